@@ -1,0 +1,1 @@
+//! The cache: DRAM tier, segment store, placements, request paths

@@ -1,0 +1,1 @@
+//! A memcached-compatible cache that lives on flash

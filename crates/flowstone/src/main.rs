@@ -1,0 +1,3 @@
+//! The `flowstone` command.
+
+fn main() {}

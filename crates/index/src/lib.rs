@@ -1,0 +1,1 @@
+//! In-memory tables that map key hashes to flash locations

@@ -1,0 +1,1 @@
+//! Sans-I/O parsers and writers for the memcached text and meta protocols

@@ -1,0 +1,1 @@
+//! Clock, tasks, sockets and files: live on a completion ring, or simulated from a seed

@@ -1,0 +1,1 @@
+//! The network server: connections, configuration, statistics

@@ -1,0 +1,1 @@
+//! Key, size and operation generators
