@@ -1,1 +1,37 @@
-//! Flash and disk devices: files, block devices, memory, and a wrapper that injects faults
+//! Flash and disk devices.
+//!
+//! ```text
+//!   segment store                 superblock (and later: in-place indexes)
+//!        │ Flash                          │ Disk
+//!   ┌────┴──────┐   one Disk, two    ┌────┴──────┐
+//!   │ DiskFlash ├────── parts ───────┤  Region   │
+//!   └────┬──────┘                    └────┬──────┘
+//!        └───────────────┬────────────────┘
+//!              file │ memory │ faulty(any Disk)
+//! ```
+//!
+//! [`Flash`] is what flash is: blocks that are erased whole and programmed page by page in order.
+//! [`Disk`] is what a drive pretends to be: bytes that can be overwritten anywhere. [`DiskFlash`]
+//! makes the one of the other. Both are object-safe: an I/O costs microseconds, the boxed future
+//! of a call some tens of nanoseconds, and wrappers compose freely for it.
+//!
+//! Errors are typed and carry the address. Devices are used from every worker thread at once.
+
+mod adapter;
+mod disk;
+mod error;
+mod flash;
+mod memory;
+
+pub use adapter::DiskFlash;
+pub use disk::{Disk, Region, SharedBuf};
+pub use error::{DeviceError, Operation};
+pub use flash::{BlockHealth, BlockId, Flash, Geometry};
+pub use memory::{Latency, MemoryDisk};
+pub use runtime::buffer::{AlignedBuf, PAGE_BYTES};
+
+use std::future::Future;
+use std::pin::Pin;
+
+/// The future of one I/O; it stays on the thread that started it.
+pub type IoFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, DeviceError>> + 'a>>;

@@ -1,1 +1,40 @@
-//! Clock, tasks, sockets and files: live on a completion ring, or simulated from a seed
+//! Clock, tasks, randomness, sockets and files, injected.
+//!
+//! The same engine code runs on two runtimes:
+//!
+//! ```text
+//!              engine, device, server
+//!   spawn  sleep  now  unix_seconds  random_u64   <- free functions
+//!        │                                 │
+//!   ┌────┴─────────────┐        ┌──────────┴───────────┐
+//!   │ live             │        │ sim                  │
+//!   │ one worker per   │        │ one thread, virtual  │
+//!   │ core, each with  │        │ clock, task order    │
+//!   │ a completion ring│        │ drawn from a seed    │
+//!   │ for sockets and  │        └──────────────────────┘
+//!   │ flash reads      │
+//!   └──────────────────┘
+//! ```
+//!
+//! The free functions act on the runtime that drives the calling thread: a [`sim::Sim`] while it
+//! blocks on a future, a [`live`] worker otherwise. Futures stay on the thread that spawned them
+//! and need not be `Send`; what crosses threads is [`sync`] and [`live::Workers`]'s inbox.
+//!
+//! Nothing outside this crate names the library behind `live`. `unsafe` is confined to the aligned
+//! buffers and to the system calls.
+
+pub mod buffer;
+pub mod live;
+pub mod sim;
+pub mod sync;
+mod task;
+mod time;
+
+pub use task::{JoinHandle, spawn, yield_now};
+pub use time::{Elapsed, Instant, now, sleep, timeout, unix_seconds};
+
+/// A random number: from the seed under simulation, from the system otherwise.
+#[must_use]
+pub fn random_u64() -> u64 {
+    sim::with_current(|core| core.random_u64()).unwrap_or_else(rand::random)
+}

@@ -1,0 +1,161 @@
+//! [`Disk`]: bytes that can be overwritten anywhere.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::{AlignedBuf, DeviceError, IoFuture, Operation, PAGE_BYTES};
+
+/// A conventional drive: read and overwrite whole pages of [`PAGE_BYTES`] anywhere.
+///
+/// Offsets and lengths are multiples of [`PAGE_BYTES`]. A write is durable after a later
+/// [`sync`](Disk::sync) has succeeded; before it a power cut may leave any part of it. Callers
+/// never overlap a write with another access to the same bytes.
+pub trait Disk: Send + Sync {
+    /// Size in bytes, a multiple of [`PAGE_BYTES`].
+    fn len_bytes(&self) -> u64;
+
+    /// Fills `buf` from `offset`.
+    fn read(&self, offset: u64, buf: AlignedBuf) -> IoFuture<'_, AlignedBuf>;
+
+    /// Writes `data` at `offset`.
+    fn write(&self, offset: u64, data: SharedBuf) -> IoFuture<'_, ()>;
+
+    /// Tells the drive that a range holds nothing any more. What it reads as afterwards is undefined.
+    fn discard(&self, offset: u64, len: u64) -> IoFuture<'_, ()>;
+
+    /// Makes every write that has completed durable.
+    fn sync(&self) -> IoFuture<'_, ()>;
+}
+
+/// Bytes to write: a page-aligned part of a buffer that others may be reading.
+#[derive(Clone, Debug)]
+pub struct SharedBuf {
+    buf: Arc<AlignedBuf>,
+    start: usize,
+    len: usize,
+}
+
+impl SharedBuf {
+    /// The part `range` of `buf`.
+    ///
+    /// # Panics
+    /// When the range is empty, not page-aligned, or reaches past the buffer.
+    #[must_use]
+    pub fn new(buf: Arc<AlignedBuf>, range: Range<usize>) -> Self {
+        assert!(
+            range.start < range.end && range.end <= buf.len(),
+            "range within the buffer"
+        );
+        assert!(
+            range.start.is_multiple_of(PAGE_BYTES) && range.end.is_multiple_of(PAGE_BYTES),
+            "range in whole pages"
+        );
+        Self {
+            buf,
+            start: range.start,
+            len: range.len(),
+        }
+    }
+}
+
+impl From<AlignedBuf> for SharedBuf {
+    fn from(buf: AlignedBuf) -> Self {
+        let len = buf.len();
+        Self {
+            buf: Arc::new(buf),
+            start: 0,
+            len,
+        }
+    }
+}
+
+impl std::ops::Deref for SharedBuf {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.buf[self.start..self.start + self.len]
+    }
+}
+
+/// Checks an access against a device of `device_bytes` bytes.
+pub(crate) fn check_access(
+    operation: Operation,
+    offset: u64,
+    len: usize,
+    device_bytes: u64,
+) -> Result<(), DeviceError> {
+    let page = PAGE_BYTES as u64;
+    let fits = offset
+        .checked_add(len as u64)
+        .is_some_and(|end| end <= device_bytes);
+    if fits && offset.is_multiple_of(page) && (len as u64).is_multiple_of(page) {
+        Ok(())
+    } else {
+        Err(DeviceError::Address {
+            operation,
+            offset,
+            len,
+        })
+    }
+}
+
+/// A part of a disk, seen as a disk of its own.
+#[derive(Clone)]
+pub struct Region {
+    disk: Arc<dyn Disk>,
+    start: u64,
+    len_bytes: u64,
+}
+
+impl Region {
+    /// `len_bytes` bytes of `disk` from byte `start` on.
+    ///
+    /// # Errors
+    /// [`DeviceError::Address`] when the region is not page-aligned or reaches past the disk.
+    pub fn new(disk: Arc<dyn Disk>, start: u64, len_bytes: u64) -> Result<Self, DeviceError> {
+        let len = usize::try_from(len_bytes).unwrap_or(usize::MAX);
+        check_access(Operation::Read, start, len, disk.len_bytes())?;
+        Ok(Self {
+            disk,
+            start,
+            len_bytes,
+        })
+    }
+
+    fn check(&self, operation: Operation, offset: u64, len: usize) -> Result<u64, DeviceError> {
+        check_access(operation, offset, len, self.len_bytes)?;
+        Ok(self.start + offset)
+    }
+}
+
+impl Disk for Region {
+    fn len_bytes(&self) -> u64 {
+        self.len_bytes
+    }
+
+    fn read(&self, offset: u64, buf: AlignedBuf) -> IoFuture<'_, AlignedBuf> {
+        match self.check(Operation::Read, offset, buf.len()) {
+            Ok(at) => self.disk.read(at, buf),
+            Err(refused) => Box::pin(std::future::ready(Err(refused))),
+        }
+    }
+
+    fn write(&self, offset: u64, data: SharedBuf) -> IoFuture<'_, ()> {
+        match self.check(Operation::Write, offset, data.len()) {
+            Ok(at) => self.disk.write(at, data),
+            Err(refused) => Box::pin(std::future::ready(Err(refused))),
+        }
+    }
+
+    fn discard(&self, offset: u64, len: u64) -> IoFuture<'_, ()> {
+        let len_usize = usize::try_from(len).unwrap_or(usize::MAX);
+        match self.check(Operation::Erase, offset, len_usize) {
+            Ok(at) => self.disk.discard(at, len),
+            Err(refused) => Box::pin(std::future::ready(Err(refused))),
+        }
+    }
+
+    fn sync(&self) -> IoFuture<'_, ()> {
+        self.disk.sync()
+    }
+}

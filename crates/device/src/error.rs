@@ -1,0 +1,86 @@
+//! What can go wrong with a device, and where.
+
+use std::fmt;
+
+/// The kind of access that failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// Reading bytes.
+    Read,
+    /// Writing bytes, or programming pages.
+    Write,
+    /// Discarding a range, or erasing a block.
+    Erase,
+    /// Making earlier writes durable.
+    Sync,
+}
+
+impl fmt::Display for Operation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::Erase => "erase",
+            Self::Sync => "sync",
+        })
+    }
+}
+
+/// An I/O that failed.
+#[derive(Debug, thiserror::Error)]
+pub enum DeviceError {
+    /// The operating system or the drive refused.
+    #[error("{operation} of {len} bytes at byte {offset} failed: {source}")]
+    Io {
+        /// What was tried.
+        operation: Operation,
+        /// Where, in bytes from the start of the device.
+        offset: u64,
+        /// How much, in bytes.
+        len: usize,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// Fewer bytes than asked for: the device is shorter than it was when opened.
+    #[error(
+        "{operation} at byte {offset} ended after {done} of {len} bytes: the device is truncated"
+    )]
+    Short {
+        /// What was tried.
+        operation: Operation,
+        /// Where, in bytes from the start of the device.
+        offset: u64,
+        /// How much was asked for, in bytes.
+        len: usize,
+        /// How much was done, in bytes.
+        done: usize,
+    },
+    /// The address lies outside the device or is not aligned: an error of the caller.
+    #[error("{operation} of {len} bytes at byte {offset} is outside the device or not aligned")]
+    Address {
+        /// What was tried.
+        operation: Operation,
+        /// Where, in bytes from the start of the device.
+        offset: u64,
+        /// How much, in bytes.
+        len: usize,
+    },
+    /// Pages of a block were not programmed in order, or not erased first.
+    #[error("block {block}: page {page} programmed while page {expected} is next")]
+    ProgramOrder {
+        /// The block.
+        block: u32,
+        /// The page asked for.
+        page: u32,
+        /// The page the block expects.
+        expected: u32,
+    },
+}
+
+impl DeviceError {
+    /// Whether the device has no room left.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        matches!(self, Self::Io { source, .. } if source.kind() == std::io::ErrorKind::StorageFull)
+    }
+}

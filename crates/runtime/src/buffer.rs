@@ -1,0 +1,154 @@
+//! Page-aligned buffers for direct I/O.
+//!
+//! One-page buffers, the ones a small flash read needs, are kept in a bounded list per thread so
+//! that a read allocates nothing in the steady state. Larger ones come from the allocator.
+
+use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::cell::RefCell;
+use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
+
+/// Alignment of every buffer, in bytes; also the unit of direct I/O.
+pub const PAGE_BYTES: usize = 4096;
+
+/// One-page buffers a thread keeps for reuse: 1 MiB a thread at most.
+const KEPT_PAGES: usize = 256;
+
+thread_local! {
+    static FREE_PAGES: RefCell<Vec<AlignedBuf>> = const { RefCell::new(Vec::new()) };
+}
+
+/// An owned byte buffer whose start is aligned to [`PAGE_BYTES`].
+///
+/// Initialised on allocation; a recycled page keeps the bytes of its last use.
+pub struct AlignedBuf {
+    start: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: the buffer owns its memory exclusively, like a `Box<[u8]>`.
+unsafe impl Send for AlignedBuf {}
+// SAFETY: shared access only reads bytes.
+unsafe impl Sync for AlignedBuf {}
+
+impl AlignedBuf {
+    /// A buffer of `len` bytes, `len` rounded up to whole pages and at least one.
+    #[must_use]
+    pub fn new(len: usize) -> Self {
+        let len = len.max(1).next_multiple_of(PAGE_BYTES);
+        if len == PAGE_BYTES
+            && let Ok(Some(page)) = FREE_PAGES.try_with(|pages| pages.borrow_mut().pop())
+        {
+            return page;
+        }
+        Self::allocate(len)
+    }
+
+    fn allocate(len: usize) -> Self {
+        let layout = Self::layout(len);
+        // SAFETY: the layout has a non-zero size.
+        let start = unsafe { alloc_zeroed(layout) };
+        match NonNull::new(start) {
+            Some(start) => Self { start, len },
+            None => handle_alloc_error(layout),
+        }
+    }
+
+    fn layout(len: usize) -> Layout {
+        Layout::from_size_align(len, PAGE_BYTES).expect("buffer lengths stay far below isize::MAX")
+    }
+
+    /// Bytes in the buffer.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Never true: a buffer has at least one page.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+}
+
+impl Deref for AlignedBuf {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        // SAFETY: `start` points at `len` initialised bytes owned by `self`.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
+    }
+}
+
+impl DerefMut for AlignedBuf {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as for `deref`, and `self` is borrowed exclusively.
+        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
+    }
+}
+
+impl Drop for AlignedBuf {
+    fn drop(&mut self) {
+        if self.len == PAGE_BYTES {
+            let page = Self {
+                start: self.start,
+                len: self.len,
+            };
+            let mut page = std::mem::ManuallyDrop::new(page);
+            let kept = FREE_PAGES.try_with(|pages| {
+                // A page dropped while the list itself is being torn down or borrowed is freed.
+                let Ok(mut pages) = pages.try_borrow_mut() else {
+                    return false;
+                };
+                if pages.len() >= KEPT_PAGES {
+                    return false;
+                }
+                // SAFETY: ownership moves into the list; the guard is not used again.
+                pages.push(unsafe { std::mem::ManuallyDrop::take(&mut page) });
+                true
+            });
+            if kept == Ok(true) {
+                return;
+            }
+        }
+        // SAFETY: `start` came from `allocate` with this layout and is freed once.
+        unsafe { dealloc(self.start.as_ptr(), Self::layout(self.len)) }
+    }
+}
+
+impl std::fmt::Debug for AlignedBuf {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("AlignedBuf")
+            .field("len", &self.len)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buffers_are_aligned_and_rounded_up() {
+        for (asked, got) in [(0, 4096), (1, 4096), (4096, 4096), (4097, 8192)] {
+            let buf = AlignedBuf::new(asked);
+            assert_eq!(buf.len(), got);
+            assert_eq!(buf.as_ptr() as usize % PAGE_BYTES, 0);
+        }
+    }
+
+    #[test]
+    fn pages_are_recycled_on_their_thread() {
+        let first = AlignedBuf::new(10);
+        let at = first.as_ptr();
+        drop(first);
+        assert_eq!(AlignedBuf::new(10).as_ptr(), at);
+    }
+
+    #[test]
+    fn a_thread_keeps_a_bounded_number_of_pages() {
+        let pages: Vec<_> = (0..KEPT_PAGES + 10).map(|_| AlignedBuf::new(1)).collect();
+        drop(pages);
+        FREE_PAGES.with(|kept| assert_eq!(kept.borrow().len(), KEPT_PAGES));
+    }
+}

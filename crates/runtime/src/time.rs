@@ -1,0 +1,81 @@
+//! The clock: monotonic instants, sleeping, and wall time in seconds.
+
+use std::future::Future;
+use std::pin::pin;
+use std::task::Poll;
+use std::time::Duration;
+
+use crate::{live, sim};
+
+/// Nanoseconds on the runtime's monotonic clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Instant(u64);
+
+impl Instant {
+    /// The instant `nanos` nanoseconds after the clock's zero.
+    #[must_use]
+    pub const fn from_nanos(nanos: u64) -> Self {
+        Self(nanos)
+    }
+
+    /// Nanoseconds since the clock's zero.
+    #[must_use]
+    pub const fn as_nanos(self) -> u64 {
+        self.0
+    }
+
+    /// Time from `earlier` to `self`, zero when `earlier` is later.
+    #[must_use]
+    pub const fn since(self, earlier: Self) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+}
+
+impl std::ops::Add<Duration> for Instant {
+    type Output = Self;
+
+    fn add(self, later: Duration) -> Self {
+        Self(
+            self.0
+                .saturating_add(u64::try_from(later.as_nanos()).unwrap_or(u64::MAX)),
+        )
+    }
+}
+
+/// The current instant.
+#[must_use]
+pub fn now() -> Instant {
+    sim::with_current(|core| core.now()).unwrap_or_else(live::monotonic_now)
+}
+
+/// Seconds since the Unix epoch, from a coarse clock (a few milliseconds).
+#[must_use]
+pub fn unix_seconds() -> u32 {
+    sim::with_current(|core| core.unix_seconds()).unwrap_or_else(live::unix_seconds)
+}
+
+/// Waits for `duration`.
+pub async fn sleep(duration: Duration) {
+    match sim::with_current(|core| core.sleep(duration)) {
+        Some(virtual_sleep) => virtual_sleep.await,
+        None => live::sleep(duration).await,
+    }
+}
+
+/// A deadline passed before the work was done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the deadline passed")]
+pub struct Elapsed;
+
+/// Runs `work` for at most `limit`; dropped unfinished then.
+pub async fn timeout<F: Future>(limit: Duration, work: F) -> Result<F::Output, Elapsed> {
+    let mut work = pin!(work);
+    let mut alarm = pin!(sleep(limit));
+    std::future::poll_fn(|cx| {
+        if let Poll::Ready(output) = work.as_mut().poll(cx) {
+            return Poll::Ready(Ok(output));
+        }
+        alarm.as_mut().poll(cx).map(|()| Err(Elapsed))
+    })
+    .await
+}
