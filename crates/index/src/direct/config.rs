@@ -1,0 +1,195 @@
+//! What the creator of a [`DirectTable`](super::DirectTable) decides, and how it can be wrong.
+//!
+//! Invariant: a [`DirectConfig`] that passed [`DirectConfig::validate`] gives a table whose bit
+//! fields fit a 64-bit entry and whose fingerprint fits the 64-bit hash. Every other one is
+//! refused with a [`ConfigError`] that says which field to change.
+
+use super::layout::Layout;
+use super::sub_table::BUCKET_BYTES;
+
+/// Entries a sub-table holds, at most, when the table holds `max_entries_hint`.
+///
+/// It bounds the pause of one rebuild, which moves one sub-table.
+pub const SUB_TABLE_ENTRIES: u64 = 16 * 1024;
+
+/// Fewest buckets a sub-table may start with: an entry may lie in any of 8 successive buckets.
+pub const MIN_BUCKETS_LOWEST: u32 = 8;
+
+/// Most buckets a sub-table may start with.
+pub const MIN_BUCKETS_HIGHEST: u32 = 4096;
+
+/// Widest value, in bits.
+pub const VALUE_BITS_HIGHEST: u32 = 44;
+
+/// Fewest tag bits a table accepts; below this, collisions would be common.
+pub const TAG_BITS_LOWEST: u32 = 12;
+
+/// Configuration of one partition's table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DirectConfig {
+    /// Bits of a value, 1 to [`VALUE_BITS_HIGHEST`]. Values run from 0 to `2^value_bits - 2`.
+    /// Every bit given here is taken from the tag.
+    pub value_bits: u32,
+    /// Entries this partition is expected to hold when the flash is full. It fixes the number of
+    /// sub-tables; more entries than this still work, with longer rebuilds.
+    pub max_entries_hint: u64,
+    /// Topmost hash bits that are the same for every key of this table, because the caller chose
+    /// the partition by them.
+    pub skip_bits: u32,
+    /// Buckets of an empty sub-table: a power of two from [`MIN_BUCKETS_LOWEST`] to
+    /// [`MIN_BUCKETS_HIGHEST`]. Doubling it adds one bit to the fingerprint and doubles the
+    /// memory of an empty table; [`DirectConfig::with_floor`] chooses it.
+    pub min_buckets: u32,
+    /// Bound on [`DirectTable::memory_bytes`](super::DirectTable::memory_bytes). While a
+    /// sub-table is rebuilt, its old and its new array exist side by side for a moment; this
+    /// (under 200 KiB for a table that keeps to its hint) comes on top.
+    pub max_bytes: u64,
+}
+
+impl DirectConfig {
+    /// A configuration without memory bound whose `min_buckets` is the largest that keeps all
+    /// partitions together (`2^skip_bits` tables like this one) within `floor_bytes` when empty,
+    /// from [`MIN_BUCKETS_LOWEST`] to 64.
+    ///
+    /// With a floor of 1 MiB, bytes per entry stay below 11 from 100,000 entries on, over all
+    /// partitions, as long as [`MIN_BUCKETS_LOWEST`] fits (up to 32 million entries expected).
+    pub fn with_floor(
+        value_bits: u32,
+        max_entries_hint: u64,
+        skip_bits: u32,
+        floor_bytes: u64,
+    ) -> Self {
+        let sub_tables = 1u128 << (sub_bits(max_entries_hint) + skip_bits.min(63));
+        let mut min_buckets = 64;
+        while min_buckets > MIN_BUCKETS_LOWEST
+            && sub_tables * u128::from(min_buckets) * BUCKET_BYTES as u128 > u128::from(floor_bytes)
+        {
+            min_buckets /= 2;
+        }
+        DirectConfig {
+            value_bits,
+            max_entries_hint,
+            skip_bits,
+            min_buckets,
+            max_bytes: u64::MAX,
+        }
+    }
+
+    /// Checks every field.
+    ///
+    /// # Errors
+    ///
+    /// The first [`ConfigError`] found; each names the field.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        self.layout().map(|_| ())
+    }
+
+    /// Largest value the table stores: `2^value_bits - 2`. (All ones is taken: an entry holds its
+    /// value plus one, so that no entry equals the empty slot, 0.)
+    pub fn max_value(&self) -> u64 {
+        (1u64 << self.value_bits.min(63)) - 2
+    }
+
+    /// Bits of the hash that tell keys apart, the skipped ones included: two keys that agree in
+    /// these displace each other. Of `n` keys spread over all partitions, about
+    /// `n^2 / 2^(F+1)` pairs do.
+    ///
+    /// # Errors
+    ///
+    /// As [`DirectConfig::validate`].
+    pub fn fingerprint_bits(&self) -> Result<u32, ConfigError> {
+        let layout = self.layout()?;
+        Ok(self.skip_bits + layout.fingerprint_bits())
+    }
+
+    pub(super) fn layout(&self) -> Result<Layout, ConfigError> {
+        if !(1..=VALUE_BITS_HIGHEST).contains(&self.value_bits) {
+            return Err(ConfigError::ValueBits {
+                value_bits: self.value_bits,
+            });
+        }
+        if !self.min_buckets.is_power_of_two()
+            || !(MIN_BUCKETS_LOWEST..=MIN_BUCKETS_HIGHEST).contains(&self.min_buckets)
+        {
+            return Err(ConfigError::MinBuckets {
+                min_buckets: self.min_buckets,
+            });
+        }
+        let sub_bits = sub_bits(self.max_entries_hint);
+        let bucket_bits = self.min_buckets.trailing_zeros();
+        let used = self
+            .skip_bits
+            .saturating_add(sub_bits)
+            .saturating_add(bucket_bits);
+        if used.saturating_add(TAG_BITS_LOWEST) > u64::BITS {
+            return Err(ConfigError::HashBits {
+                skip_bits: self.skip_bits,
+                sub_bits,
+            });
+        }
+        let layout = Layout::new(
+            self.value_bits,
+            self.skip_bits,
+            sub_bits,
+            bucket_bits,
+            u64::BITS - used,
+        );
+        let needed = super::empty_bytes(&layout, self.min_buckets);
+        if self.max_bytes < needed {
+            return Err(ConfigError::MaxBytes {
+                max_bytes: self.max_bytes,
+                needed,
+            });
+        }
+        Ok(layout)
+    }
+}
+
+/// Bits that choose the sub-table, for an expected number of entries.
+fn sub_bits(max_entries_hint: u64) -> u32 {
+    let sub_tables = max_entries_hint.div_ceil(SUB_TABLE_ENTRIES).max(1);
+    // At most 2^50 sub-tables, so the next power of two exists.
+    sub_tables.next_power_of_two().trailing_zeros()
+}
+
+/// A [`DirectConfig`] that no table can be made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ConfigError {
+    /// `value_bits` out of range.
+    #[error("value_bits is {value_bits}; choose 1 to {VALUE_BITS_HIGHEST}")]
+    ValueBits {
+        /// As configured.
+        value_bits: u32,
+    },
+    /// `min_buckets` not a power of two, or out of range.
+    #[error(
+        "min_buckets is {min_buckets}; choose a power of two from {MIN_BUCKETS_LOWEST} to \
+         {MIN_BUCKETS_HIGHEST}"
+    )]
+    MinBuckets {
+        /// As configured.
+        min_buckets: u32,
+    },
+    /// Partition, sub-table and bucket leave too little of the hash for a tag.
+    #[error(
+        "{skip_bits} partition bits and {sub_bits} sub-table bits leave too little of a 64-bit \
+         hash; lower skip_bits or max_entries_hint"
+    )]
+    HashBits {
+        /// As configured.
+        skip_bits: u32,
+        /// Following from `max_entries_hint`.
+        sub_bits: u32,
+    },
+    /// `max_bytes` below what the empty table takes.
+    #[error(
+        "max_bytes is {max_bytes}, but the empty table takes {needed}; raise max_bytes, or \
+         lower min_buckets or max_entries_hint"
+    )]
+    MaxBytes {
+        /// As configured.
+        max_bytes: u64,
+        /// Bytes of the empty table.
+        needed: u64,
+    },
+}

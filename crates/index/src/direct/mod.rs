@@ -1,0 +1,345 @@
+//! The index of the `exact` placement: every flash object has an entry in memory.
+//!
+//! ```text
+//!  hash ── top bits ──> sub-table ── next bits ──> home bucket ── +0..7 buckets ──> slot (8 B)
+//!          (fixed         (a few KiB to                (one cache line
+//!           number)        some 160 KiB)                of 8 slots)
+//! ```
+//!
+//! An entry is 8 bytes: what of the hash the bucket does not imply, the displacement from its
+//! home bucket, a recency bit, and the value. A [`DirectTable`] is one partition's part of the
+//! index and has no lock; whoever owns it keeps it behind the partition's lock, whose longest
+//! hold is one sub-table rebuild. `docs/indexes.md` has the sizes, the growth rule and the
+//! collision figures.
+//!
+//! Invariants:
+//! - At most one entry per fingerprint (the hash bits a table keeps). Inserting a key whose
+//!   fingerprint is taken replaces; if it was another key's, that key is lost, a later miss.
+//! - [`DirectTable::memory_bytes`] never passes `max_bytes` through an insertion.
+//! - What was inserted is found until it is removed or replaced: the table itself never drops an
+//!   entry, on growth or otherwise.
+//!
+//! Failure: only insertion can fail, with [`Full`], and then nothing has changed. A value wider
+//! than configured is a programmer's error and panics.
+
+mod config;
+mod layout;
+mod sizes;
+mod sub_table;
+#[cfg(test)]
+mod tests;
+
+pub use config::{
+    ConfigError, DirectConfig, MIN_BUCKETS_HIGHEST, MIN_BUCKETS_LOWEST, SUB_TABLE_ENTRIES,
+    TAG_BITS_LOWEST, VALUE_BITS_HIGHEST,
+};
+pub use layout::Entry;
+
+use layout::{Layout, Positions, Probe};
+use sizes::Stages;
+use sub_table::{SLOTS, Slot, SubTable};
+
+/// Why an insertion was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Full {
+    /// The sub-table must grow and `max_bytes` does not allow it. Others may still have room.
+    #[error("the index would take {needed} bytes and may take {max_bytes}")]
+    Memory {
+        /// What the table would take after growing.
+        needed: u64,
+        /// The bound.
+        max_bytes: u64,
+    },
+    /// Too many hashes lie close together. With well-mixed hashes this does not happen; growing
+    /// on and on for it would let hostile keys take all memory.
+    #[error("the index has no room for more hashes so close to this one")]
+    Crowded,
+}
+
+/// Map from 64-bit key hashes to values, for one partition.
+///
+/// All methods are O(1) in memory accesses (nearly always one or two successive cache lines),
+/// except that an insertion or removal may rebuild one sub-table of about
+/// [`SUB_TABLE_ENTRIES`] entries. `Send` and `Sync`; changes need `&mut self`.
+#[derive(Debug)]
+pub struct DirectTable {
+    layout: Layout,
+    sub_tables: Box<[SubTable]>,
+    min_buckets: u32,
+    len: usize,
+    /// Buckets of all sub-tables.
+    buckets: usize,
+    /// Bytes of all sub-tables and of the directory.
+    memory_bytes: u64,
+    max_bytes: u64,
+}
+
+impl DirectTable {
+    /// An empty table. Takes the memory of its smallest size at once.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError`] where no table can be made of the configuration.
+    pub fn new(config: DirectConfig) -> Result<Self, ConfigError> {
+        let layout = config.layout()?;
+        let min_buckets = config.min_buckets;
+        let sub_tables: Box<[SubTable]> = (0..layout.sub_tables())
+            .map(|_| SubTable::new(min_buckets as usize))
+            .collect();
+        let buckets = sub_tables.len() * min_buckets as usize;
+        Ok(DirectTable {
+            layout,
+            sub_tables,
+            min_buckets,
+            len: 0,
+            buckets,
+            memory_bytes: empty_bytes(&layout, min_buckets),
+            max_bytes: config.max_bytes,
+        })
+    }
+
+    /// The entry of a hash. Another key with the same fingerprint has the same entry.
+    #[inline]
+    pub fn lookup(&self, hash: u64) -> Option<Entry> {
+        let (number, probe) = self.layout.split(hash);
+        let sub_table = &self.sub_tables[number];
+        let slot = sub_table.search(&self.layout, probe).ok()?;
+        Some(self.layout.unpack(sub_table.get(slot)))
+    }
+
+    /// Inserts or replaces, without recency. Returns the value replaced, which may have belonged
+    /// to another key with the same fingerprint.
+    ///
+    /// # Errors
+    ///
+    /// [`Full`] when the sub-table must grow and cannot; nothing has changed then. Replacing
+    /// always succeeds.
+    ///
+    /// # Panics
+    ///
+    /// If `value` is above [`DirectConfig::max_value`].
+    pub fn insert(&mut self, hash: u64, value: u64) -> Result<Option<u64>, Full> {
+        self.assert_value(value);
+        let (number, probe) = self.layout.split(hash);
+        loop {
+            let sub_table = &mut self.sub_tables[number];
+            let vacancy = match sub_table.search(&self.layout, probe) {
+                Ok(slot) => {
+                    let replaced = self.layout.unpack(sub_table.get(slot)).value;
+                    sub_table.set_value(&self.layout, slot, value);
+                    return Ok(Some(replaced));
+                }
+                Err(vacancy) => vacancy,
+            };
+            if sizes::may_hold(sub_table.buckets(), sub_table.len() + 1)
+                && sub_table.has_room(&self.layout, vacancy)
+            {
+                sub_table.place(&self.layout, vacancy, self.layout.pack(probe, value));
+                self.len += 1;
+                return Ok(None);
+            }
+            // Ends: every round has more buckets, and the load soon forbids another.
+            self.grow(number)?;
+        }
+    }
+
+    /// Removes the entry of a hash, whatever its value. Returns the value.
+    pub fn remove(&mut self, hash: u64) -> Option<u64> {
+        let (number, probe) = self.layout.split(hash);
+        let (slot, entry) = self.find(number, probe)?;
+        self.remove_at(number, slot);
+        Some(entry.value)
+    }
+
+    /// Removes the entry of a hash if it holds `value`. Returns whether it did.
+    pub fn remove_if(&mut self, hash: u64, value: u64) -> bool {
+        let (number, probe) = self.layout.split(hash);
+        match self.find(number, probe) {
+            Some((slot, entry)) if entry.value == value => {
+                self.remove_at(number, slot);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Sets the value to `new` and clears the recency if the entry holds `old`: the item has
+    /// moved. Returns whether it did.
+    ///
+    /// # Panics
+    ///
+    /// If `new` is above [`DirectConfig::max_value`].
+    pub fn replace_if(&mut self, hash: u64, old: u64, new: u64) -> bool {
+        self.assert_value(new);
+        let (number, probe) = self.layout.split(hash);
+        match self.find(number, probe) {
+            Some((slot, entry)) if entry.value == old => {
+                self.sub_tables[number].set_value(&self.layout, slot, new);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Sets the recency bit of the entry of a hash. Returns whether there is such an entry.
+    pub fn mark_recent(&mut self, hash: u64) -> bool {
+        self.mark_where(hash, |_| true)
+    }
+
+    /// Sets the recency bit if the entry holds `value`. Returns whether it does.
+    pub fn mark_recent_if(&mut self, hash: u64, value: u64) -> bool {
+        self.mark_where(hash, |entry| entry.value == value)
+    }
+
+    /// Forgets everything and returns to the smallest size.
+    pub fn clear(&mut self) {
+        for sub_table in &mut self.sub_tables {
+            *sub_table = SubTable::new(self.min_buckets as usize);
+        }
+        self.len = 0;
+        self.buckets = self.sub_tables.len() * self.min_buckets as usize;
+        self.memory_bytes = empty_bytes(&self.layout, self.min_buckets);
+    }
+
+    /// Number of entries.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there is no entry.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Bytes asked of the allocator: directory and all buckets. Exact between calls.
+    pub fn memory_bytes(&self) -> u64 {
+        self.memory_bytes
+    }
+
+    /// Fraction of the slots in use, 0 to 0.9.
+    pub fn load(&self) -> f64 {
+        self.len as f64 / (self.buckets * SLOTS) as f64
+    }
+
+    /// Sets the bound on [`DirectTable::memory_bytes`]. One below the present size frees nothing;
+    /// it forbids growth until removals have brought the table below it.
+    pub fn set_max_bytes(&mut self, max_bytes: u64) {
+        self.max_bytes = max_bytes;
+    }
+
+    /// Largest value that may be inserted.
+    pub fn max_value(&self) -> u64 {
+        self.layout.max_value()
+    }
+
+    /// Visits every entry as (hash prefix, value, recent). The prefix has the fingerprint's bits
+    /// in their places in the hash and zeros elsewhere, the skipped partition bits included;
+    /// inserting it with the value into an empty table of the same configuration restores the
+    /// entry without its recency. Order: rising prefixes, but for those of one bucket.
+    pub fn for_each(&self, mut visit: impl FnMut(u64, u64, bool)) {
+        for (number, sub_table) in self.sub_tables.iter().enumerate() {
+            let positions = Positions::new(&self.layout, sub_table.buckets());
+            sub_table.for_each(&self.layout, |home, stored| {
+                let position = positions.position(positions.first(home), stored);
+                let entry = self.layout.unpack(stored);
+                visit(
+                    self.layout.hash_prefix(number, position),
+                    entry.value,
+                    entry.recent,
+                );
+            });
+        }
+    }
+
+    fn assert_value(&self, value: u64) {
+        assert!(
+            value <= self.layout.max_value(),
+            "value {value} is wider than configured"
+        );
+    }
+
+    #[inline]
+    fn find(&self, number: usize, probe: Probe) -> Option<(Slot, Entry)> {
+        let sub_table = &self.sub_tables[number];
+        let slot = sub_table.search(&self.layout, probe).ok()?;
+        Some((slot, self.layout.unpack(sub_table.get(slot))))
+    }
+
+    #[inline]
+    fn mark_where(&mut self, hash: u64, wanted: impl FnOnce(Entry) -> bool) -> bool {
+        let (number, probe) = self.layout.split(hash);
+        match self.find(number, probe) {
+            Some((slot, entry)) if wanted(entry) => {
+                self.sub_tables[number].set_recent(&self.layout, slot);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    fn remove_at(&mut self, number: usize, slot: Slot) {
+        let sub_table = &mut self.sub_tables[number];
+        sub_table.remove(&self.layout, slot);
+        self.len -= 1;
+        if sizes::is_sparse(sub_table.buckets(), sub_table.len()) && sub_table.may_shrink() {
+            self.shrink(number);
+        }
+    }
+
+    /// Takes a sub-table one stage up.
+    fn grow(&mut self, number: usize) -> Result<(), Full> {
+        let sub_table = &self.sub_tables[number];
+        let before = sub_table.buckets();
+        let after = self.stages(number).above(before);
+        let is_due = !sizes::may_hold(before, sub_table.len() + 1);
+        if !is_due && sizes::is_sparse(after, sub_table.len() + 1) {
+            return Err(Full::Crowded);
+        }
+        let needed = self.memory_bytes - heap_bytes(before) + heap_bytes(after);
+        if needed > self.max_bytes {
+            return Err(Full::Memory {
+                needed,
+                max_bytes: self.max_bytes,
+            });
+        }
+        let rebuilt = sub_table
+            .rebuilt(&self.layout, after)
+            .ok_or(Full::Crowded)?;
+        self.install(number, rebuilt);
+        Ok(())
+    }
+
+    /// Takes a sub-table one stage down, where it fits.
+    fn shrink(&mut self, number: usize) {
+        let sub_table = &self.sub_tables[number];
+        let Some(after) = self.stages(number).below(sub_table.buckets()) else {
+            return;
+        };
+        match sub_table.rebuilt(&self.layout, after) {
+            Some(rebuilt) => self.install(number, rebuilt),
+            None => self.sub_tables[number].shrink_failed(),
+        }
+    }
+
+    fn install(&mut self, number: usize, rebuilt: SubTable) {
+        debug_assert_eq!(rebuilt.len(), self.sub_tables[number].len());
+        let (before, after) = (self.sub_tables[number].buckets(), rebuilt.buckets());
+        self.buckets = self.buckets - before + after;
+        self.memory_bytes = self.memory_bytes - heap_bytes(before) + heap_bytes(after);
+        self.sub_tables[number] = rebuilt;
+    }
+
+    fn stages(&self, number: usize) -> Stages {
+        Stages::new(self.min_buckets as usize, number, self.layout.sub_bits())
+    }
+}
+
+fn heap_bytes(buckets: usize) -> u64 {
+    SubTable::heap_bytes(buckets) as u64
+}
+
+/// Bytes of an empty table; saturates for configurations beyond any machine.
+fn empty_bytes(layout: &Layout, min_buckets: u32) -> u64 {
+    let sub_table = size_of::<SubTable>() as u64 + heap_bytes(min_buckets as usize);
+    (layout.sub_tables() as u64).saturating_mul(sub_table)
+}

@@ -1,0 +1,428 @@
+//! One sub-table: an array of cache-line buckets, kept in hash order.
+//!
+//! The array is cut into chunks of 4 KiB. Sub-tables of hundreds of different sizes, each freed
+//! and allocated again when it grows, would leave holes that no later size fits (17 % more
+//! resident than asked for, measured with glibc); chunks of one size leave none.
+//!
+//! An entry lies in its home bucket or one of the 7 that follow (circularly); its *displacement*
+//! says which. The array as a whole is linear probing with buckets, kept sorted: going around
+//! the circle, homes never decrease. So a search stops at the first bucket that has a free slot
+//! or holds an entry of a later home, an insertion shifts the entries behind it by one slot up to
+//! the next free one, and a removal shifts them back. There are no tombstones.
+//!
+//! Invariants, checked by `check` in tests:
+//! 1. In a bucket, entries come first and free slots (0) last.
+//! 2. Every bucket from an entry's home up to the one before its own is full.
+//! 3. In circular order, homes never decrease; in a bucket, displacements never increase.
+//! 4. No two entries have the same home and tag.
+//! 5. At least one slot is free, so that every walk ends.
+//!
+//! Failure: [`SubTable::has_room`] and [`SubTable::rebuilt`] say that an arrangement does not
+//! exist before anything has been changed.
+
+use super::layout::{Layout, Positions, Probe, WINDOW};
+
+/// Slots of a bucket.
+pub(super) const SLOTS: usize = 8;
+/// Bytes of a bucket.
+pub(super) const BUCKET_BYTES: usize = size_of::<Bucket>();
+
+/// One cache line of entries.
+#[derive(Clone, Copy, Debug)]
+#[repr(align(64))]
+struct Bucket([u64; SLOTS]);
+
+const _: () = assert!(size_of::<Bucket>() == 64 && align_of::<Bucket>() == 64);
+
+const LAST: usize = SLOTS - 1;
+
+/// Buckets of a chunk; the last chunk of a sub-table may have fewer.
+const CHUNK_BUCKETS: usize = 64;
+
+/// One cell of the table's directory.
+#[derive(Debug)]
+pub(super) struct SubTable {
+    chunks: Box<[Box<[Bucket]>]>,
+    /// Buckets of all chunks.
+    buckets: u32,
+    len: u32,
+    /// Shrinking is tried again when fewer entries than this are left; lowered when an attempt
+    /// fails, so that failing attempts stay rare.
+    shrink_below: u32,
+}
+
+const _: () = assert!(size_of::<SubTable>() == 32);
+
+/// Where an entry lies.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Slot {
+    bucket: usize,
+    slot: usize,
+}
+
+/// Where an absent entry belongs: this many buckets from home. [`WINDOW`] says nowhere.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Vacancy {
+    bucket: usize,
+    displacement: u32,
+}
+
+impl SubTable {
+    pub(super) fn new(buckets: usize) -> Self {
+        debug_assert!(buckets >= WINDOW as usize);
+        let chunk = |number: usize| {
+            let taken = (buckets - number * CHUNK_BUCKETS).min(CHUNK_BUCKETS);
+            vec![Bucket([0; SLOTS]); taken].into_boxed_slice()
+        };
+        SubTable {
+            chunks: (0..buckets.div_ceil(CHUNK_BUCKETS)).map(chunk).collect(),
+            buckets: u32::try_from(buckets).expect("invariant: a sub-table is far below 2^32"),
+            len: 0,
+            shrink_below: u32::MAX,
+        }
+    }
+
+    #[inline]
+    pub(super) fn buckets(&self) -> usize {
+        self.buckets as usize
+    }
+
+    /// Bytes asked of the allocator for a sub-table of this many buckets, its cell aside.
+    pub(super) fn heap_bytes(buckets: usize) -> usize {
+        buckets * BUCKET_BYTES + buckets.div_ceil(CHUNK_BUCKETS) * size_of::<Box<[Bucket]>>()
+    }
+
+    #[inline]
+    pub(super) fn len(&self) -> usize {
+        self.len as usize
+    }
+
+    /// Finds the entry of a probe, or where it belongs.
+    #[inline]
+    pub(super) fn search(&self, layout: &Layout, probe: Probe) -> Result<Slot, Vacancy> {
+        let mut bucket = probe.home(self.buckets());
+        let mut key = probe.key;
+        for displacement in 0..WINDOW {
+            let slots = self.slots(bucket);
+            let matches = matching(slots, key, layout.key_mask());
+            if matches != 0 {
+                let slot = matches.trailing_zeros() as usize & LAST;
+                // A free slot equals the key "tag 0 at home"; entries come before free slots.
+                if slots[slot] != 0 {
+                    return Ok(Slot { bucket, slot });
+                }
+            }
+            let last = slots[LAST];
+            if last == 0 || layout.displacement(last) < displacement {
+                return Err(Vacancy {
+                    bucket,
+                    displacement,
+                });
+            }
+            bucket = self.after(bucket);
+            key += layout.one_displacement();
+        }
+        Err(Vacancy {
+            bucket,
+            displacement: WINDOW,
+        })
+    }
+
+    #[inline]
+    pub(super) fn get(&self, at: Slot) -> u64 {
+        self.slots(at.bucket)[at.slot]
+    }
+
+    /// Gives the entry another value, without recency.
+    #[inline]
+    pub(super) fn set_value(&mut self, layout: &Layout, at: Slot, value: u64) {
+        let entry = &mut self.slots_mut(at.bucket)[at.slot];
+        *entry = (*entry & layout.key_mask()) | (value + 1);
+    }
+
+    #[inline]
+    pub(super) fn set_recent(&mut self, layout: &Layout, at: Slot) {
+        self.slots_mut(at.bucket)[at.slot] |= layout.recent_bit();
+    }
+
+    /// Whether an entry can be placed at a vacancy without pushing any entry out of its window.
+    pub(super) fn has_room(&self, layout: &Layout, at: Vacancy) -> bool {
+        if at.displacement == WINDOW {
+            return false;
+        }
+        let mut bucket = at.bucket;
+        for _ in 0..self.buckets() {
+            let last = self.slots(bucket)[LAST];
+            if last == 0 {
+                return true;
+            }
+            if layout.displacement(last) == WINDOW - 1 {
+                return false;
+            }
+            bucket = self.after(bucket);
+        }
+        false
+    }
+
+    /// Places an entry (packed with displacement 0) at a vacancy that has room.
+    pub(super) fn place(&mut self, layout: &Layout, at: Vacancy, entry: u64) {
+        let mut bucket = at.bucket;
+        let mut carried = entry + u64::from(at.displacement) * layout.one_displacement();
+        let mut slot = self
+            .slots(bucket)
+            .iter()
+            .take_while(|&&e| e != 0 && layout.displacement(e) >= at.displacement)
+            .count();
+        loop {
+            let slots = self.slots_mut(bucket);
+            let pushed_out = slots[LAST];
+            slots.copy_within(slot..LAST, slot + 1);
+            slots[slot] = carried;
+            if pushed_out == 0 {
+                break;
+            }
+            carried = pushed_out + layout.one_displacement();
+            // No entry of the next bucket has an earlier home.
+            slot = 0;
+            bucket = self.after(bucket);
+        }
+        self.len += 1;
+    }
+
+    /// Removes an entry and pulls the displaced ones behind it back by one slot.
+    pub(super) fn remove(&mut self, layout: &Layout, at: Slot) {
+        let mut bucket = at.bucket;
+        let mut was_full = shift_out(self.slots_mut(bucket), at.slot);
+        while was_full {
+            let next = self.after(bucket);
+            let first = self.slots(next)[0];
+            if first == 0 || layout.displacement(first) == 0 {
+                break;
+            }
+            self.slots_mut(bucket)[LAST] = first - layout.one_displacement();
+            was_full = shift_out(self.slots_mut(next), 0);
+            bucket = next;
+        }
+        self.len -= 1;
+    }
+
+    /// Whether a shrink is worth trying, given that the load asks for it.
+    pub(super) fn may_shrink(&self) -> bool {
+        self.len < self.shrink_below
+    }
+
+    /// Notes a failed attempt: the next one waits until a sixteenth of the entries is gone.
+    pub(super) fn shrink_failed(&mut self) {
+        self.shrink_below = self.len - self.len / 16;
+    }
+
+    /// The same entries in `buckets` buckets, or nothing where they do not fit their windows.
+    /// One pass: entries come in hash order and go in hash order.
+    pub(super) fn rebuilt(&self, layout: &Layout, buckets: usize) -> Option<SubTable> {
+        let mut builder = Builder::new(layout, buckets);
+        let positions = Positions::new(layout, self.buckets());
+        // Entries of one old home, sorted by new home before they are appended.
+        let mut group = [(0usize, 0u64); WINDOW as usize * SLOTS];
+        let mut group_len = 0;
+        let mut group_home = usize::MAX;
+        let mut first_position = 0;
+        let mut fits = true;
+        self.for_each(layout, |home, entry| {
+            if home != group_home {
+                fits &= builder.append_all(&group[..group_len]);
+                group_len = 0;
+                group_home = home;
+                first_position = positions.first(home);
+            }
+            let position = positions.position(first_position, entry);
+            let new_home = layout.probe_of_position(position).home(buckets);
+            let mut slot = group_len;
+            while slot > 0 && group[slot - 1].0 > new_home {
+                group[slot] = group[slot - 1];
+                slot -= 1;
+            }
+            group[slot] = (new_home, layout.without_displacement(entry));
+            group_len += 1;
+        });
+        fits &= builder.append_all(&group[..group_len]);
+        fits.then_some(builder.table)
+    }
+
+    /// Every entry with its home, in order of homes.
+    pub(super) fn for_each(&self, layout: &Layout, mut visit: impl FnMut(usize, u64)) {
+        for (bucket, slots) in self.all_slots().enumerate() {
+            for &entry in slots.iter().take_while(|&&entry| entry != 0) {
+                if let Some(home) = bucket.checked_sub(layout.displacement(entry) as usize) {
+                    visit(home, entry);
+                }
+            }
+        }
+        // Those that wrapped around lie in the first buckets and belong to the last homes.
+        for (bucket, slots) in self.all_slots().enumerate().take(WINDOW as usize - 1) {
+            for &entry in slots.iter().take_while(|&&entry| entry != 0) {
+                let displacement = layout.displacement(entry) as usize;
+                if displacement > bucket {
+                    visit(bucket + self.buckets() - displacement, entry);
+                }
+            }
+        }
+    }
+
+    fn all_slots(&self) -> impl Iterator<Item = &[u64; SLOTS]> {
+        self.chunks.iter().flatten().map(|bucket| &bucket.0)
+    }
+
+    #[inline]
+    fn slots(&self, bucket: usize) -> &[u64; SLOTS] {
+        &self.chunks[bucket / CHUNK_BUCKETS][bucket % CHUNK_BUCKETS].0
+    }
+
+    #[inline]
+    fn slots_mut(&mut self, bucket: usize) -> &mut [u64; SLOTS] {
+        &mut self.chunks[bucket / CHUNK_BUCKETS][bucket % CHUNK_BUCKETS].0
+    }
+
+    #[inline]
+    fn after(&self, bucket: usize) -> usize {
+        let next = bucket + 1;
+        if next == self.buckets() { 0 } else { next }
+    }
+}
+
+/// Fills an empty sub-table in order of homes.
+struct Builder<'a> {
+    layout: &'a Layout,
+    table: SubTable,
+    /// Next free slot, counted over all buckets.
+    cursor: usize,
+}
+
+impl<'a> Builder<'a> {
+    fn new(layout: &'a Layout, buckets: usize) -> Self {
+        Builder {
+            layout,
+            table: SubTable::new(buckets),
+            cursor: 0,
+        }
+    }
+
+    /// Appends entries that are sorted by home; false if one does not fit its window.
+    fn append_all(&mut self, sorted: &[(usize, u64)]) -> bool {
+        sorted.iter().all(|&(home, entry)| self.append(home, entry))
+    }
+
+    fn append(&mut self, home: usize, entry: u64) -> bool {
+        self.cursor = self.cursor.max(home * SLOTS);
+        let bucket = self.cursor / SLOTS;
+        let displacement = bucket - home;
+        if displacement >= WINDOW as usize {
+            return false;
+        }
+        let displaced = entry + displacement as u64 * self.layout.one_displacement();
+        if bucket < self.table.buckets() {
+            self.table.slots_mut(bucket)[self.cursor % SLOTS] = displaced;
+            self.table.len += 1;
+            self.cursor += 1;
+            return true;
+        }
+        // Past the end: goes around, in front of what lies in the first buckets.
+        let vacancy = self.table.wrapped_vacancy(self.layout, home);
+        let has_room = self.table.has_room(self.layout, vacancy);
+        if has_room {
+            self.table.place(self.layout, vacancy, entry);
+        }
+        has_room
+    }
+}
+
+impl SubTable {
+    /// Where one more entry of `home` belongs, when everything from there to the end is full.
+    fn wrapped_vacancy(&self, layout: &Layout, home: usize) -> Vacancy {
+        let mut bucket = 0;
+        let mut displacement = (self.buckets() - home) as u32;
+        while displacement < WINDOW {
+            let last = self.slots(bucket)[LAST];
+            if last == 0 || layout.displacement(last) < displacement {
+                break;
+            }
+            bucket += 1;
+            displacement += 1;
+        }
+        Vacancy {
+            bucket,
+            displacement,
+        }
+    }
+}
+
+/// One bit for each slot whose masked bits equal the key. Without branches, so that the compiler
+/// may use vector registers.
+#[inline]
+fn matching(slots: &[u64; SLOTS], key: u64, mask: u64) -> u32 {
+    let mut matches = 0;
+    for (slot, &entry) in slots.iter().enumerate() {
+        matches |= u32::from((entry ^ key) & mask == 0) << slot;
+    }
+    matches
+}
+
+/// Removes one slot of a bucket, closing the gap; whether the bucket was full.
+#[inline]
+fn shift_out(slots: &mut [u64; SLOTS], slot: usize) -> bool {
+    let was_full = slots[LAST] != 0;
+    slots.copy_within(slot + 1.., slot);
+    slots[LAST] = 0;
+    was_full
+}
+
+#[cfg(test)]
+impl SubTable {
+    /// Panics unless every invariant of the module head holds.
+    pub(super) fn check(&self, layout: &Layout) {
+        let buckets = self.buckets();
+        let mut seen = std::collections::HashSet::new();
+        let mut homes = Vec::new();
+        for (bucket, slots) in self.all_slots().enumerate() {
+            let taken = slots.iter().take_while(|&&entry| entry != 0).count();
+            assert!(
+                slots[taken..].iter().all(|&entry| entry == 0),
+                "gap in bucket {bucket}"
+            );
+            for &entry in &slots[..taken] {
+                let displacement = layout.displacement(entry) as usize;
+                let home = (bucket + buckets - displacement) % buckets;
+                for back in 1..=displacement {
+                    let passed = (bucket + buckets - back) % buckets;
+                    assert_ne!(self.slots(passed)[LAST], 0, "passed over a free slot");
+                }
+                let tag = layout.without_displacement(entry) & layout.key_mask();
+                assert!(seen.insert((home, tag)), "fingerprint twice");
+                // Unrolled around the circle, so that wrapped homes compare as negative.
+                homes.push(bucket as i64 - displacement as i64);
+            }
+        }
+        assert!(homes.is_sorted(), "homes out of order");
+        if let (Some(first), Some(last)) = (homes.first(), homes.last()) {
+            assert!(
+                *last <= first + buckets as i64,
+                "homes out of order around the end"
+            );
+        }
+        assert_eq!(homes.len(), self.len as usize);
+        assert!(homes.len() < buckets * SLOTS);
+    }
+
+    /// Displacement of every entry, and whether any wrapped around.
+    pub(super) fn displacements(&self, layout: &Layout) -> (Vec<u32>, bool) {
+        let mut displacements = Vec::new();
+        let mut wrapped = false;
+        for (bucket, slots) in self.all_slots().enumerate() {
+            for &entry in slots.iter().take_while(|&&entry| entry != 0) {
+                let displacement = layout.displacement(entry);
+                wrapped |= displacement as usize > bucket;
+                displacements.push(displacement);
+            }
+        }
+        (displacements, wrapped)
+    }
+}
