@@ -1,1 +1,48 @@
-//! The cache: DRAM tier, segment store, placements, request paths
+//! The cache: DRAM tier, segment store, placements, request paths.
+//!
+//! ```text
+//!   server, library
+//!        │ lookup / read_flash          │ modify / set / remove
+//!   ┌────▼──────────────────────────────▼─────┐
+//!   │ cache     request paths, single flight  │  a partition's lock, never held across I/O
+//!   │ dram      items in memory, CLOCK        │
+//!   ├──────────────────────────────────────────┤
+//!   │ placement index, layout, reclaim         │  a shard's lock
+//!   ├──────────────────────────────────────────┤
+//!   │ store     segments: fill, write, read    │  buffers, queues
+//!   └────┬─────────────────────────────────────┘
+//!      device
+//!
+//!   SET:  memory, acknowledged ··evicted··> open segment ··sealed··> flash ··oldest··> reclaimed
+//!   GET:  memory │ open segment │ one flash read, kept in memory
+//! ```
+//!
+//! Each layer is ignorant of the one above. Requests run on whatever thread they come in on;
+//! writing and reclaim are two background tasks ([`Engine::start_background`]). `lifecycle` opens
+//! and stops an image; `format` holds every byte offset; `horizon` knows what expiry and `flush_all`
+//! have made dead.
+
+#![forbid(unsafe_code)]
+
+pub mod cache;
+pub mod config;
+pub mod dram;
+pub mod format;
+pub mod horizon;
+pub mod key;
+pub mod lifecycle;
+pub mod placement;
+pub mod store;
+
+mod flight;
+mod partition;
+
+pub use cache::{
+    Amend, CacheError, Change, Engine, EngineStats, FlashHit, FlashRead, ItemView, Lookup,
+    Modified, Peek, Put,
+};
+pub use config::{ConfigError, EngineConfig};
+pub use key::{Key, KeyHash};
+pub use lifecycle::{OpenError, Start, Stop};
+pub use partition::PathStats;
+pub use placement::DumpCursor;

@@ -1,0 +1,254 @@
+//! The request paths: what reads and writes do with memory and flash.
+//!
+//! ```text
+//!   lookup ──> DRAM tier ──hit──> view
+//!      │ miss: index probe ──absent──> miss
+//!      ▼ present
+//!   FlashRead: lead or follow a flight ──> placement.get ──> promote to the DRAM tier
+//!
+//!   modify ──> DRAM tier (an item on flash is read into it first) ──> put │ amend │ remove
+//!                 └─> version, then the flash copy is invalidated, all under the partition's lock
+//! ```
+//!
+//! A partition's lock is held for memory operations only. What has to wait, for a flash read or for
+//! room, lets go of the lock and starts over, so that every change is made against the state it was
+//! decided on. All is memcached-agnostic: what `append` or `mg` mean is the server's business.
+
+mod modify;
+mod read;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::{Mutex, MutexGuard};
+
+pub use modify::{Amend, Change, Modified, Put};
+pub use read::{FlashHit, FlashRead, ItemView, Lookup, Peek};
+
+use crate::config::{EngineConfig, MemorySplit};
+use crate::dram::TierStats;
+use crate::format::item::ItemRef;
+use crate::horizon::Horizon;
+use crate::key::{Key, KeyHash};
+use crate::partition::{Partition, PathStats};
+use crate::placement::{DumpCursor, MemoryUse, Placement, PlacementStats};
+use crate::store::SegmentStore;
+
+/// Why a write was not carried out. The old value is gone all the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CacheError {
+    /// The item is larger than the settings allow.
+    #[error("object too large for cache")]
+    TooLarge,
+    /// There is no memory for it, and flash takes nothing off.
+    #[error("out of memory storing object")]
+    OutOfMemory,
+    /// The item could not be read, so it could not be changed.
+    #[error("the item could not be read from flash")]
+    Unreadable,
+}
+
+/// The cache. Shared by all threads.
+pub struct Engine {
+    pub(crate) partitions: Box<[CacheLine<Mutex<Partition>>]>,
+    pub(crate) partition_bits: u32,
+    pub(crate) placement: Arc<dyn Placement>,
+    pub(crate) store: Arc<SegmentStore>,
+    pub(crate) horizon: Arc<Horizon>,
+    pub(crate) seed: u64,
+    pub(crate) split: MemorySplit,
+    pub(crate) largest_body: usize,
+    pub(crate) version_limit: u64,
+    pub(crate) config: EngineConfig,
+    pub(crate) lifecycle: crate::lifecycle::Lifecycle,
+    /// Writes that waited for room on flash.
+    pub(crate) waits: AtomicU64,
+}
+
+/// Keeps its content off the cache lines of its neighbours.
+#[repr(align(128))]
+pub(crate) struct CacheLine<T>(pub(crate) T);
+
+/// Everything counted, added up over the partitions.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct EngineStats {
+    /// Request paths.
+    pub paths: PathStats,
+    /// DRAM tier.
+    pub tier: TierStats,
+    /// Items in memory.
+    pub dram_items: u64,
+    /// Bytes of items in memory.
+    pub dram_item_bytes: u64,
+    /// Memory the DRAM tier holds, in bytes.
+    pub dram_bytes: u64,
+    /// Memory the DRAM tier may hold, in bytes.
+    pub dram_limit_bytes: u64,
+    /// Placement.
+    pub placement: PlacementStats,
+    /// Memory of the placement.
+    pub memory: MemoryUse,
+    /// Writes that waited for room on flash.
+    pub write_waits: u64,
+}
+
+impl Engine {
+    /// `bytes` as a key of this cache; `None` when it is empty or longer than 250 bytes.
+    #[must_use]
+    #[inline]
+    pub fn key<'a>(&self, bytes: &'a [u8]) -> Option<Key<'a>> {
+        Key::new(bytes, self.seed)
+    }
+
+    /// Everything stored before Unix second `deadline` is gone from then on.
+    pub fn flush_all(&self, deadline: u32) {
+        self.horizon.flush_at(deadline);
+        let now = runtime::unix_seconds();
+        if deadline <= now {
+            // Applied now, so that nothing stored after this call falls under it.
+            for number in 0..self.partitions.len() {
+                drop(self.lock_partition(number, now));
+            }
+        }
+    }
+
+    /// The lock of the partition of `hash`, brought up to date with `flush_all`.
+    #[inline]
+    pub(crate) fn lock(&self, hash: KeyHash, now: u32) -> MutexGuard<'_, Partition> {
+        self.lock_partition(hash.partition(self.partition_bits), now)
+    }
+
+    pub(crate) fn lock_partition(&self, number: usize, now: u32) -> MutexGuard<'_, Partition> {
+        let mut partition = self.partitions[number].0.lock();
+        let Partition {
+            flush_generation,
+            next_version,
+            ..
+        } = &mut *partition;
+        self.horizon
+            .settle(number, flush_generation, *next_version, now);
+        partition
+    }
+
+    /// What eviction needs to know, for the partition of `hash`.
+    pub(crate) fn evict_context(
+        &self,
+        partition: usize,
+        now: u32,
+    ) -> crate::dram::EvictContext<'_> {
+        crate::dram::EvictContext {
+            placement: &*self.placement,
+            seed: self.seed,
+            cutoff: self.horizon.cutoff(partition),
+            now,
+            limit_bytes: self.split.tier_limit(self.placement.memory().index_bytes),
+        }
+    }
+
+    /// The segments underneath, for statistics.
+    #[must_use]
+    pub fn store(&self) -> &SegmentStore {
+        &self.store
+    }
+
+    /// The placement, for statistics.
+    #[must_use]
+    pub fn placement(&self) -> &dyn Placement {
+        &*self.placement
+    }
+
+    /// The settings.
+    #[must_use]
+    pub fn config(&self) -> &EngineConfig {
+        &self.config
+    }
+
+    /// Counters, added up.
+    #[must_use]
+    pub fn stats(&self) -> EngineStats {
+        let mut stats = EngineStats {
+            placement: self.placement.stats(),
+            memory: self.placement.memory(),
+            write_waits: self.waits.load(Ordering::Relaxed),
+            ..EngineStats::default()
+        };
+        let limit = self.split.tier_limit(stats.memory.index_bytes) as u64;
+        stats.dram_limit_bytes = limit * self.partitions.len() as u64;
+        for partition in &self.partitions {
+            let partition = partition.0.lock();
+            add_paths(&mut stats.paths, &partition.stats);
+            add_tier(&mut stats.tier, &partition.tier.stats());
+            stats.dram_items += partition.tier.len() as u64;
+            stats.dram_item_bytes += partition.tier.live_bytes();
+            stats.dram_bytes += partition.tier.memory_bytes() as u64;
+        }
+        stats
+    }
+
+    /// Sets the counters of the request paths and the DRAM tier to zero.
+    pub fn reset_stats(&self) {
+        for partition in &self.partitions {
+            let mut partition = partition.0.lock();
+            partition.stats = PathStats::default();
+            partition.tier.reset_stats();
+        }
+        self.waits.store(0, Ordering::Relaxed);
+    }
+
+    /// Visits every live item in the memory of one partition; false past the last one.
+    pub fn dump_memory(&self, partition: usize, mut visit: impl FnMut(ItemRef<'_>)) -> bool {
+        if partition >= self.partitions.len() {
+            return false;
+        }
+        let now = runtime::unix_seconds();
+        let guard = self.lock_partition(partition, now);
+        let cutoff = self.horizon.cutoff(partition);
+        for item in guard.tier.items() {
+            if !item.header.is_expired(now) && item.header.version.get() >= cutoff {
+                visit(item);
+            }
+        }
+        true
+    }
+
+    /// Visits the live items of one more segment that have no newer copy in memory; false once all
+    /// have been visited.
+    pub async fn dump_flash(
+        &self,
+        cursor: &mut DumpCursor,
+        mut visit: impl FnMut(ItemRef<'_>),
+    ) -> bool {
+        let now = runtime::unix_seconds();
+        self.placement
+            .dump(cursor, &mut |found| {
+                let Some(key) = self.key(found.item.key) else {
+                    return;
+                };
+                let in_memory = self.lock(found.hash, now).tier.find(key).is_some();
+                if !in_memory {
+                    visit(found.item);
+                }
+            })
+            .await
+    }
+}
+
+fn add_paths(sum: &mut PathStats, part: &PathStats) {
+    sum.dram_hits += part.dram_hits;
+    sum.flash_hits += part.flash_hits;
+    sum.misses += part.misses;
+    sum.failed_reads += part.failed_reads;
+    sum.expired += part.expired;
+    sum.items_set += part.items_set;
+    sum.item_bytes_set += part.item_bytes_set;
+    sum.shared_flights += part.shared_flights;
+    sum.promotions += part.promotions;
+}
+
+fn add_tier(sum: &mut TierStats, part: &TierStats) {
+    sum.evictions += part.evictions;
+    sum.demotions += part.demotions;
+    sum.clean_evictions += part.clean_evictions;
+    sum.second_chances += part.second_chances;
+    sum.reclaimed += part.reclaimed;
+}

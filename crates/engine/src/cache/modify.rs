@@ -1,0 +1,385 @@
+//! Writing: every change is decided on the item's present state and made under the same lock.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::{CacheError, Engine, FlashRead, ItemView};
+use crate::dram::NewItem;
+use crate::flight::Landing;
+use crate::format::item::state;
+use crate::key::Key;
+use crate::partition::Partition;
+use crate::placement::{Probe, Token};
+
+/// Starts of an operation before it gives up on an item that comes and goes between memory and
+/// flash faster than it can be caught.
+const MAX_ATTEMPTS: usize = 64;
+
+/// What becomes of an item.
+#[derive(Clone, Debug)]
+pub enum Change<'v> {
+    /// It stays as it is.
+    Keep,
+    /// It stays, and counts as read.
+    Access,
+    /// It goes.
+    Remove,
+    /// It is replaced, or comes to be.
+    Put(Put<'v>),
+    /// Its value stays.
+    Amend(Amend),
+}
+
+/// An item to store.
+#[derive(Clone, Debug, Default)]
+pub struct Put<'v> {
+    /// The value.
+    pub value: Cow<'v, [u8]>,
+    /// The client's own flags.
+    pub client_flags: u32,
+    /// Unix second from which on it is gone; 0 for never.
+    pub expiry: u32,
+    /// A CAS unique of the client's choice; otherwise a new one.
+    pub cas_unique: Option<u64>,
+    /// Marked stale.
+    pub stale: bool,
+    /// Somebody has been told to recache it.
+    pub won: bool,
+    /// The key came base64-encoded.
+    pub binary_key: bool,
+}
+
+/// Changes that leave the value alone; `None` leaves a property as it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Amend {
+    /// Expiry.
+    pub expiry: Option<u32>,
+    /// Marked stale.
+    pub stale: Option<bool>,
+    /// Somebody has been told to recache it.
+    pub won: Option<bool>,
+    /// Give it a new CAS unique: the one given, or one of the cache's own.
+    pub cas_unique: Option<Option<u64>>,
+    /// Count it as read.
+    pub access: bool,
+}
+
+/// The outcome of [`Engine::modify`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Modified<R> {
+    /// What the operation returned.
+    pub result: R,
+    /// CAS unique of the item after the change; 0 when there is none.
+    pub cas_unique: u64,
+}
+
+/// How one start of an operation ended.
+enum Attempt<R> {
+    Done(Result<Modified<R>, CacheError>),
+    /// The item may be on flash and has to be in memory first.
+    OnFlash(FlashRead),
+    /// There is no room on flash for what has to leave memory.
+    NoRoom,
+}
+
+impl Engine {
+    /// Changes the item of `key` as `decide` says, at Unix second `now`.
+    ///
+    /// `decide` sees the live item, or `None`, and returns the change with a result of its own. It
+    /// may be called again when the change has to wait for room: what counts is the last call. An
+    /// item on flash is read into memory first.
+    ///
+    /// # Errors
+    /// [`CacheError`]; an item that was to be replaced is then gone.
+    pub async fn modify<'v, R>(
+        self: &Arc<Self>,
+        key: Key<'_>,
+        now: u32,
+        mut decide: impl FnMut(Option<&ItemView<'_>>) -> (Change<'v>, R),
+    ) -> Result<Modified<R>, CacheError> {
+        let mut absent = None;
+        for _ in 0..MAX_ATTEMPTS {
+            let room = self.placement.room().listener();
+            match self.try_modify(key, now, absent, &mut decide) {
+                Attempt::Done(done) => return done,
+                Attempt::NoRoom => {
+                    self.waits.fetch_add(1, Ordering::Relaxed);
+                    room.await;
+                }
+                Attempt::OnFlash(read) => {
+                    absent = self.fetch(key, read, now).await?;
+                }
+            }
+        }
+        Err(CacheError::OutOfMemory)
+    }
+
+    /// Stores an item whatever was there before.
+    ///
+    /// # Errors
+    /// [`CacheError`]; what was there before is then gone.
+    pub async fn set(
+        self: &Arc<Self>,
+        key: Key<'_>,
+        now: u32,
+        put: &Put<'_>,
+    ) -> Result<u64, CacheError> {
+        loop {
+            // Registered only when needed: the common case takes no listener.
+            if let Some(done) = self.try_set(key, now, put) {
+                return done;
+            }
+            let room = self.placement.room().listener();
+            if let Some(done) = self.try_set(key, now, put) {
+                return done;
+            }
+            self.waits.fetch_add(1, Ordering::Relaxed);
+            room.await;
+        }
+    }
+
+    /// Stores an item whatever was there before, without waiting: `None` when there is no room at
+    /// present, and then nothing has changed.
+    pub fn try_set(
+        &self,
+        key: Key<'_>,
+        now: u32,
+        put: &Put<'_>,
+    ) -> Option<Result<u64, CacheError>> {
+        let number = key.hash().partition(self.partition_bits);
+        let mut partition = self.lock_partition(number, now);
+        match self.put(&mut partition, number, key, now, put) {
+            Ok(cas_unique) => Some(Ok(cas_unique)),
+            Err(Refused::Never(error)) => Some(Err(error)),
+            Err(Refused::NoRoom) => None,
+        }
+    }
+
+    /// Removes whatever a key has, in memory and on flash.
+    pub fn remove(&self, key: Key<'_>, now: u32) {
+        let mut partition = self.lock(key.hash(), now);
+        self.erase(&mut partition, key);
+    }
+
+    fn try_modify<'v, R>(
+        self: &Arc<Self>,
+        key: Key<'_>,
+        now: u32,
+        absent: Option<Token>,
+        decide: &mut impl FnMut(Option<&ItemView<'_>>) -> (Change<'v>, R),
+    ) -> Attempt<R> {
+        let number = key.hash().partition(self.partition_bits);
+        let mut guard = self.lock_partition(number, now);
+        let partition = &mut *guard;
+        let mut handle = partition.tier.find(key);
+        if let Some(found) = handle
+            && !self
+                .horizon
+                .is_item_live(key.hash(), partition.tier.header(found), now)
+        {
+            self.erase(partition, key);
+            handle = None;
+        }
+        if handle.is_none()
+            && let Probe::Present(token) = self.placement.probe(key.hash())
+            && absent != Some(token)
+        {
+            return Attempt::OnFlash(self.board(partition, key.hash(), token));
+        }
+        let (change, result) = match handle {
+            Some(handle) => {
+                let (item, shared) = partition.tier.item(handle);
+                decide(Some(&ItemView::new(item, shared)))
+            }
+            None => decide(None),
+        };
+        let cas_unique = match (change, handle) {
+            (Change::Keep, None) | (Change::Access | Change::Amend(_), None) => Ok(0),
+            (Change::Keep, Some(handle)) => Ok(partition.tier.item(handle).0.cas_unique),
+            (Change::Access, Some(handle)) => {
+                self.access(partition, handle, now);
+                Ok(partition.tier.item(handle).0.cas_unique)
+            }
+            (Change::Remove, _) => {
+                self.erase(partition, key);
+                Ok(0)
+            }
+            (Change::Put(put), _) => self.put(partition, number, key, now, &put),
+            (Change::Amend(amend), Some(handle)) => {
+                if amend.access {
+                    self.access(partition, handle, now);
+                }
+                self.amend(partition, number, key, handle, now, &amend)
+            }
+        };
+        match cas_unique {
+            Ok(cas_unique) => Attempt::Done(Ok(Modified { result, cas_unique })),
+            Err(Refused::Never(error)) => Attempt::Done(Err(error)),
+            Err(Refused::NoRoom) => Attempt::NoRoom,
+        }
+    }
+
+    fn access(&self, partition: &mut Partition, handle: crate::dram::Handle, now: u32) {
+        let header = partition.tier.header_mut(handle);
+        header.state |= state::FETCHED | state::REFERENCED;
+        header.last_access = now.into();
+        partition.stats.dram_hits += 1;
+    }
+
+    fn erase(&self, partition: &mut Partition, key: Key<'_>) {
+        partition.tier.remove(key);
+        self.placement.invalidate(key.hash());
+        partition.overtake(key.hash());
+    }
+
+    fn put(
+        &self,
+        partition: &mut Partition,
+        number: usize,
+        key: Key<'_>,
+        now: u32,
+        put: &Put<'_>,
+    ) -> Result<u64, Refused> {
+        let mut bits = state::DIRTY;
+        for (set, bit) in [
+            (put.stale, state::STALE),
+            (put.won, state::WON),
+            (put.binary_key, state::BINARY_KEY),
+        ] {
+            if set {
+                bits |= bit;
+            }
+        }
+        let new = NewItem {
+            version: partition.next_version,
+            cas_unique: put.cas_unique,
+            client_flags: put.client_flags,
+            expiry: put.expiry,
+            last_access: now,
+            state: bits,
+            value: &[&put.value],
+            shared: None,
+        };
+        let cas_unique = self.store_new(partition, number, key, now, &new)?;
+        partition.stats.items_set += 1;
+        partition.stats.item_bytes_set += (key.bytes().len() + put.value.len()) as u64;
+        Ok(cas_unique)
+    }
+
+    /// Stores an item under a new version; the copy on flash is outdated from then on.
+    fn store_new(
+        &self,
+        partition: &mut Partition,
+        number: usize,
+        key: Key<'_>,
+        now: u32,
+        new: &NewItem<'_>,
+    ) -> Result<u64, Refused> {
+        let context = self.evict_context(number, now);
+        let body = new.body_bytes(key);
+        let refused = if body > self.largest_body {
+            Some(CacheError::TooLarge)
+        } else if body > context.limit_bytes || partition.next_version >= self.version_limit {
+            Some(CacheError::OutOfMemory)
+        } else {
+            None
+        };
+        if let Some(error) = refused {
+            self.erase(partition, key);
+            return Err(Refused::Never(error));
+        }
+        partition
+            .tier
+            .put(key, new, &context)
+            .map_err(|_| Refused::NoRoom)?;
+        let version = partition.take_version();
+        self.placement.invalidate(key.hash());
+        partition.overtake(key.hash());
+        Ok(new.cas_unique.unwrap_or(version))
+    }
+
+    fn amend(
+        &self,
+        partition: &mut Partition,
+        number: usize,
+        key: Key<'_>,
+        handle: crate::dram::Handle,
+        now: u32,
+        amend: &Amend,
+    ) -> Result<u64, Refused> {
+        let (item, shared) = partition.tier.item(handle);
+        let mut bits = item.header.state;
+        for (set, bit) in [(amend.stale, state::STALE), (amend.won, state::WON)] {
+            match set {
+                Some(true) => bits |= bit,
+                Some(false) => bits &= !bit,
+                None => {}
+            }
+        }
+        let expiry = amend.expiry.unwrap_or(item.header.expiry.get());
+        let cas_unique = item.cas_unique;
+        if bits == item.header.state
+            && expiry == item.header.expiry.get()
+            && amend.cas_unique.is_none()
+        {
+            return Ok(cas_unique);
+        }
+        if item.header.has(state::DIRTY) && amend.cas_unique.is_none() {
+            // No copy of this version is on flash, so that it may still change.
+            let header = partition.tier.header_mut(handle);
+            header.state = bits;
+            header.expiry = expiry.into();
+            return Ok(cas_unique);
+        }
+        // The value is copied out: its place in the log may go while room is made for the new one.
+        let shared = shared.cloned();
+        let value = if shared.is_some() {
+            Vec::new()
+        } else {
+            item.value.to_vec()
+        };
+        let parts: [&[u8]; 1] = [shared.as_deref().unwrap_or(&value)];
+        let new = NewItem {
+            version: partition.next_version,
+            cas_unique: amend.cas_unique.unwrap_or(Some(cas_unique)),
+            client_flags: item.header.client_flags.get(),
+            expiry,
+            last_access: item.header.last_access.get(),
+            state: bits & !state::HAS_CAS | state::DIRTY,
+            value: &parts,
+            shared: shared.clone(),
+        };
+        self.store_new(partition, number, key, now, &new)
+    }
+
+    /// Reads an item into memory. Returns the index's token when there is none of that key.
+    async fn fetch(
+        self: &Arc<Self>,
+        key: Key<'_>,
+        mut read: FlashRead,
+        now: u32,
+    ) -> Result<Option<Token>, CacheError> {
+        let landing = match read.lead.take() {
+            Some(lead) => self.fly(key, lead, now).await,
+            None => read.flight.landing().await,
+        };
+        match landing {
+            Landing::Absent(token) => Ok(Some(token)),
+            Landing::Item(_) | Landing::Abandoned => Ok(None),
+            Landing::Failed => {
+                // What cannot be read cannot be changed; it must not come back either.
+                let mut partition = self.lock(key.hash(), now);
+                partition.stats.failed_reads += 1;
+                self.erase(&mut partition, key);
+                Err(CacheError::Unreadable)
+            }
+        }
+    }
+}
+
+/// Why an item was not stored.
+enum Refused {
+    Never(CacheError),
+    NoRoom,
+}

@@ -1,0 +1,319 @@
+//! Reading.
+
+use std::sync::Arc;
+
+use super::Engine;
+use crate::dram::NewItem;
+use crate::flight::{Flight, Landing};
+use crate::format::item::{ItemRef, state};
+use crate::key::{Key, KeyHash};
+use crate::partition::Partition;
+use crate::placement::{Found, Probe, Token};
+use crate::store::FlashItem;
+
+/// An item as readers see it.
+#[derive(Clone, Copy, Debug)]
+pub struct ItemView<'a> {
+    /// The key.
+    pub key: &'a [u8],
+    /// The value.
+    pub value: &'a [u8],
+    /// The value's owner, when it is long and can be shared instead of copied.
+    pub shared: Option<&'a Arc<[u8]>>,
+    /// The client's own flags.
+    pub client_flags: u32,
+    /// The CAS unique.
+    pub cas_unique: u64,
+    /// Unix second from which on it is gone; 0 for never.
+    pub expiry: u32,
+    /// Unix second of the last access before this one.
+    pub last_access: u32,
+    /// Read before.
+    pub fetched: bool,
+    /// Marked stale.
+    pub stale: bool,
+    /// Somebody has been told to recache it.
+    pub won: bool,
+    /// The key came base64-encoded.
+    pub binary_key: bool,
+}
+
+impl<'a> ItemView<'a> {
+    pub(super) fn new(item: ItemRef<'a>, shared: Option<&'a Arc<[u8]>>) -> Self {
+        let header = item.header;
+        Self {
+            key: item.key,
+            value: item.value,
+            shared,
+            client_flags: header.client_flags.get(),
+            cas_unique: item.cas_unique,
+            expiry: header.expiry.get(),
+            last_access: header.last_access.get(),
+            fetched: header.has(state::FETCHED),
+            stale: header.has(state::STALE),
+            won: header.has(state::WON),
+            binary_key: header.has(state::BINARY_KEY),
+        }
+    }
+}
+
+/// Whether a look counts as an access.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Peek {
+    /// It does: the item is fetched, referenced, accessed now.
+    No,
+    /// It leaves no trace.
+    Yes,
+}
+
+/// What memory knows of a key.
+pub enum Lookup<T> {
+    /// The item is in memory; what the viewer made of it.
+    Hit(T),
+    /// There is no such item.
+    Miss,
+    /// It may be on flash.
+    Flash(FlashRead),
+}
+
+/// A flash read to be made, or one under way to wait for. See [`Engine::read_flash`].
+pub struct FlashRead {
+    pub(super) flight: Arc<Flight>,
+    /// Set when this reader leads.
+    pub(super) lead: Option<Lead>,
+}
+
+/// The duty to land a flight, also when its leader is dropped half way.
+pub(super) struct Lead {
+    engine: Arc<Engine>,
+    hash: KeyHash,
+    flight: Arc<Flight>,
+    token: Token,
+}
+
+impl Drop for Lead {
+    fn drop(&mut self) {
+        if self.flight.has_landed() {
+            return;
+        }
+        let mut partition = self.engine.lock(self.hash, runtime::unix_seconds());
+        remove_flight(&mut partition, self.hash, &self.flight);
+        drop(partition);
+        self.flight.land(Landing::Abandoned);
+    }
+}
+
+/// An item that was read from flash.
+#[derive(Clone, Debug)]
+pub struct FlashHit {
+    item: Arc<FlashItem>,
+}
+
+impl FlashHit {
+    /// The item.
+    #[must_use]
+    pub fn view(&self) -> ItemView<'_> {
+        ItemView::new(self.item.item(), None)
+    }
+}
+
+impl Engine {
+    /// Looks a key up in memory, at Unix second `now`. A hit is shown to `view` under the
+    /// partition's lock; what is not in memory and may be on flash comes back as a
+    /// [`FlashRead`] whose place in time is this call: later writes do not change what it finds.
+    #[inline]
+    pub fn lookup<T>(
+        self: &Arc<Self>,
+        key: Key<'_>,
+        now: u32,
+        peek: Peek,
+        view: impl FnOnce(&ItemView<'_>) -> T,
+    ) -> Lookup<T> {
+        let mut guard = self.lock(key.hash(), now);
+        let partition = &mut *guard;
+        if let Some(handle) = partition.tier.find(key) {
+            let (item, shared) = partition.tier.item(handle);
+            if self.horizon.is_item_live(key.hash(), item.header, now) {
+                let shown = view(&ItemView::new(item, shared));
+                if peek == Peek::No {
+                    let header = partition.tier.header_mut(handle);
+                    let bits = state::FETCHED | state::REFERENCED;
+                    if header.state & bits != bits {
+                        header.state |= bits;
+                    }
+                    if header.last_access.get() != now {
+                        header.last_access = now.into();
+                    }
+                    partition.stats.dram_hits += 1;
+                }
+                return Lookup::Hit(shown);
+            }
+            // Dead by expiry or flush: its copy on flash, if any, is as dead.
+            partition.tier.remove(key);
+            partition.stats.expired += 1;
+            self.placement.invalidate(key.hash());
+        }
+        match self.placement.probe(key.hash()) {
+            Probe::Absent => {
+                partition.stats.misses += 1;
+                Lookup::Miss
+            }
+            Probe::Present(token) => Lookup::Flash(self.board(partition, key.hash(), token)),
+        }
+    }
+
+    /// Joins the flight of a key, or starts one.
+    pub(super) fn board(
+        self: &Arc<Self>,
+        partition: &mut Partition,
+        hash: KeyHash,
+        token: Token,
+    ) -> FlashRead {
+        if let Some(flight) = partition.flights.get(&hash) {
+            partition.stats.shared_flights += 1;
+            return FlashRead {
+                flight: Arc::clone(flight),
+                lead: None,
+            };
+        }
+        let flight = Arc::new(Flight::default());
+        partition.flights.insert(hash, Arc::clone(&flight));
+        let lead = Lead {
+            engine: Arc::clone(self),
+            hash,
+            flight: Arc::clone(&flight),
+            token,
+        };
+        FlashRead {
+            flight,
+            lead: Some(lead),
+        }
+    }
+
+    /// Carries a [`FlashRead`] out. `None` when there is no such item, or it could not be read; both
+    /// are counted as misses.
+    pub async fn read_flash(
+        self: &Arc<Self>,
+        key: Key<'_>,
+        mut read: FlashRead,
+        now: u32,
+    ) -> Option<FlashHit> {
+        loop {
+            let landing = match read.lead.take() {
+                Some(lead) => self.fly(key, lead, now).await,
+                None => read.flight.landing().await,
+            };
+            let mut partition = self.lock(key.hash(), now);
+            match landing {
+                // A flight is found by hash; another key with the same one reads for itself.
+                Landing::Item(item) if item.item().key == key.bytes() => {
+                    partition.stats.flash_hits += 1;
+                    return Some(FlashHit { item });
+                }
+                Landing::Failed => {
+                    partition.stats.misses += 1;
+                    partition.stats.failed_reads += 1;
+                    return None;
+                }
+                // Written while this read was on its way: the new item is in memory.
+                _ if let Some(item) = self.copy_from_memory(&partition, key, now) => {
+                    partition.stats.dram_hits += 1;
+                    return Some(FlashHit {
+                        item: Arc::new(item),
+                    });
+                }
+                Landing::Absent(_) => {
+                    partition.stats.misses += 1;
+                    return None;
+                }
+                Landing::Item(_) | Landing::Abandoned => match self.placement.probe(key.hash()) {
+                    Probe::Present(token) => read = self.board(&mut partition, key.hash(), token),
+                    Probe::Absent => {
+                        partition.stats.misses += 1;
+                        return None;
+                    }
+                },
+            }
+        }
+    }
+
+    fn copy_from_memory(&self, partition: &Partition, key: Key<'_>, now: u32) -> Option<FlashItem> {
+        let (item, _) = partition.tier.item(partition.tier.find(key)?);
+        let live = self.horizon.is_item_live(key.hash(), item.header, now);
+        live.then(|| FlashItem::copy_of(&item))
+    }
+
+    /// Leads a flight: reads, keeps the item in memory unless a write has overtaken it, and tells
+    /// the followers.
+    pub(super) async fn fly(self: &Arc<Self>, key: Key<'_>, lead: Lead, now: u32) -> Landing {
+        let found = self.placement.get(key).await;
+        let number = key.hash().partition(self.partition_bits);
+        let mut partition = self.lock_partition(number, now);
+        let current = remove_flight(&mut partition, key.hash(), &lead.flight);
+        let landing = match found {
+            Ok(Found::Item(item)) => {
+                if self.horizon.is_item_live(key.hash(), item.header(), now) {
+                    let item = Arc::new(item);
+                    if current {
+                        self.promote(&mut partition, number, key, &item, now);
+                    }
+                    Landing::Item(item)
+                } else {
+                    partition.stats.expired += 1;
+                    self.placement.forget(key.hash(), lead.token);
+                    Landing::Absent(lead.token)
+                }
+            }
+            Ok(Found::Absent) => Landing::Absent(lead.token),
+            Err(error) => {
+                tracing::debug!(%error, "a flash read failed");
+                Landing::Failed
+            }
+        };
+        drop(partition);
+        lead.flight.land(landing.clone());
+        landing
+    }
+
+    /// Keeps an item read from flash in memory, clean.
+    fn promote(
+        &self,
+        partition: &mut Partition,
+        number: usize,
+        key: Key<'_>,
+        item: &FlashItem,
+        now: u32,
+    ) {
+        let item = item.item();
+        let header = item.header;
+        let new = NewItem {
+            version: header.version.get(),
+            cas_unique: header.has(state::HAS_CAS).then_some(item.cas_unique),
+            client_flags: header.client_flags.get(),
+            expiry: header.expiry.get(),
+            last_access: now,
+            state: header.state & state::ON_FLASH | state::FETCHED,
+            value: &[item.value],
+            shared: None,
+        };
+        let context = self.evict_context(number, now);
+        let fits = header.body_bytes() <= context.limit_bytes / 4;
+        if fits && partition.tier.put(key, &new, &context).is_ok() {
+            partition.stats.promotions += 1;
+        } else {
+            self.placement.touch(key.hash());
+        }
+    }
+}
+
+/// Takes a flight out of the table; false when a write has done so before.
+fn remove_flight(partition: &mut Partition, hash: KeyHash, flight: &Arc<Flight>) -> bool {
+    let current = partition
+        .flights
+        .get(&hash)
+        .is_some_and(|found| Arc::ptr_eq(found, flight));
+    if current {
+        partition.flights.remove(&hash);
+    }
+    current
+}

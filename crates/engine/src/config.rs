@@ -1,0 +1,282 @@
+//! How an engine is set up, and how one number of memory is split.
+
+use std::time::Duration;
+
+use crate::format::segment::largest_item;
+use crate::placement::exact::ReclaimConfig;
+
+/// Bytes at the start of the image for the superblock.
+pub const META_BYTES: u64 = 1 << 20;
+/// Smallest memory an engine can work with, in bytes, beyond what is reserved for others.
+pub const MIN_MEMORY_BYTES: u64 = 16 << 20;
+/// Smallest flash, in segments.
+pub const MIN_SEGMENTS: u64 = 8;
+
+const MIN_SEGMENT_BYTES: u64 = 256 << 10;
+const MAX_SEGMENT_BYTES: u64 = 8 << 20;
+
+/// Settings of an engine. Those an image is made with are kept in it: an image opened again keeps
+/// its own, whatever the settings say, where they do not contradict each other.
+#[derive(Clone, Debug)]
+pub struct EngineConfig {
+    /// Memory for everything the engine holds, in bytes: items, index, buffers.
+    pub memory_bytes: u64,
+    /// Bytes of a segment in a new image; `None` chooses by the sizes of flash and memory.
+    pub segment_bytes: Option<u32>,
+    /// Channels of the virtual flash in a new image.
+    pub channels: u32,
+    /// The key space is cut into two to the power of this many partitions, in a new image.
+    pub partition_bits: u32,
+    /// Segments in memory at once: one being filled, the others being written.
+    pub buffers: usize,
+    /// The largest value that can be stored, in bytes.
+    pub max_value_bytes: u32,
+    /// The most of the memory that the index may take, in percent.
+    pub index_percent: u32,
+    /// The most of a reclaimed segment that is kept by copying, in sixteenths.
+    pub max_copy_sixteenths: u32,
+    /// Tell the device of erased blocks.
+    pub discard: bool,
+    /// How long an orderly stop may take.
+    pub stop_deadline: Duration,
+    /// Take over a device that holds something else, or another kind of image. What it held is lost.
+    pub force: bool,
+}
+
+impl Default for EngineConfig {
+    fn default() -> Self {
+        Self {
+            memory_bytes: 256 << 20,
+            segment_bytes: None,
+            channels: 1,
+            partition_bits: 6,
+            buffers: 4,
+            max_value_bytes: 1 << 20,
+            index_percent: 75,
+            max_copy_sixteenths: 8,
+            discard: false,
+            stop_deadline: Duration::from_secs(60),
+            force: false,
+        }
+    }
+}
+
+/// A setting that cannot work.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum ConfigError {
+    /// Too little memory.
+    #[error(
+        "{given} bytes of memory are too few for the cache; it needs {needed} beyond the server's \
+         own: give it more memory, or smaller segments"
+    )]
+    Memory {
+        /// What was given.
+        given: u64,
+        /// What is needed.
+        needed: u64,
+    },
+    /// Too little flash.
+    #[error("{given} bytes of flash are too few: {needed} are the least with these segments")]
+    Flash {
+        /// What was given.
+        given: u64,
+        /// What is needed.
+        needed: u64,
+    },
+    /// Values that no segment can hold.
+    #[error(
+        "values of {value_bytes} bytes do not fit segments of {segment_bytes} bytes: lower the \
+         largest item size, or make an image with larger segments"
+    )]
+    Value {
+        /// The largest value.
+        value_bytes: u32,
+        /// A segment.
+        segment_bytes: u32,
+    },
+    /// A number out of range.
+    #[error("{name} must be {range}")]
+    Range {
+        /// The setting.
+        name: &'static str,
+        /// What it may be.
+        range: &'static str,
+    },
+}
+
+impl EngineConfig {
+    /// Bytes of a segment for a new image on `flash_bytes` of flash: the largest power of two up to
+    /// 8 MiB of which the flash holds 128 and the memory 32 — but never too small for one item.
+    #[must_use]
+    pub fn choose_segment_bytes(&self, flash_bytes: u64) -> u32 {
+        if let Some(chosen) = self.segment_bytes {
+            return chosen;
+        }
+        let wanted = (flash_bytes / 128)
+            .min(self.memory_bytes / 32)
+            .max(MIN_SEGMENT_BYTES);
+        let mut bytes = (1u64 << wanted.ilog2()).min(MAX_SEGMENT_BYTES) as u32;
+        while self.largest_body() > largest_item(bytes) as usize && bytes < 1 << 30 {
+            bytes *= 2;
+        }
+        bytes
+    }
+
+    /// The largest item body the settings allow.
+    #[must_use]
+    pub fn largest_body(&self) -> usize {
+        use crate::format::item::{CAS_BYTES, CHECKSUM_BYTES, HEADER_BYTES, MAX_KEY_BYTES};
+        CHECKSUM_BYTES + HEADER_BYTES + CAS_BYTES + MAX_KEY_BYTES + self.max_value_bytes as usize
+    }
+
+    /// Checks the settings against an image of `segments` segments of `segment_bytes`.
+    ///
+    /// # Errors
+    /// The first setting that cannot work.
+    pub fn check(&self, segments: u64, segment_bytes: u32) -> Result<(), ConfigError> {
+        let range = |ok: bool, name, range| {
+            if ok {
+                Ok(())
+            } else {
+                Err(ConfigError::Range { name, range })
+            }
+        };
+        range(self.partition_bits <= 12, "partition_bits", "0 to 12")?;
+        range((2..=64).contains(&self.buffers), "buffers", "2 to 64")?;
+        range(
+            (1..=90).contains(&self.index_percent),
+            "index_percent",
+            "1 to 90",
+        )?;
+        range(
+            self.max_copy_sixteenths <= 15,
+            "max_copy_sixteenths",
+            "0 to 15",
+        )?;
+        range(
+            segment_bytes.is_power_of_two() && u64::from(segment_bytes) >= 64 << 10,
+            "segment_bytes",
+            "a power of two of at least 64 KiB",
+        )?;
+        if segments < MIN_SEGMENTS {
+            return Err(ConfigError::Flash {
+                given: segments * u64::from(segment_bytes),
+                needed: MIN_SEGMENTS * u64::from(segment_bytes) + META_BYTES,
+            });
+        }
+        if self.largest_body() > largest_item(segment_bytes) as usize {
+            return Err(ConfigError::Value {
+                value_bytes: self.max_value_bytes,
+                segment_bytes,
+            });
+        }
+        let buffers = self.buffers as u64 * u64::from(segment_bytes);
+        let needed = (buffers * 3 / 2).max(MIN_MEMORY_BYTES);
+        if self.memory_bytes < needed {
+            return Err(ConfigError::Memory {
+                given: self.memory_bytes,
+                needed,
+            });
+        }
+        Ok(())
+    }
+
+    /// When and how segments of an image are reclaimed: enough are kept free for an orderly stop to
+    /// write all of memory and the checkpoint, but never more than a quarter of the flash.
+    #[must_use]
+    pub fn reclaim(&self, segments: u32, segment_bytes: u32) -> ReclaimConfig {
+        let for_stop = (self.memory_bytes * 5 / 4 / u64::from(segment_bytes)) as u32 + 2;
+        let spare = (segments / 64).clamp(2, 16);
+        ReclaimConfig {
+            free_segments: for_stop.min(segments / 4).max(1) + spare,
+            urgent_segments: (spare / 2).max(2),
+            max_copy_sixteenths: self.max_copy_sixteenths,
+        }
+    }
+}
+
+/// The split of one number of memory.
+///
+/// ```text
+///   memory = fixed (segment buffers, tables) + index (grows with the objects on flash) + DRAM tier
+/// ```
+///
+/// The DRAM tier has what the index leaves, each partition an equal share.
+#[derive(Clone, Copy, Debug)]
+pub struct MemorySplit {
+    /// Bytes in all.
+    pub total_bytes: u64,
+    /// Bytes that never change.
+    pub fixed_bytes: u64,
+    /// Bytes a chunk of the DRAM tier's log has.
+    pub chunk_bytes: usize,
+    /// Partitions that share what is left.
+    pub partitions: u64,
+}
+
+impl MemorySplit {
+    /// The split for `config` with `fixed_bytes` in buffers and tables.
+    #[must_use]
+    pub fn new(config: &EngineConfig, fixed_bytes: u64, partitions: u64) -> Self {
+        let tier = config.memory_bytes.saturating_sub(fixed_bytes) / partitions;
+        // Some sixteen chunks a partition, so that one being evicted is a small part of it.
+        let chunk = (tier / 16).clamp(4 << 10, 64 << 10);
+        Self {
+            total_bytes: config.memory_bytes,
+            fixed_bytes,
+            chunk_bytes: 1 << chunk.ilog2(),
+            partitions,
+        }
+    }
+
+    /// Bytes of memory a partition's DRAM tier may use beside an index of `index_bytes`.
+    #[must_use]
+    pub fn tier_limit(&self, index_bytes: u64) -> usize {
+        let left = self
+            .total_bytes
+            .saturating_sub(self.fixed_bytes + index_bytes);
+        usize::try_from(left / self.partitions).unwrap_or(usize::MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn segments_follow_flash_and_memory() {
+        let with = |memory_mib: u64, flash_gib: u64| {
+            let config = EngineConfig {
+                memory_bytes: memory_mib << 20,
+                ..Default::default()
+            };
+            config.choose_segment_bytes(flash_gib << 30)
+        };
+        assert_eq!(with(256, 4), 8 << 20);
+        assert_eq!(with(128, 4), 4 << 20);
+        assert_eq!(with(1024, 64), 8 << 20);
+        assert_eq!(with(16, 1), 2 << 20, "a value of 1 MiB must fit");
+    }
+
+    #[test]
+    fn what_cannot_work_is_named() {
+        let config = EngineConfig::default();
+        assert_eq!(config.check(512, 8 << 20), Ok(()));
+        assert!(matches!(
+            config.check(4, 8 << 20),
+            Err(ConfigError::Flash { .. })
+        ));
+        assert!(matches!(
+            config.check(512, 1 << 20),
+            Err(ConfigError::Value { .. })
+        ));
+        let small = EngineConfig {
+            memory_bytes: 8 << 20,
+            ..Default::default()
+        };
+        assert!(matches!(
+            small.check(512, 8 << 20),
+            Err(ConfigError::Memory { .. })
+        ));
+    }
+}

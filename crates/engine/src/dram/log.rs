@@ -1,0 +1,378 @@
+//! The log: fixed chunks, appended at the head, given up at the tail.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use zerocopy::{FromBytes, IntoBytes};
+
+use crate::format::item::{HEADER_BYTES, ItemHeader, ItemRef, state};
+
+/// Entries start at multiples of this many bytes.
+const UNIT: usize = 8;
+/// In `ItemHeader::reserved[0]`: the value lies beside the log.
+const STUB: u8 = 1;
+/// Bytes that follow the key of a stub: the number of its value.
+const STUB_BYTES: usize = 4;
+
+/// Where an entry starts: chunk slot and unit within it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Handle(u32);
+
+/// A log of items.
+pub(super) struct Log {
+    chunk_bytes: usize,
+    unit_bits: u32,
+    /// Chunks by slot; a slot keeps its number while its chunk moves from head to tail.
+    slots: Vec<Option<Box<[u8]>>>,
+    /// Slots without a chunk.
+    vacant: Vec<u32>,
+    /// Slots in the order they were opened.
+    order: VecDeque<u32>,
+    /// Bytes used in the head chunk.
+    head_bytes: usize,
+    /// A chunk kept for what the next eviction appends again.
+    spare: Option<Box<[u8]>>,
+    /// Values beside the log.
+    large: Vec<Option<Arc<[u8]>>>,
+    vacant_large: Vec<u32>,
+    large_bytes: usize,
+}
+
+/// Where an entry's parts lie in its chunk.
+#[derive(Clone, Copy)]
+struct Extent {
+    key: usize,
+    value: usize,
+    end: usize,
+}
+
+impl Log {
+    /// An empty log of chunks of `chunk_bytes`, a power of two.
+    pub(super) fn new(chunk_bytes: usize) -> Self {
+        assert!(
+            chunk_bytes.is_power_of_two() && chunk_bytes >= 4096,
+            "a power of two"
+        );
+        Self {
+            chunk_bytes,
+            unit_bits: (chunk_bytes / UNIT).trailing_zeros(),
+            slots: Vec::new(),
+            vacant: Vec::new(),
+            order: VecDeque::new(),
+            head_bytes: chunk_bytes,
+            spare: None,
+            large: Vec::new(),
+            vacant_large: Vec::new(),
+            large_bytes: 0,
+        }
+    }
+
+    /// The longest body that lies in a chunk; a longer item's value lies beside the log.
+    pub(super) fn largest_inline(&self) -> usize {
+        self.chunk_bytes / 4
+    }
+
+    /// Chunks held, the spare included.
+    pub(super) fn chunks(&self) -> usize {
+        self.order.len() + usize::from(self.spare.is_some())
+    }
+
+    /// Chunks in the log.
+    pub(super) fn open_chunks(&self) -> usize {
+        self.order.len()
+    }
+
+    /// Bytes of memory in use.
+    pub(super) fn memory_bytes(&self) -> usize {
+        self.chunks() * self.chunk_bytes + self.large_bytes
+    }
+
+    /// Whether an entry of `bytes` bytes can be appended to the head chunk.
+    pub(super) fn fits(&self, bytes: usize) -> bool {
+        self.head_bytes + bytes.next_multiple_of(UNIT) <= self.chunk_bytes
+    }
+
+    /// Bytes of memory that opening a head takes.
+    pub(super) fn next_head_bytes(&self) -> usize {
+        if self.spare.is_some() {
+            0
+        } else {
+            self.chunk_bytes
+        }
+    }
+
+    /// Opens a new head chunk: the spare, or a new one.
+    pub(super) fn open_head(&mut self) {
+        let chunk = self
+            .spare
+            .take()
+            .unwrap_or_else(|| vec![0; self.chunk_bytes].into_boxed_slice());
+        let slot = match self.vacant.pop() {
+            Some(slot) => {
+                self.slots[slot as usize] = Some(chunk);
+                slot
+            }
+            None => {
+                self.slots.push(Some(chunk));
+                self.slots.len() as u32 - 1
+            }
+        };
+        // What is left of the old head is marked so that the tail's walk ends there.
+        if let Some(&old) = self.order.back() {
+            let at = self.head_bytes;
+            let old = self.slots[old as usize]
+                .as_mut()
+                .expect("slots in order hold chunks");
+            if at + HEADER_BYTES <= old.len() {
+                old[at..at + HEADER_BYTES].fill(0);
+            }
+        }
+        self.order.push_back(slot);
+        self.head_bytes = 0;
+    }
+
+    /// The slot of the oldest chunk.
+    pub(super) fn tail(&self) -> Option<u32> {
+        self.order.front().copied()
+    }
+
+    /// The slots of all chunks, oldest first.
+    pub(super) fn slots_in_order(&self) -> impl Iterator<Item = u32> + '_ {
+        self.order.iter().copied()
+    }
+
+    /// Gives up the oldest chunk, all of whose entries are dead; it becomes the spare when there is
+    /// none and `keep` is set.
+    pub(super) fn close_tail(&mut self, keep: bool) {
+        let Some(slot) = self.order.pop_front() else {
+            return;
+        };
+        let chunk = self.slots[slot as usize].take();
+        self.vacant.push(slot);
+        if keep && self.spare.is_none() {
+            self.spare = chunk;
+        }
+        if self.order.is_empty() {
+            self.head_bytes = self.chunk_bytes;
+        }
+    }
+
+    /// Bytes an item of these parts takes in the log, and whether its value lies beside it.
+    pub(super) fn entry_bytes(&self, header: &ItemHeader) -> (usize, bool) {
+        let body = header.body_bytes();
+        if body <= self.largest_inline() {
+            (body, false)
+        } else {
+            (body - header.value_bytes.get() as usize + STUB_BYTES, true)
+        }
+    }
+
+    /// Appends an item; the head chunk has room for it. `shared` is its value when one is at hand
+    /// that can lie beside the log as it is.
+    pub(super) fn append(
+        &mut self,
+        header: &ItemHeader,
+        cas_unique: u64,
+        key: &[u8],
+        value: &[&[u8]],
+        shared: Option<Arc<[u8]>>,
+    ) -> Handle {
+        let (bytes, beside) = self.entry_bytes(header);
+        debug_assert!(self.fits(bytes), "the caller opened a chunk");
+        let stub = if beside {
+            let value = shared.unwrap_or_else(|| value.concat().into());
+            Some(self.keep_large(value))
+        } else {
+            None
+        };
+        let slot = *self.order.back().expect("a head chunk is open");
+        let chunk = self.slots[slot as usize]
+            .as_mut()
+            .expect("slots in order hold chunks");
+        let start = self.head_bytes;
+        let mut at = start;
+        let mut put = |bytes: &[u8]| {
+            chunk[at..at + bytes.len()].copy_from_slice(bytes);
+            at += bytes.len();
+        };
+        let mut header = *header;
+        header.reserved = [if beside { STUB } else { 0 }, 0];
+        put(header.as_bytes());
+        if header.has(state::HAS_CAS) {
+            put(&cas_unique.to_le_bytes());
+        }
+        put(key);
+        match stub {
+            Some(number) => put(&number.to_le_bytes()),
+            None => value.iter().for_each(|part| put(part)),
+        }
+        self.head_bytes = start + bytes.next_multiple_of(UNIT);
+        Handle(slot << self.unit_bits | (start / UNIT) as u32)
+    }
+
+    fn keep_large(&mut self, value: Arc<[u8]>) -> u32 {
+        self.large_bytes += value.len();
+        match self.vacant_large.pop() {
+            Some(number) => {
+                self.large[number as usize] = Some(value);
+                number
+            }
+            None => {
+                self.large.push(Some(value));
+                self.large.len() as u32 - 1
+            }
+        }
+    }
+
+    fn place(&self, handle: Handle) -> (usize, usize) {
+        let slot = (handle.0 >> self.unit_bits) as usize;
+        let start = (handle.0 & ((1 << self.unit_bits) - 1)) as usize * UNIT;
+        (slot, start)
+    }
+
+    fn chunk(&self, slot: usize) -> &[u8] {
+        self.slots[slot]
+            .as_deref()
+            .expect("handles name open chunks")
+    }
+
+    fn header_at(chunk: &[u8], start: usize) -> &ItemHeader {
+        ItemHeader::ref_from_prefix(&chunk[start..])
+            .expect("entries lie within their chunk")
+            .0
+    }
+
+    fn extent(header: &ItemHeader, start: usize) -> Extent {
+        let key = start + HEADER_BYTES + header.cas_bytes();
+        let value = key + usize::from(header.key_bytes);
+        let value_bytes = if header.reserved[0] == STUB {
+            STUB_BYTES
+        } else {
+            header.value_bytes.get() as usize
+        };
+        Extent {
+            key,
+            value,
+            end: value + value_bytes,
+        }
+    }
+
+    /// The fixed part of an entry.
+    pub(super) fn header(&self, handle: Handle) -> &ItemHeader {
+        let (slot, start) = self.place(handle);
+        Self::header_at(self.chunk(slot), start)
+    }
+
+    /// The fixed part of an entry, to be changed in all but its lengths.
+    pub(super) fn header_mut(&mut self, handle: Handle) -> &mut ItemHeader {
+        let (slot, start) = self.place(handle);
+        let chunk = self.slots[slot].as_mut().expect("handles name open chunks");
+        ItemHeader::mut_from_prefix(&mut chunk[start..])
+            .expect("entries lie within their chunk")
+            .0
+    }
+
+    /// The value of an entry that lies in its chunk, to be overwritten; `None` for one beside it.
+    pub(super) fn value_mut(&mut self, handle: Handle) -> Option<&mut [u8]> {
+        let (slot, start) = self.place(handle);
+        let header = Self::header_at(self.chunk(slot), start);
+        let beside = header.reserved[0] == STUB;
+        let extent = Self::extent(header, start);
+        let chunk = self.slots[slot].as_mut().expect("handles name open chunks");
+        (!beside).then(|| &mut chunk[extent.value..extent.end])
+    }
+
+    /// The key of an entry.
+    pub(super) fn key(&self, handle: Handle) -> &[u8] {
+        let (slot, start) = self.place(handle);
+        let chunk = self.chunk(slot);
+        let extent = Self::extent(Self::header_at(chunk, start), start);
+        &chunk[extent.key..extent.value]
+    }
+
+    /// An entry's item, with its value's owner when that lies beside the log.
+    pub(super) fn item(&self, handle: Handle) -> (ItemRef<'_>, Option<&Arc<[u8]>>) {
+        let (slot, start) = self.place(handle);
+        let chunk = self.chunk(slot);
+        let header = Self::header_at(chunk, start);
+        let extent = Self::extent(header, start);
+        let cas_unique = if header.has(state::HAS_CAS) {
+            let at = start + HEADER_BYTES;
+            u64::from_le_bytes(chunk[at..at + 8].try_into().expect("eight bytes"))
+        } else {
+            header.version.get()
+        };
+        let key = &chunk[extent.key..extent.value];
+        let tail = &chunk[extent.value..extent.end];
+        if header.reserved[0] == STUB {
+            let owner = self.large_value(tail);
+            (
+                ItemRef {
+                    header,
+                    cas_unique,
+                    key,
+                    value: owner,
+                },
+                Some(owner),
+            )
+        } else {
+            (
+                ItemRef {
+                    header,
+                    cas_unique,
+                    key,
+                    value: tail,
+                },
+                None,
+            )
+        }
+    }
+
+    fn large_value(&self, number: &[u8]) -> &Arc<[u8]> {
+        let number = u32::from_le_bytes(number.try_into().expect("a stub's number"));
+        self.large[number as usize]
+            .as_ref()
+            .expect("a live stub names a value")
+    }
+
+    /// Marks an entry dead and gives up its value if that lies beside the log.
+    pub(super) fn kill(&mut self, handle: Handle) {
+        let (slot, start) = self.place(handle);
+        let chunk = self.chunk(slot);
+        let header = Self::header_at(chunk, start);
+        if header.reserved[0] == STUB && !header.has(state::DEAD) {
+            let extent = Self::extent(header, start);
+            let number = &chunk[extent.value..extent.end];
+            let number = u32::from_le_bytes(number.try_into().expect("a stub's number"));
+            if let Some(value) = self.large[number as usize].take() {
+                self.large_bytes -= value.len();
+            }
+            self.vacant_large.push(number);
+        }
+        self.header_mut(handle).state |= state::DEAD;
+    }
+
+    /// The entries of the chunk in `slot`, in order, dead ones included.
+    pub(super) fn entries(&self, slot: u32) -> impl Iterator<Item = Handle> + '_ {
+        let chunk = self.chunk(slot as usize);
+        let is_head = self.order.back() == Some(&slot);
+        let end = if is_head {
+            self.head_bytes
+        } else {
+            self.chunk_bytes
+        };
+        let mut at = 0;
+        std::iter::from_fn(move || {
+            if at + HEADER_BYTES > end {
+                return None;
+            }
+            let header = Self::header_at(chunk, at);
+            if header.key_bytes == 0 {
+                return None;
+            }
+            let handle = Handle(slot << self.unit_bits | (at / UNIT) as u32);
+            at = Self::extent(header, at).end.next_multiple_of(UNIT);
+            Some(handle)
+        })
+    }
+}

@@ -1,0 +1,292 @@
+//! The tier's table and its operations.
+
+use std::sync::Arc;
+
+use hashbrown::HashTable;
+use hashbrown::hash_table::Entry;
+
+use super::NoRoom;
+pub use super::log::Handle;
+use super::log::Log;
+use crate::format::item::{CAS_BYTES, HEADER_BYTES, ItemHeader, ItemRef, state};
+use crate::key::{Key, KeyHash};
+use crate::placement::Placement;
+
+/// What the table keeps of an item: 8 bytes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Slot {
+    pub(super) hash: u32,
+    pub(super) handle: Handle,
+}
+
+/// An item to put into the tier.
+#[derive(Clone, Debug)]
+pub struct NewItem<'a> {
+    /// Version of the item.
+    pub version: u64,
+    /// CAS unique, where it is not the version.
+    pub cas_unique: Option<u64>,
+    /// The client's own flags.
+    pub client_flags: u32,
+    /// Unix second from which on it is gone; 0 for never.
+    pub expiry: u32,
+    /// Unix second of the last access.
+    pub last_access: u32,
+    /// Bits of [`state`], without `HAS_CAS`.
+    pub state: u8,
+    /// The value, in parts that follow each other.
+    pub value: &'a [&'a [u8]],
+    /// The whole value, when it is at hand in a form that can be shared.
+    pub shared: Option<Arc<[u8]>>,
+}
+
+impl NewItem<'_> {
+    pub(super) fn header(&self, key: Key<'_>) -> ItemHeader {
+        let value_bytes: usize = self.value.iter().map(|part| part.len()).sum();
+        let cas = if self.cas_unique.is_some() {
+            state::HAS_CAS
+        } else {
+            0
+        };
+        ItemHeader {
+            version: self.version.into(),
+            value_bytes: (value_bytes as u32).into(),
+            client_flags: self.client_flags.into(),
+            expiry: self.expiry.into(),
+            last_access: self.last_access.into(),
+            key_bytes: key.bytes().len() as u8,
+            state: self.state & !state::DEAD | cas,
+            reserved: [0; 2],
+        }
+    }
+
+    /// Bytes of the item's body.
+    #[must_use]
+    pub fn body_bytes(&self, key: Key<'_>) -> usize {
+        let value: usize = self.value.iter().map(|part| part.len()).sum();
+        let cas = if self.cas_unique.is_some() {
+            CAS_BYTES
+        } else {
+            0
+        };
+        HEADER_BYTES + cas + key.bytes().len() + value
+    }
+}
+
+/// Counters of a tier.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TierStats {
+    /// Items that left while they had not expired.
+    pub evictions: u64,
+    /// Items placed on flash.
+    pub demotions: u64,
+    /// Items that left with their copy on flash.
+    pub clean_evictions: u64,
+    /// Items the hand passed because they had been read.
+    pub second_chances: u64,
+    /// Items that had expired, or been flushed, when the hand came.
+    pub reclaimed: u64,
+}
+
+/// The items of one partition in memory.
+pub struct DramTier {
+    pub(super) log: Log,
+    pub(super) table: HashTable<Slot>,
+    /// Bytes of live bodies.
+    pub(super) live_bytes: u64,
+    pub(super) stats: TierStats,
+}
+
+/// What an eviction needs to know of the world.
+pub(crate) struct EvictContext<'a> {
+    pub(crate) placement: &'a dyn Placement,
+    /// Hash seed of the image.
+    pub(crate) seed: u64,
+    /// Versions below this are dead.
+    pub(crate) cutoff: u64,
+    /// Unix seconds.
+    pub(crate) now: u32,
+    /// Bytes of memory this tier may use.
+    pub(crate) limit_bytes: usize,
+}
+
+impl DramTier {
+    /// An empty tier with chunks of `chunk_bytes`.
+    #[must_use]
+    pub fn new(chunk_bytes: usize) -> Self {
+        Self {
+            log: Log::new(chunk_bytes),
+            table: HashTable::new(),
+            live_bytes: 0,
+            stats: TierStats::default(),
+        }
+    }
+
+    /// Items in memory.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.table.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.table.is_empty()
+    }
+
+    /// Bytes of memory in use: log, values beside it, table.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        self.log.memory_bytes() + self.table.allocation_size()
+    }
+
+    /// Bytes of live items.
+    #[must_use]
+    pub fn live_bytes(&self) -> u64 {
+        self.live_bytes
+    }
+
+    /// Counters.
+    #[must_use]
+    pub fn stats(&self) -> TierStats {
+        self.stats
+    }
+
+    /// Sets the counters to zero.
+    pub fn reset_stats(&mut self) {
+        self.stats = TierStats::default();
+    }
+
+    /// The entry of `key`, dead by expiry or flush or not.
+    #[must_use]
+    pub fn find(&self, key: Key<'_>) -> Option<Handle> {
+        let low = key.hash().low();
+        self.table
+            .find(table_hash(low), |slot| {
+                slot.hash == low && self.log.key(slot.handle) == key.bytes()
+            })
+            .map(|slot| slot.handle)
+    }
+
+    /// An entry's item.
+    #[must_use]
+    pub fn item(&self, handle: Handle) -> (ItemRef<'_>, Option<&Arc<[u8]>>) {
+        self.log.item(handle)
+    }
+
+    /// An entry's fixed part.
+    #[must_use]
+    pub fn header(&self, handle: Handle) -> &ItemHeader {
+        self.log.header(handle)
+    }
+
+    /// An entry's fixed part, to be changed in all but its lengths and `HAS_CAS`.
+    pub fn header_mut(&mut self, handle: Handle) -> &mut ItemHeader {
+        self.log.header_mut(handle)
+    }
+
+    /// Puts an item in place of what the tier has of `key`, making room first.
+    pub(crate) fn put(
+        &mut self,
+        key: Key<'_>,
+        new: &NewItem<'_>,
+        context: &EvictContext<'_>,
+    ) -> Result<(), NoRoom> {
+        let header = new.header(key);
+        if let Some(handle) = self.find(key)
+            && self.overwrite(handle, &header, new)
+        {
+            return Ok(());
+        }
+        let (bytes, beside) = self.log.entry_bytes(&header);
+        let value_bytes = if beside {
+            header.value_bytes.get() as usize
+        } else {
+            0
+        };
+        self.make_room(bytes, value_bytes, context)?;
+        // Making room may have evicted the old entry, so it is looked up again.
+        self.remove(key);
+        let cas_unique = new.cas_unique.unwrap_or(new.version);
+        let handle = self.log.append(
+            &header,
+            cas_unique,
+            key.bytes(),
+            new.value,
+            new.shared.clone(),
+        );
+        self.live_bytes += header.body_bytes() as u64;
+        let low = key.hash().low();
+        let slot = Slot { hash: low, handle };
+        self.table
+            .insert_unique(table_hash(low), slot, |slot| table_hash(slot.hash));
+        Ok(())
+    }
+
+    /// Overwrites an entry of the same size where it lies.
+    fn overwrite(&mut self, handle: Handle, header: &ItemHeader, new: &NewItem<'_>) -> bool {
+        let old = self.log.header(handle);
+        let same = old.value_bytes == header.value_bytes
+            && !old.has(state::HAS_CAS)
+            && !header.has(state::HAS_CAS);
+        if !same {
+            return false;
+        }
+        let Some(value) = self.log.value_mut(handle) else {
+            return false;
+        };
+        let mut at = 0;
+        for part in new.value {
+            value[at..at + part.len()].copy_from_slice(part);
+            at += part.len();
+        }
+        // An item being rewritten keeps its place in the CLOCK's order, and its chance.
+        let referenced = self.log.header(handle).state & state::REFERENCED;
+        *self.log.header_mut(handle) = *header;
+        self.log.header_mut(handle).state |= referenced;
+        true
+    }
+
+    /// Removes what the tier has of `key`.
+    pub fn remove(&mut self, key: Key<'_>) -> bool {
+        let low = key.hash().low();
+        let log = &self.log;
+        let entry = self.table.entry(
+            table_hash(low),
+            |slot| slot.hash == low && log.key(slot.handle) == key.bytes(),
+            |slot| table_hash(slot.hash),
+        );
+        match entry {
+            Entry::Occupied(occupied) => {
+                let (slot, _) = occupied.remove();
+                self.live_bytes -= self.log.header(slot.handle).body_bytes() as u64;
+                self.log.kill(slot.handle);
+                true
+            }
+            Entry::Vacant(_) => false,
+        }
+    }
+
+    /// Takes an entry out of the table and marks it dead.
+    pub(super) fn unlink(&mut self, hash: KeyHash, handle: Handle) {
+        let low = hash.low();
+        if let Ok(occupied) = self
+            .table
+            .find_entry(table_hash(low), |slot| slot.handle == handle)
+        {
+            occupied.remove();
+            self.live_bytes -= self.log.header(handle).body_bytes() as u64;
+            self.log.kill(handle);
+        }
+    }
+
+    /// Every item in memory.
+    pub fn items(&self) -> impl Iterator<Item = ItemRef<'_>> {
+        self.table.iter().map(|slot| self.log.item(slot.handle).0)
+    }
+}
+
+/// Spreads 32 bits over the 64 the table's probing looks at.
+pub(super) fn table_hash(low: u32) -> u64 {
+    u64::from(low).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}

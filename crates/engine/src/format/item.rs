@@ -1,0 +1,282 @@
+//! Items: the same body in the DRAM tier and on flash.
+//!
+//! ```text
+//!  flash only │ body
+//!  crc32c u32 │ version u64 │ value_bytes u32 │ client_flags u32 │ expiry u32 │ last_access u32
+//!             │ key_bytes u8 │ state u8 │ reserved [u8; 2] │ cas u64, if HAS_CAS │ key │ value
+//! ```
+//!
+//! The checksum covers the body and is seeded with the segment's sequence number and the item's
+//! offset in it, so that an item read from the wrong place, or from an earlier life of its segment,
+//! does not verify.
+
+use zerocopy::byteorder::little_endian::{U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use super::FormatError;
+
+/// Bytes of an item's fixed header.
+pub const HEADER_BYTES: usize = 28;
+/// Bytes of the checksum in front of an item on flash.
+pub const CHECKSUM_BYTES: usize = 4;
+/// Bytes of the optional CAS unique.
+pub const CAS_BYTES: usize = 8;
+/// Longest key, in bytes, as in memcached.
+pub const MAX_KEY_BYTES: usize = 250;
+
+/// Bits of [`ItemHeader::state`].
+pub mod state {
+    /// Read at least once since it was written.
+    pub const FETCHED: u8 = 1;
+    /// Marked stale (meta protocol).
+    pub const STALE: u8 = 2;
+    /// A client has been told to recache it (meta protocol).
+    pub const WON: u8 = 4;
+    /// A CAS unique other than the version follows the header.
+    pub const HAS_CAS: u8 = 8;
+    /// The key came base64-encoded and may hold any bytes.
+    pub const BINARY_KEY: u8 = 16;
+    /// In memory only: there is no flash copy of this version.
+    pub const DIRTY: u8 = 32;
+    /// In memory only: read since the CLOCK hand last passed.
+    pub const REFERENCED: u8 = 64;
+    /// In memory only: overwritten or removed; its space is free once the log passes it.
+    pub const DEAD: u8 = 128;
+    /// The bits that are written to flash.
+    pub const ON_FLASH: u8 = FETCHED | STALE | WON | HAS_CAS | BINARY_KEY;
+}
+
+/// The fixed part of an item.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+pub struct ItemHeader {
+    /// Monotone within its partition; the CAS unique unless `HAS_CAS` is set.
+    pub version: U64,
+    /// Bytes of the value.
+    pub value_bytes: U32,
+    /// The client's own flags.
+    pub client_flags: U32,
+    /// Unix second from which on the item is gone; 0 for never.
+    pub expiry: U32,
+    /// Unix second of the last access.
+    pub last_access: U32,
+    /// Bytes of the key, 1 to 250.
+    pub key_bytes: u8,
+    /// Bits of [`state`].
+    pub state: u8,
+    /// Zero on flash. In memory the first byte tells a stub of a large item.
+    pub reserved: [u8; 2],
+}
+
+const _: () = assert!(size_of::<ItemHeader>() == HEADER_BYTES);
+
+impl ItemHeader {
+    /// Bytes of the body this header opens: header, CAS unique, key and value.
+    #[must_use]
+    pub fn body_bytes(&self) -> usize {
+        HEADER_BYTES
+            + self.cas_bytes()
+            + usize::from(self.key_bytes)
+            + self.value_bytes.get() as usize
+    }
+
+    /// Bytes of the CAS unique that follows the header.
+    #[must_use]
+    pub fn cas_bytes(&self) -> usize {
+        if self.has(state::HAS_CAS) {
+            CAS_BYTES
+        } else {
+            0
+        }
+    }
+
+    /// Whether any of `bits` is set.
+    #[must_use]
+    pub fn has(&self, bits: u8) -> bool {
+        self.state & bits != 0
+    }
+
+    /// Whether the item is past its expiry at Unix second `now`.
+    #[must_use]
+    pub fn is_expired(&self, now: u32) -> bool {
+        is_expired(self.expiry.get(), now)
+    }
+}
+
+/// Whether `expiry` (0 for never) has come at Unix second `now`.
+#[must_use]
+pub fn is_expired(expiry: u32, now: u32) -> bool {
+    expiry != 0 && expiry <= now
+}
+
+/// An item in some buffer, read-only.
+#[derive(Clone, Copy, Debug)]
+pub struct ItemRef<'a> {
+    /// The fixed part.
+    pub header: &'a ItemHeader,
+    /// The CAS unique clients see.
+    pub cas_unique: u64,
+    /// The key.
+    pub key: &'a [u8],
+    /// The value.
+    pub value: &'a [u8],
+}
+
+impl<'a> ItemRef<'a> {
+    /// Reads the item whose body starts at the start of `bytes`; `None` when it does not fit.
+    #[must_use]
+    pub fn parse(bytes: &'a [u8]) -> Option<Self> {
+        let (header, rest) = ItemHeader::ref_from_prefix(bytes).ok()?;
+        let (cas_unique, rest) = if header.has(state::HAS_CAS) {
+            let (cas, rest) = U64::read_from_prefix(rest).ok()?;
+            (cas.get(), rest)
+        } else {
+            (header.version.get(), rest)
+        };
+        let (key, rest) = rest.split_at_checked(usize::from(header.key_bytes))?;
+        let value = rest.get(..header.value_bytes.get() as usize)?;
+        Some(Self {
+            header,
+            cas_unique,
+            key,
+            value,
+        })
+    }
+
+    /// Bytes the item takes on flash, before alignment.
+    #[must_use]
+    pub fn flash_bytes(&self) -> usize {
+        CHECKSUM_BYTES + self.header.body_bytes()
+    }
+
+    /// Writes the item as it lies on flash to the start of `out`.
+    ///
+    /// # Panics
+    /// When `out` is shorter than [`ItemRef::flash_bytes`].
+    pub fn encode(&self, out: &mut [u8], sequence: u64, offset: u32) {
+        let out = &mut out[..self.flash_bytes()];
+        let (checksum, body) = out.split_at_mut(CHECKSUM_BYTES);
+        let mut header = *self.header;
+        header.state &= state::ON_FLASH;
+        header.reserved = [0; 2];
+        let mut at = 0;
+        let mut put = |bytes: &[u8]| {
+            body[at..at + bytes.len()].copy_from_slice(bytes);
+            at += bytes.len();
+        };
+        put(header.as_bytes());
+        if header.has(state::HAS_CAS) {
+            put(&self.cas_unique.to_le_bytes());
+        }
+        put(self.key);
+        put(self.value);
+        checksum.copy_from_slice(&item_checksum(body, sequence, offset).to_le_bytes());
+    }
+
+    /// Reads and verifies the item that lies on flash at the start of `bytes`, which were read from
+    /// `offset` of the segment with `sequence`.
+    ///
+    /// # Errors
+    /// [`FormatError::Range`] when lengths do not fit, [`FormatError::Checksum`] when the bytes are
+    /// not what was written there.
+    pub fn decode(bytes: &'a [u8], sequence: u64, offset: u32) -> Result<Self, FormatError> {
+        let (checksum, body) = U32::read_from_prefix(bytes).map_err(|_| FormatError::Range)?;
+        let item = Self::parse(body).ok_or(FormatError::Range)?;
+        if item.key.is_empty() || item.key.len() > MAX_KEY_BYTES {
+            return Err(FormatError::Range);
+        }
+        let body = &body[..item.header.body_bytes()];
+        if item_checksum(body, sequence, offset) != checksum.get() {
+            return Err(FormatError::Checksum);
+        }
+        Ok(item)
+    }
+}
+
+fn item_checksum(body: &[u8], sequence: u64, offset: u32) -> u32 {
+    let mut place = [0; 12];
+    place[..8].copy_from_slice(&sequence.to_le_bytes());
+    place[8..].copy_from_slice(&offset.to_le_bytes());
+    crc32c::crc32c_append(crc32c::crc32c(&place), body)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn header(key: &[u8], value: &[u8], bits: u8) -> ItemHeader {
+        ItemHeader {
+            version: U64::new(77),
+            value_bytes: U32::new(value.len() as u32),
+            client_flags: U32::new(0xdead_beef),
+            expiry: U32::new(0),
+            last_access: U32::new(5),
+            key_bytes: key.len() as u8,
+            state: bits,
+            reserved: [0; 2],
+        }
+    }
+
+    #[test]
+    fn an_item_verifies_only_where_it_was_written() {
+        let header = header(
+            b"key",
+            b"value",
+            state::HAS_CAS | state::DIRTY | state::REFERENCED,
+        );
+        let item = ItemRef {
+            header: &header,
+            cas_unique: 9,
+            key: b"key",
+            value: b"value",
+        };
+        let mut bytes = vec![0; 64];
+        item.encode(&mut bytes, 5, 128);
+        let read = ItemRef::decode(&bytes, 5, 128).unwrap();
+        assert_eq!(
+            (read.key, read.value, read.cas_unique),
+            (&b"key"[..], &b"value"[..], 9)
+        );
+        assert_eq!(
+            read.header.state,
+            state::HAS_CAS,
+            "in-memory bits stay in memory"
+        );
+        assert_eq!(
+            ItemRef::decode(&bytes, 6, 128).err(),
+            Some(FormatError::Checksum)
+        );
+        assert_eq!(
+            ItemRef::decode(&bytes, 5, 144).err(),
+            Some(FormatError::Checksum)
+        );
+        for flipped in 0..item.flash_bytes() {
+            let mut torn = bytes.clone();
+            torn[flipped] ^= 1;
+            assert!(ItemRef::decode(&torn, 5, 128).is_err(), "byte {flipped}");
+        }
+    }
+
+    #[test]
+    fn a_length_beyond_the_buffer_is_refused() {
+        let header = header(b"key", &[1; 100], 0);
+        let item = ItemRef {
+            header: &header,
+            cas_unique: 77,
+            key: b"key",
+            value: &[1; 100],
+        };
+        let mut bytes = vec![0; item.flash_bytes()];
+        item.encode(&mut bytes, 1, 0);
+        for len in 0..bytes.len() {
+            assert!(ItemRef::decode(&bytes[..len], 1, 0).is_err(), "{len} bytes");
+        }
+    }
+
+    #[test]
+    fn expiry_is_absolute_and_zero_is_never() {
+        assert!(!is_expired(0, u32::MAX));
+        assert!(!is_expired(11, 10));
+        assert!(is_expired(10, 10));
+    }
+}

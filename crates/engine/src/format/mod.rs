@@ -1,0 +1,39 @@
+//! Bytes on flash. Every offset and encoding lives in this folder; `docs/on-disk-format.md` draws
+//! them. All integers are little-endian; every structure carries a CRC-32C.
+//!
+//! ```text
+//!   superblock ×2 │ block 0 │ block 1 │ …
+//!   item            what a segment's data area holds, and what the DRAM tier keeps in its log
+//!   segment         data area, summary entries, footer
+//!   checkpoint      what an orderly stop leaves: segment table, counters, index entries
+//! ```
+
+pub mod checkpoint;
+pub mod item;
+pub mod segment;
+pub mod superblock;
+
+/// A structure on flash that cannot be what it should be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FormatError {
+    /// The checksum does not match the bytes.
+    #[error("checksum mismatch")]
+    Checksum,
+    /// A length or an offset points outside its container.
+    #[error("length or offset out of range")]
+    Range,
+    /// The magic number is another's.
+    #[error("not a Flowstone structure")]
+    Magic,
+    /// Written by another version of the format.
+    #[error("format version {found}, this program reads {expected}")]
+    Version {
+        /// The version found.
+        found: u32,
+        /// The version this program reads.
+        expected: u32,
+    },
+    /// It names another segment or sequence number than the place it was read from.
+    #[error("belongs to another segment")]
+    Identity,
+}

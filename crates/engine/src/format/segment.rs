@@ -1,0 +1,339 @@
+//! Segments: a data area filled from the front, a summary filled from the back, a footer.
+//!
+//! ```text
+//!  0                                    summary_offset        segment_bytes - 64
+//!  │ item │ item │ … gap │ item │ … free │ entry n-1 … entry 0 │ footer │
+//! ```
+//!
+//! Items start at multiples of [`UNIT_BYTES`]. One that fits a page never crosses a page boundary;
+//! a longer one starts at a multiple of [`LARGE_UNIT_BYTES`]. A [`Position`] tells where an item
+//! lies and how many pages one read must fetch to have all of it.
+
+use zerocopy::byteorder::little_endian::{U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use super::FormatError;
+
+/// Items start at multiples of this many bytes.
+pub const UNIT_BYTES: u32 = 16;
+/// Items longer than a page start at multiples of this many bytes.
+pub const LARGE_UNIT_BYTES: u32 = 512;
+/// The page that small items do not cross, and the unit of reading.
+pub const PAGE_BYTES: u32 = 4096;
+/// Bytes of a summary entry.
+pub const SUMMARY_ENTRY_BYTES: u32 = 24;
+/// Bytes of the footer.
+pub const FOOTER_BYTES: u32 = 64;
+/// Version of the segment format.
+pub const SEGMENT_FORMAT: u16 = 1;
+
+const MAGIC: u64 = u64::from_le_bytes(*b"flowSEGM");
+/// Units in [`LARGE_UNIT_BYTES`]: the bits a large item's size class borrows from its position.
+const LARGE_UNITS: u32 = LARGE_UNIT_BYTES / UNIT_BYTES;
+/// Set in a [`Position`] of an item longer than a page.
+const LARGE: u32 = 1 << 31;
+
+/// Pages to read for each size class of a large item: by one to 8, then three steps an octave.
+const CLASS_PAGES: [u32; LARGE_UNITS as usize] = [
+    1, 2, 3, 4, 5, 6, 7, 8, 10, 13, 16, 20, 26, 32, 41, 52, 64, 82, 104, 128, 164, 208, 256, 328,
+    416, 512, 656, 832, 1024, 1312, 1664, 2048,
+];
+
+/// What a segment holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum SegmentKind {
+    /// Items.
+    Items = 1,
+    /// A part of a checkpoint.
+    Checkpoint = 2,
+}
+
+/// Where an item lies in its segment, and how much one read must fetch.
+///
+/// Bit 31 tells a large item. Small: the rest is the offset in units of [`UNIT_BYTES`]. Large: the
+/// same with the size class in the low five bits, which are zero in the offset of a large item.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Position(u32);
+
+impl Position {
+    /// The position of an item of `bytes` bytes at `offset`, which [`align`] gave.
+    ///
+    /// # Panics
+    /// When the item is longer than the largest size class: segments are smaller than that.
+    #[must_use]
+    pub fn new(offset: u32, bytes: u32) -> Self {
+        let units = offset / UNIT_BYTES;
+        if bytes <= PAGE_BYTES {
+            return Self(units);
+        }
+        let pages = (offset % PAGE_BYTES + bytes).div_ceil(PAGE_BYTES);
+        let class = CLASS_PAGES.partition_point(|&class_pages| class_pages < pages);
+        assert!(class < CLASS_PAGES.len(), "items fit their segment");
+        Self(LARGE | units | class as u32)
+    }
+
+    /// The position with these bits, as [`Position::bits`] gave them.
+    #[must_use]
+    pub const fn from_bits(bits: u32) -> Self {
+        Self(bits)
+    }
+
+    /// The bits: 31 tells a large item, the rest is below `segment_bytes / UNIT_BYTES`.
+    #[must_use]
+    pub const fn bits(self) -> u32 {
+        self.0
+    }
+
+    /// Offset of the item in its segment, in bytes.
+    #[must_use]
+    pub const fn offset(self) -> u32 {
+        if self.0 & LARGE == 0 {
+            self.0 * UNIT_BYTES
+        } else {
+            (self.0 & !LARGE & !(LARGE_UNITS - 1)) * UNIT_BYTES
+        }
+    }
+
+    /// Bytes to read, from the page the item starts in on, to have all of it.
+    #[must_use]
+    pub const fn read_bytes(self) -> u32 {
+        if self.0 & LARGE == 0 {
+            PAGE_BYTES
+        } else {
+            CLASS_PAGES[(self.0 & (LARGE_UNITS - 1)) as usize] * PAGE_BYTES
+        }
+    }
+}
+
+/// The first offset at or after `cursor` at which an item of `bytes` bytes may start.
+#[must_use]
+pub fn align(cursor: u32, bytes: u32) -> u32 {
+    if bytes > PAGE_BYTES {
+        return cursor.next_multiple_of(LARGE_UNIT_BYTES);
+    }
+    let start = cursor.next_multiple_of(UNIT_BYTES);
+    let left_in_page = PAGE_BYTES - start % PAGE_BYTES;
+    if bytes <= left_in_page {
+        start
+    } else {
+        start.next_multiple_of(PAGE_BYTES)
+    }
+}
+
+/// Where the summary of `items` items starts in a segment of `segment_bytes` bytes.
+#[must_use]
+pub fn summary_offset(segment_bytes: u32, items: u32) -> Option<u32> {
+    let summary = items
+        .checked_mul(SUMMARY_ENTRY_BYTES)?
+        .checked_add(FOOTER_BYTES)?;
+    segment_bytes.checked_sub(summary)
+}
+
+/// The longest item, in bytes on flash, that a segment can hold.
+#[must_use]
+pub fn largest_item(segment_bytes: u32) -> u32 {
+    let class_limit = CLASS_PAGES[CLASS_PAGES.len() - 1] * PAGE_BYTES - PAGE_BYTES;
+    summary_offset(segment_bytes, 1)
+        .unwrap_or(0)
+        .min(class_limit)
+}
+
+/// What the summary tells of an item.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
+)]
+#[repr(C)]
+pub struct SummaryEntry {
+    /// Hash of the key.
+    pub hash: U64,
+    /// Version of the item.
+    pub version: U64,
+    /// Expiry, Unix seconds, 0 for never.
+    pub expiry: U32,
+    /// Bits of the [`Position`]; the length follows from its size class and the next position.
+    pub position: U32,
+}
+
+const _: () = assert!(size_of::<SummaryEntry>() == SUMMARY_ENTRY_BYTES as usize);
+
+/// The last bytes of a segment.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
+)]
+#[repr(C)]
+pub struct Footer {
+    magic: U64,
+    /// The segment's sequence number.
+    pub sequence: U64,
+    /// The segment's physical number.
+    pub segment: U32,
+    /// Items in the data area; 0 for a checkpoint.
+    pub items: U32,
+    /// Bytes of the data area in use.
+    pub data_bytes: U32,
+    /// CRC-32C of the summary entries, or of the data area of a checkpoint.
+    pub content_checksum: U32,
+    format: zerocopy::byteorder::little_endian::U16,
+    kind: u8,
+    reserved: [u8; 25],
+    checksum: U32,
+}
+
+const _: () = assert!(size_of::<Footer>() == FOOTER_BYTES as usize);
+
+impl Footer {
+    /// The footer of a segment whose content has `content_checksum`.
+    #[must_use]
+    pub fn new(
+        kind: SegmentKind,
+        segment: u32,
+        sequence: u64,
+        items: u32,
+        data_bytes: u32,
+        content_checksum: u32,
+    ) -> Self {
+        let mut footer = Self {
+            magic: U64::new(MAGIC),
+            sequence: U64::new(sequence),
+            segment: U32::new(segment),
+            items: U32::new(items),
+            data_bytes: U32::new(data_bytes),
+            content_checksum: U32::new(content_checksum),
+            format: SEGMENT_FORMAT.into(),
+            kind: kind as u8,
+            reserved: [0; 25],
+            checksum: U32::new(0),
+        };
+        footer.checksum = U32::new(footer.own_checksum());
+        footer
+    }
+
+    fn own_checksum(&self) -> u32 {
+        crc32c::crc32c(&self.as_bytes()[..FOOTER_BYTES as usize - 4])
+    }
+
+    /// Reads the footer at the end of `bytes` and checks that it is a `kind` footer of `segment`
+    /// with `sequence` and that its lengths fit a segment of `segment_bytes` bytes.
+    ///
+    /// # Errors
+    /// What does not fit.
+    pub fn decode(
+        bytes: &[u8],
+        kind: SegmentKind,
+        segment: u32,
+        sequence: u64,
+        segment_bytes: u32,
+    ) -> Result<Self, FormatError> {
+        let footer = Self::read_from_suffix(bytes)
+            .map_err(|_| FormatError::Range)?
+            .1;
+        if footer.magic.get() != MAGIC {
+            return Err(FormatError::Magic);
+        }
+        if footer.checksum.get() != footer.own_checksum() {
+            return Err(FormatError::Checksum);
+        }
+        if footer.format.get() != SEGMENT_FORMAT {
+            let found = u32::from(footer.format.get());
+            return Err(FormatError::Version {
+                found,
+                expected: u32::from(SEGMENT_FORMAT),
+            });
+        }
+        let identity = (footer.kind, footer.segment.get(), footer.sequence.get());
+        if identity != (kind as u8, segment, sequence) {
+            return Err(FormatError::Identity);
+        }
+        match summary_offset(segment_bytes, footer.items.get()) {
+            Some(summary) if footer.data_bytes.get() <= summary => Ok(footer),
+            _ => Err(FormatError::Range),
+        }
+    }
+}
+
+/// Reads the summary of a segment from `tail`, its last bytes, in the order the items lie.
+///
+/// # Errors
+/// [`FormatError::Range`] when `tail` is too short, [`FormatError::Checksum`] when the entries are
+/// not what was written.
+pub fn decode_summary(tail: &[u8], footer: &Footer) -> Result<Vec<SummaryEntry>, FormatError> {
+    let entries_bytes = footer.items.get() as usize * SUMMARY_ENTRY_BYTES as usize;
+    let end = tail
+        .len()
+        .checked_sub(FOOTER_BYTES as usize)
+        .ok_or(FormatError::Range)?;
+    let start = end.checked_sub(entries_bytes).ok_or(FormatError::Range)?;
+    let bytes = &tail[start..end];
+    if crc32c::crc32c(bytes) != footer.content_checksum.get() {
+        return Err(FormatError::Checksum);
+    }
+    let entries = <[SummaryEntry]>::ref_from_bytes(bytes).map_err(|_| FormatError::Range)?;
+    Ok(entries.iter().rev().copied().collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn a_read_at_its_position_covers_the_item(cursor in 0u32..4_000_000, bytes in 1u32..3_000_000) {
+            let offset = align(cursor, bytes);
+            prop_assert!(offset >= cursor && offset - cursor < PAGE_BYTES);
+            let position = Position::new(offset, bytes);
+            prop_assert_eq!(position.offset(), offset);
+            let read_start = offset / PAGE_BYTES * PAGE_BYTES;
+            prop_assert!(read_start + position.read_bytes() >= offset + bytes);
+            // One read is never more than a third longer than it must be.
+            let needed = (offset % PAGE_BYTES + bytes).div_ceil(PAGE_BYTES);
+            prop_assert!(position.read_bytes() / PAGE_BYTES <= needed + needed / 3);
+            prop_assert_eq!(Position::from_bits(position.bits()), position);
+        }
+
+        #[test]
+        fn a_damaged_footer_is_refused(byte in 0usize..60, bit in 0u8..8) {
+            let footer = Footer::new(SegmentKind::Items, 3, 9, 2, 100, 7);
+            let mut bytes = footer.as_bytes().to_vec();
+            bytes[byte] ^= 1 << bit;
+            prop_assert!(Footer::decode(&bytes, SegmentKind::Items, 3, 9, 1 << 20).is_err());
+        }
+    }
+
+    #[test]
+    fn a_footer_names_its_segment() {
+        let footer = Footer::new(SegmentKind::Items, 3, 9, 2, 100, 7);
+        let bytes = footer.as_bytes();
+        assert_eq!(
+            Footer::decode(bytes, SegmentKind::Items, 3, 9, 1 << 20),
+            Ok(footer)
+        );
+        let other = Footer::decode(bytes, SegmentKind::Items, 4, 9, 1 << 20);
+        assert_eq!(other, Err(FormatError::Identity));
+        let reused = Footer::decode(bytes, SegmentKind::Items, 3, 10, 1 << 20);
+        assert_eq!(reused, Err(FormatError::Identity));
+        let crowded = Footer::decode(bytes, SegmentKind::Items, 3, 9, 160);
+        assert_eq!(crowded, Err(FormatError::Range));
+    }
+
+    #[test]
+    fn a_summary_reads_in_item_order() {
+        let entry = |n: u64| SummaryEntry {
+            hash: U64::new(n),
+            version: U64::new(n),
+            expiry: U32::new(0),
+            position: U32::new(n as u32),
+        };
+        let mut bytes = Vec::new();
+        for n in [2, 1, 0] {
+            bytes.extend_from_slice(entry(n).as_bytes());
+        }
+        let footer = Footer::new(SegmentKind::Items, 0, 1, 3, 0, crc32c::crc32c(&bytes));
+        bytes.extend_from_slice(footer.as_bytes());
+        let entries = decode_summary(&bytes, &footer).unwrap();
+        assert_eq!(entries, [entry(0), entry(1), entry(2)]);
+        bytes[5] ^= 1;
+        assert_eq!(decode_summary(&bytes, &footer), Err(FormatError::Checksum));
+    }
+}

@@ -1,0 +1,271 @@
+//! The superblock: what the image is, whether it was stopped orderly, what has been reserved.
+//!
+//! Two copies, one page each, written in turn and synced; the valid one with the higher generation
+//! counts. A torn write leaves the other copy.
+
+use zerocopy::byteorder::little_endian::{U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use super::FormatError;
+
+/// Bytes of a copy.
+pub const SUPERBLOCK_BYTES: usize = 4096;
+/// Version of the whole image format.
+pub const IMAGE_FORMAT: u32 = 1;
+/// Most segments a checkpoint may fill.
+pub const MAX_CHECKPOINT_SEGMENTS: usize = 960;
+
+const MAGIC: u64 = u64::from_le_bytes(*b"flowSTNE");
+
+/// Whether the image may be trusted as it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cleanliness {
+    /// In use, or its user died: the checkpoint does not describe it.
+    Dirty,
+    /// Stopped orderly: the checkpoint describes it.
+    Clean,
+}
+
+/// One copy, as it lies on the disk.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
+)]
+#[repr(C)]
+pub struct Superblock {
+    magic: U64,
+    format: U32,
+    clean: u8,
+    placement: [u8; 11],
+    /// Counts the writes of the superblock.
+    pub generation: U64,
+    /// Seed of the key hash; drawn when the image was made.
+    pub hash_seed: U64,
+    /// Bytes of the whole image.
+    pub image_bytes: U64,
+    /// Bytes of a segment.
+    pub segment_bytes: U32,
+    /// Segments on the flash.
+    pub segments: U32,
+    /// Channels of the flash.
+    pub channels: U32,
+    /// Partitions of the key space, a power of two.
+    pub partitions: U32,
+    /// Versions below this may have been used.
+    pub version_limit: U64,
+    /// Segment sequence numbers below this may have been used.
+    pub sequence_limit: U64,
+    /// Bytes of the checkpoint.
+    pub checkpoint_bytes: U64,
+    /// Sequence number of the checkpoint's first segment; the others follow it.
+    pub checkpoint_sequence: U64,
+    checkpoint_segments: U32,
+    reserved: [u8; 4],
+    checkpoint_segment: [U32; MAX_CHECKPOINT_SEGMENTS],
+    padding: [u8; 148],
+    checksum: U32,
+}
+
+const _: () = assert!(size_of::<Superblock>() == SUPERBLOCK_BYTES);
+
+/// What an image is made with and keeps for life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ImageShape {
+    /// Seed of the key hash.
+    pub hash_seed: u64,
+    /// Bytes of the whole image.
+    pub image_bytes: u64,
+    /// Bytes of a segment.
+    pub segment_bytes: u32,
+    /// Segments on the flash.
+    pub segments: u32,
+    /// Channels of the flash.
+    pub channels: u32,
+    /// Partitions of the key space.
+    pub partitions: u32,
+}
+
+impl Superblock {
+    /// The first superblock of a new image, not yet clean.
+    ///
+    /// # Panics
+    /// When the placement's name is longer than 11 bytes.
+    #[must_use]
+    pub fn new(shape: &ImageShape, placement: &str) -> Self {
+        let mut superblock = Self::new_zeroed();
+        superblock.magic = U64::new(MAGIC);
+        superblock.format = U32::new(IMAGE_FORMAT);
+        superblock.placement[..placement.len()].copy_from_slice(placement.as_bytes());
+        superblock.hash_seed = U64::new(shape.hash_seed);
+        superblock.image_bytes = U64::new(shape.image_bytes);
+        superblock.segment_bytes = U32::new(shape.segment_bytes);
+        superblock.segments = U32::new(shape.segments);
+        superblock.channels = U32::new(shape.channels);
+        superblock.partitions = U32::new(shape.partitions);
+        superblock.version_limit = U64::new(1);
+        superblock.sequence_limit = U64::new(1);
+        superblock
+    }
+
+    fn new_zeroed() -> Self {
+        <Self as FromBytes>::read_from_bytes(&[0; SUPERBLOCK_BYTES]).expect("sizes match")
+    }
+
+    /// What the image was made with.
+    #[must_use]
+    pub fn shape(&self) -> ImageShape {
+        ImageShape {
+            hash_seed: self.hash_seed.get(),
+            image_bytes: self.image_bytes.get(),
+            segment_bytes: self.segment_bytes.get(),
+            segments: self.segments.get(),
+            channels: self.channels.get(),
+            partitions: self.partitions.get(),
+        }
+    }
+
+    /// The placement the image was made for.
+    #[must_use]
+    pub fn placement(&self) -> &str {
+        let end = self
+            .placement
+            .iter()
+            .position(|&byte| byte == 0)
+            .unwrap_or(self.placement.len());
+        std::str::from_utf8(&self.placement[..end]).unwrap_or("?")
+    }
+
+    /// Whether the image was stopped orderly.
+    #[must_use]
+    pub fn cleanliness(&self) -> Cleanliness {
+        if self.clean == 1 {
+            Cleanliness::Clean
+        } else {
+            Cleanliness::Dirty
+        }
+    }
+
+    /// Erases the clean mark and forgets the checkpoint.
+    pub fn mark_dirty(&mut self) {
+        self.clean = 0;
+        self.checkpoint_segments = U32::new(0);
+        self.checkpoint_bytes = U64::new(0);
+    }
+
+    /// Sets the clean mark over a checkpoint of `bytes` bytes in `segments`, the first of which has
+    /// sequence number `sequence`.
+    ///
+    /// # Panics
+    /// When there are more than [`MAX_CHECKPOINT_SEGMENTS`].
+    pub fn mark_clean(&mut self, bytes: u64, sequence: u64, segments: &[u32]) {
+        self.clean = 1;
+        self.checkpoint_bytes = U64::new(bytes);
+        self.checkpoint_sequence = U64::new(sequence);
+        self.checkpoint_segments = U32::new(segments.len() as u32);
+        for (slot, &segment) in self.checkpoint_segment[..segments.len()]
+            .iter_mut()
+            .zip(segments)
+        {
+            *slot = U32::new(segment);
+        }
+    }
+
+    /// The segments that hold the checkpoint, in order.
+    pub fn checkpoint_segments(&self) -> impl Iterator<Item = u32> + '_ {
+        let count = (self.checkpoint_segments.get() as usize).min(MAX_CHECKPOINT_SEGMENTS);
+        self.checkpoint_segment[..count]
+            .iter()
+            .map(|segment| segment.get())
+    }
+
+    /// The bytes to write: the checksum made good.
+    #[must_use]
+    pub fn encode(&self) -> [u8; SUPERBLOCK_BYTES] {
+        let mut sealed = *self;
+        sealed.checksum = U32::new(sealed.own_checksum());
+        let mut bytes = [0; SUPERBLOCK_BYTES];
+        bytes.copy_from_slice(sealed.as_bytes());
+        bytes
+    }
+
+    fn own_checksum(&self) -> u32 {
+        crc32c::crc32c(&self.as_bytes()[..SUPERBLOCK_BYTES - 4])
+    }
+
+    /// Reads a copy.
+    ///
+    /// # Errors
+    /// [`FormatError::Magic`] for another's bytes, [`FormatError::Version`] for another format,
+    /// [`FormatError::Checksum`] for a torn or damaged copy.
+    pub fn decode(bytes: &[u8]) -> Result<Self, FormatError> {
+        let (superblock, _) = Self::read_from_prefix(bytes).map_err(|_| FormatError::Range)?;
+        if superblock.magic.get() != MAGIC {
+            return Err(FormatError::Magic);
+        }
+        if superblock.format.get() != IMAGE_FORMAT {
+            let found = superblock.format.get();
+            return Err(FormatError::Version {
+                found,
+                expected: IMAGE_FORMAT,
+            });
+        }
+        if superblock.checksum.get() != superblock.own_checksum() {
+            return Err(FormatError::Checksum);
+        }
+        let shape = superblock.shape();
+        if !shape.partitions.is_power_of_two() || shape.segment_bytes == 0 || shape.segments == 0 {
+            return Err(FormatError::Range);
+        }
+        Ok(superblock)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SHAPE: ImageShape = ImageShape {
+        hash_seed: 1,
+        image_bytes: 1 << 30,
+        segment_bytes: 1 << 20,
+        segments: 1023,
+        channels: 1,
+        partitions: 64,
+    };
+
+    #[test]
+    fn the_clean_mark_names_its_checkpoint() {
+        let mut superblock = Superblock::new(&SHAPE, "exact");
+        assert_eq!(superblock.cleanliness(), Cleanliness::Dirty);
+        superblock.mark_clean(99, 7, &[3, 1, 4]);
+        let read = Superblock::decode(&superblock.encode()).unwrap();
+        assert_eq!(read.cleanliness(), Cleanliness::Clean);
+        assert_eq!(read.checkpoint_segments().collect::<Vec<_>>(), [3, 1, 4]);
+        assert_eq!((read.placement(), read.shape()), ("exact", SHAPE));
+        superblock.mark_dirty();
+        assert_eq!(superblock.checkpoint_segments().count(), 0);
+    }
+
+    #[test]
+    fn a_damaged_copy_is_refused() {
+        let bytes = Superblock::new(&SHAPE, "exact").encode();
+        for byte in [0, 9, 13, 40, 200, 3000, 4095] {
+            let mut damaged = bytes;
+            damaged[byte] ^= 4;
+            assert!(Superblock::decode(&damaged).is_err(), "byte {byte}");
+        }
+        assert_eq!(Superblock::decode(&[0; 4096]), Err(FormatError::Magic));
+    }
+
+    #[test]
+    fn another_format_is_named() {
+        let mut bytes = Superblock::new(&SHAPE, "exact").encode();
+        bytes[8] = 9;
+        assert_eq!(
+            Superblock::decode(&bytes),
+            Err(FormatError::Version {
+                found: 9,
+                expected: IMAGE_FORMAT
+            })
+        );
+    }
+}

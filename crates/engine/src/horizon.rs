@@ -1,0 +1,123 @@
+//! What makes an item dead though nobody removed it: expiry and `flush_all`.
+//!
+//! `flush_all` is a version cutoff per partition with a deadline. When the deadline has come, each
+//! partition sets its cutoff to its next version, under its own lock, before its next operation;
+//! items below the cutoff are dead. A later `flush_all` replaces one whose deadline has not come.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use crate::format::item::{ItemHeader, is_expired};
+use crate::key::KeyHash;
+
+/// No flush is pending.
+const NEVER: u32 = u32::MAX;
+
+/// The flush cutoffs of all partitions. Shared by the request paths and reclaim.
+#[derive(Debug)]
+pub struct Horizon {
+    partition_bits: u32,
+    /// Unix second from which on the flush of this generation holds.
+    deadline: AtomicU32,
+    /// Counts the calls of `flush_all`.
+    generation: AtomicU64,
+    cutoffs: Box<[AtomicU64]>,
+}
+
+impl Horizon {
+    /// No flush so far, in `1 << partition_bits` partitions.
+    #[must_use]
+    pub fn new(partition_bits: u32) -> Self {
+        Self {
+            partition_bits,
+            deadline: AtomicU32::new(NEVER),
+            generation: AtomicU64::new(0),
+            cutoffs: (0..1usize << partition_bits)
+                .map(|_| AtomicU64::new(0))
+                .collect(),
+        }
+    }
+
+    /// Everything written before Unix second `deadline` is dead from then on.
+    pub fn flush_at(&self, deadline: u32) {
+        self.deadline
+            .store(deadline.min(NEVER - 1), Ordering::Release);
+        self.generation.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// The deadline of a flush that has not come by Unix second `now`.
+    #[must_use]
+    pub fn pending(&self, now: u32) -> Option<u32> {
+        let deadline = self.deadline.load(Ordering::Acquire);
+        (deadline != NEVER && deadline > now).then_some(deadline)
+    }
+
+    /// Brings a partition up to date: called under its lock before every operation with the
+    /// generation it has `applied` and the version it will give next.
+    #[inline]
+    pub fn settle(&self, partition: usize, applied: &mut u64, next_version: u64, now: u32) {
+        let generation = self.generation.load(Ordering::Acquire);
+        if generation != *applied && now >= self.deadline.load(Ordering::Acquire) {
+            *applied = generation;
+            self.cutoffs[partition].store(next_version, Ordering::Release);
+        }
+    }
+
+    /// The cutoff of a partition: versions below it are dead.
+    #[must_use]
+    #[inline]
+    pub fn cutoff(&self, partition: usize) -> u64 {
+        self.cutoffs[partition].load(Ordering::Acquire)
+    }
+
+    /// Sets the cutoff of a partition as a checkpoint left it.
+    pub fn restore_cutoff(&self, partition: usize, cutoff: u64) {
+        self.cutoffs[partition].store(cutoff, Ordering::Release);
+    }
+
+    /// Whether an item with these properties can still be served at Unix second `now`.
+    #[must_use]
+    #[inline]
+    pub fn is_live(&self, hash: KeyHash, version: u64, expiry: u32, now: u32) -> bool {
+        !is_expired(expiry, now) && version >= self.cutoff(hash.partition(self.partition_bits))
+    }
+
+    /// [`is_live`](Horizon::is_live) of an item's header.
+    #[must_use]
+    #[inline]
+    pub fn is_item_live(&self, hash: KeyHash, header: &ItemHeader, now: u32) -> bool {
+        self.is_live(hash, header.version.get(), header.expiry.get(), now)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flush_takes_what_was_written_before_its_deadline() {
+        let horizon = Horizon::new(0);
+        let mut applied = 0;
+        horizon.flush_at(100);
+        horizon.settle(0, &mut applied, 50, 99);
+        assert!(horizon.is_live(KeyHash(0), 49, 0, 99));
+        assert_eq!(horizon.pending(99), Some(100));
+        horizon.settle(0, &mut applied, 60, 100);
+        assert!(!horizon.is_live(KeyHash(0), 59, 0, 100));
+        assert!(horizon.is_live(KeyHash(0), 60, 0, 100));
+        horizon.settle(0, &mut applied, 70, 101);
+        assert!(
+            horizon.is_live(KeyHash(0), 60, 0, 101),
+            "a flush is applied once"
+        );
+    }
+
+    #[test]
+    fn a_later_flush_replaces_a_pending_one() {
+        let horizon = Horizon::new(0);
+        let mut applied = 0;
+        horizon.flush_at(100);
+        horizon.flush_at(200);
+        horizon.settle(0, &mut applied, 50, 150);
+        assert!(horizon.is_live(KeyHash(0), 1, 0, 150));
+    }
+}

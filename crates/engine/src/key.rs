@@ -1,0 +1,59 @@
+//! Keys and their hashes.
+
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+pub use crate::format::item::MAX_KEY_BYTES;
+
+/// The 64-bit XXH3 hash of a key, seeded by the image.
+///
+/// The top bits choose the partition, those below the place in the index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct KeyHash(pub u64);
+
+impl KeyHash {
+    /// The partition, out of `1 << partition_bits`.
+    #[must_use]
+    pub fn partition(self, partition_bits: u32) -> usize {
+        // Shifted in two steps: a shift by 64 is not a shift.
+        (self.0 >> 1 >> (63 - partition_bits)) as usize
+    }
+
+    /// The 32 bits the DRAM tier's tables keep: not those that choose the partition.
+    #[must_use]
+    pub fn low(self) -> u32 {
+        self.0 as u32
+    }
+}
+
+/// A key of 1 to [`MAX_KEY_BYTES`] bytes with its hash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Key<'a> {
+    bytes: &'a [u8],
+    hash: KeyHash,
+}
+
+impl<'a> Key<'a> {
+    /// The key, hashed with the image's seed; `None` when it is empty or too long.
+    #[must_use]
+    pub fn new(bytes: &'a [u8], seed: u64) -> Option<Self> {
+        if bytes.is_empty() || bytes.len() > MAX_KEY_BYTES {
+            return None;
+        }
+        Some(Self {
+            bytes,
+            hash: KeyHash(xxh3_64_with_seed(bytes, seed)),
+        })
+    }
+
+    /// The bytes.
+    #[must_use]
+    pub fn bytes(&self) -> &'a [u8] {
+        self.bytes
+    }
+
+    /// The hash.
+    #[must_use]
+    pub fn hash(&self) -> KeyHash {
+        self.hash
+    }
+}

@@ -1,0 +1,467 @@
+//! Opening and stopping an image.
+//!
+//! ```text
+//!   open:  superblock ─ clean ─> load the checkpoint ─┐
+//!             │ dirty, new, or a checkpoint that      ├─> erase the clean mark, reserve versions
+//!             │ does not verify: start empty ─────────┘   and sequence numbers, sync ─> serve
+//!   stop:  place all of memory ─> drain ─> checkpoint ─> sync ─> set the clean mark ─> sync
+//! ```
+//!
+//! The clean mark is erased durably before the first change, so that a crash at any moment leaves an
+//! image that starts empty, never one that starts old.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use device::{AlignedBuf, DeviceError, Disk, DiskFlash, Flash, Region};
+use parking_lot::Mutex;
+
+use crate::cache::{CacheLine, Engine};
+use crate::config::{ConfigError, EngineConfig, META_BYTES, MemorySplit};
+use crate::format::FormatError;
+use crate::format::checkpoint::{MAGIC, Writer};
+use crate::format::superblock::{Cleanliness, ImageShape, SUPERBLOCK_BYTES, Superblock};
+use crate::horizon::Horizon;
+use crate::partition::Partition;
+use crate::placement::Placement;
+use crate::placement::exact::{Exact, ExactConfig, ExactError};
+use crate::store::{ReadError, SavedCheckpoint, SegmentId, SegmentStore, StoreConfig};
+
+/// Where the two copies of the superblock lie.
+const SUPERBLOCK_OFFSETS: [u64; 2] = [0, META_BYTES / 2];
+/// Versions reserved for one run, in each partition: years of writes.
+const VERSION_RESERVE: u64 = 1 << 44;
+/// Segment sequence numbers reserved for one run.
+const SEQUENCE_RESERVE: u64 = 1 << 40;
+/// Placement of the images this program makes.
+const PLACEMENT: &str = "exact";
+
+/// Why an image cannot be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The device failed.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    /// A setting cannot work.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The index cannot be set up.
+    #[error(transparent)]
+    Index(#[from] ExactError),
+    /// Somebody else's data.
+    #[error(
+        "it holds something that is not a Flowstone image; name another path, or use --force to \
+         overwrite it"
+    )]
+    Foreign,
+    /// An image of another format version.
+    #[error(
+        "it holds an image of format {found} and this program reads format {expected}: use the \
+         program that made it, or --force to start empty"
+    )]
+    Version {
+        /// The version found.
+        found: u32,
+        /// The version this program reads.
+        expected: u32,
+    },
+    /// An image whose superblocks are both damaged.
+    #[error("both copies of its superblock are damaged; use --force to start empty")]
+    Damaged,
+    /// An image of another size than the device.
+    #[error(
+        "it holds an image of {image} bytes and the flash has {device}: open it with its own size, \
+         or use --force to start empty"
+    )]
+    Size {
+        /// Bytes of the image.
+        image: u64,
+        /// Bytes of the device.
+        device: u64,
+    },
+    /// An image of another placement.
+    #[error(
+        "it holds an image of the `{found}` placement and this preset uses `{expected}`: use the \
+         preset it was made with, or --force to start empty"
+    )]
+    Placement {
+        /// The placement found.
+        found: String,
+        /// The placement asked for.
+        expected: &'static str,
+    },
+}
+
+/// What an open found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Start {
+    /// A new image.
+    New,
+    /// Everything of the last run.
+    Warm {
+        /// Objects on flash.
+        objects: u64,
+    },
+    /// An image that was not stopped orderly: it starts empty.
+    Unclean,
+    /// An image that was stopped orderly and does not verify: it starts empty.
+    Unreadable,
+    /// Something else that `force` overwrote.
+    Forced,
+}
+
+/// What an orderly stop left behind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// Everything; the next start is warm.
+    Complete {
+        /// Objects on flash.
+        objects: u64,
+    },
+    /// The deadline passed or the device failed; the next start is empty.
+    Incomplete {
+        /// Items that were not on flash yet.
+        items_left: u64,
+    },
+    /// It had been stopped before.
+    Already,
+}
+
+/// The part of an engine that opens and stops it.
+pub(crate) struct Lifecycle {
+    meta: Region,
+    superblock: Mutex<Superblock>,
+    stopped: AtomicBool,
+    start: Start,
+    running: AtomicU64,
+}
+
+impl Engine {
+    /// Opens the image on `disk`, or makes one there. Nothing on the device has been touched when
+    /// this fails with anything but [`OpenError::Device`].
+    ///
+    /// # Errors
+    /// [`OpenError`].
+    pub async fn open(disk: Arc<dyn Disk>, config: EngineConfig) -> Result<Arc<Self>, OpenError> {
+        let meta = Region::new(Arc::clone(&disk), 0, META_BYTES.min(disk.len_bytes()))?;
+        let (mut superblock, mut start) = match read_superblock(&meta).await {
+            Ok(Some(found)) => match check_image(&found, disk.len_bytes()) {
+                Ok(()) => (found, Start::Unclean),
+                Err(_) if config.force => (new_image(&disk, &config)?, Start::Forced),
+                Err(refused) => return Err(refused),
+            },
+            Ok(None) => (new_image(&disk, &config)?, Start::New),
+            Err(OpenError::Device(error)) => return Err(error.into()),
+            Err(_) if config.force => (new_image(&disk, &config)?, Start::Forced),
+            Err(refused) => return Err(refused),
+        };
+        let shape = superblock.shape();
+        config.check(u64::from(shape.segments), shape.segment_bytes)?;
+        let region = Region::new(Arc::clone(&disk), META_BYTES, disk.len_bytes() - META_BYTES)?;
+        let flash: Arc<dyn Flash> = Arc::new(DiskFlash::new(
+            Arc::new(region),
+            shape.segment_bytes,
+            shape.channels,
+            config.discard,
+        )?);
+        let first_sequence = superblock.sequence_limit.get();
+        let first_version = superblock.version_limit.get();
+        let mut parts = Parts::new(&flash, &config, &shape, first_sequence)?;
+        if superblock.cleanliness() == Cleanliness::Clean {
+            match parts.load(&superblock).await {
+                Ok(()) => {
+                    start = Start::Warm {
+                        objects: parts.placement.stats().objects,
+                    };
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "the checkpoint does not verify; starting empty");
+                    start = Start::Unreadable;
+                    parts = Parts::new(&flash, &config, &shape, first_sequence)?;
+                }
+            }
+        }
+        superblock.mark_dirty();
+        superblock.version_limit = (first_version + VERSION_RESERVE).into();
+        superblock.sequence_limit = (first_sequence + SEQUENCE_RESERVE).into();
+        write_superblock(&meta, &mut superblock).await?;
+        let lifecycle = Lifecycle {
+            meta,
+            superblock: Mutex::new(superblock),
+            stopped: AtomicBool::new(false),
+            start,
+            running: AtomicU64::new(0),
+        };
+        Ok(Arc::new(parts.assemble(
+            config,
+            &shape,
+            first_version,
+            lifecycle,
+        )))
+    }
+
+    /// What the open found.
+    #[must_use]
+    pub fn start(&self) -> Start {
+        self.lifecycle.start
+    }
+
+    /// The work that goes on in background until [`stop`](Engine::stop). `spawn` starts each part on
+    /// some worker; the engine does not write anything to flash before.
+    pub fn start_background(
+        self: &Arc<Self>,
+        mut spawn: impl FnMut(crate::placement::BackgroundTask),
+    ) {
+        for task in Arc::clone(&self.placement).background() {
+            self.lifecycle.running.fetch_add(1, Ordering::AcqRel);
+            spawn(task);
+        }
+    }
+
+    /// Stops orderly: makes everything durable, memory included, within the configured deadline.
+    /// Requests must have ceased; what is written from now on is lost.
+    pub async fn stop(self: &Arc<Self>) -> Stop {
+        if self.lifecycle.stopped.swap(true, Ordering::AcqRel) {
+            return Stop::Already;
+        }
+        let deadline = self.config.stop_deadline;
+        let saved = runtime::timeout(deadline, self.save()).await.ok().flatten();
+        self.placement.stop();
+        let Some(saved) = saved else {
+            return Stop::Incomplete {
+                items_left: self.count_dirty(),
+            };
+        };
+        match self.seal(&saved).await {
+            Ok(()) => Stop::Complete {
+                objects: self.placement.stats().objects,
+            },
+            Err(error) => {
+                tracing::error!(%error, "the clean mark could not be written");
+                Stop::Incomplete { items_left: 0 }
+            }
+        }
+    }
+
+    async fn save(self: &Arc<Self>) -> Option<SavedCheckpoint> {
+        self.placement.use_reserve();
+        let now = runtime::unix_seconds();
+        for number in 0..self.partitions.len() {
+            loop {
+                let room = self.placement.room().listener();
+                let placed = {
+                    let mut partition = self.lock_partition(number, now);
+                    partition.tier.place_all(&self.evict_context(number, now))
+                };
+                match placed {
+                    Ok(()) => break,
+                    Err(crate::dram::NoRoom) => room.await,
+                }
+            }
+        }
+        self.placement.drain().await;
+        let mut head = Writer::new();
+        head.u64(MAGIC);
+        head.u32(self.horizon.pending(now).unwrap_or(0));
+        head.u32(self.partitions.len() as u32);
+        for number in 0..self.partitions.len() {
+            head.u64(self.horizon.cutoff(number));
+        }
+        let saved = self.placement.save(head.into_bytes()).await?;
+        self.placement.sync().await.ok()?;
+        Some(saved)
+    }
+
+    async fn seal(&self, saved: &SavedCheckpoint) -> Result<(), DeviceError> {
+        let mut superblock = *self.lifecycle.superblock.lock();
+        let segments: Vec<u32> = saved.segments.iter().map(|segment| segment.0).collect();
+        superblock.mark_clean(saved.bytes, saved.first_sequence, &segments);
+        write_superblock(&self.lifecycle.meta, &mut superblock).await?;
+        *self.lifecycle.superblock.lock() = superblock;
+        Ok(())
+    }
+
+    fn count_dirty(&self) -> u64 {
+        use crate::format::item::state;
+        let dirty = |partition: &Partition| {
+            partition
+                .tier
+                .items()
+                .filter(|item| item.header.has(state::DIRTY))
+                .count() as u64
+        };
+        self.partitions
+            .iter()
+            .map(|partition| dirty(&partition.0.lock()))
+            .sum()
+    }
+}
+
+/// An engine being put together.
+struct Parts {
+    store: Arc<SegmentStore>,
+    placement: Arc<Exact>,
+    horizon: Arc<Horizon>,
+}
+
+impl Parts {
+    fn new(
+        flash: &Arc<dyn Flash>,
+        config: &EngineConfig,
+        shape: &ImageShape,
+        first_sequence: u64,
+    ) -> Result<Self, OpenError> {
+        let partition_bits = shape.partitions.trailing_zeros();
+        let store = StoreConfig {
+            buffers: config.buffers,
+            first_sequence,
+        };
+        let store = Arc::new(SegmentStore::new(Arc::clone(flash), &store));
+        let horizon = Arc::new(Horizon::new(partition_bits));
+        let exact = ExactConfig {
+            index_max_bytes: config.memory_bytes / 100 * u64::from(config.index_percent),
+            partition_bits,
+            reclaim: config.reclaim(store.segments(), store.segment_bytes()),
+        };
+        let placement = Arc::new(Exact::new(
+            Arc::clone(&store),
+            Arc::clone(&horizon),
+            &exact,
+        )?);
+        Ok(Self {
+            store,
+            placement,
+            horizon,
+        })
+    }
+
+    async fn load(&self, superblock: &Superblock) -> Result<(), ReadError> {
+        let saved = SavedCheckpoint {
+            bytes: superblock.checkpoint_bytes.get(),
+            first_sequence: superblock.checkpoint_sequence.get(),
+            segments: superblock.checkpoint_segments().map(SegmentId).collect(),
+        };
+        let mut from = self.placement.open_checkpoint(&saved);
+        if from.u64().await? != MAGIC {
+            return Err(from.nonsense());
+        }
+        let deadline = from.u32().await?;
+        if from.u32().await? != superblock.shape().partitions {
+            return Err(from.nonsense());
+        }
+        for number in 0..superblock.shape().partitions as usize {
+            let cutoff = from.u64().await?;
+            self.horizon.restore_cutoff(number, cutoff);
+        }
+        if deadline != 0 {
+            self.horizon.flush_at(deadline);
+        }
+        self.placement.load(&mut from).await
+    }
+
+    fn assemble(
+        self,
+        config: EngineConfig,
+        shape: &ImageShape,
+        first_version: u64,
+        lifecycle: Lifecycle,
+    ) -> Engine {
+        let fixed = self.placement.memory().fixed_bytes;
+        let split = MemorySplit::new(&config, fixed, u64::from(shape.partitions));
+        Engine {
+            partitions: (0..shape.partitions)
+                .map(|_| CacheLine(Mutex::new(Partition::new(split.chunk_bytes, first_version))))
+                .collect(),
+            partition_bits: shape.partitions.trailing_zeros(),
+            seed: shape.hash_seed,
+            largest_body: config.largest_body().min(self.placement.largest_body()),
+            version_limit: first_version + VERSION_RESERVE,
+            placement: self.placement,
+            store: self.store,
+            horizon: self.horizon,
+            split,
+            config,
+            lifecycle,
+            waits: AtomicU64::new(0),
+        }
+    }
+}
+
+fn new_image(disk: &Arc<dyn Disk>, config: &EngineConfig) -> Result<Superblock, OpenError> {
+    let image_bytes = disk.len_bytes();
+    let flash_bytes = image_bytes.saturating_sub(META_BYTES);
+    let segment_bytes = config.choose_segment_bytes(flash_bytes);
+    let segments = flash_bytes / u64::from(segment_bytes.max(1));
+    config.check(segments, segment_bytes)?;
+    let per_channel = segments as u32 / config.channels.max(1);
+    let shape = ImageShape {
+        hash_seed: runtime::random_u64(),
+        image_bytes,
+        segment_bytes,
+        segments: per_channel * config.channels.max(1),
+        channels: config.channels.max(1),
+        partitions: 1 << config.partition_bits,
+    };
+    Ok(Superblock::new(&shape, PLACEMENT))
+}
+
+fn check_image(superblock: &Superblock, device: u64) -> Result<(), OpenError> {
+    let image = superblock.shape().image_bytes;
+    if image != device {
+        return Err(OpenError::Size { image, device });
+    }
+    if superblock.placement() != PLACEMENT {
+        let found = superblock.placement().to_owned();
+        return Err(OpenError::Placement {
+            found,
+            expected: PLACEMENT,
+        });
+    }
+    Ok(())
+}
+
+/// The valid copy with the higher generation; `None` on a device that holds nothing.
+async fn read_superblock(meta: &Region) -> Result<Option<Superblock>, OpenError> {
+    if meta.len_bytes() < META_BYTES {
+        return Ok(None);
+    }
+    let mut newest: Option<Superblock> = None;
+    let mut blank = true;
+    let mut refusal = OpenError::Foreign;
+    for offset in SUPERBLOCK_OFFSETS {
+        let bytes = meta.read(offset, AlignedBuf::new(SUPERBLOCK_BYTES)).await?;
+        if bytes.iter().all(|&byte| byte == 0) {
+            continue;
+        }
+        blank = false;
+        match Superblock::decode(&bytes) {
+            Ok(found) => {
+                let newer = newest.is_none_or(|known| found.generation > known.generation);
+                if newer {
+                    newest = Some(found);
+                }
+            }
+            Err(FormatError::Version { found, expected }) => {
+                refusal = OpenError::Version { found, expected };
+            }
+            Err(FormatError::Magic) => {}
+            Err(_) => refusal = OpenError::Damaged,
+        }
+    }
+    match newest {
+        Some(found) => Ok(Some(found)),
+        None if blank => Ok(None),
+        None => Err(refusal),
+    }
+}
+
+/// Writes the copy whose turn it is, and waits until it is durable.
+async fn write_superblock(meta: &Region, superblock: &mut Superblock) -> Result<(), DeviceError> {
+    let generation = superblock.generation.get() + 1;
+    superblock.generation = generation.into();
+    let mut bytes = AlignedBuf::new(SUPERBLOCK_BYTES);
+    bytes.copy_from_slice(&superblock.encode());
+    meta.write(SUPERBLOCK_OFFSETS[generation as usize % 2], bytes.into())
+        .await?;
+    meta.sync().await
+}

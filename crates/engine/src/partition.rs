@@ -1,0 +1,87 @@
+//! A partition of the key space: its DRAM tier, its versions, its flights. Behind one lock.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::Arc;
+
+use crate::dram::DramTier;
+use crate::flight::Flight;
+use crate::key::KeyHash;
+
+/// Counters of the request paths of one partition.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PathStats {
+    /// Reads answered from memory.
+    pub dram_hits: u64,
+    /// Reads answered from flash, also those that shared another's read.
+    pub flash_hits: u64,
+    /// Reads of what is not there.
+    pub misses: u64,
+    /// Misses among them because the device failed or gave wrong bytes.
+    pub failed_reads: u64,
+    /// Reads that found an item expired or flushed.
+    pub expired: u64,
+    /// Items stored, and their bytes of key and value.
+    pub items_set: u64,
+    /// Bytes of key and value stored.
+    pub item_bytes_set: u64,
+    /// Reads that shared another's flash read.
+    pub shared_flights: u64,
+    /// Items read from flash that were kept in memory.
+    pub promotions: u64,
+}
+
+/// What a partition's lock protects.
+pub(crate) struct Partition {
+    pub(crate) tier: DramTier,
+    pub(crate) next_version: u64,
+    /// The last `flush_all` this partition has applied.
+    pub(crate) flush_generation: u64,
+    pub(crate) flights: HashMap<KeyHash, Arc<Flight>, BuildHasherDefault<Passthrough>>,
+    pub(crate) stats: PathStats,
+}
+
+impl Partition {
+    pub(crate) fn new(chunk_bytes: usize, next_version: u64) -> Self {
+        Self {
+            tier: DramTier::new(chunk_bytes),
+            next_version,
+            flush_generation: 0,
+            flights: HashMap::default(),
+            stats: PathStats::default(),
+        }
+    }
+
+    pub(crate) fn take_version(&mut self) -> u64 {
+        let version = self.next_version;
+        self.next_version += 1;
+        version
+    }
+
+    /// A write to a key: a flight under way is over for newcomers.
+    pub(crate) fn overtake(&mut self, hash: KeyHash) {
+        if !self.flights.is_empty() {
+            self.flights.remove(&hash);
+        }
+    }
+}
+
+/// A hasher for what is a hash already.
+#[derive(Default)]
+pub(crate) struct Passthrough(u64);
+
+impl Hasher for Passthrough {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.0 = self.0.rotate_left(8) ^ u64::from(byte);
+        }
+    }
+
+    fn write_u64(&mut self, value: u64) {
+        self.0 = value;
+    }
+}

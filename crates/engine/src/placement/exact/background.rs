@@ -1,0 +1,70 @@
+//! The two background tasks: one writes sealed segments, one reclaims old ones.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::{Counters, Exact, entry_location, reclaim};
+use crate::key::KeyHash;
+use crate::placement::BackgroundTask;
+use crate::store::{WriteFailure, Written};
+
+pub(super) fn tasks(exact: Arc<Exact>) -> Vec<BackgroundTask> {
+    let writing = Arc::clone(&exact);
+    vec![
+        Box::new(move || -> Pin<Box<dyn Future<Output = ()>>> {
+            Box::pin(async move { write_sealed(&writing).await })
+        }),
+        Box::new(move || -> Pin<Box<dyn Future<Output = ()>>> {
+            Box::pin(async move { reclaim::keep_room(&exact).await })
+        }),
+    ]
+}
+
+async fn write_sealed(exact: &Exact) {
+    loop {
+        let work = exact.store.work().listener();
+        match exact.store.write_next().await {
+            Some(Written::Done(_)) => {}
+            Some(Written::Failed(failure)) => give_up(exact, failure).await,
+            None if exact.stopping.load(Ordering::Acquire) => return,
+            None => {
+                work.await;
+                continue;
+            }
+        }
+        exact.progress.notify_all();
+    }
+}
+
+/// Forgets what a segment that could not be written held.
+async fn give_up(exact: &Exact, failure: WriteFailure) {
+    tracing::warn!(
+        segment = failure.segment.0,
+        items = failure.entries.len(),
+        error = %failure.error,
+        "a segment could not be written; its items are lost"
+    );
+    for entry in &failure.entries {
+        let hash = KeyHash(entry.hash.get());
+        let location = entry_location(failure.segment, entry.position.get());
+        let value = exact.codec.encode(location);
+        if exact.change(hash, |table| table.remove_if(hash.0, value)) {
+            Counters::add(&exact.counters.items_lost, 1);
+        }
+    }
+    exact.store.abandon(failure).await;
+}
+
+/// Seals what is being filled and waits until all of it is on flash or given up.
+pub(super) async fn drain(exact: &Exact) {
+    exact.store.flush();
+    loop {
+        let progress = exact.progress.listener();
+        if exact.store.is_drained() {
+            return;
+        }
+        progress.await;
+    }
+}

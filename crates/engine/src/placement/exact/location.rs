@@ -1,0 +1,97 @@
+//! Locations in as few bits as the flash needs.
+
+use crate::format::segment::{Position, UNIT_BYTES};
+use crate::store::SegmentId;
+
+/// Where an item lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Location {
+    pub(super) segment: SegmentId,
+    pub(super) position: Position,
+}
+
+/// Packs a [`Location`]: a bit that tells a large item, above the unit's number on the device.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LocationCodec {
+    segments: u32,
+    units_per_segment: u64,
+    unit_bits: u32,
+}
+
+/// The bit of [`Position`] that tells a large item.
+const POSITION_LARGE: u32 = 1 << 31;
+
+impl LocationCodec {
+    pub(super) fn new(segments: u32, segment_bytes: u32) -> Self {
+        let units_per_segment = u64::from(segment_bytes / UNIT_BYTES);
+        let units = u64::from(segments) * units_per_segment;
+        Self {
+            segments,
+            units_per_segment,
+            unit_bits: 64 - units.saturating_sub(1).leading_zeros(),
+        }
+    }
+
+    /// Bits a packed location takes.
+    pub(super) fn bits(&self) -> u32 {
+        self.unit_bits + 1
+    }
+
+    pub(super) fn encode(&self, location: Location) -> u64 {
+        let bits = location.position.bits();
+        let unit = u64::from(location.segment.0) * self.units_per_segment
+            + u64::from(bits & !POSITION_LARGE);
+        unit | u64::from(bits >> 31) << self.unit_bits
+    }
+
+    pub(super) fn decode(&self, value: u64) -> Location {
+        let unit = value & ((1 << self.unit_bits) - 1);
+        let segment = SegmentId((unit / self.units_per_segment) as u32);
+        let within = (unit % self.units_per_segment) as u32;
+        let large = if value >> self.unit_bits == 0 {
+            0
+        } else {
+            POSITION_LARGE
+        };
+        Location {
+            segment,
+            position: Position::from_bits(within | large),
+        }
+    }
+
+    /// Whether `value` names a place on this device.
+    pub(super) fn is_valid(&self, value: u64) -> bool {
+        value >> self.bits() == 0 && self.decode(value).segment.0 < self.segments
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::segment::align;
+    use proptest::prelude::*;
+
+    #[test]
+    fn bits_follow_the_capacity() {
+        assert_eq!(LocationCodec::new(512, 8 << 20).bits(), 29, "4 GiB");
+        assert_eq!(LocationCodec::new(1 << 21, 8 << 20).bits(), 41, "16 TiB");
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_packed_unpacks(
+            segments in 1u32..5000,
+            segment in 0u32..5000,
+            cursor in 0u32..900_000,
+            bytes in 40u32..100_000,
+        ) {
+            let codec = LocationCodec::new(segments, 1 << 20);
+            let segment = SegmentId(segment % segments);
+            let position = Position::new(align(cursor, bytes), bytes);
+            let location = Location { segment, position };
+            let value = codec.encode(location);
+            prop_assert!(codec.is_valid(value));
+            prop_assert_eq!(codec.decode(value), location);
+        }
+    }
+}

@@ -1,0 +1,370 @@
+//! `exact`: an index of everything in memory over packed segments.
+//!
+//! ```text
+//!   place ──> segment store: append ──> index: insert          (under the item's partition lock)
+//!   get ────> index: lookup, pin ──> one flash read ──> checksum, key
+//!   reclaim ─> oldest segment: summary ──> policy ──> copy or drop ──> release
+//! ```
+//!
+//! An index entry holds a [`Location`] in as many bits as the flash needs; the rest of its 8 bytes
+//! tells keys apart. Two keys that agree in all those bits displace each other: a miss, never a
+//! wrong value. Locks: a shard's table, and under it only [`SegmentStore::pin`].
+
+mod background;
+mod checkpoint;
+mod location;
+mod reclaim;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+use index::direct::{DirectConfig, DirectTable};
+use parking_lot::Mutex;
+use runtime::sync::Notify;
+
+pub use reclaim::ReclaimConfig;
+
+use super::{
+    BackgroundTask, Displaced, DumpCursor, DumpItem, Found, MemoryUse, Placement, PlacementFuture,
+    PlacementStats, Probe, Token,
+};
+use crate::format::item::CHECKSUM_BYTES;
+use crate::format::segment::{Position, largest_item};
+use crate::horizon::Horizon;
+use crate::key::{Key, KeyHash};
+use crate::store::{
+    AppendItem, CheckpointSource, FlashItem, ReadError, SavedCheckpoint, SegmentId, SegmentPin,
+    SegmentStore,
+};
+use location::{Location, LocationCodec};
+
+/// How an [`Exact`] placement is set up.
+#[derive(Clone, Debug)]
+pub struct ExactConfig {
+    /// Bound on the index's memory, in bytes.
+    pub index_max_bytes: u64,
+    /// Bits of the hash that choose the partition; the index has as many shards.
+    pub partition_bits: u32,
+    /// When and how segments are reclaimed.
+    pub reclaim: ReclaimConfig,
+}
+
+/// The `exact` placement.
+pub struct Exact {
+    store: Arc<SegmentStore>,
+    codec: LocationCodec,
+    shards: Box<[Mutex<DirectTable>]>,
+    partition_bits: u32,
+    index_max_bytes: u64,
+    /// Bytes of all shards; kept here so that asking takes no lock.
+    index_bytes: AtomicU64,
+    objects: AtomicU64,
+    horizon: Arc<Horizon>,
+    reclaim: ReclaimConfig,
+    /// Free segments to keep at present.
+    free_target: AtomicU32,
+    stopping: AtomicBool,
+    /// Told whenever a segment has been written or given up.
+    progress: Notify,
+    counters: Counters,
+}
+
+#[derive(Debug, Default)]
+struct Counters {
+    segments_reclaimed: AtomicU64,
+    items_copied: AtomicU64,
+    bytes_copied: AtomicU64,
+    items_evicted: AtomicU64,
+    items_expired: AtomicU64,
+    index_full: AtomicU64,
+    items_lost: AtomicU64,
+}
+
+impl Counters {
+    fn add(counter: &AtomicU64, by: u64) {
+        counter.fetch_add(by, Ordering::Relaxed);
+    }
+}
+
+/// The configuration cannot be indexed.
+#[derive(Debug, thiserror::Error)]
+#[error("the index cannot be set up: {0}")]
+pub struct ExactError(#[from] index::direct::ConfigError);
+
+/// Bytes an object takes in a checkpoint.
+const CHECKPOINT_ENTRY_BYTES: u64 = 16;
+/// Segments a checkpoint may need beyond those of its index entries.
+const CHECKPOINT_SPARE_SEGMENTS: u32 = 2;
+/// Expected bytes of an item when the index is laid out: decides into how many small tables a shard
+/// is cut, not how many items it can hold.
+const EXPECTED_ITEM_BYTES: u64 = 256;
+/// Smallest buckets of a small table: more of them tell more keys apart, at 64 bytes each.
+const MIN_BUCKETS: u32 = 64;
+
+impl Exact {
+    /// The placement over `store`.
+    ///
+    /// # Errors
+    /// When the flash is too large for the index's entries.
+    pub fn new(
+        store: Arc<SegmentStore>,
+        horizon: Arc<Horizon>,
+        config: &ExactConfig,
+    ) -> Result<Self, ExactError> {
+        let codec = LocationCodec::new(store.segments(), store.segment_bytes());
+        let shards = 1u64 << config.partition_bits;
+        let flash_bytes = u64::from(store.segments()) * u64::from(store.segment_bytes());
+        let table = DirectConfig {
+            value_bits: codec.bits(),
+            max_entries_hint: (flash_bytes / EXPECTED_ITEM_BYTES / shards).max(1),
+            skip_bits: config.partition_bits,
+            min_buckets: MIN_BUCKETS,
+            max_bytes: u64::MAX,
+        };
+        let shards = (0..shards)
+            .map(|_| DirectTable::new(table.clone()).map(Mutex::new))
+            .collect::<Result<Box<[_]>, _>>()?;
+        let index_bytes = shards.iter().map(|shard| shard.lock().memory_bytes()).sum();
+        Ok(Self {
+            store,
+            codec,
+            shards,
+            partition_bits: config.partition_bits,
+            index_max_bytes: config.index_max_bytes,
+            index_bytes: AtomicU64::new(index_bytes),
+            objects: AtomicU64::new(0),
+            horizon,
+            reclaim: config.reclaim,
+            free_target: AtomicU32::new(config.reclaim.free_segments),
+            stopping: AtomicBool::new(false),
+            progress: Notify::new(),
+            counters: Counters::default(),
+        })
+    }
+
+    /// The segments underneath.
+    #[must_use]
+    pub fn store(&self) -> &Arc<SegmentStore> {
+        &self.store
+    }
+
+    fn shard(&self, hash: KeyHash) -> &Mutex<DirectTable> {
+        &self.shards[hash.partition(self.partition_bits)]
+    }
+
+    /// Bytes the index may still grow by before reclaim has to make room in it.
+    fn index_headroom(&self) -> u64 {
+        self.index_max_bytes
+            .saturating_sub(self.index_bytes.load(Ordering::Relaxed))
+    }
+
+    /// Runs `change` on the shard of `hash` and accounts for what it did to the shard's size.
+    fn change<T>(&self, hash: KeyHash, change: impl FnOnce(&mut DirectTable) -> T) -> T {
+        let mut shard = self.shard(hash).lock();
+        let (len, bytes) = (shard.len(), shard.memory_bytes());
+        let result = change(&mut shard);
+        let (new_len, new_bytes) = (shard.len(), shard.memory_bytes());
+        drop(shard);
+        // Wrapping addition of the difference: it may be negative.
+        if new_len != len {
+            self.objects
+                .fetch_add((new_len as u64).wrapping_sub(len as u64), Ordering::Relaxed);
+        }
+        if new_bytes != bytes {
+            self.index_bytes
+                .fetch_add(new_bytes.wrapping_sub(bytes), Ordering::Relaxed);
+        }
+        result
+    }
+
+    fn insert(&self, hash: KeyHash, location: Location) -> bool {
+        let value = self.codec.encode(location);
+        let bounded = self.index_headroom() == 0;
+        self.change(hash, |table| {
+            // Once the bound is reached a table may fill up, but not grow.
+            table.set_max_bytes(if bounded {
+                table.memory_bytes()
+            } else {
+                u64::MAX
+            });
+            table.insert(hash.0, value).is_ok()
+        })
+    }
+
+    /// Puts an entry of an earlier run back, whatever the bound: reclaim brings the index under a
+    /// smaller one.
+    fn restore(&self, hash: KeyHash, value: u64, recent: bool) {
+        self.change(hash, |table| {
+            table.set_max_bytes(u64::MAX);
+            if table.insert(hash.0, value).is_ok() && recent {
+                table.mark_recent(hash.0);
+            }
+        });
+    }
+
+    /// Looks a key up and pins its segment, both under the shard's lock.
+    fn locate(&self, hash: KeyHash) -> Option<(Location, SegmentPin<'_>)> {
+        let shard = self.shard(hash).lock();
+        let location = self.codec.decode(shard.lookup(hash.0)?.value);
+        let pin = self.store.pin(location.segment);
+        drop(shard);
+        Some((location, pin))
+    }
+
+    async fn read(&self, key: Key<'_>) -> Result<Found, ReadError> {
+        let Some((location, pin)) = self.locate(key.hash()) else {
+            return Ok(Found::Absent);
+        };
+        match self.store.read(&pin, location.position).await {
+            Ok(item) => Ok(self.check_key(key, item)),
+            Err(error) => {
+                if matches!(error, ReadError::Corrupt { .. }) {
+                    self.forget(key.hash(), Token(self.codec.encode(location)));
+                }
+                Err(error)
+            }
+        }
+    }
+
+    fn check_key(&self, key: Key<'_>, item: FlashItem) -> Found {
+        if item.item().key == key.bytes() {
+            Found::Item(item)
+        } else {
+            Found::Absent
+        }
+    }
+}
+
+impl Placement for Exact {
+    fn name(&self) -> &'static str {
+        "exact"
+    }
+
+    fn largest_body(&self) -> usize {
+        largest_item(self.store.segment_bytes()) as usize - CHECKSUM_BYTES
+    }
+
+    fn probe(&self, hash: KeyHash) -> Probe {
+        match self.shard(hash).lock().lookup(hash.0) {
+            Some(entry) => Probe::Present(Token(entry.value)),
+            None => Probe::Absent,
+        }
+    }
+
+    fn get<'a>(&'a self, key: Key<'a>) -> PlacementFuture<'a, Result<Found, ReadError>> {
+        Box::pin(self.read(key))
+    }
+
+    fn place(&self, batch: &[AppendItem<'_>]) -> usize {
+        self.store.append(batch, |number, filled| {
+            let hash = batch[number].hash;
+            let location = Location {
+                segment: filled.segment,
+                position: filled.position,
+            };
+            if !self.insert(hash, location) {
+                Counters::add(&self.counters.index_full, 1);
+                // The older copy, if any, must not come back to life.
+                self.invalidate(hash);
+            }
+        })
+    }
+
+    fn invalidate(&self, hash: KeyHash) -> Displaced {
+        match self.change(hash, |table| table.remove(hash.0)) {
+            Some(_) => Displaced::Copy,
+            None => Displaced::None,
+        }
+    }
+
+    fn forget(&self, hash: KeyHash, token: Token) {
+        self.change(hash, |table| table.remove_if(hash.0, token.0));
+    }
+
+    fn touch(&self, hash: KeyHash) {
+        self.shard(hash).lock().mark_recent(hash.0);
+    }
+
+    fn room(&self) -> &Notify {
+        self.store.room()
+    }
+
+    fn background(self: Arc<Self>) -> Vec<BackgroundTask> {
+        background::tasks(self)
+    }
+
+    fn use_reserve(&self) {
+        // What is left is for the checkpoint.
+        let objects = self.objects.load(Ordering::Relaxed);
+        let segments = objects * CHECKPOINT_ENTRY_BYTES / u64::from(self.store.segment_bytes());
+        self.free_target.store(
+            segments as u32 + CHECKPOINT_SPARE_SEGMENTS,
+            Ordering::Relaxed,
+        );
+    }
+
+    fn stop(&self) {
+        self.stopping.store(true, Ordering::Release);
+        self.store.work().notify_all();
+    }
+
+    fn drain(&self) -> PlacementFuture<'_, ()> {
+        Box::pin(background::drain(self))
+    }
+
+    fn save(&self, head: Vec<u8>) -> PlacementFuture<'_, Option<SavedCheckpoint>> {
+        Box::pin(checkpoint::save(self, head))
+    }
+
+    fn load<'a>(
+        &'a self,
+        from: &'a mut CheckpointSource,
+    ) -> PlacementFuture<'a, Result<(), ReadError>> {
+        Box::pin(checkpoint::load(self, from))
+    }
+
+    fn open_checkpoint(&self, saved: &SavedCheckpoint) -> CheckpointSource {
+        self.store.open_checkpoint(saved)
+    }
+
+    fn sync(&self) -> PlacementFuture<'_, Result<(), device::DeviceError>> {
+        Box::pin(self.store.sync())
+    }
+
+    fn dump<'a>(
+        &'a self,
+        cursor: &'a mut DumpCursor,
+        visit: &'a mut dyn FnMut(DumpItem<'_>),
+    ) -> PlacementFuture<'a, bool> {
+        Box::pin(reclaim::dump_segment(self, cursor, visit))
+    }
+
+    fn memory(&self) -> MemoryUse {
+        MemoryUse {
+            index_bytes: self.index_bytes.load(Ordering::Relaxed),
+            fixed_bytes: self.store.memory_bytes() as u64,
+        }
+    }
+
+    fn stats(&self) -> PlacementStats {
+        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        PlacementStats {
+            objects: load(&self.objects),
+            segments_reclaimed: load(&self.counters.segments_reclaimed),
+            items_copied: load(&self.counters.items_copied),
+            bytes_copied: load(&self.counters.bytes_copied),
+            items_evicted: load(&self.counters.items_evicted),
+            items_expired: load(&self.counters.items_expired),
+            index_full: load(&self.counters.index_full),
+            items_lost: load(&self.counters.items_lost),
+        }
+    }
+}
+
+/// The location a summary entry names.
+fn entry_location(segment: SegmentId, position: u32) -> Location {
+    Location {
+        segment,
+        position: Position::from_bits(position),
+    }
+}

@@ -1,0 +1,332 @@
+//! Reclaim in FIFO order: the oldest segment goes; what was read since it was written is kept by
+//! copying where that gains, the rest is dropped.
+
+use std::sync::atomic::Ordering;
+
+use super::location::Location;
+use super::{Counters, Exact, entry_location};
+use crate::format::item::ItemRef;
+use crate::format::segment::{PAGE_BYTES, Position, SummaryEntry};
+use crate::key::KeyHash;
+use crate::placement::{DumpCursor, DumpItem};
+use crate::store::{AppendItem, ReadError, SegmentRecord};
+
+/// Bytes read at once while copying; holes shorter than [`HOLE_BYTES`] are read through.
+const RUN_BYTES: u32 = 256 << 10;
+const HOLE_BYTES: u32 = 32 << 10;
+
+/// When and how segments are reclaimed.
+#[derive(Clone, Copy, Debug)]
+pub struct ReclaimConfig {
+    /// Free segments to keep: the reserve for an orderly stop, and some to write to.
+    pub free_segments: u32,
+    /// Free segments below which nothing is copied any more.
+    pub urgent_segments: u32,
+    /// The most of a segment that is kept by copying, in sixteenths, at most 15.
+    pub max_copy_sixteenths: u32,
+}
+
+/// What is done with a segment's items.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Choice {
+    /// Copy what was read recently, up to so many bytes.
+    Keep { max_bytes: u64 },
+    /// Drop everything.
+    Drop,
+}
+
+/// Reclaims whenever there are too few free segments or the index is full, until told to stop.
+pub(super) async fn keep_room(exact: &Exact) {
+    loop {
+        let work = exact.store.work().listener();
+        if exact.stopping.load(Ordering::Acquire) {
+            return;
+        }
+        if let Some(choice) = choose(exact)
+            && let Some(record) = exact.store.take_oldest()
+        {
+            reclaim(exact, &record, choice).await;
+        } else {
+            work.await;
+        }
+    }
+}
+
+/// Whether the oldest segment has to go, and what becomes of its items.
+fn choose(exact: &Exact) -> Option<Choice> {
+    let free = exact.store.free_segments();
+    let index_short = exact.index_headroom() < exact.index_max_bytes / 64;
+    if free >= exact.free_target.load(Ordering::Relaxed) && !index_short {
+        return None;
+    }
+    if free < exact.reclaim.urgent_segments || index_short {
+        return Some(Choice::Drop);
+    }
+    let sixteenths = u64::from(exact.reclaim.max_copy_sixteenths.min(15));
+    Some(Choice::Keep {
+        max_bytes: u64::from(exact.store.segment_bytes()) * sixteenths / 16,
+    })
+}
+
+async fn reclaim(exact: &Exact, record: &SegmentRecord, choice: Choice) {
+    match exact.store.read_summary(record).await {
+        Ok(entries) => {
+            let kept = sift(exact, record, choice, &entries);
+            if !kept.is_empty() {
+                keep(exact, record, &kept).await;
+            }
+        }
+        Err(error) => {
+            tracing::warn!(
+                segment = record.segment.0,
+                %error,
+                "a summary could not be read; the segment's items are lost"
+            );
+            forget_segment(exact, record);
+        }
+    }
+    exact.store.release(record.segment).await;
+    Counters::add(&exact.counters.segments_reclaimed, 1);
+}
+
+/// Takes everything that is not kept out of the index; returns what is.
+fn sift(
+    exact: &Exact,
+    record: &SegmentRecord,
+    choice: Choice,
+    entries: &[SummaryEntry],
+) -> Vec<SummaryEntry> {
+    let now = runtime::unix_seconds();
+    let mut left = match choice {
+        Choice::Keep { max_bytes } => max_bytes,
+        Choice::Drop => 0,
+    };
+    let mut kept = Vec::new();
+    for (number, entry) in entries.iter().enumerate() {
+        let hash = KeyHash(entry.hash.get());
+        let value = exact
+            .codec
+            .encode(entry_location(record.segment, entry.position.get()));
+        let live = exact
+            .horizon
+            .is_live(hash, entry.version.get(), entry.expiry.get(), now);
+        let bytes = entry_bytes(entry, entries.get(number + 1));
+        let keep = exact.change(hash, |table| {
+            let Some(found) = table.lookup(hash.0).filter(|found| found.value == value) else {
+                return false;
+            };
+            if live && found.recent && bytes <= left {
+                return true;
+            }
+            table.remove(hash.0);
+            let counter = if live {
+                &exact.counters.items_evicted
+            } else {
+                &exact.counters.items_expired
+            };
+            Counters::add(counter, 1);
+            false
+        });
+        if keep {
+            left -= bytes;
+            kept.push(*entry);
+        }
+    }
+    kept
+}
+
+/// Bytes from an entry's item to the next one's.
+fn entry_bytes(entry: &SummaryEntry, next: Option<&SummaryEntry>) -> u64 {
+    let position = Position::from_bits(entry.position.get());
+    match next {
+        Some(next) => {
+            u64::from(Position::from_bits(next.position.get()).offset() - position.offset())
+        }
+        None => u64::from(position.read_bytes()),
+    }
+}
+
+/// Copies items to the segment being filled.
+async fn keep(exact: &Exact, record: &SegmentRecord, kept: &[SummaryEntry]) {
+    let mut rest = kept;
+    while !rest.is_empty() {
+        let (run, start, len) = next_run(rest, exact.store.segment_bytes());
+        rest = &rest[run.len()..];
+        match exact
+            .store
+            .read_range(record.segment, start, len as usize)
+            .await
+        {
+            Ok(bytes) => copy_run(exact, record, run, &bytes, start).await,
+            Err(error) => {
+                tracing::warn!(segment = record.segment.0, %error, "items could not be copied");
+                drop_run(exact, record, run);
+            }
+        }
+    }
+}
+
+/// The entries at the front of `kept` that one read covers, with its offset and length in bytes.
+fn next_run(kept: &[SummaryEntry], segment_bytes: u32) -> (&[SummaryEntry], u32, u32) {
+    let reach = |entry: &SummaryEntry| {
+        let position = Position::from_bits(entry.position.get());
+        let page = position.offset() / PAGE_BYTES * PAGE_BYTES;
+        (page, (page + position.read_bytes()).min(segment_bytes))
+    };
+    let (start, mut end) = reach(&kept[0]);
+    let mut count = 1;
+    for entry in &kept[1..] {
+        let (page, entry_end) = reach(entry);
+        if page > end + HOLE_BYTES || entry_end > start + RUN_BYTES {
+            break;
+        }
+        end = end.max(entry_end);
+        count += 1;
+    }
+    (&kept[..count], start, end - start)
+}
+
+async fn copy_run(
+    exact: &Exact,
+    record: &SegmentRecord,
+    run: &[SummaryEntry],
+    bytes: &[u8],
+    start: u32,
+) {
+    let mut items = Vec::with_capacity(run.len());
+    let mut entries = Vec::with_capacity(run.len());
+    for entry in run {
+        let offset = Position::from_bits(entry.position.get()).offset();
+        match ItemRef::decode(&bytes[(offset - start) as usize..], record.sequence, offset) {
+            Ok(item) => {
+                items.push(AppendItem {
+                    hash: KeyHash(entry.hash.get()),
+                    item,
+                });
+                entries.push(*entry);
+            }
+            Err(error) => {
+                tracing::warn!(segment = record.segment.0, offset, %error, "a damaged item");
+                drop_run(exact, record, std::slice::from_ref(entry));
+            }
+        }
+    }
+    let mut done = 0;
+    while done < items.len() {
+        let room = exact.store.room().listener();
+        done += exact.store.append(&items[done..], |number, filled| {
+            let AppendItem { hash, item } = items[done + number];
+            let old = entry_location(record.segment, entries[done + number].position.get());
+            let new = Location {
+                segment: filled.segment,
+                position: filled.position,
+            };
+            let (old, new) = (exact.codec.encode(old), exact.codec.encode(new));
+            // Overwritten or deleted meanwhile: the copy is garbage from the start.
+            if exact.change(hash, |table| table.replace_if(hash.0, old, new)) {
+                Counters::add(&exact.counters.items_copied, 1);
+                Counters::add(&exact.counters.bytes_copied, item.flash_bytes() as u64);
+            }
+        });
+        if done < items.len() {
+            if exact.store.free_segments() == 0 {
+                // Only this reclaim can make room: the rest is dropped.
+                drop_run(exact, record, &entries[done..]);
+                return;
+            }
+            room.await;
+        }
+    }
+}
+
+fn drop_run(exact: &Exact, record: &SegmentRecord, run: &[SummaryEntry]) {
+    for entry in run {
+        let hash = KeyHash(entry.hash.get());
+        let value = exact
+            .codec
+            .encode(entry_location(record.segment, entry.position.get()));
+        if exact.change(hash, |table| table.remove_if(hash.0, value)) {
+            Counters::add(&exact.counters.items_evicted, 1);
+        }
+    }
+}
+
+/// Takes every entry that names a segment out of the index, without its summary.
+fn forget_segment(exact: &Exact, record: &SegmentRecord) {
+    for (number, shard) in (0u64..).zip(&exact.shards) {
+        let shard_bits = (number << 1) << (63 - exact.partition_bits);
+        let mut named = Vec::new();
+        shard.lock().for_each(|hash, value, _| {
+            if exact.codec.decode(value).segment == record.segment {
+                named.push((KeyHash(hash | shard_bits), value));
+            }
+        });
+        for (hash, value) in named {
+            if exact.change(hash, |table| table.remove_if(hash.0, value)) {
+                Counters::add(&exact.counters.items_lost, 1);
+            }
+        }
+    }
+}
+
+/// Visits the live items of the oldest written segment after the cursor.
+pub(super) async fn dump_segment(
+    exact: &Exact,
+    cursor: &mut DumpCursor,
+    visit: &mut dyn FnMut(DumpItem<'_>),
+) -> bool {
+    let next = exact
+        .store
+        .written()
+        .into_iter()
+        .find(|record| record.sequence > cursor.after_sequence);
+    let Some(record) = next else { return false };
+    cursor.after_sequence = record.sequence;
+    let pin = exact.store.pin(record.segment);
+    if pin.sequence() != record.sequence {
+        return true;
+    }
+    if let Err(error) = dump_pinned(exact, &record, visit).await {
+        tracing::warn!(segment = record.segment.0, %error, "a segment could not be dumped");
+    }
+    true
+}
+
+async fn dump_pinned(
+    exact: &Exact,
+    record: &SegmentRecord,
+    visit: &mut dyn FnMut(DumpItem<'_>),
+) -> Result<(), ReadError> {
+    let entries = exact.store.read_summary(record).await?;
+    let now = runtime::unix_seconds();
+    let mut rest = &entries[..];
+    while !rest.is_empty() {
+        let (run, start, len) = next_run(rest, exact.store.segment_bytes());
+        rest = &rest[run.len()..];
+        let bytes = exact
+            .store
+            .read_range(record.segment, start, len as usize)
+            .await?;
+        for entry in run {
+            let hash = KeyHash(entry.hash.get());
+            let location = entry_location(record.segment, entry.position.get());
+            let offset = location.position.offset();
+            let value = exact.codec.encode(location);
+            let current = exact
+                .shard(hash)
+                .lock()
+                .lookup(hash.0)
+                .map(|found| found.value);
+            if current != Some(value) {
+                continue;
+            }
+            let item = &bytes[(offset - start) as usize..];
+            if let Ok(item) = ItemRef::decode(item, record.sequence, offset)
+                && exact.horizon.is_item_live(hash, item.header, now)
+            {
+                visit(DumpItem { item, hash });
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,181 @@
+//! Placements: where items lie on flash, and how they are found again.
+//!
+//! An index, a layout, a way to reclaim and a way to rebuild belong together, so they are one unit
+//! behind one trait, [`Placement`]. The request paths above know no segment; the segment store
+//! below knows no key.
+//!
+//! | placement | index | layout | reclaim |
+//! |---|---|---|---|
+//! | [`exact`] | `direct`, all in memory | packed | FIFO, keeps what was read recently |
+
+pub mod exact;
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use runtime::sync::Notify;
+
+use crate::key::{Key, KeyHash};
+use crate::store::{AppendItem, CheckpointSource, FlashItem, ReadError, SavedCheckpoint};
+
+/// The future of a placement's work; it stays on the thread that started it.
+pub type PlacementFuture<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
+
+/// What an index knows of a key without reading flash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Probe {
+    /// It is not on flash.
+    Absent,
+    /// It may be. The token changes whenever what the index says of the key does.
+    Present(Token),
+}
+
+/// Stands for what an index said of a key at some moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Token(pub u64);
+
+/// What a read of flash found.
+#[derive(Debug)]
+pub enum Found {
+    /// The item, verified: checksum and key.
+    Item(FlashItem),
+    /// No item of that key: the index entry was another key's.
+    Absent,
+}
+
+/// What an invalidation took out of the index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Displaced {
+    /// There was nothing.
+    None,
+    /// There may have been an older copy on flash.
+    Copy,
+}
+
+/// Memory in use, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MemoryUse {
+    /// What grows with the number of objects on flash.
+    pub index_bytes: u64,
+    /// What does not: buffers and the segment table.
+    pub fixed_bytes: u64,
+}
+
+/// Counters of a placement; they only grow, except `objects`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PlacementStats {
+    /// Items the index finds on flash.
+    pub objects: u64,
+    /// Segments reclaimed.
+    pub segments_reclaimed: u64,
+    /// Items that reclaim kept by copying.
+    pub items_copied: u64,
+    /// Bytes of them.
+    pub bytes_copied: u64,
+    /// Live items that reclaim dropped.
+    pub items_evicted: u64,
+    /// Dead or expired items that reclaim found.
+    pub items_expired: u64,
+    /// Items dropped because the index had reached its bound.
+    pub index_full: u64,
+    /// Items lost with segments that could not be written.
+    pub items_lost: u64,
+}
+
+/// An item seen while dumping the flash.
+pub struct DumpItem<'a> {
+    /// The item.
+    pub item: crate::format::item::ItemRef<'a>,
+    /// Hash of its key.
+    pub hash: KeyHash,
+}
+
+/// Where items lie on flash. Used from all threads at once.
+///
+/// `place`, `invalidate`, `forget` and `touch` are called under the key's partition lock and take
+/// memory operations only.
+pub trait Placement: Send + Sync {
+    /// Its name, as presets and images call it.
+    fn name(&self) -> &'static str;
+
+    /// The longest item body, in bytes, that can be placed.
+    fn largest_body(&self) -> usize;
+
+    /// What the index knows of a key.
+    fn probe(&self, hash: KeyHash) -> Probe;
+
+    /// Reads the item of `key`; [`Found::Absent`] when another key's item lies there.
+    fn get<'a>(&'a self, key: Key<'a>) -> PlacementFuture<'a, Result<Found, ReadError>>;
+
+    /// Takes items from memory, oldest first. Returns how many it took: fewer than all when there
+    /// is no [`room`](Placement::room) at present.
+    fn place(&self, batch: &[AppendItem<'_>]) -> usize;
+
+    /// The copy of a key on flash, if there is one, is outdated.
+    fn invalidate(&self, hash: KeyHash) -> Displaced;
+
+    /// What the index says of a key is wrong or dead; forgets it if it still says the same.
+    fn forget(&self, hash: KeyHash, token: Token);
+
+    /// A key whose copy lies on flash was read.
+    fn touch(&self, hash: KeyHash);
+
+    /// Told when [`place`](Placement::place) may find room again.
+    fn room(&self) -> &Notify;
+
+    /// The work that goes on in background until [`stop`](Placement::stop): writing, reclaiming.
+    /// Each future runs on some worker.
+    fn background(self: Arc<Self>) -> Vec<BackgroundTask>;
+
+    /// From now on the segments held in reserve for an orderly stop may be filled.
+    fn use_reserve(&self);
+
+    /// Ends the background work once everything placed is on flash.
+    fn stop(&self);
+
+    /// Resolves once everything placed so far is on flash.
+    fn drain(&self) -> PlacementFuture<'_, ()>;
+
+    /// Writes a checkpoint: `head`, which the caller made, then what the placement needs. `None`
+    /// when there is no room for it or the device fails.
+    fn save(&self, head: Vec<u8>) -> PlacementFuture<'_, Option<SavedCheckpoint>>;
+
+    /// Takes a checkpoint over, from behind its head.
+    ///
+    /// # Errors
+    /// When the stream is not what was written; the placement is then half filled and must be
+    /// dropped.
+    fn load<'a>(
+        &'a self,
+        from: &'a mut CheckpointSource,
+    ) -> PlacementFuture<'a, Result<(), ReadError>>;
+
+    /// The start of a checkpoint that [`save`](Placement::save) wrote.
+    fn open_checkpoint(&self, saved: &SavedCheckpoint) -> CheckpointSource;
+
+    /// Makes everything written durable.
+    fn sync(&self) -> PlacementFuture<'_, Result<(), device::DeviceError>>;
+
+    /// Visits the items of one more part of the flash; false once there are no more parts.
+    fn dump<'a>(
+        &'a self,
+        cursor: &'a mut DumpCursor,
+        visit: &'a mut dyn FnMut(DumpItem<'_>),
+    ) -> PlacementFuture<'a, bool>;
+
+    /// Memory in use.
+    fn memory(&self) -> MemoryUse;
+
+    /// Counters.
+    fn stats(&self) -> PlacementStats;
+}
+
+/// Where a dump has come to: the sequence number of the last segment visited.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct DumpCursor {
+    pub(crate) after_sequence: u64,
+}
+
+/// Makes the future of a background task on the worker that will run it.
+pub type BackgroundTask = Box<dyn FnOnce() -> Pin<Box<dyn Future<Output = ()>>> + Send>;

@@ -1,0 +1,216 @@
+//! Filling: items go into a segment's buffer, which is sealed when the next does not fit.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use device::AlignedBuf;
+use zerocopy::IntoBytes;
+
+use super::{Content, SegmentId, SegmentStore};
+use crate::format::item::ItemRef;
+use crate::format::segment::{
+    FOOTER_BYTES, Footer, Position, SUMMARY_ENTRY_BYTES, SegmentKind, SummaryEntry, align,
+    summary_offset,
+};
+use crate::key::KeyHash;
+
+/// Which buffer is being filled, and the next sequence number. Behind the `filling` lock.
+pub(super) struct Cursor {
+    pub(super) buffer: Option<usize>,
+    next_sequence: u64,
+}
+
+impl Cursor {
+    pub(super) fn new(first_sequence: u64) -> Self {
+        Self {
+            buffer: None,
+            next_sequence: first_sequence,
+        }
+    }
+
+    pub(super) fn take_sequence(&mut self) -> u64 {
+        let sequence = self.next_sequence;
+        self.next_sequence += 1;
+        sequence
+    }
+}
+
+/// A segment being filled.
+pub(super) struct Filling {
+    pub(super) segment: SegmentId,
+    pub(super) sequence: u64,
+    pub(super) bytes: AlignedBuf,
+    data_bytes: u32,
+    items: u32,
+}
+
+/// An item to append.
+#[derive(Clone, Copy, Debug)]
+pub struct AppendItem<'a> {
+    /// Hash of its key.
+    pub hash: KeyHash,
+    /// The item.
+    pub item: ItemRef<'a>,
+}
+
+/// Where an appended item lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Filled {
+    /// The segment.
+    pub segment: SegmentId,
+    /// Where in it.
+    pub position: Position,
+}
+
+impl Filling {
+    /// Appends an item, or says that it does not fit any more.
+    fn append(&mut self, append: &AppendItem<'_>) -> Option<Position> {
+        let bytes = u32::try_from(append.item.flash_bytes()).ok()?;
+        let offset = align(self.data_bytes, bytes);
+        let summary = summary_offset(self.bytes.len() as u32, self.items + 1)?;
+        if offset.checked_add(bytes)? > summary {
+            return None;
+        }
+        let position = Position::new(offset, bytes);
+        append
+            .item
+            .encode(&mut self.bytes[offset as usize..], self.sequence, offset);
+        let entry = SummaryEntry {
+            hash: append.hash.0.into(),
+            version: append.item.header.version,
+            expiry: append.item.header.expiry,
+            position: position.bits().into(),
+        };
+        let at = summary as usize;
+        self.bytes[at..at + SUMMARY_ENTRY_BYTES as usize].copy_from_slice(entry.as_bytes());
+        self.data_bytes = offset + bytes;
+        self.items += 1;
+        Some(position)
+    }
+
+    /// Writes the footer, and zeros over what an earlier life left in the gap.
+    fn finish(mut self) -> (SegmentId, u32, AlignedBuf) {
+        let segment_bytes = self.bytes.len() as u32;
+        let summary = summary_offset(segment_bytes, self.items).expect("append kept room") as usize;
+        self.bytes[self.data_bytes as usize..summary].fill(0);
+        let footer_at = (segment_bytes - FOOTER_BYTES) as usize;
+        let checksum = crc32c::crc32c(&self.bytes[summary..footer_at]);
+        let footer = Footer::new(
+            SegmentKind::Items,
+            self.segment.0,
+            self.sequence,
+            self.items,
+            self.data_bytes,
+            checksum,
+        );
+        self.bytes[footer_at..].copy_from_slice(footer.as_bytes());
+        (self.segment, self.items, self.bytes)
+    }
+}
+
+impl SegmentStore {
+    /// Appends `items` in order, telling `placed` where each came to lie before any later append
+    /// can seal its segment. Returns how many were appended: fewer than all when there is no room,
+    /// and then [`room`](SegmentStore::room) tells when to try again.
+    ///
+    /// An item longer than [`largest_item`](crate::format::segment::largest_item) never fits: the
+    /// caller has checked.
+    pub fn append(&self, items: &[AppendItem<'_>], mut placed: impl FnMut(usize, Filled)) -> usize {
+        let mut cursor = self.filling.lock();
+        let mut done = 0;
+        while done < items.len() {
+            let Some(buffer) = cursor.buffer.or_else(|| self.open(&mut cursor)) else {
+                break;
+            };
+            let mut content = self.buffers[buffer].lock();
+            let Content::Filling(filling) = &mut *content else {
+                unreachable!("the cursor names a buffer that is being filled");
+            };
+            let segment = filling.segment;
+            while let Some(append) = items.get(done) {
+                let Some(position) = filling.append(append) else {
+                    break;
+                };
+                placed(done, Filled { segment, position });
+                done += 1;
+            }
+            if done < items.len() {
+                self.seal(&mut content, buffer);
+                cursor.buffer = None;
+            }
+        }
+        done
+    }
+
+    /// Seals what is being filled, if it holds anything, so that it gets written.
+    pub fn flush(&self) {
+        let mut cursor = self.filling.lock();
+        let Some(buffer) = cursor.buffer else { return };
+        let mut content = self.buffers[buffer].lock();
+        if matches!(&*content, Content::Filling(filling) if filling.items > 0) {
+            self.seal(&mut content, buffer);
+            cursor.buffer = None;
+        }
+    }
+
+    /// Whether every appended item has been written.
+    #[must_use]
+    pub fn is_drained(&self) -> bool {
+        self.filling.lock().buffer.is_none()
+            && self.buffers.iter().all(|buffer| {
+                !matches!(
+                    &*buffer.lock(),
+                    Content::Sealed { .. } | Content::Filling(_)
+                )
+            })
+    }
+
+    fn open(&self, cursor: &mut Cursor) -> Option<usize> {
+        let (buffer, mut content) =
+            self.buffers
+                .iter()
+                .enumerate()
+                .find_map(|(number, buffer)| {
+                    let content = buffer.lock();
+                    matches!(&*content, Content::Free(_) | Content::Lost)
+                        .then_some((number, content))
+                })?;
+        let segment = self.queues.lock().free.pop_front()?;
+        let bytes = match std::mem::replace(&mut *content, Content::Lost) {
+            Content::Free(bytes) => bytes,
+            _ => AlignedBuf::new(self.segment_bytes as usize),
+        };
+        let sequence = cursor.take_sequence();
+        let state = self.segment(segment);
+        state.sequence.store(sequence, Ordering::Release);
+        state.items.store(0, Ordering::Release);
+        state.buffer.store(buffer as u8 + 1, Ordering::Release);
+        *content = Content::Filling(Filling {
+            segment,
+            sequence,
+            bytes,
+            data_bytes: 0,
+            items: 0,
+        });
+        cursor.buffer = Some(buffer);
+        self.work.notify_all();
+        Some(buffer)
+    }
+
+    fn seal(&self, content: &mut Content, buffer: usize) {
+        let Content::Filling(filling) = std::mem::replace(content, Content::Lost) else {
+            unreachable!("only what is being filled is sealed");
+        };
+        let (segment, items, bytes) = filling.finish();
+        self.segment(segment).items.store(items, Ordering::Release);
+        *content = Content::Sealed {
+            segment,
+            bytes: Arc::new(bytes),
+        };
+        self.queues.lock().sealed.push_back((segment, buffer));
+        self.counters
+            .segments_sealed
+            .fetch_add(1, Ordering::Relaxed);
+        self.work.notify_all();
+    }
+}

@@ -1,0 +1,300 @@
+//! The segment store: opens, fills in memory, seals, writes, reads and releases segments.
+//!
+//! ```text
+//!            append                      write_next                    take_oldest
+//!  free ──> filling ──seal──> sealed ──(erase, program)──> written ──────────────> reclaiming
+//!   ▲       in a buffer      in a buffer                   on flash                    │
+//!   └────────────────────────────── release: waits for the readers' pins ──────────────┘
+//! ```
+//!
+//! It knows nothing of keys or indexes. A reader [`pin`](SegmentStore::pin)s a segment while its
+//! caller's index lock still guarantees that an item lies there; a released segment is not written
+//! again before its last pin is gone. Buffers are the back-pressure: when all are filled or being
+//! written, [`append`](SegmentStore::append) says there is no room and [`room`](SegmentStore::room)
+//! tells when to try again.
+//!
+//! Locks, in the order they may nest: `filling`, then one buffer's content, then `queues`. None is
+//! held across I/O. A crash leaves whatever had been programmed; sequence numbers are never reused,
+//! so nothing of an earlier life of a segment verifies in a later one.
+
+mod checkpoint;
+mod fill;
+mod read;
+mod write;
+
+pub use checkpoint::{CheckpointSink, CheckpointSource, SavedCheckpoint};
+pub use fill::{AppendItem, Filled};
+pub use read::{FlashItem, ReadError, SegmentPin};
+pub use write::{WriteFailure, Written};
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+
+use device::{AlignedBuf, BlockId, Flash};
+use parking_lot::Mutex;
+use runtime::sync::Notify;
+
+/// Physical number of a segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SegmentId(pub u32);
+
+impl SegmentId {
+    /// A segment is one erase block.
+    fn block(self) -> BlockId {
+        BlockId(self.0)
+    }
+}
+
+/// A segment as the checkpoint remembers it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SegmentRecord {
+    /// Its number.
+    pub segment: SegmentId,
+    /// Its sequence number.
+    pub sequence: u64,
+    /// Items in it.
+    pub items: u32,
+}
+
+/// What is known of one segment. 24 bytes each.
+struct Segment {
+    /// Sequence number of its present life, 0 when free.
+    sequence: AtomicU64,
+    /// Items in it, once sealed.
+    items: AtomicU32,
+    /// Readers in it, and [`DRAINING`].
+    pins: AtomicU32,
+    /// One more than the buffer that holds its bytes, 0 when they are on flash.
+    buffer: AtomicU8,
+    /// Writes that failed in a row.
+    failures: AtomicU8,
+}
+
+/// Set in [`Segment::pins`] while a release waits for the readers.
+const DRAINING: u32 = 1 << 31;
+
+/// Failed writes in a row after which a segment is not used again.
+const MAX_FAILURES: u8 = 3;
+
+/// What a buffer holds.
+enum Content {
+    Free(AlignedBuf),
+    Filling(fill::Filling),
+    Sealed {
+        segment: SegmentId,
+        bytes: Arc<AlignedBuf>,
+    },
+    /// Its bytes were lost with a cancelled write; a fresh buffer is made on the next use.
+    Lost,
+}
+
+#[derive(Default)]
+struct Queues {
+    /// Segments that can be opened.
+    free: VecDeque<SegmentId>,
+    /// Sealed segments to write, with their buffers.
+    sealed: VecDeque<(SegmentId, usize)>,
+    /// Written segments, oldest first.
+    written: VecDeque<SegmentId>,
+}
+
+/// Counters of a segment store; read at any time.
+#[derive(Debug, Default)]
+pub struct StoreCounters {
+    /// Segments sealed.
+    pub segments_sealed: AtomicU64,
+    /// Segments written.
+    pub segments_written: AtomicU64,
+    /// Bytes written to the flash.
+    pub bytes_written: AtomicU64,
+    /// Reads issued to the flash.
+    pub reads: AtomicU64,
+    /// Bytes read from the flash.
+    pub bytes_read: AtomicU64,
+    /// Reads that failed at the device.
+    pub read_errors: AtomicU64,
+    /// Items that did not verify.
+    pub corrupt_items: AtomicU64,
+    /// Segments whose write failed.
+    pub write_errors: AtomicU64,
+    /// Segments given up after repeated failures.
+    pub segments_retired: AtomicU64,
+}
+
+/// How a [`SegmentStore`] is set up.
+#[derive(Clone, Copy, Debug)]
+pub struct StoreConfig {
+    /// Segments that may be in memory at once: one filling, the others waiting or being written.
+    pub buffers: usize,
+    /// First sequence number to use.
+    pub first_sequence: u64,
+}
+
+/// The segments of one flash device. Shared by all threads.
+pub struct SegmentStore {
+    flash: Arc<dyn Flash>,
+    segment_bytes: u32,
+    segments: Box<[Segment]>,
+    buffers: Box<[Mutex<Content>]>,
+    /// The buffer being filled, and the next sequence number.
+    filling: Mutex<fill::Cursor>,
+    queues: Mutex<Queues>,
+    room: Notify,
+    work: Notify,
+    drained: Notify,
+    counters: StoreCounters,
+}
+
+impl SegmentStore {
+    /// The store of `flash`, one segment a block, all of them free.
+    ///
+    /// # Panics
+    /// When there are no or more than 254 buffers: the configuration checks that.
+    #[must_use]
+    pub fn new(flash: Arc<dyn Flash>, config: &StoreConfig) -> Self {
+        assert!((2..=254).contains(&config.buffers), "2 to 254 buffers");
+        let geometry = flash.geometry();
+        let segment_bytes =
+            u32::try_from(geometry.block_bytes()).expect("blocks are smaller than 4 GiB");
+        let segments: Box<[Segment]> = (0..geometry.blocks())
+            .map(|_| Segment {
+                sequence: AtomicU64::new(0),
+                items: AtomicU32::new(0),
+                pins: AtomicU32::new(0),
+                buffer: AtomicU8::new(0),
+                failures: AtomicU8::new(0),
+            })
+            .collect();
+        let queues = Queues {
+            free: (0..geometry.blocks()).map(SegmentId).collect(),
+            ..Queues::default()
+        };
+        Self {
+            segment_bytes,
+            segments,
+            buffers: (0..config.buffers)
+                .map(|_| Mutex::new(Content::Lost))
+                .collect(),
+            filling: Mutex::new(fill::Cursor::new(config.first_sequence)),
+            queues: Mutex::new(queues),
+            room: Notify::new(),
+            work: Notify::new(),
+            drained: Notify::new(),
+            counters: StoreCounters::default(),
+            flash,
+        }
+    }
+
+    /// Bytes of a segment.
+    #[must_use]
+    pub fn segment_bytes(&self) -> u32 {
+        self.segment_bytes
+    }
+
+    /// Segments on the device.
+    #[must_use]
+    pub fn segments(&self) -> u32 {
+        self.segments.len() as u32
+    }
+
+    /// Segments that can be opened.
+    #[must_use]
+    pub fn free_segments(&self) -> u32 {
+        self.queues.lock().free.len() as u32
+    }
+
+    /// Segments written and not yet reclaimed.
+    #[must_use]
+    pub fn written_segments(&self) -> u32 {
+        self.queues.lock().written.len() as u32
+    }
+
+    /// Segments sealed in memory that wait to be written.
+    #[must_use]
+    pub fn sealed_segments(&self) -> u32 {
+        self.queues.lock().sealed.len() as u32
+    }
+
+    /// The counters.
+    #[must_use]
+    pub fn counters(&self) -> &StoreCounters {
+        &self.counters
+    }
+
+    /// Told whenever an append that found no room may find some.
+    #[must_use]
+    pub fn room(&self) -> &Notify {
+        &self.room
+    }
+
+    /// Told whenever there is something to write, or fewer free segments than before.
+    #[must_use]
+    pub fn work(&self) -> &Notify {
+        &self.work
+    }
+
+    /// Bytes of memory in use: buffers and the segment table.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        self.buffers.len() * self.segment_bytes as usize
+            + self.segments.len() * size_of::<Segment>()
+    }
+
+    /// Takes the oldest written segment out of the queue, to reclaim it.
+    #[must_use]
+    pub fn take_oldest(&self) -> Option<SegmentRecord> {
+        let segment = self.queues.lock().written.pop_front()?;
+        Some(self.record(segment))
+    }
+
+    /// Every written segment, oldest first.
+    #[must_use]
+    pub fn written(&self) -> Vec<SegmentRecord> {
+        self.queues
+            .lock()
+            .written
+            .iter()
+            .map(|&segment| self.record(segment))
+            .collect()
+    }
+
+    fn record(&self, segment: SegmentId) -> SegmentRecord {
+        let state = self.segment(segment);
+        SegmentRecord {
+            segment,
+            sequence: state.sequence.load(Ordering::Acquire),
+            items: state.items.load(Ordering::Acquire),
+        }
+    }
+
+    fn segment(&self, segment: SegmentId) -> &Segment {
+        &self.segments[segment.0 as usize]
+    }
+
+    /// Gives a segment back that [`take_oldest`](SegmentStore::take_oldest) gave and that no index
+    /// names any more, once its last reader has left.
+    pub async fn release(&self, segment: SegmentId) {
+        let state = self.segment(segment);
+        state.pins.fetch_or(DRAINING, Ordering::AcqRel);
+        loop {
+            let drained = self.drained.listener();
+            if state.pins.load(Ordering::Acquire) == DRAINING {
+                break;
+            }
+            drained.await;
+        }
+        state.pins.fetch_and(!DRAINING, Ordering::AcqRel);
+        state.sequence.store(0, Ordering::Release);
+        self.queues.lock().free.push_back(segment);
+        self.room.notify_all();
+    }
+
+    /// Makes everything written durable.
+    ///
+    /// # Errors
+    /// What the device says.
+    pub async fn sync(&self) -> Result<(), device::DeviceError> {
+        self.flash.sync().await
+    }
+}

@@ -1,0 +1,242 @@
+//! Reading: one item, from a buffer while its segment is in memory, else with one flash read.
+
+use std::sync::atomic::Ordering;
+
+use device::{AlignedBuf, DeviceError};
+use zerocopy::FromBytes;
+
+use super::{Content, DRAINING, SegmentId, SegmentRecord, SegmentStore};
+use crate::format::FormatError;
+use crate::format::item::{CHECKSUM_BYTES, ItemHeader, ItemRef};
+use crate::format::segment::{
+    FOOTER_BYTES, Footer, PAGE_BYTES, Position, SUMMARY_ENTRY_BYTES, SegmentKind, SummaryEntry,
+    decode_summary,
+};
+
+/// Keeps a segment from being written again while it is being read.
+pub struct SegmentPin<'a> {
+    store: &'a SegmentStore,
+    segment: SegmentId,
+    sequence: u64,
+}
+
+impl SegmentPin<'_> {
+    /// Sequence number of the segment when it was pinned.
+    #[must_use]
+    pub fn sequence(&self) -> u64 {
+        self.sequence
+    }
+}
+
+impl Drop for SegmentPin<'_> {
+    fn drop(&mut self) {
+        let before = self
+            .store
+            .segment(self.segment)
+            .pins
+            .fetch_sub(1, Ordering::AcqRel);
+        if before == DRAINING | 1 {
+            self.store.drained.notify_all();
+        }
+    }
+}
+
+/// An item read from flash, in the buffer it was read into.
+#[derive(Debug)]
+pub struct FlashItem {
+    bytes: AlignedBuf,
+    /// Where the item's body starts.
+    body: usize,
+}
+
+impl FlashItem {
+    /// A copy of an item that lies elsewhere.
+    #[must_use]
+    pub fn copy_of(item: &ItemRef<'_>) -> Self {
+        let mut bytes = AlignedBuf::new(item.flash_bytes());
+        item.encode(&mut bytes, 0, 0);
+        Self {
+            bytes,
+            body: CHECKSUM_BYTES,
+        }
+    }
+
+    /// The item.
+    ///
+    /// # Panics
+    /// Never: it was parsed when it was read.
+    #[must_use]
+    pub fn item(&self) -> ItemRef<'_> {
+        ItemRef::parse(&self.bytes[self.body..]).expect("verified when it was read")
+    }
+
+    /// Its fixed part.
+    #[must_use]
+    pub fn header(&self) -> &ItemHeader {
+        ItemHeader::ref_from_prefix(&self.bytes[self.body..])
+            .expect("verified when it was read")
+            .0
+    }
+
+    /// Bytes of memory it holds.
+    #[must_use]
+    pub fn buffer_bytes(&self) -> usize {
+        self.bytes.len()
+    }
+}
+
+/// Why an item could not be read.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// The device failed.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    /// The bytes are not the item that was written there.
+    #[error("item at byte {offset} of segment {segment}: {source}")]
+    Corrupt {
+        /// The segment.
+        segment: u32,
+        /// The item's offset in it, in bytes.
+        offset: u32,
+        /// What is wrong.
+        source: FormatError,
+    },
+}
+
+impl SegmentStore {
+    /// Pins `segment`. The caller holds the lock of the index entry that names it.
+    #[must_use]
+    pub fn pin(&self, segment: SegmentId) -> SegmentPin<'_> {
+        let state = self.segment(segment);
+        state.pins.fetch_add(1, Ordering::AcqRel);
+        SegmentPin {
+            store: self,
+            segment,
+            sequence: state.sequence.load(Ordering::Acquire),
+        }
+    }
+
+    /// Reads the item at `position` of the pinned segment and verifies it.
+    ///
+    /// # Errors
+    /// [`ReadError`]; counted here.
+    pub async fn read(
+        &self,
+        pin: &SegmentPin<'_>,
+        position: Position,
+    ) -> Result<FlashItem, ReadError> {
+        let offset = position.offset();
+        let page = offset / PAGE_BYTES * PAGE_BYTES;
+        let len = position
+            .read_bytes()
+            .min(self.segment_bytes.saturating_sub(page)) as usize;
+        let mut buf = AlignedBuf::new(len);
+        if !self.copy_from_buffer(pin, page, &mut buf) {
+            self.counters.reads.fetch_add(1, Ordering::Relaxed);
+            self.counters
+                .bytes_read
+                .fetch_add(len as u64, Ordering::Relaxed);
+            buf = match self.flash.read(pin.segment.block(), page, buf).await {
+                Ok(buf) => buf,
+                Err(error) => {
+                    self.counters.read_errors.fetch_add(1, Ordering::Relaxed);
+                    return Err(error.into());
+                }
+            };
+        }
+        let start = (offset - page) as usize;
+        match ItemRef::decode(&buf[start..], pin.sequence, offset) {
+            Ok(_) => Ok(FlashItem {
+                bytes: buf,
+                body: start + CHECKSUM_BYTES,
+            }),
+            Err(source) => {
+                self.counters.corrupt_items.fetch_add(1, Ordering::Relaxed);
+                Err(ReadError::Corrupt {
+                    segment: pin.segment.0,
+                    offset,
+                    source,
+                })
+            }
+        }
+    }
+
+    /// Copies bytes of the pinned segment from its buffer; false when it has none.
+    fn copy_from_buffer(&self, pin: &SegmentPin<'_>, offset: u32, into: &mut [u8]) -> bool {
+        let number = self.segment(pin.segment).buffer.load(Ordering::Acquire);
+        let Some(buffer) = usize::from(number).checked_sub(1) else {
+            return false;
+        };
+        let range = offset as usize..offset as usize + into.len();
+        match &*self.buffers[buffer].lock() {
+            Content::Filling(filling) if filling.segment == pin.segment => {
+                into.copy_from_slice(&filling.bytes[range]);
+                true
+            }
+            Content::Sealed { segment, bytes } if *segment == pin.segment => {
+                into.copy_from_slice(&bytes[range]);
+                true
+            }
+            // Written meanwhile.
+            _ => false,
+        }
+    }
+
+    /// Reads the summary of a written segment, in the order the items lie.
+    ///
+    /// # Errors
+    /// [`ReadError`]; a summary that does not verify is counted as one corrupt item.
+    pub async fn read_summary(
+        &self,
+        record: &SegmentRecord,
+    ) -> Result<Vec<SummaryEntry>, ReadError> {
+        let tail = (record.items * SUMMARY_ENTRY_BYTES + FOOTER_BYTES)
+            .next_multiple_of(PAGE_BYTES)
+            .min(self.segment_bytes);
+        let offset = self.segment_bytes - tail;
+        let buf = self
+            .read_range(record.segment, offset, tail as usize)
+            .await?;
+        let id = record.segment.0;
+        Footer::decode(
+            &buf,
+            SegmentKind::Items,
+            id,
+            record.sequence,
+            self.segment_bytes,
+        )
+        .and_then(|footer| decode_summary(&buf, &footer))
+        .map_err(|source| {
+            self.counters.corrupt_items.fetch_add(1, Ordering::Relaxed);
+            ReadError::Corrupt {
+                segment: id,
+                offset,
+                source,
+            }
+        })
+    }
+
+    /// Reads whole pages of a segment that is on flash.
+    ///
+    /// # Errors
+    /// What the device says; counted here.
+    pub async fn read_range(
+        &self,
+        segment: SegmentId,
+        offset: u32,
+        len: usize,
+    ) -> Result<AlignedBuf, DeviceError> {
+        self.counters.reads.fetch_add(1, Ordering::Relaxed);
+        self.counters
+            .bytes_read
+            .fetch_add(len as u64, Ordering::Relaxed);
+        let read = self
+            .flash
+            .read(segment.block(), offset, AlignedBuf::new(len))
+            .await;
+        if read.is_err() {
+            self.counters.read_errors.fetch_add(1, Ordering::Relaxed);
+        }
+        read
+    }
+}

@@ -1,0 +1,156 @@
+//! Writing: sealed segments go to the flash, oldest first, in chunks.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use device::{AlignedBuf, DeviceError, SharedBuf};
+
+use super::{Content, MAX_FAILURES, SegmentId, SegmentRecord, SegmentStore};
+use crate::format::FormatError;
+use crate::format::segment::{Footer, SegmentKind, SummaryEntry, decode_summary};
+
+/// Bytes of one program: small enough for reads to pass between two of them.
+const CHUNK_BYTES: usize = 256 << 10;
+
+/// What became of a sealed segment.
+#[derive(Debug)]
+pub enum Written {
+    /// It is on flash.
+    Done(SegmentId),
+    /// It is not, and never will be.
+    Failed(WriteFailure),
+}
+
+/// A segment that could not be written. Its items are lost: whoever indexed them forgets them, then
+/// calls [`SegmentStore::abandon`].
+#[derive(Debug)]
+pub struct WriteFailure {
+    /// The segment.
+    pub segment: SegmentId,
+    /// What was in it.
+    pub entries: Vec<SummaryEntry>,
+    /// Why.
+    pub error: DeviceError,
+    buffer: usize,
+}
+
+impl SegmentStore {
+    /// Writes the sealed segment that has waited longest; `None` when none waits.
+    ///
+    /// One caller at a time: segments become reclaimable in the order they are written.
+    pub async fn write_next(&self) -> Option<Written> {
+        let (segment, buffer) = self.queues.lock().sealed.pop_front()?;
+        let bytes = match &*self.buffers[buffer].lock() {
+            Content::Sealed { bytes, .. } => Arc::clone(bytes),
+            _ => unreachable!("a sealed segment stays in its buffer until it is written"),
+        };
+        match self.program(segment, &bytes).await {
+            Ok(()) => {
+                self.segment(segment).failures.store(0, Ordering::Relaxed);
+                self.counters
+                    .segments_written
+                    .fetch_add(1, Ordering::Relaxed);
+                drop(bytes);
+                self.free_buffer(segment, buffer);
+                self.queues.lock().written.push_back(segment);
+                self.room.notify_all();
+                self.work.notify_all();
+                Some(Written::Done(segment))
+            }
+            Err(error) => {
+                self.counters.write_errors.fetch_add(1, Ordering::Relaxed);
+                let entries = summary_in_memory(&bytes, segment, self.record(segment).sequence)
+                    .expect("the summary was sealed in this buffer");
+                Some(Written::Failed(WriteFailure {
+                    segment,
+                    entries,
+                    error,
+                    buffer,
+                }))
+            }
+        }
+    }
+
+    pub(super) async fn program(
+        &self,
+        segment: SegmentId,
+        bytes: &Arc<AlignedBuf>,
+    ) -> Result<(), DeviceError> {
+        let block = segment.block();
+        let page_bytes = self.flash.geometry().page_bytes as usize;
+        let chunk = CHUNK_BYTES.max(page_bytes);
+        self.flash.erase(block).await?;
+        for start in (0..bytes.len()).step_by(chunk) {
+            let end = (start + chunk).min(bytes.len());
+            let data = SharedBuf::new(Arc::clone(bytes), start..end);
+            self.flash
+                .program(block, (start / page_bytes) as u32, data)
+                .await?;
+            self.counters
+                .bytes_written
+                .fetch_add((end - start) as u64, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    fn free_buffer(&self, segment: SegmentId, buffer: usize) {
+        let mut content = self.buffers[buffer].lock();
+        self.segment(segment).buffer.store(0, Ordering::Release);
+        let Content::Sealed { bytes, .. } = std::mem::replace(&mut *content, Content::Lost) else {
+            unreachable!("a sealed segment stays in its buffer until it is freed");
+        };
+        // A device may still hold a reference for a moment; then the next use makes a new buffer.
+        if let Ok(bytes) = Arc::try_unwrap(bytes) {
+            *content = Content::Free(bytes);
+        }
+    }
+
+    /// Gives up a segment whose write failed, once no index names it: its buffer is freed, and the
+    /// segment is used again unless it has failed too often.
+    pub async fn abandon(&self, failure: WriteFailure) {
+        self.free_buffer(failure.segment, failure.buffer);
+        let failures = self
+            .segment(failure.segment)
+            .failures
+            .fetch_add(1, Ordering::Relaxed)
+            + 1;
+        if failures < MAX_FAILURES {
+            self.release(failure.segment).await;
+        } else {
+            self.counters
+                .segments_retired
+                .fetch_add(1, Ordering::Relaxed);
+            self.room.notify_all();
+        }
+    }
+
+    /// Takes over the segments of a checkpoint as written ones.
+    pub fn adopt(&self, records: &[SegmentRecord]) {
+        let mut by_age = records.to_vec();
+        by_age.sort_unstable_by_key(|record| record.sequence);
+        let mut queues = self.queues.lock();
+        for record in by_age {
+            let state = self.segment(record.segment);
+            state.sequence.store(record.sequence, Ordering::Release);
+            state.items.store(record.items, Ordering::Release);
+            queues.written.push_back(record.segment);
+        }
+        let taken: std::collections::HashSet<SegmentId> = queues.written.iter().copied().collect();
+        queues.free.retain(|segment| !taken.contains(segment));
+    }
+}
+
+fn summary_in_memory(
+    bytes: &[u8],
+    segment: SegmentId,
+    sequence: u64,
+) -> Result<Vec<SummaryEntry>, FormatError> {
+    let footer = Footer::decode(
+        bytes,
+        SegmentKind::Items,
+        segment.0,
+        sequence,
+        bytes.len() as u32,
+    )?;
+    decode_summary(bytes, &footer)
+}
