@@ -100,6 +100,7 @@ fn pauses(config: DirectConfig, entries: u64) -> Result<DirectTable, Box<dyn std
 fn speed(config: DirectConfig, entries: u64) -> Result<(), Box<dyn std::error::Error>> {
     let mut table = build_timed(config, entries)?;
     let len = table.len();
+    bare_reads(table.memory_bytes());
     lookups(&table, "hit", entries, 0);
     lookups(&table, "miss", entries, entries);
     let start = Instant::now();
@@ -138,6 +139,23 @@ fn build_timed(
     Ok(table)
 }
 
+/// The yardstick: random reads of one word in an array as large as the table.
+fn bare_reads(bytes: u64) {
+    let words: Vec<u64> = (1..=bytes / 8).collect();
+    let start = Instant::now();
+    let mut previous = 0;
+    for n in 0..LOOKUPS {
+        previous = words[(hash(n + (previous & 2)) % words.len() as u64) as usize];
+    }
+    report("bare read, one after another", start.elapsed(), LOOKUPS);
+    let start = Instant::now();
+    for n in 0..LOOKUPS {
+        previous ^= words[(hash(n) % words.len() as u64) as usize];
+    }
+    report("bare read, overlapping", start.elapsed(), LOOKUPS);
+    black_box(previous);
+}
+
 /// Lookups of random hashes, each waiting for the answer of the one before; then without.
 fn lookups(table: &DirectTable, name: &str, entries: u64, offset: u64) {
     let start = Instant::now();
@@ -159,13 +177,13 @@ fn lookups(table: &DirectTable, name: &str, entries: u64, offset: u64) {
         found += u64::from(table.lookup(hash(hash(n) % entries + 1 + offset)).is_some());
     }
     report(&format!("{name}, overlapping"), start.elapsed(), LOOKUPS);
-    println!("{:>24}  {found} of {LOOKUPS} found", "");
+    println!("{:>28}  {found} of {LOOKUPS} found", "");
     black_box(previous);
 }
 
 fn report(name: &str, took: Duration, operations: u64) {
     println!(
-        "{name:>24}: {:6.1} ns",
+        "{name:>28}: {:6.1} ns",
         took.as_nanos() as f64 / operations as f64
     );
 }

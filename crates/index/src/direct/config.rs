@@ -5,7 +5,6 @@
 //! refused with a [`ConfigError`] that says which field to change.
 
 use super::layout::Layout;
-use super::sub_table::BUCKET_BYTES;
 
 /// Entries a sub-table holds, at most, when the table holds `max_entries_hint`.
 ///
@@ -52,7 +51,7 @@ impl DirectConfig {
     /// from [`MIN_BUCKETS_LOWEST`] to 64.
     ///
     /// With a floor of 1 MiB, bytes per entry stay below 11 from 100,000 entries on, over all
-    /// partitions, as long as [`MIN_BUCKETS_LOWEST`] fits (up to 32 million entries expected).
+    /// partitions, as long as [`MIN_BUCKETS_LOWEST`] fits (up to 16 million entries expected).
     pub fn with_floor(
         value_bits: u32,
         max_entries_hint: u64,
@@ -60,10 +59,11 @@ impl DirectConfig {
         floor_bytes: u64,
     ) -> Self {
         let sub_tables = 1u128 << (sub_bits(max_entries_hint) + skip_bits.min(63));
+        let empty_bytes = |min_buckets| {
+            sub_tables.saturating_mul(u128::from(super::empty_sub_table_bytes(min_buckets)))
+        };
         let mut min_buckets = 64;
-        while min_buckets > MIN_BUCKETS_LOWEST
-            && sub_tables * u128::from(min_buckets) * BUCKET_BYTES as u128 > u128::from(floor_bytes)
-        {
+        while min_buckets > MIN_BUCKETS_LOWEST && empty_bytes(min_buckets) > floor_bytes.into() {
             min_buckets /= 2;
         }
         DirectConfig {

@@ -50,8 +50,9 @@ pub enum Full {
         /// The bound.
         max_bytes: u64,
     },
-    /// Too many hashes lie close together. With well-mixed hashes this does not happen; growing
-    /// on and on for it would let hostile keys take all memory.
+    /// Too many hashes lie close together. With well-mixed hashes in any order that does not
+    /// follow the hashes this does not happen; growing on and on for it would let hostile keys
+    /// take all memory.
     #[error("the index has no room for more hashes so close to this one")]
     Crowded,
 }
@@ -235,11 +236,15 @@ impl DirectTable {
     /// Visits every entry as (hash prefix, value, recent). The prefix has the fingerprint's bits
     /// in their places in the hash and zeros elsewhere, the skipped partition bits included;
     /// inserting it with the value into an empty table of the same configuration restores the
-    /// entry without its recency. Order: rising prefixes, but for those of one bucket.
+    /// entry without its recency.
+    ///
+    /// The order is spread over the hashes on purpose. Entries inserted in the order of their
+    /// hashes would crowd one end of a table that has yet to grow, and be refused as
+    /// [`Full::Crowded`]; in this order they fit.
     pub fn for_each(&self, mut visit: impl FnMut(u64, u64, bool)) {
         for (number, sub_table) in self.sub_tables.iter().enumerate() {
             let positions = Positions::new(&self.layout, sub_table.buckets());
-            sub_table.for_each(&self.layout, |home, stored| {
+            sub_table.for_each_scattered(&self.layout, |home, stored| {
                 let position = positions.position(positions.first(home), stored);
                 let entry = self.layout.unpack(stored);
                 visit(
@@ -340,6 +345,9 @@ fn heap_bytes(buckets: usize) -> u64 {
 
 /// Bytes of an empty table; saturates for configurations beyond any machine.
 fn empty_bytes(layout: &Layout, min_buckets: u32) -> u64 {
-    let sub_table = size_of::<SubTable>() as u64 + heap_bytes(min_buckets as usize);
-    (layout.sub_tables() as u64).saturating_mul(sub_table)
+    (layout.sub_tables() as u64).saturating_mul(empty_sub_table_bytes(min_buckets))
+}
+
+fn empty_sub_table_bytes(min_buckets: u32) -> u64 {
+    size_of::<SubTable>() as u64 + heap_bytes(min_buckets as usize)
 }

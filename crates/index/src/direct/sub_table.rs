@@ -104,9 +104,7 @@ impl SubTable {
         let mut key = probe.key;
         for displacement in 0..WINDOW {
             let slots = self.slots(bucket);
-            let matches = matching(slots, key, layout.key_mask());
-            if matches != 0 {
-                let slot = matches.trailing_zeros() as usize & LAST;
+            if let Some(slot) = matching(slots, key, layout.key_mask()) {
                 // A free slot equals the key "tag 0 at home"; entries come before free slots.
                 if slots[slot] != 0 {
                     return Ok(Slot { bucket, slot });
@@ -227,7 +225,7 @@ impl SubTable {
         let mut group_home = usize::MAX;
         let mut first_position = 0;
         let mut fits = true;
-        self.for_each(layout, |home, entry| {
+        self.for_each_in_order(layout, |home, entry| {
             if home != group_home {
                 fits &= builder.append_all(&group[..group_len]);
                 group_len = 0;
@@ -249,7 +247,7 @@ impl SubTable {
     }
 
     /// Every entry with its home, in order of homes.
-    pub(super) fn for_each(&self, layout: &Layout, mut visit: impl FnMut(usize, u64)) {
+    fn for_each_in_order(&self, layout: &Layout, mut visit: impl FnMut(usize, u64)) {
         for (bucket, slots) in self.all_slots().enumerate() {
             for &entry in slots.iter().take_while(|&&entry| entry != 0) {
                 if let Some(home) = bucket.checked_sub(layout.displacement(entry) as usize) {
@@ -265,6 +263,24 @@ impl SubTable {
                     visit(bucket + self.buckets() - displacement, entry);
                 }
             }
+        }
+    }
+
+    /// Every entry with its home, jumping about the array by the golden section, so that any
+    /// beginning of the sequence is spread evenly over the hashes.
+    pub(super) fn for_each_scattered(&self, layout: &Layout, mut visit: impl FnMut(usize, u64)) {
+        let buckets = self.buckets();
+        let stride = (buckets * 618 / 1000..=buckets)
+            .find(|&stride| greatest_common_divisor(stride, buckets) == 1)
+            .expect("invariant: buckets - 1 has no divisor in common with buckets");
+        let mut bucket = 0;
+        for _ in 0..buckets {
+            for &entry in self.slots(bucket).iter().take_while(|&&entry| entry != 0) {
+                let displacement = layout.displacement(entry) as usize;
+                let before = if displacement > bucket { buckets } else { 0 };
+                visit(bucket + before - displacement, entry);
+            }
+            bucket = (bucket + stride) % buckets;
         }
     }
 
@@ -355,15 +371,24 @@ impl SubTable {
     }
 }
 
-/// One bit for each slot whose masked bits equal the key. Without branches, so that the compiler
-/// may use vector registers.
-#[inline]
-fn matching(slots: &[u64; SLOTS], key: u64, mask: u64) -> u32 {
-    let mut matches = 0;
-    for (slot, &entry) in slots.iter().enumerate() {
-        matches |= u32::from((entry ^ key) & mask == 0) << slot;
+fn greatest_common_divisor(mut a: usize, mut b: usize) -> usize {
+    while b != 0 {
+        (a, b) = (b, a % b);
     }
-    matches
+    a
+}
+
+/// First slot whose masked bits equal the key. Without branches on the entries: the compiler
+/// makes conditional moves of it.
+#[inline]
+fn matching(slots: &[u64; SLOTS], key: u64, mask: u64) -> Option<usize> {
+    let mut first = SLOTS;
+    for slot in (0..SLOTS).rev() {
+        if (slots[slot] ^ key) & mask == 0 {
+            first = slot;
+        }
+    }
+    (first < SLOTS).then_some(first)
 }
 
 /// Removes one slot of a bucket, closing the gap; whether the bucket was full.
@@ -410,6 +435,15 @@ impl SubTable {
         }
         assert_eq!(homes.len(), self.len as usize);
         assert!(homes.len() < buckets * SLOTS);
+    }
+
+    pub(super) fn counted_buckets(&self) -> usize {
+        self.all_slots().count()
+    }
+
+    pub(super) fn counted_bytes(&self) -> usize {
+        let buckets: usize = self.chunks.iter().map(|chunk| size_of_val(&**chunk)).sum();
+        size_of_val(&*self.chunks) + buckets
     }
 
     /// Displacement of every entry, and whether any wrapped around.

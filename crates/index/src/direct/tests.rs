@@ -1,1 +1,613 @@
-//! x
+//! The table against a plain map, and the promises about memory, load and fingerprints.
+//!
+//! The model knows nothing of buckets: it keys a `HashMap` by the top bits of the hash. Tables
+//! are tiny, so that entries wrap around, windows fill up, and sub-tables grow and shrink.
+
+use std::collections::HashMap;
+
+use proptest::prelude::*;
+
+use super::*;
+
+const VALUE_BITS: u32 = 28;
+
+fn config(max_entries_hint: u64, min_buckets: u32) -> DirectConfig {
+    DirectConfig {
+        value_bits: VALUE_BITS,
+        max_entries_hint,
+        skip_bits: 0,
+        min_buckets,
+        max_bytes: u64::MAX,
+    }
+}
+
+fn table(config: DirectConfig) -> DirectTable {
+    DirectTable::new(config).unwrap()
+}
+
+/// A bijective mixer: the same hashes in every run.
+fn hash(n: u64) -> u64 {
+    let mut z = n.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+impl DirectTable {
+    /// Panics unless structure, counts and memory agree.
+    fn check(&self) {
+        for sub_table in &self.sub_tables {
+            sub_table.check(&self.layout);
+        }
+        assert_eq!(
+            self.len,
+            self.sub_tables.iter().map(SubTable::len).sum::<usize>()
+        );
+        let buckets: usize = self.sub_tables.iter().map(SubTable::counted_buckets).sum();
+        assert_eq!(self.buckets, buckets);
+        let heap: usize = self.sub_tables.iter().map(SubTable::counted_bytes).sum();
+        let directory = size_of_val(&*self.sub_tables);
+        assert_eq!(self.memory_bytes(), (heap + directory) as u64);
+    }
+
+    fn displacements(&self) -> (Vec<u32>, bool) {
+        let mut all = Vec::new();
+        let mut any_wrapped = false;
+        for sub_table in &self.sub_tables {
+            let (displacements, wrapped) = sub_table.displacements(&self.layout);
+            all.extend(displacements);
+            any_wrapped |= wrapped;
+        }
+        (all, any_wrapped)
+    }
+}
+
+/// What the table should be.
+struct Model {
+    entries: HashMap<u64, Entry>,
+    skip_bits: u32,
+    fingerprint_bits: u32,
+}
+
+impl Model {
+    fn new(config: DirectConfig) -> Self {
+        Model {
+            entries: HashMap::new(),
+            skip_bits: config.skip_bits,
+            fingerprint_bits: config.fingerprint_bits().unwrap() - config.skip_bits,
+        }
+    }
+
+    fn fingerprint(&self, hash: u64) -> u64 {
+        (hash << self.skip_bits) >> (64 - self.fingerprint_bits)
+    }
+
+    fn prefix(&self, hash: u64) -> u64 {
+        (self.fingerprint(hash) << (64 - self.fingerprint_bits)) >> self.skip_bits
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Operation {
+    Insert(u64, u64),
+    Remove(u64),
+    RemoveIf(u64, u64),
+    ReplaceIf(u64, u64, u64),
+    Mark(u64),
+    MarkIf(u64, u64),
+    RemoveMany(u64),
+    Clear,
+}
+
+/// Hashes from a small universe, part of it crowded at the end of a sub-table (so that entries
+/// wrap) or around one place (so that windows fill), some differing only below the fingerprint.
+fn any_hash() -> impl Strategy<Value = u64> {
+    prop_oneof![
+        8 => (0..1200u64).prop_map(hash),
+        2 => (0..60u64).prop_map(|n| u64::MAX << 58 | hash(n) >> 6),
+        2 => (0..60u64).prop_map(|n| 0x5555 << 48 | hash(n) >> 16),
+        1 => (0..40u64, 0..3u64).prop_map(|(n, low)| hash(n) & !3 | low),
+        1 => Just(0),
+    ]
+}
+
+fn any_operation() -> impl Strategy<Value = Operation> {
+    // Few values, so that the conditions of the `_if` operations hold often.
+    let value = || prop_oneof![0..3u64, Just((1 << VALUE_BITS) - 2)];
+    prop_oneof![
+        60 => (any_hash(), value()).prop_map(|(h, v)| Operation::Insert(h, v)),
+        20 => any_hash().prop_map(Operation::Remove),
+        6 => (any_hash(), value()).prop_map(|(h, v)| Operation::RemoveIf(h, v)),
+        6 => (any_hash(), value(), value()).prop_map(|(h, v, w)| Operation::ReplaceIf(h, v, w)),
+        10 => any_hash().prop_map(Operation::Mark),
+        6 => (any_hash(), value()).prop_map(|(h, v)| Operation::MarkIf(h, v)),
+        1 => (1..5u64).prop_map(Operation::RemoveMany),
+        1 => Just(Operation::Clear),
+    ]
+}
+
+fn apply(table: &mut DirectTable, model: &mut Model, operation: Operation) {
+    let len = table.len();
+    match operation {
+        Operation::Insert(hash, value) => {
+            let fingerprint = model.fingerprint(hash);
+            match table.insert(hash, value) {
+                Ok(replaced) => {
+                    let entry = Entry {
+                        value,
+                        recent: false,
+                    };
+                    let before = model.entries.insert(fingerprint, entry);
+                    assert_eq!(replaced, before.map(|entry| entry.value));
+                }
+                Err(refused) => {
+                    assert_eq!(refused, Full::Crowded, "there is no memory bound");
+                    assert!(!model.entries.contains_key(&fingerprint));
+                    assert_eq!(table.len(), len);
+                }
+            }
+        }
+        Operation::Remove(hash) => {
+            let before = model.entries.remove(&model.fingerprint(hash));
+            assert_eq!(table.remove(hash), before.map(|entry| entry.value));
+        }
+        Operation::RemoveIf(hash, value) => {
+            let fingerprint = model.fingerprint(hash);
+            let holds = model
+                .entries
+                .get(&fingerprint)
+                .is_some_and(|e| e.value == value);
+            assert_eq!(table.remove_if(hash, value), holds);
+            if holds {
+                model.entries.remove(&fingerprint);
+            }
+        }
+        Operation::ReplaceIf(hash, old, new) => {
+            let fingerprint = model.fingerprint(hash);
+            let holds = model
+                .entries
+                .get(&fingerprint)
+                .is_some_and(|e| e.value == old);
+            assert_eq!(table.replace_if(hash, old, new), holds);
+            if holds {
+                model.entries.insert(
+                    fingerprint,
+                    Entry {
+                        value: new,
+                        recent: false,
+                    },
+                );
+            }
+        }
+        Operation::Mark(hash) => {
+            let entry = model.entries.get_mut(&model.fingerprint(hash));
+            assert_eq!(table.mark_recent(hash), entry.is_some());
+            entry.into_iter().for_each(|entry| entry.recent = true);
+        }
+        Operation::MarkIf(hash, value) => {
+            let entry = model.entries.get_mut(&model.fingerprint(hash));
+            let entry = entry.filter(|entry| entry.value == value);
+            assert_eq!(table.mark_recent_if(hash, value), entry.is_some());
+            entry.into_iter().for_each(|entry| entry.recent = true);
+        }
+        Operation::RemoveMany(keep_one_in) => {
+            let mut prefixes = Vec::new();
+            table.for_each(|prefix, _, _| prefixes.push(prefix));
+            for prefix in prefixes
+                .into_iter()
+                .filter(|prefix| !hash(*prefix).is_multiple_of(keep_one_in + 1))
+            {
+                assert!(table.remove(prefix).is_some());
+                model.entries.remove(&model.fingerprint(prefix));
+            }
+        }
+        Operation::Clear => {
+            table.clear();
+            model.entries.clear();
+        }
+    }
+}
+
+fn assert_same(table: &DirectTable, model: &Model) {
+    table.check();
+    assert_eq!(table.len(), model.entries.len());
+    let mut visited = HashMap::new();
+    table.for_each(|prefix, value, recent| {
+        assert_eq!(model.prefix(prefix), prefix, "bits beyond the fingerprint");
+        assert_eq!(table.lookup(prefix), Some(Entry { value, recent }));
+        assert_eq!(
+            visited.insert(model.fingerprint(prefix), Entry { value, recent }),
+            None
+        );
+    });
+    assert_eq!(visited, model.entries);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
+
+    #[test]
+    fn behaves_like_a_map_keyed_by_fingerprint(
+        min_buckets in prop_oneof![Just(8u32), Just(16u32)],
+        hint in prop_oneof![Just(0u64), Just(60_000u64)],
+        skip_bits in 0..3u32,
+        operations in prop::collection::vec(any_operation(), 1..3000),
+    ) {
+        let config = DirectConfig { skip_bits, ..config(hint, min_buckets) };
+        let mut table = table(config);
+        let mut model = Model::new(config);
+        for (step, operation) in operations.into_iter().enumerate() {
+            let probed = match &operation {
+                Operation::Insert(hash, _) | Operation::Remove(hash) => Some(*hash),
+                _ => None,
+            };
+            apply(&mut table, &mut model, operation);
+            if let Some(hash) = probed {
+                let entry = model.entries.get(&model.fingerprint(hash)).copied();
+                prop_assert_eq!(table.lookup(hash), entry);
+            }
+            if step % 128 == 0 {
+                assert_same(&table, &model);
+            }
+        }
+        assert_same(&table, &model);
+    }
+
+    #[test]
+    fn positions_come_back_from_bucket_and_tag(
+        value_bits in 1..=VALUE_BITS_HIGHEST,
+        skip_bits in 0..20u32,
+        hint in 0..10_000_000u64,
+        min_log in 3..8u32,
+        hashes in prop::collection::vec(any::<u64>(), 1..200),
+    ) {
+        let config = DirectConfig {
+            value_bits, skip_bits, max_entries_hint: hint, min_buckets: 1 << min_log,
+            max_bytes: u64::MAX,
+        };
+        prop_assume!(config.validate().is_ok());
+        let mut table = table(config);
+        let model = Model::new(config);
+        for hash in hashes {
+            table.insert(hash, table.max_value()).unwrap();
+            let mut restored = false;
+            table.for_each(|prefix, _, _| restored |= prefix == model.prefix(hash));
+            prop_assert!(restored);
+            table.remove(hash);
+        }
+    }
+}
+
+#[test]
+fn growth_and_shrinking_lose_nothing_and_keep_recency() {
+    let mut table = table(config(40_000, 8));
+    let count = 40_000;
+    for n in 0..count {
+        table.insert(hash(n), n).unwrap();
+        if n % 3 == 0 {
+            assert!(table.mark_recent(hash(n)));
+        }
+    }
+    table.check();
+    let full_bytes = table.memory_bytes();
+    for n in 0..count {
+        let expected = Entry {
+            value: n,
+            recent: n % 3 == 0,
+        };
+        assert_eq!(table.lookup(hash(n)), Some(expected), "entry {n}");
+        assert_eq!(table.lookup(hash(n + count)), None);
+    }
+    for n in 0..count {
+        if n % 16 != 0 {
+            assert_eq!(table.remove(hash(n)), Some(n));
+        }
+    }
+    table.check();
+    assert!(
+        table.memory_bytes() < full_bytes / 12,
+        "memory does not come back"
+    );
+    for n in 0..count {
+        let expected = (n % 16 == 0).then_some(Entry {
+            value: n,
+            recent: n % 3 == 0,
+        });
+        assert_eq!(table.lookup(hash(n)), expected, "entry {n}");
+    }
+}
+
+/// At every number of entries past 100,000, up and down: 8.9 to 11 bytes per entry.
+#[test]
+fn bytes_per_entry_stay_within_bounds() {
+    let count = 600_000;
+    let config = DirectConfig::with_floor(VALUE_BITS, count, 0, 1 << 20);
+    let mut table = table(config);
+    assert!(table.memory_bytes() <= 1 << 20);
+    let per_entry = |table: &DirectTable| table.memory_bytes() as f64 / table.len() as f64;
+    let mut highest: f64 = 0.0;
+    for n in 0..count {
+        table.insert(hash(n), n).unwrap();
+        if table.len() > 100_000 {
+            highest = highest.max(per_entry(&table));
+        }
+    }
+    assert!(highest < 10.2, "{highest} bytes per entry while growing");
+    assert!(
+        (0.80..0.90).contains(&table.load()),
+        "load {}",
+        table.load()
+    );
+    let mut highest_down: f64 = 0.0;
+    for n in 0..count - 100_000 {
+        table.remove(hash(n));
+        highest_down = highest_down.max(per_entry(&table));
+    }
+    assert!(
+        highest_down < 11.0,
+        "{highest_down} bytes per entry while shrinking"
+    );
+}
+
+/// Hundreds of sub-tables fill at the same pace; their phases keep the table's load steady.
+#[test]
+fn load_is_steady_and_displacements_short() {
+    let mut table = table(config(1_000_000, 8));
+    let (mut lowest, mut highest) = (1.0f64, 0.0f64);
+    for n in 0..700_000u64 {
+        table.insert(hash(n), 0).unwrap();
+        if n > 200_000 {
+            lowest = lowest.min(table.load());
+            highest = highest.max(table.load());
+        }
+    }
+    assert!(
+        lowest > 0.82 && highest < 0.88,
+        "load from {lowest} to {highest}"
+    );
+    let (displacements, _) = table.displacements();
+    let beyond = |limit| displacements.iter().filter(|&&d| d > limit).count() as f64;
+    let at_home = 1.0 - beyond(0) / displacements.len() as f64;
+    let near = 1.0 - beyond(1) / displacements.len() as f64;
+    assert!(at_home > 0.75, "only {at_home} of the entries lie at home");
+    assert!(
+        near > 0.95,
+        "only {near} of the entries lie at home or next to it"
+    );
+}
+
+#[test]
+fn entries_that_wrap_around_survive_removal_and_growth() {
+    let mut table = table(config(0, 8));
+    // All in the last bucket's range: 8 fit there, the others go around.
+    let at_end = |n: u64| u64::MAX << 61 | n << 30;
+    for n in 0..40 {
+        table.insert(at_end(n), n).unwrap();
+    }
+    assert!(table.displacements().1, "nothing wrapped");
+    table.check();
+    for n in (0..40).step_by(3) {
+        assert_eq!(table.remove(at_end(n)), Some(n));
+        table.check();
+    }
+    // Growth by entries elsewhere moves the wrapped ones.
+    let before = table.memory_bytes();
+    for n in 0..100 {
+        table.insert(n << 56 | 1 << 55, 1000 + n).unwrap();
+        table.check();
+    }
+    assert!(table.memory_bytes() > before);
+    for n in 0..40 {
+        let expected = (n % 3 != 0).then_some(n);
+        assert_eq!(table.lookup(at_end(n)).map(|entry| entry.value), expected);
+    }
+}
+
+#[test]
+fn hostile_hashes_do_not_take_memory() {
+    let mut table = table(config(0, 64));
+    let mut refused = 0;
+    for n in 0..10_000u64 {
+        refused += u64::from(table.insert(n << 26, n) == Err(Full::Crowded));
+    }
+    assert!(refused > 9_000);
+    assert_eq!(
+        table.memory_bytes(),
+        DirectTable::new(config(0, 64)).unwrap().memory_bytes()
+    );
+    table.check();
+    // What was taken is found, and other hashes still find room.
+    assert_eq!(table.lookup(0).unwrap().value, 0);
+    table.insert(hash(1), 1).unwrap();
+    assert_eq!(table.lookup(hash(1)).unwrap().value, 1);
+}
+
+#[test]
+fn full_changes_nothing_and_a_raised_bound_helps() {
+    let empty = table(config(40_000, 8)).memory_bytes();
+    let bounded = DirectConfig {
+        max_bytes: empty + 20_000,
+        ..config(40_000, 8)
+    };
+    let mut table = table(bounded);
+    let mut inserted = Vec::new();
+    let mut refused = None;
+    for n in 0..10_000 {
+        let bytes = table.memory_bytes();
+        match table.insert(hash(n), n) {
+            Ok(_) => inserted.push(n),
+            Err(full) => {
+                let Full::Memory { needed, max_bytes } = full else {
+                    panic!("{full}")
+                };
+                assert!(needed > max_bytes && max_bytes == empty + 20_000);
+                assert_eq!((table.len(), table.memory_bytes()), (inserted.len(), bytes));
+                assert_eq!(table.lookup(hash(n)), None);
+                refused.get_or_insert(n);
+            }
+        }
+        assert!(table.memory_bytes() <= empty + 20_000);
+    }
+    table.check();
+    let refused = refused.expect("the bound is never reached");
+    for &n in &inserted {
+        assert_eq!(
+            table.insert(hash(n), n + 1),
+            Ok(Some(n)),
+            "replacing needs no room"
+        );
+    }
+    table.set_max_bytes(u64::MAX);
+    assert_eq!(table.insert(hash(refused), refused), Ok(None));
+}
+
+#[test]
+fn checkpoint_restores_every_entry() {
+    let config = DirectConfig {
+        skip_bits: 4,
+        ..config(50_000, 16)
+    };
+    let mut original = table(config);
+    for n in 0..30_000 {
+        original.insert(hash(n), n).unwrap();
+        if n % 5 == 0 {
+            original.mark_recent(hash(n));
+        }
+    }
+    let mut checkpoint = Vec::new();
+    original.for_each(|prefix, value, recent| checkpoint.push((prefix, value, recent)));
+    assert!(
+        checkpoint.iter().all(|(prefix, _, _)| prefix >> 60 == 0),
+        "partition bits set"
+    );
+    let mut restored = table(config);
+    for &(prefix, value, recent) in &checkpoint {
+        assert_eq!(restored.insert(prefix, value), Ok(None));
+        if recent {
+            restored.mark_recent(prefix);
+        }
+    }
+    restored.check();
+    for n in 0..40_000 {
+        assert_eq!(restored.lookup(hash(n)), original.lookup(hash(n)));
+    }
+}
+
+#[test]
+fn fingerprints_decide_what_is_the_same_key() {
+    let config = config(3_000_000, 64);
+    assert_eq!(config.fingerprint_bits(), Ok(8 + 6 + 32));
+    let mut table = table(config);
+    let last_bit = 1u64 << (64 - 46);
+    table.insert(0, 1).unwrap();
+    assert_eq!(
+        table.insert(last_bit, 2),
+        Ok(None),
+        "differs within the fingerprint"
+    );
+    assert_eq!(
+        table.insert(last_bit - 1, 3),
+        Ok(Some(1)),
+        "differs below it"
+    );
+    assert_eq!(table.len(), 2);
+}
+
+#[test]
+fn extreme_values_and_the_zero_hash_are_entries() {
+    for value_bits in [1, 2, 28, 39, VALUE_BITS_HIGHEST] {
+        let config = DirectConfig {
+            value_bits,
+            ..config(0, 8)
+        };
+        let mut table = table(config);
+        for value in [0, config.max_value()] {
+            table.insert(0, value).unwrap();
+            table.insert(u64::MAX, value).unwrap();
+            assert_eq!(
+                table.lookup(0),
+                Some(Entry {
+                    value,
+                    recent: false
+                })
+            );
+            assert_eq!(
+                table.lookup(u64::MAX),
+                Some(Entry {
+                    value,
+                    recent: false
+                })
+            );
+        }
+        assert_eq!(table.len(), 2);
+    }
+}
+
+#[test]
+#[should_panic(expected = "wider than configured")]
+fn a_value_too_wide_is_a_programmers_error() {
+    let _ = table(config(0, 8)).insert(1, (1 << VALUE_BITS) - 1);
+}
+
+#[test]
+fn wrong_configurations_are_refused() {
+    let valid = config(1000, 8);
+    let error = |config: DirectConfig| DirectTable::new(config).unwrap_err();
+    for value_bits in [0, VALUE_BITS_HIGHEST + 1, u32::MAX] {
+        let expected = ConfigError::ValueBits { value_bits };
+        assert_eq!(
+            error(DirectConfig {
+                value_bits,
+                ..valid
+            }),
+            expected
+        );
+    }
+    for min_buckets in [0, 4, 12, 2 * MIN_BUCKETS_HIGHEST] {
+        let expected = ConfigError::MinBuckets { min_buckets };
+        assert_eq!(
+            error(DirectConfig {
+                min_buckets,
+                ..valid
+            }),
+            expected
+        );
+    }
+    for (skip_bits, max_entries_hint) in [(50, 0), (u32::MAX, 0), (0, u64::MAX)] {
+        let config = DirectConfig {
+            skip_bits,
+            max_entries_hint,
+            ..valid
+        };
+        assert!(
+            matches!(error(config), ConfigError::HashBits { .. }),
+            "{config:?}"
+        );
+    }
+    let needed = table(valid).memory_bytes();
+    let expected = ConfigError::MaxBytes {
+        max_bytes: needed - 1,
+        needed,
+    };
+    assert_eq!(
+        error(DirectConfig {
+            max_bytes: needed - 1,
+            ..valid
+        }),
+        expected
+    );
+    assert!(
+        DirectConfig {
+            max_bytes: needed,
+            ..valid
+        }
+        .validate()
+        .is_ok()
+    );
+}
+
+#[test]
+fn tables_cross_threads() {
+    fn assert_send_sync<T: Send + Sync>() {}
+    assert_send_sync::<DirectTable>();
+}
