@@ -163,20 +163,20 @@ pub enum CrawlerCommand<'a> {
     /// `tocrawl <items>`: answer `OK`.
     ToCrawl(u32),
     /// `crawl <classes>`: drop expired items, answer `OK`.
-    Crawl(Crawl<'a>),
+    Crawl(CrawlScope<'a>),
     /// `metadump <classes>`: a line per item ([`write::metadump_line`]), then `END`.
     ///
     /// [`write::metadump_line`]: crate::write::metadump_line
-    Metadump(Crawl<'a>),
+    Metadump(CrawlScope<'a>),
     /// `mgdump <classes>`: a line per key ([`write::mgdump_line`]), then `EN`.
     ///
     /// [`write::mgdump_line`]: crate::write::mgdump_line
-    Mgdump(Crawl<'a>),
+    Mgdump(CrawlScope<'a>),
 }
 
 /// Which items a crawl visits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Crawl<'a> {
+pub enum CrawlScope<'a> {
     /// Every item.
     All,
     /// Every item, in the order of the hash table.

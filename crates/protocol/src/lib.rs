@@ -48,7 +48,7 @@ mod words;
 pub mod write;
 
 pub use arithmetic::{Adjusted, adjust, stored_decimal};
-pub use command::{Command, Crawl, CrawlerCommand, ShutdownMode, StoreVerb};
+pub use command::{Command, CrawlScope, CrawlerCommand, ShutdownMode, StoreVerb};
 pub use exptime::{Expiry, Exptime};
 pub use key::{KEY_MAX_BYTES, Keys, MetaKey};
 pub use meta::{

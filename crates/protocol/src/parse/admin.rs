@@ -1,7 +1,7 @@
 //! Commands that concern no single item, and what is no command at all.
 
 use super::{Parsed, Request};
-use crate::command::{Command, Crawl, CrawlerCommand, ShutdownMode};
+use crate::command::{Command, CrawlScope, CrawlerCommand, ShutdownMode};
 use crate::exptime::Exptime;
 use crate::number::{parse_f64, parse_i64, parse_u32};
 use crate::reply::Refusal;
@@ -160,7 +160,7 @@ pub(super) fn lru_crawler<'a>(request: &Request<'a, '_>, words: Words<'a>) -> Pa
         (b"enable", 1) => Ok(CrawlerCommand::Enable),
         (b"disable", 1) => Ok(CrawlerCommand::Disable),
         (b"crawl", 2) => match crawl(argument) {
-            Ok(Crawl::Hash) => Err(Refusal::CrawlerUnknown),
+            Ok(CrawlScope::Hash) => Err(Refusal::CrawlerUnknown),
             other => other.map(CrawlerCommand::Crawl),
         },
         (b"metadump", 2) => crawl(argument).map(CrawlerCommand::Metadump),
@@ -182,14 +182,14 @@ pub(super) fn lru_crawler<'a>(request: &Request<'a, '_>, words: Words<'a>) -> Pa
     }
 }
 
-fn crawl(classes: &[u8]) -> Result<Crawl<'_>, Refusal> {
+fn crawl(classes: &[u8]) -> Result<CrawlScope<'_>, Refusal> {
     match classes {
-        b"all" => Ok(Crawl::All),
-        b"hash" => Ok(Crawl::Hash),
+        b"all" => Ok(CrawlScope::All),
+        b"hash" => Ok(CrawlScope::Hash),
         _ => {
             let exists = |id: &[u8]| matches!(parse_u32(id), Some(1..=CLASS_MAX));
             if classes.split(|&byte| byte == b',').all(exists) {
-                Ok(Crawl::Classes(classes))
+                Ok(CrawlScope::Classes(classes))
             } else {
                 Err(Refusal::BadClass)
             }
