@@ -1,0 +1,186 @@
+//! What a client asked for, borrowed from the bytes it sent.
+
+use crate::exptime::Exptime;
+use crate::key::Keys;
+use crate::meta::MetaCommand;
+use crate::words::Words;
+
+/// One complete request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(clippy::large_enum_variant)] // Never stored: it lives between parsing and execution.
+pub enum Command<'a> {
+    /// `get`, `gets` (and the ancient `bget`): a value for every key held, then `END`.
+    Get {
+        /// Whether the CAS unique is answered too.
+        with_cas: bool,
+        /// At least one key.
+        keys: Keys<'a>,
+    },
+    /// `gat`, `gats`: the same, and every item found gets a new expiry.
+    GetAndTouch {
+        /// Whether the CAS unique is answered too.
+        with_cas: bool,
+        /// The new expiry.
+        exptime: Exptime,
+        /// The keys; may be none, as in memcached.
+        keys: Keys<'a>,
+    },
+    /// `set`, `add`, `replace`, `append`, `prepend`, `cas`.
+    Store {
+        /// Which of them.
+        verb: StoreVerb,
+        /// 1 to 250 bytes.
+        key: &'a [u8],
+        /// The client's own number; `append` and `prepend` ignore it.
+        client_flags: u32,
+        /// `append` and `prepend` ignore it.
+        exptime: Exptime,
+        /// The version that must still be current; 0 for every verb but `cas`.
+        cas_unique: u64,
+        /// The data block, without its terminator.
+        value: &'a [u8],
+        /// Whether to keep quiet about the outcome.
+        noreply: bool,
+    },
+    /// `delete`.
+    Delete {
+        /// 1 to 250 bytes.
+        key: &'a [u8],
+        /// Whether to keep quiet about the outcome.
+        noreply: bool,
+    },
+    /// `incr`, `decr`.
+    Arithmetic {
+        /// 1 to 250 bytes.
+        key: &'a [u8],
+        /// By how much.
+        delta: u64,
+        /// Whether it is `decr`.
+        decrement: bool,
+        /// Whether to keep quiet about the outcome.
+        noreply: bool,
+    },
+    /// `touch`.
+    Touch {
+        /// 1 to 250 bytes.
+        key: &'a [u8],
+        /// The new expiry.
+        exptime: Exptime,
+        /// Whether to keep quiet about the outcome.
+        noreply: bool,
+    },
+    /// `flush_all`; see [`Exptime::flush_at`].
+    FlushAll {
+        /// When it takes effect.
+        delay: Exptime,
+        /// Whether to keep quiet about the outcome.
+        noreply: bool,
+    },
+    /// `verbosity`.
+    Verbosity {
+        /// The level asked for; memcached knows 0 to 2.
+        level: u32,
+        /// Whether to keep quiet about the outcome.
+        noreply: bool,
+    },
+    /// `version`.
+    Version,
+    /// `quit`: answer what is outstanding, then close.
+    Quit,
+    /// `stats`.
+    Stats {
+        /// What kind of statistics; `None` for the general ones.
+        argument: Option<&'a [u8]>,
+        /// What follows the argument (`stats detail on`).
+        rest: Words<'a>,
+    },
+    /// `shutdown`; the server answers [`Refusal::ShutdownNotEnabled`] where it is not enabled, and
+    /// only else looks at the mode.
+    ///
+    /// [`Refusal::ShutdownNotEnabled`]: crate::Refusal::ShutdownNotEnabled
+    Shutdown {
+        /// How.
+        mode: ShutdownMode,
+    },
+    /// `lru_crawler`.
+    LruCrawler(CrawlerCommand<'a>),
+    /// `lru` and `slabs automove`: knobs of memcached's own memory management, checked as memcached
+    /// checks them. There is nothing here for them to turn; the answer is `OK`.
+    Tuning {
+        /// Whether to keep quiet about the outcome.
+        noreply: bool,
+    },
+    /// `cache_memlimit`, with a number memcached would consider.
+    CacheMemlimit {
+        /// The limit asked for, 8 to 1,000,000,000.
+        megabytes: u32,
+        /// Whether to keep quiet about the outcome.
+        noreply: bool,
+    },
+    /// A command of the meta protocol.
+    Meta(MetaCommand<'a>),
+}
+
+/// How a value is stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum StoreVerb {
+    /// Whatever was there before.
+    Set,
+    /// Only where there is nothing.
+    Add,
+    /// Only where there is something.
+    Replace,
+    /// Behind what is there.
+    Append,
+    /// In front of what is there.
+    Prepend,
+    /// Only where the version is the one named.
+    Cas,
+}
+
+/// How to shut down.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ShutdownMode {
+    /// `shutdown`.
+    Immediate,
+    /// `shutdown graceful`.
+    Graceful,
+    /// Anything else; answered with [`Refusal::InvalidShutdownMode`].
+    ///
+    /// [`Refusal::InvalidShutdownMode`]: crate::Refusal::InvalidShutdownMode
+    Invalid,
+}
+
+/// `lru_crawler` and its sub-commands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CrawlerCommand<'a> {
+    /// `enable`: answer `OK`.
+    Enable,
+    /// `disable`: answer `OK`.
+    Disable,
+    /// `sleep <microseconds>`: answer `OK`.
+    Sleep(u32),
+    /// `tocrawl <items>`: answer `OK`.
+    ToCrawl(u32),
+    /// `crawl <classes>`: drop expired items, answer `OK`.
+    Crawl(CrawlScope<'a>),
+    /// `metadump <classes>`: a line per item ([`write::metadump_line`]), then `END`.
+    ///
+    /// [`write::metadump_line`]: crate::write::metadump_line
+    Metadump(CrawlScope<'a>),
+    /// `mgdump <classes>`: a line per key ([`write::mgdump_line`]), then `EN`.
+    ///
+    /// [`write::mgdump_line`]: crate::write::mgdump_line
+    Mgdump(CrawlScope<'a>),
+}
+
+/// Which items a crawl visits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CrawlScope<'a> {
+    /// Every item.
+    All,
+    /// Every item, in the order of the hash table.
+    Hash,
+    /// The items of these slab classes: numbers from 1 to 63, separated by commas.
+    Classes(&'a [u8]),
+}

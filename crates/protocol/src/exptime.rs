@@ -1,0 +1,97 @@
+//! Expiration times: what a client sends, and the absolute second it stands for.
+
+/// Longest time that is still relative, in seconds: 30 days. Anything larger is Unix time.
+const RELATIVE_MAX_SECS: i64 = 60 * 60 * 24 * 30;
+
+/// An exptime as a client sent it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Exptime(pub i64);
+
+impl Exptime {
+    /// The second this stands for at `now` (Unix seconds): 0 is never, a negative time has passed
+    /// already, up to 30 days is from now, more is Unix time. Saturates in the year 2106.
+    pub fn to_absolute(self, now: u32) -> Expiry {
+        match self.0 {
+            0 => Expiry::NEVER,
+            ..0 => Expiry::EXPIRED,
+            1..=RELATIVE_MAX_SECS => Expiry(clamp(i64::from(now) + self.0)),
+            _ => Expiry(clamp(self.0)),
+        }
+    }
+
+    /// The second at which a `flush_all` with this delay takes effect: at once unless positive.
+    pub fn flush_at(self, now: u32) -> u32 {
+        if self.0 <= 0 {
+            now
+        } else {
+            self.to_absolute(now).0
+        }
+    }
+}
+
+fn clamp(secs: i64) -> u32 {
+    u32::try_from(secs).unwrap_or(u32::MAX)
+}
+
+/// When an item expires, in Unix seconds; 0 is never, 1 is an item that was stored expired.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
+pub struct Expiry(pub u32);
+
+impl Expiry {
+    /// No expiry.
+    pub const NEVER: Self = Self(0);
+    /// Expired before it was stored.
+    pub const EXPIRED: Self = Self(1);
+
+    /// Whether an item with this expiry is gone at `now` (Unix seconds). It is gone in the very
+    /// second it names.
+    pub fn is_expired(self, now: u32) -> bool {
+        self.0 != 0 && self.0 <= now
+    }
+
+    /// Seconds that remain at `now`; `None` when it never expires, negative once it has.
+    pub fn ttl(self, now: u32) -> Option<i64> {
+        (self.0 != 0).then(|| i64::from(self.0) - i64::from(now))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: u32 = 1_700_000_000;
+
+    #[test]
+    fn exptime_follows_memcached() {
+        for (sent, absolute) in [
+            (0, 0),
+            (-1, 1),
+            (i64::MIN, 1),
+            (1, NOW + 1),
+            (2_592_000, NOW + 2_592_000),
+            (2_592_001, 2_592_001),
+            (1_800_000_000, 1_800_000_000),
+            (i64::MAX, u32::MAX),
+        ] {
+            assert_eq!(Exptime(sent).to_absolute(NOW), Expiry(absolute), "{sent}");
+        }
+        assert_eq!(Exptime(5).to_absolute(u32::MAX - 1), Expiry(u32::MAX));
+    }
+
+    #[test]
+    fn an_item_is_gone_in_the_second_it_names() {
+        assert!(!Expiry::NEVER.is_expired(u32::MAX));
+        assert!(Expiry::EXPIRED.is_expired(NOW));
+        assert!(!Expiry(NOW + 1).is_expired(NOW));
+        assert!(Expiry(NOW).is_expired(NOW));
+        assert_eq!(Expiry(NOW + 9).ttl(NOW), Some(9));
+        assert_eq!(Expiry::NEVER.ttl(NOW), None);
+    }
+
+    #[test]
+    fn flush_delays_are_never_in_the_past() {
+        assert_eq!(Exptime(0).flush_at(NOW), NOW);
+        assert_eq!(Exptime(-5).flush_at(NOW), NOW);
+        assert_eq!(Exptime(10).flush_at(NOW), NOW + 10);
+    }
+}

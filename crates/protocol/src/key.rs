@@ -1,0 +1,149 @@
+//! Keys in requests: the keys of a retrieval line, and the key of a meta command.
+
+use memchr::memchr;
+
+use crate::base64;
+use crate::words::Words;
+
+/// Longest key, in bytes, as sent: a base64 key is measured before it is decoded.
+pub const KEY_MAX_BYTES: usize = 250;
+
+/// Whether `key` may be used. Every byte is allowed but NUL (which ends a line in memcached), the
+/// space and the line feed (which cannot get here).
+#[inline]
+pub(crate) fn is_valid(key: &[u8]) -> bool {
+    key.len() <= KEY_MAX_BYTES && memchr(0, key).is_none()
+}
+
+/// The keys of a `get`, `gets`, `gat` or `gats` line, in order; all of them are valid.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Keys<'a> {
+    words: Words<'a>,
+    remaining: usize,
+}
+
+impl<'a> Keys<'a> {
+    /// A line's one key, already checked.
+    #[inline]
+    pub(crate) fn one(key: &'a [u8]) -> Self {
+        Self {
+            words: Words::new(key),
+            remaining: 1,
+        }
+    }
+
+    /// Checks and counts the keys; `None` if one of them is not valid.
+    pub(crate) fn check(words: Words<'a>) -> Option<Self> {
+        let mut remaining = 0;
+        for key in words {
+            if !is_valid(key) {
+                return None;
+            }
+            remaining += 1;
+        }
+        Some(Self { words, remaining })
+    }
+
+    /// The key, when the line has exactly one.
+    #[inline]
+    pub fn single(&self) -> Option<&'a [u8]> {
+        match self.remaining {
+            1 => {
+                let mut words = self.words;
+                words.next()
+            }
+            _ => None,
+        }
+    }
+}
+
+impl<'a> Iterator for Keys<'a> {
+    type Item = &'a [u8];
+
+    #[inline]
+    fn next(&mut self) -> Option<&'a [u8]> {
+        let key = self.words.next()?;
+        self.remaining -= 1;
+        Some(key)
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.remaining, Some(self.remaining))
+    }
+}
+
+impl ExactSizeIterator for Keys<'_> {}
+
+/// The key of a meta command: bytes as sent, and whether they are base64 of the key proper.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MetaKey<'a> {
+    raw: &'a [u8],
+    base64: bool,
+}
+
+impl<'a> MetaKey<'a> {
+    /// A key that means its own bytes.
+    pub(crate) fn plain(raw: &'a [u8]) -> Self {
+        Self { raw, base64: false }
+    }
+
+    /// A key in base64; `None` if it cannot be decoded.
+    pub(crate) fn base64(raw: &'a [u8]) -> Option<Self> {
+        base64::decode(raw, &mut [0; KEY_MAX_BYTES]).map(|_| Self { raw, base64: true })
+    }
+
+    /// The key as the client sent it.
+    pub fn raw(&self) -> &'a [u8] {
+        self.raw
+    }
+
+    /// Whether the client sent base64 (flag `b`), and so wants it back when it asks for the key.
+    pub fn is_base64(&self) -> bool {
+        self.base64
+    }
+
+    /// The key proper: the client's own bytes, or those decoded into `buffer`.
+    pub fn decode<'b>(&self, buffer: &'b mut [u8; KEY_MAX_BYTES]) -> &'b [u8]
+    where
+        'a: 'b,
+    {
+        if !self.base64 {
+            return self.raw;
+        }
+        let len = base64::decode(self.raw, buffer).expect("the parser decoded this key before");
+        &buffer[..len]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_know_how_many_are_left() {
+        let mut keys = Keys::check(Words::new(b" user:1  user:2 ")).unwrap();
+        assert_eq!(keys.len(), 2);
+        assert_eq!(keys.single(), None);
+        assert_eq!(keys.next(), Some(&b"user:1"[..]));
+        assert_eq!(keys.single(), Some(&b"user:2"[..]));
+        assert_eq!(keys.next(), Some(&b"user:2"[..]));
+        assert_eq!((keys.next(), keys.len()), (None, 0));
+    }
+
+    #[test]
+    fn one_bad_key_spoils_the_line() {
+        let long = [b'k'; KEY_MAX_BYTES + 1];
+        assert!(Keys::check(Words::new(&long[1..])).is_some());
+        assert!(Keys::check(Words::new(&long)).is_none());
+        assert!(Keys::check(Words::new(b"good ba\0d")).is_none());
+    }
+
+    #[test]
+    fn base64_keys_decode_into_the_buffer() {
+        let mut buffer = [0; KEY_MAX_BYTES];
+        let key = MetaKey::base64(b"AAEC").unwrap();
+        assert_eq!(key.decode(&mut buffer), [0, 1, 2]);
+        assert_eq!(MetaKey::plain(b"AAEC").decode(&mut buffer), b"AAEC");
+        assert_eq!(MetaKey::base64(b"AAE"), None);
+    }
+}

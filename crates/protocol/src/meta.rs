@@ -1,0 +1,255 @@
+//! Commands of the meta protocol: `mg ms md ma mn me`.
+//!
+//! A command's flags are parsed into typed fields, and kept as sent too, because replies return
+//! flags in the order of the request.
+
+use crate::command::StoreVerb;
+use crate::exptime::{Expiry, Exptime};
+use crate::key::MetaKey;
+use crate::words::Words;
+
+/// A command of the meta protocol.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MetaCommand<'a> {
+    /// `mg`.
+    Get(MetaGet<'a>),
+    /// `ms`.
+    Set(MetaSet<'a>),
+    /// `md`.
+    Delete(MetaDelete<'a>),
+    /// `ma`.
+    Arithmetic(MetaArithmetic<'a>),
+    /// `me`.
+    Debug(MetaDebug<'a>),
+    /// `mn`: answer `MN`, and send whatever waits.
+    Noop,
+}
+
+/// `mg <key> <flags>*`: get, touch, and the recache protocol.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MetaGet<'a> {
+    /// The key.
+    pub key: MetaKey<'a>,
+    /// All flags, in the order sent.
+    pub flags: MetaFlags<'a>,
+    /// `v`: answer the value (but see [`MetaGet::wants_value`]).
+    pub value: bool,
+    /// `q`: no answer to a miss.
+    pub quiet: bool,
+    /// `u`: this read does not count as an access.
+    pub no_bump: bool,
+    /// `N`: on a miss, create an empty item with this expiry and win.
+    pub vivify: Option<Exptime>,
+    /// `R`: win if less than this remains.
+    pub recache: Option<Exptime>,
+    /// `T`: on a hit, set this expiry.
+    pub touch: Option<Exptime>,
+    /// `C`: leave the value out if this is the item's CAS unique.
+    pub compare_cas: Option<u64>,
+    /// `E`: the CAS unique of an item created by `N`.
+    pub new_cas: Option<u64>,
+}
+
+impl MetaGet<'_> {
+    /// Whether the reply to a hit carries the value: `v` was sent, and the client does not hold
+    /// this very version (`C`).
+    pub fn wants_value(&self, cas_unique: u64) -> bool {
+        self.value && self.compare_cas != Some(cas_unique)
+    }
+
+    /// Whether this client wins the right to recache an item (`W`). `expiry` is the item's once
+    /// `T` has been applied if it was sent before `R`, else as it was; `created` says that this
+    /// very request made it. The caller then marks the item as won (`Z` for everyone after).
+    pub fn wins(
+        &self,
+        expiry: Expiry,
+        stale: bool,
+        token_sent: bool,
+        created: bool,
+        now: u32,
+    ) -> bool {
+        if created {
+            return true;
+        }
+        let recache = self.recache.map(|exptime| exptime.to_absolute(now));
+        let due = recache.is_some_and(|by| expiry != Expiry::NEVER && expiry.0 < by.0);
+        (stale || due) && !token_sent
+    }
+
+    /// Whether `T` comes before `R`, so that the recache test sees the new expiry.
+    pub fn touches_before_recache(&self) -> bool {
+        let letter = |flag: MetaFlag<'_>| flag.letter;
+        let first = self
+            .flags
+            .map(letter)
+            .find(|letter| matches!(letter, b'T' | b'R'));
+        first == Some(b'T')
+    }
+}
+
+/// `ms <key> <datalen> <flags>*`, with its data block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MetaSet<'a> {
+    /// The key.
+    pub key: MetaKey<'a>,
+    /// All flags, in the order sent.
+    pub flags: MetaFlags<'a>,
+    /// The data block, without its terminator.
+    pub value: &'a [u8],
+    /// `M`, and what `C` makes of it: a `set` or `replace` with `C` is [`StoreVerb::Cas`].
+    pub verb: StoreVerb,
+    /// `F`: the client's own number.
+    pub client_flags: u32,
+    /// `T`: the expiry.
+    pub exptime: Exptime,
+    /// `C`: store only if the item has this CAS unique. With [`StoreVerb::Append`] and
+    /// [`StoreVerb::Prepend`] a 0 was sent as no condition, and `add` ignores it: `None` then.
+    pub compare_cas: Option<u64>,
+    /// `E`: the CAS unique the stored item gets.
+    pub new_cas: Option<u64>,
+    /// `I`, with [`StoreVerb::Cas`] only: a CAS unique lower than the item's stores too, but
+    /// marks the item as stale.
+    pub invalidate: bool,
+    /// `N`, with [`StoreVerb::Append`] and [`StoreVerb::Prepend`] only: on a miss, store the value
+    /// with this expiry.
+    pub vivify: Option<Exptime>,
+    /// `q`: no answer to success.
+    pub quiet: bool,
+}
+
+/// `md <key> <flags>*`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MetaDelete<'a> {
+    /// The key.
+    pub key: MetaKey<'a>,
+    /// All flags, in the order sent.
+    pub flags: MetaFlags<'a>,
+    /// `C`: only if the item has this CAS unique.
+    pub compare_cas: Option<u64>,
+    /// `E`: the CAS unique of what stays (with `I` or `x`).
+    pub new_cas: Option<u64>,
+    /// `I`: keep the item, mark it as stale with a new CAS unique, let the next reader win.
+    pub invalidate: bool,
+    /// `x`: keep the item, with an empty value and client flags of 0.
+    pub remove_value: bool,
+    /// `T`: a new expiry for what stays (with `I` or `x`).
+    pub touch: Option<Exptime>,
+    /// `q`: no answer to success.
+    pub quiet: bool,
+}
+
+/// `ma <key> <flags>*`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MetaArithmetic<'a> {
+    /// The key.
+    pub key: MetaKey<'a>,
+    /// All flags, in the order sent.
+    pub flags: MetaFlags<'a>,
+    /// `M`: whether to decrement.
+    pub decrement: bool,
+    /// `D`: by how much; 1 unless sent.
+    pub delta: u64,
+    /// `N`: on a miss, create the item with this expiry.
+    pub vivify: Option<Exptime>,
+    /// `J`: the value it is created with.
+    pub initial: u64,
+    /// `T`: on success, set this expiry.
+    pub touch: Option<Exptime>,
+    /// `C`: only if the item has this CAS unique; a 0 was sent as no condition and is `None`.
+    pub compare_cas: Option<u64>,
+    /// `E`: the CAS unique of the new value.
+    pub new_cas: Option<u64>,
+    /// `v`: answer the new value.
+    pub value: bool,
+    /// `q`: no answer to success.
+    pub quiet: bool,
+}
+
+/// `me <key> [b]`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MetaDebug<'a> {
+    /// The key.
+    pub key: MetaKey<'a>,
+}
+
+/// The flags of a meta command, in the order sent. An iterator; copy it to go through them again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MetaFlags<'a> {
+    words: Words<'a>,
+}
+
+impl<'a> MetaFlags<'a> {
+    pub(crate) fn new(words: Words<'a>) -> Self {
+        Self { words }
+    }
+}
+
+/// One flag of a meta command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MetaFlag<'a> {
+    /// The flag itself.
+    pub letter: u8,
+    /// What followed it up to the next space.
+    pub token: &'a [u8],
+}
+
+impl<'a> Iterator for MetaFlags<'a> {
+    type Item = MetaFlag<'a>;
+
+    #[inline]
+    fn next(&mut self) -> Option<MetaFlag<'a>> {
+        let (&letter, token) = self.words.next()?.split_first()?;
+        Some(MetaFlag { letter, token })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: u32 = 1_700_000_000;
+
+    fn get(flags: &'static [u8], recache: Option<i64>) -> MetaGet<'static> {
+        MetaGet {
+            key: MetaKey::plain(b"user:1"),
+            flags: MetaFlags::new(Words::new(flags)),
+            value: true,
+            quiet: false,
+            no_bump: false,
+            vivify: None,
+            recache: recache.map(Exptime),
+            touch: None,
+            compare_cas: Some(7),
+            new_cas: None,
+        }
+    }
+
+    #[test]
+    fn a_client_wins_once_for_a_stale_or_nearly_expired_item() {
+        let plain = get(b"", None);
+        assert!(!plain.wins(Expiry(NOW + 5), false, false, false, NOW));
+        assert!(plain.wins(Expiry(NOW + 5), true, false, false, NOW));
+        assert!(!plain.wins(Expiry(NOW + 5), true, true, false, NOW));
+        assert!(plain.wins(Expiry::NEVER, false, false, true, NOW));
+
+        let recaching = get(b"R30", Some(30));
+        assert!(recaching.wins(Expiry(NOW + 29), false, false, false, NOW));
+        assert!(!recaching.wins(Expiry(NOW + 30), false, false, false, NOW));
+        assert!(!recaching.wins(Expiry::NEVER, false, false, false, NOW));
+        assert!(!recaching.wins(Expiry(NOW + 29), false, true, false, NOW));
+        assert!(!get(b"R-1", Some(-1)).wins(Expiry(NOW + 5), false, false, false, NOW));
+    }
+
+    #[test]
+    fn the_order_of_flags_decides_what_recache_sees() {
+        assert!(get(b"v T60 R30", Some(30)).touches_before_recache());
+        assert!(!get(b"v R30 T60", Some(30)).touches_before_recache());
+        assert!(!get(b"v R30", Some(30)).touches_before_recache());
+    }
+
+    #[test]
+    fn a_known_version_is_not_sent_again() {
+        assert!(!get(b"", None).wants_value(7));
+        assert!(get(b"", None).wants_value(8));
+    }
+}

@@ -1,0 +1,244 @@
+//! Finding the first request in a connection's unread bytes.
+//!
+//! A request is a line, and for storage commands a data block after it. The line is found first,
+//! always whole, and given to the parser of its family; only a storage command looks beyond it.
+
+mod admin;
+mod block;
+mod items;
+mod meta;
+mod retrieval;
+mod storage;
+
+use memchr::memchr;
+
+use crate::command::Command;
+use crate::key::MetaKey;
+use crate::reply::Refusal;
+use crate::words::Words;
+
+/// First byte of every request of the old binary protocol.
+const BINARY_MAGIC: u8 = 0x80;
+
+/// How far into a line memcached looks for the `get` that excuses its length.
+const LEADING_SPACES_MAX: usize = 100;
+
+/// What a connection may send.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Longest value that is stored, in bytes.
+    pub max_value_bytes: usize,
+    /// Longest line, in bytes with its terminator, except:
+    pub max_line_bytes: usize,
+    /// longest line of a command that takes many keys (`get gets gat gats`).
+    pub max_multiget_bytes: usize,
+}
+
+impl Limits {
+    /// memcached's limits, with values of up to `max_value_bytes`. memcached sets none for
+    /// multigets; here it is 1 MiB.
+    pub const fn new(max_value_bytes: usize) -> Self {
+        Self {
+            max_value_bytes,
+            max_line_bytes: 2048,
+            max_multiget_bytes: 1 << 20,
+        }
+    }
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self::new(1 << 20)
+    }
+}
+
+/// The first request in the input, or what to do for want of one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(clippy::large_enum_variant)] // Never stored: it lives between parsing and execution.
+pub enum Parsed<'a> {
+    /// The request is not all there. Nothing is consumed.
+    Incomplete {
+        /// Bytes the request takes in all, once its line has announced it, so that the connection
+        /// can size its buffer; never more than the limits allow.
+        need: Option<usize>,
+    },
+    /// A request.
+    Command {
+        /// What to do.
+        command: Command<'a>,
+        /// Bytes of input it took.
+        consumed: usize,
+    },
+    /// A request that cannot be carried out. In this order: remove `invalidates` from the cache,
+    /// answer `reply` unless `quiet`, drop `consumed` bytes of input, throw away the next
+    /// `swallow` bytes as they arrive (they may be far more than any limit), and close if `close`.
+    Refused {
+        /// The answer.
+        reply: Refusal,
+        /// Bytes of input the request took, as far as they are there.
+        consumed: usize,
+        /// Bytes of its data block, which are not part of `consumed`.
+        swallow: usize,
+        /// Whether the client asked for no reply.
+        quiet: bool,
+        /// The key whose old value must go, because a new one cannot be stored.
+        invalidates: Option<MetaKey<'a>>,
+        /// Whether the connection is of no more use.
+        close: bool,
+    },
+    /// The old binary protocol: one clear line in the log, and close.
+    Binary,
+}
+
+/// Parses the first request in `input`, the unread bytes of a connection. Never copies a value,
+/// never allocates, never panics.
+#[inline]
+pub fn parse<'a>(input: &'a [u8], limits: &Limits) -> Parsed<'a> {
+    let Some(&first) = input.first() else {
+        return Parsed::Incomplete { need: None };
+    };
+    if first == BINARY_MAGIC {
+        return Parsed::Binary;
+    }
+    let Some(newline) = memchr(b'\n', input) else {
+        return unfinished(input, limits);
+    };
+    let consumed = newline + 1;
+    if consumed > limits.max_line_bytes && consumed > longest_line(input, limits) {
+        return too_long(input);
+    }
+    let end = match newline.checked_sub(1) {
+        Some(before) if input[before] == b'\r' => before,
+        _ => newline,
+    };
+    let request = Request {
+        input,
+        limits,
+        consumed,
+    };
+    // The two requests that matter most skip the search for their names.
+    let line = &input[..end];
+    if let Some(keys) = line.strip_prefix(b"get ") {
+        return retrieval::get(&request, keys, false);
+    }
+    if let Some(rest) = line.strip_prefix(b"set ") {
+        return storage::store(&request, crate::StoreVerb::Set, Words::new(rest));
+    }
+    dispatch(&request, line)
+}
+
+/// A line to be understood, and where it came from.
+struct Request<'a, 'l> {
+    input: &'a [u8],
+    limits: &'l Limits,
+    /// Bytes of the line with its terminator.
+    consumed: usize,
+}
+
+impl<'a> Request<'a, '_> {
+    fn command(&self, command: Command<'a>) -> Parsed<'a> {
+        Parsed::Command {
+            command,
+            consumed: self.consumed,
+        }
+    }
+
+    #[cold]
+    fn refuse(&self, reply: Refusal) -> Parsed<'a> {
+        self.refuse_quietly(reply, false)
+    }
+
+    #[cold]
+    fn refuse_quietly(&self, reply: Refusal, quiet: bool) -> Parsed<'a> {
+        self.refuse_block(reply, quiet, 0)
+    }
+
+    #[cold]
+    fn refuse_block(&self, reply: Refusal, quiet: bool, swallow: usize) -> Parsed<'a> {
+        Parsed::Refused {
+            reply,
+            consumed: self.consumed,
+            swallow,
+            quiet,
+            invalidates: None,
+            close: false,
+        }
+    }
+}
+
+fn dispatch<'a>(request: &Request<'a, '_>, line: &'a [u8]) -> Parsed<'a> {
+    use crate::StoreVerb::{Add, Append, Cas, Prepend, Replace, Set};
+    let mut words = Words::new(line);
+    let Some(name) = words.next() else {
+        return request.refuse(Refusal::UnknownCommand);
+    };
+    match name {
+        b"get" | b"bget" => retrieval::get(request, words.rest(), false),
+        b"gets" => retrieval::get(request, words.rest(), true),
+        b"gat" => retrieval::get_and_touch(request, words, false),
+        b"gats" => retrieval::get_and_touch(request, words, true),
+        b"mg" => meta::get(request, words),
+        b"ms" => meta::set(request, words),
+        b"md" => meta::delete(request, words),
+        b"ma" => meta::arithmetic(request, words),
+        b"mn" => meta::noop(request),
+        b"me" => meta::debug(request, words),
+        b"set" => storage::store(request, Set, words),
+        b"add" => storage::store(request, Add, words),
+        b"cas" => storage::store(request, Cas, words),
+        b"replace" => storage::store(request, Replace, words),
+        b"append" => storage::store(request, Append, words),
+        b"prepend" => storage::store(request, Prepend, words),
+        b"delete" => items::delete(request, words),
+        b"incr" => items::arithmetic(request, words, false),
+        b"decr" => items::arithmetic(request, words, true),
+        b"touch" => items::touch(request, words),
+        b"flush_all" => admin::flush_all(request, words),
+        b"verbosity" => admin::verbosity(request, words),
+        b"version" => request.command(Command::Version),
+        b"quit" => request.command(Command::Quit),
+        b"stats" => admin::stats(request, words),
+        b"shutdown" => admin::shutdown(request, words),
+        b"lru_crawler" => admin::lru_crawler(request, words),
+        b"lru" => admin::lru(request, words),
+        b"slabs" => admin::slabs(request, words),
+        b"cache_memlimit" => admin::cache_memlimit(request, words),
+        b"watch" => request.refuse_quietly(Refusal::WatchNotAllowed, admin::noreply(words)),
+        _ => admin::unknown(request, words),
+    }
+}
+
+/// No newline yet: read on, unless the line is too long already.
+fn unfinished<'a>(input: &'a [u8], limits: &Limits) -> Parsed<'a> {
+    // The newline, at least, is still to come.
+    let length = input.len() + 1;
+    if length > limits.max_line_bytes && length > longest_line(input, limits) {
+        return too_long(input);
+    }
+    Parsed::Incomplete { need: None }
+}
+
+/// How long the line at the start of `input` may be. Asked only about lines over the lesser limit.
+#[cold]
+fn longest_line(input: &[u8], limits: &Limits) -> usize {
+    let spaces = input.iter().take_while(|&&byte| byte == b' ').count();
+    let line = &input[spaces..];
+    let many_keys = [&b"get "[..], b"gets ", b"gat ", b"gats ", b"bget "];
+    if spaces <= LEADING_SPACES_MAX && many_keys.iter().any(|name| line.starts_with(name)) {
+        limits.max_multiget_bytes.max(limits.max_line_bytes)
+    } else {
+        limits.max_line_bytes
+    }
+}
+
+#[cold]
+fn too_long(input: &[u8]) -> Parsed<'_> {
+    Parsed::Refused {
+        reply: Refusal::LineTooLong,
+        consumed: input.len(),
+        swallow: 0,
+        quiet: false,
+        invalidates: None,
+        close: true,
+    }
+}

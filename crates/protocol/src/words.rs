@@ -1,0 +1,120 @@
+//! Splitting a command line into words, as memcached does: the space alone separates, and any
+//! number of spaces counts as one.
+
+use memchr::memchr;
+
+/// Below this many bytes a plain loop beats the vectorised search.
+const SHORT_BYTES: usize = 12;
+
+/// The words of (the rest of) a line, in order. Never yields an empty word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Words<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Words<'a> {
+    pub(crate) fn new(line: &'a [u8]) -> Self {
+        Self { rest: line }
+    }
+
+    /// What has not been split yet.
+    pub(crate) fn rest(&self) -> &'a [u8] {
+        self.rest
+    }
+}
+
+impl<'a> Iterator for Words<'a> {
+    type Item = &'a [u8];
+
+    #[inline]
+    fn next(&mut self) -> Option<&'a [u8]> {
+        while let [b' ', rest @ ..] = self.rest {
+            self.rest = rest;
+        }
+        if self.rest.is_empty() {
+            return None;
+        }
+        let end = if self.rest.len() <= SHORT_BYTES {
+            self.rest.iter().position(|&byte| byte == b' ')
+        } else {
+            memchr(b' ', self.rest)
+        };
+        let (word, rest) = match end {
+            Some(at) => (&self.rest[..at], &self.rest[at + 1..]),
+            None => (self.rest, &[][..]),
+        };
+        self.rest = rest;
+        Some(word)
+    }
+}
+
+/// The most arguments any fixed-form command takes (`cas` with `noreply`), and one more so that a
+/// surplus shows.
+const MAX_ARGUMENTS: usize = 7;
+
+/// The arguments of a command of fixed form.
+pub(crate) struct Arguments<'a> {
+    words: [&'a [u8]; MAX_ARGUMENTS],
+    count: usize,
+}
+
+impl<'a> Arguments<'a> {
+    /// Collects at most [`MAX_ARGUMENTS`] words; a line with more of them than any command takes is
+    /// recognised by its count all the same.
+    #[inline]
+    pub(crate) fn collect(words: Words<'a>) -> Self {
+        let mut arguments = Self {
+            words: [&[]; MAX_ARGUMENTS],
+            count: 0,
+        };
+        for (slot, word) in arguments.words.iter_mut().zip(words) {
+            *slot = word;
+            arguments.count += 1;
+        }
+        arguments
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.count
+    }
+
+    /// The argument at `index`, empty where there is none.
+    #[inline]
+    pub(crate) fn at(&self, index: usize) -> &'a [u8] {
+        self.words.get(index).copied().unwrap_or(&[])
+    }
+
+    /// Whether the last argument is `noreply`; memcached looks nowhere else.
+    #[inline]
+    pub(crate) fn noreply(&self) -> bool {
+        self.count > 0 && self.words[self.count - 1] == b"noreply"
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spaces_separate_and_nothing_else_does() {
+        let line = b"  set\tone   a-key-longer-than-the-short-loop  0 ";
+        let words: Vec<&[u8]> = Words::new(line).collect();
+        assert_eq!(
+            words,
+            [&b"set\tone"[..], b"a-key-longer-than-the-short-loop", b"0"]
+        );
+        assert_eq!(Words::new(b"   ").next(), None);
+        assert_eq!(Words::new(b"").next(), None);
+    }
+
+    #[test]
+    fn noreply_counts_only_in_the_last_place() {
+        assert!(Arguments::collect(Words::new(b"key 1 noreply")).noreply());
+        assert!(!Arguments::collect(Words::new(b"noreply 1")).noreply());
+        assert!(!Arguments::collect(Words::new(b"")).noreply());
+        assert_eq!(
+            Arguments::collect(Words::new(b"1 2 3 4 5 6 7 8 9")).count(),
+            7
+        );
+    }
+}

@@ -1,0 +1,24 @@
+//! Replies, appended to a connection's output.
+//!
+//! Nothing here allocates but the output itself, when it grows. The rules of silence (`noreply`,
+//! and the `q` flag of the meta protocol) are kept here, so that no caller has to know them.
+
+mod dump;
+mod meta;
+mod text;
+
+pub use dump::{DumpedItem, metadump_line, mgdump_line};
+pub use meta::{
+    ArithmeticOutcome, DeleteOutcome, ItemMeta, SetOutcome, meta_arithmetic, meta_debug,
+    meta_delete, meta_get_head, meta_get_hit, meta_get_miss, meta_noop, meta_set,
+};
+pub use text::{number, refusal, stat, stat_bytes, stat_u64, status, value, value_header, version};
+
+/// Every line and every data block ends with this.
+pub const TERMINATOR: &[u8; 2] = b"\r\n";
+
+/// Appends a number in decimal.
+#[inline]
+pub(crate) fn decimal(out: &mut Vec<u8>, number: impl itoa::Integer) {
+    out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
+}

@@ -1,0 +1,123 @@
+//! The lines of `lru_crawler metadump` and `lru_crawler mgdump`.
+
+use super::decimal;
+use crate::base64;
+
+/// What a dump tells about an item.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DumpedItem<'a> {
+    /// The key proper.
+    pub key: &'a [u8],
+    /// Unix second of expiry; 0 for never.
+    pub expiry: u32,
+    /// Unix second of the last access.
+    pub last_access: u32,
+    /// The version.
+    pub cas_unique: u64,
+    /// Whether it has been read since it was stored.
+    pub fetched: bool,
+    /// memcached's slab class; here whatever stands for it.
+    pub class: u32,
+    /// Bytes it takes, with key and overhead.
+    pub total_bytes: usize,
+    /// The client's own number.
+    pub client_flags: u32,
+}
+
+/// Appends the line of `metadump` for an item. memcached ends it with a bare line feed; after the
+/// last one comes `END\r\n`.
+pub fn metadump_line(out: &mut Vec<u8>, item: &DumpedItem<'_>) {
+    out.extend_from_slice(b"key=");
+    percent_encode(out, item.key);
+    out.extend_from_slice(b" exp=");
+    match item.expiry {
+        0 => out.extend_from_slice(b"-1"),
+        expiry => decimal(out, expiry),
+    }
+    out.extend_from_slice(b" la=");
+    decimal(out, item.last_access);
+    out.extend_from_slice(b" cas=");
+    decimal(out, item.cas_unique);
+    out.extend_from_slice(if item.fetched {
+        b" fetch=yes"
+    } else {
+        b" fetch=no"
+    });
+    out.extend_from_slice(b" cls=");
+    decimal(out, item.class);
+    out.extend_from_slice(b" size=");
+    decimal(out, item.total_bytes);
+    out.extend_from_slice(b" flags=");
+    decimal(out, item.client_flags);
+    out.push(b'\n');
+}
+
+/// Appends the line of `mgdump` for a key: a command that reads it. A key that would not survive
+/// on a command line is written in base64. After the last one comes `EN\r\n`.
+pub fn mgdump_line(out: &mut Vec<u8>, key: &[u8]) {
+    out.extend_from_slice(b"mg ");
+    if key
+        .iter()
+        .all(|byte| byte.is_ascii_graphic() || !byte.is_ascii())
+    {
+        out.extend_from_slice(key);
+        out.extend_from_slice(b"\r\n");
+    } else {
+        base64::encode(key, out);
+        out.extend_from_slice(b" b\r\n");
+    }
+}
+
+/// Appends `key` as in a URI: letters, digits and `-._~` stay, all else becomes `%XX`.
+fn percent_encode(out: &mut Vec<u8>, key: &[u8]) {
+    const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
+    for &byte in key {
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            out.push(byte);
+        } else {
+            let (high, low) = (byte >> 4, byte & 15);
+            out.extend_from_slice(&[b'%', DIGITS[high as usize], DIGITS[low as usize]]);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ITEM: DumpedItem<'static> = DumpedItem {
+        key: b"user:1~\xff",
+        expiry: 1_700_000_100,
+        last_access: 1_700_000_000,
+        cas_unique: 12,
+        fetched: true,
+        class: 1,
+        total_bytes: 67,
+        client_flags: 5,
+    };
+
+    #[test]
+    fn metadump_encodes_keys_and_ends_with_a_bare_line_feed() {
+        let mut out = Vec::new();
+        metadump_line(&mut out, &ITEM);
+        let forever = DumpedItem {
+            expiry: 0,
+            fetched: false,
+            ..ITEM
+        };
+        metadump_line(&mut out, &forever);
+        assert_eq!(
+            String::from_utf8(out).unwrap(),
+            "key=user%3A1~%FF exp=1700000100 la=1700000000 cas=12 fetch=yes cls=1 size=67 flags=5\n\
+             key=user%3A1~%FF exp=-1 la=1700000000 cas=12 fetch=no cls=1 size=67 flags=5\n"
+        );
+    }
+
+    #[test]
+    fn mgdump_lines_are_commands() {
+        let mut out = Vec::new();
+        mgdump_line(&mut out, b"user:1");
+        mgdump_line(&mut out, b"\x00\x01\x02");
+        assert_eq!(out, b"mg user:1\r\nmg AAEC b\r\n");
+    }
+}
