@@ -77,6 +77,12 @@ impl std::ops::Deref for SharedBuf {
     }
 }
 
+impl AsRef<[u8]> for SharedBuf {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
 /// Checks an access against a device of `device_bytes` bytes.
 pub(crate) fn check_access(
     operation: Operation,

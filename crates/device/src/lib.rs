@@ -20,12 +20,14 @@
 mod adapter;
 mod disk;
 mod error;
+mod file;
 mod flash;
 mod memory;
 
 pub use adapter::DiskFlash;
 pub use disk::{Disk, Region, SharedBuf};
 pub use error::{DeviceError, Operation};
+pub use file::{FileDisk, FileOptions, OpenError};
 pub use flash::{BlockHealth, BlockId, Flash, Geometry};
 pub use memory::{Latency, MemoryDisk};
 pub use runtime::buffer::{AlignedBuf, PAGE_BYTES};

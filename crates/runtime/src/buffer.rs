@@ -87,6 +87,12 @@ impl DerefMut for AlignedBuf {
     }
 }
 
+impl AsRef<[u8]> for AlignedBuf {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
 impl Drop for AlignedBuf {
     fn drop(&mut self) {
         if self.len == PAGE_BYTES {

@@ -24,7 +24,9 @@
 //! buffers and to the system calls.
 
 pub mod buffer;
+pub mod file;
 pub mod live;
+pub mod net;
 pub mod sim;
 pub mod sync;
 mod task;

@@ -1,16 +1,100 @@
-//! The live runtime.
-use crate::Instant;
+//! The live runtime: one worker thread per core, each with its own completion ring.
+//!
+//! ```text
+//!   any thread ── spawn_on ──> inbox of worker i ─┐
+//!   any thread ── wakers ────> wake queue ────────┤
+//!                                                 v
+//!        ┌──────────────── worker i ("flowstone-i") ──────────────┐
+//!        │  take inbox > run ready tasks > submit and wait, once  │
+//!        └───────┬───────────────────────────────────┬────────────┘
+//!             sockets                              files
+//!                └──────── one io_uring ring ────────┘
+//! ```
+//!
+//! Invariants: a task never leaves the worker that started it; an idle worker sleeps in the kernel
+//! and is woken by a completion, a timer, its inbox or a waker, never by a tick; a turn of the loop
+//! costs one system call however many operations it submits.
+//!
+//! Failure: a task that panics is logged and dropped, the worker goes on. Without io_uring (an old
+//! kernel, or a container that forbids it) the workers wait with epoll, files are read by a pool
+//! of threads, and [`Workers::io_path`] says why. A ring that keeps failing ends the process: what
+//! is in flight on it can neither be finished nor given up safely.
+
+mod driver;
+mod inbox;
+mod signals;
+mod workers;
+
+use std::future::{Future, poll_fn};
+use std::panic::AssertUnwindSafe;
+use std::pin::pin;
+use std::task::Context;
 use std::time::Duration;
+
+use futures_util::FutureExt;
+
+pub use driver::{IoChoice, IoPath, LiveConfig};
+pub use signals::{Signal, Signals, signals};
+pub use workers::{Workers, block_on, block_on_with, current_worker, io_path_here};
+
+pub(crate) use driver::{BLOCKING_THREADS, is_tearing_down, recv_pool, uses_ring};
+
+use crate::Instant;
+
+/// The longest single sleep; a longer one ends early after a year.
+const LONGEST_SLEEP: Duration = Duration::from_secs(365 * 24 * 3600);
+
 pub(crate) fn monotonic_now() -> Instant {
-    let t = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    Instant::from_nanos(t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64)
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    Instant::from_nanos(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
 }
+
 pub(crate) fn unix_seconds() -> u32 {
-    rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse).tv_sec as u32
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
+    u32::try_from(time.tv_sec.max(0)).unwrap_or(u32::MAX)
 }
-pub(crate) async fn sleep(d: Duration) {
-    compio::time::sleep(d).await
+
+pub(crate) async fn sleep(duration: Duration) {
+    compio::time::sleep(duration.min(LONGEST_SLEEP)).await;
 }
-pub(crate) fn spawn_local(f: impl Future<Output = ()> + 'static) {
-    compio::runtime::spawn(f).detach();
+
+/// Starts a task on the calling thread's runtime. A panic in it is logged and goes no further.
+pub(crate) fn spawn_local(task: impl Future<Output = ()> + 'static) {
+    let guarded = async move {
+        let mut task = pin!(AssertUnwindSafe(task).catch_unwind());
+        let mut waker = None;
+        let outcome = poll_fn(|cx| {
+            let waker = waker.get_or_insert_with(|| match inbox::here() {
+                Some(home) => inbox::task_waker(home, cx.waker().clone()),
+                None => cx.waker().clone(),
+            });
+            task.as_mut().poll(&mut Context::from_waker(waker))
+        });
+        if let Err(panic) = outcome.await {
+            log_panic("a task", &*panic);
+        }
+    };
+    compio::runtime::spawn(guarded).detach();
+}
+
+/// Runs `work` on a thread that may block, and waits for it without blocking this one.
+pub(crate) async fn blocking<T, F>(work: F) -> T
+where
+    T: Send + 'static,
+    F: FnOnce() -> T + Send + 'static,
+{
+    use compio::runtime::ResumeUnwind;
+    compio::runtime::spawn_blocking(work)
+        .await
+        .resume_unwind()
+        .expect("a task awaited here is not cancelled")
+}
+
+fn log_panic(what: &str, panic: &(dyn std::any::Any + Send)) {
+    let message = panic
+        .downcast_ref::<&str>()
+        .copied()
+        .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("no message");
+    tracing::error!(panic = message, "{what} panicked and was dropped");
 }

@@ -1,0 +1,160 @@
+//! [`FileDisk`]: a regular file or a block device as a [`Disk`].
+//!
+//! Invariants: it holds the exclusive lock of its file for as long as it lives, so that two
+//! servers never share one; opening changes nothing of a file that already holds bytes.
+//!
+//! Failure: opening says in one line what is wrong and how to mend it ([`OpenError`]); a read or
+//! write that the device cannot finish is [`DeviceError::Short`]; everything else is the system's
+//! error with its address.
+
+mod open;
+
+use std::io;
+use std::path::Path;
+
+use runtime::file::{Direct, DirectFile, Kind};
+
+pub use open::{FileOptions, OpenError};
+
+use crate::disk::check_access;
+use crate::{AlignedBuf, DeviceError, Disk, IoFuture, Operation, PAGE_BYTES, SharedBuf};
+
+/// A disk in a file, or on a block device.
+#[derive(Debug)]
+pub struct FileDisk {
+    file: DirectFile,
+    len_bytes: u64,
+}
+
+impl FileDisk {
+    /// Opens, and where asked creates, the file at `path` and locks it. Blocks the thread.
+    ///
+    /// A file that holds bytes already keeps its size: it is the caller who knows whether it may
+    /// grow ([`extend_to`](FileDisk::extend_to)). An empty one gets the size asked for.
+    ///
+    /// # Errors
+    /// One line that says what to do; nothing on the device has been touched then.
+    pub fn open(path: &Path, options: &FileOptions) -> Result<Self, OpenError> {
+        let (file, len_bytes) = open::open(path, options)?;
+        Ok(Self { file, len_bytes })
+    }
+
+    /// Makes the file larger; a no-op when it has that size. What is added reads as zeros.
+    ///
+    /// # Errors
+    /// [`OpenError::NoSpace`] and the other reasons that [`open`](FileDisk::open) has for not
+    /// making a file that large; the disk stays as it was then.
+    pub fn extend_to(&mut self, len_bytes: u64, preallocate: bool) -> Result<(), OpenError> {
+        let len_bytes = whole_pages(len_bytes);
+        if len_bytes > self.len_bytes {
+            open::make_room(&self.file, len_bytes, preallocate)?;
+            self.len_bytes = len_bytes;
+        }
+        Ok(())
+    }
+
+    /// Bytes in the whole file or device, of which the disk may use only the first part.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn file_bytes(&self) -> io::Result<u64> {
+        self.file.len_bytes()
+    }
+
+    /// Where it lies.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        self.file.path()
+    }
+
+    /// One line for the log: what it is, how large, and how it is accessed.
+    #[must_use]
+    pub fn describe(&self) -> String {
+        let kind = match self.file.kind() {
+            Kind::File => "file",
+            Kind::BlockDevice => "block device",
+        };
+        let direct = match self.file.direct() {
+            Direct::Yes => "direct I/O".to_owned(),
+            Direct::No { reason } => format!("through the page cache ({reason})"),
+        };
+        let path = self.file.path().display();
+        let size = open::Size(self.len_bytes);
+        match runtime::live::io_path_here() {
+            Some(io_path) => format!("{kind} {path}, {size}, {direct}, {io_path}"),
+            None => format!("{kind} {path}, {size}, {direct}"),
+        }
+    }
+}
+
+fn whole_pages(len: u64) -> u64 {
+    len / PAGE_BYTES as u64 * PAGE_BYTES as u64
+}
+
+/// Turns the outcome of an access into the device's terms.
+fn checked(
+    operation: Operation,
+    offset: u64,
+    len: usize,
+    outcome: io::Result<usize>,
+) -> Result<(), DeviceError> {
+    match outcome {
+        Ok(done) if done == len => Ok(()),
+        Ok(done) => Err(DeviceError::Short {
+            operation,
+            offset,
+            len,
+            done,
+        }),
+        Err(source) => Err(DeviceError::Io {
+            operation,
+            offset,
+            len,
+            source,
+        }),
+    }
+}
+
+impl Disk for FileDisk {
+    fn len_bytes(&self) -> u64 {
+        self.len_bytes
+    }
+
+    fn read(&self, offset: u64, buf: AlignedBuf) -> IoFuture<'_, AlignedBuf> {
+        Box::pin(async move {
+            check_access(Operation::Read, offset, buf.len(), self.len_bytes)?;
+            let (outcome, buf) = self.file.read_at(buf, offset).await;
+            checked(Operation::Read, offset, buf.len(), outcome)?;
+            Ok(buf)
+        })
+    }
+
+    fn write(&self, offset: u64, data: SharedBuf) -> IoFuture<'_, ()> {
+        Box::pin(async move {
+            check_access(Operation::Write, offset, data.len(), self.len_bytes)?;
+            let (outcome, data) = self.file.write_at(data, offset).await;
+            checked(Operation::Write, offset, data.len(), outcome)
+        })
+    }
+
+    fn discard(&self, offset: u64, len: u64) -> IoFuture<'_, ()> {
+        Box::pin(async move {
+            let len_usize = usize::try_from(len).unwrap_or(usize::MAX);
+            check_access(Operation::Erase, offset, len_usize, self.len_bytes)?;
+            let outcome = self.file.discard(offset, len).await;
+            checked(
+                Operation::Erase,
+                offset,
+                len_usize,
+                outcome.map(|()| len_usize),
+            )
+        })
+    }
+
+    fn sync(&self) -> IoFuture<'_, ()> {
+        Box::pin(async move {
+            let outcome = self.file.sync_data().await;
+            checked(Operation::Sync, 0, 0, outcome.map(|()| 0))
+        })
+    }
+}

@@ -1,0 +1,265 @@
+//! [`FileDisk`] on real files, on the ring and on the fallback.
+
+#![allow(clippy::unwrap_used)]
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use flowstone_device::{
+    AlignedBuf, DeviceError, Disk, FileDisk, FileOptions, OpenError, PAGE_BYTES, SharedBuf,
+};
+use runtime::live::{IoChoice, block_on_with};
+
+const PAGE: u64 = PAGE_BYTES as u64;
+const PATHS: [IoChoice; 2] = [IoChoice::IoUring, IoChoice::Fallback];
+
+fn new(pages: u64) -> FileOptions {
+    FileOptions {
+        size: Some(pages * PAGE),
+        create: true,
+        ..FileOptions::default()
+    }
+}
+
+fn filled(byte: u8, pages: usize) -> SharedBuf {
+    let mut buf = AlignedBuf::new(pages * PAGE_BYTES);
+    buf.fill(byte);
+    buf.into()
+}
+
+async fn first_bytes(disk: &dyn Disk, pages: u64) -> Vec<u8> {
+    let buf = AlignedBuf::new((pages * PAGE) as usize);
+    let buf = disk.read(0, buf).await.unwrap();
+    buf.iter().step_by(PAGE_BYTES).copied().collect()
+}
+
+#[test]
+fn what_is_written_is_read_back_after_reopening() {
+    for io in PATHS {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("flash");
+        block_on_with(io, async {
+            let disk = FileDisk::open(&path, &new(8)).unwrap();
+            assert_eq!(disk.len_bytes(), 8 * PAGE);
+            disk.write(0, filled(1, 2)).await.unwrap();
+            disk.write(3 * PAGE, filled(2, 1)).await.unwrap();
+            let whole = Arc::new(AlignedBuf::new(2 * PAGE_BYTES));
+            let part = SharedBuf::new(whole, PAGE_BYTES..2 * PAGE_BYTES);
+            disk.write(PAGE, part).await.unwrap();
+            disk.sync().await.unwrap();
+        });
+        block_on_with(io, async {
+            let disk = FileDisk::open(&path, &FileOptions::default()).unwrap();
+            assert_eq!(first_bytes(&disk, 5).await, [1, 0, 0, 2, 0]);
+            disk.discard(0, PAGE).await.unwrap();
+            assert_eq!(first_bytes(&disk, 4).await, [0, 0, 0, 2]);
+        });
+    }
+}
+
+#[test]
+fn a_file_that_has_been_truncated_is_a_short_read() {
+    for io in PATHS {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("flash");
+        block_on_with(io, async {
+            let disk = FileDisk::open(&path, &new(8)).unwrap();
+            let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+            file.set_len(2 * PAGE + 7).unwrap();
+            let short = disk.read(PAGE, AlignedBuf::new(2 * PAGE_BYTES)).await;
+            let expected = PAGE_BYTES + 7;
+            assert!(
+                matches!(short, Err(DeviceError::Short { offset: PAGE, done, .. }) if done == expected),
+                "{short:?}"
+            );
+        });
+    }
+}
+
+#[test]
+fn accesses_outside_or_off_the_grid_never_reach_the_file() {
+    block_on_with(IoChoice::Auto, async {
+        let directory = tempfile::tempdir().unwrap();
+        let disk = FileDisk::open(&directory.path().join("flash"), &new(2)).unwrap();
+        let outside = disk.read(2 * PAGE, AlignedBuf::new(1)).await;
+        assert!(matches!(outside, Err(DeviceError::Address { .. })));
+        let askew = disk.write(512, filled(1, 1)).await;
+        assert!(matches!(askew, Err(DeviceError::Address { .. })));
+        let too_much = disk.discard(PAGE, 2 * PAGE).await;
+        assert!(matches!(too_much, Err(DeviceError::Address { .. })));
+    });
+}
+
+#[test]
+fn one_disk_on_a_file_at_a_time() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("flash");
+    let first = FileDisk::open(&path, &new(2)).unwrap();
+    let second = FileDisk::open(&path, &FileOptions::default()).unwrap_err();
+    assert!(matches!(second, OpenError::InUse { .. }));
+    assert!(second.to_string().contains("in use by another process"));
+    drop(first);
+    FileDisk::open(&path, &FileOptions::default()).unwrap();
+}
+
+#[test]
+fn sizes_are_kept_grown_on_request_and_checked() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("flash");
+    let open = |options: &FileOptions| FileDisk::open(&path, options);
+    drop(open(&new(4)).unwrap());
+
+    let mut larger = open(&new(8)).unwrap();
+    assert_eq!(
+        larger.len_bytes(),
+        4 * PAGE,
+        "an existing file is not grown unasked"
+    );
+    larger.extend_to(8 * PAGE, false).unwrap();
+    assert_eq!(
+        (larger.len_bytes(), larger.file_bytes().unwrap()),
+        (8 * PAGE, 8 * PAGE)
+    );
+    let refused = larger.extend_to(1 << 62, false).unwrap_err();
+    assert!(matches!(refused, OpenError::NoSpace { .. }), "{refused}");
+    assert_eq!(larger.len_bytes(), 8 * PAGE);
+    drop(larger);
+
+    let smaller = open(&new(2)).unwrap();
+    assert_eq!(
+        (smaller.len_bytes(), smaller.file_bytes().unwrap()),
+        (2 * PAGE, 8 * PAGE)
+    );
+    drop(smaller);
+
+    let minimum = FileOptions {
+        min_bytes: 9 * PAGE,
+        ..FileOptions::default()
+    };
+    let refused = open(&minimum).unwrap_err();
+    assert!(matches!(refused, OpenError::TooSmall { .. }));
+    assert!(
+        refused
+            .to_string()
+            .contains("holds 32 KiB, 36 KiB are needed"),
+        "{refused}"
+    );
+}
+
+#[test]
+fn space_is_reserved_when_asked_for() {
+    use std::os::unix::fs::MetadataExt;
+    let directory = tempfile::tempdir().unwrap();
+    for (name, preallocate) in [("sparse", false), ("full", true)] {
+        let path = directory.path().join(name);
+        let options = FileOptions {
+            preallocate,
+            ..new(256)
+        };
+        FileDisk::open(&path, &options).unwrap();
+        let taken = std::fs::metadata(&path).unwrap().blocks() * 512;
+        assert_eq!(
+            taken >= 256 * PAGE,
+            preallocate,
+            "{name} takes {taken} bytes"
+        );
+    }
+}
+
+fn refused(path: &Path, options: &FileOptions) -> OpenError {
+    let refused = FileDisk::open(path, options).unwrap_err();
+    let line = refused.to_string();
+    assert!(
+        line.starts_with(path.to_str().unwrap()) && !line.contains('\n'),
+        "{line}"
+    );
+    refused
+}
+
+#[test]
+fn what_cannot_be_opened_says_why_and_is_left_alone() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = |name: &str| directory.path().join(name);
+    let existing = FileOptions::default();
+
+    assert!(matches!(
+        refused(&at("none"), &existing),
+        OpenError::Missing { .. }
+    ));
+    assert!(matches!(
+        refused(&at("none/flash"), &new(2)),
+        OpenError::MissingDirectory { .. }
+    ));
+    assert!(matches!(
+        refused(directory.path(), &existing),
+        OpenError::NotStorage {
+            what: "directory",
+            ..
+        }
+    ));
+    assert!(matches!(
+        refused(Path::new("/dev/null"), &existing),
+        OpenError::NotStorage {
+            what: "character device",
+            ..
+        }
+    ));
+    let huge = FileOptions {
+        size: Some(1 << 62),
+        ..new(1)
+    };
+    assert!(matches!(
+        refused(&at("huge"), &huge),
+        OpenError::NoSpace { .. }
+    ));
+    assert!(
+        !at("huge").exists(),
+        "a file that was not made to size is removed"
+    );
+    assert!(matches!(
+        refused(&at("tiny"), &new(0)),
+        OpenError::TooSmall { .. }
+    ));
+    assert!(!at("tiny").exists());
+
+    std::fs::write(at("text"), "not a cache").unwrap();
+    assert!(matches!(
+        refused(&at("text"), &new(9)),
+        OpenError::TooSmall { .. }
+    ));
+    assert_eq!(std::fs::read(at("text")).unwrap(), b"not a cache");
+    std::fs::write(at("text/.."), "").unwrap_err();
+    assert!(matches!(
+        refused(&at("text/flash"), &new(9)),
+        OpenError::MissingDirectory { .. }
+    ));
+}
+
+#[test]
+fn a_file_of_another_user_is_a_matter_of_permission() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("flash");
+    drop(FileDisk::open(&path, &new(2)).unwrap());
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o400)).unwrap();
+    match FileDisk::open(&path, &FileOptions::default()) {
+        Err(refused) => assert!(matches!(refused, OpenError::Permission { .. })),
+        // Root may do anything.
+        Ok(_) => assert!(std::fs::OpenOptions::new().write(true).open(&path).is_ok()),
+    }
+}
+
+#[test]
+fn the_description_names_what_is_used_and_how() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("flash");
+    let disk = FileDisk::open(&path, &new(512)).unwrap();
+    let line = disk.describe();
+    assert!(
+        line.starts_with(&format!("file {}, 2 MiB, ", path.display())),
+        "{line}"
+    );
+    block_on_with(IoChoice::Fallback, async {
+        assert!(disk.describe().ends_with("epoll and threads (asked for)"));
+    });
+}

@@ -1,0 +1,397 @@
+//! [`DirectFile`]: a regular file or block device, read and written past the page cache.
+//!
+//! Usable from every worker at once: an operation goes to the ring of the thread that starts it.
+//! Where there is no ring, a bounded pool of threads does the work.
+//!
+//! Offsets, lengths and buffers are multiples of [`PAGE_BYTES`](crate::buffer::PAGE_BYTES) and
+//! buffers are aligned to it; the file system refuses others. Errors are the system's own; short
+//! reads end where the file ends.
+
+mod gate;
+mod in_flight;
+
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use compio::buf::{BufResult, IntoInner};
+use compio::driver::op;
+use rustix::fs::{FallocateFlags, FlockOperation, SeekFrom};
+use rustix::io::Errno;
+
+use crate::buffer::{AlignedBuf, PAGE_BYTES};
+use crate::live;
+use in_flight::InFlight;
+
+/// How to open a [`DirectFile`].
+#[derive(Clone, Copy, Debug)]
+pub struct OpenFlags {
+    /// Create a regular file; it must not exist yet.
+    pub create_new: bool,
+    /// Bypass the page cache where the file system can.
+    pub direct: bool,
+    /// Fail with `ResourceBusy` on a block device that the system itself uses: mounted, or part
+    /// of a volume.
+    pub exclusive_device: bool,
+}
+
+/// What a [`DirectFile`] is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A regular file.
+    File,
+    /// A block device.
+    BlockDevice,
+}
+
+/// Whether the page cache is bypassed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Direct {
+    /// Reads and writes go to the device.
+    Yes,
+    /// They go through the page cache.
+    No {
+        /// Why.
+        reason: String,
+    },
+}
+
+/// An open file or block device.
+#[derive(Debug)]
+pub struct DirectFile {
+    fd: Arc<OwnedFd>,
+    path: PathBuf,
+    kind: Kind,
+    direct: Direct,
+    /// Whether discarding has been found to be impossible here.
+    cannot_discard: AtomicBool,
+}
+
+impl DirectFile {
+    /// Opens `path` for reading and writing. Blocks for as long as the file system does.
+    ///
+    /// # Errors
+    /// The system's, unchanged; `InvalidInput` for what is neither a file nor a block device.
+    pub fn open(path: &Path, flags: OpenFlags) -> io::Result<Self> {
+        let (file, direct) = if flags.direct {
+            match open_with(path, flags, libc::O_DIRECT) {
+                Ok(file) if takes_direct_reads(&file) => (file, Direct::Yes),
+                // The second open must not ask for a new file: the first one has created it.
+                Ok(_) => (
+                    open_with(
+                        path,
+                        OpenFlags {
+                            create_new: false,
+                            ..flags
+                        },
+                        0,
+                    )?,
+                    refused_direct(),
+                ),
+                Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
+                    (open_after_refusal(path, flags)?, refused_direct())
+                }
+                Err(error) => return Err(error),
+            }
+        } else {
+            let reason = "not asked for".to_owned();
+            (open_with(path, flags, 0)?, Direct::No { reason })
+        };
+        let found = file.metadata()?.file_type();
+        let kind = if found.is_file() {
+            Kind::File
+        } else if found.is_block_device() {
+            Kind::BlockDevice
+        } else {
+            return Err(io::ErrorKind::InvalidInput.into());
+        };
+        Ok(Self {
+            fd: Arc::new(OwnedFd::from(file)),
+            path: path.to_owned(),
+            kind,
+            direct,
+            cannot_discard: AtomicBool::new(false),
+        })
+    }
+
+    /// The path it was opened by.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// What it is.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// Whether the page cache is bypassed.
+    #[must_use]
+    pub fn direct(&self) -> &Direct {
+        &self.direct
+    }
+
+    /// Its size in bytes, now.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn len_bytes(&self) -> io::Result<u64> {
+        // Works on block devices too, where the metadata says zero. Nothing uses the position.
+        Ok(rustix::fs::seek(&self.fd, SeekFrom::End(0))?)
+    }
+
+    /// Makes a regular file `len` bytes long; what is added reads as zeros and takes no space yet.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn set_len(&self, len: u64) -> io::Result<()> {
+        Ok(rustix::fs::ftruncate(&self.fd, len)?)
+    }
+
+    /// Makes a regular file at least `len` bytes long and reserves the space for all of it.
+    ///
+    /// # Errors
+    /// `StorageFull` when there is not that much space, else the system's.
+    pub fn preallocate(&self, len: u64) -> io::Result<()> {
+        Ok(rustix::fs::fallocate(
+            &self.fd,
+            FallocateFlags::empty(),
+            0,
+            len,
+        )?)
+    }
+
+    /// Takes the exclusive lock of the file, held until this value and its last operation are
+    /// gone. False when another process, or another [`DirectFile`], holds it.
+    ///
+    /// # Errors
+    /// When the file system has no locks.
+    pub fn try_lock(&self) -> io::Result<bool> {
+        match rustix::fs::flock(&self.fd, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(true),
+            Err(Errno::WOULDBLOCK) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Bytes that the file may still grow by on its file system, counting what a sparse file of
+    /// this size has already got.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn room_bytes(&self) -> io::Result<u64> {
+        let system = rustix::fs::fstatvfs(&self.fd)?;
+        let taken = u64::try_from(rustix::fs::fstat(&self.fd)?.st_blocks).unwrap_or(0) * 512;
+        Ok(system
+            .f_bavail
+            .saturating_mul(system.f_frsize)
+            .saturating_add(taken))
+    }
+
+    /// Whether a block device has partitions; false for a regular file.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn is_partitioned(&self) -> io::Result<bool> {
+        if self.kind == Kind::File {
+            return Ok(false);
+        }
+        let device = rustix::fs::fstat(&self.fd)?.st_rdev;
+        let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+        let about = PathBuf::from(format!("/sys/dev/block/{major}:{minor}"));
+        let Ok(entries) = std::fs::read_dir(about) else {
+            return Ok(false);
+        };
+        Ok(entries
+            .filter_map(Result::ok)
+            .any(|entry| entry.path().join("partition").exists()))
+    }
+
+    /// Fills `buf` from `offset`. Gives the buffer back with how many bytes were read: fewer than
+    /// its length only where the file ends.
+    ///
+    /// # Errors
+    /// The system's; the contents of the buffer are undefined then.
+    pub async fn read_at(&self, buf: AlignedBuf, offset: u64) -> (io::Result<usize>, AlignedBuf) {
+        let len = buf.len();
+        let mut buf = buf;
+        let mut from = 0;
+        loop {
+            let _permit = gate::pass_unless_ring().await;
+            let read = op::ReadAt::new(
+                Arc::clone(&self.fd),
+                offset + from as u64,
+                InFlight::new(buf, from),
+            );
+            let BufResult(result, read) = compio::runtime::submit(read).await;
+            buf = read.into_inner().into_inner();
+            match next_step(result, from, len) {
+                Step::Again => {}
+                Step::From(next) => from = next,
+                Step::Done(result) => return (result, buf),
+            }
+        }
+    }
+
+    /// Writes `data` at `offset` and gives it back with how many bytes were written: fewer than
+    /// its length only where the device ends.
+    ///
+    /// # Errors
+    /// The system's; any part may have been written then.
+    pub async fn write_at<B>(&self, data: B, offset: u64) -> (io::Result<usize>, B)
+    where
+        B: AsRef<[u8]> + 'static,
+    {
+        let len = data.as_ref().len();
+        let mut data = data;
+        let mut from = 0;
+        loop {
+            let _permit = gate::pass_unless_ring().await;
+            let write = op::WriteAt::new(
+                Arc::clone(&self.fd),
+                offset + from as u64,
+                InFlight::new(data, from),
+            );
+            let BufResult(result, write) = compio::runtime::submit(write).await;
+            data = write.into_inner().into_inner();
+            match next_step(result, from, len) {
+                Step::Again => {}
+                Step::From(next) => from = next,
+                Step::Done(result) => return (result, data),
+            }
+        }
+    }
+
+    /// Makes every write that has completed durable.
+    ///
+    /// # Errors
+    /// The system's. What was not durable before may be lost then, even if a later call succeeds.
+    pub async fn sync_data(&self) -> io::Result<()> {
+        let _permit = gate::pass_unless_ring().await;
+        let sync = op::Sync::new(Arc::clone(&self.fd), true);
+        let BufResult(result, _) = compio::runtime::submit(sync).await;
+        result.map(drop)
+    }
+
+    /// Tells the device that a range holds nothing any more: a hole in a file, a discard on a
+    /// block device. Where neither is possible, nothing happens.
+    ///
+    /// # Errors
+    /// The system's.
+    pub async fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
+        if len == 0 || self.cannot_discard.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let fd = Arc::clone(&self.fd);
+        let kind = self.kind;
+        let _permit = gate::pass().await;
+        let result = live::blocking(move || match kind {
+            Kind::File => {
+                let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+                rustix::fs::fallocate(&fd, hole, offset, len)
+            }
+            Kind::BlockDevice => discard_blocks(&fd, offset, len),
+        })
+        .await;
+        match result {
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => {
+                self.cannot_discard.store(true, Ordering::Relaxed);
+                Ok(())
+            }
+            Err(error) => Err(error.into()),
+            Ok(()) => Ok(()),
+        }
+    }
+}
+
+enum Step {
+    Again,
+    From(usize),
+    Done(io::Result<usize>),
+}
+
+/// What to do after one system call that began `from` bytes into `len`.
+///
+/// Going on is possible only at a page boundary. Where the last call has not reached the next one,
+/// the file ends.
+fn next_step(result: io::Result<usize>, from: usize, len: usize) -> Step {
+    match result {
+        Err(error) if error.kind() == io::ErrorKind::Interrupted => Step::Again,
+        Err(error) => Step::Done(Err(error)),
+        Ok(count) => {
+            let done = from + count;
+            let next = done / PAGE_BYTES * PAGE_BYTES;
+            if done >= len || next == from {
+                Step::Done(Ok(done.min(len)))
+            } else {
+                Step::From(next)
+            }
+        }
+    }
+}
+
+fn open_with(path: &Path, flags: OpenFlags, custom: i32) -> io::Result<File> {
+    // O_EXCL means "not in use" on a block device and is only combined with O_CREAT for files.
+    let is_device =
+        || std::fs::metadata(path).is_ok_and(|found| found.file_type().is_block_device());
+    let exclusive = if flags.exclusive_device && is_device() {
+        libc::O_EXCL
+    } else {
+        0
+    };
+    std::fs::OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create_new(flags.create_new)
+        .custom_flags(custom | exclusive | libc::O_NOCTTY)
+        .open(path)
+}
+
+/// Opens again without O_DIRECT. Whether the refused open has created the file differs between
+/// kernels.
+fn open_after_refusal(path: &Path, flags: OpenFlags) -> io::Result<File> {
+    let existing = OpenFlags {
+        create_new: false,
+        ..flags
+    };
+    match open_with(path, existing, 0) {
+        Err(error) if flags.create_new && error.kind() == io::ErrorKind::NotFound => {
+            open_with(path, flags, 0)
+        }
+        opened => opened,
+    }
+}
+
+/// Some file systems accept the flag and refuse the reads.
+fn takes_direct_reads(file: &File) -> bool {
+    let is_storage = file
+        .metadata()
+        .is_ok_and(|found| found.file_type().is_block_device() || found.size() > 0);
+    let mut page = AlignedBuf::new(PAGE_BYTES);
+    !is_storage || !matches!(rustix::io::pread(file, &mut page[..], 0), Err(Errno::INVAL))
+}
+
+fn refused_direct() -> Direct {
+    Direct::No {
+        reason: "the file system does not take O_DIRECT".to_owned(),
+    }
+}
+
+fn discard_blocks(fd: &OwnedFd, offset: u64, len: u64) -> Result<(), Errno> {
+    use std::os::fd::AsRawFd;
+    /// `_IO(0x12, 119)` of linux/fs.h.
+    const BLKDISCARD: libc::Ioctl = 0x1277;
+    let range = [offset, len];
+    // SAFETY: the request reads two u64 from the pointer, which is valid for the call.
+    let result = unsafe { libc::ioctl(fd.as_raw_fd(), BLKDISCARD, range.as_ptr()) };
+    if result == 0 {
+        Ok(())
+    } else {
+        Err(Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO))
+    }
+}

@@ -1,0 +1,266 @@
+//! One thread's ring: how it is set up, and the loop that drives it.
+
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::io;
+use std::num::NonZero;
+use std::panic::AssertUnwindSafe;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::Waker;
+use std::time::Duration;
+
+use compio::driver::{BufferPool, DriverType, ProactorBuilder};
+use compio::runtime::{Runtime, RuntimeBuilder};
+
+use super::inbox::{self, Inbox};
+
+/// Submission slots of a ring. More operations than this in one turn cost one more system call.
+const RING_ENTRIES: u32 = 1024;
+
+/// Completion slots of a ring; the kernel keeps what does not fit.
+const RING_COMPLETIONS: u32 = 4096;
+
+/// Tasks polled before the loop looks at completions again.
+const TASKS_PER_TURN: usize = 256;
+
+/// Threads that do file operations for one worker where there is no ring.
+pub(crate) const BLOCKING_THREADS: usize = 64;
+
+/// Failures of the ring in a row that end the process, a [`RETRY_PAUSE`] apart.
+const RING_FAILURES: u32 = 500;
+
+const RETRY_PAUSE: Duration = Duration::from_millis(10);
+
+/// Which way of waiting for I/O to use.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum IoChoice {
+    /// io_uring where the kernel allows it, else the fallback.
+    #[default]
+    Auto,
+    /// io_uring or an error.
+    IoUring,
+    /// epoll for sockets, threads for files.
+    Fallback,
+}
+
+/// The way of waiting for I/O that is in use.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum IoPath {
+    /// A completion ring on every worker.
+    IoUring,
+    /// epoll for sockets, threads for files.
+    Fallback {
+        /// Why not io_uring.
+        reason: String,
+    },
+}
+
+impl fmt::Display for IoPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::IoUring => f.write_str("io_uring"),
+            Self::Fallback { reason } => write!(f, "epoll and threads ({reason})"),
+        }
+    }
+}
+
+/// How to start [`Workers`](super::Workers).
+#[derive(Clone, Debug)]
+pub struct LiveConfig {
+    /// Worker threads, at least one.
+    pub threads: usize,
+    /// The way of waiting for I/O.
+    pub io: IoChoice,
+    /// Keep each worker on one CPU.
+    pub pin_threads: bool,
+    /// Receive buffers of a worker, shared by its connections; rounded up to a power of two. A
+    /// connection holds one only from the arrival of bytes until they have been consumed.
+    pub recv_buffers: u16,
+    /// Bytes in a receive buffer: the most that one `recv` returns.
+    pub recv_buffer_bytes: usize,
+}
+
+impl Default for LiveConfig {
+    /// A worker per available CPU, 1 MiB of receive buffers each.
+    fn default() -> Self {
+        Self {
+            threads: std::thread::available_parallelism().map_or(1, NonZero::get),
+            io: IoChoice::Auto,
+            pin_threads: false,
+            recv_buffers: 128,
+            recv_buffer_bytes: 8192,
+        }
+    }
+}
+
+thread_local! {
+    static RECV_POOL: RefCell<Option<BufferPool>> = const { RefCell::new(None) };
+    static USES_RING: Cell<bool> = const { Cell::new(false) };
+    static TEARING_DOWN: Cell<bool> = const { Cell::new(false) };
+    static IO_PATH: RefCell<Option<Rc<IoPath>>> = const { RefCell::new(None) };
+}
+
+/// The kernel-filled receive buffers of this thread, where there are any.
+pub(crate) fn recv_pool<T>(with: impl FnOnce(&BufferPool) -> T) -> Option<T> {
+    RECV_POOL.with(|pool| pool.borrow().as_ref().map(with))
+}
+
+/// Whether this thread submits to a ring.
+pub(crate) fn uses_ring() -> bool {
+    USES_RING.get()
+}
+
+/// Whether this thread's runtime is being dropped: the kernel may still be writing into the
+/// buffers of what was in flight, and they must be leaked rather than freed.
+pub(crate) fn is_tearing_down() -> bool {
+    TEARING_DOWN.get()
+}
+
+pub(super) fn io_path() -> Option<Rc<IoPath>> {
+    IO_PATH.with(|path| path.borrow().clone())
+}
+
+/// The runtime of the calling thread.
+pub(super) struct Driver {
+    /// Taken on drop only.
+    runtime: Option<Runtime>,
+    inbox: Arc<Inbox>,
+}
+
+impl Driver {
+    /// Sets up the calling thread. At most one may exist on a thread.
+    pub(super) fn new(config: &LiveConfig) -> io::Result<Self> {
+        let (runtime, path) = match config.io {
+            IoChoice::IoUring => (ring(config)?, IoPath::IoUring),
+            IoChoice::Fallback => {
+                let reason = "asked for".to_owned();
+                (polling(config)?, IoPath::Fallback { reason })
+            }
+            IoChoice::Auto => match ring(config) {
+                Ok(runtime) => (runtime, IoPath::IoUring),
+                Err(refused) => {
+                    let reason = format!("io_uring is not available: {refused}");
+                    (polling(config)?, IoPath::Fallback { reason })
+                }
+            },
+        };
+        USES_RING.set(path == IoPath::IoUring);
+        // A kernel before 5.19 has rings but no provided buffers: connections then receive into
+        // buffers of their own, taken when bytes have arrived.
+        let pool = uses_ring().then(|| runtime.buffer_pool().ok()).flatten();
+        RECV_POOL.with(|kept| *kept.borrow_mut() = pool);
+        IO_PATH.with(|kept| *kept.borrow_mut() = Some(Rc::new(path)));
+        let inbox = Arc::new(Inbox::new(runtime.waker()));
+        inbox::set_here(Some(Arc::clone(&inbox)));
+        Ok(Self {
+            runtime: Some(runtime),
+            inbox,
+        })
+    }
+
+    /// Interrupts the wait for I/O.
+    pub(super) fn waker(&self) -> Waker {
+        self.runtime().waker()
+    }
+
+    pub(super) fn inbox(&self) -> &Arc<Inbox> {
+        &self.inbox
+    }
+
+    fn runtime(&self) -> &Runtime {
+        self.runtime.as_ref().expect("taken on drop only")
+    }
+
+    /// Runs tasks and I/O; `turn` is called before every turn and ends the loop by returning true.
+    pub(super) fn run(&self, mut turn: impl FnMut() -> bool) {
+        let runtime = self.runtime();
+        let mut failures = 0;
+        runtime.enter(|| {
+            while !turn() {
+                self.inbox.empty();
+                let more_to_run = runtime.run();
+                let limit = if more_to_run {
+                    Some(Duration::ZERO)
+                } else {
+                    runtime.current_timeout()
+                };
+                // The library panics on an error it does not expect.
+                let waited = std::panic::catch_unwind(AssertUnwindSafe(|| {
+                    runtime.poll_with(limit);
+                }));
+                match waited {
+                    Ok(()) => failures = 0,
+                    Err(panic) => {
+                        failures += 1;
+                        super::log_panic("waiting for I/O", &*panic);
+                        if failures == RING_FAILURES {
+                            tracing::error!("I/O keeps failing; giving up");
+                            std::process::abort();
+                        }
+                        std::thread::sleep(RETRY_PAUSE);
+                    }
+                }
+            }
+        });
+    }
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        TEARING_DOWN.set(true);
+        drop(self.runtime.take());
+        TEARING_DOWN.set(false);
+        inbox::set_here(None);
+        self.inbox.clear();
+        USES_RING.set(false);
+        RECV_POOL.with(|kept| *kept.borrow_mut() = None);
+        IO_PATH.with(|kept| *kept.borrow_mut() = None);
+    }
+}
+
+fn ring(config: &LiveConfig) -> io::Result<Runtime> {
+    let mut proactor = proactor(config, DriverType::IoUring);
+    proactor.cqsize(RING_COMPLETIONS);
+    // The taskrun flag lets a turn that must not wait still collect what has completed: deferred
+    // completions are otherwise delivered only to a call that waits.
+    proactor
+        .single_issuer(true)
+        .coop_taskrun(true)
+        .taskrun_flag(true)
+        .defer_taskrun(true);
+    runtime(&proactor).or_else(|refused| {
+        // Kernels before 6.1 refuse these hints.
+        if refused.kind() != io::ErrorKind::InvalidInput {
+            return Err(refused);
+        }
+        proactor
+            .single_issuer(false)
+            .coop_taskrun(false)
+            .taskrun_flag(false)
+            .defer_taskrun(false);
+        runtime(&proactor)
+    })
+}
+
+fn polling(config: &LiveConfig) -> io::Result<Runtime> {
+    runtime(&proactor(config, DriverType::Poll))
+}
+
+fn proactor(config: &LiveConfig, driver: DriverType) -> ProactorBuilder {
+    let mut proactor = ProactorBuilder::new();
+    proactor
+        .driver_type(driver)
+        .capacity(RING_ENTRIES)
+        .thread_pool_limit(BLOCKING_THREADS)
+        .buffer_pool_size(NonZero::new(config.recv_buffers).unwrap_or(NonZero::<u16>::MIN))
+        .buffer_pool_buffer_len(config.recv_buffer_bytes);
+    proactor
+}
+
+fn runtime(proactor: &ProactorBuilder) -> io::Result<Runtime> {
+    RuntimeBuilder::new()
+        .with_proactor(proactor.clone())
+        .event_interval(TASKS_PER_TURN)
+        .build()
+}

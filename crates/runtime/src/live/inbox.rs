@@ -1,0 +1,142 @@
+//! What other threads hand to a worker: closures to run there, tasks to wake, the order to stop.
+//!
+//! Nobody who puts something in ever waits for the worker. The library's own queue of wakes from
+//! other threads is bounded, and a full one makes the waker spin: with a lock in its hands that a
+//! task of the worker wants, for good. Tasks therefore get a waker that goes through the inbox.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Wake, Waker};
+
+use parking_lot::Mutex;
+
+type Job = Box<dyn FnOnce() + Send>;
+
+thread_local! {
+    static HERE: RefCell<Option<Arc<Inbox>>> = const { RefCell::new(None) };
+}
+
+/// The inbox of the calling thread's runtime.
+pub(super) fn here() -> Option<Arc<Inbox>> {
+    HERE.with(|here| here.borrow().clone())
+}
+
+/// Makes `inbox` that of the calling thread.
+pub(super) fn set_here(inbox: Option<Arc<Inbox>>) {
+    HERE.with(|here| *here.borrow_mut() = inbox);
+}
+
+/// A worker's inbox. Putting something in wakes the worker.
+pub(super) struct Inbox {
+    /// Interrupts the worker's wait for I/O.
+    worker: Waker,
+    queues: Mutex<Queues>,
+    is_filled: AtomicBool,
+    is_stopped: AtomicBool,
+}
+
+#[derive(Default)]
+struct Queues {
+    jobs: Vec<Job>,
+    /// At most one entry for each task of the worker.
+    woken: Vec<Arc<TaskWaker>>,
+}
+
+impl Inbox {
+    pub(super) fn new(worker: Waker) -> Self {
+        Self {
+            worker,
+            queues: Mutex::default(),
+            is_filled: AtomicBool::new(false),
+            is_stopped: AtomicBool::new(false),
+        }
+    }
+
+    /// Hands a job over; one handed to a stopped worker is dropped.
+    pub(super) fn push(&self, job: Job) {
+        if self.is_stopped() {
+            tracing::debug!("a task came after its worker had stopped and was dropped");
+            return;
+        }
+        self.fill(|queues| queues.jobs.push(job));
+    }
+
+    fn fill(&self, with: impl FnOnce(&mut Queues)) {
+        with(&mut self.queues.lock());
+        if !self.is_filled.swap(true, Ordering::AcqRel) {
+            self.worker.wake_by_ref();
+        }
+    }
+
+    /// Wakes what has been woken and runs what has come since the last call.
+    pub(super) fn empty(&self) {
+        if !self.is_filled.swap(false, Ordering::AcqRel) {
+            return;
+        }
+        let queues = std::mem::take(&mut *self.queues.lock());
+        for task in queues.woken {
+            // Before the wake: one that comes later must be queued again.
+            task.is_queued.store(false, Ordering::Release);
+            task.waker.wake_by_ref();
+        }
+        for job in queues.jobs {
+            let job = std::panic::AssertUnwindSafe(job);
+            if let Err(panic) = std::panic::catch_unwind(job) {
+                super::log_panic("starting a task", &*panic);
+            }
+        }
+    }
+
+    /// Drops what was left when the worker ended: a woken task refers back to the inbox.
+    pub(super) fn clear(&self) {
+        let left = std::mem::take(&mut *self.queues.lock());
+        drop(left);
+    }
+
+    pub(super) fn stop(&self) {
+        self.is_stopped.store(true, Ordering::Release);
+        self.worker.wake_by_ref();
+    }
+
+    pub(super) fn is_stopped(&self) -> bool {
+        self.is_stopped.load(Ordering::Acquire)
+    }
+}
+
+/// Wakes a task from any thread without waiting.
+struct TaskWaker {
+    home: Arc<Inbox>,
+    /// The library's own, only used on the task's thread.
+    waker: Waker,
+    is_queued: AtomicBool,
+}
+
+/// A waker for the task that `waker` wakes and that runs on the calling thread.
+pub(super) fn task_waker(home: Arc<Inbox>, waker: Waker) -> Waker {
+    Waker::from(Arc::new(TaskWaker {
+        home,
+        waker,
+        is_queued: AtomicBool::new(false),
+    }))
+}
+
+impl Wake for TaskWaker {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        // A thread that is ending counts as another one.
+        let at_home = HERE.try_with(|here| {
+            here.borrow()
+                .as_ref()
+                .is_some_and(|here| Arc::ptr_eq(here, &self.home))
+        });
+        if at_home == Ok(true) {
+            self.waker.wake_by_ref();
+        } else if !self.is_queued.swap(true, Ordering::AcqRel) {
+            self.home.fill(|queues| queues.woken.push(Arc::clone(self)));
+        }
+    }
+}

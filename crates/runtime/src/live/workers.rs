@@ -1,0 +1,237 @@
+//! [`Workers`]: the threads of the live runtime, and [`block_on`] for programs with one task.
+
+use std::cell::Cell;
+use std::future::Future;
+use std::io;
+use std::sync::Arc;
+use std::sync::mpsc;
+use std::task::{Context, Poll};
+use std::thread::JoinHandle;
+
+use parking_lot::Mutex;
+
+use super::driver::{self, Driver, IoChoice, IoPath, LiveConfig};
+use super::inbox::Inbox;
+
+thread_local! {
+    static CURRENT: Cell<Option<usize>> = const { Cell::new(None) };
+}
+
+/// The number of the worker that runs the caller.
+#[must_use]
+pub fn current_worker() -> Option<usize> {
+    CURRENT.get()
+}
+
+/// The way the calling thread waits for I/O; `None` outside the live runtime.
+#[must_use]
+pub fn io_path_here() -> Option<IoPath> {
+    driver::io_path().map(|path| (*path).clone())
+}
+
+/// Threads that run tasks and their I/O. Clones name the same threads.
+///
+/// The threads run until [`stop`](Workers::stop) or [`shutdown`](Workers::shutdown); dropping
+/// every handle does not end them.
+#[derive(Clone)]
+pub struct Workers {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    inboxes: Vec<Arc<Inbox>>,
+    io_path: IoPath,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+impl Workers {
+    /// Starts the threads and waits until each has its ring.
+    ///
+    /// # Errors
+    /// When a thread or a ring cannot be had; none is left running then.
+    pub fn start(config: &LiveConfig) -> io::Result<Self> {
+        let count = config.threads.max(1);
+        let cpus = if config.pin_threads {
+            allowed_cpus()?
+        } else {
+            Vec::new()
+        };
+        let mut inboxes = Vec::with_capacity(count);
+        let mut threads = Vec::with_capacity(count);
+        let mut io_path = IoPath::IoUring;
+        let mut failure = None;
+        for worker in 0..count {
+            let cpu = cpus.get(worker % cpus.len().max(1)).copied();
+            match start_worker(worker, cpu, config) {
+                Ok((thread, inbox, path)) => {
+                    threads.push(thread);
+                    inboxes.push(inbox);
+                    if io_path == IoPath::IoUring {
+                        io_path = path;
+                    }
+                }
+                Err(error) => {
+                    failure = Some(error);
+                    break;
+                }
+            }
+        }
+        let workers = Self {
+            shared: Arc::new(Shared {
+                inboxes,
+                io_path,
+                threads: Mutex::new(threads),
+            }),
+        };
+        match failure {
+            None => Ok(workers),
+            Some(error) => {
+                workers.shutdown();
+                Err(error)
+            }
+        }
+    }
+
+    /// How many workers there are.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.shared.inboxes.len()
+    }
+
+    /// The way the workers wait for I/O.
+    #[must_use]
+    pub fn io_path(&self) -> &IoPath {
+        &self.shared.io_path
+    }
+
+    /// Calls `make` on worker number `worker` and runs its future to the end there.
+    ///
+    /// Callable from any thread; wakes an idle worker at once and never waits. After a stop the
+    /// task is dropped.
+    ///
+    /// # Panics
+    /// When there is no such worker.
+    pub fn spawn_on<F, Fut>(&self, worker: usize, make: F)
+    where
+        F: FnOnce() -> Fut + Send + 'static,
+        Fut: Future<Output = ()> + 'static,
+    {
+        self.shared.inboxes[worker].push(Box::new(move || super::spawn_local(make())));
+    }
+
+    /// Tells all workers to stop: each drops its tasks where they stand and ends. Callable from
+    /// anywhere, a worker included.
+    pub fn stop(&self) {
+        for inbox in &self.shared.inboxes {
+            inbox.stop();
+        }
+    }
+
+    /// Waits until every worker has stopped. Called on a worker, it does not wait for that one.
+    pub fn join(&self) {
+        let threads = std::mem::take(&mut *self.shared.threads.lock());
+        let here = std::thread::current().id();
+        for thread in threads {
+            if thread.thread().id() != here && thread.join().is_err() {
+                tracing::error!("a worker thread ended in a panic");
+            }
+        }
+    }
+
+    /// Stops all workers and waits until they have ended.
+    pub fn shutdown(self) {
+        self.stop();
+        self.join();
+    }
+}
+
+type Started = (JoinHandle<()>, Arc<Inbox>, IoPath);
+
+fn start_worker(worker: usize, cpu: Option<usize>, config: &LiveConfig) -> io::Result<Started> {
+    let (report, reported) = mpsc::sync_channel(1);
+    let config = config.clone();
+    let thread = std::thread::Builder::new()
+        .name(format!("flowstone-{worker}"))
+        .spawn(move || {
+            CURRENT.set(Some(worker));
+            if let Some(cpu) = cpu
+                && let Err(refused) = pin_to(cpu)
+            {
+                tracing::warn!(worker, cpu, %refused, "the worker could not be pinned");
+            }
+            let driver = match Driver::new(&config) {
+                Ok(driver) => driver,
+                Err(error) => {
+                    // The starter is gone only if it panicked; nobody is left to tell then.
+                    let _ = report.send(Err(error));
+                    return;
+                }
+            };
+            let inbox = Arc::clone(driver.inbox());
+            let path = io_path_here().unwrap_or(IoPath::IoUring);
+            if report.send(Ok((Arc::clone(&inbox), path))).is_err() {
+                return;
+            }
+            driver.run(|| inbox.is_stopped());
+        })?;
+    let (inbox, path) = reported
+        .recv()
+        .unwrap_or_else(|_| Err(io::Error::other("the worker thread ended at once")))?;
+    Ok((thread, inbox, path))
+}
+
+fn allowed_cpus() -> io::Result<Vec<usize>> {
+    let allowed = rustix::thread::sched_getaffinity(None)?;
+    Ok((0..rustix::thread::CpuSet::MAX_CPU)
+        .filter(|&cpu| allowed.is_set(cpu))
+        .collect())
+}
+
+fn pin_to(cpu: usize) -> io::Result<()> {
+    let mut only = rustix::thread::CpuSet::new();
+    only.set(cpu);
+    Ok(rustix::thread::sched_setaffinity(None, &only)?)
+}
+
+/// Runs `work` to its end on the calling thread, with a ring of its own: for commands and tests.
+/// Tasks it spawned and did not wait for are dropped.
+///
+/// # Panics
+/// When called inside the live runtime, or when not even the fallback can be set up.
+pub fn block_on<F: Future>(work: F) -> F::Output {
+    block_on_with(IoChoice::Auto, work)
+}
+
+/// [`block_on`] with a given way of waiting for I/O.
+///
+/// # Panics
+/// As [`block_on`], and when `io` is not available.
+pub fn block_on_with<F: Future>(io: IoChoice, work: F) -> F::Output {
+    assert!(
+        driver::io_path().is_none(),
+        "this thread already drives a live runtime"
+    );
+    let config = LiveConfig {
+        threads: 1,
+        io,
+        recv_buffers: 16,
+        ..LiveConfig::default()
+    };
+    let driver = match Driver::new(&config) {
+        Ok(driver) => driver,
+        Err(refused) => panic!("no way to wait for I/O: {refused}"),
+    };
+    let waker = driver.waker();
+    let mut work = std::pin::pin!(work);
+    let mut output = None;
+    driver.run(
+        || match work.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(value) => {
+                output = Some(value);
+                true
+            }
+            Poll::Pending => false,
+        },
+    );
+    output.expect("the loop ends with an output")
+}

@@ -1,0 +1,207 @@
+//! [`Listener`]: accepts connections over TCP or a unix socket.
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustix::io::Errno;
+use rustix::net::SocketFlags;
+use socket2::{Domain, Protocol, SockAddr, Socket, Type};
+
+use super::Stream;
+use super::ready::{Direction, ready};
+
+/// Connections that may wait to be accepted; the system caps it at its own limit.
+const BACKLOG: i32 = 4096;
+
+/// Who connected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PeerAddr {
+    /// A TCP peer.
+    Tcp(SocketAddr),
+    /// A process on this machine.
+    Unix,
+}
+
+impl fmt::Display for PeerAddr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(address) => address.fmt(f),
+            Self::Unix => f.write_str("unix"),
+        }
+    }
+}
+
+/// A listening socket. Usable from every worker; one task at a time accepts.
+#[derive(Debug)]
+pub struct Listener {
+    socket: Arc<OwnedFd>,
+    bound: Bound,
+}
+
+#[derive(Debug)]
+enum Bound {
+    Tcp(SocketAddr),
+    Unix(SocketFile),
+}
+
+impl Listener {
+    /// Listens on a TCP address; port zero takes any free one.
+    ///
+    /// # Errors
+    /// `AddrInUse` when another process listens there, else what the system says.
+    pub fn tcp(address: SocketAddr) -> io::Result<Self> {
+        let socket = Socket::new(
+            Domain::for_address(address),
+            Type::STREAM,
+            Some(Protocol::TCP),
+        )?;
+        socket.set_reuse_address(true)?;
+        socket.bind(&SockAddr::from(address))?;
+        socket.listen(BACKLOG)?;
+        socket.set_nonblocking(true)?;
+        let bound = socket.local_addr()?.as_socket().unwrap_or(address);
+        Ok(Self {
+            socket: Arc::new(OwnedFd::from(socket)),
+            bound: Bound::Tcp(bound),
+        })
+    }
+
+    /// Listens on a unix socket at `path`, with the permissions `mode` (as in `chmod`). A socket
+    /// file that a dead process has left is replaced; ours is removed when the listener goes.
+    ///
+    /// # Errors
+    /// `AddrInUse` when another process listens there, `AlreadyExists` when the path is something
+    /// other than a socket, else what the system says.
+    pub fn unix(path: &Path, mode: u32) -> io::Result<Self> {
+        remove_stale(path)?;
+        let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+        socket.bind(&SockAddr::unix(path)?)?;
+        let file = SocketFile::of(path)?;
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))?;
+        socket.listen(BACKLOG)?;
+        socket.set_nonblocking(true)?;
+        Ok(Self {
+            socket: Arc::new(OwnedFd::from(socket)),
+            bound: Bound::Unix(file),
+        })
+    }
+
+    /// The TCP address listened on; `None` for a unix socket.
+    #[must_use]
+    pub fn tcp_address(&self) -> Option<SocketAddr> {
+        match &self.bound {
+            Bound::Tcp(address) => Some(*address),
+            Bound::Unix(_) => None,
+        }
+    }
+
+    /// The path of the unix socket; `None` for a TCP one.
+    #[must_use]
+    pub fn unix_path(&self) -> Option<&Path> {
+        match &self.bound {
+            Bound::Tcp(_) => None,
+            Bound::Unix(file) => Some(&file.path),
+        }
+    }
+
+    /// Waits for the next connection. Dropping the future loses none.
+    ///
+    /// # Errors
+    /// When the system has run out of descriptors or memory. The listener stays usable: wait a
+    /// moment and call again.
+    pub async fn accept(&self) -> io::Result<(Stream, PeerAddr)> {
+        loop {
+            match rustix::net::acceptfrom_with(&self.socket, SocketFlags::CLOEXEC) {
+                Ok((socket, peer)) => {
+                    let peer = peer.and_then(|peer| SocketAddr::try_from(peer).ok());
+                    let peer = peer.map_or(PeerAddr::Unix, PeerAddr::Tcp);
+                    if matches!(peer, PeerAddr::Tcp(_))
+                        && rustix::net::sockopt::set_tcp_nodelay(&socket, true).is_err()
+                    {
+                        // Only a connection that has already been reset refuses.
+                        continue;
+                    }
+                    return Ok((Stream::new(socket), peer));
+                }
+                Err(Errno::AGAIN) => {
+                    ready(Arc::clone(&self.socket), Direction::Read).await?;
+                }
+                Err(error) if is_about_one_connection(error) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+}
+
+/// Errors of a connection that was lost before it was accepted, and interruptions: see accept(2).
+fn is_about_one_connection(error: Errno) -> bool {
+    matches!(
+        error,
+        Errno::INTR
+            | Errno::CONNABORTED
+            | Errno::PROTO
+            | Errno::NETDOWN
+            | Errno::NOPROTOOPT
+            | Errno::HOSTDOWN
+            | Errno::NONET
+            | Errno::HOSTUNREACH
+            | Errno::OPNOTSUPP
+            | Errno::NETUNREACH
+            | Errno::PERM
+    )
+}
+
+fn remove_stale(path: &Path) -> io::Result<()> {
+    let found = match std::fs::symlink_metadata(path) {
+        Ok(found) => found,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    if !found.file_type().is_socket() {
+        return Err(io::ErrorKind::AlreadyExists.into());
+    }
+    let probe = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+    probe.set_nonblocking(true)?;
+    match probe.connect(&SockAddr::unix(path)?) {
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+            std::fs::remove_file(path)
+        }
+        // Somebody listens, even if too busy to answer now.
+        _ => Err(io::ErrorKind::AddrInUse.into()),
+    }
+}
+
+/// The file of a unix socket; removed with the listener, unless another has taken its place.
+#[derive(Debug)]
+struct SocketFile {
+    path: PathBuf,
+    identity: (u64, u64),
+}
+
+impl SocketFile {
+    fn of(path: &Path) -> io::Result<Self> {
+        Ok(Self {
+            path: path.to_owned(),
+            identity: identity(path)?,
+        })
+    }
+}
+
+fn identity(path: &Path) -> io::Result<(u64, u64)> {
+    let found = std::fs::symlink_metadata(path)?;
+    Ok((found.dev(), found.ino()))
+}
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        if identity(&self.path).is_ok_and(|now| now == self.identity) {
+            // A file that cannot be removed is found to be stale by the next listener.
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}

@@ -1,0 +1,17 @@
+//! TCP and unix sockets of the live runtime.
+//!
+//! An idle connection holds no receive buffer: bytes land in a buffer of its worker's pool when
+//! they arrive, and the buffer goes back when the caller has consumed them. Sending is tried at
+//! once and waits only for a peer that does not read.
+//!
+//! A [`Stream`] may move to another worker between operations. Errors are those of the sockets;
+//! the end of the peer's bytes is an empty [`Received`].
+
+mod listener;
+pub(crate) mod ready;
+mod received;
+mod stream;
+
+pub use listener::{Listener, PeerAddr};
+pub use received::Received;
+pub use stream::{Closer, Stream};

@@ -1,0 +1,237 @@
+//! [`Stream`]: a connection, over TCP or a unix socket.
+
+use std::cell::Cell;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::{Arc, Weak};
+
+use compio::buf::BufResult;
+use compio::driver::ResultTakeBuffer;
+use compio::driver::op::RecvManaged;
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, Shutdown};
+use socket2::{Domain, Protocol, SockAddr, Socket, Type};
+
+use super::ready::{Direction, ready};
+use super::received::{self, Received};
+use crate::live;
+
+/// Receives that may succeed without waiting before the other tasks of the worker get a turn.
+const RECEIVES_PER_TURN: u8 = 16;
+
+/// A connection. It belongs to no worker: whoever holds it uses the ring of its own thread.
+///
+/// One task may receive while another sends. Not more than one may do either.
+#[derive(Debug)]
+pub struct Stream {
+    // Blocking, on purpose: the ring would otherwise report "try again" instead of waiting.
+    socket: Arc<OwnedFd>,
+    /// Receives in a row that did not wait.
+    without_waiting: Cell<u8>,
+}
+
+/// Ends a [`Stream`] from elsewhere. It does not keep the connection open.
+#[derive(Clone, Debug)]
+pub struct Closer(Weak<OwnedFd>);
+
+impl Closer {
+    /// Ends the connection in both directions, if it still exists: a receive that waits sees the
+    /// end of the stream, a send that waits fails.
+    pub fn close(&self) {
+        if let Some(socket) = self.0.upgrade() {
+            // It fails only when the peer has gone already.
+            let _ = rustix::net::shutdown(&socket, Shutdown::Both);
+        }
+    }
+}
+
+impl Stream {
+    pub(super) fn new(socket: OwnedFd) -> Self {
+        Self {
+            socket: Arc::new(socket),
+            without_waiting: Cell::new(0),
+        }
+    }
+
+    /// Connects to a TCP server, without delays for small packets.
+    ///
+    /// # Errors
+    /// What the system says: refused, unreachable, timed out.
+    pub async fn connect_tcp(address: SocketAddr) -> io::Result<Self> {
+        let socket = Socket::new(
+            Domain::for_address(address),
+            Type::STREAM,
+            Some(Protocol::TCP),
+        )?;
+        socket.set_tcp_nodelay(true)?;
+        Self::connect(socket, &SockAddr::from(address)).await
+    }
+
+    /// Connects to a unix socket.
+    ///
+    /// # Errors
+    /// What the system says: no such file, refused.
+    pub async fn connect_unix(path: &Path) -> io::Result<Self> {
+        let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+        Self::connect(socket, &SockAddr::unix(path)?).await
+    }
+
+    async fn connect(socket: Socket, address: &SockAddr) -> io::Result<Self> {
+        socket.set_nonblocking(true)?;
+        let waits = match socket.connect(address) {
+            Ok(()) => false,
+            Err(error) if error.raw_os_error() == Some(libc::EINPROGRESS) => true,
+            Err(error) => return Err(error),
+        };
+        let stream = Self::new(OwnedFd::from(socket));
+        if waits {
+            ready(Arc::clone(&stream.socket), Direction::Write).await?;
+            rustix::net::sockopt::socket_error(&stream.socket)??;
+        }
+        rustix::io::ioctl_fionbio(&stream.socket, false)?;
+        Ok(stream)
+    }
+
+    /// A handle with which another task of any worker can end this connection.
+    #[must_use]
+    pub fn closer(&self) -> Closer {
+        Closer(Arc::downgrade(&self.socket))
+    }
+
+    /// Waits for bytes and returns what has arrived, at most one buffer full; empty at the end of
+    /// the stream. No buffer is held while waiting.
+    ///
+    /// Dropping the future before it completes may lose bytes: only to end the connection.
+    ///
+    /// # Errors
+    /// When the connection is broken.
+    pub async fn recv(&self) -> io::Result<Received> {
+        let socket = Arc::clone(&self.socket);
+        let pooled = live::recv_pool(|pool| RecvManaged::new(socket, pool, 0, RecvFlags::empty()));
+        let Some(receive) = pooled else {
+            return self.recv_own().await;
+        };
+        let result: BufResult<usize, _> = compio::runtime::submit(receive?).await;
+        // SAFETY: the result is the number of bytes that the kernel has written to the buffer.
+        match unsafe { result.take_buffer() } {
+            Ok(Some(buffer)) => Ok(Received::pooled(buffer)),
+            Ok(None) => Ok(Received::end()),
+            // Bytes have arrived, but every buffer of the pool is in use.
+            Err(error) if error.kind() == io::ErrorKind::ResourceBusy => self.recv_own().await,
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn recv_own(&self) -> io::Result<Received> {
+        loop {
+            let mut buffer = received::take_own();
+            match self.try_recv(&mut buffer, received::OWN_BUFFER_BYTES) {
+                Ok(0) => {
+                    received::give_back(buffer);
+                    return Ok(Received::end());
+                }
+                Ok(_) => {
+                    self.take_turns().await;
+                    return Ok(Received::own(buffer));
+                }
+                Err(Errno::AGAIN) => {
+                    received::give_back(buffer);
+                    self.wait(Direction::Read).await?;
+                }
+                Err(Errno::INTR) => received::give_back(buffer),
+                Err(error) => {
+                    received::give_back(buffer);
+                    return Err(error.into());
+                }
+            }
+        }
+    }
+
+    /// Waits for bytes and appends at most `max` of them to `into`; zero at the end of the stream.
+    /// For what is larger than a receive buffer. Dropping the future loses nothing but `into`.
+    ///
+    /// # Errors
+    /// When the connection is broken.
+    pub async fn recv_into(&self, mut into: Vec<u8>, max: usize) -> (io::Result<usize>, Vec<u8>) {
+        into.reserve(max);
+        loop {
+            match self.try_recv(&mut into, max) {
+                Ok(count) => {
+                    self.take_turns().await;
+                    return (Ok(count), into);
+                }
+                Err(Errno::AGAIN) => {
+                    if let Err(error) = self.wait(Direction::Read).await {
+                        return (Err(error), into);
+                    }
+                }
+                Err(Errno::INTR) => {}
+                Err(error) => return (Err(error.into()), into),
+            }
+        }
+    }
+
+    /// Appends at most `max` bytes, for which `into` has room, without waiting.
+    fn try_recv(&self, into: &mut Vec<u8>, max: usize) -> Result<usize, Errno> {
+        let room = into.spare_capacity_mut();
+        let len = max.min(room.len());
+        let ((received, _), _) =
+            rustix::net::recv(&self.socket, &mut room[..len], RecvFlags::DONTWAIT)?;
+        let count = received.len();
+        // SAFETY: the call has filled the first `count` bytes past the length.
+        unsafe { into.set_len(into.len() + count) };
+        Ok(count)
+    }
+
+    /// Sends all of `data` and gives the buffer back as it was.
+    ///
+    /// # Errors
+    /// When the connection is broken; part of `data` may have been sent then.
+    pub async fn send(&self, data: Vec<u8>) -> (io::Result<()>, Vec<u8>) {
+        let result = self.send_bytes(&data).await;
+        (result, data)
+    }
+
+    /// Sends all of `data`, which others may be reading.
+    ///
+    /// # Errors
+    /// As [`send`](Stream::send).
+    pub async fn send_shared(&self, data: impl AsRef<[u8]>) -> io::Result<()> {
+        self.send_bytes(data.as_ref()).await
+    }
+
+    async fn send_bytes(&self, data: &[u8]) -> io::Result<()> {
+        let mut left = data;
+        while !left.is_empty() {
+            match rustix::net::send(
+                &self.socket,
+                left,
+                SendFlags::DONTWAIT | SendFlags::NOSIGNAL,
+            ) {
+                Ok(count) => left = &left[count..],
+                Err(Errno::AGAIN) => self.wait(Direction::Write).await?,
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    async fn wait(&self, direction: Direction) -> io::Result<()> {
+        self.without_waiting.set(0);
+        ready(Arc::clone(&self.socket), direction).await
+    }
+
+    /// Keeps a peer that always has bytes ready from starving the worker's other tasks.
+    async fn take_turns(&self) {
+        let in_a_row = self.without_waiting.get() + 1;
+        if in_a_row < RECEIVES_PER_TURN {
+            self.without_waiting.set(in_a_row);
+        } else {
+            self.without_waiting.set(0);
+            crate::yield_now().await;
+        }
+    }
+}
