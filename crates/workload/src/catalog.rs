@@ -184,6 +184,12 @@ impl ClientStream {
         let key = self.picker.pick(op, &mut self.stream);
         Request { op, key }
     }
+
+    /// One more key for an operation that takes several.
+    #[inline]
+    pub fn another_key(&mut self, op: Op) -> KeyId {
+        self.picker.pick(op, &mut self.stream)
+    }
 }
 
 fn check(settings: &Settings) -> Result<(), WorkloadError> {
