@@ -350,7 +350,7 @@ mod tests {
             ("--key-size 3", "250"),
             ("--ratio 0:0", "GET:SET"),
             ("--rate 0", "positive"),
-            ("--duration -1", "seconds"),
+            ("--duration soon", "seconds"),
             ("--one-key --workload zipfian", "--one-key"),
         ] {
             let error = plan(options).unwrap_err();
