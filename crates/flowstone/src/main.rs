@@ -1,3 +1,65 @@
-//! The `flowstone` command.
+//! The `flowstone` command: a thin dispatcher, one module per subcommand.
+//!
+//! A wrong option is answered with one line on standard error and exit code 2.
 
-fn main() {}
+use std::process::ExitCode;
+
+use clap::error::ErrorKind;
+use clap::{Parser, Subcommand};
+
+mod bench;
+
+/// A memcached-compatible cache that lives on flash.
+#[derive(Parser)]
+#[command(name = "flowstone", version)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Put load on a memcached-speaking server and measure it.
+    Bench(Box<bench::BenchArgs>),
+}
+
+fn main() -> ExitCode {
+    match Cli::try_parse() {
+        Ok(cli) => match cli.command {
+            Command::Bench(args) => bench::run(&args),
+        },
+        Err(error) => usage_error(&error),
+    }
+}
+
+/// Exit code of a wrong option or configuration.
+const USAGE: u8 = 2;
+
+/// Prints help as it is, and an error as one line.
+#[expect(
+    clippy::print_stderr,
+    reason = "what is wrong with the command line goes to its user"
+)]
+fn usage_error(error: &clap::Error) -> ExitCode {
+    if matches!(
+        error.kind(),
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion
+    ) {
+        // A reader that closes its end early has seen enough.
+        let _ = error.print();
+        return ExitCode::SUCCESS;
+    }
+    let text = error.to_string();
+    let lines: Vec<&str> = text
+        .lines()
+        .map(str::trim)
+        .take_while(|line| !line.starts_with("Usage:") && !line.starts_with("For more"))
+        .filter(|line| !line.is_empty())
+        .collect();
+    let line = lines.join(" ");
+    eprintln!(
+        "flowstone: {}",
+        line.strip_prefix("error: ").unwrap_or(&line)
+    );
+    ExitCode::from(USAGE)
+}

@@ -1,0 +1,323 @@
+//! One client: a socket, the requests it makes, and the responses it waits for.
+//!
+//! A batch of responses costs one `read`, and the requests that take their place one `write`.
+//! Nothing is allocated per request. What is held per connection is bounded: the output buffer by
+//! [`OUTPUT_BYTES`] and one request, because long values are produced as the socket takes them; the
+//! input by a single cut-off line, because values are passed over in the thread's shared buffer.
+
+use std::io::{self, ErrorKind, Read, Write};
+
+use workload::{Arrivals, ClientStream, KeyId, Op, Request, ValueBytes, Workload};
+
+use super::inflight::{Inflight, Judge};
+use super::request::Writer;
+use super::response::{Parser, Violation};
+use super::target::Socket;
+
+/// No further request is added to an output buffer that holds this much.
+const OUTPUT_BYTES: usize = 128 << 10;
+
+/// What a client asks for.
+#[derive(Debug)]
+pub(super) enum Source {
+    /// Every key once: `next`, `next + step`, ... below `end`.
+    Load { next: u64, step: u64, end: u64 },
+    /// The workload's requests, `left` of them after the warm-up.
+    Run {
+        stream: Box<ClientStream>,
+        left: u64,
+    },
+}
+
+/// What all clients of a thread have in common.
+#[derive(Debug)]
+pub(super) struct Rules<'a> {
+    pub(super) workload: &'a Workload,
+    pub(super) writer: Writer,
+    pub(super) pipeline: usize,
+    pub(super) multiget: usize,
+    pub(super) warm_up_ns: u64,
+    /// No request is sent at or after this time.
+    pub(super) end_ns: u64,
+}
+
+/// Why a client sends nothing more for now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wait {
+    /// For responses.
+    Responses,
+    /// For the socket to take more.
+    Room,
+    /// For this time, in nanoseconds since the start.
+    Time(u64),
+    /// For nothing: it has asked for everything.
+    Finished,
+}
+
+/// How a connection ended.
+#[derive(Debug)]
+pub(super) enum Broken {
+    Closed,
+    Io(io::Error),
+    Violation(Violation),
+    Unasked,
+}
+
+impl From<io::Error> for Broken {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+/// A client and its connection. Belongs to one thread.
+#[derive(Debug)]
+pub(super) struct Connection {
+    pub(super) socket: Option<Socket>,
+    /// Whether the poll has been told to report room for output.
+    pub(super) awaits_room: bool,
+    /// Whether it will send nothing more in this phase.
+    pub(super) finished: bool,
+    /// Whether a timer will wake it.
+    pub(super) timed: bool,
+    pub(super) inflight: Inflight,
+    source: Source,
+    schedule: Option<Arrivals>,
+    parser: Parser,
+    out: Vec<u8>,
+    written: usize,
+    /// The rest of a value that did not fit the output buffer.
+    body: Option<ValueBytes>,
+    version: u64,
+    keys: Vec<KeyId>,
+}
+
+impl Connection {
+    pub(super) fn new(
+        client: u64,
+        source: Source,
+        schedule: Option<Arrivals>,
+        inflight: Inflight,
+    ) -> Self {
+        Self {
+            socket: None,
+            awaits_room: false,
+            finished: false,
+            timed: false,
+            inflight,
+            source,
+            schedule,
+            parser: Parser::new(),
+            out: Vec::new(),
+            written: 0,
+            body: None,
+            // Versions of different clients differ.
+            version: client << 40,
+            keys: Vec::new(),
+        }
+    }
+
+    /// Forgets the connection; returns how many requests stay unanswered.
+    pub(super) fn disconnect(&mut self) -> u64 {
+        let lost = self.inflight.requests();
+        self.inflight.clear();
+        self.socket = None;
+        self.awaits_room = false;
+        self.parser = Parser::new();
+        self.out.clear();
+        self.written = 0;
+        self.body = None;
+        lost
+    }
+
+    /// Reads what has arrived, through `buffer`. Returns how many commands it completed.
+    pub(super) fn receive(
+        &mut self,
+        buffer: &mut [u8],
+        judge: &mut Judge<'_>,
+        clock: impl Fn() -> u64,
+    ) -> Result<usize, Broken> {
+        let Some(socket) = &mut self.socket else {
+            return Ok(0);
+        };
+        let mut completed = 0;
+        loop {
+            let count = match socket.read(buffer) {
+                Ok(0) => return Err(Broken::Closed),
+                Ok(count) => count,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(completed),
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                Err(error) => return Err(error.into()),
+            };
+            judge.now_ns = clock();
+            let inflight = &mut self.inflight;
+            self.parser
+                .feed(&buffer[..count], |event| {
+                    completed += usize::from(inflight.on(&event, judge))
+                })
+                .map_err(Broken::Violation)?;
+            if inflight.is_confused() {
+                return Err(Broken::Unasked);
+            }
+            // Less than asked for: the socket is empty, and more will be reported.
+            if count < buffer.len() {
+                return Ok(completed);
+            }
+        }
+    }
+
+    /// Sends what may be sent.
+    pub(super) fn send(&mut self, now_ns: u64, rules: &Rules<'_>) -> Result<Wait, Broken> {
+        // What the socket did not take goes first; until then nothing is added to it.
+        if !self.flush()? {
+            return Ok(Wait::Room);
+        }
+        loop {
+            let wait = self.fill(now_ns, rules);
+            if !self.flush()? {
+                return Ok(Wait::Room);
+            }
+            if wait != Wait::Room {
+                return Ok(wait);
+            }
+        }
+    }
+
+    /// Adds requests to the output until something has to be waited for.
+    fn fill(&mut self, now_ns: u64, rules: &Rules<'_>) -> Wait {
+        loop {
+            if let Some(body) = &mut self.body {
+                body.append_to(&mut self.out, OUTPUT_BYTES);
+                if body.remaining() > 0 {
+                    return Wait::Room;
+                }
+                self.out.extend_from_slice(b"\r\n");
+                self.body = None;
+            }
+            if self.out.len() >= OUTPUT_BYTES {
+                return Wait::Room;
+            }
+            if self.inflight.len() >= rules.pipeline {
+                return Wait::Responses;
+            }
+            if self.is_exhausted() {
+                return Wait::Finished;
+            }
+            let mut sent_ns = now_ns;
+            if let Some(schedule) = &mut self.schedule {
+                sent_ns = schedule.peek_ns();
+                if sent_ns > now_ns {
+                    return if sent_ns >= rules.end_ns {
+                        Wait::Finished
+                    } else {
+                        Wait::Time(sent_ns)
+                    };
+                }
+                schedule.advance();
+            }
+            if now_ns >= rules.end_ns {
+                return Wait::Finished;
+            }
+            self.append(sent_ns, rules);
+        }
+    }
+
+    /// Appends the next request.
+    #[inline]
+    fn append(&mut self, sent_ns: u64, rules: &Rules<'_>) {
+        let mut more = 0;
+        let request = match &mut self.source {
+            Source::Load { next, step, .. } => {
+                let key = KeyId(*next);
+                *next = next.saturating_add(*step);
+                Request { op: Op::Set, key }
+            }
+            Source::Run { stream, left } => {
+                let request = stream.next_request();
+                if request.op == Op::Get {
+                    more = (rules.multiget as u64 - 1).min(*left - 1);
+                }
+                if sent_ns >= rules.warm_up_ns {
+                    *left -= 1 + more;
+                }
+                self.keys.clear();
+                self.keys.push(request.key);
+                for _ in 0..more {
+                    self.keys.push(stream.another_key(Op::Get));
+                }
+                request
+            }
+        };
+        match request.op {
+            Op::Get => {
+                rules.writer.get(&self.keys, &mut self.out);
+                self.inflight.push(Op::Get, &self.keys, sent_ns);
+            }
+            Op::Set => {
+                self.append_set(request.key, rules);
+                self.inflight.push(Op::Set, &[request.key], sent_ns);
+            }
+            Op::Delete => {
+                rules.writer.delete(request.key, &mut self.out);
+                self.inflight.push(Op::Delete, &[request.key], sent_ns);
+            }
+        }
+    }
+
+    fn append_set(&mut self, key: KeyId, rules: &Rules<'_>) {
+        self.version += 1;
+        let len = rules.workload.value_len(key);
+        rules.writer.set(key, len, &mut self.out);
+        let mut body = ValueBytes::new(key, self.version, len);
+        body.append_to(&mut self.out, OUTPUT_BYTES);
+        if body.remaining() > 0 {
+            self.body = Some(body);
+        } else {
+            self.out.extend_from_slice(b"\r\n");
+        }
+    }
+
+    /// Writes the output buffer; false if the socket takes no more for now.
+    fn flush(&mut self) -> Result<bool, Broken> {
+        let Some(socket) = &mut self.socket else {
+            return Ok(false);
+        };
+        while self.written < self.out.len() {
+            match socket.write(&self.out[self.written..]) {
+                Ok(0) => return Err(Broken::Closed),
+                Ok(count) => self.written += count,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        self.out.clear();
+        self.written = 0;
+        Ok(true)
+    }
+
+    /// Whether it has nothing more to ask for.
+    pub(super) fn is_exhausted(&self) -> bool {
+        match &self.source {
+            Source::Load { next, end, .. } => next >= end,
+            Source::Run { left, .. } => *left == 0,
+        }
+    }
+
+    /// Requests whose time had come by `end_ns` but which have not been sent.
+    pub(super) fn overdue(&mut self, end_ns: u64) -> u64 {
+        let mut left = match &self.source {
+            Source::Load { next, step, end } => end.saturating_sub(*next).div_ceil(*step),
+            Source::Run { left, .. } => *left,
+        };
+        let Some(schedule) = &mut self.schedule else {
+            return 0;
+        };
+        let mut overdue = 0;
+        while left > 0 && schedule.peek_ns() < end_ns {
+            schedule.advance();
+            overdue += 1;
+            left -= 1;
+        }
+        overdue
+    }
+}

@@ -1,0 +1,353 @@
+//! What one connection waits for: the commands sent and not yet answered, in order.
+//!
+//! Responses come in the order of the commands, so the oldest command is always the one that is
+//! answered. With verification, the keys asked for are kept as well, and every byte of every value
+//! is compared with what was written.
+
+use std::collections::VecDeque;
+
+use workload::{KeyId, Op, ValueCheck, Workload};
+
+use super::request::{Dialect, key_of_value_line};
+use super::response::{Event, Line};
+use super::stats::Stats;
+
+/// A command that has been sent.
+#[derive(Clone, Copy, Debug)]
+struct Pending {
+    op: Op,
+    keys: u32,
+    /// Keys of this command that are still in `Inflight::keys`.
+    unseen: u32,
+    hits: u32,
+    /// When it was, or should have been, sent: nanoseconds since the start.
+    sent_ns: u64,
+}
+
+/// What is needed to judge and count responses.
+pub(super) struct Judge<'a> {
+    pub(super) workload: &'a Workload,
+    pub(super) stats: &'a mut Stats,
+    pub(super) now_ns: u64,
+    /// Commands sent before are not counted.
+    pub(super) warm_up_ns: u64,
+}
+
+/// Unanswered commands of one connection.
+#[derive(Debug)]
+pub(super) struct Inflight {
+    dialect: Dialect,
+    verify: bool,
+    commands: VecDeque<Pending>,
+    keys: VecDeque<KeyId>,
+    /// The value that is arriving.
+    check: Option<ValueCheck>,
+    /// An answer came that nobody had asked for.
+    confused: bool,
+}
+
+impl Inflight {
+    pub(super) fn new(dialect: Dialect, verify: bool) -> Self {
+        Self {
+            dialect,
+            verify,
+            commands: VecDeque::new(),
+            keys: VecDeque::new(),
+            check: None,
+            confused: false,
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.commands.len()
+    }
+
+    /// How many keys are asked for by unanswered commands.
+    pub(super) fn requests(&self) -> u64 {
+        self.commands
+            .iter()
+            .map(|pending| u64::from(pending.keys))
+            .sum()
+    }
+
+    /// Whether the answers no longer fit the questions.
+    pub(super) fn is_confused(&self) -> bool {
+        self.confused
+    }
+
+    /// Notes a command that is sent with its keys.
+    #[inline]
+    pub(super) fn push(&mut self, op: Op, keys: &[KeyId], sent_ns: u64) {
+        let count = keys.len() as u32;
+        let unseen = if self.verify && op == Op::Get {
+            self.keys.extend(keys);
+            count
+        } else {
+            0
+        };
+        self.commands.push_back(Pending {
+            op,
+            keys: count,
+            unseen,
+            hits: 0,
+            sent_ns,
+        });
+    }
+
+    /// Forgets everything: the connection is gone.
+    pub(super) fn clear(&mut self) {
+        self.commands.clear();
+        self.keys.clear();
+        self.check = None;
+        self.confused = false;
+    }
+
+    /// Takes a part of a response. Returns whether it completed a command.
+    #[inline]
+    pub(super) fn on(&mut self, event: &Event<'_>, judge: &mut Judge<'_>) -> bool {
+        let Some(oldest) = self.commands.front_mut() else {
+            self.confused = true;
+            return false;
+        };
+        // A quiet command of several is never answered alone; the `mn` behind them is.
+        let several = self.dialect == Dialect::Meta && oldest.keys > 1;
+        match event {
+            Event::Value { line, len } => {
+                if self.verify {
+                    self.begin_check(line, *len, judge);
+                }
+                return false;
+            }
+            Event::Body(bytes) => {
+                if let Some(check) = &mut self.check {
+                    check.feed(bytes);
+                }
+                return false;
+            }
+            Event::ValueEnd => {
+                oldest.hits += 1;
+                if self.check.take().is_some_and(|check| !check.is_correct()) {
+                    corrupt(judge, || {
+                        "a value has other bytes than were written".to_owned()
+                    });
+                }
+                if self.dialect == Dialect::Text || several {
+                    return false;
+                }
+            }
+            Event::Line(Line::End | Line::Absent | Line::Done | Line::Unchanged) => {}
+            Event::Error(words) => {
+                let words = || String::from_utf8_lossy(words).into_owned();
+                judge
+                    .stats
+                    .failed(|failures| &mut failures.server, 1, words);
+                if !several {
+                    self.finish(judge, false);
+                }
+                return !several;
+            }
+        }
+        self.finish(judge, true);
+        true
+    }
+
+    #[inline]
+    fn finish(&mut self, judge: &mut Judge<'_>, counted: bool) {
+        let Some(done) = self.commands.pop_front() else {
+            return;
+        };
+        if done.unseen > 0 {
+            self.keys.drain(..done.unseen as usize);
+        }
+        if counted && done.sent_ns >= judge.warm_up_ns {
+            let (sent, now) = (
+                done.sent_ns - judge.warm_up_ns,
+                judge.now_ns - judge.warm_up_ns,
+            );
+            judge
+                .stats
+                .completed(done.op, done.keys, done.hits, sent, now);
+        }
+    }
+
+    /// A value begins: finds out whose it is among the keys asked for.
+    fn begin_check(&mut self, line: &[u8], len: usize, judge: &mut Judge<'_>) {
+        let Some(oldest) = self.commands.front_mut() else {
+            return;
+        };
+        let id = key_of_value_line(line).and_then(|name| judge.workload.key_names().parse(name));
+        while oldest.unseen > 0 {
+            oldest.unseen -= 1;
+            let asked = self.keys.pop_front();
+            if id.is_none() || asked != id {
+                continue;
+            }
+            let Some(id) = id else { continue };
+            let expected = judge.workload.value_len(id);
+            if len != expected {
+                corrupt(judge, || {
+                    format!("a value has {len} bytes instead of {expected}")
+                });
+            }
+            self.check = Some(ValueCheck::new(id));
+            return;
+        }
+        let line = String::from_utf8_lossy(line);
+        corrupt(judge, || {
+            format!("a value came for a key that was not asked for: {line:?}")
+        });
+    }
+}
+
+#[cold]
+fn corrupt(judge: &mut Judge<'_>, words: impl FnOnce() -> String) {
+    judge
+        .stats
+        .failed(|failures| &mut failures.corrupt, 1, words);
+}
+
+#[cfg(test)]
+mod tests {
+    use workload::{KeySize, MAX_KEY_BYTES, Settings, ValueBytes, ValueSize};
+
+    use super::super::response::Parser;
+    use super::*;
+
+    fn workload() -> Workload {
+        let settings = Settings {
+            key_size: KeySize::Fixed(8),
+            value_size: ValueSize::Fixed(40),
+            ..Settings::default()
+        };
+        Workload::by_name("uniform", settings).unwrap()
+    }
+
+    fn value(workload: &Workload, id: u64) -> Vec<u8> {
+        let mut out = b"VALUE ".to_vec();
+        let mut name = [0; MAX_KEY_BYTES];
+        let len = workload.key_names().write(KeyId(id), &mut name);
+        out.extend_from_slice(&name[..len]);
+        out.extend_from_slice(b" 0 40\r\n");
+        ValueBytes::new(KeyId(id), 1, 40).append_to(&mut out, usize::MAX);
+        out.extend_from_slice(b"\r\n");
+        out
+    }
+
+    /// Feeds `answer` to a connection that has sent the given commands.
+    fn judge(dialect: Dialect, commands: &[(Op, &[u64])], answer: &[u8]) -> (Stats, Inflight) {
+        let workload = workload();
+        let mut stats = Stats::new(false);
+        let mut inflight = Inflight::new(dialect, true);
+        for (op, keys) in commands {
+            let keys: Vec<_> = keys.iter().copied().map(KeyId).collect();
+            inflight.push(*op, &keys, 100);
+        }
+        let mut judge = Judge {
+            workload: &workload,
+            stats: &mut stats,
+            now_ns: 200,
+            warm_up_ns: 50,
+        };
+        Parser::new()
+            .feed(answer, |event| {
+                inflight.on(&event, &mut judge);
+            })
+            .unwrap();
+        (stats, inflight)
+    }
+
+    #[test]
+    fn answers_are_matched_to_commands_in_order() {
+        let workload = workload();
+        let mut answer = value(&workload, 3);
+        answer.extend_from_slice(&value(&workload, 5));
+        answer.extend_from_slice(b"END\r\nSTORED\r\nEND\r\nNOT_FOUND\r\n");
+        let commands: [(Op, &[u64]); 4] = [
+            (Op::Get, &[3, 4, 5]),
+            (Op::Set, &[1]),
+            (Op::Get, &[9]),
+            (Op::Delete, &[1]),
+        ];
+        let (stats, inflight) = judge(Dialect::Text, &commands, &answer);
+        assert_eq!(stats.requests, [4, 1, 1]);
+        assert_eq!(
+            (stats.hits, stats.failures.total(), inflight.len()),
+            (2, 0, 0)
+        );
+        assert!(inflight.keys.is_empty() && !inflight.is_confused());
+    }
+
+    #[test]
+    fn meta_answers_complete_commands_too() {
+        let answer = b"EN\r\nMN\r\nHD\r\nNF\r\n";
+        let commands: [(Op, &[u64]); 4] = [
+            (Op::Get, &[1]),
+            (Op::Get, &[1, 2]),
+            (Op::Set, &[1]),
+            (Op::Delete, &[1]),
+        ];
+        let (stats, inflight) = judge(Dialect::Meta, &commands, answer);
+        assert_eq!((stats.total(), stats.hits, inflight.len()), (5, 0, 0));
+    }
+
+    #[test]
+    fn wrong_values_are_noticed() {
+        let workload = workload();
+        let good = [value(&workload, 3), b"END\r\n".to_vec()].concat();
+        assert_eq!(
+            judge(Dialect::Text, &[(Op::Get, &[3])], &good)
+                .0
+                .failures
+                .corrupt,
+            0
+        );
+        // Another key's value, announced under its own name and under the name asked for.
+        assert_eq!(
+            judge(Dialect::Text, &[(Op::Get, &[4])], &good)
+                .0
+                .failures
+                .corrupt,
+            1
+        );
+        let mut renamed = good.clone();
+        renamed[13] = b'4';
+        assert_eq!(
+            judge(Dialect::Text, &[(Op::Get, &[4])], &renamed)
+                .0
+                .failures
+                .corrupt,
+            1
+        );
+        // A wrong length.
+        let short = b"VALUE 00000003 0 3\r\nabc\r\nEND\r\n";
+        assert!(
+            judge(Dialect::Text, &[(Op::Get, &[3])], short)
+                .0
+                .failures
+                .corrupt
+                >= 1
+        );
+    }
+
+    #[test]
+    fn errors_complete_a_command_without_counting_it() {
+        let answer = b"SERVER_ERROR out of memory\r\nEND\r\n";
+        let commands: [(Op, &[u64]); 2] = [(Op::Set, &[1]), (Op::Get, &[1])];
+        let (stats, inflight) = judge(Dialect::Text, &commands, answer);
+        assert_eq!((stats.requests, stats.failures.server), ([1, 0, 0], 1));
+        assert_eq!(inflight.len(), 0);
+        assert_eq!(
+            stats.first_failure.as_deref(),
+            Some("SERVER_ERROR out of memory")
+        );
+    }
+
+    #[test]
+    fn an_answer_without_a_question_is_noticed() {
+        assert!(
+            judge(Dialect::Text, &[], b"ERROR Too many open connections\r\n")
+                .1
+                .is_confused()
+        );
+    }
+}

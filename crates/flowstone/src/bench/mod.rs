@@ -1,0 +1,157 @@
+//! `flowstone bench`: puts load on any memcached-speaking server and measures it.
+//!
+//! ```text
+//!   options ──▶ plan ──▶ phase (load, then run)
+//!                          ├─ worker (thread 1): epoll ─┬─ connection: client 0 ──▶ server
+//!                          │                            └─ connection: client 2 ──▶
+//!                          ├─ worker (thread 2) ...
+//!                          └─ watch: progress, processor time ──▶ report
+//!
+//!   connection = source of requests (+ schedule) ─▶ request ─▶ socket ─▶ response ─▶ inflight ─▶ stats
+//! ```
+//!
+//! It runs on the same cores as the server under test, so what it costs is taken from the server:
+//! a batch of responses is one `read`, the requests that follow it one `write`; nothing is
+//! allocated and no value is copied. What it does cost is reported.
+//!
+//! Closed loop (default): every connection sends its next request when an answer arrives. Open
+//! loop (`--rate`): requests have times; one that the connection's pipeline had no room for is sent
+//! late, and its latency counts from its time.
+//!
+//! Failures are counted and reported. The exit code is 0 if anything succeeded and no value was
+//! wrong, 1 otherwise, and 2 for a wrong option.
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+use std::time::Duration;
+
+mod connection;
+mod cpu;
+mod inflight;
+mod options;
+mod phase;
+mod report;
+mod request;
+mod response;
+mod stats;
+mod target;
+mod worker;
+
+pub(crate) use options::BenchArgs;
+
+use options::Plan;
+use phase::{Kind, Measured, Phase};
+use report::Report;
+use target::{Socket, Target};
+
+/// How long opening one silent connection may take.
+const IDLE_PATIENCE: Duration = Duration::from_secs(5);
+
+/// Carries out the command.
+#[expect(
+    clippy::print_stderr,
+    reason = "what went wrong goes to the user of the command"
+)]
+pub(crate) fn run(args: &BenchArgs) -> ExitCode {
+    let plan = match args.plan() {
+        Ok(plan) => plan,
+        Err(error) => {
+            eprintln!("flowstone: {error}");
+            return ExitCode::from(crate::USAGE);
+        }
+    };
+    match measure(&plan) {
+        Ok(code) => code,
+        Err(words) => {
+            eprintln!("flowstone: {words}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn measure(plan: &Plan) -> Result<ExitCode, String> {
+    cpu::allow_connections((plan.clients + plan.idle_connections) as u64)?;
+    let mut idle = open_idle(&plan.target, plan.idle_connections)?;
+    let io_error = |error: io::Error| format!("cannot run: {error}");
+    let load = plan
+        .load
+        .then(|| phase::run(plan, &loading(plan)))
+        .transpose()
+        .map_err(io_error)?;
+    let run_too = plan.run && load.as_ref().is_none_or(has_success);
+    let run = run_too
+        .then(|| phase::run(plan, &running(plan)))
+        .transpose()
+        .map_err(io_error)?;
+
+    let mut report = Report::new(plan, load.as_ref(), run.as_ref());
+    if !idle.is_empty() {
+        let closed = idle
+            .iter_mut()
+            .map(|socket| usize::from(socket.is_closed()))
+            .sum();
+        report.set_idle(idle.len(), closed);
+    }
+    print(plan, &report).map_err(|error| format!("cannot write the report: {error}"))?;
+    let correct = load
+        .iter()
+        .chain(&run)
+        .all(|phase| phase.stats.failures.corrupt == 0);
+    let last = run.as_ref().or(load.as_ref());
+    Ok(if correct && last.is_some_and(has_success) {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+fn has_success(measured: &Measured) -> bool {
+    measured.stats.total() > 0
+}
+
+fn loading(plan: &Plan) -> Phase {
+    Phase {
+        name: "loading",
+        kind: Kind::Load,
+        pipeline: plan.load_pipeline,
+        rate: plan.load_rate.map(|rate| (workload::Pace::Constant, rate)),
+        warm_up: Duration::ZERO,
+        duration: None,
+        timeline: false,
+    }
+}
+
+fn running(plan: &Plan) -> Phase {
+    Phase {
+        name: "running",
+        kind: Kind::Run {
+            requests: plan.requests,
+        },
+        pipeline: plan.pipeline,
+        rate: plan.rate,
+        warm_up: plan.warm_up,
+        duration: plan.duration,
+        timeline: plan.timeline,
+    }
+}
+
+/// Opens the silent connections.
+fn open_idle(target: &Target, count: usize) -> Result<Vec<Socket>, String> {
+    (0..count)
+        .map(|number| {
+            target.connect(IDLE_PATIENCE).map_err(|error| {
+                format!("cannot open silent connection {number} to {target}: {error}")
+            })
+        })
+        .collect()
+}
+
+fn print(plan: &Plan, report: &Report) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    if plan.json {
+        serde_json::to_writer(&mut out, report)?;
+        writeln!(out)
+    } else {
+        write!(out, "{report}")
+    }
+}

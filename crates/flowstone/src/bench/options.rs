@@ -1,0 +1,371 @@
+//! The options of `flowstone bench`, and the plan that follows from them.
+
+use std::fmt;
+use std::num::{NonZeroU32, NonZeroU64, NonZeroUsize};
+use std::thread::available_parallelism;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use workload::{
+    DEFAULT_MAX_VALUE_BYTES, KeySize, Mix, Pace, Settings, ValueSize, Workload, WorkloadError,
+};
+
+use super::request::Dialect;
+use super::target::Target;
+
+/// Put load on a memcached-speaking server and measure it.
+#[derive(Args, Debug)]
+pub(crate) struct BenchArgs {
+    /// The server: HOST:PORT, or the path of a unix socket
+    #[arg(long, value_name = "HOST:PORT|PATH")]
+    server: Target,
+    /// Which keys are popular: uniform, zipfian, hotspot, normal, latest, single
+    #[arg(long, default_value = "uniform", value_name = "NAME")]
+    workload: String,
+    /// Number of keys
+    #[arg(long, default_value_t = 1_000_000, value_name = "N")]
+    keys: u64,
+    /// Length of keys in bytes, or `etc` for Facebook's distribution
+    #[arg(long, default_value = "30", value_name = "N|etc", value_parser = key_size)]
+    key_size: KeySize,
+    /// Length of values in bytes (KiB and MiB are understood), or `etc`
+    #[arg(long, default_value = "270", value_name = "N|etc", value_parser = value_size)]
+    value_size: ValueSize,
+    /// Shares of the operations
+    #[arg(long, default_value = "1:0", value_name = "GET:SET[:DELETE]", value_parser = Mix::parse)]
+    ratio: Mix,
+    /// Connections, each with requests of its own
+    #[arg(long, default_value = "64", value_name = "N")]
+    clients: NonZeroU32,
+    /// Commands in flight on each connection
+    #[arg(long, default_value = "1", value_name = "N")]
+    pipeline: NonZeroU32,
+    /// Keys in each get
+    #[arg(long, default_value = "1", value_name = "N")]
+    multiget: NonZeroU32,
+    /// Threads of the generator [default: half the cores]
+    #[arg(long, value_name = "N")]
+    threads: Option<NonZeroUsize>,
+    /// Open loop: send so many commands a second, whatever the answers take; latency counts from
+    /// the intended time
+    #[arg(long, value_name = "PER_SECOND", value_parser = rate)]
+    rate: Option<f64>,
+    /// Gaps between the commands of an open loop
+    #[arg(long, default_value = "poisson", value_name = "KIND")]
+    pace: PaceName,
+    /// How long to measure, in seconds [default: 10, unless --requests is given]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    duration: Option<Duration>,
+    /// How many requests to measure
+    #[arg(long, value_name = "N")]
+    requests: Option<NonZeroU64>,
+    /// How long to run before measuring, in seconds
+    #[arg(long, default_value = "0", value_name = "SECONDS", value_parser = seconds)]
+    warmup: Duration,
+    /// First store every key once
+    #[arg(long)]
+    load: bool,
+    /// Store every key once, and stop
+    #[arg(long)]
+    load_only: bool,
+    /// Keys a second while loading [default: as fast as the server takes them]
+    #[arg(long, value_name = "PER_SECOND", value_parser = rate)]
+    load_rate: Option<f64>,
+    /// Commands in flight on each connection while loading
+    #[arg(long, default_value = "16", value_name = "N")]
+    load_pipeline: NonZeroU32,
+    /// Check every byte of every value against what --load and sets of this program write
+    #[arg(long)]
+    verify: bool,
+    /// Speak the meta protocol: mg, ms, md
+    #[arg(long)]
+    meta: bool,
+    /// Where all randomness comes from
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    seed: u64,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+    /// Report every second of the measured time as well
+    #[arg(long)]
+    timeline: bool,
+    /// Open so many further connections, which stay silent
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    idle_connections: u32,
+    /// All connections ask for the same key at the same time: short for --workload single, once for
+    /// each connection unless --requests or --duration is given
+    #[arg(long, conflicts_with = "workload")]
+    one_key: bool,
+    /// Process of the server, to report its processor time
+    #[arg(long, value_name = "PID")]
+    server_pid: Option<u32>,
+    /// Skew of zipfian and latest
+    #[arg(long, default_value_t = 0.99, value_name = "X")]
+    theta: f64,
+    /// hotspot: share of the keys that are hot
+    #[arg(long, default_value_t = 0.2, value_name = "SHARE")]
+    hot_data: f64,
+    /// hotspot: share of the operations that go to hot keys
+    #[arg(long, default_value_t = 0.8, value_name = "SHARE")]
+    hot_operations: f64,
+    /// normal: standard deviation as a share of the keys
+    #[arg(long, default_value_t = 0.1, value_name = "SHARE")]
+    deviation: f64,
+    /// normal: keys by which the mean moves with each request of a client
+    #[arg(
+        long,
+        default_value_t = 0.0,
+        value_name = "KEYS",
+        allow_negative_numbers = true
+    )]
+    drift: f64,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum PaceName {
+    /// Exponentially distributed: independent users
+    Poisson,
+    /// Equal
+    Constant,
+}
+
+impl From<PaceName> for Pace {
+    fn from(name: PaceName) -> Self {
+        match name {
+            PaceName::Poisson => Self::Poisson,
+            PaceName::Constant => Self::Constant,
+        }
+    }
+}
+
+/// Options that have been checked.
+#[derive(Debug)]
+pub(super) struct Plan {
+    pub(super) target: Target,
+    pub(super) workload: Workload,
+    pub(super) dialect: Dialect,
+    pub(super) clients: usize,
+    pub(super) threads: usize,
+    pub(super) pipeline: usize,
+    pub(super) multiget: usize,
+    pub(super) rate: Option<(Pace, f64)>,
+    /// None: as many requests as wanted. One of both is always there.
+    pub(super) duration: Option<Duration>,
+    pub(super) requests: Option<u64>,
+    pub(super) warm_up: Duration,
+    pub(super) load: bool,
+    pub(super) run: bool,
+    pub(super) load_rate: Option<f64>,
+    pub(super) load_pipeline: usize,
+    pub(super) verify: bool,
+    pub(super) json: bool,
+    pub(super) timeline: bool,
+    pub(super) idle_connections: usize,
+    pub(super) server_pid: Option<u32>,
+}
+
+const DEFAULT_DURATION: Duration = Duration::from_secs(10);
+
+impl BenchArgs {
+    /// Checks the options against each other.
+    pub(super) fn plan(&self) -> Result<Plan, WorkloadError> {
+        let clients = self.clients.get() as usize;
+        let settings = Settings {
+            keys: self.keys,
+            clients: clients as u64,
+            seed: self.seed,
+            mix: self.ratio,
+            key_size: self.key_size,
+            value_size: self.value_size,
+            theta: self.theta,
+            hot_data: self.hot_data,
+            hot_operations: self.hot_operations,
+            deviation: self.deviation,
+            drift: self.drift,
+        };
+        let name = if self.one_key {
+            "single"
+        } else {
+            &self.workload
+        };
+        let workload = Workload::by_name(name, settings)?;
+        let cores = available_parallelism().map_or(1, NonZeroUsize::get);
+        let threads = self.threads.map_or((cores / 2).max(1), NonZeroUsize::get);
+        let mut requests = self.requests.map(NonZeroU64::get);
+        let mut duration = self.duration;
+        if requests.is_none() && duration.is_none() {
+            if self.one_key {
+                requests = Some(clients as u64);
+            } else {
+                duration = Some(DEFAULT_DURATION);
+            }
+        }
+        Ok(Plan {
+            target: self.server.clone(),
+            workload,
+            dialect: if self.meta {
+                Dialect::Meta
+            } else {
+                Dialect::Text
+            },
+            clients,
+            threads: threads.min(clients),
+            pipeline: self.pipeline.get() as usize,
+            multiget: self.multiget.get() as usize,
+            rate: self.rate.map(|rate| (self.pace.into(), rate)),
+            duration,
+            requests,
+            warm_up: self.warmup,
+            load: self.load || self.load_only,
+            run: !self.load_only,
+            load_rate: self.load_rate,
+            load_pipeline: self.load_pipeline.get() as usize,
+            verify: self.verify,
+            json: self.json,
+            timeline: self.timeline,
+            idle_connections: self.idle_connections as usize,
+            server_pid: self.server_pid,
+        })
+    }
+}
+
+fn key_size(text: &str) -> Result<KeySize, String> {
+    if text == "etc" {
+        return Ok(KeySize::Etc);
+    }
+    text.parse()
+        .map(KeySize::Fixed)
+        .map_err(|_| wrong(text, "a number of bytes or `etc`"))
+}
+
+fn value_size(text: &str) -> Result<ValueSize, String> {
+    if text == "etc" {
+        return Ok(ValueSize::Etc {
+            max_bytes: DEFAULT_MAX_VALUE_BYTES,
+        });
+    }
+    bytes(text).map(ValueSize::Fixed).ok_or_else(|| {
+        wrong(
+            text,
+            "a number of bytes, such as 270, 64KiB or 1MiB, or `etc`",
+        )
+    })
+}
+
+/// A size with one of the usual units.
+fn bytes(text: &str) -> Option<u32> {
+    let units = [
+        ("KiB", 1 << 10),
+        ("MiB", 1 << 20),
+        ("GiB", 1 << 30),
+        ("KB", 1_000),
+        ("MB", 1_000_000),
+        ("B", 1),
+    ];
+    let (number, unit) = units
+        .iter()
+        .find_map(|(name, unit)| Some((text.strip_suffix(name)?, *unit)))
+        .unwrap_or((text, 1));
+    number.trim().parse::<u32>().ok()?.checked_mul(unit)
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let (number, unit) = match text.strip_suffix('m') {
+        Some(minutes) => (minutes, 60.0),
+        None => (text.strip_suffix('s').unwrap_or(text), 1.0),
+    };
+    number
+        .parse::<f64>()
+        .ok()
+        .and_then(|number| Duration::try_from_secs_f64(number * unit).ok())
+        .ok_or_else(|| wrong(text, "a number of seconds, such as 30, 0.5 or 5m"))
+}
+
+fn rate(text: &str) -> Result<f64, String> {
+    text.parse()
+        .ok()
+        .filter(|rate: &f64| rate.is_finite() && *rate > 0.0)
+        .ok_or_else(|| wrong(text, "a positive number a second"))
+}
+
+fn wrong(text: impl fmt::Display, wanted: &str) -> String {
+    format!("'{text}' is not {wanted}")
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Command {
+        #[command(flatten)]
+        args: BenchArgs,
+    }
+
+    fn plan(options: &str) -> Result<Plan, String> {
+        let line = format!("bench --server 127.0.0.1:1 {options}");
+        let command = Command::try_parse_from(line.split_ascii_whitespace());
+        command
+            .map_err(|error| error.to_string())?
+            .args
+            .plan()
+            .map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn without_options_reads_are_measured_for_ten_seconds() {
+        let plan = plan("").unwrap();
+        assert_eq!((plan.clients, plan.pipeline, plan.multiget), (64, 1, 1));
+        assert_eq!(
+            (plan.duration, plan.requests),
+            (Some(DEFAULT_DURATION), None)
+        );
+        assert!(plan.run && !plan.load && plan.rate.is_none());
+        assert_eq!(plan.workload.name(), "uniform");
+    }
+
+    #[test]
+    fn options_that_follow_from_others() {
+        let requests = plan("--requests 5").unwrap();
+        assert_eq!((requests.duration, requests.requests), (None, Some(5)));
+        let one_key = plan("--one-key --clients 1000").unwrap();
+        assert_eq!(
+            (one_key.workload.name(), one_key.requests),
+            ("single", Some(1000))
+        );
+        let load = plan("--load-only").unwrap();
+        assert!(load.load && !load.run);
+        assert_eq!(plan("--clients 2 --threads 8").unwrap().threads, 2);
+    }
+
+    #[test]
+    fn wrong_options_are_named() {
+        for (options, part) in [
+            ("--clients 0", "--clients"),
+            ("--workload pareto", "zipfian"),
+            ("--value-size big", "1MiB"),
+            ("--key-size 0x1", "etc"),
+            ("--key-size 3", "250"),
+            ("--ratio 0:0", "GET:SET"),
+            ("--rate 0", "positive"),
+            ("--duration soon", "seconds"),
+            ("--one-key --workload zipfian", "--one-key"),
+        ] {
+            let error = plan(options).unwrap_err();
+            assert!(error.contains(part), "{options}: {error}");
+        }
+    }
+
+    #[test]
+    fn sizes_and_times_take_units() {
+        assert_eq!(bytes("270"), Some(270));
+        assert_eq!(bytes("4MiB"), Some(4 << 20));
+        assert_eq!(bytes("1KB"), Some(1000));
+        assert_eq!(bytes("8GiB"), None);
+        assert_eq!(seconds("1.5"), Ok(Duration::from_millis(1500)));
+        assert_eq!(seconds("2m"), Ok(Duration::from_secs(120)));
+        assert_eq!(seconds("3s"), Ok(Duration::from_secs(3)));
+    }
+}

@@ -1,0 +1,238 @@
+//! What one thread has counted; merged when the run is over.
+//!
+//! A request is counted once its response is complete and if it was to be sent after the warm-up.
+//! A `get` of several keys is one latency and as many requests as it has keys. Failures are counted
+//! always: a connection refused in the warm-up is no less of a finding.
+
+use hdrhistogram::Histogram;
+use workload::Op;
+
+/// Latencies of up to a minute, three significant digits, in nanoseconds.
+const LONGEST_NS: u64 = 60_000_000_000;
+/// Nothing over a socket is faster; a coarser unit keeps the histogram small enough for the cache.
+const UNIT_NS: u64 = 64;
+const DIGITS: u8 = 3;
+/// The timeline holds a histogram for each second, so it is coarser.
+const TIMELINE_DIGITS: u8 = 2;
+/// The longest timeline, in seconds; what is later falls into the last one.
+pub(super) const MAX_TIMELINE_S: usize = 24 * 3600;
+
+/// Kinds of failures.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Failures {
+    /// Connections that could not be opened.
+    pub(super) refused: u64,
+    /// Connections that the server closed or that broke; their unanswered requests are in `lost`.
+    pub(super) closed: u64,
+    /// Requests that were unanswered when their connection ended.
+    pub(super) lost: u64,
+    /// Requests that were answered by an error.
+    pub(super) server: u64,
+    /// Connections given up because the answer was no memcached response.
+    pub(super) protocol: u64,
+    /// Requests without an answer when the run had to end.
+    pub(super) timeouts: u64,
+    /// Values that were not what had been written.
+    pub(super) corrupt: u64,
+}
+
+impl Failures {
+    pub(super) fn total(&self) -> u64 {
+        let Self {
+            refused,
+            closed,
+            lost,
+            server,
+            protocol,
+            timeouts,
+            corrupt,
+        } = self;
+        refused + closed + lost + server + protocol + timeouts + corrupt
+    }
+
+    fn add(&mut self, other: &Self) {
+        self.refused += other.refused;
+        self.closed += other.closed;
+        self.lost += other.lost;
+        self.server += other.server;
+        self.protocol += other.protocol;
+        self.timeouts += other.timeouts;
+        self.corrupt += other.corrupt;
+    }
+}
+
+/// One second of the timeline.
+#[derive(Clone, Debug)]
+pub(super) struct Second {
+    pub(super) requests: u64,
+    pub(super) gets: u64,
+    pub(super) hits: u64,
+    pub(super) latencies: Histogram<u32>,
+}
+
+/// The counters of one thread, or of all of them.
+#[derive(Clone, Debug)]
+pub(super) struct Stats {
+    /// Requests by [`Op`].
+    pub(super) requests: [u64; 3],
+    pub(super) hits: u64,
+    /// Latencies of commands by [`Op`], in nanoseconds.
+    pub(super) latencies: [Histogram<u64>; 3],
+    pub(super) failures: Failures,
+    /// The first failure, in words.
+    pub(super) first_failure: Option<String>,
+    /// Open loop: requests whose time had come but which were never sent.
+    pub(super) unsent: u64,
+    /// When the last counted response arrived, in nanoseconds since the start.
+    pub(super) last_ns: u64,
+    timeline: Option<Vec<Second>>,
+}
+
+fn histogram<C: hdrhistogram::Counter>(digits: u8) -> Histogram<C> {
+    Histogram::new_with_bounds(UNIT_NS, LONGEST_NS, digits).expect("constant bounds are valid")
+}
+
+impl Stats {
+    pub(super) fn new(timeline: bool) -> Self {
+        Self {
+            requests: [0; 3],
+            hits: 0,
+            latencies: std::array::from_fn(|_| histogram(DIGITS)),
+            failures: Failures::default(),
+            first_failure: None,
+            unsent: 0,
+            last_ns: 0,
+            timeline: timeline.then(Vec::new),
+        }
+    }
+
+    /// Counts a completed command on `keys` keys, of which `hits` were found; times are nanoseconds
+    /// since the end of the warm-up.
+    #[inline]
+    pub(super) fn completed(&mut self, op: Op, keys: u32, hits: u32, sent_ns: u64, now_ns: u64) {
+        let latency = now_ns.saturating_sub(sent_ns);
+        self.requests[op as usize] += u64::from(keys);
+        self.hits += u64::from(hits);
+        self.latencies[op as usize].saturating_record(latency);
+        self.last_ns = now_ns;
+        if let Some(timeline) = &mut self.timeline {
+            let second = ((now_ns / 1_000_000_000) as usize).min(MAX_TIMELINE_S);
+            while timeline.len() <= second {
+                timeline.push(Second {
+                    requests: 0,
+                    gets: 0,
+                    hits: 0,
+                    latencies: histogram(TIMELINE_DIGITS),
+                });
+            }
+            let slot = &mut timeline[second];
+            slot.requests += u64::from(keys);
+            slot.hits += u64::from(hits);
+            slot.gets += if op == Op::Get { u64::from(keys) } else { 0 };
+            slot.latencies.saturating_record(latency);
+        }
+    }
+
+    /// Counts failures of one kind and remembers the words of the first.
+    #[cold]
+    pub(super) fn failed(
+        &mut self,
+        kind: impl FnOnce(&mut Failures) -> &mut u64,
+        count: u64,
+        words: impl FnOnce() -> String,
+    ) {
+        *kind(&mut self.failures) += count;
+        if count > 0 {
+            self.first_failure.get_or_insert_with(words);
+        }
+    }
+
+    /// Completed requests of all kinds.
+    pub(super) fn total(&self) -> u64 {
+        self.requests.iter().sum()
+    }
+
+    /// Latencies of all commands.
+    pub(super) fn all_latencies(&self) -> Histogram<u64> {
+        let mut all = self.latencies[0].clone();
+        for part in &self.latencies[1..] {
+            all.add(part).expect("histograms of one range add up");
+        }
+        all
+    }
+
+    pub(super) fn timeline(&self) -> Option<&[Second]> {
+        self.timeline.as_deref()
+    }
+
+    /// Adds what another thread has counted.
+    pub(super) fn merge(&mut self, other: &Self) {
+        for (own, more) in self.requests.iter_mut().zip(other.requests) {
+            *own += more;
+        }
+        for (own, more) in self.latencies.iter_mut().zip(&other.latencies) {
+            own.add(more).expect("histograms of one range add up");
+        }
+        self.hits += other.hits;
+        self.failures.add(&other.failures);
+        self.unsent += other.unsent;
+        self.last_ns = self.last_ns.max(other.last_ns);
+        if self.first_failure.is_none() {
+            self.first_failure.clone_from(&other.first_failure);
+        }
+        if let (Some(own), Some(more)) = (&mut self.timeline, &other.timeline) {
+            for (second, slot) in more.iter().enumerate() {
+                if let Some(sum) = own.get_mut(second) {
+                    sum.requests += slot.requests;
+                    sum.gets += slot.gets;
+                    sum.hits += slot.hits;
+                    sum.latencies
+                        .add(&slot.latencies)
+                        .expect("histograms of one range add up");
+                } else {
+                    own.push(slot.clone());
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn merging_adds_everything_up() {
+        let mut left = Stats::new(true);
+        left.completed(Op::Get, 2, 1, 0, 1_000_000);
+        left.failed(
+            |failures| &mut failures.server,
+            2,
+            || "SERVER_ERROR".to_owned(),
+        );
+        let mut right = Stats::new(true);
+        right.completed(Op::Set, 1, 0, 0, 2_000_000_000);
+        right.completed(Op::Get, 1, 1, 500_000_000, 1_500_000_000);
+        right.failed(|failures| &mut failures.lost, 1, || "lost".to_owned());
+        left.merge(&right);
+        assert_eq!(left.requests, [3, 1, 0]);
+        assert_eq!((left.hits, left.total(), left.failures.total()), (2, 4, 3));
+        assert_eq!(left.first_failure.as_deref(), Some("SERVER_ERROR"));
+        let by_second: Vec<u64> = left
+            .timeline()
+            .unwrap()
+            .iter()
+            .map(|slot| slot.requests)
+            .collect();
+        assert_eq!(by_second, [2, 1, 1]);
+        assert_eq!(left.all_latencies().len(), 3);
+    }
+
+    #[test]
+    fn latencies_are_kept_to_three_digits() {
+        let mut stats = Stats::new(false);
+        stats.completed(Op::Get, 1, 1, 1_000, 123_456_789);
+        let seen = stats.all_latencies().value_at_quantile(0.5) as f64;
+        assert!((seen / 123_455_789.0 - 1.0).abs() < 1e-3);
+    }
+}

@@ -1,0 +1,159 @@
+//! The server under test: its address, and sockets to it.
+
+use std::fmt;
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::os::unix::net::UnixStream as StdUnixStream;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+use mio::event::Source;
+use mio::net::{TcpStream, UnixStream};
+use mio::{Interest, Registry, Token};
+
+/// Where the server listens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Target {
+    Tcp(SocketAddr),
+    Unix(PathBuf),
+}
+
+impl FromStr for Target {
+    type Err = String;
+
+    /// `HOST:PORT`, or the path of a unix socket: anything with a slash, or after `unix:`.
+    fn from_str(text: &str) -> Result<Self, String> {
+        if let Some(path) = text.strip_prefix("unix:") {
+            return Ok(Self::Unix(PathBuf::from(path)));
+        }
+        if text.contains('/') {
+            return Ok(Self::Unix(PathBuf::from(text)));
+        }
+        if !text.contains(':') {
+            return Err("write HOST:PORT or the path of a unix socket".to_owned());
+        }
+        let mut addresses = text
+            .to_socket_addrs()
+            .map_err(|error| format!("cannot resolve it: {error}"))?;
+        addresses
+            .next()
+            .map(Self::Tcp)
+            .ok_or_else(|| "it has no address".to_owned())
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(address) => address.fmt(f),
+            Self::Unix(path) => path.display().fmt(f),
+        }
+    }
+}
+
+impl Target {
+    /// Opens a non-blocking connection. Waits until it stands, for at most `patience` over TCP.
+    pub(super) fn connect(&self, patience: Duration) -> io::Result<Socket> {
+        match self {
+            Self::Tcp(address) => {
+                let stream = std::net::TcpStream::connect_timeout(address, patience)?;
+                stream.set_nonblocking(true)?;
+                stream.set_nodelay(true)?;
+                Ok(Socket::Tcp(TcpStream::from_std(stream)))
+            }
+            Self::Unix(path) => {
+                let stream = StdUnixStream::connect(path)?;
+                stream.set_nonblocking(true)?;
+                Ok(Socket::Unix(UnixStream::from_std(stream)))
+            }
+        }
+    }
+}
+
+/// A non-blocking connection to a [`Target`].
+#[derive(Debug)]
+pub(super) enum Socket {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+impl Socket {
+    /// Whether the server has closed a connection on which nothing was asked.
+    pub(super) fn is_closed(&mut self) -> bool {
+        let mut byte = [0];
+        match self.read(&mut byte) {
+            Ok(count) => count == 0,
+            Err(error) => error.kind() != io::ErrorKind::WouldBlock,
+        }
+    }
+}
+
+impl Read for Socket {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Tcp(stream) => stream.read(buffer),
+            Self::Unix(stream) => stream.read(buffer),
+        }
+    }
+}
+
+impl Write for Socket {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Tcp(stream) => stream.write(bytes),
+            Self::Unix(stream) => stream.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Source for Socket {
+    fn register(&mut self, registry: &Registry, token: Token, what: Interest) -> io::Result<()> {
+        match self {
+            Self::Tcp(stream) => stream.register(registry, token, what),
+            Self::Unix(stream) => stream.register(registry, token, what),
+        }
+    }
+
+    fn reregister(&mut self, registry: &Registry, token: Token, what: Interest) -> io::Result<()> {
+        match self {
+            Self::Tcp(stream) => stream.reregister(registry, token, what),
+            Self::Unix(stream) => stream.reregister(registry, token, what),
+        }
+    }
+
+    fn deregister(&mut self, registry: &Registry) -> io::Result<()> {
+        match self {
+            Self::Tcp(stream) => stream.deregister(registry),
+            Self::Unix(stream) => stream.deregister(registry),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_and_paths_are_told_apart() {
+        let parse = |text: &str| text.parse::<Target>();
+        assert_eq!(
+            parse("127.0.0.1:11211"),
+            Ok(Target::Tcp(SocketAddr::from(([127, 0, 0, 1], 11211))))
+        );
+        assert_eq!(
+            parse("./cache.sock"),
+            Ok(Target::Unix("./cache.sock".into()))
+        );
+        assert_eq!(
+            parse("unix:cache.sock"),
+            Ok(Target::Unix("cache.sock".into()))
+        );
+        assert!(parse("localhost").unwrap_err().contains("HOST:PORT"));
+        assert!(parse("127.0.0.1:port").is_err());
+    }
+}

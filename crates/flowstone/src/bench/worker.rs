@@ -1,0 +1,420 @@
+//! One thread of the generator: a poll, and the connections it serves.
+//!
+//! ```text
+//!   epoll ──▶ connection ready ──▶ read, count ──▶ fill the pipeline, write ──▶ epoll
+//!     └─────▶ timer ──▶ connections whose time has come, or that may try again ──▶ write
+//! ```
+//!
+//! Readiness is edge-triggered, so a request and its response cost one `write`, one `read` and a
+//! share of one `epoll_wait`. Times to the nanosecond come from a timer descriptor, because the
+//! timeout of a poll counts in milliseconds.
+//!
+//! A broken connection is counted and opened again after [`RETRY_NS`]; what it had asked for is
+//! lost, never repeated. A thread gives up when no connection has stood for [`GONE_NS`], or when
+//! nothing has been answered for [`STALL_NS`] while requests were waiting.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Barrier, OnceLock};
+use std::time::{Duration, Instant};
+
+use mio::unix::SourceFd;
+use mio::{Events, Interest, Poll, Token};
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
+    timerfd_settime,
+};
+
+use super::connection::{Broken, Connection, Rules, Wait};
+use super::inflight::Judge;
+use super::stats::Stats;
+use super::target::Target;
+
+/// How long opening a connection may take.
+const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
+/// The same while other connections of the thread are waiting for it.
+const RECONNECT_PATIENCE: Duration = Duration::from_millis(200);
+/// Pause before a broken connection is opened again.
+const RETRY_NS: u64 = 100_000_000;
+/// Without any connection for this long, the server is gone.
+const GONE_NS: u64 = 5_000_000_000;
+/// Without any answer for this long, while requests wait, the server hangs.
+const STALL_NS: u64 = 30_000_000_000;
+/// How long answers are awaited after the end of the run.
+const DRAIN_NS: u64 = 5_000_000_000;
+/// The poll returns at least this often, to look at the limits above.
+const TICK_NS: u64 = 100_000_000;
+/// What one `read` may return.
+const READ_BYTES: usize = 256 << 10;
+/// Events taken from one poll.
+const EVENTS: usize = 1024;
+
+const TIMER: Token = Token(usize::MAX - 1);
+
+/// What all threads of a phase share.
+#[derive(Debug)]
+pub(super) struct Shared {
+    /// All threads, and the one that watches them, pass it when all connections stand.
+    pub(super) ready: Barrier,
+    /// Time 0 of the phase, set by the first to pass.
+    pub(super) epoch: OnceLock<Instant>,
+    /// Connections that could be opened.
+    pub(super) connected: AtomicU64,
+    /// Commands completed so far.
+    pub(super) done: AtomicU64,
+}
+
+/// A thread's state. Belongs to that thread.
+pub(super) struct Worker<'a> {
+    shared: &'a Shared,
+    target: &'a Target,
+    rules: Rules<'a>,
+    connections: Vec<Connection>,
+    stats: Stats,
+    poll: Poll,
+    timer: OwnedFd,
+    /// When the timer will fire.
+    armed_ns: u64,
+    /// Times at which connections want to be looked at.
+    timers: BinaryHeap<Reverse<(u64, usize)>>,
+    buffer: Box<[u8]>,
+    epoch: Instant,
+    /// Unanswered commands of all connections.
+    inflight: usize,
+    /// Connections that will send more.
+    unfinished: usize,
+    /// Connections that stand.
+    live: usize,
+    /// When a response last arrived, or a connection last stood.
+    progress_ns: u64,
+    live_ns: u64,
+}
+
+impl<'a> Worker<'a> {
+    /// A thread that will serve `connections`. Fails if the system gives no poll or timer.
+    pub(super) fn new(
+        shared: &'a Shared,
+        target: &'a Target,
+        rules: Rules<'a>,
+        connections: Vec<Connection>,
+        timeline: bool,
+    ) -> io::Result<Self> {
+        let poll = Poll::new()?;
+        let timer = timerfd_create(
+            TimerfdClockId::Monotonic,
+            TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC,
+        )?;
+        let fd = timer.as_raw_fd();
+        poll.registry()
+            .register(&mut SourceFd(&fd), TIMER, Interest::READABLE)?;
+        Ok(Self {
+            shared,
+            target,
+            rules,
+            unfinished: connections.len(),
+            connections,
+            stats: Stats::new(timeline),
+            poll,
+            timer,
+            armed_ns: u64::MAX,
+            timers: BinaryHeap::new(),
+            buffer: vec![0; READ_BYTES].into_boxed_slice(),
+            epoch: Instant::now(),
+            inflight: 0,
+            live: 0,
+            progress_ns: 0,
+            live_ns: 0,
+        })
+    }
+
+    /// Opens the connections, waits for the other threads, and works until the phase is over.
+    pub(super) fn run(mut self) -> io::Result<Stats> {
+        for index in 0..self.connections.len() {
+            self.connect(index, CONNECT_PATIENCE);
+        }
+        self.shared
+            .connected
+            .fetch_add(self.live as u64, Ordering::Relaxed);
+        self.shared.ready.wait();
+        self.epoch = *self.shared.epoch.get_or_init(Instant::now);
+        if self.shared.connected.load(Ordering::Relaxed) == 0 {
+            return Ok(self.stats);
+        }
+        for index in 0..self.connections.len() {
+            let now_ns = self.now_ns();
+            self.send(index, now_ns);
+        }
+        let mut events = Events::with_capacity(EVENTS);
+        loop {
+            let now_ns = self.now_ns();
+            self.wake_due(now_ns);
+            if self.is_over(now_ns) {
+                break;
+            }
+            self.arm(now_ns)?;
+            let until_end = self.rules.end_ns.saturating_sub(now_ns).max(1_000_000);
+            let timeout = Duration::from_nanos(TICK_NS.min(until_end));
+            match self.poll.poll(&mut events, Some(timeout)) {
+                Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error),
+                _ => {}
+            }
+            let before = self.inflight;
+            let mut completed = 0;
+            for event in &events {
+                match event.token() {
+                    TIMER => self.armed_ns = u64::MAX,
+                    Token(index) => {
+                        let readable = event.is_readable() || event.is_error();
+                        completed += self.ready(index, readable);
+                    }
+                }
+            }
+            if completed > 0 || before == 0 {
+                self.progress_ns = now_ns;
+                self.shared
+                    .done
+                    .fetch_add(completed as u64, Ordering::Relaxed);
+            }
+        }
+        self.close();
+        Ok(self.stats)
+    }
+
+    fn now_ns(&self) -> u64 {
+        self.epoch.elapsed().as_nanos() as u64
+    }
+
+    /// Whether there is nothing more to do, or no use in going on.
+    fn is_over(&mut self, now_ns: u64) -> bool {
+        if self.live > 0 {
+            self.live_ns = now_ns;
+        }
+        let all_sent = self.unfinished == 0 || now_ns >= self.rules.end_ns;
+        (all_sent && self.inflight == 0)
+            || now_ns >= self.rules.end_ns.saturating_add(DRAIN_NS)
+            || now_ns - self.live_ns > GONE_NS
+            || (self.inflight > 0 && now_ns - self.progress_ns > STALL_NS)
+    }
+
+    /// Counts what was left undone.
+    fn close(&mut self) {
+        let stop_ns = self.rules.end_ns.min(self.now_ns());
+        for connection in &mut self.connections {
+            self.stats.unsent += connection.overdue(stop_ns);
+            let open = connection.disconnect();
+            self.stats.failed(
+                |failures| &mut failures.timeouts,
+                open,
+                || "the server left requests unanswered".to_owned(),
+            );
+        }
+    }
+
+    /// Opens a connection; on failure it will be tried again.
+    fn connect(&mut self, index: usize, patience: Duration) {
+        let opened = self.target.connect(patience).and_then(|mut socket| {
+            self.poll
+                .registry()
+                .register(&mut socket, Token(index), Interest::READABLE)?;
+            Ok(socket)
+        });
+        match opened {
+            Ok(socket) => {
+                self.connections[index].socket = Some(socket);
+                self.live += 1;
+            }
+            Err(error) => {
+                let target = self.target;
+                let words = || format!("cannot connect to {target}: {error}");
+                self.stats
+                    .failed(|failures| &mut failures.refused, 1, words);
+                let retry_ns = self.now_ns() + RETRY_NS;
+                self.wake_at(index, retry_ns);
+            }
+        }
+    }
+
+    /// A connection has something to read or room to write. Returns how many commands completed.
+    fn ready(&mut self, index: usize, readable: bool) -> usize {
+        let epoch = self.epoch;
+        let clock = move || epoch.elapsed().as_nanos() as u64;
+        let connection = &mut self.connections[index];
+        let mut now_ns = 0;
+        let mut completed = 0;
+        if readable {
+            let mut judge = Judge {
+                workload: self.rules.workload,
+                stats: &mut self.stats,
+                now_ns: 0,
+                warm_up_ns: self.rules.warm_up_ns,
+            };
+            match connection.receive(&mut self.buffer, &mut judge, clock) {
+                Ok(count) => completed = count,
+                Err(broken) => {
+                    self.broken(index, &broken);
+                    return 0;
+                }
+            }
+            now_ns = judge.now_ns;
+            self.inflight -= completed;
+        }
+        if now_ns == 0 {
+            now_ns = clock();
+        }
+        self.send(index, now_ns);
+        completed
+    }
+
+    /// Lets a connection send what it may, and sees to it that it is woken for the rest.
+    fn send(&mut self, index: usize, now_ns: u64) {
+        let connection = &mut self.connections[index];
+        if connection.finished || connection.socket.is_none() {
+            return;
+        }
+        let before = connection.inflight.len();
+        let sent = connection.send(now_ns, &self.rules);
+        self.inflight += connection.inflight.len() - before;
+        match sent {
+            Err(broken) => self.broken(index, &broken),
+            Ok(wait) => {
+                match wait {
+                    Wait::Time(due_ns) => self.wake_at(index, due_ns),
+                    Wait::Finished => {
+                        connection.finished = true;
+                        self.unfinished -= 1;
+                    }
+                    Wait::Responses | Wait::Room => {}
+                }
+                self.await_room(index, wait == Wait::Room);
+            }
+        }
+    }
+
+    /// Tells the poll whether room for output matters.
+    fn await_room(&mut self, index: usize, wanted: bool) {
+        let connection = &mut self.connections[index];
+        if connection.awaits_room == wanted {
+            return;
+        }
+        connection.awaits_room = wanted;
+        let what = if wanted {
+            Interest::READABLE | Interest::WRITABLE
+        } else {
+            Interest::READABLE
+        };
+        let Some(socket) = &mut connection.socket else {
+            return;
+        };
+        if let Err(error) = self.poll.registry().reregister(socket, Token(index), what) {
+            self.broken(index, &Broken::Io(error));
+        }
+    }
+
+    /// A connection has ended: counts why, and will open it again if it has more to ask.
+    #[cold]
+    fn broken(&mut self, index: usize, broken: &Broken) {
+        let connection = &mut self.connections[index];
+        if let Some(socket) = &mut connection.socket {
+            // The descriptor is closed with the socket; the poll forgets it then anyway.
+            let _ = self.poll.registry().deregister(socket);
+            self.live -= 1;
+        }
+        self.inflight -= connection.inflight.len();
+        let lost = connection.disconnect();
+        let stats = &mut self.stats;
+        match broken {
+            Broken::Closed => stats.failed(
+                |failures| &mut failures.closed,
+                1,
+                || "the server closed a connection".to_owned(),
+            ),
+            Broken::Io(error) => stats.failed(
+                |failures| &mut failures.closed,
+                1,
+                || format!("a connection broke: {error}"),
+            ),
+            Broken::Violation(violation) => {
+                stats.failed(
+                    |failures| &mut failures.protocol,
+                    1,
+                    || violation.to_string(),
+                );
+            }
+            Broken::Unasked => stats.failed(
+                |failures| &mut failures.protocol,
+                1,
+                || "the server answered what nobody had asked".to_owned(),
+            ),
+        }
+        stats.failed(
+            |failures| &mut failures.lost,
+            lost,
+            || "requests were lost".to_owned(),
+        );
+        let now_ns = self.now_ns();
+        let connection = &mut self.connections[index];
+        if connection.finished {
+            return;
+        }
+        if connection.is_exhausted() || now_ns >= self.rules.end_ns {
+            connection.finished = true;
+            self.unfinished -= 1;
+        } else {
+            self.wake_at(index, now_ns + RETRY_NS);
+        }
+    }
+
+    /// Has a connection looked at when `due_ns` comes, unless it will be looked at anyway.
+    fn wake_at(&mut self, index: usize, due_ns: u64) {
+        let connection = &mut self.connections[index];
+        if !connection.timed {
+            connection.timed = true;
+            self.timers.push(Reverse((due_ns, index)));
+        }
+    }
+
+    /// Looks at the connections whose time has come.
+    fn wake_due(&mut self, now_ns: u64) {
+        while let Some(&Reverse((due_ns, index))) = self.timers.peek() {
+            if due_ns > now_ns {
+                break;
+            }
+            self.timers.pop();
+            self.connections[index].timed = false;
+            if self.connections[index].socket.is_none() {
+                self.connect(index, RECONNECT_PATIENCE);
+            }
+            self.send(index, now_ns);
+        }
+    }
+
+    /// Sets the timer to the earliest time that somebody waits for.
+    fn arm(&mut self, now_ns: u64) -> io::Result<()> {
+        let Some(&Reverse((due_ns, _))) = self.timers.peek() else {
+            return Ok(());
+        };
+        if due_ns >= self.armed_ns {
+            return Ok(());
+        }
+        self.armed_ns = due_ns;
+        // A zero would disarm it.
+        let gap_ns = due_ns.saturating_sub(now_ns).max(1);
+        let at = Timespec {
+            tv_sec: (gap_ns / 1_000_000_000) as i64,
+            tv_nsec: (gap_ns % 1_000_000_000) as _,
+        };
+        let interval = Timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        let setting = Itimerspec {
+            it_interval: interval,
+            it_value: at,
+        };
+        timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &setting)?;
+        Ok(())
+    }
+}

@@ -1,0 +1,131 @@
+//! Which operation comes next.
+
+use crate::catalog::WorkloadError;
+use crate::stream::Stream;
+
+/// What a request does to its key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Op {
+    /// Read the value.
+    Get,
+    /// Store a value.
+    Set,
+    /// Remove the key.
+    Delete,
+}
+
+/// The shares of the operations, as cumulated thresholds over 64 random bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mix {
+    gets_below: u64,
+    sets_below: u64,
+}
+
+impl Mix {
+    /// Only reads.
+    pub const READS: Self = Self {
+        gets_below: u64::MAX,
+        sets_below: u64::MAX,
+    };
+
+    /// A mix with the given weights; only their proportion matters. Fails if one is negative or not
+    /// finite, or if all are 0.
+    pub fn new(gets: f64, sets: f64, deletes: f64) -> Result<Self, WorkloadError> {
+        let all = gets + sets + deletes;
+        let valid = [gets, sets, deletes].iter().all(|weight| *weight >= 0.0);
+        if !valid || !all.is_finite() || all <= 0.0 {
+            return Err(WorkloadError::Ratio(format!("{gets}:{sets}:{deletes}")));
+        }
+        // A share of 1 saturates to the largest word; `pick` counts that word as below.
+        let threshold = |weight: f64| (weight / all * 2f64.powi(64)) as u64;
+        let sets_below = if deletes == 0.0 {
+            u64::MAX
+        } else {
+            threshold(gets + sets)
+        };
+        let gets_below = if sets + deletes == 0.0 {
+            u64::MAX
+        } else {
+            threshold(gets)
+        };
+        Ok(Self {
+            gets_below,
+            sets_below,
+        })
+    }
+
+    /// Reads `GET:SET` or `GET:SET:DELETE`, for example `9:1` or `90:9:1`.
+    pub fn parse(text: &str) -> Result<Self, WorkloadError> {
+        let bad = || WorkloadError::Ratio(text.to_owned());
+        let weights = text
+            .split(':')
+            .map(|part| part.trim().parse::<f64>().map_err(|_| bad()))
+            .collect::<Result<Vec<_>, _>>()?;
+        match weights[..] {
+            [gets, sets] => Self::new(gets, sets, 0.0),
+            [gets, sets, deletes] => Self::new(gets, sets, deletes),
+            _ => Err(bad()),
+        }
+        .map_err(|_| bad())
+    }
+
+    /// The operation of the next request.
+    #[inline]
+    pub fn pick(&self, stream: &mut Stream) -> Op {
+        let word = stream.next_u64();
+        if word < self.gets_below || self.gets_below == u64::MAX {
+            Op::Get
+        } else if word < self.sets_below || self.sets_below == u64::MAX {
+            Op::Set
+        } else {
+            Op::Delete
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn counts(mix: Mix, draws: u32) -> [u32; 3] {
+        let mut stream = Stream::new(3, 0);
+        let mut counts = [0; 3];
+        for _ in 0..draws {
+            counts[mix.pick(&mut stream) as usize] += 1;
+        }
+        counts
+    }
+
+    #[test]
+    fn operations_come_in_the_stated_shares() {
+        let draws = 200_000;
+        let seen = counts(Mix::parse("90:9:1").unwrap(), draws);
+        for (seen, share) in seen.into_iter().zip([0.90, 0.09, 0.01]) {
+            let expected = f64::from(draws) * share;
+            let deviation = (expected * (1.0 - share)).sqrt();
+            assert!(
+                (f64::from(seen) - expected).abs() < 4.0 * deviation,
+                "{seen} {expected}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_weight_of_zero_never_happens_and_a_weight_alone_always_does() {
+        assert_eq!(counts(Mix::parse("1:0").unwrap(), 1000), [1000, 0, 0]);
+        assert_eq!(counts(Mix::parse("0:1").unwrap(), 1000), [0, 1000, 0]);
+        assert_eq!(counts(Mix::parse("0:0:3").unwrap(), 1000), [0, 0, 1000]);
+        assert_eq!(counts(Mix::parse("1:1:0").unwrap(), 1000)[2], 0);
+        assert_eq!(Mix::parse("5:0").unwrap(), Mix::READS);
+    }
+
+    #[test]
+    fn a_malformed_ratio_is_refused() {
+        for text in [
+            "", "1", "1:", "a:b", "0:0", "1:-1", "1:2:3:4", "nan:1", "inf:1",
+        ] {
+            let error = Mix::parse(text).unwrap_err().to_string();
+            assert!(error.contains("GET:SET"), "{text}: {error}");
+        }
+    }
+}

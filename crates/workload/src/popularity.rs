@@ -1,0 +1,362 @@
+//! Which key comes next.
+//!
+//! A [`Popularity`] is a setting; a [`Picker`] is the state of one client that draws from it. Keys
+//! are the ids `0..keys`, except under `latest`, where writes extend them.
+
+use std::sync::Arc;
+
+use crate::keys::KeyId;
+use crate::mix::Op;
+use crate::stream::Stream;
+use crate::zipf::Zipf;
+
+/// How operations are spread over the keys.
+#[derive(Clone, Debug)]
+pub enum Popularity {
+    /// Every key is as likely as any other.
+    Uniform,
+    /// YCSB's scrambled Zipfian: ranks are drawn over 10^10 items and hashed onto the
+    /// keys with FNV-1a, so that popular keys are spread over the whole range and stay the same
+    /// ones when the number of keys grows.
+    Zipfian {
+        /// Skew, between 0 and 1.
+        theta: f64,
+    },
+    /// A share of the keys, the lowest ids, receives a larger share of the operations. Within each
+    /// part keys are equally likely.
+    Hotspot {
+        /// Share of the keys that are hot.
+        data: f64,
+        /// Share of the operations that go to them.
+        operations: f64,
+    },
+    /// Ids are normally distributed around a mean in the middle of the range, wrapping at its ends.
+    Normal {
+        /// Standard deviation as a share of the keys.
+        deviation: f64,
+        /// By how many keys the mean moves with each request of a client (may be negative).
+        drift: f64,
+    },
+    /// Recently written keys are the most likely ones. Every write makes a new key: client `c` of
+    /// `n` makes the ids `keys + c`, `keys + c + n`, ... A read draws its distance from the newest
+    /// id from a Zipf distribution. All clients are taken to write at the same pace, so a read may
+    /// ask for a key that a slower client has not written yet.
+    Latest {
+        /// Skew, between 0 and 1.
+        theta: f64,
+    },
+    /// Every operation goes to key 0.
+    Single,
+}
+
+/// Ranks of the scrambled Zipfian distribution, as in YCSB.
+const SCRAMBLED_RANKS: u64 = 10_000_000_000;
+
+/// One client's draw of keys. Not shared between threads.
+#[derive(Clone, Debug)]
+pub struct Picker {
+    keys: u64,
+    kind: Kind,
+}
+
+#[derive(Clone, Debug)]
+enum Kind {
+    Uniform,
+    Scrambled(Arc<Zipf>),
+    Hotspot {
+        hot_keys: u64,
+        hot_operations: f64,
+    },
+    Normal {
+        mean: f64,
+        deviation: f64,
+        drift: f64,
+    },
+    Latest {
+        zipf: Arc<Zipf>,
+        written: u64,
+        client: u64,
+        clients: u64,
+    },
+    Single,
+}
+
+impl Picker {
+    /// The picker of client 0 of `clients` over `keys` keys (at least 1 of each).
+    #[must_use]
+    pub fn new(popularity: &Popularity, keys: u64, clients: u64) -> Self {
+        let kind = match *popularity {
+            Popularity::Uniform => Kind::Uniform,
+            Popularity::Zipfian { theta } => {
+                Kind::Scrambled(Arc::new(Zipf::new(SCRAMBLED_RANKS, theta)))
+            }
+            Popularity::Hotspot { data, operations } => Kind::Hotspot {
+                hot_keys: ((keys as f64 * data).round() as u64).clamp(1, keys),
+                hot_operations: operations,
+            },
+            Popularity::Normal { deviation, drift } => Kind::Normal {
+                mean: keys as f64 / 2.0,
+                deviation: deviation * keys as f64,
+                drift,
+            },
+            Popularity::Latest { theta } => Kind::Latest {
+                zipf: Arc::new(Zipf::new(keys, theta)),
+                written: 0,
+                client: 0,
+                clients,
+            },
+            Popularity::Single => Kind::Single,
+        };
+        Self { keys, kind }
+    }
+
+    /// The same picker in its initial state, for client `client`.
+    #[must_use]
+    pub fn for_client(&self, client: u64) -> Self {
+        let mut picker = self.clone();
+        if let Kind::Latest { client: own, .. } = &mut picker.kind {
+            *own = client;
+        }
+        picker
+    }
+
+    /// The key of the next request, which performs `op`.
+    #[inline]
+    pub fn pick(&mut self, op: Op, stream: &mut Stream) -> KeyId {
+        let keys = self.keys;
+        KeyId(match &mut self.kind {
+            Kind::Uniform => stream.below(keys),
+            Kind::Scrambled(zipf) => fnv1a(zipf.rank(stream.unit())) % keys,
+            Kind::Hotspot {
+                hot_keys,
+                hot_operations,
+            } => {
+                if stream.unit() < *hot_operations || *hot_keys == keys {
+                    stream.below(*hot_keys)
+                } else {
+                    *hot_keys + stream.below(keys - *hot_keys)
+                }
+            }
+            Kind::Normal {
+                mean,
+                deviation,
+                drift,
+            } => {
+                let id = (*mean + *deviation * stream.normal()).rem_euclid(keys as f64);
+                *mean = (*mean + *drift).rem_euclid(keys as f64);
+                (id as u64).min(keys - 1)
+            }
+            Kind::Latest {
+                zipf,
+                written,
+                client,
+                clients,
+            } => {
+                if op == Op::Set {
+                    *written += 1;
+                    keys + *client + *clients * (*written - 1)
+                } else {
+                    keys + *clients * *written - 1 - zipf.rank(stream.unit())
+                }
+            }
+            Kind::Single => 0,
+        })
+    }
+}
+
+/// FNV-1a, 64 bits, over the eight little-endian bytes of `word`.
+#[inline]
+fn fnv1a(word: u64) -> u64 {
+    word.to_le_bytes()
+        .iter()
+        .fold(0xCBF2_9CE4_8422_2325, |hash, &byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(1_099_511_628_211)
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn draw(popularity: &Popularity, keys: u64, draws: u32) -> Vec<u64> {
+        let mut picker = Picker::new(popularity, keys, 1);
+        let mut stream = Stream::new(2024, 5);
+        (0..draws)
+            .map(|_| picker.pick(Op::Get, &mut stream).0)
+            .collect()
+    }
+
+    fn histogram(ids: &[u64], keys: u64) -> Vec<f64> {
+        let mut counts = vec![0.0; keys as usize];
+        for &id in ids {
+            counts[id as usize] += 1.0;
+        }
+        counts
+    }
+
+    /// Asserts that counts fit expectations: chi-square within five standard deviations of its mean.
+    fn assert_fits(counts: &[f64], expected: &[f64]) {
+        let statistic: f64 = counts
+            .iter()
+            .zip(expected)
+            .map(|(seen, mean)| (seen - mean).powi(2) / mean)
+            .sum();
+        let freedom = counts.len() as f64 - 1.0;
+        let distance = (statistic - freedom) / (2.0 * freedom).sqrt();
+        assert!(
+            distance.abs() < 5.0,
+            "chi-square {statistic} with {freedom} degrees of freedom"
+        );
+    }
+
+    #[test]
+    fn uniform_draws_fit_a_chi_square_test() {
+        let ids = draw(&Popularity::Uniform, 1000, 500_000);
+        assert_fits(&histogram(&ids, 1000), &[500.0; 1000]);
+    }
+
+    #[test]
+    fn hotspot_draws_fit_a_chi_square_test() {
+        let ids = draw(
+            &Popularity::Hotspot {
+                data: 0.2,
+                operations: 0.8,
+            },
+            1000,
+            500_000,
+        );
+        let mut expected = [500_000.0 * 0.2 / 800.0; 1000];
+        expected[..200].fill(500_000.0 * 0.8 / 200.0);
+        assert_fits(&histogram(&ids, 1000), &expected);
+    }
+
+    #[test]
+    fn zipfian_draws_give_each_key_the_weight_of_the_ranks_hashed_to_it() {
+        let (keys, draws) = (1000, 500_000);
+        let ids = draw(&Popularity::Zipfian { theta: 0.99 }, keys, draws);
+        let counts = histogram(&ids, keys);
+        // The two exact ranks dominate the key they land on; the rest spreads almost evenly.
+        let zeta = 26.469_028_201_783_02;
+        for rank in 0..2u64 {
+            let own = ((rank + 1) as f64).powf(-0.99) / zeta * f64::from(draws);
+            let seen = counts[(fnv1a(rank) % keys) as usize];
+            assert!(
+                seen > own && seen < own * 1.25,
+                "rank {rank}: {seen}, alone {own}"
+            );
+        }
+        assert!(
+            counts.iter().all(|&count| count > 0.0),
+            "every key is reachable"
+        );
+    }
+
+    #[test]
+    fn fnv_matches_its_published_vectors() {
+        // FNV-1a of eight zero bytes and of the bytes "foobar\0\0", computed from the definition.
+        let by_hand = |bytes: &[u8]| {
+            let mut hash: u64 = 14_695_981_039_346_656_037;
+            for &byte in bytes {
+                hash ^= u64::from(byte);
+                hash = hash.wrapping_mul((1 << 40) + 0x1b3);
+            }
+            hash
+        };
+        assert_eq!(
+            by_hand(b"a"),
+            0xAF63_DC4C_8601_EC8C,
+            "the definition, against its vector"
+        );
+        for word in [0, 1, 255, 256, u64::MAX, 0x0123_4567_89AB_CDEF] {
+            assert_eq!(fnv1a(word), by_hand(&word.to_le_bytes()));
+        }
+    }
+
+    #[test]
+    fn normal_draws_have_the_stated_mean_and_deviation() {
+        let ids = draw(
+            &Popularity::Normal {
+                deviation: 0.05,
+                drift: 0.0,
+            },
+            100_000,
+            200_000,
+        );
+        let mean = ids.iter().sum::<u64>() as f64 / ids.len() as f64;
+        let variance = ids
+            .iter()
+            .map(|&id| (id as f64 - mean).powi(2))
+            .sum::<f64>()
+            / ids.len() as f64;
+        assert!((mean - 50_000.0).abs() < 50.0, "mean {mean}");
+        assert!(
+            (variance.sqrt() - 5_000.0).abs() < 40.0,
+            "deviation {}",
+            variance.sqrt()
+        );
+    }
+
+    #[test]
+    fn the_mean_of_normal_draws_drifts_and_wraps() {
+        let ids = draw(
+            &Popularity::Normal {
+                deviation: 0.001,
+                drift: 1.0,
+            },
+            100_000,
+            100_000,
+        );
+        let mean = |part: &[u64]| part.iter().sum::<u64>() as f64 / part.len() as f64;
+        assert!((mean(&ids[10_000..10_100]) - 60_050.0).abs() < 100.0);
+        assert!(
+            (mean(&ids[70_000..70_100]) - 20_050.0).abs() < 100.0,
+            "wrapped"
+        );
+    }
+
+    #[test]
+    fn latest_writes_disjoint_keys_and_reads_near_them() {
+        let base = Picker::new(&Popularity::Latest { theta: 0.99 }, 1000, 2);
+        let mut seen = std::collections::HashSet::new();
+        for client in 0..2 {
+            let mut picker = base.for_client(client);
+            let mut stream = Stream::new(1, client);
+            for _ in 0..500 {
+                assert!(
+                    seen.insert(picker.pick(Op::Set, &mut stream)),
+                    "a key was written twice"
+                );
+            }
+            let near = (0..10_000)
+                .filter(|_| picker.pick(Op::Get, &mut stream).0 >= 1000 + 1000 - 100)
+                .count();
+            // Of 1000 ranks, the first 100 hold 69 % of the weight.
+            assert!((6_500..7_300).contains(&near), "{near}");
+        }
+        assert_eq!(seen.len(), 1000);
+        assert!(seen.contains(&KeyId(1000)) && seen.contains(&KeyId(1999)));
+    }
+
+    #[test]
+    fn one_key_is_enough_for_every_popularity() {
+        for popularity in [
+            Popularity::Uniform,
+            Popularity::Zipfian { theta: 0.99 },
+            Popularity::Hotspot {
+                data: 0.2,
+                operations: 0.8,
+            },
+            Popularity::Normal {
+                deviation: 0.1,
+                drift: 0.5,
+            },
+            Popularity::Latest { theta: 0.5 },
+            Popularity::Single,
+        ] {
+            assert!(
+                draw(&popularity, 1, 1000).iter().all(|&id| id == 0),
+                "{popularity:?}"
+            );
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! How long values and names are: pure functions of the seed and the key id.
+//!
+//! A key keeps its size for ever, whichever client writes it and however often.
+
+use crate::keys::{KeyId, MAX_KEY_BYTES};
+use crate::stream::{mix_pair, unit_of};
+
+/// The longest value of the ETC distribution unless told otherwise, in bytes: what memcached
+/// accepts by default, less room for key and header.
+pub const DEFAULT_MAX_VALUE_BYTES: u32 = 1_000_000;
+
+/// How long values are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ValueSize {
+    /// All values have this many bytes.
+    Fixed(u32),
+    /// Lengths follow the value sizes of Facebook's ETC pool: a generalized Pareto distribution
+    /// with location 0, scale 214.476 and shape 0.348238, rounded up and truncated to
+    /// `1..=max_bytes` (Atikoglu et al., SIGMETRICS 2012, section 5).
+    Etc {
+        /// The longest value, in bytes.
+        max_bytes: u32,
+    },
+}
+
+/// Keeps the sizes of a key's name and value independent of each other.
+const VALUE_SALT: u64 = 0x7661_6C75;
+const KEY_SALT: u64 = 0x6B65_7900;
+
+impl ValueSize {
+    /// The length of the value of `id`, in bytes.
+    #[inline]
+    #[must_use]
+    pub fn of(&self, seed: u64, id: KeyId) -> u32 {
+        match *self {
+            Self::Fixed(bytes) => bytes,
+            Self::Etc { max_bytes } => {
+                let unit = unit_of(mix_pair(VALUE_SALT, seed, id.0));
+                let bytes = pareto_quantile(unit, 214.476, 0.348_238).ceil();
+                (bytes as u32).clamp(1, max_bytes)
+            }
+        }
+    }
+
+    /// The longest value there can be, in bytes.
+    #[must_use]
+    pub fn longest(&self) -> u32 {
+        match *self {
+            Self::Fixed(bytes) => bytes,
+            Self::Etc { max_bytes } => max_bytes,
+        }
+    }
+}
+
+/// The length of an ETC key's name, in bytes.
+pub(crate) fn etc_key_len(seed: u64, id: KeyId) -> usize {
+    let unit = unit_of(mix_pair(KEY_SALT, seed, id.0));
+    let bytes = extreme_value_quantile(unit, 30.7984, 8.20449, 0.078_688).round();
+    (bytes as usize).clamp(1, MAX_KEY_BYTES)
+}
+
+/// The quantile function of the generalized Pareto distribution with location 0.
+fn pareto_quantile(unit: f64, scale: f64, shape: f64) -> f64 {
+    scale / shape * ((1.0 - unit).powf(-shape) - 1.0)
+}
+
+/// The quantile function of the generalized extreme value distribution.
+fn extreme_value_quantile(unit: f64, location: f64, scale: f64, shape: f64) -> f64 {
+    location + scale / shape * ((-unit.ln()).powf(-shape) - 1.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ETC: ValueSize = ValueSize::Etc {
+        max_bytes: DEFAULT_MAX_VALUE_BYTES,
+    };
+
+    /// The share of draws at or below `x` against the distribution function at `x`.
+    fn assert_share(sizes: &[f64], x: f64, expected: f64) {
+        let seen = sizes.iter().filter(|&&size| size <= x).count() as f64 / sizes.len() as f64;
+        let deviation = (expected * (1.0 - expected) / sizes.len() as f64).sqrt();
+        assert!(
+            (seen - expected).abs() < 4.0 * deviation + 1e-9,
+            "<= {x}: {seen} {expected}"
+        );
+    }
+
+    #[test]
+    fn etc_values_follow_their_distribution_function() {
+        let sizes: Vec<f64> = (0..200_000)
+            .map(|id| f64::from(ETC.of(1, KeyId(id))))
+            .collect();
+        for x in [10.0, 100.0, 300.0, 1000.0, 5000.0] {
+            let expected = 1.0 - (1.0 + 0.348_238 * x / 214.476f64).powf(-1.0 / 0.348_238);
+            assert_share(&sizes, x, expected);
+        }
+        // The mean is scale / (1 - shape), plus half a byte for rounding up.
+        let mean = sizes.iter().sum::<f64>() / sizes.len() as f64;
+        assert!((mean - 329.57).abs() < 6.0, "mean {mean}");
+    }
+
+    #[test]
+    fn etc_keys_follow_their_distribution_function() {
+        let sizes: Vec<f64> = (0..200_000)
+            .map(|id| etc_key_len(1, KeyId(id)) as f64)
+            .collect();
+        for x in [20.0, 30.0, 40.0, 60.0, 80.0] {
+            // Lengths are rounded, so "at most x" means below x and a half.
+            let reduced = 1.0 + 0.078_688 * (x + 0.5 - 30.7984) / 8.20449f64;
+            assert_share(&sizes, x, (-reduced.powf(-1.0 / 0.078_688)).exp());
+        }
+    }
+
+    #[test]
+    fn sizes_depend_on_seed_and_key_alone_and_stay_in_range() {
+        let short = ValueSize::Etc { max_bytes: 100 };
+        for id in 0..10_000 {
+            assert_eq!(ETC.of(5, KeyId(id)), ETC.of(5, KeyId(id)));
+            assert!((1..=100).contains(&short.of(5, KeyId(id))));
+        }
+        assert!((0..100).any(|id| ETC.of(5, KeyId(id)) != ETC.of(6, KeyId(id))));
+    }
+
+    #[test]
+    fn a_keys_name_and_value_sizes_are_independent() {
+        let count = 50_000;
+        let pairs: Vec<(f64, f64)> = (0..count)
+            .map(|id| {
+                let value = f64::from(ETC.of(1, KeyId(id)) > 150);
+                let key = f64::from(u8::from(etc_key_len(1, KeyId(id)) > 33));
+                (value, key)
+            })
+            .collect();
+        let mean =
+            |part: fn(&(f64, f64)) -> f64| pairs.iter().map(part).sum::<f64>() / count as f64;
+        let covariance = mean(|pair| pair.0 * pair.1) - mean(|pair| pair.0) * mean(|pair| pair.1);
+        assert!(
+            covariance.abs() < 4.0 * 0.25 / (count as f64).sqrt(),
+            "{covariance}"
+        );
+    }
+}
