@@ -22,6 +22,27 @@ from wire import Closed, Mask, last_cas
 
 TAIL = b"mn\r\n"
 
+# memcached rewrote its parsers after this version, and answers these mistakes in other words since.
+# Flowstone answers them as every release from 1.6.18 to 1.6.38 does; a newer reference is not asked.
+REWORDED_AFTER = (1, 6, 38)
+REWORDED = frozenset(
+    """
+    add_bad_chunk append_bad_chunk b64_debug b64_malformed_delete bad_chunk_leaves_the_old_value
+    cas_negative cas_non_numeric cas_overflow cas_without_unique delete_many_words delete_no_key
+    delete_with_time delete_with_word empty_line empty_line_feed exptime_word flags_hex flags_negative
+    flags_overflow_by_much flags_trailing_word flags_word gat_long_key gat_no_key gat_nothing
+    gats_no_key get_key_of_251_bytes get_leading_space get_long_key_after_good_one get_no_key
+    get_no_key_but_space get_with_1500_byte_key gets_no_key incr_delta_plus incr_no_delta incr_no_key
+    ma_long_key ma_mode_unknown ma_no_key ma_unknown_flag ma_vivify_quiet many_empty_lines md_no_key
+    md_unknown_flag mg_no_key mg_unknown_flag ms_bad_chunk ms_flags_overflow ms_long_key ms_mode_empty
+    ms_mode_long ms_no_key ms_unknown_flag nul_line pipeline_of_everything quiet_pipeline_with_errors
+    set_data_too_long set_data_too_long_by_one set_key_alone set_length_overflow set_length_word
+    set_long_key set_long_key_noreply set_long_key_swallows_its_data set_no_length set_nothing_else
+    set_too_many_words shutdown_disabled spaces_alone touch_no_key touch_no_time verbosity_many
+    verbosity_nothing
+    """.split()
+)
+
 
 @dataclass(frozen=True)
 class Case:

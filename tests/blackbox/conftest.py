@@ -4,7 +4,9 @@ import resource
 
 import pytest
 
-from servers import Memcached, subject_class
+pytest.register_assert_rewrite("cases", "servers")
+
+from servers import Memcached, subject_class  # noqa: E402
 
 
 def pytest_configure(config):

@@ -8,7 +8,7 @@ import pytest
 
 import cases_meta
 import cases_text
-from cases import check_same, run_given, run_when
+from cases import REWORDED, REWORDED_AFTER, check_same, run_given, run_when
 from servers import Memcached, subject_class
 from wire import Mask
 
@@ -30,11 +30,16 @@ def prefix(kind, case):
 
 
 def compare(case, subject, oracle, kind, piece=None, given=True):
+    version = oracle.version()
+    if version > REWORDED_AFTER and case.name in REWORDED:
+        pytest.skip("memcached after 1.6.38 answers this mistake in other words")
+    if version < case.since and not subject.is_flowstone:
+        pytest.skip("the memcached under test is older than what this case is about")
     key_prefix = prefix(kind, case)
     if given:
         assert masked(run_given(subject, case, key_prefix)) == masked(run_given(oracle, case, key_prefix))
     ours = run_when(subject, case, key_prefix, piece)
-    if oracle.version() < case.since:
+    if version < case.since:
         assert ours.lines == Mask(case.keep_cas).lines(case.expect)
         return
     check_same(ours, run_when(oracle, case, key_prefix, piece))

@@ -58,6 +58,16 @@ class Connection:
             pass
         return b"".join(chunks)
 
+    def read_exactly(self, count):
+        """The next `count` bytes."""
+        while len(self.pending) < count:
+            chunk = self.sock.recv(1 << 16)
+            if not chunk:
+                raise Closed(self.pending)
+            self.pending += chunk
+        data, self.pending = self.pending[:count], self.pending[count:]
+        return data
+
     def roundtrip(self, request):
         """The answer to `request`, told from what follows by a meta no-op behind it."""
         self.send(request + b"mn\r\n")
@@ -87,10 +97,13 @@ class Connection:
                         self.sock.shutdown(socket.SHUT_WR)
                     except OSError:
                         pass
-                readable, writable, _ = select.select(
-                    [self.sock], [self.sock] if sending else [], [], deadline - time.monotonic()
-                )
-                if not readable and not writable:
+                poll = select.poll()
+                poll.register(self.sock, select.POLLIN | (select.POLLOUT if sending else 0))
+                events = poll.poll(max(0, (deadline - time.monotonic()) * 1000))
+                ready = events[0][1] if events else 0
+                # An error or a hang-up shows itself in the read.
+                readable, writable = ready & ~select.POLLOUT, ready & select.POLLOUT
+                if not ready:
                     raise TimeoutError(f"no end of the answer after {b''.join(answer)[-200:]!r}")
                 try:
                     if readable:
@@ -184,7 +197,8 @@ class Mask:
         if name == b"cas":
             return b"cas=" + self._cas(value)
         if name == b"exp" and value not in (b"-1", b"0"):
-            return self._time(b"exp=", value)
+            # memcached before 1.6.24 shows the seconds left as a negative number.
+            return self._time(b"exp=", value.lstrip(b"-"))
         if name in (b"la", b"cls", b"size"):
             return name + b"=~"
         return word
