@@ -1,0 +1,131 @@
+"""What a differential case is, and how one runs on a server.
+
+A case is bytes to send. In them
+
+    @a .. @z     a key of the case's own, the same on both servers
+    @a:250       the same, padded to 250 bytes
+    @@a          the same in base64
+    $cas  $old   the last CAS value, and the first, that this connection's answers showed
+    $less $more  the last one less one, and plus a million
+
+`given` is sent first on a connection of its own (in the flash pass everything it stored is then
+pushed to flash), `when` after it. A `when` of several steps is sent step by step, each after the
+answer to the one before, and `$cas` looks at those. Behind the last step comes a meta no-op, whose
+answer proves that the connection is still usable; `tail=b""` leaves it away.
+"""
+
+import base64
+import re
+from dataclasses import dataclass
+
+from wire import Closed, Mask, last_cas
+
+TAIL = b"mn\r\n"
+
+# memcached rewrote its parsers after this version, and answers these mistakes in other words since.
+# Flowstone answers them as every release from 1.6.18 to 1.6.38 does; a newer reference is not asked.
+REWORDED_AFTER = (1, 6, 38)
+REWORDED = frozenset(
+    """
+    add_bad_chunk append_bad_chunk b64_debug b64_malformed_delete bad_chunk_leaves_the_old_value
+    cas_negative cas_non_numeric cas_overflow cas_without_unique delete_many_words delete_no_key
+    delete_with_time delete_with_word empty_line empty_line_feed exptime_word flags_hex flags_negative
+    flags_overflow_by_much flags_trailing_word flags_word gat_long_key gat_no_key gat_nothing
+    gats_no_key get_key_of_251_bytes get_leading_space get_long_key_after_good_one get_no_key
+    get_no_key_but_space get_with_1500_byte_key gets_no_key incr_delta_plus incr_no_delta incr_no_key
+    ma_long_key ma_mode_unknown ma_no_key ma_unknown_flag ma_vivify_quiet many_empty_lines md_no_key
+    md_unknown_flag mg_no_key mg_unknown_flag ms_bad_chunk ms_flags_overflow ms_long_key ms_mode_empty
+    ms_mode_long ms_no_key ms_unknown_flag nul_line pipeline_of_everything quiet_pipeline_with_errors
+    set_data_too_long set_data_too_long_by_one set_key_alone set_length_overflow set_length_word
+    set_long_key set_long_key_noreply set_long_key_swallows_its_data set_no_length set_nothing_else
+    set_too_many_words shutdown_disabled spaces_alone touch_no_key touch_no_time verbosity_many
+    verbosity_nothing
+    """.split()
+)
+
+
+@dataclass(frozen=True)
+class Case:
+    name: str
+    when: object
+    given: bytes = b""
+    tail: bytes = TAIL
+    # CAS values that the case itself chose are compared as they are.
+    keep_cas: bool = False
+    # memcached before this version answers differently: then `expect` is compared instead.
+    since: tuple = (0, 0, 0)
+    expect: bytes = None
+    # How the bytes are cut changes what memcached answers: sent whole only.
+    whole: bool = False
+    # The case changes the whole cache: it gets servers of its own.
+    alone: bool = False
+
+    def steps(self):
+        return (self.when,) if isinstance(self.when, bytes) else self.when
+
+
+@dataclass
+class Outcome:
+    """The answers of one server to one case."""
+
+    raw: list
+    lines: list
+    times: list
+
+
+def with_keys(text, prefix):
+    """`text` with its key tokens replaced."""
+
+    def plain(letter):
+        return prefix + b"." + letter
+
+    def replace(match):
+        if match[1]:
+            return base64.b64encode(plain(match[2]) + b"\x00\xff")
+        key = plain(match[2])
+        return key.ljust(int(match[3]), b"k") if match[3] else key
+
+    return re.sub(rb"(@)?@([a-z])(?::(\d+))?(?![a-z])", replace, text)
+
+
+def with_cas(text, answers):
+    """`text` with its CAS tokens replaced from the answers so far."""
+    if b"$" not in text:
+        return text
+    seen = [cas for cas in (last_cas(answer) for answer in answers) if cas is not None]
+    if not seen:
+        return text
+    last = int(seen[-1])
+    for token, value in ((b"$cas", last), (b"$old", int(seen[0])), (b"$less", last - 1), (b"$more", last + 1_000_000)):
+        text = text.replace(token, b"%d" % value)
+    return text
+
+
+def run_given(server, case, prefix):
+    """Sends what must be there before. Returns the answer."""
+    return server.ask(with_keys(case.given, prefix)) if case.given else b""
+
+
+def run_when(server, case, prefix, piece=None):
+    """Sends the case itself and returns the outcome."""
+    answers = []
+    steps = case.steps()
+    with server.connect() as connection:
+        for step in steps[:-1]:
+            try:
+                answers.append(connection.roundtrip(with_cas(with_keys(step, prefix), answers)))
+            except Closed as closed:
+                raise AssertionError(f"closed within {step!r} after {closed.args[0]!r}") from None
+        last = with_cas(with_keys(steps[-1], prefix), answers) + case.tail
+        answers.append(connection.exchange(last, piece))
+    mask = Mask(case.keep_cas)
+    lines = [line for answer in answers for line in mask.lines(answer)]
+    return Outcome(answers, lines, mask.times)
+
+
+def check_same(subject, oracle, tolerance_s=3):
+    """Fails unless both outcomes say the same."""
+    assert subject.lines == oracle.lines
+    assert len(subject.times) == len(oracle.times)
+    for ours, theirs in zip(subject.times, oracle.times):
+        assert abs(ours - theirs) <= tolerance_s, f"times {subject.times} and {oracle.times}"

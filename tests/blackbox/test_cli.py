@@ -1,0 +1,121 @@
+"""The command line: what is wrong is said in one line, with status 2, and nothing is touched."""
+
+import subprocess
+
+import pytest
+
+from servers import PATIENCE_S, Flowstone, free_port
+
+pytestmark = pytest.mark.flowstone
+
+
+def run(*arguments, cwd):
+    return subprocess.run(
+        [Flowstone.binary(), *arguments],
+        cwd=cwd,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+
+
+def one_line(done):
+    """Asserts the form of a refusal and returns its line."""
+    assert done.returncode == 2, (done.returncode, done.stdout, done.stderr)
+    assert done.stdout == ""
+    lines = done.stderr.splitlines()
+    assert len(lines) == 1, lines
+    assert "panicked" not in lines[0]
+    return lines[0]
+
+
+WRONG = {
+    "unknown option": (["serve", "--nonsense"], "--nonsense"),
+    "misspelt option": (["serve", "--memroy", "64MiB"], "--memroy"),
+    "unknown command": (["sreve"], "sreve"),
+    "stray word": (["serve", "now"], "now"),
+    "missing value": (["serve", "--memory"], "--memory"),
+    "memory is no size": (["serve", "--memory", "lots"], "lots"),
+    "memory without digits": (["serve", "--memory", "MiB"], "MiB"),
+    "memory negative": (["serve", "--memory=-1MiB"], "memory"),
+    "memory zero": (["serve", "--memory", "0"], "memory"),
+    "memory too small": (["serve", "--memory", "1KiB"], "memory"),
+    "memory overflow": (["serve", "--memory", "99999999999999GiB"], "memory"),
+    "unknown unit": (["serve", "--memory", "64MOB"], "64MOB"),
+    "flash too small": (["serve", "--flash-size", "4KiB"], "flash-size"),
+    "flash size is no size": (["serve", "--flash-size", "big"], "big"),
+    "listen without port": (["serve", "--listen", "127.0.0.1"], "127.0.0.1"),
+    "listen port too large": (["serve", "--listen", "127.0.0.1:70000"], "70000"),
+    "listen nonsense": (["serve", "--listen", "999.1.2.3:1"], "999.1.2.3"),
+    "unknown preset": (["serve", "--preset", "nonsense"], "nonsense"),
+    "no threads": (["serve", "--threads", "0"], "threads"),
+    "threads is no number": (["serve", "--threads", "many"], "many"),
+    "max connections zero": (["serve", "--max-connections", "0"], "max-connections"),
+    "max item size too large": (["serve", "--max-item-size", "1TiB"], "max-item-size"),
+    "set without value": (["serve", "--set", "engine"], "engine"),
+    "set of an unknown key": (["serve", "--set", "nonsense.key=1"], "nonsense"),
+    "config is not there": (["serve", "--config", "absent.toml"], "absent.toml"),
+    "config is a directory": (["serve", "--config", "."], "."),
+    "bench without server": (["bench"], "--server"),
+    "bench of an unknown workload": (["bench", "--server", "127.0.0.1:1", "--workload", "nonsense"], "nonsense"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_arguments(name, tmp_path):
+    arguments, word = WRONG[name]
+    line = one_line(run(*arguments, cwd=tmp_path))
+    assert word in line
+    assert list(tmp_path.iterdir()) == [], "nothing may be created"
+
+
+CONFIGS = {
+    "misspelt key": ('memroy = "64MiB"\n', "memroy"),
+    "misspelt section": ('[sevrer]\nlisten = "127.0.0.1:1"\n', "sevrer"),
+    "wrong type": ("memory = [1, 2]\n", "memory"),
+    "wrong value": ('memory = "plenty"\n', "plenty"),
+    "not toml": ("memory = = 1\n", "line 1"),
+    "not text": ("\x00\x01\n", "bad.toml"),
+}
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_wrong_config(name, tmp_path):
+    text, word = CONFIGS[name]
+    config = tmp_path / "bad.toml"
+    config.write_text(text)
+    line = one_line(run("serve", "--config", str(config), cwd=tmp_path))
+    assert word in line and "bad.toml" in line
+    assert list(tmp_path.iterdir()) == [config]
+
+
+def test_config_is_read_and_options_win(make_server, tmp_path):
+    config = tmp_path / "good.toml"
+    config.write_text(f'memory = "96MiB"\nlisten = "127.0.0.1:{free_port()}"\n')
+    server = make_server(options=["--config", str(config)]).start()
+    assert int(server.stats(b"settings")["tcpport"]) == server.port
+    assert int(server.stats()["limit_maxbytes"]) <= 64 << 20
+
+
+def test_version(tmp_path):
+    done = run("--version", cwd=tmp_path)
+    assert done.returncode == 0
+    assert done.stdout.startswith("flowstone ") and done.stderr == ""
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["serve", "--help"], ["bench", "--help"]])
+def test_help(arguments, tmp_path):
+    done = run(*arguments, cwd=tmp_path)
+    assert done.returncode == 0
+    assert "Usage" in done.stdout and done.stderr == ""
+
+
+def test_serve_help_names_the_options(tmp_path):
+    text = run("serve", "--help", cwd=tmp_path).stdout
+    for option in (
+        "--config --listen --memory --flash --flash-size --preset --threads --set --max-connections --max-item-size "
+        "--idle-timeout --force"
+    ).split():
+        assert option in text, option

@@ -1,0 +1,108 @@
+"""The same bytes to memcached and to the server under test: the same answers back.
+
+Each case runs whole; cut into single bytes; and once more with what was there before pushed from
+DRAM to flash first, where nothing may be different.
+"""
+
+import pytest
+
+import cases_meta
+import cases_text
+from cases import REWORDED, REWORDED_AFTER, check_same, run_given, run_when
+from servers import Memcached, subject_class
+from wire import Mask
+
+CASES = cases_text.CASES + cases_meta.CASES
+SHARED = [case for case in CASES if not case.alone]
+ALONE = [case for case in CASES if case.alone]
+
+# Beyond this many bytes, single bytes would only be slow: pieces of a prime length instead.
+BYTEWISE_UP_TO = 4096
+LONG_PIECE = 1009
+
+
+def ids(cases):
+    return [case.name for case in cases]
+
+
+def prefix(kind, case):
+    return b"%s%d" % (kind, CASES.index(case))
+
+
+def compare(case, subject, oracle, kind, piece=None, given=True):
+    version = oracle.version()
+    if version > REWORDED_AFTER and case.name in REWORDED:
+        pytest.skip("memcached after 1.6.38 answers this mistake in other words")
+    if version < case.since and not subject.is_flowstone:
+        pytest.skip("the memcached under test is older than what this case is about")
+    key_prefix = prefix(kind, case)
+    if given:
+        assert masked(run_given(subject, case, key_prefix)) == masked(run_given(oracle, case, key_prefix))
+    ours = run_when(subject, case, key_prefix, piece)
+    if version < case.since:
+        assert ours.lines == Mask(case.keep_cas).lines(case.expect)
+        return
+    check_same(ours, run_when(oracle, case, key_prefix, piece))
+
+
+def masked(answer):
+    return Mask().lines(answer)
+
+
+def test_case_names_are_unique():
+    names = ids(CASES)
+    assert sorted(set(names)) == sorted(names)
+
+
+@pytest.mark.parametrize("case", SHARED, ids=ids(SHARED))
+def test_whole(case, subject, oracle):
+    compare(case, subject, oracle, b"w")
+
+
+BYTEWISE = [case for case in SHARED if not case.whole]
+
+
+@pytest.mark.parametrize("case", BYTEWISE, ids=ids(BYTEWISE))
+def test_bytewise(case, subject, oracle):
+    long = sum(map(len, case.steps())) > BYTEWISE_UP_TO
+    compare(case, subject, oracle, b"b", piece=LONG_PIECE if long else 1)
+
+
+@pytest.mark.parametrize("case", ALONE, ids=ids(ALONE))
+def test_alone(case, make_server):
+    compare(case, make_server().start(), make_server(Memcached).start(), b"w")
+
+
+FROM_FLASH = [case for case in SHARED if case.given]
+
+
+@pytest.fixture(scope="module")
+def spilled(tmp_path_factory, oracle):
+    """A server whose DRAM has forgotten everything that the cases said was there before."""
+    server = subject_class()(tmp_path_factory.mktemp("spilled"))
+    try:
+        server.start()
+        answers = {case.name: run_given(server, case, prefix(b"f", case)) for case in FROM_FLASH}
+        server.spill()
+        # The reference hears it now, so that its clocks of access and expiry started about when ours did.
+        for case in FROM_FLASH:
+            assert masked(run_given(oracle, case, prefix(b"f", case))) == masked(answers[case.name]), case.name
+        yield server
+        assert server.alive(), f"the server died during the tests:\n{server.log()}"
+    finally:
+        server.close()
+
+
+@pytest.mark.parametrize("case", FROM_FLASH, ids=ids(FROM_FLASH))
+def test_from_flash(case, spilled, oracle):
+    compare(case, spilled, oracle, b"f", given=False)
+
+
+@pytest.mark.parametrize("case", ALONE, ids=ids(ALONE))
+def test_alone_from_flash(case, make_server):
+    subject, oracle = make_server().start(), make_server(Memcached).start()
+    key_prefix = prefix(b"f", case)
+    run_given(subject, case, key_prefix)
+    subject.spill()
+    run_given(oracle, case, key_prefix)
+    compare(case, subject, oracle, b"f", given=False)

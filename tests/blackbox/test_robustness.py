@@ -1,0 +1,254 @@
+"""Clients that are slow, greedy, broken or too many: they may hurt themselves, nobody else."""
+
+import os
+import random
+import socket
+import time
+
+import pytest
+
+from servers import MIB, wait_until
+from wire import Closed
+
+# Of a process with --memory 64MiB: the bound, and what the allocator may be behind by.
+MEMORY_MIB = 64
+MEMORY_SLACK = 1.10
+
+
+@pytest.fixture
+def server(make_server):
+    return make_server(memory_mib=MEMORY_MIB).start()
+
+
+def assert_serves(server, key=b"healthy"):
+    answer = server.ask(b"set %s 0 0 2\r\nok\r\nget %s\r\n" % (key, key))
+    assert answer == b"STORED\r\nVALUE %s 0 2\r\nok\r\nEND\r\n" % key
+
+
+def assert_memory_bounded(server):
+    if server.is_flowstone:
+        used, bound = server.status_bytes("VmHWM"), MEMORY_MIB * MIB * MEMORY_SLACK
+        assert used <= bound, f"{used / MIB:.1f} MiB resident at its highest, {bound / MIB:.1f} allowed"
+
+
+def connections_of(server):
+    return int(server.stats()["curr_connections"])
+
+
+def push(connection, data):
+    """Sends what the kernel takes at once. Returns how much that was."""
+    connection.sock.setblocking(False)
+    try:
+        return connection.sock.send(data)
+    except BlockingIOError:
+        return 0
+    finally:
+        connection.sock.settimeout(connection.timeout_s)
+
+
+def test_clients_that_send_a_byte_at_a_time(server):
+    clients = [server.connect() for _ in range(200)]
+    scripts = [b"set slow%d 3 0 5\r\nvalue\r\nget slow%d\r\n" % (n, n) for n in range(len(clients))]
+    for at in range(max(map(len, scripts))):
+        for client, script in zip(clients, scripts):
+            client.send(script[at : at + 1])
+        assert_serves(server)
+    for n, client in enumerate(clients):
+        assert client.read_until(b"END\r\n") == b"STORED\r\nVALUE slow%d 3 5\r\nvalue\r\nEND\r\n" % n
+        client.close()
+
+
+def test_clients_that_never_read(server):
+    value = bytes(100_000)
+    assert server.ask(b"set big 0 0 %d\r\n%s\r\n" % (len(value), value)) == b"STORED\r\n"
+    greedy = [server.connect() for _ in range(16)]
+    sent = [0] * len(greedy)
+    request = b"get big\r\n" * 1000
+    # 200 rounds ask for 320 GB of answers, unless the server stops listening to such a client first.
+    for round_ in range(200):
+        for n, client in enumerate(greedy):
+            sent[n] += push(client, request)
+        if round_ % 10 == 0:
+            assert_serves(server)
+    assert_serves(server)
+    assert_memory_bounded(server)
+    # Who starts to read again gets what it asked for.
+    answer = greedy[0].read_until(b"END\r\n")
+    assert answer == b"VALUE big 0 %d\r\n%s\r\nEND\r\n" % (len(value), value)
+    for client in greedy:
+        client.close()
+    wait_until(lambda: connections_of(server) <= 2, "the connections to be gone")
+    assert_serves(server)
+
+
+def test_half_written_sets_then_close(server):
+    for n in range(500):
+        with server.connect() as client:
+            client.send(b"set half%d 0 0 1000\r\nonly this much" % n)
+    wait_until(lambda: connections_of(server) <= 2, "the connections to be gone")
+    assert server.ask(b"get half0 half499\r\n") == b"END\r\n"
+    assert_serves(server)
+
+
+def test_half_written_large_sets_hold_bounded_memory(server):
+    body = b"x" * (MIB - 1000)
+    clients = [server.connect() for _ in range(200)]
+    left = []
+    for n, client in enumerate(clients):
+        data = b"set large%d 0 0 %d\r\n%s" % (n, len(body), body[:-1])
+        left.append(data)
+    for _ in range(50):
+        for n, client in enumerate(clients):
+            if left[n]:
+                try:
+                    left[n] = left[n][push(client, left[n]) :]
+                except (ConnectionResetError, BrokenPipeError):
+                    left[n] = b""
+        assert_serves(server)
+    assert_memory_bounded(server)
+    for client in clients:
+        client.close()
+    wait_until(lambda: connections_of(server) <= 2, "the connections to be gone")
+    assert_serves(server)
+
+
+def test_reset_in_the_middle(server):
+    for n in range(200):
+        client = server.connect()
+        client.send(b"get a b c\r\nset x%d 0 0 10\r\nabc" % n)
+        # Closing with SO_LINGER 0 sends a reset instead of an end.
+        client.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+        client.close()
+    wait_until(lambda: connections_of(server) <= 2, "the connections to be gone")
+    assert_serves(server)
+
+
+def test_two_thousand_connections(server):
+    clients = [server.connect() for _ in range(2000)]
+    assert connections_of(server) >= 2000
+    for n, client in enumerate(clients):
+        client.send(b"set many%d 0 0 4\r\n%04d\r\nget many%d\r\n" % (n, n, n))
+    for n, client in enumerate(clients):
+        assert client.read_until(b"END\r\n") == b"STORED\r\nVALUE many%d 0 4\r\n%04d\r\nEND\r\n" % (n, n)
+    assert_memory_bounded(server)
+    for client in clients:
+        client.close()
+    wait_until(lambda: connections_of(server) <= 2, "the connections to be gone")
+    assert_serves(server)
+
+
+def test_one_connection_too_many(make_server):
+    server = make_server(max_connections=24).start()
+    clients = []
+    refusal = b""
+    # memcached counts some descriptors of its own: the limit is met somewhere up to 24.
+    while len(clients) < 25:
+        client = server.connect()
+        try:
+            client.send(b"mn\r\n")
+            line = client.read_line()
+        except (Closed, OSError):
+            refusal = b"closed"
+            break
+        if line != b"MN\r\n":
+            refusal = line
+            break
+        clients.append(client)
+    assert refusal == b"ERROR Too many open connections\r\n"
+    assert client.read_rest() == b"", "a refused connection is closed"
+    assert clients[0].roundtrip(b"get x\r\n") == b"END\r\n", "those within the limit are served on"
+    clients.pop().close()
+
+    def served_again():
+        with server.connect() as late:
+            try:
+                return late.roundtrip(b"") == b""
+            except (Closed, OSError):
+                return False
+
+    wait_until(served_again, "room for one more connection")
+    for client in clients:
+        client.close()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_garbage(subject, seed):
+    rng = random.Random(seed)
+    words = [b"set", b"get", b"ms", b"mg", b"ma", b"md", b"incr", b" ", b"\r\n", b"\n", b"k", b"0", b"-1", b"99999999999", b"noreply"]
+    for _ in range(20):
+        if rng.random() < 0.5:
+            data = rng.randbytes(rng.randrange(1, 4000))
+        else:
+            data = b"".join(rng.choice(words) + rng.choice([b"", b" "]) for _ in range(rng.randrange(1, 400)))
+        # A flush or a shutdown cannot come of these words; anything else may be answered as it may.
+        with subject.connect() as client:
+            client.exchange(data)
+    assert_serves(subject, b"after.garbage")
+
+
+@pytest.mark.flowstone
+def test_binary_protocol_is_refused(server):
+    noop = bytes([0x80, 0x0A]) + bytes(22)
+    with server.connect() as client:
+        answer = client.exchange(noop)
+    assert answer == b"", "a binary client could not read an answer"
+    assert_serves(server)
+    lines = [line for line in server.log().splitlines() if "binary" in line.lower()]
+    assert len(lines) == 1, lines
+
+
+@pytest.mark.flowstone
+def test_binary_magic_within_a_key_is_a_byte_like_any(server):
+    with server.connect() as client:
+        assert client.roundtrip(b"version\r\n").startswith(b"VERSION ")
+        assert client.roundtrip(b"get \x80\r\n") == b"END\r\n"
+
+
+@pytest.mark.flowstone
+@pytest.mark.parametrize("limit", ["64KiB", "1MiB", "4MiB"])
+def test_values_at_and_over_the_limit(make_server, limit):
+    server = make_server(options=["--max-item-size", limit], memory_mib=128).start()
+    bytes_ = int(limit[:-3]) * {"KiB": 1024, "MiB": MIB}[limit[-3:]]
+    fits, too_large = b"f" * bytes_, b"t" * (bytes_ + 1)
+    with server.connect() as client:
+        assert client.roundtrip(b"set fits 1 0 %d\r\n%s\r\n" % (len(fits), fits)) == b"STORED\r\n"
+        assert client.roundtrip(b"get fits\r\n") == b"VALUE fits 1 %d\r\n%s\r\nEND\r\n" % (len(fits), fits)
+        assert client.roundtrip(b"set large 0 0 3\r\nold\r\n") == b"STORED\r\n"
+        refused = client.roundtrip(b"set large 0 0 %d\r\n%s\r\n" % (len(too_large), too_large))
+        assert refused == b"SERVER_ERROR object too large for cache\r\n"
+        assert client.roundtrip(b"get large\r\n") == b"END\r\n", "the old value must be gone"
+    server.spill()
+    assert server.ask(b"get fits\r\n") == b"VALUE fits 1 %d\r\n%s\r\nEND\r\n" % (len(fits), fits)
+
+
+@pytest.mark.flowstone
+def test_memory_stays_bounded_under_writes(server):
+    for _ in range(3):
+        server.spill()
+    assert_memory_bounded(server)
+
+
+@pytest.mark.flowstone
+def test_cold_key_asked_by_many_costs_one_read(server):
+    """A thousand clients, one item on flash: nobody gets a wrong answer, and each gets one."""
+    assert server.ask(b"set cold 0 0 4\r\ncold\r\n") == b"STORED\r\n"
+    server.spill()
+    clients = [server.connect() for _ in range(1000)]
+    for client in clients:
+        client.send(b"get cold\r\n")
+    for client in clients:
+        assert client.read_until(b"END\r\n") == b"VALUE cold 0 4\r\ncold\r\nEND\r\n"
+        client.close()
+
+
+def test_idle_server_uses_no_processor(server):
+    """Measured over processor time, so a busy machine does not matter."""
+    def cpu_ticks():
+        fields = open(f"/proc/{server.process.pid}/stat", encoding="ascii").read().rsplit(")", 1)[1].split()
+        return int(fields[11]) + int(fields[12])
+
+    assert_serves(server)
+    before, started = cpu_ticks(), time.monotonic()
+    time.sleep(3)
+    used = (cpu_ticks() - before) / os.sysconf("SC_CLK_TCK") / (time.monotonic() - started)
+    assert used < 0.02, f"{used:.1%} of a core while idle"
