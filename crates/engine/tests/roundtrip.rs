@@ -31,16 +31,23 @@ async fn get(engine: &Arc<Engine>, key: &str) -> Option<Vec<u8>> {
     match engine.lookup(key, now, Peek::No, |item| item.value.to_vec()) {
         Lookup::Hit(value) => Some(value),
         Lookup::Miss => None,
-        Lookup::Flash(read) => {
-            engine.read_flash(key, read, now).await.map(|hit| hit.view().value.to_vec())
-        }
+        Lookup::Flash(read) => engine
+            .read_flash(key, read, now)
+            .await
+            .map(|hit| hit.view().value.to_vec()),
     }
 }
 
 async fn set(engine: &Arc<Engine>, key: &str, value: &[u8]) {
     let now = runtime::unix_seconds();
-    let put = Put { value: Cow::Borrowed(value), ..Put::default() };
-    engine.set(engine.key(key.as_bytes()).unwrap(), now, &put).await.unwrap();
+    let put = Put {
+        value: Cow::Borrowed(value),
+        ..Put::default()
+    };
+    engine
+        .set(engine.key(key.as_bytes()).unwrap(), now, &put)
+        .await
+        .unwrap();
 }
 
 fn value(n: usize) -> Vec<u8> {
@@ -69,10 +76,18 @@ fn more_than_memory_holds_is_found_on_flash_and_after_a_restart() {
         assert!(stats.paths.flash_hits > 10_000, "{stats:#?}");
         assert!(stats.dram_bytes <= stats.dram_limit_bytes, "{stats:#?}");
         let stopped = engine.stop().await;
-        assert!(matches!(stopped, Stop::Complete { objects: 30_000 }), "{stopped:?} {stats:#?} {:#?}", engine.stats());
+        assert!(
+            matches!(stopped, Stop::Complete { objects: 30_000 }),
+            "{stopped:?} {stats:#?} {:#?}",
+            engine.stats()
+        );
         drop(engine);
         let engine = open(&disk).await;
-        assert!(matches!(engine.start(), Start::Warm { objects: 30_000 }), "{:?}", engine.start());
+        assert!(
+            matches!(engine.start(), Start::Warm { objects: 30_000 }),
+            "{:?}",
+            engine.start()
+        );
         for n in 0..30_000 {
             assert_eq!(get(&engine, &format!("key-{n}")).await, Some(value(n)));
         }

@@ -32,7 +32,7 @@ pub mod sync;
 mod task;
 mod time;
 
-pub use task::{JoinHandle, spawn, yield_now};
+pub use task::{JoinHandle, spawn, spawn_detached, yield_now};
 pub use time::{Elapsed, Instant, now, sleep, timeout, unix_seconds};
 
 /// A random number: from the seed under simulation, from the system otherwise.

@@ -26,6 +26,20 @@ where
     JoinHandle(output)
 }
 
+/// [`spawn`] for a task nobody waits for.
+///
+/// # Panics
+/// When no runtime drives this thread.
+pub fn spawn_detached<F>(work: F)
+where
+    F: Future<Output = ()> + 'static,
+{
+    match sim::current() {
+        Some(core) => core.spawn(Box::pin(work)),
+        None => live::spawn_local(work),
+    }
+}
+
 /// The output of a spawned task.
 pub struct JoinHandle<T>(sync::Receiver<T>);
 

@@ -185,7 +185,7 @@ impl Engine {
             && let Probe::Present(token) = self.placement.probe(key.hash())
             && absent != Some(token)
         {
-            return Attempt::OnFlash(self.board(partition, key.hash(), token));
+            return Attempt::OnFlash(self.board(partition, key, token));
         }
         let (change, result) = match handle {
             Some(handle) => {
@@ -357,14 +357,10 @@ impl Engine {
     async fn fetch(
         self: &Arc<Self>,
         key: Key<'_>,
-        mut read: FlashRead,
+        read: FlashRead,
         now: u32,
     ) -> Result<Option<Token>, CacheError> {
-        let landing = match read.lead.take() {
-            Some(lead) => self.fly(key, lead, now).await,
-            None => read.flight.landing().await,
-        };
-        match landing {
+        match read.landing().await {
             Landing::Absent(token) => Ok(Some(token)),
             Landing::Item(_) | Landing::Abandoned => Ok(None),
             Landing::Failed => {

@@ -76,19 +76,58 @@ pub enum Lookup<T> {
     Flash(FlashRead),
 }
 
-/// A flash read to be made, or one under way to wait for. See [`Engine::read_flash`].
+/// A flash read under way. See [`Engine::read_flash`].
 pub struct FlashRead {
-    pub(super) flight: Arc<Flight>,
-    /// Set when this reader leads.
-    pub(super) lead: Option<Lead>,
+    flight: Arc<Flight>,
 }
 
-/// The duty to land a flight, also when its leader is dropped half way.
-pub(super) struct Lead {
+/// The duty to land a flight, also when its task is dropped half way.
+struct Lead {
     engine: Arc<Engine>,
     hash: KeyHash,
     flight: Arc<Flight>,
     token: Token,
+}
+
+impl Lead {
+    /// Reads, keeps the item in memory unless a write has overtaken the flight, and lands it.
+    async fn fly(self, key: &[u8]) {
+        let engine = &self.engine;
+        let Some(key) = engine.key(key) else { return };
+        let found = engine.placement.get(key).await;
+        let now = runtime::unix_seconds();
+        let number = self.hash.partition(engine.partition_bits);
+        let mut partition = engine.lock_partition(number, now);
+        let current = remove_flight(&mut partition, self.hash, &self.flight);
+        let landing = match found {
+            Ok(Found::Item(item)) => {
+                if engine.horizon.is_item_live(self.hash, item.header(), now) {
+                    let item = Arc::new(item);
+                    if current {
+                        engine.promote(&mut partition, number, key, &item, now);
+                    }
+                    Landing::Item(item)
+                } else {
+                    partition.stats.expired += 1;
+                    engine.placement.forget(self.hash, self.token);
+                    Landing::Absent(self.token)
+                }
+            }
+            Ok(Found::Absent) => Landing::Absent(self.token),
+            Err(error) => {
+                tracing::debug!(%error, "a flash read failed");
+                Landing::Failed
+            }
+        };
+        drop(partition);
+        self.flight.land(landing);
+    }
+}
+
+impl FlashRead {
+    pub(super) async fn landing(&self) -> Landing {
+        self.flight.landing().await
+    }
 }
 
 impl Drop for Lead {
@@ -119,8 +158,9 @@ impl FlashHit {
 
 impl Engine {
     /// Looks a key up in memory, at Unix second `now`. A hit is shown to `view` under the
-    /// partition's lock; what is not in memory and may be on flash comes back as a
-    /// [`FlashRead`] whose place in time is this call: later writes do not change what it finds.
+    /// partition's lock. For what is not in memory and may be on flash, a read is started, as a task
+    /// of the calling thread, and comes back as a [`FlashRead`]; until that has been carried out, a
+    /// write to the key may or may not be seen by it.
     #[inline]
     pub fn lookup<T>(
         self: &Arc<Self>,
@@ -158,7 +198,7 @@ impl Engine {
                 partition.stats.misses += 1;
                 Lookup::Miss
             }
-            Probe::Present(token) => Lookup::Flash(self.board(partition, key.hash(), token)),
+            Probe::Present(token) => Lookup::Flash(self.board(partition, key, token)),
         }
     }
 
@@ -166,14 +206,14 @@ impl Engine {
     pub(super) fn board(
         self: &Arc<Self>,
         partition: &mut Partition,
-        hash: KeyHash,
+        key: Key<'_>,
         token: Token,
     ) -> FlashRead {
+        let hash = key.hash();
         if let Some(flight) = partition.flights.get(&hash) {
             partition.stats.shared_flights += 1;
             return FlashRead {
                 flight: Arc::clone(flight),
-                lead: None,
             };
         }
         let flight = Arc::new(Flight::default());
@@ -184,10 +224,10 @@ impl Engine {
             flight: Arc::clone(&flight),
             token,
         };
-        FlashRead {
-            flight,
-            lead: Some(lead),
-        }
+        let key: Box<[u8]> = key.bytes().into();
+        // A task of its own: a flight lands whatever becomes of those that wait for it.
+        runtime::spawn_detached(async move { lead.fly(&key).await });
+        FlashRead { flight }
     }
 
     /// Carries a [`FlashRead`] out. `None` when there is no such item, or it could not be read; both
@@ -199,10 +239,7 @@ impl Engine {
         now: u32,
     ) -> Option<FlashHit> {
         loop {
-            let landing = match read.lead.take() {
-                Some(lead) => self.fly(key, lead, now).await,
-                None => read.flight.landing().await,
-            };
+            let landing = read.landing().await;
             let mut partition = self.lock(key.hash(), now);
             match landing {
                 // A flight is found by hash; another key with the same one reads for itself.
@@ -227,7 +264,7 @@ impl Engine {
                     return None;
                 }
                 Landing::Item(_) | Landing::Abandoned => match self.placement.probe(key.hash()) {
-                    Probe::Present(token) => read = self.board(&mut partition, key.hash(), token),
+                    Probe::Present(token) => read = self.board(&mut partition, key, token),
                     Probe::Absent => {
                         partition.stats.misses += 1;
                         return None;
@@ -241,38 +278,6 @@ impl Engine {
         let (item, _) = partition.tier.item(partition.tier.find(key)?);
         let live = self.horizon.is_item_live(key.hash(), item.header, now);
         live.then(|| FlashItem::copy_of(&item))
-    }
-
-    /// Leads a flight: reads, keeps the item in memory unless a write has overtaken it, and tells
-    /// the followers.
-    pub(super) async fn fly(self: &Arc<Self>, key: Key<'_>, lead: Lead, now: u32) -> Landing {
-        let found = self.placement.get(key).await;
-        let number = key.hash().partition(self.partition_bits);
-        let mut partition = self.lock_partition(number, now);
-        let current = remove_flight(&mut partition, key.hash(), &lead.flight);
-        let landing = match found {
-            Ok(Found::Item(item)) => {
-                if self.horizon.is_item_live(key.hash(), item.header(), now) {
-                    let item = Arc::new(item);
-                    if current {
-                        self.promote(&mut partition, number, key, &item, now);
-                    }
-                    Landing::Item(item)
-                } else {
-                    partition.stats.expired += 1;
-                    self.placement.forget(key.hash(), lead.token);
-                    Landing::Absent(lead.token)
-                }
-            }
-            Ok(Found::Absent) => Landing::Absent(lead.token),
-            Err(error) => {
-                tracing::debug!(%error, "a flash read failed");
-                Landing::Failed
-            }
-        };
-        drop(partition);
-        lead.flight.land(landing.clone());
-        landing
     }
 
     /// Keeps an item read from flash in memory, clean.
