@@ -20,15 +20,19 @@
 mod adapter;
 mod disk;
 mod error;
+mod faulty;
 mod file;
 mod flash;
+mod image;
 mod memory;
 
 pub use adapter::DiskFlash;
 pub use disk::{Disk, Region, SharedBuf};
 pub use error::{DeviceError, Operation};
+pub use faulty::{Fault, FaultCounts, FaultRates, FaultyDisk, History, Tear, When};
 pub use file::{FileDisk, FileOptions, OpenError};
 pub use flash::{BlockHealth, BlockId, Flash, Geometry};
+pub use image::Image;
 pub use memory::{Latency, MemoryDisk};
 pub use runtime::buffer::{AlignedBuf, PAGE_BYTES};
 

@@ -1,12 +1,11 @@
 //! [`MemoryDisk`]: a disk in memory for simulations, with latencies on the runtime's clock.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 
 use crate::disk::check_access;
-use crate::{AlignedBuf, Disk, IoFuture, Operation, PAGE_BYTES, SharedBuf};
+use crate::{AlignedBuf, Disk, Image, IoFuture, Operation, SharedBuf};
 
 /// How long the accesses of a [`MemoryDisk`] take.
 #[derive(Clone, Copy, Debug, Default)]
@@ -24,7 +23,7 @@ pub struct Latency {
 pub struct MemoryDisk {
     len_bytes: u64,
     latency: Latency,
-    pages: Mutex<BTreeMap<u64, Box<[u8; PAGE_BYTES]>>>,
+    contents: Mutex<Image>,
 }
 
 impl MemoryDisk {
@@ -37,12 +36,23 @@ impl MemoryDisk {
     /// An empty disk whose accesses take the given times.
     #[must_use]
     pub fn with_latency(len_bytes: u64, latency: Latency) -> Self {
-        let len_bytes = len_bytes / PAGE_BYTES as u64 * PAGE_BYTES as u64;
+        Self::from_image(Image::new(len_bytes), latency)
+    }
+
+    /// A disk that holds what `image` does.
+    #[must_use]
+    pub fn from_image(image: Image, latency: Latency) -> Self {
         Self {
-            len_bytes,
+            len_bytes: image.len_bytes(),
             latency,
-            pages: Mutex::new(BTreeMap::new()),
+            contents: Mutex::new(image),
         }
+    }
+
+    /// What the disk holds now.
+    #[must_use]
+    pub fn snapshot(&self) -> Image {
+        self.contents.lock().clone()
     }
 }
 
@@ -62,14 +72,7 @@ impl Disk for MemoryDisk {
         Box::pin(async move {
             check_access(Operation::Read, offset, buf.len(), self.len_bytes)?;
             take(self.latency.read).await;
-            let pages = self.pages.lock();
-            for (number, bytes) in (offset / PAGE_BYTES as u64..).zip(buf.chunks_mut(PAGE_BYTES)) {
-                match pages.get(&number) {
-                    Some(page) => bytes.copy_from_slice(&page[..]),
-                    None => bytes.fill(0),
-                }
-            }
-            drop(pages);
+            self.contents.lock().read(offset, &mut buf);
             Ok(buf)
         })
     }
@@ -78,13 +81,7 @@ impl Disk for MemoryDisk {
         Box::pin(async move {
             check_access(Operation::Write, offset, data.len(), self.len_bytes)?;
             take(self.latency.write).await;
-            let mut pages = self.pages.lock();
-            for (number, bytes) in (offset / PAGE_BYTES as u64..).zip(data.chunks(PAGE_BYTES)) {
-                pages
-                    .entry(number)
-                    .or_insert_with(|| Box::new([0; PAGE_BYTES]))
-                    .copy_from_slice(bytes);
-            }
+            self.contents.lock().write(offset, &data);
             Ok(())
         })
     }
@@ -93,13 +90,7 @@ impl Disk for MemoryDisk {
         Box::pin(async move {
             let len_usize = usize::try_from(len).unwrap_or(usize::MAX);
             check_access(Operation::Erase, offset, len_usize, self.len_bytes)?;
-            let page = PAGE_BYTES as u64;
-            let mut pages = self.pages.lock();
-            let numbers = offset / page..(offset + len) / page;
-            let held: Vec<u64> = pages.range(numbers).map(|(&number, _)| number).collect();
-            for number in held {
-                pages.remove(&number);
-            }
+            self.contents.lock().discard(offset, len);
             Ok(())
         })
     }

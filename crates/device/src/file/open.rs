@@ -216,10 +216,11 @@ fn lock_and_size(file: &DirectFile, options: &FileOptions) -> Result<u64, OpenEr
         }
         Kind::File => 0,
     };
-    let usable = match has {
-        0 => asked,
-        has => asked.min(whole_pages(has)),
-    };
+    if has == 0 {
+        return Ok(asked);
+    }
+    check_minimum(path, has, options.min_bytes)?;
+    let usable = asked.min(whole_pages(has));
     check_minimum(path, usable, options.min_bytes)
 }
 

@@ -1,0 +1,404 @@
+//! [`FaultyDisk`]: a disk for tests that fails the way disks do.
+//!
+//! ```text
+//!   engine ── read write discard sync ──> FaultyDisk ── what reaches the medium ──> any Disk
+//!                                            │
+//!                    plan: scripted and seeded faults
+//!                    shadow: what a power cut would leave ──> crash images
+//! ```
+//!
+//! Invariants: under the simulated runtime a seed gives the same faults and the same crash images;
+//! a crash image holds all that was synced, and of the rest nothing that was not written.
+
+mod history;
+mod plan;
+mod shadow;
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use rand::Rng;
+use rand::SeedableRng;
+use rand::rngs::SmallRng;
+
+pub use history::History;
+pub use plan::{Fault, FaultRates, When};
+pub use shadow::Tear;
+
+use crate::disk::check_access;
+use crate::{
+    AlignedBuf, DeviceError, Disk, Image, IoFuture, Latency, MemoryDisk, Operation, PAGE_BYTES,
+    SharedBuf,
+};
+use plan::Plan;
+use shadow::{Change, Event, Shadow};
+
+/// How often what has happened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FaultCounts {
+    /// Reads asked for.
+    pub reads: u64,
+    /// Bytes of them.
+    pub read_bytes: u64,
+    /// Writes asked for.
+    pub writes: u64,
+    /// Bytes of them.
+    pub written_bytes: u64,
+    /// Discards asked for.
+    pub discards: u64,
+    /// Syncs asked for.
+    pub syncs: u64,
+    /// Accesses that failed with an I/O error.
+    pub errors: u64,
+    /// Writes that failed for want of room.
+    pub full: u64,
+    /// Flipped bits.
+    pub flipped_bits: u64,
+    /// Torn writes.
+    pub torn: u64,
+    /// Writes that stored zeros.
+    pub zeroed: u64,
+    /// Lost writes and syncs.
+    pub lost: u64,
+    /// Misdirected writes.
+    pub misdirected: u64,
+    /// Slow accesses.
+    pub slow: u64,
+}
+
+/// A disk that fails on request, and that can tell what a power cut would leave.
+pub struct FaultyDisk {
+    medium: Arc<dyn Disk>,
+    state: Mutex<State>,
+}
+
+struct State {
+    random: SmallRng,
+    plan: Plan,
+    counts: FaultCounts,
+    shadow: Shadow,
+    history: Option<History>,
+    next_change: u64,
+    is_full: bool,
+}
+
+impl State {
+    fn record(&mut self, event: Event) {
+        self.shadow.record(&event);
+        if let Some(history) = &mut self.history {
+            history.push(event);
+        }
+    }
+}
+
+impl FaultyDisk {
+    /// Wraps a disk that holds only zeros. No fault happens until one is asked for.
+    #[must_use]
+    pub fn new(medium: Arc<dyn Disk>, seed: u64) -> Self {
+        let base = Image::new(medium.len_bytes());
+        Self::with_base(medium, base, seed)
+    }
+
+    /// Wraps a disk that holds `base`.
+    #[must_use]
+    pub fn with_base(medium: Arc<dyn Disk>, base: Image, seed: u64) -> Self {
+        Self {
+            medium,
+            state: Mutex::new(State {
+                random: SmallRng::seed_from_u64(seed),
+                plan: Plan::default(),
+                counts: FaultCounts::default(),
+                shadow: Shadow::new(base),
+                history: None,
+                next_change: 0,
+                is_full: false,
+            }),
+        }
+    }
+
+    /// A disk in memory that holds `image`: what a machine finds after a power cut.
+    #[must_use]
+    pub fn from_image(image: Image, latency: Latency, seed: u64) -> Self {
+        let medium = Arc::new(MemoryDisk::from_image(image.clone(), latency));
+        Self::with_base(medium, image, seed)
+    }
+
+    /// An empty disk in memory.
+    #[must_use]
+    pub fn in_memory(len_bytes: u64, seed: u64) -> Self {
+        Self::from_image(Image::new(len_bytes), Latency::default(), seed)
+    }
+
+    /// Lets `fault` meet the accesses that `when` describes.
+    ///
+    /// # Panics
+    /// When such an access cannot meet that fault.
+    pub fn script(&self, when: When, fault: Fault) {
+        self.state.lock().plan.add(when, fault);
+    }
+
+    /// Lets faults happen at random from now on.
+    pub fn set_rates(&self, rates: FaultRates) {
+        self.state.lock().plan.rates = rates;
+    }
+
+    /// Ends all faults, those scripted for later too. What they have done stays.
+    pub fn heal(&self) {
+        let mut state = self.state.lock();
+        state.plan.clear();
+        state.is_full = false;
+    }
+
+    /// While true, every write fails for want of room.
+    pub fn set_full(&self, is_full: bool) {
+        self.state.lock().is_full = is_full;
+    }
+
+    /// Flips a stored bit, as a decaying cell does; pending writes are left as they are.
+    ///
+    /// # Errors
+    /// When the medium cannot be read or written there.
+    pub async fn decay(&self, offset: u64, bit: u32) -> Result<(), DeviceError> {
+        let page = offset / PAGE_BYTES as u64 * PAGE_BYTES as u64;
+        let mut buf = self.medium.read(page, AlignedBuf::new(PAGE_BYTES)).await?;
+        buf[(offset - page) as usize] ^= 1 << bit;
+        self.medium.write(page, buf.into()).await?;
+        self.state.lock().record(Event::Decayed { offset, bit });
+        Ok(())
+    }
+
+    /// How often what has happened.
+    #[must_use]
+    pub fn counts(&self) -> FaultCounts {
+        self.state.lock().counts
+    }
+
+    /// Writes and discards that a power cut now could undo.
+    #[must_use]
+    pub fn pending(&self) -> usize {
+        self.state.lock().shadow.pending()
+    }
+
+    /// What a power cut now would leave, as drawn from `seed`. The disk itself goes on.
+    #[must_use]
+    pub fn crash(&self, seed: u64, tear: Tear) -> Image {
+        self.state.lock().shadow.crash(seed, tear)
+    }
+
+    /// Keeps from now on all that happens, with a copy of everything written, for [`History`].
+    ///
+    /// # Panics
+    /// When writes are pending: a history begins where everything is durable.
+    pub fn keep_history(&self) {
+        let mut state = self.state.lock();
+        assert_eq!(state.shadow.pending(), 0, "begun after a sync");
+        let base = state.shadow.crash(0, Tear::Writes);
+        state.history = Some(History::new(base));
+    }
+
+    /// What has happened since [`keep_history`](FaultyDisk::keep_history).
+    #[must_use]
+    pub fn history(&self) -> Option<History> {
+        self.state.lock().history.clone()
+    }
+
+    /// Draws the faults of one access.
+    fn faults(&self, operation: Operation, offset: u64, len: u64) -> Vec<Fault> {
+        let mut state = self.state.lock();
+        let state = &mut *state;
+        let range = offset..offset.saturating_add(len);
+        let mut faults = state.plan.pick(&mut state.random, operation, &range);
+        if state.is_full && operation == Operation::Write {
+            faults.push(Fault::Full);
+        }
+        for fault in &faults {
+            let count = match fault {
+                Fault::Error => &mut state.counts.errors,
+                Fault::Full => &mut state.counts.full,
+                Fault::FlippedBit => &mut state.counts.flipped_bits,
+                Fault::Torn => &mut state.counts.torn,
+                Fault::Zeroed => &mut state.counts.zeroed,
+                Fault::Lost => &mut state.counts.lost,
+                Fault::Misdirected => &mut state.counts.misdirected,
+                Fault::Slow(_) => &mut state.counts.slow,
+            };
+            *count += 1;
+        }
+        faults
+    }
+
+    /// What of a write reaches the medium, and where.
+    fn distort(&self, offset: u64, data: &[u8], faults: &[Fault]) -> Vec<(u64, Vec<u8>)> {
+        let mut state = self.state.lock();
+        let random = &mut state.random;
+        let mut at = offset;
+        let mut data = data.to_vec();
+        for fault in faults {
+            match fault {
+                Fault::Lost | Fault::Full => return Vec::new(),
+                // A failed write may have been done in part, in whole or not at all.
+                Fault::Torn | Fault::Error => {
+                    let pages = data.len() / PAGE_BYTES;
+                    let whole = usize::from(*fault == Fault::Error);
+                    data.truncate(random.random_range(0..pages.max(1) + whole) * PAGE_BYTES);
+                }
+                Fault::Zeroed => data.fill(0),
+                Fault::FlippedBit if !data.is_empty() => {
+                    let byte = random.random_range(0..data.len());
+                    data[byte] ^= 1 << random.random_range(0..8);
+                }
+                Fault::Misdirected => {
+                    let room = self.medium.len_bytes() - data.len() as u64;
+                    at = random.random_range(0..=room / PAGE_BYTES as u64) * PAGE_BYTES as u64;
+                }
+                Fault::FlippedBit | Fault::Slow(_) => {}
+            }
+        }
+        if data.is_empty() {
+            Vec::new()
+        } else {
+            vec![(at, data)]
+        }
+    }
+
+    fn issue(&self, change: Change) -> u64 {
+        let mut state = self.state.lock();
+        let id = state.next_change;
+        state.next_change += 1;
+        state.record(Event::Issued { id, change });
+        id
+    }
+
+    fn complete(&self, id: u64) {
+        self.state.lock().record(Event::Completed { id });
+    }
+}
+
+/// Waits as long as the slow ones among `faults` say.
+async fn be_slow(faults: &[Fault]) {
+    let wait: Duration = faults
+        .iter()
+        .map(|fault| match fault {
+            Fault::Slow(by) => *by,
+            _ => Duration::ZERO,
+        })
+        .sum();
+    if !wait.is_zero() {
+        runtime::sleep(wait).await;
+    }
+}
+
+/// The error of an access that meets `faults`, if it fails.
+fn failure(faults: &[Fault], operation: Operation, range: &Range<u64>) -> Result<(), DeviceError> {
+    let source = if faults.contains(&Fault::Full) {
+        std::io::ErrorKind::StorageFull.into()
+    } else if faults.contains(&Fault::Error) {
+        std::io::Error::other("injected fault")
+    } else {
+        return Ok(());
+    };
+    Err(DeviceError::Io {
+        operation,
+        offset: range.start,
+        len: usize::try_from(range.end - range.start).unwrap_or(usize::MAX),
+        source,
+    })
+}
+
+impl Disk for FaultyDisk {
+    fn len_bytes(&self) -> u64 {
+        self.medium.len_bytes()
+    }
+
+    fn read(&self, offset: u64, buf: AlignedBuf) -> IoFuture<'_, AlignedBuf> {
+        Box::pin(async move {
+            check_access(Operation::Read, offset, buf.len(), self.len_bytes())?;
+            let range = offset..offset + buf.len() as u64;
+            let faults = self.faults(Operation::Read, offset, buf.len() as u64);
+            {
+                let mut state = self.state.lock();
+                state.counts.reads += 1;
+                state.counts.read_bytes += buf.len() as u64;
+            }
+            be_slow(&faults).await;
+            failure(&faults, Operation::Read, &range)?;
+            let mut buf = self.medium.read(offset, buf).await?;
+            if faults.contains(&Fault::FlippedBit) {
+                let random = &mut self.state.lock().random;
+                let byte = random.random_range(0..buf.len());
+                buf[byte] ^= 1 << random.random_range(0..8);
+            }
+            Ok(buf)
+        })
+    }
+
+    fn write(&self, offset: u64, data: SharedBuf) -> IoFuture<'_, ()> {
+        Box::pin(async move {
+            check_access(Operation::Write, offset, data.len(), self.len_bytes())?;
+            let range = offset..offset + data.len() as u64;
+            let faults = self.faults(Operation::Write, offset, data.len() as u64);
+            {
+                let mut state = self.state.lock();
+                state.counts.writes += 1;
+                state.counts.written_bytes += data.len() as u64;
+            }
+            let stored = self.distort(offset, &data, &faults);
+            let mut ids = Vec::new();
+            for (at, bytes) in &stored {
+                let data = Arc::from(bytes.as_slice());
+                ids.push(self.issue(Change::Write { offset: *at, data }));
+            }
+            be_slow(&faults).await;
+            for (at, bytes) in stored {
+                let mut buf = AlignedBuf::new(bytes.len());
+                buf.copy_from_slice(&bytes);
+                self.medium.write(at, buf.into()).await?;
+            }
+            for id in ids {
+                self.complete(id);
+            }
+            failure(&faults, Operation::Write, &range)
+        })
+    }
+
+    fn discard(&self, offset: u64, len: u64) -> IoFuture<'_, ()> {
+        Box::pin(async move {
+            let len_usize = usize::try_from(len).unwrap_or(usize::MAX);
+            check_access(Operation::Erase, offset, len_usize, self.len_bytes())?;
+            let faults = self.faults(Operation::Erase, offset, len);
+            self.state.lock().counts.discards += 1;
+            failure(&faults, Operation::Erase, &(offset..offset + len))?;
+            let id = self.issue(Change::Discard { offset, len });
+            be_slow(&faults).await;
+            self.medium.discard(offset, len).await?;
+            self.complete(id);
+            Ok(())
+        })
+    }
+
+    fn sync(&self) -> IoFuture<'_, ()> {
+        Box::pin(async move {
+            let faults = self.faults(Operation::Sync, 0, 0);
+            let covered = {
+                let mut state = self.state.lock();
+                state.counts.syncs += 1;
+                state.shadow.completed()
+            };
+            be_slow(&faults).await;
+            if faults.contains(&Fault::Error) {
+                let mut state = self.state.lock();
+                let mut ids = covered;
+                ids.retain(|_| state.random.random_bool(0.5));
+                state.record(Event::GivenUp { ids });
+                return failure(&faults, Operation::Sync, &(0..0));
+            }
+            self.medium.sync().await?;
+            if !faults.contains(&Fault::Lost) {
+                self.state.lock().record(Event::Synced { covered });
+            }
+            Ok(())
+        })
+    }
+}

@@ -1,0 +1,210 @@
+//! Which access meets which fault: scripted ones first, then seeded ones by rate.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use rand::Rng;
+use rand::rngs::SmallRng;
+
+use crate::Operation;
+
+/// What goes wrong with one access.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// The access fails with an I/O error. A failed write leaves a random part of it behind; after
+    /// a failed sync, a random part of what it should have made durable never will be.
+    Error,
+    /// A write fails because the device has no room.
+    Full,
+    /// One random bit is wrong: in what is stored for a write, in what is returned for a read.
+    FlippedBit,
+    /// A random part of the pages of a write, from its start, is stored; the write succeeds.
+    Torn,
+    /// A write stores zeros and succeeds.
+    Zeroed,
+    /// A write stores nothing and succeeds. A sync makes nothing durable and succeeds.
+    Lost,
+    /// A write is stored at a random other place and succeeds.
+    Misdirected,
+    /// The access takes this much longer.
+    Slow(Duration),
+}
+
+impl Fault {
+    /// Whether this fault makes sense for an access of that kind.
+    fn applies_to(&self, operation: Operation) -> bool {
+        match self {
+            Self::Error | Self::Slow(_) => true,
+            Self::FlippedBit => matches!(operation, Operation::Read | Operation::Write),
+            Self::Lost => matches!(operation, Operation::Write | Operation::Sync),
+            Self::Full | Self::Torn | Self::Zeroed | Self::Misdirected => {
+                operation == Operation::Write
+            }
+        }
+    }
+}
+
+/// Which accesses a scripted fault meets.
+#[derive(Clone, Debug)]
+pub struct When {
+    /// Their kind.
+    pub operation: Operation,
+    /// Only those that touch a byte of this range; all when `None`. Syncs have no place.
+    pub within: Option<Range<u64>>,
+    /// Let this many of them pass first.
+    pub after: u64,
+    /// Meet this many; `u64::MAX` for all that follow.
+    pub times: u64,
+}
+
+impl When {
+    /// The next access of a kind.
+    #[must_use]
+    pub fn next(operation: Operation) -> Self {
+        Self {
+            operation,
+            within: None,
+            after: 0,
+            times: 1,
+        }
+    }
+
+    /// Every access of a kind from now on.
+    #[must_use]
+    pub fn every(operation: Operation) -> Self {
+        Self {
+            times: u64::MAX,
+            ..Self::next(operation)
+        }
+    }
+
+    /// The same, but only where it touches `within`.
+    #[must_use]
+    pub fn within(self, within: Range<u64>) -> Self {
+        Self {
+            within: Some(within),
+            ..self
+        }
+    }
+
+    /// The same, but after `after` of them have passed.
+    #[must_use]
+    pub fn after(self, after: u64) -> Self {
+        Self { after, ..self }
+    }
+}
+
+/// How likely each fault is for each access it applies to: from 0 to 1.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct FaultRates {
+    /// Failed reads.
+    pub read_error: f64,
+    /// Failed writes and discards.
+    pub write_error: f64,
+    /// Failed syncs.
+    pub sync_error: f64,
+    /// Reads that return a wrong bit.
+    pub read_flipped_bit: f64,
+    /// Writes that store a wrong bit.
+    pub write_flipped_bit: f64,
+    /// Torn writes.
+    pub torn: f64,
+    /// Writes that store zeros.
+    pub zeroed: f64,
+    /// Lost writes.
+    pub lost: f64,
+    /// Misdirected writes.
+    pub misdirected: f64,
+    /// Accesses of any kind that take [`slow_by`](FaultRates::slow_by) longer.
+    pub slow: f64,
+    /// How much longer slow accesses take.
+    pub slow_by: Duration,
+}
+
+/// The faults to come.
+#[derive(Debug, Default)]
+pub(super) struct Plan {
+    scripts: Vec<(When, Fault)>,
+    pub(super) rates: FaultRates,
+}
+
+impl Plan {
+    pub(super) fn add(&mut self, when: When, fault: Fault) {
+        assert!(
+            fault.applies_to(when.operation),
+            "{fault:?} cannot happen to a {}",
+            when.operation
+        );
+        self.scripts.push((when, fault));
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.scripts.clear();
+        self.rates = FaultRates::default();
+    }
+
+    /// The faults that this access meets, at most one of each origin.
+    pub(super) fn pick(
+        &mut self,
+        random: &mut SmallRng,
+        operation: Operation,
+        range: &Range<u64>,
+    ) -> Vec<Fault> {
+        let mut picked: Vec<Fault> = self.scripted(operation, range).into_iter().collect();
+        for (rate, fault) in self.rates_for(operation) {
+            if rate > 0.0 && random.random_bool(rate.clamp(0.0, 1.0)) {
+                picked.push(fault);
+            }
+        }
+        picked
+    }
+
+    fn scripted(&mut self, operation: Operation, range: &Range<u64>) -> Option<Fault> {
+        let mut met = None;
+        for (index, (when, fault)) in self.scripts.iter_mut().enumerate() {
+            let is_there = when
+                .within
+                .as_ref()
+                .is_none_or(|within| within.start < range.end && range.start < within.end);
+            if when.operation != operation || !is_there {
+                continue;
+            }
+            if when.after > 0 {
+                when.after -= 1;
+            } else if when.times > 0 && met.is_none() {
+                if when.times != u64::MAX {
+                    when.times -= 1;
+                }
+                met = Some((index, fault.clone()));
+            }
+        }
+        let (index, fault) = met?;
+        if self.scripts[index].0.times == 0 {
+            self.scripts.remove(index);
+        }
+        Some(fault)
+    }
+
+    fn rates_for(&self, operation: Operation) -> Vec<(f64, Fault)> {
+        let rates = &self.rates;
+        let slow = (rates.slow, Fault::Slow(rates.slow_by));
+        match operation {
+            Operation::Read => vec![
+                slow,
+                (rates.read_error, Fault::Error),
+                (rates.read_flipped_bit, Fault::FlippedBit),
+            ],
+            Operation::Write => vec![
+                slow,
+                (rates.write_error, Fault::Error),
+                (rates.write_flipped_bit, Fault::FlippedBit),
+                (rates.torn, Fault::Torn),
+                (rates.zeroed, Fault::Zeroed),
+                (rates.lost, Fault::Lost),
+                (rates.misdirected, Fault::Misdirected),
+            ],
+            Operation::Erase => vec![slow, (rates.write_error, Fault::Error)],
+            Operation::Sync => vec![slow, (rates.sync_error, Fault::Error)],
+        }
+    }
+}

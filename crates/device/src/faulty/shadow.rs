@@ -1,0 +1,183 @@
+//! What a power cut would leave: the durable contents, and the writes since.
+//!
+//! A write is durable when a sync that began after its completion has succeeded. Every other write
+//! that has been issued is pending: a cut keeps it, drops it, or keeps parts of it, whatever
+//! became of the others, and in any order.
+
+use std::sync::Arc;
+
+use rand::Rng;
+use rand::SeedableRng;
+use rand::rngs::SmallRng;
+use rand::seq::SliceRandom;
+
+use crate::{Image, PAGE_BYTES};
+
+/// The smallest part of a write that a cut keeps or drops on its own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Tear {
+    /// Each write is kept or dropped whole.
+    Writes,
+    /// Each page is, as on a drive that writes 4 KiB atomically.
+    #[default]
+    Pages,
+    /// Each sector of 512 bytes is.
+    Sectors,
+}
+
+impl Tear {
+    fn unit_bytes(self) -> usize {
+        match self {
+            Self::Writes => usize::MAX,
+            Self::Pages => PAGE_BYTES,
+            Self::Sectors => 512,
+        }
+    }
+}
+
+/// What a device has been told to change.
+#[derive(Clone, Debug)]
+pub(super) enum Change {
+    Write { offset: u64, data: Arc<[u8]> },
+    Discard { offset: u64, len: u64 },
+}
+
+impl Change {
+    fn len(&self) -> usize {
+        match self {
+            Self::Write { data, .. } => data.len(),
+            Self::Discard { len, .. } => usize::try_from(*len).unwrap_or(usize::MAX),
+        }
+    }
+
+    pub(super) fn apply(&self, image: &mut Image) {
+        self.apply_part(image, 0, self.len());
+    }
+
+    /// Applies the bytes `from..to` of the change. A discard changes whole pages only.
+    fn apply_part(&self, image: &mut Image, from: usize, to: usize) {
+        match self {
+            Self::Write { offset, data } => image.write(offset + from as u64, &data[from..to]),
+            Self::Discard { offset, .. } => {
+                let first = from.next_multiple_of(PAGE_BYTES);
+                let last = to / PAGE_BYTES * PAGE_BYTES;
+                if first < last {
+                    image.discard(offset + first as u64, (last - first) as u64);
+                }
+            }
+        }
+    }
+}
+
+/// What happened, in order.
+#[derive(Clone, Debug)]
+pub(super) enum Event {
+    /// A change was issued, and what of it reaches the medium.
+    Issued { id: u64, change: Change },
+    /// It has completed.
+    Completed { id: u64 },
+    /// A sync that began when the changes `covered` had completed has succeeded.
+    Synced { covered: Vec<u64> },
+    /// A sync has failed, and these changes will never be durable.
+    GivenUp { ids: Vec<u64> },
+    /// The medium itself has changed: a decayed bit.
+    Decayed { offset: u64, bit: u32 },
+}
+
+#[derive(Clone, Debug)]
+struct Pending {
+    id: u64,
+    change: Change,
+    is_complete: bool,
+    is_given_up: bool,
+}
+
+/// The durable contents and the pending changes.
+#[derive(Clone, Debug)]
+pub(super) struct Shadow {
+    durable: Image,
+    pending: Vec<Pending>,
+}
+
+impl Shadow {
+    pub(super) fn new(durable: Image) -> Self {
+        Self {
+            durable,
+            pending: Vec::new(),
+        }
+    }
+
+    pub(super) fn record(&mut self, event: &Event) {
+        match event {
+            Event::Issued { id, change } => self.pending.push(Pending {
+                id: *id,
+                change: change.clone(),
+                is_complete: false,
+                is_given_up: false,
+            }),
+            Event::Completed { id } => {
+                // Completion orders the changes of one page: the last is what is read.
+                if let Some(at) = self.pending.iter().position(|pending| pending.id == *id) {
+                    let mut completed = self.pending.remove(at);
+                    completed.is_complete = true;
+                    self.pending.push(completed);
+                }
+            }
+            Event::Synced { covered } => {
+                let (synced, pending) = std::mem::take(&mut self.pending)
+                    .into_iter()
+                    .partition(|pending| covered.contains(&pending.id));
+                self.pending = pending;
+                let synced: Vec<Pending> = synced;
+                for pending in synced.iter().filter(|pending| !pending.is_given_up) {
+                    pending.change.apply(&mut self.durable);
+                }
+            }
+            Event::GivenUp { ids } => {
+                for pending in &mut self.pending {
+                    pending.is_given_up |= ids.contains(&pending.id);
+                }
+            }
+            Event::Decayed { offset, bit } => self.durable.flip_bit(*offset, *bit),
+        }
+    }
+
+    /// The changes that have completed and that a sync beginning now would cover.
+    pub(super) fn completed(&self) -> Vec<u64> {
+        self.pending
+            .iter()
+            .filter(|pending| pending.is_complete)
+            .map(|pending| pending.id)
+            .collect()
+    }
+
+    pub(super) fn pending(&self) -> usize {
+        self.pending.len()
+    }
+
+    /// What a power cut leaves, as drawn from `seed`.
+    pub(super) fn crash(&self, seed: u64, tear: Tear) -> Image {
+        let mut random = SmallRng::seed_from_u64(seed);
+        // Nothing, nearly nothing, half, nearly all, all: each is a likely kind of loss.
+        let kept = [0.0, 0.1, 0.5, 0.9, 1.0][random.random_range(0..5)];
+        let mut image = self.durable.clone();
+        let mut order: Vec<&Pending> = self.pending.iter().collect();
+        if random.random_bool(0.5) {
+            order.shuffle(&mut random);
+        }
+        for pending in order {
+            if pending.is_given_up && random.random_bool(0.5) {
+                continue;
+            }
+            let len = pending.change.len();
+            let unit = tear.unit_bytes().min(len.max(1));
+            for from in (0..len).step_by(unit) {
+                if random.random_bool(kept) {
+                    let to = from.saturating_add(unit).min(len);
+                    pending.change.apply_part(&mut image, from, to);
+                }
+            }
+        }
+        image
+    }
+}

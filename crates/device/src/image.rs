@@ -1,0 +1,182 @@
+//! [`Image`]: the contents of a disk as a value.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::PAGE_BYTES;
+
+type Page = [u8; PAGE_BYTES];
+
+/// What a disk holds. Sparse: a page never written, or discarded, reads as zeros. Clones share
+/// their pages until one of them writes.
+#[derive(Clone, Debug)]
+pub struct Image {
+    len_bytes: u64,
+    pages: BTreeMap<u64, Arc<Page>>,
+}
+
+impl Image {
+    /// Zeros, `len_bytes` of them rounded down to whole pages.
+    #[must_use]
+    pub fn new(len_bytes: u64) -> Self {
+        Self {
+            len_bytes: len_bytes / PAGE_BYTES as u64 * PAGE_BYTES as u64,
+            pages: BTreeMap::new(),
+        }
+    }
+
+    /// Size in bytes, a multiple of [`PAGE_BYTES`].
+    #[must_use]
+    pub fn len_bytes(&self) -> u64 {
+        self.len_bytes
+    }
+
+    /// Fills `into` from byte `offset`, anywhere within the image.
+    ///
+    /// # Panics
+    /// When the range reaches past the end.
+    pub fn read(&self, offset: u64, into: &mut [u8]) {
+        self.each_part(offset, into.len(), |number, within, part| {
+            let into = &mut into[part];
+            match self.pages.get(&number) {
+                Some(page) => into.copy_from_slice(&page[within..within + into.len()]),
+                None => into.fill(0),
+            }
+        });
+    }
+
+    /// Overwrites from byte `offset`, anywhere within the image.
+    ///
+    /// # Panics
+    /// When the range reaches past the end.
+    pub fn write(&mut self, offset: u64, data: &[u8]) {
+        let mut parts = Vec::new();
+        self.each_part(offset, data.len(), |number, within, part| {
+            parts.push((number, within, part));
+        });
+        for (number, within, part) in parts {
+            let part = &data[part];
+            let page = self
+                .pages
+                .entry(number)
+                .or_insert_with(|| Arc::new([0; PAGE_BYTES]));
+            Arc::make_mut(page)[within..within + part.len()].copy_from_slice(part);
+        }
+    }
+
+    /// Turns whole pages to zeros.
+    pub fn discard(&mut self, offset: u64, len: u64) {
+        let page = PAGE_BYTES as u64;
+        let numbers = offset / page..offset.saturating_add(len) / page;
+        let held: Vec<u64> = self
+            .pages
+            .range(numbers)
+            .map(|(&number, _)| number)
+            .collect();
+        for number in held {
+            self.pages.remove(&number);
+        }
+    }
+
+    /// Flips one bit, as a decaying cell does.
+    ///
+    /// # Panics
+    /// When the byte lies past the end, or `bit` is not one of a byte.
+    pub fn flip_bit(&mut self, offset: u64, bit: u32) {
+        assert!(bit < 8, "a bit of a byte");
+        let mut byte = [0];
+        self.read(offset, &mut byte);
+        self.write(offset, &[byte[0] ^ (1 << bit)]);
+    }
+
+    /// Calls `act` for each page of a range with its number, the first byte within it, and the
+    /// part of the range that lies there.
+    fn each_part(
+        &self,
+        offset: u64,
+        len: usize,
+        mut act: impl FnMut(u64, usize, std::ops::Range<usize>),
+    ) {
+        let end = offset.checked_add(len as u64);
+        assert!(
+            end.is_some_and(|end| end <= self.len_bytes),
+            "{len} bytes at byte {offset} lie within the image"
+        );
+        let mut done = 0;
+        while done < len {
+            let at = offset + done as u64;
+            let within = (at % PAGE_BYTES as u64) as usize;
+            let count = (PAGE_BYTES - within).min(len - done);
+            act(at / PAGE_BYTES as u64, within, done..done + count);
+            done += count;
+        }
+    }
+}
+
+impl PartialEq for Image {
+    /// Whether both read the same everywhere.
+    fn eq(&self, other: &Self) -> bool {
+        let reads_as_zeros = |page: &Arc<Page>| page.iter().all(|&byte| byte == 0);
+        let held = |image: &Self| {
+            let pages = image.pages.iter().filter(|(_, page)| !reads_as_zeros(page));
+            pages
+                .map(|(&number, page)| (number, Arc::clone(page)))
+                .collect::<Vec<_>>()
+        };
+        self.len_bytes == other.len_bytes && held(self) == held(other)
+    }
+}
+
+impl Eq for Image {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn clones_do_not_see_each_others_writes() {
+        let mut first = Image::new(8192);
+        first.write(0, &[1; 10]);
+        let second = first.clone();
+        first.write(5, &[2; 10]);
+        let mut bytes = [0; 15];
+        second.read(0, &mut bytes);
+        assert_eq!(bytes, [1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0]);
+        assert_ne!(first, second);
+    }
+
+    #[test]
+    fn zeros_written_and_zeros_never_written_are_the_same() {
+        let mut written = Image::new(8192);
+        written.write(4096, &[0; 4096]);
+        assert_eq!(written, Image::new(8192));
+    }
+
+    proptest! {
+        #[test]
+        fn an_image_reads_like_the_bytes_written(
+            writes in proptest::collection::vec(
+                (0u64..3 * 4096, 1usize..6000, any::<u8>(), any::<bool>()),
+                0..20,
+            ),
+        ) {
+            let mut image = Image::new(4 * 4096);
+            let mut model = vec![0u8; 4 * 4096];
+            for (offset, len, byte, discards) in writes {
+                let len = len.min(model.len() - offset as usize);
+                if discards {
+                    let page = offset / 4096 * 4096;
+                    image.discard(page, 4096);
+                    model[page as usize..page as usize + 4096].fill(0);
+                } else {
+                    image.write(offset, &vec![byte; len]);
+                    model[offset as usize..offset as usize + len].fill(byte);
+                }
+            }
+            let mut read = vec![0; model.len()];
+            image.read(0, &mut read);
+            prop_assert_eq!(read, model);
+        }
+    }
+}
