@@ -14,8 +14,8 @@ use crate::store::FlashItem;
 /// How a flash read ended.
 #[derive(Clone, Debug)]
 pub(crate) enum Landing {
-    /// With the item.
-    Item(Arc<FlashItem>),
+    /// With the item, and what the index said of it then: `None` once it is outdated.
+    Item(Arc<FlashItem>, Option<Token>),
     /// There is no such item; the index had said so with this token.
     Absent(Token),
     /// The device failed or gave wrong bytes: a miss, and the index may still name the item.

@@ -5,16 +5,19 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::{CacheError, Engine, FlashRead, ItemView};
-use crate::dram::NewItem;
+use crate::dram::{EvictContext, NewItem};
 use crate::flight::Landing;
-use crate::format::item::state;
+use crate::format::item::{ItemRef, state};
 use crate::key::Key;
 use crate::partition::Partition;
 use crate::placement::{Probe, Token};
+use crate::store::{AppendItem, FlashItem};
 
-/// Starts of an operation before it gives up on an item that comes and goes between memory and
-/// flash faster than it can be caught.
-const MAX_ATTEMPTS: usize = 64;
+/// Flash reads of one operation before it gives up on an item that others change faster than it can
+/// be read.
+const MAX_READS: usize = 64;
+/// An item of more than this part of a partition's memory does not go through it.
+const MEMORY_SHARE: usize = 4;
 
 /// What becomes of an item.
 #[derive(Clone, Debug)]
@@ -77,13 +80,32 @@ pub struct Modified<R> {
 /// How one start of an operation ended.
 enum Attempt<R> {
     Done(Result<Modified<R>, CacheError>),
-    /// The item may be on flash and has to be in memory first.
+    /// The item may be on flash and has to be read first.
     OnFlash(FlashRead),
     /// There is no room on flash for what has to leave memory.
     NoRoom,
 }
 
+/// What an operation has read of flash: it holds while the index says the same of the key.
+enum Known {
+    Nothing,
+    Absent(Token),
+    Item(Token, Arc<FlashItem>),
+}
+
+/// Where the item of a key is.
+enum Place<'k> {
+    Nowhere,
+    Memory(crate::dram::Handle),
+    Flash(&'k FlashItem),
+}
+
 impl Engine {
+    /// Whether an item of `body_bytes` is kept in memory at all.
+    pub(super) fn fits_memory(body_bytes: usize, context: &EvictContext<'_>) -> bool {
+        body_bytes <= context.limit_bytes / MEMORY_SHARE
+    }
+
     /// Changes the item of `key` as `decide` says, at Unix second `now`.
     ///
     /// `decide` sees the live item, or `None`, and returns the change with a result of its own. It
@@ -98,21 +120,26 @@ impl Engine {
         now: u32,
         mut decide: impl FnMut(Option<&ItemView<'_>>) -> (Change<'v>, R),
     ) -> Result<Modified<R>, CacheError> {
-        let mut absent = None;
-        for _ in 0..MAX_ATTEMPTS {
+        let mut known = Known::Nothing;
+        let mut reads = 0;
+        loop {
             let room = self.placement.room().listener();
-            match self.try_modify(key, now, absent, &mut decide) {
+            match self.try_modify(key, now, &known, &mut decide) {
                 Attempt::Done(done) => return done,
                 Attempt::NoRoom => {
                     self.waits.fetch_add(1, Ordering::Relaxed);
                     room.await;
                 }
+                Attempt::OnFlash(_) if reads == MAX_READS => {
+                    self.remove(key, now);
+                    return Err(CacheError::Unreadable);
+                }
                 Attempt::OnFlash(read) => {
-                    absent = self.fetch(key, read, now).await?;
+                    reads += 1;
+                    known = self.fetch(key, read, now).await?;
                 }
             }
         }
-        Err(CacheError::OutOfMemory)
     }
 
     /// Stores an item whatever was there before.
@@ -166,51 +193,58 @@ impl Engine {
         self: &Arc<Self>,
         key: Key<'_>,
         now: u32,
-        absent: Option<Token>,
+        known: &Known,
         decide: &mut impl FnMut(Option<&ItemView<'_>>) -> (Change<'v>, R),
     ) -> Attempt<R> {
         let number = key.hash().partition(self.partition_bits);
         let mut guard = self.lock_partition(number, now);
         let partition = &mut *guard;
-        let mut handle = partition.tier.find(key);
-        if let Some(found) = handle
-            && !self
-                .horizon
-                .is_item_live(key.hash(), partition.tier.header(found), now)
-        {
-            self.erase(partition, key);
-            handle = None;
+        let mut place = match partition.tier.find(key) {
+            Some(handle) => Place::Memory(handle),
+            None => Place::Nowhere,
+        };
+        if let Place::Memory(found) = place {
+            let header = partition.tier.header(found);
+            if !self.horizon.is_item_live(key.hash(), header, now) {
+                self.erase(partition, key);
+                place = Place::Nowhere;
+            }
         }
-        if handle.is_none()
+        if matches!(place, Place::Nowhere)
             && let Probe::Present(token) = self.placement.probe(key.hash())
-            && absent != Some(token)
         {
-            return Attempt::OnFlash(self.board(partition, key, token));
+            match known {
+                Known::Absent(seen) if *seen == token => {}
+                Known::Item(seen, item) if *seen == token && self.is_of(key, item, now) => {
+                    place = Place::Flash(item);
+                }
+                _ => return Attempt::OnFlash(self.board(partition, key, token)),
+            }
         }
-        let (change, result) = match handle {
-            Some(handle) => {
+        let (change, result) = match place {
+            Place::Nowhere => decide(None),
+            Place::Memory(handle) => {
                 let (item, shared) = partition.tier.item(handle);
                 decide(Some(&ItemView::new(item, shared)))
             }
-            None => decide(None),
+            Place::Flash(item) => decide(Some(&ItemView::new(item.item(), None))),
         };
-        let cas_unique = match (change, handle) {
-            (Change::Keep, None) | (Change::Access | Change::Amend(_), None) => Ok(0),
-            (Change::Keep, Some(handle)) => Ok(partition.tier.item(handle).0.cas_unique),
-            (Change::Access, Some(handle)) => {
-                self.access(partition, handle, now);
-                Ok(partition.tier.item(handle).0.cas_unique)
+        let cas_unique = match change {
+            Change::Keep => Ok(Self::cas_unique(partition, &place)),
+            Change::Access => {
+                self.access(partition, key, &place, now);
+                Ok(Self::cas_unique(partition, &place))
             }
-            (Change::Remove, _) => {
+            Change::Remove => {
                 self.erase(partition, key);
                 Ok(0)
             }
-            (Change::Put(put), _) => self.put(partition, number, key, now, &put),
-            (Change::Amend(amend), Some(handle)) => {
+            Change::Put(put) => self.put(partition, number, key, now, &put),
+            Change::Amend(amend) => {
                 if amend.access {
-                    self.access(partition, handle, now);
+                    self.access(partition, key, &place, now);
                 }
-                self.amend(partition, number, key, handle, now, &amend)
+                self.amend(partition, number, key, &place, now, &amend)
             }
         };
         match cas_unique {
@@ -220,11 +254,33 @@ impl Engine {
         }
     }
 
-    fn access(&self, partition: &mut Partition, handle: crate::dram::Handle, now: u32) {
-        let header = partition.tier.header_mut(handle);
-        header.state |= state::FETCHED | state::REFERENCED;
-        header.last_access = now.into();
-        partition.stats.dram_hits += 1;
+    /// Whether an item read from flash is that of `key`, and live.
+    fn is_of(&self, key: Key<'_>, item: &FlashItem, now: u32) -> bool {
+        item.item().key == key.bytes() && self.horizon.is_item_live(key.hash(), item.header(), now)
+    }
+
+    fn cas_unique(partition: &Partition, place: &Place<'_>) -> u64 {
+        match place {
+            Place::Nowhere => 0,
+            Place::Memory(handle) => partition.tier.item(*handle).0.cas_unique,
+            Place::Flash(item) => item.item().cas_unique,
+        }
+    }
+
+    fn access(&self, partition: &mut Partition, key: Key<'_>, place: &Place<'_>, now: u32) {
+        match place {
+            Place::Nowhere => {}
+            Place::Memory(handle) => {
+                let header = partition.tier.header_mut(*handle);
+                header.state |= state::FETCHED | state::REFERENCED;
+                header.last_access = now.into();
+                partition.stats.dram_hits += 1;
+            }
+            Place::Flash(_) => {
+                self.placement.touch(key.hash());
+                partition.stats.flash_hits += 1;
+            }
+        }
     }
 
     fn erase(&self, partition: &mut Partition, key: Key<'_>) {
@@ -280,7 +336,7 @@ impl Engine {
         let body = new.body_bytes(key);
         let refused = if body > self.largest_body {
             Some(CacheError::TooLarge)
-        } else if body > context.limit_bytes || partition.next_version >= self.version_limit {
+        } else if partition.next_version >= self.version_limit {
             Some(CacheError::OutOfMemory)
         } else {
             None
@@ -289,14 +345,43 @@ impl Engine {
             self.erase(partition, key);
             return Err(Refused::Never(error));
         }
-        partition
-            .tier
-            .put(key, new, &context)
-            .map_err(|_| Refused::NoRoom)?;
+        if Self::fits_memory(body, &context) {
+            partition
+                .tier
+                .put(key, new, &context)
+                .map_err(|_| Refused::NoRoom)?;
+            self.placement.invalidate(key.hash());
+        } else {
+            self.place_through(key, new)?;
+            partition.tier.remove(key);
+        }
         let version = partition.take_version();
-        self.placement.invalidate(key.hash());
         partition.overtake(key.hash());
         Ok(new.cas_unique.unwrap_or(version))
+    }
+
+    /// Places an item on flash that is too large to be kept in memory. The index names it at once.
+    fn place_through(&self, key: Key<'_>, new: &NewItem<'_>) -> Result<(), Refused> {
+        let header = new.header(key);
+        let joined;
+        let value = match new.value {
+            [whole] => *whole,
+            parts => {
+                joined = parts.concat();
+                &joined
+            }
+        };
+        let item = ItemRef {
+            header: &header,
+            cas_unique: new.cas_unique.unwrap_or(new.version),
+            key: key.bytes(),
+            value,
+        };
+        let hash = key.hash();
+        match self.placement.place(&[AppendItem { hash, item }]) {
+            0 => Err(Refused::NoRoom),
+            _ => Ok(()),
+        }
     }
 
     fn amend(
@@ -304,11 +389,15 @@ impl Engine {
         partition: &mut Partition,
         number: usize,
         key: Key<'_>,
-        handle: crate::dram::Handle,
+        place: &Place<'_>,
         now: u32,
         amend: &Amend,
     ) -> Result<u64, Refused> {
-        let (item, shared) = partition.tier.item(handle);
+        let (item, shared) = match place {
+            Place::Nowhere => return Ok(0),
+            Place::Memory(handle) => partition.tier.item(*handle),
+            Place::Flash(item) => (item.item(), None),
+        };
         let mut bits = item.header.state;
         for (set, bit) in [(amend.stale, state::STALE), (amend.won, state::WON)] {
             match set {
@@ -325,7 +414,10 @@ impl Engine {
         {
             return Ok(cas_unique);
         }
-        if item.header.has(state::DIRTY) && amend.cas_unique.is_none() {
+        if let Place::Memory(handle) = *place
+            && item.header.has(state::DIRTY)
+            && amend.cas_unique.is_none()
+        {
             // No copy of this version is on flash, so that it may still change.
             let header = partition.tier.header_mut(handle);
             header.state = bits;
@@ -353,16 +445,17 @@ impl Engine {
         self.store_new(partition, number, key, now, &new)
     }
 
-    /// Reads an item into memory. Returns the index's token when there is none of that key.
+    /// Reads an item, into memory where it fits.
     async fn fetch(
         self: &Arc<Self>,
         key: Key<'_>,
         read: FlashRead,
         now: u32,
-    ) -> Result<Option<Token>, CacheError> {
+    ) -> Result<Known, CacheError> {
         match read.landing().await {
-            Landing::Absent(token) => Ok(Some(token)),
-            Landing::Item(_) | Landing::Abandoned => Ok(None),
+            Landing::Absent(token) => Ok(Known::Absent(token)),
+            Landing::Item(item, Some(token)) => Ok(Known::Item(token, item)),
+            Landing::Item(_, None) | Landing::Abandoned => Ok(Known::Nothing),
             Landing::Failed => {
                 // What cannot be read cannot be changed; it must not come back either.
                 let mut partition = self.lock(key.hash(), now);

@@ -103,10 +103,14 @@ impl Lead {
             Ok(Found::Item(item)) => {
                 if engine.horizon.is_item_live(self.hash, item.header(), now) {
                     let item = Arc::new(item);
+                    let mut token = None;
                     if current {
                         engine.promote(&mut partition, number, key, &item, now);
+                        if let Probe::Present(present) = engine.placement.probe(self.hash) {
+                            token = Some(present);
+                        }
                     }
-                    Landing::Item(item)
+                    Landing::Item(item, token)
                 } else {
                     partition.stats.expired += 1;
                     engine.placement.forget(self.hash, self.token);
@@ -243,7 +247,7 @@ impl Engine {
             let mut partition = self.lock(key.hash(), now);
             match landing {
                 // A flight is found by hash; another key with the same one reads for itself.
-                Landing::Item(item) if item.item().key == key.bytes() => {
+                Landing::Item(item, _) if item.item().key == key.bytes() => {
                     partition.stats.flash_hits += 1;
                     return Some(FlashHit { item });
                 }
@@ -263,13 +267,15 @@ impl Engine {
                     partition.stats.misses += 1;
                     return None;
                 }
-                Landing::Item(_) | Landing::Abandoned => match self.placement.probe(key.hash()) {
-                    Probe::Present(token) => read = self.board(&mut partition, key, token),
-                    Probe::Absent => {
-                        partition.stats.misses += 1;
-                        return None;
+                Landing::Item(..) | Landing::Abandoned => {
+                    match self.placement.probe(key.hash()) {
+                        Probe::Present(token) => read = self.board(&mut partition, key, token),
+                        Probe::Absent => {
+                            partition.stats.misses += 1;
+                            return None;
+                        }
                     }
-                },
+                }
             }
         }
     }
@@ -302,7 +308,7 @@ impl Engine {
             shared: None,
         };
         let context = self.evict_context(number, now);
-        let fits = header.body_bytes() <= context.limit_bytes / 4;
+        let fits = Self::fits_memory(header.body_bytes(), &context);
         if fits && partition.tier.put(key, &new, &context).is_ok() {
             partition.stats.promotions += 1;
         } else {

@@ -41,7 +41,7 @@ pub struct NewItem<'a> {
 }
 
 impl NewItem<'_> {
-    pub(super) fn header(&self, key: Key<'_>) -> ItemHeader {
+    pub(crate) fn header(&self, key: Key<'_>) -> ItemHeader {
         let value_bytes: usize = self.value.iter().map(|part| part.len()).sum();
         let cas = if self.cas_unique.is_some() {
             state::HAS_CAS
