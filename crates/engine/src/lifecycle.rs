@@ -7,8 +7,9 @@
 //!   stop:  place all of memory ─> drain ─> checkpoint ─> sync ─> set the clean mark ─> sync
 //! ```
 //!
-//! The clean mark is erased durably before the first change, so that a crash at any moment leaves an
-//! image that starts empty, never one that starts old.
+//! The clean mark is erased durably before the first change, in both copies of the superblock, so
+//! that a crash at any moment leaves an image that starts empty, never one that starts old, even if
+//! one copy is lost to the device.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -184,7 +185,9 @@ impl Engine {
         superblock.mark_dirty();
         superblock.version_limit = (first_version + VERSION_RESERVE).into();
         superblock.sequence_limit = (first_sequence + SEQUENCE_RESERVE).into();
-        write_superblock(&meta, &mut superblock).await?;
+        for _ in SUPERBLOCK_OFFSETS {
+            write_superblock(&meta, &mut superblock).await?;
+        }
         let lifecycle = Lifecycle {
             meta,
             superblock: Mutex::new(superblock),
@@ -426,15 +429,13 @@ async fn read_superblock(meta: &Region) -> Result<Option<Superblock>, OpenError>
         return Ok(None);
     }
     let mut newest: Option<Superblock> = None;
-    let mut blank = true;
     let mut refusal = OpenError::Foreign;
+    // All of it is looked at: others have their first bytes elsewhere.
+    let head = meta.read(0, AlignedBuf::new(META_BYTES as usize)).await?;
+    let blank = head.iter().all(|&byte| byte == 0);
     for offset in SUPERBLOCK_OFFSETS {
-        let bytes = meta.read(offset, AlignedBuf::new(SUPERBLOCK_BYTES)).await?;
-        if bytes.iter().all(|&byte| byte == 0) {
-            continue;
-        }
-        blank = false;
-        match Superblock::decode(&bytes) {
+        let bytes = &head[offset as usize..][..SUPERBLOCK_BYTES];
+        match Superblock::decode(bytes) {
             Ok(found) => {
                 let newer = newest.is_none_or(|known| found.generation > known.generation);
                 if newer {

@@ -267,15 +267,13 @@ impl Engine {
                     partition.stats.misses += 1;
                     return None;
                 }
-                Landing::Item(..) | Landing::Abandoned => {
-                    match self.placement.probe(key.hash()) {
-                        Probe::Present(token) => read = self.board(&mut partition, key, token),
-                        Probe::Absent => {
-                            partition.stats.misses += 1;
-                            return None;
-                        }
+                Landing::Item(..) | Landing::Abandoned => match self.placement.probe(key.hash()) {
+                    Probe::Present(token) => read = self.board(&mut partition, key, token),
+                    Probe::Absent => {
+                        partition.stats.misses += 1;
+                        return None;
                     }
-                }
+                },
             }
         }
     }

@@ -430,8 +430,13 @@ fn items_too_large_for_memorys_share_are_stored_read_and_changed() {
             assert_eq!(touched.result, Some(value(number, 200_000)));
         }
         for number in 0..40 {
-            let item = get_item(&engine, &numbered(number), Peek::No).await.unwrap();
-            assert_eq!((item.expiry, item.value), (now + 500, value(number, 200_000)));
+            let item = get_item(&engine, &numbered(number), Peek::No)
+                .await
+                .unwrap();
+            assert_eq!(
+                (item.expiry, item.value),
+                (now + 500, value(number, 200_000))
+            );
         }
         let reads = engine.store().counters().reads.load(Ordering::Relaxed);
         assert!(reads <= 80, "{reads} flash reads for 80 requests");

@@ -165,11 +165,7 @@ pub(crate) async fn get(engine: &Arc<Engine>, key: &[u8]) -> Option<Vec<u8>> {
     get_item(engine, key, Peek::No).await.map(|item| item.value)
 }
 
-pub(crate) async fn set(
-    engine: &Arc<Engine>,
-    key: &[u8],
-    value: &[u8],
-) -> Result<u64, CacheError> {
+pub(crate) async fn set(engine: &Arc<Engine>, key: &[u8], value: &[u8]) -> Result<u64, CacheError> {
     let put = Put {
         value: Cow::Borrowed(value),
         ..Put::default()
