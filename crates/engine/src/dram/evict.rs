@@ -169,7 +169,27 @@ impl DramTier {
         }
     }
 
+    /// Marks the items whose copy has left the flash as dirty, for an orderly stop to place them.
+    pub(crate) fn mark_unplaced(&mut self, context: &EvictContext<'_>) {
+        let handles: Vec<Handle> = self
+            .log
+            .slots_in_order()
+            .flat_map(|slot| self.log.entries(slot))
+            .collect();
+        for handle in handles {
+            if self.log.header(handle).has(state::DEAD | state::DIRTY) {
+                continue;
+            }
+            if context.placement.probe(self.hash_of(handle, context.seed)) == Probe::Absent {
+                self.log.header_mut(handle).state |= state::DIRTY;
+            }
+        }
+    }
+
     /// Places every dirty item, oldest first, for an orderly stop. Items stay in memory, clean.
+    ///
+    /// Each is placed once: on a flash smaller than memory, what was placed first may be reclaimed
+    /// before the last is placed.
     ///
     /// # Errors
     /// [`NoRoom`] when flash has none at present; what was placed is clean, so that calling again
@@ -187,14 +207,11 @@ impl DramTier {
             .filter(|&handle| {
                 let header = self.log.header(handle);
                 !header.has(state::DEAD)
+                    && header.has(state::DIRTY)
                     && !header.is_expired(context.now)
                     && header.version.get() >= context.cutoff
             })
             .map(|handle| (self.hash_of(handle, context.seed), handle))
-            .filter(|&(hash, handle)| {
-                self.log.header(handle).has(state::DIRTY)
-                    || context.placement.probe(hash) == Probe::Absent
-            })
             .collect();
         for entries in dirty.chunks(BATCH) {
             let batch: Vec<AppendItem<'_>> = entries

@@ -16,7 +16,7 @@ mod location;
 mod reclaim;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use index::direct::{DirectConfig, DirectTable};
 use parking_lot::Mutex;
@@ -61,8 +61,10 @@ pub struct Exact {
     objects: AtomicU64,
     horizon: Arc<Horizon>,
     reclaim: ReclaimConfig,
-    /// Free segments to keep at present.
-    free_target: AtomicU32,
+    /// An orderly stop has begun: the reserve may be filled.
+    winding_down: AtomicBool,
+    /// Reclaim has a segment in its hands, or is about to.
+    reclaiming: AtomicBool,
     stopping: AtomicBool,
     /// Told whenever a segment has been written or given up.
     progress: Notify,
@@ -135,7 +137,8 @@ impl Exact {
             objects: AtomicU64::new(0),
             horizon,
             reclaim: config.reclaim,
-            free_target: AtomicU32::new(config.reclaim.free_segments),
+            winding_down: AtomicBool::new(false),
+            reclaiming: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
             progress: Notify::new(),
             counters: Counters::default(),
@@ -175,6 +178,16 @@ impl Exact {
                 .fetch_add(new_bytes.wrapping_sub(bytes), Ordering::Relaxed);
         }
         result
+    }
+
+    /// Free segments to keep at present: when stopping, those that the checkpoint will fill.
+    fn free_target(&self) -> u32 {
+        if !self.winding_down.load(Ordering::SeqCst) {
+            return self.reclaim.free_segments;
+        }
+        let entries = self.objects.load(Ordering::Relaxed) + u64::from(self.store.segments());
+        let segments = entries * CHECKPOINT_ENTRY_BYTES / u64::from(self.store.segment_bytes());
+        segments as u32 + CHECKPOINT_SPARE_SEGMENTS
     }
 
     fn insert(&self, hash: KeyHash, location: Location) -> bool {
@@ -256,7 +269,7 @@ impl Placement for Exact {
     }
 
     fn place(&self, batch: &[AppendItem<'_>]) -> usize {
-        self.store.append(batch, |number, filled| {
+        let placed = self.store.append(batch, |number, filled| {
             let hash = batch[number].hash;
             let location = Location {
                 segment: filled.segment,
@@ -267,7 +280,17 @@ impl Placement for Exact {
                 // The older copy, if any, must not come back to life.
                 self.invalidate(hash);
             }
-        })
+        });
+        let rest = &batch[placed..];
+        if rest.is_empty() || !self.store.is_exhausted() {
+            return placed;
+        }
+        // Waiting would be for ever: a cache without flash drops what memory cannot hold.
+        for append in rest {
+            self.invalidate(append.hash);
+        }
+        Counters::add(&self.counters.items_lost, rest.len() as u64);
+        batch.len()
     }
 
     fn invalidate(&self, hash: KeyHash) -> Displaced {
@@ -294,13 +317,7 @@ impl Placement for Exact {
     }
 
     fn use_reserve(&self) {
-        // What is left is for the checkpoint.
-        let objects = self.objects.load(Ordering::Relaxed);
-        let segments = objects * CHECKPOINT_ENTRY_BYTES / u64::from(self.store.segment_bytes());
-        self.free_target.store(
-            segments as u32 + CHECKPOINT_SPARE_SEGMENTS,
-            Ordering::Relaxed,
-        );
+        self.winding_down.store(true, Ordering::SeqCst);
     }
 
     fn stop(&self) {
