@@ -341,6 +341,7 @@ impl Parts {
         let exact = ExactConfig {
             index_max_bytes: config.memory_bytes / 100 * u64::from(config.index_percent),
             partition_bits,
+            expected_items: shape.expected_items,
             reclaim: config.reclaim(store.segments(), store.segment_bytes()),
         };
         let placement = Arc::new(Exact::new(
@@ -421,6 +422,7 @@ fn new_image(disk: &Arc<dyn Disk>, config: &EngineConfig) -> Result<Superblock, 
         segments: per_channel * config.channels.max(1),
         channels: config.channels.max(1),
         partitions: 1 << config.partition_bits,
+        expected_items: config.expected_items(flash_bytes),
     };
     Ok(Superblock::new(&shape, PLACEMENT))
 }

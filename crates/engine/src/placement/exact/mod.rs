@@ -45,6 +45,9 @@ pub struct ExactConfig {
     pub index_max_bytes: u64,
     /// Bits of the hash that choose the partition; the index has as many shards.
     pub partition_bits: u32,
+    /// Items the index is laid out for, for the life of the image: decides into how many small
+    /// tables a shard is cut, not how many items it can hold.
+    pub expected_items: u64,
     /// When and how segments are reclaimed.
     pub reclaim: ReclaimConfig,
 }
@@ -97,9 +100,6 @@ pub struct ExactError(#[from] index::direct::ConfigError);
 const CHECKPOINT_ENTRY_BYTES: u64 = 16;
 /// Segments a checkpoint may need beyond those of its index entries.
 const CHECKPOINT_SPARE_SEGMENTS: u32 = 2;
-/// Expected bytes of an item when the index is laid out: decides into how many small tables a shard
-/// is cut, not how many items it can hold.
-const EXPECTED_ITEM_BYTES: u64 = 256;
 /// Smallest buckets of a small table: more of them tell more keys apart, at 64 bytes each.
 const MIN_BUCKETS: u32 = 64;
 
@@ -115,10 +115,9 @@ impl Exact {
     ) -> Result<Self, ExactError> {
         let codec = LocationCodec::new(store.segments(), store.segment_bytes());
         let shards = 1u64 << config.partition_bits;
-        let flash_bytes = u64::from(store.segments()) * u64::from(store.segment_bytes());
         let table = DirectConfig {
             value_bits: codec.bits(),
-            max_entries_hint: (flash_bytes / EXPECTED_ITEM_BYTES / shards).max(1),
+            max_entries_hint: (config.expected_items / shards).max(1),
             skip_bits: config.partition_bits,
             min_buckets: MIN_BUCKETS,
             max_bytes: u64::MAX,
@@ -269,6 +268,14 @@ impl Placement for Exact {
     }
 
     fn place(&self, batch: &[AppendItem<'_>]) -> usize {
+        if self.index_headroom() == 0
+            && self.store.written_segments() > 0
+            && !self.winding_down.load(Ordering::SeqCst)
+        {
+            // Reclaim makes room in the index as it does on flash.
+            self.store.work().notify_all();
+            return 0;
+        }
         let placed = self.store.append(batch, |number, filled| {
             let hash = batch[number].hash;
             let location = Location {
