@@ -1,5 +1,7 @@
 //! The engine end to end on the simulated runtime: memory, flash, reclaim, restart.
 
+#![allow(clippy::unwrap_used, reason = "a test's helpers are tests")]
+
 use std::borrow::Cow;
 use std::sync::Arc;
 

@@ -193,7 +193,7 @@ fn items_and_their_segment_lie_as_documented() {
     // Summary entries, the last item's first.
     let footer = segment + SEGMENT - 64;
     let entry = |number: u64| footer - 24 * (number + 1);
-    let positions = [0, 48 / 16, 1 << 31 | 512 / 16 | 1];
+    let positions = [0, 48 / 16, (1 << 31) | (512 / 16) | 1];
     for (number, position) in positions.into_iter().enumerate() {
         let at = entry(number as u64);
         assert_eq!(bytes.u64(at + 8), number as u64 + 1, "version");
@@ -238,7 +238,7 @@ fn the_checkpoint_lies_as_documented() {
         .map(|entry| bytes.u64(at + 60 + 16 * entry))
         .collect();
     locations.sort_unstable();
-    assert_eq!(locations, [0, 3, 1 << 17 | 32 | 1]);
+    assert_eq!(locations, [0, 3, (1 << 17) | 32 | 1]);
     let footer = at + SEGMENT - 64;
     assert_eq!(&bytes.take(footer), b"flowSEGM");
     assert_eq!(bytes.u64(footer + 8), 2, "sequence number");

@@ -353,3 +353,29 @@ fn versions_are_not_given_twice_whatever_the_end() {
         }
     });
 }
+
+/// On a new device too: nothing that a machine loses of the first open needs force to go on, as long
+/// as pages are written whole.
+#[test]
+fn a_power_cut_at_any_moment_of_the_first_open_leaves_an_empty_image() {
+    simulate(10, async {
+        let faulty = Arc::new(FaultyDisk::in_memory(IMAGE_BYTES, 1));
+        faulty.keep_history();
+        let disk: Arc<dyn Disk> = faulty.clone();
+        let engine = Engine::open(disk, tight()).await.unwrap();
+        assert_eq!(engine.start(), Start::New);
+        let history = faulty.history().unwrap();
+        for tear in [Tear::Writes, Tear::Pages] {
+            for seed in 0..20 {
+                for (point, image) in history.crashes(seed * 1000, tear) {
+                    let engine = open(&disk_of(&image), &tight()).await;
+                    let start = engine.map(|engine| engine.start());
+                    assert!(
+                        matches!(start, Ok(Start::New | Start::Unclean)),
+                        "{start:?} after {point}"
+                    );
+                }
+            }
+        }
+    });
+}

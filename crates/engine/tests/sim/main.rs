@@ -4,6 +4,8 @@
 //! Every random test follows from one seed, which it prints when it fails. `FLOWSTONE_SEED=N` runs
 //! that seed alone, `FLOWSTONE_CASES=N` runs more cases than the default.
 
+#![allow(clippy::unwrap_used, reason = "a test's helpers are tests")]
+
 mod concurrency;
 mod faults;
 mod golden;

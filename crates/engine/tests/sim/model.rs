@@ -369,14 +369,14 @@ fn run(seed: u64, flash_bytes: u64, misses: Misses, steps: usize) {
 
 #[test]
 fn answers_are_the_maps_when_flash_has_room_for_all() {
-    for_each_seed("answers_are_the_maps", 20, |seed| {
+    for_each_seed("answers_are_the_maps_when", 60, |seed| {
         run(seed, 257 << 20, Misses::Never, 2500);
     });
 }
 
 #[test]
 fn answers_are_the_maps_or_misses_when_flash_is_small() {
-    for_each_seed("answers_are_the_maps_or", 15, |seed| {
+    for_each_seed("answers_are_the_maps_or", 60, |seed| {
         run(seed, 9 << 20, Misses::Allowed, 4000);
     });
 }

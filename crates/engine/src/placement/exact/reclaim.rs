@@ -278,6 +278,68 @@ fn forget_segment(exact: &Exact, record: &SegmentRecord) {
     }
 }
 
+/// Visits the live items of the oldest written segment after the cursor.
+pub(super) async fn dump_segment(
+    exact: &Exact,
+    cursor: &mut DumpCursor,
+    visit: &mut dyn FnMut(DumpItem<'_>),
+) -> bool {
+    let next = exact
+        .store
+        .written()
+        .into_iter()
+        .find(|record| record.sequence > cursor.after_sequence);
+    let Some(record) = next else { return false };
+    cursor.after_sequence = record.sequence;
+    let pin = exact.store.pin(record.segment);
+    if pin.sequence() != record.sequence {
+        return true;
+    }
+    if let Err(error) = dump_pinned(exact, &record, visit).await {
+        tracing::warn!(segment = record.segment.0, %error, "a segment could not be dumped");
+    }
+    true
+}
+
+async fn dump_pinned(
+    exact: &Exact,
+    record: &SegmentRecord,
+    visit: &mut dyn FnMut(DumpItem<'_>),
+) -> Result<(), ReadError> {
+    let entries = exact.store.read_summary(record).await?;
+    let now = runtime::unix_seconds();
+    let mut rest = &entries[..];
+    while !rest.is_empty() {
+        let (run, start, len) = next_run(rest, exact.store.segment_bytes());
+        rest = &rest[run.len()..];
+        let bytes = exact
+            .store
+            .read_range(record.segment, start, len as usize)
+            .await?;
+        for entry in run {
+            let hash = KeyHash(entry.hash.get());
+            let location = entry_location(record.segment, entry.position.get());
+            let offset = location.position.offset();
+            let value = exact.codec.encode(location);
+            let current = exact
+                .shard(hash)
+                .lock()
+                .lookup(hash.0)
+                .map(|found| found.value);
+            if current != Some(value) {
+                continue;
+            }
+            let item = &bytes[(offset - start) as usize..];
+            if let Ok(item) = ItemRef::decode(item, record.sequence, offset)
+                && exact.horizon.is_item_live(hash, item.header, now)
+            {
+                visit(DumpItem { item, hash });
+            }
+        }
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -352,66 +414,4 @@ mod tests {
             }
         }
     }
-}
-
-/// Visits the live items of the oldest written segment after the cursor.
-pub(super) async fn dump_segment(
-    exact: &Exact,
-    cursor: &mut DumpCursor,
-    visit: &mut dyn FnMut(DumpItem<'_>),
-) -> bool {
-    let next = exact
-        .store
-        .written()
-        .into_iter()
-        .find(|record| record.sequence > cursor.after_sequence);
-    let Some(record) = next else { return false };
-    cursor.after_sequence = record.sequence;
-    let pin = exact.store.pin(record.segment);
-    if pin.sequence() != record.sequence {
-        return true;
-    }
-    if let Err(error) = dump_pinned(exact, &record, visit).await {
-        tracing::warn!(segment = record.segment.0, %error, "a segment could not be dumped");
-    }
-    true
-}
-
-async fn dump_pinned(
-    exact: &Exact,
-    record: &SegmentRecord,
-    visit: &mut dyn FnMut(DumpItem<'_>),
-) -> Result<(), ReadError> {
-    let entries = exact.store.read_summary(record).await?;
-    let now = runtime::unix_seconds();
-    let mut rest = &entries[..];
-    while !rest.is_empty() {
-        let (run, start, len) = next_run(rest, exact.store.segment_bytes());
-        rest = &rest[run.len()..];
-        let bytes = exact
-            .store
-            .read_range(record.segment, start, len as usize)
-            .await?;
-        for entry in run {
-            let hash = KeyHash(entry.hash.get());
-            let location = entry_location(record.segment, entry.position.get());
-            let offset = location.position.offset();
-            let value = exact.codec.encode(location);
-            let current = exact
-                .shard(hash)
-                .lock()
-                .lookup(hash.0)
-                .map(|found| found.value);
-            if current != Some(value) {
-                continue;
-            }
-            let item = &bytes[(offset - start) as usize..];
-            if let Ok(item) = ItemRef::decode(item, record.sequence, offset)
-                && exact.horizon.is_item_live(hash, item.header, now)
-            {
-                visit(DumpItem { item, hash });
-            }
-        }
-    }
-    Ok(())
 }
