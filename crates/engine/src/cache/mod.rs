@@ -43,9 +43,6 @@ pub enum CacheError {
     /// There is no memory for it, and flash takes nothing off.
     #[error("out of memory storing object")]
     OutOfMemory,
-    /// The item could not be read, so it could not be changed.
-    #[error("the item could not be read from flash")]
-    Unreadable,
 }
 
 /// The cache. Shared by all threads.

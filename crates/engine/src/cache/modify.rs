@@ -107,9 +107,7 @@ impl Engine {
                     self.waits.fetch_add(1, Ordering::Relaxed);
                     room.await;
                 }
-                Attempt::OnFlash(read) => {
-                    absent = self.fetch(key, read, now).await?;
-                }
+                Attempt::OnFlash(read) => absent = self.fetch(key, read, now).await,
             }
         }
         Err(CacheError::OutOfMemory)
@@ -354,21 +352,16 @@ impl Engine {
     }
 
     /// Reads an item into memory. Returns the index's token when there is none of that key.
-    async fn fetch(
-        self: &Arc<Self>,
-        key: Key<'_>,
-        read: FlashRead,
-        now: u32,
-    ) -> Result<Option<Token>, CacheError> {
+    async fn fetch(self: &Arc<Self>, key: Key<'_>, read: FlashRead, now: u32) -> Option<Token> {
         match read.landing().await {
-            Landing::Absent(token) => Ok(Some(token)),
-            Landing::Item(_) | Landing::Abandoned => Ok(None),
+            Landing::Absent(token) => Some(token),
+            Landing::Item(_) | Landing::Abandoned => None,
             Landing::Failed => {
-                // What cannot be read cannot be changed; it must not come back either.
+                // What cannot be read is a miss; after a change it must not come back either.
                 let mut partition = self.lock(key.hash(), now);
                 partition.stats.failed_reads += 1;
                 self.erase(&mut partition, key);
-                Err(CacheError::Unreadable)
+                None
             }
         }
     }
