@@ -282,17 +282,9 @@ impl Engine {
     }
 
     fn count_dirty(&self) -> u64 {
-        use crate::format::item::state;
-        let dirty = |partition: &Partition| {
-            partition
-                .tier
-                .items()
-                .filter(|item| item.header.has(state::DIRTY))
-                .count() as u64
-        };
         self.partitions
             .iter()
-            .map(|partition| dirty(&partition.0.lock()))
+            .map(|partition| partition.0.lock().tier.dirty_items())
             .sum()
     }
 }

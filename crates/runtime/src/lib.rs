@@ -27,6 +27,7 @@ pub mod buffer;
 pub mod file;
 pub mod live;
 pub mod net;
+pub mod process;
 pub mod sim;
 pub mod sync;
 mod task;

@@ -27,12 +27,17 @@ impl Budget {
     /// A budget of `bytes`.
     #[must_use]
     pub fn new(bytes: u64) -> Self {
-        Self { left: AtomicU64::new(bytes), given_back: Notify::new() }
+        Self {
+            left: AtomicU64::new(bytes),
+            given_back: Notify::new(),
+        }
     }
 
     fn try_take(&self, bytes: u64) -> bool {
         self.left
-            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |left| left.checked_sub(bytes))
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |left| {
+                left.checked_sub(bytes)
+            })
             .is_ok()
     }
 }
@@ -41,7 +46,10 @@ impl Share {
     /// A share of nothing.
     #[must_use]
     pub fn empty(budget: &Arc<Budget>) -> Self {
-        Self { budget: Arc::clone(budget), bytes: 0 }
+        Self {
+            budget: Arc::clone(budget),
+            bytes: 0,
+        }
     }
 
     /// Grows the share to `bytes`, waiting a moment for others to give theirs back. False when they
@@ -67,7 +75,9 @@ impl Share {
     /// Gives everything back.
     pub fn clear(&mut self) {
         if self.bytes > 0 {
-            self.budget.left.fetch_add(std::mem::take(&mut self.bytes), Ordering::AcqRel);
+            self.budget
+                .left
+                .fetch_add(std::mem::take(&mut self.bytes), Ordering::AcqRel);
             self.budget.given_back.notify_all();
         }
     }

@@ -28,7 +28,11 @@ impl std::str::FromStr for Size {
             "MB" => 1_000_000,
             "GB" => 1_000_000_000,
             "TB" => 1_000_000_000_000,
-            other => return Err(format!("`{other}` is no unit of size; use KiB MiB GiB KB MB GB")),
+            other => {
+                return Err(format!(
+                    "`{other}` is no unit of size; use KiB MiB GiB KB MB GB"
+                ));
+            }
         };
         let number: f64 = digits
             .trim()
@@ -44,8 +48,12 @@ impl std::str::FromStr for Size {
 
 impl fmt::Display for Size {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (unit, name) in [(1u64 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")]
-        {
+        for (unit, name) in [
+            (1u64 << 40, "TiB"),
+            (1 << 30, "GiB"),
+            (1 << 20, "MiB"),
+            (1 << 10, "KiB"),
+        ] {
             if self.0 >= unit && self.0.is_multiple_of(unit) {
                 return write!(f, "{}{name}", self.0 / unit);
             }
@@ -209,7 +217,10 @@ pub enum LogFormat {
 
 impl Default for LogSection {
     fn default() -> Self {
-        Self { level: "info".to_owned(), format: LogFormat::Text }
+        Self {
+            level: "info".to_owned(),
+            format: LogFormat::Text,
+        }
     }
 }
 
@@ -251,13 +262,16 @@ impl Config {
         let mut table = match file {
             None => toml::Table::new(),
             Some(path) => {
-                let text = std::fs::read_to_string(path)
-                    .map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
+                let text = std::fs::read_to_string(path).map_err(|source| ConfigError::Read {
+                    path: path.to_owned(),
+                    source,
+                })?;
                 let whence = path.display().to_string();
                 // Parsed into settings first: only here does an error know its line.
                 toml::from_str::<Self>(&text)
                     .map_err(|error| content(&whence, &error, Some(&text)))?;
-                text.parse().map_err(|error| content(&whence, &error, Some(&text)))?
+                text.parse()
+                    .map_err(|error| content(&whence, &error, Some(&text)))?
             }
         };
         for assignment in overrides {
@@ -276,7 +290,10 @@ impl Config {
     pub fn check(&self) -> Result<(), ConfigError> {
         let refuse = |name, what: String| Err(ConfigError::Value { name, what });
         if self.cache.preset != "flowstone" {
-            let what = format!("there is no preset `{}`; there is: flowstone", self.cache.preset);
+            let what = format!(
+                "there is no preset `{}`; there is: flowstone",
+                self.cache.preset
+            );
             return refuse("cache.preset", what);
         }
         if self.server.listen.is_empty() && self.server.unix_socket.is_none() {
@@ -321,8 +338,12 @@ fn apply(table: &mut toml::Table, assignment: &str) -> Result<(), ConfigError> {
         whence: format!("--set {assignment}"),
         what: what.to_owned(),
     };
-    let (name, text) = assignment.split_once('=').ok_or_else(|| wrong("write section.key=value"))?;
-    let (section, key) = name.split_once('.').ok_or_else(|| wrong("write section.key=value"))?;
+    let (name, text) = assignment
+        .split_once('=')
+        .ok_or_else(|| wrong("write section.key=value"))?;
+    let (section, key) = name
+        .split_once('.')
+        .ok_or_else(|| wrong("write section.key=value"))?;
     // A bare word is a string, so that sizes and paths need no quotes.
     let value = format!("value = {text}")
         .parse::<toml::Table>()
@@ -357,9 +378,12 @@ mod tests {
 
     #[test]
     fn sizes_are_read_and_written() {
-        for (text, bytes) in
-            [("512", 512), ("4GiB", 4 << 30), ("1.5MiB", 3 << 19), ("2GB", 2_000_000_000)]
-        {
+        for (text, bytes) in [
+            ("512", 512),
+            ("4GiB", 4 << 30),
+            ("1.5MiB", 3 << 19),
+            ("2GB", 2_000_000_000),
+        ] {
             assert_eq!(text.parse::<Size>(), Ok(Size(bytes)), "{text}");
         }
         assert!("4 bananas".parse::<Size>().is_err());
@@ -369,9 +393,15 @@ mod tests {
 
     #[test]
     fn overrides_win_and_need_no_quotes() {
-        let set = ["cache.memory=64MiB".to_owned(), "server.threads=3".to_owned()];
+        let set = [
+            "cache.memory=64MiB".to_owned(),
+            "server.threads=3".to_owned(),
+        ];
         let config = Config::load(None, &set).unwrap();
-        assert_eq!((config.cache.memory, config.server.threads), (Size(64 << 20), 3));
+        assert_eq!(
+            (config.cache.memory, config.server.threads),
+            (Size(64 << 20), 3)
+        );
     }
 
     #[test]
@@ -380,9 +410,14 @@ mod tests {
         let path = dir.path().join("flowstone.toml");
         std::fs::write(&path, "[cache]\nmemory = \"64MiB\"\nmemroy = 1\n").unwrap();
         let error = Config::load(Some(&path), &[]).unwrap_err().to_string();
-        assert!(error.contains("line 3") && error.contains("memroy"), "{error}");
+        assert!(
+            error.contains("line 3") && error.contains("memroy"),
+            "{error}"
+        );
         assert!(!error.contains('\n'), "{error}");
-        let error = Config::load(None, &["cache.memroy=1".to_owned()]).unwrap_err().to_string();
+        let error = Config::load(None, &["cache.memroy=1".to_owned()])
+            .unwrap_err()
+            .to_string();
         assert!(error.contains("memroy"), "{error}");
     }
 

@@ -10,7 +10,10 @@ impl Counter {
     /// Adds `by`. Only the owning worker does, so that a load and a store suffice.
     #[inline]
     pub fn add(&self, by: u64) {
-        self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(by), Ordering::Relaxed);
+        self.0.store(
+            self.0.load(Ordering::Relaxed).wrapping_add(by),
+            Ordering::Relaxed,
+        );
     }
 
     /// Adds one.
@@ -55,6 +58,5 @@ counters! {
     cmd_get, cmd_set, cmd_flush, cmd_touch, cmd_meta,
     get_hits, get_misses, delete_hits, delete_misses, incr_hits, incr_misses, decr_hits,
     decr_misses, cas_hits, cas_misses, cas_badval, touch_hits, touch_misses,
-    store_too_large, store_no_memory, bytes_read, bytes_written, conn_yields, idle_kicks,
-    protocol_errors,
+    store_too_large, store_no_memory, bytes_read, bytes_written, protocol_errors,
 }

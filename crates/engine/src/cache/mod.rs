@@ -75,6 +75,8 @@ pub struct EngineStats {
     pub tier: TierStats,
     /// Items in memory.
     pub dram_items: u64,
+    /// Items in memory without a copy on flash.
+    pub dram_dirty_items: u64,
     /// Bytes of items in memory.
     pub dram_item_bytes: u64,
     /// Memory the DRAM tier holds, in bytes.
@@ -176,6 +178,7 @@ impl Engine {
             add_paths(&mut stats.paths, &partition.stats);
             add_tier(&mut stats.tier, &partition.tier.stats());
             stats.dram_items += partition.tier.len() as u64;
+            stats.dram_dirty_items += partition.tier.dirty_items();
             stats.dram_item_bytes += partition.tier.live_bytes();
             stats.dram_bytes += partition.tier.memory_bytes() as u64;
         }

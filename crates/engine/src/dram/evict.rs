@@ -207,6 +207,7 @@ impl DramTier {
             let placed = context.placement.place(&batch);
             for &(hash, handle) in &entries[..placed] {
                 let header = self.log.header_mut(handle);
+                self.dirty -= u64::from(header.has(state::DIRTY));
                 header.state &= !state::DIRTY;
                 if header.has(state::REFERENCED) {
                     context.placement.touch(hash);

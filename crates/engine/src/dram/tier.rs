@@ -94,6 +94,8 @@ pub struct DramTier {
     pub(super) table: HashTable<Slot>,
     /// Bytes of live bodies.
     pub(super) live_bytes: u64,
+    /// Items without a copy on flash.
+    pub(super) dirty: u64,
     pub(super) stats: TierStats,
 }
 
@@ -118,6 +120,7 @@ impl DramTier {
             log: Log::new(chunk_bytes),
             table: HashTable::new(),
             live_bytes: 0,
+            dirty: 0,
             stats: TierStats::default(),
         }
     }
@@ -144,6 +147,24 @@ impl DramTier {
     #[must_use]
     pub fn live_bytes(&self) -> u64 {
         self.live_bytes
+    }
+
+    /// Items without a copy on flash.
+    #[must_use]
+    pub fn dirty_items(&self) -> u64 {
+        self.dirty
+    }
+
+    /// Accounts for an item that comes.
+    fn count_in(&mut self, header: &ItemHeader) {
+        self.live_bytes += header.body_bytes() as u64;
+        self.dirty += u64::from(header.has(state::DIRTY));
+    }
+
+    /// Accounts for an item that goes.
+    fn count_out(&mut self, header: &ItemHeader) {
+        self.live_bytes -= header.body_bytes() as u64;
+        self.dirty -= u64::from(header.has(state::DIRTY));
     }
 
     /// Counters.
@@ -215,7 +236,7 @@ impl DramTier {
             new.value,
             new.shared.clone(),
         );
-        self.live_bytes += header.body_bytes() as u64;
+        self.count_in(&header);
         let low = key.hash().low();
         let slot = Slot { hash: low, handle };
         self.table
@@ -240,6 +261,8 @@ impl DramTier {
             value[at..at + part.len()].copy_from_slice(part);
             at += part.len();
         }
+        self.count_out(&{ *self.log.header(handle) });
+        self.count_in(header);
         // An item being rewritten keeps its place in the CLOCK's order, and its chance.
         let referenced = self.log.header(handle).state & state::REFERENCED;
         *self.log.header_mut(handle) = *header;
@@ -259,7 +282,7 @@ impl DramTier {
         match entry {
             Entry::Occupied(occupied) => {
                 let (slot, _) = occupied.remove();
-                self.live_bytes -= self.log.header(slot.handle).body_bytes() as u64;
+                self.count_out(&{ *self.log.header(slot.handle) });
                 self.log.kill(slot.handle);
                 true
             }
@@ -275,7 +298,7 @@ impl DramTier {
             .find_entry(table_hash(low), |slot| slot.handle == handle)
         {
             occupied.remove();
-            self.live_bytes -= self.log.header(handle).body_bytes() as u64;
+            self.count_out(&{ *self.log.header(handle) });
             self.log.kill(handle);
         }
     }
