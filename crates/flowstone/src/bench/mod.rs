@@ -35,6 +35,8 @@ mod request;
 mod response;
 mod stats;
 mod target;
+#[cfg(test)]
+mod tests;
 mod worker;
 
 pub(crate) use options::BenchArgs;
