@@ -1,0 +1,133 @@
+//! `flowstone serve`: the server.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+use engine::Stop;
+use server::config::{Config, LogFormat, Size};
+use tracing_subscriber::EnvFilter;
+
+/// Options of `serve`. Each stands for a setting of the configuration file and wins over it.
+#[derive(Args)]
+pub(crate) struct ServeArgs {
+    /// Settings in a TOML file.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// TCP address to listen on; may be given more than once.
+    #[arg(long, value_name = "HOST:PORT")]
+    listen: Vec<String>,
+    /// Unix socket to listen on. Without --listen it is the only one.
+    #[arg(long, value_name = "PATH")]
+    unix_socket: Option<PathBuf>,
+    /// Memory of the whole process: items, index, buffers, connections.
+    #[arg(long, value_name = "SIZE")]
+    memory: Option<Size>,
+    /// File or block device that holds the items.
+    #[arg(long, value_name = "PATH")]
+    flash: Option<PathBuf>,
+    /// Its size [default: 4GiB for a new file, the whole of a device].
+    #[arg(long, value_name = "SIZE")]
+    flash_size: Option<Size>,
+    /// The preset [default: flowstone].
+    #[arg(long, value_name = "NAME")]
+    preset: Option<String>,
+    /// Worker threads [default: one per core].
+    #[arg(long, value_name = "N")]
+    threads: Option<usize>,
+    /// Connections at once [default: 1024].
+    #[arg(long, value_name = "N")]
+    max_connections: Option<usize>,
+    /// Seconds after which a silent connection is closed, 0 for never.
+    #[arg(long, value_name = "SECONDS")]
+    idle_timeout: Option<u32>,
+    /// Largest value [default: 1MiB].
+    #[arg(long, value_name = "SIZE")]
+    max_item_size: Option<Size>,
+    /// Let clients stop the server with `shutdown`.
+    #[arg(long)]
+    enable_shutdown: bool,
+    /// Overwrite what the flash holds.
+    #[arg(long)]
+    force: bool,
+    /// Any other setting.
+    #[arg(long, value_name = "SECTION.KEY=VALUE")]
+    set: Vec<String>,
+}
+
+impl ServeArgs {
+    fn config(self) -> Result<Config, String> {
+        let mut config =
+            Config::load(self.config.as_deref(), &self.set).map_err(|error| error.to_string())?;
+        let server = &mut config.server;
+        if !self.listen.is_empty() {
+            server.listen = self
+                .listen
+                .iter()
+                .map(|address| address.parse())
+                .collect::<Result<_, _>>()
+                .map_err(|_| {
+                    let given = self.listen.join(" ");
+                    format!("--listen {given}: write an address and a port, as 127.0.0.1:11211")
+                })?;
+        } else if self.unix_socket.is_some() {
+            server.listen.clear();
+        }
+        let take = |setting: &mut _, given| {
+            if let Some(given) = given {
+                *setting = given;
+            }
+        };
+        if self.unix_socket.is_some() {
+            server.unix_socket = self.unix_socket;
+        }
+        take(&mut server.threads, self.threads);
+        take(&mut server.max_connections, self.max_connections);
+        if let Some(seconds) = self.idle_timeout {
+            server.idle_timeout = seconds;
+        }
+        server.enable_shutdown |= self.enable_shutdown;
+        let cache = &mut config.cache;
+        if let Some(memory) = self.memory {
+            cache.memory = memory;
+        }
+        if let Some(flash) = self.flash {
+            cache.flash = flash;
+        }
+        if self.flash_size.is_some() {
+            cache.flash_size = self.flash_size;
+        }
+        if let Some(preset) = self.preset {
+            cache.preset = preset;
+        }
+        if let Some(size) = self.max_item_size {
+            cache.max_item_size = size;
+        }
+        cache.force |= self.force;
+        Ok(config)
+    }
+}
+
+/// Runs the server; 2 when it cannot start, 1 when it could not stop orderly.
+pub(crate) fn run(args: ServeArgs) -> ExitCode {
+    let config = match args.config() {
+        Ok(config) => config,
+        Err(what) => return crate::refuse(&what),
+    };
+    let filter = match EnvFilter::try_new(&config.log.level) {
+        Ok(filter) => filter,
+        Err(error) => return crate::refuse(&format!("log.level: {error}")),
+    };
+    let log = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr);
+    match config.log.format {
+        LogFormat::Text => log.with_target(false).init(),
+        LogFormat::Json => log.json().init(),
+    }
+    match server::run(config) {
+        Ok(Stop::Complete { .. } | Stop::Already) => ExitCode::SUCCESS,
+        Ok(Stop::Incomplete { .. }) => ExitCode::FAILURE,
+        Err(error) => crate::refuse(&error.to_string()),
+    }
+}
