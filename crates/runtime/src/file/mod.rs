@@ -8,7 +8,6 @@
 //! reads end where the file ends.
 
 mod gate;
-mod in_flight;
 
 use std::fs::File;
 use std::io;
@@ -24,8 +23,8 @@ use rustix::fs::{FallocateFlags, FlockOperation, SeekFrom};
 use rustix::io::Errno;
 
 use crate::buffer::{AlignedBuf, PAGE_BYTES};
+use crate::in_flight::InFlight;
 use crate::live;
-use in_flight::InFlight;
 
 /// How to open a [`DirectFile`].
 #[derive(Clone, Copy, Debug)]
