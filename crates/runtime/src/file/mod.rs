@@ -3,7 +3,7 @@
 //! Usable from every worker at once: an operation goes to the ring of the thread that starts it.
 //! Where there is no ring, a bounded pool of threads does the work.
 //!
-//! Offsets, lengths and buffers are multiples of [`PAGE_BYTES`](crate::buffer::PAGE_BYTES) and
+//! Offsets, lengths and buffers are multiples of [`PAGE_BYTES`] and
 //! buffers are aligned to it; the file system refuses others. Errors are the system's own; short
 //! reads end where the file ends.
 
