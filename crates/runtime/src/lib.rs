@@ -25,6 +25,7 @@
 
 pub mod buffer;
 pub mod file;
+mod in_flight;
 pub mod live;
 pub mod net;
 pub mod process;
