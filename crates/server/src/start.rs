@@ -56,6 +56,19 @@ pub enum ServeError {
         /// Why.
         source: OpenError,
     },
+    /// The flash is smaller than asked for.
+    #[error(
+        "{path}: has {held} and --flash-size asks for {asked}: leave --flash-size out to open it as \
+         it is, or add --force to start empty with the new size"
+    )]
+    Size {
+        /// The flash.
+        path: PathBuf,
+        /// What it has.
+        held: Size,
+        /// What was asked for.
+        asked: Size,
+    },
     /// An address cannot be listened on.
     #[error("cannot listen on {address}: {source}")]
     Listen {
@@ -323,7 +336,21 @@ fn open_flash(config: &Config) -> Result<FileDisk, ServeError> {
         force: config.cache.force,
         ..FileOptions::default()
     };
-    Ok(FileDisk::open(&config.cache.flash, &options)?)
+    let mut disk = FileDisk::open(&config.cache.flash, &options)?;
+    if let Some(asked) = config.cache.flash_size
+        && asked.0 > disk.len_bytes()
+    {
+        if !config.cache.force {
+            let path = config.cache.flash.clone();
+            return Err(ServeError::Size {
+                path,
+                held: Size(disk.len_bytes()),
+                asked,
+            });
+        }
+        disk.extend_to(asked.0, config.cache.preallocate)?;
+    }
+    Ok(disk)
 }
 
 fn log_start(engine: &Engine, flash: &str, io: &str, config: &Config) {
