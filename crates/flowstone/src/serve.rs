@@ -1,5 +1,6 @@
 //! `flowstone serve`: the server.
 
+use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -120,6 +121,7 @@ pub(crate) fn run(args: ServeArgs) -> ExitCode {
     };
     let log = tracing_subscriber::fmt()
         .with_env_filter(filter)
+        .with_ansi(std::io::stderr().is_terminal())
         .with_writer(std::io::stderr);
     match config.log.format {
         LogFormat::Text => log.with_target(false).init(),
