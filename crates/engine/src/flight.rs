@@ -14,8 +14,8 @@ use crate::store::FlashItem;
 /// How a flash read ended.
 #[derive(Clone, Debug)]
 pub(crate) enum Landing {
-    /// With the item.
-    Item(Arc<FlashItem>),
+    /// With the item, which the index had named with this token.
+    Item(Arc<FlashItem>, Token),
     /// There is no such item; the index had said so with this token.
     Absent(Token),
     /// The device failed or gave wrong bytes: a miss, and the index may still name the item.

@@ -34,6 +34,10 @@ use crate::partition::{Partition, PathStats};
 use crate::placement::{DumpCursor, MemoryUse, Placement, PlacementStats};
 use crate::store::SegmentStore;
 
+/// An item larger than this fraction of what a partition has of memory is not kept there: it goes
+/// to flash at once, and is read from there.
+pub(crate) const LARGEST_SHARE: usize = 4;
+
 /// Why a write was not carried out. The old value is gone all the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CacheError {

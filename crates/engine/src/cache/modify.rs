@@ -4,13 +4,14 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::{CacheError, Engine, FlashRead, ItemView};
+use super::{CacheError, Engine, FlashRead, ItemView, LARGEST_SHARE};
 use crate::dram::NewItem;
 use crate::flight::Landing;
-use crate::format::item::state;
+use crate::format::item::{ItemRef, state};
 use crate::key::Key;
 use crate::partition::Partition;
 use crate::placement::{Probe, Token};
+use crate::store::{AppendItem, FlashItem};
 
 /// Starts of an operation before it gives up on an item that comes and goes between memory and
 /// flash faster than it can be caught.
@@ -98,16 +99,16 @@ impl Engine {
         now: u32,
         mut decide: impl FnMut(Option<&ItemView<'_>>) -> (Change<'v>, R),
     ) -> Result<Modified<R>, CacheError> {
-        let mut absent = None;
+        let mut fetched = None;
         for _ in 0..MAX_ATTEMPTS {
             let room = self.placement.room().listener();
-            match self.try_modify(key, now, absent, &mut decide) {
+            match self.try_modify(key, now, fetched.as_ref(), &mut decide) {
                 Attempt::Done(done) => return done,
                 Attempt::NoRoom => {
                     self.waits.fetch_add(1, Ordering::Relaxed);
                     room.await;
                 }
-                Attempt::OnFlash(read) => absent = self.fetch(key, read, now).await,
+                Attempt::OnFlash(read) => fetched = self.fetch(key, read, now).await,
             }
         }
         Err(CacheError::OutOfMemory)
@@ -164,65 +165,93 @@ impl Engine {
         self: &Arc<Self>,
         key: Key<'_>,
         now: u32,
-        absent: Option<Token>,
+        fetched: Option<&Fetched>,
         decide: &mut impl FnMut(Option<&ItemView<'_>>) -> (Change<'v>, R),
     ) -> Attempt<R> {
         let number = key.hash().partition(self.partition_bits);
         let mut guard = self.lock_partition(number, now);
         let partition = &mut *guard;
-        let mut handle = partition.tier.find(key);
-        if let Some(found) = handle
+        let mut present = partition.tier.find(key).map(Present::InMemory);
+        if let Some(Present::InMemory(handle)) = present
             && !self
                 .horizon
-                .is_item_live(key.hash(), partition.tier.header(found), now)
+                .is_item_live(key.hash(), partition.tier.header(handle), now)
         {
             self.erase(partition, key);
-            handle = None;
+            present = None;
         }
-        if handle.is_none()
+        if present.is_none()
             && let Probe::Present(token) = self.placement.probe(key.hash())
-            && absent != Some(token)
         {
-            return Attempt::OnFlash(self.board(partition, key, token));
+            // What was read counts only as long as the index says what it said before the read.
+            match fetched.filter(|fetched| fetched.token == token) {
+                Some(fetched) => present = self.still_live(fetched, key, now),
+                None => return Attempt::OnFlash(self.board(partition, key, token)),
+            }
         }
-        let (change, result) = match handle {
-            Some(handle) => {
-                let (item, shared) = partition.tier.item(handle);
+        let (change, result) = match &present {
+            Some(present) => {
+                let (item, shared) = present.item(partition);
                 decide(Some(&ItemView::new(item, shared)))
             }
             None => decide(None),
         };
-        let cas_unique = match (change, handle) {
-            (Change::Keep, None) | (Change::Access | Change::Amend(_), None) => Ok(0),
-            (Change::Keep, Some(handle)) => Ok(partition.tier.item(handle).0.cas_unique),
-            (Change::Access, Some(handle)) => {
-                self.access(partition, handle, now);
-                Ok(partition.tier.item(handle).0.cas_unique)
-            }
-            (Change::Remove, _) => {
-                self.erase(partition, key);
-                Ok(0)
-            }
-            (Change::Put(put), _) => self.put(partition, number, key, now, &put),
-            (Change::Amend(amend), Some(handle)) => {
-                if amend.access {
-                    self.access(partition, handle, now);
-                }
-                self.amend(partition, number, key, handle, now, &amend)
-            }
-        };
-        match cas_unique {
+        match self.carry_out(partition, number, key, now, present, change) {
             Ok(cas_unique) => Attempt::Done(Ok(Modified { result, cas_unique })),
             Err(Refused::Never(error)) => Attempt::Done(Err(error)),
             Err(Refused::NoRoom) => Attempt::NoRoom,
         }
     }
 
-    fn access(&self, partition: &mut Partition, handle: crate::dram::Handle, now: u32) {
-        let header = partition.tier.header_mut(handle);
-        header.state |= state::FETCHED | state::REFERENCED;
-        header.last_access = now.into();
-        partition.stats.dram_hits += 1;
+    fn still_live(&self, fetched: &Fetched, key: Key<'_>, now: u32) -> Option<Present> {
+        let item = fetched.item.as_ref()?;
+        let live = self.horizon.is_item_live(key.hash(), item.header(), now);
+        (live && item.item().key == key.bytes()).then(|| Present::Fetched(Arc::clone(item)))
+    }
+
+    fn carry_out(
+        &self,
+        partition: &mut Partition,
+        number: usize,
+        key: Key<'_>,
+        now: u32,
+        present: Option<Present>,
+        change: Change<'_>,
+    ) -> Result<u64, Refused> {
+        match (change, present) {
+            (Change::Remove, _) => {
+                self.erase(partition, key);
+                Ok(0)
+            }
+            (Change::Put(put), _) => self.put(partition, number, key, now, &put),
+            (_, None) => Ok(0),
+            (Change::Keep, Some(present)) => Ok(present.item(partition).0.cas_unique),
+            (Change::Access, Some(present)) => {
+                self.access(partition, key, &present, now);
+                Ok(present.item(partition).0.cas_unique)
+            }
+            (Change::Amend(amend), Some(present)) => {
+                if amend.access {
+                    self.access(partition, key, &present, now);
+                }
+                self.amend(partition, number, key, &present, now, &amend)
+            }
+        }
+    }
+
+    fn access(&self, partition: &mut Partition, key: Key<'_>, present: &Present, now: u32) {
+        match present {
+            Present::InMemory(handle) => {
+                let header = partition.tier.header_mut(*handle);
+                header.state |= state::FETCHED | state::REFERENCED;
+                header.last_access = now.into();
+                partition.stats.dram_hits += 1;
+            }
+            Present::Fetched(_) => {
+                self.placement.touch(key.hash());
+                partition.stats.flash_hits += 1;
+            }
+        }
     }
 
     fn erase(&self, partition: &mut Partition, key: Key<'_>) {
@@ -256,7 +285,7 @@ impl Engine {
             expiry: put.expiry,
             last_access: now,
             state: bits,
-            value: &[&put.value],
+            value: &put.value,
             shared: None,
         };
         let cas_unique = self.store_new(partition, number, key, now, &new)?;
@@ -287,14 +316,39 @@ impl Engine {
             self.erase(partition, key);
             return Err(Refused::Never(error));
         }
-        partition
-            .tier
-            .put(key, new, &context)
-            .map_err(|_| Refused::NoRoom)?;
+        if body > context.limit_bytes / LARGEST_SHARE {
+            self.place_at_once(partition, key, new)?;
+        } else {
+            let put = partition.tier.put(key, new, &context);
+            put.map_err(|_| Refused::NoRoom)?;
+            self.placement.invalidate(key.hash());
+        }
         let version = partition.take_version();
-        self.placement.invalidate(key.hash());
         partition.overtake(key.hash());
         Ok(new.cas_unique.unwrap_or(version))
+    }
+
+    /// Stores an item too large for memory in the segment being filled. Its index entry takes the
+    /// place of an older one.
+    fn place_at_once(
+        &self,
+        partition: &mut Partition,
+        key: Key<'_>,
+        new: &NewItem<'_>,
+    ) -> Result<(), Refused> {
+        let header = new.header(key);
+        let item = ItemRef {
+            header: &header,
+            cas_unique: new.cas_unique.unwrap_or(new.version),
+            key: key.bytes(),
+            value: new.value,
+        };
+        let hash = key.hash();
+        if self.placement.place(&[AppendItem { hash, item }]) == 0 {
+            return Err(Refused::NoRoom);
+        }
+        partition.tier.remove(key);
+        Ok(())
     }
 
     fn amend(
@@ -302,12 +356,13 @@ impl Engine {
         partition: &mut Partition,
         number: usize,
         key: Key<'_>,
-        handle: crate::dram::Handle,
+        present: &Present,
         now: u32,
         amend: &Amend,
     ) -> Result<u64, Refused> {
-        let (item, shared) = partition.tier.item(handle);
-        let mut bits = item.header.state;
+        let (item, shared) = present.item(partition);
+        let header = *item.header;
+        let mut bits = header.state;
         for (set, bit) in [(amend.stale, state::STALE), (amend.won, state::WON)] {
             match set {
                 Some(true) => bits |= bit,
@@ -315,47 +370,50 @@ impl Engine {
                 None => {}
             }
         }
-        let expiry = amend.expiry.unwrap_or(item.header.expiry.get());
+        let expiry = amend.expiry.unwrap_or(header.expiry.get());
         let cas_unique = item.cas_unique;
-        if bits == item.header.state
-            && expiry == item.header.expiry.get()
-            && amend.cas_unique.is_none()
-        {
+        let same = bits == header.state && expiry == header.expiry.get();
+        if same && amend.cas_unique.is_none() {
             return Ok(cas_unique);
         }
-        if item.header.has(state::DIRTY) && amend.cas_unique.is_none() {
+        if let Present::InMemory(handle) = present
+            && header.has(state::DIRTY)
+            && amend.cas_unique.is_none()
+        {
             // No copy of this version is on flash, so that it may still change.
-            let header = partition.tier.header_mut(handle);
+            let header = partition.tier.header_mut(*handle);
             header.state = bits;
             header.expiry = expiry.into();
             return Ok(cas_unique);
         }
         // The value is copied out: its place in the log may go while room is made for the new one.
         let shared = shared.cloned();
-        let value = if shared.is_some() {
-            Vec::new()
-        } else {
-            item.value.to_vec()
+        let value = match &shared {
+            Some(_) => Vec::new(),
+            None => item.value.to_vec(),
         };
-        let parts: [&[u8]; 1] = [shared.as_deref().unwrap_or(&value)];
         let new = NewItem {
             version: partition.next_version,
             cas_unique: amend.cas_unique.unwrap_or(Some(cas_unique)),
-            client_flags: item.header.client_flags.get(),
+            client_flags: header.client_flags.get(),
             expiry,
-            last_access: item.header.last_access.get(),
-            state: bits & !state::HAS_CAS | state::DIRTY,
-            value: &parts,
+            last_access: header.last_access.get(),
+            state: bits & state::ON_FLASH & !state::HAS_CAS | state::DIRTY,
+            value: shared.as_deref().unwrap_or(&value),
             shared: shared.clone(),
         };
         self.store_new(partition, number, key, now, &new)
     }
 
-    /// Reads an item into memory. Returns the index's token when there is none of that key.
-    async fn fetch(self: &Arc<Self>, key: Key<'_>, read: FlashRead, now: u32) -> Option<Token> {
+    /// Reads an item that is on flash. `None` when the read has to be tried again.
+    async fn fetch(self: &Arc<Self>, key: Key<'_>, read: FlashRead, now: u32) -> Option<Fetched> {
         match read.landing().await {
-            Landing::Absent(token) => Some(token),
-            Landing::Item(_) | Landing::Abandoned => None,
+            Landing::Item(item, token) => Some(Fetched {
+                token,
+                item: Some(item),
+            }),
+            Landing::Absent(token) => Some(Fetched { token, item: None }),
+            Landing::Abandoned => None,
             Landing::Failed => {
                 // What cannot be read is a miss; after a change it must not come back either.
                 let mut partition = self.lock(key.hash(), now);
@@ -363,6 +421,28 @@ impl Engine {
                 self.erase(&mut partition, key);
                 None
             }
+        }
+    }
+}
+
+/// What a read of flash found for a change, while the index said what the token stands for.
+struct Fetched {
+    token: Token,
+    item: Option<Arc<FlashItem>>,
+}
+
+/// A live item that is to be changed.
+enum Present {
+    InMemory(crate::dram::Handle),
+    /// On flash and not in memory: too large for it, or gone again.
+    Fetched(Arc<FlashItem>),
+}
+
+impl Present {
+    fn item<'a>(&'a self, partition: &'a Partition) -> (ItemRef<'a>, Option<&'a Arc<[u8]>>) {
+        match self {
+            Self::InMemory(handle) => partition.tier.item(*handle),
+            Self::Fetched(item) => (item.item(), None),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::Engine;
+use super::{Engine, LARGEST_SHARE};
 use crate::dram::NewItem;
 use crate::flight::{Flight, Landing};
 use crate::format::item::{ItemRef, state};
@@ -106,7 +106,7 @@ impl Lead {
                     if current {
                         engine.promote(&mut partition, number, key, &item, now);
                     }
-                    Landing::Item(item)
+                    Landing::Item(item, self.token)
                 } else {
                     partition.stats.expired += 1;
                     engine.placement.forget(self.hash, self.token);
@@ -243,7 +243,7 @@ impl Engine {
             let mut partition = self.lock(key.hash(), now);
             match landing {
                 // A flight is found by hash; another key with the same one reads for itself.
-                Landing::Item(item) if item.item().key == key.bytes() => {
+                Landing::Item(item, _) if item.item().key == key.bytes() => {
                     partition.stats.flash_hits += 1;
                     return Some(FlashHit { item });
                 }
@@ -263,7 +263,7 @@ impl Engine {
                     partition.stats.misses += 1;
                     return None;
                 }
-                Landing::Item(_) | Landing::Abandoned => match self.placement.probe(key.hash()) {
+                Landing::Item(..) | Landing::Abandoned => match self.placement.probe(key.hash()) {
                     Probe::Present(token) => read = self.board(&mut partition, key, token),
                     Probe::Absent => {
                         partition.stats.misses += 1;
@@ -298,11 +298,11 @@ impl Engine {
             expiry: header.expiry.get(),
             last_access: now,
             state: header.state & state::ON_FLASH | state::FETCHED,
-            value: &[item.value],
+            value: item.value,
             shared: None,
         };
         let context = self.evict_context(number, now);
-        let fits = header.body_bytes() <= context.limit_bytes / 4;
+        let fits = header.body_bytes() <= context.limit_bytes / LARGEST_SHARE;
         if fits && partition.tier.put(key, &new, &context).is_ok() {
             partition.stats.promotions += 1;
         } else {

@@ -36,13 +36,16 @@ impl DramTier {
         loop {
             let fits = self.log.fits(bytes);
             let need = value_bytes + if fits { 0 } else { self.log.next_head_bytes() };
-            // One chunk is the least a tier can do with, whatever the bound.
-            let least = self.log.open_chunks() <= 1;
-            if least || self.memory_bytes() + need <= context.limit_bytes {
+            // An empty tier takes whatever comes: the request paths keep out what is too large.
+            if self.is_empty() || self.memory_bytes() + need <= context.limit_bytes {
                 if !fits {
                     self.log.open_head();
                 }
                 return Ok(());
+            }
+            if self.log.open_chunks() <= 1 {
+                // The head is the tail: it is closed to appends before it is taken.
+                self.log.open_head();
             }
             self.evict_tail(context, rounds < PATIENCE)?;
             rounds += 1;
@@ -131,7 +134,7 @@ impl DramTier {
         if !self.log.fits(bytes) {
             self.log.open_head();
         }
-        let new = self.log.append(&header, cas_unique, key, &[&value], shared);
+        let new = self.log.append(&header, cas_unique, key, &value, shared);
         let low = hash.low();
         if let Some(slot) = self
             .table

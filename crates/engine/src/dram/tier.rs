@@ -34,15 +34,14 @@ pub struct NewItem<'a> {
     pub last_access: u32,
     /// Bits of [`state`], without `HAS_CAS`.
     pub state: u8,
-    /// The value, in parts that follow each other.
-    pub value: &'a [&'a [u8]],
+    /// The value.
+    pub value: &'a [u8],
     /// The whole value, when it is at hand in a form that can be shared.
     pub shared: Option<Arc<[u8]>>,
 }
 
 impl NewItem<'_> {
-    pub(super) fn header(&self, key: Key<'_>) -> ItemHeader {
-        let value_bytes: usize = self.value.iter().map(|part| part.len()).sum();
+    pub(crate) fn header(&self, key: Key<'_>) -> ItemHeader {
         let cas = if self.cas_unique.is_some() {
             state::HAS_CAS
         } else {
@@ -50,7 +49,7 @@ impl NewItem<'_> {
         };
         ItemHeader {
             version: self.version.into(),
-            value_bytes: (value_bytes as u32).into(),
+            value_bytes: (self.value.len() as u32).into(),
             client_flags: self.client_flags.into(),
             expiry: self.expiry.into(),
             last_access: self.last_access.into(),
@@ -63,13 +62,12 @@ impl NewItem<'_> {
     /// Bytes of the item's body.
     #[must_use]
     pub fn body_bytes(&self, key: Key<'_>) -> usize {
-        let value: usize = self.value.iter().map(|part| part.len()).sum();
         let cas = if self.cas_unique.is_some() {
             CAS_BYTES
         } else {
             0
         };
-        HEADER_BYTES + cas + key.bytes().len() + value
+        HEADER_BYTES + cas + key.bytes().len() + self.value.len()
     }
 }
 
@@ -256,11 +254,7 @@ impl DramTier {
         let Some(value) = self.log.value_mut(handle) else {
             return false;
         };
-        let mut at = 0;
-        for part in new.value {
-            value[at..at + part.len()].copy_from_slice(part);
-            at += part.len();
-        }
+        value.copy_from_slice(new.value);
         self.count_out(&{ *self.log.header(handle) });
         self.count_in(header);
         // An item being rewritten keeps its place in the CLOCK's order, and its chance.

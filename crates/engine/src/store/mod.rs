@@ -268,6 +268,12 @@ impl SegmentStore {
         }
     }
 
+    /// Sequence number of a segment's present life, 0 when it is free.
+    #[must_use]
+    pub fn sequence(&self, segment: SegmentId) -> u64 {
+        self.segment(segment).sequence.load(Ordering::Acquire)
+    }
+
     fn segment(&self, segment: SegmentId) -> &Segment {
         &self.segments[segment.0 as usize]
     }
