@@ -193,7 +193,7 @@ def test_binary_protocol_is_refused(server):
         answer = client.exchange(noop)
     assert answer == b"", "a binary client could not read an answer"
     assert_serves(server)
-    lines = [line for line in server.log().splitlines() if "binary" in line.lower()]
+    lines = [line for line in server.log().splitlines() if "binary protocol" in line.lower()]
     assert len(lines) == 1, lines
 
 

@@ -70,8 +70,8 @@ pub enum OpenError {
     Damaged,
     /// An image of another size than the device.
     #[error(
-        "it holds an image of {image} bytes and the flash has {device}: open it with its own size, \
-         or use --force to start empty"
+        "it holds an image of {image} bytes and {device} are given: use --flash-size {image}, or \
+         --force to start empty"
     )]
     Size {
         /// Bytes of the image.
@@ -182,6 +182,10 @@ impl Engine {
             }
         }
         superblock.mark_dirty();
+        if matches!(start, Start::New | Start::Forced) {
+            // Both copies, so that nothing of what the device held before is left of either.
+            write_superblock(&meta, &mut superblock).await?;
+        }
         superblock.version_limit = (first_version + VERSION_RESERVE).into();
         superblock.sequence_limit = (first_sequence + SEQUENCE_RESERVE).into();
         write_superblock(&meta, &mut superblock).await?;
@@ -436,7 +440,8 @@ async fn read_superblock(meta: &Region) -> Result<Option<Superblock>, OpenError>
             Err(FormatError::Version { found, expected }) => {
                 refusal = OpenError::Version { found, expected };
             }
-            Err(FormatError::Magic) => {}
+            // Somebody else's bytes over one copy: what the other says is not to be trusted.
+            Err(FormatError::Magic) => return Err(OpenError::Foreign),
             Err(_) => refusal = OpenError::Damaged,
         }
     }

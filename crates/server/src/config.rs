@@ -294,19 +294,31 @@ impl Config {
                 "there is no preset `{}`; there is: flowstone",
                 self.cache.preset
             );
-            return refuse("cache.preset", what);
+            return refuse("--preset (cache.preset)", what);
         }
         if self.server.listen.is_empty() && self.server.unix_socket.is_none() {
-            return refuse("server.listen", "nothing to listen on".to_owned());
+            return refuse(
+                "--listen (server.listen)",
+                "nothing to listen on".to_owned(),
+            );
         }
         if !(1..=1_000_000).contains(&self.server.max_connections) {
-            return refuse("server.max_connections", "must be 1 to 1000000".to_owned());
+            return refuse(
+                "--max-connections (server.max_connections)",
+                "must be 1 to 1000000".to_owned(),
+            );
         }
         if self.server.threads > 1024 {
-            return refuse("server.threads", "must be at most 1024".to_owned());
+            return refuse(
+                "--threads (server.threads)",
+                "must be at most 1024".to_owned(),
+            );
         }
         if !(1024..=1 << 30).contains(&self.cache.max_item_size.0) {
-            return refuse("cache.max_item_size", "must be 1KiB to 1GiB".to_owned());
+            return refuse(
+                "--max-item-size (cache.max_item_size)",
+                "must be 1KiB to 1GiB".to_owned(),
+            );
         }
         if let Some(size) = self.cache.segment_size
             && (!size.0.is_power_of_two() || !(64 << 10..=1 << 30).contains(&size.0))

@@ -38,13 +38,16 @@ pub enum ServeError {
     #[error(transparent)]
     Config(#[from] ConfigError),
     /// The memory is too small for the server alone.
-    #[error("cache.memory: {given} is too little; the server needs {needed} with these settings")]
+    #[error("--memory: {given} is too little; the server needs {needed} with these settings")]
     Memory {
         /// What was given.
         given: Size,
         /// What is needed.
         needed: Size,
     },
+    /// The sizes do not fit together.
+    #[error("--memory, --flash-size, --max-item-size: {0}")]
+    Sizes(#[from] engine::ConfigError),
     /// The flash cannot be opened.
     #[error(transparent)]
     Device(#[from] device::OpenError),
@@ -91,6 +94,13 @@ pub fn run(config: Config) -> Result<Stop, ServeError> {
     config.check()?;
     let threads = config.threads();
     let engine_config = engine_config(&config, threads)?;
+    let new_bytes = config
+        .cache
+        .flash_size
+        .map_or(DEFAULT_FLASH_BYTES, |size| size.0);
+    if !config.cache.flash.exists() {
+        engine_config.check_new(new_bytes)?;
+    }
     let listeners = bind(&config)?;
     let disk = open_flash(&config)?;
     let flash_words = disk.describe();
