@@ -379,6 +379,7 @@ impl Parts {
             config,
             lifecycle,
             waits: AtomicU64::new(0),
+            lent_bytes: AtomicU64::new(0),
         }
     }
 }

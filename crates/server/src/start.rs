@@ -1,7 +1,6 @@
 //! Starting and stopping: the composition of a server.
 
 use std::io;
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -15,7 +14,7 @@ use runtime::net::Listener;
 use runtime::sync::{Notify, oneshot};
 
 use crate::budget::Budget;
-use crate::config::{Config, ConfigError, IoSetting, Size};
+use crate::config::{Config, ConfigError, IoSetting, ListenAddress, Size};
 use crate::counters::{Counters, Totals};
 use crate::listen::{self, Load};
 use crate::shared::{Connections, Shared};
@@ -26,8 +25,6 @@ const DEFAULT_FLASH_BYTES: u64 = 4 << 30;
 const BASE_BYTES: u64 = 8 << 20;
 /// Memory of a worker: its ring, receive buffers and page buffers.
 const WORKER_BYTES: u64 = 3 << 20;
-/// Memory of an idle connection.
-const CONNECTION_BYTES: u64 = 3 << 10;
 /// How long open connections may finish what they are doing.
 const CONNECTION_GRACE: Duration = Duration::from_secs(2);
 
@@ -100,6 +97,9 @@ pub fn run(config: Config) -> Result<Stop, ServeError> {
         .map_or(DEFAULT_FLASH_BYTES, |size| size.0);
     if !config.cache.flash.exists() {
         engine_config.check_new(new_bytes)?;
+    }
+    if let Err(error) = runtime::process::allow_files(config.server.max_connections as u64 + 256) {
+        tracing::warn!(%error, "fewer connections than configured: too few file descriptors");
     }
     let listeners = bind(&config)?;
     let disk = open_flash(&config)?;
@@ -288,8 +288,7 @@ fn large_bytes(config: &Config) -> u64 {
 }
 
 fn engine_config(config: &Config, threads: usize) -> Result<EngineConfig, ServeError> {
-    let connections = config.server.max_connections as u64 * CONNECTION_BYTES;
-    let own = BASE_BYTES + threads as u64 * WORKER_BYTES + connections + large_bytes(config);
+    let own = BASE_BYTES + threads as u64 * WORKER_BYTES + large_bytes(config);
     let needed = own + engine::config::MIN_MEMORY_BYTES;
     let given = config.cache.memory;
     if given.0 < needed {
@@ -313,23 +312,17 @@ fn engine_config(config: &Config, threads: usize) -> Result<EngineConfig, ServeE
 }
 
 fn bind(config: &Config) -> Result<Vec<Arc<Listener>>, ServeError> {
-    let mut listeners = Vec::new();
-    for &address in &config.server.listen {
-        let listener = Listener::tcp(address).map_err(|source| ServeError::Listen {
+    let listen = |address: &ListenAddress| {
+        let listener = match address {
+            ListenAddress::Tcp(address) => Listener::tcp(*address),
+            ListenAddress::Unix(path) => Listener::unix(path, config.server.unix_mode),
+        };
+        listener.map(Arc::new).map_err(|source| ServeError::Listen {
             address: address.to_string(),
             source,
-        })?;
-        listeners.push(Arc::new(listener));
-    }
-    if let Some(path) = &config.server.unix_socket {
-        let listener =
-            Listener::unix(path, config.server.unix_mode).map_err(|source| ServeError::Listen {
-                address: path.display().to_string(),
-                source,
-            })?;
-        listeners.push(Arc::new(listener));
-    }
-    Ok(listeners)
+        })
+    };
+    config.server.listen.iter().map(listen).collect()
 }
 
 fn open_flash(config: &Config) -> Result<FileDisk, ServeError> {
@@ -364,12 +357,8 @@ fn open_flash(config: &Config) -> Result<FileDisk, ServeError> {
 }
 
 fn log_start(engine: &Engine, flash: &str, io: &str, config: &Config) {
-    let addresses: Vec<String> = config
-        .server
-        .listen
-        .iter()
-        .map(SocketAddr::to_string)
-        .collect();
+    let listen = &config.server.listen;
+    let addresses: Vec<String> = listen.iter().map(ListenAddress::to_string).collect();
     let start = match engine.start() {
         Start::New => "a new image".to_owned(),
         Start::Warm { objects } => format!("warm, {objects} objects"),

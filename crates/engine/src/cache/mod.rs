@@ -64,6 +64,8 @@ pub struct Engine {
     pub(crate) lifecycle: crate::lifecycle::Lifecycle,
     /// Writes that waited for room on flash.
     pub(crate) waits: AtomicU64,
+    /// Bytes of the memory that others hold at present.
+    pub(crate) lent_bytes: AtomicU64,
 }
 
 /// Keeps its content off the cache lines of its neighbours.
@@ -144,8 +146,26 @@ impl Engine {
             seed: self.seed,
             cutoff: self.horizon.cutoff(partition),
             now,
-            limit_bytes: self.split.tier_limit(self.placement.memory().index_bytes),
+            limit_bytes: self.tier_limit(),
         }
+    }
+
+    /// Bytes of memory the DRAM tier of a partition may use at present.
+    fn tier_limit(&self) -> usize {
+        let index_bytes = self.placement.memory().index_bytes;
+        let lent_bytes = self.lent_bytes.load(Ordering::Relaxed);
+        self.split.tier_limit(index_bytes + lent_bytes)
+    }
+
+    /// Takes `bytes` of the memory for something outside the cache; the DRAM tier shrinks by them
+    /// as it makes room for new items.
+    pub fn lend_memory(&self, bytes: u64) {
+        self.lent_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Gives back what [`lend_memory`](Engine::lend_memory) took.
+    pub fn return_memory(&self, bytes: u64) {
+        self.lent_bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 
     /// The segments underneath, for statistics.
@@ -175,7 +195,7 @@ impl Engine {
             write_waits: self.waits.load(Ordering::Relaxed),
             ..EngineStats::default()
         };
-        let limit = self.split.tier_limit(stats.memory.index_bytes) as u64;
+        let limit = self.tier_limit() as u64;
         stats.dram_limit_bytes = limit * self.partitions.len() as u64;
         for partition in &self.partitions {
             let partition = partition.0.lock();
