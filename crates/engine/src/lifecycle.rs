@@ -363,10 +363,18 @@ impl Parts {
         lifecycle: Lifecycle,
     ) -> Engine {
         let fixed = self.placement.memory().fixed_bytes;
-        let split = MemorySplit::new(&config, fixed, u64::from(shape.partitions));
+        let partitions = u64::from(shape.partitions);
+        let split = MemorySplit::new(&config, fixed, partitions);
         Engine {
-            partitions: (0..shape.partitions)
-                .map(|_| CacheLine(Mutex::new(Partition::new(split.chunk_bytes, first_version))))
+            partitions: (0..partitions)
+                .map(|number| {
+                    CacheLine(Mutex::new(Partition::new(
+                        split.chunk_bytes,
+                        first_version,
+                        number,
+                        partitions,
+                    )))
+                })
                 .collect(),
             partition_bits: shape.partitions.trailing_zeros(),
             seed: shape.hash_seed,

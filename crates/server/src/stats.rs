@@ -85,6 +85,7 @@ fn general(shared: &Shared, out: &mut Vec<u8>) {
         ("get_hits", totals.get_hits),
         ("get_misses", totals.get_misses),
         ("get_expired", engine.paths.expired),
+        ("get_flushed", engine.paths.flushed),
         ("delete_misses", totals.delete_misses),
         ("delete_hits", totals.delete_hits),
         ("incr_misses", totals.incr_misses),

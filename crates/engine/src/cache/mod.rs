@@ -263,6 +263,7 @@ fn add_paths(sum: &mut PathStats, part: &PathStats) {
     sum.misses += part.misses;
     sum.failed_reads += part.failed_reads;
     sum.expired += part.expired;
+    sum.flushed += part.flushed;
     sum.items_set += part.items_set;
     sum.item_bytes_set += part.item_bytes_set;
     sum.shared_flights += part.shared_flights;

@@ -307,7 +307,7 @@ impl Engine {
         let body = new.body_bytes(key);
         let refused = if body > self.largest_body {
             Some(CacheError::TooLarge)
-        } else if body > context.limit_bytes || partition.next_version >= self.version_limit {
+        } else if partition.next_version >= self.version_limit {
             Some(CacheError::OutOfMemory)
         } else {
             None
