@@ -7,8 +7,9 @@
 //!   stop:  place all of memory ─> drain ─> checkpoint ─> sync ─> set the clean mark ─> sync
 //! ```
 //!
-//! The clean mark is erased durably before the first change, so that a crash at any moment leaves an
-//! image that starts empty, never one that starts old.
+//! The clean mark is erased durably before the first change, in both copies of the superblock, so
+//! that a crash at any moment leaves an image that starts empty, never one that starts old, even if
+//! one copy is lost to the device.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -182,13 +183,12 @@ impl Engine {
             }
         }
         superblock.mark_dirty();
-        if matches!(start, Start::New | Start::Forced) {
-            // Both copies, so that nothing of what the device held before is left of either.
-            write_superblock(&meta, &mut superblock).await?;
-        }
         superblock.version_limit = (first_version + VERSION_RESERVE).into();
         superblock.sequence_limit = (first_sequence + SEQUENCE_RESERVE).into();
-        write_superblock(&meta, &mut superblock).await?;
+        // Both copies, so that nothing of what was there before is left in either.
+        for _ in SUPERBLOCK_OFFSETS {
+            write_superblock(&meta, &mut superblock).await?;
+        }
         let lifecycle = Lifecycle {
             meta,
             superblock: Mutex::new(superblock),
@@ -431,15 +431,16 @@ async fn read_superblock(meta: &Region) -> Result<Option<Superblock>, OpenError>
         return Ok(None);
     }
     let mut newest: Option<Superblock> = None;
-    let mut blank = true;
     let mut refusal = OpenError::Foreign;
+    // All of it is looked at: others have their first bytes elsewhere.
+    let head = meta.read(0, AlignedBuf::new(META_BYTES as usize)).await?;
+    let blank = head.iter().all(|&byte| byte == 0);
     for offset in SUPERBLOCK_OFFSETS {
-        let bytes = meta.read(offset, AlignedBuf::new(SUPERBLOCK_BYTES)).await?;
+        let bytes = &head[offset as usize..][..SUPERBLOCK_BYTES];
         if bytes.iter().all(|&byte| byte == 0) {
             continue;
         }
-        blank = false;
-        match Superblock::decode(&bytes) {
+        match Superblock::decode(bytes) {
             Ok(found) => {
                 let newer = newest.is_none_or(|known| found.generation > known.generation);
                 if newer {

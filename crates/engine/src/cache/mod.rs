@@ -107,13 +107,19 @@ impl Engine {
 
     /// Everything stored before Unix second `deadline` is gone from then on.
     pub fn flush_all(&self, deadline: u32) {
-        self.horizon.flush_at(deadline);
         let now = runtime::unix_seconds();
+        // An earlier flush whose deadline has come holds, also where nobody has asked since.
+        self.settle_all(now);
+        self.horizon.flush_at(deadline);
         if deadline <= now {
             // Applied now, so that nothing stored after this call falls under it.
-            for number in 0..self.partitions.len() {
-                drop(self.lock_partition(number, now));
-            }
+            self.settle_all(now);
+        }
+    }
+
+    fn settle_all(&self, now: u32) {
+        for number in 0..self.partitions.len() {
+            drop(self.lock_partition(number, now));
         }
     }
 
