@@ -9,6 +9,8 @@ use crate::placement::exact::ReclaimConfig;
 pub const META_BYTES: u64 = 1 << 20;
 /// Smallest memory an engine can work with, in bytes, beyond what is reserved for others.
 pub const MIN_MEMORY_BYTES: u64 = 16 << 20;
+/// Memory of a worker thread beside the engine's: its ring, receive buffers and page buffers.
+pub const WORKER_BYTES: u64 = 3 << 20;
 /// Smallest flash, in segments.
 pub const MIN_SEGMENTS: u64 = 8;
 
@@ -59,6 +61,18 @@ impl Default for EngineConfig {
             force: false,
         }
     }
+}
+
+/// What is left for the engine of `given` bytes of memory when its host needs `own` of them.
+///
+/// # Errors
+/// When that is too little: the least that would do instead of `given`, in whole MiB.
+pub fn engine_share(given: u64, own: u64) -> Result<u64, u64> {
+    let needed = own.saturating_add(MIN_MEMORY_BYTES);
+    if given < needed {
+        return Err(needed.div_ceil(1 << 20) << 20);
+    }
+    Ok(given - own)
 }
 
 /// A setting that cannot work.
@@ -266,6 +280,15 @@ mod tests {
         assert_eq!(with(128, 4), 4 << 20);
         assert_eq!(with(1024, 64), 8 << 20);
         assert_eq!(with(16, 1), 2 << 20, "a value of 1 MiB must fit");
+    }
+
+    #[test]
+    fn the_host_takes_its_share_first() {
+        let mib = |n: u64| n << 20;
+        assert_eq!(engine_share(mib(40), mib(10)), Ok(mib(30)));
+        assert_eq!(engine_share(mib(26), mib(10)), Ok(MIN_MEMORY_BYTES));
+        assert_eq!(engine_share(mib(26) - 1, mib(10)), Err(mib(26)));
+        assert_eq!(engine_share(0, mib(10) + 1), Err(mib(27)), "in whole MiB");
     }
 
     #[test]

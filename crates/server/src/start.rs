@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use device::{Disk, FileDisk, FileOptions};
+use engine::config::{WORKER_BYTES, engine_share};
 use engine::{Engine, EngineConfig, OpenError, Start, Stop};
 use parking_lot::Mutex;
 use runtime::live::{IoChoice, IoPath, LiveConfig, Workers};
@@ -23,8 +24,6 @@ use crate::shared::{Connections, Shared};
 const DEFAULT_FLASH_BYTES: u64 = 4 << 30;
 /// Memory of the process that nobody asks for: code, libraries, stacks, allocator.
 const BASE_BYTES: u64 = 8 << 20;
-/// Memory of a worker: its ring, receive buffers and page buffers.
-const WORKER_BYTES: u64 = 3 << 20;
 /// How long open connections may finish what they are doing.
 const CONNECTION_GRACE: Duration = Duration::from_secs(2);
 
@@ -289,16 +288,13 @@ fn large_bytes(config: &Config) -> u64 {
 
 fn engine_config(config: &Config, threads: usize) -> Result<EngineConfig, ServeError> {
     let own = BASE_BYTES + threads as u64 * WORKER_BYTES + large_bytes(config);
-    let needed = own + engine::config::MIN_MEMORY_BYTES;
     let given = config.cache.memory;
-    if given.0 < needed {
-        return Err(ServeError::Memory {
-            given,
-            needed: Size(needed.next_multiple_of(1 << 20)),
-        });
-    }
+    let memory_bytes = engine_share(given.0, own).map_err(|needed| ServeError::Memory {
+        given,
+        needed: Size(needed),
+    })?;
     Ok(EngineConfig {
-        memory_bytes: given.0 - own,
+        memory_bytes,
         segment_bytes: config.cache.segment_size.map(|size| size.0 as u32),
         buffers: config.cache.segment_buffers,
         max_value_bytes: config.cache.max_item_size.0 as u32,

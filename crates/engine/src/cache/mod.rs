@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::{Mutex, MutexGuard};
 
 pub use modify::{Amend, Change, Modified, Put};
-pub use read::{FlashHit, FlashRead, ItemView, Lookup, Peek};
+pub use read::{FlashHit, FlashRead, ItemView, Lookup, MemoryLookup, Peek};
 
 use crate::config::{EngineConfig, MemorySplit};
 use crate::dram::TierStats;

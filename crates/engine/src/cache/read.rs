@@ -76,6 +76,24 @@ pub enum Lookup<T> {
     Flash(FlashRead),
 }
 
+/// What [`Engine::lookup_memory`] knows of a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MemoryLookup<T> {
+    /// The item is in memory; what the viewer made of it.
+    Hit(T),
+    /// There is no such item.
+    Miss,
+    /// It may be on flash: a worker has to read it.
+    OnFlash,
+}
+
+/// What a look under the partition's lock found.
+enum Look<T> {
+    Hit(T),
+    Absent,
+    OnFlash(Token),
+}
+
 /// A flash read under way. See [`Engine::read_flash`].
 pub struct FlashRead {
     flight: Arc<Flight>,
@@ -169,8 +187,41 @@ impl Engine {
         peek: Peek,
         view: impl FnOnce(&ItemView<'_>) -> T,
     ) -> Lookup<T> {
-        let mut guard = self.lock(key.hash(), now);
-        let partition = &mut *guard;
+        let mut partition = self.lock(key.hash(), now);
+        match self.look(&mut partition, key, now, peek, view) {
+            Look::Hit(shown) => Lookup::Hit(shown),
+            Look::Absent => Lookup::Miss,
+            Look::OnFlash(token) => Lookup::Flash(self.board(&mut partition, key, token)),
+        }
+    }
+
+    /// [`lookup`](Engine::lookup) for a thread that no runtime drives: it starts no read. What is
+    /// not in memory and may be on flash is counted by whoever reads it.
+    #[inline]
+    pub fn lookup_memory<T>(
+        &self,
+        key: Key<'_>,
+        now: u32,
+        peek: Peek,
+        view: impl FnOnce(&ItemView<'_>) -> T,
+    ) -> MemoryLookup<T> {
+        let mut partition = self.lock(key.hash(), now);
+        match self.look(&mut partition, key, now, peek, view) {
+            Look::Hit(shown) => MemoryLookup::Hit(shown),
+            Look::Absent => MemoryLookup::Miss,
+            Look::OnFlash(_) => MemoryLookup::OnFlash,
+        }
+    }
+
+    #[inline]
+    fn look<T>(
+        &self,
+        partition: &mut Partition,
+        key: Key<'_>,
+        now: u32,
+        peek: Peek,
+        view: impl FnOnce(&ItemView<'_>) -> T,
+    ) -> Look<T> {
         if let Some(handle) = partition.tier.find(key) {
             let (item, shared) = partition.tier.item(handle);
             if self.horizon.is_item_live(key.hash(), item.header, now) {
@@ -186,7 +237,7 @@ impl Engine {
                     }
                     partition.stats.dram_hits += 1;
                 }
-                return Lookup::Hit(shown);
+                return Look::Hit(shown);
             }
             // Dead by expiry or flush: its copy on flash, if any, is as dead.
             let expired = item.header.is_expired(now);
@@ -197,9 +248,9 @@ impl Engine {
         match self.placement.probe(key.hash()) {
             Probe::Absent => {
                 partition.stats.misses += 1;
-                Lookup::Miss
+                Look::Absent
             }
-            Probe::Present(token) => Lookup::Flash(self.board(partition, key, token)),
+            Probe::Present(token) => Look::OnFlash(token),
         }
     }
 
