@@ -136,6 +136,14 @@ impl EngineConfig {
         bytes
     }
 
+    /// Bytes that large items read from flash may hold at once: a 32nd of the memory, and never
+    /// too few for two of the largest.
+    #[must_use]
+    pub fn large_read_bytes(&self) -> u64 {
+        let largest = self.largest_body() as u64 * 3 / 2;
+        (self.memory_bytes / 32).max(2 * largest)
+    }
+
     /// The largest item body the settings allow.
     #[must_use]
     pub fn largest_body(&self) -> usize {

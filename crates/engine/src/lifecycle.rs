@@ -311,6 +311,7 @@ impl Parts {
         let store = StoreConfig {
             buffers: config.buffers,
             first_sequence,
+            large_read_bytes: config.large_read_bytes(),
         };
         let store = Arc::new(SegmentStore::new(Arc::clone(flash), &store));
         let horizon = Arc::new(Horizon::new(partition_bits));
@@ -362,7 +363,7 @@ impl Parts {
         first_version: u64,
         lifecycle: Lifecycle,
     ) -> Engine {
-        let fixed = self.placement.memory().fixed_bytes;
+        let fixed = self.placement.memory().fixed_bytes + config.large_read_bytes();
         let partitions = u64::from(shape.partitions);
         let split = MemorySplit::new(&config, fixed, partitions);
         Engine {
