@@ -58,7 +58,7 @@ pub struct SegmentRecord {
     pub items: u32,
 }
 
-/// What is known of one segment. 24 bytes each.
+/// What is known of one segment: [`SEGMENT_TABLE_BYTES`].
 struct Segment {
     /// Sequence number of its present life, 0 when free.
     sequence: AtomicU64,
@@ -71,6 +71,11 @@ struct Segment {
     /// Writes that failed in a row.
     failures: AtomicU8,
 }
+
+/// Bytes of memory for each segment of the flash.
+pub const SEGMENT_TABLE_BYTES: u64 = 24;
+
+const _: () = assert!(size_of::<Segment>() as u64 == SEGMENT_TABLE_BYTES);
 
 /// Set in [`Segment::pins`] while a release waits for the readers.
 const DRAINING: u32 = 1 << 31;
