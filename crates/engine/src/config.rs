@@ -195,6 +195,16 @@ impl EngineConfig {
         Ok(())
     }
 
+    /// Checks the settings against a new image of `image_bytes`.
+    ///
+    /// # Errors
+    /// The first setting that cannot work.
+    pub fn check_new(&self, image_bytes: u64) -> Result<(), ConfigError> {
+        let flash_bytes = image_bytes.saturating_sub(META_BYTES);
+        let segment_bytes = self.choose_segment_bytes(flash_bytes);
+        self.check(flash_bytes / u64::from(segment_bytes), segment_bytes)
+    }
+
     /// When and how segments of an image are reclaimed: enough are kept free for an orderly stop to
     /// write all of memory and the checkpoint, but never more than a quarter of the flash.
     #[must_use]

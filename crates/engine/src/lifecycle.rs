@@ -7,8 +7,9 @@
 //!   stop:  place all of memory ─> drain ─> checkpoint ─> sync ─> set the clean mark ─> sync
 //! ```
 //!
-//! The clean mark is erased durably before the first change, so that a crash at any moment leaves an
-//! image that starts empty, never one that starts old.
+//! The clean mark is erased durably before the first change, in both copies of the superblock, so
+//! that a crash at any moment leaves an image that starts empty, never one that starts old, even if
+//! one copy is lost to the device.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -70,8 +71,8 @@ pub enum OpenError {
     Damaged,
     /// An image of another size than the device.
     #[error(
-        "it holds an image of {image} bytes and the flash has {device}: open it with its own size, \
-         or use --force to start empty"
+        "it holds an image of {image} bytes and {device} are given: use --flash-size {image}, or \
+         --force to start empty"
     )]
     Size {
         /// Bytes of the image.
@@ -184,7 +185,10 @@ impl Engine {
         superblock.mark_dirty();
         superblock.version_limit = (first_version + VERSION_RESERVE).into();
         superblock.sequence_limit = (first_sequence + SEQUENCE_RESERVE).into();
-        write_superblock(&meta, &mut superblock).await?;
+        // Both copies, so that nothing of what was there before is left in either.
+        for _ in SUPERBLOCK_OFFSETS {
+            write_superblock(&meta, &mut superblock).await?;
+        }
         let lifecycle = Lifecycle {
             meta,
             superblock: Mutex::new(superblock),
@@ -359,10 +363,18 @@ impl Parts {
         lifecycle: Lifecycle,
     ) -> Engine {
         let fixed = self.placement.memory().fixed_bytes;
-        let split = MemorySplit::new(&config, fixed, u64::from(shape.partitions));
+        let partitions = u64::from(shape.partitions);
+        let split = MemorySplit::new(&config, fixed, partitions);
         Engine {
-            partitions: (0..shape.partitions)
-                .map(|_| CacheLine(Mutex::new(Partition::new(split.chunk_bytes, first_version))))
+            partitions: (0..partitions)
+                .map(|number| {
+                    CacheLine(Mutex::new(Partition::new(
+                        split.chunk_bytes,
+                        first_version,
+                        number,
+                        partitions,
+                    )))
+                })
                 .collect(),
             partition_bits: shape.partitions.trailing_zeros(),
             seed: shape.hash_seed,
@@ -375,6 +387,7 @@ impl Parts {
             config,
             lifecycle,
             waits: AtomicU64::new(0),
+            lent_bytes: AtomicU64::new(0),
         }
     }
 }
@@ -418,15 +431,16 @@ async fn read_superblock(meta: &Region) -> Result<Option<Superblock>, OpenError>
         return Ok(None);
     }
     let mut newest: Option<Superblock> = None;
-    let mut blank = true;
     let mut refusal = OpenError::Foreign;
+    // All of it is looked at: others have their first bytes elsewhere.
+    let head = meta.read(0, AlignedBuf::new(META_BYTES as usize)).await?;
+    let blank = head.iter().all(|&byte| byte == 0);
     for offset in SUPERBLOCK_OFFSETS {
-        let bytes = meta.read(offset, AlignedBuf::new(SUPERBLOCK_BYTES)).await?;
+        let bytes = &head[offset as usize..][..SUPERBLOCK_BYTES];
         if bytes.iter().all(|&byte| byte == 0) {
             continue;
         }
-        blank = false;
-        match Superblock::decode(&bytes) {
+        match Superblock::decode(bytes) {
             Ok(found) => {
                 let newer = newest.is_none_or(|known| found.generation > known.generation);
                 if newer {
@@ -436,7 +450,8 @@ async fn read_superblock(meta: &Region) -> Result<Option<Superblock>, OpenError>
             Err(FormatError::Version { found, expected }) => {
                 refusal = OpenError::Version { found, expected };
             }
-            Err(FormatError::Magic) => {}
+            // Somebody else's bytes over one copy: what the other says is not to be trusted.
+            Err(FormatError::Magic) => return Err(OpenError::Foreign),
             Err(_) => refusal = OpenError::Damaged,
         }
     }

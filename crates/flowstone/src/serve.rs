@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use engine::Stop;
-use server::config::{Config, LogFormat, Size};
+use server::config::{Config, ListenAddress, LogFormat, Size};
 use tracing_subscriber::EnvFilter;
 
 /// Options of `serve`. Each stands for a setting of the configuration file and wins over it.
@@ -15,12 +15,9 @@ pub(crate) struct ServeArgs {
     /// Settings in a TOML file.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// TCP address to listen on; may be given more than once.
-    #[arg(long, value_name = "HOST:PORT")]
-    listen: Vec<String>,
-    /// Unix socket to listen on. Without --listen it is the only one.
-    #[arg(long, value_name = "PATH")]
-    unix_socket: Option<PathBuf>,
+    /// Address to listen on, HOST:PORT or unix:PATH; may be given more than once.
+    #[arg(long, value_name = "ADDRESS")]
+    listen: Vec<ListenAddress>,
     /// Memory of the whole process: items, index, buffers, connections.
     #[arg(long, value_name = "SIZE")]
     memory: Option<Size>,
@@ -34,9 +31,9 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "NAME")]
     preset: Option<String>,
     /// Worker threads [default: one per core].
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=1024))]
     threads: Option<usize>,
-    /// Connections at once [default: 1024].
+    /// Connections at once [default: 10000].
     #[arg(long, value_name = "N")]
     max_connections: Option<usize>,
     /// Seconds after which a silent connection is closed, 0 for never.
@@ -62,26 +59,13 @@ impl ServeArgs {
             Config::load(self.config.as_deref(), &self.set).map_err(|error| error.to_string())?;
         let server = &mut config.server;
         if !self.listen.is_empty() {
-            server.listen = self
-                .listen
-                .iter()
-                .map(|address| address.parse())
-                .collect::<Result<_, _>>()
-                .map_err(|_| {
-                    let given = self.listen.join(" ");
-                    format!("--listen {given}: write an address and a port, as 127.0.0.1:11211")
-                })?;
-        } else if self.unix_socket.is_some() {
-            server.listen.clear();
+            server.listen = self.listen;
         }
         let take = |setting: &mut _, given| {
             if let Some(given) = given {
                 *setting = given;
             }
         };
-        if self.unix_socket.is_some() {
-            server.unix_socket = self.unix_socket;
-        }
         take(&mut server.threads, self.threads);
         take(&mut server.max_connections, self.max_connections);
         if let Some(seconds) = self.idle_timeout {

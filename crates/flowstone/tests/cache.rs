@@ -330,7 +330,7 @@ fn settings_that_cannot_work_are_refused_and_nothing_is_left_behind() {
         }
     ));
     let small = refusal(config(&flash.path).flash_size(1 << 20));
-    assert!(matches!(small, OpenError::Image { .. }), "{small}");
+    assert!(matches!(small, OpenError::Config(_)), "{small}");
     let nowhere = refusal(config(&flash.path.join("no/such/directory")));
     assert!(matches!(nowhere, OpenError::Flash(_)), "{nowhere}");
     assert!(!flash.path.exists(), "no file was left");

@@ -36,3 +36,29 @@ pub fn usage() -> Usage {
         resident_bytes: resident_pages * rustix::param::page_size() as u64,
     }
 }
+
+/// Raises the limit on open files to `wanted`, if the system allows that many.
+///
+/// # Errors
+/// When it allows fewer; the limit is then as high as it can be.
+pub fn allow_files(wanted: u64) -> std::io::Result<()> {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    if limit.current.is_none_or(|current| current >= wanted) {
+        return Ok(());
+    }
+    let current = limit.maximum.map_or(wanted, |maximum| maximum.min(wanted));
+    setrlimit(
+        Resource::Nofile,
+        Rlimit {
+            current: Some(current),
+            maximum: limit.maximum,
+        },
+    )?;
+    if current < wanted {
+        return Err(std::io::Error::other(format!(
+            "{wanted} files are needed and {current} allowed; raise the hard limit (ulimit -Hn)"
+        )));
+    }
+    Ok(())
+}

@@ -77,6 +77,47 @@ impl<'de> Deserialize<'de> for Size {
     }
 }
 
+/// An address to listen on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ListenAddress {
+    /// TCP.
+    Tcp(SocketAddr),
+    /// A unix socket.
+    Unix(PathBuf),
+}
+
+impl std::str::FromStr for ListenAddress {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if let Some(path) = text.strip_prefix("unix:") {
+            return Ok(Self::Unix(PathBuf::from(path)));
+        }
+        text.parse().map(Self::Tcp).map_err(|_| {
+            format!(
+                "`{text}` is no address; write an IP address and a port, as 127.0.0.1:11211, or \
+                 unix:PATH"
+            )
+        })
+    }
+}
+
+impl fmt::Display for ListenAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(address) => address.fmt(f),
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for ListenAddress {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        text.parse().map_err(serde::de::Error::custom)
+    }
+}
+
 /// All settings.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -93,11 +134,9 @@ pub struct Config {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ServerSection {
-    /// TCP addresses to listen on.
-    pub listen: Vec<SocketAddr>,
-    /// Unix socket to listen on.
-    pub unix_socket: Option<PathBuf>,
-    /// Its permissions, as in `chmod`.
+    /// Addresses to listen on: `HOST:PORT`, or `unix:PATH`.
+    pub listen: Vec<ListenAddress>,
+    /// Permissions of unix sockets, as in `chmod`.
     pub unix_mode: u32,
     /// Worker threads; 0 for one per core.
     pub threads: usize,
@@ -131,11 +170,13 @@ pub enum IoSetting {
 impl Default for ServerSection {
     fn default() -> Self {
         Self {
-            listen: vec![SocketAddr::from(([127, 0, 0, 1], 11211))],
-            unix_socket: None,
+            listen: vec![ListenAddress::Tcp(SocketAddr::from((
+                [127, 0, 0, 1],
+                11211,
+            )))],
             unix_mode: 0o700,
             threads: 0,
-            max_connections: 1024,
+            max_connections: 10_000,
             idle_timeout: 0,
             enable_shutdown: false,
             enable_flush_all: true,
@@ -294,19 +335,31 @@ impl Config {
                 "there is no preset `{}`; there is: flowstone",
                 self.cache.preset
             );
-            return refuse("cache.preset", what);
+            return refuse("--preset (cache.preset)", what);
         }
-        if self.server.listen.is_empty() && self.server.unix_socket.is_none() {
-            return refuse("server.listen", "nothing to listen on".to_owned());
+        if self.server.listen.is_empty() {
+            return refuse(
+                "--listen (server.listen)",
+                "nothing to listen on".to_owned(),
+            );
         }
         if !(1..=1_000_000).contains(&self.server.max_connections) {
-            return refuse("server.max_connections", "must be 1 to 1000000".to_owned());
+            return refuse(
+                "--max-connections (server.max_connections)",
+                "must be 1 to 1000000".to_owned(),
+            );
         }
         if self.server.threads > 1024 {
-            return refuse("server.threads", "must be at most 1024".to_owned());
+            return refuse(
+                "--threads (server.threads)",
+                "must be at most 1024".to_owned(),
+            );
         }
         if !(1024..=1 << 30).contains(&self.cache.max_item_size.0) {
-            return refuse("cache.max_item_size", "must be 1KiB to 1GiB".to_owned());
+            return refuse(
+                "--max-item-size (cache.max_item_size)",
+                "must be 1KiB to 1GiB".to_owned(),
+            );
         }
         if let Some(size) = self.cache.segment_size
             && (!size.0.is_power_of_two() || !(64 << 10..=1 << 30).contains(&size.0))

@@ -94,8 +94,8 @@ enum Rest {
         at: usize,
         need: Option<usize>,
     },
-    /// So many bytes that have not arrived yet are to be thrown away.
-    Swallow(usize),
+    /// So many bytes that have not arrived yet are to be thrown away, then this is to be answered.
+    Swallow(usize, Option<Refusal>),
     Close,
 }
 
@@ -126,6 +126,7 @@ impl Connection {
         let mut partial: Vec<u8> = Vec::new();
         let mut need = None;
         let mut swallow = 0;
+        let mut withheld = None;
         while !self.shared.is_stopping() {
             if partial.len() >= FREE_BYTES || need.is_some_and(|need| need > FREE_BYTES) {
                 // A large request: straight into the buffer it is parsed from.
@@ -153,6 +154,13 @@ impl Connection {
                     let gone = swallow.min(input.len());
                     swallow -= gone;
                     input = &input[gone..];
+                    if swallow > 0 {
+                        continue;
+                    }
+                    // As memcached does, the answer waits for the whole of what it refuses.
+                    if let Some(reply) = withheld.take() {
+                        protocol::write::refusal(&mut self.out, reply, false);
+                    }
                 }
                 if partial.is_empty() {
                     // The usual case: parsed where it was received.
@@ -160,7 +168,7 @@ impl Connection {
                     self.send().await?;
                     match rest {
                         Rest::Close => return Ok(()),
-                        Rest::Swallow(bytes) => swallow = bytes,
+                        Rest::Swallow(bytes, reply) => (swallow, withheld) = (bytes, reply),
                         Rest::Partial {
                             at,
                             need: announced,
@@ -182,7 +190,7 @@ impl Connection {
             need = None;
             match rest {
                 Rest::Close => return Ok(()),
-                Rest::Swallow(bytes) => swallow = bytes,
+                Rest::Swallow(bytes, reply) => (swallow, withheld) = (bytes, reply),
                 Rest::Partial {
                     at,
                     need: announced,
@@ -204,6 +212,11 @@ impl Connection {
             }
         }
         Ok(())
+    }
+
+    /// The largest value that is stored, in bytes.
+    pub(crate) fn max_value_bytes(&self) -> usize {
+        self.limits.max_value_bytes
     }
 
     fn received(&mut self, bytes: usize) {
@@ -309,16 +322,18 @@ impl Connection {
                         self.fill(holes).await?;
                     }
                     self.invalidate(invalidates);
-                    protocol::write::refusal(&mut self.out, reply, quiet);
                     if close {
+                        protocol::write::refusal(&mut self.out, reply, quiet);
                         return Ok(Rest::Close);
                     }
                     at += consumed;
                     let here = swallow.min(input.len() - at);
                     at += here;
                     if here < swallow {
-                        return Ok(Rest::Swallow(swallow - here));
+                        let reply = (!quiet).then_some(reply);
+                        return Ok(Rest::Swallow(swallow - here, reply));
                     }
+                    protocol::write::refusal(&mut self.out, reply, quiet);
                 }
                 Parsed::Binary => {
                     tracing::warn!(

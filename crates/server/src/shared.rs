@@ -14,6 +14,9 @@ use crate::budget::Budget;
 use crate::config::Config;
 use crate::counters::{Counters, Totals};
 
+/// Memory of an idle connection: its task, its socket's handle, its place in the list.
+const CONNECTION_BYTES: u64 = 4 << 10;
+
 /// A running server, as its connections and its statistics see it.
 pub(crate) struct Shared {
     pub(crate) engine: Arc<Engine>,
@@ -110,6 +113,7 @@ impl Place {
         connections.open.lock().insert(id, Arc::clone(&info));
         connections.current.fetch_add(1, Ordering::AcqRel);
         connections.total.fetch_add(1, Ordering::Relaxed);
+        shared.engine.lend_memory(CONNECTION_BYTES);
         Self {
             shared: Arc::clone(shared),
             id,
@@ -123,6 +127,7 @@ impl Drop for Place {
         let connections = &self.shared.connections;
         connections.open.lock().remove(&self.id);
         connections.current.fetch_sub(1, Ordering::AcqRel);
+        self.shared.engine.return_memory(CONNECTION_BYTES);
         connections.ended.notify_all();
     }
 }

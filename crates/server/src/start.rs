@@ -1,7 +1,6 @@
 //! Starting and stopping: the composition of a server.
 
 use std::io;
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -16,7 +15,7 @@ use runtime::net::Listener;
 use runtime::sync::{Notify, oneshot};
 
 use crate::budget::Budget;
-use crate::config::{Config, ConfigError, IoSetting, Size};
+use crate::config::{Config, ConfigError, IoSetting, ListenAddress, Size};
 use crate::counters::{Counters, Totals};
 use crate::listen::{self, Load};
 use crate::shared::{Connections, Shared};
@@ -25,8 +24,6 @@ use crate::shared::{Connections, Shared};
 const DEFAULT_FLASH_BYTES: u64 = 4 << 30;
 /// Memory of the process that nobody asks for: code, libraries, stacks, allocator.
 const BASE_BYTES: u64 = 8 << 20;
-/// Memory of an idle connection.
-const CONNECTION_BYTES: u64 = 3 << 10;
 /// How long open connections may finish what they are doing.
 const CONNECTION_GRACE: Duration = Duration::from_secs(2);
 
@@ -37,13 +34,16 @@ pub enum ServeError {
     #[error(transparent)]
     Config(#[from] ConfigError),
     /// The memory is too small for the server alone.
-    #[error("cache.memory: {given} is too little; the server needs {needed} with these settings")]
+    #[error("--memory: {given} is too little; the server needs {needed} with these settings")]
     Memory {
         /// What was given.
         given: Size,
         /// What is needed.
         needed: Size,
     },
+    /// The sizes do not fit together.
+    #[error("--memory, --flash-size, --max-item-size: {0}")]
+    Sizes(#[from] engine::ConfigError),
     /// The flash cannot be opened.
     #[error(transparent)]
     Device(#[from] device::OpenError),
@@ -90,6 +90,16 @@ pub fn run(config: Config) -> Result<Stop, ServeError> {
     config.check()?;
     let threads = config.threads();
     let engine_config = engine_config(&config, threads)?;
+    let new_bytes = config
+        .cache
+        .flash_size
+        .map_or(DEFAULT_FLASH_BYTES, |size| size.0);
+    if !config.cache.flash.exists() {
+        engine_config.check_new(new_bytes)?;
+    }
+    if let Err(error) = runtime::process::allow_files(config.server.max_connections as u64 + 256) {
+        tracing::warn!(%error, "fewer connections than configured: too few file descriptors");
+    }
     let listeners = bind(&config)?;
     let disk = open_flash(&config)?;
     let flash_words = disk.describe();
@@ -277,8 +287,7 @@ fn large_bytes(config: &Config) -> u64 {
 }
 
 fn engine_config(config: &Config, threads: usize) -> Result<EngineConfig, ServeError> {
-    let connections = config.server.max_connections as u64 * CONNECTION_BYTES;
-    let own = BASE_BYTES + threads as u64 * WORKER_BYTES + connections + large_bytes(config);
+    let own = BASE_BYTES + threads as u64 * WORKER_BYTES + large_bytes(config);
     let given = config.cache.memory;
     let memory_bytes = engine_share(given.0, own).map_err(|needed| ServeError::Memory {
         given,
@@ -299,23 +308,17 @@ fn engine_config(config: &Config, threads: usize) -> Result<EngineConfig, ServeE
 }
 
 fn bind(config: &Config) -> Result<Vec<Arc<Listener>>, ServeError> {
-    let mut listeners = Vec::new();
-    for &address in &config.server.listen {
-        let listener = Listener::tcp(address).map_err(|source| ServeError::Listen {
+    let listen = |address: &ListenAddress| {
+        let listener = match address {
+            ListenAddress::Tcp(address) => Listener::tcp(*address),
+            ListenAddress::Unix(path) => Listener::unix(path, config.server.unix_mode),
+        };
+        listener.map(Arc::new).map_err(|source| ServeError::Listen {
             address: address.to_string(),
             source,
-        })?;
-        listeners.push(Arc::new(listener));
-    }
-    if let Some(path) = &config.server.unix_socket {
-        let listener =
-            Listener::unix(path, config.server.unix_mode).map_err(|source| ServeError::Listen {
-                address: path.display().to_string(),
-                source,
-            })?;
-        listeners.push(Arc::new(listener));
-    }
-    Ok(listeners)
+        })
+    };
+    config.server.listen.iter().map(listen).collect()
 }
 
 fn open_flash(config: &Config) -> Result<FileDisk, ServeError> {
@@ -350,12 +353,8 @@ fn open_flash(config: &Config) -> Result<FileDisk, ServeError> {
 }
 
 fn log_start(engine: &Engine, flash: &str, io: &str, config: &Config) {
-    let addresses: Vec<String> = config
-        .server
-        .listen
-        .iter()
-        .map(SocketAddr::to_string)
-        .collect();
+    let listen = &config.server.listen;
+    let addresses: Vec<String> = listen.iter().map(ListenAddress::to_string).collect();
     let start = match engine.start() {
         Start::New => "a new image".to_owned(),
         Start::Warm { objects } => format!("warm, {objects} objects"),

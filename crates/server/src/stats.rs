@@ -7,6 +7,7 @@ use engine::EngineStats;
 use protocol::{Status, write};
 
 use crate::VERSION;
+use crate::config::ListenAddress;
 use crate::shared::Shared;
 
 /// Appends the answer to `stats [argument]`.
@@ -84,6 +85,7 @@ fn general(shared: &Shared, out: &mut Vec<u8>) {
         ("get_hits", totals.get_hits),
         ("get_misses", totals.get_misses),
         ("get_expired", engine.paths.expired),
+        ("get_flushed", engine.paths.flushed),
         ("delete_misses", totals.delete_misses),
         ("delete_hits", totals.delete_hits),
         ("incr_misses", totals.incr_misses),
@@ -136,25 +138,28 @@ fn settings(shared: &Shared, out: &mut Vec<u8>) {
     let config = &shared.config;
     stat(out, "maxbytes", config.cache.memory.0);
     stat(out, "maxconns", config.server.max_connections);
-    let port = config
+    let tcp = config
         .server
         .listen
-        .first()
-        .map_or(0, std::net::SocketAddr::port);
-    stat(out, "tcpport", port);
+        .iter()
+        .find_map(|address| match address {
+            ListenAddress::Tcp(address) => Some(address),
+            ListenAddress::Unix(_) => None,
+        });
+    let unix = config
+        .server
+        .listen
+        .iter()
+        .find_map(|address| match address {
+            ListenAddress::Unix(path) => Some(path.display().to_string()),
+            ListenAddress::Tcp(_) => None,
+        });
+    stat(out, "tcpport", tcp.map_or(0, |address| address.port()));
     stat(out, "udpport", 0);
-    let inter = config
-        .server
-        .listen
-        .first()
-        .map(|address| address.ip().to_string());
+    let inter = tcp.map(|address| address.ip().to_string());
     stat(out, "inter", inter.as_deref().unwrap_or("NULL"));
-    let socket = config
-        .server
-        .unix_socket
-        .as_ref()
-        .map(|path| path.display().to_string());
-    stat(out, "domain_socket", socket.as_deref().unwrap_or("NULL"));
+    stat(out, "domain_socket", unix.as_deref().unwrap_or("NULL"));
+    stat(out, "verbosity", 0);
     stat(out, "umask", format_args!("{:o}", config.server.unix_mode));
     stat(out, "evictions", "on");
     stat(out, "num_threads", shared.workers.count());

@@ -64,6 +64,8 @@ pub struct Engine {
     pub(crate) lifecycle: crate::lifecycle::Lifecycle,
     /// Writes that waited for room on flash.
     pub(crate) waits: AtomicU64,
+    /// Bytes of the memory that others hold at present.
+    pub(crate) lent_bytes: AtomicU64,
 }
 
 /// Keeps its content off the cache lines of its neighbours.
@@ -105,13 +107,19 @@ impl Engine {
 
     /// Everything stored before Unix second `deadline` is gone from then on.
     pub fn flush_all(&self, deadline: u32) {
-        self.horizon.flush_at(deadline);
         let now = runtime::unix_seconds();
+        // An earlier flush whose deadline has come holds, also where nobody has asked since.
+        self.settle_all(now);
+        self.horizon.flush_at(deadline);
         if deadline <= now {
             // Applied now, so that nothing stored after this call falls under it.
-            for number in 0..self.partitions.len() {
-                drop(self.lock_partition(number, now));
-            }
+            self.settle_all(now);
+        }
+    }
+
+    fn settle_all(&self, now: u32) {
+        for number in 0..self.partitions.len() {
+            drop(self.lock_partition(number, now));
         }
     }
 
@@ -144,8 +152,26 @@ impl Engine {
             seed: self.seed,
             cutoff: self.horizon.cutoff(partition),
             now,
-            limit_bytes: self.split.tier_limit(self.placement.memory().index_bytes),
+            limit_bytes: self.tier_limit(),
         }
+    }
+
+    /// Bytes of memory the DRAM tier of a partition may use at present.
+    fn tier_limit(&self) -> usize {
+        let index_bytes = self.placement.memory().index_bytes;
+        let lent_bytes = self.lent_bytes.load(Ordering::Relaxed);
+        self.split.tier_limit(index_bytes + lent_bytes)
+    }
+
+    /// Takes `bytes` of the memory for something outside the cache; the DRAM tier shrinks by them
+    /// as it makes room for new items.
+    pub fn lend_memory(&self, bytes: u64) {
+        self.lent_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Gives back what [`lend_memory`](Engine::lend_memory) took.
+    pub fn return_memory(&self, bytes: u64) {
+        self.lent_bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 
     /// The segments underneath, for statistics.
@@ -175,7 +201,7 @@ impl Engine {
             write_waits: self.waits.load(Ordering::Relaxed),
             ..EngineStats::default()
         };
-        let limit = self.split.tier_limit(stats.memory.index_bytes) as u64;
+        let limit = self.tier_limit() as u64;
         stats.dram_limit_bytes = limit * self.partitions.len() as u64;
         for partition in &self.partitions {
             let partition = partition.0.lock();
@@ -243,6 +269,7 @@ fn add_paths(sum: &mut PathStats, part: &PathStats) {
     sum.misses += part.misses;
     sum.failed_reads += part.failed_reads;
     sum.expired += part.expired;
+    sum.flushed += part.flushed;
     sum.items_set += part.items_set;
     sum.item_bytes_set += part.item_bytes_set;
     sum.shared_flights += part.shared_flights;

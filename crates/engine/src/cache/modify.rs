@@ -13,9 +13,9 @@ use crate::partition::Partition;
 use crate::placement::{Probe, Token};
 use crate::store::{AppendItem, FlashItem};
 
-/// Starts of an operation before it gives up on an item that comes and goes between memory and
-/// flash faster than it can be caught.
-const MAX_ATTEMPTS: usize = 64;
+/// Flash reads of an operation before it gives up on an item that changes its place faster than it
+/// can be read.
+const MAX_READS: usize = 64;
 
 /// What becomes of an item.
 #[derive(Clone, Debug)]
@@ -100,7 +100,8 @@ impl Engine {
         mut decide: impl FnMut(Option<&ItemView<'_>>) -> (Change<'v>, R),
     ) -> Result<Modified<R>, CacheError> {
         let mut fetched = None;
-        for _ in 0..MAX_ATTEMPTS {
+        let mut reads = 0;
+        loop {
             let room = self.placement.room().listener();
             match self.try_modify(key, now, fetched.as_ref(), &mut decide) {
                 Attempt::Done(done) => return done,
@@ -108,10 +109,16 @@ impl Engine {
                     self.waits.fetch_add(1, Ordering::Relaxed);
                     room.await;
                 }
-                Attempt::OnFlash(read) => fetched = self.fetch(key, read, now).await,
+                Attempt::OnFlash(_) if reads == MAX_READS => {
+                    self.remove(key, now);
+                    return Err(CacheError::OutOfMemory);
+                }
+                Attempt::OnFlash(read) => {
+                    reads += 1;
+                    fetched = self.fetch(key, read, now).await;
+                }
             }
         }
-        Err(CacheError::OutOfMemory)
     }
 
     /// Stores an item whatever was there before.
@@ -307,7 +314,7 @@ impl Engine {
         let body = new.body_bytes(key);
         let refused = if body > self.largest_body {
             Some(CacheError::TooLarge)
-        } else if body > context.limit_bytes || partition.next_version >= self.version_limit {
+        } else if partition.next_version >= self.version_limit {
             Some(CacheError::OutOfMemory)
         } else {
             None

@@ -126,7 +126,7 @@ impl Lead {
                     }
                     Landing::Item(item, self.token)
                 } else {
-                    partition.stats.expired += 1;
+                    partition.count_dead(item.header().is_expired(now));
                     engine.placement.forget(self.hash, self.token);
                     Landing::Absent(self.token)
                 }
@@ -240,8 +240,9 @@ impl Engine {
                 return Look::Hit(shown);
             }
             // Dead by expiry or flush: its copy on flash, if any, is as dead.
+            let expired = item.header.is_expired(now);
             partition.tier.remove(key);
-            partition.stats.expired += 1;
+            partition.count_dead(expired);
             self.placement.invalidate(key.hash());
         }
         match self.placement.probe(key.hash()) {
@@ -282,12 +283,13 @@ impl Engine {
     }
 
     /// Carries a [`FlashRead`] out. `None` when there is no such item, or it could not be read; both
-    /// are counted as misses.
+    /// are counted as misses. A hit counts as an access unless `peek` says otherwise.
     pub async fn read_flash(
         self: &Arc<Self>,
         key: Key<'_>,
         mut read: FlashRead,
         now: u32,
+        peek: Peek,
     ) -> Option<FlashHit> {
         loop {
             let landing = read.landing().await;
@@ -296,6 +298,9 @@ impl Engine {
                 // A flight is found by hash; another key with the same one reads for itself.
                 Landing::Item(item, _) if item.item().key == key.bytes() => {
                     partition.stats.flash_hits += 1;
+                    if peek == Peek::No {
+                        mark_fetched(&mut partition, key, now);
+                    }
                     return Some(FlashHit { item });
                 }
                 Landing::Failed => {
@@ -347,8 +352,8 @@ impl Engine {
             cas_unique: header.has(state::HAS_CAS).then_some(item.cas_unique),
             client_flags: header.client_flags.get(),
             expiry: header.expiry.get(),
-            last_access: now,
-            state: header.state & state::ON_FLASH | state::FETCHED,
+            last_access: header.last_access.get(),
+            state: header.state & state::ON_FLASH,
             value: item.value,
             shared: None,
         };
@@ -372,4 +377,13 @@ fn remove_flight(partition: &mut Partition, hash: KeyHash, flight: &Arc<Flight>)
         partition.flights.remove(&hash);
     }
     current
+}
+
+/// The first read of an item that was promoted for it: not yet a second chance.
+fn mark_fetched(partition: &mut Partition, key: Key<'_>, now: u32) {
+    if let Some(handle) = partition.tier.find(key) {
+        let header = partition.tier.header_mut(handle);
+        header.state |= state::FETCHED;
+        header.last_access = now.into();
+    }
 }

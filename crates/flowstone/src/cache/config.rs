@@ -139,14 +139,19 @@ impl CacheConfig {
         let given = self.memory_bytes;
         let memory_bytes = engine_share(given, threads as u64 * WORKER_BYTES)
             .map_err(|needed| OpenError::Memory { given, needed })?;
-        Ok(EngineConfig {
+        let config = EngineConfig {
             memory_bytes,
             max_value_bytes: self.max_value_bytes,
             discard: self.discard,
             force: self.force,
             stop_deadline: self.stop_deadline,
             ..EngineConfig::default()
-        })
+        };
+        if !self.path.exists() {
+            // Before there is a file.
+            config.check_new(self.flash_bytes.unwrap_or(DEFAULT_FLASH_BYTES))?;
+        }
+        Ok(config)
     }
 
     /// Opens the flash, and makes it where there is none. Blocks the thread.
@@ -201,6 +206,9 @@ pub enum OpenError {
         /// Bytes needed.
         needed: u64,
     },
+    /// A new image cannot be made with these settings.
+    #[error(transparent)]
+    Config(#[from] engine::ConfigError),
     /// The file or device cannot be opened, or another process has it.
     #[error(transparent)]
     Flash(#[from] device::OpenError),

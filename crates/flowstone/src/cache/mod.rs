@@ -14,13 +14,12 @@ mod value;
 use std::borrow::Cow;
 use std::fmt;
 use std::io;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use device::{Disk, FileDisk};
-use engine::{CacheError, Engine, EngineConfig, Key, Lookup, MemoryLookup, Peek, Put, Start, Stop};
+use device::Disk;
+use engine::{CacheError, Engine, Key, Lookup, MemoryLookup, Peek, Put, Start, Stop};
 use runtime::live::{LiveConfig, Workers};
 use runtime::sync::{Receiver, oneshot};
 
@@ -47,7 +46,7 @@ pub struct Cache {
 }
 
 struct Inner {
-    door: Door,
+    door: Door<Engine>,
     workers: Workers,
     start: Start,
     max_value_bytes: usize,
@@ -325,7 +324,7 @@ impl fmt::Debug for Cache {
 
 impl Inner {
     /// Hands a flash read to a worker.
-    fn start_read(&self, stay: Stay, key: Key<'_>) -> Receiver<Option<Value>> {
+    fn start_read(&self, stay: Stay<Engine>, key: Key<'_>) -> Receiver<Option<Value>> {
         let (done, value) = oneshot();
         let worker = key.hash().0 % self.workers.count() as u64;
         let key: Box<[u8]> = key.bytes().into();
@@ -356,7 +355,7 @@ async fn read(engine: &Arc<Engine>, key: &[u8]) -> Option<Value> {
         Lookup::Hit(value) => Some(value),
         Lookup::Miss => None,
         Lookup::Flash(read) => {
-            let hit = engine.read_flash(key, read, now).await;
+            let hit = engine.read_flash(key, read, now, Peek::No).await;
             hit.map(Value::of_flash)
         }
     }
@@ -369,21 +368,7 @@ fn checked<'k>(engine: &Engine, key: &'k [u8]) -> Result<Key<'k>, Error> {
 /// Opens a cache on the calling thread.
 fn open(config: &CacheConfig) -> Result<Cache, OpenError> {
     let engine_config = config.engine()?;
-    let is_new = !config.path.exists();
     let disk = config.open_flash()?;
-    let opened = start(config, engine_config, disk);
-    if opened.is_err() && is_new {
-        remove_new(&config.path);
-    }
-    opened
-}
-
-/// Starts the workers and the engine on `disk`.
-fn start(
-    config: &CacheConfig,
-    engine_config: EngineConfig,
-    disk: FileDisk,
-) -> Result<Cache, OpenError> {
     let workers = Workers::start(&LiveConfig {
         threads: config.worker_threads(),
         recv_buffers: RECV_BUFFERS,
@@ -422,13 +407,6 @@ fn start(
             stop_deadline: config.stop_deadline,
         }),
     })
-}
-
-/// Takes away a file that this open has made and that nothing has been stored in.
-fn remove_new(path: &Path) {
-    if let Err(error) = std::fs::remove_file(path) {
-        tracing::debug!(path = %path.display(), %error, "an empty file is left behind");
-    }
 }
 
 fn ended_early() -> OpenError {

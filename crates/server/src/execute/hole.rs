@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
-use engine::{FlashRead, ItemView, Key};
+use engine::{FlashRead, ItemView, Key, Peek};
 use protocol::{MetaGet, write};
 
 use super::meta;
@@ -84,7 +84,7 @@ impl Connection {
     }
 
     async fn fill_value(&mut self, key: Key<'_>, with_cas: bool, read: FlashRead) {
-        match self.engine.read_flash(key, read, self.now).await {
+        match self.engine.read_flash(key, read, self.now, Peek::No).await {
             Some(hit) => {
                 self.counters.get_hits.hit();
                 let view = hit.view();
@@ -107,7 +107,8 @@ impl Connection {
         request: &MetaGet<'_>,
         read: FlashRead,
     ) -> io::Result<()> {
-        match self.engine.read_flash(key, read, self.now).await {
+        let peek = meta::peek(request);
+        match self.engine.read_flash(key, read, self.now, peek).await {
             // A stale item has a token to give away: that changes it.
             Some(hit) if hit.view().stale => self.meta_get_changing(key, request).await,
             Some(hit) => {

@@ -54,12 +54,13 @@ impl Connection {
         let Some(key) = self.engine.key(request.key.raw()) else {
             return Ok(());
         };
+        // An earlier read of the same key shows in what this one tells of the item.
+        self.before_write(key, holes).await?;
         if changes {
-            self.before_write(key, holes).await?;
             return self.meta_get_changing(key, request).await;
         }
         let (out, now) = (&mut self.out, self.now);
-        let peek = if request.no_bump { Peek::Yes } else { Peek::No };
+        let peek = peek(request);
         let shown = self.engine.lookup(key, now, peek, |view| {
             if view.stale {
                 return false;
@@ -180,6 +181,7 @@ impl Connection {
             binary_key: request.key.is_base64(),
             ..Put::default()
         };
+        let max = self.max_value_bytes();
         let unconditional = request.verb == StoreVerb::Set && request.compare_cas.is_none();
         let outcome = if unconditional {
             let stored = match self.engine.try_set(key, now, &put) {
@@ -194,7 +196,7 @@ impl Connection {
         } else {
             let stored = self
                 .engine
-                .modify(key, now, |found| decide_set(request, &put, found, now))
+                .modify(key, now, |found| decide_set(request, &put, found, now, max))
                 .await;
             stored.map(|modified| match modified.result {
                 SetOutcome::Stored { value_bytes, .. } => SetOutcome::Stored {
@@ -313,13 +315,18 @@ impl Connection {
         {
             Lookup::Hit(()) => {}
             Lookup::Miss => write::meta_debug(&mut self.out, request, None, now),
-            Lookup::Flash(read) => match self.engine.read_flash(key, read, now).await {
+            Lookup::Flash(read) => match self.engine.read_flash(key, read, now, Peek::Yes).await {
                 Some(hit) => describe(&mut self.out, &hit.view()),
                 None => write::meta_debug(&mut self.out, request, None::<&DumpedItem<'_>>, now),
             },
         }
         Ok(())
     }
+}
+
+/// Whether an `mg` counts as an access.
+pub(super) fn peek(request: &MetaGet<'_>) -> Peek {
+    if request.no_bump { Peek::Yes } else { Peek::No }
 }
 
 enum GetOutcome {
@@ -374,6 +381,7 @@ fn decide_set<'v>(
     put: &Put<'v>,
     found: Option<&ItemView<'_>>,
     now: u32,
+    max_value_bytes: usize,
 ) -> (Change<'v>, SetOutcome) {
     let store = |put: Put<'v>| {
         let value_bytes = put.value.len();
@@ -416,6 +424,10 @@ fn decide_set<'v>(
             return store(stale);
         }
         return (Change::Keep, SetOutcome::Exists);
+    }
+    let joins = matches!(request.verb, StoreVerb::Append | StoreVerb::Prepend);
+    if joins && view.value.len() + put.value.len() > max_value_bytes {
+        return (Change::Keep, SetOutcome::NotStored);
     }
     let joined = |value| Put {
         cas_unique: put.cas_unique,

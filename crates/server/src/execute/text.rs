@@ -167,10 +167,11 @@ impl Connection {
             }
             return Ok(());
         }
+        let max = self.max_value_bytes();
         let stored = self
             .engine
             .modify(key, self.now, |found| {
-                decide_store(verb, cas_unique, &put, found)
+                decide_store(verb, cas_unique, &put, found, max)
             })
             .await;
         match stored {
@@ -341,11 +342,18 @@ fn decide_store<'v>(
     cas_unique: u64,
     put: &Put<'v>,
     found: Option<&ItemView<'_>>,
+    max_value_bytes: usize,
 ) -> (Change<'v>, Stored) {
     let stored = |put: Put<'v>| (Change::Put(put), Stored::Yes);
     match (verb, found) {
         (StoreVerb::Add, Some(_)) => (Change::Access, Stored::No(Status::NotStored)),
         (StoreVerb::Replace | StoreVerb::Append | StoreVerb::Prepend, None) => {
+            (Change::Keep, Stored::No(Status::NotStored))
+        }
+        // What would grow too large stays as it is, as in memcached.
+        (StoreVerb::Append | StoreVerb::Prepend, Some(view))
+            if view.value.len() + put.value.len() > max_value_bytes =>
+        {
             (Change::Keep, Stored::No(Status::NotStored))
         }
         (StoreVerb::Append, Some(view)) => {

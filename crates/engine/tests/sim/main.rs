@@ -1,0 +1,14 @@
+//! The engine on the simulated runtime: against a plain map, with many clients at once, on devices
+//! that fail, and within its memory.
+//!
+//! Every random test follows from one seed, which it prints when it fails. `FLOWSTONE_SEED=N` runs
+//! that seed alone, `FLOWSTONE_CASES=N` runs more cases than the default.
+
+mod concurrency;
+mod faults;
+mod golden;
+mod images;
+mod memory;
+mod model;
+mod reclaim;
+mod support;

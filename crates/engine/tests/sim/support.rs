@@ -1,0 +1,191 @@
+//! What all tests here share: seeds, small engines, values that can be told apart, plain requests.
+
+use std::borrow::Cow;
+use std::future::Future;
+use std::sync::Arc;
+
+use device::{Disk, MemoryDisk};
+use flowstone_engine::{CacheError, Engine, EngineConfig, FlashHit, ItemView, Lookup, Peek, Put};
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use runtime::sim::Sim;
+
+/// Smallest segment the tests use, in bytes.
+pub(crate) const SEGMENT_BYTES: u32 = 256 << 10;
+
+/// Runs `case` with `default_cases` seeds, or with `FLOWSTONE_SEED` alone; a failure names its seed.
+pub(crate) fn for_each_seed(name: &str, default_cases: u64, case: impl Fn(u64)) {
+    let number = |variable: &str| {
+        std::env::var(variable)
+            .ok()
+            .map(|text| text.parse::<u64>().expect("a number"))
+    };
+    if let Some(seed) = number("FLOWSTONE_SEED") {
+        return run_seed(name, seed, &case);
+    }
+    let cases = number("FLOWSTONE_CASES").unwrap_or(default_cases);
+    for seed in 1..=cases {
+        run_seed(name, seed, &case);
+    }
+}
+
+fn run_seed(name: &str, seed: u64, case: &impl Fn(u64)) {
+    struct NameSeed<'a>(&'a str, u64);
+    impl Drop for NameSeed<'_> {
+        fn drop(&mut self) {
+            if std::thread::panicking() {
+                eprintln!(
+                    "replay with: FLOWSTONE_SEED={} cargo test -p flowstone-engine --test sim {}",
+                    self.1, self.0
+                );
+            }
+        }
+    }
+    let _named = NameSeed(name, seed);
+    case(seed);
+}
+
+/// The smallest engine: most of its 16 MiB are segment buffers, so that items leave memory early.
+pub(crate) fn tight() -> EngineConfig {
+    EngineConfig {
+        memory_bytes: 16 << 20,
+        segment_bytes: Some(SEGMENT_BYTES),
+        partition_bits: 2,
+        buffers: 40,
+        max_value_bytes: 200_000,
+        ..EngineConfig::default()
+    }
+}
+
+/// An engine with few buffers and more room in memory.
+pub(crate) fn roomy() -> EngineConfig {
+    EngineConfig {
+        buffers: 4,
+        ..tight()
+    }
+}
+
+/// Opens an engine and starts its background work.
+pub(crate) async fn start(disk: &Arc<dyn Disk>, config: &EngineConfig) -> Arc<Engine> {
+    let engine = Engine::open(Arc::clone(disk), config.clone())
+        .await
+        .unwrap();
+    run_background(&engine);
+    engine
+}
+
+pub(crate) fn run_background(engine: &Arc<Engine>) {
+    engine.start_background(|task| {
+        runtime::spawn(async move { task().await });
+    });
+}
+
+pub(crate) fn memory_disk(len_bytes: u64) -> Arc<dyn Disk> {
+    Arc::new(MemoryDisk::new(len_bytes))
+}
+
+/// Runs `work` on a fresh simulation.
+pub(crate) fn simulate<F: Future>(seed: u64, work: F) -> F::Output {
+    Sim::new(seed).block_on(work)
+}
+
+pub(crate) fn random(seed: u64) -> SmallRng {
+    SmallRng::seed_from_u64(seed)
+}
+
+/// A value of `len` bytes that follows from `tag`: another tag gives other bytes.
+pub(crate) fn value(tag: u64, len: usize) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(len + 8);
+    let mut word = tag.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    while bytes.len() < len {
+        bytes.extend_from_slice(&word.to_le_bytes());
+        word ^= word << 13;
+        word ^= word >> 7;
+        word ^= word << 17;
+    }
+    bytes.truncate(len);
+    bytes
+}
+
+/// A length from empty to the largest, small ones and those around a page more often.
+pub(crate) fn any_len(random: &mut SmallRng, max: usize) -> usize {
+    let len = match random.random_range(0..20) {
+        0 => 0,
+        1..7 => random.random_range(1..200),
+        7..11 => random.random_range(200..3000),
+        11..15 => random.random_range(3900..4300),
+        15..19 => random.random_range(8_000..40_000),
+        _ => random.random_range(40_000..=200_000),
+    };
+    len.min(max)
+}
+
+/// An item as a reader sees it, owned.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Seen {
+    pub(crate) value: Vec<u8>,
+    pub(crate) client_flags: u32,
+    pub(crate) expiry: u32,
+    pub(crate) cas_unique: u64,
+    pub(crate) stale: bool,
+    pub(crate) won: bool,
+    pub(crate) binary_key: bool,
+}
+
+pub(crate) fn seen(item: &ItemView<'_>) -> Seen {
+    Seen {
+        value: item.value.to_vec(),
+        client_flags: item.client_flags,
+        expiry: item.expiry,
+        cas_unique: item.cas_unique,
+        stale: item.stale,
+        won: item.won,
+        binary_key: item.binary_key,
+    }
+}
+
+/// Reads an item as a request would.
+pub(crate) async fn get_item(engine: &Arc<Engine>, key: &[u8], peek: Peek) -> Option<Seen> {
+    let now = runtime::unix_seconds();
+    let key = engine.key(key).unwrap();
+    match engine.lookup(key, now, peek, seen) {
+        Lookup::Hit(item) => Some(item),
+        Lookup::Miss => None,
+        Lookup::Flash(read) => {
+            let hit: Option<FlashHit> = engine
+                .read_flash(key, read, now, flowstone_engine::Peek::No)
+                .await;
+            hit.map(|hit| {
+                assert_eq!(hit.view().key, key.bytes());
+                seen(&hit.view())
+            })
+        }
+    }
+}
+
+pub(crate) async fn get(engine: &Arc<Engine>, key: &[u8]) -> Option<Vec<u8>> {
+    get_item(engine, key, Peek::No).await.map(|item| item.value)
+}
+
+pub(crate) async fn set(engine: &Arc<Engine>, key: &[u8], value: &[u8]) -> Result<u64, CacheError> {
+    let put = Put {
+        value: Cow::Borrowed(value),
+        ..Put::default()
+    };
+    let now = runtime::unix_seconds();
+    engine.set(engine.key(key).unwrap(), now, &put).await
+}
+
+/// A key of its own for each number.
+pub(crate) fn numbered(number: u64) -> Vec<u8> {
+    format!("item-{number:06}").into_bytes()
+}
+
+/// Fills an engine with `count` numbered items of `len` bytes.
+pub(crate) async fn fill(engine: &Arc<Engine>, count: u64, len: usize) {
+    for number in 0..count {
+        set(engine, &numbered(number), &value(number, len))
+            .await
+            .unwrap();
+    }
+}
