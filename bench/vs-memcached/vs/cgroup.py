@@ -11,6 +11,7 @@ from pathlib import Path
 
 V2_ROOT = Path("/sys/fs/cgroup")
 REMOVE_PATIENCE_S = 10
+PREFIX = "flowstone-vs"
 
 
 class CgroupError(Exception):
@@ -33,6 +34,18 @@ def parent():
     return 1, mount
 
 
+def remove_abandoned():
+    """Removes groups of earlier runs that were killed: their processes ended with them."""
+    _, folder = parent()
+    for group in folder.glob(f"{PREFIX}-*-*"):
+        owner = group.name.removeprefix(f"{PREFIX}-").split("-")[0]
+        if not Path("/proc", owner).exists():
+            try:
+                group.rmdir()
+            except OSError:
+                pass
+
+
 def _v1_mount():
     for line in Path("/proc/mounts").read_text().splitlines():
         _, where, kind, options, *_ = line.split()
@@ -46,7 +59,7 @@ class Cgroup:
 
     def __init__(self, name, limit_bytes=None):
         self.version, folder = parent()
-        self.path = folder / f"flowstone-vs-{os.getpid()}-{name}"
+        self.path = folder / f"{PREFIX}-{os.getpid()}-{name}"
         self.limit_bytes = limit_bytes
         try:
             if self.version == 2:
@@ -85,15 +98,20 @@ class Cgroup:
         """Bytes held now, by kind, the most ever held, and how often the limit killed a process."""
         stat = _pairs(self.path / "memory.stat")
         if self.version == 2:
-            read = lambda name: int((self.path / name).read_text()) if (self.path / name).exists() else None
             return {"anonymous": stat["anon"], "page_cache": stat["file"], "kernel": stat.get("kernel"),
-                    "all": read("memory.current"), "most": read("memory.peak"),
+                    "all": self._number("memory.current"), "most": self._number("memory.peak"),
                     "killed": _pairs(self.path / "memory.events").get("oom_kill", 0)}
-        read = lambda name: int((self.path / name).read_text())
         return {"anonymous": stat["rss"], "page_cache": stat["cache"],
-                "kernel": read("memory.kmem.usage_in_bytes"), "all": read("memory.usage_in_bytes"),
-                "most": read("memory.max_usage_in_bytes"),
+                "kernel": self._number("memory.kmem.usage_in_bytes"), "all": self._number("memory.usage_in_bytes"),
+                "most": self._number("memory.max_usage_in_bytes"),
                 "killed": _pairs(self.path / "memory.oom_control").get("oom_kill", 0)}
+
+    def _number(self, name):
+        """A file's number, or None where this kernel has no such file."""
+        try:
+            return int((self.path / name).read_text())
+        except OSError:
+            return None
 
     def remove(self):
         """Removes the group once its processes are gone."""

@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import traceback
 from pathlib import Path
 
 from . import cgroup, client, storage
@@ -20,6 +21,7 @@ REPOSITORY = Path(__file__).resolve().parents[3]
 MEASURES = [reads, dram, writes, memory, tail, behaviour]
 ASKED_FOR = [tune]
 USAGE = 2
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 # Files that exist at the same time, at most, beside the servers' flash.
 SPARE_BYTES = 2 * GIB
 
@@ -42,6 +44,7 @@ def options(arguments):
     parser.add_argument("--generator-threads", type=positive, default=max(1, os.cpu_count() // 2),
                         help="threads of the load generator [default: half the cores]")
     parser.add_argument("--memcached-memory", type=positive, metavar="MIB", help="extstore's -m [default: computed]")
+    parser.add_argument("--memcached-options", metavar="WORDS", default="", help="more options for memcached with extstore")
     parser.add_argument("--extstore-load-rate", type=positive, metavar="PER_SECOND", help="[default: by scale]")
     parser.add_argument("--bin", type=Path, metavar="DIR", help="where flowstone and flowstone-bench-limit are [default: built]")
     chosen = parser.parse_args(arguments)
@@ -101,7 +104,7 @@ def check(chosen, bench):
     """Refuses what could not work before anything is started."""
     if os.geteuid() != 0:
         raise ProcessError("must run as root: both servers are bounded by memory cgroups")
-    cgroup.parent()
+    cgroup.remove_abandoned()
     taken = [str(port) for port in bench.ports() if client.is_taken(port)]
     if taken:
         raise ProcessError(f"port {' '.join(taken)} is taken: choose others with --port")
@@ -126,7 +129,7 @@ def environment(bench):
 def main(arguments=None):
     """Runs the command; 0 when all targets are met, 1 when not, 2 when it cannot run."""
     chosen = options(arguments)
-    for number in (signal.SIGTERM, signal.SIGHUP):
+    for number in ENDING:
         signal.signal(number, interrupt)
     try:
         return measure(chosen)
@@ -139,7 +142,9 @@ def main(arguments=None):
 
 
 def interrupt(*_):
-    """Any signal that ends this program leaves through the same door."""
+    """Any signal that ends this program leaves through the same door, and no second one disturbs it."""
+    for number in ENDING:
+        signal.signal(number, signal.SIG_IGN)
     raise KeyboardInterrupt
 
 
@@ -153,10 +158,11 @@ def measure(chosen):
         for module, rows in chosen.plan:
             try:
                 module.run(bench, rows)
-            except (ProcessError, GeneratorError, OSError) as error:
-                # The other groups can still be measured.
-                failed.append(f"{module.NAME}: {error}")
+            except Exception as error:  # Whatever it was, the other groups can still be measured.
+                failed.append(f"{module.NAME}: {type(error).__name__}: {error}")
                 bench.say(f"failed: {failed[-1]}")
+                if not isinstance(error, (ProcessError, GeneratorError, OSError)):
+                    traceback.print_exc()
             finally:
                 bench.close_servers()
             show(bench, about, failed, chosen)

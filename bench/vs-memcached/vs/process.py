@@ -100,10 +100,10 @@ class Process:
         return tuple(int(status[name].split()[0]) * 1024 for name in ("VmRSS", "VmHWM"))
 
 
-def wait_until(condition, patience_s, what):
+def wait_until(condition, patience_s, what, every_s=0.05):
     """Polls `condition` until it is true."""
     deadline = time.monotonic() + patience_s
     while not condition():
         if time.monotonic() > deadline:
             raise ProcessError(f"waited {patience_s} s in vain: {what}")
-        time.sleep(0.05)
+        time.sleep(every_s)

@@ -10,6 +10,9 @@ from .process import Process, ProcessError, wait_until
 
 MIB = 1 << 20
 START_PATIENCE_S = 120
+SETTLE_PATIENCE_S = 120
+# Longer than extstore's background threads sleep, and than items must be idle before they go to flash.
+SETTLE_INTERVAL_S = 3
 
 # What a good operator gives extstore when items are small and the flash is to be read, not spared.
 EXTSTORE_OPTIONS = "ext_item_size=64,ext_item_age=1,ext_threads=8,ext_wbuf_size=8,ext_recache_rate=0"
@@ -93,6 +96,21 @@ class Server:
         """GETs answered from flash so far."""
         raise NotImplementedError
 
+    def written_so_far(self):
+        """What changes as long as it writes to flash."""
+        raise NotImplementedError
+
+    def settle(self):
+        """Waits until it writes no more: both write in the background what they have taken."""
+        last = None
+
+        def quiet():
+            nonlocal last
+            before, last = last, self.written_so_far()
+            return last == before
+
+        wait_until(quiet, SETTLE_PATIENCE_S, f"{self.label} does not stop writing", SETTLE_INTERVAL_S)
+
     def flash_path(self):
         """The file it keeps its items in."""
         return self.folder / "flash"
@@ -129,18 +147,9 @@ class Flowstone(Server):
     def flash_hits(self):
         return self.stats()["flash_hits"]
 
-    def settle(self, patience_s=60):
-        """Waits until nothing is being written."""
-        last = None
-
-        def quiet():
-            nonlocal last
-            now = self.stats("flash")
-            now = now["flash_bytes_written"], now["segments_waiting"]
-            last, before = now, last
-            return now == before and now[1] == 0
-
-        wait_until(lambda: self.bench.nap(0.5) or quiet(), patience_s, f"{self.label} does not stop writing")
+    def written_so_far(self):
+        flash = self.stats("flash")
+        return flash["flash_bytes_written"], flash["segments_waiting"]
 
     def written_bytes(self):
         """Bytes at the start of the file that have been written, if no segment was used twice."""
@@ -171,22 +180,14 @@ class Memcached(Server):
         if self.flash_bytes is not None:
             size = f"{max(1, self.flash_bytes // (1 << 30))}G"
             words += ["-o", f"ext_path={self.flash_path()}:{size},{EXTSTORE_OPTIONS}"]
+            words += self.bench.options.memcached_options.split()
         return words
 
     def flash_hits(self):
         return self.stats().get("get_extstore", 0)
 
-    def settle(self, patience_s=60):
-        """Waits until extstore writes nothing any more."""
-        last = None
-
-        def quiet():
-            nonlocal last
-            now = self.stats().get("extstore_bytes_written", 0)
-            last, before = now, last
-            return now == before
-
-        wait_until(lambda: self.bench.nap(3) or quiet(), patience_s, f"{self.label} does not stop writing")
+    def written_so_far(self):
+        return self.stats().get("extstore_bytes_written", 0)
 
 
 class BareLoop(Server):

@@ -3,7 +3,7 @@
 import threading
 
 from .. import generator
-from ..servers import MIB, Flowstone
+from ..servers import MIB, Flowstone, flowstone_memory_bytes
 
 NAME = "memory"
 ROWS = ["rss", "dram-per-object", "objects"]
@@ -88,9 +88,9 @@ def slope(bench):
     each = last["index"] / last["objects"]
     # The least favourable of: the slope, and the plain quotient with all that the index starts with.
     worst = max(by_index[0], each)
-    room = min(last["engine"] * INDEX_PERCENT // 100, last["engine"] - last["fixed"])
-    # The same share of 512 MiB, whatever the limit was here.
-    room = room * OBJECTS_LIMIT / scale.slope_limit
+    # What the server keeps for itself is the same with more memory.
+    engine = flowstone_memory_bytes(OBJECTS_LIMIT) - (flowstone_memory_bytes(scale.slope_limit) - last["engine"])
+    room = min(engine * INDEX_PERCENT // 100, engine - last["fixed"])
     bench.table.keep("DRAM per flash object", {
         "index_slope": by_index[0], "index_quotient": each, "process_slope": by_process[0], "index_room": room})
     bench.table.record("dram-per-object", worst)
