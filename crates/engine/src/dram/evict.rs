@@ -202,6 +202,7 @@ impl DramTier {
             }
             if context.placement.probe(self.hash_of(handle, context.seed)) == Probe::Absent {
                 self.log.header_mut(handle).state |= state::DIRTY;
+                self.dirty += 1;
             }
         }
     }
