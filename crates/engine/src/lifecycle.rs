@@ -470,8 +470,9 @@ async fn read_superblock(meta: &Region) -> Result<Option<Superblock>, OpenError>
             Err(FormatError::Version { found, expected }) => {
                 refusal = OpenError::Version { found, expected };
             }
-            // Somebody else's bytes over one copy: what the other says is not to be trusted.
-            Err(FormatError::Magic) => return Err(OpenError::Foreign),
+            // Others begin where the device does: what the second copy says is of no use then.
+            Err(FormatError::Magic) if offset == 0 => return Err(OpenError::Foreign),
+            Err(FormatError::Magic) => {}
             Err(_) => refusal = OpenError::Damaged,
         }
     }

@@ -21,6 +21,25 @@ async fn engine_on(faulty: &Arc<FaultyDisk>) -> Arc<Engine> {
     start(&disk, &tight()).await
 }
 
+/// Takes the image over where a misdirected write has hit its first bytes.
+async fn engine_on_or_forced(faulty: &Arc<FaultyDisk>) -> Arc<Engine> {
+    let disk: Arc<dyn Disk> = faulty.clone();
+    match Engine::open(disk.clone(), tight()).await {
+        Ok(engine) => {
+            run_background(&engine);
+            engine
+        }
+        Err(OpenError::Foreign) => {
+            let force = EngineConfig {
+                force: true,
+                ..tight()
+            };
+            start(&disk, &force).await
+        }
+        Err(other) => panic!("{other}"),
+    }
+}
+
 fn faulty() -> Arc<FaultyDisk> {
     Arc::new(FaultyDisk::in_memory(IMAGE_BYTES, 1))
 }
@@ -161,8 +180,11 @@ fn whatever_the_device_does_no_answer_is_wrong() {
                 faulty.heal();
                 let stopped = engine.stop().await;
                 if round % 2 == 0 {
-                    let disk: Arc<dyn Disk> = faulty.clone();
-                    engine = start(&disk, &tight()).await;
+                    engine = engine_on_or_forced(&faulty).await;
+                    if engine.start() == Start::Forced {
+                        newest.fill(None);
+                        continue;
+                    }
                     match stopped {
                         Stop::Complete { objects } => {
                             assert_eq!(engine.start(), Start::Warm { objects });
@@ -172,8 +194,8 @@ fn whatever_the_device_does_no_answer_is_wrong() {
                     continue;
                 }
                 // And once as if the process had died before it could stop.
-                engine = engine_on(&faulty).await;
-                if engine.start() == Start::Unclean {
+                engine = engine_on_or_forced(&faulty).await;
+                if matches!(engine.start(), Start::Unclean | Start::Forced) {
                     newest.fill(None);
                 }
             }
