@@ -4,6 +4,8 @@ Each case runs whole; cut into single bytes; and once more with what was there b
 DRAM to flash first, where nothing may be different.
 """
 
+from pathlib import Path
+
 import pytest
 
 import cases_meta
@@ -12,6 +14,7 @@ from cases import REWORDED, REWORDED_AFTER, check_same, run_given, run_when
 from servers import Memcached, subject_class
 from wire import Mask
 
+ROOT = Path(__file__).resolve().parents[2]
 CASES = cases_text.CASES + cases_meta.CASES
 SHARED = [case for case in CASES if not case.alone]
 ALONE = [case for case in CASES if case.alone]
@@ -51,7 +54,12 @@ def reference_knows(case, subject, oracle):
 
 def compare_when(case, subject, oracle, key_prefix, ask_reference, piece=None):
     ours = run_when(subject, case, key_prefix, piece)
-    if ask_reference:
+    if case.differs:
+        assert ours.lines == case.differs.lines(subject, key_prefix)
+        if ask_reference:
+            theirs = run_when(oracle, case, key_prefix, piece)
+            assert theirs.lines == case.differs.lines(oracle, key_prefix)
+    elif ask_reference:
         check_same(ours, run_when(oracle, case, key_prefix, piece))
     else:
         assert ours.lines == Mask(case.keep_cas).lines(case.expect)
@@ -64,6 +72,15 @@ def masked(answer):
 def test_case_names_are_unique():
     names = ids(CASES)
     assert sorted(set(names)) == sorted(names)
+
+
+def test_differences_are_documented():
+    table = (ROOT / "docs" / "compatibility.md").read_text(encoding="utf-8")
+    rows = {line.split("|")[1].strip() for line in table.splitlines() if line.startswith("|")}
+    for case in CASES:
+        if case.differs:
+            assert case.differs.why in rows, f"docs/compatibility.md does not say why {case.name} differs"
+            assert case.differs.memcached != case.differs.flowstone, case.name
 
 
 @pytest.mark.parametrize("case", SHARED, ids=ids(SHARED))

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::Deserialize;
+use serde::de::{self, Unexpected, Visitor};
 
 /// A number of bytes, written as an integer or with `KiB MiB GiB TiB KB MB GB TB`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -64,16 +65,32 @@ impl fmt::Display for Size {
 
 impl<'de> Deserialize<'de> for Size {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        #[derive(Deserialize)]
-        #[serde(untagged)]
-        enum Written {
-            Number(u64),
-            Text(String),
-        }
-        match Written::deserialize(deserializer)? {
-            Written::Number(bytes) => Ok(Self(bytes)),
-            Written::Text(text) => text.parse().map_err(serde::de::Error::custom),
-        }
+        deserializer.deserialize_any(SizeVisitor)
+    }
+}
+
+/// Takes the two ways to write a [`Size`].
+struct SizeVisitor;
+
+impl Visitor<'_> for SizeVisitor {
+    type Value = Size;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a size, as \"256MiB\" or a number of bytes")
+    }
+
+    fn visit_u64<E: de::Error>(self, bytes: u64) -> Result<Size, E> {
+        Ok(Size(bytes))
+    }
+
+    fn visit_i64<E: de::Error>(self, bytes: i64) -> Result<Size, E> {
+        u64::try_from(bytes)
+            .map(Size)
+            .map_err(|_| E::invalid_value(Unexpected::Signed(bytes), &self))
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<Size, E> {
+        text.parse().map_err(E::custom)
     }
 }
 
@@ -114,7 +131,7 @@ impl fmt::Display for ListenAddress {
 impl<'de> Deserialize<'de> for ListenAddress {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
-        text.parse().map_err(serde::de::Error::custom)
+        text.parse().map_err(de::Error::custom)
     }
 }
 
@@ -412,13 +429,16 @@ fn apply(table: &mut toml::Table, assignment: &str) -> Result<(), ConfigError> {
     Ok(())
 }
 
-/// A TOML error in one line.
+/// A TOML error in one line, with the line it is in and the key it is about where they are known.
 fn content(whence: &str, error: &toml::de::Error, text: Option<&str>) -> ConfigError {
     let line = text.zip(error.span()).map(|(text, span)| {
         let line = text[..span.start.min(text.len())].lines().count().max(1);
         format!("line {line}: ")
     });
-    let message = error.message().replace('\n', " ");
+    // Without the input, the error tells the key instead of drawing the line.
+    let mut error = error.clone();
+    error.set_input(None);
+    let message = error.to_string().trim_end().replace('\n', " ");
     ConfigError::Content {
         whence: whence.to_owned(),
         what: format!("{}{message}", line.unwrap_or_default()),
@@ -472,6 +492,30 @@ mod tests {
             .unwrap_err()
             .to_string();
         assert!(error.contains("memroy"), "{error}");
+    }
+
+    #[test]
+    fn a_value_of_the_wrong_type_is_named_with_its_key() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("flowstone.toml");
+        for (text, key, found) in [
+            ("[cache]\nmemory = [1, 2]\n", "cache.memory", "sequence"),
+            ("[cache]\nmemory = -1\n", "cache.memory", "-1"),
+            ("[cache]\nflash_size = 1.5\n", "cache.flash_size", "1.5"),
+            ("[cache]\nmemory = \"plenty\"\n", "cache.memory", "plenty"),
+            ("[server]\nlisten = [7]\n", "server.listen", "7"),
+            ("[server]\nthreads = \"all\"\n", "server.threads", "all"),
+        ] {
+            std::fs::write(&path, text).unwrap();
+            let error = Config::load(Some(&path), &[]).unwrap_err().to_string();
+            assert!(error.contains("line 2: "), "{error}");
+            assert!(error.contains(key) && error.contains(found), "{error}");
+            assert!(!error.contains('\n'), "{error}");
+        }
+        let set = ["cache.memory=[1]".to_owned()];
+        let error = Config::load(None, &set).unwrap_err().to_string();
+        assert!(error.contains("in `cache.memory`"), "{error}");
+        assert!(error.contains("expected a size"), "{error}");
     }
 
     #[test]

@@ -11,7 +11,7 @@ use protocol::{
 };
 
 use super::hole::{Content, Hole};
-use super::text::replacing;
+use super::text::{renumbered, replacing};
 use crate::connection::Connection;
 use crate::dump::dumped;
 
@@ -275,10 +275,21 @@ impl Connection {
         };
         match changed {
             Ok(modified) => match modified.result {
-                Some(ArithmeticOutcome::Done { value, mut item }) => {
-                    hits.hit();
+                Some(ArithmeticOutcome::Done {
+                    value,
+                    created,
+                    mut item,
+                }) => {
+                    // As in memcached, creating the number counts as neither.
+                    if !created {
+                        hits.hit();
+                    }
                     item.cas_unique = modified.cas_unique;
-                    let done = ArithmeticOutcome::Done { value, item };
+                    let done = ArithmeticOutcome::Done {
+                        value,
+                        created,
+                        item,
+                    };
                     write::meta_arithmetic(&mut self.out, request, done);
                 }
                 Some(other) => {
@@ -505,6 +516,7 @@ fn decide_arithmetic(
             Change::Put(put),
             Some(ArithmeticOutcome::Done {
                 value: request.initial,
+                created: true,
                 item,
             }),
         );
@@ -518,13 +530,11 @@ fn decide_arithmetic(
     let Some(adjusted) = adjust(view.value, request.delta, request.decrement) else {
         return (Change::Keep, None);
     };
-    let mut value = Vec::with_capacity(adjusted.stored_bytes);
-    adjusted.write_stored(&mut value);
     let expiry = touched.unwrap_or(Expiry(view.expiry));
     let put = Put {
         expiry: expiry.0,
         cas_unique: request.new_cas,
-        ..replacing(view, value)
+        ..renumbered(view, &adjusted)
     };
     let mut item = describe(view, now);
     item.ttl_after = expiry.ttl(now);
@@ -532,6 +542,7 @@ fn decide_arithmetic(
         Change::Put(put),
         Some(ArithmeticOutcome::Done {
             value: adjusted.value,
+            created: false,
             item,
         }),
     )

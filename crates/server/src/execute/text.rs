@@ -5,7 +5,7 @@ use std::io;
 use std::sync::Arc;
 
 use engine::{Amend, Change, ItemView, Key, Lookup, Peek, Put};
-use protocol::{Command, Exptime, Keys, Refusal, Status, StoreVerb, adjust, write};
+use protocol::{Adjusted, Command, Exptime, Keys, Refusal, Status, StoreVerb, adjust, write};
 
 use super::hole::{Content, Hole};
 use crate::connection::{Connection, FLUSH_BYTES, MAX_HOLES};
@@ -244,14 +244,10 @@ impl Connection {
                     return (Change::Keep, None);
                 };
                 match adjust(view.value, delta, decrement) {
-                    Some(adjusted) => {
-                        let mut value = Vec::with_capacity(adjusted.stored_bytes);
-                        adjusted.write_stored(&mut value);
-                        (
-                            Change::Put(replacing(view, value)),
-                            Some(Ok(adjusted.value)),
-                        )
-                    }
+                    Some(adjusted) => (
+                        Change::Put(renumbered(view, &adjusted)),
+                        Some(Ok(adjusted.value)),
+                    ),
                     None => (Change::Access, Some(Err(()))),
                 }
             })
@@ -380,5 +376,18 @@ pub(super) fn replacing<'v>(view: &ItemView<'_>, value: Vec<u8>) -> Put<'v> {
         expiry: view.expiry,
         binary_key: view.binary_key,
         ..Put::default()
+    }
+}
+
+/// A number in place of another. As in memcached, one that fits is written over the old one and
+/// leaves the item stale and won as it was; a longer one makes a new item, which is neither.
+pub(super) fn renumbered<'v>(view: &ItemView<'_>, adjusted: &Adjusted) -> Put<'v> {
+    let fits = adjusted.stored_bytes == view.value.len();
+    let mut value = Vec::with_capacity(adjusted.stored_bytes);
+    adjusted.write_stored(&mut value);
+    Put {
+        stale: fits && view.stale,
+        won: fits && view.won,
+        ..replacing(view, value)
     }
 }
