@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::format::segment::largest_item;
 use crate::placement::exact::ReclaimConfig;
+use crate::store::SEGMENT_TABLE_BYTES;
 
 /// Bytes at the start of the image for the superblock.
 pub const META_BYTES: u64 = 1 << 20;
@@ -14,6 +15,11 @@ pub const WORKER_BYTES: u64 = 3 << 20;
 /// Smallest flash, in segments.
 pub const MIN_SEGMENTS: u64 = 8;
 
+/// Bytes of an item that an index is laid out for.
+const EXPECTED_ITEM_BYTES: u64 = 256;
+/// Memory for each item that an index is laid out for, at least: its empty tables then take a
+/// sixteenth of the memory at most.
+const MEMORY_PER_EXPECTED_ITEM: u64 = 4;
 const MIN_SEGMENT_BYTES: u64 = 256 << 10;
 const MAX_SEGMENT_BYTES: u64 = 8 << 20;
 
@@ -81,7 +87,7 @@ pub enum ConfigError {
     /// Too little memory.
     #[error(
         "{given} bytes of memory are too few for the cache; it needs {needed} beyond the server's \
-         own: give it more memory, or smaller segments"
+         own: give it more memory, less flash, or an image with fewer or smaller segments"
     )]
     Memory {
         /// What was given.
@@ -136,6 +142,22 @@ impl EngineConfig {
         bytes
     }
 
+    /// Bytes that large items read from flash may hold at once: a 32nd of the memory, and never
+    /// too few for two of the largest.
+    #[must_use]
+    pub fn large_read_bytes(&self) -> u64 {
+        let largest = self.largest_body() as u64 * 3 / 2;
+        (self.memory_bytes / 32).max(2 * largest)
+    }
+
+    /// Items that the index of a new image on `flash_bytes` of flash is laid out for.
+    #[must_use]
+    pub fn expected_items(&self, flash_bytes: u64) -> u64 {
+        (flash_bytes / EXPECTED_ITEM_BYTES)
+            .min(self.memory_bytes / MEMORY_PER_EXPECTED_ITEM)
+            .max(1)
+    }
+
     /// The largest item body the settings allow.
     #[must_use]
     pub fn largest_body(&self) -> usize {
@@ -185,7 +207,8 @@ impl EngineConfig {
             });
         }
         let buffers = self.buffers as u64 * u64::from(segment_bytes);
-        let needed = (buffers * 3 / 2).max(MIN_MEMORY_BYTES);
+        let table = segments.saturating_mul(SEGMENT_TABLE_BYTES);
+        let needed = (buffers * 3 / 2 + table * 2).max(MIN_MEMORY_BYTES);
         if self.memory_bytes < needed {
             return Err(ConfigError::Memory {
                 given: self.memory_bytes,

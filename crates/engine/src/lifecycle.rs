@@ -34,6 +34,8 @@ const SUPERBLOCK_OFFSETS: [u64; 2] = [0, META_BYTES / 2];
 const VERSION_RESERVE: u64 = 1 << 44;
 /// Segment sequence numbers reserved for one run.
 const SEQUENCE_RESERVE: u64 = 1 << 40;
+/// Times an orderly stop places what segments that could not be written have lost.
+const MAX_ROUNDS: usize = 3;
 /// Placement of the images this program makes.
 const PLACEMENT: &str = "exact";
 
@@ -250,7 +252,33 @@ impl Engine {
     async fn save(self: &Arc<Self>) -> Option<SavedCheckpoint> {
         self.placement.use_reserve();
         let now = runtime::unix_seconds();
+        for _ in 0..MAX_ROUNDS {
+            let lost = self.placement.stats().items_lost;
+            self.place_memory(now).await;
+            self.placement.drain().await;
+            if self.placement.stats().items_lost == lost {
+                break;
+            }
+            // Lost to segments that could not be written; memory still has them.
+        }
+        let mut head = Writer::new();
+        head.u64(MAGIC);
+        head.u32(self.horizon.pending(now).unwrap_or(0));
+        head.u32(self.partitions.len() as u32);
         for number in 0..self.partitions.len() {
+            head.u64(self.horizon.cutoff(number));
+        }
+        let saved = self.placement.save(head.into_bytes()).await?;
+        self.placement.sync().await.ok()?;
+        Some(saved)
+    }
+
+    /// Places everything on flash that only memory has.
+    async fn place_memory(&self, now: u32) {
+        for number in 0..self.partitions.len() {
+            self.lock_partition(number, now)
+                .tier
+                .mark_unplaced(&self.evict_context(number, now));
             loop {
                 let room = self.placement.room().listener();
                 let placed = {
@@ -263,17 +291,6 @@ impl Engine {
                 }
             }
         }
-        self.placement.drain().await;
-        let mut head = Writer::new();
-        head.u64(MAGIC);
-        head.u32(self.horizon.pending(now).unwrap_or(0));
-        head.u32(self.partitions.len() as u32);
-        for number in 0..self.partitions.len() {
-            head.u64(self.horizon.cutoff(number));
-        }
-        let saved = self.placement.save(head.into_bytes()).await?;
-        self.placement.sync().await.ok()?;
-        Some(saved)
     }
 
     async fn seal(&self, saved: &SavedCheckpoint) -> Result<(), DeviceError> {
@@ -311,12 +328,14 @@ impl Parts {
         let store = StoreConfig {
             buffers: config.buffers,
             first_sequence,
+            large_read_bytes: config.large_read_bytes(),
         };
         let store = Arc::new(SegmentStore::new(Arc::clone(flash), &store));
         let horizon = Arc::new(Horizon::new(partition_bits));
         let exact = ExactConfig {
             index_max_bytes: config.memory_bytes / 100 * u64::from(config.index_percent),
             partition_bits,
+            expected_items: shape.expected_items,
             reclaim: config.reclaim(store.segments(), store.segment_bytes()),
         };
         let placement = Arc::new(Exact::new(
@@ -362,7 +381,7 @@ impl Parts {
         first_version: u64,
         lifecycle: Lifecycle,
     ) -> Engine {
-        let fixed = self.placement.memory().fixed_bytes;
+        let fixed = self.placement.memory().fixed_bytes + config.large_read_bytes();
         let partitions = u64::from(shape.partitions);
         let split = MemorySplit::new(&config, fixed, partitions);
         Engine {
@@ -406,6 +425,7 @@ fn new_image(disk: &Arc<dyn Disk>, config: &EngineConfig) -> Result<Superblock, 
         segments: per_channel * config.channels.max(1),
         channels: config.channels.max(1),
         partitions: 1 << config.partition_bits,
+        expected_items: config.expected_items(flash_bytes),
     };
     Ok(Superblock::new(&shape, PLACEMENT))
 }

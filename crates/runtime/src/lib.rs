@@ -23,6 +23,7 @@
 //! Nothing outside this crate names the library behind `live`. `unsafe` is confined to the aligned
 //! buffers and to the system calls.
 
+pub mod budget;
 pub mod buffer;
 pub mod file;
 mod in_flight;

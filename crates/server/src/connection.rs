@@ -21,9 +21,9 @@ use std::sync::atomic::Ordering;
 
 use engine::Engine;
 use protocol::{Limits, MetaKey, Parsed, Refusal, parse};
+use runtime::budget::Share;
 use runtime::net::Stream;
 
-use crate::budget::Share;
 use crate::counters::Counters;
 use crate::execute::hole::Hole;
 use crate::shared::{Place, Shared};

@@ -14,7 +14,6 @@
 
 #![forbid(unsafe_code)]
 
-pub mod budget;
 pub mod config;
 pub mod counters;
 

@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering}
 
 use engine::Engine;
 use parking_lot::Mutex;
+use runtime::budget::Budget;
 use runtime::live::Workers;
 use runtime::net::{Closer, PeerAddr};
 use runtime::sync::Notify;
 
-use crate::budget::Budget;
 use crate::config::Config;
 use crate::counters::{Counters, Totals};
 

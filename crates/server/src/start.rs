@@ -10,11 +10,11 @@ use device::{Disk, FileDisk, FileOptions};
 use engine::config::{WORKER_BYTES, engine_share};
 use engine::{Engine, EngineConfig, OpenError, Start, Stop};
 use parking_lot::Mutex;
+use runtime::budget::Budget;
 use runtime::live::{IoChoice, IoPath, LiveConfig, Workers};
 use runtime::net::Listener;
 use runtime::sync::{Notify, oneshot};
 
-use crate::budget::Budget;
 use crate::config::{Config, ConfigError, IoSetting, ListenAddress, Size};
 use crate::counters::{Counters, Totals};
 use crate::listen::{self, Load};
@@ -283,7 +283,7 @@ async fn close_connections(shared: &Shared) {
 }
 
 fn large_bytes(config: &Config) -> u64 {
-    (config.cache.memory.0 / 16).max(2 * config.cache.max_item_size.0)
+    (config.cache.memory.0 / 32).max(2 * config.cache.max_item_size.0)
 }
 
 fn engine_config(config: &Config, threads: usize) -> Result<EngineConfig, ServeError> {

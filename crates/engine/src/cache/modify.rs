@@ -414,7 +414,7 @@ impl Engine {
 
     /// Reads an item that is on flash. `None` when the read has to be tried again.
     async fn fetch(self: &Arc<Self>, key: Key<'_>, read: FlashRead, now: u32) -> Option<Fetched> {
-        match read.landing().await {
+        match read.landing(key).await {
             Landing::Item(item, token) => Some(Fetched {
                 token,
                 item: Some(item),

@@ -94,9 +94,15 @@ enum Look<T> {
     OnFlash(Token),
 }
 
-/// A flash read under way. See [`Engine::read_flash`].
+/// A flash read to be carried out with [`Engine::read_flash`].
+///
+/// Others may be waiting for it. Unless the very next thing its task waits for is
+/// [`read_flash`](Engine::read_flash), it must be [started](FlashRead::start) first: two tasks that
+/// each hold back what the other waits for would wait for ever.
 pub struct FlashRead {
     flight: Arc<Flight>,
+    /// Set until the read is started, when it is this reader's to make.
+    lead: Option<Lead>,
 }
 
 /// The duty to land a flight, also when its task is dropped half way.
@@ -109,9 +115,8 @@ struct Lead {
 
 impl Lead {
     /// Reads, keeps the item in memory unless a write has overtaken the flight, and lands it.
-    async fn fly(self, key: &[u8]) {
+    async fn fly(self, key: Key<'_>) -> Landing {
         let engine = &self.engine;
-        let Some(key) = engine.key(key) else { return };
         let found = engine.placement.get(key).await;
         let now = runtime::unix_seconds();
         let number = self.hash.partition(engine.partition_bits);
@@ -138,13 +143,31 @@ impl Lead {
             }
         };
         drop(partition);
-        self.flight.land(landing);
+        self.flight.land(landing.clone());
+        landing
     }
 }
 
 impl FlashRead {
-    pub(super) async fn landing(&self) -> Landing {
-        self.flight.landing().await
+    /// Starts the read as a task of the calling thread, if it is this reader's to make and has not
+    /// been started; it then ends whatever becomes of those that wait for it.
+    pub fn start(&mut self, key: Key<'_>) {
+        if let Some(lead) = self.lead.take() {
+            let key: Box<[u8]> = key.bytes().into();
+            runtime::spawn_detached(async move {
+                if let Some(key) = lead.engine.clone().key(&key) {
+                    lead.fly(key).await;
+                }
+            });
+        }
+    }
+
+    /// Makes the read, or waits for the one who does.
+    pub(super) async fn landing(self, key: Key<'_>) -> Landing {
+        match self.lead {
+            Some(lead) => lead.fly(key).await,
+            None => self.flight.landing().await,
+        }
     }
 }
 
@@ -265,6 +288,7 @@ impl Engine {
         if let Some(flight) = partition.flights.get(&hash) {
             partition.stats.shared_flights += 1;
             return FlashRead {
+                lead: None,
                 flight: Arc::clone(flight),
             };
         }
@@ -276,10 +300,10 @@ impl Engine {
             flight: Arc::clone(&flight),
             token,
         };
-        let key: Box<[u8]> = key.bytes().into();
-        // A task of its own: a flight lands whatever becomes of those that wait for it.
-        runtime::spawn_detached(async move { lead.fly(&key).await });
-        FlashRead { flight }
+        FlashRead {
+            flight,
+            lead: Some(lead),
+        }
     }
 
     /// Carries a [`FlashRead`] out. `None` when there is no such item, or it could not be read; both
@@ -292,7 +316,7 @@ impl Engine {
         peek: Peek,
     ) -> Option<FlashHit> {
         loop {
-            let landing = read.landing().await;
+            let landing = read.landing(key).await;
             let mut partition = self.lock(key.hash(), now);
             match landing {
                 // A flight is found by hash; another key with the same one reads for itself.

@@ -11,6 +11,9 @@ use crate::store::AppendItem;
 /// Chunks the hand may pass for one item's room before it stops giving second chances.
 const PATIENCE: usize = 16;
 
+/// The part of a tier's memory that values beside one chunk may take, beyond the first of them.
+const BESIDE_SHARE: usize = 4;
+
 /// What the hand does with an entry.
 enum Verdict {
     /// Nothing is lost with it.
@@ -25,7 +28,8 @@ impl DramTier {
     /// Makes room for an entry of `bytes` in the log and `value_bytes` beside it.
     ///
     /// Every round gives up the oldest chunk, and after [`PATIENCE`] rounds nothing is appended
-    /// again, so that it ends.
+    /// again, so that it ends. One chunk with nothing beside it is the least a tier can do with,
+    /// whatever the bound.
     pub(super) fn make_room(
         &mut self,
         bytes: usize,
@@ -34,21 +38,34 @@ impl DramTier {
     ) -> Result<(), NoRoom> {
         let mut rounds = 0;
         loop {
-            let fits = self.log.fits(bytes);
-            let need = value_bytes + if fits { 0 } else { self.log.next_head_bytes() };
-            // An empty tier takes whatever comes: the request paths keep out what is too large.
-            if self.is_empty() || self.memory_bytes() + need <= context.limit_bytes {
+            // A chunk of stubs goes with all their values: it is closed before these are many.
+            let beside = self.log.head_beside_bytes() + value_bytes;
+            let fits = self.log.fits(bytes)
+                && (value_bytes == 0 || beside <= context.limit_bytes / BESIDE_SHARE);
+            let chunk = if fits { 0 } else { self.log.next_head_bytes() };
+            let need = value_bytes + chunk + self.table_growth();
+            let least = self.log.open_chunks() <= 1 && self.log.beside_bytes() == 0;
+            if least || self.memory_bytes() + need <= context.limit_bytes {
                 if !fits {
                     self.log.open_head();
                 }
                 return Ok(());
             }
-            if self.log.open_chunks() <= 1 {
-                // The head is the tail: it is closed to appends before it is taken.
+            if self.log.open_chunks() == 1 {
+                // What is appended again has to lie elsewhere.
                 self.log.open_head();
             }
             self.evict_tail(context, rounds < PATIENCE)?;
             rounds += 1;
+        }
+    }
+
+    /// Bytes that the table grows by when one more entry is inserted.
+    fn table_growth(&self) -> usize {
+        if self.table.len() == self.table.capacity() {
+            self.table.allocation_size()
+        } else {
+            0
         }
     }
 
@@ -172,7 +189,27 @@ impl DramTier {
         }
     }
 
+    /// Marks the items whose copy has left the flash as dirty, for an orderly stop to place them.
+    pub(crate) fn mark_unplaced(&mut self, context: &EvictContext<'_>) {
+        let handles: Vec<Handle> = self
+            .log
+            .slots_in_order()
+            .flat_map(|slot| self.log.entries(slot))
+            .collect();
+        for handle in handles {
+            if self.log.header(handle).has(state::DEAD | state::DIRTY) {
+                continue;
+            }
+            if context.placement.probe(self.hash_of(handle, context.seed)) == Probe::Absent {
+                self.log.header_mut(handle).state |= state::DIRTY;
+            }
+        }
+    }
+
     /// Places every dirty item, oldest first, for an orderly stop. Items stay in memory, clean.
+    ///
+    /// Each is placed once: on a flash smaller than memory, what was placed first may be reclaimed
+    /// before the last is placed.
     ///
     /// # Errors
     /// [`NoRoom`] when flash has none at present; what was placed is clean, so that calling again
@@ -190,14 +227,11 @@ impl DramTier {
             .filter(|&handle| {
                 let header = self.log.header(handle);
                 !header.has(state::DEAD)
+                    && header.has(state::DIRTY)
                     && !header.is_expired(context.now)
                     && header.version.get() >= context.cutoff
             })
             .map(|handle| (self.hash_of(handle, context.seed), handle))
-            .filter(|&(hash, handle)| {
-                self.log.header(handle).has(state::DIRTY)
-                    || context.placement.probe(hash) == Probe::Absent
-            })
             .collect();
         for entries in dirty.chunks(BATCH) {
             let batch: Vec<AppendItem<'_>> = entries

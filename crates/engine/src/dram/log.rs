@@ -36,6 +36,8 @@ pub(super) struct Log {
     large: Vec<Option<Arc<[u8]>>>,
     vacant_large: Vec<u32>,
     large_bytes: usize,
+    /// Bytes of values beside the log whose stubs went to the head chunk.
+    head_large_bytes: usize,
 }
 
 /// Where an entry's parts lie in its chunk.
@@ -64,6 +66,7 @@ impl Log {
             large: Vec::new(),
             vacant_large: Vec::new(),
             large_bytes: 0,
+            head_large_bytes: 0,
         }
     }
 
@@ -85,6 +88,16 @@ impl Log {
     /// Bytes of memory in use.
     pub(super) fn memory_bytes(&self) -> usize {
         self.chunks() * self.chunk_bytes + self.large_bytes
+    }
+
+    /// Bytes of values beside the log.
+    pub(super) fn beside_bytes(&self) -> usize {
+        self.large_bytes
+    }
+
+    /// Bytes of values beside the log that were put there with the head chunk.
+    pub(super) fn head_beside_bytes(&self) -> usize {
+        self.head_large_bytes
     }
 
     /// Whether an entry of `bytes` bytes can be appended to the head chunk.
@@ -129,6 +142,7 @@ impl Log {
         }
         self.order.push_back(slot);
         self.head_bytes = 0;
+        self.head_large_bytes = 0;
     }
 
     /// The slot of the oldest chunk.
@@ -212,6 +226,7 @@ impl Log {
 
     fn keep_large(&mut self, value: Arc<[u8]>) -> u32 {
         self.large_bytes += value.len();
+        self.head_large_bytes += value.len();
         match self.vacant_large.pop() {
             Some(number) => {
                 self.large[number as usize] = Some(value);

@@ -61,7 +61,9 @@ pub struct Superblock {
     checkpoint_segments: U32,
     reserved: [u8; 4],
     checkpoint_segment: [U32; MAX_CHECKPOINT_SEGMENTS],
-    padding: [u8; 148],
+    /// Items that the index is laid out for.
+    pub expected_items: U64,
+    padding: [u8; 140],
     checksum: U32,
 }
 
@@ -82,6 +84,8 @@ pub struct ImageShape {
     pub channels: u32,
     /// Partitions of the key space.
     pub partitions: u32,
+    /// Items that the index is laid out for: it decides which bits of a hash the index keeps.
+    pub expected_items: u64,
 }
 
 impl Superblock {
@@ -101,6 +105,7 @@ impl Superblock {
         superblock.segments = U32::new(shape.segments);
         superblock.channels = U32::new(shape.channels);
         superblock.partitions = U32::new(shape.partitions);
+        superblock.expected_items = U64::new(shape.expected_items);
         superblock.version_limit = U64::new(1);
         superblock.sequence_limit = U64::new(1);
         superblock
@@ -120,6 +125,7 @@ impl Superblock {
             segments: self.segments.get(),
             channels: self.channels.get(),
             partitions: self.partitions.get(),
+            expected_items: self.expected_items.get(),
         }
     }
 
@@ -230,6 +236,7 @@ mod tests {
         segments: 1023,
         channels: 1,
         partitions: 64,
+        expected_items: 4 << 20,
     };
 
     #[test]

@@ -18,6 +18,8 @@ use crate::key::KeyHash;
 pub(super) struct Cursor {
     pub(super) buffer: Option<usize>,
     next_sequence: u64,
+    /// Nothing is opened any more.
+    is_closed: bool,
 }
 
 impl Cursor {
@@ -25,6 +27,7 @@ impl Cursor {
         Self {
             buffer: None,
             next_sequence: first_sequence,
+            is_closed: false,
         }
     }
 
@@ -153,6 +156,24 @@ impl SegmentStore {
         }
     }
 
+    /// From now on nothing is opened: what is in flash stays as it is.
+    pub fn close(&self) {
+        self.filling.lock().is_closed = true;
+    }
+
+    /// Takes a [`close`](SegmentStore::close) back.
+    pub fn reopen(&self) {
+        self.filling.lock().is_closed = false;
+        self.room.notify_all();
+        self.work.notify_all();
+    }
+
+    /// Whether it is closed.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.filling.lock().is_closed
+    }
+
     /// Whether every appended item has been written.
     #[must_use]
     pub fn is_drained(&self) -> bool {
@@ -166,6 +187,9 @@ impl SegmentStore {
     }
 
     fn open(&self, cursor: &mut Cursor) -> Option<usize> {
+        if cursor.is_closed {
+            return None;
+        }
         let (buffer, mut content) =
             self.buffers
                 .iter()

@@ -33,6 +33,7 @@ use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use device::{AlignedBuf, BlockId, Flash};
 use parking_lot::Mutex;
+use runtime::budget::Budget;
 use runtime::sync::Notify;
 
 /// Physical number of a segment.
@@ -57,7 +58,7 @@ pub struct SegmentRecord {
     pub items: u32,
 }
 
-/// What is known of one segment. 24 bytes each.
+/// What is known of one segment: [`SEGMENT_TABLE_BYTES`].
 struct Segment {
     /// Sequence number of its present life, 0 when free.
     sequence: AtomicU64,
@@ -70,6 +71,11 @@ struct Segment {
     /// Writes that failed in a row.
     failures: AtomicU8,
 }
+
+/// Bytes of memory for each segment of the flash.
+pub const SEGMENT_TABLE_BYTES: u64 = 24;
+
+const _: () = assert!(size_of::<Segment>() as u64 == SEGMENT_TABLE_BYTES);
 
 /// Set in [`Segment::pins`] while a release waits for the readers.
 const DRAINING: u32 = 1 << 31;
@@ -129,6 +135,8 @@ pub struct StoreConfig {
     pub buffers: usize,
     /// First sequence number to use.
     pub first_sequence: u64,
+    /// Bytes that large items read from flash may hold at once.
+    pub large_read_bytes: u64,
 }
 
 /// The segments of one flash device. Shared by all threads.
@@ -140,6 +148,7 @@ pub struct SegmentStore {
     /// The buffer being filled, and the next sequence number.
     filling: Mutex<fill::Cursor>,
     queues: Mutex<Queues>,
+    large_reads: Arc<Budget>,
     room: Notify,
     work: Notify,
     drained: Notify,
@@ -178,6 +187,7 @@ impl SegmentStore {
                 .collect(),
             filling: Mutex::new(fill::Cursor::new(config.first_sequence)),
             queues: Mutex::new(queues),
+            large_reads: Arc::new(Budget::new(config.large_read_bytes)),
             room: Notify::new(),
             work: Notify::new(),
             drained: Notify::new(),

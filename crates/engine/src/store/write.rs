@@ -106,14 +106,16 @@ impl SegmentStore {
     }
 
     /// Gives up a segment whose write failed, once no index names it: its buffer is freed, and the
-    /// segment is used again unless it has failed too often.
+    /// segment is used again unless it has failed too often. That the device is full is no
+    /// segment's fault.
     pub async fn abandon(&self, failure: WriteFailure) {
         self.free_buffer(failure.segment, failure.buffer);
+        let counted = u8::from(!failure.error.is_full());
         let failures = self
             .segment(failure.segment)
             .failures
-            .fetch_add(1, Ordering::Relaxed)
-            + 1;
+            .fetch_add(counted, Ordering::Relaxed)
+            + counted;
         if failures < MAX_FAILURES {
             self.release(failure.segment).await;
         } else {
@@ -122,6 +124,13 @@ impl SegmentStore {
                 .fetch_add(1, Ordering::Relaxed);
             self.room.notify_all();
         }
+    }
+
+    /// Whether every segment has been given up: there will never be room again.
+    #[must_use]
+    pub fn is_exhausted(&self) -> bool {
+        let retired = self.counters.segments_retired.load(Ordering::Relaxed);
+        retired >= self.segments.len() as u64
     }
 
     /// Takes over the segments of a checkpoint as written ones.

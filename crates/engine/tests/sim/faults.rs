@@ -1,1 +1,403 @@
-//! placeholder
+//! Devices that fail: a counted miss, never a wrong value, and never a cache that hangs.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use device::{Disk, Fault, FaultRates, FaultyDisk, Operation, When};
+use flowstone_engine::config::META_BYTES;
+use flowstone_engine::{CacheError, Change, Engine, EngineConfig, OpenError, Start, Stop};
+use rand::Rng;
+
+use crate::support::{
+    SEGMENT_BYTES, fill, for_each_seed, get, memory_disk, numbered, random, run_background, set,
+    simulate, start, tight, value,
+};
+
+const IMAGE_BYTES: u64 = 65 << 20;
+const SEGMENTS: u64 = (IMAGE_BYTES - META_BYTES) / SEGMENT_BYTES as u64;
+
+async fn engine_on(faulty: &Arc<FaultyDisk>) -> Arc<Engine> {
+    let disk: Arc<dyn Disk> = faulty.clone();
+    start(&disk, &tight()).await
+}
+
+fn faulty() -> Arc<FaultyDisk> {
+    Arc::new(FaultyDisk::in_memory(IMAGE_BYTES, 1))
+}
+
+/// Reads every item; the number of misses.
+async fn check(engine: &Arc<Engine>, count: u64, len: usize) -> u64 {
+    let mut missed = 0;
+    for number in 0..count {
+        match get(engine, &numbered(number)).await {
+            Some(found) => assert_eq!(found, value(number, len), "item {number}"),
+            None => missed += 1,
+        }
+    }
+    missed
+}
+
+#[test]
+fn failed_reads_are_misses_and_end_with_their_cause() {
+    simulate(1, async {
+        let faulty = faulty();
+        let engine = engine_on(&faulty).await;
+        fill(&engine, 5000, 3000).await;
+        faulty.script(When::every(Operation::Read), Fault::Error);
+        let missed = check(&engine, 1000, 3000).await;
+        let stats = engine.stats().paths;
+        assert!(missed > 500, "{stats:?}");
+        assert_eq!((stats.misses, stats.failed_reads), (missed, missed));
+        let counters = engine.store().counters();
+        assert_eq!(counters.read_errors.load(Ordering::Relaxed), missed);
+        faulty.heal();
+        assert_eq!(check(&engine, 5000, 3000).await, 0, "the index kept them");
+    });
+}
+
+#[test]
+fn an_item_that_cannot_be_read_cannot_be_changed_and_does_not_come_back() {
+    simulate(1, async {
+        let faulty = faulty();
+        let engine = engine_on(&faulty).await;
+        fill(&engine, 5000, 3000).await;
+        faulty.script(When::every(Operation::Read), Fault::Error);
+        let now = runtime::unix_seconds();
+        let key = numbered(0);
+        let changed = engine
+            .modify(engine.key(&key).unwrap(), now, |_| (Change::Access, ()))
+            .await;
+        assert_eq!(changed, Err(CacheError::Unreadable));
+        faulty.heal();
+        assert_eq!(get(&engine, &key).await, None);
+    });
+}
+
+#[test]
+fn decayed_bits_cost_the_items_they_hit() {
+    simulate(1, async {
+        let faulty = faulty();
+        let engine = engine_on(&faulty).await;
+        fill(&engine, 6000, 1000).await;
+        engine.stop().await;
+        drop(engine);
+        let engine = engine_on(&faulty).await;
+        assert_eq!(engine.start(), Start::Warm { objects: 6000 });
+        let mut random = random(3);
+        for _ in 0..2000 {
+            let offset = random.random_range(META_BYTES..META_BYTES + (6 << 20));
+            let bit = random.random_range(0..8);
+            faulty.decay(offset, bit).await.unwrap();
+        }
+        let missed = check(&engine, 6000, 1000).await;
+        let corrupt = engine
+            .store()
+            .counters()
+            .corrupt_items
+            .load(Ordering::Relaxed);
+        assert!(missed > 500 && missed < 2001, "{missed}");
+        assert_eq!(corrupt, missed);
+        // They are forgotten: asking again costs no read.
+        let reads = engine.store().counters().reads.load(Ordering::Relaxed);
+        for number in 0..6000 {
+            get(&engine, &numbered(number)).await;
+        }
+        let again = engine.store().counters().reads.load(Ordering::Relaxed) - reads;
+        assert!(again < 6000 - missed + 1, "{again} reads");
+    });
+}
+
+/// Every kind of wrong write at once, with reclaim running and restarts between.
+#[test]
+fn whatever_the_device_does_no_answer_is_wrong() {
+    for_each_seed("whatever_the_device_does", 12, |seed| {
+        simulate(seed, async {
+            let faulty = Arc::new(FaultyDisk::in_memory(17 << 20, seed));
+            let mut engine = engine_on(&faulty).await;
+            let mut random = random(seed);
+            let mut newest = vec![None; 3000];
+            let mut hits = 0;
+            for round in 0..6 {
+                faulty.set_rates(FaultRates {
+                    read_error: 0.02,
+                    write_error: 0.02,
+                    read_flipped_bit: 0.02,
+                    write_flipped_bit: 0.02,
+                    torn: 0.03,
+                    zeroed: 0.02,
+                    lost: 0.03,
+                    misdirected: 0.03,
+                    ..FaultRates::default()
+                });
+                for _ in 0..4000 {
+                    let number = random.random_range(0..3000u64);
+                    let slot = &mut newest[number as usize];
+                    match random.random_range(0..10) {
+                        0..5 => {
+                            let len = random.random_range(0..12_000);
+                            let tag = random.random();
+                            set(&engine, &numbered(number), &value(tag, len))
+                                .await
+                                .unwrap();
+                            *slot = Some((tag, len));
+                        }
+                        5 => {
+                            let now = runtime::unix_seconds();
+                            engine.remove(engine.key(&numbered(number)).unwrap(), now);
+                            *slot = None;
+                        }
+                        _ => {
+                            if let Some(found) = get(&engine, &numbered(number)).await {
+                                hits += 1;
+                                let (tag, len) = slot.expect("removed");
+                                assert!(found == value(tag, len), "item {number}");
+                            }
+                        }
+                    }
+                }
+                // The superblock is spared: what its loss means is tested by itself.
+                faulty.heal();
+                let stopped = engine.stop().await;
+                if round % 2 == 0 {
+                    let disk: Arc<dyn Disk> = faulty.clone();
+                    engine = start(&disk, &tight()).await;
+                    match stopped {
+                        Stop::Complete { objects } => {
+                            assert_eq!(engine.start(), Start::Warm { objects });
+                        }
+                        _ => assert_eq!(engine.start(), Start::Unclean),
+                    }
+                    continue;
+                }
+                // And once as if the process had died before it could stop.
+                engine = engine_on(&faulty).await;
+                if engine.start() == Start::Unclean {
+                    newest.fill(None);
+                }
+            }
+            assert!(hits > 1000, "{hits}");
+        });
+    });
+}
+
+#[test]
+fn a_segment_that_cannot_be_written_is_retired_and_its_items_counted_lost() {
+    simulate(1, async {
+        let faulty = faulty();
+        let engine = engine_on(&faulty).await;
+        // The first two segments never take a write.
+        let bad = META_BYTES..META_BYTES + 2 * u64::from(SEGMENT_BYTES);
+        faulty.script(When::every(Operation::Write).within(bad), Fault::Error);
+        let mut lost = 0;
+        for round in 0..8 {
+            for number in 0..8000 {
+                let key = numbered(number);
+                set(&engine, &key, &value(number, 3000)).await.unwrap();
+            }
+            lost = engine.stats().placement.items_lost;
+            let retired = engine
+                .store()
+                .counters()
+                .segments_retired
+                .load(Ordering::Relaxed);
+            if retired == 2 && round > 5 {
+                break;
+            }
+        }
+        let counters = engine.store().counters();
+        assert_eq!(counters.segments_retired.load(Ordering::Relaxed), 2);
+        assert_eq!(counters.write_errors.load(Ordering::Relaxed), 6);
+        assert!(lost > 0 && lost <= 6 * 90, "{lost}");
+        check(&engine, 8000, 3000).await;
+        let stats = engine.stats();
+        assert!(
+            matches!(engine.stop().await, Stop::Complete { .. }),
+            "{stats:#?}"
+        );
+    });
+}
+
+#[test]
+fn a_device_that_takes_no_writes_leaves_a_cache_in_memory() {
+    for full in [false, true] {
+        simulate(1, async {
+            let faulty = faulty();
+            let engine = engine_on(&faulty).await;
+            if full {
+                faulty.set_full(true);
+            } else {
+                faulty.script(When::every(Operation::Write), Fault::Error);
+            }
+            // Far more than memory, and than three failures of every segment: nobody waits for ever.
+            let count = SEGMENTS * 4 * 85;
+            fill(&engine, count, 3000).await;
+            let stats = engine.stats();
+            assert!(stats.placement.items_lost > 0);
+            assert_eq!(
+                get(&engine, &numbered(count - 1)).await,
+                Some(value(count - 1, 3000))
+            );
+            check(&engine, count, 3000).await;
+            if full {
+                let retired = &engine.store().counters().segments_retired;
+                assert_eq!(retired.load(Ordering::Relaxed), 0, "no segment's fault");
+            }
+            // The device has recovered.
+            faulty.heal();
+            if full {
+                fill(&engine, 4000, 3000).await;
+                assert_eq!(check(&engine, 4000, 3000).await, 0);
+            }
+        });
+    }
+}
+
+#[test]
+fn a_stop_that_fails_is_incomplete_and_the_next_start_empty() {
+    for when in [
+        // The checkpoint's write, every write, and the syncs.
+        When::every(Operation::Write),
+        When::every(Operation::Sync),
+        When::next(Operation::Sync),
+        When::every(Operation::Write).within(0..META_BYTES),
+    ] {
+        simulate(1, async {
+            let faulty = faulty();
+            let engine = engine_on(&faulty).await;
+            fill(&engine, 3000, 1000).await;
+            faulty.script(when.clone(), Fault::Error);
+            let stopped = engine.stop().await;
+            assert!(
+                matches!(stopped, Stop::Incomplete { .. }),
+                "{when:?}: {stopped:?}"
+            );
+            faulty.heal();
+            drop(engine);
+            let engine = engine_on(&faulty).await;
+            // The mark may have come through although the device said that it had not.
+            if engine.start() != (Start::Warm { objects: 3000 }) {
+                assert_eq!(engine.start(), Start::Unclean, "{when:?}");
+                assert_eq!(check(&engine, 3000, 1000).await, 3000);
+            }
+        });
+    }
+}
+
+#[test]
+fn a_stop_that_takes_too_long_is_incomplete() {
+    simulate(1, async {
+        let faulty = faulty();
+        let engine = engine_on(&faulty).await;
+        fill(&engine, 3000, 1000).await;
+        let hours = std::time::Duration::from_secs(7200);
+        faulty.script(When::every(Operation::Write), Fault::Slow(hours));
+        let before = runtime::now();
+        let stopped = engine.stop().await;
+        assert!(matches!(stopped, Stop::Incomplete { .. }), "{stopped:?}");
+        assert_eq!(runtime::now().since(before), tight().stop_deadline);
+    });
+}
+
+#[test]
+fn items_whose_segment_fails_during_the_stop_are_written_elsewhere() {
+    simulate(1, async {
+        let faulty = faulty();
+        let engine = engine_on(&faulty).await;
+        fill(&engine, 1000, 3000).await;
+        faulty.script(When::next(Operation::Write).after(3), Fault::Error);
+        assert_eq!(engine.stop().await, Stop::Complete { objects: 1000 });
+        let engine = engine_on(&faulty).await;
+        assert_eq!(check(&engine, 1000, 3000).await, 0);
+    });
+}
+
+#[test]
+fn a_damaged_checkpoint_starts_empty() {
+    simulate(1, async {
+        let faulty = faulty();
+        let engine = engine_on(&faulty).await;
+        fill(&engine, 300, 1000).await;
+        let used = engine
+            .store()
+            .counters()
+            .segments_written
+            .load(Ordering::Relaxed);
+        assert_eq!(used, 0);
+        assert_eq!(engine.stop().await, Stop::Complete { objects: 300 });
+        drop(engine);
+        // Items fill the first two segments, the checkpoint is the third.
+        let checkpoint = META_BYTES + 2 * u64::from(SEGMENT_BYTES);
+        faulty.decay(checkpoint + 1000, 5).await.unwrap();
+        let engine = engine_on(&faulty).await;
+        assert_eq!(engine.start(), Start::Unreadable);
+        assert_eq!(check(&engine, 300, 1000).await, 300);
+        fill(&engine, 300, 1000).await;
+        assert_eq!(engine.stop().await, Stop::Complete { objects: 300 });
+        drop(engine);
+        let engine = engine_on(&faulty).await;
+        assert_eq!(engine.start(), Start::Warm { objects: 300 });
+    });
+}
+
+#[test]
+fn a_device_that_fails_while_opening_is_said_so() {
+    for operation in [Operation::Read, Operation::Write, Operation::Sync] {
+        simulate(1, async {
+            let faulty = faulty();
+            faulty.script(When::every(operation), Fault::Error);
+            let disk: Arc<dyn Disk> = faulty.clone();
+            let opened = Engine::open(disk, tight()).await;
+            assert!(
+                matches!(opened.err(), Some(OpenError::Device(_))),
+                "{operation}"
+            );
+        });
+    }
+}
+
+/// Flash with too little room for all of memory and a checkpoint at once: the oldest items make
+/// room, the stop does not fail.
+#[test]
+fn a_stop_finds_room_on_a_full_flash() {
+    for seed in 1..=6 {
+        simulate(seed, async {
+            let disk = memory_disk(META_BYTES + (8 + seed * 4) * u64::from(SEGMENT_BYTES));
+            let config = EngineConfig {
+                buffers: 8,
+                ..tight()
+            };
+            let engine = start(&disk, &config).await;
+            let count = 20_000 + seed * 321;
+            for number in 0..count {
+                set(&engine, &numbered(number), &value(number, 1000))
+                    .await
+                    .unwrap();
+                if number % 3 == 0 {
+                    get(&engine, &numbered(number / 2)).await;
+                }
+            }
+            let stopped = engine.stop().await;
+            let Stop::Complete { objects } = stopped else {
+                panic!("{stopped:?} {:#?}", engine.stats());
+            };
+            assert!(objects > 200, "{objects}");
+            drop(engine);
+            let engine = Engine::open(disk.clone(), config.clone()).await.unwrap();
+            assert_eq!(engine.start(), Start::Warm { objects });
+            run_background(&engine);
+            let missed = check(&engine, count, 1000).await;
+            let stats = engine.stats();
+            let dropped = stats.placement.items_evicted;
+            assert!(
+                count - missed + dropped >= objects,
+                "{objects} {missed} {stats:#?}"
+            );
+            let corrupt = engine
+                .store()
+                .counters()
+                .corrupt_items
+                .load(Ordering::Relaxed);
+            assert_eq!(corrupt, 0, "the checkpoint names what is there");
+        });
+    }
+}

@@ -97,6 +97,7 @@ fn an_image_of_another_placement_is_refused() {
         segments: 128,
         channels: 1,
         partitions: 4,
+        expected_items: 1000,
     };
     let mut image = Image::new(IMAGE_BYTES);
     image.write(0, &Superblock::new(&shape, "tiered").encode());

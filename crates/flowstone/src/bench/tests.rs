@@ -159,6 +159,28 @@ fn everything_that_was_loaded_is_read_back_and_verified() {
 }
 
 #[test]
+fn a_scan_asks_for_every_key_once() {
+    let (address, _) = server(Manner::Good);
+    let (_, run, _) = bench(&address, "--load --ratio 1:0 --clients 3 --requests 1");
+    assert_eq!(run.unwrap().stats.total(), 1);
+    for options in ["", "--clients 1", "--clients 7 --pipeline 4 --verify"] {
+        // Twice as many keys as were stored, the first half of them there.
+        let line = format!("bench --server {address} --keys 400 --scan {options}");
+        let plan = Command::parse_from(line.split_ascii_whitespace())
+            .args
+            .plan()
+            .unwrap();
+        let stats = phase::run(&plan, &running(&plan)).unwrap().stats;
+        assert_eq!(
+            (stats.requests, stats.hits),
+            ([400, 0, 0], 200),
+            "{options}"
+        );
+        assert_eq!(stats.failures.total(), 0, "{options}");
+    }
+}
+
+#[test]
 fn values_longer_than_all_buffers_pass_through() {
     let (address, _) = server(Manner::Good);
     let line = "--value-size 3MiB --load --verify --clients 3 --load-pipeline 2 --pipeline 2 \

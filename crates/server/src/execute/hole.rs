@@ -34,7 +34,21 @@ pub(crate) enum Content<'i> {
     Shared(Arc<[u8]>),
 }
 
+/// Starts the reads of all holes: something else is going to be waited for before they are filled.
+pub(crate) fn start_all(holes: &mut [Hole<'_>]) {
+    for hole in holes {
+        hole.start();
+    }
+}
+
 impl Hole<'_> {
+    fn start(&mut self) {
+        match &mut self.content {
+            Content::Value { key, read, .. } | Content::Meta { key, read, .. } => read.start(*key),
+            Content::Shared(_) => {}
+        }
+    }
+
     /// Whether it reads `key`.
     pub(crate) fn concerns(&self, key: Key<'_>) -> bool {
         match &self.content {
@@ -51,6 +65,9 @@ impl Connection {
     pub(crate) async fn fill<'i>(&mut self, holes: &mut Vec<Hole<'i>>) -> io::Result<()> {
         if holes.is_empty() {
             return Ok(());
+        }
+        if holes.len() > 1 {
+            start_all(holes);
         }
         let replies = std::mem::replace(&mut self.out, take_buffer());
         let mut copied = 0;

@@ -14,7 +14,7 @@ use protocol::{Command, CrawlerCommand, Refusal, ShutdownMode, Status, write};
 
 use crate::connection::{Connection, Flow};
 use crate::{VERSION, dump, stats};
-use hole::Hole;
+use hole::{Hole, start_all};
 
 impl Connection {
     pub(crate) async fn execute<'i>(
@@ -22,6 +22,10 @@ impl Connection {
         command: Command<'i>,
         holes: &mut Vec<Hole<'i>>,
     ) -> io::Result<Flow> {
+        // A single read is made by this very task, at the end; any other command may wait first.
+        if !matches!(command, Command::Get { .. }) {
+            start_all(holes);
+        }
         match command {
             Command::Get { with_cas, keys } => self.get(keys, with_cas, holes).await?,
             Command::Store { .. } => self.store(&command, holes).await?,

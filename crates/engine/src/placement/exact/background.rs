@@ -57,14 +57,35 @@ async fn give_up(exact: &Exact, failure: WriteFailure) {
     exact.store.abandon(failure).await;
 }
 
-/// Seals what is being filled and waits until all of it is on flash or given up.
+/// Seals what is being filled and waits until all of it is on flash or given up. What reclaim
+/// copies meanwhile counts too.
 pub(super) async fn drain(exact: &Exact) {
-    exact.store.flush();
     loop {
         let progress = exact.progress.listener();
-        if exact.store.is_drained() {
+        exact.store.flush();
+        if exact.store.is_drained() && !exact.reclaiming.load(Ordering::SeqCst) {
             return;
         }
         progress.await;
+    }
+}
+
+/// Drains, waits for reclaim to free what the checkpoint needs, and closes the store: from then on
+/// neither the index nor the segments change.
+pub(super) async fn settle(exact: &Exact) {
+    loop {
+        drain(exact).await;
+        let progress = exact.progress.listener();
+        let store = &exact.store;
+        if store.free_segments() < exact.free_target() && store.written_segments() > 0 {
+            store.work().notify_all();
+            progress.await;
+            continue;
+        }
+        store.close();
+        if store.is_drained() && !exact.reclaiming.load(Ordering::SeqCst) {
+            return;
+        }
+        store.reopen();
     }
 }

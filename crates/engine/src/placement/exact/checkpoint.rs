@@ -1,6 +1,6 @@
 //! What an orderly stop saves of the placement: the written segments and every index entry.
 
-use super::Exact;
+use super::{Exact, background};
 use crate::format::checkpoint::{RECENT, Writer};
 use crate::key::KeyHash;
 use crate::store::{
@@ -8,6 +8,7 @@ use crate::store::{
 };
 
 pub(super) async fn save(exact: &Exact, head: Vec<u8>) -> Option<SavedCheckpoint> {
+    background::settle(exact).await;
     let mut sink = CheckpointSink::new(exact.store.clone());
     sink.push(&head).await?;
     let mut out = Writer::new();

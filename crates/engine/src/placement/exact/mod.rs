@@ -16,7 +16,7 @@ mod location;
 mod reclaim;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use index::direct::{DirectConfig, DirectTable};
 use parking_lot::Mutex;
@@ -45,6 +45,9 @@ pub struct ExactConfig {
     pub index_max_bytes: u64,
     /// Bits of the hash that choose the partition; the index has as many shards.
     pub partition_bits: u32,
+    /// Items the index is laid out for, for the life of the image: decides into how many small
+    /// tables a shard is cut, not how many items it can hold.
+    pub expected_items: u64,
     /// When and how segments are reclaimed.
     pub reclaim: ReclaimConfig,
 }
@@ -61,8 +64,10 @@ pub struct Exact {
     objects: AtomicU64,
     horizon: Arc<Horizon>,
     reclaim: ReclaimConfig,
-    /// Free segments to keep at present.
-    free_target: AtomicU32,
+    /// An orderly stop has begun: the reserve may be filled.
+    winding_down: AtomicBool,
+    /// Reclaim has a segment in its hands, or is about to.
+    reclaiming: AtomicBool,
     stopping: AtomicBool,
     /// Told whenever a segment has been written or given up.
     progress: Notify,
@@ -95,9 +100,6 @@ pub struct ExactError(#[from] index::direct::ConfigError);
 const CHECKPOINT_ENTRY_BYTES: u64 = 16;
 /// Segments a checkpoint may need beyond those of its index entries.
 const CHECKPOINT_SPARE_SEGMENTS: u32 = 2;
-/// Expected bytes of an item when the index is laid out: decides into how many small tables a shard
-/// is cut, not how many items it can hold.
-const EXPECTED_ITEM_BYTES: u64 = 256;
 /// Smallest buckets of a small table: more of them tell more keys apart, at 64 bytes each.
 const MIN_BUCKETS: u32 = 64;
 
@@ -113,10 +115,9 @@ impl Exact {
     ) -> Result<Self, ExactError> {
         let codec = LocationCodec::new(store.segments(), store.segment_bytes());
         let shards = 1u64 << config.partition_bits;
-        let flash_bytes = u64::from(store.segments()) * u64::from(store.segment_bytes());
         let table = DirectConfig {
             value_bits: codec.bits(),
-            max_entries_hint: (flash_bytes / EXPECTED_ITEM_BYTES / shards).max(1),
+            max_entries_hint: (config.expected_items / shards).max(1),
             skip_bits: config.partition_bits,
             min_buckets: MIN_BUCKETS,
             max_bytes: u64::MAX,
@@ -135,7 +136,8 @@ impl Exact {
             objects: AtomicU64::new(0),
             horizon,
             reclaim: config.reclaim,
-            free_target: AtomicU32::new(config.reclaim.free_segments),
+            winding_down: AtomicBool::new(false),
+            reclaiming: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
             progress: Notify::new(),
             counters: Counters::default(),
@@ -175,6 +177,16 @@ impl Exact {
                 .fetch_add(new_bytes.wrapping_sub(bytes), Ordering::Relaxed);
         }
         result
+    }
+
+    /// Free segments to keep at present: when stopping, those that the checkpoint will fill.
+    fn free_target(&self) -> u32 {
+        if !self.winding_down.load(Ordering::SeqCst) {
+            return self.reclaim.free_segments;
+        }
+        let entries = self.objects.load(Ordering::Relaxed) + u64::from(self.store.segments());
+        let segments = entries * CHECKPOINT_ENTRY_BYTES / u64::from(self.store.segment_bytes());
+        segments as u32 + CHECKPOINT_SPARE_SEGMENTS
     }
 
     fn insert(&self, hash: KeyHash, location: Location) -> bool {
@@ -267,7 +279,15 @@ impl Placement for Exact {
     }
 
     fn place(&self, batch: &[AppendItem<'_>]) -> usize {
-        self.store.append(batch, |number, filled| {
+        if self.index_headroom() == 0
+            && self.store.written_segments() > 0
+            && !self.winding_down.load(Ordering::SeqCst)
+        {
+            // Reclaim makes room in the index as it does on flash.
+            self.store.work().notify_all();
+            return 0;
+        }
+        let placed = self.store.append(batch, |number, filled| {
             let hash = batch[number].hash;
             let location = Location {
                 segment: filled.segment,
@@ -278,7 +298,17 @@ impl Placement for Exact {
                 // The older copy, if any, must not come back to life.
                 self.invalidate(hash);
             }
-        })
+        });
+        let rest = &batch[placed..];
+        if rest.is_empty() || !self.store.is_exhausted() {
+            return placed;
+        }
+        // Waiting would be for ever: a cache without flash drops what memory cannot hold.
+        for append in rest {
+            self.invalidate(append.hash);
+        }
+        Counters::add(&self.counters.items_lost, rest.len() as u64);
+        batch.len()
     }
 
     fn invalidate(&self, hash: KeyHash) -> Displaced {
@@ -309,13 +339,7 @@ impl Placement for Exact {
     }
 
     fn use_reserve(&self) {
-        // What is left is for the checkpoint.
-        let objects = self.objects.load(Ordering::Relaxed);
-        let segments = objects * CHECKPOINT_ENTRY_BYTES / u64::from(self.store.segment_bytes());
-        self.free_target.store(
-            segments as u32 + CHECKPOINT_SPARE_SEGMENTS,
-            Ordering::Relaxed,
-        );
+        self.winding_down.store(true, Ordering::SeqCst);
     }
 
     fn stop(&self) {

@@ -42,11 +42,16 @@ pub(super) async fn keep_room(exact: &Exact) {
         if exact.stopping.load(Ordering::Acquire) {
             return;
         }
-        if let Some(choice) = choose(exact)
-            && let Some(record) = exact.store.take_oldest()
-        {
-            reclaim(exact, &record, choice).await;
-        } else {
+        // Said before it is decided: who settles the flash looks at both in the other order.
+        exact.reclaiming.store(true, Ordering::SeqCst);
+        let taken = choose(exact)
+            .and_then(|choice| exact.store.take_oldest().map(|record| (record, choice)));
+        if let Some((record, choice)) = &taken {
+            reclaim(exact, record, *choice).await;
+        }
+        exact.reclaiming.store(false, Ordering::SeqCst);
+        exact.progress.notify_all();
+        if taken.is_none() {
             work.await;
         }
     }
@@ -54,12 +59,16 @@ pub(super) async fn keep_room(exact: &Exact) {
 
 /// Whether the oldest segment has to go, and what becomes of its items.
 fn choose(exact: &Exact) -> Option<Choice> {
-    let free = exact.store.free_segments();
-    let index_short = exact.index_headroom() < exact.index_max_bytes / 64;
-    if free >= exact.free_target.load(Ordering::Relaxed) && !index_short {
+    if exact.store.is_closed() {
         return None;
     }
-    if free < exact.reclaim.urgent_segments || index_short {
+    let free = exact.store.free_segments();
+    let winding_down = exact.winding_down.load(Ordering::SeqCst);
+    let index_short = exact.index_headroom() < exact.index_max_bytes / 64;
+    if free >= exact.free_target() && (!index_short || winding_down) {
+        return None;
+    }
+    if free < exact.reclaim.urgent_segments || index_short || winding_down {
         return Some(Choice::Drop);
     }
     let sixteenths = u64::from(exact.reclaim.max_copy_sixteenths.min(15));

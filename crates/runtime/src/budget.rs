@@ -1,10 +1,10 @@
-//! A bound on the bytes that large requests and replies hold outside the cache.
+//! A bound on memory that tasks share: what is large takes a share first and gives it back.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use runtime::sync::Notify;
+use crate::sync::Notify;
 
 /// Longest wait for a share before the request is refused.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -58,15 +58,15 @@ impl Share {
         let Some(more) = bytes.checked_sub(self.bytes).filter(|&more| more > 0) else {
             return true;
         };
-        let deadline = runtime::now() + PATIENCE;
+        let deadline = crate::now() + PATIENCE;
         loop {
             let given_back = self.budget.given_back.listener();
             if self.budget.try_take(more) {
                 self.bytes = bytes;
                 return true;
             }
-            let left = deadline.since(runtime::now());
-            if left.is_zero() || runtime::timeout(left, given_back).await.is_err() {
+            let left = deadline.since(crate::now());
+            if left.is_zero() || crate::timeout(left, given_back).await.is_err() {
                 return false;
             }
         }
@@ -92,7 +92,7 @@ impl Drop for Share {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use runtime::sim::Sim;
+    use crate::sim::Sim;
 
     #[test]
     fn a_share_waits_for_another_and_not_for_ever() {
@@ -102,8 +102,8 @@ mod tests {
             assert!(first.grow(80).await);
             let mut second = Share::empty(&budget);
             assert!(!second.grow(30).await, "nobody gives anything back");
-            let waiting = runtime::spawn(async move { second.grow(30).await });
-            runtime::sleep(Duration::from_millis(10)).await;
+            let waiting = crate::spawn(async move { second.grow(30).await });
+            crate::sleep(Duration::from_millis(10)).await;
             drop(first);
             assert_eq!(waiting.await, Some(true));
         });
