@@ -1,5 +1,10 @@
 //! The library as its users see it: any thread, any executor, a file on disk.
 
+#![allow(
+    clippy::unwrap_used,
+    reason = "helpers of tests, not only the tests themselves"
+)]
+
 use std::collections::HashMap;
 use std::future::{Future, poll_fn};
 use std::path::{Path, PathBuf};
@@ -439,23 +444,25 @@ fn a_close_takes_writers_by_surprise_and_loses_nothing_acknowledged() {
     let flash = Flash::new();
     let cache = flash.open();
     let acknowledged = AtomicUsize::new(0);
-    let stored: Vec<usize> = thread::scope(|scope| {
+    let stored: Vec<Option<String>> = thread::scope(|scope| {
         let writers: Vec<_> = (0..4)
             .map(|thread| {
                 let (cache, acknowledged) = (cache.clone(), &acknowledged);
                 scope.spawn(move || {
+                    let mut last = None;
                     for n in 0.. {
                         // The same key again and again: an older value must not come back.
                         let (key, value) = (format!("{thread}"), n.to_string());
                         match block_on(cache.insert(key.as_bytes(), value.as_bytes())) {
-                            Ok(()) => acknowledged.fetch_add(1, Ordering::Relaxed),
+                            Ok(()) => last = Some(value),
                             Err(refused) => {
                                 assert_eq!(refused, Error::Closed);
-                                return n - 1;
+                                break;
                             }
                         };
+                        acknowledged.fetch_add(1, Ordering::Relaxed);
                     }
-                    unreachable!("the cache gets closed")
+                    last
                 })
             })
             .collect();
@@ -463,13 +470,16 @@ fn a_close_takes_writers_by_surprise_and_loses_nothing_acknowledged() {
             thread::yield_now();
         }
         close(cache);
-        let join = |writer: thread::ScopedJoinHandle<'_, usize>| writer.join().unwrap();
-        writers.into_iter().map(join).collect()
+        let mut last = Vec::new();
+        for writer in writers {
+            last.push(writer.join().unwrap());
+        }
+        last
     });
     let cache = flash.open();
     for (thread, last) in stored.into_iter().enumerate() {
         let found = get(&cache, &thread.to_string()).map(|found| String::from_utf8(found).unwrap());
-        assert_eq!(found, Some(last.to_string()));
+        assert_eq!(found, last);
     }
     close(cache);
 }
