@@ -13,9 +13,9 @@ use crate::partition::Partition;
 use crate::placement::{Probe, Token};
 use crate::store::{AppendItem, FlashItem};
 
-/// Flash reads of an operation before it gives up on an item that changes its place faster than it
-/// can be read.
-const MAX_READS: usize = 64;
+/// Flash reads of one operation before it gives up. Each but the first means that somebody else has
+/// changed the item meanwhile, so that this is out of reach of any number of clients.
+const MAX_READS: usize = 100_000;
 
 /// What becomes of an item.
 #[derive(Clone, Debug)]

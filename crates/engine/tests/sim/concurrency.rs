@@ -1,1 +1,467 @@
-//! placeholder
+//! Many clients at once on a device that takes its time.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use device::{Disk, Fault, FaultRates, FaultyDisk, Latency, MemoryDisk, Operation, When};
+use flowstone_engine::{Change, Engine, EngineConfig, ItemView, Lookup, Peek, Put, Stop};
+use rand::Rng;
+
+use crate::support::{
+    fill, for_each_seed, get, get_item, numbered, random, seen, set, simulate, start, tight, value,
+};
+
+const LATENCY: Latency = Latency {
+    read: Duration::from_micros(80),
+    write: Duration::from_micros(300),
+    sync: Duration::from_micros(500),
+};
+
+fn slow_disk(len_bytes: u64) -> Arc<dyn Disk> {
+    Arc::new(MemoryDisk::with_latency(len_bytes, LATENCY))
+}
+
+/// An engine whose partitions hold a handful of items in memory, so that they come and go.
+fn hurried() -> EngineConfig {
+    EngineConfig {
+        partition_bits: 6,
+        ..tight()
+    }
+}
+
+/// What happened to one key: each operation with the time before and after it.
+#[derive(Default)]
+struct History {
+    writes: Vec<(u64, u64, Option<u64>)>,
+    reads: Vec<(u64, u64, Option<u64>)>,
+}
+
+impl History {
+    /// Every read returned a value that was current at some time between its start and its end.
+    fn check(&self, key: usize, may_miss: bool) {
+        for &(start, end, result) in &self.reads {
+            if result.is_none() && may_miss {
+                continue;
+            }
+            let could_be = |&&(written_from, written_to, written): &&(u64, u64, Option<u64>)| {
+                let overwritten = self
+                    .writes
+                    .iter()
+                    .any(|&(from, to, _)| from > written_to && to < start);
+                written == result && written_from <= end && !overwritten
+            };
+            assert!(
+                self.writes.iter().any(|write| could_be(&write)),
+                "key {key}: read {result:?} between {start} and {end}, writes {:?}",
+                self.writes
+            );
+        }
+    }
+}
+
+struct Clock(Cell<u64>);
+
+impl Clock {
+    fn tick(&self) -> u64 {
+        self.0.set(self.0.get() + 1);
+        self.0.get()
+    }
+}
+
+/// A register's value: its tag in front, padding that follows from it behind.
+fn register(tag: u64, len: usize) -> Vec<u8> {
+    let mut bytes = tag.to_le_bytes().to_vec();
+    bytes.extend(value(tag, len));
+    bytes
+}
+
+fn tag_of(bytes: &[u8]) -> u64 {
+    let tag = u64::from_le_bytes(bytes[..8].try_into().unwrap());
+    assert!(bytes[8..] == value(tag, bytes.len() - 8), "a torn value");
+    tag
+}
+
+/// One operation of a client on a register, entered into its history.
+async fn operate(
+    engine: &Arc<Engine>,
+    number: usize,
+    choice: u32,
+    (tag, len): (u64, usize),
+    clock: &Clock,
+    history: &RefCell<History>,
+) {
+    let name = format!("register-{number}");
+    let key = engine.key(name.as_bytes()).unwrap();
+    let now = runtime::unix_seconds();
+    let from = clock.tick();
+    match choice {
+        0..50 => {
+            let found = get(engine, name.as_bytes()).await;
+            let found = found.map(|bytes| tag_of(&bytes));
+            history.borrow_mut().reads.push((from, clock.tick(), found));
+        }
+        50..75 => {
+            set(engine, name.as_bytes(), &register(tag, len))
+                .await
+                .unwrap();
+            history
+                .borrow_mut()
+                .writes
+                .push((from, clock.tick(), Some(tag)));
+        }
+        75..85 => {
+            engine.remove(key, now);
+            history.borrow_mut().writes.push((from, clock.tick(), None));
+        }
+        _ => {
+            // Reads and writes at one moment: both are entered.
+            let decide = |item: Option<&ItemView<'_>>| {
+                let put = Put {
+                    value: register(tag, len).into(),
+                    ..Put::default()
+                };
+                (Change::Put(put), item.map(|item| tag_of(item.value)))
+            };
+            let modified = engine.modify(key, now, decide).await.unwrap();
+            let to = clock.tick();
+            let mut history = history.borrow_mut();
+            history.reads.push((from, to, modified.result));
+            history.writes.push((from, to, Some(tag)));
+        }
+    }
+}
+
+fn registers(seed: u64, flash_bytes: u64, may_miss: bool) {
+    const KEYS: usize = 40;
+    simulate(seed, async {
+        let engine = start(&slow_disk(flash_bytes), &hurried()).await;
+        let clock = Rc::new(Clock(Cell::new(0)));
+        let histories: Rc<Vec<RefCell<History>>> =
+            Rc::new((0..KEYS).map(|_| RefCell::default()).collect());
+        for history in histories.iter() {
+            history.borrow_mut().writes.push((0, 0, None));
+        }
+        let mut clients = Vec::new();
+        for client in 0..16 {
+            let (engine, clock) = (Arc::clone(&engine), Rc::clone(&clock));
+            let histories = Rc::clone(&histories);
+            clients.push(runtime::spawn(async move {
+                let mut random = random(seed * 1000 + client);
+                for step in 0..250 {
+                    let tag = 1 + client * 1_000_000 + step;
+                    if random.random_bool(0.6) {
+                        // Others' items push the registers out of memory.
+                        let other = numbered(random.random_range(0..4000));
+                        set(&engine, &other, &value(tag, 14_000)).await.unwrap();
+                        continue;
+                    }
+                    let number = random.random_range(0..KEYS);
+                    let len = random.random_range(0..60_000) / random.random_range(1..20);
+                    let choice = random.random_range(0..100);
+                    let history = &histories[number];
+                    operate(&engine, number, choice, (tag, len), &clock, history).await;
+                    if random.random_bool(0.1) {
+                        runtime::sleep(Duration::from_micros(random.random_range(1..500))).await;
+                    }
+                }
+            }));
+        }
+        for client in clients {
+            assert!(client.await.is_some());
+        }
+        for (key, history) in histories.iter().enumerate() {
+            history.borrow().check(key, may_miss);
+        }
+        let stats = engine.stats();
+        assert!(
+            stats.paths.flash_hits > 20 && reads(&engine) > 20,
+            "{stats:#?}"
+        );
+        if may_miss {
+            assert!(stats.placement.segments_reclaimed > 10, "{stats:#?}");
+        }
+        assert!(matches!(engine.stop().await, Stop::Complete { .. }));
+    });
+}
+
+#[test]
+fn every_read_is_of_a_value_that_was_current_meanwhile() {
+    for_each_seed("every_read_is_of_a_value", 12, |seed| {
+        registers(seed, 129 << 20, false);
+    });
+}
+
+#[test]
+fn every_read_is_current_or_a_miss_while_reclaim_runs() {
+    for_each_seed("every_read_is_current_or", 8, |seed| {
+        registers(seed, 9 << 20, true);
+    });
+}
+
+#[test]
+fn no_increment_is_lost() {
+    for_each_seed("no_increment_is_lost", 6, |seed| {
+        simulate(seed, async {
+            let engine = start(&slow_disk(129 << 20), &hurried()).await;
+            let mut clients = Vec::new();
+            for client in 0..20u64 {
+                let engine = Arc::clone(&engine);
+                clients.push(runtime::spawn(async move {
+                    for step in 0..40 {
+                        let other = numbered(client * 100 + step);
+                        set(&engine, &other, &value(step, 12_000)).await.unwrap();
+                        let name = format!("counter-{}", step % 5);
+                        // Some too large for memory's share, so that they live on flash.
+                        let len = 8 + (step % 5) as usize * 7000;
+                        let decide = |item: Option<&ItemView<'_>>| {
+                            let count = item.map_or(0, |item| tag_of(item.value)) + 1;
+                            let put = Put {
+                                value: register(count, len).into(),
+                                ..Put::default()
+                            };
+                            (Change::Put(put), count)
+                        };
+                        let now = runtime::unix_seconds();
+                        let key = engine.key(name.as_bytes()).unwrap();
+                        engine.modify(key, now, decide).await.unwrap();
+                    }
+                }));
+            }
+            for client in clients {
+                assert!(client.await.is_some());
+            }
+            for counter in 0..5 {
+                let found = get(&engine, format!("counter-{counter}").as_bytes()).await;
+                assert_eq!(tag_of(&found.unwrap()), 20 * 8);
+            }
+        });
+    });
+}
+
+async fn cold_item(engine: &Arc<Engine>) -> Vec<u8> {
+    set(engine, b"cold", &value(77, 2000)).await.unwrap();
+    fill(engine, 6000, 3000).await;
+    value(77, 2000)
+}
+
+fn reads(engine: &Engine) -> u64 {
+    engine.store().counters().reads.load(Ordering::Relaxed)
+}
+
+#[test]
+fn a_thousand_readers_of_a_cold_item_cost_one_flash_read() {
+    simulate(1, async {
+        let engine = start(&slow_disk(65 << 20), &tight()).await;
+        let cold = cold_item(&engine).await;
+        let before = reads(&engine);
+        let readers: Vec<_> = (0..1000)
+            .map(|_| {
+                let engine = Arc::clone(&engine);
+                runtime::spawn(async move { get(&engine, b"cold").await })
+            })
+            .collect();
+        for reader in readers {
+            assert_eq!(reader.await.unwrap(), Some(cold.clone()));
+        }
+        assert_eq!(reads(&engine) - before, 1);
+        let stats = engine.stats().paths;
+        assert_eq!((stats.flash_hits, stats.shared_flights), (1000, 999));
+        assert_eq!(get(&engine, b"cold").await, Some(cold));
+        assert_eq!(engine.stats().paths.dram_hits, 1, "it was kept in memory");
+    });
+}
+
+#[test]
+fn a_read_that_nobody_waits_for_any_more_still_serves_the_others() {
+    simulate(1, async {
+        let engine = start(&slow_disk(65 << 20), &tight()).await;
+        let cold = cold_item(&engine).await;
+        let now = runtime::unix_seconds();
+        let key = engine.key(b"cold").unwrap();
+        let Lookup::Flash(first) = engine.lookup(key, now, Peek::No, |_| ()) else {
+            panic!("it is on flash");
+        };
+        let Lookup::Flash(second) = engine.lookup(key, now, Peek::No, |_| ()) else {
+            panic!("it is on flash");
+        };
+        let before = reads(&engine);
+        drop(first);
+        let hit = engine.read_flash(key, second, now).await.unwrap();
+        assert_eq!(hit.view().value, cold);
+        assert!(reads(&engine) - before <= 1);
+    });
+}
+
+#[test]
+fn a_write_overtakes_a_read_of_the_old_item() {
+    simulate(1, async {
+        let engine = start(&slow_disk(129 << 20), &tight()).await;
+        let old = cold_item(&engine).await;
+        let now = runtime::unix_seconds();
+        let key = engine.key(b"cold").unwrap();
+        let Lookup::Flash(read) = engine.lookup(key, now, Peek::No, |_| ()) else {
+            panic!("it is on flash");
+        };
+        runtime::sleep(LATENCY.read / 2).await;
+        set(&engine, b"cold", b"new").await.unwrap();
+        // Who asks from now on sees the new item, also while the read is still on its way.
+        assert_eq!(get(&engine, b"cold").await.unwrap(), b"new");
+        let hit = engine.read_flash(key, read, now).await.unwrap();
+        assert!(hit.view().value == old || hit.view().value == b"new");
+        assert_eq!(get(&engine, b"cold").await.unwrap(), b"new");
+        fill(&engine, 6000, 3000).await;
+        assert_eq!(get(&engine, b"cold").await.unwrap(), b"new");
+    });
+}
+
+#[test]
+fn a_removal_overtakes_a_read_and_nothing_comes_back() {
+    simulate(1, async {
+        let engine = start(&slow_disk(129 << 20), &tight()).await;
+        cold_item(&engine).await;
+        let now = runtime::unix_seconds();
+        let key = engine.key(b"cold").unwrap();
+        let Lookup::Flash(read) = engine.lookup(key, now, Peek::No, |_| ()) else {
+            panic!("it is on flash");
+        };
+        runtime::sleep(LATENCY.read / 2).await;
+        engine.remove(key, now);
+        assert_eq!(get(&engine, b"cold").await, None);
+        engine.read_flash(key, read, now).await;
+        assert_eq!(get(&engine, b"cold").await, None);
+    });
+}
+
+#[test]
+fn a_flush_overtakes_a_read_and_nothing_comes_back() {
+    simulate(1, async {
+        let engine = start(&slow_disk(129 << 20), &tight()).await;
+        cold_item(&engine).await;
+        let now = runtime::unix_seconds();
+        let key = engine.key(b"cold").unwrap();
+        let Lookup::Flash(read) = engine.lookup(key, now, Peek::No, |_| ()) else {
+            panic!("it is on flash");
+        };
+        runtime::sleep(LATENCY.read / 2).await;
+        engine.flush_all(now);
+        engine.read_flash(key, read, now).await;
+        assert_eq!(get(&engine, b"cold").await, None);
+        assert_eq!(get(&engine, &numbered(5999)).await, None);
+    });
+}
+
+#[test]
+fn all_that_share_a_failed_read_miss_and_the_next_read_is_a_new_one() {
+    simulate(1, async {
+        let medium = slow_disk(65 << 20);
+        let faulty = Arc::new(FaultyDisk::new(medium, 1));
+        let disk: Arc<dyn Disk> = faulty.clone();
+        let engine = start(&disk, &tight()).await;
+        let cold = cold_item(&engine).await;
+        faulty.set_rates(FaultRates {
+            slow: 1.0,
+            slow_by: Duration::from_millis(1),
+            ..FaultRates::default()
+        });
+        faulty.script(When::next(Operation::Read), Fault::Error);
+        let readers: Vec<_> = (0..100)
+            .map(|_| {
+                let engine = Arc::clone(&engine);
+                runtime::spawn(async move { get(&engine, b"cold").await })
+            })
+            .collect();
+        for reader in readers {
+            assert_eq!(reader.await.unwrap(), None);
+        }
+        let stats = engine.stats().paths;
+        assert_eq!((stats.failed_reads, stats.shared_flights), (100, 99));
+        assert_eq!(get(&engine, b"cold").await, Some(cold));
+    });
+}
+
+/// The fewest buffers and a slow device: everybody waits for room, nobody for ever. A simulation
+/// that is stuck panics.
+#[test]
+fn waiting_for_room_ends() {
+    for_each_seed("waiting_for_room_ends", 8, |seed| {
+        simulate(seed, async {
+            let config = EngineConfig {
+                segment_bytes: Some([256 << 10, 4 << 20][(seed % 2) as usize]),
+                buffers: 2,
+                ..hurried()
+            };
+            let slow = Latency {
+                read: Duration::from_millis(2),
+                write: Duration::from_millis(8),
+                sync: Duration::from_millis(20),
+            };
+            let flash_bytes = [17 << 20, 65 << 20][(seed % 2) as usize];
+            let disk: Arc<dyn Disk> = Arc::new(MemoryDisk::with_latency(flash_bytes, slow));
+            let engine = start(&disk, &config).await;
+            let clients: Vec<_> = (0..100u64)
+                .map(|client| {
+                    let engine = Arc::clone(&engine);
+                    runtime::spawn(async move {
+                        for step in 0..40 {
+                            let key = numbered((client * 7 + step * 13) % 900);
+                            match (client + step) % 3 {
+                                0 => drop(get(&engine, &key).await),
+                                1 => {
+                                    set(&engine, &key, &value(step, 20_000)).await.unwrap();
+                                }
+                                _ => {
+                                    let now = runtime::unix_seconds();
+                                    let decide = |_: Option<&ItemView<'_>>| {
+                                        let put = Put {
+                                            value: value(step, 15_000).into(),
+                                            ..Put::default()
+                                        };
+                                        (Change::Put(put), ())
+                                    };
+                                    let key = engine.key(&key).unwrap();
+                                    engine.modify(key, now, decide).await.unwrap();
+                                }
+                            }
+                        }
+                    })
+                })
+                .collect();
+            for client in clients {
+                assert!(client.await.is_some());
+            }
+            assert!(engine.stats().write_waits > 0);
+            assert!(matches!(engine.stop().await, Stop::Complete { .. }));
+        });
+    });
+}
+
+/// Peeks and accesses are told apart also where the item comes from flash.
+#[test]
+fn properties_survive_the_way_through_flash() {
+    simulate(1, async {
+        let engine = start(&slow_disk(65 << 20), &tight()).await;
+        let now = runtime::unix_seconds();
+        let put = Put {
+            value: value(1, 500).into(),
+            client_flags: 0xfeed,
+            expiry: now + 1000,
+            cas_unique: Some(42),
+            stale: true,
+            won: true,
+            binary_key: true,
+        };
+        let key = engine.key(b"rich").unwrap();
+        engine.set(key, now, &put).await.unwrap();
+        let before = engine.lookup(key, now, Peek::Yes, seen);
+        let Lookup::Hit(before) = before else {
+            panic!("it is in memory");
+        };
+        fill(&engine, 6000, 3000).await;
+        let after = get_item(&engine, b"rich", Peek::Yes).await.unwrap();
+        assert_eq!(before, after);
+        assert!(engine.stats().paths.flash_hits > 0);
+    });
+}

@@ -1,1 +1,152 @@
-//! placeholder
+//! Reclaim: what is read stays longer, and keeping it has its bounds.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use device::Disk;
+use flowstone_engine::{Engine, EngineConfig};
+
+use crate::support::{
+    SEGMENT_BYTES, get, memory_disk, numbered, set, simulate, start, tight, value,
+};
+
+async fn survivors(engine: &Arc<Engine>, numbers: impl Iterator<Item = u64>) -> usize {
+    let mut found = 0;
+    for number in numbers {
+        found += usize::from(get(engine, &numbered(number)).await.is_some());
+    }
+    found
+}
+
+/// Writes a base of items, then twice as much as the flash holds, reading every fourth of the base
+/// all the while. Returns how many of the read and of the unread ones survive, of 1,000 and 3,000.
+fn turn_over(seed: u64, config: &EngineConfig) -> (usize, usize, Arc<Engine>) {
+    const BASE: u64 = 4000;
+    simulate(seed, async {
+        let disk = memory_disk(41 << 20);
+        let engine = start(&disk, config).await;
+        for number in 0..BASE {
+            set(&engine, &numbered(number), &value(number, 2000))
+                .await
+                .unwrap();
+        }
+        let mut next_read = 0;
+        for number in BASE..BASE + 40_000 {
+            set(&engine, &numbered(number), &value(number, 2000))
+                .await
+                .unwrap();
+            if number % 2 == 0 {
+                get(&engine, &numbered(next_read)).await;
+                next_read = (next_read + 4) % BASE;
+            }
+            if number % 64 == 0 {
+                runtime::yield_now().await;
+            }
+        }
+        let read = survivors(&engine, (0..BASE).step_by(4)).await;
+        let unread = survivors(&engine, (0..BASE).filter(|number| number % 4 != 0)).await;
+        (read, unread, engine)
+    })
+}
+
+#[test]
+fn what_is_read_survives_and_what_is_not_does_not() {
+    for seed in 1..=3 {
+        let (read, unread, engine) = turn_over(seed, &tight());
+        let stats = engine.stats().placement;
+        assert!(
+            read > 900,
+            "{read} of 1,000 read, {unread} of 3,000 unread; {stats:?}"
+        );
+        assert!(
+            unread < 300,
+            "{read} of 1,000 read, {unread} of 3,000 unread; {stats:?}"
+        );
+        assert!(stats.items_copied + engine.stats().tier.demotions > 0);
+    }
+}
+
+#[test]
+fn without_copying_what_is_read_goes_too_unless_memory_has_it() {
+    let config = EngineConfig {
+        max_copy_sixteenths: 0,
+        ..tight()
+    };
+    let (_, _, engine) = turn_over(1, &config);
+    assert_eq!(engine.stats().placement.items_copied, 0);
+}
+
+#[test]
+fn copies_never_exceed_their_part_of_a_segment() {
+    simulate(1, async {
+        let config = EngineConfig {
+            max_copy_sixteenths: 2,
+            ..tight()
+        };
+        let disk: Arc<dyn Disk> = memory_disk(33 << 20);
+        let engine = start(&disk, &config).await;
+        for round in 0..6 {
+            for number in 0..10_000u64 {
+                let key = numbered(number + round * 1000);
+                set(&engine, &key, &value(number, 2000)).await.unwrap();
+                get(&engine, &numbered(number / 2 + round * 1000)).await;
+            }
+        }
+        let stats = engine.stats().placement;
+        let part = u64::from(SEGMENT_BYTES) * 2 / 16;
+        assert!(
+            stats.bytes_copied <= stats.segments_reclaimed * part,
+            "{stats:?}"
+        );
+        assert!(stats.segments_reclaimed > 50, "{stats:?}");
+    });
+}
+
+#[test]
+fn expired_items_are_dropped_not_copied() {
+    simulate(1, async {
+        let disk: Arc<dyn Disk> = memory_disk(33 << 20);
+        let engine = start(&disk, &tight()).await;
+        let now = runtime::unix_seconds();
+        for number in 0..8000 {
+            let put = flowstone_engine::Put {
+                value: value(number, 2000).into(),
+                expiry: now + 10,
+                ..Default::default()
+            };
+            let key = numbered(number);
+            engine
+                .set(engine.key(&key).unwrap(), now, &put)
+                .await
+                .unwrap();
+        }
+        for number in 0..8000 {
+            get(&engine, &numbered(number)).await;
+        }
+        runtime::sleep(std::time::Duration::from_secs(20)).await;
+        for number in 8000..30_000 {
+            set(&engine, &numbered(number), &value(number, 2000))
+                .await
+                .unwrap();
+        }
+        let stats = engine.stats();
+        assert!(stats.placement.items_expired > 1000, "{stats:#?}");
+        assert_eq!(stats.placement.items_copied, 0, "{stats:#?}");
+        assert_eq!(get(&engine, &numbered(5)).await, None);
+    });
+}
+
+/// What reclaim copies is read from flash in few reads, not one an item.
+#[test]
+fn copying_reads_runs_not_items() {
+    let (_, _, engine) = turn_over(4, &tight());
+    let stats = engine.stats();
+    let reads = engine.store().counters().reads.load(Ordering::Relaxed);
+    let asked = stats.paths.flash_hits + stats.paths.failed_reads;
+    let own = reads.saturating_sub(asked);
+    let copied = stats.placement.items_copied;
+    assert!(
+        own <= stats.placement.segments_reclaimed * 4 + copied / 4,
+        "{own} reads for {copied} items; {stats:#?}"
+    );
+}
