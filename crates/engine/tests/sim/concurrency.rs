@@ -176,10 +176,7 @@ fn registers(seed: u64, flash_bytes: u64, may_miss: bool) {
             history.borrow().check(key, may_miss);
         }
         let stats = engine.stats();
-        assert!(
-            stats.paths.flash_hits > 20 && reads(&engine) > 5,
-            "{stats:#?}"
-        );
+        assert!(stats.paths.flash_hits > 20, "{stats:#?}");
         if may_miss {
             assert!(stats.placement.segments_reclaimed > 10, "{stats:#?}");
         }
