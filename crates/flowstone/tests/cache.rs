@@ -197,6 +197,25 @@ fn a_value_outlives_the_item_and_the_cache() {
 }
 
 #[test]
+fn values_that_are_held_do_not_keep_others_from_being_read() {
+    let flash = Flash::new();
+    let cache = flash.open();
+    let large = |n: usize| vec![n as u8; 90_000 + n];
+    for n in 0..60 {
+        insert(&cache, &n.to_string(), &large(n));
+    }
+    close(cache);
+    let cache = flash.open();
+    let held: Vec<_> = (0..60)
+        .map(|n| block_on(cache.get(n.to_string().as_bytes())).unwrap())
+        .collect();
+    for (n, held) in held.iter().enumerate() {
+        assert_eq!(held.as_deref(), Some(&large(n)[..]));
+    }
+    close(cache);
+}
+
+#[test]
 fn more_than_memory_holds_is_found_on_flash_and_after_a_restart() {
     let flash = Flash::new();
     let cache = flash.open();

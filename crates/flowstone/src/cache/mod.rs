@@ -356,7 +356,7 @@ async fn read(engine: &Arc<Engine>, key: &[u8]) -> Option<Value> {
         Lookup::Miss => None,
         Lookup::Flash(read) => {
             let hit = engine.read_flash(key, read, now, Peek::No).await;
-            hit.map(Value::of_flash)
+            hit.map(|hit| Value::of_view(&hit.view()))
         }
     }
 }

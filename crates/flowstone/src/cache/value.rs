@@ -5,11 +5,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use engine::{FlashHit, ItemView};
-
-/// A value read from flash that is at least this long, in bytes, keeps the buffer it was read into
-/// instead of being copied out of it: from here on at least half of the buffer is the value.
-const KEEP_BUFFER_BYTES: usize = 2048;
+use engine::ItemView;
 
 /// The bytes of an item, with its flags. Clones share the bytes.
 ///
@@ -17,15 +13,9 @@ const KEEP_BUFFER_BYTES: usize = 2048;
 /// for whoever holds it, not for the cache.
 #[derive(Clone)]
 pub struct Value {
-    bytes: Bytes,
+    bytes: Arc<[u8]>,
     flags: u32,
     expiry: u32,
-}
-
-#[derive(Clone)]
-enum Bytes {
-    Shared(Arc<[u8]>),
-    Flash(FlashHit),
 }
 
 impl Value {
@@ -42,30 +32,17 @@ impl Value {
         (self.expiry != 0).then(|| SystemTime::UNIX_EPOCH + since_epoch)
     }
 
-    /// A snapshot of an item in memory.
+    /// A snapshot of an item. One read from flash is copied out of the buffer it was read into: such
+    /// buffers are a bounded resource of the cache, and a value may be held for ever.
     pub(super) fn of_view(view: &ItemView<'_>) -> Self {
         let bytes = match view.shared {
             Some(shared) => Arc::clone(shared),
             None => view.value.into(),
         };
         Self {
-            bytes: Bytes::Shared(bytes),
+            bytes,
             flags: view.client_flags,
             expiry: view.expiry,
-        }
-    }
-
-    /// An item that was read from flash.
-    pub(super) fn of_flash(hit: FlashHit) -> Self {
-        let view = hit.view();
-        if view.value.len() < KEEP_BUFFER_BYTES {
-            return Self::of_view(&view);
-        }
-        let (flags, expiry) = (view.client_flags, view.expiry);
-        Self {
-            bytes: Bytes::Flash(hit),
-            flags,
-            expiry,
         }
     }
 }
@@ -74,10 +51,7 @@ impl Deref for Value {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        match &self.bytes {
-            Bytes::Shared(bytes) => bytes,
-            Bytes::Flash(hit) => hit.view().value,
-        }
+        &self.bytes
     }
 }
 
