@@ -98,6 +98,7 @@ fn check_command(command: &Command<'_>) {
             check_key(arithmetic.key.decode(&mut [0; KEY_MAX_BYTES]));
             let outcome = write::ArithmeticOutcome::Done {
                 value: 7,
+                created: false,
                 item: ItemMeta::default(),
             };
             write::meta_arithmetic(&mut out, arithmetic, outcome);

@@ -76,7 +76,7 @@ impl Visitor<'_> for SizeVisitor {
     type Value = Size;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a size, as \"256MiB\" or a number of bytes")
+        f.write_str("a number of bytes or a size as \"256MiB\"")
     }
 
     fn visit_u64<E: de::Error>(self, bytes: u64) -> Result<Size, E> {
@@ -432,13 +432,13 @@ fn apply(table: &mut toml::Table, assignment: &str) -> Result<(), ConfigError> {
 /// A TOML error in one line, with the line it is in and the key it is about where they are known.
 fn content(whence: &str, error: &toml::de::Error, text: Option<&str>) -> ConfigError {
     let line = text.zip(error.span()).map(|(text, span)| {
-        let line = text[..span.start.min(text.len())].lines().count().max(1);
+        let line = 1 + text[..span.start.min(text.len())].matches('\n').count();
         format!("line {line}: ")
     });
     // Without the input, the error tells the key instead of drawing the line.
     let mut error = error.clone();
     error.set_input(None);
-    let message = error.to_string().trim_end().replace('\n', " ");
+    let message = error.to_string().trim_end().replace('\n', ", ");
     ConfigError::Content {
         whence: whence.to_owned(),
         what: format!("{}{message}", line.unwrap_or_default()),
@@ -515,7 +515,7 @@ mod tests {
         let set = ["cache.memory=[1]".to_owned()];
         let error = Config::load(None, &set).unwrap_err().to_string();
         assert!(error.contains("in `cache.memory`"), "{error}");
-        assert!(error.contains("expected a size"), "{error}");
+        assert!(error.contains("256MiB"), "{error}");
     }
 
     #[test]

@@ -269,7 +269,19 @@ pub fn decode_summary(tail: &[u8], footer: &Footer) -> Result<Vec<SummaryEntry>,
         return Err(FormatError::Checksum);
     }
     let entries = <[SummaryEntry]>::ref_from_bytes(bytes).map_err(|_| FormatError::Range)?;
-    Ok(entries.iter().rev().copied().collect())
+    let in_order: Vec<SummaryEntry> = entries.iter().rev().copied().collect();
+    let offsets = || {
+        in_order
+            .iter()
+            .map(|entry| Position::from_bits(entry.position.get()).offset())
+    };
+    let ascend = offsets()
+        .zip(offsets().skip(1))
+        .all(|(one, next)| one < next);
+    if !ascend || offsets().any(|offset| offset >= footer.data_bytes.get()) {
+        return Err(FormatError::Range);
+    }
+    Ok(in_order)
 }
 
 #[cfg(test)]
@@ -329,10 +341,19 @@ mod tests {
         for n in [2, 1, 0] {
             bytes.extend_from_slice(entry(n).as_bytes());
         }
-        let footer = Footer::new(SegmentKind::Items, 0, 1, 3, 0, crc32c::crc32c(&bytes));
+        let footer = Footer::new(SegmentKind::Items, 0, 1, 3, 99, crc32c::crc32c(&bytes));
         bytes.extend_from_slice(footer.as_bytes());
         let entries = decode_summary(&bytes, &footer).unwrap();
         assert_eq!(entries, [entry(0), entry(1), entry(2)]);
+        let short = Footer::new(
+            SegmentKind::Items,
+            0,
+            1,
+            3,
+            30,
+            crc32c::crc32c(&bytes[..72]),
+        );
+        assert_eq!(decode_summary(&bytes, &short), Err(FormatError::Range));
         bytes[5] ^= 1;
         assert_eq!(decode_summary(&bytes, &footer), Err(FormatError::Checksum));
     }

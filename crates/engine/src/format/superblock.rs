@@ -12,6 +12,8 @@ use super::FormatError;
 pub const SUPERBLOCK_BYTES: usize = 4096;
 /// Version of the whole image format.
 pub const IMAGE_FORMAT: u32 = 1;
+/// Most partitions of an image.
+pub const MAX_PARTITIONS: u32 = 1 << 12;
 /// Most segments a checkpoint may fill.
 pub const MAX_CHECKPOINT_SEGMENTS: usize = 960;
 
@@ -197,6 +199,26 @@ impl Superblock {
         crc32c::crc32c(&self.as_bytes()[..SUPERBLOCK_BYTES - 4])
     }
 
+    fn check_ranges(&self) -> Result<(), FormatError> {
+        let shape = self.shape();
+        let flash_bytes = u64::from(shape.segments).checked_mul(u64::from(shape.segment_bytes));
+        let fits = flash_bytes.is_some_and(|bytes| bytes <= shape.image_bytes);
+        let sane = shape.partitions.is_power_of_two()
+            && shape.partitions <= MAX_PARTITIONS
+            && shape.segment_bytes.is_power_of_two()
+            && shape.segments > 0
+            && (1..=shape.segments).contains(&shape.channels)
+            && shape.segments.is_multiple_of(shape.channels)
+            && self.checkpoint_segments.get() as usize <= MAX_CHECKPOINT_SEGMENTS
+            && self.version_limit.get() < 1 << 63
+            && self.sequence_limit.get() < 1 << 63;
+        if fits && sane {
+            Ok(())
+        } else {
+            Err(FormatError::Range)
+        }
+    }
+
     /// Reads a copy.
     ///
     /// # Errors
@@ -217,10 +239,7 @@ impl Superblock {
         if superblock.checksum.get() != superblock.own_checksum() {
             return Err(FormatError::Checksum);
         }
-        let shape = superblock.shape();
-        if !shape.partitions.is_power_of_two() || shape.segment_bytes == 0 || shape.segments == 0 {
-            return Err(FormatError::Range);
-        }
+        superblock.check_ranges()?;
         Ok(superblock)
     }
 }

@@ -1,7 +1,10 @@
 //! What an orderly stop saves of the placement: the written segments and every index entry.
 
+use std::collections::HashSet;
+
 use super::{Exact, background};
 use crate::format::checkpoint::{RECENT, Writer};
+use crate::format::segment::summary_offset;
 use crate::key::KeyHash;
 use crate::store::{
     CheckpointSink, CheckpointSource, ReadError, SavedCheckpoint, SegmentId, SegmentRecord,
@@ -39,25 +42,33 @@ pub(super) async fn save(exact: &Exact, head: Vec<u8>) -> Option<SavedCheckpoint
 
 pub(super) async fn load(exact: &Exact, from: &mut CheckpointSource) -> Result<(), ReadError> {
     let mut records = Vec::new();
+    let mut named = HashSet::new();
     for _ in 0..from.u32().await? {
         let record = SegmentRecord {
             segment: SegmentId(from.u32().await?),
             items: from.u32().await?,
             sequence: from.u64().await?,
         };
-        if record.segment.0 >= exact.store.segments() {
+        let fits = summary_offset(exact.store.segment_bytes(), record.items).is_some();
+        if record.segment.0 >= exact.store.segments() || !fits || record.sequence == 0 {
+            return Err(from.nonsense());
+        }
+        if !named.insert(record.segment) {
             return Err(from.nonsense());
         }
         records.push(record);
     }
-    for _ in 0..exact.shards.len() {
+    for shard in 0..exact.shards.len() {
         for _ in 0..from.u64().await? {
             let hash = KeyHash(from.u64().await?);
             let value = from.u64().await?;
-            if !exact.codec.is_valid(value & !RECENT) {
+            let location = value & !RECENT;
+            let names = exact.codec.is_valid(location)
+                && named.contains(&exact.codec.decode(location).segment);
+            if !names || hash.partition(exact.partition_bits) != shard {
                 return Err(from.nonsense());
             }
-            exact.restore(hash, value & !RECENT, value & RECENT != 0);
+            exact.restore(hash, location, value & RECENT != 0);
         }
     }
     exact.store.adopt(&records);

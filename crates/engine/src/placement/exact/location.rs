@@ -59,9 +59,11 @@ impl LocationCodec {
         }
     }
 
-    /// Whether `value` names a place on this device.
+    /// Whether `value` names a place on this device. All ones never does: no item starts in the
+    /// last unit of the flash, and the index has no such value.
     pub(super) fn is_valid(&self, value: u64) -> bool {
-        value >> self.bits() == 0 && self.decode(value).segment.0 < self.segments
+        let all_ones = (1 << self.bits()) - 1;
+        value < all_ones && self.decode(value).segment.0 < self.segments
     }
 }
 
@@ -75,6 +77,18 @@ mod tests {
     fn bits_follow_the_capacity() {
         assert_eq!(LocationCodec::new(512, 8 << 20).bits(), 29, "4 GiB");
         assert_eq!(LocationCodec::new(1 << 21, 8 << 20).bits(), 41, "16 TiB");
+    }
+
+    #[test]
+    fn what_names_no_place_is_not_valid() {
+        let codec = LocationCodec::new(512, 8 << 20);
+        assert!(codec.is_valid(0));
+        assert!(!codec.is_valid((1 << codec.bits()) - 1));
+        assert!(!codec.is_valid(1 << codec.bits()));
+        let codec = LocationCodec::new(513, 8 << 20);
+        let units = u64::from((8u32 << 20) / UNIT_BYTES);
+        assert!(codec.is_valid(513 * units - 1));
+        assert!(!codec.is_valid(513 * units));
     }
 
     proptest! {

@@ -123,7 +123,7 @@ impl Exact {
             max_bytes: u64::MAX,
         };
         let shards = (0..shards)
-            .map(|_| DirectTable::new(table.clone()).map(Mutex::new))
+            .map(|_| DirectTable::new(table).map(Mutex::new))
             .collect::<Result<Box<[_]>, _>>()?;
         let index_bytes = shards.iter().map(|shard| shard.lock().memory_bytes()).sum();
         Ok(Self {
