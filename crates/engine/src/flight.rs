@@ -20,6 +20,8 @@ pub(crate) enum Landing {
     Absent(Token),
     /// The device failed or gave wrong bytes: a miss, and the index may still name the item.
     Failed,
+    /// There was no memory to read it: the index still names it.
+    Busy,
     /// The leader went away: a follower has to read for itself.
     Abandoned,
 }

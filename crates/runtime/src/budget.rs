@@ -52,6 +52,18 @@ impl Share {
         }
     }
 
+    /// Grows the share to `bytes` if that many are left now.
+    pub fn try_grow(&mut self, bytes: u64) -> bool {
+        let Some(more) = bytes.checked_sub(self.bytes).filter(|&more| more > 0) else {
+            return true;
+        };
+        let taken = self.budget.try_take(more);
+        if taken {
+            self.bytes = bytes;
+        }
+        taken
+    }
+
     /// Grows the share to `bytes`, waiting a moment for others to give theirs back. False when they
     /// do not.
     pub async fn grow(&mut self, bytes: u64) -> bool {

@@ -18,6 +18,7 @@ use std::cell::RefCell;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use engine::Engine;
 use protocol::{Limits, MetaKey, Parsed, Refusal, parse};
@@ -29,11 +30,18 @@ use crate::execute::hole::Hole;
 use crate::shared::{Place, Shared};
 
 /// Replies are sent once they fill this many bytes.
-pub(crate) const FLUSH_BYTES: usize = 64 << 10;
-/// Flash reads of one connection at once.
-pub(crate) const MAX_HOLES: usize = 128;
+pub(crate) const FLUSH_BYTES: usize = 16 << 10;
+/// Flash reads of one connection at once, and how many of them need no share of the budget.
+const MAX_HOLES: usize = 128;
+const FREE_HOLES: usize = 8;
+/// Bytes a flash read of a small item holds until its reply is written.
+const HOLE_BYTES: usize = 4 << 10;
 /// Bytes of a partial request that a connection may hold without a share of the budget.
-const FREE_BYTES: usize = 16 << 10;
+const FREE_BYTES: usize = 2 << 10;
+/// Replies of up to this many bytes are sent without a share of the budget.
+const FREE_REPLY_BYTES: usize = 8 << 10;
+/// How long a client may take to read a longer one.
+const SEND_PATIENCE: Duration = Duration::from_secs(30);
 /// Most bytes taken from the socket at once for a large request.
 const LARGE_RECV_BYTES: usize = 256 << 10;
 /// Reply buffers a worker keeps for reuse, and the largest one kept.
@@ -84,7 +92,10 @@ pub(crate) struct Connection {
     pub(crate) out: Vec<u8>,
     /// Unix second of the requests being carried out.
     pub(crate) now: u32,
+    /// Memory of a large request.
     share: Share,
+    /// Memory of flash reads under way and of a long reply.
+    reply_share: Share,
 }
 
 /// What was left of the input after the requests in it.
@@ -106,6 +117,7 @@ impl Connection {
             engine: Arc::clone(&shared.engine),
             counters: Arc::clone(&shared.counters[worker]),
             share: Share::empty(&shared.budget),
+            reply_share: Share::empty(&shared.budget),
             limits: Limits::new(max_value_bytes),
             shared,
             stream,
@@ -134,7 +146,10 @@ impl Connection {
                     Some(0) => return Ok(()),
                     Some(received) => self.received(received),
                     None => {
-                        swallow = self.refuse_large(&partial);
+                        let Some(rest) = self.refuse_large(&partial) else {
+                            return Ok(());
+                        };
+                        swallow = rest;
                         partial = Vec::new();
                         need = None;
                         continue;
@@ -175,8 +190,7 @@ impl Connection {
                         } => {
                             need = announced;
                             if at < input.len() {
-                                partial = take_buffer();
-                                partial.extend_from_slice(&input[at..]);
+                                partial = input[at..].to_vec();
                             }
                         }
                     }
@@ -201,8 +215,7 @@ impl Connection {
                         continue;
                     }
                     if at < whole.len() {
-                        partial = take_buffer();
-                        partial.extend_from_slice(&whole[at..]);
+                        partial = whole[at..].to_vec();
                     }
                 }
             }
@@ -252,8 +265,8 @@ impl Connection {
     }
 
     /// Answers a large request there is no memory for; returns how many more bytes of it to throw
-    /// away as they arrive.
-    fn refuse_large(&mut self, partial: &[u8]) -> usize {
+    /// away as they arrive, or `None` when the connection is of no more use.
+    fn refuse_large(&mut self, partial: &[u8]) -> Option<usize> {
         self.share.clear();
         self.counters.store_no_memory.hit();
         // With a limit of nothing the parser tells what belongs to the request.
@@ -271,12 +284,10 @@ impl Connection {
             } => {
                 self.invalidate(invalidates);
                 protocol::write::refusal(&mut self.out, Refusal::OutOfMemoryStoring, quiet);
-                (consumed + swallow).saturating_sub(partial.len())
+                Some((consumed + swallow).saturating_sub(partial.len()))
             }
-            _ => {
-                protocol::write::refusal(&mut self.out, Refusal::LineTooLong, false);
-                0
-            }
+            // A line without an end: what follows cannot be told from commands.
+            _ => None,
         }
     }
 
@@ -286,6 +297,7 @@ impl Connection {
         let mut holes: Vec<Hole<'_>> = Vec::new();
         let rest = self.process_all(input, &mut holes).await;
         self.fill(&mut holes).await?;
+        self.reply_share.clear();
         self.place.info.busy.store(false, Ordering::Relaxed);
         rest
     }
@@ -344,7 +356,7 @@ impl Connection {
                     return Ok(Rest::Close);
                 }
             }
-            if holes.len() >= MAX_HOLES || self.out.len() >= FLUSH_BYTES {
+            if self.must_fill(holes.len()) {
                 self.fill(holes).await?;
                 self.send().await?;
             }
@@ -359,16 +371,47 @@ impl Connection {
         }
     }
 
-    /// Sends what is in `out`.
+    /// Whether the holes have to be filled and the replies sent before more is started.
+    pub(crate) fn must_fill(&mut self, holes: usize) -> bool {
+        if self.out.len() >= FLUSH_BYTES || holes >= MAX_HOLES {
+            return true;
+        }
+        holes >= FREE_HOLES && !self.reply_share.try_grow((holes * HOLE_BYTES) as u64)
+    }
+
+    /// Sends what is in `out`. A client that does not read is waited for, but not for ever: what it
+    /// holds up is others' memory.
     pub(crate) async fn send(&mut self) -> io::Result<()> {
         if self.out.is_empty() {
             return Ok(());
         }
         self.counters.bytes_written.add(self.out.len() as u64);
-        let (sent, buffer) = self.stream.send(std::mem::take(&mut self.out)).await;
+        let out = std::mem::take(&mut self.out);
+        let (sent, buffer) = if out.len() <= FREE_REPLY_BYTES {
+            self.stream.send(out).await
+        } else {
+            if !self.reply_share.grow(out.len() as u64).await {
+                return Err(io::ErrorKind::OutOfMemory.into());
+            }
+            let sent = runtime::timeout(SEND_PATIENCE, self.stream.send(out)).await;
+            self.reply_share.clear();
+            sent.map_err(|_| io::ErrorKind::TimedOut)?
+        };
         keep_buffer(buffer);
         sent?;
         self.out = take_buffer();
         Ok(())
+    }
+
+    /// Sends a long value from where it lies.
+    pub(crate) async fn send_value(&mut self, value: Arc<[u8]>) -> io::Result<()> {
+        self.send().await?;
+        self.counters.bytes_written.add(value.len() as u64);
+        if !self.reply_share.grow(value.len() as u64).await {
+            return Err(io::ErrorKind::OutOfMemory.into());
+        }
+        let sent = runtime::timeout(SEND_PATIENCE, self.stream.send_shared(value)).await;
+        self.reply_share.clear();
+        sent.map_err(|_| io::ErrorKind::TimedOut)?
     }
 }

@@ -5,6 +5,8 @@
 //! not at all.
 
 use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use engine::format::item::{ItemRef, state};
 use engine::{DumpCursor, ItemView};
@@ -12,6 +14,7 @@ use protocol::write::{DumpedItem, metadump_line, mgdump_line};
 use protocol::{CrawlScope, Refusal, Status, write};
 
 use crate::connection::{Connection, FLUSH_BYTES};
+use crate::shared::Shared;
 
 /// The slab class that stands for all: there are none.
 const CLASS: u32 = 1;
@@ -68,6 +71,10 @@ async fn dump(
         write::status(&mut connection.out, end, false);
         return Ok(());
     }
+    let Some(_turn) = Turn::take(&connection.shared) else {
+        write::refusal(&mut connection.out, Refusal::CrawlerBusy, false);
+        return Ok(());
+    };
     let engine = connection.engine.clone();
     let mut partition = 0;
     while engine.dump_memory(partition, |item| {
@@ -95,4 +102,20 @@ async fn dump(
     }
     write::status(&mut connection.out, end, false);
     Ok(())
+}
+
+/// The right to dump; given back on drop.
+struct Turn(Arc<Shared>);
+
+impl Turn {
+    fn take(shared: &Arc<Shared>) -> Option<Self> {
+        let taken = shared.dumping.swap(true, Ordering::AcqRel);
+        (!taken).then(|| Self(Arc::clone(shared)))
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        self.0.dumping.store(false, Ordering::Release);
+    }
 }

@@ -30,6 +30,28 @@ impl Load {
     }
 }
 
+/// A connection counted for its worker, however it ends.
+struct Seat {
+    load: Arc<Load>,
+    worker: usize,
+}
+
+impl Seat {
+    fn take(load: &Arc<Load>, worker: usize) -> Self {
+        load.0[worker].fetch_add(1, Ordering::Relaxed);
+        Self {
+            load: Arc::clone(load),
+            worker,
+        }
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.load.0[self.worker].fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 /// Accepts connections until the server stops.
 pub(crate) async fn accept(shared: Arc<Shared>, listener: Arc<Listener>, load: Arc<Load>) {
     while !shared.is_stopping() {
@@ -59,12 +81,12 @@ fn admit(shared: &Arc<Shared>, load: &Arc<Load>, stream: Stream, peer: PeerAddr)
     }
     let place = Place::take(shared, peer, stream.closer());
     let worker = load.lightest();
-    load.0[worker].fetch_add(1, Ordering::Relaxed);
-    let (shared, load) = (Arc::clone(shared), Arc::clone(load));
+    let seat = Seat::take(load, worker);
+    let shared = Arc::clone(shared);
     let workers = shared.workers.clone();
     workers.spawn_on(worker, move || async move {
         Connection::new(shared, worker, stream, place).run().await;
-        load.0[worker].fetch_sub(1, Ordering::Relaxed);
+        drop(seat);
     });
 }
 

@@ -30,6 +30,8 @@ pub(crate) struct Shared {
     pub(crate) budget: Arc<Budget>,
     pub(crate) connections: Connections,
     pub(crate) stopping: AtomicBool,
+    /// A dump is under way; there is one at a time, as in memcached.
+    pub(crate) dumping: AtomicBool,
     /// Connections closed because they were silent.
     pub(crate) idle_kicks: AtomicU64,
     /// Told to stop by a client's `shutdown`.

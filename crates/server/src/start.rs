@@ -20,6 +20,8 @@ use crate::counters::{Counters, Totals};
 use crate::listen::{self, Load};
 use crate::shared::{Connections, Shared};
 
+/// Sizes count in whole pages.
+const PAGE_BYTES: u64 = device::PAGE_BYTES as u64;
 /// Flash for a new file when nothing is said.
 const DEFAULT_FLASH_BYTES: u64 = 4 << 30;
 /// Memory of the process that nobody asks for: code, libraries, stacks, allocator.
@@ -149,6 +151,7 @@ pub fn run(config: Config) -> Result<Stop, ServeError> {
         budget: Arc::new(Budget::new(budget_bytes)),
         connections: Connections::default(),
         stopping: AtomicBool::new(false),
+        dumping: AtomicBool::new(false),
         idle_kicks: AtomicU64::new(0),
         shutdown: Notify::new(),
         shutdown_asked: AtomicBool::new(false),
@@ -337,7 +340,7 @@ fn open_flash(config: &Config) -> Result<FileDisk, ServeError> {
     };
     let mut disk = FileDisk::open(&config.cache.flash, &options)?;
     if let Some(asked) = config.cache.flash_size
-        && asked.0 > disk.len_bytes()
+        && asked.0 / PAGE_BYTES > disk.len_bytes() / PAGE_BYTES
     {
         if !config.cache.force {
             let path = config.cache.flash.clone();

@@ -101,21 +101,25 @@ impl Engine {
     ) -> Result<Modified<R>, CacheError> {
         let mut fetched = None;
         let mut reads = 0;
+        // Registered before an attempt only after one has found no room.
+        let mut room = None;
         loop {
-            let room = self.placement.room().listener();
             match self.try_modify(key, now, fetched.as_ref(), &mut decide) {
                 Attempt::Done(done) => return done,
-                Attempt::NoRoom => {
-                    self.waits.fetch_add(1, Ordering::Relaxed);
-                    room.await;
-                }
+                Attempt::NoRoom => match room.take() {
+                    None => room = Some(self.placement.room().listener()),
+                    Some(listener) => {
+                        self.waits.fetch_add(1, Ordering::Relaxed);
+                        listener.await;
+                    }
+                },
                 Attempt::OnFlash(_) if reads == MAX_READS => {
                     self.remove(key, now);
                     return Err(CacheError::OutOfMemory);
                 }
                 Attempt::OnFlash(read) => {
                     reads += 1;
-                    fetched = self.fetch(key, read, now).await;
+                    fetched = self.fetch(key, read, now).await?;
                 }
             }
         }
@@ -413,14 +417,20 @@ impl Engine {
     }
 
     /// Reads an item that is on flash. `None` when the read has to be tried again.
-    async fn fetch(self: &Arc<Self>, key: Key<'_>, read: FlashRead, now: u32) -> Option<Fetched> {
-        match read.landing(key).await {
+    async fn fetch(
+        self: &Arc<Self>,
+        key: Key<'_>,
+        read: FlashRead,
+        now: u32,
+    ) -> Result<Option<Fetched>, CacheError> {
+        Ok(match read.landing(key).await {
             Landing::Item(item, token) => Some(Fetched {
                 token,
                 item: Some(item),
             }),
             Landing::Absent(token) => Some(Fetched { token, item: None }),
             Landing::Abandoned => None,
+            Landing::Busy => return Err(CacheError::OutOfMemory),
             Landing::Failed => {
                 // What cannot be read is a miss; after a change it must not come back either.
                 let mut partition = self.lock(key.hash(), now);
@@ -428,7 +438,7 @@ impl Engine {
                 self.erase(&mut partition, key);
                 None
             }
-        }
+        })
     }
 }
 

@@ -9,7 +9,7 @@ use crate::format::item::{ItemRef, state};
 use crate::key::{Key, KeyHash};
 use crate::partition::Partition;
 use crate::placement::{Found, Probe, Token};
-use crate::store::FlashItem;
+use crate::store::{FlashItem, ReadError};
 
 /// An item as readers see it.
 #[derive(Clone, Copy, Debug)]
@@ -137,6 +137,7 @@ impl Lead {
                 }
             }
             Ok(Found::Absent) => Landing::Absent(self.token),
+            Err(ReadError::NoMemory { .. }) => Landing::Busy,
             Err(error) => {
                 tracing::debug!(%error, "a flash read failed");
                 Landing::Failed
@@ -327,7 +328,7 @@ impl Engine {
                     }
                     return Some(FlashHit { item });
                 }
-                Landing::Failed => {
+                Landing::Failed | Landing::Busy => {
                     partition.stats.misses += 1;
                     partition.stats.failed_reads += 1;
                     return None;

@@ -15,7 +15,7 @@ use crate::format::segment::{
 };
 
 /// Reads up to this many bytes take no share of the memory for large ones.
-const SMALL_READ_BYTES: usize = 16 << 10;
+const SMALL_READ_BYTES: usize = PAGE_BYTES as usize;
 
 /// Keeps a segment from being written again while it is being read.
 pub struct SegmentPin<'a> {

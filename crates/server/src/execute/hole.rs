@@ -86,9 +86,7 @@ impl Connection {
                     self.fill_meta(key, &request, read).await?;
                 }
                 Content::Shared(value) => {
-                    self.send().await?;
-                    self.counters.bytes_written.add(value.len() as u64);
-                    self.stream.send_shared(value).await?;
+                    self.send_value(value).await?;
                 }
             }
             if self.out.len() >= FLUSH_BYTES {

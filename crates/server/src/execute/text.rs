@@ -8,7 +8,7 @@ use engine::{Amend, Change, ItemView, Key, Lookup, Peek, Put};
 use protocol::{Adjusted, Command, Exptime, Keys, Refusal, Status, StoreVerb, adjust, write};
 
 use super::hole::{Content, Hole};
-use crate::connection::{Connection, FLUSH_BYTES, MAX_HOLES};
+use crate::connection::{Connection, FLUSH_BYTES};
 
 /// Values at least this long are sent from where they lie, not copied.
 const SHARE_BYTES: usize = 64 << 10;
@@ -28,7 +28,7 @@ impl Connection {
     ) -> io::Result<()> {
         for bytes in keys {
             self.get_one(bytes, with_cas, holes);
-            if holes.len() >= MAX_HOLES || self.out.len() >= FLUSH_BYTES {
+            if self.must_fill(holes.len()) {
                 self.fill(holes).await?;
                 self.send().await?;
             }
