@@ -18,6 +18,8 @@
 
 mod evict;
 mod log;
+#[cfg(test)]
+mod tests;
 mod tier;
 
 pub(crate) use tier::EvictContext;

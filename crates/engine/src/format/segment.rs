@@ -270,16 +270,18 @@ pub fn decode_summary(tail: &[u8], footer: &Footer) -> Result<Vec<SummaryEntry>,
     }
     let entries = <[SummaryEntry]>::ref_from_bytes(bytes).map_err(|_| FormatError::Range)?;
     let in_order: Vec<SummaryEntry> = entries.iter().rev().copied().collect();
-    let offsets = || {
-        in_order
-            .iter()
-            .map(|entry| Position::from_bits(entry.position.get()).offset())
-    };
-    let ascend = offsets()
-        .zip(offsets().skip(1))
-        .all(|(one, next)| one < next);
-    if !ascend || offsets().any(|offset| offset >= footer.data_bytes.get()) {
-        return Err(FormatError::Range);
+    let units = footer.data_bytes.get() / UNIT_BYTES;
+    let mut free_from = 0;
+    for entry in &in_order {
+        let bits = entry.position.get();
+        if bits & !LARGE > units {
+            return Err(FormatError::Range);
+        }
+        let offset = Position::from_bits(bits).offset();
+        if offset < free_from || offset >= footer.data_bytes.get() {
+            return Err(FormatError::Range);
+        }
+        free_from = offset + 1;
     }
     Ok(in_order)
 }
@@ -345,6 +347,14 @@ mod tests {
         bytes.extend_from_slice(footer.as_bytes());
         let entries = decode_summary(&bytes, &footer).unwrap();
         assert_eq!(entries, [entry(0), entry(1), entry(2)]);
+        let mut beyond = bytes.clone();
+        beyond[23] = 0x7f;
+        let checksum = crc32c::crc32c(&beyond[..72]);
+        let footer_beyond = Footer::new(SegmentKind::Items, 0, 1, 3, 99, checksum);
+        assert_eq!(
+            decode_summary(&beyond, &footer_beyond),
+            Err(FormatError::Range)
+        );
         let short = Footer::new(
             SegmentKind::Items,
             0,

@@ -20,6 +20,8 @@
 mod checkpoint;
 mod fill;
 mod read;
+#[cfg(test)]
+mod tests;
 mod write;
 
 pub use checkpoint::{CheckpointSink, CheckpointSource, SavedCheckpoint};

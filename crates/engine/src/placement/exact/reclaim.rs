@@ -284,6 +284,82 @@ fn forget_segment(exact: &Exact, record: &SegmentRecord) {
     }
 }
 
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::segment::align;
+    use proptest::prelude::*;
+
+    const SEGMENT_BYTES: u32 = 4 << 20;
+
+    /// Entries of items that lie one after the other, with their lengths.
+    fn entries(lengths: &[u32]) -> Vec<(SummaryEntry, u32)> {
+        let mut cursor = 0;
+        let mut entries = Vec::new();
+        for (number, &bytes) in (0u64..).zip(lengths) {
+            let offset = align(cursor, bytes);
+            cursor = offset + bytes;
+            if cursor > SEGMENT_BYTES - 4096 {
+                break;
+            }
+            let entry = SummaryEntry {
+                hash: number.into(),
+                version: number.into(),
+                expiry: 0.into(),
+                position: Position::new(offset, bytes).bits().into(),
+            };
+            entries.push((entry, bytes));
+        }
+        entries
+    }
+
+    proptest! {
+        #[test]
+        fn runs_cover_every_item_and_are_bounded(
+            lengths in proptest::collection::vec(
+                (prop_oneof![40u32..300, 40u32..9000, 9000u32..700_000], any::<bool>()),
+                1..300,
+            ),
+        ) {
+            let (bytes, picks): (Vec<u32>, Vec<bool>) = lengths.into_iter().unzip();
+            let picked: Vec<(SummaryEntry, u32)> = entries(&bytes)
+                .into_iter()
+                .zip(picks)
+                .filter_map(|(entry, pick)| pick.then_some(entry))
+                .collect();
+            let kept: Vec<SummaryEntry> = picked.iter().map(|(entry, _)| *entry).collect();
+            let (mut rest, mut seen) = (&kept[..], 0);
+            while !rest.is_empty() {
+                let (run, start, len) = next_run(rest, SEGMENT_BYTES);
+                prop_assert!(!run.is_empty());
+                prop_assert!(start % PAGE_BYTES == 0 && len % PAGE_BYTES == 0);
+                prop_assert!(start + len <= SEGMENT_BYTES);
+                prop_assert!(len <= RUN_BYTES || run.len() == 1);
+                for (entry, bytes) in &picked[seen..seen + run.len()] {
+                    let offset = Position::from_bits(entry.position.get()).offset();
+                    prop_assert!(offset >= start && offset + bytes <= start + len);
+                }
+                seen += run.len();
+                rest = &rest[run.len()..];
+            }
+            prop_assert_eq!(seen, kept.len());
+        }
+
+        #[test]
+        fn an_entrys_bytes_are_at_least_its_items(
+            bytes in proptest::collection::vec(40u32..20_000, 1..100),
+        ) {
+            let all = entries(&bytes);
+            for (number, (entry, bytes)) in all.iter().enumerate() {
+                let next = all.get(number + 1).map(|(next, _)| next);
+                let counted = entry_bytes(entry, next);
+                prop_assert!(counted >= u64::from(*bytes));
+                prop_assert!(counted <= u64::from(*bytes) * 4 / 3 + 2 * u64::from(PAGE_BYTES));
+            }
+        }
+    }
+}
+
 /// Visits the live items of the oldest written segment after the cursor.
 pub(super) async fn dump_segment(
     exact: &Exact,

@@ -1,0 +1,224 @@
+//! The store by itself: what is appended is read in every state of its segment, and a segment is
+//! not used again under a reader.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::time::Duration;
+
+use device::{DiskFlash, Latency, MemoryDisk};
+use runtime::sim::Sim;
+
+use super::*;
+use crate::format::item::{ItemHeader, ItemRef};
+use crate::format::segment::Position;
+use crate::key::KeyHash;
+
+const SEGMENT: u32 = 64 << 10;
+
+fn store(segments: u64, buffers: usize) -> Arc<SegmentStore> {
+    let latency = Latency {
+        read: Duration::from_micros(100),
+        write: Duration::from_millis(1),
+        sync: Duration::from_millis(1),
+    };
+    let disk = MemoryDisk::with_latency(segments * u64::from(SEGMENT), latency);
+    let flash = DiskFlash::new(Arc::new(disk), SEGMENT, 1, false).unwrap();
+    let config = StoreConfig {
+        buffers,
+        first_sequence: 100,
+    };
+    Arc::new(SegmentStore::new(Arc::new(flash), &config))
+}
+
+/// Appends one item of 2,000 bytes; `None` when there is no room.
+fn append(store: &SegmentStore, number: u64) -> Option<(Filled, u64)> {
+    let value = vec![number as u8; 2000];
+    let header = ItemHeader {
+        version: number.into(),
+        value_bytes: 2000.into(),
+        client_flags: 0.into(),
+        expiry: 0.into(),
+        last_access: 0.into(),
+        key_bytes: 3,
+        state: 0,
+        reserved: [0; 2],
+    };
+    let item = ItemRef {
+        header: &header,
+        cas_unique: number,
+        key: b"key",
+        value: &value,
+    };
+    let mut at = None;
+    let hash = KeyHash(number);
+    store.append(&[AppendItem { hash, item }], |_, filled| at = Some(filled));
+    at.map(|filled| (filled, number))
+}
+
+async fn check(store: &SegmentStore, (filled, number): (Filled, u64)) {
+    let pin = store.pin(filled.segment);
+    let item = store.read(&pin, filled.position).await.unwrap();
+    assert_eq!(item.header().version.get(), number);
+    assert!(item.item().value.iter().all(|&byte| byte == number as u8));
+}
+
+#[test]
+fn items_are_read_while_filling_sealed_being_written_and_written() {
+    Sim::new(1).block_on(async {
+        let store = store(8, 4);
+        let first = append(&store, 1).unwrap();
+        check(&store, first).await;
+        store.flush();
+        check(&store, first).await;
+        assert_eq!(store.counters().reads.load(Ordering::Relaxed), 0);
+        let writing = Arc::clone(&store);
+        let written = runtime::spawn(async move { writing.write_next().await });
+        for _ in 0..30 {
+            check(&store, first).await;
+            runtime::sleep(Duration::from_micros(50)).await;
+        }
+        assert!(matches!(written.await, Some(Some(Written::Done(_)))));
+        let before = store.counters().reads.load(Ordering::Relaxed);
+        check(&store, first).await;
+        assert_eq!(store.counters().reads.load(Ordering::Relaxed), before + 1);
+    });
+}
+
+#[test]
+fn buffers_are_the_back_pressure() {
+    Sim::new(1).block_on(async {
+        let store = store(8, 2);
+        let mut appended = Vec::new();
+        while let Some(item) = append(&store, appended.len() as u64) {
+            appended.push(item);
+        }
+        assert_eq!(store.sealed_segments(), 2);
+        assert_eq!(store.free_segments(), 6);
+        let room = store.room().listener();
+        assert!(matches!(store.write_next().await, Some(Written::Done(_))));
+        room.await;
+        appended.push(append(&store, appended.len() as u64).expect("a buffer is free"));
+        for item in appended {
+            check(&store, item).await;
+        }
+    });
+}
+
+#[test]
+fn a_full_flash_has_no_room_until_a_segment_is_released() {
+    Sim::new(1).block_on(async {
+        let store = store(3, 4);
+        let mut number = 0;
+        loop {
+            while append(&store, number).is_some() {
+                number += 1;
+            }
+            if store.write_next().await.is_none() {
+                break;
+            }
+        }
+        assert_eq!((store.free_segments(), store.written_segments()), (0, 3));
+        let oldest = store.take_oldest().unwrap();
+        assert_eq!((oldest.segment, oldest.sequence), (SegmentId(0), 100));
+        store.release(oldest.segment).await;
+        let (filled, _) = append(&store, number).unwrap();
+        assert_eq!(filled.segment, oldest.segment);
+        let pin = store.pin(filled.segment);
+        assert_eq!(pin.sequence(), 103, "a life of its own");
+    });
+}
+
+#[test]
+fn a_segment_is_not_released_under_a_reader() {
+    Sim::new(1).block_on(async {
+        let store = store(4, 2);
+        let (filled, number) = append(&store, 1).unwrap();
+        store.flush();
+        store.write_next().await;
+        let first = store.pin(filled.segment);
+        let second = store.pin(filled.segment);
+        let record = store.take_oldest().unwrap();
+        let released = Rc::new(Cell::new(false));
+        let (releasing, done) = (Arc::clone(&store), Rc::clone(&released));
+        runtime::spawn(async move {
+            releasing.release(record.segment).await;
+            done.set(true);
+        });
+        runtime::sleep(Duration::from_secs(1)).await;
+        drop(second);
+        runtime::sleep(Duration::from_secs(1)).await;
+        assert!(!released.get(), "one reader is left");
+        let item = store.read(&first, filled.position).await.unwrap();
+        assert_eq!(item.header().version.get(), number);
+        drop(first);
+        runtime::sleep(Duration::from_millis(1)).await;
+        assert!(released.get());
+        assert_eq!(store.free_segments(), 4);
+    });
+}
+
+#[test]
+fn what_an_earlier_life_left_does_not_verify() {
+    Sim::new(1).block_on(async {
+        let store = store(1, 2);
+        let (filled, _) = append(&store, 1).unwrap();
+        store.flush();
+        store.write_next().await;
+        let record = store.take_oldest().unwrap();
+        let stale = filled.position;
+        store.release(record.segment).await;
+        // The same place in the next life, which nothing has been written to yet.
+        let (again, number) = append(&store, 2).unwrap();
+        assert_eq!(again.position, stale);
+        store.flush();
+        store.write_next().await;
+        check(&store, (again, number)).await;
+        let pin = store.pin(filled.segment);
+        let beyond = Position::new(4096, 2031);
+        assert!(matches!(
+            store.read(&pin, beyond).await,
+            Err(ReadError::Corrupt { .. })
+        ));
+    });
+}
+
+#[test]
+fn a_closed_store_opens_nothing() {
+    let store = store(4, 2);
+    store.close();
+    assert!(append(&store, 1).is_none());
+    store.reopen();
+    assert!(append(&store, 1).is_some());
+}
+
+#[test]
+fn a_checkpoint_reads_as_it_was_written() {
+    Sim::new(1).block_on(async {
+        let store = store(8, 2);
+        let stream: Vec<u8> = (0..200_000u32)
+            .flat_map(|n| (n as u16).to_le_bytes())
+            .collect();
+        let mut sink = CheckpointSink::new(Arc::clone(&store));
+        for part in stream.chunks(7777) {
+            sink.push(part).await.unwrap();
+        }
+        let saved = sink.finish().await.unwrap();
+        assert_eq!(saved.bytes, stream.len() as u64);
+        assert_eq!(saved.segments.len(), 7);
+        let mut source = store.open_checkpoint(&saved);
+        for part in stream.chunks_exact(8) {
+            assert_eq!(source.take::<8>().await.unwrap(), part);
+        }
+        assert!(source.take::<1>().await.is_err(), "it ends where it ended");
+        let mut short = saved.clone();
+        short.segments.swap(0, 1);
+        let mut source = store.open_checkpoint(&short);
+        assert!(source.take::<8>().await.is_err(), "parts out of order");
+        let mut sink = CheckpointSink::new(Arc::clone(&store));
+        let pushed = sink.push(&stream).await;
+        assert!(
+            pushed.is_none() || sink.finish().await.is_none(),
+            "no room for another"
+        );
+    });
+}

@@ -1,0 +1,126 @@
+//! The decoders of what lies on flash: any bytes at all must not make them panic, what they accept
+//! must be what was encoded, and a damaged bit must not pass.
+#![no_main]
+
+use flowstone_engine::format::item::{HEADER_BYTES, ItemHeader, ItemRef, MAX_KEY_BYTES};
+use flowstone_engine::format::segment::{
+    FOOTER_BYTES, Footer, Position, SUMMARY_ENTRY_BYTES, SegmentKind, decode_summary, largest_item,
+};
+use flowstone_engine::format::superblock::{ImageShape, SUPERBLOCK_BYTES, Superblock};
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|input: &[u8]| {
+    superblock(input);
+    item(input);
+    segment(input);
+});
+
+fn word(input: &[u8], at: usize) -> u64 {
+    let mut bytes = [0; 8];
+    for (to, from) in bytes.iter_mut().zip(input.iter().skip(at)) {
+        *to = *from;
+    }
+    u64::from_le_bytes(bytes)
+}
+
+fn superblock(input: &[u8]) {
+    let mut page = [0; SUPERBLOCK_BYTES];
+    let len = input.len().min(SUPERBLOCK_BYTES);
+    page[..len].copy_from_slice(&input[..len]);
+    if let Ok(found) = Superblock::decode(&page) {
+        assert_eq!(found.encode(), page);
+    }
+    // The same bytes with a checksum that fits: the numbers alone must be refused or make sense.
+    page[SUPERBLOCK_BYTES - 4..].fill(0);
+    let checksum = crc32c::crc32c(&page[..SUPERBLOCK_BYTES - 4]);
+    page[SUPERBLOCK_BYTES - 4..].copy_from_slice(&checksum.to_le_bytes());
+    if let Ok(found) = Superblock::decode(&page) {
+        let shape = found.shape();
+        assert!(shape.partitions.is_power_of_two() && shape.channels > 0);
+        assert!(u64::from(shape.segments) * u64::from(shape.segment_bytes) <= shape.image_bytes);
+        assert!(found.checkpoint_segments().count() <= 960);
+        let _ = found.placement();
+    }
+    let shape = ImageShape {
+        hash_seed: word(input, 0),
+        image_bytes: 1 << 30,
+        segment_bytes: 1 << 20,
+        segments: 1023,
+        channels: 1,
+        partitions: 64,
+        expected_items: word(input, 8),
+    };
+    let mut sound = Superblock::new(&shape, "exact").encode();
+    assert!(Superblock::decode(&sound).is_ok());
+    let damaged = word(input, 16) as usize % (SUPERBLOCK_BYTES * 8);
+    sound[damaged / 8] ^= 1 << (damaged % 8);
+    assert!(Superblock::decode(&sound).is_err());
+}
+
+fn item(input: &[u8]) {
+    let (sequence, offset) = (word(input, 0), word(input, 8) as u32);
+    if let Ok(found) = ItemRef::decode(input, sequence, offset) {
+        assert!(!found.key.is_empty() && found.key.len() <= MAX_KEY_BYTES);
+        assert!(found.flash_bytes() <= input.len());
+    }
+    let _ = ItemRef::parse(input);
+    let Some((key_bytes, rest)) = input.split_first() else { return };
+    let key_bytes = usize::from(*key_bytes).clamp(1, MAX_KEY_BYTES).min(rest.len());
+    let (key, value) = rest.split_at(key_bytes);
+    if key.is_empty() {
+        return;
+    }
+    let header = ItemHeader {
+        version: word(input, 1).into(),
+        value_bytes: (value.len() as u32).into(),
+        client_flags: (word(input, 2) as u32).into(),
+        expiry: (word(input, 3) as u32).into(),
+        last_access: 0.into(),
+        key_bytes: key.len() as u8,
+        state: word(input, 4) as u8,
+        reserved: [0; 2],
+    };
+    let item = ItemRef { header: &header, cas_unique: word(input, 5), key, value };
+    let mut bytes = vec![0; item.flash_bytes()];
+    item.encode(&mut bytes, sequence, offset);
+    let read = ItemRef::decode(&bytes, sequence, offset).expect("as it was written");
+    assert_eq!((read.key, read.value), (key, value));
+    assert!(ItemRef::decode(&bytes, sequence ^ 1, offset).is_err());
+    assert!(ItemRef::decode(&bytes, sequence, offset ^ 16).is_err());
+    let damaged = word(input, 6) as usize % (bytes.len() * 8);
+    bytes[damaged / 8] ^= 1 << (damaged % 8);
+    assert!(ItemRef::decode(&bytes, sequence, offset).is_err(), "bit {damaged}");
+    assert!(bytes.len() >= HEADER_BYTES);
+}
+
+fn segment(input: &[u8]) {
+    const SEGMENT_BYTES: u32 = 64 << 10;
+    let items = (input.len() / SUMMARY_ENTRY_BYTES as usize).min(1000);
+    let entries = &input[..items * SUMMARY_ENTRY_BYTES as usize];
+    let (number, sequence) = (word(input, 0) as u32, word(input, 4));
+    let data_bytes = word(input, 12) as u32;
+    let decode = |tail: &[u8]| {
+        Footer::decode(tail, SegmentKind::Items, number, sequence, SEGMENT_BYTES)
+            .and_then(|footer| decode_summary(tail, &footer))
+    };
+    assert!(decode(input).is_err() || input.len() >= FOOTER_BYTES as usize);
+    // A summary of any entries under a footer that fits.
+    let checksum = crc32c::crc32c(entries);
+    let kind = SegmentKind::Items;
+    let footer = Footer::new(kind, number, sequence, items as u32, data_bytes, checksum);
+    let mut tail = entries.to_vec();
+    tail.extend_from_slice(zerocopy::IntoBytes::as_bytes(&footer));
+    if let Ok(summary) = decode(&tail) {
+        assert_eq!(summary.len(), items);
+        let mut last = None;
+        for entry in &summary {
+            let offset = Position::from_bits(entry.position.get()).offset();
+            assert!(offset < data_bytes && last < Some(offset));
+            last = Some(offset);
+        }
+    }
+    let damaged = word(input, 20) as usize % (tail.len() * 8);
+    tail[damaged / 8] ^= 1 << (damaged % 8);
+    assert!(decode(&tail).is_err(), "bit {damaged}");
+    assert!(largest_item(SEGMENT_BYTES) < SEGMENT_BYTES);
+}
