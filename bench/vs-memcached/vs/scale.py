@@ -47,8 +47,8 @@ FULL = Scale(
     cold_clients=1000, idle_s=30, idle_connections=10_000, connections_memory=256 * MIB)
 
 SMALL = Scale(
-    items=1_000_000, limit=208 * MIB, small_limit=64 * MIB, flash=2 * GIB, dram_items=20_000,
-    extstore_load_rate=60_000, rounds=1, settle_s=5, warmup_s=1, measure_s=3, fio_s=3,
+    items=1_000_000, limit=272 * MIB, small_limit=64 * MIB, flash=2 * GIB, dram_items=20_000,
+    extstore_load_rate=40_000, rounds=1, settle_s=5, warmup_s=1, measure_s=3, fio_s=3,
     rss_s=60, rss_keys=4_000_000, slope_items=(300_000, 600_000, 1_200_000),
     slope_limit=64 * MIB, slope_flash=1 * GIB, reclaim_flash=768 * MIB, tail_s=8,
     cold_clients=1000, idle_s=10, idle_connections=10_000, connections_memory=256 * MIB)

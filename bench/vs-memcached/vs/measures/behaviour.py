@@ -93,6 +93,7 @@ def connections(bench):
     server.settle()
     bench.say("64 connections alone")
     alone = generator.measure(server, scale.items, scale.measure_s, scale.warmup_s)
+    before = server.process.resident_bytes()[0]
     bench.say(f"64 connections and {scale.idle_connections} silent ones")
     with Sampler(server, bench) as sampler:
         report = generator.measure(server, scale.items, scale.measure_s, clients=BUSY_CLIENTS, ratio=BUSY_RATIO,
@@ -105,7 +106,8 @@ def connections(bench):
     if report.get("idle_connections") != scale.idle_connections or closed:
         faults.append(f"{closed} of {report.get('idle_connections')} silent connections were closed")
     bench.table.keep("connections", {
-        "memory": server.memory_bytes, "most_resident": most, "cgroup_most_mib": (server.cgroup.usage()["most"] or 0) / MIB,
+        "memory": server.memory_bytes, "resident_with_64": before, "most_resident": most,
+        "cgroup_most_mib": (server.cgroup.usage()["most"] or 0) / MIB,
         "ops_per_s": report["ops_per_s"], "gets_per_s_alone": alone["ops_per_s"], "p99_us": report["get"]["p99_us"],
         "p99_us_alone": alone["get"]["p99_us"], "errors": report["errors"]})
     bench.table.record("connections", most / server.memory_bytes, faults)
