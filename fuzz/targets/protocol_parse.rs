@@ -24,7 +24,13 @@ fuzz_target!(|input: &[u8]| {
             assert!(consumed > 0 && consumed <= input.len());
             check_command(&command);
         }
-        Parsed::Refused { reply, consumed, close, invalidates, .. } => {
+        Parsed::Refused {
+            reply,
+            consumed,
+            close,
+            invalidates,
+            ..
+        } => {
             assert!(consumed > 0 && consumed <= input.len());
             assert!(close || reply.as_bytes().ends_with(b"\r\n"));
             if let Some(key) = invalidates {
@@ -37,7 +43,11 @@ fuzz_target!(|input: &[u8]| {
         match parse(&input[..end], &LIMITS) {
             Parsed::Incomplete { .. } => {}
             // All of an endless line is dropped, however much of it is there.
-            Parsed::Refused { close: true, consumed, .. } if consumed == end => {
+            Parsed::Refused {
+                close: true,
+                consumed,
+                ..
+            } if consumed == end => {
                 assert!(matches!(whole, Parsed::Refused { close: true, .. }));
             }
             part => assert_eq!(part, whole),
@@ -86,7 +96,11 @@ fn check_command(command: &Command<'_>) {
         }
         Command::Meta(MetaCommand::Arithmetic(arithmetic)) => {
             check_key(arithmetic.key.decode(&mut [0; KEY_MAX_BYTES]));
-            let outcome = write::ArithmeticOutcome::Done { value: 7, item: ItemMeta::default() };
+            let outcome = write::ArithmeticOutcome::Done {
+                value: 7,
+                created: false,
+                item: ItemMeta::default(),
+            };
             write::meta_arithmetic(&mut out, arithmetic, outcome);
             write::meta_arithmetic(&mut out, arithmetic, write::ArithmeticOutcome::NotFound);
             check_lines(&out);

@@ -55,7 +55,14 @@ fn session(stream: &[u8], mut next_read: impl FnMut(usize) -> usize) -> Vec<Stri
                 seen.push(format!("{command:?}"));
                 (consumed, false)
             }
-            Parsed::Refused { reply, consumed, swallow: block, quiet, invalidates, close } => {
+            Parsed::Refused {
+                reply,
+                consumed,
+                swallow: block,
+                quiet,
+                invalidates,
+                close,
+            } => {
                 seen.push(format!("{reply:?} {block} {quiet} {invalidates:?} {close}"));
                 swallow = block;
                 (consumed, close)

@@ -21,6 +21,17 @@ from dataclasses import dataclass
 from wire import Closed, Mask, last_cas
 
 TAIL = b"mn\r\n"
+FORMAT = b"CLIENT_ERROR bad command line format\r\n"
+
+# What Flowstone answers otherwise on purpose: rows of the table in docs/compatibility.md.
+BAD_LINE = "a storage command with a wrong key, number or CAS value"
+RANGE = "client flags or a length beyond the field"
+FAR_EXPIRY = "an expiry beyond the field"
+LONG_LINE = "a line that is too long"
+NUL_IN_KEY = "a NUL byte in a key"
+BINARY_KEY = "`mg` with `b N k` that creates the item"
+KEY_AS_ASKED = "`k` for an item stored under a base64 key, asked without `b`"
+LONG_OPAQUE = "`O` with more than 31 bytes, in `ma`, or in `mg` with `T`"
 
 # memcached rewrote its parsers after this version, and answers these mistakes in other words since.
 # Flowstone answers them as every release from 1.6.18 to 1.6.38 does; a newer reference is not asked.
@@ -33,7 +44,7 @@ REWORDED = frozenset(
     flags_overflow_by_much flags_trailing_word flags_word gat_long_key gat_no_key gat_nothing
     gats_no_key get_key_of_251_bytes get_leading_space get_long_key_after_good_one get_no_key
     get_no_key_but_space get_with_1500_byte_key gets_no_key incr_delta_plus incr_no_delta incr_no_key
-    ma_long_key ma_mode_unknown ma_no_key ma_unknown_flag ma_vivify_quiet many_empty_lines md_no_key
+    ma_long_key ma_mode_unknown ma_no_key ma_unknown_flag ma_vivify_quiet ma_vivify_quiet_value many_empty_lines md_no_key
     md_unknown_flag mg_no_key mg_unknown_flag ms_bad_chunk ms_flags_overflow ms_long_key ms_mode_empty
     ms_mode_long ms_no_key ms_unknown_flag nul_line pipeline_of_everything quiet_pipeline_with_errors
     set_data_too_long set_data_too_long_by_one set_key_alone set_length_overflow set_length_word
@@ -42,6 +53,28 @@ REWORDED = frozenset(
     verbosity_nothing
     """.split()
 )
+
+
+@dataclass(frozen=True)
+class Differs:
+    """A deliberate difference: both answers, behind the whole case and with its keys as `@a`.
+
+    `why` is the row of the table in docs/compatibility.md that gives the reason.
+    """
+
+    why: str
+    memcached: bytes
+    flowstone: bytes
+
+    def lines(self, server, prefix):
+        """What `server` answers."""
+        answer = self.flowstone if server.is_flowstone else self.memcached
+        return Mask().lines(with_keys(answer, prefix))
+
+
+def swallowed(rest=b""):
+    """A refused storage line, a data block that memcached runs as an unknown command, then `rest`."""
+    return Differs(BAD_LINE, memcached=FORMAT + b"ERROR\r\n" + rest + TAIL.upper(), flowstone=FORMAT + rest + TAIL.upper())
 
 
 @dataclass(frozen=True)
@@ -55,6 +88,8 @@ class Case:
     # memcached before this version answers differently: then `expect` is compared instead.
     since: tuple = (0, 0, 0)
     expect: bytes = None
+    # Flowstone answers otherwise on purpose: each server is held to its own answer.
+    differs: Differs = None
     # How the bytes are cut changes what memcached answers: sent whole only.
     whole: bool = False
     # The case changes the whole cache: it gets servers of its own.

@@ -1,6 +1,6 @@
 """The meta commands: every flag of mg, ms, md, ma, mn and me."""
 
-from cases import Case
+from cases import BINARY_KEY, FORMAT, KEY_AS_ASKED, LONG_OPAQUE, RANGE, Case, Differs, swallowed
 
 U64 = 2**64 - 1
 
@@ -57,7 +57,9 @@ SET = [
     Case("ms_every_return_flag", _ms(b"@a", b"v", b"k O9 c b") + _ms(b"@a", b"v", b"c k O9")),
     Case("ms_returns_key_and_opaque", _ms(b"@a", b"v", b"k O9") + _ms(b"@a", b"w", b"O9 k")),
     Case("ms_flags_and_ttl", _ms(b"@a", b"v", b"F4294967295 T1000") + b"mg @a f t v\r\n"),
-    Case("ms_flags_overflow", _ms(b"@a", b"v", b"F4294967296") + b"mg @a f v\r\n"),
+    Case("ms_flags_overflow", _ms(b"@a", b"v", b"F4294967296") + b"mg @a f v\r\n",
+         differs=Differs(RANGE, memcached=b"HD\r\nVA 1 f0\r\nv\r\nMN\r\n",
+                         flowstone=FORMAT + b"EN\r\nMN\r\n")),
     Case("ms_flags_word", _ms(b"@a", b"v", b"Fred") + b"mg @a f v\r\n"),
     Case("ms_flags_negative", _ms(b"@a", b"v", b"F-1") + b"mg @a f v\r\n"),
     Case("ms_ttl_negative", _ms(b"@a", b"v", b"T-1") + b"mg @a v\r\n"),
@@ -93,7 +95,7 @@ SET = [
     Case("ms_bad_chunk", b"ms @a 3\r\nabcdef\r\nmg @a v\r\n", given=A, whole=True),
     Case("ms_unknown_flag", _ms(b"@a", b"abc", b"!") + b"mg @a v\r\n", whole=True),
     Case("ms_duplicate_flag", _ms(b"@a", b"abc", b"T1 T2") + b"mg @a v\r\n", whole=True),
-    Case("ms_long_key", b"ms @a:251 3\r\nabc\r\n", whole=True),
+    Case("ms_long_key", b"ms @a:251 3\r\nabc\r\n", whole=True, differs=swallowed()),
     Case("ms_too_large", b"ms @a 2097152 k O3\r\n" + b"x" * 2097152 + b"\r\nmg @a v\r\n", given=A),
     Case("ms_too_large_quiet", b"ms @a 2097152 q\r\n" + b"x" * 2097152 + b"\r\nmg @a v\r\n", given=A),
 ]
@@ -162,6 +164,7 @@ ARITHMETIC = [
     Case("ma_vivify_initial", b"ma @a N90 J13 v t\r\nma @a N90 J13 v t\r\nmg @a v t\r\n"),
     Case("ma_vivify_decrement", b"ma @a N90 J13 MD v\r\nma @a N90 J13 MD v\r\n"),
     Case("ma_vivify_quiet", b"ma @a N90 J13 q\r\nmg @a v\r\n"),
+    Case("ma_vivify_quiet_value", b"ma @a N90 J13 q v k\r\nma @a N90 J13 q v k\r\nmg @a v\r\n"),
     Case("ma_initial_without_vivify", b"ma @a J13 v\r\n"),
     Case("ma_initial_word", b"ma @a N90 Jx v\r\n"),
     Case("ma_initial_largest", b"ma @a N90 J%d v\r\nma @a v\r\n" % U64),
@@ -179,11 +182,20 @@ ARITHMETIC = [
     Case("ma_cas_wrong", (b"mg @a c\r\n", b"ma @a C$more v k\r\n", b"mg @a v\r\n"), given=NUMBER),
     Case("ma_text", b"ma @a v\r\nma @a q\r\nmg @a v\r\n", given=A),
     Case("ma_empty_value", b"ma @a v\r\n", given=_ms(b"@a", b"")),
+    Case("ma_opaque_too_long", b"ma @a O" + b"o" * 33 + b"\r\nmg @a v\r\n", given=NUMBER,
+         differs=Differs(LONG_OPAQUE, memcached=b"CLIENT_ERROR opaque token too long\r\nVA 2\r\n11\r\nMN\r\n",
+                         flowstone=b"CLIENT_ERROR opaque token too long\r\nVA 2\r\n10\r\nMN\r\n")),
     Case("ma_no_key", b"ma\r\n"),
     Case("ma_long_key", b"ma @a:251\r\n"),
     Case("ma_unknown_flag", b"ma @a !\r\n", given=NUMBER),
     Case("ma_keeps_flags_and_ttl", b"ma @a\r\nmg @a f t v\r\n", given=_ms(b"@a", b"5", b"F9 T800")),
     Case("ma_of_stale", b"ma @a v\r\nmg @a v\r\n", given=NUMBER + b"md @a I\r\n"),
+    Case("ma_of_stale_and_won", (b"mg @a v\r\n", b"ma @a v\r\n", b"mg @a v\r\n"), given=NUMBER + b"md @a I\r\n"),
+    Case("ma_of_stale_that_grows", b"ma @a D90 v\r\nmg @a v\r\n", given=NUMBER + b"md @a I\r\n"),
+    Case("ma_of_stale_that_shrinks", b"ma @a MD D5 v\r\nmg @a v\r\n", given=NUMBER + b"md @a I\r\n"),
+    Case("incr_of_stale", (b"incr @a 1\r\nmg @a v\r\n", b"decr @a 2\r\nmg @a v\r\n"), given=NUMBER + b"md @a I\r\n"),
+    Case("incr_of_stale_that_grows", b"incr @a 90\r\nmg @a v\r\n", given=NUMBER + b"md @a I\r\n"),
+    Case("incr_of_vivified", (b"mg @a N30 v\r\n", b"append @a 0 0 1\r\n5\r\n", b"incr @a 1\r\nmg @a v\r\n")),
 ]
 
 BINARY_KEYS = [
@@ -200,7 +212,12 @@ BINARY_KEYS = [
     Case("b64_malformed_set", _ms(b"not*base64", b"v", b"b"), whole=True),
     Case("b64_malformed_delete", b"md not*base64 b\r\n"),
     Case("b64_malformed_arithmetic", b"ma not*base64 b\r\n"),
-    Case("b64_vivify", b"mg @@a b N30 v k\r\nmg @@a b N30 v k\r\n"),
+    Case("b64_vivify", b"mg @@a b N30 v k\r\nmg @@a b N30 v k\r\n",
+         differs=Differs(BINARY_KEY, memcached=b"VA 0 k@a\x00\xff W\r\n\r\nVA 0 k@a\x00\xff Z\r\n\r\nMN\r\n",
+                         flowstone=b"VA 0 k@@a b W\r\n\r\nVA 0 k@@a b Z\r\n\r\nMN\r\n")),
+    Case("b64_key_asked_plainly", b"mg plain-key k v\r\n", given=_ms(b"cGxhaW4ta2V5", b"value", b"b"),
+         differs=Differs(KEY_AS_ASKED, memcached=b"VA 5 kcGxhaW4ta2V5 b\r\nvalue\r\nMN\r\n",
+                         flowstone=b"VA 5 kplain-key\r\nvalue\r\nMN\r\n")),
     Case("b64_plain_key_readable_by_text", _ms(b"dGV4dC1rZXk=", b"readable", b"b") + b"get text-key\r\nmd text-key q\r\n"),
 ]
 

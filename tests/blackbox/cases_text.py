@@ -1,6 +1,6 @@
 """The text protocol: every command, its noreply form, and every way to get it wrong."""
 
-from cases import Case
+from cases import BAD_LINE, FAR_EXPIRY, FORMAT, LONG_LINE, NUL_IN_KEY, RANGE, Case, Differs, swallowed
 
 U32 = 2**32 - 1
 U64 = 2**64 - 1
@@ -64,9 +64,11 @@ CAS = [
     Case("cas_after_delete", (b"gets @a\r\n", b"delete @a\r\n", b"cas @a 0 0 1 $old\r\n0\r\nget @a\r\n"), given=A),
     Case("cas_after_delete_and_set", (b"gets @a\r\n", b"delete @a\r\n" + A, b"cas @a 0 0 1 $old\r\n0\r\nget @a\r\n"), given=A),
     Case("cas_without_unique", b"cas @a 0 0 3\r\nnew\r\n"),
-    Case("cas_non_numeric", b"cas @a 0 0 3 abc\r\nnew\r\n"),
-    Case("cas_negative", b"cas @a 0 0 3 -5\r\nnew\r\nget @a\r\n", given=A),
-    Case("cas_overflow", b"cas @a 0 0 3 18446744073709551616\r\nnew\r\nget @a\r\n", given=A),
+    Case("cas_non_numeric", b"cas @a 0 0 3 abc\r\nnew\r\n", differs=swallowed()),
+    Case("cas_negative", b"cas @a 0 0 3 -5\r\nnew\r\nget @a\r\n", given=A,
+         differs=swallowed(b"VALUE @a 0 5\r\nvalue\r\nEND\r\n")),
+    Case("cas_overflow", b"cas @a 0 0 3 18446744073709551616\r\nnew\r\nget @a\r\n", given=A,
+         differs=swallowed(b"VALUE @a 0 5\r\nvalue\r\nEND\r\n")),
     Case("gets_twice_same_unique", b"gets @a\r\ngets @a @a\r\n", given=A),
     Case("gets_two_keys", b"gets @a @b\r\n", given=A + _set(b"@b", b"other")),
 ]
@@ -166,7 +168,9 @@ TIMES = [
     Case("exptime_negative", _set(b"@a", b"v", exptime=-1) + b"get @a\r\n"),
     Case("exptime_negative_replaces", _set(b"@a", b"v", exptime=-1) + b"get @a\r\nadd @a 0 0 1\r\nx\r\nget @a\r\n", given=A),
     Case("exptime_very_negative", _set(b"@a", b"v", exptime=-2147483648) + b"get @a\r\n"),
-    Case("exptime_word", b"set @a 0 soon 1\r\nv\r\nget @a\r\n"),
+    Case("exptime_word", b"set @a 0 soon 1\r\nv\r\nget @a\r\n", differs=swallowed(b"END\r\n")),
+    Case("exptime_far", b"set @a 0 5000000000 1\r\nv\r\nmg @a t\r\n",
+         differs=Differs(FAR_EXPIRY, memcached=b"STORED\r\nEN\r\nMN\r\n", flowstone=b"STORED\r\nHD t1\r\nMN\r\n")),
     Case("exptime_is_kept", b"mg @a t\r\n", given=_set(b"@a", b"v", exptime=5000)),
     Case("no_exptime_is_kept", b"mg @a t\r\n", given=A),
     Case("set_resets_exptime", A + b"mg @a t\r\n", given=_set(b"@a", b"v", exptime=5000)),
@@ -197,12 +201,15 @@ FLAGS = [
     Case(f"flags_{flags}", b"set @a %d 0 1\r\nx\r\nget @a\r\n" % flags)
     for flags in (0, 1, 65535, 65536, 2**31 - 1, 2**31, U32)
 ] + [
-    Case("flags_overflow", b"set @a 4294967296 0 1\r\nx\r\nget @a\r\n", given=A),
-    Case("flags_overflow_by_much", b"set @a 99999999999999999999 0 1\r\nx\r\nget @a\r\n"),
-    Case("flags_negative", b"set @a -1 0 1\r\nx\r\nget @a\r\n", given=A),
-    Case("flags_word", b"set @a red 0 1\r\nx\r\nget @a\r\n"),
-    Case("flags_trailing_word", b"set @a 1red 0 1\r\nx\r\nget @a\r\n"),
-    Case("flags_hex", b"set @a 0x10 0 1\r\nx\r\nget @a\r\n"),
+    Case("flags_overflow", b"set @a 4294967296 0 1\r\nx\r\nget @a\r\n", given=A,
+         differs=Differs(RANGE, memcached=b"STORED\r\nVALUE @a 0 1\r\nx\r\nEND\r\nMN\r\n",
+                         flowstone=FORMAT + b"VALUE @a 0 5\r\nvalue\r\nEND\r\nMN\r\n")),
+    Case("flags_overflow_by_much", b"set @a 99999999999999999999 0 1\r\nx\r\nget @a\r\n", differs=swallowed(b"END\r\n")),
+    Case("flags_negative", b"set @a -1 0 1\r\nx\r\nget @a\r\n", given=A,
+         differs=swallowed(b"VALUE @a 0 5\r\nvalue\r\nEND\r\n")),
+    Case("flags_word", b"set @a red 0 1\r\nx\r\nget @a\r\n", differs=swallowed(b"END\r\n")),
+    Case("flags_trailing_word", b"set @a 1red 0 1\r\nx\r\nget @a\r\n", differs=swallowed(b"END\r\n")),
+    Case("flags_hex", b"set @a 0x10 0 1\r\nx\r\nget @a\r\n", differs=swallowed(b"END\r\n")),
     Case("flags_are_kept", b"get @a\r\n", given=_set(b"@a", b"v", flags=U32)),
 ]
 
@@ -215,6 +222,8 @@ MALFORMED = [
     Case("many_empty_lines", b"\r\n\r\n\n\r\n"),
     Case("nul_line", b"\x00\r\n"),
     Case("command_with_nul", b"get\x00@a\r\n"),
+    Case("get_key_with_nul", b"get @a\x00@b\r\n", given=A,
+         differs=Differs(NUL_IN_KEY, memcached=b"VALUE @a 0 5\r\nvalue\r\nEND\r\nMN\r\n", flowstone=FORMAT + b"MN\r\n")),
     Case("set_nothing_else", b"set\r\n"),
     Case("set_key_alone", b"set @a\r\n"),
     Case("set_no_length", b"set @a 0 0\r\n"),
@@ -222,7 +231,9 @@ MALFORMED = [
     Case("set_length_word", b"set @a 0 0 long\r\nx\r\nget @a\r\n", given=A),
     Case("set_length_negative", b"set @a 0 0 -1\r\nget @a\r\n", given=A),
     Case("set_length_very_negative", b"set @a 0 0 -2147483648\r\nget @a\r\n", given=A),
-    Case("set_length_overflow", b"set @a 0 0 4294967296\r\nget @a\r\n", given=A),
+    Case("set_length_overflow", b"set @a 0 0 4294967296\r\nget @a\r\n", given=A,
+         differs=Differs(RANGE, memcached=b"CLIENT_ERROR bad data chunk\r\nERROR\r\nMN\r\n",
+                         flowstone=FORMAT + b"VALUE @a 0 5\r\nvalue\r\nEND\r\nMN\r\n")),
     Case("set_length_near_overflow", b"set @a 0 0 2147483647\r\nget @a\r\n", tail=b"", given=A),
     Case("set_data_too_long", b"set @a 0 0 3\r\nabcdef\r\nget @a\r\n", given=A, whole=True),
     Case("set_data_too_long_by_one", b"set @a 0 0 3\r\nabcd\r\nget @a\r\n", given=A, whole=True),
@@ -232,9 +243,14 @@ MALFORMED = [
     Case("bad_chunk_leaves_the_old_value", b"set @a 0 0 3\r\nabcdef\r\nget @a\r\n", given=A, whole=True),
     Case("add_bad_chunk", b"add @a 0 0 3\r\nabcdef\r\nget @a\r\n", whole=True),
     Case("append_bad_chunk", b"append @a 0 0 3\r\nabcdef\r\nget @a\r\n", given=A, whole=True),
-    Case("set_long_key", b"set @a:251 0 0 3\r\nabc\r\nget @a\r\n"),
-    Case("set_long_key_swallows_its_data", b"set @a:300 0 0 8\r\nget @a\r\n\r\nget @b\r\n", given=A),
-    Case("set_long_key_noreply", b"set @a:251 0 0 3 noreply\r\nabc\r\n"),
+    Case("set_long_key", b"set @a:251 0 0 3\r\nabc\r\nget @a\r\n", differs=swallowed(b"END\r\n")),
+    # The data block is a command: one that `set` carries must not run.
+    Case("set_long_key_swallows_its_data", b"set @a:300 0 0 27\r\ndelete @a:20\r\nget @a:20\r\n",
+         given=_set(b"@a:20", b"value"),
+         differs=Differs(BAD_LINE, memcached=FORMAT + b"DELETED\r\nEND\r\nMN\r\n",
+                         flowstone=FORMAT + b"VALUE @a:20 0 5\r\nvalue\r\nEND\r\nMN\r\n")),
+    Case("set_long_key_noreply", b"set @a:251 0 0 3 noreply\r\nabc\r\n",
+         differs=Differs(BAD_LINE, memcached=b"ERROR\r\nMN\r\n", flowstone=b"MN\r\n")),
     Case("set_too_large", b"set @a 0 0 %d\r\n" % (2 * MAX) + b"x" * (2 * MAX) + b"\r\nget @a\r\n"),
     Case("set_too_large_removes_the_old_value", b"set @a 0 0 %d\r\n" % (2 * MAX) + b"x" * (2 * MAX) + b"\r\nget @a\r\n", given=A),
     Case("set_too_large_noreply", b"set @a 0 0 %d noreply\r\n" % (2 * MAX) + b"x" * (2 * MAX) + b"\r\nget @a\r\n", given=A),
@@ -247,7 +263,8 @@ MALFORMED = [
     Case("long_line_of_words", b"x " * 500 + b"\r\n"),
     Case("long_line_in_one_word", b"x" * 1500 + b"\r\n"),
     Case("get_with_1500_byte_key", b"get " + b"k" * 1500 + b"\r\n"),
-    Case("line_without_end", b"x" * 60_000, tail=b"", whole=True),
+    Case("line_without_end", b"x" * 60_000, tail=b"", whole=True,
+         differs=Differs(LONG_LINE, memcached=b"", flowstone=b"CLIENT_ERROR line too long\r\n")),
 ]
 
 ADMIN = [

@@ -1,6 +1,8 @@
 """Fixtures: the reference server, the server under test, and servers of a test's own."""
 
+import os
 import resource
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +13,11 @@ from servers import Memcached, subject_class  # noqa: E402
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "flowstone: holds for Flowstone only; skipped when memcached is under test")
+    # Flash files belong on a disk, and /tmp often is memory.
+    if not config.option.basetemp:
+        root = Path(__file__).resolve().parents[2]
+        config.option.basetemp = str(Path(os.environ.get("CARGO_TARGET_DIR", root / "target")) / "blackbox")
+        Path(config.option.basetemp).parent.mkdir(parents=True, exist_ok=True)
     # Thousands of client sockets, and as many in the servers, which inherit the limit.
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard if hard != resource.RLIM_INFINITY else 65536, hard))

@@ -72,10 +72,10 @@ def test_wrong_arguments(name, tmp_path):
 
 
 CONFIGS = {
-    "misspelt key": ('memroy = "64MiB"\n', "memroy"),
+    "misspelt key": ('[cache]\nmemroy = "64MiB"\n', "memroy"),
     "misspelt section": ('[sevrer]\nlisten = "127.0.0.1:1"\n', "sevrer"),
-    "wrong type": ("memory = [1, 2]\n", "memory"),
-    "wrong value": ('memory = "plenty"\n', "plenty"),
+    "wrong type": ("[cache]\nmemory = [1, 2]\n", "memory"),
+    "wrong value": ('[cache]\nmemory = "plenty"\n', "plenty"),
     "not toml": ("memory = = 1\n", "line 1"),
     "not text": ("\x00\x01\n", "bad.toml"),
 }
@@ -93,7 +93,7 @@ def test_wrong_config(name, tmp_path):
 
 def test_config_is_read_and_options_win(make_server, tmp_path):
     config = tmp_path / "good.toml"
-    config.write_text(f'memory = "96MiB"\nlisten = "127.0.0.1:{free_port()}"\n')
+    config.write_text(f'[cache]\nmemory = "96MiB"\n[server]\nlisten = ["127.0.0.1:{free_port()}"]\n')
     server = make_server(options=["--config", str(config)]).start()
     assert int(server.stats(b"settings")["tcpport"]) == server.port
     assert int(server.stats()["limit_maxbytes"]) <= 64 << 20

@@ -8,7 +8,7 @@ from wire import Mask
 
 # Names that monitoring reads; each must be there and be a number.
 GENERAL = """
-    pid uptime time pointer_size rusage_user rusage_system curr_connections total_connections
+    pid uptime time pointer_size rusage_user rusage_system curr_connections total_connections rejected_connections
     cmd_get cmd_set cmd_touch cmd_flush get_hits get_misses get_expired get_flushed
     delete_hits delete_misses incr_hits incr_misses decr_hits decr_misses
     cas_hits cas_misses cas_badval touch_hits touch_misses

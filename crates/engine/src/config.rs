@@ -10,6 +10,8 @@ use crate::store::SEGMENT_TABLE_BYTES;
 pub const META_BYTES: u64 = 1 << 20;
 /// Smallest memory an engine can work with, in bytes, beyond what is reserved for others.
 pub const MIN_MEMORY_BYTES: u64 = 16 << 20;
+/// Memory of a worker thread beside the engine's: its ring, receive buffers and page buffers.
+pub const WORKER_BYTES: u64 = 3 << 20;
 /// Smallest flash, in segments.
 pub const MIN_SEGMENTS: u64 = 8;
 
@@ -65,6 +67,18 @@ impl Default for EngineConfig {
             force: false,
         }
     }
+}
+
+/// What is left for the engine of `given` bytes of memory when its host needs `own` of them.
+///
+/// # Errors
+/// When that is too little: the least that would do instead of `given`, in whole MiB.
+pub fn engine_share(given: u64, own: u64) -> Result<u64, u64> {
+    let needed = own.saturating_add(MIN_MEMORY_BYTES);
+    if given < needed {
+        return Err(needed.div_ceil(1 << 20) << 20);
+    }
+    Ok(given - own)
 }
 
 /// A setting that cannot work.
@@ -126,6 +140,14 @@ impl EngineConfig {
             bytes *= 2;
         }
         bytes
+    }
+
+    /// Bytes that large items read from flash may hold at once: a 32nd of the memory, and never
+    /// too few for two of the largest.
+    #[must_use]
+    pub fn large_read_bytes(&self) -> u64 {
+        let largest = self.largest_body() as u64 * 3 / 2;
+        (self.memory_bytes / 32).max(2 * largest)
     }
 
     /// Items that the index of a new image on `flash_bytes` of flash is laid out for.
@@ -194,6 +216,16 @@ impl EngineConfig {
             });
         }
         Ok(())
+    }
+
+    /// Checks the settings against a new image of `image_bytes`.
+    ///
+    /// # Errors
+    /// The first setting that cannot work.
+    pub fn check_new(&self, image_bytes: u64) -> Result<(), ConfigError> {
+        let flash_bytes = image_bytes.saturating_sub(META_BYTES);
+        let segment_bytes = self.choose_segment_bytes(flash_bytes);
+        self.check(flash_bytes / u64::from(segment_bytes), segment_bytes)
     }
 
     /// When and how segments of an image are reclaimed: enough are kept free for an orderly stop to
@@ -271,6 +303,15 @@ mod tests {
         assert_eq!(with(128, 4), 4 << 20);
         assert_eq!(with(1024, 64), 8 << 20);
         assert_eq!(with(16, 1), 2 << 20, "a value of 1 MiB must fit");
+    }
+
+    #[test]
+    fn the_host_takes_its_share_first() {
+        let mib = |n: u64| n << 20;
+        assert_eq!(engine_share(mib(40), mib(10)), Ok(mib(30)));
+        assert_eq!(engine_share(mib(26), mib(10)), Ok(MIN_MEMORY_BYTES));
+        assert_eq!(engine_share(mib(26) - 1, mib(10)), Err(mib(26)));
+        assert_eq!(engine_share(0, mib(10) + 1), Err(mib(27)), "in whole MiB");
     }
 
     #[test]

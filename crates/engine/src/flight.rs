@@ -14,12 +14,14 @@ use crate::store::FlashItem;
 /// How a flash read ended.
 #[derive(Clone, Debug)]
 pub(crate) enum Landing {
-    /// With the item, and what the index said of it then: `None` once it is outdated.
-    Item(Arc<FlashItem>, Option<Token>),
+    /// With the item, which the index had named with this token.
+    Item(Arc<FlashItem>, Token),
     /// There is no such item; the index had said so with this token.
     Absent(Token),
     /// The device failed or gave wrong bytes: a miss, and the index may still name the item.
     Failed,
+    /// There was no memory to read it: the index still names it.
+    Busy,
     /// The leader went away: a follower has to read for itself.
     Abandoned,
 }

@@ -39,7 +39,7 @@ mod partition;
 
 pub use cache::{
     Amend, CacheError, Change, Engine, EngineStats, FlashHit, FlashRead, ItemView, Lookup,
-    Modified, Peek, Put,
+    MemoryLookup, Modified, Peek, Put,
 };
 pub use config::{ConfigError, EngineConfig};
 pub use key::{Key, KeyHash};

@@ -73,8 +73,8 @@ pub enum OpenError {
     Damaged,
     /// An image of another size than the device.
     #[error(
-        "it holds an image of {image} bytes and the flash has {device}: open it with its own size, \
-         or use --force to start empty"
+        "it holds an image of {image} bytes and {device} are given: use --flash-size {image}, or \
+         --force to start empty"
     )]
     Size {
         /// Bytes of the image.
@@ -187,6 +187,7 @@ impl Engine {
         superblock.mark_dirty();
         superblock.version_limit = (first_version + VERSION_RESERVE).into();
         superblock.sequence_limit = (first_sequence + SEQUENCE_RESERVE).into();
+        // Both copies, so that nothing of what was there before is left in either.
         for _ in SUPERBLOCK_OFFSETS {
             write_superblock(&meta, &mut superblock).await?;
         }
@@ -302,17 +303,9 @@ impl Engine {
     }
 
     fn count_dirty(&self) -> u64 {
-        use crate::format::item::state;
-        let dirty = |partition: &Partition| {
-            partition
-                .tier
-                .items()
-                .filter(|item| item.header.has(state::DIRTY))
-                .count() as u64
-        };
         self.partitions
             .iter()
-            .map(|partition| dirty(&partition.0.lock()))
+            .map(|partition| partition.0.lock().tier.dirty_items())
             .sum()
     }
 }
@@ -335,6 +328,7 @@ impl Parts {
         let store = StoreConfig {
             buffers: config.buffers,
             first_sequence,
+            large_read_bytes: config.large_read_bytes(),
         };
         let store = Arc::new(SegmentStore::new(Arc::clone(flash), &store));
         let horizon = Arc::new(Horizon::new(partition_bits));
@@ -387,11 +381,19 @@ impl Parts {
         first_version: u64,
         lifecycle: Lifecycle,
     ) -> Engine {
-        let fixed = self.placement.memory().fixed_bytes;
-        let split = MemorySplit::new(&config, fixed, u64::from(shape.partitions));
+        let fixed = self.placement.memory().fixed_bytes + config.large_read_bytes();
+        let partitions = u64::from(shape.partitions);
+        let split = MemorySplit::new(&config, fixed, partitions);
         Engine {
-            partitions: (0..shape.partitions)
-                .map(|_| CacheLine(Mutex::new(Partition::new(split.chunk_bytes, first_version))))
+            partitions: (0..partitions)
+                .map(|number| {
+                    CacheLine(Mutex::new(Partition::new(
+                        split.chunk_bytes,
+                        first_version,
+                        number,
+                        partitions,
+                    )))
+                })
                 .collect(),
             partition_bits: shape.partitions.trailing_zeros(),
             seed: shape.hash_seed,
@@ -404,6 +406,7 @@ impl Parts {
             config,
             lifecycle,
             waits: AtomicU64::new(0),
+            lent_bytes: AtomicU64::new(0),
         }
     }
 }
@@ -454,6 +457,9 @@ async fn read_superblock(meta: &Region) -> Result<Option<Superblock>, OpenError>
     let blank = head.iter().all(|&byte| byte == 0);
     for offset in SUPERBLOCK_OFFSETS {
         let bytes = &head[offset as usize..][..SUPERBLOCK_BYTES];
+        if bytes.iter().all(|&byte| byte == 0) {
+            continue;
+        }
         match Superblock::decode(bytes) {
             Ok(found) => {
                 let newer = newest.is_none_or(|known| found.generation > known.generation);
@@ -464,6 +470,8 @@ async fn read_superblock(meta: &Region) -> Result<Option<Superblock>, OpenError>
             Err(FormatError::Version { found, expected }) => {
                 refusal = OpenError::Version { found, expected };
             }
+            // Others begin where the device does: what the second copy says is of no use then.
+            Err(FormatError::Magic) if offset == 0 => return Err(OpenError::Foreign),
             Err(FormatError::Magic) => {}
             Err(_) => refusal = OpenError::Damaged,
         }

@@ -19,8 +19,10 @@ pub struct PathStats {
     pub misses: u64,
     /// Misses among them because the device failed or gave wrong bytes.
     pub failed_reads: u64,
-    /// Reads that found an item expired or flushed.
+    /// Reads that found an item expired.
     pub expired: u64,
+    /// Reads that found an item flushed.
+    pub flushed: u64,
     /// Items stored, and their bytes of key and value.
     pub items_set: u64,
     /// Bytes of key and value stored.
@@ -35,6 +37,9 @@ pub struct PathStats {
 pub(crate) struct Partition {
     pub(crate) tier: DramTier,
     pub(crate) next_version: u64,
+    /// Distance from one version of this partition to its next: the number of partitions, so that
+    /// no two items of the cache share a version.
+    version_step: u64,
     /// The last `flush_all` this partition has applied.
     pub(crate) flush_generation: u64,
     pub(crate) flights: HashMap<KeyHash, Arc<Flight>, BuildHasherDefault<Passthrough>>,
@@ -42,10 +47,18 @@ pub(crate) struct Partition {
 }
 
 impl Partition {
-    pub(crate) fn new(chunk_bytes: usize, next_version: u64) -> Self {
+    /// The partition with this `number` out of `partitions`, whose versions start at `first_version`
+    /// or soon after.
+    pub(crate) fn new(
+        chunk_bytes: usize,
+        first_version: u64,
+        number: u64,
+        partitions: u64,
+    ) -> Self {
         Self {
             tier: DramTier::new(chunk_bytes),
-            next_version,
+            next_version: first_version.next_multiple_of(partitions) + number,
+            version_step: partitions,
             flush_generation: 0,
             flights: HashMap::default(),
             stats: PathStats::default(),
@@ -54,8 +67,17 @@ impl Partition {
 
     pub(crate) fn take_version(&mut self) -> u64 {
         let version = self.next_version;
-        self.next_version += 1;
+        self.next_version += self.version_step;
         version
+    }
+
+    /// Counts a read that found an item dead.
+    pub(crate) fn count_dead(&mut self, expired: bool) {
+        if expired {
+            self.stats.expired += 1;
+        } else {
+            self.stats.flushed += 1;
+        }
     }
 
     /// A write to a key: a flight under way is over for newcomers.

@@ -1,1 +1,41 @@
-//! A memcached-compatible cache that lives on flash
+//! A cache that lives on flash, as a library.
+//!
+//! ```text
+//!   any thread, any executor          worker threads, one completion ring each
+//!   ┌──────────────────────┐
+//!   │ get     memory hit   │ answered inline: no thread changes, nothing is spawned
+//!   │ insert  remove       │
+//!   │                      │   the key
+//!   │ get     not in memory├────────────> flash read ─> kept in memory
+//!   │                      │<────────────
+//!   └──────────────────────┘   the value     background: write segments, reclaim
+//! ```
+//!
+//! [`Cache`] holds keys of 1 to 250 bytes and values of any bytes, in memory what is read most, the
+//! rest in one file or block device that may be many times larger. [`Cache::close`] makes everything
+//! durable, and the next [`Cache::open`] serves all of it. What cannot be read back, because the
+//! device fails or gives wrong bytes, is a miss, never a wrong value.
+//!
+//! Futures are `Send` and need no runtime of their own; [`block_on`] runs one on a plain thread.
+//!
+//! ```no_run
+//! use flowstone::{Cache, CacheConfig};
+//!
+//! # async fn look_aside() -> Result<(), Box<dyn std::error::Error>> {
+//! let config = CacheConfig::new("./users.flash").memory(64 << 20).flash_size(4 << 30);
+//! let cache = Cache::open(config).await?;
+//! cache.insert(b"user:1", b"Ada").await?;
+//! assert_eq!(cache.get(b"user:1").await?.as_deref(), Some(&b"Ada"[..]));
+//! cache.close().await;
+//! # Ok(())
+//! # }
+//! ```
+
+#![forbid(unsafe_code)]
+
+mod block_on;
+mod cache;
+
+pub use block_on::block_on;
+pub use cache::{Cache, CacheConfig, Error, InsertOptions, OpenError, Stats, Value};
+pub use engine::{Start, Stop};

@@ -8,6 +8,7 @@ use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
 
 mod bench;
+mod serve;
 
 /// A memcached-compatible cache that lives on flash.
 #[derive(Parser)]
@@ -19,6 +20,8 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Serve memcached's clients, with the items on flash.
+    Serve(Box<serve::ServeArgs>),
     /// Put load on a memcached-speaking server and measure it.
     Bench(Box<bench::BenchArgs>),
 }
@@ -26,6 +29,7 @@ enum Command {
 fn main() -> ExitCode {
     match Cli::try_parse() {
         Ok(cli) => match cli.command {
+            Command::Serve(args) => serve::run(*args),
             Command::Bench(args) => bench::run(&args),
         },
         Err(error) => usage_error(&error),
@@ -61,5 +65,15 @@ fn usage_error(error: &clap::Error) -> ExitCode {
         "flowstone: {}",
         line.strip_prefix("error: ").unwrap_or(&line)
     );
+    ExitCode::from(USAGE)
+}
+
+/// Says in one line why a command cannot be carried out.
+#[expect(
+    clippy::print_stderr,
+    reason = "the user asked for it on this terminal"
+)]
+fn refuse(what: &str) -> ExitCode {
+    eprintln!("flowstone: {what}");
     ExitCode::from(USAGE)
 }

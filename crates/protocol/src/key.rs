@@ -34,9 +34,12 @@ impl<'a> Keys<'a> {
 
     /// Checks and counts the keys; `None` if one of them is not valid.
     pub(crate) fn check(words: Words<'a>) -> Option<Self> {
+        if memchr(0, words.rest()).is_some() {
+            return None;
+        }
         let mut remaining = 0;
         for key in words {
-            if !is_valid(key) {
+            if key.len() > KEY_MAX_BYTES {
                 return None;
             }
             remaining += 1;

@@ -20,17 +20,7 @@
 //! - every key in a [`Command`] is 1 to 250 bytes once decoded.
 //!
 //! The behaviour is memcached's (1.6.18 was the oracle; flags that later 1.6 releases document are
-//! understood too). Where this crate differs, it is on purpose:
-//!
-//! | request | memcached 1.6.18 | here |
-//! |---|---|---|
-//! | storage line with a readable length but a bad key, number or CAS | the data block is run as commands | the data block is swallowed (as memcached does from 1.6.2x on) |
-//! | `get a <251 bytes>` pipelined behind other commands | drops their replies too | one `CLIENT_ERROR`, nothing else lost |
-//! | a NUL byte in a line | the line ends there | in a key: `CLIENT_ERROR bad command line format` |
-//! | flags, exptime or length beyond the field's range | wraps around | flags and length are refused, exptime saturates in 2106 |
-//! | a line over the limit | closes silently | `CLIENT_ERROR line too long`, then closes |
-//! | `me`: `exp` | negated | seconds that remain, as in later releases |
-//! | `O` token over the limit in `ma`, `mg` | effect first, then the error | the error alone |
+//! understood too). `docs/compatibility.md` lists where this crate differs on purpose, and why.
 //!
 //! As in memcached, bytes below 0x20 other than NUL, `\n` and the space are accepted in keys.
 #![forbid(unsafe_code)]

@@ -181,8 +181,9 @@ fn deletes() {
 
 #[test]
 fn arithmetics() {
-    let done = |value, ttl, ttl_after| ArithmeticOutcome::Done {
+    let outcome = |created, value, ttl, ttl_after| ArithmeticOutcome::Done {
         value,
+        created,
         item: ItemMeta {
             ttl,
             ttl_after,
@@ -190,13 +191,17 @@ fn arithmetics() {
             ..ITEM
         },
     };
+    let done = |value, ttl, ttl_after| outcome(false, value, ttl, ttl_after);
     assert_eq!(arithmetic("ma n", done(6, None, None)), "HD|");
     let value = arithmetic("ma n v t c k Oq", done(7, None, None));
     assert_eq!(value, "VA 1 t-1 c24 kn Oq|7|");
     assert_eq!(arithmetic("ma n q v", done(8, None, None)), "");
     let touched = arithmetic("ma n t T9 v", done(u64::MAX, Some(5), Some(9)));
     assert_eq!(touched, "VA 20 t5|18446744073709551615|");
-    assert_eq!(arithmetic("ma n N9 t", done(0, None, Some(9))), "HD t9|");
+    let created = outcome(true, 0, None, Some(9));
+    assert_eq!(arithmetic("ma n N9 t", created), "HD t9|");
+    assert_eq!(arithmetic("ma n q N9 t", created), "HD t9|");
+    assert_eq!(arithmetic("ma n q N9 v", created), "VA 1|0|");
     for (outcome, code) in [
         (ArithmeticOutcome::NotFound, "NF"),
         (ArithmeticOutcome::NotStored, "NS"),

@@ -113,6 +113,8 @@ fn storage() {
         ("set LONG 0 0 5\r\n", BadFormat, 7, false),
         ("set LONG 0 0 5 noreply\r\n", BadFormat, 7, true),
         ("set a\0b 0 0 5\r\n", BadFormat, 7, false),
+        ("set a\x000 0 5\r\n", UnknownCommand, 0, false),
+        ("set a 18446744073709551617 0 5\r\n", BadFormat, 7, false),
         ("cas a 0 0 5 x\r\n", BadFormat, 7, false),
         ("cas a 0 0 5 -1\r\n", BadFormat, 7, false),
         ("cas a 0 0 5 noreply\r\n", BadFormat, 7, true),

@@ -23,10 +23,13 @@
 //! Nothing outside this crate names the library behind `live`. `unsafe` is confined to the aligned
 //! buffers and to the system calls.
 
+pub mod budget;
 pub mod buffer;
 pub mod file;
+mod in_flight;
 pub mod live;
 pub mod net;
+pub mod process;
 pub mod sim;
 pub mod sync;
 mod task;

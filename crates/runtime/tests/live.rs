@@ -126,6 +126,8 @@ fn a_busy_task_does_not_keep_completions_from_others() {
         block_on_with(io, async {
             let directory = tempfile::tempdir().unwrap();
             let file = create(&directory.path().join("busy"), 1);
+            // A hole would be read at once.
+            file.write_at(pages(1, 1), 0).await.0.unwrap();
             let busy = runtime::spawn(async {
                 loop {
                     runtime::yield_now().await;

@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::{Mutex, MutexGuard};
 
 pub use modify::{Amend, Change, Modified, Put};
-pub use read::{FlashHit, FlashRead, ItemView, Lookup, Peek};
+pub use read::{FlashHit, FlashRead, ItemView, Lookup, MemoryLookup, Peek};
 
 use crate::config::{EngineConfig, MemorySplit};
 use crate::dram::TierStats;
@@ -34,6 +34,10 @@ use crate::partition::{Partition, PathStats};
 use crate::placement::{DumpCursor, MemoryUse, Placement, PlacementStats};
 use crate::store::SegmentStore;
 
+/// An item larger than this fraction of what a partition has of memory is not kept there: it goes
+/// to flash at once, and is read from there.
+pub(crate) const LARGEST_SHARE: usize = 4;
+
 /// Why a write was not carried out. The old value is gone all the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CacheError {
@@ -43,9 +47,6 @@ pub enum CacheError {
     /// There is no memory for it, and flash takes nothing off.
     #[error("out of memory storing object")]
     OutOfMemory,
-    /// The item could not be read, so it could not be changed.
-    #[error("the item could not be read from flash")]
-    Unreadable,
 }
 
 /// The cache. Shared by all threads.
@@ -63,6 +64,8 @@ pub struct Engine {
     pub(crate) lifecycle: crate::lifecycle::Lifecycle,
     /// Writes that waited for room on flash.
     pub(crate) waits: AtomicU64,
+    /// Bytes of the memory that others hold at present.
+    pub(crate) lent_bytes: AtomicU64,
 }
 
 /// Keeps its content off the cache lines of its neighbours.
@@ -78,6 +81,8 @@ pub struct EngineStats {
     pub tier: TierStats,
     /// Items in memory.
     pub dram_items: u64,
+    /// Items in memory without a copy on flash.
+    pub dram_dirty_items: u64,
     /// Bytes of items in memory.
     pub dram_item_bytes: u64,
     /// Memory the DRAM tier holds, in bytes.
@@ -147,8 +152,26 @@ impl Engine {
             seed: self.seed,
             cutoff: self.horizon.cutoff(partition),
             now,
-            limit_bytes: self.split.tier_limit(self.placement.memory().index_bytes),
+            limit_bytes: self.tier_limit(),
         }
+    }
+
+    /// Bytes of memory the DRAM tier of a partition may use at present.
+    fn tier_limit(&self) -> usize {
+        let index_bytes = self.placement.memory().index_bytes;
+        let lent_bytes = self.lent_bytes.load(Ordering::Relaxed);
+        self.split.tier_limit(index_bytes + lent_bytes)
+    }
+
+    /// Takes `bytes` of the memory for something outside the cache; the DRAM tier shrinks by them
+    /// as it makes room for new items.
+    pub fn lend_memory(&self, bytes: u64) {
+        self.lent_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Gives back what [`lend_memory`](Engine::lend_memory) took.
+    pub fn return_memory(&self, bytes: u64) {
+        self.lent_bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 
     /// The segments underneath, for statistics.
@@ -178,13 +201,14 @@ impl Engine {
             write_waits: self.waits.load(Ordering::Relaxed),
             ..EngineStats::default()
         };
-        let limit = self.split.tier_limit(stats.memory.index_bytes) as u64;
+        let limit = self.tier_limit() as u64;
         stats.dram_limit_bytes = limit * self.partitions.len() as u64;
         for partition in &self.partitions {
             let partition = partition.0.lock();
             add_paths(&mut stats.paths, &partition.stats);
             add_tier(&mut stats.tier, &partition.tier.stats());
             stats.dram_items += partition.tier.len() as u64;
+            stats.dram_dirty_items += partition.tier.dirty_items();
             stats.dram_item_bytes += partition.tier.live_bytes();
             stats.dram_bytes += partition.tier.memory_bytes() as u64;
         }
@@ -245,6 +269,7 @@ fn add_paths(sum: &mut PathStats, part: &PathStats) {
     sum.misses += part.misses;
     sum.failed_reads += part.failed_reads;
     sum.expired += part.expired;
+    sum.flushed += part.flushed;
     sum.items_set += part.items_set;
     sum.item_bytes_set += part.item_bytes_set;
     sum.shared_flights += part.shared_flights;

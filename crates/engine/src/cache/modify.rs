@@ -4,8 +4,8 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::{CacheError, Engine, FlashRead, ItemView};
-use crate::dram::{EvictContext, NewItem};
+use super::{CacheError, Engine, FlashRead, ItemView, LARGEST_SHARE};
+use crate::dram::NewItem;
 use crate::flight::Landing;
 use crate::format::item::{ItemRef, state};
 use crate::key::Key;
@@ -16,8 +16,6 @@ use crate::store::{AppendItem, FlashItem};
 /// Flash reads of one operation before it gives up. Each but the first means that somebody else has
 /// changed the item meanwhile, so that this is out of reach of any number of clients.
 const MAX_READS: usize = 100_000;
-/// An item of more than this part of a partition's memory does not go through it.
-const MEMORY_SHARE: usize = 4;
 
 /// What becomes of an item.
 #[derive(Clone, Debug)]
@@ -80,32 +78,13 @@ pub struct Modified<R> {
 /// How one start of an operation ended.
 enum Attempt<R> {
     Done(Result<Modified<R>, CacheError>),
-    /// The item may be on flash and has to be read first.
+    /// The item may be on flash and has to be in memory first.
     OnFlash(FlashRead),
     /// There is no room on flash for what has to leave memory.
     NoRoom,
 }
 
-/// What an operation has read of flash: it holds while the index says the same of the key.
-enum Known {
-    Nothing,
-    Absent(Token),
-    Item(Token, Arc<FlashItem>),
-}
-
-/// Where the item of a key is.
-enum Place<'k> {
-    Nowhere,
-    Memory(crate::dram::Handle),
-    Flash(&'k FlashItem),
-}
-
 impl Engine {
-    /// Whether an item of `body_bytes` is kept in memory at all.
-    pub(super) fn fits_memory(body_bytes: usize, context: &EvictContext<'_>) -> bool {
-        body_bytes <= context.limit_bytes / MEMORY_SHARE
-    }
-
     /// Changes the item of `key` as `decide` says, at Unix second `now`.
     ///
     /// `decide` sees the live item, or `None`, and returns the change with a result of its own. It
@@ -120,23 +99,27 @@ impl Engine {
         now: u32,
         mut decide: impl FnMut(Option<&ItemView<'_>>) -> (Change<'v>, R),
     ) -> Result<Modified<R>, CacheError> {
-        let mut known = Known::Nothing;
+        let mut fetched = None;
         let mut reads = 0;
+        // Registered before an attempt only after one has found no room.
+        let mut room = None;
         loop {
-            let room = self.placement.room().listener();
-            match self.try_modify(key, now, &known, &mut decide) {
+            match self.try_modify(key, now, fetched.as_ref(), &mut decide) {
                 Attempt::Done(done) => return done,
-                Attempt::NoRoom => {
-                    self.waits.fetch_add(1, Ordering::Relaxed);
-                    room.await;
-                }
+                Attempt::NoRoom => match room.take() {
+                    None => room = Some(self.placement.room().listener()),
+                    Some(listener) => {
+                        self.waits.fetch_add(1, Ordering::Relaxed);
+                        listener.await;
+                    }
+                },
                 Attempt::OnFlash(_) if reads == MAX_READS => {
                     self.remove(key, now);
-                    return Err(CacheError::Unreadable);
+                    return Err(CacheError::OutOfMemory);
                 }
                 Attempt::OnFlash(read) => {
                     reads += 1;
-                    known = self.fetch(key, read, now).await?;
+                    fetched = self.fetch(key, read, now).await?;
                 }
             }
         }
@@ -193,90 +176,89 @@ impl Engine {
         self: &Arc<Self>,
         key: Key<'_>,
         now: u32,
-        known: &Known,
+        fetched: Option<&Fetched>,
         decide: &mut impl FnMut(Option<&ItemView<'_>>) -> (Change<'v>, R),
     ) -> Attempt<R> {
         let number = key.hash().partition(self.partition_bits);
         let mut guard = self.lock_partition(number, now);
         let partition = &mut *guard;
-        let mut place = match partition.tier.find(key) {
-            Some(handle) => Place::Memory(handle),
-            None => Place::Nowhere,
-        };
-        if let Place::Memory(found) = place {
-            let header = partition.tier.header(found);
-            if !self.horizon.is_item_live(key.hash(), header, now) {
-                self.erase(partition, key);
-                place = Place::Nowhere;
-            }
+        let mut present = partition.tier.find(key).map(Present::InMemory);
+        if let Some(Present::InMemory(handle)) = present
+            && !self
+                .horizon
+                .is_item_live(key.hash(), partition.tier.header(handle), now)
+        {
+            self.erase(partition, key);
+            present = None;
         }
-        if matches!(place, Place::Nowhere)
+        if present.is_none()
             && let Probe::Present(token) = self.placement.probe(key.hash())
         {
-            match known {
-                Known::Absent(seen) if *seen == token => {}
-                Known::Item(seen, item) if *seen == token && self.is_of(key, item, now) => {
-                    place = Place::Flash(item);
-                }
-                _ => return Attempt::OnFlash(self.board(partition, key, token)),
+            // What was read counts only as long as the index says what it said before the read.
+            match fetched.filter(|fetched| fetched.token == token) {
+                Some(fetched) => present = self.still_live(fetched, key, now),
+                None => return Attempt::OnFlash(self.board(partition, key, token)),
             }
         }
-        let (change, result) = match place {
-            Place::Nowhere => decide(None),
-            Place::Memory(handle) => {
-                let (item, shared) = partition.tier.item(handle);
+        let (change, result) = match &present {
+            Some(present) => {
+                let (item, shared) = present.item(partition);
                 decide(Some(&ItemView::new(item, shared)))
             }
-            Place::Flash(item) => decide(Some(&ItemView::new(item.item(), None))),
+            None => decide(None),
         };
-        let cas_unique = match change {
-            Change::Keep => Ok(Self::cas_unique(partition, &place)),
-            Change::Access => {
-                self.access(partition, key, &place, now);
-                Ok(Self::cas_unique(partition, &place))
-            }
-            Change::Remove => {
-                self.erase(partition, key);
-                Ok(0)
-            }
-            Change::Put(put) => self.put(partition, number, key, now, &put),
-            Change::Amend(amend) => {
-                if amend.access {
-                    self.access(partition, key, &place, now);
-                }
-                self.amend(partition, number, key, &place, now, &amend)
-            }
-        };
-        match cas_unique {
+        match self.carry_out(partition, number, key, now, present, change) {
             Ok(cas_unique) => Attempt::Done(Ok(Modified { result, cas_unique })),
             Err(Refused::Never(error)) => Attempt::Done(Err(error)),
             Err(Refused::NoRoom) => Attempt::NoRoom,
         }
     }
 
-    /// Whether an item read from flash is that of `key`, and live.
-    fn is_of(&self, key: Key<'_>, item: &FlashItem, now: u32) -> bool {
-        item.item().key == key.bytes() && self.horizon.is_item_live(key.hash(), item.header(), now)
+    fn still_live(&self, fetched: &Fetched, key: Key<'_>, now: u32) -> Option<Present> {
+        let item = fetched.item.as_ref()?;
+        let live = self.horizon.is_item_live(key.hash(), item.header(), now);
+        (live && item.item().key == key.bytes()).then(|| Present::Fetched(Arc::clone(item)))
     }
 
-    fn cas_unique(partition: &Partition, place: &Place<'_>) -> u64 {
-        match place {
-            Place::Nowhere => 0,
-            Place::Memory(handle) => partition.tier.item(*handle).0.cas_unique,
-            Place::Flash(item) => item.item().cas_unique,
+    fn carry_out(
+        &self,
+        partition: &mut Partition,
+        number: usize,
+        key: Key<'_>,
+        now: u32,
+        present: Option<Present>,
+        change: Change<'_>,
+    ) -> Result<u64, Refused> {
+        match (change, present) {
+            (Change::Remove, _) => {
+                self.erase(partition, key);
+                Ok(0)
+            }
+            (Change::Put(put), _) => self.put(partition, number, key, now, &put),
+            (_, None) => Ok(0),
+            (Change::Keep, Some(present)) => Ok(present.item(partition).0.cas_unique),
+            (Change::Access, Some(present)) => {
+                self.access(partition, key, &present, now);
+                Ok(present.item(partition).0.cas_unique)
+            }
+            (Change::Amend(amend), Some(present)) => {
+                if amend.access {
+                    self.access(partition, key, &present, now);
+                }
+                self.amend(partition, number, key, &present, now, &amend)
+            }
         }
     }
 
-    fn access(&self, partition: &mut Partition, key: Key<'_>, place: &Place<'_>, now: u32) {
-        match place {
-            Place::Nowhere => {}
-            Place::Memory(handle) => {
+    fn access(&self, partition: &mut Partition, key: Key<'_>, present: &Present, now: u32) {
+        match present {
+            Present::InMemory(handle) => {
                 let header = partition.tier.header_mut(*handle);
                 header.state |= state::FETCHED | state::REFERENCED;
                 header.last_access = now.into();
                 partition.stats.dram_hits += 1;
             }
-            Place::Flash(_) => {
+            Present::Fetched(_) => {
                 self.placement.touch(key.hash());
                 partition.stats.flash_hits += 1;
             }
@@ -314,7 +296,7 @@ impl Engine {
             expiry: put.expiry,
             last_access: now,
             state: bits,
-            value: &[&put.value],
+            value: &put.value,
             shared: None,
         };
         let cas_unique = self.store_new(partition, number, key, now, &new)?;
@@ -345,43 +327,39 @@ impl Engine {
             self.erase(partition, key);
             return Err(Refused::Never(error));
         }
-        if Self::fits_memory(body, &context) {
-            partition
-                .tier
-                .put(key, new, &context)
-                .map_err(|_| Refused::NoRoom)?;
-            self.placement.invalidate(key.hash());
+        if body > context.limit_bytes / LARGEST_SHARE {
+            self.place_at_once(partition, key, new)?;
         } else {
-            self.place_through(key, new)?;
-            partition.tier.remove(key);
+            let put = partition.tier.put(key, new, &context);
+            put.map_err(|_| Refused::NoRoom)?;
+            self.placement.invalidate(key.hash());
         }
         let version = partition.take_version();
         partition.overtake(key.hash());
         Ok(new.cas_unique.unwrap_or(version))
     }
 
-    /// Places an item on flash that is too large to be kept in memory. The index names it at once.
-    fn place_through(&self, key: Key<'_>, new: &NewItem<'_>) -> Result<(), Refused> {
+    /// Stores an item too large for memory in the segment being filled. Its index entry takes the
+    /// place of an older one.
+    fn place_at_once(
+        &self,
+        partition: &mut Partition,
+        key: Key<'_>,
+        new: &NewItem<'_>,
+    ) -> Result<(), Refused> {
         let header = new.header(key);
-        let joined;
-        let value = match new.value {
-            [whole] => *whole,
-            parts => {
-                joined = parts.concat();
-                &joined
-            }
-        };
         let item = ItemRef {
             header: &header,
             cas_unique: new.cas_unique.unwrap_or(new.version),
             key: key.bytes(),
-            value,
+            value: new.value,
         };
         let hash = key.hash();
-        match self.placement.place(&[AppendItem { hash, item }]) {
-            0 => Err(Refused::NoRoom),
-            _ => Ok(()),
+        if self.placement.place(&[AppendItem { hash, item }]) == 0 {
+            return Err(Refused::NoRoom);
         }
+        partition.tier.remove(key);
+        Ok(())
     }
 
     fn amend(
@@ -389,16 +367,13 @@ impl Engine {
         partition: &mut Partition,
         number: usize,
         key: Key<'_>,
-        place: &Place<'_>,
+        present: &Present,
         now: u32,
         amend: &Amend,
     ) -> Result<u64, Refused> {
-        let (item, shared) = match place {
-            Place::Nowhere => return Ok(0),
-            Place::Memory(handle) => partition.tier.item(*handle),
-            Place::Flash(item) => (item.item(), None),
-        };
-        let mut bits = item.header.state;
+        let (item, shared) = present.item(partition);
+        let header = *item.header;
+        let mut bits = header.state;
         for (set, bit) in [(amend.stale, state::STALE), (amend.won, state::WON)] {
             match set {
                 Some(true) => bits |= bit,
@@ -406,63 +381,85 @@ impl Engine {
                 None => {}
             }
         }
-        let expiry = amend.expiry.unwrap_or(item.header.expiry.get());
+        let expiry = amend.expiry.unwrap_or(header.expiry.get());
         let cas_unique = item.cas_unique;
-        if bits == item.header.state
-            && expiry == item.header.expiry.get()
-            && amend.cas_unique.is_none()
-        {
+        let same = bits == header.state && expiry == header.expiry.get();
+        if same && amend.cas_unique.is_none() {
             return Ok(cas_unique);
         }
-        if let Place::Memory(handle) = *place
-            && item.header.has(state::DIRTY)
+        if let Present::InMemory(handle) = present
+            && header.has(state::DIRTY)
             && amend.cas_unique.is_none()
         {
             // No copy of this version is on flash, so that it may still change.
-            let header = partition.tier.header_mut(handle);
+            let header = partition.tier.header_mut(*handle);
             header.state = bits;
             header.expiry = expiry.into();
             return Ok(cas_unique);
         }
         // The value is copied out: its place in the log may go while room is made for the new one.
         let shared = shared.cloned();
-        let value = if shared.is_some() {
-            Vec::new()
-        } else {
-            item.value.to_vec()
+        let value = match &shared {
+            Some(_) => Vec::new(),
+            None => item.value.to_vec(),
         };
-        let parts: [&[u8]; 1] = [shared.as_deref().unwrap_or(&value)];
         let new = NewItem {
             version: partition.next_version,
             cas_unique: amend.cas_unique.unwrap_or(Some(cas_unique)),
-            client_flags: item.header.client_flags.get(),
+            client_flags: header.client_flags.get(),
             expiry,
-            last_access: item.header.last_access.get(),
-            state: bits & !state::HAS_CAS | state::DIRTY,
-            value: &parts,
+            last_access: header.last_access.get(),
+            state: bits & state::ON_FLASH & !state::HAS_CAS | state::DIRTY,
+            value: shared.as_deref().unwrap_or(&value),
             shared: shared.clone(),
         };
         self.store_new(partition, number, key, now, &new)
     }
 
-    /// Reads an item, into memory where it fits.
+    /// Reads an item that is on flash. `None` when the read has to be tried again.
     async fn fetch(
         self: &Arc<Self>,
         key: Key<'_>,
         read: FlashRead,
         now: u32,
-    ) -> Result<Known, CacheError> {
-        match read.landing().await {
-            Landing::Absent(token) => Ok(Known::Absent(token)),
-            Landing::Item(item, Some(token)) => Ok(Known::Item(token, item)),
-            Landing::Item(_, None) | Landing::Abandoned => Ok(Known::Nothing),
+    ) -> Result<Option<Fetched>, CacheError> {
+        Ok(match read.landing(key).await {
+            Landing::Item(item, token) => Some(Fetched {
+                token,
+                item: Some(item),
+            }),
+            Landing::Absent(token) => Some(Fetched { token, item: None }),
+            Landing::Abandoned => None,
+            Landing::Busy => return Err(CacheError::OutOfMemory),
             Landing::Failed => {
-                // What cannot be read cannot be changed; it must not come back either.
+                // What cannot be read is a miss; after a change it must not come back either.
                 let mut partition = self.lock(key.hash(), now);
                 partition.stats.failed_reads += 1;
                 self.erase(&mut partition, key);
-                Err(CacheError::Unreadable)
+                None
             }
+        })
+    }
+}
+
+/// What a read of flash found for a change, while the index said what the token stands for.
+struct Fetched {
+    token: Token,
+    item: Option<Arc<FlashItem>>,
+}
+
+/// A live item that is to be changed.
+enum Present {
+    InMemory(crate::dram::Handle),
+    /// On flash and not in memory: too large for it, or gone again.
+    Fetched(Arc<FlashItem>),
+}
+
+impl Present {
+    fn item<'a>(&'a self, partition: &'a Partition) -> (ItemRef<'a>, Option<&'a Arc<[u8]>>) {
+        match self {
+            Self::InMemory(handle) => partition.tier.item(*handle),
+            Self::Fetched(item) => (item.item(), None),
         }
     }
 }

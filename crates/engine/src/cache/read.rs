@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use super::Engine;
+use super::{Engine, LARGEST_SHARE};
 use crate::dram::NewItem;
 use crate::flight::{Flight, Landing};
 use crate::format::item::{ItemRef, state};
 use crate::key::{Key, KeyHash};
 use crate::partition::Partition;
 use crate::placement::{Found, Probe, Token};
-use crate::store::FlashItem;
+use crate::store::{FlashItem, ReadError};
 
 /// An item as readers see it.
 #[derive(Clone, Copy, Debug)]
@@ -76,9 +76,33 @@ pub enum Lookup<T> {
     Flash(FlashRead),
 }
 
-/// A flash read under way. See [`Engine::read_flash`].
+/// What [`Engine::lookup_memory`] knows of a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MemoryLookup<T> {
+    /// The item is in memory; what the viewer made of it.
+    Hit(T),
+    /// There is no such item.
+    Miss,
+    /// It may be on flash: a worker has to read it.
+    OnFlash,
+}
+
+/// What a look under the partition's lock found.
+enum Look<T> {
+    Hit(T),
+    Absent,
+    OnFlash(Token),
+}
+
+/// A flash read to be carried out with [`Engine::read_flash`].
+///
+/// Others may be waiting for it. Unless the very next thing its task waits for is
+/// [`read_flash`](Engine::read_flash), it must be [started](FlashRead::start) first: two tasks that
+/// each hold back what the other waits for would wait for ever.
 pub struct FlashRead {
     flight: Arc<Flight>,
+    /// Set until the read is started, when it is this reader's to make.
+    lead: Option<Lead>,
 }
 
 /// The duty to land a flight, also when its task is dropped half way.
@@ -91,9 +115,8 @@ struct Lead {
 
 impl Lead {
     /// Reads, keeps the item in memory unless a write has overtaken the flight, and lands it.
-    async fn fly(self, key: &[u8]) {
+    async fn fly(self, key: Key<'_>) -> Landing {
         let engine = &self.engine;
-        let Some(key) = engine.key(key) else { return };
         let found = engine.placement.get(key).await;
         let now = runtime::unix_seconds();
         let number = self.hash.partition(engine.partition_bits);
@@ -103,34 +126,49 @@ impl Lead {
             Ok(Found::Item(item)) => {
                 if engine.horizon.is_item_live(self.hash, item.header(), now) {
                     let item = Arc::new(item);
-                    let mut token = None;
                     if current {
                         engine.promote(&mut partition, number, key, &item, now);
-                        if let Probe::Present(present) = engine.placement.probe(self.hash) {
-                            token = Some(present);
-                        }
                     }
-                    Landing::Item(item, token)
+                    Landing::Item(item, self.token)
                 } else {
-                    partition.stats.expired += 1;
+                    partition.count_dead(item.header().is_expired(now));
                     engine.placement.forget(self.hash, self.token);
                     Landing::Absent(self.token)
                 }
             }
             Ok(Found::Absent) => Landing::Absent(self.token),
+            Err(ReadError::NoMemory { .. }) => Landing::Busy,
             Err(error) => {
                 tracing::debug!(%error, "a flash read failed");
                 Landing::Failed
             }
         };
         drop(partition);
-        self.flight.land(landing);
+        self.flight.land(landing.clone());
+        landing
     }
 }
 
 impl FlashRead {
-    pub(super) async fn landing(&self) -> Landing {
-        self.flight.landing().await
+    /// Starts the read as a task of the calling thread, if it is this reader's to make and has not
+    /// been started; it then ends whatever becomes of those that wait for it.
+    pub fn start(&mut self, key: Key<'_>) {
+        if let Some(lead) = self.lead.take() {
+            let key: Box<[u8]> = key.bytes().into();
+            runtime::spawn_detached(async move {
+                if let Some(key) = lead.engine.clone().key(&key) {
+                    lead.fly(key).await;
+                }
+            });
+        }
+    }
+
+    /// Makes the read, or waits for the one who does.
+    pub(super) async fn landing(self, key: Key<'_>) -> Landing {
+        match self.lead {
+            Some(lead) => lead.fly(key).await,
+            None => self.flight.landing().await,
+        }
     }
 }
 
@@ -173,8 +211,41 @@ impl Engine {
         peek: Peek,
         view: impl FnOnce(&ItemView<'_>) -> T,
     ) -> Lookup<T> {
-        let mut guard = self.lock(key.hash(), now);
-        let partition = &mut *guard;
+        let mut partition = self.lock(key.hash(), now);
+        match self.look(&mut partition, key, now, peek, view) {
+            Look::Hit(shown) => Lookup::Hit(shown),
+            Look::Absent => Lookup::Miss,
+            Look::OnFlash(token) => Lookup::Flash(self.board(&mut partition, key, token)),
+        }
+    }
+
+    /// [`lookup`](Engine::lookup) for a thread that no runtime drives: it starts no read. What is
+    /// not in memory and may be on flash is counted by whoever reads it.
+    #[inline]
+    pub fn lookup_memory<T>(
+        &self,
+        key: Key<'_>,
+        now: u32,
+        peek: Peek,
+        view: impl FnOnce(&ItemView<'_>) -> T,
+    ) -> MemoryLookup<T> {
+        let mut partition = self.lock(key.hash(), now);
+        match self.look(&mut partition, key, now, peek, view) {
+            Look::Hit(shown) => MemoryLookup::Hit(shown),
+            Look::Absent => MemoryLookup::Miss,
+            Look::OnFlash(_) => MemoryLookup::OnFlash,
+        }
+    }
+
+    #[inline]
+    fn look<T>(
+        &self,
+        partition: &mut Partition,
+        key: Key<'_>,
+        now: u32,
+        peek: Peek,
+        view: impl FnOnce(&ItemView<'_>) -> T,
+    ) -> Look<T> {
         if let Some(handle) = partition.tier.find(key) {
             let (item, shared) = partition.tier.item(handle);
             if self.horizon.is_item_live(key.hash(), item.header, now) {
@@ -190,19 +261,20 @@ impl Engine {
                     }
                     partition.stats.dram_hits += 1;
                 }
-                return Lookup::Hit(shown);
+                return Look::Hit(shown);
             }
             // Dead by expiry or flush: its copy on flash, if any, is as dead.
+            let expired = item.header.is_expired(now);
             partition.tier.remove(key);
-            partition.stats.expired += 1;
+            partition.count_dead(expired);
             self.placement.invalidate(key.hash());
         }
         match self.placement.probe(key.hash()) {
             Probe::Absent => {
                 partition.stats.misses += 1;
-                Lookup::Miss
+                Look::Absent
             }
-            Probe::Present(token) => Lookup::Flash(self.board(partition, key, token)),
+            Probe::Present(token) => Look::OnFlash(token),
         }
     }
 
@@ -217,6 +289,7 @@ impl Engine {
         if let Some(flight) = partition.flights.get(&hash) {
             partition.stats.shared_flights += 1;
             return FlashRead {
+                lead: None,
                 flight: Arc::clone(flight),
             };
         }
@@ -228,30 +301,34 @@ impl Engine {
             flight: Arc::clone(&flight),
             token,
         };
-        let key: Box<[u8]> = key.bytes().into();
-        // A task of its own: a flight lands whatever becomes of those that wait for it.
-        runtime::spawn_detached(async move { lead.fly(&key).await });
-        FlashRead { flight }
+        FlashRead {
+            flight,
+            lead: Some(lead),
+        }
     }
 
     /// Carries a [`FlashRead`] out. `None` when there is no such item, or it could not be read; both
-    /// are counted as misses.
+    /// are counted as misses. A hit counts as an access unless `peek` says otherwise.
     pub async fn read_flash(
         self: &Arc<Self>,
         key: Key<'_>,
         mut read: FlashRead,
         now: u32,
+        peek: Peek,
     ) -> Option<FlashHit> {
         loop {
-            let landing = read.landing().await;
+            let landing = read.landing(key).await;
             let mut partition = self.lock(key.hash(), now);
             match landing {
                 // A flight is found by hash; another key with the same one reads for itself.
                 Landing::Item(item, _) if item.item().key == key.bytes() => {
                     partition.stats.flash_hits += 1;
+                    if peek == Peek::No {
+                        mark_fetched(&mut partition, key, now);
+                    }
                     return Some(FlashHit { item });
                 }
-                Landing::Failed => {
+                Landing::Failed | Landing::Busy => {
                     partition.stats.misses += 1;
                     partition.stats.failed_reads += 1;
                     return None;
@@ -300,13 +377,13 @@ impl Engine {
             cas_unique: header.has(state::HAS_CAS).then_some(item.cas_unique),
             client_flags: header.client_flags.get(),
             expiry: header.expiry.get(),
-            last_access: now,
-            state: header.state & state::ON_FLASH | state::FETCHED,
-            value: &[item.value],
+            last_access: header.last_access.get(),
+            state: header.state & state::ON_FLASH,
+            value: item.value,
             shared: None,
         };
         let context = self.evict_context(number, now);
-        let fits = Self::fits_memory(header.body_bytes(), &context);
+        let fits = header.body_bytes() <= context.limit_bytes / LARGEST_SHARE;
         if fits && partition.tier.put(key, &new, &context).is_ok() {
             partition.stats.promotions += 1;
         } else {
@@ -325,4 +402,13 @@ fn remove_flight(partition: &mut Partition, hash: KeyHash, flight: &Arc<Flight>)
         partition.flights.remove(&hash);
     }
     current
+}
+
+/// The first read of an item that was promoted for it: not yet a second chance.
+fn mark_fetched(partition: &mut Partition, key: Key<'_>, now: u32) {
+    if let Some(handle) = partition.tier.find(key) {
+        let header = partition.tier.header_mut(handle);
+        header.state |= state::FETCHED;
+        header.last_access = now.into();
+    }
 }

@@ -151,7 +151,7 @@ impl DramTier {
         if !self.log.fits(bytes) {
             self.log.open_head();
         }
-        let new = self.log.append(&header, cas_unique, key, &[&value], shared);
+        let new = self.log.append(&header, cas_unique, key, &value, shared);
         let low = hash.low();
         if let Some(slot) = self
             .table
@@ -202,6 +202,7 @@ impl DramTier {
             }
             if context.placement.probe(self.hash_of(handle, context.seed)) == Probe::Absent {
                 self.log.header_mut(handle).state |= state::DIRTY;
+                self.dirty += 1;
             }
         }
     }
@@ -244,6 +245,7 @@ impl DramTier {
             let placed = context.placement.place(&batch);
             for &(hash, handle) in &entries[..placed] {
                 let header = self.log.header_mut(handle);
+                self.dirty -= u64::from(header.has(state::DIRTY));
                 header.state &= !state::DIRTY;
                 if header.has(state::REFERENCED) {
                     context.placement.touch(hash);

@@ -188,13 +188,13 @@ impl Log {
         header: &ItemHeader,
         cas_unique: u64,
         key: &[u8],
-        value: &[&[u8]],
+        value: &[u8],
         shared: Option<Arc<[u8]>>,
     ) -> Handle {
         let (bytes, beside) = self.entry_bytes(header);
         debug_assert!(self.fits(bytes), "the caller opened a chunk");
         let stub = if beside {
-            let value = shared.unwrap_or_else(|| value.concat().into());
+            let value = shared.unwrap_or_else(|| value.into());
             Some(self.keep_large(value))
         } else {
             None
@@ -218,7 +218,7 @@ impl Log {
         put(key);
         match stub {
             Some(number) => put(&number.to_le_bytes()),
-            None => value.iter().for_each(|part| put(part)),
+            None => put(value),
         }
         self.head_bytes = start + bytes.next_multiple_of(UNIT);
         Handle(slot << self.unit_bits | (start / UNIT) as u32)

@@ -34,15 +34,14 @@ pub struct NewItem<'a> {
     pub last_access: u32,
     /// Bits of [`state`], without `HAS_CAS`.
     pub state: u8,
-    /// The value, in parts that follow each other.
-    pub value: &'a [&'a [u8]],
+    /// The value.
+    pub value: &'a [u8],
     /// The whole value, when it is at hand in a form that can be shared.
     pub shared: Option<Arc<[u8]>>,
 }
 
 impl NewItem<'_> {
     pub(crate) fn header(&self, key: Key<'_>) -> ItemHeader {
-        let value_bytes: usize = self.value.iter().map(|part| part.len()).sum();
         let cas = if self.cas_unique.is_some() {
             state::HAS_CAS
         } else {
@@ -50,7 +49,7 @@ impl NewItem<'_> {
         };
         ItemHeader {
             version: self.version.into(),
-            value_bytes: (value_bytes as u32).into(),
+            value_bytes: (self.value.len() as u32).into(),
             client_flags: self.client_flags.into(),
             expiry: self.expiry.into(),
             last_access: self.last_access.into(),
@@ -63,13 +62,12 @@ impl NewItem<'_> {
     /// Bytes of the item's body.
     #[must_use]
     pub fn body_bytes(&self, key: Key<'_>) -> usize {
-        let value: usize = self.value.iter().map(|part| part.len()).sum();
         let cas = if self.cas_unique.is_some() {
             CAS_BYTES
         } else {
             0
         };
-        HEADER_BYTES + cas + key.bytes().len() + value
+        HEADER_BYTES + cas + key.bytes().len() + self.value.len()
     }
 }
 
@@ -94,6 +92,8 @@ pub struct DramTier {
     pub(super) table: HashTable<Slot>,
     /// Bytes of live bodies.
     pub(super) live_bytes: u64,
+    /// Items without a copy on flash.
+    pub(super) dirty: u64,
     pub(super) stats: TierStats,
 }
 
@@ -118,6 +118,7 @@ impl DramTier {
             log: Log::new(chunk_bytes),
             table: HashTable::new(),
             live_bytes: 0,
+            dirty: 0,
             stats: TierStats::default(),
         }
     }
@@ -144,6 +145,24 @@ impl DramTier {
     #[must_use]
     pub fn live_bytes(&self) -> u64 {
         self.live_bytes
+    }
+
+    /// Items without a copy on flash.
+    #[must_use]
+    pub fn dirty_items(&self) -> u64 {
+        self.dirty
+    }
+
+    /// Accounts for an item that comes.
+    fn count_in(&mut self, header: &ItemHeader) {
+        self.live_bytes += header.body_bytes() as u64;
+        self.dirty += u64::from(header.has(state::DIRTY));
+    }
+
+    /// Accounts for an item that goes.
+    fn count_out(&mut self, header: &ItemHeader) {
+        self.live_bytes -= header.body_bytes() as u64;
+        self.dirty -= u64::from(header.has(state::DIRTY));
     }
 
     /// Counters.
@@ -215,7 +234,7 @@ impl DramTier {
             new.value,
             new.shared.clone(),
         );
-        self.live_bytes += header.body_bytes() as u64;
+        self.count_in(&header);
         let low = key.hash().low();
         let slot = Slot { hash: low, handle };
         self.table
@@ -235,11 +254,9 @@ impl DramTier {
         let Some(value) = self.log.value_mut(handle) else {
             return false;
         };
-        let mut at = 0;
-        for part in new.value {
-            value[at..at + part.len()].copy_from_slice(part);
-            at += part.len();
-        }
+        value.copy_from_slice(new.value);
+        self.count_out(&{ *self.log.header(handle) });
+        self.count_in(header);
         // An item being rewritten keeps its place in the CLOCK's order, and its chance.
         let referenced = self.log.header(handle).state & state::REFERENCED;
         *self.log.header_mut(handle) = *header;
@@ -259,7 +276,7 @@ impl DramTier {
         match entry {
             Entry::Occupied(occupied) => {
                 let (slot, _) = occupied.remove();
-                self.live_bytes -= self.log.header(slot.handle).body_bytes() as u64;
+                self.count_out(&{ *self.log.header(slot.handle) });
                 self.log.kill(slot.handle);
                 true
             }
@@ -275,7 +292,7 @@ impl DramTier {
             .find_entry(table_hash(low), |slot| slot.handle == handle)
         {
             occupied.remove();
-            self.live_bytes -= self.log.header(handle).body_bytes() as u64;
+            self.count_out(&{ *self.log.header(handle) });
             self.log.kill(handle);
         }
     }

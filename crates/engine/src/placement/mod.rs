@@ -33,7 +33,12 @@ pub enum Probe {
 
 /// Stands for what an index said of a key at some moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Token(pub u64);
+pub struct Token {
+    /// What the index's entry says.
+    pub entry: u64,
+    /// Which life of the place it names.
+    pub life: u64,
+}
 
 /// What a read of flash found.
 #[derive(Debug)]

@@ -35,6 +35,7 @@ use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use device::{AlignedBuf, BlockId, Flash};
 use parking_lot::Mutex;
+use runtime::budget::Budget;
 use runtime::sync::Notify;
 
 /// Physical number of a segment.
@@ -136,6 +137,8 @@ pub struct StoreConfig {
     pub buffers: usize,
     /// First sequence number to use.
     pub first_sequence: u64,
+    /// Bytes that large items read from flash may hold at once.
+    pub large_read_bytes: u64,
 }
 
 /// The segments of one flash device. Shared by all threads.
@@ -147,6 +150,7 @@ pub struct SegmentStore {
     /// The buffer being filled, and the next sequence number.
     filling: Mutex<fill::Cursor>,
     queues: Mutex<Queues>,
+    large_reads: Arc<Budget>,
     room: Notify,
     work: Notify,
     drained: Notify,
@@ -185,6 +189,7 @@ impl SegmentStore {
                 .collect(),
             filling: Mutex::new(fill::Cursor::new(config.first_sequence)),
             queues: Mutex::new(queues),
+            large_reads: Arc::new(Budget::new(config.large_read_bytes)),
             room: Notify::new(),
             work: Notify::new(),
             drained: Notify::new(),
@@ -273,6 +278,12 @@ impl SegmentStore {
             sequence: state.sequence.load(Ordering::Acquire),
             items: state.items.load(Ordering::Acquire),
         }
+    }
+
+    /// Sequence number of a segment's present life, 0 when it is free.
+    #[must_use]
+    pub fn sequence(&self, segment: SegmentId) -> u64 {
+        self.segment(segment).sequence.load(Ordering::Acquire)
     }
 
     fn segment(&self, segment: SegmentId) -> &Segment {

@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use device::{AlignedBuf, DeviceError};
+use runtime::budget::Share;
 use zerocopy::FromBytes;
 
 use super::{Content, DRAINING, SegmentId, SegmentRecord, SegmentStore};
@@ -12,6 +13,9 @@ use crate::format::segment::{
     FOOTER_BYTES, Footer, PAGE_BYTES, Position, SUMMARY_ENTRY_BYTES, SegmentKind, SummaryEntry,
     decode_summary,
 };
+
+/// Reads up to this many bytes take no share of the memory for large ones.
+const SMALL_READ_BYTES: usize = PAGE_BYTES as usize;
 
 /// Keeps a segment from being written again while it is being read.
 pub struct SegmentPin<'a> {
@@ -47,6 +51,8 @@ pub struct FlashItem {
     bytes: AlignedBuf,
     /// Where the item's body starts.
     body: usize,
+    /// Its share of the memory for large items; given back with it.
+    _share: Option<Share>,
 }
 
 impl FlashItem {
@@ -58,6 +64,7 @@ impl FlashItem {
         Self {
             bytes,
             body: CHECKSUM_BYTES,
+            _share: None,
         }
     }
 
@@ -91,6 +98,12 @@ pub enum ReadError {
     /// The device failed.
     #[error(transparent)]
     Device(#[from] DeviceError),
+    /// Too many large items are being read, and their readers are slow.
+    #[error("no memory to read an item of {bytes} bytes")]
+    NoMemory {
+        /// What the read takes.
+        bytes: usize,
+    },
     /// The bytes are not the item that was written there.
     #[error("item at byte {offset} of segment {segment}: {source}")]
     Corrupt {
@@ -130,6 +143,7 @@ impl SegmentStore {
         let len = position
             .read_bytes()
             .min(self.segment_bytes.saturating_sub(page)) as usize;
+        let share = self.share_for(len).await?;
         let mut buf = AlignedBuf::new(len);
         if !self.copy_from_buffer(pin, page, &mut buf) {
             self.counters.reads.fetch_add(1, Ordering::Relaxed);
@@ -149,6 +163,7 @@ impl SegmentStore {
             Ok(_) => Ok(FlashItem {
                 bytes: buf,
                 body: start + CHECKSUM_BYTES,
+                _share: share,
             }),
             Err(source) => {
                 self.counters.corrupt_items.fetch_add(1, Ordering::Relaxed);
@@ -158,6 +173,19 @@ impl SegmentStore {
                     source,
                 })
             }
+        }
+    }
+
+    /// A share of the memory for large reads, where one is needed.
+    async fn share_for(&self, len: usize) -> Result<Option<Share>, ReadError> {
+        if len <= SMALL_READ_BYTES {
+            return Ok(None);
+        }
+        let mut share = Share::empty(&self.large_reads);
+        if share.grow(len as u64).await {
+            Ok(Some(share))
+        } else {
+            Err(ReadError::NoMemory { bytes: len })
         }
     }
 

@@ -278,15 +278,17 @@ fn a_read_that_nobody_waits_for_any_more_still_serves_the_others() {
         let cold = cold_item(&engine).await;
         let now = runtime::unix_seconds();
         let key = engine.key(b"cold").unwrap();
-        let Lookup::Flash(first) = engine.lookup(key, now, Peek::No, |_| ()) else {
+        let Lookup::Flash(mut first) = engine.lookup(key, now, Peek::No, |_| ()) else {
             panic!("it is on flash");
         };
-        let Lookup::Flash(second) = engine.lookup(key, now, Peek::No, |_| ()) else {
+        first.start(key);
+        let Lookup::Flash(mut second) = engine.lookup(key, now, Peek::No, |_| ()) else {
             panic!("it is on flash");
         };
+        second.start(key);
         let before = reads(&engine);
         drop(first);
-        let hit = engine.read_flash(key, second, now).await.unwrap();
+        let hit = engine.read_flash(key, second, now, Peek::No).await.unwrap();
         assert_eq!(hit.view().value, cold);
         assert!(reads(&engine) - before <= 1);
     });
@@ -299,14 +301,15 @@ fn a_write_overtakes_a_read_of_the_old_item() {
         let old = cold_item(&engine).await;
         let now = runtime::unix_seconds();
         let key = engine.key(b"cold").unwrap();
-        let Lookup::Flash(read) = engine.lookup(key, now, Peek::No, |_| ()) else {
+        let Lookup::Flash(mut read) = engine.lookup(key, now, Peek::No, |_| ()) else {
             panic!("it is on flash");
         };
+        read.start(key);
         runtime::sleep(LATENCY.read / 2).await;
         set(&engine, b"cold", b"new").await.unwrap();
         // Who asks from now on sees the new item, also while the read is still on its way.
         assert_eq!(get(&engine, b"cold").await.unwrap(), b"new");
-        let hit = engine.read_flash(key, read, now).await.unwrap();
+        let hit = engine.read_flash(key, read, now, Peek::No).await.unwrap();
         assert!(hit.view().value == old || hit.view().value == b"new");
         assert_eq!(get(&engine, b"cold").await.unwrap(), b"new");
         fill(&engine, 6000, 3000).await;
@@ -321,13 +324,14 @@ fn a_removal_overtakes_a_read_and_nothing_comes_back() {
         cold_item(&engine).await;
         let now = runtime::unix_seconds();
         let key = engine.key(b"cold").unwrap();
-        let Lookup::Flash(read) = engine.lookup(key, now, Peek::No, |_| ()) else {
+        let Lookup::Flash(mut read) = engine.lookup(key, now, Peek::No, |_| ()) else {
             panic!("it is on flash");
         };
+        read.start(key);
         runtime::sleep(LATENCY.read / 2).await;
         engine.remove(key, now);
         assert_eq!(get(&engine, b"cold").await, None);
-        engine.read_flash(key, read, now).await;
+        engine.read_flash(key, read, now, Peek::No).await;
         assert_eq!(get(&engine, b"cold").await, None);
     });
 }
@@ -339,12 +343,13 @@ fn a_flush_overtakes_a_read_and_nothing_comes_back() {
         cold_item(&engine).await;
         let now = runtime::unix_seconds();
         let key = engine.key(b"cold").unwrap();
-        let Lookup::Flash(read) = engine.lookup(key, now, Peek::No, |_| ()) else {
+        let Lookup::Flash(mut read) = engine.lookup(key, now, Peek::No, |_| ()) else {
             panic!("it is on flash");
         };
+        read.start(key);
         runtime::sleep(LATENCY.read / 2).await;
         engine.flush_all(now);
-        engine.read_flash(key, read, now).await;
+        engine.read_flash(key, read, now, Peek::No).await;
         assert_eq!(get(&engine, b"cold").await, None);
         assert_eq!(get(&engine, &numbered(5999)).await, None);
     });

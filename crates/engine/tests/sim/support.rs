@@ -152,7 +152,9 @@ pub(crate) async fn get_item(engine: &Arc<Engine>, key: &[u8], peek: Peek) -> Op
         Lookup::Hit(item) => Some(item),
         Lookup::Miss => None,
         Lookup::Flash(read) => {
-            let hit: Option<FlashHit> = engine.read_flash(key, read, now).await;
+            let hit: Option<FlashHit> = engine
+                .read_flash(key, read, now, flowstone_engine::Peek::No)
+                .await;
             hit.map(|hit| {
                 assert_eq!(hit.view().key, key.bytes());
                 seen(&hit.view())

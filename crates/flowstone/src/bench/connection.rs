@@ -20,8 +20,13 @@ const OUTPUT_BYTES: usize = 128 << 10;
 /// What a client asks for.
 #[derive(Debug)]
 pub(super) enum Source {
-    /// Every key once: `next`, `next + step`, ... below `end`.
-    Load { next: u64, step: u64, end: u64 },
+    /// One operation on every key once: `next`, `next + step`, ... below `end`.
+    Sweep {
+        op: Op,
+        next: u64,
+        step: u64,
+        end: u64,
+    },
     /// The workload's requests, `left` of them after the warm-up.
     Run {
         stream: Box<ClientStream>,
@@ -226,10 +231,12 @@ impl Connection {
     fn append(&mut self, sent_ns: u64, rules: &Rules<'_>) {
         let mut more = 0;
         let request = match &mut self.source {
-            Source::Load { next, step, .. } => {
+            Source::Sweep { op, next, step, .. } => {
                 let key = KeyId(*next);
                 *next = next.saturating_add(*step);
-                Request { op: Op::Set, key }
+                self.keys.clear();
+                self.keys.push(key);
+                Request { op: *op, key }
             }
             Source::Run { stream, left } => {
                 let request = stream.next_request();
@@ -298,7 +305,7 @@ impl Connection {
     /// Whether it has nothing more to ask for.
     pub(super) fn is_exhausted(&self) -> bool {
         match &self.source {
-            Source::Load { next, end, .. } => next >= end,
+            Source::Sweep { next, end, .. } => next >= end,
             Source::Run { left, .. } => *left == 0,
         }
     }
@@ -306,7 +313,9 @@ impl Connection {
     /// Requests whose time had come by `end_ns` but which have not been sent.
     pub(super) fn overdue(&mut self, end_ns: u64) -> u64 {
         let mut left = match &self.source {
-            Source::Load { next, step, end } => end.saturating_sub(*next).div_ceil(*step),
+            Source::Sweep {
+                next, step, end, ..
+            } => end.saturating_sub(*next).div_ceil(*step),
             Source::Run { left, .. } => *left,
         };
         let Some(schedule) = &mut self.schedule else {

@@ -35,6 +35,8 @@ mod request;
 mod response;
 mod stats;
 mod target;
+#[cfg(test)]
+mod tests;
 mod worker;
 
 pub(crate) use options::BenchArgs;
@@ -124,8 +126,12 @@ fn loading(plan: &Plan) -> Phase {
 fn running(plan: &Plan) -> Phase {
     Phase {
         name: "running",
-        kind: Kind::Run {
-            requests: plan.requests,
+        kind: if plan.scan {
+            Kind::Scan
+        } else {
+            Kind::Run {
+                requests: plan.requests,
+            }
         },
         pipeline: plan.pipeline,
         rate: plan.rate,

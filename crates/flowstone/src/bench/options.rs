@@ -74,6 +74,14 @@ pub(crate) struct BenchArgs {
     /// Commands in flight on each connection while loading
     #[arg(long, default_value = "16", value_name = "N")]
     load_pipeline: NonZeroU32,
+    /// Instead of the workload, read every key once: how many does the server still have?
+    #[arg(
+        long,
+        conflicts_with_all = [
+            "workload", "ratio", "multiget", "duration", "requests", "warmup", "load_only", "one_key"
+        ]
+    )]
+    scan: bool,
     /// Check every byte of every value against what --load and sets of this program write
     #[arg(long)]
     verify: bool,
@@ -149,12 +157,14 @@ pub(super) struct Plan {
     pub(super) pipeline: usize,
     pub(super) multiget: usize,
     pub(super) rate: Option<(Pace, f64)>,
-    /// None: as many requests as wanted. One of both is always there.
+    /// None: as many requests as wanted. Unless it is a scan, one of both is there.
     pub(super) duration: Option<Duration>,
     pub(super) requests: Option<u64>,
     pub(super) warm_up: Duration,
     pub(super) load: bool,
     pub(super) run: bool,
+    /// Whether the run reads every key once.
+    pub(super) scan: bool,
     pub(super) load_rate: Option<f64>,
     pub(super) load_pipeline: usize,
     pub(super) verify: bool,
@@ -193,7 +203,7 @@ impl BenchArgs {
         let threads = self.threads.map_or((cores / 2).max(1), NonZeroUsize::get);
         let mut requests = self.requests.map(NonZeroU64::get);
         let mut duration = self.duration;
-        if requests.is_none() && duration.is_none() {
+        if requests.is_none() && duration.is_none() && !self.scan {
             if self.one_key {
                 requests = Some(clients as u64);
             } else {
@@ -218,6 +228,7 @@ impl BenchArgs {
             warm_up: self.warmup,
             load: self.load || self.load_only,
             run: !self.load_only,
+            scan: self.scan,
             load_rate: self.load_rate,
             load_pipeline: self.load_pipeline.get() as usize,
             verify: self.verify,
@@ -337,6 +348,8 @@ mod tests {
         );
         let load = plan("--load-only").unwrap();
         assert!(load.load && !load.run);
+        let scan = plan("--scan --load").unwrap();
+        assert!(scan.scan && scan.load && scan.duration.is_none() && scan.requests.is_none());
         assert_eq!(plan("--clients 2 --threads 8").unwrap().threads, 2);
     }
 
@@ -352,6 +365,7 @@ mod tests {
             ("--rate 0", "positive"),
             ("--duration soon", "seconds"),
             ("--one-key --workload zipfian", "--one-key"),
+            ("--scan --duration 5", "--scan"),
         ] {
             let error = plan(options).unwrap_err();
             assert!(error.contains(part), "{options}: {error}");

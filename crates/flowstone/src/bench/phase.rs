@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
-use workload::{Arrivals, Pace};
+use workload::{Arrivals, Op, Pace};
 
 use super::connection::{Connection, Rules, Source};
 use super::cpu;
@@ -37,6 +37,8 @@ pub(super) struct Phase {
 pub(super) enum Kind {
     /// Store every key once.
     Load,
+    /// Read every key once.
+    Scan,
     /// The workload; at most so many requests.
     Run { requests: Option<u64> },
 }
@@ -171,12 +173,15 @@ fn rules<'a>(plan: &'a Plan, phase: &Phase) -> Rules<'a> {
 
 fn connection(plan: &Plan, phase: &Phase, client: u64) -> Connection {
     let clients = plan.clients as u64;
+    let sweep = |op| Source::Sweep {
+        op,
+        next: client,
+        step: clients,
+        end: plan.workload.settings().keys,
+    };
     let source = match phase.kind {
-        Kind::Load => Source::Load {
-            next: client,
-            step: clients,
-            end: plan.workload.settings().keys,
-        },
+        Kind::Load => sweep(Op::Set),
+        Kind::Scan => sweep(Op::Get),
         Kind::Run { requests } => {
             let share = |all: u64| all / clients + u64::from(client < all % clients);
             Source::Run {
@@ -201,7 +206,7 @@ fn connection(plan: &Plan, phase: &Phase, client: u64) -> Connection {
 fn progress_bar(plan: &Plan, phase: &Phase) -> ProgressBar {
     let (length, unit) = match (phase.duration, phase.kind) {
         (Some(duration), _) => ((phase.warm_up + duration).as_secs(), "s"),
-        (None, Kind::Load) => (plan.workload.settings().keys, "keys"),
+        (None, Kind::Load | Kind::Scan) => (plan.workload.settings().keys, "keys"),
         (None, Kind::Run { requests }) => (requests.unwrap_or(0), "requests"),
     };
     let template =

@@ -24,6 +24,8 @@
 
 mod config;
 mod layout;
+#[cfg(test)]
+mod model_tests;
 mod sizes;
 mod sub_table;
 #[cfg(test)]

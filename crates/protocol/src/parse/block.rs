@@ -3,6 +3,7 @@
 use super::{Parsed, Request};
 use crate::command::Command;
 use crate::key::MetaKey;
+use crate::number::parse_u64;
 use crate::reply::Refusal;
 
 /// Bytes of `\r\n`.
@@ -18,7 +19,11 @@ pub(super) struct BlockLength(usize);
 impl BlockLength {
     #[inline]
     pub(super) fn parse(word: &[u8]) -> Option<Self> {
-        let length = crate::number::parse_u64(word)?;
+        Self::new(parse_u64(word)?)
+    }
+
+    #[inline]
+    pub(super) fn new(length: u64) -> Option<Self> {
         (length <= LENGTH_MAX).then_some(Self(length as usize))
     }
 

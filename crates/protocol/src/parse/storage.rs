@@ -1,10 +1,12 @@
 //! `set`, `add`, `replace`, `append`, `prepend`, `cas`.
 
+use memchr::memchr2;
+
 use super::block::{self, BlockLength, OnRefusal};
 use super::{Parsed, Request};
 use crate::command::{Command, StoreVerb};
 use crate::exptime::Exptime;
-use crate::key::{self, MetaKey};
+use crate::key::{self, KEY_MAX_BYTES, MetaKey};
 use crate::number::{parse_i64, parse_u32, parse_u64};
 use crate::reply::Refusal;
 use crate::words::{Arguments, Words};
@@ -16,6 +18,17 @@ pub(super) fn store<'a>(
     verb: StoreVerb,
     words: Words<'a>,
 ) -> Parsed<'a> {
+    if verb != StoreVerb::Cas
+        && let Some(line) = StoreLine::usual(words.rest())
+    {
+        return line.with_block(request, verb);
+    }
+    unusual(request, verb, words)
+}
+
+/// A store of any other form, or one to be refused.
+#[inline(never)]
+fn unusual<'a>(request: &Request<'a, '_>, verb: StoreVerb, words: Words<'a>) -> Parsed<'a> {
     let arguments = Arguments::collect(words);
     let required = if verb == StoreVerb::Cas { 5 } else { 4 };
     if arguments.count() != required && arguments.count() != required + 1 {
@@ -30,19 +43,91 @@ pub(super) fn store<'a>(
     let (Some((client_flags, exptime, cas_unique)), true) = (numbers, key::is_valid(key)) else {
         return request.refuse_block(Refusal::BadFormat, noreply, length.swallow());
     };
-    let on_refusal = OnRefusal {
-        quiet: noreply,
-        invalidates: (verb == StoreVerb::Set).then(|| MetaKey::plain(key)),
-    };
-    block::take(request, length, on_refusal, |value| Command::Store {
-        verb,
+    let line = StoreLine {
         key,
         client_flags,
         exptime,
         cas_unique,
-        value,
+        length,
         noreply,
-    })
+    };
+    line.with_block(request, verb)
+}
+
+/// What the line of a storage command says.
+struct StoreLine<'a> {
+    key: &'a [u8],
+    client_flags: u32,
+    exptime: Exptime,
+    cas_unique: u64,
+    length: BlockLength,
+    noreply: bool,
+}
+
+impl<'a> StoreLine<'a> {
+    /// The arguments in the form that nearly every client sends: one space between words, plain
+    /// digits, no sign. `None` for anything else, right or wrong.
+    #[inline]
+    fn usual(line: &'a [u8]) -> Option<Self> {
+        let end = memchr2(b' ', 0, line)?;
+        let (key, rest) = line.split_at(end);
+        if key.is_empty() || key.len() > KEY_MAX_BYTES || rest[0] == 0 {
+            return None;
+        }
+        let (client_flags, rest) = short_number(&rest[1..])?;
+        let (exptime, rest) = short_number(rest.strip_prefix(b" ")?)?;
+        let (length, rest) = short_number(rest.strip_prefix(b" ")?)?;
+        let noreply = match rest {
+            b"" => false,
+            b" noreply" => true,
+            _ => return None,
+        };
+        Some(Self {
+            key,
+            client_flags: u32::try_from(client_flags).ok()?,
+            exptime: Exptime(exptime.cast_signed()),
+            cas_unique: 0,
+            length: BlockLength::new(length)?,
+            noreply,
+        })
+    }
+
+    #[inline]
+    fn with_block(self, request: &Request<'a, '_>, verb: StoreVerb) -> Parsed<'a> {
+        let on_refusal = OnRefusal {
+            quiet: self.noreply,
+            invalidates: (verb == StoreVerb::Set).then(|| MetaKey::plain(self.key)),
+        };
+        block::take(request, self.length, on_refusal, |value| Command::Store {
+            verb,
+            key: self.key,
+            client_flags: self.client_flags,
+            exptime: self.exptime,
+            cas_unique: self.cas_unique,
+            value,
+            noreply: self.noreply,
+        })
+    }
+}
+
+/// One to ten digits at the start of `line`, and what follows them.
+#[inline]
+fn short_number(line: &[u8]) -> Option<(u64, &[u8])> {
+    const DIGITS_MAX: usize = 10;
+    let mut value = 0;
+    let mut digits = 0;
+    while let Some(&byte) = line.get(digits) {
+        let digit = byte.wrapping_sub(b'0');
+        if digit > 9 {
+            break;
+        }
+        value = value * 10 + u64::from(digit);
+        digits += 1;
+        if digits > DIGITS_MAX {
+            return None;
+        }
+    }
+    (digits > 0).then(|| (value, &line[digits..]))
 }
 
 #[inline]

@@ -2,7 +2,7 @@
 //!
 //! A reply is a code (`HD VA EN NF NS EX ME MN`) and the flags that the request asked for, in its
 //! order. What the `q` flag silences: a miss of `mg`, and success of `ms`, `md`, `ma`. Nothing
-//! else, and never an error.
+//! else (not an `ma` that created its item, for one), and never an error.
 
 use super::dump::DumpedItem;
 use super::{TERMINATOR, decimal};
@@ -73,6 +73,8 @@ pub enum ArithmeticOutcome {
     Done {
         /// The number.
         value: u64,
+        /// Whether the request created the item.
+        created: bool,
         /// The item as it is now (`ttl` is as the request found it).
         item: ItemMeta,
     },
@@ -195,8 +197,8 @@ pub fn meta_delete(out: &mut Vec<u8>, request: &MetaDelete<'_>, outcome: DeleteO
     identity_flags(out, request.flags, &request.key);
 }
 
-/// Appends the reply to an `ma`, unless it succeeded and is to be quiet about it. A value that is
-/// not a number is [`Refusal::NonNumeric`], never quiet.
+/// Appends the reply to an `ma`, unless it changed an item and is to be quiet about it. A value
+/// that is not a number is [`Refusal::NonNumeric`], never quiet.
 ///
 /// [`Refusal::NonNumeric`]: crate::Refusal::NonNumeric
 pub fn meta_arithmetic(
@@ -205,8 +207,8 @@ pub fn meta_arithmetic(
     outcome: ArithmeticOutcome,
 ) {
     let code = match outcome {
-        ArithmeticOutcome::Done { .. } if request.quiet => return,
-        ArithmeticOutcome::Done { value, item } => {
+        ArithmeticOutcome::Done { created: false, .. } if request.quiet => return,
+        ArithmeticOutcome::Done { value, item, .. } => {
             return arithmetic_done(out, request, value, &item);
         }
         ArithmeticOutcome::NotFound => b"NF",

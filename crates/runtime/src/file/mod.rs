@@ -3,12 +3,11 @@
 //! Usable from every worker at once: an operation goes to the ring of the thread that starts it.
 //! Where there is no ring, a bounded pool of threads does the work.
 //!
-//! Offsets, lengths and buffers are multiples of [`PAGE_BYTES`](crate::buffer::PAGE_BYTES) and
+//! Offsets, lengths and buffers are multiples of [`PAGE_BYTES`] and
 //! buffers are aligned to it; the file system refuses others. Errors are the system's own; short
 //! reads end where the file ends.
 
 mod gate;
-mod in_flight;
 
 use std::fs::File;
 use std::io;
@@ -24,8 +23,8 @@ use rustix::fs::{FallocateFlags, FlockOperation, SeekFrom};
 use rustix::io::Errno;
 
 use crate::buffer::{AlignedBuf, PAGE_BYTES};
+use crate::in_flight::InFlight;
 use crate::live;
-use in_flight::InFlight;
 
 /// How to open a [`DirectFile`].
 #[derive(Clone, Copy, Debug)]

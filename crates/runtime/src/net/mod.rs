@@ -1,8 +1,7 @@
 //! TCP and unix sockets of the live runtime.
 //!
 //! An idle connection holds no receive buffer: bytes land in a buffer of its worker's pool when
-//! they arrive, and the buffer goes back when the caller has consumed them. Sending is tried at
-//! once and waits only for a peer that does not read.
+//! they arrive, and the buffer goes back when the caller has consumed them.
 //!
 //! A [`Stream`] may move to another worker between operations. Errors are those of the sockets;
 //! the end of the peer's bytes is an empty [`Received`].

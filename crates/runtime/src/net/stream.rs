@@ -7,15 +7,15 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::{Arc, Weak};
 
-use compio::buf::BufResult;
-use compio::driver::ResultTakeBuffer;
-use compio::driver::op::RecvManaged;
+use compio::buf::{BufResult, IntoInner};
+use compio::driver::{PollFirst, ResultTakeBuffer, op};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, Shutdown};
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
 use super::ready::{Direction, ready};
 use super::received::{self, Received};
+use crate::in_flight::InFlight;
 use crate::live;
 
 /// Receives that may succeed without waiting before the other tasks of the worker get a turn.
@@ -108,19 +108,28 @@ impl Stream {
     /// # Errors
     /// When the connection is broken.
     pub async fn recv(&self) -> io::Result<Received> {
-        let socket = Arc::clone(&self.socket);
-        let pooled = live::recv_pool(|pool| RecvManaged::new(socket, pool, 0, RecvFlags::empty()));
-        let Some(receive) = pooled else {
-            return self.recv_own().await;
-        };
-        let result: BufResult<usize, _> = compio::runtime::submit(receive?).await;
-        // SAFETY: the result is the number of bytes that the kernel has written to the buffer.
-        match unsafe { result.take_buffer() } {
-            Ok(Some(buffer)) => Ok(Received::pooled(buffer)),
-            Ok(None) => Ok(Received::end()),
-            // Bytes have arrived, but every buffer of the pool is in use.
-            Err(error) if error.kind() == io::ErrorKind::ResourceBusy => self.recv_own().await,
-            Err(error) => Err(error),
+        loop {
+            let socket = Arc::clone(&self.socket);
+            let pooled =
+                live::recv_pool(|pool| op::RecvManaged::new(socket, pool, 0, RecvFlags::empty()));
+            let Some(receive) = pooled else {
+                return self.recv_own().await;
+            };
+            let mut receive = receive?;
+            // A peer that waits for an answer has nothing for us yet: trying would be in vain.
+            receive.poll_first();
+            let result: BufResult<usize, _> = compio::runtime::submit(receive).await;
+            // SAFETY: the result is the number of bytes that the kernel has written to the buffer.
+            match unsafe { result.take_buffer() } {
+                Ok(Some(buffer)) => return Ok(Received::pooled(buffer)),
+                Ok(None) => return Ok(Received::end()),
+                Err(error) => match error.kind() {
+                    // Bytes have arrived, but every buffer of the pool is in use.
+                    io::ErrorKind::ResourceBusy => return self.recv_own().await,
+                    io::ErrorKind::Interrupted => {}
+                    _ => return Err(error),
+                },
+            }
         }
     }
 
@@ -190,33 +199,63 @@ impl Stream {
     /// # Errors
     /// When the connection is broken; part of `data` may have been sent then.
     pub async fn send(&self, data: Vec<u8>) -> (io::Result<()>, Vec<u8>) {
-        let result = self.send_bytes(&data).await;
-        (result, data)
+        self.send_all(data).await
     }
 
     /// Sends all of `data`, which others may be reading.
     ///
     /// # Errors
     /// As [`send`](Stream::send).
-    pub async fn send_shared(&self, data: impl AsRef<[u8]>) -> io::Result<()> {
-        self.send_bytes(data.as_ref()).await
+    pub async fn send_shared<B: AsRef<[u8]> + 'static>(&self, data: B) -> io::Result<()> {
+        self.send_all(data).await.0
     }
 
-    async fn send_bytes(&self, data: &[u8]) -> io::Result<()> {
-        let mut left = data;
-        while !left.is_empty() {
-            match rustix::net::send(
-                &self.socket,
-                left,
-                SendFlags::DONTWAIT | SendFlags::NOSIGNAL,
-            ) {
-                Ok(count) => left = &left[count..],
-                Err(Errno::AGAIN) => self.wait(Direction::Write).await?,
-                Err(Errno::INTR) => {}
-                Err(error) => return Err(error.into()),
+    async fn send_all<B: AsRef<[u8]> + 'static>(&self, data: B) -> (io::Result<()>, B) {
+        let len = data.as_ref().len();
+        let mut data = data;
+        let mut from = 0;
+        while from < len {
+            let sent;
+            (sent, data) = self.send_some(data, from).await;
+            match sent {
+                Ok(0) => return (Err(io::ErrorKind::WriteZero.into()), data),
+                Ok(count) => from += count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return (Err(error), data),
             }
         }
-        Ok(())
+        (Ok(()), data)
+    }
+
+    /// Sends at least one byte of `data`, from byte `from` on.
+    ///
+    /// On a ring the sends of a turn go to the kernel together. That costs a fifth less processor
+    /// time for each than a system call of its own.
+    async fn send_some<B: AsRef<[u8]> + 'static>(
+        &self,
+        data: B,
+        from: usize,
+    ) -> (io::Result<usize>, B) {
+        if live::uses_ring() {
+            let socket = Arc::clone(&self.socket);
+            let lent = InFlight::new(data, from);
+            let send = op::Send::new(socket, lent, SendFlags::NOSIGNAL);
+            let BufResult(sent, send) = compio::runtime::submit(send).await;
+            return (sent, send.into_inner().into_inner());
+        }
+        loop {
+            let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+            match rustix::net::send(&self.socket, &data.as_ref()[from..], flags) {
+                Ok(count) => return (Ok(count), data),
+                Err(Errno::AGAIN) => {
+                    if let Err(error) = self.wait(Direction::Write).await {
+                        return (Err(error), data);
+                    }
+                }
+                Err(Errno::INTR) => {}
+                Err(error) => return (Err(error.into()), data),
+            }
+        }
     }
 
     async fn wait(&self, direction: Direction) -> io::Result<()> {

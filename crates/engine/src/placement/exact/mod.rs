@@ -214,6 +214,15 @@ impl Exact {
         });
     }
 
+    /// The token of an entry. The entry's shard is locked, so that the segment keeps its life.
+    fn token(&self, entry: u64) -> Token {
+        let segment = self.codec.decode(entry).segment;
+        Token {
+            entry,
+            life: self.store.sequence(segment),
+        }
+    }
+
     /// Looks a key up and pins its segment, both under the shard's lock.
     fn locate(&self, hash: KeyHash) -> Option<(Location, SegmentPin<'_>)> {
         let shard = self.shard(hash).lock();
@@ -231,7 +240,9 @@ impl Exact {
             Ok(item) => Ok(self.check_key(key, item)),
             Err(error) => {
                 if matches!(error, ReadError::Corrupt { .. }) {
-                    self.forget(key.hash(), Token(self.codec.encode(location)));
+                    let entry = self.codec.encode(location);
+                    let life = pin.sequence();
+                    self.forget(key.hash(), Token { entry, life });
                 }
                 Err(error)
             }
@@ -258,7 +269,7 @@ impl Placement for Exact {
 
     fn probe(&self, hash: KeyHash) -> Probe {
         match self.shard(hash).lock().lookup(hash.0) {
-            Some(entry) => Probe::Present(Token(entry.value)),
+            Some(entry) => Probe::Present(self.token(entry.value)),
             None => Probe::Absent,
         }
     }
@@ -308,7 +319,11 @@ impl Placement for Exact {
     }
 
     fn forget(&self, hash: KeyHash, token: Token) {
-        self.change(hash, |table| table.remove_if(hash.0, token.0));
+        self.change(hash, |table| {
+            if self.token(token.entry) == token {
+                table.remove_if(hash.0, token.entry);
+            }
+        });
     }
 
     fn touch(&self, hash: KeyHash) {

@@ -14,6 +14,8 @@ use crate::store::{AppendItem, ReadError, SegmentRecord};
 /// Bytes read at once while copying; holes shorter than [`HOLE_BYTES`] are read through.
 const RUN_BYTES: u32 = 256 << 10;
 const HOLE_BYTES: u32 = 32 << 10;
+/// Entries looked at before others get a turn.
+const SIFT_TURN: usize = 256;
 
 /// When and how segments are reclaimed.
 #[derive(Clone, Copy, Debug)]
@@ -80,7 +82,7 @@ fn choose(exact: &Exact) -> Option<Choice> {
 async fn reclaim(exact: &Exact, record: &SegmentRecord, choice: Choice) {
     match exact.store.read_summary(record).await {
         Ok(entries) => {
-            let kept = sift(exact, record, choice, &entries);
+            let kept = sift(exact, record, choice, &entries).await;
             if !kept.is_empty() {
                 keep(exact, record, &kept).await;
             }
@@ -99,7 +101,7 @@ async fn reclaim(exact: &Exact, record: &SegmentRecord, choice: Choice) {
 }
 
 /// Takes everything that is not kept out of the index; returns what is.
-fn sift(
+async fn sift(
     exact: &Exact,
     record: &SegmentRecord,
     choice: Choice,
@@ -112,6 +114,10 @@ fn sift(
     };
     let mut kept = Vec::new();
     for (number, entry) in entries.iter().enumerate() {
+        if number % SIFT_TURN == SIFT_TURN - 1 {
+            // The worker has clients to serve.
+            runtime::yield_now().await;
+        }
         let hash = KeyHash(entry.hash.get());
         let value = exact
             .codec

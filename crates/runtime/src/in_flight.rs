@@ -11,21 +11,21 @@ use crate::live;
 ///
 /// When a runtime is dropped with operations in flight, closing the ring does not wait for them:
 /// the device may still write to the buffer. It is leaked then.
-pub(super) struct InFlight<B> {
+pub(crate) struct InFlight<B> {
     /// `None` after `into_inner` only.
     buffer: Option<B>,
     from: usize,
 }
 
 impl<B> InFlight<B> {
-    pub(super) fn new(buffer: B, from: usize) -> Self {
+    pub(crate) fn new(buffer: B, from: usize) -> Self {
         Self {
             buffer: Some(buffer),
             from,
         }
     }
 
-    pub(super) fn into_inner(mut self) -> B {
+    pub(crate) fn into_inner(mut self) -> B {
         self.buffer.take().expect("taken here only")
     }
 }

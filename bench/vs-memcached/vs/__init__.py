@@ -1,0 +1,1 @@
+"""Flowstone against memcached with extstore, one module a subject."""

@@ -1,0 +1,1 @@
+"""The measurements: each module takes the bench, starts what it needs, and records rows."""

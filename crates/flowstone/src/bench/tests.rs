@@ -1,0 +1,294 @@
+//! Whole runs against a small server that behaves, or misbehaves, as told.
+
+use std::collections::HashMap;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use clap::Parser;
+
+use super::phase::Measured;
+use super::{BenchArgs, Report, loading, phase, running};
+
+/// How the server misbehaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Manner {
+    Good,
+    /// Every value has one byte changed.
+    Corrupt,
+    /// Every set is refused.
+    Full,
+    /// Closes each connection after so many requests.
+    Closes(u32),
+    /// Answers what is no response.
+    Babbles,
+}
+
+type Store = Arc<Mutex<HashMap<Vec<u8>, Vec<u8>>>>;
+
+/// A server on a port of its own, for as long as the test runs.
+fn server(manner: Manner) -> (String, Arc<AtomicU64>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let connections = Arc::new(AtomicU64::new(0));
+    let counter = Arc::clone(&connections);
+    let store = Store::default();
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            counter.fetch_add(1, Ordering::Relaxed);
+            let store = Arc::clone(&store);
+            // An error means that the client has gone.
+            thread::spawn(move || drop(serve(stream.unwrap(), &store, manner)));
+        }
+    });
+    (address, connections)
+}
+
+fn serve(stream: TcpStream, store: &Store, manner: Manner) -> std::io::Result<()> {
+    let mut input = BufReader::new(stream.try_clone()?);
+    let mut output = stream;
+    let mut line = String::new();
+    let mut served = 0;
+    while input.read_line(&mut line)? > 0 {
+        let words: Vec<&str> = line.split_ascii_whitespace().collect();
+        let mut answer = Vec::new();
+        match words[0] {
+            "get" => {
+                for key in &words[1..] {
+                    if let Some(value) = store.lock().unwrap().get(key.as_bytes()) {
+                        write!(answer, "VALUE {key} 0 {}\r\n", value.len())?;
+                        answer.extend_from_slice(value);
+                        if manner == Manner::Corrupt {
+                            *answer.last_mut().unwrap() ^= 1;
+                        }
+                        answer.extend_from_slice(b"\r\n");
+                    }
+                }
+                answer.extend_from_slice(b"END\r\n");
+            }
+            "set" => {
+                let mut value = vec![0; words[4].parse::<usize>().unwrap() + 2];
+                input.read_exact(&mut value)?;
+                assert_eq!(value.split_off(value.len() - 2), b"\r\n");
+                if manner == Manner::Full {
+                    answer.extend_from_slice(b"SERVER_ERROR out of memory storing object\r\n");
+                } else {
+                    store
+                        .lock()
+                        .unwrap()
+                        .insert(words[1].as_bytes().to_vec(), value);
+                    answer.extend_from_slice(b"STORED\r\n");
+                }
+            }
+            "delete" => {
+                let removed = store.lock().unwrap().remove(words[1].as_bytes());
+                answer.extend_from_slice(match removed {
+                    Some(_) => b"DELETED\r\n",
+                    None => b"NOT_FOUND\r\n",
+                });
+            }
+            other => panic!("an unexpected request: {other}"),
+        }
+        if manner == Manner::Babbles {
+            answer = b"220 ready\r\n".to_vec();
+        }
+        output.write_all(&answer)?;
+        served += 1;
+        if manner == Manner::Closes(served) {
+            return Ok(());
+        }
+        line.clear();
+    }
+    Ok(())
+}
+
+#[derive(Parser)]
+struct Command {
+    #[command(flatten)]
+    args: BenchArgs,
+}
+
+/// Both phases of `flowstone bench` with `options`, and the report.
+fn bench(address: &str, options: &str) -> (Option<Measured>, Option<Measured>, String) {
+    let line = format!("bench --server {address} --keys 200 {options}");
+    let plan = Command::parse_from(line.split_ascii_whitespace())
+        .args
+        .plan()
+        .unwrap();
+    let load = plan
+        .load
+        .then(|| phase::run(&plan, &loading(&plan)).unwrap());
+    let run = plan
+        .run
+        .then(|| phase::run(&plan, &running(&plan)).unwrap());
+    let report = Report::new(&plan, load.as_ref(), run.as_ref());
+    let json = serde_json::to_string(&report).unwrap();
+    assert!(!report.to_string().is_empty() && !json.contains('\n'));
+    (load, run, json)
+}
+
+#[test]
+fn everything_that_was_loaded_is_read_back_and_verified() {
+    let (address, _) = server(Manner::Good);
+    for options in [
+        "",
+        "--pipeline 8 --threads 2",
+        "--multiget 7",
+        "--key-size etc --value-size etc",
+        "--value-size 1",
+        "--workload zipfian --ratio 5:5",
+    ] {
+        let options = format!("{options} --load --verify --clients 5 --requests 1003");
+        let (load, run, json) = bench(&address, &options);
+        let (load, run) = (load.unwrap().stats, run.unwrap().stats);
+        assert_eq!(
+            (load.requests, load.failures.total()),
+            ([0, 200, 0], 0),
+            "{options}"
+        );
+        assert_eq!(
+            (run.total(), run.failures.total()),
+            (1003, 0),
+            "{options}: {json}"
+        );
+        assert_eq!(run.hits, run.requests[0], "{options}");
+        assert!(json.contains("\"hit_ratio\":1.0"), "{json}");
+    }
+}
+
+#[test]
+fn a_scan_asks_for_every_key_once() {
+    let (address, _) = server(Manner::Good);
+    let (_, run, _) = bench(&address, "--load --ratio 1:0 --clients 3 --requests 1");
+    assert_eq!(run.unwrap().stats.total(), 1);
+    for options in ["", "--clients 1", "--clients 7 --pipeline 4 --verify"] {
+        // Twice as many keys as were stored, the first half of them there.
+        let line = format!("bench --server {address} --keys 400 --scan {options}");
+        let plan = Command::parse_from(line.split_ascii_whitespace())
+            .args
+            .plan()
+            .unwrap();
+        let stats = phase::run(&plan, &running(&plan)).unwrap().stats;
+        assert_eq!(
+            (stats.requests, stats.hits),
+            ([400, 0, 0], 200),
+            "{options}"
+        );
+        assert_eq!(stats.failures.total(), 0, "{options}");
+    }
+}
+
+#[test]
+fn values_longer_than_all_buffers_pass_through() {
+    let (address, _) = server(Manner::Good);
+    let line = "--value-size 3MiB --load --verify --clients 3 --load-pipeline 2 --pipeline 2 \
+                --requests 40 --ratio 2:1";
+    let (load, run, json) = bench_keys(&address, 6, line);
+    assert_eq!((load.total(), load.failures.total()), (6, 0), "{json}");
+    assert_eq!((run.total(), run.hits), (40, run.requests[0]), "{json}");
+    assert_eq!(run.failures.total(), 0, "{json}");
+}
+
+fn bench_keys(
+    address: &str,
+    keys: u32,
+    options: &str,
+) -> (super::stats::Stats, super::stats::Stats, String) {
+    let line = format!("bench --server {address} --keys {keys} {options}");
+    let plan = Command::parse_from(line.split_ascii_whitespace())
+        .args
+        .plan()
+        .unwrap();
+    let load = phase::run(&plan, &loading(&plan)).unwrap();
+    let run = phase::run(&plan, &running(&plan)).unwrap();
+    let json = serde_json::to_string(&Report::new(&plan, Some(&load), Some(&run))).unwrap();
+    (load.stats, run.stats, json)
+}
+
+#[test]
+fn one_seed_makes_one_sequence_of_requests() {
+    let (address, _) = server(Manner::Good);
+    let counts = |seed| {
+        let options = format!("--requests 500 --ratio 5:3:2 --clients 3 --seed {seed}");
+        bench(&address, &options).1.unwrap().stats.requests
+    };
+    assert_eq!(counts(1), counts(1));
+    assert_ne!(counts(1), counts(2));
+}
+
+#[test]
+fn wrong_bytes_are_counted_and_only_with_verification() {
+    let (address, _) = server(Manner::Corrupt);
+    let (_, run, json) = bench(&address, "--load --requests 50 --clients 2 --verify");
+    assert_eq!(run.unwrap().stats.failures.corrupt, 50);
+    assert!(json.contains("\"corrupt_values\":50"), "{json}");
+    let (_, run, _) = bench(&address, "--requests 50 --clients 2");
+    assert_eq!(run.unwrap().stats.failures.total(), 0);
+}
+
+#[test]
+fn errors_of_the_server_are_reported_in_its_words() {
+    let (address, _) = server(Manner::Full);
+    let (load, _, json) = bench(&address, "--load-only --clients 4");
+    let load = load.unwrap().stats;
+    assert_eq!((load.total(), load.failures.server), (0, 200));
+    assert!(json.contains("out of memory storing object"), "{json}");
+}
+
+#[test]
+fn closed_connections_are_counted_and_opened_again() {
+    let (address, connections) = server(Manner::Closes(10));
+    let (_, run, _) = bench(&address, "--requests 45 --clients 1");
+    let stats = run.unwrap().stats;
+    assert_eq!(
+        (stats.total() + stats.failures.lost, stats.failures.closed),
+        (45, 4)
+    );
+    assert_eq!(connections.load(Ordering::Relaxed), 5);
+}
+
+#[test]
+fn what_does_not_speak_memcached_is_found_out() {
+    let (address, _) = server(Manner::Babbles);
+    let (_, run, json) = bench(&address, "--requests 2 --clients 2");
+    let stats = run.unwrap().stats;
+    assert_eq!((stats.total(), stats.failures.protocol), (0, 2));
+    assert!(json.contains("220 ready"), "{json}");
+}
+
+#[test]
+fn a_server_that_is_not_there_ends_the_run_at_once() {
+    let unused = TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap();
+    let (_, run, json) = bench(&unused.to_string(), "--duration 60 --clients 3");
+    assert_eq!(run.unwrap().stats.failures.refused, 3);
+    assert!(json.contains("cannot connect"), "{json}");
+}
+
+#[test]
+fn an_open_loop_keeps_its_rate_and_counts_waiting_as_latency() {
+    let (address, _) = server(Manner::Good);
+    let options = "--rate 2000 --pace constant --duration 0.5 --clients 4 --timeline";
+    let (_, run, json) = bench(&address, options);
+    let run = run.unwrap();
+    assert_eq!(run.stats.total() + run.stats.unsent, 1000, "{json}");
+    assert!(run.seconds > 0.4, "{json}");
+    assert!(json.contains("\"timeline\":[{\"second\":0"), "{json}");
+    // A rate that one connection cannot reach: what is sent late has waited.
+    let options = "--rate 10000000 --duration 0.3 --clients 1 --requests 100000";
+    let stats = bench(&address, options).1.unwrap().stats;
+    let late_ns = stats.all_latencies().max();
+    assert!(late_ns > 10_000_000, "{late_ns} ns at most");
+}
+
+#[test]
+fn the_warm_up_is_not_counted() {
+    let (address, _) = server(Manner::Good);
+    let options = "--rate 1000 --pace constant --warmup 0.2 --requests 100 --clients 2";
+    let stats = bench(&address, options).1.unwrap().stats;
+    assert_eq!(stats.total(), 100);
+}

@@ -1,0 +1,240 @@
+//! How a cache is set up, and why it cannot be opened.
+
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use device::{Disk, FileDisk, FileOptions, PAGE_BYTES};
+use engine::EngineConfig;
+use engine::config::{WORKER_BYTES, engine_share};
+
+/// Flash for a new file when nothing is said.
+const DEFAULT_FLASH_BYTES: u64 = 4 << 30;
+/// Worker threads when nothing is said, at most: each can have hundreds of reads in flight.
+const DEFAULT_THREADS: usize = 4;
+const MOST_THREADS: usize = 1024;
+/// The largest value any cache can be asked to hold.
+const MOST_VALUE_BYTES: u32 = 1 << 30;
+
+/// How to open a [`Cache`](crate::Cache).
+///
+/// Sizes are in bytes. An existing image keeps what it was made with: its size and its segments.
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct CacheConfig {
+    pub(super) path: PathBuf,
+    flash_bytes: Option<u64>,
+    memory_bytes: u64,
+    max_value_bytes: u32,
+    threads: Option<usize>,
+    preallocate: bool,
+    discard: bool,
+    force: bool,
+    pub(super) stop_deadline: Duration,
+}
+
+impl CacheConfig {
+    /// A cache in the file or block device at `path`, made if it does not exist, with 256 MiB of
+    /// memory.
+    pub fn new(path: impl Into<PathBuf>) -> Self {
+        Self {
+            path: path.into(),
+            flash_bytes: None,
+            memory_bytes: 256 << 20,
+            max_value_bytes: 1 << 20,
+            threads: None,
+            preallocate: true,
+            discard: false,
+            force: false,
+            stop_deadline: Duration::from_secs(60),
+        }
+    }
+
+    /// Bytes of flash. Without it: all of what exists, or 4 GiB for a new file.
+    pub fn flash_size(mut self, bytes: u64) -> Self {
+        self.flash_bytes = Some(bytes);
+        self
+    }
+
+    /// Memory for everything the cache holds: items, index, buffers, worker threads. Not counted
+    /// are the [`Value`](crate::Value)s handed out and the reads in flight, which are the caller's.
+    pub fn memory(mut self, bytes: u64) -> Self {
+        self.memory_bytes = bytes;
+        self
+    }
+
+    /// The largest value that can be stored; 1 MiB unless said otherwise. A new image gets segments
+    /// that can hold it.
+    pub fn max_value_size(mut self, bytes: u32) -> Self {
+        self.max_value_bytes = bytes;
+        self
+    }
+
+    /// Worker threads for reading and writing flash; one a core, but at most 4, unless said
+    /// otherwise.
+    pub fn threads(mut self, threads: usize) -> Self {
+        self.threads = Some(threads);
+        self
+    }
+
+    /// Whether the space of a new file is reserved at once, which is the default: a full disk then
+    /// shows here and not later.
+    pub fn preallocate(mut self, yes: bool) -> Self {
+        self.preallocate = yes;
+        self
+    }
+
+    /// Whether the device is told of segments that hold nothing any more (hole punching, TRIM).
+    pub fn discard(mut self, yes: bool) -> Self {
+        self.discard = yes;
+        self
+    }
+
+    /// Take over a file or device that holds something else, or another kind of image; what it held
+    /// is lost. Where an error says `--force`, this is meant.
+    pub fn force(mut self, yes: bool) -> Self {
+        self.force = yes;
+        self
+    }
+
+    /// How long [`close`](crate::Cache::close) may take to let operations finish, and then to save.
+    pub fn stop_deadline(mut self, deadline: Duration) -> Self {
+        self.stop_deadline = deadline;
+        self
+    }
+
+    pub(super) fn max_value_bytes(&self) -> usize {
+        self.max_value_bytes as usize
+    }
+
+    /// Worker threads to start.
+    pub(super) fn worker_threads(&self) -> usize {
+        self.threads.unwrap_or_else(|| {
+            std::thread::available_parallelism()
+                .map_or(1, std::num::NonZero::get)
+                .min(DEFAULT_THREADS)
+        })
+    }
+
+    /// The engine's part of the settings.
+    pub(super) fn engine(&self) -> Result<EngineConfig, OpenError> {
+        let range = |ok: bool, name, range| {
+            if ok {
+                Ok(())
+            } else {
+                Err(OpenError::Range { name, range })
+            }
+        };
+        let threads = self.worker_threads();
+        range(
+            (1..=MOST_THREADS).contains(&threads),
+            "threads",
+            "1 to 1024",
+        )?;
+        range(
+            (1..=MOST_VALUE_BYTES).contains(&self.max_value_bytes),
+            "max_value_size",
+            "1 byte to 1 GiB",
+        )?;
+        let given = self.memory_bytes;
+        let memory_bytes = engine_share(given, threads as u64 * WORKER_BYTES)
+            .map_err(|needed| OpenError::Memory { given, needed })?;
+        let config = EngineConfig {
+            memory_bytes,
+            max_value_bytes: self.max_value_bytes,
+            discard: self.discard,
+            force: self.force,
+            stop_deadline: self.stop_deadline,
+            ..EngineConfig::default()
+        };
+        if !self.path.exists() {
+            // Before there is a file.
+            config.check_new(self.flash_bytes.unwrap_or(DEFAULT_FLASH_BYTES))?;
+        }
+        Ok(config)
+    }
+
+    /// Opens the flash, and makes it where there is none. Blocks the thread.
+    pub(super) fn open_flash(&self) -> Result<FileDisk, OpenError> {
+        let size = match self.flash_bytes {
+            Some(bytes) => Some(bytes),
+            None if self.path.exists() => None,
+            None => Some(DEFAULT_FLASH_BYTES),
+        };
+        let options = FileOptions {
+            size,
+            create: true,
+            preallocate: self.preallocate,
+            force: self.force,
+            ..FileOptions::default()
+        };
+        let mut disk = FileDisk::open(&self.path, &options)?;
+        if let Some(asked) = self.flash_bytes
+            // What is left over of a page is not used.
+            && asked / PAGE_BYTES as u64 * PAGE_BYTES as u64 > disk.len_bytes()
+        {
+            if !self.force {
+                return Err(OpenError::Size {
+                    path: self.path.clone(),
+                    held: disk.len_bytes(),
+                    asked,
+                });
+            }
+            disk.extend_to(asked, self.preallocate)?;
+        }
+        Ok(disk)
+    }
+}
+
+/// Why a cache cannot be opened, in one line that says how to mend it.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// A setting out of range.
+    #[error("{name} must be {range}")]
+    Range {
+        /// The setting.
+        name: &'static str,
+        /// What it may be.
+        range: &'static str,
+    },
+    /// Too little memory.
+    #[error("{given} bytes of memory are too few; {needed} are the least with these threads")]
+    Memory {
+        /// Bytes given.
+        given: u64,
+        /// Bytes needed.
+        needed: u64,
+    },
+    /// A new image cannot be made with these settings.
+    #[error(transparent)]
+    Config(#[from] engine::ConfigError),
+    /// The file or device cannot be opened, or another process has it.
+    #[error(transparent)]
+    Flash(#[from] device::OpenError),
+    /// It is smaller than asked for.
+    #[error(
+        "{}: has {held} bytes and {asked} are asked for: leave the size out to open it as it is, \
+         or use force to start empty with the new size",
+        path.display()
+    )]
+    Size {
+        /// The file.
+        path: PathBuf,
+        /// Bytes it has.
+        held: u64,
+        /// Bytes asked for.
+        asked: u64,
+    },
+    /// What lies on it cannot be opened with these settings.
+    #[error("{}: {source}", path.display())]
+    Image {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: engine::OpenError,
+    },
+    /// The worker threads cannot be had.
+    #[error("the workers cannot start: {0}")]
+    Workers(io::Error),
+}

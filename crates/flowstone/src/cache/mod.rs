@@ -1,0 +1,414 @@
+//! [`Cache`]: the engine with worker threads of its own, for callers on any thread.
+//!
+//! What memory can answer is answered on the caller's thread. A flash read is carried out by a
+//! worker, which the key chooses, so that those who ask for one cold key meet there and share one
+//! read. A write that finds no room waits on the caller's executor and tries again there.
+//!
+//! An engine is stopped only when nobody uses it ([`door`]): a write acknowledged while memory is
+//! being saved could be missing from what was saved.
+
+mod config;
+mod door;
+mod value;
+
+use std::borrow::Cow;
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use device::Disk;
+use engine::{CacheError, Engine, Key, Lookup, MemoryLookup, Peek, Put, Start, Stop};
+use runtime::live::{LiveConfig, Workers};
+use runtime::sync::{Receiver, oneshot};
+
+pub use config::{CacheConfig, OpenError};
+pub use value::Value;
+
+use door::{Door, Stay};
+
+/// Receive buffers of a worker: it has no connections.
+const RECV_BUFFERS: u16 = 1;
+/// Expiry of what was stored expired: a second long past.
+const LONG_PAST: u32 = 1;
+
+/// A cache in memory and on flash. Clones are the same cache.
+///
+/// Every method can be called from any thread and its future polled by any executor. A future does
+/// nothing before its first poll.
+///
+/// Dropping the last clone without [`close`](Cache::close) is like a crash: what is in memory is
+/// lost, and for now the next open starts empty. The drop waits for the worker threads to end.
+#[derive(Clone)]
+pub struct Cache {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    door: Door<Engine>,
+    workers: Workers,
+    start: Start,
+    max_value_bytes: usize,
+    stop_deadline: Duration,
+}
+
+/// Why an operation was not carried out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The key is empty or longer than 250 bytes.
+    #[error("a key of {len} bytes; 1 to 250 are allowed")]
+    Key {
+        /// Bytes of the key.
+        len: usize,
+    },
+    /// The value is longer than allowed. What the key had before is gone.
+    #[error("a value of {len} bytes; {max} are allowed")]
+    ValueTooLarge {
+        /// Bytes of the value.
+        len: usize,
+        /// Bytes allowed.
+        max: usize,
+    },
+    /// There is no memory for the value and flash takes nothing off. What the key had before is
+    /// gone.
+    #[error("no memory for the value")]
+    OutOfMemory,
+    /// The cache has been closed.
+    #[error("the cache is closed")]
+    Closed,
+    /// The worker that was reading gave up: it panicked, and the log says where, or the deadline of
+    /// a stop has passed.
+    #[error("the read was given up; the log says why")]
+    Interrupted,
+}
+
+/// How an item is stored.
+#[derive(Clone, Copy, Debug, Default)]
+#[must_use]
+pub struct InsertOptions {
+    ttl: Option<Duration>,
+    flags: u32,
+}
+
+impl InsertOptions {
+    /// For good, with flags of 0.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The item is gone after this time, which is rounded up to whole seconds and counted from the
+    /// start of the present one. A time of zero stores nothing and removes what the key had.
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        self.ttl = Some(ttl);
+        self
+    }
+
+    /// Bits of the caller's own, returned with the value.
+    pub fn flags(mut self, flags: u32) -> Self {
+        self.flags = flags;
+        self
+    }
+
+    fn put(self, value: &[u8], now: u32) -> Put<'_> {
+        let expiry = match self.ttl {
+            None => 0,
+            Some(Duration::ZERO) => LONG_PAST,
+            Some(ttl) => {
+                let begun = u64::from(ttl.subsec_nanos() > 0);
+                let seconds = ttl.as_secs().saturating_add(begun);
+                now.saturating_add(u32::try_from(seconds).unwrap_or(u32::MAX))
+            }
+        };
+        Put {
+            value: Cow::Borrowed(value),
+            client_flags: self.flags,
+            expiry,
+            ..Put::default()
+        }
+    }
+}
+
+/// What a cache holds and has done since it was opened.
+#[derive(Clone, Copy, Debug, Default)]
+#[non_exhaustive]
+pub struct Stats {
+    /// Reads answered from memory.
+    pub memory_hits: u64,
+    /// Reads answered from flash, also those that shared another's read.
+    pub flash_hits: u64,
+    /// Reads of what is not there.
+    pub misses: u64,
+    /// Misses among them because the device failed or gave wrong bytes.
+    pub failed_reads: u64,
+    /// Items stored.
+    pub inserts: u64,
+    /// Inserts that had to wait for room on flash.
+    pub insert_waits: u64,
+    /// Items in memory, with a copy on flash or without.
+    pub memory_items: u64,
+    /// Items on flash.
+    pub flash_items: u64,
+    /// Live items dropped from flash to make room.
+    pub flash_evictions: u64,
+    /// Memory of the items, in bytes.
+    pub memory_bytes: u64,
+    /// Memory of the index, in bytes.
+    pub index_bytes: u64,
+    /// Reads issued to the flash.
+    pub flash_reads: u64,
+    /// Bytes written to the flash.
+    pub flash_bytes_written: u64,
+}
+
+impl Cache {
+    /// Opens the cache that `config` describes, or makes one. The work is done on a thread of its
+    /// own; when the future is dropped early, that thread closes what it has opened.
+    ///
+    /// # Errors
+    /// [`OpenError`]; nothing on the flash has been touched then, unless the device failed.
+    pub async fn open(config: CacheConfig) -> Result<Self, OpenError> {
+        let (done, opened) = oneshot();
+        std::thread::Builder::new()
+            .name("flowstone-open".to_owned())
+            .spawn(move || done.send(open(&config)))
+            .map_err(OpenError::Workers)?;
+        opened.await.unwrap_or_else(|| Err(ended_early()))
+    }
+
+    /// What the open found.
+    #[must_use]
+    pub fn start(&self) -> Start {
+        self.inner.start
+    }
+
+    /// The value of a key, if it has one. Counts as a use, which keeps the item.
+    ///
+    /// # Errors
+    /// [`Error::Key`], [`Error::Closed`], [`Error::Interrupted`]. A device that fails is a miss.
+    pub async fn get(&self, key: &[u8]) -> Result<Option<Value>, Error> {
+        let read = {
+            let engine = self.inner.door.enter().ok_or(Error::Closed)?;
+            let key = checked(&engine, key)?;
+            let now = runtime::unix_seconds();
+            match engine.lookup_memory(key, now, Peek::No, Value::of_view) {
+                MemoryLookup::Hit(value) => return Ok(Some(value)),
+                MemoryLookup::Miss => return Ok(None),
+                MemoryLookup::OnFlash => self.inner.start_read(engine.stay(), key),
+            }
+        };
+        read.await.ok_or(Error::Interrupted)
+    }
+
+    /// Stores a value for good, in place of what the key had.
+    ///
+    /// # Errors
+    /// As for [`insert_with`](Cache::insert_with).
+    pub async fn insert(&self, key: &[u8], value: &[u8]) -> Result<(), Error> {
+        self.insert_with(key, value, InsertOptions::new()).await
+    }
+
+    /// Stores a value as `options` say, in place of what the key had. Waits while memory is full and
+    /// flash is behind; a future dropped in that time has stored nothing and removed nothing.
+    ///
+    /// # Errors
+    /// [`Error::Key`], [`Error::Closed`]; [`Error::ValueTooLarge`] and [`Error::OutOfMemory`], after
+    /// which the key has no value.
+    pub async fn insert_with(
+        &self,
+        key: &[u8],
+        value: &[u8],
+        options: InsertOptions,
+    ) -> Result<(), Error> {
+        let max = self.inner.max_value_bytes;
+        let too_large = Error::ValueTooLarge {
+            len: value.len(),
+            max,
+        };
+        let refused = |error| match error {
+            CacheError::TooLarge => too_large,
+            CacheError::OutOfMemory => Error::OutOfMemory,
+        };
+        let now = runtime::unix_seconds();
+        let put = options.put(value, now);
+        let stay = {
+            let engine = self.inner.door.enter().ok_or(Error::Closed)?;
+            let key = checked(&engine, key)?;
+            if value.len() > max {
+                engine.remove(key, now);
+                return Err(too_large);
+            }
+            match engine.try_set(key, now, &put) {
+                Some(stored) => return stored.map(drop).map_err(refused),
+                None => engine.stay(),
+            }
+        };
+        let key = checked(&stay, key)?;
+        stay.set(key, now, &put).await.map(drop).map_err(refused)
+    }
+
+    /// Removes what a key has, if anything.
+    ///
+    /// # Errors
+    /// [`Error::Key`], [`Error::Closed`].
+    pub async fn remove(&self, key: &[u8]) -> Result<(), Error> {
+        // A future though nothing waits here yet: a removal that has to survive a crash will.
+        let engine = self.inner.door.enter().ok_or(Error::Closed)?;
+        engine.remove(checked(&engine, key)?, runtime::unix_seconds());
+        Ok(())
+    }
+
+    /// Counters, added up.
+    ///
+    /// # Errors
+    /// [`Error::Closed`].
+    pub fn stats(&self) -> Result<Stats, Error> {
+        let engine = self.inner.door.enter().ok_or(Error::Closed)?;
+        let stats = engine.stats();
+        let flash = engine.store().counters();
+        Ok(Stats {
+            memory_hits: stats.paths.dram_hits,
+            flash_hits: stats.paths.flash_hits,
+            misses: stats.paths.misses,
+            failed_reads: stats.paths.failed_reads,
+            inserts: stats.paths.items_set,
+            insert_waits: stats.write_waits,
+            memory_items: stats.dram_items,
+            flash_items: stats.placement.objects,
+            flash_evictions: stats.placement.items_evicted,
+            memory_bytes: stats.dram_bytes,
+            index_bytes: stats.memory.index_bytes,
+            flash_reads: flash.reads.load(Ordering::Relaxed),
+            flash_bytes_written: flash.bytes_written.load(Ordering::Relaxed),
+        })
+    }
+
+    /// Closes the cache for all its clones, whose operations fail with [`Error::Closed`] from now
+    /// on: waits for operations that have begun, makes everything durable, what is in memory
+    /// included, and gives the file up. A caller other than the first is told [`Stop::Already`] at
+    /// once.
+    ///
+    /// The work goes on when the future is dropped. Its end blocks the thread for the moment that
+    /// the worker threads take to finish.
+    pub async fn close(self) -> Stop {
+        let Some(engine) = self.inner.door.shut() else {
+            return Stop::Already;
+        };
+        let workers = self.inner.workers.clone();
+        let (done, stopped) = oneshot();
+        let inner = self.inner;
+        workers.spawn_on(0, move || async move {
+            let emptied = inner.door.wait_until_empty();
+            let stop = match runtime::timeout(inner.stop_deadline, emptied).await {
+                Ok(()) => engine.stop().await,
+                Err(runtime::Elapsed) => Stop::Incomplete {
+                    items_left: engine.stats().dram_dirty_items,
+                },
+            };
+            drop(engine);
+            done.send(stop);
+            inner.workers.stop();
+        });
+        let stop = stopped.await;
+        workers.shutdown();
+        stop.unwrap_or(Stop::Incomplete { items_left: 0 })
+    }
+}
+
+impl fmt::Debug for Cache {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cache").finish_non_exhaustive()
+    }
+}
+
+impl Inner {
+    /// Hands a flash read to a worker.
+    fn start_read(&self, stay: Stay<Engine>, key: Key<'_>) -> Receiver<Option<Value>> {
+        let (done, value) = oneshot();
+        let worker = key.hash().0 % self.workers.count() as u64;
+        let key: Box<[u8]> = key.bytes().into();
+        self.workers.spawn_on(worker as usize, move || async move {
+            let value = read(&stay, &key).await;
+            drop(stay);
+            done.send(value);
+        });
+        value
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if let Some(engine) = self.door.shut() {
+            self.workers.clone().shutdown();
+            // The last one, now that no task is left: this gives the file up.
+            drop(engine);
+        }
+    }
+}
+
+/// Reads an item, on a worker.
+async fn read(engine: &Arc<Engine>, key: &[u8]) -> Option<Value> {
+    let key = engine.key(key)?;
+    let now = runtime::unix_seconds();
+    match engine.lookup(key, now, Peek::No, Value::of_view) {
+        Lookup::Hit(value) => Some(value),
+        Lookup::Miss => None,
+        Lookup::Flash(read) => {
+            let hit = engine.read_flash(key, read, now, Peek::No).await;
+            hit.map(|hit| Value::of_view(&hit.view()))
+        }
+    }
+}
+
+fn checked<'k>(engine: &Engine, key: &'k [u8]) -> Result<Key<'k>, Error> {
+    engine.key(key).ok_or(Error::Key { len: key.len() })
+}
+
+/// Opens a cache on the calling thread.
+fn open(config: &CacheConfig) -> Result<Cache, OpenError> {
+    let engine_config = config.engine()?;
+    let disk = config.open_flash()?;
+    let workers = Workers::start(&LiveConfig {
+        threads: config.worker_threads(),
+        recv_buffers: RECV_BUFFERS,
+        ..LiveConfig::default()
+    })
+    .map_err(OpenError::Workers)?;
+    let (done, opened) = std::sync::mpsc::sync_channel(1);
+    workers.spawn_on(0, move || async move {
+        let disk: Arc<dyn Disk> = Arc::new(disk);
+        // The receiver waits below until this sends.
+        let _ = done.send(Engine::open(disk, engine_config).await);
+    });
+    let engine = match opened.recv() {
+        Ok(Ok(engine)) => engine,
+        Ok(Err(source)) => {
+            workers.shutdown();
+            let path = config.path.clone();
+            return Err(OpenError::Image { path, source });
+        }
+        Err(_) => {
+            workers.shutdown();
+            return Err(ended_early());
+        }
+    };
+    let mut worker = 0;
+    engine.start_background(|task| {
+        worker = (worker + 1) % workers.count();
+        workers.spawn_on(worker, task);
+    });
+    Ok(Cache {
+        inner: Arc::new(Inner {
+            door: Door::new(&engine),
+            workers,
+            start: engine.start(),
+            max_value_bytes: config.max_value_bytes(),
+            stop_deadline: config.stop_deadline,
+        }),
+    })
+}
+
+fn ended_early() -> OpenError {
+    OpenError::Workers(io::Error::other("a thread ended while opening"))
+}

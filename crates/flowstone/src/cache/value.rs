@@ -1,0 +1,77 @@
+//! Values as they are handed out.
+
+use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use engine::ItemView;
+
+/// The bytes of an item, with its flags. Clones share the bytes.
+///
+/// It is a snapshot: what happens to the item later does not show in it. The memory it holds counts
+/// for whoever holds it, not for the cache.
+#[derive(Clone)]
+pub struct Value {
+    bytes: Arc<[u8]>,
+    flags: u32,
+    expiry: u32,
+}
+
+impl Value {
+    /// The item's flags, as [`InsertOptions::flags`](crate::InsertOptions::flags) set them.
+    #[must_use]
+    pub fn flags(&self) -> u32 {
+        self.flags
+    }
+
+    /// When the item expires; `None` for never.
+    #[must_use]
+    pub fn expires_at(&self) -> Option<SystemTime> {
+        let since_epoch = Duration::from_secs(u64::from(self.expiry));
+        (self.expiry != 0).then(|| SystemTime::UNIX_EPOCH + since_epoch)
+    }
+
+    /// A snapshot of an item. One read from flash is copied out of the buffer it was read into: such
+    /// buffers are a bounded resource of the cache, and a value may be held for ever.
+    pub(super) fn of_view(view: &ItemView<'_>) -> Self {
+        let bytes = match view.shared {
+            Some(shared) => Arc::clone(shared),
+            None => view.value.into(),
+        };
+        Self {
+            bytes,
+            flags: view.client_flags,
+            expiry: view.expiry,
+        }
+    }
+}
+
+impl Deref for Value {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl AsRef<[u8]> for Value {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
+impl PartialEq<[u8]> for Value {
+    fn eq(&self, other: &[u8]) -> bool {
+        **self == *other
+    }
+}
+
+impl fmt::Debug for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Value")
+            .field("len", &self.len())
+            .field("flags", &self.flags)
+            .finish_non_exhaustive()
+    }
+}

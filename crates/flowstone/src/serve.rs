@@ -1,0 +1,119 @@
+//! `flowstone serve`: the server.
+
+use std::io::IsTerminal;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+use engine::Stop;
+use server::config::{Config, ListenAddress, LogFormat, Size};
+use tracing_subscriber::EnvFilter;
+
+/// Options of `serve`. Each stands for a setting of the configuration file and wins over it.
+#[derive(Args)]
+pub(crate) struct ServeArgs {
+    /// Settings in a TOML file.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Address to listen on, HOST:PORT or unix:PATH; may be given more than once.
+    #[arg(long, value_name = "ADDRESS")]
+    listen: Vec<ListenAddress>,
+    /// Memory of the whole process: items, index, buffers, connections.
+    #[arg(long, value_name = "SIZE")]
+    memory: Option<Size>,
+    /// File or block device that holds the items.
+    #[arg(long, value_name = "PATH")]
+    flash: Option<PathBuf>,
+    /// Its size [default: 4GiB for a new file, the whole of a device].
+    #[arg(long, value_name = "SIZE")]
+    flash_size: Option<Size>,
+    /// The preset [default: flowstone].
+    #[arg(long, value_name = "NAME")]
+    preset: Option<String>,
+    /// Worker threads [default: one per core].
+    #[arg(long, value_name = "N", value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=1024))]
+    threads: Option<usize>,
+    /// Connections at once [default: 10000].
+    #[arg(long, value_name = "N")]
+    max_connections: Option<usize>,
+    /// Seconds after which a silent connection is closed, 0 for never.
+    #[arg(long, value_name = "SECONDS")]
+    idle_timeout: Option<u32>,
+    /// Largest value [default: 1MiB].
+    #[arg(long, value_name = "SIZE")]
+    max_item_size: Option<Size>,
+    /// Let clients stop the server with `shutdown`.
+    #[arg(long)]
+    enable_shutdown: bool,
+    /// Overwrite what the flash holds.
+    #[arg(long)]
+    force: bool,
+    /// Any other setting.
+    #[arg(long, value_name = "SECTION.KEY=VALUE")]
+    set: Vec<String>,
+}
+
+impl ServeArgs {
+    fn config(self) -> Result<Config, String> {
+        let mut config =
+            Config::load(self.config.as_deref(), &self.set).map_err(|error| error.to_string())?;
+        let server = &mut config.server;
+        if !self.listen.is_empty() {
+            server.listen = self.listen;
+        }
+        let take = |setting: &mut _, given| {
+            if let Some(given) = given {
+                *setting = given;
+            }
+        };
+        take(&mut server.threads, self.threads);
+        take(&mut server.max_connections, self.max_connections);
+        if let Some(seconds) = self.idle_timeout {
+            server.idle_timeout = seconds;
+        }
+        server.enable_shutdown |= self.enable_shutdown;
+        let cache = &mut config.cache;
+        if let Some(memory) = self.memory {
+            cache.memory = memory;
+        }
+        if let Some(flash) = self.flash {
+            cache.flash = flash;
+        }
+        if self.flash_size.is_some() {
+            cache.flash_size = self.flash_size;
+        }
+        if let Some(preset) = self.preset {
+            cache.preset = preset;
+        }
+        if let Some(size) = self.max_item_size {
+            cache.max_item_size = size;
+        }
+        cache.force |= self.force;
+        Ok(config)
+    }
+}
+
+/// Runs the server; 2 when it cannot start, 1 when it could not stop orderly.
+pub(crate) fn run(args: ServeArgs) -> ExitCode {
+    let config = match args.config() {
+        Ok(config) => config,
+        Err(what) => return crate::refuse(&what),
+    };
+    let filter = match EnvFilter::try_new(&config.log.level) {
+        Ok(filter) => filter,
+        Err(error) => return crate::refuse(&format!("log.level: {error}")),
+    };
+    let log = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_writer(std::io::stderr);
+    match config.log.format {
+        LogFormat::Text => log.with_target(false).init(),
+        LogFormat::Json => log.json().init(),
+    }
+    match server::run(config) {
+        Ok(Stop::Complete { .. } | Stop::Already) => ExitCode::SUCCESS,
+        Ok(Stop::Incomplete { .. }) => ExitCode::FAILURE,
+        Err(error) => crate::refuse(&error.to_string()),
+    }
+}

@@ -1,0 +1,526 @@
+//! Settings: defaults, a TOML file, `--set section.key=value`, checked as a whole.
+//!
+//! A key nobody knows is an error that names it: a misspelt setting must not pass silently.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde::de::{self, Unexpected, Visitor};
+
+/// A number of bytes, written as an integer or with `KiB MiB GiB TiB KB MB GB TB`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Size(pub u64);
+
+impl std::str::FromStr for Size {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+        let unit: u64 = match &text[digits.len()..] {
+            "" | "B" => 1,
+            "KiB" | "K" | "k" => 1 << 10,
+            "MiB" | "M" | "m" => 1 << 20,
+            "GiB" | "G" | "g" => 1 << 30,
+            "TiB" | "T" | "t" => 1 << 40,
+            "KB" => 1_000,
+            "MB" => 1_000_000,
+            "GB" => 1_000_000_000,
+            "TB" => 1_000_000_000_000,
+            other => {
+                return Err(format!(
+                    "`{other}` is no unit of size; use KiB MiB GiB KB MB GB"
+                ));
+            }
+        };
+        let number: f64 = digits
+            .trim()
+            .parse()
+            .map_err(|_| format!("`{text}` is no size; write for example 256MiB or 4GiB"))?;
+        let bytes = number * unit as f64;
+        if !(0.0..=1e18).contains(&bytes) {
+            return Err(format!("`{text}` is out of range"));
+        }
+        Ok(Self(bytes as u64))
+    }
+}
+
+impl fmt::Display for Size {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (unit, name) in [
+            (1u64 << 40, "TiB"),
+            (1 << 30, "GiB"),
+            (1 << 20, "MiB"),
+            (1 << 10, "KiB"),
+        ] {
+            if self.0 >= unit && self.0.is_multiple_of(unit) {
+                return write!(f, "{}{name}", self.0 / unit);
+            }
+        }
+        write!(f, "{}", self.0)
+    }
+}
+
+impl<'de> Deserialize<'de> for Size {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(SizeVisitor)
+    }
+}
+
+/// Takes the two ways to write a [`Size`].
+struct SizeVisitor;
+
+impl Visitor<'_> for SizeVisitor {
+    type Value = Size;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a number of bytes or a size as \"256MiB\"")
+    }
+
+    fn visit_u64<E: de::Error>(self, bytes: u64) -> Result<Size, E> {
+        Ok(Size(bytes))
+    }
+
+    fn visit_i64<E: de::Error>(self, bytes: i64) -> Result<Size, E> {
+        u64::try_from(bytes)
+            .map(Size)
+            .map_err(|_| E::invalid_value(Unexpected::Signed(bytes), &self))
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<Size, E> {
+        text.parse().map_err(E::custom)
+    }
+}
+
+/// An address to listen on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ListenAddress {
+    /// TCP.
+    Tcp(SocketAddr),
+    /// A unix socket.
+    Unix(PathBuf),
+}
+
+impl std::str::FromStr for ListenAddress {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if let Some(path) = text.strip_prefix("unix:") {
+            return Ok(Self::Unix(PathBuf::from(path)));
+        }
+        text.parse().map(Self::Tcp).map_err(|_| {
+            format!(
+                "`{text}` is no address; write an IP address and a port, as 127.0.0.1:11211, or \
+                 unix:PATH"
+            )
+        })
+    }
+}
+
+impl fmt::Display for ListenAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(address) => address.fmt(f),
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for ListenAddress {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        text.parse().map_err(de::Error::custom)
+    }
+}
+
+/// All settings.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// The network side.
+    pub server: ServerSection,
+    /// The cache itself.
+    pub cache: CacheSection,
+    /// The log.
+    pub log: LogSection,
+}
+
+/// `[server]`
+#[derive(Clone, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ServerSection {
+    /// Addresses to listen on: `HOST:PORT`, or `unix:PATH`.
+    pub listen: Vec<ListenAddress>,
+    /// Permissions of unix sockets, as in `chmod`.
+    pub unix_mode: u32,
+    /// Worker threads; 0 for one per core.
+    pub threads: usize,
+    /// Connections at once.
+    pub max_connections: usize,
+    /// Seconds after which a silent connection is closed; 0 for never.
+    pub idle_timeout: u32,
+    /// Whether clients may use `shutdown`.
+    pub enable_shutdown: bool,
+    /// Whether clients may use `flush_all`.
+    pub enable_flush_all: bool,
+    /// Seconds an orderly stop may take.
+    pub stop_deadline: u32,
+    /// How the workers wait for I/O.
+    pub io: IoSetting,
+}
+
+/// How the workers wait for I/O.
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "kebab-case")]
+pub enum IoSetting {
+    /// io_uring, or the fallback where it is blocked.
+    #[default]
+    Auto,
+    /// io_uring or nothing.
+    IoUring,
+    /// epoll and a thread pool.
+    Fallback,
+}
+
+impl Default for ServerSection {
+    fn default() -> Self {
+        Self {
+            listen: vec![ListenAddress::Tcp(SocketAddr::from((
+                [127, 0, 0, 1],
+                11211,
+            )))],
+            unix_mode: 0o700,
+            threads: 0,
+            max_connections: 10_000,
+            idle_timeout: 0,
+            enable_shutdown: false,
+            enable_flush_all: true,
+            stop_deadline: 60,
+            io: IoSetting::Auto,
+        }
+    }
+}
+
+/// `[cache]`
+#[derive(Clone, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct CacheSection {
+    /// Memory of the whole process.
+    pub memory: Size,
+    /// File or block device.
+    pub flash: PathBuf,
+    /// Bytes of it; unset: what an existing image has, a block device's size, or 4 GiB.
+    pub flash_size: Option<Size>,
+    /// The preset.
+    pub preset: String,
+    /// Largest value.
+    pub max_item_size: Size,
+    /// Segment size of a new image; unset: chosen by the sizes of flash and memory.
+    pub segment_size: Option<Size>,
+    /// Segments in memory at once.
+    pub segment_buffers: usize,
+    /// The most of the memory that the index may take, in percent.
+    pub index_percent: u32,
+    /// The most of a reclaimed segment kept by copying, in sixteenths.
+    pub max_copy_sixteenths: u32,
+    /// Tell the device of erased segments (hole punching, TRIM).
+    pub discard: bool,
+    /// Reserve a new file's space at once.
+    pub preallocate: bool,
+    /// Overwrite what the flash holds.
+    pub force: bool,
+}
+
+impl Default for CacheSection {
+    fn default() -> Self {
+        Self {
+            memory: Size(256 << 20),
+            flash: PathBuf::from("./flowstone.flash"),
+            flash_size: None,
+            preset: "flowstone".to_owned(),
+            max_item_size: Size(1 << 20),
+            segment_size: None,
+            segment_buffers: 4,
+            index_percent: 75,
+            max_copy_sixteenths: 8,
+            discard: false,
+            preallocate: true,
+            force: false,
+        }
+    }
+}
+
+/// `[log]`
+#[derive(Clone, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct LogSection {
+    /// `error warn info debug trace`, or a filter by module.
+    pub level: String,
+    /// `text` or `json`.
+    pub format: LogFormat,
+}
+
+/// How log lines look.
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "kebab-case")]
+pub enum LogFormat {
+    /// For people.
+    #[default]
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+impl Default for LogSection {
+    fn default() -> Self {
+        Self {
+            level: "info".to_owned(),
+            format: LogFormat::Text,
+        }
+    }
+}
+
+/// What is wrong with the settings, in one line.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// The file cannot be read.
+    #[error("{path}: {source}")]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The file, or a `--set`, does not say what it should.
+    #[error("{whence}: {what}")]
+    Content {
+        /// The file, or the option.
+        whence: String,
+        /// What is wrong, with the line where there is one.
+        what: String,
+    },
+    /// A value that cannot work.
+    #[error("{name}: {what}")]
+    Value {
+        /// The setting.
+        name: &'static str,
+        /// What is wrong.
+        what: String,
+    },
+}
+
+impl Config {
+    /// The settings of `file`, if any, with `overrides` (`section.key=value`) applied over them.
+    ///
+    /// # Errors
+    /// [`ConfigError`].
+    pub fn load(file: Option<&Path>, overrides: &[String]) -> Result<Self, ConfigError> {
+        let mut table = match file {
+            None => toml::Table::new(),
+            Some(path) => {
+                let text = std::fs::read_to_string(path).map_err(|source| ConfigError::Read {
+                    path: path.to_owned(),
+                    source,
+                })?;
+                let whence = path.display().to_string();
+                // Parsed into settings first: only here does an error know its line.
+                toml::from_str::<Self>(&text)
+                    .map_err(|error| content(&whence, &error, Some(&text)))?;
+                text.parse()
+                    .map_err(|error| content(&whence, &error, Some(&text)))?
+            }
+        };
+        for assignment in overrides {
+            apply(&mut table, assignment)?;
+        }
+        let config: Self = toml::Value::Table(table)
+            .try_into()
+            .map_err(|error| content(&format!("--set {}", overrides.join(" ")), &error, None))?;
+        Ok(config)
+    }
+
+    /// Checks what no type can.
+    ///
+    /// # Errors
+    /// The first setting that cannot work.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        let refuse = |name, what: String| Err(ConfigError::Value { name, what });
+        if self.cache.preset != "flowstone" {
+            let what = format!(
+                "there is no preset `{}`; there is: flowstone",
+                self.cache.preset
+            );
+            return refuse("--preset (cache.preset)", what);
+        }
+        if self.server.listen.is_empty() {
+            return refuse(
+                "--listen (server.listen)",
+                "nothing to listen on".to_owned(),
+            );
+        }
+        if !(1..=1_000_000).contains(&self.server.max_connections) {
+            return refuse(
+                "--max-connections (server.max_connections)",
+                "must be 1 to 1000000".to_owned(),
+            );
+        }
+        if self.server.threads > 1024 {
+            return refuse(
+                "--threads (server.threads)",
+                "must be at most 1024".to_owned(),
+            );
+        }
+        if !(1024..=1 << 30).contains(&self.cache.max_item_size.0) {
+            return refuse(
+                "--max-item-size (cache.max_item_size)",
+                "must be 1KiB to 1GiB".to_owned(),
+            );
+        }
+        if let Some(size) = self.cache.segment_size
+            && (!size.0.is_power_of_two() || !(64 << 10..=1 << 30).contains(&size.0))
+        {
+            let what = "must be a power of two from 64KiB to 1GiB".to_owned();
+            return refuse("cache.segment_size", what);
+        }
+        Ok(())
+    }
+
+    /// Worker threads to start.
+    #[must_use]
+    pub fn threads(&self) -> usize {
+        match self.server.threads {
+            0 => std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
+            threads => threads,
+        }
+    }
+
+    /// How long an orderly stop may take.
+    #[must_use]
+    pub fn stop_deadline(&self) -> Duration {
+        Duration::from_secs(u64::from(self.server.stop_deadline))
+    }
+}
+
+fn apply(table: &mut toml::Table, assignment: &str) -> Result<(), ConfigError> {
+    let wrong = |what: &str| ConfigError::Content {
+        whence: format!("--set {assignment}"),
+        what: what.to_owned(),
+    };
+    let (name, text) = assignment
+        .split_once('=')
+        .ok_or_else(|| wrong("write section.key=value"))?;
+    let (section, key) = name
+        .split_once('.')
+        .ok_or_else(|| wrong("write section.key=value"))?;
+    // A bare word is a string, so that sizes and paths need no quotes.
+    let value = format!("value = {text}")
+        .parse::<toml::Table>()
+        .ok()
+        .and_then(|mut parsed| parsed.remove("value"))
+        .unwrap_or_else(|| toml::Value::String(text.to_owned()));
+    table
+        .entry(section)
+        .or_insert_with(|| toml::Value::Table(toml::Table::new()))
+        .as_table_mut()
+        .ok_or_else(|| wrong("there is no such section"))?
+        .insert(key.to_owned(), value);
+    Ok(())
+}
+
+/// A TOML error in one line, with the line it is in and the key it is about where they are known.
+fn content(whence: &str, error: &toml::de::Error, text: Option<&str>) -> ConfigError {
+    let line = text.zip(error.span()).map(|(text, span)| {
+        let line = 1 + text[..span.start.min(text.len())].matches('\n').count();
+        format!("line {line}: ")
+    });
+    // Without the input, the error tells the key instead of drawing the line.
+    let mut error = error.clone();
+    error.set_input(None);
+    let message = error.to_string().trim_end().replace('\n', ", ");
+    ConfigError::Content {
+        whence: whence.to_owned(),
+        what: format!("{}{message}", line.unwrap_or_default()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_read_and_written() {
+        for (text, bytes) in [
+            ("512", 512),
+            ("4GiB", 4 << 30),
+            ("1.5MiB", 3 << 19),
+            ("2GB", 2_000_000_000),
+        ] {
+            assert_eq!(text.parse::<Size>(), Ok(Size(bytes)), "{text}");
+        }
+        assert!("4 bananas".parse::<Size>().is_err());
+        assert!("GiB".parse::<Size>().is_err());
+        assert_eq!(Size(256 << 20).to_string(), "256MiB");
+    }
+
+    #[test]
+    fn overrides_win_and_need_no_quotes() {
+        let set = [
+            "cache.memory=64MiB".to_owned(),
+            "server.threads=3".to_owned(),
+        ];
+        let config = Config::load(None, &set).unwrap();
+        assert_eq!(
+            (config.cache.memory, config.server.threads),
+            (Size(64 << 20), 3)
+        );
+    }
+
+    #[test]
+    fn a_misspelt_key_is_named_with_its_line() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("flowstone.toml");
+        std::fs::write(&path, "[cache]\nmemory = \"64MiB\"\nmemroy = 1\n").unwrap();
+        let error = Config::load(Some(&path), &[]).unwrap_err().to_string();
+        assert!(
+            error.contains("line 3") && error.contains("memroy"),
+            "{error}"
+        );
+        assert!(!error.contains('\n'), "{error}");
+        let error = Config::load(None, &["cache.memroy=1".to_owned()])
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains("memroy"), "{error}");
+    }
+
+    #[test]
+    fn a_value_of_the_wrong_type_is_named_with_its_key() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("flowstone.toml");
+        for (text, key, found) in [
+            ("[cache]\nmemory = [1, 2]\n", "cache.memory", "sequence"),
+            ("[cache]\nmemory = -1\n", "cache.memory", "-1"),
+            ("[cache]\nflash_size = 1.5\n", "cache.flash_size", "1.5"),
+            ("[cache]\nmemory = \"plenty\"\n", "cache.memory", "plenty"),
+            ("[server]\nlisten = [7]\n", "server.listen", "7"),
+            ("[server]\nthreads = \"all\"\n", "server.threads", "all"),
+        ] {
+            std::fs::write(&path, text).unwrap();
+            let error = Config::load(Some(&path), &[]).unwrap_err().to_string();
+            assert!(error.contains("line 2: "), "{error}");
+            assert!(error.contains(key) && error.contains(found), "{error}");
+            assert!(!error.contains('\n'), "{error}");
+        }
+        let set = ["cache.memory=[1]".to_owned()];
+        let error = Config::load(None, &set).unwrap_err().to_string();
+        assert!(error.contains("in `cache.memory`"), "{error}");
+        assert!(error.contains("256MiB"), "{error}");
+    }
+
+    #[test]
+    fn an_unknown_preset_is_refused() {
+        let config = Config::load(None, &["cache.preset=fatcash".to_owned()]).unwrap();
+        assert!(config.check().unwrap_err().to_string().contains("fatcash"));
+    }
+}

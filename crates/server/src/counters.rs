@@ -1,0 +1,62 @@
+//! What the server counts: a block per worker, written by that worker alone, read by anybody.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Counts events of one worker.
+#[derive(Debug, Default)]
+pub struct Counter(AtomicU64);
+
+impl Counter {
+    /// Adds `by`. Only the owning worker does, so that a load and a store suffice.
+    #[inline]
+    pub fn add(&self, by: u64) {
+        self.0.store(
+            self.0.load(Ordering::Relaxed).wrapping_add(by),
+            Ordering::Relaxed,
+        );
+    }
+
+    /// Adds one.
+    #[inline]
+    pub fn hit(&self) {
+        self.add(1);
+    }
+
+    fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+macro_rules! counters {
+    ($($name:ident),* $(,)?) => {
+        /// The events of one worker.
+        #[repr(align(128))]
+        #[derive(Debug, Default)]
+        pub struct Counters { $(#[allow(missing_docs)] pub $name: Counter),* }
+
+        /// The events of all workers.
+        #[derive(Clone, Copy, Debug, Default)]
+        pub struct Totals { $(#[allow(missing_docs)] pub $name: u64),* }
+
+        impl Totals {
+            /// Adds the events of a worker.
+            pub fn add(&mut self, worker: &Counters) {
+                $(self.$name = self.$name.wrapping_add(worker.$name.get());)*
+            }
+
+            /// The events since `base`.
+            #[must_use]
+            pub fn since(mut self, base: &Self) -> Self {
+                $(self.$name = self.$name.wrapping_sub(base.$name);)*
+                self
+            }
+        }
+    };
+}
+
+counters! {
+    cmd_get, cmd_set, cmd_flush, cmd_touch, cmd_meta,
+    get_hits, get_misses, delete_hits, delete_misses, incr_hits, incr_misses, decr_hits,
+    decr_misses, cas_hits, cas_misses, cas_badval, touch_hits, touch_misses,
+    store_too_large, store_no_memory, bytes_read, bytes_written, protocol_errors,
+}

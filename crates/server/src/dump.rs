@@ -1,0 +1,121 @@
+//! `lru_crawler metadump` and `mgdump`: every item, in memory and on flash.
+//!
+//! Walked a partition and then a segment at a time, sent as it is found, so that a dump of any size
+//! holds bounded memory. An item that moves between memory and flash meanwhile may be told twice, or
+//! not at all.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use engine::format::item::{ItemRef, state};
+use engine::{DumpCursor, ItemView};
+use protocol::write::{DumpedItem, metadump_line, mgdump_line};
+use protocol::{CrawlScope, Refusal, Status, write};
+
+use crate::connection::{Connection, FLUSH_BYTES};
+use crate::shared::Shared;
+
+/// The slab class that stands for all: there are none.
+const CLASS: u32 = 1;
+
+/// An item as a dump tells it.
+pub(crate) fn dumped<'a>(view: &ItemView<'a>) -> DumpedItem<'a> {
+    DumpedItem {
+        key: view.key,
+        expiry: view.expiry,
+        last_access: view.last_access,
+        cas_unique: view.cas_unique,
+        fetched: view.fetched,
+        class: CLASS,
+        total_bytes: engine::format::item::HEADER_BYTES + view.key.len() + view.value.len(),
+        client_flags: view.client_flags,
+    }
+}
+
+fn dumped_item<'a>(item: &ItemRef<'a>) -> DumpedItem<'a> {
+    DumpedItem {
+        key: item.key,
+        expiry: item.header.expiry.get(),
+        last_access: item.header.last_access.get(),
+        cas_unique: item.cas_unique,
+        fetched: item.header.has(state::FETCHED),
+        class: CLASS,
+        total_bytes: item.header.body_bytes(),
+        client_flags: item.header.client_flags.get(),
+    }
+}
+
+pub(crate) async fn metadump(connection: &mut Connection, scope: CrawlScope<'_>) -> io::Result<()> {
+    dump(connection, scope, Status::End, metadump_line).await
+}
+
+pub(crate) async fn mgdump(connection: &mut Connection, scope: CrawlScope<'_>) -> io::Result<()> {
+    dump(connection, scope, Status::MetaEnd, |out, item| {
+        mgdump_line(out, item.key)
+    })
+    .await
+}
+
+async fn dump(
+    connection: &mut Connection,
+    scope: CrawlScope<'_>,
+    end: Status,
+    line: impl Fn(&mut Vec<u8>, &DumpedItem<'_>),
+) -> io::Result<()> {
+    if let CrawlScope::Classes(classes) = scope
+        && !classes
+            .split(|&byte| byte == b',')
+            .any(|class| class == CLASS.to_string().as_bytes())
+    {
+        write::status(&mut connection.out, end, false);
+        return Ok(());
+    }
+    let Some(_turn) = Turn::take(&connection.shared) else {
+        write::refusal(&mut connection.out, Refusal::CrawlerBusy, false);
+        return Ok(());
+    };
+    let engine = connection.engine.clone();
+    let mut partition = 0;
+    while engine.dump_memory(partition, |item| {
+        line(&mut connection.out, &dumped_item(&item))
+    }) {
+        partition += 1;
+        if connection.out.len() >= FLUSH_BYTES {
+            connection.send().await?;
+        }
+    }
+    let mut cursor = DumpCursor::default();
+    loop {
+        let out = &mut connection.out;
+        let more = engine
+            .dump_flash(&mut cursor, |item| line(out, &dumped_item(&item)))
+            .await;
+        connection.send().await?;
+        if connection.shared.is_stopping() {
+            write::refusal(&mut connection.out, Refusal::Internal, false);
+            return Ok(());
+        }
+        if !more {
+            break;
+        }
+    }
+    write::status(&mut connection.out, end, false);
+    Ok(())
+}
+
+/// The right to dump; given back on drop.
+struct Turn(Arc<Shared>);
+
+impl Turn {
+    fn take(shared: &Arc<Shared>) -> Option<Self> {
+        let taken = shared.dumping.swap(true, Ordering::AcqRel);
+        (!taken).then(|| Self(Arc::clone(shared)))
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        self.0.dumping.store(false, Ordering::Release);
+    }
+}

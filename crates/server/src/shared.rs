@@ -1,0 +1,144 @@
+//! What all connections of a server share.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+
+use engine::Engine;
+use parking_lot::Mutex;
+use runtime::budget::Budget;
+use runtime::live::Workers;
+use runtime::net::{Closer, PeerAddr};
+use runtime::sync::Notify;
+
+use crate::config::Config;
+use crate::counters::{Counters, Totals};
+
+/// Memory of an idle connection: its task, its socket's handle, its place in the list.
+const CONNECTION_BYTES: u64 = 4 << 10;
+
+/// A running server, as its connections and its statistics see it.
+pub(crate) struct Shared {
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) workers: Workers,
+    pub(crate) config: Config,
+    /// By worker.
+    pub(crate) counters: Box<[Arc<Counters>]>,
+    /// What the counters stood at when statistics were last reset.
+    pub(crate) reset_base: Mutex<Totals>,
+    /// Bytes for requests and replies that do not fit the usual buffers.
+    pub(crate) budget: Arc<Budget>,
+    pub(crate) connections: Connections,
+    pub(crate) stopping: AtomicBool,
+    /// A dump is under way; there is one at a time, as in memcached.
+    pub(crate) dumping: AtomicBool,
+    /// Connections closed because they were silent.
+    pub(crate) idle_kicks: AtomicU64,
+    /// Told to stop by a client's `shutdown`.
+    pub(crate) shutdown: Notify,
+    pub(crate) shutdown_asked: AtomicBool,
+    pub(crate) started_unix: u32,
+    pub(crate) flash_words: String,
+    pub(crate) io_words: String,
+}
+
+impl Shared {
+    /// Everything counted since the last reset.
+    pub(crate) fn totals(&self) -> Totals {
+        let mut totals = Totals::default();
+        for counters in &self.counters {
+            totals.add(counters);
+        }
+        totals.since(&self.reset_base.lock())
+    }
+
+    /// Starts counting anew.
+    pub(crate) fn reset_counters(&self) {
+        let mut totals = Totals::default();
+        for counters in &self.counters {
+            totals.add(counters);
+        }
+        *self.reset_base.lock() = totals;
+        self.engine.reset_stats();
+    }
+
+    /// A client asked for a stop.
+    pub(crate) fn ask_shutdown(&self) {
+        self.shutdown_asked.store(true, Ordering::Release);
+        self.shutdown.notify_all();
+    }
+
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Acquire)
+    }
+}
+
+/// The open connections.
+#[derive(Default)]
+pub(crate) struct Connections {
+    open: Mutex<HashMap<u64, Arc<ConnectionInfo>>>,
+    pub(crate) current: AtomicUsize,
+    pub(crate) total: AtomicU64,
+    pub(crate) rejected: AtomicU64,
+    next_id: AtomicU64,
+    /// Told whenever one ends.
+    pub(crate) ended: Notify,
+}
+
+/// A connection, as others see it.
+pub(crate) struct ConnectionInfo {
+    pub(crate) peer: PeerAddr,
+    pub(crate) closer: Closer,
+    /// Unix second of the last bytes from the client.
+    pub(crate) last_active: AtomicU32,
+    /// Whether a request of it is being carried out.
+    pub(crate) busy: AtomicBool,
+}
+
+/// A place among the open connections; given up on drop.
+pub(crate) struct Place {
+    shared: Arc<Shared>,
+    id: u64,
+    pub(crate) info: Arc<ConnectionInfo>,
+}
+
+impl Place {
+    pub(crate) fn take(shared: &Arc<Shared>, peer: PeerAddr, closer: Closer) -> Self {
+        let connections = &shared.connections;
+        let id = connections.next_id.fetch_add(1, Ordering::Relaxed);
+        let info = Arc::new(ConnectionInfo {
+            peer,
+            closer,
+            last_active: AtomicU32::new(runtime::unix_seconds()),
+            busy: AtomicBool::new(false),
+        });
+        connections.open.lock().insert(id, Arc::clone(&info));
+        connections.current.fetch_add(1, Ordering::AcqRel);
+        connections.total.fetch_add(1, Ordering::Relaxed);
+        shared.engine.lend_memory(CONNECTION_BYTES);
+        Self {
+            shared: Arc::clone(shared),
+            id,
+            info,
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let connections = &self.shared.connections;
+        connections.open.lock().remove(&self.id);
+        connections.current.fetch_sub(1, Ordering::AcqRel);
+        self.shared.engine.return_memory(CONNECTION_BYTES);
+        connections.ended.notify_all();
+    }
+}
+
+impl Connections {
+    /// Visits every open connection by its number.
+    pub(crate) fn each(&self, mut visit: impl FnMut(u64, &ConnectionInfo)) {
+        for (&id, info) in self.open.lock().iter() {
+            visit(id, info);
+        }
+    }
+}

@@ -1,0 +1,377 @@
+//! Starting and stopping: the composition of a server.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use device::{Disk, FileDisk, FileOptions};
+use engine::config::{WORKER_BYTES, engine_share};
+use engine::{Engine, EngineConfig, OpenError, Start, Stop};
+use parking_lot::Mutex;
+use runtime::budget::Budget;
+use runtime::live::{IoChoice, IoPath, LiveConfig, Workers};
+use runtime::net::Listener;
+use runtime::sync::{Notify, oneshot};
+
+use crate::config::{Config, ConfigError, IoSetting, ListenAddress, Size};
+use crate::counters::{Counters, Totals};
+use crate::listen::{self, Load};
+use crate::shared::{Connections, Shared};
+
+/// Sizes count in whole pages.
+const PAGE_BYTES: u64 = device::PAGE_BYTES as u64;
+/// Flash for a new file when nothing is said.
+const DEFAULT_FLASH_BYTES: u64 = 4 << 30;
+/// Memory of the process that nobody asks for: code, libraries, stacks, allocator.
+const BASE_BYTES: u64 = 8 << 20;
+/// How long open connections may finish what they are doing.
+const CONNECTION_GRACE: Duration = Duration::from_secs(2);
+
+/// Why a server could not start, in one line that says what and how to mend it.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// A setting cannot work.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The memory is too small for the server alone.
+    #[error("--memory: {given} is too little; the server needs {needed} with these settings")]
+    Memory {
+        /// What was given.
+        given: Size,
+        /// What is needed.
+        needed: Size,
+    },
+    /// The sizes do not fit together.
+    #[error("--memory, --flash-size, --max-item-size: {0}")]
+    Sizes(#[from] engine::ConfigError),
+    /// The flash cannot be opened.
+    #[error(transparent)]
+    Device(#[from] device::OpenError),
+    /// The image on it cannot be.
+    #[error("{path}: {source}")]
+    Image {
+        /// The flash.
+        path: PathBuf,
+        /// Why.
+        source: OpenError,
+    },
+    /// The flash is smaller than asked for.
+    #[error(
+        "{path}: has {held} and --flash-size asks for {asked}: leave --flash-size out to open it as \
+         it is, or add --force to start empty with the new size"
+    )]
+    Size {
+        /// The flash.
+        path: PathBuf,
+        /// What it has.
+        held: Size,
+        /// What was asked for.
+        asked: Size,
+    },
+    /// An address cannot be listened on.
+    #[error("cannot listen on {address}: {source}")]
+    Listen {
+        /// The address or path.
+        address: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// The workers cannot start.
+    #[error("the workers cannot start: {0}")]
+    Workers(io::Error),
+}
+
+/// Runs a server until it is told to stop. Returns what the stop left behind.
+///
+/// # Errors
+/// [`ServeError`] when it cannot start; nothing on the flash has been touched then, unless the
+/// device failed.
+pub fn run(config: Config) -> Result<Stop, ServeError> {
+    config.check()?;
+    let threads = config.threads();
+    let engine_config = engine_config(&config, threads)?;
+    let new_bytes = config
+        .cache
+        .flash_size
+        .map_or(DEFAULT_FLASH_BYTES, |size| size.0);
+    if !config.cache.flash.exists() {
+        engine_config.check_new(new_bytes)?;
+    }
+    if let Err(error) = runtime::process::allow_files(config.server.max_connections as u64 + 256) {
+        tracing::warn!(%error, "fewer connections than configured: too few file descriptors");
+    }
+    let listeners = bind(&config)?;
+    let disk = open_flash(&config)?;
+    let flash_words = disk.describe();
+    let workers = Workers::start(&LiveConfig {
+        threads,
+        io: match config.server.io {
+            IoSetting::Auto => IoChoice::Auto,
+            IoSetting::IoUring => IoChoice::IoUring,
+            IoSetting::Fallback => IoChoice::Fallback,
+        },
+        ..LiveConfig::default()
+    })
+    .map_err(ServeError::Workers)?;
+    let io_words = match workers.io_path() {
+        IoPath::IoUring => "io_uring".to_owned(),
+        IoPath::Fallback { reason } => {
+            tracing::warn!(%reason, "io_uring is not available: epoll and a thread pool instead");
+            format!("epoll and a thread pool ({reason})")
+        }
+    };
+    let opened = on_worker(&workers, 0, move || open_engine(disk, engine_config));
+    let engine = match opened {
+        Some(Ok(engine)) => engine,
+        Some(Err(source)) => {
+            workers.shutdown();
+            return Err(ServeError::Image {
+                path: config.cache.flash,
+                source,
+            });
+        }
+        None => {
+            workers.shutdown();
+            return Err(ServeError::Workers(io::Error::other(
+                "a worker ended at the start",
+            )));
+        }
+    };
+    log_start(&engine, &flash_words, &io_words, &config);
+    let budget_bytes = large_bytes(&config);
+    let shared = Arc::new(Shared {
+        engine,
+        workers: workers.clone(),
+        counters: (0..threads)
+            .map(|_| Arc::new(Counters::default()))
+            .collect(),
+        reset_base: Mutex::new(Totals::default()),
+        budget: Arc::new(Budget::new(budget_bytes)),
+        connections: Connections::default(),
+        stopping: AtomicBool::new(false),
+        dumping: AtomicBool::new(false),
+        idle_kicks: AtomicU64::new(0),
+        shutdown: Notify::new(),
+        shutdown_asked: AtomicBool::new(false),
+        started_unix: runtime::unix_seconds(),
+        flash_words,
+        io_words,
+        config,
+    });
+    let serving = Arc::clone(&shared);
+    let stopped = on_worker(&workers, 0, move || serve(serving, listeners));
+    workers.shutdown();
+    Ok(stopped.unwrap_or(Stop::Incomplete { items_left: 0 }))
+}
+
+async fn open_engine(disk: FileDisk, config: EngineConfig) -> Result<Arc<Engine>, OpenError> {
+    let disk: Arc<dyn Disk> = Arc::new(disk);
+    Engine::open(disk, config).await
+}
+
+/// Runs `make`'s future on a worker and blocks until it ends; `None` when it panicked.
+fn on_worker<T, F, Fut>(workers: &Workers, worker: usize, make: F) -> Option<T>
+where
+    T: Send + 'static,
+    F: FnOnce() -> Fut + Send + 'static,
+    Fut: Future<Output = T> + 'static,
+{
+    let (done, result) = std::sync::mpsc::sync_channel(1);
+    workers.spawn_on(worker, move || async move {
+        // The receiver waits below until this sends.
+        let _ = done.send(make().await);
+    });
+    result.recv().ok()
+}
+
+async fn serve(shared: Arc<Shared>, listeners: Vec<Arc<Listener>>) -> Stop {
+    let mut worker = 0;
+    shared.engine.start_background(|task| {
+        worker = (worker + 1) % shared.workers.count();
+        shared.workers.spawn_on(worker, task);
+    });
+    let load = Load::new(shared.workers.count());
+    for listener in listeners {
+        let accepting = listen::accept(Arc::clone(&shared), listener, Arc::clone(&load));
+        runtime::spawn_detached(accepting);
+    }
+    runtime::spawn_detached(listen::close_idle(Arc::clone(&shared)));
+    let why = wait_for_stop(&shared).await;
+    tracing::info!(why, "stopping: making everything durable");
+    shared.stopping.store(true, Ordering::Release);
+    close_connections(&shared).await;
+    let stop = shared.engine.stop().await;
+    match stop {
+        Stop::Complete { objects } => tracing::info!(objects, "stopped; the next start is warm"),
+        Stop::Incomplete { items_left } => {
+            tracing::error!(
+                items_left,
+                "stopped before everything was durable; the next start is empty"
+            );
+        }
+        Stop::Already => {}
+    }
+    stop
+}
+
+async fn wait_for_stop(shared: &Shared) -> &'static str {
+    let (signalled, signal) = oneshot();
+    match runtime::live::signals() {
+        Ok(mut signals) => runtime::spawn_detached(async move {
+            if let Ok(signal) = signals.next().await {
+                signalled.send(signal);
+            }
+            // A second signal ends the process at once: the handler goes with `signals`.
+        }),
+        Err(error) => {
+            tracing::warn!(%error, "signals cannot be handled; use the shutdown command");
+            drop(signalled);
+        }
+    }
+    let mut signal = std::pin::pin!(signal);
+    loop {
+        let asked = shared.shutdown.listener();
+        if shared.shutdown_asked.load(Ordering::Acquire) {
+            return "a client's shutdown";
+        }
+        let mut asked = std::pin::pin!(asked);
+        let signalled = std::future::poll_fn(|cx| {
+            use std::task::Poll;
+            match signal.as_mut().poll(cx) {
+                Poll::Ready(Some(_)) => return Poll::Ready(true),
+                // Without a handler only a client can ask.
+                Poll::Ready(None) | Poll::Pending => {}
+            }
+            asked.as_mut().poll(cx).map(|()| false)
+        })
+        .await;
+        if signalled {
+            return "a signal";
+        }
+    }
+}
+
+/// Ends all connections, and gives those in the middle of a request a moment to finish it.
+async fn close_connections(shared: &Shared) {
+    let finish = async {
+        loop {
+            let ended = shared.connections.ended.listener();
+            if shared.connections.current.load(Ordering::Acquire) == 0 {
+                return;
+            }
+            shared.connections.each(|_, info| {
+                if !info.busy.load(Ordering::Acquire) {
+                    info.closer.close();
+                }
+            });
+            ended.await;
+        }
+    };
+    if runtime::timeout(CONNECTION_GRACE, finish).await.is_err() {
+        shared.connections.each(|_, info| info.closer.close());
+        let finish = async {
+            loop {
+                let ended = shared.connections.ended.listener();
+                if shared.connections.current.load(Ordering::Acquire) == 0 {
+                    return;
+                }
+                ended.await;
+            }
+        };
+        // What still runs then is waiting for the flash, and the stop has its own deadline.
+        let _ = runtime::timeout(CONNECTION_GRACE, finish).await;
+    }
+}
+
+fn large_bytes(config: &Config) -> u64 {
+    (config.cache.memory.0 / 32).max(2 * config.cache.max_item_size.0)
+}
+
+fn engine_config(config: &Config, threads: usize) -> Result<EngineConfig, ServeError> {
+    let own = BASE_BYTES + threads as u64 * WORKER_BYTES + large_bytes(config);
+    let given = config.cache.memory;
+    let memory_bytes = engine_share(given.0, own).map_err(|needed| ServeError::Memory {
+        given,
+        needed: Size(needed),
+    })?;
+    Ok(EngineConfig {
+        memory_bytes,
+        segment_bytes: config.cache.segment_size.map(|size| size.0 as u32),
+        buffers: config.cache.segment_buffers,
+        max_value_bytes: config.cache.max_item_size.0 as u32,
+        index_percent: config.cache.index_percent,
+        max_copy_sixteenths: config.cache.max_copy_sixteenths,
+        discard: config.cache.discard,
+        stop_deadline: config.stop_deadline(),
+        force: config.cache.force,
+        ..EngineConfig::default()
+    })
+}
+
+fn bind(config: &Config) -> Result<Vec<Arc<Listener>>, ServeError> {
+    let listen = |address: &ListenAddress| {
+        let listener = match address {
+            ListenAddress::Tcp(address) => Listener::tcp(*address),
+            ListenAddress::Unix(path) => Listener::unix(path, config.server.unix_mode),
+        };
+        listener.map(Arc::new).map_err(|source| ServeError::Listen {
+            address: address.to_string(),
+            source,
+        })
+    };
+    config.server.listen.iter().map(listen).collect()
+}
+
+fn open_flash(config: &Config) -> Result<FileDisk, ServeError> {
+    let exists = config.cache.flash.exists();
+    let size = match config.cache.flash_size {
+        Some(size) => Some(size.0),
+        None if exists => None,
+        None => Some(DEFAULT_FLASH_BYTES),
+    };
+    let options = FileOptions {
+        size,
+        create: true,
+        preallocate: config.cache.preallocate,
+        force: config.cache.force,
+        ..FileOptions::default()
+    };
+    let mut disk = FileDisk::open(&config.cache.flash, &options)?;
+    if let Some(asked) = config.cache.flash_size
+        && asked.0 / PAGE_BYTES > disk.len_bytes() / PAGE_BYTES
+    {
+        if !config.cache.force {
+            let path = config.cache.flash.clone();
+            return Err(ServeError::Size {
+                path,
+                held: Size(disk.len_bytes()),
+                asked,
+            });
+        }
+        disk.extend_to(asked.0, config.cache.preallocate)?;
+    }
+    Ok(disk)
+}
+
+fn log_start(engine: &Engine, flash: &str, io: &str, config: &Config) {
+    let listen = &config.server.listen;
+    let addresses: Vec<String> = listen.iter().map(ListenAddress::to_string).collect();
+    let start = match engine.start() {
+        Start::New => "a new image".to_owned(),
+        Start::Warm { objects } => format!("warm, {objects} objects"),
+        Start::Unclean => "empty: the last run was not stopped orderly".to_owned(),
+        Start::Unreadable => "empty: the checkpoint of the last run does not verify".to_owned(),
+        Start::Forced => "empty: what the flash held was overwritten".to_owned(),
+    };
+    tracing::info!(
+        memory = %config.cache.memory,
+        flash,
+        io,
+        start,
+        listen = addresses.join(" "),
+        "flowstone {} is serving",
+        env!("CARGO_PKG_VERSION")
+    );
+}

@@ -1,0 +1,305 @@
+//! `stats`: memcached's own names where they mean the same thing, and what is Flowstone's.
+
+use std::fmt::Display;
+use std::sync::atomic::Ordering;
+
+use engine::EngineStats;
+use protocol::{Status, write};
+
+use crate::VERSION;
+use crate::config::ListenAddress;
+use crate::shared::Shared;
+
+/// Appends the answer to `stats [argument]`.
+pub(crate) fn write(shared: &Shared, out: &mut Vec<u8>, argument: Option<&[u8]>) {
+    match argument {
+        None => general(shared, out),
+        Some(b"settings") => settings(shared, out),
+        Some(b"items") => items(shared, out),
+        Some(b"slabs") => slabs(shared, out),
+        Some(b"sizes") => stat(out, "sizes_status", "disabled"),
+        Some(b"conns") => conns(shared, out),
+        Some(b"flash") => flash(shared, out),
+        Some(b"index") => index(shared, out),
+        Some(b"reclaim") => reclaim(shared, out),
+        Some(b"reset") => {
+            shared.reset_counters();
+            write::status(out, Status::Reset, false);
+            return;
+        }
+        Some(_) => {
+            out.extend_from_slice(protocol::Refusal::UnknownCommand.as_bytes());
+            return;
+        }
+    }
+    write::status(out, Status::End, false);
+}
+
+fn stat(out: &mut Vec<u8>, name: &str, value: impl Display) {
+    write::stat(out, name, value);
+}
+
+fn general(shared: &Shared, out: &mut Vec<u8>) {
+    let totals = shared.totals();
+    let engine = shared.engine.stats();
+    let now = runtime::unix_seconds();
+    let usage = usage();
+    let connections = &shared.connections;
+    stat(out, "pid", std::process::id());
+    stat(out, "uptime", now.saturating_sub(shared.started_unix));
+    stat(out, "time", now);
+    stat(out, "version", VERSION);
+    stat(out, "pointer_size", usize::BITS);
+    stat(
+        out,
+        "rusage_user",
+        format_args!("{:.6}", usage.user_seconds),
+    );
+    stat(
+        out,
+        "rusage_system",
+        format_args!("{:.6}", usage.system_seconds),
+    );
+    stat(out, "max_connections", shared.config.server.max_connections);
+    stat(
+        out,
+        "curr_connections",
+        connections.current.load(Ordering::Relaxed),
+    );
+    stat(
+        out,
+        "total_connections",
+        connections.total.load(Ordering::Relaxed),
+    );
+    stat(
+        out,
+        "rejected_connections",
+        connections.rejected.load(Ordering::Relaxed),
+    );
+    for (name, value) in [
+        ("cmd_get", totals.cmd_get),
+        ("cmd_set", totals.cmd_set),
+        ("cmd_flush", totals.cmd_flush),
+        ("cmd_touch", totals.cmd_touch),
+        ("cmd_meta", totals.cmd_meta),
+        ("get_hits", totals.get_hits),
+        ("get_misses", totals.get_misses),
+        ("get_expired", engine.paths.expired),
+        ("get_flushed", engine.paths.flushed),
+        ("delete_misses", totals.delete_misses),
+        ("delete_hits", totals.delete_hits),
+        ("incr_misses", totals.incr_misses),
+        ("incr_hits", totals.incr_hits),
+        ("decr_misses", totals.decr_misses),
+        ("decr_hits", totals.decr_hits),
+        ("cas_misses", totals.cas_misses),
+        ("cas_hits", totals.cas_hits),
+        ("cas_badval", totals.cas_badval),
+        ("touch_hits", totals.touch_hits),
+        ("touch_misses", totals.touch_misses),
+        ("store_too_large", totals.store_too_large),
+        ("store_no_memory", totals.store_no_memory),
+        ("bytes_read", totals.bytes_read),
+        ("bytes_written", totals.bytes_written),
+        ("protocol_errors", totals.protocol_errors),
+    ] {
+        stat(out, name, value);
+    }
+    stat(out, "idle_kicks", shared.idle_kicks.load(Ordering::Relaxed));
+    stat(out, "limit_maxbytes", shared.config.cache.memory.0);
+    stat(out, "accepting_conns", 1);
+    stat(out, "threads", shared.workers.count());
+    stat(out, "bytes", engine.dram_item_bytes);
+    stat(out, "curr_items", curr_items(&engine));
+    stat(out, "total_items", engine.paths.items_set);
+    stat(
+        out,
+        "evictions",
+        engine.placement.items_evicted + engine.placement.index_full,
+    );
+    stat(
+        out,
+        "reclaimed",
+        engine.tier.reclaimed + engine.placement.items_expired,
+    );
+    stat(out, "dram_hits", engine.paths.dram_hits);
+    stat(out, "flash_hits", engine.paths.flash_hits);
+    stat(out, "flash_misses", engine.paths.misses);
+    stat(out, "flash_failed_reads", engine.paths.failed_reads);
+    stat(out, "resident_bytes", usage.resident_bytes);
+}
+
+/// Objects, whether in memory, on flash or both: a dirty item is in memory only.
+fn curr_items(engine: &EngineStats) -> u64 {
+    engine.placement.objects + engine.dram_dirty_items
+}
+
+fn settings(shared: &Shared, out: &mut Vec<u8>) {
+    let config = &shared.config;
+    stat(out, "maxbytes", config.cache.memory.0);
+    stat(out, "maxconns", config.server.max_connections);
+    let tcp = config
+        .server
+        .listen
+        .iter()
+        .find_map(|address| match address {
+            ListenAddress::Tcp(address) => Some(address),
+            ListenAddress::Unix(_) => None,
+        });
+    let unix = config
+        .server
+        .listen
+        .iter()
+        .find_map(|address| match address {
+            ListenAddress::Unix(path) => Some(path.display().to_string()),
+            ListenAddress::Tcp(_) => None,
+        });
+    stat(out, "tcpport", tcp.map_or(0, |address| address.port()));
+    stat(out, "udpport", 0);
+    let inter = tcp.map(|address| address.ip().to_string());
+    stat(out, "inter", inter.as_deref().unwrap_or("NULL"));
+    stat(out, "domain_socket", unix.as_deref().unwrap_or("NULL"));
+    stat(out, "verbosity", 0);
+    stat(out, "umask", format_args!("{:o}", config.server.unix_mode));
+    stat(out, "evictions", "on");
+    stat(out, "num_threads", shared.workers.count());
+    stat(out, "cas_enabled", "yes");
+    stat(out, "auth_enabled_sasl", "no");
+    stat(out, "item_size_max", config.cache.max_item_size.0);
+    stat(out, "maxconns_fast", "yes");
+    stat(out, "idle_timeout", config.server.idle_timeout);
+    stat(out, "flush_enabled", yes_no(config.server.enable_flush_all));
+    stat(
+        out,
+        "shutdown_command",
+        yes_no(config.server.enable_shutdown),
+    );
+    stat(out, "dump_enabled", "yes");
+    stat(out, "hash_algorithm", "xxh3");
+    stat(out, "binding_protocol", "ascii");
+    stat(out, "ext_path", config.cache.flash.display());
+    stat(out, "preset", &config.cache.preset);
+    stat(out, "io", &shared.io_words);
+}
+
+fn yes_no(set: bool) -> &'static str {
+    if set { "yes" } else { "no" }
+}
+
+fn items(shared: &Shared, out: &mut Vec<u8>) {
+    let engine = shared.engine.stats();
+    stat(out, "items:1:number", engine.dram_items);
+    stat(out, "items:1:evicted", engine.tier.evictions);
+    stat(out, "items:1:evicted_clean", engine.tier.clean_evictions);
+    stat(out, "items:1:second_chances", engine.tier.second_chances);
+    stat(out, "items:1:reclaimed", engine.tier.reclaimed);
+    stat(out, "items:1:mem_requested", engine.dram_item_bytes);
+}
+
+fn slabs(shared: &Shared, out: &mut Vec<u8>) {
+    let engine = shared.engine.stats();
+    stat(out, "1:used_chunks", engine.dram_items);
+    stat(out, "1:mem_requested", engine.dram_item_bytes);
+    stat(out, "active_slabs", 1);
+    stat(out, "total_malloced", engine.dram_bytes);
+}
+
+fn conns(shared: &Shared, out: &mut Vec<u8>) {
+    let now = runtime::unix_seconds();
+    shared.connections.each(|id, info| {
+        let address = match info.peer {
+            runtime::net::PeerAddr::Tcp(peer) => format!("tcp:{peer}"),
+            runtime::net::PeerAddr::Unix => "unix".to_owned(),
+        };
+        stat(out, &format!("{id}:addr"), address);
+        let state = if info.busy.load(Ordering::Relaxed) {
+            "conn_parse_cmd"
+        } else {
+            "conn_read"
+        };
+        stat(out, &format!("{id}:state"), state);
+        let idle = now.saturating_sub(info.last_active.load(Ordering::Relaxed));
+        stat(out, &format!("{id}:secs_since_last_cmd"), idle);
+    });
+}
+
+fn flash(shared: &Shared, out: &mut Vec<u8>) {
+    let engine = shared.engine.stats();
+    let store = shared.engine.store();
+    let counters = store.counters();
+    let load = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
+    stat(out, "path", shared.config.cache.flash.display());
+    stat(out, "device", &shared.flash_words);
+    stat(out, "io", &shared.io_words);
+    let segment_bytes = u64::from(store.segment_bytes());
+    stat(
+        out,
+        "flash_bytes",
+        u64::from(store.segments()) * segment_bytes,
+    );
+    stat(out, "segment_bytes", segment_bytes);
+    stat(out, "segments", store.segments());
+    stat(out, "segments_free", store.free_segments());
+    stat(out, "segments_written", store.written_segments());
+    stat(out, "segments_waiting", store.sealed_segments());
+    stat(out, "segments_retired", load(&counters.segments_retired));
+    stat(out, "objects_on_flash", engine.placement.objects);
+    stat(out, "flash_reads", load(&counters.reads));
+    stat(out, "flash_bytes_read", load(&counters.bytes_read));
+    stat(out, "flash_bytes_written", load(&counters.bytes_written));
+    stat(out, "item_bytes_set", engine.paths.item_bytes_set);
+    let set = engine.paths.item_bytes_set.max(1) as f64;
+    stat(
+        out,
+        "clwa",
+        format_args!("{:.3}", load(&counters.bytes_written) as f64 / set),
+    );
+    stat(out, "read_errors", load(&counters.read_errors));
+    stat(out, "write_errors", load(&counters.write_errors));
+    stat(out, "corrupt_items", load(&counters.corrupt_items));
+    stat(out, "items_lost", engine.placement.items_lost);
+    stat(out, "shared_flights", engine.paths.shared_flights);
+    stat(out, "promotions", engine.paths.promotions);
+    stat(out, "demotions", engine.tier.demotions);
+    stat(out, "write_waits", engine.write_waits);
+}
+
+fn index(shared: &Shared, out: &mut Vec<u8>) {
+    let engine = shared.engine.stats();
+    let objects = engine.placement.objects;
+    stat(out, "placement", shared.engine.placement().name());
+    stat(out, "objects_on_flash", objects);
+    stat(out, "index_dram_bytes", engine.memory.index_bytes);
+    let bits = engine.memory.index_bytes as f64 * 8.0 / objects.max(1) as f64;
+    stat(out, "dram_bits_per_object", format_args!("{bits:.1}"));
+    stat(out, "index_full", engine.placement.index_full);
+    stat(out, "fixed_dram_bytes", engine.memory.fixed_bytes);
+    stat(out, "dram_tier_bytes", engine.dram_bytes);
+    stat(out, "dram_tier_limit_bytes", engine.dram_limit_bytes);
+    stat(out, "dram_items", engine.dram_items);
+}
+
+fn reclaim(shared: &Shared, out: &mut Vec<u8>) {
+    let placement = shared.engine.stats().placement;
+    stat(out, "segments_reclaimed", placement.segments_reclaimed);
+    stat(out, "gc_items_copied", placement.items_copied);
+    stat(out, "gc_bytes_copied", placement.bytes_copied);
+    stat(out, "items_evicted", placement.items_evicted);
+    stat(out, "items_expired", placement.items_expired);
+}
+
+/// What the process has used.
+struct Usage {
+    user_seconds: f64,
+    system_seconds: f64,
+    resident_bytes: u64,
+}
+
+fn usage() -> Usage {
+    let ticks = runtime::process::usage();
+    Usage {
+        user_seconds: ticks.user.as_secs_f64(),
+        system_seconds: ticks.system.as_secs_f64(),
+        resident_bytes: ticks.resident_bytes,
+    }
+}
