@@ -185,16 +185,16 @@ fn one_damaged_superblock_never_brings_old_items_back() {
         assert_eq!(engine.start(), Start::Warm { objects: 20 });
         disk.snapshot()
     });
-    for copy in 0..2 {
+    for (copy, offset) in COPIES.into_iter().enumerate() {
         let mut image = dirty.clone();
-        image.flip_bit(COPIES[copy] + 2000, 3);
+        image.flip_bit(offset + 2000, 3);
         simulate(4, async {
             let engine = open(&disk_of(&image), &tight()).await.unwrap();
             assert_eq!(engine.start(), Start::Unclean, "copy {copy} damaged");
             assert_eq!(get(&engine, &numbered(0)).await, None);
         });
         let mut image = clean.clone();
-        image.flip_bit(COPIES[copy] + 2000, 3);
+        image.flip_bit(offset + 2000, 3);
         simulate(5, async {
             let engine = open(&disk_of(&image), &tight()).await.unwrap();
             match engine.start() {
