@@ -495,5 +495,7 @@ proptest! {
         }
         let bodies: usize = bench.tier.items().map(|item| item.header.body_bytes()).sum();
         prop_assert_eq!(bodies as u64, bench.tier.live_bytes());
+        let dirty = bench.tier.items().filter(|item| item.header.has(state::DIRTY)).count();
+        prop_assert_eq!(dirty as u64, bench.tier.dirty_items());
     }
 }

@@ -4,9 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use device::AlignedBuf;
-use zerocopy::IntoBytes;
+use parking_lot::Mutex;
+use zerocopy::{FromBytes, IntoBytes};
 
-use super::{Content, SegmentId, SegmentStore};
+use super::write::summary_of;
+use super::{Content, SegmentId, SegmentPin, SegmentRecord, SegmentStore};
 use crate::format::item::ItemRef;
 use crate::format::segment::{
     FOOTER_BYTES, Footer, Position, SUMMARY_ENTRY_BYTES, SegmentKind, SummaryEntry, align,
@@ -91,6 +93,19 @@ impl Filling {
         Some(position)
     }
 
+    /// What the summary tells so far, in the order the items lie.
+    fn entries(&self) -> Vec<SummaryEntry> {
+        let segment_bytes = self.bytes.len() as u32;
+        let start = summary_offset(segment_bytes, self.items).expect("append kept room");
+        let end = segment_bytes - FOOTER_BYTES;
+        <[SummaryEntry]>::ref_from_bytes(&self.bytes[start as usize..end as usize])
+            .expect("whole entries of any alignment")
+            .iter()
+            .rev()
+            .copied()
+            .collect()
+    }
+
     /// Writes the footer, and zeros over what an earlier life left in the gap.
     fn finish(mut self) -> (SegmentId, u32, AlignedBuf) {
         let segment_bytes = self.bytes.len() as u32;
@@ -153,6 +168,43 @@ impl SegmentStore {
         if matches!(&*content, Content::Filling(filling) if filling.items > 0) {
             self.seal(&mut content, buffer);
             cursor.buffer = None;
+        }
+    }
+
+    /// The segments in memory and what is in them, the one being filled included.
+    #[must_use]
+    pub fn in_memory(&self) -> Vec<SegmentRecord> {
+        let segment = |buffer: &Mutex<Content>| match &*buffer.lock() {
+            Content::Filling(filling) => Some((filling.segment, filling.items)),
+            Content::Sealed { segment, .. } => Some((*segment, 0)),
+            Content::Free(_) | Content::Lost => None,
+        };
+        self.buffers
+            .iter()
+            .filter_map(segment)
+            .map(|(segment, items)| {
+                let record = self.record(segment);
+                SegmentRecord {
+                    items: record.items.max(items),
+                    ..record
+                }
+            })
+            .collect()
+    }
+
+    /// The summary of a pinned segment that is in memory; `None` when it is not any more.
+    #[must_use]
+    pub fn summary_in_memory(&self, pin: &SegmentPin<'_>) -> Option<Vec<SummaryEntry>> {
+        let number = self.segment(pin.segment()).buffer.load(Ordering::Acquire);
+        let buffer = usize::from(number).checked_sub(1)?;
+        match &*self.buffers[buffer].lock() {
+            Content::Filling(filling) if filling.segment == pin.segment() => {
+                Some(filling.entries())
+            }
+            Content::Sealed { segment, bytes } if *segment == pin.segment() => {
+                summary_of(bytes, *segment, pin.sequence()).ok()
+            }
+            _ => None,
         }
     }
 

@@ -25,6 +25,12 @@ pub struct SegmentPin<'a> {
 }
 
 impl SegmentPin<'_> {
+    /// The segment.
+    #[must_use]
+    pub fn segment(&self) -> SegmentId {
+        self.segment
+    }
+
     /// Sequence number of the segment when it was pinned.
     #[must_use]
     pub fn sequence(&self) -> u64 {

@@ -59,7 +59,7 @@ impl SegmentStore {
             }
             Err(error) => {
                 self.counters.write_errors.fetch_add(1, Ordering::Relaxed);
-                let entries = summary_in_memory(&bytes, segment, self.record(segment).sequence)
+                let entries = summary_of(&bytes, segment, self.record(segment).sequence)
                     .expect("the summary was sealed in this buffer");
                 Some(Written::Failed(WriteFailure {
                     segment,
@@ -149,7 +149,8 @@ impl SegmentStore {
     }
 }
 
-fn summary_in_memory(
+/// The summary of a sealed segment.
+pub(super) fn summary_of(
     bytes: &[u8],
     segment: SegmentId,
     sequence: u64,

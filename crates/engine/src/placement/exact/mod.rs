@@ -223,6 +223,11 @@ impl Exact {
         }
     }
 
+    /// What the index says of a key.
+    fn entry(&self, hash: KeyHash) -> Option<u64> {
+        Some(self.shard(hash).lock().lookup(hash.0)?.value)
+    }
+
     /// Looks a key up and pins its segment, both under the shard's lock.
     fn locate(&self, hash: KeyHash) -> Option<(Location, SegmentPin<'_>)> {
         let shard = self.shard(hash).lock();

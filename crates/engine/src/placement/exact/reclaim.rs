@@ -9,7 +9,7 @@ use crate::format::item::ItemRef;
 use crate::format::segment::{PAGE_BYTES, Position, SummaryEntry};
 use crate::key::KeyHash;
 use crate::placement::{DumpCursor, DumpItem};
-use crate::store::{AppendItem, ReadError, SegmentRecord};
+use crate::store::{AppendItem, ReadError, SegmentPin, SegmentRecord};
 
 /// Bytes read at once while copying; holes shorter than [`HOLE_BYTES`] are read through.
 const RUN_BYTES: u32 = 256 << 10;
@@ -284,27 +284,56 @@ fn forget_segment(exact: &Exact, record: &SegmentRecord) {
     }
 }
 
-/// Visits the live items of the oldest written segment after the cursor.
+/// Visits the live items of the oldest segment after the cursor, in memory or on flash.
 pub(super) async fn dump_segment(
     exact: &Exact,
     cursor: &mut DumpCursor,
     visit: &mut dyn FnMut(DumpItem<'_>),
 ) -> bool {
+    // In this order: a segment that is written meanwhile is in both.
+    let in_memory = exact.store.in_memory();
     let next = exact
         .store
         .written()
         .into_iter()
-        .find(|record| record.sequence > cursor.after_sequence);
+        .chain(in_memory)
+        .filter(|record| record.sequence > cursor.after_sequence)
+        .min_by_key(|record| record.sequence);
     let Some(record) = next else { return false };
     cursor.after_sequence = record.sequence;
     let pin = exact.store.pin(record.segment);
     if pin.sequence() != record.sequence {
         return true;
     }
-    if let Err(error) = dump_pinned(exact, &record, visit).await {
+    if let Some(entries) = exact.store.summary_in_memory(&pin) {
+        dump_entries(exact, &pin, &entries, visit).await;
+    } else if let Err(error) = dump_pinned(exact, &record, visit).await {
         tracing::warn!(segment = record.segment.0, %error, "a segment could not be dumped");
     }
     true
+}
+
+/// Visits items of a segment in memory; one that is written meanwhile is read from flash.
+async fn dump_entries(
+    exact: &Exact,
+    pin: &SegmentPin<'_>,
+    entries: &[SummaryEntry],
+    visit: &mut dyn FnMut(DumpItem<'_>),
+) {
+    let now = runtime::unix_seconds();
+    for entry in entries {
+        let hash = KeyHash(entry.hash.get());
+        let location = entry_location(pin.segment(), entry.position.get());
+        if exact.entry(hash) != Some(exact.codec.encode(location)) {
+            continue;
+        }
+        if let Ok(found) = exact.store.read(pin, location.position).await
+            && exact.horizon.is_item_live(hash, found.header(), now)
+        {
+            let item = found.item();
+            visit(DumpItem { item, hash });
+        }
+    }
 }
 
 async fn dump_pinned(
@@ -327,12 +356,7 @@ async fn dump_pinned(
             let location = entry_location(record.segment, entry.position.get());
             let offset = location.position.offset();
             let value = exact.codec.encode(location);
-            let current = exact
-                .shard(hash)
-                .lock()
-                .lookup(hash.0)
-                .map(|found| found.value);
-            if current != Some(value) {
+            if exact.entry(hash) != Some(value) {
                 continue;
             }
             let item = &bytes[(offset - start) as usize..];
