@@ -59,7 +59,7 @@ impl Placement for MapFlash {
 
     fn probe(&self, hash: KeyHash) -> Probe {
         if self.items.lock().contains_key(&hash.0) {
-            Probe::Present(Token(0))
+            Probe::Present(Token { entry: 0, life: 0 })
         } else {
             Probe::Absent
         }
@@ -187,7 +187,7 @@ impl Bench {
             expiry,
             last_access: 0,
             state: bits,
-            value: &[value],
+            value,
             shared: None,
         };
         let context = EvictContext {

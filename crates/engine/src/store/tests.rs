@@ -26,6 +26,7 @@ fn store(segments: u64, buffers: usize) -> Arc<SegmentStore> {
     let config = StoreConfig {
         buffers,
         first_sequence: 100,
+        large_read_bytes: 1 << 20,
     };
     Arc::new(SegmentStore::new(Arc::new(flash), &config))
 }
