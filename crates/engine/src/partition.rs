@@ -44,6 +44,7 @@ pub(crate) struct Partition {
     pub(crate) flush_generation: u64,
     pub(crate) flights: HashMap<KeyHash, Arc<Flight>, BuildHasherDefault<Passthrough>>,
     pub(crate) stats: PathStats,
+    turns: u32,
 }
 
 impl Partition {
@@ -62,7 +63,14 @@ impl Partition {
             flush_generation: 0,
             flights: HashMap::default(),
             stats: PathStats::default(),
+            turns: 0,
         }
+    }
+
+    /// True once in `one_in` calls.
+    pub(crate) fn take_turn(&mut self, one_in: u32) -> bool {
+        self.turns = (self.turns + 1) % one_in;
+        self.turns == 0
     }
 
     pub(crate) fn take_version(&mut self) -> u64 {

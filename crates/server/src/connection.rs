@@ -23,7 +23,7 @@ use std::time::Duration;
 use engine::Engine;
 use protocol::{Limits, MetaKey, Parsed, Refusal, parse};
 use runtime::budget::Share;
-use runtime::net::Stream;
+use runtime::net::{Received, Stream};
 
 use crate::counters::Counters;
 use crate::execute::hole::Hole;
@@ -139,6 +139,8 @@ impl Connection {
         let mut need = None;
         let mut swallow = 0;
         let mut withheld = None;
+        // What was received while the last reply was being sent.
+        let mut ahead = None;
         while !self.shared.is_stopping() {
             if partial.len() >= FREE_BYTES || need.is_some_and(|need| need > FREE_BYTES) {
                 // A large request: straight into the buffer it is parsed from.
@@ -159,7 +161,10 @@ impl Connection {
                     continue;
                 }
             } else {
-                let received = self.stream.recv().await?;
+                let received = match ahead.take() {
+                    Some(received) => received,
+                    None => self.stream.recv().await?,
+                };
                 if received.is_empty() {
                     return Ok(());
                 }
@@ -180,7 +185,9 @@ impl Connection {
                 if partial.is_empty() {
                     // The usual case: parsed where it was received.
                     let rest = self.process(input).await?;
-                    self.send().await?;
+                    if matches!(rest, Rest::Close) || self.out.len() > FREE_REPLY_BYTES {
+                        self.send().await?;
+                    }
                     match rest {
                         Rest::Close => return Ok(()),
                         Rest::Swallow(bytes, reply) => (swallow, withheld) = (bytes, reply),
@@ -194,6 +201,11 @@ impl Connection {
                             }
                         }
                     }
+                    drop(received);
+                    if !self.out.is_empty() && need.is_none_or(|need| need <= FREE_BYTES) {
+                        ahead = Some(self.send_and_recv().await?);
+                    }
+                    self.send().await?;
                     continue;
                 }
                 partial.extend_from_slice(input);
@@ -401,6 +413,18 @@ impl Connection {
         sent?;
         self.out = take_buffer();
         Ok(())
+    }
+
+    /// Sends a short reply and waits for more requests, both in one go.
+    async fn send_and_recv(&mut self) -> io::Result<Received> {
+        let out = std::mem::take(&mut self.out);
+        self.counters.bytes_written.add(out.len() as u64);
+        let ((sent, buffer), received) =
+            futures_util::future::join(self.stream.send(out), self.stream.recv()).await;
+        keep_buffer(buffer);
+        sent?;
+        self.out = take_buffer();
+        received
     }
 
     /// Sends a long value from where it lies.

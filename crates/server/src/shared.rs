@@ -15,7 +15,7 @@ use crate::config::Config;
 use crate::counters::{Counters, Totals};
 
 /// Memory of an idle connection: its task, its socket's handle, its place in the list.
-const CONNECTION_BYTES: u64 = 4 << 10;
+const CONNECTION_BYTES: u64 = 13 << 9;
 
 /// A running server, as its connections and its statistics see it.
 pub(crate) struct Shared {

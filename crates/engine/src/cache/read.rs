@@ -11,6 +11,9 @@ use crate::partition::Partition;
 use crate::placement::{Found, Probe, Token};
 use crate::store::{FlashItem, ReadError};
 
+/// One flash read in so many is kept in memory at the cost of another item's place.
+const PROMOTE_ONE_IN: u32 = 4;
+
 /// An item as readers see it.
 #[derive(Clone, Copy, Debug)]
 pub struct ItemView<'a> {
@@ -126,8 +129,10 @@ impl Lead {
             Ok(Found::Item(item)) => {
                 if engine.horizon.is_item_live(self.hash, item.header(), now) {
                     let item = Arc::new(item);
+                    // Beside the leader's two, every reference is a follower's.
+                    let shared = Arc::strong_count(&self.flight) > 2;
                     if current {
-                        engine.promote(&mut partition, number, key, &item, now);
+                        engine.promote(&mut partition, number, key, &item, shared, now);
                     }
                     Landing::Item(item, self.token)
                 } else {
@@ -324,7 +329,7 @@ impl Engine {
                 Landing::Item(item, _) if item.item().key == key.bytes() => {
                     partition.stats.flash_hits += 1;
                     if peek == Peek::No {
-                        mark_fetched(&mut partition, key, now);
+                        self.mark_fetched(&mut partition, key, now);
                     }
                     return Some(FlashHit { item });
                 }
@@ -361,13 +366,30 @@ impl Engine {
         live.then(|| FlashItem::copy_of(&item))
     }
 
-    /// Keeps an item read from flash in memory, clean.
+    /// Remembers that an item was read from flash: in memory if it was kept there, which is not yet
+    /// a second chance, else in the index.
+    fn mark_fetched(&self, partition: &mut Partition, key: Key<'_>, now: u32) {
+        match partition.tier.find(key) {
+            Some(handle) => {
+                let header = partition.tier.header_mut(handle);
+                header.state |= state::FETCHED;
+                header.last_access = now.into();
+            }
+            None => self.placement.touch(key.hash()),
+        }
+    }
+
+    /// Keeps an item read from flash in memory, clean, where that is worth it: what is hot comes
+    /// again soon, so that one read in [`PROMOTE_ONE_IN`] is enough to find it, and the others push
+    /// nothing out. A read that several waited for is worth it, and so is one that costs nobody's
+    /// place.
     fn promote(
         &self,
         partition: &mut Partition,
         number: usize,
         key: Key<'_>,
         item: &FlashItem,
+        shared: bool,
         now: u32,
     ) {
         let item = item.item();
@@ -384,10 +406,13 @@ impl Engine {
         };
         let context = self.evict_context(number, now);
         let fits = header.body_bytes() <= context.limit_bytes / LARGEST_SHARE;
-        if fits && partition.tier.put(key, &new, &context).is_ok() {
+        let worth = shared
+            || partition
+                .tier
+                .has_room(&new.header(key), context.limit_bytes)
+            || partition.take_turn(PROMOTE_ONE_IN);
+        if fits && worth && partition.tier.put(key, &new, &context).is_ok() {
             partition.stats.promotions += 1;
-        } else {
-            self.placement.touch(key.hash());
         }
     }
 }
@@ -402,13 +427,4 @@ fn remove_flight(partition: &mut Partition, hash: KeyHash, flight: &Arc<Flight>)
         partition.flights.remove(&hash);
     }
     current
-}
-
-/// The first read of an item that was promoted for it: not yet a second chance.
-fn mark_fetched(partition: &mut Partition, key: Key<'_>, now: u32) {
-    if let Some(handle) = partition.tier.find(key) {
-        let header = partition.tier.header_mut(handle);
-        header.state |= state::FETCHED;
-        header.last_access = now.into();
-    }
 }

@@ -264,6 +264,22 @@ impl DramTier {
         true
     }
 
+    /// Whether an item with this header can be put without evicting another.
+    pub(crate) fn has_room(&self, header: &ItemHeader, limit_bytes: usize) -> bool {
+        let (bytes, beside) = self.log.entry_bytes(header);
+        let value_bytes = if beside {
+            header.value_bytes.get() as usize
+        } else {
+            0
+        };
+        let chunk = if self.log.fits(bytes) {
+            0
+        } else {
+            self.log.next_head_bytes()
+        };
+        self.memory_bytes() + value_bytes + chunk <= limit_bytes
+    }
+
     /// Removes what the tier has of `key`.
     pub fn remove(&mut self, key: Key<'_>) -> bool {
         let low = key.hash().low();

@@ -43,7 +43,7 @@ pub struct Token {
 /// What a read of flash found.
 #[derive(Debug)]
 pub enum Found {
-    /// The item, verified: checksum and key.
+    /// The item, verified: checksum and key. It counts as fetched if it was read from flash before.
     Item(FlashItem),
     /// No item of that key: the index entry was another key's.
     Absent,

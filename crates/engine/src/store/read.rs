@@ -8,7 +8,7 @@ use zerocopy::FromBytes;
 
 use super::{Content, DRAINING, SegmentId, SegmentRecord, SegmentStore};
 use crate::format::FormatError;
-use crate::format::item::{CHECKSUM_BYTES, ItemHeader, ItemRef};
+use crate::format::item::{CHECKSUM_BYTES, ItemHeader, ItemRef, state};
 use crate::format::segment::{
     FOOTER_BYTES, Footer, PAGE_BYTES, Position, SUMMARY_ENTRY_BYTES, SegmentKind, SummaryEntry,
     decode_summary,
@@ -72,6 +72,16 @@ impl FlashItem {
             body: CHECKSUM_BYTES,
             _share: None,
         }
+    }
+
+    /// Remembers that the item was read before.
+    ///
+    /// # Panics
+    /// Never: it was parsed when it was read.
+    pub fn mark_fetched(&mut self) {
+        let (header, _) = ItemHeader::mut_from_prefix(&mut self.bytes[self.body..])
+            .expect("verified when it was read");
+        header.state |= state::FETCHED;
     }
 
     /// The item.

@@ -229,20 +229,26 @@ impl Exact {
     }
 
     /// Looks a key up and pins its segment, both under the shard's lock.
-    fn locate(&self, hash: KeyHash) -> Option<(Location, SegmentPin<'_>)> {
+    fn locate(&self, hash: KeyHash) -> Option<(Location, bool, SegmentPin<'_>)> {
         let shard = self.shard(hash).lock();
-        let location = self.codec.decode(shard.lookup(hash.0)?.value);
+        let entry = shard.lookup(hash.0)?;
+        let location = self.codec.decode(entry.value);
         let pin = self.store.pin(location.segment);
         drop(shard);
-        Some((location, pin))
+        Some((location, entry.recent, pin))
     }
 
     async fn read(&self, key: Key<'_>) -> Result<Found, ReadError> {
-        let Some((location, pin)) = self.locate(key.hash()) else {
+        let Some((location, recent, pin)) = self.locate(key.hash()) else {
             return Ok(Found::Absent);
         };
         match self.store.read(&pin, location.position).await {
-            Ok(item) => Ok(self.check_key(key, item)),
+            Ok(mut item) => {
+                if recent {
+                    item.mark_fetched();
+                }
+                Ok(self.check_key(key, item))
+            }
             Err(error) => {
                 if matches!(error, ReadError::Corrupt { .. }) {
                     let entry = self.codec.encode(location);
