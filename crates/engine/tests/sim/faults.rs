@@ -425,3 +425,33 @@ fn a_stop_finds_room_on_a_full_flash() {
         });
     }
 }
+
+/// The device loses every write of a run and keeps what the run before left, item for item in the
+/// same places: none of it passes for the new run's.
+#[test]
+fn what_a_lost_write_leaves_of_an_earlier_run_does_not_verify() {
+    simulate(1, async {
+        let faulty = faulty();
+        let engine = engine_on(&faulty).await;
+        fill(&engine, 5000, 3000).await;
+        drop(engine);
+        let engine = engine_on(&faulty).await;
+        assert_eq!(engine.start(), Start::Unclean);
+        let segments = META_BYTES..IMAGE_BYTES;
+        faulty.script(When::every(Operation::Write).within(segments), Fault::Lost);
+        for number in 0..5000 {
+            let new = value(number + 1_000_000, 3000);
+            set(&engine, &numbered(number), &new).await.unwrap();
+        }
+        let mut missed = 0;
+        for number in 0..5000 {
+            match get(&engine, &numbered(number)).await {
+                Some(found) => assert!(found == value(number + 1_000_000, 3000), "{number}"),
+                None => missed += 1,
+            }
+        }
+        assert!(missed > 1000, "{missed}");
+        let corrupt = &engine.store().counters().corrupt_items;
+        assert_eq!(corrupt.load(Ordering::Relaxed), missed);
+    });
+}
