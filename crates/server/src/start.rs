@@ -26,6 +26,9 @@ const PAGE_BYTES: u64 = device::PAGE_BYTES as u64;
 const DEFAULT_FLASH_BYTES: u64 = 4 << 30;
 /// Memory of the process that nobody asks for: code, libraries, stacks, allocator.
 const BASE_BYTES: u64 = 8 << 20;
+/// How long to wait for another process to let go of the flash, and how often to look.
+const IN_USE_PATIENCE: Duration = Duration::from_secs(2);
+const IN_USE_PAUSE: Duration = Duration::from_millis(20);
 /// How long open connections may finish what they are doing.
 const CONNECTION_GRACE: Duration = Duration::from_secs(2);
 
@@ -324,6 +327,22 @@ fn bind(config: &Config) -> Result<Vec<Arc<Listener>>, ServeError> {
     config.server.listen.iter().map(listen).collect()
 }
 
+/// A process that was killed a moment ago may still hold the flash: the kernel ends its I/O first.
+fn open_unless_in_use(
+    config: &Config,
+    options: &FileOptions,
+) -> Result<FileDisk, device::OpenError> {
+    let deadline = std::time::Instant::now() + IN_USE_PATIENCE;
+    loop {
+        match FileDisk::open(&config.cache.flash, options) {
+            Err(device::OpenError::InUse { .. }) if std::time::Instant::now() < deadline => {
+                std::thread::sleep(IN_USE_PAUSE);
+            }
+            opened => return opened,
+        }
+    }
+}
+
 fn open_flash(config: &Config) -> Result<FileDisk, ServeError> {
     let exists = config.cache.flash.exists();
     let size = match config.cache.flash_size {
@@ -338,7 +357,7 @@ fn open_flash(config: &Config) -> Result<FileDisk, ServeError> {
         force: config.cache.force,
         ..FileOptions::default()
     };
-    let mut disk = FileDisk::open(&config.cache.flash, &options)?;
+    let mut disk = open_unless_in_use(config, &options)?;
     if let Some(asked) = config.cache.flash_size
         && asked.0 / PAGE_BYTES > disk.len_bytes() / PAGE_BYTES
     {
