@@ -210,6 +210,9 @@ fn no_increment_is_lost() {
                     for step in 0..40 {
                         let other = numbered(client * 100 + step);
                         set(&engine, &other, &value(step, 12_000)).await.unwrap();
+                        // Time for segments to be written, so that clients meet at the device.
+                        let pause = LATENCY.write * 2 - Duration::from_micros(client);
+                        runtime::sleep(pause).await;
                         let name = format!("counter-{}", step % 5);
                         // Some too large for memory's share, so that they live on flash.
                         let len = 8 + (step % 5) as usize * 7000;

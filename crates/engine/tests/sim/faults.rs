@@ -337,30 +337,33 @@ fn items_whose_segment_fails_during_the_stop_are_written_elsewhere() {
 
 #[test]
 fn a_damaged_checkpoint_starts_empty() {
-    simulate(1, async {
-        let faulty = faulty();
-        let engine = engine_on(&faulty).await;
-        fill(&engine, 300, 1000).await;
-        let used = engine
-            .store()
-            .counters()
-            .segments_written
-            .load(Ordering::Relaxed);
-        assert_eq!(used, 0);
-        assert_eq!(engine.stop().await, Stop::Complete { objects: 300 });
-        drop(engine);
-        // Items fill the first two segments, the checkpoint is the third.
-        let checkpoint = META_BYTES + 2 * u64::from(SEGMENT_BYTES);
-        faulty.decay(checkpoint + 1000, 5).await.unwrap();
-        let engine = engine_on(&faulty).await;
-        assert_eq!(engine.start(), Start::Unreadable);
-        assert_eq!(check(&engine, 300, 1000).await, 300);
-        fill(&engine, 300, 1000).await;
-        assert_eq!(engine.stop().await, Stop::Complete { objects: 300 });
-        drop(engine);
-        let engine = engine_on(&faulty).await;
-        assert_eq!(engine.start(), Start::Warm { objects: 300 });
-    });
+    // One that makes no sense, and one that would: the mark that the first entry was read.
+    for (byte, bit) in [(1000, 5), (107, 7)] {
+        simulate(1, async {
+            let faulty = faulty();
+            let engine = engine_on(&faulty).await;
+            fill(&engine, 300, 1000).await;
+            let used = engine
+                .store()
+                .counters()
+                .segments_written
+                .load(Ordering::Relaxed);
+            assert_eq!(used, 0);
+            assert_eq!(engine.stop().await, Stop::Complete { objects: 300 });
+            drop(engine);
+            // Items fill the first two segments, the checkpoint is the third.
+            let checkpoint = META_BYTES + 2 * u64::from(SEGMENT_BYTES);
+            faulty.decay(checkpoint + byte, bit).await.unwrap();
+            let engine = engine_on(&faulty).await;
+            assert_eq!(engine.start(), Start::Unreadable);
+            assert_eq!(check(&engine, 300, 1000).await, 300);
+            fill(&engine, 300, 1000).await;
+            assert_eq!(engine.stop().await, Stop::Complete { objects: 300 });
+            drop(engine);
+            let engine = engine_on(&faulty).await;
+            assert_eq!(engine.start(), Start::Warm { objects: 300 });
+        });
+    }
 }
 
 #[test]

@@ -9,12 +9,13 @@ use crate::support::{
     any_len, fill, get, memory_disk, numbered, random, roomy, set, simulate, start, tight, value,
 };
 
-/// A partition may hold one chunk of its log, of at most 64 KiB, beyond its share.
-const CHUNK_BYTES: u64 = 64 << 10;
+/// The largest chunk of a partition's log. A partition may hold one chunk beyond its share.
+const MAX_CHUNK_BYTES: u64 = 64 << 10;
 
 fn check(engine: &Engine, config: &EngineConfig) -> EngineStats {
     let stats = engine.stats();
-    let slack = CHUNK_BYTES << config.partition_bits;
+    let share = config.memory_bytes >> config.partition_bits;
+    let slack = (share / 16).min(MAX_CHUNK_BYTES) << config.partition_bits;
     assert!(
         stats.dram_bytes <= stats.dram_limit_bytes + slack,
         "{} of {} bytes",
@@ -177,6 +178,28 @@ fn a_full_index_makes_room_and_stays_useful() {
             set(&engine, &numbered(number), b"again").await.unwrap();
         }
         check(&engine, &smaller);
+    });
+}
+
+#[test]
+fn values_larger_than_a_partitions_memory_stay_out_of_it() {
+    simulate(1, async {
+        let config = EngineConfig {
+            partition_bits: 6,
+            ..tight()
+        };
+        let engine = start(&memory_disk(257 << 20), &config).await;
+        for number in 0..600 {
+            set(&engine, &numbered(number), &value(number, 190_000))
+                .await
+                .unwrap();
+            check(&engine, &config);
+        }
+        for number in 0..600 {
+            let found = get(&engine, &numbered(number)).await;
+            assert!(found == Some(value(number, 190_000)), "item {number}");
+            check(&engine, &config);
+        }
     });
 }
 
