@@ -250,9 +250,9 @@ impl Engine {
     }
 
     async fn save(self: &Arc<Self>) -> Option<SavedCheckpoint> {
-        self.placement.use_reserve();
         let now = runtime::unix_seconds();
         for _ in 0..MAX_ROUNDS {
+            self.placement.use_reserve();
             let lost = self.placement.stats().items_lost;
             self.place_memory(now).await;
             self.placement.drain().await;

@@ -133,13 +133,15 @@ pub trait Placement: Send + Sync {
     /// Each future runs on some worker.
     fn background(self: Arc<Self>) -> Vec<BackgroundTask>;
 
-    /// From now on the segments held in reserve for an orderly stop may be filled.
+    /// From now on the segments held in reserve for an orderly stop may be filled, again after a
+    /// [`drain`](Placement::drain) too.
     fn use_reserve(&self);
 
     /// Ends the background work once everything placed is on flash.
     fn stop(&self);
 
-    /// Resolves once everything placed so far is on flash.
+    /// Places nothing any more and resolves once everything placed so far is on flash. Requests that
+    /// go on do not hold it up; those that need room on flash wait.
     fn drain(&self) -> PlacementFuture<'_, ()>;
 
     /// Writes a checkpoint: `head`, which the caller made, then what the placement needs. `None`

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use device::{Disk, Fault, FaultRates, FaultyDisk, Latency, MemoryDisk, Operation, When};
-use flowstone_engine::{Change, Engine, EngineConfig, ItemView, Lookup, Peek, Put, Stop};
+use flowstone_engine::{Change, Engine, EngineConfig, ItemView, Lookup, Peek, Put, Start, Stop};
 use rand::Rng;
 
 use crate::support::{
@@ -465,5 +465,38 @@ fn properties_survive_the_way_through_flash() {
         let after = get_item(&engine, b"rich", Peek::Yes).await.unwrap();
         assert_eq!(before, after);
         assert!(engine.stats().paths.flash_hits > 0);
+    });
+}
+
+/// Clients that do not care about the stop may lose what they write; the checkpoint is whole.
+#[test]
+fn a_checkpoint_is_whole_whatever_goes_on_while_it_is_written() {
+    for_each_seed("a_checkpoint_is_whole", 4, |seed| {
+        simulate(seed, async {
+            let disk = slow_disk(129 << 20);
+            let engine = start(&disk, &tight()).await;
+            // More index entries than two segments of a checkpoint hold.
+            fill(&engine, 40_000, 300).await;
+            for client in 0..8u64 {
+                let engine = Arc::clone(&engine);
+                runtime::spawn(async move {
+                    for step in 0..2000 {
+                        let key = numbered(1_000_000 + client * 10_000 + step);
+                        let stored = set(&engine, &key, &value(step, 20_000)).await;
+                        stored.unwrap();
+                        runtime::sleep(Duration::from_micros(100)).await;
+                    }
+                });
+            }
+            let stopped = engine.stop().await;
+            assert!(matches!(stopped, Stop::Complete { .. }), "{stopped:?}");
+            let engine = start(&disk, &tight()).await;
+            let warm = matches!(engine.start(), Start::Warm { .. });
+            assert!(warm, "{:?}", engine.start());
+            for number in 0..40_000 {
+                let found = get(&engine, &numbered(number)).await;
+                assert!(found == Some(value(number, 300)), "item {number}");
+            }
+        });
     });
 }

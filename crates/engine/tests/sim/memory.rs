@@ -51,10 +51,12 @@ async fn mixed_load(engine: &Arc<Engine>, config: &EngineConfig, max_len: usize,
 
 #[test]
 fn a_mixed_load_stays_within_memory() {
-    for partition_bits in [0, 2, 5] {
+    // The last has less memory in a partition than the largest values take.
+    for (partition_bits, buffers) in [(0, 4), (2, 4), (5, 4), (6, 40)] {
         simulate(1, async {
             let config = EngineConfig {
                 partition_bits,
+                buffers,
                 ..roomy()
             };
             let engine = start(&memory_disk(65 << 20), &config).await;

@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
-use device::Disk;
-use flowstone_engine::{Engine, EngineConfig};
+use device::{Disk, Latency, MemoryDisk};
+use flowstone_engine::{Engine, EngineConfig, Stop};
+use rand::seq::SliceRandom;
 
 use crate::support::{
-    SEGMENT_BYTES, get, memory_disk, numbered, set, simulate, start, tight, value,
+    SEGMENT_BYTES, get, memory_disk, numbered, random, set, simulate, start, tight, value,
 };
 
 async fn survivors(engine: &Arc<Engine>, numbers: impl Iterator<Item = u64>) -> usize {
@@ -149,4 +151,86 @@ fn copying_reads_runs_not_items() {
         own <= stats.placement.segments_reclaimed * 4 + copied / 4,
         "{own} reads for {copied} items; {stats:#?}"
     );
+}
+
+#[test]
+fn what_was_read_before_a_restart_counts_after_it() {
+    simulate(1, async {
+        let disk = memory_disk(41 << 20);
+        let engine = start(&disk, &tight()).await;
+        let write = async |engine: &Arc<Engine>, numbers: std::ops::Range<u64>| {
+            for number in numbers {
+                set(engine, &numbered(number), &value(number, 2000))
+                    .await
+                    .unwrap();
+                if number % 64 == 0 {
+                    runtime::yield_now().await;
+                }
+            }
+        };
+        write(&engine, 0..7000).await;
+        survivors(&engine, (0..4000).step_by(4)).await;
+        write(&engine, 7000..12_000).await;
+        assert!(matches!(engine.stop().await, Stop::Complete { .. }));
+        let engine = start(&disk, &tight()).await;
+        write(&engine, 12_000..22_000).await;
+        let read = survivors(&engine, (0..4000).step_by(4)).await;
+        let unread = survivors(&engine, (0..4000).filter(|number| number % 4 != 0)).await;
+        assert!(
+            read > 900 && unread < 300,
+            "{read} of 1,000, {unread} of 3,000"
+        );
+    });
+}
+
+/// A removal while reclaim has the item in its hands: the copy is garbage from the start.
+#[test]
+fn what_is_removed_while_it_is_copied_stays_so() {
+    for seed in 1..=4 {
+        simulate(seed, async {
+            let slow = Latency {
+                read: Duration::from_millis(3),
+                write: Duration::from_micros(200),
+                sync: Duration::ZERO,
+            };
+            let disk: Arc<dyn Disk> = Arc::new(MemoryDisk::with_latency(41 << 20, slow));
+            let engine = start(&disk, &tight()).await;
+            const BASE: u64 = 4000;
+            // Until reclaim is about to reach the base.
+            for number in 0..BASE + 13_000 {
+                let stored = set(&engine, &numbered(number), &value(number, 2000)).await;
+                stored.unwrap();
+            }
+            let writer = Arc::clone(&engine);
+            let writing = runtime::spawn(async move {
+                for number in BASE + 13_000..BASE + 22_000 {
+                    let stored = set(&writer, &numbered(number), &value(number, 2000)).await;
+                    stored.unwrap();
+                    runtime::sleep(Duration::from_micros(50)).await;
+                }
+            });
+            let now = runtime::unix_seconds();
+            let mut gone = Vec::new();
+            for number in 0..BASE {
+                let name = numbered(number);
+                let key = engine.key(&name).unwrap();
+                // Marked as read without being brought into memory.
+                engine.placement().touch(key.hash());
+            }
+            let mut order: Vec<u64> = (0..BASE).filter(|number| number % 2 == 0).collect();
+            order.shuffle(&mut random(seed));
+            for number in order {
+                let name = numbered(number);
+                engine.remove(engine.key(&name).unwrap(), now);
+                gone.push(name);
+                runtime::sleep(Duration::from_micros(300)).await;
+            }
+            writing.await;
+            for name in gone {
+                assert!(get(&engine, &name).await.is_none());
+            }
+            let stats = engine.stats().placement;
+            assert!(stats.items_copied > 100, "{stats:?}");
+        });
+    }
 }

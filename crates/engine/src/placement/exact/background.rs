@@ -57,9 +57,10 @@ async fn give_up(exact: &Exact, failure: WriteFailure) {
     exact.store.abandon(failure).await;
 }
 
-/// Seals what is being filled and waits until all of it is on flash or given up. What reclaim
-/// copies meanwhile counts too.
+/// Closes the store, seals what is being filled and waits until all of it is on flash or given up,
+/// and until reclaim has finished what it had in its hands.
 pub(super) async fn drain(exact: &Exact) {
+    exact.store.close();
     loop {
         let progress = exact.progress.listener();
         exact.store.flush();
@@ -70,22 +71,22 @@ pub(super) async fn drain(exact: &Exact) {
     }
 }
 
-/// Drains, waits for reclaim to free what the checkpoint needs, and closes the store: from then on
-/// neither the index nor the segments change.
+/// Drains, waits for reclaim to free what the checkpoint needs, and ends it: from then on neither
+/// the index names other places nor the segments change.
 pub(super) async fn settle(exact: &Exact) {
     loop {
         drain(exact).await;
         let progress = exact.progress.listener();
         let store = &exact.store;
         if store.free_segments() < exact.free_target() && store.written_segments() > 0 {
+            exact.frozen.store(false, Ordering::SeqCst);
             store.work().notify_all();
             progress.await;
             continue;
         }
-        store.close();
-        if store.is_drained() && !exact.reclaiming.load(Ordering::SeqCst) {
+        exact.frozen.store(true, Ordering::SeqCst);
+        if !exact.reclaiming.load(Ordering::SeqCst) {
             return;
         }
-        store.reopen();
     }
 }

@@ -66,6 +66,8 @@ pub struct Exact {
     reclaim: ReclaimConfig,
     /// An orderly stop has begun: the reserve may be filled.
     winding_down: AtomicBool,
+    /// Reclaim begins no more.
+    frozen: AtomicBool,
     /// Reclaim has a segment in its hands, or is about to.
     reclaiming: AtomicBool,
     stopping: AtomicBool,
@@ -137,6 +139,7 @@ impl Exact {
             horizon,
             reclaim: config.reclaim,
             winding_down: AtomicBool::new(false),
+            frozen: AtomicBool::new(false),
             reclaiming: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
             progress: Notify::new(),
@@ -351,6 +354,7 @@ impl Placement for Exact {
 
     fn use_reserve(&self) {
         self.winding_down.store(true, Ordering::SeqCst);
+        self.store.reopen();
     }
 
     fn stop(&self) {

@@ -61,7 +61,7 @@ pub(super) async fn keep_room(exact: &Exact) {
 
 /// Whether the oldest segment has to go, and what becomes of its items.
 fn choose(exact: &Exact) -> Option<Choice> {
-    if exact.store.is_closed() {
+    if exact.frozen.load(Ordering::SeqCst) {
         return None;
     }
     let free = exact.store.free_segments();
@@ -244,8 +244,8 @@ async fn copy_run(
             }
         });
         if done < items.len() {
-            if exact.store.free_segments() == 0 {
-                // Only this reclaim can make room: the rest is dropped.
+            if exact.store.free_segments() == 0 || exact.store.is_closed() {
+                // Only this reclaim can make room, or nothing will: the rest is dropped.
                 drop_run(exact, record, &entries[done..]);
                 return;
             }
