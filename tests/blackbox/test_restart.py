@@ -207,7 +207,7 @@ def test_kill_never_brings_back_an_old_value(make_server):
     found = snapshot(server, new)
     assert [key for key in found if found[key][0] != new[key][0]] == []
     assert [key for key in gone if key in found] == []
-    # For now a crash empties the cache.
+    # After a crash the cache starts empty.
     assert found == {}
     store(server, new)
     assert len(snapshot(server, new)) == len(new)

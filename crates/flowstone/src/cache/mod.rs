@@ -39,7 +39,7 @@ const LONG_PAST: u32 = 1;
 /// nothing before its first poll.
 ///
 /// Dropping the last clone without [`close`](Cache::close) is like a crash: what is in memory is
-/// lost, and for now the next open starts empty. The drop waits for the worker threads to end.
+/// lost, and the next open starts empty. The drop waits for the worker threads to end.
 #[derive(Clone)]
 pub struct Cache {
     inner: Arc<Inner>,
