@@ -103,6 +103,9 @@ class Server:
     def _accepts_or_died(self):
         if self.process.poll() is not None:
             raise AssertionError(f"{self.name} ended with {self.process.returncode} at start:\n{self.log()}")
+        return self._accepts()
+
+    def _accepts(self):
         try:
             self.connect(timeout_s=5).close()
         except OSError:
@@ -147,6 +150,8 @@ class Server:
     def kill(self):
         self.process.kill()
         self.wait()
+        # The kernel may take a moment to end what the process had asked of it, its accept included.
+        wait_until(lambda: not self._accepts(), "the port of a killed process to close")
 
     def wait(self, patience_s=PATIENCE_S):
         try:

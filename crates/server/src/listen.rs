@@ -57,6 +57,7 @@ pub(crate) async fn accept(shared: Arc<Shared>, listener: Arc<Listener>, load: A
     while !shared.is_stopping() {
         match listener.accept().await {
             Ok((stream, peer)) => admit(&shared, &load, stream, peer),
+            Err(_) if shared.is_stopping() => return,
             Err(error) => {
                 tracing::warn!(%error, "a connection could not be accepted");
                 runtime::sleep(REFUSED_PAUSE).await;

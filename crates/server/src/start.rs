@@ -4,7 +4,7 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use device::{Disk, FileDisk, FileOptions};
 use engine::config::{WORKER_BYTES, engine_share};
@@ -26,7 +26,8 @@ const PAGE_BYTES: u64 = device::PAGE_BYTES as u64;
 const DEFAULT_FLASH_BYTES: u64 = 4 << 30;
 /// Memory of the process that nobody asks for: code, libraries, stacks, allocator.
 const BASE_BYTES: u64 = 8 << 20;
-/// How long to wait for another process to let go of the flash, and how often to look.
+/// How long to wait for another process to let go of the flash and of the addresses, and how often
+/// to look.
 const IN_USE_PATIENCE: Duration = Duration::from_secs(2);
 const IN_USE_PAUSE: Duration = Duration::from_millis(20);
 /// How long open connections may finish what they are doing.
@@ -196,14 +197,17 @@ async fn serve(shared: Arc<Shared>, listeners: Vec<Arc<Listener>>) -> Stop {
         shared.workers.spawn_on(worker, task);
     });
     let load = Load::new(shared.workers.count());
-    for listener in listeners {
-        let accepting = listen::accept(Arc::clone(&shared), listener, Arc::clone(&load));
-        runtime::spawn_detached(accepting);
+    for listener in &listeners {
+        let (shared, listener) = (Arc::clone(&shared), Arc::clone(listener));
+        runtime::spawn_detached(listen::accept(shared, listener, Arc::clone(&load)));
     }
     runtime::spawn_detached(listen::close_idle(Arc::clone(&shared)));
     let why = wait_for_stop(&shared).await;
     tracing::info!(why, "stopping: making everything durable");
     shared.stopping.store(true, Ordering::Release);
+    for listener in listeners {
+        listener.close();
+    }
     close_connections(&shared).await;
     let stop = shared.engine.stop().await;
     match stop {
@@ -314,31 +318,36 @@ fn engine_config(config: &Config, threads: usize) -> Result<EngineConfig, ServeE
 }
 
 fn bind(config: &Config) -> Result<Vec<Arc<Listener>>, ServeError> {
+    let deadline = Instant::now() + IN_USE_PATIENCE;
     let listen = |address: &ListenAddress| {
-        let listener = match address {
+        let bind = || match address {
             ListenAddress::Tcp(address) => Listener::tcp(*address),
             ListenAddress::Unix(path) => Listener::unix(path, config.server.unix_mode),
         };
-        listener.map(Arc::new).map_err(|source| ServeError::Listen {
-            address: address.to_string(),
-            source,
-        })
+        let in_use = |error: &io::Error| error.kind() == io::ErrorKind::AddrInUse;
+        retry_until(deadline, in_use, bind)
+            .map(Arc::new)
+            .map_err(|source| ServeError::Listen {
+                address: address.to_string(),
+                source,
+            })
     };
     config.server.listen.iter().map(listen).collect()
 }
 
-/// A process that was killed a moment ago may still hold the flash: the kernel ends its I/O first.
-fn open_unless_in_use(
-    config: &Config,
-    options: &FileOptions,
-) -> Result<FileDisk, device::OpenError> {
-    let deadline = std::time::Instant::now() + IN_USE_PATIENCE;
+/// A process that was killed a moment ago may still hold the address and the flash: the kernel ends
+/// its I/O first.
+fn retry_until<T, E>(
+    deadline: Instant,
+    in_use: impl Fn(&E) -> bool,
+    attempt: impl Fn() -> Result<T, E>,
+) -> Result<T, E> {
     loop {
-        match FileDisk::open(&config.cache.flash, options) {
-            Err(device::OpenError::InUse { .. }) if std::time::Instant::now() < deadline => {
+        match attempt() {
+            Err(error) if in_use(&error) && Instant::now() < deadline => {
                 std::thread::sleep(IN_USE_PAUSE);
             }
-            opened => return opened,
+            result => return result,
         }
     }
 }
@@ -357,7 +366,10 @@ fn open_flash(config: &Config) -> Result<FileDisk, ServeError> {
         force: config.cache.force,
         ..FileOptions::default()
     };
-    let mut disk = open_unless_in_use(config, &options)?;
+    let deadline = Instant::now() + IN_USE_PATIENCE;
+    let in_use = |error: &device::OpenError| matches!(error, device::OpenError::InUse { .. });
+    let open = || FileDisk::open(&config.cache.flash, &options);
+    let mut disk = retry_until(deadline, in_use, open)?;
     if let Some(asked) = config.cache.flash_size
         && asked.0 / PAGE_BYTES > disk.len_bytes() / PAGE_BYTES
     {

@@ -109,11 +109,18 @@ impl Listener {
         }
     }
 
+    /// Refuses connections from now on, also those that wait to be accepted. The address is free
+    /// for the next process at once, though a poll of the ring may keep the socket for a while.
+    pub fn close(&self) {
+        // It fails only when it has been closed before.
+        let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
+    }
+
     /// Waits for the next connection. Dropping the future loses none.
     ///
     /// # Errors
-    /// When the system has run out of descriptors or memory. The listener stays usable: wait a
-    /// moment and call again.
+    /// After [`close`](Self::close), and when the system has run out of descriptors or memory: then
+    /// wait a moment and call again.
     pub async fn accept(&self) -> io::Result<(Stream, PeerAddr)> {
         loop {
             match rustix::net::acceptfrom_with(&self.socket, SocketFlags::CLOEXEC) {
