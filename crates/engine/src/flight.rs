@@ -14,8 +14,12 @@ use crate::store::FlashItem;
 /// How a flash read ended.
 #[derive(Clone, Debug)]
 pub(crate) enum Landing {
-    /// With the item, which the index had named with this token.
-    Item(Arc<FlashItem>, Token),
+    /// With the item, which the index had named with this token; whether memory has kept it.
+    Item {
+        item: Arc<FlashItem>,
+        token: Token,
+        kept: bool,
+    },
     /// There is no such item; the index had said so with this token.
     Absent(Token),
     /// The device failed or gave wrong bytes: a miss, and the index may still name the item.

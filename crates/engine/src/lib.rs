@@ -36,6 +36,7 @@ pub mod store;
 
 mod flight;
 mod partition;
+mod striped;
 
 pub use cache::{
     Amend, CacheError, Change, Engine, EngineStats, FlashHit, FlashRead, ItemView, Lookup,

@@ -244,8 +244,8 @@ fn flash(shared: &Shared, out: &mut Vec<u8>) {
     stat(out, "segments_waiting", store.sealed_segments());
     stat(out, "segments_retired", load(&counters.segments_retired));
     stat(out, "objects_on_flash", engine.placement.objects);
-    stat(out, "flash_reads", load(&counters.reads));
-    stat(out, "flash_bytes_read", load(&counters.bytes_read));
+    stat(out, "flash_reads", counters.reads.sum());
+    stat(out, "flash_bytes_read", counters.bytes_read.sum());
     stat(out, "flash_bytes_written", load(&counters.bytes_written));
     stat(out, "item_bytes_set", engine.paths.item_bytes_set);
     let set = engine.paths.item_bytes_set.max(1) as f64;

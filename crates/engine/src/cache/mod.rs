@@ -69,6 +69,7 @@ pub struct Engine {
 }
 
 /// Keeps its content off the cache lines of its neighbours.
+#[derive(Default)]
 #[repr(align(128))]
 pub(crate) struct CacheLine<T>(pub(crate) T);
 

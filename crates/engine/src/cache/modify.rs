@@ -259,7 +259,7 @@ impl Engine {
                 partition.stats.dram_hits += 1;
             }
             Present::Fetched(_) => {
-                self.placement.touch(key.hash());
+                self.placement.access(key.hash());
                 partition.stats.flash_hits += 1;
             }
         }
@@ -424,7 +424,7 @@ impl Engine {
         now: u32,
     ) -> Result<Option<Fetched>, CacheError> {
         Ok(match read.landing(key).await {
-            Landing::Item(item, token) => Some(Fetched {
+            Landing::Item { item, token, .. } => Some(Fetched {
                 token,
                 item: Some(item),
             }),

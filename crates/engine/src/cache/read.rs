@@ -1,5 +1,6 @@
 //! Reading.
 
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
 use super::{Engine, LARGEST_SHARE};
@@ -90,13 +91,6 @@ pub enum MemoryLookup<T> {
     OnFlash,
 }
 
-/// What a look under the partition's lock found.
-enum Look<T> {
-    Hit(T),
-    Absent,
-    OnFlash(Token),
-}
-
 /// A flash read to be carried out with [`Engine::read_flash`].
 ///
 /// Others may be waiting for it. Unless the very next thing its task waits for is
@@ -120,7 +114,7 @@ impl Lead {
     /// Reads, keeps the item in memory unless a write has overtaken the flight, and lands it.
     async fn fly(self, key: Key<'_>) -> Landing {
         let engine = &self.engine;
-        let found = engine.placement.get(key).await;
+        let found = engine.placement.get(key, self.token).await;
         let now = runtime::unix_seconds();
         let number = self.hash.partition(engine.partition_bits);
         let mut partition = engine.lock_partition(number, now);
@@ -131,10 +125,13 @@ impl Lead {
                     let item = Arc::new(item);
                     // Beside the leader's two, every reference is a follower's.
                     let shared = Arc::strong_count(&self.flight) > 2;
-                    if current {
-                        engine.promote(&mut partition, number, key, &item, shared, now);
+                    let kept =
+                        current && engine.promote(&mut partition, number, key, &item, shared, now);
+                    Landing::Item {
+                        item,
+                        token: self.token,
+                        kept,
                     }
-                    Landing::Item(item, self.token)
                 } else {
                     partition.count_dead(item.header().is_expired(now));
                     engine.placement.forget(self.hash, self.token);
@@ -217,10 +214,12 @@ impl Engine {
         view: impl FnOnce(&ItemView<'_>) -> T,
     ) -> Lookup<T> {
         let mut partition = self.lock(key.hash(), now);
-        match self.look(&mut partition, key, now, peek, view) {
-            Look::Hit(shown) => Lookup::Hit(shown),
-            Look::Absent => Lookup::Miss,
-            Look::OnFlash(token) => Lookup::Flash(self.board(&mut partition, key, token)),
+        if let Some(shown) = self.look(&mut partition, key, now, peek, view) {
+            return Lookup::Hit(shown);
+        }
+        match self.embark(&mut partition, key, peek) {
+            Some(read) => Lookup::Flash(read),
+            None => Lookup::Miss,
         }
     }
 
@@ -235,13 +234,18 @@ impl Engine {
         view: impl FnOnce(&ItemView<'_>) -> T,
     ) -> MemoryLookup<T> {
         let mut partition = self.lock(key.hash(), now);
-        match self.look(&mut partition, key, now, peek, view) {
-            Look::Hit(shown) => MemoryLookup::Hit(shown),
-            Look::Absent => MemoryLookup::Miss,
-            Look::OnFlash(_) => MemoryLookup::OnFlash,
+        if let Some(shown) = self.look(&mut partition, key, now, peek, view) {
+            return MemoryLookup::Hit(shown);
+        }
+        if self.placement.probe(key.hash()) == Probe::Absent {
+            partition.stats.misses += 1;
+            MemoryLookup::Miss
+        } else {
+            MemoryLookup::OnFlash
         }
     }
 
+    /// Shows an item that is in memory to `view`.
     #[inline]
     fn look<T>(
         &self,
@@ -250,36 +254,50 @@ impl Engine {
         now: u32,
         peek: Peek,
         view: impl FnOnce(&ItemView<'_>) -> T,
-    ) -> Look<T> {
-        if let Some(handle) = partition.tier.find(key) {
-            let (item, shared) = partition.tier.item(handle);
-            if self.horizon.is_item_live(key.hash(), item.header, now) {
-                let shown = view(&ItemView::new(item, shared));
-                if peek == Peek::No {
-                    let header = partition.tier.header_mut(handle);
-                    let bits = state::FETCHED | state::REFERENCED;
-                    if header.state & bits != bits {
-                        header.state |= bits;
-                    }
-                    if header.last_access.get() != now {
-                        header.last_access = now.into();
-                    }
-                    partition.stats.dram_hits += 1;
-                }
-                return Look::Hit(shown);
-            }
+    ) -> Option<T> {
+        let handle = partition.tier.find(key)?;
+        let (item, shared) = partition.tier.item(handle);
+        if !self.horizon.is_item_live(key.hash(), item.header, now) {
             // Dead by expiry or flush: its copy on flash, if any, is as dead.
             let expired = item.header.is_expired(now);
             partition.tier.remove(key);
             partition.count_dead(expired);
             self.placement.invalidate(key.hash());
+            return None;
         }
-        match self.placement.probe(key.hash()) {
+        let shown = view(&ItemView::new(item, shared));
+        if peek == Peek::No {
+            let header = partition.tier.header_mut(handle);
+            let bits = state::FETCHED | state::REFERENCED;
+            if header.state & bits != bits {
+                header.state |= bits;
+            }
+            if header.last_access.get() != now {
+                header.last_access = now.into();
+            }
+            partition.stats.dram_hits += 1;
+        }
+        Some(shown)
+    }
+
+    /// Boards the flight of a key that is not in memory, if flash may have it; counts a miss if not.
+    #[inline]
+    fn embark(
+        self: &Arc<Self>,
+        partition: &mut Partition,
+        key: Key<'_>,
+        peek: Peek,
+    ) -> Option<FlashRead> {
+        let probe = match peek {
+            Peek::No => self.placement.access(key.hash()),
+            Peek::Yes => self.placement.probe(key.hash()),
+        };
+        match probe {
+            Probe::Present(token) => Some(self.board(partition, key, token)),
             Probe::Absent => {
                 partition.stats.misses += 1;
-                Look::Absent
+                None
             }
-            Probe::Present(token) => Look::OnFlash(token),
         }
     }
 
@@ -326,10 +344,10 @@ impl Engine {
             let mut partition = self.lock(key.hash(), now);
             match landing {
                 // A flight is found by hash; another key with the same one reads for itself.
-                Landing::Item(item, _) if item.item().key == key.bytes() => {
+                Landing::Item { item, kept, .. } if item.item().key == key.bytes() => {
                     partition.stats.flash_hits += 1;
-                    if peek == Peek::No {
-                        self.mark_fetched(&mut partition, key, now);
+                    if kept && peek == Peek::No {
+                        mark_fetched(&mut partition, key, now);
                     }
                     return Some(FlashHit { item });
                 }
@@ -349,13 +367,9 @@ impl Engine {
                     partition.stats.misses += 1;
                     return None;
                 }
-                Landing::Item(..) | Landing::Abandoned => match self.placement.probe(key.hash()) {
-                    Probe::Present(token) => read = self.board(&mut partition, key, token),
-                    Probe::Absent => {
-                        partition.stats.misses += 1;
-                        return None;
-                    }
-                },
+                Landing::Item { .. } | Landing::Abandoned => {
+                    read = self.embark(&mut partition, key, peek)?;
+                }
             }
         }
     }
@@ -366,23 +380,10 @@ impl Engine {
         live.then(|| FlashItem::copy_of(&item))
     }
 
-    /// Remembers that an item was read from flash: in memory if it was kept there, which is not yet
-    /// a second chance, else in the index.
-    fn mark_fetched(&self, partition: &mut Partition, key: Key<'_>, now: u32) {
-        match partition.tier.find(key) {
-            Some(handle) => {
-                let header = partition.tier.header_mut(handle);
-                header.state |= state::FETCHED;
-                header.last_access = now.into();
-            }
-            None => self.placement.touch(key.hash()),
-        }
-    }
-
     /// Keeps an item read from flash in memory, clean, where that is worth it: what is hot comes
     /// again soon, so that one read in [`PROMOTE_ONE_IN`] is enough to find it, and the others push
     /// nothing out. A read that several waited for is worth it, and so is one that costs nobody's
-    /// place.
+    /// place. Returns whether it was kept.
     fn promote(
         &self,
         partition: &mut Partition,
@@ -391,7 +392,7 @@ impl Engine {
         item: &FlashItem,
         shared: bool,
         now: u32,
-    ) {
+    ) -> bool {
         let item = item.item();
         let header = item.header;
         let new = NewItem {
@@ -411,20 +412,30 @@ impl Engine {
                 .tier
                 .has_room(&new.header(key), context.limit_bytes)
             || partition.take_turn(PROMOTE_ONE_IN);
-        if fits && worth && partition.tier.put(key, &new, &context).is_ok() {
+        let kept = fits && worth && partition.tier.put(key, &new, &context).is_ok();
+        if kept {
             partition.stats.promotions += 1;
         }
+        kept
+    }
+}
+
+/// Remembers in memory that an item kept there was read from flash. It is not yet a second chance.
+fn mark_fetched(partition: &mut Partition, key: Key<'_>, now: u32) {
+    if let Some(handle) = partition.tier.find(key) {
+        let header = partition.tier.header_mut(handle);
+        header.state |= state::FETCHED;
+        header.last_access = now.into();
     }
 }
 
 /// Takes a flight out of the table; false when a write has done so before.
 fn remove_flight(partition: &mut Partition, hash: KeyHash, flight: &Arc<Flight>) -> bool {
-    let current = partition
-        .flights
-        .get(&hash)
-        .is_some_and(|found| Arc::ptr_eq(found, flight));
-    if current {
-        partition.flights.remove(&hash);
+    match partition.flights.entry(hash) {
+        Entry::Occupied(found) if Arc::ptr_eq(found.get(), flight) => {
+            found.remove();
+            true
+        }
+        _ => false,
     }
-    current
 }

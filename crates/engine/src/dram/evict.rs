@@ -122,7 +122,7 @@ impl DramTier {
         // The copy of a clean item may have been reclaimed while this one stayed.
         if !header.has(state::DIRTY) && context.placement.probe(hash) != Probe::Absent {
             if header.has(state::REFERENCED) || header.has(state::FETCHED) {
-                context.placement.touch(hash);
+                context.placement.access(hash);
             }
             self.stats.clean_evictions += 1;
             self.stats.evictions += 1;
@@ -248,7 +248,7 @@ impl DramTier {
                 self.dirty -= u64::from(header.has(state::DIRTY));
                 header.state &= !state::DIRTY;
                 if header.has(state::REFERENCED) {
-                    context.placement.touch(hash);
+                    context.placement.access(hash);
                 }
             }
             self.stats.demotions += placed as u64;

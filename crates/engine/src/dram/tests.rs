@@ -59,13 +59,26 @@ impl Placement for MapFlash {
 
     fn probe(&self, hash: KeyHash) -> Probe {
         if self.items.lock().contains_key(&hash.0) {
-            Probe::Present(Token { entry: 0, life: 0 })
+            Probe::Present(Token {
+                entry: 0,
+                life: 0,
+                fetched: false,
+            })
         } else {
             Probe::Absent
         }
     }
 
-    fn get<'a>(&'a self, _key: Key<'a>) -> PlacementFuture<'a, Result<Found, ReadError>> {
+    fn access(&self, hash: KeyHash) -> Probe {
+        self.touched.lock().push(hash);
+        self.probe(hash)
+    }
+
+    fn get<'a>(
+        &'a self,
+        _key: Key<'a>,
+        _token: Token,
+    ) -> PlacementFuture<'a, Result<Found, ReadError>> {
         unreachable!("the tier reads nothing")
     }
 
@@ -89,10 +102,6 @@ impl Placement for MapFlash {
     }
 
     fn forget(&self, _hash: KeyHash, _token: Token) {}
-
-    fn touch(&self, hash: KeyHash) {
-        self.touched.lock().push(hash);
-    }
 
     fn room(&self) -> &Notify {
         &self.room

@@ -31,14 +31,25 @@ pub enum Probe {
     Present(Token),
 }
 
-/// Stands for what an index said of a key at some moment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Stands for what an index said of a key at some moment. Two are equal when they name the same
+/// bytes.
+#[derive(Clone, Copy, Debug)]
 pub struct Token {
     /// What the index's entry says.
     pub entry: u64,
     /// Which life of the place it names.
     pub life: u64,
+    /// Whether it had been read before.
+    pub fetched: bool,
 }
+
+impl PartialEq for Token {
+    fn eq(&self, other: &Self) -> bool {
+        self.entry == other.entry && self.life == other.life
+    }
+}
+
+impl Eq for Token {}
 
 /// What a read of flash found.
 #[derive(Debug)]
@@ -98,7 +109,7 @@ pub struct DumpItem<'a> {
 
 /// Where items lie on flash. Used from all threads at once.
 ///
-/// `place`, `invalidate`, `forget` and `touch` are called under the key's partition lock and take
+/// `place`, `invalidate`, `forget` and `access` are called under the key's partition lock and take
 /// memory operations only.
 pub trait Placement: Send + Sync {
     /// Its name, as presets and images call it.
@@ -110,8 +121,16 @@ pub trait Placement: Send + Sync {
     /// What the index knows of a key.
     fn probe(&self, hash: KeyHash) -> Probe;
 
-    /// Reads the item of `key`; [`Found::Absent`] when another key's item lies there.
-    fn get<'a>(&'a self, key: Key<'a>) -> PlacementFuture<'a, Result<Found, ReadError>>;
+    /// As [`probe`](Placement::probe), and counts as a read of what is there.
+    fn access(&self, hash: KeyHash) -> Probe;
+
+    /// Reads the item of `key`, of which the index has said `token`, or what has taken its place
+    /// since; [`Found::Absent`] when another key's item lies there.
+    fn get<'a>(
+        &'a self,
+        key: Key<'a>,
+        token: Token,
+    ) -> PlacementFuture<'a, Result<Found, ReadError>>;
 
     /// Takes items from memory, oldest first. Returns how many it took: fewer than all when there
     /// is no [`room`](Placement::room) at present.
@@ -122,9 +141,6 @@ pub trait Placement: Send + Sync {
 
     /// What the index says of a key is wrong or dead; forgets it if it still says the same.
     fn forget(&self, hash: KeyHash, token: Token);
-
-    /// A key whose copy lies on flash was read.
-    fn touch(&self, hash: KeyHash);
 
     /// Told when [`place`](Placement::place) may find room again.
     fn room(&self) -> &Notify;

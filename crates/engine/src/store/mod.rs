@@ -7,9 +7,9 @@
 //!   └────────────────────────────── release: waits for the readers' pins ──────────────┘
 //! ```
 //!
-//! It knows nothing of keys or indexes. A reader [`pin`](SegmentStore::pin)s a segment while its
-//! caller's index lock still guarantees that an item lies there; a released segment is not written
-//! again before its last pin is gone. Buffers are the back-pressure: when all are filled or being
+//! It knows nothing of keys or indexes. A reader [`pin`](SegmentStore::pin)s a segment for as long
+//! as it is in the life that the index had named; a released segment is not written again before
+//! its last pin is gone. Buffers are the back-pressure: when all are filled or being
 //! written, [`append`](SegmentStore::append) says there is no room and [`room`](SegmentStore::room)
 //! tells when to try again.
 //!
@@ -33,6 +33,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
+use crate::striped::Striped;
 use device::{AlignedBuf, BlockId, Flash};
 use parking_lot::Mutex;
 use runtime::budget::Budget;
@@ -117,9 +118,9 @@ pub struct StoreCounters {
     /// Bytes written to the flash.
     pub bytes_written: AtomicU64,
     /// Reads issued to the flash.
-    pub reads: AtomicU64,
+    pub reads: Striped,
     /// Bytes read from the flash.
-    pub bytes_read: AtomicU64,
+    pub bytes_read: Striped,
     /// Reads that failed at the device.
     pub read_errors: AtomicU64,
     /// Items that did not verify.
@@ -294,7 +295,8 @@ impl SegmentStore {
     /// names any more, once its last reader has left.
     pub async fn release(&self, segment: SegmentId) {
         let state = self.segment(segment);
-        state.pins.fetch_or(DRAINING, Ordering::AcqRel);
+        state.sequence.store(0, Ordering::SeqCst);
+        state.pins.fetch_or(DRAINING, Ordering::SeqCst);
         loop {
             let drained = self.drained.listener();
             if state.pins.load(Ordering::Acquire) == DRAINING {
@@ -303,7 +305,6 @@ impl SegmentStore {
             drained.await;
         }
         state.pins.fetch_and(!DRAINING, Ordering::AcqRel);
-        state.sequence.store(0, Ordering::Release);
         self.queues.lock().free.push_back(segment);
         self.room.notify_all();
     }

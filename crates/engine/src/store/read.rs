@@ -133,16 +133,20 @@ pub enum ReadError {
 }
 
 impl SegmentStore {
-    /// Pins `segment`. The caller holds the lock of the index entry that names it.
+    /// Pins `segment` if it is still in the life whose sequence number is `life`.
+    ///
+    /// A release ends the life before it looks for pins, and the pin is set before the life is
+    /// looked at: one of the two sees the other.
     #[must_use]
-    pub fn pin(&self, segment: SegmentId) -> SegmentPin<'_> {
+    pub fn pin(&self, segment: SegmentId, life: u64) -> Option<SegmentPin<'_>> {
         let state = self.segment(segment);
-        state.pins.fetch_add(1, Ordering::AcqRel);
-        SegmentPin {
+        state.pins.fetch_add(1, Ordering::SeqCst);
+        let pin = SegmentPin {
             store: self,
             segment,
-            sequence: state.sequence.load(Ordering::Acquire),
-        }
+            sequence: life,
+        };
+        (state.sequence.load(Ordering::SeqCst) == life).then_some(pin)
     }
 
     /// Reads the item at `position` of the pinned segment and verifies it.
@@ -162,10 +166,8 @@ impl SegmentStore {
         let share = self.share_for(len).await?;
         let mut buf = AlignedBuf::new(len);
         if !self.copy_from_buffer(pin, page, &mut buf) {
-            self.counters.reads.fetch_add(1, Ordering::Relaxed);
-            self.counters
-                .bytes_read
-                .fetch_add(len as u64, Ordering::Relaxed);
+            self.counters.reads.add(1);
+            self.counters.bytes_read.add(len as u64);
             buf = match self.flash.read(pin.segment.block(), page, buf).await {
                 Ok(buf) => buf,
                 Err(error) => {
@@ -270,10 +272,8 @@ impl SegmentStore {
         offset: u32,
         len: usize,
     ) -> Result<AlignedBuf, DeviceError> {
-        self.counters.reads.fetch_add(1, Ordering::Relaxed);
-        self.counters
-            .bytes_read
-            .fetch_add(len as u64, Ordering::Relaxed);
+        self.counters.reads.add(1);
+        self.counters.bytes_read.add(len as u64);
         let read = self
             .flash
             .read(segment.block(), offset, AlignedBuf::new(len))

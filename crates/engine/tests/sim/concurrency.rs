@@ -3,7 +3,6 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use device::{Disk, Fault, FaultRates, FaultyDisk, Latency, MemoryDisk, Operation, When};
@@ -248,7 +247,7 @@ async fn cold_item(engine: &Arc<Engine>) -> Vec<u8> {
 }
 
 fn reads(engine: &Engine) -> u64 {
-    engine.store().counters().reads.load(Ordering::Relaxed)
+    engine.store().counters().reads.sum()
 }
 
 #[test]

@@ -1,7 +1,6 @@
 //! Reclaim: what is read stays longer, and keeping it has its bounds.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use device::{Disk, Latency, MemoryDisk};
@@ -143,7 +142,7 @@ fn expired_items_are_dropped_not_copied() {
 fn copying_reads_runs_not_items() {
     let (_, _, engine) = turn_over(4, &tight());
     let stats = engine.stats();
-    let reads = engine.store().counters().reads.load(Ordering::Relaxed);
+    let reads = engine.store().counters().reads.sum();
     let asked = stats.paths.flash_hits + stats.paths.failed_reads;
     let own = reads.saturating_sub(asked);
     let copied = stats.placement.items_copied;
@@ -215,7 +214,7 @@ fn what_is_removed_while_it_is_copied_stays_so() {
                 let name = numbered(number);
                 let key = engine.key(&name).unwrap();
                 // Marked as read without being brought into memory.
-                engine.placement().touch(key.hash());
+                engine.placement().access(key.hash());
             }
             let mut order: Vec<u64> = (0..BASE).filter(|number| number % 2 == 0).collect();
             order.shuffle(&mut random(seed));

@@ -279,7 +279,7 @@ impl Cache {
             flash_evictions: stats.placement.items_evicted,
             memory_bytes: stats.dram_bytes,
             index_bytes: stats.memory.index_bytes,
-            flash_reads: flash.reads.load(Ordering::Relaxed),
+            flash_reads: flash.reads.sum(),
             flash_bytes_written: flash.bytes_written.load(Ordering::Relaxed),
         })
     }

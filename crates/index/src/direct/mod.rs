@@ -110,6 +110,18 @@ impl DirectTable {
         Some(self.layout.unpack(sub_table.get(slot)))
     }
 
+    /// As [`lookup`](DirectTable::lookup), and sets the recency bit of what it finds. The entry is
+    /// returned as it was before.
+    #[inline]
+    pub fn access(&mut self, hash: u64) -> Option<Entry> {
+        let (number, probe) = self.layout.split(hash);
+        let (slot, entry) = self.find(number, probe)?;
+        if !entry.recent {
+            self.sub_tables[number].set_recent(&self.layout, slot);
+        }
+        Some(entry)
+    }
+
     /// Inserts or replaces, without recency. Returns the value replaced, which may have belonged
     /// to another key with the same fingerprint.
     ///

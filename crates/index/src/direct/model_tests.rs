@@ -42,6 +42,7 @@ enum Operation {
     RemoveIf(u64, u64),
     ReplaceIf(u64, u64, u64),
     Mark(u64),
+    Access(u64),
     MarkIf(u64, u64),
     RemoveMany(u64),
     Clear,
@@ -68,6 +69,7 @@ fn any_operation() -> impl Strategy<Value = Operation> {
         6 => (any_hash(), value()).prop_map(|(h, v)| Operation::RemoveIf(h, v)),
         6 => (any_hash(), value(), value()).prop_map(|(h, v, w)| Operation::ReplaceIf(h, v, w)),
         10 => any_hash().prop_map(Operation::Mark),
+        10 => any_hash().prop_map(Operation::Access),
         6 => (any_hash(), value()).prop_map(|(h, v)| Operation::MarkIf(h, v)),
         1 => (1..5u64).prop_map(Operation::RemoveMany),
         1 => Just(Operation::Clear),
@@ -130,6 +132,11 @@ fn apply(table: &mut DirectTable, model: &mut Model, operation: Operation) {
         Operation::Mark(hash) => {
             let entry = model.entries.get_mut(&model.fingerprint(hash));
             assert_eq!(table.mark_recent(hash), entry.is_some());
+            entry.into_iter().for_each(|entry| entry.recent = true);
+        }
+        Operation::Access(hash) => {
+            let entry = model.entries.get_mut(&model.fingerprint(hash));
+            assert_eq!(table.access(hash), entry.as_deref().copied());
             entry.into_iter().for_each(|entry| entry.recent = true);
         }
         Operation::MarkIf(hash, value) => {

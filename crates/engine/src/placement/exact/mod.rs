@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   place ──> segment store: append ──> index: insert          (under the item's partition lock)
-//!   get ────> index: lookup, pin ──> one flash read ──> checksum, key
+//!   access ─> index: lookup ──> get: pin ──> one flash read ──> checksum, key
 //!   reclaim ─> oldest segment: summary ──> policy ──> copy or drop ──> release
 //! ```
 //!
@@ -18,7 +18,7 @@ mod reclaim;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use index::direct::{DirectConfig, DirectTable};
+use index::direct::{DirectConfig, DirectTable, Entry};
 use parking_lot::Mutex;
 use runtime::sync::Notify;
 
@@ -33,8 +33,7 @@ use crate::format::segment::{Position, largest_item};
 use crate::horizon::Horizon;
 use crate::key::{Key, KeyHash};
 use crate::store::{
-    AppendItem, CheckpointSource, FlashItem, ReadError, SavedCheckpoint, SegmentId, SegmentPin,
-    SegmentStore,
+    AppendItem, CheckpointSource, ReadError, SavedCheckpoint, SegmentId, SegmentStore,
 };
 use location::{Location, LocationCodec};
 
@@ -217,13 +216,21 @@ impl Exact {
         });
     }
 
-    /// The token of an entry. The entry's shard is locked, so that the segment keeps its life.
-    fn token(&self, entry: u64) -> Token {
-        let segment = self.codec.decode(entry).segment;
-        Token {
-            entry,
-            life: self.store.sequence(segment),
+    /// What is told of an entry. The entry's shard is locked, so that the segment keeps its life.
+    fn found(&self, entry: Option<Entry>) -> Probe {
+        match entry {
+            Some(entry) => Probe::Present(Token {
+                entry: entry.value,
+                life: self.life(entry.value),
+                fetched: entry.recent,
+            }),
+            None => Probe::Absent,
         }
+    }
+
+    /// The life of the segment that an entry's value names.
+    fn life(&self, value: u64) -> u64 {
+        self.store.sequence(self.codec.decode(value).segment)
     }
 
     /// What the index says of a key.
@@ -231,43 +238,32 @@ impl Exact {
         Some(self.shard(hash).lock().lookup(hash.0)?.value)
     }
 
-    /// Looks a key up and pins its segment, both under the shard's lock.
-    fn locate(&self, hash: KeyHash) -> Option<(Location, bool, SegmentPin<'_>)> {
-        let shard = self.shard(hash).lock();
-        let entry = shard.lookup(hash.0)?;
-        let location = self.codec.decode(entry.value);
-        let pin = self.store.pin(location.segment);
-        drop(shard);
-        Some((location, entry.recent, pin))
-    }
-
-    async fn read(&self, key: Key<'_>) -> Result<Found, ReadError> {
-        let Some((location, recent, pin)) = self.locate(key.hash()) else {
-            return Ok(Found::Absent);
-        };
-        match self.store.read(&pin, location.position).await {
-            Ok(mut item) => {
-                if recent {
-                    item.mark_fetched();
+    async fn read(&self, key: Key<'_>, mut token: Token) -> Result<Found, ReadError> {
+        loop {
+            let location = self.codec.decode(token.entry);
+            let Some(pin) = self.store.pin(location.segment, token.life) else {
+                // Reclaimed since the look-up: the item has moved, or it is gone.
+                match self.probe(key.hash()) {
+                    Probe::Present(moved) => token = moved,
+                    Probe::Absent => return Ok(Found::Absent),
                 }
-                Ok(self.check_key(key, item))
-            }
-            Err(error) => {
-                if matches!(error, ReadError::Corrupt { .. }) {
-                    let entry = self.codec.encode(location);
-                    let life = pin.sequence();
-                    self.forget(key.hash(), Token { entry, life });
+                continue;
+            };
+            return match self.store.read(&pin, location.position).await {
+                Ok(item) if item.item().key != key.bytes() => Ok(Found::Absent),
+                Ok(mut item) => {
+                    if token.fetched {
+                        item.mark_fetched();
+                    }
+                    Ok(Found::Item(item))
                 }
-                Err(error)
-            }
-        }
-    }
-
-    fn check_key(&self, key: Key<'_>, item: FlashItem) -> Found {
-        if item.item().key == key.bytes() {
-            Found::Item(item)
-        } else {
-            Found::Absent
+                Err(error) => {
+                    if matches!(error, ReadError::Corrupt { .. }) {
+                        self.forget(key.hash(), token);
+                    }
+                    Err(error)
+                }
+            };
         }
     }
 }
@@ -282,14 +278,21 @@ impl Placement for Exact {
     }
 
     fn probe(&self, hash: KeyHash) -> Probe {
-        match self.shard(hash).lock().lookup(hash.0) {
-            Some(entry) => Probe::Present(self.token(entry.value)),
-            None => Probe::Absent,
-        }
+        let shard = self.shard(hash).lock();
+        self.found(shard.lookup(hash.0))
     }
 
-    fn get<'a>(&'a self, key: Key<'a>) -> PlacementFuture<'a, Result<Found, ReadError>> {
-        Box::pin(self.read(key))
+    fn access(&self, hash: KeyHash) -> Probe {
+        let mut shard = self.shard(hash).lock();
+        self.found(shard.access(hash.0))
+    }
+
+    fn get<'a>(
+        &'a self,
+        key: Key<'a>,
+        token: Token,
+    ) -> PlacementFuture<'a, Result<Found, ReadError>> {
+        Box::pin(self.read(key, token))
     }
 
     fn place(&self, batch: &[AppendItem<'_>]) -> usize {
@@ -334,14 +337,10 @@ impl Placement for Exact {
 
     fn forget(&self, hash: KeyHash, token: Token) {
         self.change(hash, |table| {
-            if self.token(token.entry) == token {
+            if self.life(token.entry) == token.life {
                 table.remove_if(hash.0, token.entry);
             }
         });
-    }
-
-    fn touch(&self, hash: KeyHash) {
-        self.shard(hash).lock().mark_recent(hash.0);
     }
 
     fn room(&self) -> &Notify {

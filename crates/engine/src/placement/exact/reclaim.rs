@@ -301,10 +301,9 @@ pub(super) async fn dump_segment(
         .min_by_key(|record| record.sequence);
     let Some(record) = next else { return false };
     cursor.after_sequence = record.sequence;
-    let pin = exact.store.pin(record.segment);
-    if pin.sequence() != record.sequence {
+    let Some(pin) = exact.store.pin(record.segment, record.sequence) else {
         return true;
-    }
+    };
     if let Some(entries) = exact.store.summary_in_memory(&pin) {
         dump_entries(exact, &pin, &entries, visit).await;
     } else if let Err(error) = dump_pinned(exact, &record, visit).await {
