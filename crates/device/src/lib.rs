@@ -24,6 +24,7 @@ mod faulty;
 mod file;
 mod flash;
 mod image;
+mod journal;
 mod memory;
 
 pub use adapter::DiskFlash;
@@ -33,6 +34,7 @@ pub use faulty::{Fault, FaultCounts, FaultRates, FaultyDisk, History, Tear, When
 pub use file::{FileDisk, FileOptions, OpenError};
 pub use flash::{BlockHealth, BlockId, Flash, Geometry};
 pub use image::Image;
+pub use journal::{FileJournal, Journal, JournalError, MemoryJournal};
 pub use memory::{Latency, MemoryDisk};
 pub use runtime::buffer::{AlignedBuf, PAGE_BYTES};
 

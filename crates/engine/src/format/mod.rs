@@ -5,11 +5,13 @@
 //!   superblock ×2 │ block 0 │ block 1 │ …
 //!   item            what a segment's data area holds, and what the DRAM tier keeps in its log
 //!   segment         data area, summary entries, footer
-//!   checkpoint      what an orderly stop leaves: segment table, counters, index entries
+//!   checkpoint      what has died in every segment, counters
+//!   journal         what has died since the checkpoint; a file of its own
 //! ```
 
 pub mod checkpoint;
 pub mod item;
+pub mod journal;
 pub mod segment;
 pub mod superblock;
 

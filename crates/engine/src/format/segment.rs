@@ -225,6 +225,26 @@ impl Footer {
         sequence: u64,
         segment_bytes: u32,
     ) -> Result<Self, FormatError> {
+        let footer = Self::read(bytes, segment, segment_bytes)?;
+        if (footer.kind, footer.sequence.get()) != (kind as u8, sequence) {
+            return Err(FormatError::Identity);
+        }
+        Ok(footer)
+    }
+
+    /// What the segment holds; `None` for a kind of another version of the format.
+    #[must_use]
+    pub fn kind(&self) -> Option<SegmentKind> {
+        [SegmentKind::Items, SegmentKind::Checkpoint]
+            .into_iter()
+            .find(|&kind| kind as u8 == self.kind)
+    }
+
+    /// Reads the footer at the end of `bytes`, of whatever kind and life of `segment`.
+    ///
+    /// # Errors
+    /// What does not fit.
+    pub fn read(bytes: &[u8], segment: u32, segment_bytes: u32) -> Result<Self, FormatError> {
         let footer = Self::read_from_suffix(bytes)
             .map_err(|_| FormatError::Range)?
             .1;
@@ -241,8 +261,7 @@ impl Footer {
                 expected: u32::from(SEGMENT_FORMAT),
             });
         }
-        let identity = (footer.kind, footer.segment.get(), footer.sequence.get());
-        if identity != (kind as u8, segment, sequence) {
+        if footer.segment.get() != segment {
             return Err(FormatError::Identity);
         }
         match summary_offset(segment_bytes, footer.items.get()) {

@@ -11,7 +11,7 @@ use super::FormatError;
 /// Bytes of a copy.
 pub const SUPERBLOCK_BYTES: usize = 4096;
 /// Version of the whole image format.
-pub const IMAGE_FORMAT: u32 = 1;
+pub const IMAGE_FORMAT: u32 = 2;
 /// Most partitions of an image.
 pub const MAX_PARTITIONS: u32 = 1 << 12;
 /// Most segments a checkpoint may fill.
@@ -19,12 +19,12 @@ pub const MAX_CHECKPOINT_SEGMENTS: usize = 960;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"flowSTNE");
 
-/// Whether the image may be trusted as it is.
+/// How the last run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cleanliness {
-    /// In use, or its user died: the checkpoint does not describe it.
+    /// It is in use, or its user died: what was in memory only is lost.
     Dirty,
-    /// Stopped orderly: the checkpoint describes it.
+    /// It was stopped orderly: all of memory is on flash.
     Clean,
 }
 
@@ -65,7 +65,15 @@ pub struct Superblock {
     checkpoint_segment: [U32; MAX_CHECKPOINT_SEGMENTS],
     /// Items that the index is laid out for.
     pub expected_items: U64,
-    padding: [u8; 140],
+    /// Counts the opens.
+    pub run: U64,
+    /// Segments with lower sequence numbers hold nothing.
+    pub floor_sequence: U64,
+    /// Journal chunks below this sequence number are in the checkpoint.
+    pub journal_first: U64,
+    /// Items with lower versions are stale: they missed writes while the cache was down.
+    pub stale_below: U64,
+    padding: [u8; 108],
     checksum: U32,
 }
 
@@ -108,6 +116,7 @@ impl Superblock {
         superblock.channels = U32::new(shape.channels);
         superblock.partitions = U32::new(shape.partitions);
         superblock.expected_items = U64::new(shape.expected_items);
+        superblock.journal_first = U64::new(1);
         superblock.version_limit = U64::new(1);
         superblock.sequence_limit = U64::new(1);
         superblock
@@ -152,20 +161,34 @@ impl Superblock {
         }
     }
 
-    /// Erases the clean mark and forgets the checkpoint.
-    pub fn mark_dirty(&mut self) {
-        self.clean = 0;
-        self.checkpoint_segments = U32::new(0);
-        self.checkpoint_bytes = U64::new(0);
+    /// Sets how the run ends if nothing more is written.
+    pub fn mark(&mut self, cleanliness: Cleanliness) {
+        self.clean = u8::from(cleanliness == Cleanliness::Clean);
     }
 
-    /// Sets the clean mark over a checkpoint of `bytes` bytes in `segments`, the first of which has
-    /// sequence number `sequence`.
+    /// Forgets everything: what has been written so far counts no more, nor does the journal before
+    /// chunk `journal_first`.
+    pub fn start_empty(&mut self, journal_first: u64) {
+        self.floor_sequence = self.sequence_limit;
+        self.journal_first = U64::new(journal_first);
+        self.checkpoint_segments = U32::new(0);
+        self.checkpoint_bytes = U64::new(0);
+        self.stale_below = U64::new(0);
+    }
+
+    /// Names a checkpoint of `bytes` bytes in `segments`, the first of which has sequence number
+    /// `sequence`, and the journal chunk that it does not hold.
     ///
     /// # Panics
     /// When there are more than [`MAX_CHECKPOINT_SEGMENTS`].
-    pub fn mark_clean(&mut self, bytes: u64, sequence: u64, segments: &[u32]) {
-        self.clean = 1;
+    pub fn set_checkpoint(
+        &mut self,
+        bytes: u64,
+        sequence: u64,
+        segments: &[u32],
+        journal_first: u64,
+    ) {
+        self.journal_first = U64::new(journal_first);
         self.checkpoint_bytes = U64::new(bytes);
         self.checkpoint_sequence = U64::new(sequence);
         self.checkpoint_segments = U32::new(segments.len() as u32);
@@ -210,6 +233,7 @@ impl Superblock {
             && (1..=shape.segments).contains(&shape.channels)
             && shape.segments.is_multiple_of(shape.channels)
             && self.checkpoint_segments.get() as usize <= MAX_CHECKPOINT_SEGMENTS
+            && self.journal_first.get() > 0
             && self.version_limit.get() < 1 << 63
             && self.sequence_limit.get() < 1 << 63;
         if fits && sane {
@@ -259,16 +283,18 @@ mod tests {
     };
 
     #[test]
-    fn the_clean_mark_names_its_checkpoint() {
+    fn a_checkpoint_is_named_and_forgotten() {
         let mut superblock = Superblock::new(&SHAPE, "exact");
         assert_eq!(superblock.cleanliness(), Cleanliness::Dirty);
-        superblock.mark_clean(99, 7, &[3, 1, 4]);
+        superblock.set_checkpoint(99, 7, &[3, 1, 4], 5);
+        superblock.mark(Cleanliness::Clean);
         let read = Superblock::decode(&superblock.encode()).unwrap();
         assert_eq!(read.cleanliness(), Cleanliness::Clean);
         assert_eq!(read.checkpoint_segments().collect::<Vec<_>>(), [3, 1, 4]);
         assert_eq!((read.placement(), read.shape()), ("exact", SHAPE));
-        superblock.mark_dirty();
+        superblock.start_empty(6);
         assert_eq!(superblock.checkpoint_segments().count(), 0);
+        assert_eq!(superblock.journal_first.get(), 6);
     }
 
     #[test]

@@ -17,7 +17,9 @@ use std::sync::Arc;
 use runtime::sync::Notify;
 
 use crate::key::{Key, KeyHash};
-use crate::store::{AppendItem, CheckpointSource, FlashItem, ReadError, SavedCheckpoint};
+use crate::store::{AppendItem, FlashItem, ReadError, SavedCheckpoint};
+use exact::RecoveryStats;
+use exact::checkpoint::CheckpointHead;
 
 /// The future of a placement's work; it stays on the thread that started it.
 pub type PlacementFuture<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
@@ -142,6 +144,10 @@ pub trait Placement: Send + Sync {
     /// What the index says of a key is wrong or dead; forgets it if it still says the same.
     fn forget(&self, hash: KeyHash, token: Token);
 
+    /// Whether a request that displaces something can go ahead; if not, it waits for
+    /// [`room`](Placement::room).
+    fn may_displace(&self) -> bool;
+
     /// Told when [`place`](Placement::place) may find room again.
     fn room(&self) -> &Notify;
 
@@ -160,22 +166,25 @@ pub trait Placement: Send + Sync {
     /// go on do not hold it up; those that need room on flash wait.
     fn drain(&self) -> PlacementFuture<'_, ()>;
 
-    /// Writes a checkpoint: `head`, which the caller made, then what the placement needs. `None`
-    /// when there is no room for it or the device fails.
-    fn save(&self, head: Vec<u8>) -> PlacementFuture<'_, Option<SavedCheckpoint>>;
+    /// As [`drain`](Placement::drain), and ends reclaim once a checkpoint has room.
+    fn settle(&self) -> PlacementFuture<'_, ()>;
 
-    /// Takes a checkpoint over, from behind its head.
-    ///
-    /// # Errors
-    /// When the stream is not what was written; the placement is then half filled and must be
-    /// dropped.
-    fn load<'a>(
+    /// Resolves once everything of the last run that lives is found again.
+    fn recovered(&self) -> PlacementFuture<'_, ()>;
+
+    /// How far that has come.
+    fn recovery(&self) -> RecoveryStats;
+
+    /// Writes a checkpoint of what has died, by the journal's chunks before `end` and the `last`
+    /// checkpoint, and where asked of what has been read. `None` when there is no room for it or the
+    /// device fails.
+    fn checkpoint<'a>(
         &'a self,
-        from: &'a mut CheckpointSource,
-    ) -> PlacementFuture<'a, Result<(), ReadError>>;
-
-    /// The start of a checkpoint that [`save`](Placement::save) wrote.
-    fn open_checkpoint(&self, saved: &SavedCheckpoint) -> CheckpointSource;
+        head: &'a CheckpointHead,
+        end: u64,
+        last: Option<&'a SavedCheckpoint>,
+        with_recency: bool,
+    ) -> PlacementFuture<'a, Option<SavedCheckpoint>>;
 
     /// Makes everything written durable.
     fn sync(&self) -> PlacementFuture<'_, Result<(), device::DeviceError>>;

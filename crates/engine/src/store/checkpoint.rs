@@ -30,7 +30,7 @@ pub struct CheckpointSink {
 }
 
 impl CheckpointSink {
-    /// An empty checkpoint in `store`, which nothing else writes to any more.
+    /// An empty checkpoint in `store`.
     #[must_use]
     pub fn new(store: Arc<SegmentStore>) -> Self {
         let saved = SavedCheckpoint {
@@ -157,6 +157,23 @@ impl CheckpointSource {
     /// As for [`take`](Self::take).
     pub async fn u64(&mut self) -> Result<u64, ReadError> {
         self.take().await.map(u64::from_le_bytes)
+    }
+
+    /// Takes so many bytes.
+    ///
+    /// # Errors
+    /// As for [`take`](Self::take).
+    pub async fn bytes(&mut self, len: usize) -> Result<Vec<u8>, ReadError> {
+        let mut taken = Vec::new();
+        while taken.len() < len {
+            if self.at == self.bytes.len() {
+                self.read_part().await?;
+            }
+            let here = (len - taken.len()).min(self.bytes.len() - self.at);
+            taken.extend_from_slice(&self.bytes[self.at..self.at + here]);
+            self.at += here;
+        }
+        Ok(taken)
     }
 
     /// The error of a stream that verifies and makes no sense.

@@ -33,6 +33,10 @@ impl Cursor {
         }
     }
 
+    pub(super) fn peek_sequence(&self) -> u64 {
+        self.next_sequence
+    }
+
     pub(super) fn take_sequence(&mut self) -> u64 {
         let sequence = self.next_sequence;
         self.next_sequence += 1;

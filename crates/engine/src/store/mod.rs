@@ -106,6 +106,8 @@ struct Queues {
     sealed: VecDeque<(SegmentId, usize)>,
     /// Written segments, oldest first.
     written: VecDeque<SegmentId>,
+    /// Segments given up after repeated failures.
+    retired: Vec<SegmentId>,
 }
 
 /// Counters of a segment store; read at any time.

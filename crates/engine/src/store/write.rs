@@ -1,16 +1,21 @@
 //! Writing: sealed segments go to the flash, oldest first, in chunks.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use device::{AlignedBuf, DeviceError, SharedBuf};
+use futures_util::stream::{self, StreamExt};
 
 use super::{Content, MAX_FAILURES, SegmentId, SegmentRecord, SegmentStore};
 use crate::format::FormatError;
-use crate::format::segment::{Footer, SegmentKind, SummaryEntry, decode_summary};
+use crate::format::segment::{Footer, PAGE_BYTES, SegmentKind, SummaryEntry, decode_summary};
 
 /// Bytes of one program: small enough for reads to pass between two of them.
 const CHUNK_BYTES: usize = 256 << 10;
+
+/// Footers read at once when an image is opened.
+const SCAN_DEPTH: usize = 64;
 
 /// What became of a sealed segment.
 #[derive(Debug)]
@@ -29,6 +34,8 @@ pub struct WriteFailure {
     pub segment: SegmentId,
     /// What was in it.
     pub entries: Vec<SummaryEntry>,
+    /// Sequence number it had.
+    pub sequence: u64,
     /// Why.
     pub error: DeviceError,
     buffer: usize,
@@ -59,10 +66,12 @@ impl SegmentStore {
             }
             Err(error) => {
                 self.counters.write_errors.fetch_add(1, Ordering::Relaxed);
-                let entries = summary_of(&bytes, segment, self.record(segment).sequence)
+                let sequence = self.record(segment).sequence;
+                let entries = summary_of(&bytes, segment, sequence)
                     .expect("the summary was sealed in this buffer");
                 Some(Written::Failed(WriteFailure {
                     segment,
+                    sequence,
                     entries,
                     error,
                     buffer,
@@ -107,8 +116,8 @@ impl SegmentStore {
 
     /// Gives up a segment whose write failed, once no index names it: its buffer is freed, and the
     /// segment is used again unless it has failed too often. That the device is full is no
-    /// segment's fault.
-    pub async fn abandon(&self, failure: WriteFailure) {
+    /// segment's fault. Returns whether it is used no more.
+    pub async fn abandon(&self, failure: WriteFailure) -> bool {
         self.free_buffer(failure.segment, failure.buffer);
         let counted = u8::from(!failure.error.is_full());
         let failures = self
@@ -116,14 +125,17 @@ impl SegmentStore {
             .failures
             .fetch_add(counted, Ordering::Relaxed)
             + counted;
-        if failures < MAX_FAILURES {
-            self.release(failure.segment).await;
-        } else {
+        let is_retired = failures >= MAX_FAILURES;
+        if is_retired {
+            self.queues.lock().retired.push(failure.segment);
             self.counters
                 .segments_retired
                 .fetch_add(1, Ordering::Relaxed);
             self.room.notify_all();
+        } else {
+            self.release(failure.segment).await;
         }
+        is_retired
     }
 
     /// Whether every segment has been given up: there will never be room again.
@@ -133,19 +145,88 @@ impl SegmentStore {
         retired >= self.segments.len() as u64
     }
 
-    /// Takes over the segments of a checkpoint as written ones.
-    pub fn adopt(&self, records: &[SegmentRecord]) {
-        let mut by_age = records.to_vec();
-        by_age.sort_unstable_by_key(|record| record.sequence);
+    /// Takes over what an earlier run has left: living segments, oldest first, those of its
+    /// checkpoint, and those that are used no more.
+    pub fn adopt(
+        &self,
+        living: &[SegmentRecord],
+        checkpoint: &[SegmentId],
+        retired: impl Iterator<Item = SegmentId>,
+    ) {
+        let mut taken: HashSet<SegmentId> = checkpoint.iter().copied().collect();
         let mut queues = self.queues.lock();
-        for record in by_age {
-            let state = self.segment(record.segment);
-            state.sequence.store(record.sequence, Ordering::Release);
-            state.items.store(record.items, Ordering::Release);
-            queues.written.push_back(record.segment);
+        for segment in retired {
+            if segment.0 < self.segments() && taken.insert(segment) {
+                queues.retired.push(segment);
+                self.counters
+                    .segments_retired
+                    .fetch_add(1, Ordering::Relaxed);
+            }
         }
-        let taken: std::collections::HashSet<SegmentId> = queues.written.iter().copied().collect();
+        for record in living {
+            if taken.insert(record.segment) {
+                let state = self.segment(record.segment);
+                state.sequence.store(record.sequence, Ordering::Release);
+                state.items.store(record.items, Ordering::Release);
+                queues.written.push_back(record.segment);
+            }
+        }
         queues.free.retain(|segment| !taken.contains(segment));
+    }
+
+    /// The segments that live, by rising number, and the sequence number that the next one opened
+    /// will get.
+    #[must_use]
+    pub fn living(&self) -> (Vec<SegmentRecord>, u64) {
+        // In this order: what is written meanwhile is in one of them at least.
+        let next_sequence = self.filling.lock().peek_sequence();
+        let mut living = self.in_memory();
+        living.extend(self.written());
+        living.sort_unstable_by_key(|record| record.segment);
+        living.dedup_by_key(|record| record.segment);
+        living.retain(|record| record.sequence != 0 && record.sequence < next_sequence);
+        (living, next_sequence)
+    }
+
+    /// The segments that are used no more.
+    #[must_use]
+    pub fn retired(&self) -> Vec<SegmentId> {
+        self.queues.lock().retired.clone()
+    }
+
+    /// Gives the segments of a checkpoint that counts no more back.
+    pub fn free_checkpoint(&self, segments: &[SegmentId]) {
+        self.queues.lock().free.extend(segments);
+        self.room.notify_all();
+        self.work.notify_all();
+    }
+
+    /// Reads the last page of every segment: those that hold items of a life that is not below
+    /// `floor`, oldest first. One that cannot be read is passed over.
+    pub async fn scan(&self, floor: u64) -> Vec<SegmentRecord> {
+        let look = |number: u32| async move {
+            let offset = self.segment_bytes - PAGE_BYTES;
+            let page = self
+                .read_range(SegmentId(number), offset, PAGE_BYTES as usize)
+                .await
+                .ok()?;
+            let footer = Footer::read(&page, number, self.segment_bytes).ok()?;
+            let counts =
+                footer.kind() == Some(SegmentKind::Items) && footer.sequence.get() >= floor;
+            counts.then_some(SegmentRecord {
+                segment: SegmentId(number),
+                sequence: footer.sequence.get(),
+                items: footer.items.get(),
+            })
+        };
+        let mut found: Vec<SegmentRecord> = stream::iter(0..self.segments())
+            .map(look)
+            .buffer_unordered(SCAN_DEPTH)
+            .filter_map(std::future::ready)
+            .collect()
+            .await;
+        found.sort_unstable_by_key(|record| record.sequence);
+        found
     }
 }
 

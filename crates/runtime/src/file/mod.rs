@@ -8,6 +8,7 @@
 //! reads end where the file ends.
 
 mod gate;
+mod mapped;
 
 use std::fs::File;
 use std::io;
@@ -25,6 +26,8 @@ use rustix::io::Errno;
 use crate::buffer::{AlignedBuf, PAGE_BYTES};
 use crate::in_flight::InFlight;
 use crate::live;
+
+pub use mapped::MappedFile;
 
 /// How to open a [`DirectFile`].
 #[derive(Clone, Copy, Debug)]

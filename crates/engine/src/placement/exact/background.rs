@@ -5,21 +5,29 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::{Counters, Exact, entry_location, reclaim};
+use super::{Counters, Exact, RECOVERY_TASKS, entry_location, reclaim, recover};
+use crate::format::journal::Record;
 use crate::key::KeyHash;
 use crate::placement::BackgroundTask;
 use crate::store::{WriteFailure, Written};
 
 pub(super) fn tasks(exact: Arc<Exact>) -> Vec<BackgroundTask> {
-    let writing = Arc::clone(&exact);
-    vec![
+    let (writing, reclaiming) = (Arc::clone(&exact), Arc::clone(&exact));
+    let mut tasks: Vec<BackgroundTask> = vec![
         Box::new(move || -> Pin<Box<dyn Future<Output = ()>>> {
             Box::pin(async move { write_sealed(&writing).await })
         }),
         Box::new(move || -> Pin<Box<dyn Future<Output = ()>>> {
-            Box::pin(async move { reclaim::keep_room(&exact).await })
+            Box::pin(async move { reclaim::keep_room(&reclaiming).await })
         }),
-    ]
+    ];
+    for _ in 0..RECOVERY_TASKS {
+        let exact = Arc::clone(&exact);
+        tasks.push(Box::new(move || -> Pin<Box<dyn Future<Output = ()>>> {
+            Box::pin(async move { recover::read_segments(&exact).await })
+        }));
+    }
+    tasks
 }
 
 async fn write_sealed(exact: &Exact) {
@@ -46,15 +54,23 @@ async fn give_up(exact: &Exact, failure: WriteFailure) {
         error = %failure.error,
         "a segment could not be written; its items are lost"
     );
+    // It may be there all the same; what it holds counts no more.
+    exact.journal.append(Record::SegmentDead {
+        segment: failure.segment.0,
+        life: failure.sequence,
+    });
     for entry in &failure.entries {
         let hash = KeyHash(entry.hash.get());
         let location = entry_location(failure.segment, entry.position.get());
         let value = exact.codec.encode(location);
-        if exact.change(hash, |table| table.remove_if(hash.0, value)) {
+        if exact.change(hash, |shard| shard.table.remove_if(hash.0, value)) {
             Counters::add(&exact.counters.items_lost, 1);
         }
     }
-    exact.store.abandon(failure).await;
+    let segment = failure.segment;
+    if exact.store.abandon(failure).await {
+        exact.journal.append(Record::Retired { segment: segment.0 });
+    }
 }
 
 /// Closes the store, seals what is being filled and waits until all of it is on flash or given up,

@@ -5,14 +5,14 @@ use crate::store::SegmentId;
 
 /// Where an item lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Location {
-    pub(super) segment: SegmentId,
-    pub(super) position: Position,
+pub(crate) struct Location {
+    pub(crate) segment: SegmentId,
+    pub(crate) position: Position,
 }
 
 /// Packs a [`Location`]: a bit that tells a large item, above the unit's number on the device.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct LocationCodec {
+pub(crate) struct LocationCodec {
     segments: u32,
     units_per_segment: u64,
     unit_bits: u32,
@@ -22,7 +22,7 @@ pub(super) struct LocationCodec {
 const POSITION_LARGE: u32 = 1 << 31;
 
 impl LocationCodec {
-    pub(super) fn new(segments: u32, segment_bytes: u32) -> Self {
+    pub(crate) fn new(segments: u32, segment_bytes: u32) -> Self {
         let units_per_segment = u64::from(segment_bytes / UNIT_BYTES);
         let units = u64::from(segments) * units_per_segment;
         Self {
@@ -33,18 +33,18 @@ impl LocationCodec {
     }
 
     /// Bits a packed location takes.
-    pub(super) fn bits(&self) -> u32 {
+    pub(crate) fn bits(&self) -> u32 {
         self.unit_bits + 1
     }
 
-    pub(super) fn encode(&self, location: Location) -> u64 {
+    pub(crate) fn encode(&self, location: Location) -> u64 {
         let bits = location.position.bits();
         let unit = u64::from(location.segment.0) * self.units_per_segment
             + u64::from(bits & !POSITION_LARGE);
         unit | u64::from(bits >> 31) << self.unit_bits
     }
 
-    pub(super) fn decode(&self, value: u64) -> Location {
+    pub(crate) fn decode(&self, value: u64) -> Location {
         let unit = value & ((1 << self.unit_bits) - 1);
         let segment = SegmentId((unit / self.units_per_segment) as u32);
         let within = (unit % self.units_per_segment) as u32;
@@ -61,7 +61,7 @@ impl LocationCodec {
 
     /// Whether `value` names a place on this device. All ones never does: no item starts in the
     /// last unit of the flash, and the index has no such value.
-    pub(super) fn is_valid(&self, value: u64) -> bool {
+    pub(crate) fn is_valid(&self, value: u64) -> bool {
         let all_ones = (1 << self.bits()) - 1;
         value < all_ones && self.decode(value).segment.0 < self.segments
     }

@@ -8,13 +8,20 @@
 //!
 //! An index entry holds a [`Location`] in as many bits as the flash needs; the rest of its 8 bytes
 //! tells keys apart. Two keys that agree in all those bits displace each other: a miss, never a
-//! wrong value. Locks: a shard's table, and under it only [`SegmentStore::pin`].
+//! wrong value. Locks: a shard's table, and under it the journal's.
+//!
+//! Whatever leaves the index before its segment goes is declared dead in the journal, in the same
+//! hold of the shard's lock: `docs/recovery.md` says why that is enough to start from.
 
 mod background;
-mod checkpoint;
-mod location;
+pub(crate) mod checkpoint;
+pub(crate) mod dead;
+pub(crate) mod location;
 mod reclaim;
+mod recover;
 
+use std::collections::HashSet;
+use std::hash::BuildHasherDefault;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -23,19 +30,26 @@ use parking_lot::Mutex;
 use runtime::sync::Notify;
 
 pub use reclaim::ReclaimConfig;
+pub use recover::RecoveryStats;
 
 use super::{
     BackgroundTask, Displaced, DumpCursor, DumpItem, Found, MemoryUse, Placement, PlacementFuture,
     PlacementStats, Probe, Token,
 };
 use crate::format::item::CHECKSUM_BYTES;
+use crate::format::journal::{Record, kept_hash};
 use crate::format::segment::{Position, largest_item};
 use crate::horizon::Horizon;
+use crate::journal::Journal;
 use crate::key::{Key, KeyHash};
+use crate::partition::Passthrough;
 use crate::store::{
-    AppendItem, CheckpointSource, ReadError, SavedCheckpoint, SegmentId, SegmentStore,
+    AppendItem, ReadError, SavedCheckpoint, SegmentId, SegmentRecord, SegmentStore,
 };
+use checkpoint::CheckpointHead;
+use dead::Dead;
 use location::{Location, LocationCodec};
+use recover::Recovery;
 
 /// How an [`Exact`] placement is set up.
 #[derive(Clone, Debug)]
@@ -55,7 +69,9 @@ pub struct ExactConfig {
 pub struct Exact {
     store: Arc<SegmentStore>,
     codec: LocationCodec,
-    shards: Box<[Mutex<DirectTable>]>,
+    shards: Box<[Mutex<Shard>]>,
+    journal: Arc<Journal>,
+    recovery: Recovery,
     partition_bits: u32,
     index_max_bytes: u64,
     /// Bytes of all shards; kept here so that asking takes no lock.
@@ -73,6 +89,21 @@ pub struct Exact {
     /// Told whenever a segment has been written or given up.
     progress: Notify,
     counters: Counters,
+}
+
+/// The index entries of a partition.
+struct Shard {
+    table: DirectTable,
+    /// The keys that this run has written or deleted, while recovery goes on.
+    overlay: Option<HashSet<u64, BuildHasherDefault<Passthrough>>>,
+}
+
+impl Shard {
+    /// Whether this run has written or deleted a key that recovery has yet to come to.
+    fn has_written(&self, hash: KeyHash) -> bool {
+        let overlay = self.overlay.as_ref();
+        overlay.is_some_and(|overlay| overlay.contains(&kept_hash(hash.0)))
+    }
 }
 
 #[derive(Debug, Default)]
@@ -97,10 +128,12 @@ impl Counters {
 #[error("the index cannot be set up: {0}")]
 pub struct ExactError(#[from] index::direct::ConfigError);
 
-/// Bytes an object takes in a checkpoint.
-const CHECKPOINT_ENTRY_BYTES: u64 = 16;
-/// Segments a checkpoint may need beyond those of its index entries.
+/// Bytes an object takes in a checkpoint at most: dead, or read since it was written.
+const CHECKPOINT_ENTRY_BYTES: u64 = 2;
+/// Segments a checkpoint may need beyond those of its lists.
 const CHECKPOINT_SPARE_SEGMENTS: u32 = 2;
+/// Tasks that read summaries at a start; each goes to a worker of its own, while there are so many.
+const RECOVERY_TASKS: usize = 8;
 /// Smallest buckets of a small table: more of them tell more keys apart, at 64 bytes each.
 const MIN_BUCKETS: u32 = 64;
 
@@ -112,6 +145,7 @@ impl Exact {
     pub fn new(
         store: Arc<SegmentStore>,
         horizon: Arc<Horizon>,
+        journal: Arc<Journal>,
         config: &ExactConfig,
     ) -> Result<Self, ExactError> {
         let codec = LocationCodec::new(store.segments(), store.segment_bytes());
@@ -124,13 +158,22 @@ impl Exact {
             max_bytes: u64::MAX,
         };
         let shards = (0..shards)
-            .map(|_| DirectTable::new(table).map(Mutex::new))
-            .collect::<Result<Box<[_]>, _>>()?;
-        let index_bytes = shards.iter().map(|shard| shard.lock().memory_bytes()).sum();
+            .map(|_| {
+                let table = DirectTable::new(table)?;
+                let overlay = None;
+                Ok(Mutex::new(Shard { table, overlay }))
+            })
+            .collect::<Result<Box<[_]>, index::direct::ConfigError>>()?;
+        let index_bytes = shards
+            .iter()
+            .map(|shard| shard.lock().table.memory_bytes())
+            .sum();
         Ok(Self {
             store,
             codec,
             shards,
+            journal,
+            recovery: Recovery::none(),
             partition_bits: config.partition_bits,
             index_max_bytes: config.index_max_bytes,
             index_bytes: AtomicU64::new(index_bytes),
@@ -152,7 +195,40 @@ impl Exact {
         &self.store
     }
 
-    fn shard(&self, hash: KeyHash) -> &Mutex<DirectTable> {
+    /// What has been found of an earlier run: living segments, oldest first, and what has died in
+    /// them. The background tasks put what lives into the index. `clock` is the latest Unix second
+    /// known to have been, `first_sequence` that of this run.
+    pub(crate) fn recover(
+        &mut self,
+        segments: Vec<SegmentRecord>,
+        dead: Dead,
+        clock: u32,
+        first_sequence: u64,
+    ) {
+        self.recovery = Recovery::new(segments, dead, clock, first_sequence);
+        if self.recovery.is_running() {
+            for shard in &self.shards {
+                shard.lock().overlay = Some(HashSet::default());
+            }
+        }
+    }
+
+    /// The item at a packed location, in a life of its segment, will never be read again.
+    fn declare_dead(&self, location: u64, life: u64) {
+        self.journal.append(Record::Dead { location, life });
+    }
+
+    /// Visits the value and the recency of every index entry.
+    fn each_entry(&self, mut visit: impl FnMut(u64, bool)) {
+        for shard in &self.shards {
+            let shard = shard.lock();
+            shard
+                .table
+                .for_each(|_, value, recent| visit(value, recent));
+        }
+    }
+
+    fn shard(&self, hash: KeyHash) -> &Mutex<Shard> {
         &self.shards[hash.partition(self.partition_bits)]
     }
 
@@ -163,11 +239,11 @@ impl Exact {
     }
 
     /// Runs `change` on the shard of `hash` and accounts for what it did to the shard's size.
-    fn change<T>(&self, hash: KeyHash, change: impl FnOnce(&mut DirectTable) -> T) -> T {
+    fn change<T>(&self, hash: KeyHash, change: impl FnOnce(&mut Shard) -> T) -> T {
         let mut shard = self.shard(hash).lock();
-        let (len, bytes) = (shard.len(), shard.memory_bytes());
+        let (len, bytes) = (shard.table.len(), shard.table.memory_bytes());
         let result = change(&mut shard);
-        let (new_len, new_bytes) = (shard.len(), shard.memory_bytes());
+        let (new_len, new_bytes) = (shard.table.len(), shard.table.memory_bytes());
         drop(shard);
         // Wrapping addition of the difference: it may be negative.
         if new_len != len {
@@ -194,26 +270,35 @@ impl Exact {
     fn insert(&self, hash: KeyHash, location: Location) -> bool {
         let value = self.codec.encode(location);
         let bounded = self.index_headroom() == 0;
-        self.change(hash, |table| {
+        self.change(hash, |shard| {
+            self.note_write(shard, hash);
+            let table = &mut shard.table;
             // Once the bound is reached a table may fill up, but not grow.
             table.set_max_bytes(if bounded {
                 table.memory_bytes()
             } else {
                 u64::MAX
             });
-            table.insert(hash.0, value).is_ok()
+            match table.insert(hash.0, value) {
+                Ok(replaced) => {
+                    if let Some(replaced) = replaced {
+                        self.declare_dead(replaced, self.life(replaced));
+                    }
+                    true
+                }
+                Err(_) => false,
+            }
         })
     }
 
-    /// Puts an entry of an earlier run back, whatever the bound: reclaim brings the index under a
-    /// smaller one.
-    fn restore(&self, hash: KeyHash, value: u64, recent: bool) {
-        self.change(hash, |table| {
-            table.set_max_bytes(u64::MAX);
-            if table.insert(hash.0, value).is_ok() && recent {
-                table.mark_recent(hash.0);
-            }
-        });
+    /// While recovery goes on, what a write displaces may not be known yet: all older items of the
+    /// key are declared dead.
+    fn note_write(&self, shard: &mut Shard, hash: KeyHash) {
+        if let Some(overlay) = &mut shard.overlay
+            && overlay.insert(kept_hash(hash.0))
+        {
+            self.journal.append(Record::HashDead { hash: hash.0 });
+        }
     }
 
     /// What is told of an entry. The entry's shard is locked, so that the segment keeps its life.
@@ -235,7 +320,7 @@ impl Exact {
 
     /// What the index says of a key.
     fn entry(&self, hash: KeyHash) -> Option<u64> {
-        Some(self.shard(hash).lock().lookup(hash.0)?.value)
+        Some(self.shard(hash).lock().table.lookup(hash.0)?.value)
     }
 
     async fn read(&self, key: Key<'_>, mut token: Token) -> Result<Found, ReadError> {
@@ -279,12 +364,12 @@ impl Placement for Exact {
 
     fn probe(&self, hash: KeyHash) -> Probe {
         let shard = self.shard(hash).lock();
-        self.found(shard.lookup(hash.0))
+        self.found(shard.table.lookup(hash.0))
     }
 
     fn access(&self, hash: KeyHash) -> Probe {
         let mut shard = self.shard(hash).lock();
-        self.found(shard.access(hash.0))
+        self.found(shard.table.access(hash.0))
     }
 
     fn get<'a>(
@@ -329,18 +414,28 @@ impl Placement for Exact {
     }
 
     fn invalidate(&self, hash: KeyHash) -> Displaced {
-        match self.change(hash, |table| table.remove(hash.0)) {
-            Some(_) => Displaced::Copy,
-            None => Displaced::None,
-        }
+        self.change(hash, |shard| {
+            self.note_write(shard, hash);
+            match shard.table.remove(hash.0) {
+                Some(value) => {
+                    self.declare_dead(value, self.life(value));
+                    Displaced::Copy
+                }
+                None => Displaced::None,
+            }
+        })
     }
 
     fn forget(&self, hash: KeyHash, token: Token) {
-        self.change(hash, |table| {
-            if self.life(token.entry) == token.life {
-                table.remove_if(hash.0, token.entry);
+        self.change(hash, |shard| {
+            if self.life(token.entry) == token.life && shard.table.remove_if(hash.0, token.entry) {
+                self.declare_dead(token.entry, token.life);
             }
         });
+    }
+
+    fn may_displace(&self) -> bool {
+        self.journal.has_room()
     }
 
     fn room(&self) -> &Notify {
@@ -365,19 +460,26 @@ impl Placement for Exact {
         Box::pin(background::drain(self))
     }
 
-    fn save(&self, head: Vec<u8>) -> PlacementFuture<'_, Option<SavedCheckpoint>> {
-        Box::pin(checkpoint::save(self, head))
+    fn settle(&self) -> PlacementFuture<'_, ()> {
+        Box::pin(background::settle(self))
     }
 
-    fn load<'a>(
+    fn recovered(&self) -> PlacementFuture<'_, ()> {
+        Box::pin(self.recovery.wait())
+    }
+
+    fn recovery(&self) -> RecoveryStats {
+        self.recovery.stats()
+    }
+
+    fn checkpoint<'a>(
         &'a self,
-        from: &'a mut CheckpointSource,
-    ) -> PlacementFuture<'a, Result<(), ReadError>> {
-        Box::pin(checkpoint::load(self, from))
-    }
-
-    fn open_checkpoint(&self, saved: &SavedCheckpoint) -> CheckpointSource {
-        self.store.open_checkpoint(saved)
+        head: &'a CheckpointHead,
+        end: u64,
+        last: Option<&'a SavedCheckpoint>,
+        with_recency: bool,
+    ) -> PlacementFuture<'a, Option<SavedCheckpoint>> {
+        Box::pin(checkpoint::write(self, head, end, last, with_recency))
     }
 
     fn sync(&self) -> PlacementFuture<'_, Result<(), device::DeviceError>> {
@@ -394,7 +496,7 @@ impl Placement for Exact {
 
     fn memory(&self) -> MemoryUse {
         MemoryUse {
-            index_bytes: self.index_bytes.load(Ordering::Relaxed),
+            index_bytes: self.index_bytes.load(Ordering::Relaxed) + self.recovery.memory_bytes(),
             fixed_bytes: self.store.memory_bytes() as u64,
         }
     }

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use super::location::Location;
 use super::{Counters, Exact, entry_location};
 use crate::format::item::ItemRef;
+use crate::format::journal::Record;
 use crate::format::segment::{PAGE_BYTES, Position, SummaryEntry};
 use crate::key::KeyHash;
 use crate::placement::{DumpCursor, DumpItem};
@@ -70,6 +71,10 @@ fn choose(exact: &Exact) -> Option<Choice> {
     if free >= exact.free_target() && (!index_short || winding_down) {
         return None;
     }
+    if exact.recovery.is_running() && free >= exact.reclaim.urgent_segments {
+        // What is not known yet cannot be kept.
+        return None;
+    }
     if free < exact.reclaim.urgent_segments || index_short || winding_down {
         return Some(Choice::Drop);
     }
@@ -80,6 +85,12 @@ fn choose(exact: &Exact) -> Option<Choice> {
 }
 
 async fn reclaim(exact: &Exact, record: &SegmentRecord, choice: Choice) {
+    exact.recovery.give_up(record.segment).await;
+    // Before anything of it leaves the index: from here on a start finds nothing in it.
+    exact.journal.append(Record::SegmentDead {
+        segment: record.segment.0,
+        life: record.sequence,
+    });
     match exact.store.read_summary(record).await {
         Ok(entries) => {
             let kept = sift(exact, record, choice, &entries).await;
@@ -126,7 +137,8 @@ async fn sift(
             .horizon
             .is_live(hash, entry.version.get(), entry.expiry.get(), now);
         let bytes = entry_bytes(entry, entries.get(number + 1));
-        let keep = exact.change(hash, |table| {
+        let keep = exact.change(hash, |shard| {
+            let table = &mut shard.table;
             let Some(found) = table.lookup(hash.0).filter(|found| found.value == value) else {
                 return false;
             };
@@ -238,7 +250,7 @@ async fn copy_run(
             };
             let (old, new) = (exact.codec.encode(old), exact.codec.encode(new));
             // Overwritten or deleted meanwhile: the copy is garbage from the start.
-            if exact.change(hash, |table| table.replace_if(hash.0, old, new)) {
+            if exact.change(hash, |shard| shard.table.replace_if(hash.0, old, new)) {
                 Counters::add(&exact.counters.items_copied, 1);
                 Counters::add(&exact.counters.bytes_copied, item.flash_bytes() as u64);
             }
@@ -260,7 +272,7 @@ fn drop_run(exact: &Exact, record: &SegmentRecord, run: &[SummaryEntry]) {
         let value = exact
             .codec
             .encode(entry_location(record.segment, entry.position.get()));
-        if exact.change(hash, |table| table.remove_if(hash.0, value)) {
+        if exact.change(hash, |shard| shard.table.remove_if(hash.0, value)) {
             Counters::add(&exact.counters.items_evicted, 1);
         }
     }
@@ -271,13 +283,13 @@ fn forget_segment(exact: &Exact, record: &SegmentRecord) {
     for (number, shard) in (0u64..).zip(&exact.shards) {
         let shard_bits = (number << 1) << (63 - exact.partition_bits);
         let mut named = Vec::new();
-        shard.lock().for_each(|hash, value, _| {
+        shard.lock().table.for_each(|hash, value, _| {
             if exact.codec.decode(value).segment == record.segment {
                 named.push((KeyHash(hash | shard_bits), value));
             }
         });
         for (hash, value) in named {
-            if exact.change(hash, |table| table.remove_if(hash.0, value)) {
+            if exact.change(hash, |shard| shard.table.remove_if(hash.0, value)) {
                 Counters::add(&exact.counters.items_lost, 1);
             }
         }

@@ -1,0 +1,98 @@
+//! [`FileJournal`]: a mapped file.
+
+use std::io;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use runtime::file::MappedFile;
+
+use super::Journal;
+use crate::{DeviceError, IoFuture, Operation};
+
+/// Why a journal cannot be used, in one line, with what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum JournalError {
+    /// Another process has it.
+    #[error("{}: in use by another process; stop that one or name another journal", path.display())]
+    InUse {
+        /// The journal.
+        path: PathBuf,
+    },
+    /// There is no room for it.
+    #[error("{}: {bytes} bytes do not fit its file system; free some space or name another place with cache.journal", path.display())]
+    NoSpace {
+        /// The journal.
+        path: PathBuf,
+        /// What it needs.
+        bytes: u64,
+    },
+    /// It may not be written.
+    #[error("{}: the journal must be a regular file that can be read and written: {source}; name another place with cache.journal", path.display())]
+    Io {
+        /// The journal.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+}
+
+/// A journal in a file, with the file's exclusive lock.
+#[derive(Debug)]
+pub struct FileJournal {
+    file: MappedFile,
+}
+
+impl FileJournal {
+    /// Opens the journal at `path`; a new one gets `new_bytes`. Blocks the thread.
+    ///
+    /// # Errors
+    /// One line that says what to do.
+    pub fn open(path: &Path, new_bytes: u64) -> Result<Self, JournalError> {
+        let path_owned = || path.to_owned();
+        match MappedFile::open(path, new_bytes) {
+            Ok(Some(file)) => Ok(Self { file }),
+            Ok(None) => Err(JournalError::InUse { path: path_owned() }),
+            Err(error) => Err(match error.kind() {
+                io::ErrorKind::StorageFull
+                | io::ErrorKind::QuotaExceeded
+                | io::ErrorKind::FileTooLarge => JournalError::NoSpace {
+                    path: path_owned(),
+                    bytes: new_bytes,
+                },
+                _ => JournalError::Io {
+                    path: path_owned(),
+                    source: error,
+                },
+            }),
+        }
+    }
+}
+
+impl Journal for FileJournal {
+    fn words(&self) -> usize {
+        self.file.words().len()
+    }
+
+    fn load(&self, word: usize) -> u64 {
+        self.file.load(word)
+    }
+
+    fn store(&self, word: usize, value: u64) {
+        self.file.store(word, value);
+    }
+
+    fn sync(&self) -> IoFuture<'_, ()> {
+        Box::pin(async move {
+            self.file.sync().await.map_err(|source| DeviceError::Io {
+                operation: Operation::Sync,
+                offset: 0,
+                len: 0,
+                source,
+            })
+        })
+    }
+
+    fn let_go(&self, words: Range<usize>) {
+        self.file.let_go(words);
+    }
+}

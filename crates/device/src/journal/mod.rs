@@ -1,0 +1,44 @@
+//! [`Journal`]: memory that survives the process.
+//!
+//! ```text
+//!   engine ── load store ──> Journal ── file: a mapped file
+//!                              │      └ memory: for the simulation, and what a crash would leave
+//!                              └ sync: what is stored outlives the machine's power, too
+//! ```
+//!
+//! A word is stored whole or not at all. Stores of one thread are kept in order by a crash of the
+//! process; a power cut keeps those before the last sync and any part of the others.
+
+mod file;
+mod memory;
+
+use std::ops::Range;
+
+pub use file::{FileJournal, JournalError};
+pub use memory::MemoryJournal;
+
+use crate::IoFuture;
+
+/// An array of words that survives the process. Used from all threads at once; new ones are zero.
+pub trait Journal: Send + Sync {
+    /// How many words it has.
+    fn words(&self) -> usize;
+
+    /// Reads a word.
+    ///
+    /// # Panics
+    /// Past the end.
+    fn load(&self, word: usize) -> u64;
+
+    /// Sets a word: no system call. It survives the process from then on.
+    ///
+    /// # Panics
+    /// Past the end.
+    fn store(&self, word: usize, value: u64);
+
+    /// Makes every store before this call durable.
+    fn sync(&self) -> IoFuture<'_, ()>;
+
+    /// These words will hardly be read again: they need not stay in memory.
+    fn let_go(&self, words: Range<usize>);
+}

@@ -1,0 +1,378 @@
+//! The journal: a head, and a ring of chunks of records. Everything is in 64-bit words.
+//!
+//! ```text
+//!  page 0: head                chunk = header (8 words) │ record │ record │ … │ 0
+//!  word 0 magic                word 0 magic
+//!       1 format                    1 image
+//!       2 image                     2 sequence number: chunk s lies in place (s - 1) mod chunks
+//!       3 words of a chunk          3 first version of the run
+//!       4 run                       4 checksum of words 0 to 3
+//!       5 checksum of words 0 to 4  5 to 7 zero
+//!       8 latest Unix second seen
+//!       9 void
+//!
+//!  record: kind 4 bits │ 60 bits
+//!    1 DEAD          life 18 │ location 42       5 CUTOFF   partition 12 │ version 63..48, 16 bits
+//!    2 SEGMENT DEAD  life 32 │ segment 28        6          version 47..0
+//!    3 HASH DEAD     hash 60                     7 FLUSH AT Unix second 32
+//!    4 RETIRED       segment 28
+//! ```
+//!
+//! A life is the low bits of a segment's sequence number. Records only ever kill: one that is read
+//! where it does not belong makes a miss.
+
+use super::FormatError;
+
+/// Version of the journal's format.
+pub const JOURNAL_FORMAT: u64 = 1;
+/// Words of the head: a page.
+pub const HEAD_WORDS: usize = 512;
+/// Words of a chunk's header.
+pub const CHUNK_HEADER_WORDS: usize = 8;
+/// The word of the head that tells the latest Unix second seen.
+pub const CLOCK_WORD: usize = 8;
+/// The word of the head that is not zero once records have been left out.
+pub const VOID_WORD: usize = 9;
+/// The word of the head that tells the run; covered by the checksum.
+const HEAD_CHECKED: usize = 5;
+
+const HEAD_MAGIC: u64 = u64::from_le_bytes(*b"flowJRNL");
+const CHUNK_MAGIC: u64 = u64::from_le_bytes(*b"flowJCHK");
+
+const LOCATION_BITS: u32 = 42;
+const LIFE_BITS: u32 = 18;
+const SEGMENT_BITS: u32 = 28;
+const PAYLOAD_BITS: u32 = 60;
+
+/// What a head says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Head {
+    /// The image it belongs to.
+    pub image: u64,
+    /// Words of a chunk.
+    pub chunk_words: u64,
+    /// The last run that has used it.
+    pub run: u64,
+}
+
+impl Head {
+    /// The words to store, the magic last so that a half-written head is none.
+    #[must_use]
+    pub fn encode(&self) -> [u64; HEAD_CHECKED + 1] {
+        let mut words = [
+            HEAD_MAGIC,
+            JOURNAL_FORMAT,
+            self.image,
+            self.chunk_words,
+            self.run,
+            0,
+        ];
+        words[HEAD_CHECKED] = checksum(&words[..HEAD_CHECKED]);
+        words
+    }
+
+    /// Reads a head; `None` where there is none yet.
+    ///
+    /// # Errors
+    /// [`FormatError`] for what is not a journal of this format.
+    pub fn decode(words: &[u64; HEAD_CHECKED + 1]) -> Result<Option<Self>, FormatError> {
+        if words.iter().all(|&word| word == 0) {
+            return Ok(None);
+        }
+        if words[0] != HEAD_MAGIC {
+            return Err(FormatError::Magic);
+        }
+        if words[1] != JOURNAL_FORMAT {
+            return Err(FormatError::Version {
+                found: words[1] as u32,
+                expected: JOURNAL_FORMAT as u32,
+            });
+        }
+        if words[HEAD_CHECKED] != checksum(&words[..HEAD_CHECKED]) {
+            return Err(FormatError::Checksum);
+        }
+        Ok(Some(Self {
+            image: words[2],
+            chunk_words: words[3],
+            run: words[4],
+        }))
+    }
+}
+
+/// What a chunk's header says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ChunkHeader {
+    /// The image it belongs to.
+    pub image: u64,
+    /// Its sequence number, from 1.
+    pub sequence: u64,
+    /// First version of the run that filled it.
+    pub first_version: u64,
+}
+
+impl ChunkHeader {
+    /// The words to store.
+    #[must_use]
+    pub fn encode(&self) -> [u64; CHUNK_HEADER_WORDS] {
+        let mut words = [
+            CHUNK_MAGIC,
+            self.image,
+            self.sequence,
+            self.first_version,
+            0,
+            0,
+            0,
+            0,
+        ];
+        words[4] = checksum(&words[..4]);
+        words
+    }
+
+    /// Reads a header; `None` where there is no valid one.
+    #[must_use]
+    pub fn decode(words: &[u64; CHUNK_HEADER_WORDS]) -> Option<Self> {
+        let valid = words[0] == CHUNK_MAGIC && words[4] == checksum(&words[..4]);
+        valid.then_some(Self {
+            image: words[1],
+            sequence: words[2],
+            first_version: words[3],
+        })
+    }
+}
+
+fn checksum(words: &[u64]) -> u64 {
+    let checksum = words.iter().fold(0, |checksum, word| {
+        crc32c::crc32c_append(checksum, &word.to_le_bytes())
+    });
+    u64::from(checksum)
+}
+
+/// One thing that died.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Record {
+    /// The item at a packed location, in a life of its segment.
+    Dead {
+        /// Where.
+        location: u64,
+        /// Sequence number of the segment; its low bits are kept.
+        life: u64,
+    },
+    /// Every item of a life of a segment.
+    SegmentDead {
+        /// Its number.
+        segment: u32,
+        /// Its sequence number; its low bits are kept.
+        life: u64,
+    },
+    /// Every item of a key hash that is older than the run.
+    HashDead {
+        /// The hash; its low bits are lost.
+        hash: u64,
+    },
+    /// A segment is not used any more.
+    Retired {
+        /// Its number.
+        segment: u32,
+    },
+    /// Every item of a partition with a lower version.
+    Cutoff {
+        /// The partition.
+        partition: u32,
+        /// The version.
+        version: u64,
+    },
+    /// Everything, from a Unix second on.
+    FlushAt {
+        /// The second.
+        deadline: u32,
+    },
+}
+
+/// The words of a record: one or two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Encoded {
+    words: [u64; 2],
+    len: usize,
+}
+
+impl Encoded {
+    /// The words.
+    #[must_use]
+    pub fn words(&self) -> &[u64] {
+        &self.words[..self.len]
+    }
+}
+
+impl Record {
+    /// The words to store.
+    #[must_use]
+    pub fn encode(&self) -> Encoded {
+        let one = |kind: u64, payload: u64| Encoded {
+            words: [kind << PAYLOAD_BITS | payload, 0],
+            len: 1,
+        };
+        match *self {
+            Self::Dead { location, life } => {
+                debug_assert!(location < 1 << LOCATION_BITS);
+                one(1, low(life, LIFE_BITS) << LOCATION_BITS | location)
+            }
+            Self::SegmentDead { segment, life } => one(
+                2,
+                low(life, 32) << SEGMENT_BITS | low(u64::from(segment), SEGMENT_BITS),
+            ),
+            Self::HashDead { hash } => one(3, hash >> 4),
+            Self::Retired { segment } => one(4, u64::from(segment)),
+            Self::Cutoff { partition, version } => Encoded {
+                words: [
+                    5 << PAYLOAD_BITS | u64::from(partition) << 48 | version >> 48,
+                    6 << PAYLOAD_BITS | low(version, 48),
+                ],
+                len: 2,
+            },
+            Self::FlushAt { deadline } => one(7, u64::from(deadline)),
+        }
+    }
+
+    /// Reads the first record of `words`, and how many words it took; zero words are passed over. A
+    /// cutoff whose second word is lost kills all that it may have meant.
+    #[must_use]
+    pub fn decode(words: &[u64]) -> (Option<Self>, usize) {
+        let Some(&word) = words.first() else {
+            return (None, 0);
+        };
+        let payload = low(word, PAYLOAD_BITS);
+        let record = match word >> PAYLOAD_BITS {
+            1 => Self::Dead {
+                location: low(payload, LOCATION_BITS),
+                life: payload >> LOCATION_BITS,
+            },
+            2 => Self::SegmentDead {
+                segment: low(payload, SEGMENT_BITS) as u32,
+                life: payload >> SEGMENT_BITS,
+            },
+            3 => Self::HashDead { hash: payload << 4 },
+            4 => Self::Retired {
+                segment: payload as u32,
+            },
+            5 => {
+                let partition = (payload >> 48) as u32;
+                let high = low(payload, 16) << 48;
+                return match words.get(1) {
+                    Some(second) if second >> PAYLOAD_BITS == 6 => {
+                        let version = high | low(*second, 48);
+                        (Some(Self::Cutoff { partition, version }), 2)
+                    }
+                    _ => {
+                        let version = high | low(u64::MAX, 48);
+                        (Some(Self::Cutoff { partition, version }), 1)
+                    }
+                };
+            }
+            7 => Self::FlushAt {
+                deadline: low(payload, 32) as u32,
+            },
+            _ => return (None, 1),
+        };
+        (Some(record), 1)
+    }
+}
+
+/// Whether the low bits of a life that a [`Record::Dead`] keeps are those of `sequence`.
+#[must_use]
+pub fn is_life(life: u64, sequence: u64) -> bool {
+    low(life, LIFE_BITS) == low(sequence, LIFE_BITS)
+}
+
+/// Whether the low bits of a life that a [`Record::SegmentDead`] keeps are those of `sequence`.
+#[must_use]
+pub fn is_segment_life(life: u64, sequence: u64) -> bool {
+    low(life, 32) == low(sequence, 32)
+}
+
+/// The part of a hash that a [`Record::HashDead`] keeps.
+#[must_use]
+pub fn kept_hash(hash: u64) -> u64 {
+    hash >> 4 << 4
+}
+
+fn low(value: u64, bits: u32) -> u64 {
+    value & (u64::MAX >> (64 - bits))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn any_record() -> impl Strategy<Value = Record> {
+        prop_oneof![
+            (0u64..1 << 42, 0u64..1 << 18)
+                .prop_map(|(location, life)| Record::Dead { location, life }),
+            (0u32..1 << 28, 0u64..1 << 32)
+                .prop_map(|(segment, life)| Record::SegmentDead { segment, life }),
+            any::<u64>().prop_map(|hash| Record::HashDead {
+                hash: kept_hash(hash)
+            }),
+            (0u32..1 << 28).prop_map(|segment| Record::Retired { segment }),
+            (0u32..1 << 12, any::<u64>())
+                .prop_map(|(partition, version)| Record::Cutoff { partition, version }),
+            any::<u32>().prop_map(|deadline| Record::FlushAt { deadline }),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn records_come_back(records in proptest::collection::vec(any_record(), 0..20)) {
+            let words: Vec<u64> = records
+                .iter()
+                .flat_map(|record| record.encode().words().to_vec())
+                .collect();
+            prop_assert!(words.iter().all(|&word| word != 0));
+            let (mut at, mut read) = (0, Vec::new());
+            while at < words.len() {
+                let (record, len) = Record::decode(&words[at..]);
+                read.extend(record);
+                at += len;
+            }
+            prop_assert_eq!(read, records);
+        }
+
+        #[test]
+        fn half_a_cutoff_kills_no_less(partition in 0u32..4096, version in any::<u64>()) {
+            let words = Record::Cutoff { partition, version }.encode();
+            let (record, len) = Record::decode(&words.words()[..1]);
+            prop_assert_eq!(len, 1);
+            let Some(Record::Cutoff { partition: found, version: bound }) = record else {
+                return Err(TestCaseError::fail("a cutoff"));
+            };
+            prop_assert!(found == partition && bound >= version);
+        }
+
+        #[test]
+        fn any_words_decode(words in proptest::collection::vec(any::<u64>(), 0..20)) {
+            let mut at = 0;
+            while at < words.len() {
+                let (_, len) = Record::decode(&words[at..]);
+                prop_assert!(len > 0);
+                at += len;
+            }
+        }
+    }
+
+    #[test]
+    fn heads_and_headers_come_back() {
+        let head = Head { image: 7, chunk_words: 8192, run: 3 };
+        assert_eq!(Head::decode(&head.encode()), Ok(Some(head)));
+        assert_eq!(Head::decode(&[0; 6]), Ok(None));
+        let header = ChunkHeader { image: 7, sequence: 9, first_version: 11 };
+        assert_eq!(ChunkHeader::decode(&header.encode()), Some(header));
+        for word in 0..5 {
+            let mut torn = header.encode();
+            torn[word] ^= 1;
+            assert_eq!(ChunkHeader::decode(&torn), None, "word {word}");
+            let mut torn = head.encode();
+            torn[word] ^= 1;
+            assert!(Head::decode(&torn).is_err(), "word {word}");
+        }
+    }
+}

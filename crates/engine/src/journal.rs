@@ -1,0 +1,412 @@
+//! The journal: what has died since the last checkpoint, in memory that survives the process.
+//!
+//! ```text
+//!   placement, horizon ── append ──> chunk being filled ── full ──> … ── checkpoint ──> free
+//! ```
+//!
+//! An append is a few stores under one mutex and never fails. Requests ask
+//! [`has_room`](Journal::has_room) first and wait for [`room`](Journal::room); what goes on in
+//! background has a reserve. When even that is used up the journal becomes void: it takes no more
+//! records, and the next start finds nothing. See `docs/recovery.md`.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use device::{DeviceError, Journal as Log};
+use parking_lot::Mutex;
+use runtime::sync::Notify;
+
+use crate::format::FormatError;
+use crate::format::journal::{
+    CHUNK_HEADER_WORDS, CLOCK_WORD, ChunkHeader, HEAD_WORDS, Head, Record, VOID_WORD,
+};
+
+/// Words of a chunk, at least.
+const MIN_CHUNK_WORDS: usize = 8 << 10;
+/// Words of a chunk for each partition, at least.
+const WORDS_PER_PARTITION: usize = 128;
+/// Chunks a journal must have.
+pub const MIN_CHUNKS: usize = 8;
+/// Chunks kept for what cannot wait.
+const RESERVE_CHUNKS: u64 = 2;
+
+/// Words of a chunk of an image with so many partitions.
+#[must_use]
+pub fn chunk_words(partitions: u32) -> usize {
+    (partitions as usize * WORDS_PER_PARTITION).max(MIN_CHUNK_WORDS)
+}
+
+/// Why what a journal holds cannot be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unusable {
+    /// It is new.
+    #[error("it is missing")]
+    Missing,
+    /// It is of another run than the image.
+    #[error("it is of another run of the cache")]
+    Run,
+    /// It has another size than when it was used.
+    #[error("its size has changed")]
+    Size,
+    /// Records had to be left out.
+    #[error("it was full, and no checkpoint could be written")]
+    Void,
+    /// Its head is damaged.
+    #[error("its head is damaged")]
+    Damaged,
+    /// It is of another version of the format.
+    #[error("it is of another format")]
+    Format,
+}
+
+/// A journal that cannot be taken over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum JournalError {
+    /// It holds something else.
+    #[error(
+        "the journal holds something that is not Flowstone's; name another one, or use --force to \
+         overwrite it"
+    )]
+    Foreign,
+    /// It belongs to another image.
+    #[error(
+        "the journal belongs to another image; name this image's, or use --force to start empty"
+    )]
+    OtherImage,
+    /// It is too short.
+    #[error("the journal has {words} words and {needed} are needed; remove it to get a new one")]
+    TooShort {
+        /// What it has.
+        words: usize,
+        /// What is needed.
+        needed: usize,
+    },
+}
+
+/// The journal of a running cache.
+pub struct Journal {
+    log: Arc<dyn Log>,
+    image: u64,
+    chunk_words: usize,
+    chunks: u64,
+    first_version: u64,
+    cursor: Mutex<Cursor>,
+    is_tight: AtomicBool,
+    is_void: AtomicBool,
+    is_dirty: AtomicBool,
+    records: AtomicU64,
+    room: Notify,
+    pressure: Notify,
+}
+
+struct Cursor {
+    /// The chunk being filled.
+    sequence: u64,
+    /// The next word in it.
+    next: usize,
+    /// The first chunk that no checkpoint has taken.
+    first: u64,
+    /// Chunks below this are not in memory any more.
+    let_go: u64,
+}
+
+impl Journal {
+    /// What an existing journal tells of itself.
+    ///
+    /// # Errors
+    /// [`JournalError::TooShort`], [`JournalError::Foreign`].
+    pub fn look(log: &dyn Log, partitions: u32) -> Result<Result<Head, Unusable>, JournalError> {
+        let needed = HEAD_WORDS + MIN_CHUNKS * chunk_words(partitions);
+        if log.words() < needed {
+            let words = log.words();
+            return Err(JournalError::TooShort { words, needed });
+        }
+        let words = std::array::from_fn(|word| log.load(word));
+        match Head::decode(&words) {
+            Ok(None) => Ok(Err(Unusable::Missing)),
+            Ok(Some(_)) if log.load(VOID_WORD) != 0 => Ok(Err(Unusable::Void)),
+            Ok(Some(head)) => Ok(Ok(head)),
+            Err(FormatError::Magic) => Err(JournalError::Foreign),
+            Err(FormatError::Version { .. }) => Ok(Err(Unusable::Format)),
+            Err(_) => Ok(Err(Unusable::Damaged)),
+        }
+    }
+
+    /// The latest Unix second a journal has seen.
+    #[must_use]
+    pub fn clock(log: &dyn Log) -> u32 {
+        u32::try_from(log.load(CLOCK_WORD)).unwrap_or(0)
+    }
+
+    /// The valid chunks of `image` in a log from sequence number `first` on, in order.
+    #[must_use]
+    pub fn chunks(log: &dyn Log, image: u64, partitions: u32, first: u64) -> Vec<ChunkRecords> {
+        let chunk_words = chunk_words(partitions);
+        let chunks = (log.words() - HEAD_WORDS) / chunk_words;
+        let mut found: Vec<ChunkRecords> = (0..chunks)
+            .filter_map(|place| {
+                let start = HEAD_WORDS + place * chunk_words;
+                let header = std::array::from_fn(|word| log.load(start + word));
+                let header = ChunkHeader::decode(&header)?;
+                let here = header.image == image
+                    && header.sequence >= first
+                    && (header.sequence - 1) % chunks as u64 == place as u64;
+                here.then_some(ChunkRecords {
+                    header,
+                    start,
+                    end: start + chunk_words,
+                })
+            })
+            .collect();
+        found.sort_unstable_by_key(|chunk| chunk.header.sequence);
+        found
+    }
+
+    /// Takes a log over for a run: its chunks from `first` on stay, new records go behind `last`.
+    #[must_use]
+    pub fn take_over(
+        log: Arc<dyn Log>,
+        head: Head,
+        partitions: u32,
+        first_version: u64,
+        (first, last): (u64, u64),
+    ) -> Self {
+        let chunk_words = chunk_words(partitions);
+        let chunks = ((log.words() - HEAD_WORDS) / chunk_words) as u64;
+        let words = head.encode();
+        // The magic last: a head that was not whole before is not until then.
+        for (number, &word) in words.iter().enumerate().rev() {
+            log.store(number, word);
+        }
+        let journal = Self {
+            log,
+            image: head.image,
+            chunk_words,
+            chunks,
+            first_version,
+            cursor: Mutex::new(Cursor {
+                sequence: last,
+                next: chunk_words,
+                first,
+                let_go: first,
+            }),
+            is_tight: AtomicBool::new(false),
+            is_void: AtomicBool::new(false),
+            is_dirty: AtomicBool::new(true),
+            records: AtomicU64::new(0),
+            room: Notify::new(),
+            pressure: Notify::new(),
+        };
+        journal.update(&journal.cursor.lock());
+        journal
+    }
+
+    /// Forgets that records were left out: the image starts empty from here.
+    pub fn clear_void(log: &dyn Log) {
+        log.store(VOID_WORD, 0);
+    }
+
+    /// Appends a record: what it says holds after a crash of the process as soon as this returns.
+    pub fn append(&self, record: Record) {
+        let encoded = record.encode();
+        let words = encoded.words();
+        let mut cursor = self.cursor.lock();
+        if cursor.next + words.len() > self.chunk_words && !self.open_chunk(&mut cursor) {
+            return;
+        }
+        let at = self.place(cursor.sequence) + cursor.next;
+        for (offset, &word) in words.iter().enumerate() {
+            self.log.store(at + offset, word);
+        }
+        cursor.next += words.len();
+        drop(cursor);
+        self.records.fetch_add(1, Ordering::Relaxed);
+        if !self.is_dirty.load(Ordering::Relaxed) {
+            self.is_dirty.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether a request that may need records can go ahead.
+    #[must_use]
+    #[inline]
+    pub fn has_room(&self) -> bool {
+        !self.is_tight.load(Ordering::Acquire)
+    }
+
+    /// Told when there is room again.
+    #[must_use]
+    pub fn room(&self) -> &Notify {
+        &self.room
+    }
+
+    /// Told when a checkpoint is due.
+    #[must_use]
+    pub fn pressure(&self) -> &Notify {
+        &self.pressure
+    }
+
+    /// Whether a checkpoint is due: half of the ring is full.
+    #[must_use]
+    pub fn is_due(&self) -> bool {
+        let cursor = self.cursor.lock();
+        cursor.sequence + 1 - cursor.first >= self.chunks / 2
+    }
+
+    /// Whether records have been left out.
+    #[must_use]
+    pub fn is_void(&self) -> bool {
+        self.is_void.load(Ordering::Acquire)
+    }
+
+    /// Records appended in this run.
+    #[must_use]
+    pub fn records(&self) -> u64 {
+        self.records.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of the ring, and how many of them hold records.
+    #[must_use]
+    pub fn fill(&self) -> (u64, u64) {
+        let cursor = self.cursor.lock();
+        let chunk_bytes = 8 * self.chunk_words as u64;
+        let used = cursor.sequence + 1 - cursor.first;
+        (self.chunks * chunk_bytes, used * chunk_bytes)
+    }
+
+    /// Closes the chunk being filled. The chunks before the one returned are complete.
+    #[must_use]
+    pub fn cut(&self) -> u64 {
+        let mut cursor = self.cursor.lock();
+        cursor.next = self.chunk_words;
+        cursor.sequence + 1
+    }
+
+    /// The complete chunks before `end`.
+    #[must_use]
+    pub fn before(&self, end: u64) -> Vec<ChunkRecords> {
+        let first = self.cursor.lock().first;
+        (first..end)
+            .filter_map(|sequence| {
+                let start = self.place(sequence);
+                let header = std::array::from_fn(|word| self.log.load(start + word));
+                let header = ChunkHeader::decode(&header)?;
+                (header.sequence == sequence).then_some(ChunkRecords {
+                    header,
+                    start,
+                    end: start + self.chunk_words,
+                })
+            })
+            .collect()
+    }
+
+    /// The log underneath.
+    #[must_use]
+    pub fn log(&self) -> &dyn Log {
+        &*self.log
+    }
+
+    /// A checkpoint holds what the chunks before `end` say: they are free.
+    pub fn retire(&self, end: u64) {
+        let mut cursor = self.cursor.lock();
+        cursor.first = cursor.first.max(end);
+        self.update(&cursor);
+        drop(cursor);
+        self.room.notify_all();
+    }
+
+    /// Makes every record so far durable, and remembers that it is `now`.
+    ///
+    /// # Errors
+    /// What the device says.
+    pub async fn sync(&self, now: u32) -> Result<(), DeviceError> {
+        self.is_dirty.store(false, Ordering::Relaxed);
+        // The clock never goes back, even if the system's does.
+        if u64::from(now) > self.log.load(CLOCK_WORD) {
+            self.log.store(CLOCK_WORD, u64::from(now));
+        }
+        let complete = self.cursor.lock().sequence;
+        self.log.sync().await?;
+        let mut cursor = self.cursor.lock();
+        for sequence in cursor.let_go..complete {
+            let start = self.place(sequence);
+            self.log.let_go(start..start + self.chunk_words);
+        }
+        cursor.let_go = cursor.let_go.max(complete);
+        Ok(())
+    }
+
+    /// Whether anything has been appended since the last sync began.
+    #[must_use]
+    pub fn is_dirty(&self) -> bool {
+        self.is_dirty.load(Ordering::Relaxed)
+    }
+
+    fn place(&self, sequence: u64) -> usize {
+        HEAD_WORDS + ((sequence - 1) % self.chunks) as usize * self.chunk_words
+    }
+
+    /// Opens the next chunk; false when there is none, and then the journal is void.
+    fn open_chunk(&self, cursor: &mut Cursor) -> bool {
+        if cursor.sequence + 1 - cursor.first >= self.chunks {
+            if !self.is_void.swap(true, Ordering::AcqRel) {
+                self.log.store(VOID_WORD, 1);
+                self.is_tight.store(false, Ordering::Release);
+                tracing::error!(
+                    "the journal is full and no checkpoint can be written: the next start will be \
+                     empty"
+                );
+            }
+            return false;
+        }
+        cursor.sequence += 1;
+        cursor.next = CHUNK_HEADER_WORDS;
+        let start = self.place(cursor.sequence);
+        // The old header first: until the new one is there, the chunk holds nothing.
+        for word in start..start + self.chunk_words {
+            self.log.store(word, 0);
+        }
+        let header = ChunkHeader {
+            image: self.image,
+            sequence: cursor.sequence,
+            first_version: self.first_version,
+        };
+        for (number, word) in header.encode().into_iter().enumerate().rev() {
+            self.log.store(start + number, word);
+        }
+        self.update(cursor);
+        true
+    }
+
+    fn update(&self, cursor: &Cursor) {
+        let used = cursor.sequence + 1 - cursor.first;
+        let is_tight = used + RESERVE_CHUNKS >= self.chunks && !self.is_void();
+        self.is_tight.store(is_tight, Ordering::Release);
+        if used >= self.chunks / 2 {
+            self.pressure.notify_all();
+        }
+    }
+}
+
+/// A chunk of records in a log.
+#[derive(Clone, Copy, Debug)]
+pub struct ChunkRecords {
+    /// Its header.
+    pub header: ChunkHeader,
+    start: usize,
+    end: usize,
+}
+
+impl ChunkRecords {
+    /// Visits its records in the order they were appended.
+    pub fn each(&self, log: &dyn Log, mut visit: impl FnMut(Record)) {
+        let mut at = self.start + CHUNK_HEADER_WORDS;
+        while at < self.end {
+            let words = [log.load(at), if at + 1 < self.end { log.load(at + 1) } else { 0 }];
+            let (record, len) = Record::decode(&words);
+            if let Some(record) = record {
+                visit(record);
+            }
+            at += len;
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! [`MappedFile`]: a file in memory, whose words survive the process as soon as they are stored.
+
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use compio::buf::BufResult;
+use compio::driver::op;
+use rustix::fs::{FallocateFlags, FlockOperation};
+use rustix::io::Errno;
+use rustix::mm::{Advice, MapFlags, ProtFlags};
+
+use super::gate;
+use crate::buffer::PAGE_BYTES;
+
+/// Bytes of a word.
+const WORD_BYTES: usize = size_of::<u64>();
+
+/// A file as an array of words. Stores are seen by every process that maps or reads the file from
+/// then on, whatever becomes of this one; [`sync`](MappedFile::sync) makes them outlive the system.
+///
+/// Usable from every thread at once. A file that somebody else shortens takes the process with it.
+#[derive(Debug)]
+pub struct MappedFile {
+    start: NonNull<AtomicU64>,
+    words: usize,
+    fd: Arc<OwnedFd>,
+}
+
+// SAFETY: the mapping belongs to this value and is only accessed as atomics.
+unsafe impl Send for MappedFile {}
+// SAFETY: as above.
+unsafe impl Sync for MappedFile {}
+
+impl MappedFile {
+    /// Opens the file at `path`, takes its exclusive lock and maps all whole pages of it. One that
+    /// does not exist, or is empty, gets `new_bytes` bytes of zeros, with their space reserved, so
+    /// that a full file system shows here and not at a store. `None` when another process has it.
+    ///
+    /// # Errors
+    /// The system's; `InvalidInput` for what is no regular file or shorter than a page.
+    pub fn open(path: &Path, new_bytes: u64) -> io::Result<Option<Self>> {
+        let file = File::options()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(path)?;
+        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Err(Errno::WOULDBLOCK) => return Ok(None),
+            locked => locked?,
+        }
+        let found = file.metadata()?;
+        if !found.is_file() {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        let bytes = if found.len() == 0 { new_bytes } else { found.len() };
+        // Holes are filled as well: a store into one could find the file system full.
+        rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, bytes)?;
+        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX) / PAGE_BYTES * PAGE_BYTES;
+        if bytes == 0 {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        // SAFETY: a fresh mapping at an address of the kernel's choice.
+        let start = unsafe {
+            rustix::mm::mmap(
+                std::ptr::null_mut(),
+                bytes,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::SHARED,
+                &file,
+                0,
+            )
+        }?;
+        let start = NonNull::new(start.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
+        Ok(Some(Self {
+            start,
+            words: bytes / WORD_BYTES,
+            fd: Arc::new(OwnedFd::from(file)),
+        }))
+    }
+
+    /// Its words.
+    #[must_use]
+    pub fn words(&self) -> &[AtomicU64] {
+        // SAFETY: the mapping has so many words, is aligned to pages, and lives as long as `self`.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.words) }
+    }
+
+    /// Reads a word, and sees what was stored before what it holds.
+    ///
+    /// # Panics
+    /// Past the end.
+    #[must_use]
+    pub fn load(&self, word: usize) -> u64 {
+        u64::from_le(self.words()[word].load(Ordering::Acquire))
+    }
+
+    /// Sets a word. All earlier stores of this thread are seen by whoever sees this one.
+    ///
+    /// # Panics
+    /// Past the end.
+    pub fn store(&self, word: usize, value: u64) {
+        self.words()[word].store(value.to_le(), Ordering::Release);
+    }
+
+    /// Makes every store before this call durable.
+    ///
+    /// # Errors
+    /// The system's. What was not durable before may be lost then, even if a later call succeeds.
+    pub async fn sync(&self) -> io::Result<()> {
+        let _thread = gate::pass_unless_ring().await;
+        let sync = op::Sync::new(Arc::clone(&self.fd), true);
+        let BufResult(result, _) = compio::runtime::submit(sync).await;
+        result.map(drop)
+    }
+
+    /// Takes the whole pages of `words` out of the process's memory; they come back when touched.
+    pub fn let_go(&self, words: Range<usize>) {
+        let from = (words.start * WORD_BYTES).next_multiple_of(PAGE_BYTES);
+        let to = words.end.min(self.words) * WORD_BYTES / PAGE_BYTES * PAGE_BYTES;
+        if from < to {
+            // SAFETY: the pages belong to a shared mapping, so that their contents stay in the file.
+            let let_go = unsafe {
+                let start = self.start.as_ptr().cast::<u8>().add(from);
+                rustix::mm::madvise(start.cast(), to - from, Advice::LinuxDontNeed)
+            };
+            // A kernel that refuses keeps them: only the figure of resident memory suffers.
+            drop(let_go);
+        }
+    }
+}
+
+impl Drop for MappedFile {
+    fn drop(&mut self) {
+        // SAFETY: mapped in `open` with this length, and nothing refers to it any more.
+        let unmapped =
+            unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.words * WORD_BYTES) };
+        debug_assert_eq!(unmapped, Ok(()), "the mapping is this value's own");
+    }
+}
