@@ -31,7 +31,7 @@ pub use adapter::DiskFlash;
 pub use disk::{Disk, Region, SharedBuf};
 pub use error::{DeviceError, Operation};
 pub use faulty::{Fault, FaultCounts, FaultRates, FaultyDisk, History, Tear, When};
-pub use file::{FileDisk, FileOptions, OpenError};
+pub use file::{DEFAULT_IMAGE_BYTES, FileDisk, FileOptions, OpenError};
 pub use flash::{BlockHealth, BlockId, Flash, Geometry};
 pub use image::Image;
 pub use journal::{FileJournal, Journal, JournalError, MemoryJournal};

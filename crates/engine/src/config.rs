@@ -23,6 +23,17 @@ const MEMORY_PER_EXPECTED_ITEM: u64 = 4;
 const MIN_SEGMENT_BYTES: u64 = 256 << 10;
 const MAX_SEGMENT_BYTES: u64 = 8 << 20;
 
+/// What a cache does that was down for longer than allowed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AfterDowntime {
+    /// It starts empty.
+    #[default]
+    Empty,
+    /// It serves what it has as stale: the meta protocol tells, and gives one client the task to
+    /// recache.
+    Stale,
+}
+
 /// Settings of an engine. Those an image is made with are kept in it: an image opened again keeps
 /// its own, whatever the settings say, where they do not contradict each other.
 #[derive(Clone, Debug)]
@@ -47,6 +58,13 @@ pub struct EngineConfig {
     pub discard: bool,
     /// How long an orderly stop may take.
     pub stop_deadline: Duration,
+    /// How long after an append the journal is synced: what a power cut may bring back.
+    pub sync_interval: Duration,
+    /// Seconds after which what a cache held when it went down is not trusted any more; `None` for
+    /// never. Writes missed while it was down are why.
+    pub max_downtime: Option<u32>,
+    /// What becomes of it then.
+    pub after_downtime: AfterDowntime,
     /// Take over a device that holds something else, or another kind of image. What it held is lost.
     pub force: bool,
 }
@@ -64,9 +82,23 @@ impl Default for EngineConfig {
             max_copy_sixteenths: 8,
             discard: false,
             stop_deadline: Duration::from_secs(60),
+            sync_interval: Duration::from_millis(100),
+            max_downtime: None,
+            after_downtime: AfterDowntime::Empty,
             force: false,
         }
     }
+}
+
+/// Bytes of the journal of a new image: a 256th of the flash, an eighth of the memory at most, and
+/// never too few.
+#[must_use]
+pub fn journal_bytes(flash_bytes: u64, memory_bytes: u64, partition_bits: u32) -> u64 {
+    let least = crate::journal::least_bytes(1 << partition_bits);
+    (flash_bytes / 256)
+        .min(memory_bytes / 8)
+        .max(least)
+        .next_multiple_of(device::PAGE_BYTES as u64)
 }
 
 /// What is left for the engine of `given` bytes of memory when its host needs `own` of them.

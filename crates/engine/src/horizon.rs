@@ -52,14 +52,17 @@ impl Horizon {
     }
 
     /// Brings a partition up to date: called under its lock before every operation with the
-    /// generation it has `applied` and the version it will give next.
+    /// generation it has `applied` and the version it will give next. Returns whether that is its
+    /// cutoff from now on.
     #[inline]
-    pub fn settle(&self, partition: usize, applied: &mut u64, next_version: u64, now: u32) {
+    pub fn settle(&self, partition: usize, applied: &mut u64, next_version: u64, now: u32) -> bool {
         let generation = self.generation.load(Ordering::Acquire);
-        if generation != *applied && now >= self.deadline.load(Ordering::Acquire) {
+        let due = generation != *applied && now >= self.deadline.load(Ordering::Acquire);
+        if due {
             *applied = generation;
             self.cutoffs[partition].store(next_version, Ordering::Release);
         }
+        due
     }
 
     /// The cutoff of a partition: versions below it are dead.

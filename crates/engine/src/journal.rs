@@ -5,8 +5,8 @@
 //! ```
 //!
 //! An append is a few stores under one mutex and never fails. Requests ask
-//! [`has_room`](Journal::has_room) first and wait for [`room`](Journal::room); what goes on in
-//! background has a reserve. When even that is used up the journal becomes void: it takes no more
+//! [`has_room`](Journal::has_room) first and wait if there is none; what goes on in background has a
+//! reserve. When even that is used up the journal becomes void: it takes no more
 //! records, and the next start finds nothing. See `docs/recovery.md`.
 
 use std::sync::Arc;
@@ -34,6 +34,18 @@ const RESERVE_CHUNKS: u64 = 2;
 #[must_use]
 pub fn chunk_words(partitions: u32) -> usize {
     (partitions as usize * WORDS_PER_PARTITION).max(MIN_CHUNK_WORDS)
+}
+
+/// Bytes of the shortest journal of an image with so many partitions that does well.
+#[must_use]
+pub fn least_bytes(partitions: u32) -> u64 {
+    8 * (HEAD_WORDS + 2 * MIN_CHUNKS * chunk_words(partitions)) as u64
+}
+
+/// Chunks of the ring in a log.
+#[must_use]
+pub fn ring_chunks(log: &dyn Log, partitions: u32) -> u64 {
+    ((log.words() - HEAD_WORDS) / chunk_words(partitions)) as u64
 }
 
 /// Why what a journal holds cannot be used.
@@ -95,8 +107,8 @@ pub struct Journal {
     is_void: AtomicBool,
     is_dirty: AtomicBool,
     records: AtomicU64,
-    room: Notify,
     pressure: Notify,
+    dirtied: Notify,
 }
 
 struct Cursor {
@@ -125,6 +137,9 @@ impl Journal {
         match Head::decode(&words) {
             Ok(None) => Ok(Err(Unusable::Missing)),
             Ok(Some(_)) if log.load(VOID_WORD) != 0 => Ok(Err(Unusable::Void)),
+            Ok(Some(head)) if head.chunks != ring_chunks(log, partitions) => {
+                Ok(Err(Unusable::Size))
+            }
             Ok(Some(head)) => Ok(Ok(head)),
             Err(FormatError::Magic) => Err(JournalError::Foreign),
             Err(FormatError::Version { .. }) => Ok(Err(Unusable::Format)),
@@ -142,7 +157,7 @@ impl Journal {
     #[must_use]
     pub fn chunks(log: &dyn Log, image: u64, partitions: u32, first: u64) -> Vec<ChunkRecords> {
         let chunk_words = chunk_words(partitions);
-        let chunks = (log.words() - HEAD_WORDS) / chunk_words;
+        let chunks = ring_chunks(log, partitions) as usize;
         let mut found: Vec<ChunkRecords> = (0..chunks)
             .filter_map(|place| {
                 let start = HEAD_WORDS + place * chunk_words;
@@ -162,25 +177,32 @@ impl Journal {
         found
     }
 
+    /// Makes a log that of a run, durably.
+    ///
+    /// # Errors
+    /// What the device says.
+    pub async fn write_head(log: &dyn Log, head: Head) -> Result<(), DeviceError> {
+        // The magic last: a head that was not whole before is not until then.
+        for (number, word) in head.encode().into_iter().enumerate().rev() {
+            log.store(number, word);
+        }
+        log.sync().await
+    }
+
     /// Takes a log over for a run: its chunks from `first` on stay, new records go behind `last`.
     #[must_use]
     pub fn take_over(
         log: Arc<dyn Log>,
-        head: Head,
+        image: u64,
         partitions: u32,
         first_version: u64,
         (first, last): (u64, u64),
     ) -> Self {
         let chunk_words = chunk_words(partitions);
-        let chunks = ((log.words() - HEAD_WORDS) / chunk_words) as u64;
-        let words = head.encode();
-        // The magic last: a head that was not whole before is not until then.
-        for (number, &word) in words.iter().enumerate().rev() {
-            log.store(number, word);
-        }
+        let chunks = ring_chunks(&*log, partitions);
         let journal = Self {
             log,
-            image: head.image,
+            image,
             chunk_words,
             chunks,
             first_version,
@@ -194,8 +216,8 @@ impl Journal {
             is_void: AtomicBool::new(false),
             is_dirty: AtomicBool::new(true),
             records: AtomicU64::new(0),
-            room: Notify::new(),
             pressure: Notify::new(),
+            dirtied: Notify::new(),
         };
         journal.update(&journal.cursor.lock());
         journal
@@ -223,6 +245,7 @@ impl Journal {
         self.records.fetch_add(1, Ordering::Relaxed);
         if !self.is_dirty.load(Ordering::Relaxed) {
             self.is_dirty.store(true, Ordering::Relaxed);
+            self.dirtied.notify_all();
         }
     }
 
@@ -233,10 +256,10 @@ impl Journal {
         !self.is_tight.load(Ordering::Acquire)
     }
 
-    /// Told when there is room again.
+    /// Told when there is something to sync.
     #[must_use]
-    pub fn room(&self) -> &Notify {
-        &self.room
+    pub fn dirtied(&self) -> &Notify {
+        &self.dirtied
     }
 
     /// Told when a checkpoint is due.
@@ -310,8 +333,6 @@ impl Journal {
         let mut cursor = self.cursor.lock();
         cursor.first = cursor.first.max(end);
         self.update(&cursor);
-        drop(cursor);
-        self.room.notify_all();
     }
 
     /// Makes every record so far durable, and remembers that it is `now`.
@@ -397,11 +418,23 @@ pub struct ChunkRecords {
 }
 
 impl ChunkRecords {
+    /// It will hardly be read again.
+    pub fn let_go(&self, log: &dyn Log) {
+        log.let_go(self.start..self.end);
+    }
+
     /// Visits its records in the order they were appended.
     pub fn each(&self, log: &dyn Log, mut visit: impl FnMut(Record)) {
         let mut at = self.start + CHUNK_HEADER_WORDS;
         while at < self.end {
-            let words = [log.load(at), if at + 1 < self.end { log.load(at + 1) } else { 0 }];
+            let words = [
+                log.load(at),
+                if at + 1 < self.end {
+                    log.load(at + 1)
+                } else {
+                    0
+                },
+            ];
             let (record, len) = Record::decode(&words);
             if let Some(record) = record {
                 visit(record);

@@ -18,9 +18,9 @@
 //! ```
 //!
 //! Each layer is ignorant of the one above. Requests run on whatever thread they come in on;
-//! writing and reclaim are two background tasks ([`Engine::start_background`]). `lifecycle` opens
-//! and stops an image; `format` holds every byte offset; `horizon` knows what expiry and `flush_all`
-//! have made dead.
+//! writing, reclaim, recovery and checkpoints are background tasks ([`Engine::start_background`]).
+//! `lifecycle` opens an image, keeps it durable and stops it; `journal` is told of everything that
+//! dies; `format` holds every byte offset; `horizon` knows what expiry and `flush_all` have made dead.
 
 #![forbid(unsafe_code)]
 
@@ -29,6 +29,7 @@ pub mod config;
 pub mod dram;
 pub mod format;
 pub mod horizon;
+pub mod journal;
 pub mod key;
 pub mod lifecycle;
 pub mod placement;
@@ -42,8 +43,8 @@ pub use cache::{
     Amend, CacheError, Change, Engine, EngineStats, FlashHit, FlashRead, ItemView, Lookup,
     MemoryLookup, Modified, Peek, Put,
 };
-pub use config::{ConfigError, EngineConfig};
+pub use config::{AfterDowntime, ConfigError, EngineConfig};
 pub use key::{Key, KeyHash};
-pub use lifecycle::{OpenError, Start, Stop};
+pub use lifecycle::{CheckpointStats, Distrust, OpenError, Start, Stop};
 pub use partition::PathStats;
 pub use placement::DumpCursor;

@@ -42,6 +42,9 @@ pub(crate) struct ServeArgs {
     /// Largest value [default: 1MiB].
     #[arg(long, value_name = "SIZE")]
     max_item_size: Option<Size>,
+    /// Seconds of downtime after which what the cache held is not trusted any more [default: never].
+    #[arg(long, value_name = "SECONDS")]
+    max_downtime: Option<u32>,
     /// Let clients stop the server with `shutdown`.
     #[arg(long)]
     enable_shutdown: bool,
@@ -87,6 +90,9 @@ impl ServeArgs {
         }
         if let Some(size) = self.max_item_size {
             cache.max_item_size = size;
+        }
+        if let Some(seconds) = self.max_downtime {
+            cache.max_downtime = seconds;
         }
         cache.force |= self.force;
         Ok(config)

@@ -231,6 +231,36 @@ pub struct CacheSection {
     pub preallocate: bool,
     /// Overwrite what the flash holds.
     pub force: bool,
+    /// The journal; unset: beside the flash.
+    pub journal: Option<PathBuf>,
+    /// Bytes of a new journal; unset: chosen by the sizes of flash and memory.
+    pub journal_size: Option<Size>,
+    /// Milliseconds after which what has been journalled is synced.
+    pub journal_sync_ms: u32,
+    /// Seconds of downtime after which what the cache held is not trusted any more; 0 for never.
+    pub max_downtime: u32,
+    /// What becomes of it then.
+    pub after_downtime: DowntimeSetting,
+}
+
+/// What a cache does that was down for longer than allowed.
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "kebab-case")]
+pub enum DowntimeSetting {
+    /// It starts empty.
+    #[default]
+    Empty,
+    /// It serves what it has as stale, as the meta protocol tells.
+    Stale,
+}
+
+impl From<DowntimeSetting> for engine::AfterDowntime {
+    fn from(setting: DowntimeSetting) -> Self {
+        match setting {
+            DowntimeSetting::Empty => Self::Empty,
+            DowntimeSetting::Stale => Self::Stale,
+        }
+    }
 }
 
 impl Default for CacheSection {
@@ -248,6 +278,11 @@ impl Default for CacheSection {
             discard: false,
             preallocate: true,
             force: false,
+            journal: None,
+            journal_size: None,
+            journal_sync_ms: 100,
+            max_downtime: 0,
+            after_downtime: DowntimeSetting::Empty,
         }
     }
 }
@@ -384,7 +419,19 @@ impl Config {
             let what = "must be a power of two from 64KiB to 1GiB".to_owned();
             return refuse("cache.segment_size", what);
         }
+        if !(1..=60_000).contains(&self.cache.journal_sync_ms) {
+            return refuse("cache.journal_sync_ms", "must be 1 to 60000".to_owned());
+        }
         Ok(())
+    }
+
+    /// Where the journal is.
+    #[must_use]
+    pub fn journal(&self) -> PathBuf {
+        match &self.cache.journal {
+            Some(path) => path.clone(),
+            None => device::FileJournal::path_beside(&self.cache.flash),
+        }
     }
 
     /// Worker threads to start.

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use device::{Disk, FileDisk, FileOptions};
-use engine::config::{WORKER_BYTES, engine_share};
+use device::{Disk, FileDisk, FileJournal, FileOptions, Journal, JournalError};
+use engine::config::{WORKER_BYTES, engine_share, journal_bytes};
 use engine::{Engine, EngineConfig, OpenError, Start, Stop};
 use parking_lot::Mutex;
 use runtime::budget::Budget;
@@ -20,10 +20,10 @@ use crate::counters::{Counters, Totals};
 use crate::listen::{self, Load};
 use crate::shared::{Connections, Shared};
 
-/// Sizes count in whole pages.
-const PAGE_BYTES: u64 = device::PAGE_BYTES as u64;
-/// Flash for a new file when nothing is said.
-const DEFAULT_FLASH_BYTES: u64 = 4 << 30;
+/// The key space is cut into two to the power of this many partitions.
+const PARTITION_BITS: u32 = 6;
+/// How long clients wait at most for what the last run has left to be found again.
+const RECOVERY_PATIENCE: Duration = Duration::from_millis(500);
 /// Memory of the process that nobody asks for: code, libraries, stacks, allocator.
 const BASE_BYTES: u64 = 8 << 20;
 /// How long to wait for another process to let go of the flash and of the addresses, and how often
@@ -61,19 +61,9 @@ pub enum ServeError {
         /// Why.
         source: OpenError,
     },
-    /// The flash is smaller than asked for.
-    #[error(
-        "{path}: has {held} and --flash-size asks for {asked}: leave --flash-size out to open it as \
-         it is, or add --force to start empty with the new size"
-    )]
-    Size {
-        /// The flash.
-        path: PathBuf,
-        /// What it has.
-        held: Size,
-        /// What was asked for.
-        asked: Size,
-    },
+    /// The journal cannot be opened.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
     /// An address cannot be listened on.
     #[error("cannot listen on {address}: {source}")]
     Listen {
@@ -99,7 +89,7 @@ pub fn run(config: Config) -> Result<Stop, ServeError> {
     let new_bytes = config
         .cache
         .flash_size
-        .map_or(DEFAULT_FLASH_BYTES, |size| size.0);
+        .map_or(device::DEFAULT_IMAGE_BYTES, |size| size.0);
     if !config.cache.flash.exists() {
         engine_config.check_new(new_bytes)?;
     }
@@ -107,7 +97,7 @@ pub fn run(config: Config) -> Result<Stop, ServeError> {
         tracing::warn!(%error, "fewer connections than configured: too few file descriptors");
     }
     let listeners = bind(&config)?;
-    let disk = open_flash(&config)?;
+    let (disk, journal) = open_flash(&config)?;
     let flash_words = disk.describe();
     let workers = Workers::start(&LiveConfig {
         threads,
@@ -126,7 +116,9 @@ pub fn run(config: Config) -> Result<Stop, ServeError> {
             format!("epoll and a thread pool ({reason})")
         }
     };
-    let opened = on_worker(&workers, 0, move || open_engine(disk, engine_config));
+    let opened = on_worker(&workers, 0, move || {
+        open_engine(disk, journal, engine_config)
+    });
     let engine = match opened {
         Some(Ok(engine)) => engine,
         Some(Err(source)) => {
@@ -170,9 +162,14 @@ pub fn run(config: Config) -> Result<Stop, ServeError> {
     Ok(stopped.unwrap_or(Stop::Incomplete { items_left: 0 }))
 }
 
-async fn open_engine(disk: FileDisk, config: EngineConfig) -> Result<Arc<Engine>, OpenError> {
+async fn open_engine(
+    disk: FileDisk,
+    journal: FileJournal,
+    config: EngineConfig,
+) -> Result<Arc<Engine>, OpenError> {
     let disk: Arc<dyn Disk> = Arc::new(disk);
-    Engine::open(disk, config).await
+    let journal: Arc<dyn Journal> = Arc::new(journal);
+    Engine::open(disk, journal, config).await
 }
 
 /// Runs `make`'s future on a worker and blocks until it ends; `None` when it panicked.
@@ -196,6 +193,8 @@ async fn serve(shared: Arc<Shared>, listeners: Vec<Arc<Listener>>) -> Stop {
         worker = (worker + 1) % shared.workers.count();
         shared.workers.spawn_on(worker, task);
     });
+    // Little is found at once; of much, clients are told what is known so far.
+    let _ = runtime::timeout(RECOVERY_PATIENCE, shared.engine.recovered()).await;
     let load = Load::new(shared.workers.count());
     for listener in &listeners {
         let (shared, listener) = (Arc::clone(&shared), Arc::clone(listener));
@@ -215,7 +214,7 @@ async fn serve(shared: Arc<Shared>, listeners: Vec<Arc<Listener>>) -> Stop {
         Stop::Incomplete { items_left } => {
             tracing::error!(
                 items_left,
-                "stopped before everything was durable; the next start is empty"
+                "stopped before all of memory was on flash; the next start misses what was not"
             );
         }
         Stop::Already => {}
@@ -312,6 +311,10 @@ fn engine_config(config: &Config, threads: usize) -> Result<EngineConfig, ServeE
         max_copy_sixteenths: config.cache.max_copy_sixteenths,
         discard: config.cache.discard,
         stop_deadline: config.stop_deadline(),
+        partition_bits: PARTITION_BITS,
+        sync_interval: Duration::from_millis(u64::from(config.cache.journal_sync_ms)),
+        max_downtime: (config.cache.max_downtime > 0).then_some(config.cache.max_downtime),
+        after_downtime: config.cache.after_downtime.into(),
         force: config.cache.force,
         ..EngineConfig::default()
     })
@@ -352,38 +355,26 @@ fn retry_until<T, E>(
     }
 }
 
-fn open_flash(config: &Config) -> Result<FileDisk, ServeError> {
-    let exists = config.cache.flash.exists();
-    let size = match config.cache.flash_size {
-        Some(size) => Some(size.0),
-        None if exists => None,
-        None => Some(DEFAULT_FLASH_BYTES),
-    };
+fn open_flash(config: &Config) -> Result<(FileDisk, FileJournal), ServeError> {
+    let cache = &config.cache;
     let options = FileOptions {
-        size,
-        create: true,
-        preallocate: config.cache.preallocate,
-        force: config.cache.force,
+        preallocate: cache.preallocate,
+        force: cache.force,
         ..FileOptions::default()
     };
     let deadline = Instant::now() + IN_USE_PATIENCE;
     let in_use = |error: &device::OpenError| matches!(error, device::OpenError::InUse { .. });
-    let open = || FileDisk::open(&config.cache.flash, &options);
-    let mut disk = retry_until(deadline, in_use, open)?;
-    if let Some(asked) = config.cache.flash_size
-        && asked.0 / PAGE_BYTES > disk.len_bytes() / PAGE_BYTES
-    {
-        if !config.cache.force {
-            let path = config.cache.flash.clone();
-            return Err(ServeError::Size {
-                path,
-                held: Size(disk.len_bytes()),
-                asked,
-            });
-        }
-        disk.extend_to(asked.0, config.cache.preallocate)?;
-    }
-    Ok(disk)
+    let asked = cache.flash_size.map(|size| size.0);
+    let open = || FileDisk::open_image(&cache.flash, asked, options);
+    let disk = retry_until(deadline, in_use, open)?;
+    let path = config.journal();
+    let bytes = match cache.journal_size {
+        Some(size) => size.0,
+        None => journal_bytes(disk.len_bytes(), cache.memory.0, PARTITION_BITS),
+    };
+    let in_use = |error: &JournalError| matches!(error, JournalError::InUse { .. });
+    let journal = retry_until(deadline, in_use, || FileJournal::open(&path, bytes))?;
+    Ok((disk, journal))
 }
 
 fn log_start(engine: &Engine, flash: &str, io: &str, config: &Config) {
@@ -391,9 +382,15 @@ fn log_start(engine: &Engine, flash: &str, io: &str, config: &Config) {
     let addresses: Vec<String> = listen.iter().map(ListenAddress::to_string).collect();
     let start = match engine.start() {
         Start::New => "a new image".to_owned(),
-        Start::Warm { objects } => format!("warm, {objects} objects"),
-        Start::Unclean => "empty: the last run was not stopped orderly".to_owned(),
-        Start::Unreadable => "empty: the checkpoint of the last run does not verify".to_owned(),
+        Start::Warm {
+            items,
+            orderly: true,
+        } => format!("warm, {items} items on flash"),
+        Start::Warm {
+            items,
+            orderly: false,
+        } => format!("warm after a crash, {items} items on flash"),
+        Start::Empty(why) => format!("empty: {why}"),
         Start::Forced => "empty: what the flash held was overwritten".to_owned(),
     };
     tracing::info!(

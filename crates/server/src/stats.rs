@@ -262,6 +262,36 @@ fn flash(shared: &Shared, out: &mut Vec<u8>) {
     stat(out, "promotions", engine.paths.promotions);
     stat(out, "demotions", engine.tier.demotions);
     stat(out, "write_waits", engine.write_waits);
+    durability(shared, out);
+}
+
+/// What survives a crash, and what has been found again after the last one.
+fn durability(shared: &Shared, out: &mut Vec<u8>) {
+    let journal = shared.engine.journal();
+    let (journal_bytes, journal_used) = journal.fill();
+    stat(out, "journal_bytes", journal_bytes);
+    stat(out, "journal_bytes_used", journal_used);
+    stat(out, "journal_records", journal.records());
+    stat(out, "journal_void", u8::from(journal.is_void()));
+    let checkpoints = shared.engine.checkpoint_stats();
+    stat(out, "journal_syncs", checkpoints.syncs);
+    stat(out, "journal_sync_errors", checkpoints.sync_errors);
+    stat(out, "checkpoints", checkpoints.written);
+    stat(out, "checkpoint_bytes", checkpoints.bytes);
+    stat(out, "checkpoints_failed", checkpoints.failed);
+    let recovery = shared.engine.placement().recovery();
+    let running = recovery.segments_done < recovery.segments;
+    stat(out, "recovery_running", u8::from(running));
+    stat(out, "recovery_segments", recovery.segments);
+    stat(out, "recovery_segments_done", recovery.segments_done);
+    stat(out, "recovery_items", recovery.items);
+    stat(out, "recovery_items_dead", recovery.items_dead);
+    stat(
+        out,
+        "recovery_segments_unreadable",
+        recovery.segments_unreadable,
+    );
+    stat(out, "recovery_us", recovery.micros);
 }
 
 fn index(shared: &Shared, out: &mut Vec<u8>) {

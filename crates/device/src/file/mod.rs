@@ -19,6 +19,9 @@ pub use open::{FileOptions, OpenError};
 use crate::disk::check_access;
 use crate::{AlignedBuf, DeviceError, Disk, IoFuture, Operation, PAGE_BYTES, SharedBuf};
 
+/// Bytes of a new image when nothing is said.
+pub const DEFAULT_IMAGE_BYTES: u64 = 4 << 30;
+
 /// A disk in a file, or on a block device.
 #[derive(Debug)]
 pub struct FileDisk {
@@ -37,6 +40,42 @@ impl FileDisk {
     pub fn open(path: &Path, options: &FileOptions) -> Result<Self, OpenError> {
         let (file, len_bytes) = open::open(path, options)?;
         Ok(Self { file, len_bytes })
+    }
+
+    /// Opens the disk of an image: all of what is at `path`, or a new file of
+    /// [`DEFAULT_IMAGE_BYTES`], unless so many bytes are `asked` for. More than there are need
+    /// [`FileOptions::force`]. Blocks the thread.
+    ///
+    /// # Errors
+    /// As for [`open`](FileDisk::open), and [`OpenError::Smaller`].
+    pub fn open_image(
+        path: &Path,
+        asked: Option<u64>,
+        options: FileOptions,
+    ) -> Result<Self, OpenError> {
+        let size = match asked {
+            None if !path.exists() => Some(DEFAULT_IMAGE_BYTES),
+            asked => asked,
+        };
+        let options = FileOptions {
+            size,
+            create: true,
+            ..options
+        };
+        let mut disk = Self::open(path, &options)?;
+        if let Some(asked) = asked.map(whole_pages)
+            && asked > disk.len_bytes
+        {
+            if !options.force {
+                return Err(OpenError::Smaller {
+                    path: path.to_owned(),
+                    has_bytes: disk.len_bytes,
+                    asked_bytes: asked,
+                });
+            }
+            disk.extend_to(asked, options.preallocate)?;
+        }
+        Ok(disk)
     }
 
     /// Makes the file larger; a no-op when it has that size. What is added reads as zeros.

@@ -72,6 +72,13 @@ pub enum OpenError {
         has_bytes: u64,
         needs_bytes: u64,
     },
+    /// It holds an image smaller than what is asked for.
+    #[error("{}: has {} and --flash-size asks for {}: leave --flash-size out to open it as it is, or add --force to start empty with the new size", path.display(), Size(*has_bytes), Size(*asked_bytes))]
+    Smaller {
+        path: PathBuf,
+        has_bytes: u64,
+        asked_bytes: u64,
+    },
     /// The file system has no room for the size asked for.
     #[error("{}: {} do not fit, the file system has room for {}; ask for less or free some space", path.display(), Size(*needs_bytes), Size(*room_bytes))]
     NoSpace {

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::ops::Range;
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use runtime::file::MappedFile;
@@ -43,6 +44,22 @@ pub struct FileJournal {
 }
 
 impl FileJournal {
+    /// Where the journal of the flash at `flash` is, unless said otherwise: beside a file; in the
+    /// current directory for a block device, whose directory is no place for files.
+    #[must_use]
+    pub fn path_beside(flash: &Path) -> PathBuf {
+        let is_device =
+            std::fs::metadata(flash).is_ok_and(|found| found.file_type().is_block_device());
+        let base = if is_device {
+            Path::new(flash.file_name().unwrap_or(flash.as_os_str()))
+        } else {
+            flash
+        };
+        let mut path = base.as_os_str().to_owned();
+        path.push(".journal");
+        path.into()
+    }
+
     /// Opens the journal at `path`; a new one gets `new_bytes`. Blocks the thread.
     ///
     /// # Errors

@@ -28,7 +28,9 @@ pub use read::{FlashHit, FlashRead, ItemView, Lookup, MemoryLookup, Peek};
 use crate::config::{EngineConfig, MemorySplit};
 use crate::dram::TierStats;
 use crate::format::item::ItemRef;
+use crate::format::journal::Record;
 use crate::horizon::Horizon;
+use crate::journal::Journal;
 use crate::key::{Key, KeyHash};
 use crate::partition::{Partition, PathStats};
 use crate::placement::{DumpCursor, MemoryUse, Placement, PlacementStats};
@@ -55,11 +57,15 @@ pub struct Engine {
     pub(crate) partition_bits: u32,
     pub(crate) placement: Arc<dyn Placement>,
     pub(crate) store: Arc<SegmentStore>,
+    pub(crate) journal: Arc<Journal>,
     pub(crate) horizon: Arc<Horizon>,
     pub(crate) seed: u64,
     pub(crate) split: MemorySplit,
     pub(crate) largest_body: usize,
-    pub(crate) version_limit: u64,
+    /// Versions below it have been reserved.
+    pub(crate) version_limit: AtomicU64,
+    /// Items with lower versions are stale.
+    pub(crate) stale_below: u64,
     pub(crate) config: EngineConfig,
     pub(crate) lifecycle: crate::lifecycle::Lifecycle,
     /// Writes that waited for room on flash.
@@ -111,6 +117,7 @@ impl Engine {
         let now = runtime::unix_seconds();
         // An earlier flush whose deadline has come holds, also where nobody has asked since.
         self.settle_all(now);
+        self.journal.append(Record::FlushAt { deadline });
         self.horizon.flush_at(deadline);
         if deadline <= now {
             // Applied now, so that nothing stored after this call falls under it.
@@ -137,8 +144,15 @@ impl Engine {
             next_version,
             ..
         } = &mut *partition;
-        self.horizon
+        let settled = self
+            .horizon
             .settle(number, flush_generation, *next_version, now);
+        if settled {
+            self.journal.append(Record::Cutoff {
+                partition: number as u32,
+                version: *next_version,
+            });
+        }
         partition
     }
 
@@ -185,6 +199,12 @@ impl Engine {
     #[must_use]
     pub fn placement(&self) -> &dyn Placement {
         &*self.placement
+    }
+
+    /// The journal, for statistics.
+    #[must_use]
+    pub fn journal(&self) -> &Journal {
+        &self.journal
     }
 
     /// The settings.

@@ -157,6 +157,9 @@ impl Engine {
         now: u32,
         put: &Put<'_>,
     ) -> Option<Result<u64, CacheError>> {
+        if !self.placement.may_displace() {
+            return None;
+        }
         let number = key.hash().partition(self.partition_bits);
         let mut partition = self.lock_partition(number, now);
         match self.put(&mut partition, number, key, now, put) {
@@ -179,6 +182,9 @@ impl Engine {
         fetched: Option<&Fetched>,
         decide: &mut impl FnMut(Option<&ItemView<'_>>) -> (Change<'v>, R),
     ) -> Attempt<R> {
+        if !self.placement.may_displace() {
+            return Attempt::NoRoom;
+        }
         let number = key.hash().partition(self.partition_bits);
         let mut guard = self.lock_partition(number, now);
         let partition = &mut *guard;
@@ -318,7 +324,7 @@ impl Engine {
         let body = new.body_bytes(key);
         let refused = if body > self.largest_body {
             Some(CacheError::TooLarge)
-        } else if partition.next_version >= self.version_limit {
+        } else if partition.next_version >= self.version_limit.load(Ordering::Relaxed) {
             Some(CacheError::OutOfMemory)
         } else {
             None

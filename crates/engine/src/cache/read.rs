@@ -120,7 +120,10 @@ impl Lead {
         let mut partition = engine.lock_partition(number, now);
         let current = remove_flight(&mut partition, self.hash, &self.flight);
         let landing = match found {
-            Ok(Found::Item(item)) => {
+            Ok(Found::Item(mut item)) => {
+                if item.header().version.get() < engine.stale_below {
+                    item.mark(state::STALE);
+                }
                 if engine.horizon.is_item_live(self.hash, item.header(), now) {
                     let item = Arc::new(item);
                     // Beside the leader's two, every reference is a follower's.

@@ -6,8 +6,9 @@
 //!       1 format                    1 image
 //!       2 image                     2 sequence number: chunk s lies in place (s - 1) mod chunks
 //!       3 words of a chunk          3 first version of the run
-//!       4 run                       4 checksum of words 0 to 3
-//!       5 checksum of words 0 to 4  5 to 7 zero
+//!       4 chunks                    4 checksum of words 0 to 3
+//!       5 run                       5 to 7 zero
+//!       6 checksum of words 0 to 5
 //!       8 latest Unix second seen
 //!       9 void
 //!
@@ -33,8 +34,8 @@ pub const CHUNK_HEADER_WORDS: usize = 8;
 pub const CLOCK_WORD: usize = 8;
 /// The word of the head that is not zero once records have been left out.
 pub const VOID_WORD: usize = 9;
-/// The word of the head that tells the run; covered by the checksum.
-const HEAD_CHECKED: usize = 5;
+/// Words of the head that its checksum covers.
+const HEAD_CHECKED: usize = 6;
 
 const HEAD_MAGIC: u64 = u64::from_le_bytes(*b"flowJRNL");
 const CHUNK_MAGIC: u64 = u64::from_le_bytes(*b"flowJCHK");
@@ -51,6 +52,8 @@ pub struct Head {
     pub image: u64,
     /// Words of a chunk.
     pub chunk_words: u64,
+    /// Chunks of the ring.
+    pub chunks: u64,
     /// The last run that has used it.
     pub run: u64,
 }
@@ -64,6 +67,7 @@ impl Head {
             JOURNAL_FORMAT,
             self.image,
             self.chunk_words,
+            self.chunks,
             self.run,
             0,
         ];
@@ -94,7 +98,8 @@ impl Head {
         Ok(Some(Self {
             image: words[2],
             chunk_words: words[3],
-            run: words[4],
+            chunks: words[4],
+            run: words[5],
         }))
     }
 }
@@ -361,15 +366,26 @@ mod tests {
 
     #[test]
     fn heads_and_headers_come_back() {
-        let head = Head { image: 7, chunk_words: 8192, run: 3 };
+        let head = Head {
+            image: 7,
+            chunk_words: 8192,
+            chunks: 16,
+            run: 3,
+        };
         assert_eq!(Head::decode(&head.encode()), Ok(Some(head)));
-        assert_eq!(Head::decode(&[0; 6]), Ok(None));
-        let header = ChunkHeader { image: 7, sequence: 9, first_version: 11 };
+        assert_eq!(Head::decode(&[0; 7]), Ok(None));
+        let header = ChunkHeader {
+            image: 7,
+            sequence: 9,
+            first_version: 11,
+        };
         assert_eq!(ChunkHeader::decode(&header.encode()), Some(header));
         for word in 0..5 {
             let mut torn = header.encode();
             torn[word] ^= 1;
             assert_eq!(ChunkHeader::decode(&torn), None, "word {word}");
+        }
+        for word in 0..7 {
             let mut torn = head.encode();
             torn[word] ^= 1;
             assert!(Head::decode(&torn).is_err(), "word {word}");

@@ -18,8 +18,7 @@ use runtime::sync::Notify;
 
 use crate::key::{Key, KeyHash};
 use crate::store::{AppendItem, FlashItem, ReadError, SavedCheckpoint};
-use exact::RecoveryStats;
-use exact::checkpoint::CheckpointHead;
+use exact::{CheckpointHead, RecoveryStats};
 
 /// The future of a placement's work; it stays on the thread that started it.
 pub type PlacementFuture<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;

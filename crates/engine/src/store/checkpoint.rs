@@ -66,12 +66,18 @@ impl CheckpointSink {
         Some(())
     }
 
-    /// Writes what is left and tells where the checkpoint lies.
-    pub async fn finish(mut self) -> Option<SavedCheckpoint> {
+    /// Writes what is left; `None` as for [`push`](Self::push).
+    pub async fn finish(&mut self) -> Option<()> {
         if self.used > 0 {
             self.write_part().await?;
         }
-        Some(self.saved)
+        Some(())
+    }
+
+    /// Where what has been written lies.
+    #[must_use]
+    pub fn saved(self) -> SavedCheckpoint {
+        self.saved
     }
 
     async fn write_part(&mut self) -> Option<()> {
@@ -97,8 +103,9 @@ impl CheckpointSink {
         );
         let footer_at = part.len() - FOOTER_BYTES as usize;
         part[footer_at..].copy_from_slice(footer.as_bytes());
-        self.store.program(segment, &Arc::new(part)).await.ok()?;
+        // Named before it is written: one that fails is given back, too.
         self.saved.segments.push(segment);
+        self.store.program(segment, &Arc::new(part)).await.ok()?;
         Some(())
     }
 }

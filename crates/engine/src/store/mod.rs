@@ -27,7 +27,7 @@ mod write;
 pub use checkpoint::{CheckpointSink, CheckpointSource, SavedCheckpoint};
 pub use fill::{AppendItem, Filled};
 pub use read::{FlashItem, ReadError, SegmentPin};
-pub use write::{WriteFailure, Written};
+pub use write::{Scan, WriteFailure, Written};
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -259,8 +259,14 @@ impl SegmentStore {
     /// Takes the oldest written segment out of the queue, to reclaim it.
     #[must_use]
     pub fn take_oldest(&self) -> Option<SegmentRecord> {
-        let segment = self.queues.lock().written.pop_front()?;
-        Some(self.record(segment))
+        let mut queues = self.queues.lock();
+        let &oldest = queues.written.front()?;
+        if self.segment(oldest).buffer.load(Ordering::Acquire) != 0 {
+            // Written this very moment; its buffer is about to be freed.
+            return None;
+        }
+        queues.written.pop_front();
+        Some(self.record(oldest))
     }
 
     /// Every written segment, oldest first.

@@ -8,7 +8,7 @@ use zerocopy::FromBytes;
 
 use super::{Content, DRAINING, SegmentId, SegmentRecord, SegmentStore};
 use crate::format::FormatError;
-use crate::format::item::{CHECKSUM_BYTES, ItemHeader, ItemRef, state};
+use crate::format::item::{CHECKSUM_BYTES, ItemHeader, ItemRef};
 use crate::format::segment::{
     FOOTER_BYTES, Footer, PAGE_BYTES, Position, SUMMARY_ENTRY_BYTES, SegmentKind, SummaryEntry,
     decode_summary,
@@ -74,14 +74,14 @@ impl FlashItem {
         }
     }
 
-    /// Remembers that the item was read before.
+    /// Sets bits of its state: [`state`](crate::format::item::state).
     ///
     /// # Panics
     /// Never: it was parsed when it was read.
-    pub fn mark_fetched(&mut self) {
+    pub fn mark(&mut self, bits: u8) {
         let (header, _) = ItemHeader::mut_from_prefix(&mut self.bytes[self.body..])
             .expect("verified when it was read");
-        header.state |= state::FETCHED;
+        header.state |= bits;
     }
 
     /// The item.

@@ -17,6 +17,15 @@ const CHUNK_BYTES: usize = 256 << 10;
 /// Footers read at once when an image is opened.
 const SCAN_DEPTH: usize = 64;
 
+/// What the last pages of all segments tell.
+#[derive(Debug, Default)]
+pub struct Scan {
+    /// Segments that hold items, of a life not below the floor, oldest first.
+    pub found: Vec<SegmentRecord>,
+    /// Segments whose last page cannot be read.
+    pub unreadable: Vec<SegmentId>,
+}
+
 /// What became of a sealed segment.
 #[derive(Debug)]
 pub enum Written {
@@ -58,8 +67,9 @@ impl SegmentStore {
                     .segments_written
                     .fetch_add(1, Ordering::Relaxed);
                 drop(bytes);
-                self.free_buffer(segment, buffer);
+                // In this order: whoever looks for living segments finds it in one of the two.
                 self.queues.lock().written.push_back(segment);
+                self.free_buffer(segment, buffer);
                 self.room.notify_all();
                 self.work.notify_all();
                 Some(Written::Done(segment))
@@ -201,32 +211,37 @@ impl SegmentStore {
         self.work.notify_all();
     }
 
-    /// Reads the last page of every segment: those that hold items of a life that is not below
-    /// `floor`, oldest first. One that cannot be read is passed over.
-    pub async fn scan(&self, floor: u64) -> Vec<SegmentRecord> {
+    /// Reads the last page of every segment.
+    pub async fn scan(&self, floor: u64) -> Scan {
         let look = |number: u32| async move {
+            let segment = SegmentId(number);
             let offset = self.segment_bytes - PAGE_BYTES;
-            let page = self
-                .read_range(SegmentId(number), offset, PAGE_BYTES as usize)
-                .await
-                .ok()?;
-            let footer = Footer::read(&page, number, self.segment_bytes).ok()?;
-            let counts =
-                footer.kind() == Some(SegmentKind::Items) && footer.sequence.get() >= floor;
-            counts.then_some(SegmentRecord {
-                segment: SegmentId(number),
-                sequence: footer.sequence.get(),
-                items: footer.items.get(),
-            })
+            let page = self.read_range(segment, offset, PAGE_BYTES as usize).await;
+            (segment, page)
         };
-        let mut found: Vec<SegmentRecord> = stream::iter(0..self.segments())
+        let mut pages = stream::iter(0..self.segments())
             .map(look)
-            .buffer_unordered(SCAN_DEPTH)
-            .filter_map(std::future::ready)
-            .collect()
-            .await;
-        found.sort_unstable_by_key(|record| record.sequence);
-        found
+            .buffer_unordered(SCAN_DEPTH);
+        let mut scan = Scan::default();
+        while let Some((segment, page)) = pages.next().await {
+            let Ok(page) = page else {
+                scan.unreadable.push(segment);
+                continue;
+            };
+            let footer = Footer::read(&page, segment.0, self.segment_bytes);
+            if let Ok(footer) = footer
+                && footer.kind() == Some(SegmentKind::Items)
+                && footer.sequence.get() >= floor
+            {
+                scan.found.push(SegmentRecord {
+                    segment,
+                    sequence: footer.sequence.get(),
+                    items: footer.items.get(),
+                });
+            }
+        }
+        scan.found.sort_unstable_by_key(|record| record.sequence);
+        scan
     }
 }
 

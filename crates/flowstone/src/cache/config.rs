@@ -4,12 +4,10 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use device::{Disk, FileDisk, FileOptions, PAGE_BYTES};
+use device::{Disk, FileDisk, FileJournal, FileOptions};
 use engine::EngineConfig;
-use engine::config::{WORKER_BYTES, engine_share};
+use engine::config::{WORKER_BYTES, engine_share, journal_bytes};
 
-/// Flash for a new file when nothing is said.
-const DEFAULT_FLASH_BYTES: u64 = 4 << 30;
 /// Worker threads when nothing is said, at most: each can have hundreds of reads in flight.
 const DEFAULT_THREADS: usize = 4;
 const MOST_THREADS: usize = 1024;
@@ -30,6 +28,7 @@ pub struct CacheConfig {
     preallocate: bool,
     discard: bool,
     force: bool,
+    journal: Option<PathBuf>,
     pub(super) stop_deadline: Duration,
 }
 
@@ -46,6 +45,7 @@ impl CacheConfig {
             preallocate: true,
             discard: false,
             force: false,
+            journal: None,
             stop_deadline: Duration::from_secs(60),
         }
     }
@@ -94,6 +94,13 @@ impl CacheConfig {
     /// is lost. Where an error says `--force`, this is meant.
     pub fn force(mut self, yes: bool) -> Self {
         self.force = yes;
+        self
+    }
+
+    /// Where the journal is, which tells a start after a crash what has been overwritten; beside the
+    /// flash unless said otherwise. Without it the next start is empty.
+    pub fn journal(mut self, path: impl Into<PathBuf>) -> Self {
+        self.journal = Some(path.into());
         self
     }
 
@@ -149,40 +156,29 @@ impl CacheConfig {
         };
         if !self.path.exists() {
             // Before there is a file.
-            config.check_new(self.flash_bytes.unwrap_or(DEFAULT_FLASH_BYTES))?;
+            config.check_new(self.flash_bytes.unwrap_or(device::DEFAULT_IMAGE_BYTES))?;
         }
         Ok(config)
     }
 
-    /// Opens the flash, and makes it where there is none. Blocks the thread.
-    pub(super) fn open_flash(&self) -> Result<FileDisk, OpenError> {
-        let size = match self.flash_bytes {
-            Some(bytes) => Some(bytes),
-            None if self.path.exists() => None,
-            None => Some(DEFAULT_FLASH_BYTES),
-        };
+    /// Opens the flash and its journal, and makes them where there are none. Blocks the thread.
+    pub(super) fn open_flash(
+        &self,
+        memory_bytes: u64,
+    ) -> Result<(FileDisk, FileJournal), OpenError> {
         let options = FileOptions {
-            size,
-            create: true,
             preallocate: self.preallocate,
             force: self.force,
             ..FileOptions::default()
         };
-        let mut disk = FileDisk::open(&self.path, &options)?;
-        if let Some(asked) = self.flash_bytes
-            // What is left over of a page is not used.
-            && asked / PAGE_BYTES as u64 * PAGE_BYTES as u64 > disk.len_bytes()
-        {
-            if !self.force {
-                return Err(OpenError::Size {
-                    path: self.path.clone(),
-                    held: disk.len_bytes(),
-                    asked,
-                });
-            }
-            disk.extend_to(asked, self.preallocate)?;
-        }
-        Ok(disk)
+        let disk = FileDisk::open_image(&self.path, self.flash_bytes, options)?;
+        let bits = EngineConfig::default().partition_bits;
+        let bytes = journal_bytes(disk.len_bytes(), memory_bytes, bits);
+        let path = match &self.journal {
+            Some(path) => path.clone(),
+            None => FileJournal::path_beside(&self.path),
+        };
+        Ok((disk, FileJournal::open(&path, bytes)?))
     }
 }
 
@@ -212,20 +208,9 @@ pub enum OpenError {
     /// The file or device cannot be opened, or another process has it.
     #[error(transparent)]
     Flash(#[from] device::OpenError),
-    /// It is smaller than asked for.
-    #[error(
-        "{}: has {held} bytes and {asked} are asked for: leave the size out to open it as it is, \
-         or use force to start empty with the new size",
-        path.display()
-    )]
-    Size {
-        /// The file.
-        path: PathBuf,
-        /// Bytes it has.
-        held: u64,
-        /// Bytes asked for.
-        asked: u64,
-    },
+    /// Its journal cannot be opened.
+    #[error(transparent)]
+    Journal(#[from] device::JournalError),
     /// What lies on it cannot be opened with these settings.
     #[error("{}: {source}", path.display())]
     Image {

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use device::Disk;
+use device::{Disk, Journal};
 use engine::{CacheError, Engine, Key, Lookup, MemoryLookup, Peek, Put, Start, Stop};
 use runtime::live::{LiveConfig, Workers};
 use runtime::sync::{Receiver, oneshot};
@@ -368,7 +368,7 @@ fn checked<'k>(engine: &Engine, key: &'k [u8]) -> Result<Key<'k>, Error> {
 /// Opens a cache on the calling thread.
 fn open(config: &CacheConfig) -> Result<Cache, OpenError> {
     let engine_config = config.engine()?;
-    let disk = config.open_flash()?;
+    let (disk, journal) = config.open_flash(engine_config.memory_bytes)?;
     let workers = Workers::start(&LiveConfig {
         threads: config.worker_threads(),
         recv_buffers: RECV_BUFFERS,
@@ -378,8 +378,9 @@ fn open(config: &CacheConfig) -> Result<Cache, OpenError> {
     let (done, opened) = std::sync::mpsc::sync_channel(1);
     workers.spawn_on(0, move || async move {
         let disk: Arc<dyn Disk> = Arc::new(disk);
+        let journal: Arc<dyn Journal> = Arc::new(journal);
         // The receiver waits below until this sends.
-        let _ = done.send(Engine::open(disk, engine_config).await);
+        let _ = done.send(Engine::open(disk, journal, engine_config).await);
     });
     let engine = match opened.recv() {
         Ok(Ok(engine)) => engine,

@@ -59,7 +59,11 @@ impl MappedFile {
         if !found.is_file() {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        let bytes = if found.len() == 0 { new_bytes } else { found.len() };
+        let bytes = if found.len() == 0 {
+            new_bytes
+        } else {
+            found.len()
+        };
         // Holes are filled as well: a store into one could find the file system full.
         rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, bytes)?;
         let bytes = usize::try_from(bytes).unwrap_or(usize::MAX) / PAGE_BYTES * PAGE_BYTES;
@@ -131,7 +135,7 @@ impl MappedFile {
                 rustix::mm::madvise(start.cast(), to - from, Advice::LinuxDontNeed)
             };
             // A kernel that refuses keeps them: only the figure of resident memory suffers.
-            drop(let_go);
+            let _ = let_go;
         }
     }
 }

@@ -457,7 +457,8 @@ fn decide_delete(
     now: u32,
 ) -> (Change<'static>, DeleteOutcome) {
     let Some(view) = found else {
-        return (Change::Keep, DeleteOutcome::NotFound);
+        // Recovery may not have come to it yet.
+        return (Change::Remove, DeleteOutcome::NotFound);
     };
     if request
         .compare_cas

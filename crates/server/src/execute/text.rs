@@ -206,10 +206,8 @@ impl Connection {
         self.before_write(key, holes).await?;
         let deleted = self
             .engine
-            .modify(key, self.now, |found| match found {
-                Some(_) => (Change::Remove, true),
-                None => (Change::Keep, false),
-            })
+            // Removed also where nothing is found: recovery may not have come to it yet.
+            .modify(key, self.now, |found| (Change::Remove, found.is_some()))
             .await;
         match deleted {
             Ok(modified) if modified.result => {

@@ -17,13 +17,14 @@ use crate::store::{CheckpointSink, CheckpointSource, ReadError, SavedCheckpoint,
 const MERGE_ENTRIES: usize = 1 << 18;
 
 /// What a checkpoint says beside the lists.
-pub(crate) struct CheckpointHead {
+#[derive(Clone, Debug)]
+pub struct CheckpointHead {
     /// The latest Unix second.
-    pub(crate) clock: u32,
+    pub clock: u32,
     /// A flush whose time has not come.
-    pub(crate) flush_deadline: Option<u32>,
+    pub flush_deadline: Option<u32>,
     /// Flush cutoff of each partition.
-    pub(crate) cutoffs: Vec<u64>,
+    pub cutoffs: Vec<u64>,
 }
 
 /// A segment and what is known of it.
@@ -41,10 +42,35 @@ pub(crate) async fn write(
     last: Option<&SavedCheckpoint>,
     with_recency: bool,
 ) -> Option<SavedCheckpoint> {
+    let mut sink = CheckpointSink::new(exact.store.clone());
+    if fill(exact, &mut sink, head, end, last, with_recency)
+        .await
+        .is_some()
+    {
+        return Some(sink.saved());
+    }
+    exact.store.free_checkpoint(&sink.saved().segments);
+    None
+}
+
+/// Chunks that have been gone through need not stay in memory.
+fn let_go(exact: &Exact, chunks: &[ChunkRecords]) {
+    for chunk in chunks {
+        chunk.let_go(exact.journal.log());
+    }
+}
+
+async fn fill(
+    exact: &Exact,
+    sink: &mut CheckpointSink,
+    head: &CheckpointHead,
+    end: u64,
+    last: Option<&SavedCheckpoint>,
+    with_recency: bool,
+) -> Option<()> {
     let (mut living, next_sequence) = exact.store.living();
     let chunks = exact.journal.before(end);
     drop_dead_segments(exact, &chunks, &mut living);
-    let mut sink = CheckpointSink::new(exact.store.clone());
     let mut out = Writer::new();
     out.u64(MAGIC);
     out.u32(head.clock);
@@ -93,6 +119,7 @@ pub(crate) async fn write(
             sink.push(pack(listed).bytes()).await?;
         }
     }
+    let_go(exact, &chunks);
     sink.finish().await
 }
 
@@ -138,14 +165,18 @@ fn count(exact: &Exact, chunks: &[ChunkRecords], with_recency: bool) -> HashMap<
     for chunk in chunks {
         chunk.each(exact.journal.log(), |record| {
             if let Record::Dead { location, .. } = record {
-                *counts.entry(exact.codec.decode(location).segment.0).or_default() += 1;
+                *counts
+                    .entry(exact.codec.decode(location).segment.0)
+                    .or_default() += 1;
             }
         });
     }
     if with_recency {
         exact.each_entry(|value, recent| {
             if recent {
-                *counts.entry(exact.codec.decode(value).segment.0).or_default() += 1;
+                *counts
+                    .entry(exact.codec.decode(value).segment.0)
+                    .or_default() += 1;
             }
         });
     }
@@ -238,21 +269,15 @@ impl Lists {
 
     /// The positions listed for a life of a segment; segments are asked for in rising order.
     async fn take(&mut self, record: &SegmentRecord) -> Result<Vec<u32>, ReadError> {
-        while let Some((number, sequence, dead)) = &self.next {
-            if *number > record.segment.0 {
+        while let Some((number, sequence, dead)) = self.next.take() {
+            if number > record.segment.0 {
+                self.next = Some((number, sequence, dead));
                 break;
             }
-            if *number == record.segment.0 {
-                let same = *sequence == record.sequence;
-                let dead = std::mem::take(&mut { dead.clone() });
-                self.advance().await?;
-                return if same {
-                    unpack_positions(&dead).map_err(|_| self.from.nonsense())
-                } else {
-                    Ok(Vec::new())
-                };
-            }
             self.advance().await?;
+            if number == record.segment.0 && sequence == record.sequence {
+                return unpack_positions(&dead).map_err(|_| self.from.nonsense());
+            }
         }
         Ok(Vec::new())
     }

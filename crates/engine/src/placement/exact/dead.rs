@@ -107,9 +107,7 @@ impl Dead {
             Record::Dead { location, life } => {
                 let location = codec.decode(location);
                 let positions = self.positions.entry((location.segment.0, life));
-                positions
-                    .or_default()
-                    .insert(location.position.bits());
+                positions.or_default().insert(location.position.bits());
             }
             Record::SegmentDead { segment, life } => {
                 self.segments.entry(segment).or_default().push(life);

@@ -13,7 +13,6 @@ pub(crate) struct Location {
 /// Packs a [`Location`]: a bit that tells a large item, above the unit's number on the device.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LocationCodec {
-    segments: u32,
     units_per_segment: u64,
     unit_bits: u32,
 }
@@ -26,7 +25,6 @@ impl LocationCodec {
         let units_per_segment = u64::from(segment_bytes / UNIT_BYTES);
         let units = u64::from(segments) * units_per_segment;
         Self {
-            segments,
             units_per_segment,
             unit_bits: 64 - units.saturating_sub(1).leading_zeros(),
         }
@@ -58,13 +56,6 @@ impl LocationCodec {
             position: Position::from_bits(within | large),
         }
     }
-
-    /// Whether `value` names a place on this device. All ones never does: no item starts in the
-    /// last unit of the flash, and the index has no such value.
-    pub(crate) fn is_valid(&self, value: u64) -> bool {
-        let all_ones = (1 << self.bits()) - 1;
-        value < all_ones && self.decode(value).segment.0 < self.segments
-    }
 }
 
 #[cfg(test)]
@@ -77,18 +68,6 @@ mod tests {
     fn bits_follow_the_capacity() {
         assert_eq!(LocationCodec::new(512, 8 << 20).bits(), 29, "4 GiB");
         assert_eq!(LocationCodec::new(1 << 21, 8 << 20).bits(), 41, "16 TiB");
-    }
-
-    #[test]
-    fn what_names_no_place_is_not_valid() {
-        let codec = LocationCodec::new(512, 8 << 20);
-        assert!(codec.is_valid(0));
-        assert!(!codec.is_valid((1 << codec.bits()) - 1));
-        assert!(!codec.is_valid(1 << codec.bits()));
-        let codec = LocationCodec::new(513, 8 << 20);
-        let units = u64::from((8u32 << 20) / UNIT_BYTES);
-        assert!(codec.is_valid(513 * units - 1));
-        assert!(!codec.is_valid(513 * units));
     }
 
     proptest! {
@@ -104,7 +83,6 @@ mod tests {
             let position = Position::new(align(cursor, bytes), bytes);
             let location = Location { segment, position };
             let value = codec.encode(location);
-            prop_assert!(codec.is_valid(value));
             prop_assert_eq!(codec.decode(value), location);
         }
     }

@@ -29,6 +29,7 @@ use index::direct::{DirectConfig, DirectTable, Entry};
 use parking_lot::Mutex;
 use runtime::sync::Notify;
 
+pub use checkpoint::CheckpointHead;
 pub use reclaim::ReclaimConfig;
 pub use recover::RecoveryStats;
 
@@ -36,7 +37,7 @@ use super::{
     BackgroundTask, Displaced, DumpCursor, DumpItem, Found, MemoryUse, Placement, PlacementFuture,
     PlacementStats, Probe, Token,
 };
-use crate::format::item::CHECKSUM_BYTES;
+use crate::format::item::{CHECKSUM_BYTES, state};
 use crate::format::journal::{Record, kept_hash};
 use crate::format::segment::{Position, largest_item};
 use crate::horizon::Horizon;
@@ -46,7 +47,6 @@ use crate::partition::Passthrough;
 use crate::store::{
     AppendItem, ReadError, SavedCheckpoint, SegmentId, SegmentRecord, SegmentStore,
 };
-use checkpoint::CheckpointHead;
 use dead::Dead;
 use location::{Location, LocationCodec};
 use recover::Recovery;
@@ -338,7 +338,7 @@ impl Exact {
                 Ok(item) if item.item().key != key.bytes() => Ok(Found::Absent),
                 Ok(mut item) => {
                     if token.fetched {
-                        item.mark_fetched();
+                        item.mark(state::FETCHED);
                     }
                     Ok(Found::Item(item))
                 }

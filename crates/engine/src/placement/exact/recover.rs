@@ -54,6 +54,7 @@ pub(super) struct Recovery {
     items_dead: AtomicU64,
     unreadable: AtomicU64,
     micros: AtomicU64,
+    memory_bytes: AtomicU64,
     first_sequence: u64,
 }
 
@@ -79,6 +80,7 @@ impl Recovery {
     ) -> Self {
         Self {
             segments: unread.len() as u64,
+            memory_bytes: AtomicU64::new(dead.memory_bytes()),
             queue: Mutex::new(Queue {
                 dead: (!unread.is_empty()).then(|| std::sync::Arc::new(dead)),
                 unread,
@@ -102,8 +104,7 @@ impl Recovery {
 
     /// Bytes of memory it holds.
     pub(super) fn memory_bytes(&self) -> u64 {
-        let queue = self.queue.lock();
-        queue.dead.as_ref().map_or(0, |dead| dead.memory_bytes())
+        self.memory_bytes.load(Ordering::Relaxed)
     }
 
     pub(super) fn stats(&self) -> RecoveryStats {
@@ -188,7 +189,8 @@ fn end_if_done(exact: &Exact) {
         shard.lock().overlay = None;
     }
     drop(dead);
-    let micros = (runtime::now() - recovery.started).as_micros();
+    recovery.memory_bytes.store(0, Ordering::Relaxed);
+    let micros = runtime::now().since(recovery.started).as_micros();
     recovery.micros.store(micros as u64, Ordering::Relaxed);
     let stats = recovery.stats();
     tracing::info!(

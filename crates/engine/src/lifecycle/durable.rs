@@ -1,0 +1,277 @@
+//! Keeping an image durable: journal syncs, checkpoints, the orderly stop.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use device::DeviceError;
+
+use super::superblocks::write_superblock;
+use super::{MAX_ROUNDS, Stop, VERSION_RESERVE};
+use crate::cache::Engine;
+use crate::format::superblock::Cleanliness;
+use crate::placement::BackgroundTask;
+use crate::placement::exact::CheckpointHead;
+use crate::store::SavedCheckpoint;
+
+/// How often an idle cache notes that it lives.
+const HEARTBEAT: Duration = Duration::from_secs(10);
+/// Pause after a checkpoint that could not be written.
+const RETRY_PAUSE: Duration = Duration::from_secs(1);
+
+/// What has been done to survive a crash; only grows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CheckpointStats {
+    /// Checkpoints written.
+    pub written: u64,
+    /// Bytes of them on flash.
+    pub bytes: u64,
+    /// Checkpoints that could not be written.
+    pub failed: u64,
+    /// Times the journal was synced.
+    pub syncs: u64,
+    /// Times it could not be.
+    pub sync_errors: u64,
+}
+
+impl Engine {
+    /// The work that goes on in background until [`stop`](Engine::stop). `spawn` starts each part on
+    /// some worker; the engine does not write anything to flash before.
+    pub fn start_background(self: &Arc<Self>, mut spawn: impl FnMut(BackgroundTask)) {
+        for task in Arc::clone(&self.placement).background() {
+            spawn(task);
+        }
+        let engine = Arc::clone(self);
+        spawn(Box::new(move || {
+            Box::pin(async move { engine.sync_journal().await })
+        }));
+        let engine = Arc::clone(self);
+        spawn(Box::new(move || {
+            Box::pin(async move { engine.keep_checkpoints().await })
+        }));
+    }
+
+    /// What has been done to survive a crash.
+    #[must_use]
+    pub fn checkpoint_stats(&self) -> CheckpointStats {
+        let stats = &self.lifecycle.stats;
+        CheckpointStats {
+            written: stats.written.load(Ordering::Relaxed),
+            bytes: stats.bytes.load(Ordering::Relaxed),
+            failed: stats.failed.load(Ordering::Relaxed),
+            syncs: stats.syncs.load(Ordering::Relaxed),
+            sync_errors: stats.sync_errors.load(Ordering::Relaxed),
+        }
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.lifecycle.stopped.load(Ordering::Acquire)
+    }
+
+    /// Syncs the journal, an interval after something has been appended.
+    async fn sync_journal(self: Arc<Self>) {
+        loop {
+            let dirtied = self.journal.dirtied().listener();
+            let stopping = self.lifecycle.stopping.listener();
+            if self.is_stopped() {
+                return;
+            }
+            if !self.journal.is_dirty() {
+                let either = futures_util::future::select(dirtied, stopping);
+                // Whatever comes first, the journal is looked at again.
+                let _ = runtime::timeout(HEARTBEAT, either).await;
+            }
+            if self.journal.is_dirty() {
+                runtime::sleep(self.config.sync_interval).await;
+            }
+            if !self.is_stopped() {
+                self.sync_now().await;
+            }
+        }
+    }
+
+    async fn sync_now(&self) -> bool {
+        let stats = &self.lifecycle.stats;
+        match self.journal.sync(runtime::unix_seconds()).await {
+            Ok(()) => {
+                stats.syncs.fetch_add(1, Ordering::Relaxed);
+                true
+            }
+            Err(error) => {
+                if stats.sync_errors.fetch_add(1, Ordering::Relaxed) == 0 {
+                    tracing::error!(%error, "the journal cannot be synced: a power cut may bring old values back");
+                }
+                false
+            }
+        }
+    }
+
+    /// Writes a checkpoint whenever half of the journal is full.
+    async fn keep_checkpoints(self: Arc<Self>) {
+        self.placement.recovered().await;
+        loop {
+            let pressure = self.journal.pressure().listener();
+            let stopping = self.lifecycle.stopping.listener();
+            if self.is_stopped() {
+                return;
+            }
+            if !self.journal.is_due() {
+                futures_util::future::select(pressure, stopping).await;
+                continue;
+            }
+            self.lifecycle.checkpointing.store(true, Ordering::SeqCst);
+            if !self.is_stopped() && !self.checkpoint(false).await {
+                self.lifecycle.stats.failed.fetch_add(1, Ordering::Relaxed);
+                tracing::warn!("a checkpoint could not be written; it is tried again");
+                let _ = runtime::timeout(RETRY_PAUSE, stopping).await;
+            }
+            self.lifecycle.checkpointing.store(false, Ordering::SeqCst);
+            self.lifecycle.checkpointed.notify_all();
+        }
+    }
+
+    /// Writes a checkpoint and frees what it takes the place of. False when it cannot be written:
+    /// the one before counts on.
+    async fn checkpoint(&self, is_last: bool) -> bool {
+        let now = runtime::unix_seconds();
+        let end = self.journal.cut();
+        let cutoffs = (0..self.partitions.len())
+            .map(|number| {
+                let _settled = self.lock_partition(number, now);
+                self.horizon.cutoff(number)
+            })
+            .collect();
+        let head = CheckpointHead {
+            clock: now,
+            flush_deadline: self.horizon.pending(now),
+            cutoffs,
+        };
+        let last = self.lifecycle.checkpoint.lock().clone();
+        let saved = self
+            .placement
+            .checkpoint(&head, end, last.as_ref(), is_last)
+            .await;
+        let Some(saved) = saved else { return false };
+        let named = match self.placement.sync().await {
+            Ok(()) => self.name_checkpoint(&saved, end, is_last).await,
+            Err(error) => Err(error),
+        };
+        if let Err(error) = named {
+            // Whether the superblock came through is not known: nothing is freed.
+            tracing::warn!(%error, "a checkpoint could not be made durable");
+            return false;
+        }
+        let stats = &self.lifecycle.stats;
+        stats.written.fetch_add(1, Ordering::Relaxed);
+        let bytes = saved.segments.len() as u64 * u64::from(self.store.segment_bytes());
+        stats.bytes.fetch_add(bytes, Ordering::Relaxed);
+        let before = self.lifecycle.checkpoint.lock().replace(saved);
+        self.journal.retire(end);
+        let freed = before.map(|before| before.segments).unwrap_or_default();
+        // Wakes those who wait for room in the journal, too.
+        self.store.free_checkpoint(&freed);
+        true
+    }
+
+    /// Points the superblock to a checkpoint, and reserves more versions.
+    async fn name_checkpoint(
+        &self,
+        saved: &SavedCheckpoint,
+        end: u64,
+        is_last: bool,
+    ) -> Result<(), DeviceError> {
+        let mut superblock = *self.lifecycle.superblock.lock();
+        let segments: Vec<u32> = saved.segments.iter().map(|segment| segment.0).collect();
+        superblock.set_checkpoint(saved.bytes, saved.first_sequence, &segments, end);
+        let limit = self.next_version() + VERSION_RESERVE;
+        superblock.version_limit = limit.max(superblock.version_limit.get()).into();
+        if is_last {
+            superblock.mark(Cleanliness::Clean);
+        }
+        write_superblock(&self.lifecycle.meta, &mut superblock).await?;
+        *self.lifecycle.superblock.lock() = superblock;
+        // A copy with the lower limit is still there: what it allows is enough for years.
+        Ok(())
+    }
+
+    fn next_version(&self) -> u64 {
+        let next = |partition: &crate::cache::CacheLine<
+            parking_lot::Mutex<crate::partition::Partition>,
+        >| { partition.0.lock().next_version };
+        self.partitions.iter().map(next).max().unwrap_or(0)
+    }
+
+    /// Stops orderly: makes everything durable, memory included, within the configured deadline.
+    /// A write that is acknowledged while this goes on is a miss at the next start, at worst.
+    pub async fn stop(self: &Arc<Self>) -> Stop {
+        if self.lifecycle.stopped.swap(true, Ordering::AcqRel) {
+            return Stop::Already;
+        }
+        self.lifecycle.stopping.notify_all();
+        let deadline = self.config.stop_deadline;
+        let saved = runtime::timeout(deadline, self.save()).await;
+        self.placement.stop();
+        // Whatever has become of the rest, what has died is durable.
+        self.sync_now().await;
+        if saved == Ok(true) {
+            Stop::Complete {
+                objects: self.placement.stats().objects,
+            }
+        } else {
+            Stop::Incomplete {
+                items_left: self.count_dirty(),
+            }
+        }
+    }
+
+    async fn save(self: &Arc<Self>) -> bool {
+        loop {
+            let checkpointed = self.lifecycle.checkpointed.listener();
+            if !self.lifecycle.checkpointing.load(Ordering::SeqCst) {
+                break;
+            }
+            checkpointed.await;
+        }
+        self.placement.recovered().await;
+        let now = runtime::unix_seconds();
+        for _ in 0..MAX_ROUNDS {
+            self.placement.use_reserve();
+            let lost = self.placement.stats().items_lost;
+            self.place_memory(now).await;
+            self.placement.drain().await;
+            if self.placement.stats().items_lost == lost {
+                break;
+            }
+            // Lost to segments that could not be written; memory still has them.
+        }
+        self.placement.settle().await;
+        self.checkpoint(true).await
+    }
+
+    /// Places everything on flash that only memory has.
+    async fn place_memory(&self, now: u32) {
+        for number in 0..self.partitions.len() {
+            self.lock_partition(number, now)
+                .tier
+                .mark_unplaced(&self.evict_context(number, now));
+            loop {
+                let room = self.placement.room().listener();
+                let placed = {
+                    let mut partition = self.lock_partition(number, now);
+                    partition.tier.place_all(&self.evict_context(number, now))
+                };
+                match placed {
+                    Ok(()) => break,
+                    Err(crate::dram::NoRoom) => room.await,
+                }
+            }
+        }
+    }
+
+    fn count_dirty(&self) -> u64 {
+        self.partitions
+            .iter()
+            .map(|partition| partition.0.lock().tier.dirty_items())
+            .sum()
+    }
+}

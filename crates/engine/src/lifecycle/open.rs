@@ -1,0 +1,381 @@
+//! Opening.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+
+use device::{Disk, DiskFlash, Flash, Journal as Log, Region};
+use parking_lot::Mutex;
+use runtime::sync::Notify;
+
+use super::superblocks::{SUPERBLOCK_OFFSETS, read_superblock, write_superblock};
+use super::{
+    CheckpointCounters, Distrust, Lifecycle, OpenError, PLACEMENT, SEQUENCE_RESERVE, Start,
+    VERSION_RESERVE,
+};
+use crate::cache::{CacheLine, Engine};
+use crate::config::{AfterDowntime, EngineConfig, META_BYTES, MemorySplit};
+use crate::format::checkpoint::MAGIC;
+use crate::format::journal::{Head, Record};
+use crate::format::superblock::{Cleanliness, ImageShape, Superblock};
+use crate::horizon::Horizon;
+use crate::journal::{Journal, JournalError, Unusable, chunk_words, ring_chunks};
+use crate::partition::Partition;
+use crate::placement::Placement;
+use crate::placement::exact::dead::Dead;
+use crate::placement::exact::location::LocationCodec;
+use crate::placement::exact::{Exact, ExactConfig};
+use crate::store::{
+    ReadError, SavedCheckpoint, SegmentId, SegmentRecord, SegmentStore, StoreConfig,
+};
+
+/// What an earlier run has left.
+struct Found {
+    dead: Dead,
+    segments: Vec<SegmentRecord>,
+    /// Segments that cannot be read: what they hold may come and go, so that they are used no more.
+    unreadable: Vec<SegmentId>,
+    checkpoint: Option<SavedCheckpoint>,
+}
+
+impl Engine {
+    /// Opens the image on `disk` with its `journal`, or makes one there. Nothing on either has been
+    /// touched when this fails with anything but [`OpenError::Device`]. What an earlier run has left
+    /// is found again by the background tasks: see [`recovered`](Engine::recovered).
+    ///
+    /// # Errors
+    /// [`OpenError`].
+    pub async fn open(
+        disk: Arc<dyn Disk>,
+        log: Arc<dyn Log>,
+        config: EngineConfig,
+    ) -> Result<Arc<Self>, OpenError> {
+        let meta = Region::new(Arc::clone(&disk), 0, META_BYTES.min(disk.len_bytes()))?;
+        let (mut superblock, new) = match read_superblock(&meta).await {
+            Ok(Some(found)) => match check_image(&found, disk.len_bytes()) {
+                Ok(()) => (found, None),
+                Err(_) if config.force => (new_image(&disk, &config)?, Some(Start::Forced)),
+                Err(refused) => return Err(refused),
+            },
+            Ok(None) => (new_image(&disk, &config)?, Some(Start::New)),
+            Err(OpenError::Device(error)) => return Err(error.into()),
+            Err(_) if config.force => (new_image(&disk, &config)?, Some(Start::Forced)),
+            Err(refused) => return Err(refused),
+        };
+        let shape = superblock.shape();
+        config.check(u64::from(shape.segments), shape.segment_bytes)?;
+        let usable = look_at_journal(&*log, &superblock, new.is_some(), config.force)?;
+        let region = Region::new(Arc::clone(&disk), META_BYTES, disk.len_bytes() - META_BYTES)?;
+        let flash: Arc<dyn Flash> = Arc::new(DiskFlash::new(
+            Arc::new(region),
+            shape.segment_bytes,
+            shape.channels,
+            config.discard,
+        )?);
+        let first_sequence = superblock.sequence_limit.get();
+        let first_version = superblock.version_limit.get();
+        let store = Arc::new(SegmentStore::new(
+            flash,
+            &StoreConfig {
+                buffers: config.buffers,
+                first_sequence,
+                large_read_bytes: config.large_read_bytes(),
+            },
+        ));
+        let codec = LocationCodec::new(store.segments(), store.segment_bytes());
+        let now = runtime::unix_seconds();
+        let away = usable.map(|()| now.saturating_sub(Journal::clock(&*log)));
+        let found = match (new, away) {
+            (Some(_), _) => Err(None),
+            (None, Err(unusable)) => Err(Some(Distrust::Journal(unusable))),
+            (None, Ok(away)) => {
+                let too_long = config.max_downtime.is_some_and(|most| away > most);
+                if too_long && config.after_downtime == AfterDowntime::Empty {
+                    Err(Some(Distrust::Downtime))
+                } else {
+                    if too_long {
+                        superblock.stale_below = first_version.into();
+                    }
+                    find(&store, &*log, &superblock, codec).await.map_err(Some)
+                }
+            }
+        };
+        let chunks = Journal::chunks(&*log, shape.hash_seed, shape.partitions, 1);
+        let last_chunk = chunks.last().map_or(0, |chunk| chunk.header.sequence);
+        let orderly = superblock.cleanliness() == Cleanliness::Clean;
+        let start = match (&found, new) {
+            (_, Some(new)) => new,
+            (Err(why), None) => Start::Empty(why.unwrap_or(Distrust::JournalGap)),
+            (Ok(found), None) => Start::Warm {
+                items: found
+                    .segments
+                    .iter()
+                    .map(|record| u64::from(record.items))
+                    .sum(),
+                orderly,
+            },
+        };
+        if found.is_err() {
+            superblock.start_empty(last_chunk + 1);
+        }
+        let run = superblock.run.get() + 1;
+        superblock.run = run.into();
+        superblock.mark(Cleanliness::Dirty);
+        superblock.version_limit = (first_version + VERSION_RESERVE).into();
+        superblock.sequence_limit = (first_sequence + SEQUENCE_RESERVE).into();
+        // The journal first: one that is a run ahead holds all that has been recorded.
+        let head = Head {
+            image: shape.hash_seed,
+            chunk_words: chunk_words(shape.partitions) as u64,
+            chunks: ring_chunks(&*log, shape.partitions),
+            run,
+        };
+        Journal::write_head(&*log, head).await?;
+        // Both copies, so that none is left whose limits have been passed.
+        for _ in SUPERBLOCK_OFFSETS {
+            write_superblock(&meta, &mut superblock).await?;
+        }
+        if found.is_err() {
+            Journal::clear_void(&*log);
+        }
+        let first_chunk = superblock.journal_first.get();
+        let journal = Arc::new(Journal::take_over(
+            log,
+            shape.hash_seed,
+            shape.partitions,
+            first_version,
+            (first_chunk, last_chunk.max(first_chunk - 1)),
+        ));
+        let horizon = Arc::new(Horizon::new(shape.partitions.trailing_zeros()));
+        let exact = ExactConfig {
+            index_max_bytes: config.memory_bytes / 100 * u64::from(config.index_percent),
+            partition_bits: shape.partitions.trailing_zeros(),
+            expected_items: shape.expected_items,
+            reclaim: config.reclaim(store.segments(), store.segment_bytes()),
+        };
+        let mut placement = Exact::new(
+            Arc::clone(&store),
+            Arc::clone(&horizon),
+            Arc::clone(&journal),
+            &exact,
+        )?;
+        let checkpoint = found.ok().and_then(|mut found| {
+            // The clock never goes back: what had expired stays so.
+            let clock = now.max(Journal::clock(journal.log())).max(found.dead.clock);
+            if let Some(deadline) = found.dead.settle_flush(clock, first_version) {
+                horizon.flush_at(deadline);
+            }
+            for (partition, &cutoff) in found.dead.cutoffs.iter().enumerate() {
+                horizon.restore_cutoff(partition, cutoff);
+            }
+            let kept: &[SegmentId] = found
+                .checkpoint
+                .as_ref()
+                .map_or(&[], |checkpoint| &checkpoint.segments);
+            for &SegmentId(segment) in &found.unreadable {
+                journal.append(Record::Retired { segment });
+            }
+            let retired = found.dead.retired().chain(found.unreadable);
+            store.adopt(&found.segments, kept, retired);
+            placement.recover(found.segments, found.dead, clock, first_sequence);
+            found.checkpoint
+        });
+        let lifecycle = Lifecycle {
+            meta,
+            checkpoint: Mutex::new(checkpoint),
+            stopped: AtomicBool::new(false),
+            stopping: Notify::new(),
+            checkpointing: AtomicBool::new(false),
+            checkpointed: Notify::new(),
+            start,
+            stats: CheckpointCounters::default(),
+            superblock: Mutex::new(superblock),
+        };
+        Ok(Arc::new(assemble(
+            store,
+            placement,
+            horizon,
+            journal,
+            config,
+            &shape,
+            first_version,
+            lifecycle,
+        )))
+    }
+
+    /// What the open found.
+    #[must_use]
+    pub fn start(&self) -> Start {
+        self.lifecycle.start
+    }
+
+    /// Resolves once everything of the last run that lives is found again. Until then a read may
+    /// miss what is there.
+    pub async fn recovered(&self) {
+        self.placement.recovered().await;
+    }
+}
+
+/// Whether the journal tells all that has died since the superblock's checkpoint.
+fn look_at_journal(
+    log: &dyn Log,
+    superblock: &Superblock,
+    is_new: bool,
+    force: bool,
+) -> Result<Result<(), Unusable>, OpenError> {
+    let head = match Journal::look(log, superblock.shape().partitions) {
+        Ok(Ok(head)) => head,
+        Ok(Err(unusable)) => return Ok(Err(unusable)),
+        Err(JournalError::Foreign) if force => return Ok(Err(Unusable::Missing)),
+        Err(refused) => return Err(refused.into()),
+    };
+    if head.image != superblock.shape().hash_seed {
+        // A new image takes over what the one before it at the same path has left.
+        return if is_new || force {
+            Ok(Err(Unusable::Missing))
+        } else {
+            Err(JournalError::OtherImage.into())
+        };
+    }
+    let run = superblock.run.get();
+    if head.run == run || head.run == run + 1 {
+        Ok(Ok(()))
+    } else {
+        Ok(Err(Unusable::Run))
+    }
+}
+
+/// Reads what an earlier run has left.
+async fn find(
+    store: &Arc<SegmentStore>,
+    log: &dyn Log,
+    superblock: &Superblock,
+    codec: LocationCodec,
+) -> Result<Found, Distrust> {
+    let shape = superblock.shape();
+    let mut dead = Dead::new(shape.partitions);
+    let checkpoint = (superblock.checkpoint_segments().count() > 0).then(|| SavedCheckpoint {
+        bytes: superblock.checkpoint_bytes.get(),
+        first_sequence: superblock.checkpoint_sequence.get(),
+        segments: superblock.checkpoint_segments().map(SegmentId).collect(),
+    });
+    if let Some(saved) = &checkpoint
+        && let Err(error) = read_checkpoint(store, saved, &mut dead).await
+    {
+        tracing::warn!(%error, "the checkpoint cannot be read");
+        return Err(Distrust::Checkpoint);
+    }
+    let first = superblock.journal_first.get();
+    let chunks = Journal::chunks(log, shape.hash_seed, shape.partitions, first);
+    let contiguous = chunks
+        .iter()
+        .zip(first..)
+        .all(|(chunk, expected)| chunk.header.sequence == expected);
+    if !contiguous {
+        return Err(Distrust::JournalGap);
+    }
+    for chunk in &chunks {
+        dead.read_chunk(log, chunk, codec);
+        chunk.let_go(log);
+    }
+    let scan = store.scan(superblock.floor_sequence.get()).await;
+    if scan.unreadable.len() > 1 + store.segments() as usize / 16 {
+        return Err(Distrust::Unreadable);
+    }
+    let mut segments = scan.found;
+    segments.retain(|record| dead.is_living(record));
+    Ok(Found {
+        dead,
+        segments,
+        unreadable: scan.unreadable,
+        checkpoint,
+    })
+}
+
+async fn read_checkpoint(
+    store: &Arc<SegmentStore>,
+    saved: &SavedCheckpoint,
+    dead: &mut Dead,
+) -> Result<(), ReadError> {
+    let mut from = store.open_checkpoint(saved);
+    if from.u64().await? != MAGIC {
+        return Err(from.nonsense());
+    }
+    dead.read_checkpoint(&mut from).await
+}
+
+#[expect(clippy::too_many_arguments, reason = "the parts of an engine, once")]
+fn assemble(
+    store: Arc<SegmentStore>,
+    placement: Exact,
+    horizon: Arc<Horizon>,
+    journal: Arc<Journal>,
+    config: EngineConfig,
+    shape: &ImageShape,
+    first_version: u64,
+    lifecycle: Lifecycle,
+) -> Engine {
+    let fixed = placement.memory().fixed_bytes + config.large_read_bytes();
+    let partitions = u64::from(shape.partitions);
+    let split = MemorySplit::new(&config, fixed, partitions);
+    let stale_below = lifecycle.superblock.lock().stale_below.get();
+    Engine {
+        partitions: (0..partitions)
+            .map(|number| {
+                CacheLine(Mutex::new(Partition::new(
+                    split.chunk_bytes,
+                    first_version,
+                    number,
+                    partitions,
+                )))
+            })
+            .collect(),
+        partition_bits: shape.partitions.trailing_zeros(),
+        seed: shape.hash_seed,
+        largest_body: config.largest_body().min(placement.largest_body()),
+        version_limit: AtomicU64::new(first_version + VERSION_RESERVE),
+        stale_below,
+        placement: Arc::new(placement),
+        store,
+        horizon,
+        journal,
+        split,
+        config,
+        lifecycle,
+        waits: AtomicU64::new(0),
+        lent_bytes: AtomicU64::new(0),
+    }
+}
+
+fn new_image(disk: &Arc<dyn Disk>, config: &EngineConfig) -> Result<Superblock, OpenError> {
+    let image_bytes = disk.len_bytes();
+    let flash_bytes = image_bytes.saturating_sub(META_BYTES);
+    let segment_bytes = config.choose_segment_bytes(flash_bytes);
+    let segments = flash_bytes / u64::from(segment_bytes.max(1));
+    config.check(segments, segment_bytes)?;
+    let per_channel = segments as u32 / config.channels.max(1);
+    let shape = ImageShape {
+        hash_seed: runtime::random_u64(),
+        image_bytes,
+        segment_bytes,
+        segments: per_channel * config.channels.max(1),
+        channels: config.channels.max(1),
+        partitions: 1 << config.partition_bits,
+        expected_items: config.expected_items(flash_bytes),
+    };
+    Ok(Superblock::new(&shape, PLACEMENT))
+}
+
+fn check_image(superblock: &Superblock, device: u64) -> Result<(), OpenError> {
+    let image = superblock.shape().image_bytes;
+    if image != device {
+        return Err(OpenError::Size { image, device });
+    }
+    if superblock.placement() != PLACEMENT {
+        let found = superblock.placement().to_owned();
+        return Err(OpenError::Placement {
+            found,
+            expected: PLACEMENT,
+        });
+    }
+    Ok(())
+}
