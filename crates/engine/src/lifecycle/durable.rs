@@ -119,15 +119,26 @@ impl Engine {
                 futures_util::future::select(pressure, stopping).await;
                 continue;
             }
-            self.lifecycle.checkpointing.store(true, Ordering::SeqCst);
-            if !self.is_stopped() && !self.checkpoint(false).await {
-                self.lifecycle.stats.failed.fetch_add(1, Ordering::Relaxed);
+            if !self.checkpoint_now().await && !self.is_stopped() {
                 tracing::warn!("a checkpoint could not be written; it is tried again");
                 let _ = runtime::timeout(RETRY_PAUSE, stopping).await;
             }
-            self.lifecycle.checkpointing.store(false, Ordering::SeqCst);
-            self.lifecycle.checkpointed.notify_all();
         }
+    }
+
+    /// Writes a checkpoint now, unless recovery goes on, another is being written or the cache is
+    /// stopping. Returns whether it has.
+    pub async fn checkpoint_now(&self) -> bool {
+        let recovery = self.placement.recovery();
+        if recovery.segments_done < recovery.segments
+            || self.lifecycle.checkpointing.swap(true, Ordering::SeqCst)
+        {
+            return false;
+        }
+        let written = !self.is_stopped() && self.checkpoint(false).await;
+        self.lifecycle.checkpointing.store(false, Ordering::SeqCst);
+        self.lifecycle.checkpointed.notify_all();
+        written
     }
 
     /// Writes a checkpoint and frees what it takes the place of. False when it cannot be written:
@@ -151,7 +162,11 @@ impl Engine {
             .placement
             .checkpoint(&head, end, last.as_ref(), is_last)
             .await;
-        let Some(saved) = saved else { return false };
+        let stats = &self.lifecycle.stats;
+        let Some(saved) = saved else {
+            stats.failed.fetch_add(1, Ordering::Relaxed);
+            return false;
+        };
         let named = match self.placement.sync().await {
             Ok(()) => self.name_checkpoint(&saved, end, is_last).await,
             Err(error) => Err(error),
@@ -159,9 +174,9 @@ impl Engine {
         if let Err(error) = named {
             // Whether the superblock came through is not known: nothing is freed.
             tracing::warn!(%error, "a checkpoint could not be made durable");
+            stats.failed.fetch_add(1, Ordering::Relaxed);
             return false;
         }
-        let stats = &self.lifecycle.stats;
         stats.written.fetch_add(1, Ordering::Relaxed);
         let bytes = saved.segments.len() as u64 * u64::from(self.store.segment_bytes());
         stats.bytes.fetch_add(bytes, Ordering::Relaxed);

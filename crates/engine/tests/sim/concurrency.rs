@@ -19,8 +19,8 @@ const LATENCY: Latency = Latency {
     sync: Duration::from_micros(500),
 };
 
-fn slow_disk(len_bytes: u64) -> Arc<dyn Disk> {
-    Arc::new(MemoryDisk::with_latency(len_bytes, LATENCY))
+fn slow_disk(len_bytes: u64) -> Media {
+    Media::new(Arc::new(MemoryDisk::with_latency(len_bytes, LATENCY)))
 }
 
 /// An engine whose partitions hold a handful of items in memory, so that they come and go.
@@ -360,10 +360,9 @@ fn a_flush_overtakes_a_read_and_nothing_comes_back() {
 #[test]
 fn all_that_share_a_failed_read_miss_and_the_next_read_is_a_new_one() {
     simulate(1, async {
-        let medium = slow_disk(65 << 20);
+        let medium = Arc::new(MemoryDisk::with_latency(65 << 20, LATENCY));
         let faulty = Arc::new(FaultyDisk::new(medium, 1));
-        let disk: Arc<dyn Disk> = faulty.clone();
-        let engine = start(&disk, &tight()).await;
+        let engine = start(&Media::new(faulty.clone()), &tight()).await;
         let cold = cold_item(&engine).await;
         faulty.set_rates(FaultRates {
             slow: 1.0,
@@ -403,7 +402,7 @@ fn waiting_for_room_ends() {
                 sync: Duration::from_millis(20),
             };
             let flash_bytes = [17 << 20, 65 << 20][(seed % 2) as usize];
-            let disk: Arc<dyn Disk> = Arc::new(MemoryDisk::with_latency(flash_bytes, slow));
+            let disk = Media::new(Arc::new(MemoryDisk::with_latency(flash_bytes, slow)));
             let engine = start(&disk, &config).await;
             let clients: Vec<_> = (0..100u64)
                 .map(|client| {
@@ -493,8 +492,7 @@ fn a_checkpoint_is_whole_whatever_goes_on_while_it_is_written() {
             let stopped = engine.stop().await;
             assert!(matches!(stopped, Stop::Complete { .. }), "{stopped:?}");
             let engine = start(&disk, &tight()).await;
-            let warm = matches!(engine.start(), Start::Warm { .. });
-            assert!(warm, "{:?}", engine.start());
+            assert!(is_warm(&engine), "{:?}", engine.start());
             for number in 0..40_000 {
                 let found = get(&engine, &numbered(number)).await;
                 assert!(found == Some(value(number, 300)), "item {number}");

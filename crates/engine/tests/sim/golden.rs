@@ -43,10 +43,10 @@ fn small_image() -> Image {
     image.write(0, &Superblock::new(&shape, "exact").encode());
     simulate(1, async {
         let disk = Arc::new(MemoryDisk::from_image(image, Latency::default()));
-        let as_disk: Arc<dyn Disk> = disk.clone();
-        let engine = Engine::open(as_disk, config()).await.unwrap();
-        assert_eq!(engine.start(), Start::Unclean);
-        run_background(&engine);
+        let media = Media::new(disk.clone());
+        let engine = start(&media, &config()).await;
+        let missing = Distrust::Journal(Unusable::Missing);
+        assert_eq!(engine.start(), Start::Empty(missing));
         let rich = Put {
             value: b"a value".into(),
             client_flags: 0x0a0b_0c0d,

@@ -211,7 +211,7 @@ fn a_vast_flash_does_not_take_all_memory_for_an_empty_index() {
             partition_bits: 6,
             ..roomy()
         };
-        let vast = Engine::open(memory_disk(2 << 40), config.clone()).await;
+        let vast = memory_disk(2 << 40).open(&config).await;
         let refused = matches!(
             vast.err(),
             Some(OpenError::Config(ConfigError::Memory { .. }))

@@ -29,7 +29,7 @@ enum Misses {
 
 /// A cache and the map it is compared with.
 struct Bench {
-    disk: Arc<dyn Disk>,
+    disk: Media,
     config: EngineConfig,
     engine: Arc<Engine>,
     misses: Misses,
@@ -276,7 +276,8 @@ impl Bench {
         self.config.memory_bytes = [16 << 20, 17 << 20][self.random.random_range(0..2)];
         self.config.buffers = self.random.random_range(36..=40);
         self.engine = start(&self.disk, &self.config).await;
-        assert_eq!(self.engine.start(), Start::Warm { objects });
+        assert!(is_warm(&self.engine), "{:?}", self.engine.start());
+        assert_eq!(support::objects(&self.engine), objects);
     }
 
     /// Compares every key there ever was.

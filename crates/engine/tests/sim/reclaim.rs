@@ -84,7 +84,7 @@ fn copies_never_exceed_their_part_of_a_segment() {
             max_copy_sixteenths: 2,
             ..tight()
         };
-        let disk: Arc<dyn Disk> = memory_disk(33 << 20);
+        let disk = memory_disk(33 << 20);
         let engine = start(&disk, &config).await;
         for round in 0..6 {
             for number in 0..10_000u64 {
@@ -106,7 +106,7 @@ fn copies_never_exceed_their_part_of_a_segment() {
 #[test]
 fn expired_items_are_dropped_not_copied() {
     simulate(1, async {
-        let disk: Arc<dyn Disk> = memory_disk(33 << 20);
+        let disk = memory_disk(33 << 20);
         let engine = start(&disk, &tight()).await;
         let now = runtime::unix_seconds();
         for number in 0..8000 {
@@ -192,7 +192,7 @@ fn what_is_removed_while_it_is_copied_stays_so() {
                 write: Duration::from_micros(200),
                 sync: Duration::ZERO,
             };
-            let disk: Arc<dyn Disk> = Arc::new(MemoryDisk::with_latency(41 << 20, slow));
+            let disk = Media::new(Arc::new(MemoryDisk::with_latency(41 << 20, slow)));
             let engine = start(&disk, &tight()).await;
             const BASE: u64 = 4000;
             // Until reclaim is about to reach the base.

@@ -4,12 +4,16 @@ use std::borrow::Cow;
 use std::future::Future;
 use std::sync::Arc;
 
-use device::{Disk, MemoryDisk};
-use flowstone_engine::{CacheError, Engine, EngineConfig, FlashHit, ItemView, Lookup, Peek, Put};
+use device::{Disk, MemoryDisk, MemoryJournal};
+use flowstone_engine::{
+    CacheError, Engine, EngineConfig, FlashHit, ItemView, Lookup, OpenError, Peek, Put, Start,
+};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use runtime::sim::Sim;
 
+/// Words of a test's journal: sixteen chunks, so that checkpoints are frequent.
+pub(crate) const JOURNAL_WORDS: usize = 512 + 16 * 8192;
 /// Smallest segment the tests use, in bytes.
 pub(crate) const SEGMENT_BYTES: u32 = 256 << 10;
 
@@ -65,13 +69,49 @@ pub(crate) fn roomy() -> EngineConfig {
     }
 }
 
-/// Opens an engine and starts its background work.
-pub(crate) async fn start(disk: &Arc<dyn Disk>, config: &EngineConfig) -> Arc<Engine> {
-    let engine = Engine::open(Arc::clone(disk), config.clone())
-        .await
-        .unwrap();
+/// What outlives an engine: its disk and its journal.
+#[derive(Clone)]
+pub(crate) struct Media {
+    pub(crate) disk: Arc<dyn Disk>,
+    pub(crate) journal: Arc<MemoryJournal>,
+}
+
+impl Media {
+    /// A disk with an empty journal.
+    pub(crate) fn new(disk: Arc<dyn Disk>) -> Self {
+        Self::with_words(disk, vec![0; JOURNAL_WORDS])
+    }
+
+    /// A disk with a journal that holds `words`.
+    pub(crate) fn with_words(disk: Arc<dyn Disk>, words: Vec<u64>) -> Self {
+        Self {
+            disk,
+            journal: Arc::new(MemoryJournal::from_words(words)),
+        }
+    }
+
+    pub(crate) async fn open(&self, config: &EngineConfig) -> Result<Arc<Engine>, OpenError> {
+        let (disk, journal) = (Arc::clone(&self.disk), Arc::clone(&self.journal));
+        Engine::open(disk, journal, config.clone()).await
+    }
+}
+
+/// Opens an engine, starts its background work and waits until what was there is found again.
+pub(crate) async fn start(media: &Media, config: &EngineConfig) -> Arc<Engine> {
+    let engine = media.open(config).await.unwrap();
     run_background(&engine);
+    engine.recovered().await;
     engine
+}
+
+/// Whether the engine has found what an orderly stop had left.
+pub(crate) fn is_warm(engine: &Engine) -> bool {
+    matches!(engine.start(), Start::Warm { orderly: true, .. })
+}
+
+/// Objects that the index finds on flash.
+pub(crate) fn objects(engine: &Engine) -> u64 {
+    engine.placement().stats().objects
 }
 
 pub(crate) fn run_background(engine: &Arc<Engine>) {
@@ -80,8 +120,8 @@ pub(crate) fn run_background(engine: &Arc<Engine>) {
     });
 }
 
-pub(crate) fn memory_disk(len_bytes: u64) -> Arc<dyn Disk> {
-    Arc::new(MemoryDisk::new(len_bytes))
+pub(crate) fn memory_disk(len_bytes: u64) -> Media {
+    Media::new(Arc::new(MemoryDisk::new(len_bytes)))
 }
 
 /// Runs `work` on a fresh simulation.

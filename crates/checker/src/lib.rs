@@ -1,0 +1,17 @@
+//! Looks for wrong and resurrected values.
+//!
+//! ```text
+//!   clients ──> engine ──> faulty disk, journal        (virtual time, all from one seed)
+//!      │                      │ a crash image at any store or write
+//!      ▼                      ▼
+//!   history ───────> every key read from the image: can the history explain it?
+//! ```
+//!
+//! [`simulate`] runs whole engines on the simulated runtime and looks at what crashes at random
+//! moments leave. A failure names its seed and replays from it.
+
+mod history;
+mod sim;
+
+pub use history::{Asked, Effect, History, Moment, Seen, Wrong};
+pub use sim::{CrashKind, Failure, Options, Report, simulate};
