@@ -383,9 +383,7 @@ impl Journal {
         cursor.next = CHUNK_HEADER_WORDS;
         let start = self.place(cursor.sequence);
         // The old header first: until the new one is there, the chunk holds nothing.
-        for word in start..start + self.chunk_words {
-            self.log.store(word, 0);
-        }
+        self.log.clear(start..start + self.chunk_words);
         let header = ChunkHeader {
             image: self.image,
             sequence: cursor.sequence,

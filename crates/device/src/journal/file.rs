@@ -98,6 +98,12 @@ impl Journal for FileJournal {
         self.file.store(word, value);
     }
 
+    fn clear(&self, words: Range<usize>) {
+        for word in words {
+            self.file.store(word, 0);
+        }
+    }
+
     fn sync(&self) -> IoFuture<'_, ()> {
         Box::pin(async move {
             self.file.sync().await.map_err(|source| DeviceError::Io {

@@ -112,6 +112,17 @@ impl Journal for MemoryJournal {
         page.push((word, value));
     }
 
+    fn clear(&self, words: Range<usize>) {
+        let mut state = self.state.lock();
+        for word in words {
+            if state.words[word] != 0 {
+                state.words[word] = 0;
+                let page = state.pending.entry(word / PAGE_WORDS).or_default();
+                page.push((word, 0));
+            }
+        }
+    }
+
     fn sync(&self) -> IoFuture<'_, ()> {
         let (words, stores) = {
             let state = self.state.lock();

@@ -36,6 +36,12 @@ pub trait Journal: Send + Sync {
     /// Past the end.
     fn store(&self, word: usize, value: u64);
 
+    /// Sets all of `words` to zero.
+    ///
+    /// # Panics
+    /// Past the end.
+    fn clear(&self, words: Range<usize>);
+
     /// Makes every store before this call durable.
     fn sync(&self) -> IoFuture<'_, ()>;
 

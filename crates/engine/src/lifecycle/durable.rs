@@ -172,7 +172,8 @@ impl Engine {
             Err(error) => Err(error),
         };
         if let Err(error) = named {
-            // Whether the superblock came through is not known: nothing is freed.
+            // Whether the superblock came through is not known: neither is freed.
+            self.lifecycle.doubtful.lock().extend(saved.segments);
             tracing::warn!(%error, "a checkpoint could not be made durable");
             stats.failed.fetch_add(1, Ordering::Relaxed);
             return false;
@@ -182,7 +183,8 @@ impl Engine {
         stats.bytes.fetch_add(bytes, Ordering::Relaxed);
         let before = self.lifecycle.checkpoint.lock().replace(saved);
         self.journal.retire(end);
-        let freed = before.map(|before| before.segments).unwrap_or_default();
+        let mut freed = before.map(|before| before.segments).unwrap_or_default();
+        freed.append(&mut self.lifecycle.doubtful.lock());
         // Wakes those who wait for room in the journal, too.
         self.store.free_checkpoint(&freed);
         true

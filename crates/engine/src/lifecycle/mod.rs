@@ -25,7 +25,7 @@ use crate::config::ConfigError;
 use crate::format::superblock::Superblock;
 use crate::journal::{JournalError, Unusable};
 use crate::placement::exact::ExactError;
-use crate::store::SavedCheckpoint;
+use crate::store::{SavedCheckpoint, SegmentId};
 
 /// Versions reserved at a time, in each partition.
 const VERSION_RESERVE: u64 = 1 << 44;
@@ -156,6 +156,8 @@ pub(crate) struct Lifecycle {
     superblock: Mutex<Superblock>,
     /// The checkpoint that the superblock names.
     checkpoint: Mutex<Option<SavedCheckpoint>>,
+    /// Segments of checkpoints of which it is not known whether the superblock names them.
+    doubtful: Mutex<Vec<SegmentId>>,
     stopped: AtomicBool,
     /// Told when it is.
     stopping: Notify,

@@ -182,6 +182,7 @@ impl Engine {
         let lifecycle = Lifecycle {
             meta,
             checkpoint: Mutex::new(checkpoint),
+            doubtful: Mutex::default(),
             stopped: AtomicBool::new(false),
             stopping: Notify::new(),
             checkpointing: AtomicBool::new(false),
@@ -300,7 +301,12 @@ async fn read_checkpoint(
     if from.u64().await? != MAGIC {
         return Err(from.nonsense());
     }
-    dead.read_checkpoint(&mut from).await
+    dead.read_checkpoint(&mut from).await?;
+    if from.is_at_end() {
+        Ok(())
+    } else {
+        Err(from.nonsense())
+    }
 }
 
 #[expect(clippy::too_many_arguments, reason = "the parts of an engine, once")]

@@ -183,6 +183,12 @@ impl CheckpointSource {
         Ok(taken)
     }
 
+    /// Whether the whole stream has been taken.
+    #[must_use]
+    pub fn is_at_end(&self) -> bool {
+        self.next == self.saved.segments.len() && self.at == self.bytes.len()
+    }
+
     /// The error of a stream that verifies and makes no sense.
     #[must_use]
     pub fn nonsense(&self) -> ReadError {
