@@ -64,14 +64,14 @@ pub enum Wrong {
         read: Moment,
     },
     /// A value whose time has passed, or another time than it was given.
-    #[error("key {key}: value {tag} with expiry {expiry} at second {now}")]
+    #[error("key {key}: value {tag} with expiry {expiry:?} at second {now}")]
     Expired {
         /// The key.
         key: u64,
         /// The value.
         tag: u64,
         /// Its expiry.
-        expiry: u32,
+        expiry: Option<u32>,
         /// The second of the read.
         now: u32,
     },
@@ -82,8 +82,8 @@ pub enum Wrong {
 pub struct Seen {
     /// The value's name.
     pub tag: u64,
-    /// Its expiry.
-    pub expiry: u32,
+    /// Its expiry, where the reader is told.
+    pub expiry: Option<u32>,
     /// The Unix second of the read.
     pub now: u32,
 }
@@ -216,7 +216,8 @@ impl History {
             if written != tag || write.asked >= read {
                 continue;
             }
-            if until != expiry || (until != 0 && until <= now) {
+            let another = expiry.is_some_and(|expiry| expiry != until);
+            if another || (until != 0 && until <= now) {
                 if matches!(wrong, Wrong::Invented { .. }) {
                     wrong = Wrong::Expired {
                         key,
@@ -287,7 +288,7 @@ mod tests {
     fn seen(tag: u64) -> Option<Seen> {
         Some(Seen {
             tag,
-            expiry: 0,
+            expiry: Some(0),
             now: 5,
         })
     }
@@ -374,7 +375,7 @@ mod tests {
         history.answer(asked, Some(effect), 0);
         let at = |expiry, now| Seen {
             tag: 10,
-            expiry,
+            expiry: Some(expiry),
             now,
         };
         assert!(history.check_after_crash(1, at(50, 49), 0).is_ok());

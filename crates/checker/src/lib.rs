@@ -7,11 +7,14 @@
 //!   history ───────> every key read from the image: can the history explain it?
 //! ```
 //!
-//! [`simulate`] runs whole engines on the simulated runtime and looks at what crashes at random
+//! [`kill`] does the same to a real server process. [`simulate`] runs whole engines on the simulated runtime and looks at what crashes at random
 //! moments leave. A failure names its seed and replays from it.
 
 mod history;
+mod kill;
 mod sim;
+mod values;
 
 pub use history::{Asked, Effect, History, Moment, Seen, Wrong};
+pub use kill::{KillError, KillOptions, KillReport, kill};
 pub use sim::{CrashKind, Failure, Options, Report, simulate};

@@ -20,6 +20,7 @@ use rand::{Rng, SeedableRng};
 use runtime::sim::{EPOCH_UNIX_SECONDS, Sim};
 
 use crate::history::{Asked, Effect, History, Seen, Wrong};
+use crate::values::{tag_of, value_of};
 
 /// Words of the journal: sixteen of the smallest chunks.
 const JOURNAL_WORDS: usize = 512 + 16 * 8192;
@@ -526,21 +527,6 @@ fn any_len(random: &mut SmallRng) -> usize {
     }
 }
 
-/// A value that tells its tag, its length and every byte of it.
-fn value_of(tag: u64, len: usize) -> Vec<u8> {
-    let mut value = tag.to_le_bytes().to_vec();
-    value.extend((len as u64).to_le_bytes());
-    let mut random = SmallRng::seed_from_u64(tag);
-    value.resize_with(len.max(16), || random.random());
-    value
-}
-
-/// The tag of a value; `None` when it is not whole.
-fn tag_of(value: &[u8]) -> Option<u64> {
-    let tag = u64::from_le_bytes(value.get(..8)?.try_into().ok()?);
-    (value_of(tag, value.len()) == value).then_some(tag)
-}
-
 fn put_of(effect: Effect, len: usize) -> Put<'static> {
     match effect {
         Effect::Value { tag, expiry } => Put {
@@ -559,7 +545,7 @@ async fn read(engine: &Arc<Engine>, key: &[u8]) -> Result<Option<Seen>, u64> {
     let view = |item: &ItemView<'_>| match tag_of(item.value) {
         Some(tag) => Ok(Some(Seen {
             tag,
-            expiry: item.expiry,
+            expiry: Some(item.expiry),
             now,
         })),
         None => Err(item.value.get(..8).map_or(0, |tag| {

@@ -1,0 +1,25 @@
+//! Values that tell which write they are from, and whether they are whole.
+
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+
+/// Bytes that hold the tag and the length.
+const HEAD_BYTES: usize = 16;
+
+/// A value that tells its tag and its length, and whose other bytes follow from them; at least 16
+/// bytes.
+pub(crate) fn value_of(tag: u64, len: usize) -> Vec<u8> {
+    let len = len.max(HEAD_BYTES);
+    let mut value = tag.to_le_bytes().to_vec();
+    value.extend((len as u64).to_le_bytes());
+    let mut random = SmallRng::seed_from_u64(tag);
+    value.resize(len, 0);
+    random.fill(&mut value[HEAD_BYTES..]);
+    value
+}
+
+/// The tag of a value; `None` when it is not whole.
+pub(crate) fn tag_of(value: &[u8]) -> Option<u64> {
+    let tag = u64::from_le_bytes(value.get(..8)?.try_into().ok()?);
+    (value_of(tag, value.len()) == value).then_some(tag)
+}
