@@ -280,7 +280,8 @@ fn live(
     let outcome = sim.block_on(async {
         let in_store = Arc::clone(&watch);
         journal.observe(move |number| in_store.look(STORES_PER_CRASH, &format!("store {number}")));
-        let engine = Engine::open(disk.clone(), journal.clone(), config.clone())
+        let log = Arc::clone(&journal);
+        let engine = Engine::open(disk.clone(), move || Ok(log), config.clone())
             .await
             .map_err(|error| format!("cannot be opened: {error}"))?;
         // Hardly any memory is left for items: they leave it soon.
@@ -482,7 +483,7 @@ fn verify(
     let disk = Arc::new(MemoryDisk::from_image(point.image.clone(), latency));
     let journal = Arc::new(MemoryJournal::from_words(point.words.clone()));
     let outcome = sim.block_on(async {
-        let engine = Engine::open(disk, journal, config.clone())
+        let engine = Engine::open(disk, move || Ok(journal), config.clone())
             .await
             .map_err(|error| format!("cannot be opened: {error}"))?;
         engine.start_background(|task| runtime::spawn_detached(async move { task().await }));

@@ -8,6 +8,7 @@ use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
 
 mod bench;
+mod check;
 mod serve;
 
 /// A memcached-compatible cache that lives on flash.
@@ -24,6 +25,8 @@ enum Command {
     Serve(Box<serve::ServeArgs>),
     /// Put load on a memcached-speaking server and measure it.
     Bench(Box<bench::BenchArgs>),
+    /// Look for wrong and resurrected values: crashes simulated, servers killed.
+    Check(check::CheckArgs),
 }
 
 fn main() -> ExitCode {
@@ -31,6 +34,7 @@ fn main() -> ExitCode {
         Ok(cli) => match cli.command {
             Command::Serve(args) => serve::run(*args),
             Command::Bench(args) => bench::run(&args),
+            Command::Check(args) => check::run(&args),
         },
         Err(error) => usage_error(&error),
     }

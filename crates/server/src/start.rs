@@ -63,7 +63,7 @@ pub enum ServeError {
     },
     /// The journal cannot be opened.
     #[error(transparent)]
-    Journal(#[from] JournalError),
+    Journal(JournalError),
     /// An address cannot be listened on.
     #[error("cannot listen on {address}: {source}")]
     Listen {
@@ -97,7 +97,8 @@ pub fn run(config: Config) -> Result<Stop, ServeError> {
         tracing::warn!(%error, "fewer connections than configured: too few file descriptors");
     }
     let listeners = bind(&config)?;
-    let (disk, journal) = open_flash(&config)?;
+    let disk = open_flash(&config)?;
+    let journal = journal_of(&config, &disk);
     let flash_words = disk.describe();
     let workers = Workers::start(&LiveConfig {
         threads,
@@ -121,6 +122,10 @@ pub fn run(config: Config) -> Result<Stop, ServeError> {
     });
     let engine = match opened {
         Some(Ok(engine)) => engine,
+        Some(Err(OpenError::JournalFile(error))) => {
+            workers.shutdown();
+            return Err(ServeError::Journal(error));
+        }
         Some(Err(source)) => {
             workers.shutdown();
             return Err(ServeError::Image {
@@ -164,11 +169,11 @@ pub fn run(config: Config) -> Result<Stop, ServeError> {
 
 async fn open_engine(
     disk: FileDisk,
-    journal: FileJournal,
+    journal: impl FnOnce() -> Result<FileJournal, JournalError>,
     config: EngineConfig,
 ) -> Result<Arc<Engine>, OpenError> {
     let disk: Arc<dyn Disk> = Arc::new(disk);
-    let journal: Arc<dyn Journal> = Arc::new(journal);
+    let journal = || Ok(Arc::new(journal()?) as Arc<dyn Journal>);
     Engine::open(disk, journal, config).await
 }
 
@@ -355,7 +360,7 @@ fn retry_until<T, E>(
     }
 }
 
-fn open_flash(config: &Config) -> Result<(FileDisk, FileJournal), ServeError> {
+fn open_flash(config: &Config) -> Result<FileDisk, ServeError> {
     let cache = &config.cache;
     let options = FileOptions {
         preallocate: cache.preallocate,
@@ -366,15 +371,24 @@ fn open_flash(config: &Config) -> Result<(FileDisk, FileJournal), ServeError> {
     let in_use = |error: &device::OpenError| matches!(error, device::OpenError::InUse { .. });
     let asked = cache.flash_size.map(|size| size.0);
     let open = || FileDisk::open_image(&cache.flash, asked, options);
-    let disk = retry_until(deadline, in_use, open)?;
+    Ok(retry_until(deadline, in_use, open)?)
+}
+
+/// What opens the journal of the flash, or makes one.
+fn journal_of(
+    config: &Config,
+    disk: &FileDisk,
+) -> impl FnOnce() -> Result<FileJournal, JournalError> + Send + use<> {
     let path = config.journal();
-    let bytes = match cache.journal_size {
+    let bytes = match config.cache.journal_size {
         Some(size) => size.0,
-        None => journal_bytes(disk.len_bytes(), cache.memory.0, PARTITION_BITS),
+        None => journal_bytes(disk.len_bytes(), config.cache.memory.0, PARTITION_BITS),
     };
-    let in_use = |error: &JournalError| matches!(error, JournalError::InUse { .. });
-    let journal = retry_until(deadline, in_use, || FileJournal::open(&path, bytes))?;
-    Ok((disk, journal))
+    move || {
+        let deadline = Instant::now() + IN_USE_PATIENCE;
+        let in_use = |error: &JournalError| matches!(error, JournalError::InUse { .. });
+        retry_until(deadline, in_use, || FileJournal::open(&path, bytes))
+    }
 }
 
 fn log_start(engine: &Engine, flash: &str, io: &str, config: &Config) {

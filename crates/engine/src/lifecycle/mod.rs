@@ -45,6 +45,9 @@ pub enum OpenError {
     /// A setting cannot work.
     #[error(transparent)]
     Config(#[from] ConfigError),
+    /// The journal cannot be opened.
+    #[error(transparent)]
+    JournalFile(#[from] device::JournalError),
     /// The journal cannot be used.
     #[error(transparent)]
     Journal(#[from] JournalError),

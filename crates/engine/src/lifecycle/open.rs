@@ -38,15 +38,16 @@ struct Found {
 }
 
 impl Engine {
-    /// Opens the image on `disk` with its `journal`, or makes one there. Nothing on either has been
-    /// touched when this fails with anything but [`OpenError::Device`]. What an earlier run has left
-    /// is found again by the background tasks: see [`recovered`](Engine::recovered).
+    /// Opens the image on `disk` with its `journal`, or makes one there. The journal is opened once it
+    /// is clear that the image can be. Nothing on either has been touched when this fails with
+    /// anything but [`OpenError::Device`]. What an earlier run has left is found again by the
+    /// background tasks: see [`recovered`](Engine::recovered).
     ///
     /// # Errors
     /// [`OpenError`].
     pub async fn open(
         disk: Arc<dyn Disk>,
-        log: Arc<dyn Log>,
+        journal: impl FnOnce() -> Result<Arc<dyn Log>, device::JournalError>,
         config: EngineConfig,
     ) -> Result<Arc<Self>, OpenError> {
         let meta = Region::new(Arc::clone(&disk), 0, META_BYTES.min(disk.len_bytes()))?;
@@ -63,6 +64,7 @@ impl Engine {
         };
         let shape = superblock.shape();
         config.check(u64::from(shape.segments), shape.segment_bytes)?;
+        let log = journal()?;
         let usable = look_at_journal(&*log, &superblock, new.is_some(), config.force)?;
         let region = Region::new(Arc::clone(&disk), META_BYTES, disk.len_bytes() - META_BYTES)?;
         let flash: Arc<dyn Flash> = Arc::new(DiskFlash::new(

@@ -92,7 +92,7 @@ impl Media {
 
     pub(crate) async fn open(&self, config: &EngineConfig) -> Result<Arc<Engine>, OpenError> {
         let (disk, journal) = (Arc::clone(&self.disk), Arc::clone(&self.journal));
-        Engine::open(disk, journal, config.clone()).await
+        Engine::open(disk, move || Ok(journal), config.clone()).await
     }
 }
 

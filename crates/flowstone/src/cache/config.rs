@@ -2,9 +2,10 @@
 
 use std::io;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
-use device::{Disk, FileDisk, FileJournal, FileOptions};
+use device::{Disk, FileDisk, FileJournal, FileOptions, Journal, JournalError};
 use engine::EngineConfig;
 use engine::config::{WORKER_BYTES, engine_share, journal_bytes};
 
@@ -161,24 +162,33 @@ impl CacheConfig {
         Ok(config)
     }
 
-    /// Opens the flash and its journal, and makes them where there are none. Blocks the thread.
-    pub(super) fn open_flash(
-        &self,
-        memory_bytes: u64,
-    ) -> Result<(FileDisk, FileJournal), OpenError> {
+    /// Opens the flash, and makes it where there is none. Blocks the thread.
+    pub(super) fn open_flash(&self) -> Result<FileDisk, OpenError> {
         let options = FileOptions {
             preallocate: self.preallocate,
             force: self.force,
             ..FileOptions::default()
         };
-        let disk = FileDisk::open_image(&self.path, self.flash_bytes, options)?;
+        Ok(FileDisk::open_image(
+            &self.path,
+            self.flash_bytes,
+            options,
+        )?)
+    }
+
+    /// What opens the journal of the flash, or makes one.
+    pub(super) fn journal_of(
+        &self,
+        disk: &FileDisk,
+        memory_bytes: u64,
+    ) -> impl FnOnce() -> Result<Arc<dyn Journal>, JournalError> + Send + use<> {
         let bits = EngineConfig::default().partition_bits;
         let bytes = journal_bytes(disk.len_bytes(), memory_bytes, bits);
         let path = match &self.journal {
             Some(path) => path.clone(),
             None => FileJournal::path_beside(&self.path),
         };
-        Ok((disk, FileJournal::open(&path, bytes)?))
+        move || Ok(Arc::new(FileJournal::open(&path, bytes)?))
     }
 }
 
@@ -208,9 +218,6 @@ pub enum OpenError {
     /// The file or device cannot be opened, or another process has it.
     #[error(transparent)]
     Flash(#[from] device::OpenError),
-    /// Its journal cannot be opened.
-    #[error(transparent)]
-    Journal(#[from] device::JournalError),
     /// What lies on it cannot be opened with these settings.
     #[error("{}: {source}", path.display())]
     Image {

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use device::{Disk, Journal};
+use device::Disk;
 use engine::{CacheError, Engine, Key, Lookup, MemoryLookup, Peek, Put, Start, Stop};
 use runtime::live::{LiveConfig, Workers};
 use runtime::sync::{Receiver, oneshot};
@@ -28,6 +28,8 @@ pub use value::Value;
 
 use door::{Door, Stay};
 
+/// How long an open waits at most for what the last run has left to be found again.
+const RECOVERY_PATIENCE: Duration = Duration::from_millis(500);
 /// Receive buffers of a worker: it has no connections.
 const RECV_BUFFERS: u16 = 1;
 /// Expiry of what was stored expired: a second long past.
@@ -39,7 +41,7 @@ const LONG_PAST: u32 = 1;
 /// nothing before its first poll.
 ///
 /// Dropping the last clone without [`close`](Cache::close) is like a crash: what is in memory is
-/// lost, and the next open starts empty. The drop waits for the worker threads to end.
+/// lost, and the next open finds what had reached flash. The drop waits for the worker threads to end.
 #[derive(Clone)]
 pub struct Cache {
     inner: Arc<Inner>,
@@ -368,7 +370,8 @@ fn checked<'k>(engine: &Engine, key: &'k [u8]) -> Result<Key<'k>, Error> {
 /// Opens a cache on the calling thread.
 fn open(config: &CacheConfig) -> Result<Cache, OpenError> {
     let engine_config = config.engine()?;
-    let (disk, journal) = config.open_flash(engine_config.memory_bytes)?;
+    let disk = config.open_flash()?;
+    let journal = config.journal_of(&disk, engine_config.memory_bytes);
     let workers = Workers::start(&LiveConfig {
         threads: config.worker_threads(),
         recv_buffers: RECV_BUFFERS,
@@ -378,7 +381,6 @@ fn open(config: &CacheConfig) -> Result<Cache, OpenError> {
     let (done, opened) = std::sync::mpsc::sync_channel(1);
     workers.spawn_on(0, move || async move {
         let disk: Arc<dyn Disk> = Arc::new(disk);
-        let journal: Arc<dyn Journal> = Arc::new(journal);
         // The receiver waits below until this sends.
         let _ = done.send(Engine::open(disk, journal, engine_config).await);
     });
@@ -399,6 +401,7 @@ fn open(config: &CacheConfig) -> Result<Cache, OpenError> {
         worker = (worker + 1) % workers.count();
         workers.spawn_on(worker, task);
     });
+    wait_for_recovery(&engine, &workers);
     Ok(Cache {
         inner: Arc::new(Inner {
             door: Door::new(&engine),
@@ -408,6 +411,19 @@ fn open(config: &CacheConfig) -> Result<Cache, OpenError> {
             stop_deadline: config.stop_deadline,
         }),
     })
+}
+
+/// Little is found again at once; of much, callers are told what is known so far.
+fn wait_for_recovery(engine: &Arc<Engine>, workers: &Workers) {
+    let (done, recovered) = std::sync::mpsc::sync_channel(1);
+    let engine = Arc::clone(engine);
+    workers.spawn_on(0, move || async move {
+        let _ = runtime::timeout(RECOVERY_PATIENCE, engine.recovered()).await;
+        // The receiver waits below until this sends.
+        let _ = done.send(());
+    });
+    // A worker that has ended says so at the first operation.
+    let _ = recovered.recv();
 }
 
 fn ended_early() -> OpenError {
