@@ -12,7 +12,7 @@
 //! one copy is lost to the device.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use device::{AlignedBuf, DeviceError, Disk, DiskFlash, Flash, Region};
 use parking_lot::Mutex;
@@ -407,6 +407,7 @@ impl Parts {
             lifecycle,
             waits: AtomicU64::new(0),
             lent_bytes: AtomicU64::new(0),
+            next_to_shrink: AtomicUsize::new(0),
         }
     }
 }
