@@ -158,7 +158,14 @@ impl Server {
             .arg("serve")
             .arg("--listen")
             .arg(format!("unix:{}", socket.display()))
-            .args(["--memory", "40MiB", "--flash-size", "96MiB", "--threads", "2"])
+            .args([
+                "--memory",
+                "40MiB",
+                "--flash-size",
+                "96MiB",
+                "--threads",
+                "2",
+            ])
             .args(["--set", "cache.segment_size=1MiB"])
             .args(["--max-item-size", "64KiB"])
             .arg("--flash")
@@ -373,7 +380,9 @@ impl Connection {
             .next()
             .and_then(|len| len.parse::<usize>().ok())
             .filter(|_| line.starts_with("VALUE "))
-            .ok_or_else(|| io::Error::other(format!("the server answered `{}`", line.trim_end())))?;
+            .ok_or_else(|| {
+                io::Error::other(format!("the server answered `{}`", line.trim_end()))
+            })?;
         let mut value = vec![0; len + 2];
         self.stream.read_exact(&mut value)?;
         self.line()?;

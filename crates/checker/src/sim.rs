@@ -349,7 +349,11 @@ async fn client(world: Arc<World>, watch: Arc<Watch>, mut random: SmallRng, oper
 impl World {
     fn any_key(&self, random: &mut SmallRng) -> (u64, Vec<u8>) {
         // Half of the operations go to a few keys.
-        let keys = if random.random() { self.keys / 8 } else { self.keys };
+        let keys = if random.random() {
+            self.keys / 8
+        } else {
+            self.keys
+        };
         let number = random.random_range(0..keys.max(1));
         (number, key_bytes(number))
     }

@@ -18,7 +18,7 @@ mod modify;
 mod read;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
 
@@ -72,6 +72,8 @@ pub struct Engine {
     pub(crate) waits: AtomicU64,
     /// Bytes of the memory that others hold at present.
     pub(crate) lent_bytes: AtomicU64,
+    /// The partition whose DRAM tier gives up memory for them next.
+    pub(crate) next_to_shrink: AtomicUsize,
 }
 
 /// Keeps its content off the cache lines of its neighbours.
@@ -178,10 +180,14 @@ impl Engine {
         self.split.tier_limit(index_bytes + lent_bytes)
     }
 
-    /// Takes `bytes` of the memory for something outside the cache; the DRAM tier shrinks by them
-    /// as it makes room for new items.
+    /// Takes `bytes` of the memory for something outside the cache. The DRAM tier gives up as much:
+    /// of one partition now, of the others in the calls that follow and as new items come.
     pub fn lend_memory(&self, bytes: u64) {
         self.lent_bytes.fetch_add(bytes, Ordering::Relaxed);
+        let number = self.next_to_shrink.fetch_add(1, Ordering::Relaxed) % self.partitions.len();
+        let now = runtime::unix_seconds();
+        let mut partition = self.lock_partition(number, now);
+        partition.tier.shrink(&self.evict_context(number, now));
     }
 
     /// Gives back what [`lend_memory`](Engine::lend_memory) took.

@@ -60,6 +60,17 @@ impl DramTier {
         }
     }
 
+    /// Gives up memory beyond the bound, as far as flash has room for what only memory has.
+    pub(crate) fn shrink(&mut self, context: &EvictContext<'_>) {
+        let mut rounds = 0;
+        while self.memory_bytes() > context.limit_bytes && self.log.open_chunks() > 1 {
+            if self.evict_tail(context, rounds < PATIENCE).is_err() {
+                return;
+            }
+            rounds += 1;
+        }
+    }
+
     /// Bytes that the table grows by when one more entry is inserted.
     fn table_growth(&self) -> usize {
         if self.table.len() == self.table.capacity() {

@@ -1,7 +1,7 @@
 //! Opening.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 
 use device::{Disk, DiskFlash, Flash, Journal as Log, Region};
 use parking_lot::Mutex;
@@ -351,6 +351,7 @@ fn assemble(
         lifecycle,
         waits: AtomicU64::new(0),
         lent_bytes: AtomicU64::new(0),
+        next_to_shrink: AtomicUsize::new(0),
     }
 }
 

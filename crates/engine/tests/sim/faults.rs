@@ -383,7 +383,7 @@ fn a_damaged_checkpoint_starts_empty() {
             drop(engine);
             let engine = engine_on(&faulty).await;
             assert!(is_warm(&engine), "{:?}", engine.start());
-        assert_eq!(objects(&engine), 300);
+            assert_eq!(objects(&engine), 300);
         });
     }
 }

@@ -10,7 +10,9 @@ use flowstone_engine::config::META_BYTES;
 use flowstone_engine::format::journal::{CLOCK_WORD, HEAD_WORDS, VOID_WORD};
 use flowstone_engine::format::superblock::{ImageShape, SUPERBLOCK_BYTES, Superblock};
 use flowstone_engine::journal::{JournalError, Unusable};
-use flowstone_engine::{AfterDowntime, Distrust, Engine, EngineConfig, OpenError, Peek, Start, Stop};
+use flowstone_engine::{
+    AfterDowntime, Distrust, Engine, EngineConfig, OpenError, Peek, Start, Stop,
+};
 use runtime::sim::Sim;
 
 use crate::support::{
@@ -459,10 +461,7 @@ fn a_crash_at_a_random_moment_leaves_what_had_reached_flash() {
         let left = Left::of(&disk, &media);
         sim.block_on(async {
             let engine = started(&left).await;
-            assert!(matches!(
-                engine.start(),
-                Start::Warm { orderly: false, .. }
-            ));
+            assert!(matches!(engine.start(), Start::Warm { orderly: false, .. }));
             let mut hits = 0;
             for number in 0..count {
                 let found = get(&engine, &numbered(number)).await;
@@ -513,7 +512,10 @@ fn what_had_expired_stays_so_when_the_clock_goes_back() {
             expiry: now + 10,
             ..Default::default()
         };
-        engine.set(engine.key(b"short").unwrap(), now, &put).await.unwrap();
+        engine
+            .set(engine.key(b"short").unwrap(), now, &put)
+            .await
+            .unwrap();
         fill(&engine, 5000, 3000).await;
         runtime::sleep(std::time::Duration::from_secs(30)).await;
         assert_eq!(get(&engine, b"short").await, None);

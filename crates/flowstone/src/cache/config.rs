@@ -169,11 +169,7 @@ impl CacheConfig {
             force: self.force,
             ..FileOptions::default()
         };
-        Ok(FileDisk::open_image(
-            &self.path,
-            self.flash_bytes,
-            options,
-        )?)
+        Ok(FileDisk::open_image(&self.path, self.flash_bytes, options)?)
     }
 
     /// What opens the journal of the flash, or makes one.
