@@ -252,16 +252,16 @@ impl History {
     }
 
     /// The process has died: what had not been answered never will be, and what comes later comes
-    /// after it.
-    pub fn crash(&mut self) {
+    /// after it. What was answered later than `settled` nanoseconds may have been undone.
+    pub fn crash(&mut self, settled: u64) {
         let at = self.tick();
         let all = self.keys.values_mut().flatten().chain(&mut self.flushes);
-        for change in all {
-            if change.answered == OPEN && change.asked != OPEN {
-                change.answered = at;
-                // It may have happened or not, so that it hides nothing by itself.
-                change.settled = u64::MAX;
-            }
+        for change in all.filter(|change| change.asked != OPEN) {
+            let is_open = change.answered == OPEN;
+            // It may have happened or not, so that it hides nothing by itself.
+            let in_doubt = is_open || change.settled >= settled;
+            change.answered = change.answered.min(at);
+            change.settled = if in_doubt { u64::MAX } else { 0 };
         }
     }
 }
@@ -341,7 +341,7 @@ mod tests {
         let first = history.ask(1, value(10));
         history.answer(first, Some(value(10)), 0);
         let _second = history.ask(1, value(11));
-        history.crash();
+        history.crash(u64::MAX);
         let now = history.tick();
         assert_eq!(history.check(1, now, seen(10)), Ok(()));
         assert_eq!(history.check(1, now, seen(11)), Ok(()));

@@ -117,7 +117,7 @@ pub fn kill(
             // A client ends with an error when its server does.
             let _ = client.join();
         }
-        shared.history.lock().crash();
+        shared.history.lock().crash(u64::MAX);
         if let Some(wrong) = shared.wrong.lock().take() {
             return Err(KillError::Wrong {
                 kill: number,

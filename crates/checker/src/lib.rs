@@ -17,4 +17,4 @@ mod values;
 
 pub use history::{Asked, Effect, History, Moment, Seen, Wrong};
 pub use kill::{KillError, KillOptions, KillReport, kill};
-pub use sim::{CrashKind, Failure, Options, Report, simulate};
+pub use sim::{Failure, Options, Report, simulate};

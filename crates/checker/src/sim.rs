@@ -27,22 +27,11 @@ const JOURNAL_WORDS: usize = 512 + 16 * 8192;
 /// What a power cut may undo at most: the sync interval, and the time a sync takes.
 const SYNC_INTERVAL: Duration = Duration::from_millis(5);
 const UNSETTLED_NANOS: u64 = 20_000_000;
-/// Bytes of the engine's memory that its items do not get, at most.
-const MOST_LENT: u64 = (15 << 20) - (64 << 10) * 8;
 /// A crash point is taken at one store of the journal, and one operation, in so many.
 const STORES_PER_CRASH: u32 = 3000;
 const OPERATIONS_PER_CRASH: u32 = 400;
 /// An effect that explains nothing: no write has its tag.
 const NOTHING: Effect = Effect::Value { tag: 0, expiry: 0 };
-
-/// How a simulated machine ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CrashKind {
-    /// The process dies; the system lives.
-    Kill,
-    /// The power goes.
-    PowerCut,
-}
 
 /// How to simulate.
 #[derive(Clone, Copy, Debug)]
@@ -118,7 +107,6 @@ impl std::error::Error for Failure {}
 
 /// What a crash leaves, and what had been done by then.
 struct CrashPoint {
-    kind: CrashKind,
     image: Image,
     words: Vec<u64>,
     history: History,
@@ -135,9 +123,8 @@ struct CrashPoint {
 pub fn simulate(seed: u64, options: &Options) -> Result<Report, Failure> {
     let mut random = SmallRng::seed_from_u64(seed);
     let config = any_config(&mut random);
-    let image_bytes = (1 << 20) + random.random_range(24..64) * 65_536 * 4;
+    let image_bytes = (1 << 20) + random.random_range(24..80) * 65_536;
     let mut left = CrashPoint {
-        kind: CrashKind::Kill,
         image: Image::new(image_bytes),
         words: vec![0; JOURNAL_WORDS],
         history: History::default(),
@@ -160,7 +147,7 @@ pub fn simulate(seed: u64, options: &Options) -> Result<Report, Failure> {
             }
         }
         left = kept.expect("there is at least one");
-        left.history.crash();
+        left.history.crash(left.settled);
     }
     Ok(report)
 }
@@ -217,8 +204,7 @@ impl Watch {
         let nanos = runtime::now().as_nanos();
         let point = if random.random_ratio(2, 3) {
             CrashPoint {
-                kind: CrashKind::Kill,
-                image: self.medium.snapshot(),
+                        image: self.medium.snapshot(),
                 words: journal.crash(),
                 settled: u64::MAX,
                 history: self.history.lock().clone(),
@@ -229,7 +215,6 @@ impl Watch {
             let tears = [Tear::Writes, Tear::Pages, Tear::Sectors];
             let tear = tears[random.random_range(0..tears.len())];
             CrashPoint {
-                kind: CrashKind::PowerCut,
                 image: self.disk.crash(random.random(), tear),
                 words: journal.power_cut(random.random()),
                 settled: nanos.saturating_sub(UNSETTLED_NANOS),
@@ -285,7 +270,8 @@ fn live(
             .await
             .map_err(|error| format!("cannot be opened: {error}"))?;
         // Hardly any memory is left for items: they leave it soon.
-        engine.lend_memory(random.random_range(MOST_LENT - (1 << 20)..MOST_LENT));
+        let limit = engine.stats().dram_limit_bytes;
+        engine.lend_memory(limit.saturating_sub(random.random_range(20_000..200_000)));
         engine.start_background(|task| runtime::spawn_detached(async move { task().await }));
         let world = Arc::new(World {
             engine: Arc::clone(&engine),
@@ -408,7 +394,7 @@ impl World {
                 .modify(key, now, |found| (Change::Remove, found.is_some()))
                 .await;
             // It is gone either way.
-            drop(removed);
+            let _ = removed;
         }
         self.answer(asked, Some(Effect::Gone));
     }
