@@ -251,6 +251,24 @@ impl History {
         Err(wrong)
     }
 
+    /// What was done to a key, and to all, for people.
+    #[must_use]
+    pub fn tell(&self, key: u64) -> String {
+        let changes = self.keys.get(&key).map_or(&[][..], Vec::as_slice);
+        let all = changes.iter().chain(&self.flushes);
+        let mut all: Vec<&Change> = all.filter(|change| change.asked != OPEN).collect();
+        all.sort_unstable_by_key(|change| change.asked);
+        let line = |change: &&Change| {
+            let end = match change.answered {
+                OPEN => "…".to_owned(),
+                answered => answered.to_string(),
+            };
+            format!("{} to {end}: {:?}", change.asked, change.effect)
+        };
+        let lines: Vec<String> = all.iter().rev().take(20).rev().map(line).collect();
+        lines.join("\n  ")
+    }
+
     /// The process has died: what had not been answered never will be, and what comes later comes
     /// after it. What was answered later than `settled` nanoseconds may have been undone.
     pub fn crash(&mut self, settled: u64) {

@@ -204,7 +204,7 @@ impl Watch {
         let nanos = runtime::now().as_nanos();
         let point = if random.random_ratio(2, 3) {
             CrashPoint {
-                        image: self.medium.snapshot(),
+                image: self.medium.snapshot(),
                 words: journal.crash(),
                 settled: u64::MAX,
                 history: self.history.lock().clone(),
@@ -487,7 +487,10 @@ fn verify(
                 point
                     .history
                     .check_after_crash(number, seen, point.settled)
-                    .map_err(|wrong| format!("{wrong}; {:?}", engine.start()))?;
+                    .map_err(|wrong| {
+                        let told = point.history.tell(number);
+                        format!("{wrong}; pass {pass}, {:?}\n  {told}", engine.start())
+                    })?;
             }
             engine.recovered().await;
         }

@@ -14,13 +14,13 @@
 //!
 //!  record: kind 4 bits │ 60 bits
 //!    1 DEAD          life 18 │ location 42       5 CUTOFF   partition 12 │ version 63..48, 16 bits
-//!    2 SEGMENT DEAD  life 32 │ segment 28        6          version 47..0
-//!    3 HASH DEAD     hash 60                     7 FLUSH AT Unix second 32
-//!    4 RETIRED       segment 28
+//!    2 SEGMENT DEAD  segment 28 │ life 63..32    6          version 47..0
+//!    8               life 31..0                  7 FLUSH AT Unix second 32
+//!    3 HASH DEAD     hash 60                     4 RETIRED  segment 28
 //! ```
 //!
-//! A life is the low bits of a segment's sequence number. Records only ever kill: one that is read
-//! where it does not belong makes a miss.
+//! A life is a segment's sequence number, of DEAD its low bits. Records only ever kill: one that is
+//! read where it does not belong makes a miss.
 
 use super::FormatError;
 
@@ -166,8 +166,8 @@ pub enum Record {
     SegmentDead {
         /// Its number.
         segment: u32,
-        /// Its sequence number; its low bits are kept.
-        life: u64,
+        /// Its sequence number; `None` when it is lost: every life of it.
+        life: Option<u64>,
     },
     /// Every item of a key hash that is older than the run.
     HashDead {
@@ -221,10 +221,18 @@ impl Record {
                 debug_assert!(location < 1 << LOCATION_BITS);
                 one(1, low(life, LIFE_BITS) << LOCATION_BITS | location)
             }
-            Self::SegmentDead { segment, life } => one(
-                2,
-                low(life, 32) << SEGMENT_BITS | low(u64::from(segment), SEGMENT_BITS),
-            ),
+            Self::SegmentDead { segment, life } => {
+                let life = life.unwrap_or(0);
+                Encoded {
+                    words: [
+                        2 << PAYLOAD_BITS
+                            | low(u64::from(segment), SEGMENT_BITS) << 32
+                            | life >> 32,
+                        8 << PAYLOAD_BITS | low(life, 32),
+                    ],
+                    len: 2,
+                }
+            }
             Self::HashDead { hash } => one(3, hash >> 4),
             Self::Retired { segment } => one(4, u64::from(segment)),
             Self::Cutoff { partition, version } => Encoded {
@@ -238,8 +246,8 @@ impl Record {
         }
     }
 
-    /// Reads the first record of `words`, and how many words it took; zero words are passed over. A
-    /// cutoff whose second word is lost kills all that it may have meant.
+    /// Reads the first record of `words`, and how many words it took; zero words are passed over. One
+    /// whose second word is lost kills all that it may have meant.
     #[must_use]
     pub fn decode(words: &[u64]) -> (Option<Self>, usize) {
         let Some(&word) = words.first() else {
@@ -251,10 +259,22 @@ impl Record {
                 location: low(payload, LOCATION_BITS),
                 life: payload >> LOCATION_BITS,
             },
-            2 => Self::SegmentDead {
-                segment: low(payload, SEGMENT_BITS) as u32,
-                life: payload >> SEGMENT_BITS,
-            },
+            2 => {
+                let segment = (payload >> 32) as u32;
+                return match words.get(1) {
+                    Some(second) if second >> PAYLOAD_BITS == 8 => {
+                        let life = Some(low(payload, 32) << 32 | low(*second, 32));
+                        (Some(Self::SegmentDead { segment, life }), 2)
+                    }
+                    _ => (
+                        Some(Self::SegmentDead {
+                            segment,
+                            life: None,
+                        }),
+                        1,
+                    ),
+                };
+            }
             3 => Self::HashDead { hash: payload << 4 },
             4 => Self::Retired {
                 segment: payload as u32,
@@ -288,12 +308,6 @@ pub fn is_life(life: u64, sequence: u64) -> bool {
     low(life, LIFE_BITS) == low(sequence, LIFE_BITS)
 }
 
-/// Whether the low bits of a life that a [`Record::SegmentDead`] keeps are those of `sequence`.
-#[must_use]
-pub fn is_segment_life(life: u64, sequence: u64) -> bool {
-    low(life, 32) == low(sequence, 32)
-}
-
 /// The part of a hash that a [`Record::HashDead`] keeps.
 #[must_use]
 pub fn kept_hash(hash: u64) -> u64 {
@@ -313,8 +327,10 @@ mod tests {
         prop_oneof![
             (0u64..1 << 42, 0u64..1 << 18)
                 .prop_map(|(location, life)| Record::Dead { location, life }),
-            (0u32..1 << 28, 0u64..1 << 32)
-                .prop_map(|(segment, life)| Record::SegmentDead { segment, life }),
+            (0u32..1 << 28, any::<u64>()).prop_map(|(segment, life)| Record::SegmentDead {
+                segment,
+                life: Some(life)
+            }),
             any::<u64>().prop_map(|hash| Record::HashDead {
                 hash: kept_hash(hash)
             }),

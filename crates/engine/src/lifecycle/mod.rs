@@ -29,8 +29,9 @@ use crate::store::{SavedCheckpoint, SegmentId};
 
 /// Versions reserved at a time, in each partition.
 const VERSION_RESERVE: u64 = 1 << 44;
-/// Segment sequence numbers reserved for one run.
-const SEQUENCE_RESERVE: u64 = 1 << 40;
+/// Segment sequence numbers reserved for one run. No round number: the low bits of it that DEAD records
+/// keep are to be others in each run.
+const SEQUENCE_RESERVE: u64 = (1 << 40) + 100_003;
 /// Times an orderly stop places what segments that could not be written have lost.
 const MAX_ROUNDS: usize = 3;
 /// Placement of the images this program makes.

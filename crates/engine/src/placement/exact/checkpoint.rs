@@ -5,11 +5,11 @@
 //! tells what has been read. Chunks and index are gone through once for each range of segments, so that
 //! no more than [`MERGE_ENTRIES`] are in memory at a time.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::Exact;
 use crate::format::checkpoint::{MAGIC, Writer, pack_positions, unpack_positions};
-use crate::format::journal::{Record, is_life, is_segment_life};
+use crate::format::journal::{Record, is_life};
 use crate::journal::ChunkRecords;
 use crate::store::{CheckpointSink, CheckpointSource, ReadError, SavedCheckpoint, SegmentRecord};
 
@@ -141,22 +141,19 @@ fn pack(listed: &mut Listed) -> Writer {
 
 /// A segment that the journal declares dead is not listed, whatever the store still says of it.
 fn drop_dead_segments(exact: &Exact, chunks: &[ChunkRecords], living: &mut Vec<SegmentRecord>) {
-    let mut dead: HashMap<u32, Vec<u64>> = HashMap::new();
+    let mut dead: HashSet<(u32, u64)> = HashSet::new();
     for chunk in chunks {
         chunk.each(exact.journal.log(), |record| {
-            if let Record::SegmentDead { segment, life } = record {
-                dead.entry(segment).or_default().push(life);
+            if let Record::SegmentDead {
+                segment,
+                life: Some(life),
+            } = record
+            {
+                dead.insert((segment, life));
             }
         });
     }
-    living.retain(|record| {
-        let lives = dead.get(&record.segment.0);
-        !lives.is_some_and(|lives| {
-            lives
-                .iter()
-                .any(|&life| is_segment_life(life, record.sequence))
-        })
-    });
+    living.retain(|record| !dead.contains(&(record.segment.0, record.sequence)));
 }
 
 /// How many positions there may be of each segment.

@@ -9,7 +9,7 @@ use device::Journal as Log;
 
 use super::location::LocationCodec;
 use crate::format::checkpoint::unpack_positions;
-use crate::format::journal::{Record, is_segment_life, kept_hash};
+use crate::format::journal::{Record, kept_hash};
 use crate::format::segment::Position;
 use crate::journal::ChunkRecords;
 use crate::key::KeyHash;
@@ -30,7 +30,7 @@ struct Living {
 pub(crate) struct Dead {
     /// Positions, by segment and the low bits of its sequence number.
     positions: HashMap<(u32, u64), HashSet<u32>>,
-    segments: HashMap<u32, Vec<u64>>,
+    segments: HashMap<u32, Vec<Option<u64>>>,
     /// First version of the run that has written them.
     hashes: HashMap<u64, u64>,
     retired: BTreeSet<u32>,
@@ -170,7 +170,7 @@ impl Dead {
         let dead = self.segments.get(&number).is_some_and(|lives| {
             lives
                 .iter()
-                .any(|&life| is_segment_life(life, record.sequence))
+                .any(|&life| life.is_none_or(|life| life == record.sequence))
         });
         known && !dead
     }

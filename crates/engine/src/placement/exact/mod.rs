@@ -397,7 +397,9 @@ impl Placement for Exact {
             };
             if !self.insert(hash, location) {
                 Counters::add(&self.counters.index_full, 1);
-                // The older copy, if any, must not come back to life.
+                // Neither this copy nor an older one, if any, may come to life at a later start.
+                let value = self.codec.encode(location);
+                self.declare_dead(value, self.life(value));
                 self.invalidate(hash);
             }
         });

@@ -89,7 +89,7 @@ async fn reclaim(exact: &Exact, record: &SegmentRecord, choice: Choice) {
     // Before anything of it leaves the index: from here on a start finds nothing in it.
     exact.journal.append(Record::SegmentDead {
         segment: record.segment.0,
-        life: record.sequence,
+        life: Some(record.sequence),
     });
     match exact.store.read_summary(record).await {
         Ok(entries) => {
@@ -249,10 +249,12 @@ async fn copy_run(
                 position: filled.position,
             };
             let (old, new) = (exact.codec.encode(old), exact.codec.encode(new));
-            // Overwritten or deleted meanwhile: the copy is garbage from the start.
             if exact.change(hash, |shard| shard.table.replace_if(hash.0, old, new)) {
                 Counters::add(&exact.counters.items_copied, 1);
                 Counters::add(&exact.counters.bytes_copied, item.flash_bytes() as u64);
+            } else {
+                // Overwritten or deleted meanwhile: the copy is garbage from the start.
+                exact.declare_dead(new, exact.life(new));
             }
         });
         if done < items.len() {
