@@ -5,7 +5,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use device::{Disk, MemoryDisk};
+use device::{Disk, MemoryDisk, MemoryJournal};
 use flowstone_engine::{Engine, EngineConfig, Lookup, Peek, Put, Start, Stop};
 use runtime::sim::Sim;
 
@@ -19,11 +19,14 @@ fn config() -> EngineConfig {
     }
 }
 
-async fn open(disk: &Arc<dyn Disk>) -> Arc<Engine> {
-    let engine = Engine::open(Arc::clone(disk), config()).await.unwrap();
+async fn open(disk: &Arc<dyn Disk>, journal: &Arc<MemoryJournal>) -> Arc<Engine> {
+    let journal = Arc::clone(journal);
+    let opened = Engine::open(Arc::clone(disk), || Ok(journal), config()).await;
+    let engine = opened.unwrap();
     engine.start_background(|task| {
         runtime::spawn(async move { task().await });
     });
+    engine.recovered().await;
     engine
 }
 
@@ -60,8 +63,9 @@ fn value(n: usize) -> Vec<u8> {
 fn more_than_memory_holds_is_found_on_flash_and_after_a_restart() {
     let sim = Sim::new(7);
     let disk: Arc<dyn Disk> = Arc::new(MemoryDisk::new(128 << 20));
+    let journal = Arc::new(MemoryJournal::new(512 + 16 * 8192));
     sim.block_on(async {
-        let engine = open(&disk).await;
+        let engine = open(&disk, &journal).await;
         assert_eq!(engine.start(), Start::New);
         for n in 0..30_000 {
             set(&engine, &format!("key-{n}"), &value(n)).await;
@@ -84,9 +88,9 @@ fn more_than_memory_holds_is_found_on_flash_and_after_a_restart() {
             engine.stats()
         );
         drop(engine);
-        let engine = open(&disk).await;
+        let engine = open(&disk, &journal).await;
         assert!(
-            matches!(engine.start(), Start::Warm { objects: 30_000 }),
+            matches!(engine.start(), Start::Warm { orderly: true, .. }),
             "{:?}",
             engine.start()
         );

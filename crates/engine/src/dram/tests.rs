@@ -12,11 +12,12 @@ use super::tier::{DramTier, EvictContext, NewItem};
 use super::{Handle, NoRoom};
 use crate::format::item::state;
 use crate::key::{Key, KeyHash};
+use crate::placement::exact::{CheckpointHead, RecoveryStats};
 use crate::placement::{
     BackgroundTask, Displaced, DumpCursor, DumpItem, Found, MemoryUse, Placement, PlacementFuture,
     PlacementStats, Probe, Token,
 };
-use crate::store::{AppendItem, CheckpointSource, ReadError, SavedCheckpoint};
+use crate::store::{AppendItem, ReadError, SavedCheckpoint};
 
 const SEED: u64 = 7;
 const CHUNK: usize = 4096;
@@ -119,19 +120,30 @@ impl Placement for MapFlash {
         unreachable!("the tier drains nothing")
     }
 
-    fn save(&self, _head: Vec<u8>) -> PlacementFuture<'_, Option<SavedCheckpoint>> {
-        unreachable!("the tier saves nothing")
+    fn may_displace(&self) -> bool {
+        true
     }
 
-    fn load<'a>(
+    fn settle(&self) -> PlacementFuture<'_, ()> {
+        unreachable!("the tier settles nothing")
+    }
+
+    fn recovered(&self) -> PlacementFuture<'_, ()> {
+        unreachable!("the tier recovers nothing")
+    }
+
+    fn recovery(&self) -> RecoveryStats {
+        RecoveryStats::default()
+    }
+
+    fn checkpoint<'a>(
         &'a self,
-        _from: &'a mut CheckpointSource,
-    ) -> PlacementFuture<'a, Result<(), ReadError>> {
-        unreachable!("the tier loads nothing")
-    }
-
-    fn open_checkpoint(&self, _saved: &SavedCheckpoint) -> CheckpointSource {
-        unreachable!("the tier loads nothing")
+        _head: &'a CheckpointHead,
+        _end: u64,
+        _last: Option<&'a SavedCheckpoint>,
+        _with_recency: bool,
+    ) -> PlacementFuture<'a, Option<SavedCheckpoint>> {
+        unreachable!("the tier saves nothing")
     }
 
     fn sync(&self) -> PlacementFuture<'_, Result<(), device::DeviceError>> {

@@ -213,7 +213,8 @@ fn a_checkpoint_reads_as_it_was_written() {
         for part in stream.chunks(7777) {
             sink.push(part).await.unwrap();
         }
-        let saved = sink.finish().await.unwrap();
+        sink.finish().await.unwrap();
+        let saved = sink.saved();
         assert_eq!(saved.bytes, stream.len() as u64);
         assert_eq!(saved.segments.len(), 7);
         let mut source = store.open_checkpoint(&saved);

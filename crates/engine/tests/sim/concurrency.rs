@@ -5,12 +5,13 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use device::{Disk, Fault, FaultRates, FaultyDisk, Latency, MemoryDisk, Operation, When};
-use flowstone_engine::{Change, Engine, EngineConfig, ItemView, Lookup, Peek, Put, Start, Stop};
+use device::{Fault, FaultRates, FaultyDisk, Latency, MemoryDisk, Operation, When};
+use flowstone_engine::{Change, Engine, EngineConfig, ItemView, Lookup, Peek, Put, Stop};
 use rand::Rng;
 
 use crate::support::{
-    fill, for_each_seed, get, get_item, numbered, random, seen, set, simulate, start, tight, value,
+    Media, fill, for_each_seed, get, get_item, is_warm, numbered, random, seen, set, simulate,
+    start, tight, value,
 };
 
 const LATENCY: Latency = Latency {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use device::{Disk, Fault, FaultRates, FaultyDisk, Operation, When};
+use device::{Fault, FaultRates, FaultyDisk, Operation, When};
 use flowstone_engine::config::META_BYTES;
 use flowstone_engine::journal::Unusable;
 use flowstone_engine::{Change, Distrust, Engine, EngineConfig, OpenError, Start, Stop};
@@ -432,6 +432,7 @@ fn a_stop_finds_room_on_a_full_flash() {
             drop(engine);
             let engine = start(&disk, &config).await;
             assert!(is_warm(&engine), "{:?}", engine.start());
+            eprintln!("seed {seed} {:?} {:?} {:?}", engine.start(), engine.placement().recovery(), engine.stats().placement);
             assert_eq!(support::objects(&engine), objects);
             let missed = check(&engine, count, 1000).await;
             let stats = engine.stats();

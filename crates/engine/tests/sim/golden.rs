@@ -6,17 +6,22 @@
 
 use std::sync::Arc;
 
-use device::{Disk, Image, Latency, MemoryDisk};
+use device::{Image, Latency, MemoryDisk};
 use flowstone_engine::format::superblock::{ImageShape, Superblock};
-use flowstone_engine::{Engine, EngineConfig, Put, Start, Stop};
+use flowstone_engine::journal::Unusable;
+use flowstone_engine::{Distrust, EngineConfig, Put, Start, Stop};
 
-use crate::support::{run_background, simulate, value};
+use crate::support::{Media, get, simulate, start, value};
 
 const META: u64 = 1 << 20;
 const SEGMENT: u64 = 256 << 10;
 const IMAGE: u64 = META + 8 * SEGMENT;
 /// CRC-32C of the whole image.
 const CHECKSUM: u32 = 0x6edd_0def;
+/// Sequence numbers reserved for a run.
+const SEQUENCES: u64 = (1 << 40) + 100_003;
+/// Bytes of the second run's checkpoint.
+const CHECKPOINT_BYTES: u64 = 44 + 20 + 1 + 5;
 /// The simulation's wall clock when the items were written.
 const NOW: u32 = 1_800_000_000;
 
@@ -29,7 +34,7 @@ fn config() -> EngineConfig {
 }
 
 /// Three items in one partition, stopped orderly. Nothing in it is left to chance.
-fn small_image() -> Image {
+fn small_image() -> (Image, Vec<u64>) {
     let shape = ImageShape {
         hash_seed: 0x0123_4567_89ab_cdef,
         image_bytes: IMAGE,
@@ -69,7 +74,13 @@ fn small_image() -> Image {
         }
         engine.flush_all(NOW + 3600);
         assert_eq!(engine.stop().await, Stop::Complete { objects: 3 });
-        disk.snapshot()
+        drop(engine);
+        // A second run, in which one is removed and one is read.
+        let engine = start(&media, &config()).await;
+        engine.remove(engine.key(b"plain").unwrap(), NOW);
+        assert!(get(&engine, b"large").await.is_some());
+        assert_eq!(engine.stop().await, Stop::Complete { objects: 2 });
+        (disk.snapshot(), media.journal.crash())
     })
 }
 
@@ -108,20 +119,20 @@ impl Bytes<'_> {
 #[test]
 fn the_image_is_the_one_of_this_format() {
     let mut bytes = vec![0; IMAGE as usize];
-    small_image().read(0, &mut bytes);
+    small_image().0.read(0, &mut bytes);
     let checksum = crc32c::crc32c(&bytes);
     assert_eq!(checksum, CHECKSUM, "{checksum:#010x}");
 }
 
 #[test]
 fn the_superblock_lies_as_documented() {
-    let image = small_image();
+    let (image, _) = small_image();
     let bytes = Bytes(&image);
-    // Opening wrote generations 1 and 2, stopping the third: to the second place.
-    let (clean, dirty) = (META / 2, 0);
-    for (at, generation, clean) in [(clean, 3, 1), (dirty, 2, 0)] {
+    // Each opening wrote two generations, each stop one: the sixth in the first place.
+    let (clean, dirty) = (0, META / 2);
+    for (at, generation, clean) in [(clean, 6, 1), (dirty, 5, 0)] {
         assert_eq!(&bytes.take(at), b"flowSTNE");
-        assert_eq!(bytes.u32(at + 8), 1, "format");
+        assert_eq!(bytes.u32(at + 8), 2, "format");
         assert_eq!(bytes.u8(at + 12), clean);
         assert_eq!(&bytes.take(at + 13), b"exact\0\0\0\0\0\0");
         assert_eq!(bytes.u64(at + 24), generation);
@@ -131,25 +142,52 @@ fn the_superblock_lies_as_documented() {
         assert_eq!(bytes.u32(at + 52), 8, "segments");
         assert_eq!(bytes.u32(at + 56), 1, "channels");
         assert_eq!(bytes.u32(at + 60), 1, "partitions");
-        assert_eq!(bytes.u64(at + 64), 1 + (1 << 44), "version limit");
-        assert_eq!(bytes.u64(at + 72), 1 + (1 << 40), "sequence limit");
+        assert_eq!(bytes.u64(at + 64), 4 + (2 << 44), "version limit");
+        assert_eq!(bytes.u64(at + 72), 1 + 2 * SEQUENCES, "sequence limit");
         assert_eq!(bytes.u64(at + 3944), 1000, "expected items");
-        assert_eq!(bytes.vec(at + 3952, 140), vec![0; 140]);
+        assert_eq!(bytes.u64(at + 3952), 2, "run");
+        assert_eq!(bytes.u64(at + 3960), 1, "floor");
+        assert_eq!(bytes.u64(at + 3976), 0, "stale below");
+        assert_eq!(bytes.vec(at + 3984, 108), vec![0; 108]);
         let sealed = crc32c::crc32c(&bytes.vec(at, 4092));
         assert_eq!(bytes.u32(at + 4092), sealed);
     }
-    let head = 8 + 4 + 4 + 8;
-    let segments = 4 + 16;
-    let entries = 8 + 3 * 16;
-    assert_eq!(bytes.u64(clean + 80), head + segments + entries, "bytes");
-    assert_eq!(
-        bytes.u64(clean + 88),
-        2,
-        "sequence number of the checkpoint"
-    );
+    assert_eq!(bytes.u64(clean + 80), CHECKPOINT_BYTES, "bytes");
+    let checkpoint = 1 + SEQUENCES;
+    assert_eq!(bytes.u64(clean + 88), checkpoint, "its sequence number");
     assert_eq!(bytes.u32(clean + 96), 1, "segments of the checkpoint");
-    assert_eq!(bytes.u32(clean + 104), 1, "the first of them");
-    assert_eq!(bytes.u32(dirty + 96), 0);
+    assert_eq!(bytes.u32(clean + 104), 2, "the first of them");
+    // Two runs have filled a chunk each.
+    assert_eq!(bytes.u64(clean + 3968), 3, "journal first");
+    assert_eq!(bytes.u64(dirty + 3968), 2);
+}
+
+#[test]
+fn the_journal_lies_as_documented() {
+    let (_, words) = small_image();
+    let checksum = |words: &[u64]| {
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        u64::from(crc32c::crc32c(&bytes))
+    };
+    let image = 0x0123_4567_89ab_cdef;
+    let head = [u64::from_le_bytes(*b"flowJRNL"), 1, image, 8192, 16, 2];
+    assert_eq!(words[..6], head);
+    assert_eq!(words[6], checksum(&head));
+    assert_eq!(words[8], u64::from(NOW), "clock");
+    assert_eq!(words[9], 0, "void");
+    let magic = u64::from_le_bytes(*b"flowJCHK");
+    let flush_at = 7 << 60 | u64::from(NOW + 3600);
+    // The plain item, at the start of segment 0 in its first life.
+    let dead = 1 << 60 | 1 << 42;
+    for (number, first_version, record) in [(1, 1, flush_at), (2, 4 + (1 << 44), dead)] {
+        let at = 512 + 8192 * (number - 1);
+        let header = [magic, image, number as u64, first_version];
+        assert_eq!(words[at..at + 4], header, "chunk {number}");
+        assert_eq!(words[at + 4], checksum(&header));
+        assert_eq!(words[at + 8], record);
+        assert!(words[at + 9..at + 8192].iter().all(|&word| word == 0));
+    }
+    assert!(words[512 + 2 * 8192..].iter().all(|&word| word == 0));
 }
 
 fn item_checksum(bytes: &Bytes<'_>, segment: u64, offset: u32, body: usize, sequence: u64) -> u32 {
@@ -161,7 +199,7 @@ fn item_checksum(bytes: &Bytes<'_>, segment: u64, offset: u32, body: usize, sequ
 
 #[test]
 fn items_and_their_segment_lie_as_documented() {
-    let image = small_image();
+    let (image, _) = small_image();
     let bytes = Bytes(&image);
     let segment = META;
     // The plain item, at the start.
@@ -217,35 +255,39 @@ fn items_and_their_segment_lie_as_documented() {
 
 #[test]
 fn the_checkpoint_lies_as_documented() {
-    let image = small_image();
+    let (image, _) = small_image();
     let bytes = Bytes(&image);
-    let at = META + SEGMENT;
+    // The first run's lay in segment 1.
+    let at = META + 2 * SEGMENT;
     assert_eq!(&bytes.take(at), b"flowCKPT");
+    assert_eq!(bytes.u32(at + 8), NOW, "clock");
     assert_eq!(
-        bytes.u32(at + 8),
+        bytes.u32(at + 12),
         NOW + 3600,
         "deadline of the flush to come"
     );
-    assert_eq!(bytes.u32(at + 12), 1, "partitions");
-    assert_eq!(bytes.u64(at + 16), 0, "cutoff of partition 0");
-    assert_eq!(bytes.u32(at + 24), 1, "written segments");
-    assert_eq!(bytes.u32(at + 28), 0, "number");
-    assert_eq!(bytes.u32(at + 32), 3, "items");
-    assert_eq!(bytes.u64(at + 36), 1, "sequence number");
-    assert_eq!(bytes.u64(at + 44), 3, "entries of shard 0");
-    // 8 segments of 2^14 units: 17 bits, and one for large items.
-    let mut locations: Vec<u64> = (0..3)
-        .map(|entry| bytes.u64(at + 60 + 16 * entry))
-        .collect();
-    locations.sort_unstable();
-    assert_eq!(locations, [0, 3, (1 << 17) | 32 | 1]);
+    assert_eq!(bytes.u32(at + 16), 1, "partitions");
+    assert_eq!(bytes.u64(at + 20), 0, "cutoff of partition 0");
+    assert_eq!(bytes.u64(at + 28), 1 + SEQUENCES, "next sequence");
+    assert_eq!(bytes.u32(at + 36), 0, "retired");
+    assert_eq!(bytes.u32(at + 40), 1, "living");
+    assert_eq!(bytes.u32(at + 44), 0, "number");
+    assert_eq!(bytes.u64(at + 48), 1, "sequence number");
+    assert_eq!(bytes.u32(at + 56), 1, "bytes of dead");
+    assert_eq!(bytes.u32(at + 60), 5, "bytes of recent");
+    assert_eq!(bytes.u8(at + 64), 0, "the plain item's position");
+    let large: u32 = 1 << 31 | 32 | 1;
+    let leb = |shift: u32| (large >> shift) as u8 | 0x80;
+    let packed = [leb(0), leb(7), leb(14), leb(21), (large >> 28) as u8];
+    assert_eq!(bytes.take(at + 65), packed, "the large item's position");
     let footer = at + SEGMENT - 64;
     assert_eq!(&bytes.take(footer), b"flowSEGM");
-    assert_eq!(bytes.u64(footer + 8), 2, "sequence number");
-    assert_eq!(bytes.u32(footer + 16), 1, "segment");
+    assert_eq!(bytes.u64(footer + 8), 1 + SEQUENCES, "sequence number");
+    assert_eq!(bytes.u32(footer + 16), 2, "segment");
     assert_eq!(bytes.u32(footer + 20), 0, "items");
-    assert_eq!(bytes.u32(footer + 24), 100, "bytes of the stream here");
-    let stream = crc32c::crc32c(&bytes.vec(at, 100));
+    let len = CHECKPOINT_BYTES as u32;
+    assert_eq!(bytes.u32(footer + 24), len, "bytes of the stream here");
+    let stream = crc32c::crc32c(&bytes.vec(at, len as usize));
     assert_eq!(bytes.u32(footer + 28), stream);
     assert_eq!(bytes.u8(footer + 34), 2, "kind: checkpoint");
 }

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use device::{Disk, Latency, MemoryDisk};
+use device::{Latency, MemoryDisk};
 use flowstone_engine::{Engine, EngineConfig, Stop};
 use rand::seq::SliceRandom;
 
 use crate::support::{
-    SEGMENT_BYTES, get, memory_disk, numbered, random, set, simulate, start, tight, value,
+    Media, SEGMENT_BYTES, get, memory_disk, numbered, random, set, simulate, start, tight, value,
 };
 
 async fn survivors(engine: &Arc<Engine>, numbers: impl Iterator<Item = u64>) -> usize {
