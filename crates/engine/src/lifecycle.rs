@@ -135,6 +135,10 @@ pub(crate) struct Lifecycle {
     meta: Region,
     superblock: Mutex<Superblock>,
     stopped: AtomicBool,
+    /// Memory is being saved: what is changed from now on would not be.
+    pub(crate) closed: AtomicBool,
+    /// Something has been changed all the same.
+    pub(crate) changed_since: AtomicBool,
     start: Start,
     running: AtomicU64,
 }
@@ -195,6 +199,8 @@ impl Engine {
             meta,
             superblock: Mutex::new(superblock),
             stopped: AtomicBool::new(false),
+            closed: AtomicBool::new(false),
+            changed_since: AtomicBool::new(false),
             start,
             running: AtomicU64::new(0),
         };
@@ -225,7 +231,8 @@ impl Engine {
     }
 
     /// Stops orderly: makes everything durable, memory included, within the configured deadline.
-    /// Requests must have ceased; what is written from now on is lost.
+    /// Requests should have ceased: from now on a write is not answered, and a
+    /// [`remove`](Engine::remove) or a [`flush_all`](Engine::flush_all) makes the stop incomplete.
     pub async fn stop(self: &Arc<Self>) -> Stop {
         if self.lifecycle.stopped.swap(true, Ordering::AcqRel) {
             return Stop::Already;
@@ -239,9 +246,10 @@ impl Engine {
             };
         };
         match self.seal(&saved).await {
-            Ok(()) => Stop::Complete {
+            Ok(true) => Stop::Complete {
                 objects: self.placement.stats().objects,
             },
+            Ok(false) => Stop::Incomplete { items_left: 0 },
             Err(error) => {
                 tracing::error!(%error, "the clean mark could not be written");
                 Stop::Incomplete { items_left: 0 }
@@ -250,6 +258,8 @@ impl Engine {
     }
 
     async fn save(self: &Arc<Self>) -> Option<SavedCheckpoint> {
+        // Looked at under a partition's lock, which the placing takes after this.
+        self.lifecycle.closed.store(true, Ordering::SeqCst);
         let now = runtime::unix_seconds();
         for _ in 0..MAX_ROUNDS {
             self.placement.use_reserve();
@@ -293,13 +303,35 @@ impl Engine {
         }
     }
 
-    async fn seal(&self, saved: &SavedCheckpoint) -> Result<(), DeviceError> {
+    /// Sets the clean mark; false, and then there is none, if something has changed since memory was
+    /// saved.
+    async fn seal(&self, saved: &SavedCheckpoint) -> Result<bool, DeviceError> {
+        if self.lifecycle.changed_since.load(Ordering::SeqCst) {
+            return Ok(false);
+        }
         let mut superblock = *self.lifecycle.superblock.lock();
         let segments: Vec<u32> = saved.segments.iter().map(|segment| segment.0).collect();
         superblock.mark_clean(saved.bytes, saved.first_sequence, &segments);
         write_superblock(&self.lifecycle.meta, &mut superblock).await?;
+        let unchanged = !self.lifecycle.changed_since.load(Ordering::SeqCst);
+        if !unchanged {
+            superblock.mark_dirty();
+            write_superblock(&self.lifecycle.meta, &mut superblock).await?;
+        }
         *self.lifecycle.superblock.lock() = superblock;
-        Ok(())
+        Ok(unchanged)
+    }
+
+    /// Whether memory is being saved.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.lifecycle.closed.load(Ordering::SeqCst)
+    }
+
+    /// A change that cannot be put off: what is being saved is not all there is.
+    pub(crate) fn note_change(&self) {
+        if self.is_closed() {
+            self.lifecycle.changed_since.store(true, Ordering::SeqCst);
+        }
     }
 
     fn count_dirty(&self) -> u64 {

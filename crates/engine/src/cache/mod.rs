@@ -114,6 +114,7 @@ impl Engine {
         // An earlier flush whose deadline has come holds, also where nobody has asked since.
         self.settle_all(now);
         self.horizon.flush_at(deadline);
+        self.note_change();
         if deadline <= now {
             // Applied now, so that nothing stored after this call falls under it.
             self.settle_all(now);

@@ -159,6 +159,9 @@ impl Engine {
     ) -> Option<Result<u64, CacheError>> {
         let number = key.hash().partition(self.partition_bits);
         let mut partition = self.lock_partition(number, now);
+        if self.is_closed() {
+            return None;
+        }
         match self.put(&mut partition, number, key, now, put) {
             Ok(cas_unique) => Some(Ok(cas_unique)),
             Err(Refused::Never(error)) => Some(Err(error)),
@@ -170,6 +173,7 @@ impl Engine {
     pub fn remove(&self, key: Key<'_>, now: u32) {
         let mut partition = self.lock(key.hash(), now);
         self.erase(&mut partition, key);
+        self.note_change();
     }
 
     fn try_modify<'v, R>(
@@ -181,6 +185,9 @@ impl Engine {
     ) -> Attempt<R> {
         let number = key.hash().partition(self.partition_bits);
         let mut guard = self.lock_partition(number, now);
+        if self.is_closed() {
+            return Attempt::NoRoom;
+        }
         let partition = &mut *guard;
         let mut present = partition.tier.find(key).map(Present::InMemory);
         if let Some(Present::InMemory(handle)) = present

@@ -502,3 +502,61 @@ fn a_checkpoint_is_whole_whatever_goes_on_while_it_is_written() {
         });
     });
 }
+
+/// What is changed while memory is being saved is either not answered or makes the stop incomplete: a
+/// later start never finds an older value of it.
+#[test]
+fn a_change_during_the_stop_is_not_answered_or_leaves_no_clean_image() {
+    for_each_seed("a_change_during_the_stop", 6, |seed| {
+        simulate(seed, async {
+            let disk = slow_disk(129 << 20);
+            let engine = start(&disk, &tight()).await;
+            fill(&engine, 5000, 1000).await;
+            let changing = Arc::clone(&engine);
+            let removed = runtime::spawn(async move {
+                runtime::sleep(Duration::from_micros(seed * 300)).await;
+                let long = Duration::from_secs(3600);
+                let name = numbered(7);
+                let written = set(&changing, &name, b"new");
+                let answered = runtime::timeout(long, written).await.is_ok();
+                let now = runtime::unix_seconds();
+                changing.remove(changing.key(&numbered(9)).unwrap(), now);
+                answered
+            });
+            let stopped = engine.stop().await;
+            let answered = removed.await.unwrap();
+            drop(engine);
+            let engine = start(&disk, &tight()).await;
+            let found = get(&engine, &numbered(7)).await;
+            if answered {
+                assert!(found.is_none() || found.as_deref() == Some(&b"new"[..]));
+            }
+            // The removal came an hour later, when all was over, or while memory was being saved.
+            if !matches!(stopped, Stop::Complete { .. }) {
+                assert_eq!(engine.start(), Start::Unclean);
+            }
+        });
+    });
+}
+
+#[test]
+fn a_removal_while_memory_is_saved_makes_the_stop_incomplete() {
+    simulate(1, async {
+        let disk = slow_disk(129 << 20);
+        let engine = start(&disk, &tight()).await;
+        fill(&engine, 5000, 1000).await;
+        let removing = Arc::clone(&engine);
+        let removed = runtime::spawn(async move {
+            runtime::sleep(Duration::from_micros(500)).await;
+            let now = runtime::unix_seconds();
+            removing.remove(removing.key(&numbered(9)).unwrap(), now);
+        });
+        let stopped = engine.stop().await;
+        assert!(matches!(stopped, Stop::Incomplete { .. }), "{stopped:?}");
+        removed.await;
+        drop(engine);
+        let engine = start(&disk, &tight()).await;
+        assert_eq!(engine.start(), Start::Unclean);
+        assert_eq!(get(&engine, &numbered(9)).await, None);
+    });
+}
