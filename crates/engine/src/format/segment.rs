@@ -25,7 +25,7 @@ pub const SUMMARY_ENTRY_BYTES: u32 = 24;
 /// Bytes of the footer.
 pub const FOOTER_BYTES: u32 = 64;
 /// Version of the segment format.
-pub const SEGMENT_FORMAT: u16 = 1;
+pub const SEGMENT_FORMAT: u16 = 2;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"flowSEGM");
 /// Units in [`LARGE_UNIT_BYTES`]: the bits a large item's size class borrows from its position.
@@ -176,7 +176,10 @@ pub struct Footer {
     pub content_checksum: U32,
     format: zerocopy::byteorder::little_endian::U16,
     kind: u8,
-    reserved: [u8; 25],
+    reserved: [u8; 5],
+    /// The image it belongs to.
+    pub image: U64,
+    padding: [u8; 12],
     checksum: U32,
 }
 
@@ -202,11 +205,21 @@ impl Footer {
             content_checksum: U32::new(content_checksum),
             format: SEGMENT_FORMAT.into(),
             kind: kind as u8,
-            reserved: [0; 25],
+            reserved: [0; 5],
+            image: U64::new(0),
+            padding: [0; 12],
             checksum: U32::new(0),
         };
         footer.checksum = U32::new(footer.own_checksum());
         footer
+    }
+
+    /// The same footer in an image.
+    #[must_use]
+    pub fn of_image(mut self, image: u64) -> Self {
+        self.image = U64::new(image);
+        self.checksum = U32::new(self.own_checksum());
+        self
     }
 
     fn own_checksum(&self) -> u32 {

@@ -79,6 +79,7 @@ impl Engine {
             flash,
             &StoreConfig {
                 buffers: config.buffers,
+                image: shape.hash_seed,
                 first_sequence,
                 large_read_bytes: config.large_read_bytes(),
             },
@@ -371,7 +372,11 @@ fn new_image(disk: &Arc<dyn Disk>, config: &EngineConfig) -> Result<Superblock, 
         partitions: 1 << config.partition_bits,
         expected_items: config.expected_items(flash_bytes),
     };
-    Ok(Superblock::new(&shape, PLACEMENT))
+    let mut superblock = Superblock::new(&shape, PLACEMENT);
+    // Not the numbers of an image that was here before: what a lost write leaves of it must not verify.
+    superblock.sequence_limit = (1 + (runtime::random_u64() >> 8)).into();
+    superblock.floor_sequence = superblock.sequence_limit;
+    Ok(superblock)
 }
 
 fn check_image(superblock: &Superblock, device: u64) -> Result<(), OpenError> {

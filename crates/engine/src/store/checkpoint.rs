@@ -100,7 +100,8 @@ impl CheckpointSink {
             0,
             used as u32,
             checksum,
-        );
+        )
+        .of_image(self.store.image);
         let footer_at = part.len() - FOOTER_BYTES as usize;
         part[footer_at..].copy_from_slice(footer.as_bytes());
         // Named before it is written: one that fails is given back, too.

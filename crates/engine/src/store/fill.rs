@@ -111,7 +111,7 @@ impl Filling {
     }
 
     /// Writes the footer, and zeros over what an earlier life left in the gap.
-    fn finish(mut self) -> (SegmentId, u32, AlignedBuf) {
+    fn finish(mut self, image: u64) -> (SegmentId, u32, AlignedBuf) {
         let segment_bytes = self.bytes.len() as u32;
         let summary = summary_offset(segment_bytes, self.items).expect("append kept room") as usize;
         self.bytes[self.data_bytes as usize..summary].fill(0);
@@ -124,7 +124,8 @@ impl Filling {
             self.items,
             self.data_bytes,
             checksum,
-        );
+        )
+        .of_image(image);
         self.bytes[footer_at..].copy_from_slice(footer.as_bytes());
         (self.segment, self.items, self.bytes)
     }
@@ -281,7 +282,7 @@ impl SegmentStore {
         let Content::Filling(filling) = std::mem::replace(content, Content::Lost) else {
             unreachable!("only what is being filled is sealed");
         };
-        let (segment, items, bytes) = filling.finish();
+        let (segment, items, bytes) = filling.finish(self.image);
         self.segment(segment).items.store(items, Ordering::Release);
         *content = Content::Sealed {
             segment,

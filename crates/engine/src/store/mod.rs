@@ -138,6 +138,8 @@ pub struct StoreCounters {
 pub struct StoreConfig {
     /// Segments that may be in memory at once: one filling, the others waiting or being written.
     pub buffers: usize,
+    /// The image that the segments belong to.
+    pub image: u64,
     /// First sequence number to use.
     pub first_sequence: u64,
     /// Bytes that large items read from flash may hold at once.
@@ -147,6 +149,7 @@ pub struct StoreConfig {
 /// The segments of one flash device. Shared by all threads.
 pub struct SegmentStore {
     flash: Arc<dyn Flash>,
+    image: u64,
     segment_bytes: u32,
     segments: Box<[Segment]>,
     buffers: Box<[Mutex<Content>]>,
@@ -185,6 +188,7 @@ impl SegmentStore {
             ..Queues::default()
         };
         Self {
+            image: config.image,
             segment_bytes,
             segments,
             buffers: (0..config.buffers)

@@ -25,6 +25,7 @@ fn store(segments: u64, buffers: usize) -> Arc<SegmentStore> {
     let flash = DiskFlash::new(Arc::new(disk), SEGMENT, 1, false).unwrap();
     let config = StoreConfig {
         buffers,
+        image: 7,
         first_sequence: 100,
         large_read_bytes: 1 << 20,
     };

@@ -231,6 +231,7 @@ impl SegmentStore {
             let footer = Footer::read(&page, segment.0, self.segment_bytes);
             if let Ok(footer) = footer
                 && footer.kind() == Some(SegmentKind::Items)
+                && footer.image.get() == self.image
                 && footer.sequence.get() >= floor
             {
                 scan.found.push(SegmentRecord {

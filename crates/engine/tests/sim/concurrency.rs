@@ -501,3 +501,46 @@ fn a_checkpoint_is_whole_whatever_goes_on_while_it_is_written() {
         });
     });
 }
+
+/// What is changed while memory is being saved is there after the restart, or a miss: never what was
+/// there before.
+#[test]
+fn a_change_during_the_stop_never_leaves_an_older_value() {
+    for_each_seed("a_change_during_the_stop", 12, |seed| {
+        simulate(seed, async {
+            let disk = slow_disk(129 << 20);
+            let engine = start(&disk, &tight()).await;
+            fill(&engine, 5000, 1000).await;
+            let changing = Arc::clone(&engine);
+            let changed = Rc::new(Cell::new(0));
+            let counter = Rc::clone(&changed);
+            runtime::spawn(async move {
+                for number in 0..5000 {
+                    runtime::sleep(Duration::from_micros(seed * 7)).await;
+                    if number % 2 == 0 {
+                        set(&changing, &numbered(number), b"new").await.unwrap();
+                    } else {
+                        let now = runtime::unix_seconds();
+                        changing.remove(changing.key(&numbered(number)).unwrap(), now);
+                    }
+                    counter.set(number + 1);
+                }
+            });
+            let stopped = engine.stop().await;
+            assert!(matches!(stopped, Stop::Complete { .. }), "{stopped:?}");
+            let changed = changed.get();
+            let engine = start(&disk, &tight()).await;
+            for number in 0..5000 {
+                let found = get(&engine, &numbered(number)).await;
+                let was = value(number, 1000);
+                match found {
+                    Some(found) if number < changed => {
+                        assert!(number % 2 == 0 && found == b"new", "item {number}");
+                    }
+                    Some(found) => assert!(found == was || found == b"new", "item {number}"),
+                    None => {}
+                }
+            }
+        });
+    });
+}

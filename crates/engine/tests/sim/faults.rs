@@ -432,8 +432,8 @@ fn a_stop_finds_room_on_a_full_flash() {
             drop(engine);
             let engine = start(&disk, &config).await;
             assert!(is_warm(&engine), "{:?}", engine.start());
-            eprintln!("seed {seed} {:?} {:?} {:?}", engine.start(), engine.placement().recovery(), engine.stats().placement);
-            assert_eq!(support::objects(&engine), objects);
+            // Reclaim may have gone on at once.
+            assert_eq!(engine.placement().recovery().items, objects);
             let missed = check(&engine, count, 1000).await;
             let stats = engine.stats();
             let dropped = stats.placement.items_evicted;
