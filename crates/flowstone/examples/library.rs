@@ -68,6 +68,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let value: Value = block_on(cache.get(b"user:7"))?.ok_or("user 7 is cached")?;
     println!("user 7: {}", String::from_utf8_lossy(&value));
     block_on(cache.close());
+    std::fs::remove_file(path.with_extension("journal"))?;
     std::fs::remove_file(&path)?;
     Ok(())
 }

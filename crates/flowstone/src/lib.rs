@@ -38,4 +38,4 @@ mod cache;
 
 pub use block_on::block_on;
 pub use cache::{Cache, CacheConfig, Error, InsertOptions, OpenError, Stats, Value};
-pub use engine::{Start, Stop};
+pub use engine::{Distrust, Start, Stop};

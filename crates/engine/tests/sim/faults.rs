@@ -10,7 +10,7 @@ use flowstone_engine::{Change, Distrust, Engine, EngineConfig, OpenError, Start,
 use rand::Rng;
 
 use crate::support::{
-    self, Media, SEGMENT_BYTES, fill, for_each_seed, get, is_warm, memory_disk, numbered, objects,
+    Media, SEGMENT_BYTES, fill, for_each_seed, get, is_warm, memory_disk, numbered, objects,
     random, run_background, set, simulate, start, tight, value,
 };
 

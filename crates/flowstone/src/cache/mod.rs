@@ -152,6 +152,8 @@ pub struct Stats {
     pub memory_items: u64,
     /// Items on flash.
     pub flash_items: u64,
+    /// Whether items of the last run are still being found again: what is there may be missed.
+    pub recovering: bool,
     /// Live items dropped from flash to make room.
     pub flash_evictions: u64,
     /// Memory of the items, in bytes.
@@ -269,6 +271,7 @@ impl Cache {
         let engine = self.inner.door.enter().ok_or(Error::Closed)?;
         let stats = engine.stats();
         let flash = engine.store().counters();
+        let recovery = engine.placement().recovery();
         Ok(Stats {
             memory_hits: stats.paths.dram_hits,
             flash_hits: stats.paths.flash_hits,
@@ -278,6 +281,7 @@ impl Cache {
             insert_waits: stats.write_waits,
             memory_items: stats.dram_items,
             flash_items: stats.placement.objects,
+            recovering: recovery.segments_done < recovery.segments,
             flash_evictions: stats.placement.items_evicted,
             memory_bytes: stats.dram_bytes,
             index_bytes: stats.memory.index_bytes,
