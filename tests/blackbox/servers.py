@@ -250,6 +250,13 @@ class Flowstone(Server):
             path = Path(os.environ.get("CARGO_TARGET_DIR", root / "target")) / "release" / "flowstone"
         return str(path)
 
+    def start(self):
+        super().start()
+        # What the last run has left is found again at once, if there is not much of it.
+        if self.process.poll() is None:
+            wait_until(lambda: self.stats(b"flash").get("recovery_running", "0") == "0", "the recovery to end")
+        return self
+
     def command(self):
         command = [self.binary(), "serve"]
         command += ["--listen", f"unix:{self.unix}" if self.unix else f"{HOST}:{self.port}"]

@@ -207,10 +207,96 @@ def test_kill_never_brings_back_an_old_value(make_server):
     found = snapshot(server, new)
     assert [key for key in found if found[key][0] != new[key][0]] == []
     assert [key for key in gone if key in found] == []
-    # After a crash the cache starts empty.
-    assert found == {}
     store(server, new)
     assert len(snapshot(server, new)) == len(new)
+
+
+def test_kill_keeps_what_had_reached_flash(make_server):
+    server = make_server().start()
+    items = {b"kept.%d" % n: (value_of(b"%d" % n, 1000), 0, 0) for n in range(20_000)}
+    store(server, items)
+    server.spill()
+    objects = int(server.stats(b"flash")["objects_on_flash"])
+    waiting = int(server.stats(b"flash")["segments_waiting"]) + 1
+    per_segment = int(server.stats(b"flash")["segment_bytes"]) // 1000
+    deleted = list(items)[::7]
+    server.ask(b"".join(b"delete %s\r\n" % key for key in deleted))
+    server.kill()
+    server.start()
+    stats = server.stats(b"flash")
+    assert int(stats["recovery_items"]) >= objects - len(deleted) - waiting * per_segment, stats
+    found = snapshot(server, items)
+    assert [key for key in found if found[key][0] != items[key][0]] == []
+    assert [key for key in deleted if key in found] == []
+    # Again, at once: what was found is found again.
+    server.kill()
+    server.start()
+    again = snapshot(server, items)
+    assert set(again) == set(found)
+
+
+@pytest.mark.parametrize("damage", ["removed", "truncated", "of another run"])
+def test_journal_that_cannot_be_trusted(make_server, damage):
+    """Without a record of what has been overwritten, nothing that lies on flash may be served."""
+    server = make_server().start()
+    old = {b"old.%d" % n: (b"old", 0, 0) for n in range(500)}
+    store(server, old)
+    assert server.terminate() == 0
+    journal = server.flash.with_name(server.flash.name + ".journal")
+    before = journal.read_bytes()
+    for _ in range(2):
+        server.start()
+        store(server, {key: (b"new", 0, 0) for key in old})
+        server.kill()
+    if damage == "removed":
+        journal.unlink()
+    elif damage == "truncated":
+        os.truncate(journal, os.path.getsize(journal) // 4096 // 2 * 4096)
+    else:
+        journal.write_bytes(before)
+    server.start()
+    assert snapshot(server, old) == {}
+    assert b"journal" in server.log().encode()
+    server.ask(b"set a 0 0 1\r\nx\r\n")
+    assert server.terminate() == 0
+    server.start()
+    assert server.ask(b"get a\r\n") == b"VALUE a 0 1\r\nx\r\nEND\r\n"
+
+
+def test_foreign_journal_is_left_alone(make_server):
+    server = make_server().start()
+    server.ask(b"set a 0 0 1\r\nx\r\n")
+    assert server.terminate() == 0
+    foreign = server.directory / "accounts.db"
+    foreign.write_bytes(random.Random(3).randbytes(3 * MIB))
+    before = file_digest(foreign)
+    server.options = ["--set", f"cache.journal={foreign}"]
+    line = fails_to_start(server)
+    assert "journal" in line and "--force" in line
+    assert file_digest(foreign) == before
+    server.options = []
+    server.start()
+    assert server.ask(b"get a\r\n") == b"VALUE a 0 1\r\nx\r\nEND\r\n"
+
+
+def test_downtime_that_is_too_long(make_server):
+    server = make_server().start()
+    server.ask(b"set a 0 0 1\r\nx\r\n")
+    assert server.terminate() == 0
+    stopped = time.time()
+    wait_until(lambda: time.time() > stopped + 3, "some seconds of downtime")
+    server.options = ["--max-downtime", "1", "--set", "cache.after_downtime=stale"]
+    server.start()
+    assert server.ask(b"get a\r\n") == b"VALUE a 0 1\r\nx\r\nEND\r\n"
+    first, _, second, _, _ = server.ask(b"mg a v\r\nmg a v\r\n").split(b"\r\n")
+    assert set(first.split()[2:]) == {b"W", b"X"}, "stale, and this client is to recache it"
+    assert set(second.split()[2:]) == {b"X", b"Z"}, "stale, and somebody else does"
+    assert server.terminate() == 0
+    stopped = time.time()
+    wait_until(lambda: time.time() > stopped + 3, "some seconds of downtime")
+    server.options = ["--max-downtime", "1"]
+    server.start()
+    assert server.ask(b"get a\r\n") == b"END\r\n"
 
 
 def test_kill_before_the_first_change_is_noticed_too(make_server):
