@@ -58,7 +58,7 @@ pub struct Superblock {
     pub sequence_limit: U64,
     /// Bytes of the checkpoint.
     pub checkpoint_bytes: U64,
-    /// Sequence number of the checkpoint's first segment; the others follow it.
+    /// Sequence number of the checkpoint's segments.
     pub checkpoint_sequence: U64,
     checkpoint_segments: U32,
     reserved: [u8; 4],
@@ -176,8 +176,8 @@ impl Superblock {
         self.stale_below = U64::new(0);
     }
 
-    /// Names a checkpoint of `bytes` bytes in `segments`, the first of which has sequence number
-    /// `sequence`, and the journal chunk that it does not hold.
+    /// Names a checkpoint of `bytes` bytes in `segments`, all with sequence number `sequence`, and the
+    /// journal chunk that it does not hold.
     ///
     /// # Panics
     /// When there are more than [`MAX_CHECKPOINT_SEGMENTS`].

@@ -199,7 +199,7 @@ impl Engine {
     ) -> Result<(), DeviceError> {
         let mut superblock = *self.lifecycle.superblock.lock();
         let segments: Vec<u32> = saved.segments.iter().map(|segment| segment.0).collect();
-        superblock.set_checkpoint(saved.bytes, saved.first_sequence, &segments, end);
+        superblock.set_checkpoint(saved.bytes, saved.sequence, &segments, end);
         let limit = self.next_version() + VERSION_RESERVE;
         superblock.version_limit = limit.max(superblock.version_limit.get()).into();
         if is_last {

@@ -259,7 +259,7 @@ async fn find(
     let mut dead = Dead::new(shape.partitions);
     let checkpoint = (superblock.checkpoint_segments().count() > 0).then(|| SavedCheckpoint {
         bytes: superblock.checkpoint_bytes.get(),
-        first_sequence: superblock.checkpoint_sequence.get(),
+        sequence: superblock.checkpoint_sequence.get(),
         segments: superblock.checkpoint_segments().map(SegmentId).collect(),
     });
     if let Some(saved) = &checkpoint

@@ -15,8 +15,8 @@ use crate::format::superblock::MAX_CHECKPOINT_SEGMENTS;
 pub struct SavedCheckpoint {
     /// Bytes of the stream.
     pub bytes: u64,
-    /// Sequence number of the first segment; the others follow it.
-    pub first_sequence: u64,
+    /// Sequence number of all its segments.
+    pub sequence: u64,
     /// The segments, in order.
     pub segments: Vec<SegmentId>,
 }
@@ -35,7 +35,7 @@ impl CheckpointSink {
     pub fn new(store: Arc<SegmentStore>) -> Self {
         let saved = SavedCheckpoint {
             bytes: 0,
-            first_sequence: 0,
+            sequence: 0,
             segments: Vec::new(),
         };
         Self {
@@ -86,18 +86,18 @@ impl CheckpointSink {
         }
         let mut part = self.part.take()?;
         let segment = self.store.queues.lock().free.pop_front()?;
-        let sequence = self.store.filling.lock().take_sequence();
         if self.saved.segments.is_empty() {
-            self.saved.first_sequence = sequence;
+            self.saved.sequence = self.store.filling.lock().take_sequence();
         }
+        let number = self.saved.segments.len() as u32;
         let used = std::mem::take(&mut self.used);
         part[used..].fill(0);
         let checksum = crc32c::crc32c(&part[..used]);
         let footer = Footer::new(
             SegmentKind::Checkpoint,
             segment.0,
-            sequence,
-            0,
+            self.saved.sequence,
+            number,
             used as u32,
             checksum,
         )
@@ -210,7 +210,7 @@ impl CheckpointSource {
         let Some(&segment) = self.saved.segments.get(self.next) else {
             return Err(self.corrupt(FormatError::Range));
         };
-        let sequence = self.saved.first_sequence + self.next as u64;
+        let (sequence, number) = (self.saved.sequence, self.next as u32);
         self.next += 1;
         if segment.0 >= self.store.segments() {
             return Err(self.corrupt(FormatError::Range));
@@ -219,6 +219,9 @@ impl CheckpointSource {
         let part = self.store.read_range(segment, 0, len as usize).await?;
         let footer = Footer::decode(&part, SegmentKind::Checkpoint, segment.0, sequence, len)
             .map_err(|error| self.corrupt(error))?;
+        if footer.items.get() != number {
+            return Err(self.corrupt(FormatError::Identity));
+        }
         let part = &part[..footer.data_bytes.get() as usize];
         if crc32c::crc32c(part) != footer.content_checksum.get() {
             return Err(self.corrupt(FormatError::Checksum));
