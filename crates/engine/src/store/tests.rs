@@ -125,8 +125,11 @@ fn a_full_flash_has_no_room_until_a_segment_is_released() {
         let oldest = store.take_oldest().unwrap();
         assert_eq!((oldest.segment, oldest.sequence), (SegmentId(0), 100));
         store.release(oldest.segment).await;
+        let ended = |store: &SegmentStore| store.pin(oldest.segment, oldest.sequence).is_none();
+        assert!(ended(&store), "it is free");
         let (filled, _) = append(&store, number).unwrap();
         assert_eq!(filled.segment, oldest.segment);
+        assert!(ended(&store), "it is in another life");
         let pin = store
             .pin(filled.segment, store.sequence(filled.segment))
             .unwrap();
@@ -155,6 +158,8 @@ fn a_segment_is_not_released_under_a_reader() {
             done.set(true);
         });
         runtime::sleep(Duration::from_secs(1)).await;
+        // Its life ends when the release begins: who comes now finds it gone, and holds nothing up.
+        assert!(store.pin(record.segment, record.sequence).is_none());
         drop(second);
         runtime::sleep(Duration::from_secs(1)).await;
         assert!(!released.get(), "one reader is left");
