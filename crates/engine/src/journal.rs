@@ -9,6 +9,7 @@
 //! reserve. When even that is used up the journal becomes void: it takes no more
 //! records, and the next start finds nothing. See `docs/recovery.md`.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -18,7 +19,7 @@ use runtime::sync::Notify;
 
 use crate::format::FormatError;
 use crate::format::journal::{
-    CHUNK_HEADER_WORDS, CLOCK_WORD, ChunkHeader, HEAD_WORDS, Head, Record, VOID_WORD,
+    CHUNK_HEADER_WORDS, CLOCK_WORD, ChunkHeader, HEAD_WORDS, Head, Record, SYNCED_WORD, VOID_WORD,
 };
 
 /// Words of a chunk, at least.
@@ -118,8 +119,6 @@ struct Cursor {
     next: usize,
     /// The first chunk that no checkpoint has taken.
     first: u64,
-    /// Chunks below this are not in memory any more.
-    let_go: u64,
 }
 
 impl Journal {
@@ -161,8 +160,7 @@ impl Journal {
         let mut found: Vec<ChunkRecords> = (0..chunks)
             .filter_map(|place| {
                 let start = HEAD_WORDS + place * chunk_words;
-                let header = std::array::from_fn(|word| log.load(start + word));
-                let header = ChunkHeader::decode(&header)?;
+                let header = header_at(log, start)?;
                 let here = header.image == image
                     && header.sequence >= first
                     && (header.sequence - 1) % chunks as u64 == place as u64;
@@ -177,11 +175,39 @@ impl Journal {
         found
     }
 
-    /// Makes a log that of a run, durably.
+    /// Whether a power cut, or damage, has taken chunks of those from `first` on that were durable.
+    /// Chunks behind the last sync may be missing, and what is found of them counts.
+    #[must_use]
+    pub fn has_gap(log: &dyn Log, first: u64, chunks: &[ChunkRecords]) -> bool {
+        let synced = log.load(SYNCED_WORD);
+        let found = chunks.partition_point(|chunk| chunk.header.sequence <= synced);
+        found as u64 != (synced + 1).saturating_sub(first)
+    }
+
+    /// Makes a log that of a run, durably. Chunks from `first` to `last` that a power cut has taken
+    /// are made anew, with nothing in them.
     ///
     /// # Errors
     /// What the device says.
-    pub async fn write_head(log: &dyn Log, head: Head) -> Result<(), DeviceError> {
+    pub async fn write_head(
+        log: &dyn Log,
+        head: Head,
+        (first, last): (u64, u64),
+    ) -> Result<(), DeviceError> {
+        let (chunks, chunk_words) = (head.chunks, head.chunk_words as usize);
+        for sequence in first..=last {
+            let start = place(sequence, chunks, chunk_words);
+            let is_here = header_at(log, start).is_some_and(|header| header.sequence == sequence);
+            if !is_here {
+                let header = ChunkHeader {
+                    image: head.image,
+                    sequence,
+                    first_version: 0,
+                };
+                make_chunk(log, start..start + chunk_words, header);
+            }
+        }
+        log.store(SYNCED_WORD, last);
         // The magic last: a head that was not whole before is not until then.
         for (number, word) in head.encode().into_iter().enumerate().rev() {
             log.store(number, word);
@@ -210,7 +236,6 @@ impl Journal {
                 sequence: last,
                 next: chunk_words,
                 first,
-                let_go: first,
             }),
             is_tight: AtomicBool::new(false),
             is_void: AtomicBool::new(false),
@@ -296,6 +321,12 @@ impl Journal {
         (self.chunks * chunk_bytes, used * chunk_bytes)
     }
 
+    /// Bytes of memory it takes: the chunk being filled and the one before.
+    #[must_use]
+    pub fn memory_bytes(&self) -> u64 {
+        2 * 8 * self.chunk_words as u64
+    }
+
     /// Closes the chunk being filled. The chunks before the one returned are complete.
     #[must_use]
     pub fn cut(&self) -> u64 {
@@ -311,8 +342,7 @@ impl Journal {
         (first..end)
             .filter_map(|sequence| {
                 let start = self.place(sequence);
-                let header = std::array::from_fn(|word| self.log.load(start + word));
-                let header = ChunkHeader::decode(&header)?;
+                let header = header_at(&*self.log, start)?;
                 (header.sequence == sequence).then_some(ChunkRecords {
                     header,
                     start,
@@ -345,14 +375,12 @@ impl Journal {
         if u64::from(now) > self.log.load(CLOCK_WORD) {
             self.log.store(CLOCK_WORD, u64::from(now));
         }
-        let complete = self.cursor.lock().sequence;
+        let last = self.cursor.lock().sequence;
         self.log.sync().await?;
-        let mut cursor = self.cursor.lock();
-        for sequence in cursor.let_go..complete {
-            let start = self.place(sequence);
-            self.log.let_go(start..start + self.chunk_words);
+        // Durable with the next sync: it never tells of more than is.
+        if last > self.log.load(SYNCED_WORD) {
+            self.log.store(SYNCED_WORD, last);
         }
-        cursor.let_go = cursor.let_go.max(complete);
         Ok(())
     }
 
@@ -363,7 +391,7 @@ impl Journal {
     }
 
     fn place(&self, sequence: u64) -> usize {
-        HEAD_WORDS + ((sequence - 1) % self.chunks) as usize * self.chunk_words
+        place(sequence, self.chunks, self.chunk_words)
     }
 
     /// Opens the next chunk; false when there is none, and then the journal is void.
@@ -379,19 +407,19 @@ impl Journal {
             }
             return false;
         }
+        if cursor.sequence >= cursor.first {
+            let full = self.place(cursor.sequence);
+            self.log.let_go(full..full + self.chunk_words);
+        }
         cursor.sequence += 1;
         cursor.next = CHUNK_HEADER_WORDS;
         let start = self.place(cursor.sequence);
-        // The old header first: until the new one is there, the chunk holds nothing.
-        self.log.clear(start..start + self.chunk_words);
         let header = ChunkHeader {
             image: self.image,
             sequence: cursor.sequence,
             first_version: self.first_version,
         };
-        for (number, word) in header.encode().into_iter().enumerate().rev() {
-            self.log.store(start + number, word);
-        }
+        make_chunk(&*self.log, start..start + self.chunk_words, header);
         self.update(cursor);
         true
     }
@@ -406,6 +434,27 @@ impl Journal {
     }
 }
 
+/// Where a chunk lies.
+fn place(sequence: u64, chunks: u64, chunk_words: usize) -> usize {
+    HEAD_WORDS + ((sequence - 1) % chunks) as usize * chunk_words
+}
+
+fn header_at(log: &dyn Log, start: usize) -> Option<ChunkHeader> {
+    let mut header = [0; CHUNK_HEADER_WORDS];
+    log.read(start, &mut header);
+    ChunkHeader::decode(&header)
+}
+
+/// Makes a chunk with no record in it.
+fn make_chunk(log: &dyn Log, words: Range<usize>, header: ChunkHeader) {
+    let start = words.start;
+    // The old header first: until the new one is there, the chunk holds nothing.
+    log.clear(words);
+    for (number, word) in header.encode().into_iter().enumerate().rev() {
+        log.store(start + number, word);
+    }
+}
+
 /// A chunk of records in a log.
 #[derive(Clone, Copy, Debug)]
 pub struct ChunkRecords {
@@ -416,28 +465,18 @@ pub struct ChunkRecords {
 }
 
 impl ChunkRecords {
-    /// It will hardly be read again.
-    pub fn let_go(&self, log: &dyn Log) {
-        log.let_go(self.start..self.end);
-    }
-
-    /// Visits its records in the order they were appended.
+    /// Visits its records in the order they were appended. Its words do not stay in memory.
     pub fn each(&self, log: &dyn Log, mut visit: impl FnMut(Record)) {
-        let mut at = self.start + CHUNK_HEADER_WORDS;
-        while at < self.end {
-            let words = [
-                log.load(at),
-                if at + 1 < self.end {
-                    log.load(at + 1)
-                } else {
-                    0
-                },
-            ];
-            let (record, len) = Record::decode(&words);
+        let mut words = vec![0; self.end - self.start - CHUNK_HEADER_WORDS];
+        log.read(self.start + CHUNK_HEADER_WORDS, &mut words);
+        log.let_go(self.start..self.end);
+        let mut rest = &words[..];
+        while !rest.is_empty() {
+            let (record, len) = Record::decode(rest);
             if let Some(record) = record {
                 visit(record);
             }
-            at += len;
+            rest = &rest[len..];
         }
     }
 }

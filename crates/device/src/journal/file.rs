@@ -94,14 +94,16 @@ impl Journal for FileJournal {
         self.file.load(word)
     }
 
+    fn read(&self, start: usize, words: &mut [u64]) {
+        self.file.read(start, words);
+    }
+
     fn store(&self, word: usize, value: u64) {
         self.file.store(word, value);
     }
 
     fn clear(&self, words: Range<usize>) {
-        for word in words {
-            self.file.store(word, 0);
-        }
+        self.file.clear(words);
     }
 
     fn sync(&self) -> IoFuture<'_, ()> {

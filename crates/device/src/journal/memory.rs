@@ -100,6 +100,10 @@ impl Journal for MemoryJournal {
         self.state.lock().words[word]
     }
 
+    fn read(&self, start: usize, words: &mut [u64]) {
+        words.copy_from_slice(&self.state.lock().words[start..start + words.len()]);
+    }
+
     fn store(&self, word: usize, value: u64) {
         if let Some(observer) = &mut *self.observer.lock() {
             let number = self.state.lock().stores;

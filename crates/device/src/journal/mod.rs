@@ -30,6 +30,12 @@ pub trait Journal: Send + Sync {
     /// Past the end.
     fn load(&self, word: usize) -> u64;
 
+    /// Reads the words from `start` on.
+    ///
+    /// # Panics
+    /// Past the end.
+    fn read(&self, start: usize, words: &mut [u64]);
+
     /// Sets a word: no system call. It survives the process from then on.
     ///
     /// # Panics

@@ -142,7 +142,7 @@ impl Placement for MapFlash {
         _end: u64,
         _last: Option<&'a SavedCheckpoint>,
         _with_recency: bool,
-    ) -> PlacementFuture<'a, Option<SavedCheckpoint>> {
+    ) -> PlacementFuture<'a, Option<crate::placement::exact::Written>> {
         unreachable!("the tier saves nothing")
     }
 

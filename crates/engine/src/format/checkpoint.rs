@@ -59,51 +59,95 @@ impl Writer {
     }
 }
 
-/// Packs positions that rise strictly.
-#[must_use]
-pub fn pack_positions(positions: &[u32]) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(positions.len() * 3 / 2);
-    let mut before = 0;
-    for &position in positions {
-        let mut rest = position - before;
-        before = position;
-        while rest >= 0x80 {
-            bytes.push(rest as u8 | 0x80);
-            rest >>= 7;
-        }
-        bytes.push(rest as u8);
-    }
-    bytes
+/// Appends packed positions one by one.
+#[derive(Debug, Default)]
+pub struct Packer {
+    bytes: Vec<u8>,
+    before: u32,
 }
 
-/// Unpacks what [`pack_positions`] made.
-///
-/// # Errors
-/// [`FormatError::Range`] for what it cannot have made.
-pub fn unpack_positions(bytes: &[u8]) -> Result<Vec<u32>, FormatError> {
-    let mut positions: Vec<u32> = Vec::new();
-    let (mut value, mut shift) = (0u64, 0);
-    for &byte in bytes {
-        value |= u64::from(byte & 0x7f) << shift;
-        shift += 7;
-        if byte & 0x80 != 0 {
+impl Packer {
+    /// Appends a position, above all before it.
+    pub fn push(&mut self, position: u32) {
+        let mut rest = position - self.before;
+        self.before = position;
+        while rest >= 0x80 {
+            self.bytes.push(rest as u8 | 0x80);
+            rest >>= 7;
+        }
+        self.bytes.push(rest as u8);
+    }
+
+    /// What has been appended.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// Starts anew.
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+        self.before = 0;
+    }
+}
+
+/// The positions that a [`Packer`] has packed, rising. Ends after an error.
+#[derive(Clone, Debug)]
+pub struct Positions<'a> {
+    rest: std::slice::Iter<'a, u8>,
+    before: Option<u32>,
+}
+
+impl<'a> Positions<'a> {
+    /// The positions in `bytes`.
+    #[must_use]
+    pub fn of(bytes: &'a [u8]) -> Self {
+        Self {
+            rest: bytes.iter(),
+            before: None,
+        }
+    }
+
+    /// [`FormatError::Range`] for what no [`Packer`] has made; `None` at the end.
+    fn read(&mut self) -> Result<Option<u32>, FormatError> {
+        let (mut value, mut shift) = (0u64, 0);
+        loop {
+            let Some(&byte) = self.rest.next() else {
+                return if shift == 0 {
+                    Ok(None)
+                } else {
+                    Err(FormatError::Range)
+                };
+            };
+            value |= u64::from(byte & 0x7f) << shift;
+            if byte & 0x80 == 0 {
+                break;
+            }
+            shift += 7;
             if shift > 28 {
                 return Err(FormatError::Range);
             }
-            continue;
         }
-        let before = positions.last().copied();
-        if before.is_some() && value == 0 {
+        if self.before.is_some() && value == 0 {
             return Err(FormatError::Range);
         }
-        let position = u64::from(before.unwrap_or(0)) + value;
-        positions.push(u32::try_from(position).map_err(|_| FormatError::Range)?);
-        (value, shift) = (0, 0);
+        let position = u64::from(self.before.unwrap_or(0)) + value;
+        let position = u32::try_from(position).map_err(|_| FormatError::Range)?;
+        self.before = Some(position);
+        Ok(Some(position))
     }
-    if shift != 0 {
-        return Err(FormatError::Range);
+}
+
+impl Iterator for Positions<'_> {
+    type Item = Result<u32, FormatError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let read = self.read();
+        if read.is_err() {
+            self.rest = [].iter();
+        }
+        read.transpose()
     }
-    Ok(positions)
 }
 
 #[cfg(test)]
@@ -111,24 +155,33 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    fn pack(positions: &[u32]) -> Vec<u8> {
+        let mut packer = Packer::default();
+        positions.iter().for_each(|&position| packer.push(position));
+        packer.bytes().to_vec()
+    }
+
     proptest! {
         #[test]
         fn positions_come_back(positions in proptest::collection::btree_set(any::<u32>(), 0..200)) {
             let positions: Vec<u32> = positions.into_iter().collect();
-            prop_assert_eq!(unpack_positions(&pack_positions(&positions)), Ok(positions));
+            let packed = pack(&positions);
+            let unpacked: Result<Vec<u32>, _> = Positions::of(&packed).collect();
+            prop_assert_eq!(unpacked, Ok(positions));
         }
 
         #[test]
         fn any_bytes_unpack_or_are_refused(bytes in proptest::collection::vec(any::<u8>(), 0..50)) {
-            if let Ok(positions) = unpack_positions(&bytes) {
-                prop_assert!(positions.is_sorted_by(|a, b| a < b));
-            }
+            let positions: Vec<_> = Positions::of(&bytes).collect();
+            prop_assert!(positions.iter().rev().skip(1).all(Result::is_ok));
+            let positions: Vec<u32> = positions.into_iter().flatten().collect();
+            prop_assert!(positions.is_sorted_by(|a, b| a < b));
         }
     }
 
     #[test]
     fn neighbours_take_a_byte_each() {
         let positions: Vec<u32> = (0..1000).map(|n| n * 21).collect();
-        assert_eq!(pack_positions(&positions).len(), 1000);
+        assert_eq!(pack(&positions).len(), 1000);
     }
 }

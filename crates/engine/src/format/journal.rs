@@ -11,6 +11,7 @@
 //!       6 checksum of words 0 to 5
 //!       8 latest Unix second seen
 //!       9 void
+//!      10 last chunk known to be durable
 //!
 //!  record: kind 4 bits │ 60 bits
 //!    1 DEAD          life 18 │ location 42       5 CUTOFF   partition 12 │ version 63..48, 16 bits
@@ -34,6 +35,8 @@ pub const CHUNK_HEADER_WORDS: usize = 8;
 pub const CLOCK_WORD: usize = 8;
 /// The word of the head that is not zero once records have been left out.
 pub const VOID_WORD: usize = 9;
+/// The word of the head that tells the last chunk that was durable when the one before was.
+pub const SYNCED_WORD: usize = 10;
 /// Words of the head that its checksum covers.
 const HEAD_CHECKED: usize = 6;
 
@@ -41,7 +44,8 @@ const HEAD_MAGIC: u64 = u64::from_le_bytes(*b"flowJRNL");
 const CHUNK_MAGIC: u64 = u64::from_le_bytes(*b"flowJCHK");
 
 const LOCATION_BITS: u32 = 42;
-const LIFE_BITS: u32 = 18;
+/// Low bits of a life that a [`Record::Dead`] keeps.
+pub const LIFE_BITS: u32 = 18;
 const SEGMENT_BITS: u32 = 28;
 const PAYLOAD_BITS: u32 = 60;
 

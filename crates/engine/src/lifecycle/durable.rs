@@ -11,7 +11,7 @@ use super::{MAX_ROUNDS, Stop, VERSION_RESERVE};
 use crate::cache::Engine;
 use crate::format::superblock::Cleanliness;
 use crate::placement::BackgroundTask;
-use crate::placement::exact::CheckpointHead;
+use crate::placement::exact::{CheckpointHead, Written};
 use crate::store::SavedCheckpoint;
 
 /// How often an idle cache notes that it lives.
@@ -158,12 +158,12 @@ impl Engine {
             cutoffs,
         };
         let last = self.lifecycle.checkpoint.lock().clone();
-        let saved = self
+        let written = self
             .placement
             .checkpoint(&head, end, last.as_ref(), is_last)
             .await;
         let stats = &self.lifecycle.stats;
-        let Some(saved) = saved else {
+        let Some(Written { saved, flash_bytes }) = written else {
             stats.failed.fetch_add(1, Ordering::Relaxed);
             return false;
         };
@@ -179,8 +179,7 @@ impl Engine {
             return false;
         }
         stats.written.fetch_add(1, Ordering::Relaxed);
-        let bytes = saved.segments.len() as u64 * u64::from(self.store.segment_bytes());
-        stats.bytes.fetch_add(bytes, Ordering::Relaxed);
+        stats.bytes.fetch_add(flash_bytes, Ordering::Relaxed);
         let before = self.lifecycle.checkpoint.lock().replace(saved);
         self.journal.retire(end);
         let mut freed = before.map(|before| before.segments).unwrap_or_default();
@@ -200,14 +199,16 @@ impl Engine {
         let mut superblock = *self.lifecycle.superblock.lock();
         let segments: Vec<u32> = saved.segments.iter().map(|segment| segment.0).collect();
         superblock.set_checkpoint(saved.bytes, saved.sequence, &segments, end);
+        let other_copy = superblock.version_limit.get();
         let limit = self.next_version() + VERSION_RESERVE;
-        superblock.version_limit = limit.max(superblock.version_limit.get()).into();
+        superblock.version_limit = limit.max(other_copy).into();
         if is_last {
             superblock.mark(Cleanliness::Clean);
         }
         write_superblock(&self.lifecycle.meta, &mut superblock).await?;
         *self.lifecycle.superblock.lock() = superblock;
-        // A copy with the lower limit is still there: what it allows is enough for years.
+        // The copy before is still there, and a start that finds this one damaged goes by it.
+        self.version_limit.fetch_max(other_copy, Ordering::Relaxed);
         Ok(())
     }
 

@@ -22,7 +22,6 @@ use crate::journal::{Journal, JournalError, Unusable, chunk_words, ring_chunks};
 use crate::partition::Partition;
 use crate::placement::Placement;
 use crate::placement::exact::dead::Dead;
-use crate::placement::exact::location::LocationCodec;
 use crate::placement::exact::{Exact, ExactConfig};
 use crate::store::{
     ReadError, SavedCheckpoint, SegmentId, SegmentRecord, SegmentStore, StoreConfig,
@@ -84,7 +83,6 @@ impl Engine {
                 large_read_bytes: config.large_read_bytes(),
             },
         ));
-        let codec = LocationCodec::new(store.segments(), store.segment_bytes());
         let now = runtime::unix_seconds();
         let away = usable.map(|()| now.saturating_sub(Journal::clock(&*log)));
         let found = match (new, away) {
@@ -98,7 +96,7 @@ impl Engine {
                     if too_long {
                         superblock.stale_below = first_version.into();
                     }
-                    find(&store, &*log, &superblock, codec).await.map_err(Some)
+                    find(&store, &*log, &superblock).await.map_err(Some)
                 }
             }
         };
@@ -132,7 +130,9 @@ impl Engine {
             chunks: ring_chunks(&*log, shape.partitions),
             run,
         };
-        Journal::write_head(&*log, head).await?;
+        let first_chunk = superblock.journal_first.get();
+        let last_chunk = last_chunk.max(first_chunk - 1);
+        Journal::write_head(&*log, head, (first_chunk, last_chunk)).await?;
         // Both copies, so that none is left whose limits have been passed.
         for _ in SUPERBLOCK_OFFSETS {
             write_superblock(&meta, &mut superblock).await?;
@@ -140,13 +140,12 @@ impl Engine {
         if found.is_err() {
             Journal::clear_void(&*log);
         }
-        let first_chunk = superblock.journal_first.get();
         let journal = Arc::new(Journal::take_over(
             log,
             shape.hash_seed,
             shape.partitions,
             first_version,
-            (first_chunk, last_chunk.max(first_chunk - 1)),
+            (first_chunk, last_chunk),
         ));
         let horizon = Arc::new(Horizon::new(shape.partitions.trailing_zeros()));
         let exact = ExactConfig {
@@ -253,7 +252,6 @@ async fn find(
     store: &Arc<SegmentStore>,
     log: &dyn Log,
     superblock: &Superblock,
-    codec: LocationCodec,
 ) -> Result<Found, Distrust> {
     let shape = superblock.shape();
     let mut dead = Dead::new(shape.partitions);
@@ -270,17 +268,13 @@ async fn find(
     }
     let first = superblock.journal_first.get();
     let chunks = Journal::chunks(log, shape.hash_seed, shape.partitions, first);
-    let contiguous = chunks
-        .iter()
-        .zip(first..)
-        .all(|(chunk, expected)| chunk.header.sequence == expected);
-    if !contiguous {
+    if Journal::has_gap(log, first, &chunks) {
         return Err(Distrust::JournalGap);
     }
     for chunk in &chunks {
-        dead.read_chunk(log, chunk, codec);
-        chunk.let_go(log);
+        dead.read_chunk(log, chunk);
     }
+    dead.sort();
     let scan = store.scan(superblock.floor_sequence.get()).await;
     if scan.unreadable.len() > 1 + store.segments() as usize / 16 {
         return Err(Distrust::Unreadable);

@@ -18,7 +18,7 @@ use runtime::sync::Notify;
 
 use crate::key::{Key, KeyHash};
 use crate::store::{AppendItem, FlashItem, ReadError, SavedCheckpoint};
-use exact::{CheckpointHead, RecoveryStats};
+use exact::{CheckpointHead, RecoveryStats, Written};
 
 /// The future of a placement's work; it stays on the thread that started it.
 pub type PlacementFuture<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
@@ -183,7 +183,7 @@ pub trait Placement: Send + Sync {
         end: u64,
         last: Option<&'a SavedCheckpoint>,
         with_recency: bool,
-    ) -> PlacementFuture<'a, Option<SavedCheckpoint>>;
+    ) -> PlacementFuture<'a, Option<Written>>;
 
     /// Makes everything written durable.
     fn sync(&self) -> PlacementFuture<'_, Result<(), device::DeviceError>>;

@@ -1,14 +1,23 @@
-//! Checkpoint segments: a byte stream, written and read a segment at a time.
+//! Checkpoint segments: a byte stream, written and read a piece at a time.
+//!
+//! A part of the stream fills whole pages of a segment from its start; its footer ends the page behind
+//! them. All parts but the last have [`capacity`] bytes.
 
 use std::sync::Arc;
 
-use device::{AlignedBuf, PAGE_BYTES};
+use device::{AlignedBuf, SharedBuf};
 use zerocopy::IntoBytes;
 
 use super::{ReadError, SegmentId, SegmentStore};
 use crate::format::FormatError;
-use crate::format::segment::{FOOTER_BYTES, Footer, SegmentKind, summary_offset};
+use crate::format::segment::{FOOTER_BYTES, Footer, SegmentKind};
 use crate::format::superblock::MAX_CHECKPOINT_SEGMENTS;
+
+/// Bytes written or read at once, unless a page is longer.
+const PIECE_BYTES: u32 = 64 << 10;
+
+/// Bytes of memory that writing one checkpoint while reading another takes.
+pub const CHECKPOINT_STREAM_BYTES: u64 = 3 * PIECE_BYTES as u64;
 
 /// Where a checkpoint lies.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,11 +30,16 @@ pub struct SavedCheckpoint {
     pub segments: Vec<SegmentId>,
 }
 
-/// Writes a checkpoint, one segment's worth of memory at a time.
+/// Writes a checkpoint, a piece in memory at a time.
 pub struct CheckpointSink {
     store: Arc<SegmentStore>,
-    part: Option<AlignedBuf>,
+    piece: AlignedBuf,
     used: usize,
+    /// Bytes of the present part that are on flash, and the checksum of them.
+    part_bytes: u32,
+    part_checksum: u32,
+    /// Bytes on flash, footers and all.
+    flash_bytes: u64,
     saved: SavedCheckpoint,
 }
 
@@ -39,28 +53,31 @@ impl CheckpointSink {
             segments: Vec::new(),
         };
         Self {
-            store,
-            part: None,
+            piece: AlignedBuf::new(store.piece_bytes() as usize),
             used: 0,
+            part_bytes: 0,
+            part_checksum: 0,
+            flash_bytes: 0,
             saved,
+            store,
         }
     }
 
     /// Appends to the stream; `None` when there is no free segment or the device fails.
     pub async fn push(&mut self, mut bytes: &[u8]) -> Option<()> {
-        let capacity = capacity(self.store.segment_bytes);
         self.saved.bytes += bytes.len() as u64;
         while !bytes.is_empty() {
-            let segment_bytes = self.store.segment_bytes as usize;
-            let part = self
-                .part
-                .get_or_insert_with(|| AlignedBuf::new(segment_bytes));
-            let fit = bytes.len().min(capacity - self.used);
-            part[self.used..self.used + fit].copy_from_slice(&bytes[..fit]);
+            let left = self.store.checkpoint_capacity() - self.part_bytes;
+            let most = self.piece.len().min(left as usize);
+            let fit = bytes.len().min(most - self.used);
+            self.piece[self.used..self.used + fit].copy_from_slice(&bytes[..fit]);
             self.used += fit;
             bytes = &bytes[fit..];
-            if self.used == capacity {
-                self.write_part().await?;
+            if self.used == most {
+                self.write_piece().await?;
+                if self.part_bytes == self.store.checkpoint_capacity() {
+                    self.end_part().await?;
+                }
             }
         }
         Some(())
@@ -69,9 +86,18 @@ impl CheckpointSink {
     /// Writes what is left; `None` as for [`push`](Self::push).
     pub async fn finish(&mut self) -> Option<()> {
         if self.used > 0 {
-            self.write_part().await?;
+            self.write_piece().await?;
+        }
+        if self.part_bytes > 0 {
+            self.end_part().await?;
         }
         Some(())
+    }
+
+    /// Bytes written to flash.
+    #[must_use]
+    pub fn flash_bytes(&self) -> u64 {
+        self.flash_bytes
     }
 
     /// Where what has been written lies.
@@ -80,44 +106,88 @@ impl CheckpointSink {
         self.saved
     }
 
-    async fn write_part(&mut self) -> Option<()> {
+    async fn write_piece(&mut self) -> Option<()> {
+        if self.part_bytes == 0 {
+            self.start_part().await?;
+        }
+        let used = std::mem::take(&mut self.used);
+        let bytes = used.next_multiple_of(self.store.flash_page_bytes() as usize);
+        self.piece[used..bytes].fill(0);
+        self.part_checksum = crc32c::crc32c_append(self.part_checksum, &self.piece[..used]);
+        let start = self.part_bytes;
+        self.part_bytes += used as u32;
+        self.program(start, bytes).await
+    }
+
+    async fn start_part(&mut self) -> Option<()> {
         if self.saved.segments.len() == MAX_CHECKPOINT_SEGMENTS {
             return None;
         }
-        let mut part = self.part.take()?;
         let segment = self.store.queues.lock().free.pop_front()?;
         if self.saved.segments.is_empty() {
             self.saved.sequence = self.store.filling.lock().take_sequence();
         }
-        let number = self.saved.segments.len() as u32;
-        let used = std::mem::take(&mut self.used);
-        part[used..].fill(0);
-        let checksum = crc32c::crc32c(&part[..used]);
+        // Named before it is written: one that fails is given back, too.
+        self.saved.segments.push(segment);
+        self.store.flash.erase(segment.block()).await.ok()
+    }
+
+    async fn end_part(&mut self) -> Option<()> {
+        let segment = *self.saved.segments.last()?;
+        let number = self.saved.segments.len() as u32 - 1;
+        let bytes = std::mem::take(&mut self.part_bytes);
+        let checksum = std::mem::take(&mut self.part_checksum);
         let footer = Footer::new(
             SegmentKind::Checkpoint,
             segment.0,
             self.saved.sequence,
             number,
-            used as u32,
+            bytes,
             checksum,
         )
         .of_image(self.store.image);
-        let footer_at = part.len() - FOOTER_BYTES as usize;
-        part[footer_at..].copy_from_slice(footer.as_bytes());
-        // Named before it is written: one that fails is given back, too.
-        self.saved.segments.push(segment);
-        self.store.program(segment, &Arc::new(part)).await.ok()?;
-        Some(())
+        let page = self.store.flash_page_bytes();
+        let at = page as usize - FOOTER_BYTES as usize;
+        self.piece[..at].fill(0);
+        self.piece[at..page as usize].copy_from_slice(footer.as_bytes());
+        self.program(bytes.next_multiple_of(page), page as usize)
+            .await
+    }
+
+    /// Writes the first `bytes` of the piece at `start` of the present segment.
+    async fn program(&mut self, start: u32, bytes: usize) -> Option<()> {
+        let segment = *self.saved.segments.last()?;
+        let first_page = start / self.store.flash_page_bytes();
+        let piece = Arc::new(std::mem::replace(&mut self.piece, AlignedBuf::new(0)));
+        let data = SharedBuf::new(Arc::clone(&piece), 0..bytes);
+        let programmed = self.store.program_at(segment, first_page, data).await;
+        // A device may still hold a reference for a moment.
+        self.piece = Arc::try_unwrap(piece)
+            .unwrap_or_else(|_| AlignedBuf::new(self.store.piece_bytes() as usize));
+        self.flash_bytes += bytes as u64;
+        programmed.ok()
     }
 }
 
-/// Reads a checkpoint, one segment at a time.
+/// Reads a checkpoint, a piece in memory at a time. What it gives counts only once the end of the
+/// stream has been reached without an error: parts are verified when all of them has been read.
 pub struct CheckpointSource {
     store: Arc<SegmentStore>,
     saved: SavedCheckpoint,
+    /// Number of the next part.
     next: usize,
+    part: Part,
     bytes: Vec<u8>,
     at: usize,
+}
+
+/// How far a part has been read.
+#[derive(Default)]
+struct Part {
+    bytes: u32,
+    read: u32,
+    checksum: u32,
+    expected: u32,
 }
 
 impl SegmentStore {
@@ -129,9 +199,23 @@ impl SegmentStore {
             store,
             saved: saved.clone(),
             next: 0,
+            part: Part::default(),
             bytes: Vec::new(),
             at: 0,
         }
+    }
+
+    fn flash_page_bytes(&self) -> u32 {
+        self.flash.geometry().page_bytes
+    }
+
+    fn piece_bytes(&self) -> u32 {
+        PIECE_BYTES.next_multiple_of(self.flash_page_bytes())
+    }
+
+    /// Bytes of a checkpoint that one segment takes.
+    fn checkpoint_capacity(&self) -> u32 {
+        self.segment_bytes - self.flash_page_bytes()
     }
 }
 
@@ -142,7 +226,7 @@ impl CheckpointSource {
     /// When a segment cannot be read or does not verify, or the stream has ended.
     pub async fn take<const N: usize>(&mut self) -> Result<[u8; N], ReadError> {
         while self.bytes.len() - self.at < N {
-            self.read_part().await?;
+            self.read_piece().await?;
         }
         let taken = self.bytes[self.at..self.at + N]
             .try_into()
@@ -175,7 +259,7 @@ impl CheckpointSource {
         let mut taken = Vec::new();
         while taken.len() < len {
             if self.at == self.bytes.len() {
-                self.read_part().await?;
+                self.read_piece().await?;
             }
             let here = (len - taken.len()).min(self.bytes.len() - self.at);
             taken.extend_from_slice(&self.bytes[self.at..self.at + here]);
@@ -187,7 +271,9 @@ impl CheckpointSource {
     /// Whether the whole stream has been taken.
     #[must_use]
     pub fn is_at_end(&self) -> bool {
-        self.next == self.saved.segments.len() && self.at == self.bytes.len()
+        self.next == self.saved.segments.len()
+            && self.part.read == self.part.bytes
+            && self.at == self.bytes.len()
     }
 
     /// The error of a stream that verifies and makes no sense.
@@ -201,40 +287,67 @@ impl CheckpointSource {
         let segment = self.saved.segments.get(last).map_or(0, |segment| segment.0);
         ReadError::Corrupt {
             segment,
-            offset: self.at as u32,
+            offset: self.part.read,
             source,
         }
     }
 
-    async fn read_part(&mut self) -> Result<(), ReadError> {
-        let Some(&segment) = self.saved.segments.get(self.next) else {
-            return Err(self.corrupt(FormatError::Range));
-        };
-        let (sequence, number) = (self.saved.sequence, self.next as u32);
-        self.next += 1;
-        if segment.0 >= self.store.segments() {
-            return Err(self.corrupt(FormatError::Range));
+    async fn read_piece(&mut self) -> Result<(), ReadError> {
+        if self.part.read == self.part.bytes {
+            self.open_part().await?;
         }
-        let len = self.store.segment_bytes;
-        let part = self.store.read_range(segment, 0, len as usize).await?;
-        let footer = Footer::decode(&part, SegmentKind::Checkpoint, segment.0, sequence, len)
-            .map_err(|error| self.corrupt(error))?;
-        if footer.items.get() != number {
-            return Err(self.corrupt(FormatError::Identity));
-        }
-        let part = &part[..footer.data_bytes.get() as usize];
-        if crc32c::crc32c(part) != footer.content_checksum.get() {
+        let segment = self.saved.segments[self.next - 1];
+        let bytes = (self.part.bytes - self.part.read).min(self.store.piece_bytes());
+        let padded = bytes.next_multiple_of(self.store.flash_page_bytes());
+        let piece = self
+            .store
+            .read_range(segment, self.part.read, padded as usize)
+            .await?;
+        let piece = &piece[..bytes as usize];
+        self.part.read += bytes;
+        self.part.checksum = crc32c::crc32c_append(self.part.checksum, piece);
+        if self.part.read == self.part.bytes && self.part.checksum != self.part.expected {
             return Err(self.corrupt(FormatError::Checksum));
         }
         self.bytes.drain(..self.at);
         self.at = 0;
-        self.bytes.extend_from_slice(part);
+        self.bytes.extend_from_slice(piece);
         Ok(())
     }
-}
 
-/// Bytes of a checkpoint one segment takes.
-fn capacity(segment_bytes: u32) -> usize {
-    let capacity = summary_offset(segment_bytes, 0).expect("segments are longer than a footer");
-    capacity as usize / PAGE_BYTES * PAGE_BYTES
+    async fn open_part(&mut self) -> Result<(), ReadError> {
+        let Some(&segment) = self.saved.segments.get(self.next) else {
+            return Err(self.corrupt(FormatError::Range));
+        };
+        let number = self.next as u32;
+        self.next += 1;
+        let capacity = self.store.checkpoint_capacity();
+        let before = u64::from(number) * u64::from(capacity);
+        let bytes = self.saved.bytes.saturating_sub(before);
+        let bytes = bytes.min(u64::from(capacity)) as u32;
+        if segment.0 >= self.store.segments() || bytes == 0 {
+            return Err(self.corrupt(FormatError::Range));
+        }
+        let page = self.store.flash_page_bytes();
+        let at = bytes.next_multiple_of(page);
+        let footer = self.store.read_range(segment, at, page as usize).await?;
+        let footer = Footer::decode(
+            &footer,
+            SegmentKind::Checkpoint,
+            segment.0,
+            self.saved.sequence,
+            self.store.segment_bytes,
+        )
+        .map_err(|error| self.corrupt(error))?;
+        if (footer.items.get(), footer.data_bytes.get()) != (number, bytes) {
+            return Err(self.corrupt(FormatError::Identity));
+        }
+        self.part = Part {
+            bytes,
+            read: 0,
+            checksum: 0,
+            expected: footer.content_checksum.get(),
+        };
+        Ok(())
+    }
 }

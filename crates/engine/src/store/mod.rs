@@ -24,7 +24,7 @@ mod read;
 mod tests;
 mod write;
 
-pub use checkpoint::{CheckpointSink, CheckpointSource, SavedCheckpoint};
+pub use checkpoint::{CHECKPOINT_STREAM_BYTES, CheckpointSink, CheckpointSource, SavedCheckpoint};
 pub use fill::{AppendItem, Filled};
 pub use read::{FlashItem, ReadError, SegmentPin};
 pub use write::{Scan, WriteFailure, Written};
@@ -282,6 +282,13 @@ impl SegmentStore {
             .iter()
             .map(|&segment| self.record(segment))
             .collect()
+    }
+
+    /// Items in the segments that live, dead ones among them.
+    #[must_use]
+    pub fn items_placed(&self) -> u64 {
+        let (living, _) = self.living();
+        living.iter().map(|record| u64::from(record.items)).sum()
     }
 
     fn record(&self, segment: SegmentId) -> SegmentRecord {

@@ -95,20 +95,32 @@ impl SegmentStore {
         segment: SegmentId,
         bytes: &Arc<AlignedBuf>,
     ) -> Result<(), DeviceError> {
-        let block = segment.block();
         let page_bytes = self.flash.geometry().page_bytes as usize;
         let chunk = CHUNK_BYTES.max(page_bytes);
-        self.flash.erase(block).await?;
+        self.flash.erase(segment.block()).await?;
         for start in (0..bytes.len()).step_by(chunk) {
             let end = (start + chunk).min(bytes.len());
             let data = SharedBuf::new(Arc::clone(bytes), start..end);
-            self.flash
-                .program(block, (start / page_bytes) as u32, data)
+            self.program_at(segment, (start / page_bytes) as u32, data)
                 .await?;
-            self.counters
-                .bytes_written
-                .fetch_add((end - start) as u64, Ordering::Relaxed);
         }
+        Ok(())
+    }
+
+    /// Programs the next pages of a segment.
+    pub(super) async fn program_at(
+        &self,
+        segment: SegmentId,
+        first_page: u32,
+        data: SharedBuf,
+    ) -> Result<(), DeviceError> {
+        let bytes = data.len() as u64;
+        self.flash
+            .program(segment.block(), first_page, data)
+            .await?;
+        self.counters
+            .bytes_written
+            .fetch_add(bytes, Ordering::Relaxed);
         Ok(())
     }
 

@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use compio::buf::BufResult;
 use compio::driver::op;
@@ -103,6 +103,30 @@ impl MappedFile {
     #[must_use]
     pub fn load(&self, word: usize) -> u64 {
         u64::from_le(self.words()[word].load(Ordering::Acquire))
+    }
+
+    /// Reads the words from `start` on.
+    ///
+    /// # Panics
+    /// Past the end.
+    pub fn read(&self, start: usize, words: &mut [u64]) {
+        let stored = &self.words()[start..start + words.len()];
+        for (word, stored) in words.iter_mut().zip(stored) {
+            *word = u64::from_le(stored.load(Ordering::Relaxed));
+        }
+        fence(Ordering::Acquire);
+    }
+
+    /// Sets all of `words` to zero, as [`store`](Self::store) would.
+    ///
+    /// # Panics
+    /// Past the end.
+    pub fn clear(&self, words: Range<usize>) {
+        fence(Ordering::Release);
+        for word in &self.words()[words] {
+            word.store(0, Ordering::Relaxed);
+        }
+        fence(Ordering::Release);
     }
 
     /// Sets a word. All earlier stores of this thread are seen by whoever sees this one.

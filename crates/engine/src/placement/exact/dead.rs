@@ -1,35 +1,35 @@
 //! What has died: the last checkpoint's lists and the journal's records, put together at a start.
 //!
 //! Everything here only ever kills. Lists are by segment and the low bits of its sequence number, so
-//! that what a record says of an earlier life of a segment says nothing of a later one.
+//! that what a record says of an earlier life of a segment says nothing of a later one. They stay as
+//! packed as they were written; one segment's are unpacked into a bit for each unit of it.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 use device::Journal as Log;
 
 use super::location::LocationCodec;
-use crate::format::checkpoint::unpack_positions;
-use crate::format::journal::{Record, kept_hash};
+use crate::format::checkpoint::Positions;
+use crate::format::journal::{LIFE_BITS, Record, is_life, kept_hash};
 use crate::format::segment::Position;
 use crate::journal::ChunkRecords;
 use crate::key::KeyHash;
 use crate::store::{CheckpointSource, ReadError, SegmentId, SegmentRecord};
 
-/// Low bits of a life that a position is listed under.
-const LIFE_MASK: u64 = (1 << 18) - 1;
-
-/// What a checkpoint says of a segment that lived when it was written.
-#[derive(Clone, Debug, Default)]
+/// What a checkpoint says of a segment that lived when it was written: packed positions.
+#[derive(Debug, Default)]
 struct Living {
     sequence: u64,
-    recent: Vec<u32>,
+    dead: Box<[u8]>,
+    recent: Box<[u8]>,
 }
 
 /// What has died.
 #[derive(Debug, Default)]
 pub(crate) struct Dead {
-    /// Positions, by segment and the low bits of its sequence number.
-    positions: HashMap<(u32, u64), HashSet<u32>>,
+    /// Packed locations above the low bits of a life, as journalled; sorted by
+    /// [`sort`](Self::sort).
+    places: Vec<u64>,
     segments: HashMap<u32, Vec<Option<u64>>>,
     /// First version of the run that has written them.
     hashes: HashMap<u64, u64>,
@@ -87,28 +87,28 @@ impl Dead {
             let number = from.u32().await?;
             let sequence = from.u64().await?;
             let (dead_bytes, recent_bytes) = (from.u32().await?, from.u32().await?);
-            let dead = from.bytes(dead_bytes as usize).await?;
-            let dead = unpack_positions(&dead).map_err(|_| from.nonsense())?;
-            let recent = from.bytes(recent_bytes as usize).await?;
-            let recent = unpack_positions(&recent).map_err(|_| from.nonsense())?;
-            if !dead.is_empty() {
-                let key = (number, sequence & LIFE_MASK);
-                self.positions.insert(key, dead.into_iter().collect());
+            let dead: Box<[u8]> = from.bytes(dead_bytes as usize).await?.into();
+            let recent: Box<[u8]> = from.bytes(recent_bytes as usize).await?.into();
+            for packed in [&dead, &recent] {
+                if Positions::of(packed).any(|position| position.is_err()) {
+                    return Err(from.nonsense());
+                }
             }
-            living.insert(number, Living { sequence, recent });
+            let known = Living {
+                sequence,
+                dead,
+                recent,
+            };
+            living.insert(number, known);
         }
         self.living = Some(living);
         Ok(())
     }
 
     /// Adds what the records of a chunk say.
-    pub(crate) fn read_chunk(&mut self, log: &dyn Log, chunk: &ChunkRecords, codec: LocationCodec) {
+    pub(crate) fn read_chunk(&mut self, log: &dyn Log, chunk: &ChunkRecords) {
         chunk.each(log, |record| match record {
-            Record::Dead { location, life } => {
-                let location = codec.decode(location);
-                let positions = self.positions.entry((location.segment.0, life));
-                positions.or_default().insert(location.position.bits());
-            }
+            Record::Dead { location, life } => self.places.push(location << LIFE_BITS | life),
             Record::SegmentDead { segment, life } => {
                 self.segments.entry(segment).or_default().push(life);
             }
@@ -129,6 +129,12 @@ impl Dead {
             }
             Record::FlushAt { deadline } => self.flush_at(deadline),
         });
+    }
+
+    /// All has been read.
+    pub(crate) fn sort(&mut self) {
+        self.places.sort_unstable();
+        self.places.dedup();
     }
 
     fn flush_at(&mut self, deadline: u32) {
@@ -176,45 +182,101 @@ impl Dead {
     }
 
     /// What has died in a segment: how to ask, once for all of its items.
-    pub(crate) fn of_segment(&self, record: &SegmentRecord) -> DeadItems<'_> {
+    pub(crate) fn of_segment(&self, record: &SegmentRecord, codec: LocationCodec) -> DeadItems<'_> {
         let number = record.segment.0;
         let living = self.living.as_ref().and_then(|living| living.get(&number));
-        DeadItems {
+        let mut items = DeadItems {
             dead: self,
-            positions: self.positions.get(&(number, record.sequence & LIFE_MASK)),
-            recent: match living {
-                Some(living) if living.sequence == record.sequence => &living.recent,
-                _ => &[],
-            },
+            positions: PositionSet::of(codec.units_per_segment()),
+            recent: PositionSet::of(codec.units_per_segment()),
+        };
+        if let Some(living) = living.filter(|living| living.sequence == record.sequence) {
+            for position in Positions::of(&living.dead).flatten() {
+                items.positions.insert(position);
+            }
+            for position in Positions::of(&living.recent).flatten() {
+                items.recent.insert(position);
+            }
         }
+        for locations in codec.locations_of(record.segment) {
+            let from = self
+                .places
+                .partition_point(|&place| place >> LIFE_BITS < locations.start);
+            for &place in &self.places[from..] {
+                let location = place >> LIFE_BITS;
+                if location >= locations.end {
+                    break;
+                }
+                if is_life(place, record.sequence) {
+                    let position = codec.decode(location).position;
+                    items.positions.insert(position.bits());
+                }
+            }
+        }
+        items
     }
 
     /// Bytes of memory it takes, about.
     pub(crate) fn memory_bytes(&self) -> u64 {
-        let positions: usize = self.positions.values().map(HashSet::capacity).sum();
-        let recent: usize = self
+        let living: usize = self
             .living
             .iter()
             .flat_map(HashMap::values)
-            .map(|living| living.recent.capacity())
+            .map(|living| size_of::<(u32, Living)>() + living.dead.len() + living.recent.len())
             .sum();
-        (positions * 6 + recent * 4 + self.hashes.capacity() * 17) as u64
+        (self.places.capacity() * 8 + living + self.hashes.capacity() * 17) as u64
+    }
+}
+
+/// Positions of one segment, a bit for each unit. A large item takes the bit of its first units that
+/// its size class points to: no other item starts there.
+struct PositionSet {
+    units: u64,
+    /// Empty until something is inserted.
+    words: Vec<u64>,
+}
+
+impl PositionSet {
+    fn of(units: u64) -> Self {
+        Self {
+            units,
+            words: Vec::new(),
+        }
+    }
+
+    /// Inserts a position; one that no segment has is passed over.
+    fn insert(&mut self, bits: u32) {
+        self.words.resize(self.units.div_ceil(64) as usize, 0);
+        let (word, bit) = Self::place(bits);
+        if let Some(word) = self.words.get_mut(word) {
+            *word |= 1 << bit;
+        }
+    }
+
+    fn contains(&self, bits: u32) -> bool {
+        let (word, bit) = Self::place(bits);
+        self.words
+            .get(word)
+            .is_some_and(|word| word >> bit & 1 == 1)
+    }
+
+    fn place(bits: u32) -> (usize, u32) {
+        let unit = bits & (u32::MAX >> 1);
+        (unit as usize / 64, unit % 64)
     }
 }
 
 /// What has died in one segment.
-#[derive(Clone, Copy)]
 pub(crate) struct DeadItems<'a> {
     dead: &'a Dead,
-    positions: Option<&'a HashSet<u32>>,
-    recent: &'a [u32],
+    positions: PositionSet,
+    recent: PositionSet,
 }
 
 impl DeadItems<'_> {
     /// Whether the item at a position has died by itself, or its segment has.
     pub(crate) fn has_position(&self, position: Position) -> bool {
-        self.positions
-            .is_some_and(|positions| positions.contains(&position.bits()))
+        self.positions.contains(position.bits())
     }
 
     /// Whether a write during an earlier recovery has killed an item.
@@ -227,6 +289,6 @@ impl DeadItems<'_> {
 
     /// Whether the item at a position had been read when the cache was stopped.
     pub(crate) fn is_recent(&self, position: Position) -> bool {
-        self.recent.binary_search(&position.bits()).is_ok()
+        self.recent.contains(position.bits())
     }
 }

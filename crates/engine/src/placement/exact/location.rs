@@ -1,5 +1,7 @@
 //! Locations in as few bits as the flash needs.
 
+use std::ops::Range;
+
 use crate::format::segment::{Position, UNIT_BYTES};
 use crate::store::SegmentId;
 
@@ -33,6 +35,17 @@ impl LocationCodec {
     /// Bits a packed location takes.
     pub(crate) fn bits(&self) -> u32 {
         self.unit_bits + 1
+    }
+
+    pub(crate) fn units_per_segment(&self) -> u64 {
+        self.units_per_segment
+    }
+
+    /// What the packed locations of a segment's small and large items are between.
+    pub(crate) fn locations_of(&self, segment: SegmentId) -> [Range<u64>; 2] {
+        let small = u64::from(segment.0) * self.units_per_segment;
+        let large = small | 1 << self.unit_bits;
+        [small, large].map(|start| start..start + self.units_per_segment)
     }
 
     pub(crate) fn encode(&self, location: Location) -> u64 {

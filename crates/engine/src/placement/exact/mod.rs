@@ -29,7 +29,7 @@ use index::direct::{DirectConfig, DirectTable, Entry};
 use parking_lot::Mutex;
 use runtime::sync::Notify;
 
-pub use checkpoint::CheckpointHead;
+pub use checkpoint::{CheckpointHead, Written};
 pub use reclaim::ReclaimConfig;
 pub use recover::RecoveryStats;
 
@@ -262,7 +262,7 @@ impl Exact {
         if !self.winding_down.load(Ordering::SeqCst) {
             return self.reclaim.free_segments;
         }
-        let entries = self.objects.load(Ordering::Relaxed) + u64::from(self.store.segments());
+        let entries = self.store.items_placed() + u64::from(self.store.segments());
         let segments = entries * CHECKPOINT_ENTRY_BYTES / u64::from(self.store.segment_bytes());
         segments as u32 + CHECKPOINT_SPARE_SEGMENTS
     }
@@ -480,7 +480,7 @@ impl Placement for Exact {
         end: u64,
         last: Option<&'a SavedCheckpoint>,
         with_recency: bool,
-    ) -> PlacementFuture<'a, Option<SavedCheckpoint>> {
+    ) -> PlacementFuture<'a, Option<Written>> {
         Box::pin(checkpoint::write(self, head, end, last, with_recency))
     }
 
@@ -499,7 +499,9 @@ impl Placement for Exact {
     fn memory(&self) -> MemoryUse {
         MemoryUse {
             index_bytes: self.index_bytes.load(Ordering::Relaxed) + self.recovery.memory_bytes(),
-            fixed_bytes: self.store.memory_bytes() as u64,
+            fixed_bytes: self.store.memory_bytes() as u64
+                + self.journal.memory_bytes()
+                + checkpoint::memory_bytes(self.store.segments(), self.journal.fill().0),
         }
     }
 

@@ -71,8 +71,8 @@ fn choose(exact: &Exact) -> Option<Choice> {
     if free >= exact.free_target() && (!index_short || winding_down) {
         return None;
     }
-    if exact.recovery.is_running() && free >= exact.reclaim.urgent_segments {
-        // What is not known yet cannot be kept.
+    if exact.recovery.is_running() && free > 0 {
+        // What is not known yet cannot be kept: only writes that wait are worth it.
         return None;
     }
     if free < exact.reclaim.urgent_segments || index_short || winding_down {

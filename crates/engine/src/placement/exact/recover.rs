@@ -226,7 +226,7 @@ async fn read_segment(exact: &Exact, record: &SegmentRecord, dead: &Dead) {
         }
     };
     let now = runtime::unix_seconds().max(recovery.clock);
-    let items = dead.of_segment(record);
+    let items = dead.of_segment(record, exact.codec);
     let (mut alive, mut gone) = (0, 0);
     for (number, entry) in entries.iter().enumerate() {
         if number % TURN == TURN - 1 {
