@@ -158,6 +158,38 @@ impl DirectTable {
         }
     }
 
+    /// Touches the home buckets of some hashes, so that what is done with them next finds them in the
+    /// processor's cache: the memory accesses overlap, which those of one call after another do not.
+    #[inline]
+    pub fn warm(&self, hashes: impl Iterator<Item = u64>) {
+        let touched = hashes.fold(0, |touched, hash| {
+            let (number, probe) = self.layout.split(hash);
+            touched ^ self.sub_tables[number].first_at_home(probe)
+        });
+        std::hint::black_box(touched);
+    }
+
+    /// Grows to what `len` entries in all will take, as far as `max_bytes` allows: less work than
+    /// growing again and again. Never shrinks.
+    pub fn reserve(&mut self, len: usize) {
+        if sizes::may_hold(self.buckets, len) {
+            return;
+        }
+        let each = len / self.sub_tables.len();
+        for number in 0..self.sub_tables.len() {
+            let sub_table = &self.sub_tables[number];
+            let before = sub_table.buckets();
+            let after = self.stages(number).holding(each);
+            let needed = self.memory_bytes - heap_bytes(before) + heap_bytes(after);
+            if after > before
+                && needed <= self.max_bytes
+                && let Some(rebuilt) = sub_table.rebuilt(&self.layout, after)
+            {
+                self.install(number, rebuilt);
+            }
+        }
+    }
+
     /// Removes the entry of a hash, whatever its value. Returns the value.
     pub fn remove(&mut self, hash: u64) -> Option<u64> {
         let (number, probe) = self.layout.split(hash);

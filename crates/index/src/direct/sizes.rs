@@ -75,6 +75,13 @@ impl Stages {
             .expect("invariant: stages increase for ever")
     }
 
+    /// The smallest stage that may hold `len` entries.
+    pub(super) fn holding(&self, len: usize) -> usize {
+        self.iter()
+            .find(|&stage| may_hold(stage, len))
+            .expect("invariant: stages increase for ever")
+    }
+
     /// The next smaller stage; the smallest has none.
     pub(super) fn below(&self, buckets: usize) -> Option<usize> {
         self.iter().take_while(|&stage| stage < buckets).last()

@@ -126,6 +126,12 @@ impl SubTable {
         })
     }
 
+    /// The first slot of a probe's home.
+    #[inline]
+    pub(super) fn first_at_home(&self, probe: Probe) -> u64 {
+        self.slots(probe.home(self.buckets()))[0]
+    }
+
     #[inline]
     pub(super) fn get(&self, at: Slot) -> u64 {
         self.slots(at.bucket)[at.slot]

@@ -97,6 +97,26 @@ fn growth_and_shrinking_lose_nothing_and_keep_recency() {
 
 /// At every number of entries past 100,000, up and down: 8.9 to 11 bytes per entry.
 #[test]
+fn reserved_room_is_not_grown_into_again() {
+    let mut table = table(config(100_000, 64));
+    (0..1000).for_each(|n| assert_eq!(table.insert(hash(n), n), Ok(None)));
+    table.reserve(100_000);
+    table.check();
+    let reserved = table.memory_bytes();
+    table.reserve(90_000);
+    assert_eq!(table.memory_bytes(), reserved, "never shrinks");
+    table.warm((0..200_000).map(hash));
+    (1000..95_000).for_each(|n| assert_eq!(table.insert(hash(n), n), Ok(None)));
+    // A sub-table that has got more than its share may grow once more.
+    assert!(table.memory_bytes() < reserved + reserved / 8);
+    assert!((0..95_000).all(|n| table.lookup(hash(n)).map(|found| found.value) == Some(n)));
+    let mut bounded = self::table(config(100_000, 64));
+    bounded.set_max_bytes(bounded.memory_bytes());
+    bounded.reserve(100_000);
+    assert!(bounded.memory_bytes() < reserved / 2, "stays in its bound");
+}
+
+#[test]
 fn bytes_per_entry_stay_within_bounds() {
     let count = 600_000;
     let config = DirectConfig::with_floor(VALUE_BITS, count, 0, 1 << 20);

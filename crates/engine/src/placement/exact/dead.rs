@@ -216,6 +216,13 @@ impl Dead {
         items
     }
 
+    /// How many positions have died, or more.
+    pub(crate) fn at_most(&self) -> u64 {
+        let living = self.living.iter().flat_map(HashMap::values);
+        let listed: usize = living.map(|living| living.dead.len()).sum();
+        (listed + self.places.len()) as u64
+    }
+
     /// Bytes of memory it takes, about.
     pub(crate) fn memory_bytes(&self) -> u64 {
         let living: usize = self

@@ -240,7 +240,12 @@ impl Exact {
 
     /// Runs `change` on the shard of `hash` and accounts for what it did to the shard's size.
     fn change<T>(&self, hash: KeyHash, change: impl FnOnce(&mut Shard) -> T) -> T {
-        let mut shard = self.shard(hash).lock();
+        self.change_shard(hash.partition(self.partition_bits), change)
+    }
+
+    /// As [`change`](Self::change), of the shard of a partition.
+    fn change_shard<T>(&self, partition: usize, change: impl FnOnce(&mut Shard) -> T) -> T {
+        let mut shard = self.shards[partition].lock();
         let (len, bytes) = (shard.table.len(), shard.table.memory_bytes());
         let result = change(&mut shard);
         let (new_len, new_bytes) = (shard.table.len(), shard.table.memory_bytes());

@@ -16,14 +16,14 @@ use parking_lot::Mutex;
 use runtime::sync::Notify;
 
 use super::dead::Dead;
-use super::{Exact, entry_location};
+use super::{Exact, Shard, entry_location};
 use crate::format::journal::Record;
 use crate::format::segment::SummaryEntry;
 use crate::key::KeyHash;
 use crate::store::{SegmentId, SegmentRecord};
 
-/// Entries looked at before others get a turn.
-const TURN: usize = 256;
+/// Items put into the index while their places in it are at hand.
+const BATCH: usize = 32;
 
 /// How far a recovery has come.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -50,6 +50,8 @@ pub(super) struct Recovery {
     clock: u32,
     started: runtime::Instant,
     segments: u64,
+    /// Items that probably live.
+    items_expected: usize,
     items: AtomicU64,
     items_dead: AtomicU64,
     unreadable: AtomicU64,
@@ -78,8 +80,10 @@ impl Recovery {
         clock: u32,
         first_sequence: u64,
     ) -> Self {
+        let items: u64 = unread.iter().map(|record| u64::from(record.items)).sum();
         Self {
             segments: unread.len() as u64,
+            items_expected: items.saturating_sub(dead.at_most()) as usize,
             memory_bytes: AtomicU64::new(dead.memory_bytes()),
             queue: Mutex::new(Queue {
                 dead: (!unread.is_empty()).then(|| std::sync::Arc::new(dead)),
@@ -225,85 +229,151 @@ async fn read_segment(exact: &Exact, record: &SegmentRecord, dead: &Dead) {
             return;
         }
     };
-    let now = runtime::unix_seconds().max(recovery.clock);
-    let items = dead.of_segment(record, exact.codec);
     let (mut alive, mut gone) = (0, 0);
-    for (number, entry) in entries.iter().enumerate() {
-        if number % TURN == TURN - 1 {
-            runtime::yield_now().await;
+    let offers = sift(exact, record, &entries, dead);
+    gone += (entries.len() - offers.len()) as u64;
+    drop(entries);
+    for (partition, group) in by_partition(exact, &offers) {
+        let contested = exact.change_shard(partition, |shard| {
+            // All of it lives only if none of it has died, but that is near enough.
+            shard.table.set_max_bytes(u64::MAX);
+            shard
+                .table
+                .reserve(recovery.items_expected / exact.shards.len());
+            let mut contested = Vec::new();
+            for batch in group.chunks(BATCH) {
+                let hashes = batch.iter().map(|&number| offers[number as usize].hash.0);
+                shard.table.warm(hashes);
+                for &number in batch {
+                    let offer = &offers[number as usize];
+                    match offer_to(exact, shard, offer, None) {
+                        Answer::Taken => alive += 1,
+                        Answer::Refused => gone += 1,
+                        Answer::Contested(_) => contested.push(offer),
+                    }
+                }
+            }
+            contested
+        });
+        for offer in contested {
+            if settle(exact, offer).await {
+                alive += 1;
+            } else {
+                gone += 1;
+            }
         }
+        runtime::yield_now().await;
+    }
+    recovery.items.fetch_add(alive, Ordering::Relaxed);
+    recovery.items_dead.fetch_add(gone, Ordering::Relaxed);
+}
+
+/// An item of an earlier run that has not died, for the index.
+struct Offer {
+    hash: KeyHash,
+    value: u64,
+    version: u64,
+    life: u64,
+    recent: bool,
+}
+
+/// The items of a segment that have not died by what is recorded.
+fn sift(
+    exact: &Exact,
+    record: &SegmentRecord,
+    entries: &[SummaryEntry],
+    dead: &Dead,
+) -> Vec<Offer> {
+    let now = runtime::unix_seconds().max(exact.recovery.clock);
+    let items = dead.of_segment(record, exact.codec);
+    let offer = |entry: &SummaryEntry| {
         let hash = KeyHash(entry.hash.get());
         let location = entry_location(record.segment, entry.position.get());
         let (version, expiry) = (entry.version.get(), entry.expiry.get());
         if items.has_position(location.position)
             || !exact.horizon.is_live(hash, version, expiry, now)
         {
-            gone += 1;
-        } else if items.has_hash(hash, version) {
-            gone += 1;
-            exact.declare_dead(exact.codec.encode(location), record.sequence);
-        } else if insert(exact, record, entry).await {
-            alive += 1;
-            if items.is_recent(location.position) {
-                let value = exact.codec.encode(location);
-                exact.change(hash, |shard| shard.table.mark_recent_if(hash.0, value));
-            }
-        } else {
-            gone += 1;
-            exact.declare_dead(exact.codec.encode(location), record.sequence);
+            return None;
         }
-    }
-    recovery.items.fetch_add(alive, Ordering::Relaxed);
-    recovery.items_dead.fetch_add(gone, Ordering::Relaxed);
+        let value = exact.codec.encode(location);
+        if items.has_hash(hash, version) {
+            exact.declare_dead(value, record.sequence);
+            return None;
+        }
+        Some(Offer {
+            hash,
+            value,
+            version,
+            life: record.sequence,
+            recent: items.is_recent(location.position),
+        })
+    };
+    entries.iter().filter_map(offer).collect()
 }
 
-/// What became of an entry offered to the index.
-enum Offer {
+/// The numbers of the offers, by the partition they belong to.
+fn by_partition(exact: &Exact, offers: &[Offer]) -> Vec<(usize, Vec<u32>)> {
+    let mut groups = vec![Vec::new(); exact.shards.len()];
+    for (number, offer) in (0..).zip(offers) {
+        groups[offer.hash.partition(exact.partition_bits)].push(number);
+    }
+    let groups = groups.into_iter().enumerate();
+    groups.filter(|(_, group)| !group.is_empty()).collect()
+}
+
+/// What became of an [`Offer`].
+enum Answer {
     Taken,
     Refused,
     /// Another segment's item has its place: whichever has the higher version is to stay.
     Contested(u64),
 }
 
-/// Puts an item of an earlier run into the index, unless this run, or a higher version of an earlier
-/// one, has the place. What loses gets a DEAD record.
-async fn insert(exact: &Exact, record: &SegmentRecord, entry: &SummaryEntry) -> bool {
-    let hash = KeyHash(entry.hash.get());
-    let value = exact
-        .codec
-        .encode(entry_location(record.segment, entry.position.get()));
+/// Puts an item of an earlier run into the index, unless this run, or an item other than `beaten` of an
+/// earlier one, has the place. What loses gets a DEAD record.
+fn offer_to(exact: &Exact, shard: &mut Shard, offer: &Offer, beaten: Option<u64>) -> Answer {
+    let refuse = || {
+        exact.declare_dead(offer.value, offer.life);
+        Answer::Refused
+    };
+    if shard.has_written(offer.hash) {
+        return refuse();
+    }
+    match shard.table.lookup(offer.hash.0) {
+        Some(found) if Some(found.value) != beaten => {
+            let segment = exact.codec.decode(found.value).segment;
+            if exact.store.sequence(segment) >= exact.recovery.first_sequence {
+                return refuse();
+            }
+            return Answer::Contested(found.value);
+        }
+        _ => {}
+    }
+    match shard.table.insert(offer.hash.0, offer.value) {
+        Ok(replaced) => {
+            if let Some(replaced) = replaced {
+                exact.declare_dead(replaced, exact.life(replaced));
+            }
+            if offer.recent {
+                shard.table.mark_recent(offer.hash.0);
+            }
+            Answer::Taken
+        }
+        Err(_) => refuse(),
+    }
+}
+
+/// Settles an offer whose place another item had: the higher version stays. Whether it is this one.
+async fn settle(exact: &Exact, offer: &Offer) -> bool {
     let mut beaten = None;
     loop {
-        let offer = exact.change(hash, |shard| {
-            if shard.has_written(hash) {
-                return Offer::Refused;
-            }
-            match shard.table.lookup(hash.0) {
-                Some(found) if Some(found.value) != beaten => {
-                    let segment = exact.codec.decode(found.value).segment;
-                    if exact.store.sequence(segment) >= exact.recovery.first_sequence {
-                        return Offer::Refused;
-                    }
-                    return Offer::Contested(found.value);
-                }
-                _ => {}
-            }
-            shard.table.set_max_bytes(u64::MAX);
-            match shard.table.insert(hash.0, value) {
-                Ok(replaced) => {
-                    if let Some(replaced) = replaced {
-                        exact.declare_dead(replaced, exact.life(replaced));
-                    }
-                    Offer::Taken
-                }
-                Err(_) => Offer::Refused,
-            }
-        });
-        match offer {
-            Offer::Taken => return true,
-            Offer::Refused => return false,
-            Offer::Contested(rival) => {
-                if version_at(exact, rival).await >= Some(entry.version.get()) {
+        let answer = exact.change(offer.hash, |shard| offer_to(exact, shard, offer, beaten));
+        match answer {
+            Answer::Taken => return true,
+            Answer::Refused => return false,
+            Answer::Contested(rival) => {
+                if version_at(exact, rival).await >= Some(offer.version) {
+                    exact.declare_dead(offer.value, offer.life);
                     return false;
                 }
                 beaten = Some(rival);
