@@ -177,14 +177,16 @@ impl Journal {
         found
     }
 
-    /// Makes a log that of a run, durably.
+    /// Makes a log that of a run, durably. From one run to the next a single word changes, so that a
+    /// crash leaves one or the other.
     ///
     /// # Errors
     /// What the device says.
     pub async fn write_head(log: &dyn Log, head: Head) -> Result<(), DeviceError> {
-        // The magic last: a head that was not whole before is not until then.
-        for (number, word) in head.encode().into_iter().enumerate().rev() {
-            log.store(number, word);
+        for (number, word) in head.encode().into_iter().enumerate() {
+            if log.load(number) != word {
+                log.store(number, word);
+            }
         }
         log.sync().await
     }

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::path::Path;
+use std::sync::atomic::Ordering;
 
 use rand::Rng;
 use rand::rngs::SmallRng;
@@ -12,7 +13,7 @@ use crate::history::{Asked, Effect, Wrong};
 use crate::values::value_of;
 
 /// One operation in so many flushes everything.
-const OPERATIONS_PER_FLUSH: u32 = 30_000;
+const OPERATIONS_PER_FLUSH: u32 = 300_000;
 /// How far a counter that has been lost is set beyond the last one.
 const COUNTER_STEP: u64 = 1000;
 
@@ -109,6 +110,7 @@ impl Client<'_> {
         let key = key_of(number);
         if self.random.random_ratio(1, OPERATIONS_PER_FLUSH) {
             let asked = self.shared.history.lock().ask_flush();
+            self.shared.flushes.fetch_add(1, Ordering::Relaxed);
             self.connection.flush()?;
             self.shared.answer(asked, Some(Effect::Gone));
             return Ok(true);

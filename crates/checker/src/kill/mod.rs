@@ -117,6 +117,7 @@ pub fn kill(
         wrong: Mutex::new(None),
         next_tag: AtomicU64::new(1),
         keys: options.keys,
+        flushes: AtomicU64::new(0),
         stop: AtomicBool::new(false),
     });
     let mut counters: Vec<Counter> = (0..options.clients).map(Counter::new).collect();
@@ -167,7 +168,8 @@ pub fn kill(
     Ok(report)
 }
 
-/// Puts load on a server and kills it. Returns how many items it had on flash just before.
+/// Puts load on a server and kills it. Returns how many items it had on flash just before, where that
+/// can be told.
 fn live(
     random: &mut SmallRng,
     shared: &Arc<Shared>,
@@ -176,6 +178,7 @@ fn live(
     life: Duration,
 ) -> Option<u64> {
     let socket = server.socket.clone();
+    let flushes = shared.flushes.load(Ordering::Relaxed);
     std::thread::scope(|scope| {
         let clients: Vec<_> = counters
             .iter_mut()
@@ -193,7 +196,8 @@ fn live(
             // A client ends with an error when its server does.
             let _ = client.join();
         }
-        on_flash
+        // What has been flushed still counts as being on flash.
+        on_flash.filter(|_| shared.flushes.load(Ordering::Relaxed) == flushes)
     })
 }
 
@@ -210,6 +214,8 @@ struct Shared {
     wrong: Mutex<Option<Wrong>>,
     next_tag: AtomicU64,
     keys: u64,
+    /// Flushes asked for.
+    flushes: AtomicU64,
     stop: AtomicBool,
 }
 

@@ -8,7 +8,7 @@
 //!       3 words of a chunk          3 first version of the run
 //!       4 chunks                    4 checksum of words 0 to 3
 //!       5 run                       5 to 7 zero
-//!       6 checksum of words 0 to 5
+//!       6 checksum of words 0 to 4
 //!       8 latest Unix second seen
 //!       9 void
 //!
@@ -34,8 +34,10 @@ pub const CHUNK_HEADER_WORDS: usize = 8;
 pub const CLOCK_WORD: usize = 8;
 /// The word of the head that is not zero once records have been left out.
 pub const VOID_WORD: usize = 9;
-/// Words of the head that its checksum covers.
-const HEAD_CHECKED: usize = 6;
+/// Words of the head that its checksum covers: not the run, which changes alone, in one store.
+const HEAD_CHECKED: usize = 5;
+/// The word of the head that holds the checksum.
+const HEAD_CHECKSUM: usize = 6;
 
 const HEAD_MAGIC: u64 = u64::from_le_bytes(*b"flowJRNL");
 const CHUNK_MAGIC: u64 = u64::from_le_bytes(*b"flowJCHK");
@@ -59,9 +61,9 @@ pub struct Head {
 }
 
 impl Head {
-    /// The words to store, the magic last so that a half-written head is none.
+    /// The words to store, in this order: a half-written head is damaged, not somebody else's.
     #[must_use]
-    pub fn encode(&self) -> [u64; HEAD_CHECKED + 1] {
+    pub fn encode(&self) -> [u64; HEAD_CHECKSUM + 1] {
         let mut words = [
             HEAD_MAGIC,
             JOURNAL_FORMAT,
@@ -71,7 +73,7 @@ impl Head {
             self.run,
             0,
         ];
-        words[HEAD_CHECKED] = checksum(&words[..HEAD_CHECKED]);
+        words[HEAD_CHECKSUM] = checksum(&words[..HEAD_CHECKED]);
         words
     }
 
@@ -79,7 +81,7 @@ impl Head {
     ///
     /// # Errors
     /// [`FormatError`] for what is not a journal of this format.
-    pub fn decode(words: &[u64; HEAD_CHECKED + 1]) -> Result<Option<Self>, FormatError> {
+    pub fn decode(words: &[u64; HEAD_CHECKSUM + 1]) -> Result<Option<Self>, FormatError> {
         if words.iter().all(|&word| word == 0) {
             return Ok(None);
         }
@@ -92,7 +94,7 @@ impl Head {
                 expected: JOURNAL_FORMAT as u32,
             });
         }
-        if words[HEAD_CHECKED] != checksum(&words[..HEAD_CHECKED]) {
+        if words[HEAD_CHECKSUM] != checksum(&words[..HEAD_CHECKED]) {
             return Err(FormatError::Checksum);
         }
         Ok(Some(Self {
@@ -401,10 +403,19 @@ mod tests {
             torn[word] ^= 1;
             assert_eq!(ChunkHeader::decode(&torn), None, "word {word}");
         }
-        for word in 0..7 {
+        for word in (0..7).filter(|&word| word != 5) {
             let mut torn = head.encode();
             torn[word] ^= 1;
             assert!(Head::decode(&torn).is_err(), "word {word}");
+        }
+        for stored in 1..7 {
+            let mut half = head.encode();
+            half[stored..].fill(0);
+            assert_eq!(
+                Head::decode(&half),
+                Err(FormatError::Checksum),
+                "{stored} words"
+            );
         }
     }
 }
