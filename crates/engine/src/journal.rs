@@ -191,6 +191,16 @@ impl Journal {
         log.sync().await
     }
 
+    /// Remembers that it is `now`, durably: what recovery finds expired or flushed by then is not declared
+    /// dead one by one, and must stay so when the clock is set back.
+    ///
+    /// # Errors
+    /// What the device says.
+    pub async fn write_clock(log: &dyn Log, now: u32) -> Result<(), DeviceError> {
+        note_time(log, now);
+        log.sync().await
+    }
+
     /// Takes a log over for a run: its chunks from `first` on stay, new records go behind `last`.
     #[must_use]
     pub fn take_over(
@@ -343,10 +353,7 @@ impl Journal {
     /// What the device says.
     pub async fn sync(&self, now: u32) -> Result<(), DeviceError> {
         self.is_dirty.store(false, Ordering::Relaxed);
-        // The clock never goes back, even if the system's does.
-        if u64::from(now) > self.log.load(CLOCK_WORD) {
-            self.log.store(CLOCK_WORD, u64::from(now));
-        }
+        note_time(&*self.log, now);
         let complete = self.cursor.lock().sequence;
         self.log.sync().await?;
         let mut cursor = self.cursor.lock();
@@ -405,6 +412,13 @@ impl Journal {
         if used >= self.chunks / 2 {
             self.pressure.notify_all();
         }
+    }
+}
+
+/// The clock never goes back, even if the system's does.
+fn note_time(log: &dyn Log, now: u32) {
+    if u64::from(now) > log.load(CLOCK_WORD) {
+        log.store(CLOCK_WORD, u64::from(now));
     }
 }
 

@@ -137,6 +137,8 @@ impl Engine {
         for _ in SUPERBLOCK_OFFSETS {
             write_superblock(&meta, &mut superblock).await?;
         }
+        // Not before: until then this start has not happened, and the time away counts on.
+        Journal::write_clock(&*log, now).await?;
         if found.is_err() {
             Journal::clear_void(&*log);
         }

@@ -225,7 +225,8 @@ async fn read_segment(exact: &Exact, record: &SegmentRecord, dead: &Dead) {
             return;
         }
     };
-    let now = runtime::unix_seconds().max(recovery.clock);
+    // One moment for all: the journal remembers it, so that a later start decides alike.
+    let now = recovery.clock;
     let items = dead.of_segment(record);
     let (mut alive, mut gone) = (0, 0);
     for (number, entry) in entries.iter().enumerate() {
