@@ -171,6 +171,13 @@ impl Engine {
             }
             for (partition, &cutoff) in found.dead.cutoffs.iter().enumerate() {
                 horizon.restore_cutoff(partition, cutoff);
+                if cutoff == first_version {
+                    // Or the next start would flush what this run writes, too.
+                    journal.append(Record::Cutoff {
+                        partition: partition as u32,
+                        version: cutoff,
+                    });
+                }
             }
             let kept: &[SegmentId] = found
                 .checkpoint
