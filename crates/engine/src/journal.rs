@@ -18,7 +18,7 @@ use runtime::sync::Notify;
 
 use crate::format::FormatError;
 use crate::format::journal::{
-    CHUNK_HEADER_WORDS, CLOCK_WORD, ChunkHeader, HEAD_WORDS, Head, Record, VOID_WORD,
+    CHUNK_HEADER_WORDS, CLOCK_WORD, ChunkHeader, HEAD_WORDS, Head, Record, SYNCED_WORD, VOID_WORD,
 };
 
 /// Words of a chunk, at least.
@@ -153,6 +153,15 @@ impl Journal {
         u32::try_from(log.load(CLOCK_WORD)).unwrap_or(0)
     }
 
+    /// Whether a chunk from sequence number `first` on is missing among those `found` though it was
+    /// durable. Others may be: a power cut takes what was not synced in any order.
+    #[must_use]
+    pub fn has_gap(log: &dyn Log, found: &[ChunkRecords], first: u64) -> bool {
+        let synced = log.load(SYNCED_WORD);
+        let durable = found.iter().filter(|chunk| chunk.header.sequence <= synced);
+        (durable.count() as u64) < (synced + 1).saturating_sub(first)
+    }
+
     /// The valid chunks of `image` in a log from sequence number `first` on, in order.
     #[must_use]
     pub fn chunks(log: &dyn Log, image: u64, partitions: u32, first: u64) -> Vec<ChunkRecords> {
@@ -235,9 +244,10 @@ impl Journal {
         journal
     }
 
-    /// Forgets that records were left out: the image starts empty from here.
-    pub fn clear_void(log: &dyn Log) {
+    /// Forgets that records were left out, and what was durable: the image starts empty from here.
+    pub fn start_empty(log: &dyn Log) {
         log.store(VOID_WORD, 0);
+        log.store(SYNCED_WORD, 0);
     }
 
     /// Appends a record: what it says holds after a crash of the process as soon as this returns.
@@ -356,6 +366,7 @@ impl Journal {
         note_time(&*self.log, now);
         let complete = self.cursor.lock().sequence;
         self.log.sync().await?;
+        self.log.store(SYNCED_WORD, complete);
         let mut cursor = self.cursor.lock();
         for sequence in cursor.let_go..complete {
             let start = self.place(sequence);

@@ -11,6 +11,7 @@
 //!       6 checksum of words 0 to 4
 //!       8 latest Unix second seen
 //!       9 void
+//!      10 the last chunk that is durable as far as it had got
 //!
 //!  record: kind 4 bits │ 60 bits
 //!    1 DEAD          life 18 │ location 42       5 CUTOFF   partition 12 │ version 63..48, 16 bits
@@ -34,6 +35,8 @@ pub const CHUNK_HEADER_WORDS: usize = 8;
 pub const CLOCK_WORD: usize = 8;
 /// The word of the head that is not zero once records have been left out.
 pub const VOID_WORD: usize = 9;
+/// The word of the head that names the chunk a sync has reached: those before it are complete.
+pub const SYNCED_WORD: usize = 10;
 /// Words of the head that its checksum covers: not the run, which changes alone, in one store.
 const HEAD_CHECKED: usize = 5;
 /// The word of the head that holds the checksum.

@@ -140,7 +140,7 @@ impl Engine {
         // Not before: until then this start has not happened, and the time away counts on.
         Journal::write_clock(&*log, now).await?;
         if found.is_err() {
-            Journal::clear_void(&*log);
+            Journal::start_empty(&*log);
         }
         let first_chunk = superblock.journal_first.get();
         let journal = Arc::new(Journal::take_over(
@@ -279,11 +279,7 @@ async fn find(
     }
     let first = superblock.journal_first.get();
     let chunks = Journal::chunks(log, shape.hash_seed, shape.partitions, first);
-    let contiguous = chunks
-        .iter()
-        .zip(first..)
-        .all(|(chunk, expected)| chunk.header.sequence == expected);
-    if !contiguous {
+    if Journal::has_gap(log, &chunks, first) {
         return Err(Distrust::JournalGap);
     }
     for chunk in &chunks {
