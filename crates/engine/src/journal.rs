@@ -250,14 +250,18 @@ impl Journal {
         log.store(SYNCED_WORD, 0);
     }
 
-    /// Appends a record: what it says holds after a crash of the process as soon as this returns.
-    pub fn append(&self, record: Record) {
-        let encoded = record.encode();
-        let words = encoded.words();
+    /// Appends a record, of a flush with the chunk it comes to lie in: what it says holds after a crash of the process as soon as this returns.
+    pub fn append(&self, mut record: Record) {
+        let len = record.encode().words().len();
         let mut cursor = self.cursor.lock();
-        if cursor.next + words.len() > self.chunk_words && !self.open_chunk(&mut cursor) {
+        if cursor.next + len > self.chunk_words && !self.open_chunk(&mut cursor) {
             return;
         }
+        if let Record::FlushAt { chunk, .. } = &mut record {
+            *chunk = cursor.sequence;
+        }
+        let encoded = record.encode();
+        let words = encoded.words();
         let at = self.place(cursor.sequence) + cursor.next;
         for (offset, &word) in words.iter().enumerate() {
             self.log.store(at + offset, word);

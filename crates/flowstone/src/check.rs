@@ -119,7 +119,7 @@ fn crashes(args: &CrashArgs) -> ExitCode {
             "crashes": report.crashes, "crashes_in_recovery": report.stumbles,
             "orderly_stops": report.stops, "operations": report.operations,
             "reads": report.reads, "hits": report.hits, "expected": report.expected,
-            "excused": report.excused, "checkpoints": report.checkpoints,
+            "excused": report.excused, "lost": report.lost, "checkpoints": report.checkpoints,
             "longest_checkpoint_segments": report.checkpoint_segments,
             "segments_reclaimed": report.reclaimed, "waits": report.waits,
             "digest": format!("{:016x}", report.digest), "seconds": seconds, "ops_per_s": rate,
@@ -128,7 +128,8 @@ fn crashes(args: &CrashArgs) -> ExitCode {
     } else {
         say(&format!(
             "right: {} crash points ({} in a recovery), {} orderly stops, {} keys read at them, {} \
-             found; {} items had to be there: all were, or reclaimed by then ({}); {} operations, {} \
+             found; of {} items that had to be there {} were reclaimed by then and {} lost to torn \
+             records; {} operations, {} \
              checkpoints, {} segments reclaimed; seeds {} to {}, {seconds:.1} s, {rate:.0} \
              operations a second",
             report.crashes,
@@ -138,6 +139,7 @@ fn crashes(args: &CrashArgs) -> ExitCode {
             report.hits,
             report.expected,
             report.excused,
+            report.lost,
             report.operations,
             report.checkpoints,
             report.reclaimed,

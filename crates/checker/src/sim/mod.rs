@@ -46,10 +46,12 @@ pub struct Report {
     pub reads: u64,
     /// Of them, found.
     pub hits: u64,
-    /// Items that had to be found again, all of which were.
+    /// Items that had to be found again.
     pub expected: u64,
     /// Of them, those that reclaim had taken by then.
     pub excused: u64,
+    /// Of them, those that torn records of a power cut have killed.
+    pub lost: u64,
     /// Checkpoints written.
     pub checkpoints: u64,
     /// Segments of the longest checkpoint.
@@ -80,6 +82,7 @@ impl std::ops::AddAssign for Report {
         self.hits += more.hits;
         self.expected += more.expected;
         self.excused += more.excused;
+        self.lost += more.lost;
         self.checkpoints += more.checkpoints;
         self.checkpoint_segments = self.checkpoint_segments.max(more.checkpoint_segments);
         self.reclaimed += more.reclaimed;
@@ -127,6 +130,7 @@ pub fn simulate(seed: u64) -> Result<Report, Failure> {
         is_whole: true,
         is_known: false,
         is_orderly: false,
+        is_cut: false,
         label: "new".to_owned(),
     };
     for life in 0..plan.lives {

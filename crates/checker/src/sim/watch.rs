@@ -40,6 +40,8 @@ pub(super) struct CrashPoint {
     pub(super) is_known: bool,
     /// It was stopped orderly.
     pub(super) is_orderly: bool,
+    /// The power failed, or has failed before.
+    pub(super) is_cut: bool,
     pub(super) label: String,
 }
 
@@ -196,6 +198,7 @@ impl Watch {
             is_whole: self.before.is_whole && !is_torn,
             is_known: self.before.is_known || self.state.lock().engine.strong_count() > 0,
             is_orderly: false,
+            is_cut: is_power_cut || self.before.is_cut,
             label: format!("{end:?} at {nanos} ns, {label}"),
         };
         let mut state = self.state.lock();
@@ -239,6 +242,7 @@ impl Watch {
             });
             point.history = history;
             point.is_orderly = true;
+            point.is_cut = self.before.is_cut;
             point.is_whole = self.before.is_whole;
             if let Some(present) = &present {
                 point.expected.clone_from(present);

@@ -16,7 +16,7 @@
 //!  record: kind 4 bits │ 60 bits
 //!    1 DEAD          life 18 │ location 42       5 CUTOFF   partition 12 │ version 63..48, 16 bits
 //!    2 SEGMENT DEAD  segment 28 │ life 63..32    6          version 47..0
-//!    8               life 31..0                  7 FLUSH AT Unix second 32
+//!    8               life 31..0                  7 FLUSH AT chunk 28 │ Unix second 32
 //!    3 HASH DEAD     hash 60                     4 RETIRED  segment 28
 //! ```
 //!
@@ -48,6 +48,7 @@ const CHUNK_MAGIC: u64 = u64::from_le_bytes(*b"flowJCHK");
 const LOCATION_BITS: u32 = 42;
 const LIFE_BITS: u32 = 18;
 const SEGMENT_BITS: u32 = 28;
+const CHUNK_BITS: u32 = 28;
 const PAYLOAD_BITS: u32 = 60;
 
 /// What a head says.
@@ -191,10 +192,13 @@ pub enum Record {
         /// The version.
         version: u64,
     },
-    /// Everything, from a Unix second on.
+    /// Everything, from a Unix second on. Says nothing in another chunk than that it was appended to: a
+    /// power cut may leave the words of an earlier chunk in the place of a new one.
     FlushAt {
         /// The second.
         deadline: u32,
+        /// Sequence number of the chunk; its low bits are kept.
+        chunk: u64,
     },
 }
 
@@ -247,7 +251,9 @@ impl Record {
                 ],
                 len: 2,
             },
-            Self::FlushAt { deadline } => one(7, u64::from(deadline)),
+            Self::FlushAt { deadline, chunk } => {
+                one(7, kept_chunk(chunk) << 32 | u64::from(deadline))
+            }
         }
     }
 
@@ -300,6 +306,7 @@ impl Record {
             }
             7 => Self::FlushAt {
                 deadline: low(payload, 32) as u32,
+                chunk: payload >> 32,
             },
             _ => return (None, 1),
         };
@@ -311,6 +318,12 @@ impl Record {
 #[must_use]
 pub fn is_life(life: u64, sequence: u64) -> bool {
     low(life, LIFE_BITS) == low(sequence, LIFE_BITS)
+}
+
+/// The part of a chunk's sequence number that a [`Record::FlushAt`] keeps.
+#[must_use]
+pub fn kept_chunk(sequence: u64) -> u64 {
+    low(sequence, CHUNK_BITS)
 }
 
 /// The part of a hash that a [`Record::HashDead`] keeps.
@@ -342,7 +355,8 @@ mod tests {
             (0u32..1 << 28).prop_map(|segment| Record::Retired { segment }),
             (0u32..1 << 12, any::<u64>())
                 .prop_map(|(partition, version)| Record::Cutoff { partition, version }),
-            any::<u32>().prop_map(|deadline| Record::FlushAt { deadline }),
+            (any::<u32>(), 0..1u64 << CHUNK_BITS)
+                .prop_map(|(deadline, chunk)| Record::FlushAt { deadline, chunk }),
         ]
     }
 

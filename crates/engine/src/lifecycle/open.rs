@@ -170,6 +170,8 @@ impl Engine {
                 horizon.flush_at(deadline);
             }
             for (partition, &cutoff) in found.dead.cutoffs.iter().enumerate() {
+                // Half a record may say more than any version there is.
+                let cutoff = cutoff.min(first_version);
                 horizon.restore_cutoff(partition, cutoff);
                 if cutoff == first_version {
                     // Or the next start would flush what this run writes, too.

@@ -9,7 +9,7 @@ use device::Journal as Log;
 
 use super::location::LocationCodec;
 use crate::format::checkpoint::unpack_positions;
-use crate::format::journal::{Record, kept_hash};
+use crate::format::journal::{Record, kept_chunk, kept_hash};
 use crate::format::segment::Position;
 use crate::journal::ChunkRecords;
 use crate::key::KeyHash;
@@ -127,7 +127,14 @@ impl Dead {
                     flush.applied.insert(partition);
                 }
             }
-            Record::FlushAt { deadline } => self.flush_at(deadline),
+            Record::FlushAt {
+                deadline,
+                chunk: number,
+            } => {
+                if number == kept_chunk(chunk.header.sequence) {
+                    self.flush_at(deadline);
+                }
+            }
         });
     }
 
