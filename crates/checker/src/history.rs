@@ -5,6 +5,9 @@
 //! be seen from the moment its write was asked for, until some other write, delete or flush that was
 //! asked for after it had been answered has been answered itself. To have nothing is always right: it
 //! is a cache.
+//!
+//! A crash leaves some changes in doubt: those that had not been answered, and after a power cut those
+//! answered shortly before. They may be seen and hide nothing, until a read has seen them.
 
 use std::collections::HashMap;
 
@@ -13,6 +16,8 @@ pub type Moment = u64;
 
 /// Never answered.
 const OPEN: Moment = Moment::MAX;
+/// A crash may have undone it.
+const IN_DOUBT: u64 = u64::MAX;
 
 /// What an operation leaves of its key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,8 +29,22 @@ pub enum Effect {
         /// Unix second from which on it is gone.
         expiry: u32,
     },
+    /// The value it had, until this Unix second; 0 for never.
+    Kept {
+        /// Unix second from which on it is gone.
+        expiry: u32,
+    },
     /// Nothing.
     Gone,
+}
+
+impl Effect {
+    fn expiry(self) -> Option<u32> {
+        match self {
+            Self::Value { expiry, .. } | Self::Kept { expiry } => Some(expiry),
+            Self::Gone => None,
+        }
+    }
 }
 
 /// A write, delete or flush.
@@ -36,6 +55,17 @@ struct Change {
     /// When a power cut can no longer undo it, in nanoseconds of the simulation.
     settled: u64,
     effect: Effect,
+    /// CAS unique of the value it left; 0 when nobody was told.
+    unique: u64,
+    /// Of a flush that was asked for beforehand: the Unix second it was for.
+    due: u32,
+}
+
+/// A flush whose second has not come.
+#[derive(Clone, Copy, Debug)]
+struct PendingFlush {
+    deadline: u32,
+    settled: u64,
 }
 
 /// Why an answer cannot be right.
@@ -75,6 +105,30 @@ pub enum Wrong {
         /// The second of the read.
         now: u32,
     },
+    /// A value older than one that has been seen since the crash.
+    #[error("key {key}: value {tag} after value {newer} had been seen")]
+    Backwards {
+        /// The key.
+        key: u64,
+        /// The value.
+        tag: u64,
+        /// The one seen before.
+        newer: u64,
+    },
+    /// A CAS unique that two values have had, or a value that has had two.
+    #[error("key {key}: value {tag} has CAS unique {unique}; value {other} has had {others}")]
+    Unique {
+        /// The key.
+        key: u64,
+        /// The value.
+        tag: u64,
+        /// Its CAS unique.
+        unique: u64,
+        /// The other value, or the same.
+        other: u64,
+        /// The CAS unique of that.
+        others: u64,
+    },
 }
 
 /// What a read saw.
@@ -84,8 +138,31 @@ pub struct Seen {
     pub tag: u64,
     /// Its expiry, where the reader is told.
     pub expiry: Option<u32>,
+    /// Its CAS unique, where the reader is told.
+    pub unique: Option<u64>,
     /// The Unix second of the read.
     pub now: u32,
+}
+
+/// What is certain of a key that nobody is changing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Certain {
+    /// The value it has, if it has not been evicted.
+    pub tag: u64,
+    /// Unix second from which on it is gone; 0 for never.
+    pub expiry: u32,
+}
+
+/// A crash, as far as the history is concerned.
+#[derive(Clone, Copy, Debug)]
+pub struct Crash {
+    /// What was answered later than these nanoseconds of the simulation may have been undone;
+    /// `u64::MAX` when nothing may.
+    pub settled: u64,
+    /// The latest Unix second that is sure to be remembered; 0 for none.
+    pub remembered: u32,
+    /// The Unix second at which the cache starts again.
+    pub restart: u32,
 }
 
 /// What has been done to all keys.
@@ -93,6 +170,7 @@ pub struct Seen {
 pub struct History {
     keys: HashMap<u64, Vec<Change>>,
     flushes: Vec<Change>,
+    pending: Option<PendingFlush>,
     clock: Moment,
     operations: u64,
 }
@@ -106,11 +184,32 @@ pub struct Asked {
     pub at: Moment,
 }
 
+impl Asked {
+    /// The key; `None` for all.
+    #[must_use]
+    pub fn key(&self) -> Option<u64> {
+        self.key
+    }
+}
+
 impl History {
     /// The next moment.
     pub fn tick(&mut self) -> Moment {
         self.clock += 1;
         self.clock
+    }
+
+    /// It is Unix second `now`: a flush whose second has come holds from here on.
+    pub fn pass(&mut self, now: u32) {
+        let due = self.pending.filter(|pending| pending.deadline <= now);
+        if let Some(PendingFlush { deadline, settled }) = due {
+            self.pending = None;
+            let mut flush = Change::new(self.tick(), Effect::Gone);
+            flush.answered = self.tick();
+            flush.settled = settled;
+            flush.due = deadline;
+            self.flushes.push(flush);
+        }
     }
 
     /// Operations answered so far.
@@ -132,8 +231,9 @@ impl History {
         }
     }
 
-    /// A flush of all keys is asked for.
+    /// A flush of all keys is asked for. One that is pending counts no more.
     pub fn ask_flush(&mut self) -> Asked {
+        self.pending = None;
         let at = self.tick();
         self.flushes.push(Change::new(at, Effect::Gone));
         Asked {
@@ -141,6 +241,23 @@ impl History {
             index: self.flushes.len() - 1,
             at,
         }
+    }
+
+    /// A flush at a later Unix second is asked for: one that is pending counts no more.
+    pub fn forget_flush(&mut self) {
+        self.tick();
+        self.pending = None;
+    }
+
+    /// A flush at a later Unix second has been asked for and answered, at `nanos` of the simulation's
+    /// clock. It takes the place of one that is pending.
+    pub fn flush_at(&mut self, deadline: u32, nanos: u64) {
+        self.tick();
+        self.operations += 1;
+        self.pending = Some(PendingFlush {
+            deadline,
+            settled: nanos,
+        });
     }
 
     /// What a change that is under way will have done, if it happens.
@@ -172,6 +289,41 @@ impl History {
         }
     }
 
+    /// The answer to a change told the CAS unique of what it left.
+    ///
+    /// # Errors
+    /// [`Wrong::Unique`] when another value has had it.
+    pub fn told(&mut self, asked: Asked, unique: u64) -> Result<(), Wrong> {
+        let tag = match (asked.key, self.change(asked).effect) {
+            (Some(key), Effect::Value { tag, .. }) => Some((key, tag)),
+            _ => None,
+        };
+        tag.map_or(Ok(()), |(key, tag)| self.unique(key, tag, unique))
+    }
+
+    /// Remembers the CAS unique of a value.
+    fn unique(&mut self, key: u64, tag: u64, unique: u64) -> Result<(), Wrong> {
+        for change in self.keys.get_mut(&key).into_iter().flatten() {
+            let Effect::Value { tag: other, .. } = change.effect else {
+                continue;
+            };
+            if other == tag && change.unique == 0 {
+                change.unique = unique;
+            }
+            let known = change.unique != 0;
+            if known && (other == tag) != (change.unique == unique) {
+                return Err(Wrong::Unique {
+                    key,
+                    tag,
+                    unique,
+                    other,
+                    others: change.unique,
+                });
+            }
+        }
+        Ok(())
+    }
+
     /// A read has been answered.
     ///
     /// # Errors
@@ -179,19 +331,60 @@ impl History {
     pub fn check(&mut self, key: u64, asked: Moment, seen: Option<Seen>) -> Result<(), Wrong> {
         let read = self.tick();
         self.operations += 1;
-        match seen {
-            Some(seen) => self.explain(key, asked, read, seen, u64::MAX),
+        let Some(seen) = seen else { return Ok(()) };
+        if let Some(write) = self.explain(key, asked, read, seen)? {
+            let change = &mut self.keys.get_mut(&key).expect("it explains")[write];
+            // What a crash left in doubt is there: what it hides is gone.
+            if change.settled == IN_DOUBT && change.answered != OPEN {
+                change.settled = 0;
+            }
+        }
+        match seen.unique {
+            Some(unique) => self.unique(key, seen.tag, unique),
             None => Ok(()),
         }
     }
 
-    /// Whether a value can be there after a crash that came when this was the history. What was
-    /// answered later than `settled` nanoseconds may have been undone, which a power cut does.
+    /// A change that is under way has seen what was there before it.
+    ///
+    /// # Errors
+    /// [`Wrong`] when that cannot be.
+    pub fn check_before(&mut self, asked: Asked, seen: Option<Seen>) -> Result<(), Wrong> {
+        let Some(key) = asked.key else { return Ok(()) };
+        // It does not explain itself.
+        self.change(asked).asked = OPEN;
+        let checked = self.check(key, asked.at, seen);
+        self.change(asked).asked = asked.at;
+        checked
+    }
+
+    /// Whether a value can be there now, after a crash: which write it is from, where only one can be
+    /// meant.
     ///
     /// # Errors
     /// [`Wrong`] when it cannot.
-    pub fn check_after_crash(&self, key: u64, seen: Seen, settled: u64) -> Result<(), Wrong> {
-        self.explain(key, self.clock + 1, self.clock + 1, seen, settled)
+    pub fn look(&self, key: u64, seen: Seen) -> Result<Option<usize>, Wrong> {
+        self.explain(key, self.clock + 1, self.clock + 1, seen)
+    }
+
+    /// Whether a value may be seen after another of the same key, by the writes they are from.
+    ///
+    /// # Errors
+    /// [`Wrong::Backwards`] when it is older.
+    pub fn follows(&self, key: u64, first: usize, then: usize) -> Result<(), Wrong> {
+        let changes = &self.keys[&key];
+        let tag = |number: usize| match changes[number].effect {
+            Effect::Value { tag, .. } => tag,
+            Effect::Kept { .. } | Effect::Gone => 0,
+        };
+        if changes[then].answered < changes[first].asked {
+            return Err(Wrong::Backwards {
+                key,
+                tag: tag(then),
+                newer: tag(first),
+            });
+        }
+        Ok(())
     }
 
     fn explain(
@@ -200,22 +393,26 @@ impl History {
         asked: Moment,
         read: Moment,
         seen: Seen,
-        settled: u64,
-    ) -> Result<(), Wrong> {
-        let Seen { tag, expiry, now } = seen;
+    ) -> Result<Option<usize>, Wrong> {
+        let Seen {
+            tag, expiry, now, ..
+        } = seen;
         let changes = self.keys.get(&key).map_or(&[][..], Vec::as_slice);
         let mut wrong = Wrong::Invented { key, tag };
-        for write in changes {
-            let (written, until) = match write.effect {
-                Effect::Value {
-                    tag: written,
-                    expiry,
-                } => (written, expiry),
-                Effect::Gone => continue,
+        let mut explained = None;
+        let mut ways = 0;
+        // Whether the value had been asked for when a change came that keeps the value.
+        let mut asked_for = false;
+        for (number, write) in changes.iter().enumerate() {
+            let until = match write.effect {
+                Effect::Value { tag: other, expiry } if other == tag => expiry,
+                Effect::Kept { expiry } if asked_for => expiry,
+                _ => continue,
             };
-            if written != tag || write.asked >= read {
+            if write.asked >= read {
                 continue;
             }
+            asked_for = true;
             let another = expiry.is_some_and(|expiry| expiry != until);
             if another || (until != 0 && until <= now) {
                 if matches!(wrong, Wrong::Invented { .. }) {
@@ -232,11 +429,14 @@ impl History {
                 .iter()
                 .chain(&self.flushes)
                 .filter(|later| later.asked > write.answered && later.asked != OPEN)
-                .filter(|later| later.answered < asked && later.settled < settled)
+                .filter(|later| later.answered < asked && later.settled != IN_DOUBT)
                 .map(|later| later.answered)
                 .min();
             match gone {
-                None => return Ok(()),
+                None => {
+                    ways += 1;
+                    explained = Some(number);
+                }
                 Some(gone) => {
                     wrong = Wrong::Resurrected {
                         key,
@@ -248,7 +448,33 @@ impl History {
                 }
             }
         }
-        Err(wrong)
+        match ways {
+            0 => Err(wrong),
+            1 => Ok(explained),
+            _ => Ok(None),
+        }
+    }
+
+    /// What a key holds, unless it has been evicted: `None` where that is not certain.
+    #[must_use]
+    pub fn certain(&self, key: u64) -> Option<Certain> {
+        let changes = self.keys.get(&key)?;
+        let real = || changes.iter().filter(|change| change.asked != OPEN);
+        let last = real().max_by_key(|change| change.asked)?;
+        let Effect::Value { tag, expiry } = last.effect else {
+            return None;
+        };
+        let alone = real().all(|change| change.answered < last.asked || change.asked == last.asked);
+        let flushed = self
+            .flushes
+            .iter()
+            .any(|flush| flush.asked > last.asked || flush.answered > last.asked);
+        let certain = alone
+            && last.answered != OPEN
+            && last.settled != IN_DOUBT
+            && !flushed
+            && self.pending.is_none();
+        certain.then_some(Certain { tag, expiry })
     }
 
     /// What was done to a key, and to all, for people.
@@ -263,24 +489,54 @@ impl History {
                 OPEN => "…".to_owned(),
                 answered => answered.to_string(),
             };
-            format!("{} to {end}: {:?}", change.asked, change.effect)
+            let doubt = if change.settled == IN_DOUBT && change.answered != OPEN {
+                ", in doubt"
+            } else {
+                ""
+            };
+            format!("{} to {end}{doubt}: {:?}", change.asked, change.effect)
         };
         let lines: Vec<String> = all.iter().rev().take(20).rev().map(line).collect();
         lines.join("\n  ")
     }
 
     /// The process has died: what had not been answered never will be, and what comes later comes
-    /// after it. What was answered later than `settled` nanoseconds may have been undone.
-    pub fn crash(&mut self, settled: u64) {
+    /// after it.
+    pub fn crash(&mut self, crash: &Crash) {
         let at = self.tick();
         let all = self.keys.values_mut().flatten().chain(&mut self.flushes);
         for change in all.filter(|change| change.asked != OPEN) {
             let is_open = change.answered == OPEN;
             // It may have happened or not, so that it hides nothing by itself.
-            let in_doubt = is_open || change.settled >= settled;
+            let in_doubt = is_open || change.settled >= crash.settled;
             change.answered = change.answered.min(at);
-            change.settled = if in_doubt { u64::MAX } else { 0 };
+            change.settled = if in_doubt { IN_DOUBT } else { 0 };
+            // What has expired stays so, whatever becomes of the clock.
+            let expired = |expiry| expiry != 0 && expiry <= crash.remembered;
+            if change.effect.expiry().is_some_and(expired) {
+                change.effect = Effect::Gone;
+            }
+            // With the clock set back a flush may be forgotten to have come, or pending again.
+            if change.due > crash.remembered && change.due > crash.restart {
+                change.settled = IN_DOUBT;
+            }
         }
+        if let Some(pending) = &mut self.pending {
+            if pending.settled >= crash.settled {
+                self.pending = None;
+            } else {
+                pending.settled = 0;
+            }
+        }
+    }
+
+    /// The process has stopped orderly, or was killed and comes back under the same clock.
+    pub fn end(&mut self) {
+        self.crash(&Crash {
+            settled: u64::MAX,
+            remembered: 0,
+            restart: u32::MAX,
+        });
     }
 }
 
@@ -291,6 +547,8 @@ impl Change {
             answered: OPEN,
             settled: 0,
             effect,
+            unique: 0,
+            due: 0,
         }
     }
 }
@@ -307,6 +565,7 @@ mod tests {
         Some(Seen {
             tag,
             expiry: Some(0),
+            unique: None,
             now: 5,
         })
     }
@@ -359,7 +618,7 @@ mod tests {
         let first = history.ask(1, value(10));
         history.answer(first, Some(value(10)), 0);
         let _second = history.ask(1, value(11));
-        history.crash(u64::MAX);
+        history.end();
         let now = history.tick();
         assert_eq!(history.check(1, now, seen(10)), Ok(()));
         assert_eq!(history.check(1, now, seen(11)), Ok(()));
@@ -377,9 +636,20 @@ mod tests {
             let asked = history.ask(1, value(tag));
             history.answer(asked, Some(value(tag)), nanos);
         }
-        let at = |tag| history.check_after_crash(1, seen(tag).unwrap(), 250);
+        history.crash(&Crash {
+            settled: 250,
+            remembered: 0,
+            restart: 0,
+        });
+        let at = |tag| history.look(1, seen(tag).unwrap());
         assert!(at(10).is_err(), "11 had settled");
-        assert_eq!((at(11), at(12)), (Ok(()), Ok(())));
+        assert_eq!((at(11), at(12)), (Ok(Some(1)), Ok(Some(2))));
+        assert!(history.follows(1, 1, 2).is_ok());
+        assert!(history.follows(1, 2, 1).is_err(), "12 had been seen");
+        let now = history.tick();
+        assert_eq!(history.check(1, now, seen(12)), Ok(()));
+        let now = history.tick();
+        assert!(history.check(1, now, seen(11)).is_err(), "12 had been seen");
     }
 
     #[test]
@@ -394,10 +664,67 @@ mod tests {
         let at = |expiry, now| Seen {
             tag: 10,
             expiry: Some(expiry),
+            unique: None,
             now,
         };
-        assert!(history.check_after_crash(1, at(50, 49), 0).is_ok());
-        assert!(history.check_after_crash(1, at(50, 50), 0).is_err());
-        assert!(history.check_after_crash(1, at(0, 49), 0).is_err());
+        assert!(history.look(1, at(50, 49)).is_ok());
+        assert!(history.look(1, at(50, 50)).is_err());
+        assert!(history.look(1, at(0, 49)).is_err());
+        history.crash(&Crash {
+            settled: u64::MAX,
+            remembered: 51,
+            restart: 20,
+        });
+        assert!(history.look(1, at(50, 20)).is_err(), "it had expired");
+    }
+
+    #[test]
+    fn a_flush_comes_when_its_second_does() {
+        let mut history = History::default();
+        let first = history.ask(1, value(10));
+        history.answer(first, Some(value(10)), 0);
+        history.flush_at(100, 0);
+        history.end();
+        history.pass(99);
+        assert!(history.look(1, seen(10).unwrap()).is_ok());
+        history.pass(100);
+        assert!(history.look(1, seen(10).unwrap()).is_err());
+        let mut forgotten = history.clone();
+        forgotten.crash(&Crash {
+            settled: u64::MAX,
+            remembered: 0,
+            restart: 99,
+        });
+        assert!(forgotten.look(1, seen(10).unwrap()).is_ok());
+    }
+
+    #[test]
+    fn a_cas_unique_belongs_to_one_value() {
+        let mut history = History::default();
+        let mut write = |tag, unique| {
+            let asked = history.ask(1, value(tag));
+            history.answer(asked, Some(value(tag)), 0);
+            history.told(asked, unique)
+        };
+        assert_eq!(write(10, 5), Ok(()));
+        assert_eq!(write(11, 6), Ok(()));
+        assert!(matches!(write(12, 5), Err(Wrong::Unique { .. })));
+    }
+
+    #[test]
+    fn what_is_certain_is_the_last_value_that_nothing_overlaps() {
+        let mut history = History::default();
+        let first = history.ask(1, value(10));
+        assert_eq!(history.certain(1), None);
+        history.answer(first, Some(value(10)), 0);
+        let certain = Certain { tag: 10, expiry: 0 };
+        assert_eq!(history.certain(1), Some(certain));
+        let second = history.ask(1, value(11));
+        assert_eq!(history.certain(1), None);
+        history.answer(second, None, 0);
+        assert_eq!(history.certain(1), Some(certain));
+        let flush = history.ask_flush();
+        history.answer(flush, Some(Effect::Gone), 0);
+        assert_eq!(history.certain(1), None);
     }
 }

@@ -15,6 +15,6 @@ mod kill;
 mod sim;
 mod values;
 
-pub use history::{Asked, Effect, History, Moment, Seen, Wrong};
+pub use history::{Asked, Certain, Crash, Effect, History, Moment, Seen, Wrong};
 pub use kill::{KillError, KillOptions, KillReport, kill};
-pub use sim::{Failure, Options, Report, simulate};
+pub use sim::{Failure, Report, simulate};

@@ -152,6 +152,15 @@ impl Journal {
         u32::try_from(log.load(CLOCK_WORD)).unwrap_or(0)
     }
 
+    /// Whether a chunk from sequence number `first` on is missing among those `found` though it was
+    /// durable. Others may be: a power cut takes what was not synced in any order.
+    #[must_use]
+    pub fn has_gap(log: &dyn Log, found: &[ChunkRecords], first: u64) -> bool {
+        let synced = log.load(SYNCED_WORD);
+        let durable = found.iter().filter(|chunk| chunk.header.sequence <= synced);
+        (durable.count() as u64) < (synced + 1).saturating_sub(first)
+    }
+
     /// The valid chunks of `image` in a log from sequence number `first` on, in order.
     #[must_use]
     pub fn chunks(log: &dyn Log, image: u64, partitions: u32, first: u64) -> Vec<ChunkRecords> {
@@ -175,16 +184,8 @@ impl Journal {
         found
     }
 
-    /// Whether a power cut, or damage, has taken chunks of those from `first` on that were durable.
-    /// Chunks behind the last sync may be missing, and what is found of them counts.
-    #[must_use]
-    pub fn has_gap(log: &dyn Log, first: u64, chunks: &[ChunkRecords]) -> bool {
-        let synced = log.load(SYNCED_WORD);
-        let found = chunks.partition_point(|chunk| chunk.header.sequence <= synced);
-        found as u64 != (synced + 1).saturating_sub(first)
-    }
-
-    /// Makes a log that of a run, durably. Chunks from `first` to `last` that a power cut has taken
+    /// Makes a log that of a run, durably. From one run to the next a single word of the head changes,
+    /// so that a crash leaves one or the other. Chunks from `first` to `last` that a power cut has taken
     /// are made anew, with nothing in them.
     ///
     /// # Errors
@@ -197,7 +198,8 @@ impl Journal {
         let (chunks, chunk_words) = (head.chunks, head.chunk_words as usize);
         for sequence in first..=last {
             let start = place(sequence, chunks, chunk_words);
-            let is_here = header_at(log, start).is_some_and(|header| header.sequence == sequence);
+            let is_here = header_at(log, start)
+                .is_some_and(|header| (header.image, header.sequence) == (head.image, sequence));
             if !is_here {
                 let header = ChunkHeader {
                     image: head.image,
@@ -207,11 +209,23 @@ impl Journal {
                 make_chunk(log, start..start + chunk_words, header);
             }
         }
-        log.store(SYNCED_WORD, last);
-        // The magic last: a head that was not whole before is not until then.
-        for (number, word) in head.encode().into_iter().enumerate().rev() {
-            log.store(number, word);
+        for (number, word) in head.encode().into_iter().enumerate() {
+            if log.load(number) != word {
+                log.store(number, word);
+            }
         }
+        log.sync().await?;
+        log.store(SYNCED_WORD, last);
+        Ok(())
+    }
+
+    /// Remembers that it is `now`, durably: what recovery finds expired or flushed by then is not declared
+    /// dead one by one, and must stay so when the clock is set back.
+    ///
+    /// # Errors
+    /// What the device says.
+    pub async fn write_clock(log: &dyn Log, now: u32) -> Result<(), DeviceError> {
+        note_time(log, now);
         log.sync().await
     }
 
@@ -248,19 +262,24 @@ impl Journal {
         journal
     }
 
-    /// Forgets that records were left out: the image starts empty from here.
-    pub fn clear_void(log: &dyn Log) {
+    /// Forgets that records were left out, and what was durable: the image starts empty from here.
+    pub fn start_empty(log: &dyn Log) {
         log.store(VOID_WORD, 0);
+        log.store(SYNCED_WORD, 0);
     }
 
-    /// Appends a record: what it says holds after a crash of the process as soon as this returns.
-    pub fn append(&self, record: Record) {
-        let encoded = record.encode();
-        let words = encoded.words();
+    /// Appends a record, of a flush with the chunk it comes to lie in: what it says holds after a crash of the process as soon as this returns.
+    pub fn append(&self, mut record: Record) {
+        let len = record.encode().words().len();
         let mut cursor = self.cursor.lock();
-        if cursor.next + words.len() > self.chunk_words && !self.open_chunk(&mut cursor) {
+        if cursor.next + len > self.chunk_words && !self.open_chunk(&mut cursor) {
             return;
         }
+        if let Record::FlushAt { chunk, .. } = &mut record {
+            *chunk = cursor.sequence;
+        }
+        let encoded = record.encode();
+        let words = encoded.words();
         let at = self.place(cursor.sequence) + cursor.next;
         for (offset, &word) in words.iter().enumerate() {
             self.log.store(at + offset, word);
@@ -371,16 +390,11 @@ impl Journal {
     /// What the device says.
     pub async fn sync(&self, now: u32) -> Result<(), DeviceError> {
         self.is_dirty.store(false, Ordering::Relaxed);
-        // The clock never goes back, even if the system's does.
-        if u64::from(now) > self.log.load(CLOCK_WORD) {
-            self.log.store(CLOCK_WORD, u64::from(now));
-        }
+        note_time(&*self.log, now);
         let last = self.cursor.lock().sequence;
         self.log.sync().await?;
         // Durable with the next sync: it never tells of more than is.
-        if last > self.log.load(SYNCED_WORD) {
-            self.log.store(SYNCED_WORD, last);
-        }
+        self.log.store(SYNCED_WORD, last);
         Ok(())
     }
 
@@ -452,6 +466,13 @@ fn make_chunk(log: &dyn Log, words: Range<usize>, header: ChunkHeader) {
     log.clear(words);
     for (number, word) in header.encode().into_iter().enumerate().rev() {
         log.store(start + number, word);
+    }
+}
+
+/// The clock never goes back, even if the system's does.
+fn note_time(log: &dyn Log, now: u32) {
+    if u64::from(now) > log.load(CLOCK_WORD) {
+        log.store(CLOCK_WORD, u64::from(now));
     }
 }
 

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use checker::{KillOptions, Options, Report};
+use checker::{KillOptions, Report};
 use clap::{Args, Subcommand};
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -90,7 +90,7 @@ fn crashes(args: &CrashArgs) -> ExitCode {
     let mut report = Report::default();
     let mut seed = args.seed;
     while report.crashes < args.points {
-        match checker::simulate(seed, &Options::default()) {
+        match checker::simulate(seed) {
             Ok(more) => report += more,
             Err(failure) => {
                 bar.finish_and_clear();
@@ -116,18 +116,30 @@ fn crashes(args: &CrashArgs) -> ExitCode {
     if args.json {
         say(&serde_json::json!({
             "failed": false, "first_seed": args.seed, "seeds": seed - args.seed,
-            "crashes": report.crashes, "operations": report.operations, "reads": report.reads,
-            "hits": report.hits, "checkpoints": report.checkpoints,
-            "segments_reclaimed": report.reclaimed, "seconds": seconds, "ops_per_s": rate,
+            "crashes": report.crashes, "crashes_in_recovery": report.stumbles,
+            "orderly_stops": report.stops, "operations": report.operations,
+            "reads": report.reads, "hits": report.hits, "expected": report.expected,
+            "excused": report.excused, "lost": report.lost, "checkpoints": report.checkpoints,
+            "longest_checkpoint_segments": report.checkpoint_segments,
+            "segments_reclaimed": report.reclaimed, "waits": report.waits,
+            "digest": format!("{:016x}", report.digest), "seconds": seconds, "ops_per_s": rate,
         })
         .to_string());
     } else {
         say(&format!(
-            "right: {} crash points, {} keys read at them, {} found; {} operations, {} checkpoints, \
-             {} segments reclaimed; seeds {} to {}, {seconds:.1} s, {rate:.0} operations a second",
+            "right: {} crash points ({} in a recovery), {} orderly stops, {} keys read at them, {} \
+             found; of {} items that had to be there {} were reclaimed by then and {} lost to torn \
+             records; {} operations, {} \
+             checkpoints, {} segments reclaimed; seeds {} to {}, {seconds:.1} s, {rate:.0} \
+             operations a second",
             report.crashes,
+            report.stumbles,
+            report.stops,
             report.reads,
             report.hits,
+            report.expected,
+            report.excused,
+            report.lost,
             report.operations,
             report.checkpoints,
             report.reclaimed,
@@ -178,14 +190,23 @@ fn kills(args: &KillArgs) -> ExitCode {
                 say(&serde_json::json!({
                     "failed": false, "seed": args.seed, "kills": report.kills,
                     "operations": report.operations, "reads": report.reads, "hits": report.hits,
+                    "early_kills": report.early, "on_flash": report.on_flash, "kept": report.kept,
                     "slowest_start_ms": slowest,
                 })
                 .to_string());
             } else {
                 say(&format!(
-                    "right: {} kills, {} operations, {} keys read after kills, {} found; slowest \
-                     start {slowest:.0} ms",
-                    report.kills, report.operations, report.reads, report.hits,
+                    "right: {} kills ({} of them during a start), {} operations, {} keys read after \
+                     kills, {} found; of {} items on flash before kills {} found after; slowest \
+                     start {slowest:.0} ms; seed {}",
+                    report.kills,
+                    report.early,
+                    report.operations,
+                    report.reads,
+                    report.hits,
+                    report.on_flash,
+                    report.kept,
+                    args.seed,
                 ));
             }
             ExitCode::SUCCESS

@@ -187,6 +187,12 @@ impl FaultyDisk {
         self.state.lock().shadow.crash(seed, tear)
     }
 
+    /// Puts parts of the writes under way into `image`, a copy of what the medium holds: with it, what
+    /// the death of the process now would leave.
+    pub fn tear_in_flight(&self, image: &mut Image, seed: u64, tear: Tear) {
+        self.state.lock().shadow.tear_in_flight(image, seed, tear);
+    }
+
     /// Keeps from now on all that happens, with a copy of everything written, for [`History`].
     ///
     /// # Panics

@@ -54,6 +54,18 @@ impl Change {
         self.apply_part(image, 0, self.len());
     }
 
+    /// Applies each unit of the change with probability `kept`.
+    fn apply_some(&self, image: &mut Image, tear: Tear, kept: f64, random: &mut SmallRng) {
+        let len = self.len();
+        let unit = tear.unit_bytes().min(len.max(1));
+        for from in (0..len).step_by(unit) {
+            if random.random_bool(kept) {
+                let to = from.saturating_add(unit).min(len);
+                self.apply_part(image, from, to);
+            }
+        }
+    }
+
     /// Applies the bytes `from..to` of the change. A discard changes whole pages only.
     fn apply_part(&self, image: &mut Image, from: usize, to: usize) {
         match self {
@@ -169,15 +181,19 @@ impl Shadow {
             if pending.is_given_up && random.random_bool(0.5) {
                 continue;
             }
-            let len = pending.change.len();
-            let unit = tear.unit_bytes().min(len.max(1));
-            for from in (0..len).step_by(unit) {
-                if random.random_bool(kept) {
-                    let to = from.saturating_add(unit).min(len);
-                    pending.change.apply_part(&mut image, from, to);
-                }
-            }
+            pending
+                .change
+                .apply_some(&mut image, tear, kept, &mut random);
         }
         image
+    }
+
+    /// Applies parts of the changes that have not completed.
+    pub(super) fn tear_in_flight(&self, image: &mut Image, seed: u64, tear: Tear) {
+        let mut random = SmallRng::seed_from_u64(seed);
+        for pending in self.pending.iter().filter(|pending| !pending.is_complete) {
+            let kept = [0.1, 0.5, 0.9][random.random_range(0..3)];
+            pending.change.apply_some(image, tear, kept, &mut random);
+        }
     }
 }

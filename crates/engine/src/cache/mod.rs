@@ -119,7 +119,7 @@ impl Engine {
         let now = runtime::unix_seconds();
         // An earlier flush whose deadline has come holds, also where nobody has asked since.
         self.settle_all(now);
-        self.journal.append(Record::FlushAt { deadline });
+        self.journal.append(Record::FlushAt { deadline, chunk: 0 });
         self.horizon.flush_at(deadline);
         if deadline <= now {
             // Applied now, so that nothing stored after this call falls under it.

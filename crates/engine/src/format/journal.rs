@@ -8,15 +8,15 @@
 //!       3 words of a chunk          3 first version of the run
 //!       4 chunks                    4 checksum of words 0 to 3
 //!       5 run                       5 to 7 zero
-//!       6 checksum of words 0 to 5
+//!       6 checksum of words 0 to 4
 //!       8 latest Unix second seen
 //!       9 void
-//!      10 last chunk known to be durable
+//!      10 the last chunk that is durable as far as it had got
 //!
 //!  record: kind 4 bits │ 60 bits
 //!    1 DEAD          life 18 │ location 42       5 CUTOFF   partition 12 │ version 63..48, 16 bits
 //!    2 SEGMENT DEAD  segment 28 │ life 63..32    6          version 47..0
-//!    8               life 31..0                  7 FLUSH AT Unix second 32
+//!    8               life 31..0                  7 FLUSH AT chunk 28 │ Unix second 32
 //!    3 HASH DEAD     hash 60                     4 RETIRED  segment 28
 //! ```
 //!
@@ -35,10 +35,12 @@ pub const CHUNK_HEADER_WORDS: usize = 8;
 pub const CLOCK_WORD: usize = 8;
 /// The word of the head that is not zero once records have been left out.
 pub const VOID_WORD: usize = 9;
-/// The word of the head that tells the last chunk that was durable when the one before was.
+/// The word of the head that names the chunk a sync has reached: those before it are complete.
 pub const SYNCED_WORD: usize = 10;
-/// Words of the head that its checksum covers.
-const HEAD_CHECKED: usize = 6;
+/// Words of the head that its checksum covers: not the run, which changes alone, in one store.
+const HEAD_CHECKED: usize = 5;
+/// The word of the head that holds the checksum.
+const HEAD_CHECKSUM: usize = 6;
 
 const HEAD_MAGIC: u64 = u64::from_le_bytes(*b"flowJRNL");
 const CHUNK_MAGIC: u64 = u64::from_le_bytes(*b"flowJCHK");
@@ -47,6 +49,7 @@ const LOCATION_BITS: u32 = 42;
 /// Low bits of a life that a [`Record::Dead`] keeps.
 pub const LIFE_BITS: u32 = 18;
 const SEGMENT_BITS: u32 = 28;
+const CHUNK_BITS: u32 = 28;
 const PAYLOAD_BITS: u32 = 60;
 
 /// What a head says.
@@ -63,9 +66,9 @@ pub struct Head {
 }
 
 impl Head {
-    /// The words to store, the magic last so that a half-written head is none.
+    /// The words to store, in this order: a half-written head is damaged, not somebody else's.
     #[must_use]
-    pub fn encode(&self) -> [u64; HEAD_CHECKED + 1] {
+    pub fn encode(&self) -> [u64; HEAD_CHECKSUM + 1] {
         let mut words = [
             HEAD_MAGIC,
             JOURNAL_FORMAT,
@@ -75,7 +78,7 @@ impl Head {
             self.run,
             0,
         ];
-        words[HEAD_CHECKED] = checksum(&words[..HEAD_CHECKED]);
+        words[HEAD_CHECKSUM] = checksum(&words[..HEAD_CHECKED]);
         words
     }
 
@@ -83,20 +86,21 @@ impl Head {
     ///
     /// # Errors
     /// [`FormatError`] for what is not a journal of this format.
-    pub fn decode(words: &[u64; HEAD_CHECKED + 1]) -> Result<Option<Self>, FormatError> {
+    pub fn decode(words: &[u64; HEAD_CHECKSUM + 1]) -> Result<Option<Self>, FormatError> {
         if words.iter().all(|&word| word == 0) {
             return Ok(None);
         }
         if words[0] != HEAD_MAGIC {
             return Err(FormatError::Magic);
         }
-        if words[1] != JOURNAL_FORMAT {
+        // A head that a crash has left half written has no format yet: its checksum tells.
+        if words[1] != JOURNAL_FORMAT && words[1] != 0 {
             return Err(FormatError::Version {
                 found: words[1] as u32,
                 expected: JOURNAL_FORMAT as u32,
             });
         }
-        if words[HEAD_CHECKED] != checksum(&words[..HEAD_CHECKED]) {
+        if words[HEAD_CHECKSUM] != checksum(&words[..HEAD_CHECKED]) {
             return Err(FormatError::Checksum);
         }
         Ok(Some(Self {
@@ -190,10 +194,13 @@ pub enum Record {
         /// The version.
         version: u64,
     },
-    /// Everything, from a Unix second on.
+    /// Everything, from a Unix second on. Says nothing in another chunk than that it was appended to: a
+    /// power cut may leave the words of an earlier chunk in the place of a new one.
     FlushAt {
         /// The second.
         deadline: u32,
+        /// Sequence number of the chunk; its low bits are kept.
+        chunk: u64,
     },
 }
 
@@ -246,7 +253,9 @@ impl Record {
                 ],
                 len: 2,
             },
-            Self::FlushAt { deadline } => one(7, u64::from(deadline)),
+            Self::FlushAt { deadline, chunk } => {
+                one(7, kept_chunk(chunk) << 32 | u64::from(deadline))
+            }
         }
     }
 
@@ -299,6 +308,7 @@ impl Record {
             }
             7 => Self::FlushAt {
                 deadline: low(payload, 32) as u32,
+                chunk: payload >> 32,
             },
             _ => return (None, 1),
         };
@@ -310,6 +320,12 @@ impl Record {
 #[must_use]
 pub fn is_life(life: u64, sequence: u64) -> bool {
     low(life, LIFE_BITS) == low(sequence, LIFE_BITS)
+}
+
+/// The part of a chunk's sequence number that a [`Record::FlushAt`] keeps.
+#[must_use]
+pub fn kept_chunk(sequence: u64) -> u64 {
+    low(sequence, CHUNK_BITS)
 }
 
 /// The part of a hash that a [`Record::HashDead`] keeps.
@@ -341,7 +357,8 @@ mod tests {
             (0u32..1 << 28).prop_map(|segment| Record::Retired { segment }),
             (0u32..1 << 12, any::<u64>())
                 .prop_map(|(partition, version)| Record::Cutoff { partition, version }),
-            any::<u32>().prop_map(|deadline| Record::FlushAt { deadline }),
+            (any::<u32>(), 0..1u64 << CHUNK_BITS)
+                .prop_map(|(deadline, chunk)| Record::FlushAt { deadline, chunk }),
         ]
     }
 
@@ -405,10 +422,19 @@ mod tests {
             torn[word] ^= 1;
             assert_eq!(ChunkHeader::decode(&torn), None, "word {word}");
         }
-        for word in 0..7 {
+        for word in (0..7).filter(|&word| word != 5) {
             let mut torn = head.encode();
             torn[word] ^= 1;
             assert!(Head::decode(&torn).is_err(), "word {word}");
+        }
+        for stored in 1..7 {
+            let mut half = head.encode();
+            half[stored..].fill(0);
+            assert_eq!(
+                Head::decode(&half),
+                Err(FormatError::Checksum),
+                "{stored} words"
+            );
         }
     }
 }

@@ -137,8 +137,10 @@ impl Engine {
         for _ in SUPERBLOCK_OFFSETS {
             write_superblock(&meta, &mut superblock).await?;
         }
+        // Not before: until then this start has not happened, and the time away counts on.
+        Journal::write_clock(&*log, now).await?;
         if found.is_err() {
-            Journal::clear_void(&*log);
+            Journal::start_empty(&*log);
         }
         let journal = Arc::new(Journal::take_over(
             log,
@@ -167,7 +169,16 @@ impl Engine {
                 horizon.flush_at(deadline);
             }
             for (partition, &cutoff) in found.dead.cutoffs.iter().enumerate() {
+                // Half a record may say more than any version there is.
+                let cutoff = cutoff.min(first_version);
                 horizon.restore_cutoff(partition, cutoff);
+                if cutoff == first_version {
+                    // Or the next start would flush what this run writes, too.
+                    journal.append(Record::Cutoff {
+                        partition: partition as u32,
+                        version: cutoff,
+                    });
+                }
             }
             let kept: &[SegmentId] = found
                 .checkpoint
@@ -268,7 +279,7 @@ async fn find(
     }
     let first = superblock.journal_first.get();
     let chunks = Journal::chunks(log, shape.hash_seed, shape.partitions, first);
-    if Journal::has_gap(log, first, &chunks) {
+    if Journal::has_gap(log, &chunks, first) {
         return Err(Distrust::JournalGap);
     }
     for chunk in &chunks {

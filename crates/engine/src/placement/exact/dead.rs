@@ -10,7 +10,7 @@ use device::Journal as Log;
 
 use super::location::LocationCodec;
 use crate::format::checkpoint::Positions;
-use crate::format::journal::{LIFE_BITS, Record, is_life, kept_hash};
+use crate::format::journal::{LIFE_BITS, Record, is_life, kept_chunk, kept_hash};
 use crate::format::segment::Position;
 use crate::journal::ChunkRecords;
 use crate::key::KeyHash;
@@ -127,7 +127,14 @@ impl Dead {
                     flush.applied.insert(partition);
                 }
             }
-            Record::FlushAt { deadline } => self.flush_at(deadline),
+            Record::FlushAt {
+                deadline,
+                chunk: number,
+            } => {
+                if number == kept_chunk(chunk.header.sequence) {
+                    self.flush_at(deadline);
+                }
+            }
         });
     }
 

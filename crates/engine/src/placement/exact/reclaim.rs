@@ -240,8 +240,19 @@ async fn copy_run(
     }
     let mut done = 0;
     while done < items.len() {
+        // What has gone since it was read is not written again: a power cut could take the record that
+        // declares the copy dead, and leave the copy.
+        let left = &entries[done..];
+        let current = left
+            .iter()
+            .take_while(|entry| is_current(exact, record, entry));
+        let end = done + current.count();
+        if end == done {
+            done += 1;
+            continue;
+        }
         let room = exact.store.room().listener();
-        done += exact.store.append(&items[done..], |number, filled| {
+        done += exact.store.append(&items[done..end], |number, filled| {
             let AppendItem { hash, item } = items[done + number];
             let old = entry_location(record.segment, entries[done + number].position.get());
             let new = Location {
@@ -257,7 +268,7 @@ async fn copy_run(
                 exact.declare_dead(new, exact.life(new));
             }
         });
-        if done < items.len() {
+        if done < end {
             if exact.store.free_segments() == 0 || exact.store.is_closed() {
                 // Only this reclaim can make room, or nothing will: the rest is dropped.
                 drop_run(exact, record, &entries[done..]);
@@ -266,6 +277,12 @@ async fn copy_run(
             room.await;
         }
     }
+}
+
+/// Whether the index still names an item of a segment.
+fn is_current(exact: &Exact, record: &SegmentRecord, entry: &SummaryEntry) -> bool {
+    let location = entry_location(record.segment, entry.position.get());
+    exact.entry(KeyHash(entry.hash.get())) == Some(exact.codec.encode(location))
 }
 
 fn drop_run(exact: &Exact, record: &SegmentRecord, run: &[SummaryEntry]) {

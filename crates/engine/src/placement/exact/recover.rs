@@ -284,7 +284,8 @@ fn sift(
     entries: &[SummaryEntry],
     dead: &Dead,
 ) -> Vec<Offer> {
-    let now = runtime::unix_seconds().max(exact.recovery.clock);
+    // One moment for all: the journal remembers it, so that a later start decides alike.
+    let now = exact.recovery.clock;
     let items = dead.of_segment(record, exact.codec);
     let offer = |entry: &SummaryEntry| {
         let hash = KeyHash(entry.hash.get());

@@ -1,0 +1,31 @@
+//! Simulates a range of seeds: `simulate FIRST LAST`. Exit code 1, with the seed, when something is
+//! wrong. `tests/mutations/run` builds this: it needs nothing of the server.
+
+use std::process::ExitCode;
+
+#[expect(clippy::print_stdout, reason = "the report is what was asked for")]
+fn main() -> ExitCode {
+    let numbers: Option<Vec<u64>> = std::env::args()
+        .skip(1)
+        .map(|word| word.parse().ok())
+        .collect();
+    let Some(&[first, last]) = numbers.as_deref() else {
+        println!("usage: simulate FIRST LAST");
+        return ExitCode::from(2);
+    };
+    let mut report = checker::Report::default();
+    for seed in first..=last {
+        match checker::simulate(seed) {
+            Ok(more) => report += more,
+            Err(failure) => {
+                println!("WRONG: {failure}");
+                return ExitCode::FAILURE;
+            }
+        }
+    }
+    println!(
+        "right: {} crash points, {} operations, digest {:016x}",
+        report.crashes, report.operations, report.digest
+    );
+    ExitCode::SUCCESS
+}

@@ -1,0 +1,374 @@
+//! Real processes: a server under load is killed, started again, and asked for every key.
+
+mod client;
+mod connection;
+
+use std::io;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+
+use crate::history::{Asked, Effect, History, Moment, Wrong};
+use client::{Counter, key_of};
+use connection::{Ask, Connection, Found};
+
+/// The longest life of a server that is killed while it recovers.
+const SHORTEST: Duration = Duration::from_millis(30);
+
+/// How to kill.
+#[derive(Clone, Debug)]
+pub struct KillOptions {
+    /// The server's program.
+    pub program: PathBuf,
+    /// An empty directory for its files.
+    pub directory: PathBuf,
+    /// Kills.
+    pub kills: u32,
+    /// Clients at once.
+    pub clients: u32,
+    /// Keys.
+    pub keys: u64,
+    /// The longest life of a server under load.
+    pub longest: Duration,
+}
+
+/// What the kills showed.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct KillReport {
+    /// Kills.
+    pub kills: u32,
+    /// Operations answered.
+    pub operations: u64,
+    /// Keys read after a kill, and of them found.
+    pub reads: u64,
+    /// Found.
+    pub hits: u64,
+    /// Kills that came while the server before was still recovering, or had not even answered.
+    pub early: u32,
+    /// Items on flash before kills, and of them found after the next start.
+    pub on_flash: u64,
+    /// Of them.
+    pub kept: u64,
+    /// The longest time from a start to the first connection.
+    pub slowest_start: Duration,
+}
+
+/// Why it cannot go on, or what was found wrong.
+#[derive(Debug, thiserror::Error)]
+pub enum KillError {
+    /// The server does not do what it should.
+    #[error("{what}: {source}")]
+    Server {
+        /// What was tried.
+        what: &'static str,
+        /// What became of it.
+        source: io::Error,
+    },
+    /// A wrong or resurrected value.
+    #[error("after kill {kill}: {wrong}")]
+    Wrong {
+        /// The number of the kill.
+        kill: u32,
+        /// What was seen.
+        wrong: Wrong,
+    },
+    /// A value that is not whole.
+    #[error("after kill {kill}: the value of key {key} is damaged")]
+    Damaged {
+        /// The number of the kill.
+        kill: u32,
+        /// The key.
+        key: u64,
+    },
+    /// A number that is none of those it can be.
+    #[error("after kill {kill}: {key} is {number}; it was {last}, or {asked:?}")]
+    Counter {
+        /// The number of the kill.
+        kill: u32,
+        /// The key.
+        key: String,
+        /// What was found.
+        number: u64,
+        /// The last one answered.
+        last: u64,
+        /// The one asked for and not answered.
+        asked: Option<u64>,
+    },
+}
+
+/// Kills a server again and again; `told` hears of each.
+///
+/// # Errors
+/// The first thing found wrong.
+pub fn kill(
+    seed: u64,
+    options: &KillOptions,
+    mut told: impl FnMut(&KillReport),
+) -> Result<KillReport, KillError> {
+    let mut random = SmallRng::seed_from_u64(seed);
+    let shared = Arc::new(Shared {
+        history: Mutex::default(),
+        wrong: Mutex::new(None),
+        next_tag: AtomicU64::new(1),
+        keys: options.keys,
+        flushes: AtomicU64::new(0),
+        stop: AtomicBool::new(false),
+    });
+    let mut counters: Vec<Counter> = (0..options.clients).map(Counter::new).collect();
+    let mut report = KillReport::default();
+    let mut on_flash = None;
+    for number in 0..=options.kills {
+        let is_last = number == options.kills;
+        let early = !is_last && number > 0 && random.random_ratio(1, 4);
+        let started = Instant::now();
+        let mut server = Server::start(options)?;
+        if early && random.random() {
+            // Not even a connection is waited for.
+            std::thread::sleep(random.random_range(Duration::ZERO..SHORTEST));
+        } else {
+            server.wait()?;
+            report.slowest_start = report.slowest_start.max(started.elapsed());
+            let life = if early {
+                random.random_range(Duration::ZERO..SHORTEST)
+            } else {
+                let hits = check_all(&server, &shared, number, &mut counters, &mut report)?;
+                if let Some(before) = on_flash {
+                    report.on_flash += before;
+                    report.kept += hits.min(before);
+                }
+                random.random_range(Duration::from_millis(20)..options.longest)
+            };
+            if is_last {
+                break;
+            }
+            on_flash = live(&mut random, &shared, &mut server, &mut counters, life);
+        }
+        if early {
+            on_flash = None;
+            report.early += 1;
+        }
+        server.kill();
+        shared.history.lock().end();
+        if let Some(wrong) = shared.wrong.lock().take() {
+            return Err(KillError::Wrong {
+                kill: number,
+                wrong,
+            });
+        }
+        report.kills += 1;
+        report.operations = shared.history.lock().operations();
+        told(&report);
+    }
+    Ok(report)
+}
+
+/// Puts load on a server and kills it. Returns how many items it had on flash just before, where that
+/// can be told.
+fn live(
+    random: &mut SmallRng,
+    shared: &Arc<Shared>,
+    server: &mut Server,
+    counters: &mut [Counter],
+    life: Duration,
+) -> Option<u64> {
+    let socket = server.socket.clone();
+    let flushes = shared.flushes.load(Ordering::Relaxed);
+    std::thread::scope(|scope| {
+        let clients: Vec<_> = counters
+            .iter_mut()
+            .map(|counter| {
+                let random = SmallRng::seed_from_u64(random.random());
+                let socket = &socket;
+                scope.spawn(move || client::run(shared, socket, random, counter))
+            })
+            .collect();
+        let mut watcher = Connection::open(&socket);
+        std::thread::sleep(life);
+        let on_flash = watcher.as_mut().ok().and_then(objects_on_flash);
+        server.kill();
+        for client in clients {
+            // A client ends with an error when its server does.
+            let _ = client.join();
+        }
+        // What has been flushed still counts as being on flash.
+        on_flash.filter(|_| shared.flushes.load(Ordering::Relaxed) == flushes)
+    })
+}
+
+/// Items in written segments, about: an equal share of those indexed.
+fn objects_on_flash(connection: &mut Connection) -> Option<u64> {
+    let names = ["objects_on_flash", "segments_written", "segments_waiting"];
+    let found = connection.flash_stats(&names).ok()?;
+    let (objects, written, waiting) = (found[0], found[1], found[2]);
+    Some(objects * written / (written + waiting + 1))
+}
+
+struct Shared {
+    history: Mutex<History>,
+    wrong: Mutex<Option<Wrong>>,
+    next_tag: AtomicU64,
+    keys: u64,
+    /// Flushes asked for.
+    flushes: AtomicU64,
+    stop: AtomicBool,
+}
+
+impl Shared {
+    fn answer(&self, asked: Asked, effect: Option<Effect>) {
+        self.history.lock().answer(asked, effect, 0);
+    }
+
+    fn next_tag(&self) -> u64 {
+        self.next_tag.fetch_add(1, Ordering::Relaxed)
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    fn found_wrong(&self, wrong: Wrong) {
+        self.wrong.lock().get_or_insert(wrong);
+        self.stop.store(true, Ordering::Relaxed);
+    }
+
+    fn check(&self, key: u64, asked: Moment, found: &Found) {
+        let checked = match found {
+            Found::Miss => Ok(()),
+            Found::Value(seen) => self.history.lock().check(key, asked, Some(*seen)),
+            Found::Damaged => Err(Wrong::Invented { key, tag: 0 }),
+        };
+        if let Err(wrong) = checked {
+            self.found_wrong(wrong);
+        }
+    }
+}
+
+/// A server process; killed when dropped.
+struct Server {
+    child: Child,
+    socket: PathBuf,
+}
+
+impl Server {
+    fn start(options: &KillOptions) -> Result<Self, KillError> {
+        let failed = |what| move |source| KillError::Server { what, source };
+        let socket = options.directory.join("flowstone.sock");
+        let log = std::fs::File::options()
+            .create(true)
+            .append(true)
+            .open(options.directory.join("server.log"))
+            .map_err(failed("the log"))?;
+        let child = Command::new(&options.program)
+            .arg("serve")
+            .arg("--listen")
+            .arg(format!("unix:{}", socket.display()))
+            .args([
+                "--memory",
+                "40MiB",
+                "--flash-size",
+                "96MiB",
+                "--threads",
+                "2",
+            ])
+            .args(["--set", "cache.segment_size=256KiB"])
+            .args(["--max-item-size", "64KiB"])
+            .arg("--flash")
+            .arg(options.directory.join("flowstone.flash"))
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .map_err(failed("the server cannot be started"))?;
+        Ok(Self { child, socket })
+    }
+
+    /// Waits until it answers.
+    fn wait(&mut self) -> Result<(), KillError> {
+        let failed = |what| move |source| KillError::Server { what, source };
+        let deadline = Instant::now() + Duration::from_secs(30);
+        loop {
+            if let Ok(Some(status)) = self.child.try_wait() {
+                let source = io::Error::other(format!("{status}; see server.log"));
+                return Err(failed("the server ended at its start")(source));
+            }
+            match Connection::open(&self.socket).and_then(|mut client| client.version()) {
+                Ok(()) => return Ok(()),
+                Err(error) if Instant::now() > deadline => {
+                    return Err(failed("the server accepts no connection")(error));
+                }
+                Err(_) => std::thread::sleep(Duration::from_millis(1)),
+            }
+        }
+    }
+
+    fn kill(&mut self) {
+        // It fails only when the process has ended already, which the next start tells.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// Reads every key; returns how many are found.
+fn check_all(
+    server: &Server,
+    shared: &Shared,
+    kill: u32,
+    counters: &mut [Counter],
+    report: &mut KillReport,
+) -> Result<u64, KillError> {
+    let failed = |source| KillError::Server {
+        what: "reading after a kill",
+        source,
+    };
+    let mut connection = Connection::open(&server.socket).map_err(failed)?;
+    while connection
+        .flash_stats(&["recovery_running"])
+        .map_err(failed)?
+        != [0]
+    {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let mut hits = 0;
+    for key in 0..shared.keys {
+        let asked = shared.history.lock().tick();
+        let found = connection.read(&key_of(key), Ask::Gets).map_err(failed)?;
+        let seen = match found {
+            Found::Miss => continue,
+            Found::Damaged => return Err(KillError::Damaged { kill, key }),
+            Found::Value(seen) => seen,
+        };
+        hits += 1;
+        let checked = shared.history.lock().check(key, asked, Some(seen));
+        checked.map_err(|wrong| KillError::Wrong { kill, wrong })?;
+    }
+    for counter in counters {
+        let before = counter.clone();
+        let found = connection.count(&counter.key).map_err(failed)?;
+        if let Some(number) = found
+            && !counter.see(number)
+        {
+            return Err(KillError::Counter {
+                kill,
+                key: before.key,
+                number,
+                last: before.last,
+                asked: before.asked,
+            });
+        }
+    }
+    report.reads += shared.keys;
+    report.hits += hits;
+    Ok(hits)
+}

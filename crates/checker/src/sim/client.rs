@@ -1,0 +1,304 @@
+//! What clients do to the simulated cache.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use device::{Fault, FaultyDisk, Operation, When};
+use engine::config::META_BYTES;
+use engine::{Amend, Change, Engine, ItemView, Lookup, Peek, Put};
+use parking_lot::{Mutex, MutexGuard};
+use rand::Rng;
+use rand::rngs::SmallRng;
+
+use super::key_bytes;
+use super::plan::Plan;
+use super::watch::Watch;
+use crate::history::{Asked, Effect, History, Seen, Wrong};
+use crate::values::{tag_of, value_of};
+
+/// An effect that explains nothing: no write has its tag.
+const NOTHING: Effect = Effect::Value { tag: 0, expiry: 0 };
+/// Seconds a flush is delayed by, at most.
+const MAX_DELAY_SECONDS: u32 = 4;
+
+/// What clients share.
+pub(super) struct World {
+    pub(super) engine: Arc<Engine>,
+    pub(super) disk: Arc<FaultyDisk>,
+    pub(super) history: Arc<Mutex<History>>,
+    pub(super) wrong: Arc<Mutex<Option<Wrong>>>,
+    pub(super) plan: Plan,
+    pub(super) next_tag: AtomicU64,
+}
+
+pub(super) async fn client(world: Arc<World>, watch: Arc<Watch>, mut random: SmallRng) {
+    for _ in 0..world.plan.operations {
+        if world.wrong.lock().is_some() {
+            return;
+        }
+        if random.random_range(0..1000) < world.plan.sets {
+            world.set(&mut random).await;
+        } else {
+            world.something_else(&mut random).await;
+        }
+        watch.at_operation();
+    }
+}
+
+impl World {
+    async fn something_else(&self, random: &mut SmallRng) {
+        match random.random_range(0..1200) {
+            0..600 => self.get(random).await,
+            600..800 => self.delete(random).await,
+            800..960 => self.touch(random).await,
+            960..1120 => self.rewrite(random).await,
+            1120..1123 => self.flush(random),
+            1123..1130 => {
+                self.engine.checkpoint_now().await;
+            }
+            1130..1136 => self.slow_read(random),
+            1136..1138 => self.slow_superblock(random),
+            1138 => runtime::sleep(Duration::from_secs(random.random_range(1..15))).await,
+            1139..1150 => {
+                runtime::sleep(Duration::from_millis(random.random_range(1..400))).await;
+            }
+            _ => runtime::sleep(Duration::from_micros(random.random_range(1..3000))).await,
+        }
+    }
+
+    /// A read soon takes so long that its segment is reclaimed and written again meanwhile.
+    fn slow_read(&self, random: &mut SmallRng) {
+        let by = Duration::from_millis(random.random_range(1..600));
+        self.disk
+            .script(When::next(Operation::Read), Fault::Slow(by));
+    }
+
+    fn slow_superblock(&self, random: &mut SmallRng) {
+        let by = Duration::from_millis(random.random_range(1..200));
+        let when = When::next(Operation::Write).within(0..META_BYTES);
+        self.disk.script(when, Fault::Slow(by));
+    }
+
+    fn any_key(&self, random: &mut SmallRng) -> (u64, Vec<u8>) {
+        // Half of the operations go to a few keys.
+        let keys = if random.random() {
+            self.plan.keys / 8
+        } else {
+            self.plan.keys
+        };
+        let number = random.random_range(0..keys.max(1));
+        (number, key_bytes(number))
+    }
+
+    fn any_effect(&self, random: &mut SmallRng) -> Effect {
+        Effect::Value {
+            tag: self.next_tag.fetch_add(1, Ordering::Relaxed),
+            expiry: any_expiry(random),
+        }
+    }
+
+    fn any_put(&self, random: &mut SmallRng, effect: Effect) -> Put<'static> {
+        let len = self.plan.any_len(random);
+        match effect {
+            Effect::Value { tag, expiry } => Put {
+                value: Cow::Owned(value_of(tag, len)),
+                expiry,
+                ..Put::default()
+            },
+            Effect::Kept { .. } | Effect::Gone => Put::default(),
+        }
+    }
+
+    /// The history at the present second.
+    fn history(&self) -> MutexGuard<'_, History> {
+        let mut history = self.history.lock();
+        history.pass(runtime::unix_seconds());
+        history
+    }
+
+    fn judge(&self, checked: Result<(), Wrong>) {
+        if let Err(wrong) = checked {
+            self.wrong.lock().get_or_insert(wrong);
+        }
+    }
+
+    fn answer(&self, asked: Asked, effect: Option<Effect>) {
+        let nanos = runtime::now().as_nanos();
+        self.history().answer(asked, effect, nanos);
+    }
+
+    /// The answer of a write that told its CAS unique.
+    fn answer_unique(&self, asked: Asked, effect: Effect, unique: u64) {
+        self.answer(asked, Some(effect));
+        let told = self.history().told(asked, unique);
+        self.judge(told);
+    }
+
+    /// What a change that is under way finds.
+    fn judge_found(&self, asked: Asked, found: &ItemView<'_>) {
+        let key = asked.key().unwrap_or(0);
+        let checked = match view(found, runtime::unix_seconds()) {
+            Ok(seen) => self.history().check_before(asked, Some(seen)),
+            Err(tag) => Err(Wrong::Invented { key, tag }),
+        };
+        self.judge(checked);
+    }
+
+    async fn set(&self, random: &mut SmallRng) {
+        let (number, bytes) = self.any_key(random);
+        let effect = self.any_effect(random);
+        let asked = self.history().ask(number, effect);
+        let put = self.any_put(random, effect);
+        let key = self.engine.key(&bytes).expect("a key");
+        match self.engine.set(key, runtime::unix_seconds(), &put).await {
+            Ok(unique) => self.answer_unique(asked, effect, unique),
+            // What cannot be stored takes the old value with it.
+            Err(_) => self.answer(asked, Some(Effect::Gone)),
+        }
+    }
+
+    async fn get(&self, random: &mut SmallRng) {
+        let (number, bytes) = self.any_key(random);
+        let asked = self.history().tick();
+        let checked = match read(&self.engine, &bytes).await {
+            Ok(seen) => self.history().check(number, asked, seen),
+            Err(tag) => Err(Wrong::Invented { key: number, tag }),
+        };
+        self.judge(checked);
+    }
+
+    async fn delete(&self, random: &mut SmallRng) {
+        let (number, bytes) = self.any_key(random);
+        let asked = self.history().ask(number, Effect::Gone);
+        let key = self.engine.key(&bytes).expect("a key");
+        let now = runtime::unix_seconds();
+        if random.random() {
+            self.engine.remove(key, now);
+        } else {
+            let removed = self
+                .engine
+                .modify(key, now, |found| {
+                    if let Some(found) = found {
+                        self.judge_found(asked, found);
+                    }
+                    (Change::Remove, ())
+                })
+                .await;
+            // It is gone either way.
+            let _ = removed;
+        }
+        self.answer(asked, Some(Effect::Gone));
+    }
+
+    async fn touch(&self, random: &mut SmallRng) {
+        let (number, bytes) = self.any_key(random);
+        let asked = self.history().ask(number, NOTHING);
+        let expiry = any_expiry(random);
+        let key = self.engine.key(&bytes).expect("a key");
+        let touched = self
+            .engine
+            .modify(key, runtime::unix_seconds(), |found| {
+                let Some(found) = found else {
+                    return (Change::Keep, None);
+                };
+                self.judge_found(asked, found);
+                let effect = Effect::Value {
+                    tag: tag_of(found.value).unwrap_or(0),
+                    expiry,
+                };
+                self.history().foresee(asked, effect);
+                let amend = Amend {
+                    expiry: Some(expiry),
+                    ..Amend::default()
+                };
+                (Change::Amend(amend), Some(effect))
+            })
+            .await;
+        match touched {
+            Ok(touched) => self.answer(asked, touched.result),
+            // It may have been there, and is not any more.
+            Err(_) => self.answer(asked, Some(Effect::Gone)),
+        }
+    }
+
+    /// Stores a new value where there is an old one.
+    async fn rewrite(&self, random: &mut SmallRng) {
+        let (number, bytes) = self.any_key(random);
+        let effect = self.any_effect(random);
+        let asked = self.history().ask(number, effect);
+        let put = self.any_put(random, effect);
+        let key = self.engine.key(&bytes).expect("a key");
+        let rewritten = self
+            .engine
+            .modify(key, runtime::unix_seconds(), |found| match found {
+                Some(found) => {
+                    self.judge_found(asked, found);
+                    (Change::Put(put.clone()), true)
+                }
+                None => (Change::Keep, false),
+            })
+            .await;
+        match rewritten {
+            Ok(done) if done.result => self.answer_unique(asked, effect, done.cas_unique),
+            Ok(_) => self.answer(asked, None),
+            Err(_) => self.answer(asked, Some(Effect::Gone)),
+        }
+    }
+
+    fn flush(&self, random: &mut SmallRng) {
+        let now = runtime::unix_seconds();
+        if random.random() {
+            let asked = self.history().ask_flush();
+            self.engine.flush_all(now);
+            self.answer(asked, Some(Effect::Gone));
+        } else {
+            let deadline = now + random.random_range(1..MAX_DELAY_SECONDS);
+            // In this order, and without others between: a crash between the two would have to leave
+            // it open which of them holds.
+            self.history().forget_flush();
+            self.engine.flush_all(deadline);
+            let nanos = runtime::now().as_nanos();
+            self.history().flush_at(deadline, nanos);
+        }
+    }
+}
+
+fn any_expiry(random: &mut SmallRng) -> u32 {
+    if random.random_ratio(1, 4) {
+        runtime::unix_seconds() + random.random_range(1..10)
+    } else {
+        0
+    }
+}
+
+/// What an item says of itself. The error is what a damaged value says.
+fn view(item: &ItemView<'_>, now: u32) -> Result<Seen, u64> {
+    match tag_of(item.value) {
+        Some(tag) => Ok(Seen {
+            tag,
+            expiry: Some(item.expiry),
+            unique: Some(item.cas_unique),
+            now,
+        }),
+        None => Err(item.value.get(..8).map_or(0, |tag| {
+            u64::from_le_bytes(tag.try_into().expect("eight bytes"))
+        })),
+    }
+}
+
+/// Reads a key as a request does. The error is what a damaged value says of itself.
+pub(super) async fn read(engine: &Arc<Engine>, key: &[u8]) -> Result<Option<Seen>, u64> {
+    let now = runtime::unix_seconds();
+    let key = engine.key(key).expect("a key");
+    let show = |item: &ItemView<'_>| view(item, now);
+    match engine.lookup(key, now, Peek::No, show) {
+        Lookup::Hit(seen) => seen.map(Some),
+        Lookup::Miss => Ok(None),
+        Lookup::Flash(read) => match engine.read_flash(key, read, now, Peek::No).await {
+            Some(hit) => view(&hit.view(), now).map(Some),
+            None => Ok(None),
+        },
+    }
+}

@@ -1,0 +1,203 @@
+//! A life of a cache: from a crash point to the next ones.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use device::{FaultyDisk, Latency, MemoryDisk, MemoryJournal};
+use engine::{Engine, Start, Stop};
+use parking_lot::Mutex;
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use runtime::sim::{EPOCH_UNIX_SECONDS, Sim};
+
+use super::Report;
+use super::client::{World, client};
+use super::plan::Plan;
+use super::watch::{CrashPoint, Watch, WatchState, WatchedDisk};
+use crate::history::{History, Wrong};
+
+/// One life in so many ends with an orderly stop.
+const LIVES_PER_STOP: u32 = 3;
+
+/// A machine with what a crash point has left.
+pub(super) struct Machine {
+    pub(super) sim: Sim,
+    pub(super) watch: Arc<Watch>,
+    pub(super) journal: Arc<MemoryJournal>,
+    pub(super) history: Arc<Mutex<History>>,
+}
+
+impl Machine {
+    pub(super) fn new(random: &mut SmallRng, plan: &Plan, left: CrashPoint) -> Self {
+        let sim = Sim::new(random.random());
+        sim.shift_wall_clock(i64::from(left.restart) - i64::from(EPOCH_UNIX_SECONDS));
+        let latency = Latency {
+            read: Duration::from_micros(random.random_range(20..200)),
+            write: Duration::from_micros(random.random_range(20..2000)),
+            ..Latency::default()
+        };
+        let CrashPoint {
+            image,
+            words,
+            mut history,
+            ..
+        } = left;
+        history.pass(left.restart);
+        let before = CrashPoint {
+            image: device::Image::new(0),
+            words: Vec::new(),
+            history: History::default(),
+            ..left
+        };
+        let medium = Arc::new(MemoryDisk::from_image(image.clone(), latency));
+        let disk = FaultyDisk::with_base(medium.clone(), image, random.random());
+        let journal = Arc::new(MemoryJournal::from_words(words));
+        let history = Arc::new(Mutex::new(history));
+        let watch = Arc::new(Watch {
+            medium,
+            disk: Arc::new(disk),
+            journal: Arc::downgrade(&journal),
+            history: Arc::clone(&history),
+            before,
+            keys: plan.keys,
+            unsettled: plan.unsettled,
+            random: Mutex::new(SmallRng::seed_from_u64(random.random())),
+            rates: Mutex::new(plan.early),
+            state: Mutex::new(WatchState::default()),
+        });
+        Self {
+            sim,
+            watch,
+            journal,
+            history,
+        }
+    }
+
+    /// Starts a cache. What it finds is checked, not how much.
+    pub(super) async fn open(&self, plan: &Plan) -> Result<Arc<Engine>, String> {
+        let in_store = Arc::clone(&self.watch);
+        self.journal
+            .observe(move |number| in_store.at_store(number));
+        let log = Arc::clone(&self.journal);
+        let watch = Arc::clone(&self.watch);
+        let disk = Arc::new(WatchedDisk { watch });
+        let engine = Engine::open(disk, move || Ok(log), plan.config.clone())
+            .await
+            .map_err(|error| format!("cannot be opened: {error}"))?;
+        let before = &self.watch.before;
+        match engine.start() {
+            Start::Empty(why) if before.is_known => return Err(format!("starts empty: {why}")),
+            Start::Warm { orderly: false, .. } if before.is_orderly => {
+                return Err("the orderly stop is forgotten".to_owned());
+            }
+            _ => {}
+        }
+        self.watch.opened(&engine);
+        engine.start_background(|task| runtime::spawn_detached(async move { task().await }));
+        Ok(engine)
+    }
+
+    /// Whether the device has given wrong bytes though it is healthy.
+    pub(super) fn check_device(&self, engine: &Engine) -> Result<(), String> {
+        let counters = engine.store().counters();
+        let corrupt = counters
+            .corrupt_items
+            .load(std::sync::atomic::Ordering::Relaxed);
+        if corrupt > 0 && self.watch.before.is_whole {
+            return Err(format!("{corrupt} damaged items on a healthy device"));
+        }
+        Ok(())
+    }
+}
+
+/// One life of a cache; what crashes at random moments of it leave, at least one.
+pub(super) fn live(
+    random: &mut SmallRng,
+    plan: &Plan,
+    left: CrashPoint,
+    report: &mut Report,
+) -> Result<Vec<CrashPoint>, String> {
+    let machine = Machine::new(random, plan, left);
+    let before = machine.history.lock().operations();
+    let wrong: Arc<Mutex<Option<Wrong>>> = Arc::default();
+    let watch = &machine.watch;
+    let outcome = machine.sim.block_on(async {
+        let engine = machine.open(plan).await?;
+        // Hardly any memory is left for items: they leave it soon.
+        let limit = engine.stats().dram_limit_bytes;
+        engine.lend_memory(limit.saturating_sub(random.random_range(plan.memory.clone())));
+        let world = Arc::new(World {
+            engine: Arc::clone(&engine),
+            disk: Arc::clone(&watch.disk),
+            history: Arc::clone(&machine.history),
+            wrong: Arc::clone(&wrong),
+            plan: plan.clone(),
+            next_tag: AtomicU64::new(1 + (u64::from(random.random::<u32>()) << 24)),
+        });
+        let mut clients = Vec::new();
+        for _ in 0..plan.clients {
+            let random = SmallRng::seed_from_u64(random.random());
+            let (world, watch) = (Arc::clone(&world), Arc::clone(watch));
+            clients.push(runtime::spawn(client(world, watch, random)));
+        }
+        let recovered = {
+            let (engine, watch, plan) = (Arc::clone(&engine), Arc::clone(watch), plan.clone());
+            runtime::spawn(async move {
+                engine.recovered().await;
+                watch.enter(plan.running);
+            })
+        };
+        for client in clients {
+            client.await;
+        }
+        recovered.await;
+        if random.random_ratio(1, LIVES_PER_STOP) {
+            stop(plan, watch, &engine).await?;
+            report.stops += 1;
+        } else {
+            watch.take(true, "the end");
+        }
+        machine.journal.observe(|_| {});
+        machine.check_device(&engine)?;
+        report.reclaimed += engine.stats().placement.segments_reclaimed;
+        report.waits += engine.stats().write_waits;
+        let checkpoints = engine.checkpoint_stats();
+        report.checkpoints += checkpoints.written;
+        let segments = checkpoints.bytes / u64::from(engine.store().segment_bytes());
+        let each = segments.div_ceil(checkpoints.written.max(1));
+        report.checkpoint_segments = report.checkpoint_segments.max(each);
+        report.digest(runtime::now().as_nanos());
+        report.digest(machine.journal.stores());
+        Ok::<(), String>(())
+    });
+    machine.sim.crash();
+    if let Some(wrong) = wrong.lock().take() {
+        return Err(wrong.to_string());
+    }
+    outcome?;
+    report.operations += machine.history.lock().operations() - before;
+    let points = std::mem::take(&mut machine.watch.state.lock().points);
+    Ok(points)
+}
+
+/// Stops a cache orderly.
+async fn stop(plan: &Plan, watch: &Watch, engine: &Arc<Engine>) -> Result<(), String> {
+    let present = watch.present(engine);
+    let lost = |engine: &Engine| {
+        let placement = engine.stats().placement;
+        placement.items_evicted
+            + placement.items_lost
+            + placement.index_full
+            + placement.segments_reclaimed
+    };
+    let before = lost(engine);
+    watch.enter(plan.stopping);
+    match engine.stop().await {
+        Stop::Complete { .. } => {
+            watch.take_stopped((lost(engine) == before).then_some(present));
+            Ok(())
+        }
+        other => Err(format!("an orderly stop ended with {other:?}")),
+    }
+}

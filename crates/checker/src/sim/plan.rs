@@ -1,0 +1,198 @@
+//! What a seed decides before anything happens.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use engine::EngineConfig;
+use rand::Rng;
+use rand::rngs::SmallRng;
+
+/// Bytes of a segment: the smallest there is.
+const SEGMENT_BYTES: u64 = 64 << 10;
+/// Words of the smallest chunk of a journal, of its head, and the fewest chunks.
+const CHUNK_WORDS: usize = 8192;
+const HEAD_WORDS: usize = 512;
+const MIN_CHUNKS: usize = 8;
+
+/// Mean bytes of a mixed item on flash, about.
+const MIXED_ITEM_BYTES: u64 = 2100;
+
+/// The kinds of runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// A few keys on a small flash.
+    Small,
+    /// A flash so large that nothing is reclaimed.
+    Roomy,
+    /// Keys for all of the flash.
+    Full,
+    /// A crash at every write.
+    Dense,
+    /// Many short lives, most of which end while they recover.
+    Restless,
+    /// Small values overwritten again and again: checkpoints of several segments, journals that fill.
+    Churn,
+}
+
+/// How long values are.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Lengths {
+    Mixed,
+    Tiny,
+}
+
+/// How often a crash point is taken: at one in so many.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Rates {
+    pub(super) stores: u32,
+    /// Writes, discards and syncs of the disk: before, during and after.
+    pub(super) accesses: u32,
+    /// Reads of the disk; 0 for none.
+    pub(super) reads: u32,
+    pub(super) operations: u32,
+    /// At most so many.
+    pub(super) most: usize,
+}
+
+/// A run.
+#[derive(Clone, Debug)]
+pub(super) struct Plan {
+    pub(super) kind: Kind,
+    pub(super) config: EngineConfig,
+    pub(super) image_bytes: u64,
+    pub(super) journal_words: usize,
+    pub(super) lives: usize,
+    /// Clients at once, and operations of each in a life.
+    pub(super) clients: usize,
+    pub(super) operations: usize,
+    pub(super) keys: u64,
+    pub(super) lengths: Lengths,
+    /// Memory left for items, in bytes.
+    pub(super) memory: Range<u64>,
+    /// Writes among a thousand operations.
+    pub(super) sets: u32,
+    pub(super) early: Rates,
+    pub(super) running: Rates,
+    pub(super) stopping: Rates,
+    /// What a power cut may undo at most.
+    pub(super) unsettled: Duration,
+}
+
+impl Plan {
+    pub(super) fn new(random: &mut SmallRng) -> Self {
+        let kind = match random.random_range(0..24) {
+            0..8 => Kind::Small,
+            8..12 => Kind::Roomy,
+            12..16 => Kind::Full,
+            16..18 => Kind::Dense,
+            18..23 => Kind::Restless,
+            _ => Kind::Churn,
+        };
+        let segments = match kind {
+            Kind::Roomy => random.random_range(150..400),
+            Kind::Full => random.random_range(24..60),
+            Kind::Churn => random.random_range(60..120),
+            Kind::Small | Kind::Dense | Kind::Restless => random.random_range(24..80),
+        };
+        let (lives, operations, crashes) = match kind {
+            Kind::Small => (3, 400, 12),
+            Kind::Roomy => (3, 300, 12),
+            Kind::Full => (3, 700, 9),
+            Kind::Dense => (3, 60, 80),
+            Kind::Restless => (8, 80, 6),
+            Kind::Churn => (2, 12_000, 6),
+        };
+        let keys = match kind {
+            Kind::Full => {
+                let tenths = random.random_range(6..12);
+                segments * 3 / 4 * SEGMENT_BYTES * tenths / 10 / MIXED_ITEM_BYTES
+            }
+            Kind::Churn => random.random_range(300..900),
+            Kind::Dense => 80,
+            Kind::Small | Kind::Roomy | Kind::Restless => random.random_range(60..250),
+        };
+        let clients = 6;
+        let sync_interval = Duration::from_millis(random.random_range(2..20));
+        let total = (clients * operations) as u32;
+        let running = match kind {
+            Kind::Dense => Rates {
+                stores: 20,
+                accesses: 1,
+                reads: 0,
+                operations: 20,
+                most: crashes,
+            },
+            _ => {
+                let every = (total * 3 / crashes as u32).max(1);
+                Rates {
+                    stores: every,
+                    accesses: 20,
+                    reads: 0,
+                    operations: every,
+                    most: crashes,
+                }
+            }
+        };
+        let early = Rates {
+            stores: 20,
+            accesses: 6,
+            reads: 20,
+            operations: 20,
+            most: if kind == Kind::Restless { 6 } else { 3 },
+        };
+        Self {
+            kind,
+            config: EngineConfig {
+                memory_bytes: 16 << 20,
+                segment_bytes: Some(SEGMENT_BYTES as u32),
+                partition_bits: random.random_range(0..4),
+                buffers: random.random_range(3..9),
+                max_value_bytes: 20_000,
+                index_percent: 10,
+                max_copy_sixteenths: random.random_range(0..16),
+                discard: random.random(),
+                sync_interval,
+                ..EngineConfig::default()
+            },
+            image_bytes: (1 << 20) + segments * SEGMENT_BYTES,
+            journal_words: HEAD_WORDS
+                + CHUNK_WORDS
+                    * match kind {
+                        Kind::Churn => MIN_CHUNKS,
+                        _ => random.random_range(MIN_CHUNKS..17),
+                    },
+            lives,
+            clients,
+            operations,
+            keys,
+            lengths: match kind {
+                Kind::Churn => Lengths::Tiny,
+                _ => Lengths::Mixed,
+            },
+            memory: match random.random_range(0..4) {
+                0 => 200_000..3_000_000,
+                _ => 20_000..200_000,
+            },
+            sets: if kind == Kind::Churn { 800 } else { 400 },
+            early,
+            running,
+            stopping: Rates {
+                stores: 20,
+                accesses: 4,
+                reads: 0,
+                operations: 1,
+                most: 4,
+            },
+            unsettled: 2 * sync_interval + Duration::from_millis(10),
+        }
+    }
+
+    pub(super) fn any_len(&self, random: &mut SmallRng) -> usize {
+        match (self.lengths, random.random_range(0..20)) {
+            (Lengths::Tiny, _) => random.random_range(16..40),
+            (Lengths::Mixed, 0..12) => random.random_range(16..600),
+            (Lengths::Mixed, 12..19) => random.random_range(600..6000),
+            (Lengths::Mixed, _) => random.random_range(6000..20_000),
+        }
+    }
+}

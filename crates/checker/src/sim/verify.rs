@@ -1,0 +1,178 @@
+//! Opens what a crash has left and reads every key.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use engine::Engine;
+use parking_lot::Mutex;
+use rand::rngs::SmallRng;
+use rand::seq::SliceRandom;
+use rand::{Rng, SeedableRng};
+
+use super::client::read;
+use super::life::Machine;
+use super::plan::{Plan, Rates};
+use super::watch::CrashPoint;
+use super::{Report, key_bytes};
+use crate::history::History;
+
+/// Readers at once while recovery goes on, and how many keys they read at most.
+const READERS: usize = 4;
+const MAX_EARLY_READS: usize = 400;
+
+/// Items that a power cut may take though they were durable, beyond a tenth of them: torn records kill
+/// more than they should.
+const MAX_LOST: u64 = 3;
+
+/// No crash points are taken.
+const NONE: Rates = Rates {
+    stores: 1,
+    accesses: 1,
+    reads: 0,
+    operations: 1,
+    most: 0,
+};
+/// One early in the recovery.
+const ONE: Rates = Rates {
+    stores: 8,
+    accesses: 4,
+    reads: 10,
+    operations: 1,
+    most: 1,
+};
+
+/// Opens a crash point and dies in its recovery, or shortly after. Returns what that leaves.
+pub(super) fn stumble(seed: u64, plan: &Plan, point: &CrashPoint) -> Result<CrashPoint, String> {
+    let mut random = SmallRng::seed_from_u64(seed);
+    let machine = Machine::new(&mut random, plan, point.clone());
+    machine.watch.enter(ONE);
+    let outcome = machine.sim.block_on(async {
+        let _engine = machine.open(plan).await?;
+        runtime::sleep(Duration::from_micros(random.random_range(1..5000))).await;
+        if machine.watch.state.lock().points.is_empty() {
+            machine.watch.take(true, "recovered");
+        }
+        machine.journal.observe(|_| {});
+        Ok::<(), String>(())
+    });
+    machine.sim.crash();
+    outcome?;
+    let mut points = std::mem::take(&mut machine.watch.state.lock().points);
+    Ok(points.pop().expect("one was taken"))
+}
+
+/// Opens a crash point and reads every key, while recovery goes on and after it.
+pub(super) fn verify(
+    seed: u64,
+    plan: &Plan,
+    point: &CrashPoint,
+    report: &mut Report,
+) -> Result<(), String> {
+    let mut random = SmallRng::seed_from_u64(seed);
+    let machine = Machine::new(&mut random, plan, point.clone());
+    machine.watch.enter(NONE);
+    let mut expected: HashMap<u64, u64> = point.expected.iter().copied().collect();
+    let mut lost = 0;
+    let outcome = machine.sim.block_on(async {
+        let engine = machine.open(plan).await?;
+        let seen = read_early(&mut random, plan, &machine, &engine).await?;
+        engine.recovered().await;
+        for key in 0..plan.keys {
+            let found = look(
+                &machine.history.lock(),
+                key,
+                read(&engine, &key_bytes(key)).await,
+            )
+            .map_err(|wrong| format!("{wrong}; {:?}", engine.start()))?;
+            report.reads += 1;
+            let expected = expected.remove(&key);
+            report.expected += u64::from(expected.is_some());
+            let Some(write) = found else {
+                let Some(tag) = expected else { continue };
+                if machine.watch.is_unreclaimed(&engine) && point.is_cut {
+                    lost += 1;
+                    continue;
+                }
+                if machine.watch.is_unreclaimed(&engine) {
+                    let told = machine.history.lock().tell(key);
+                    return Err(format!(
+                        "key {key}: value {tag} is not found again\n  {told}"
+                    ));
+                }
+                report.excused += 1;
+                continue;
+            };
+            report.hits += 1;
+            if let (Some(&Some(first)), Some(then)) = (seen.get(&key), write) {
+                let history = machine.history.lock();
+                history
+                    .follows(key, first, then)
+                    .map_err(|wrong| format!("{wrong}\n  {}", history.tell(key)))?;
+            }
+        }
+        report.lost += lost;
+        if lost > MAX_LOST + point.expected.len() as u64 / 10 {
+            let expected = point.expected.len();
+            return Err(format!("{lost} of {expected} values are not found again"));
+        }
+        machine.check_device(&engine)?;
+        report.digest(runtime::now().as_nanos());
+        report.digest(report.hits);
+        Ok(())
+    });
+    machine.sim.crash();
+    report.crashes += 1;
+    outcome
+}
+
+/// Reads keys while recovery goes on; which writes were seen.
+async fn read_early(
+    random: &mut SmallRng,
+    plan: &Plan,
+    machine: &Machine,
+    engine: &Arc<Engine>,
+) -> Result<HashMap<u64, Option<usize>>, String> {
+    let mut keys: Vec<u64> = (0..plan.keys).collect();
+    keys.shuffle(random);
+    keys.truncate(MAX_EARLY_READS);
+    let seen: Arc<Mutex<HashMap<u64, Option<usize>>>> = Arc::default();
+    let mut readers = Vec::new();
+    for part in keys.chunks(keys.len().div_ceil(READERS)) {
+        let part = part.to_vec();
+        let (engine, seen) = (Arc::clone(engine), Arc::clone(&seen));
+        let history = Arc::clone(&machine.history);
+        readers.push(runtime::spawn(async move {
+            for key in part {
+                let found = read(&engine, &key_bytes(key)).await;
+                if let Some(write) = look(&history.lock(), key, found)? {
+                    seen.lock().insert(key, write);
+                }
+            }
+            Ok::<(), String>(())
+        }));
+    }
+    for reader in readers {
+        reader
+            .await
+            .expect("nobody ends it")
+            .map_err(|wrong| format!("{wrong}; before {:?} was recovered", engine.start()))?;
+    }
+    let seen = std::mem::take(&mut *seen.lock());
+    Ok(seen)
+}
+
+/// Whether what was read can be there: `None` for a miss, else which write it is from, where only one
+/// can be meant.
+fn look(
+    history: &History,
+    key: u64,
+    found: Result<Option<crate::Seen>, u64>,
+) -> Result<Option<Option<usize>>, String> {
+    let found = found.map_err(|tag| format!("key {key}: value {tag} is damaged"))?;
+    let Some(seen) = found else { return Ok(None) };
+    let write = history
+        .look(key, seen)
+        .map_err(|wrong| format!("{wrong}\n  {}", history.tell(key)))?;
+    Ok(Some(write))
+}

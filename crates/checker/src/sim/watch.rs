@@ -1,0 +1,384 @@
+//! Crash points: what a crash at some moment would leave, and what has to be there after it.
+
+use std::collections::HashSet;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use device::{
+    AlignedBuf, Disk, FaultyDisk, Image, IoFuture, MemoryDisk, MemoryJournal, SharedBuf, Tear,
+};
+use engine::Engine;
+use engine::placement::Probe;
+use parking_lot::Mutex;
+use rand::Rng;
+use rand::rngs::SmallRng;
+
+use super::key_bytes;
+use super::plan::Rates;
+use crate::history::{Crash, History};
+
+/// How long the journal may not notice that time passes.
+const HEARTBEAT_SECONDS: u32 = 12;
+/// How far the clock is moved between two lives, at most.
+const MAX_SHIFT_SECONDS: i64 = 100;
+
+/// What a crash leaves, and what had been done by then.
+#[derive(Clone)]
+pub(super) struct CrashPoint {
+    pub(super) image: Image,
+    pub(super) words: Vec<u64>,
+    pub(super) history: History,
+    /// The Unix second of the next start.
+    pub(super) restart: u32,
+    /// The latest Unix second that the cache is sure to remember.
+    pub(super) remembered: u32,
+    /// Keys and the tags of values that have to be found again.
+    pub(super) expected: Vec<(u64, u64)>,
+    /// Nothing on the disk is torn.
+    pub(super) is_whole: bool,
+    /// The image had been opened before.
+    pub(super) is_known: bool,
+    /// It was stopped orderly.
+    pub(super) is_orderly: bool,
+    /// The power failed, or has failed before.
+    pub(super) is_cut: bool,
+    pub(super) label: String,
+}
+
+/// How a life ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    /// The process dies between two accesses.
+    Kill,
+    /// It dies while the device carries some out.
+    KillTorn(Tear),
+    PowerCut(Tear),
+}
+
+/// Takes crash points.
+pub(super) struct Watch {
+    pub(super) medium: Arc<MemoryDisk>,
+    pub(super) disk: Arc<FaultyDisk>,
+    pub(super) journal: Weak<MemoryJournal>,
+    pub(super) history: Arc<Mutex<History>>,
+    /// What the life began with; its image, words and history are not looked at.
+    pub(super) before: CrashPoint,
+    pub(super) keys: u64,
+    pub(super) unsettled: Duration,
+    pub(super) random: Mutex<SmallRng>,
+    pub(super) rates: Mutex<Rates>,
+    pub(super) state: Mutex<WatchState>,
+}
+
+#[derive(Default)]
+pub(super) struct WatchState {
+    engine: Weak<Engine>,
+    /// Sequence numbers of the segments that a power cut cannot touch.
+    durable: HashSet<u64>,
+    /// That of the oldest segment at the start.
+    oldest: Option<u64>,
+    /// Crash points in this phase so far.
+    taken: usize,
+    pub(super) points: Vec<CrashPoint>,
+}
+
+impl Watch {
+    /// From now on points are taken at these rates.
+    pub(super) fn enter(&self, rates: Rates) {
+        *self.rates.lock() = rates;
+        self.state.lock().taken = 0;
+    }
+
+    /// The engine has been opened.
+    pub(super) fn opened(&self, engine: &Arc<Engine>) {
+        let written = engine.store().written();
+        let mut state = self.state.lock();
+        state.engine = Arc::downgrade(engine);
+        state.durable = written.iter().map(|record| record.sequence).collect();
+        state.oldest = written.first().map(|record| record.sequence);
+    }
+
+    /// Whether nothing of the life before has been reclaimed.
+    pub(super) fn is_unreclaimed(&self, engine: &Engine) -> bool {
+        let oldest = engine.store().written().first().map(|found| found.sequence);
+        let first = self.state.lock().oldest;
+        first.is_none() || oldest == first
+    }
+
+    /// A store of the journal. It may come under any lock of the engine.
+    pub(super) fn at_store(&self, number: u64) {
+        let one_in = self.rates.lock().stores;
+        self.look(one_in, false, || format!("store {number}"));
+    }
+
+    pub(super) fn at_operation(&self) {
+        let one_in = self.rates.lock().operations;
+        self.look(one_in, true, || "between operations".to_owned());
+    }
+
+    fn at_read(&self) {
+        let one_in = self.rates.lock().reads;
+        if one_in > 0 {
+            self.look(one_in, true, || "after a read".to_owned());
+        }
+    }
+
+    fn at_access(&self, what: &str) {
+        let one_in = self.rates.lock().accesses;
+        self.look(one_in, true, || what.to_owned());
+    }
+
+    fn look(&self, one_in: u32, may_ask: bool, label: impl FnOnce() -> String) {
+        let drawn = self.random.lock().random_ratio(1, one_in.max(1));
+        let left = self.state.lock().taken < self.rates.lock().most;
+        if drawn && left {
+            self.take(may_ask, &label());
+        }
+    }
+
+    /// Takes a crash point. The engine is asked what it has on flash where it `may` be.
+    pub(super) fn take(&self, may_ask: bool, label: &str) {
+        let end = {
+            let mut random = self.random.lock();
+            let tears = [Tear::Writes, Tear::Pages, Tear::Sectors];
+            let tear = tears[random.random_range(0..tears.len())];
+            match random.random_range(0..6) {
+                0..3 => End::Kill,
+                3 => End::KillTorn(tear),
+                _ => End::PowerCut(tear),
+            }
+        };
+        self.take_end(end, may_ask, label);
+    }
+
+    fn take_end(&self, end: End, may_ask: bool, label: &str) {
+        let Some(journal) = self.journal.upgrade() else {
+            return;
+        };
+        let nanos = runtime::now().as_nanos();
+        let (seed, shift) = {
+            let mut random = self.random.lock();
+            let shift = match random.random_range(0..4) {
+                0 => random.random_range(-MAX_SHIFT_SECONDS..MAX_SHIFT_SECONDS),
+                _ => 0,
+            };
+            (random.random(), shift)
+        };
+        let (image, words) = match end {
+            End::Kill => (self.medium.snapshot(), journal.crash()),
+            End::KillTorn(tear) => {
+                let mut image = self.medium.snapshot();
+                self.disk.tear_in_flight(&mut image, seed, tear);
+                (image, journal.crash())
+            }
+            End::PowerCut(tear) => (self.disk.crash(seed, tear), journal.power_cut(seed)),
+        };
+        let is_power_cut = matches!(end, End::PowerCut(_));
+        let is_torn = !matches!(
+            end,
+            End::Kill | End::KillTorn(Tear::Writes) | End::PowerCut(Tear::Writes)
+        );
+        let now = runtime::unix_seconds();
+        let mut history = self.history.lock().clone();
+        history.pass(now);
+        let expected = if may_ask {
+            self.expected(&history, is_power_cut)
+        } else {
+            Vec::new()
+        };
+        let crash = self.crash(now, shift, nanos, is_power_cut);
+        history.crash(&crash);
+        let point = CrashPoint {
+            image,
+            words,
+            history,
+            restart: crash.restart,
+            remembered: crash.remembered,
+            expected,
+            is_whole: self.before.is_whole && !is_torn,
+            is_known: self.before.is_known || self.state.lock().engine.strong_count() > 0,
+            is_orderly: false,
+            is_cut: is_power_cut || self.before.is_cut,
+            label: format!("{end:?} at {nanos} ns, {label}"),
+        };
+        let mut state = self.state.lock();
+        state.taken += 1;
+        state.points.push(point);
+    }
+
+    fn crash(&self, now: u32, shift: i64, nanos: u64, is_power_cut: bool) -> Crash {
+        let unsettled = self.unsettled.as_nanos() as u64;
+        let lived = (nanos / 1_000_000_000) as u32;
+        let sure = if lived > HEARTBEAT_SECONDS {
+            now - HEARTBEAT_SECONDS
+        } else {
+            0
+        };
+        Crash {
+            settled: if is_power_cut {
+                nanos.saturating_sub(unsettled)
+            } else {
+                u64::MAX
+            },
+            remembered: sure.max(self.before.remembered),
+            restart: (i64::from(now) + shift) as u32,
+        }
+    }
+
+    /// The cache has been stopped orderly: `present` has to be there, and nothing comes back, whether
+    /// the process dies or the power fails.
+    pub(super) fn take_stopped(&self, present: Option<Vec<(u64, u64)>>) {
+        let ends = [End::Kill, End::PowerCut(Tear::Pages)];
+        for end in ends {
+            self.take_end(end, true, "stopped");
+            let mut history = self.history.lock().clone();
+            history.pass(runtime::unix_seconds());
+            let mut state = self.state.lock();
+            let point = state.points.last_mut().expect("just taken");
+            history.crash(&Crash {
+                settled: u64::MAX,
+                remembered: point.remembered,
+                restart: point.restart,
+            });
+            point.history = history;
+            point.is_orderly = true;
+            point.is_cut = self.before.is_cut;
+            point.is_whole = self.before.is_whole;
+            if let Some(present) = &present {
+                point.expected.clone_from(present);
+            }
+        }
+    }
+
+    /// What has to be found again: what lies in segments that have been written.
+    fn expected(&self, history: &History, is_power_cut: bool) -> Vec<(u64, u64)> {
+        let Some(engine) = self.state.lock().engine.upgrade() else {
+            // Nothing has been done to what the life began with.
+            return self.before.expected.clone();
+        };
+        let durable: HashSet<u64> = {
+            let state = self.state.lock();
+            let written = engine.store().written();
+            let written = written.iter().map(|record| record.sequence);
+            let lasts = |sequence: &u64| !is_power_cut || state.durable.contains(sequence);
+            written.filter(lasts).collect()
+        };
+        let recovery = engine.placement().recovery();
+        let is_recovering = recovery.segments_done < recovery.segments;
+        let is_written = |number: u64| {
+            let bytes = key_bytes(number);
+            let key = engine.key(&bytes).expect("a key");
+            match engine.placement().probe(key.hash()) {
+                Probe::Present(token) => durable.contains(&token.life),
+                Probe::Absent => false,
+            }
+        };
+        let mut expected: Vec<(u64, u64)> = (0..self.keys)
+            .filter_map(|number| {
+                let certain = history.certain(number)?;
+                (certain.expiry == 0 && is_written(number)).then_some((number, certain.tag))
+            })
+            .collect();
+        if is_recovering && self.is_unreclaimed(&engine) {
+            let known: HashSet<u64> = expected.iter().map(|&(key, _)| key).collect();
+            let before = self.before.expected.iter().filter(|&&(key, tag)| {
+                let certain = history.certain(key);
+                !known.contains(&key) && certain.is_some_and(|certain| certain.tag == tag)
+            });
+            expected.extend(before);
+        }
+        expected
+    }
+
+    /// Everything there is, in memory and on flash.
+    pub(super) fn present(&self, engine: &Engine) -> Vec<(u64, u64)> {
+        let mut in_memory: HashSet<Vec<u8>> = HashSet::new();
+        let mut partition = 0;
+        while engine.dump_memory(partition, |item| {
+            in_memory.insert(item.key.to_vec());
+        }) {
+            partition += 1;
+        }
+        let history = self.history.lock();
+        (0..self.keys)
+            .filter_map(|number| {
+                let certain = history.certain(number)?;
+                let bytes = key_bytes(number);
+                let key = engine.key(&bytes).expect("a key");
+                let on_flash = engine.placement().probe(key.hash()) != Probe::Absent;
+                let there = certain.expiry == 0 && (on_flash || in_memory.contains(&bytes));
+                there.then_some((number, certain.tag))
+            })
+            .collect()
+    }
+
+    fn written_now(&self) -> HashSet<u64> {
+        let engine = self.state.lock().engine.upgrade();
+        let written = engine.map(|engine| engine.store().written());
+        let written = written.into_iter().flatten();
+        written.map(|record| record.sequence).collect()
+    }
+}
+
+/// A disk at whose accesses crash points are taken.
+pub(super) struct WatchedDisk {
+    pub(super) watch: Arc<Watch>,
+}
+
+impl WatchedDisk {
+    fn disk(&self) -> &FaultyDisk {
+        &self.watch.disk
+    }
+}
+
+impl Disk for WatchedDisk {
+    fn len_bytes(&self) -> u64 {
+        self.disk().len_bytes()
+    }
+
+    fn read(&self, offset: u64, buf: AlignedBuf) -> IoFuture<'_, AlignedBuf> {
+        Box::pin(async move {
+            let read = self.disk().read(offset, buf).await;
+            self.watch.at_read();
+            read
+        })
+    }
+
+    fn write(&self, offset: u64, data: SharedBuf) -> IoFuture<'_, ()> {
+        Box::pin(async move {
+            self.watch.at_access("before a write");
+            let mut write = std::pin::pin!(self.disk().write(offset, data));
+            let mut is_first = true;
+            let written = std::future::poll_fn(|cx| {
+                let polled = write.as_mut().poll(cx);
+                if is_first && polled.is_pending() {
+                    self.watch.at_access("during a write");
+                }
+                is_first = false;
+                polled
+            })
+            .await;
+            self.watch.at_access("after a write");
+            written
+        })
+    }
+
+    fn discard(&self, offset: u64, len: u64) -> IoFuture<'_, ()> {
+        Box::pin(async move {
+            let discarded = self.disk().discard(offset, len).await;
+            self.watch.at_access("after a discard");
+            discarded
+        })
+    }
+
+    fn sync(&self) -> IoFuture<'_, ()> {
+        Box::pin(async move {
+            self.watch.at_access("before a sync");
+            let written = self.watch.written_now();
+            self.disk().sync().await?;
+            self.watch.state.lock().durable.extend(written);
+            self.watch.at_access("after a sync");
+            Ok(())
+        })
+    }
+}
