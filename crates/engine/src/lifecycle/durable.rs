@@ -68,12 +68,17 @@ impl Engine {
         self.lifecycle.stopped.load(Ordering::Acquire)
     }
 
-    /// Syncs the journal, an interval after something has been appended.
+    fn is_saved(&self) -> bool {
+        self.lifecycle.saved.load(Ordering::Acquire)
+    }
+
+    /// Syncs the journal, an interval after something has been appended, until an orderly stop is
+    /// through with what it saves.
     async fn sync_journal(self: Arc<Self>) {
         loop {
             let dirtied = self.journal.dirtied().listener();
             let stopping = self.lifecycle.stopping.listener();
-            if self.is_stopped() {
+            if self.is_saved() {
                 return;
             }
             if !self.journal.is_dirty() {
@@ -84,7 +89,7 @@ impl Engine {
             if self.journal.is_dirty() {
                 runtime::sleep(self.config.sync_interval).await;
             }
-            if !self.is_stopped() {
+            if !self.is_saved() {
                 self.sync_now().await;
             }
         }
@@ -228,6 +233,8 @@ impl Engine {
         self.lifecycle.stopping.notify_all();
         let deadline = self.config.stop_deadline;
         let saved = runtime::timeout(deadline, self.save()).await;
+        self.lifecycle.saved.store(true, Ordering::Release);
+        self.lifecycle.stopping.notify_all();
         self.placement.stop();
         // Whatever has become of the rest, what has died is durable.
         self.sync_now().await;

@@ -163,7 +163,9 @@ pub(crate) struct Lifecycle {
     /// Segments of checkpoints of which it is not known whether the superblock names them.
     doubtful: Mutex<Vec<SegmentId>>,
     stopped: AtomicBool,
-    /// Told when it is.
+    /// It has stopped as far as it is going to be.
+    saved: AtomicBool,
+    /// Told when it is stopped, and again when it is saved.
     stopping: Notify,
     /// A checkpoint is being written.
     checkpointing: AtomicBool,

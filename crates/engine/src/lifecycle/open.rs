@@ -197,6 +197,7 @@ impl Engine {
             checkpoint: Mutex::new(checkpoint),
             doubtful: Mutex::default(),
             stopped: AtomicBool::new(false),
+            saved: AtomicBool::new(false),
             stopping: Notify::new(),
             checkpointing: AtomicBool::new(false),
             checkpointed: Notify::new(),
