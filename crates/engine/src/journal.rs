@@ -325,6 +325,17 @@ impl Journal {
         self.is_void.load(Ordering::Acquire)
     }
 
+    /// No checkpoint can be written: records are left out from here on, and nobody waits for room.
+    pub fn give_up(&self) {
+        if !self.is_void.swap(true, Ordering::AcqRel) {
+            self.log.store(VOID_WORD, 1);
+            self.is_tight.store(false, Ordering::Release);
+            tracing::error!(
+                "the journal is full and no checkpoint can be written: the next start will be empty"
+            );
+        }
+    }
+
     /// Records appended in this run.
     #[must_use]
     pub fn records(&self) -> u64 {
@@ -411,14 +422,7 @@ impl Journal {
     /// Opens the next chunk; false when there is none, and then the journal is void.
     fn open_chunk(&self, cursor: &mut Cursor) -> bool {
         if cursor.sequence + 1 - cursor.first >= self.chunks {
-            if !self.is_void.swap(true, Ordering::AcqRel) {
-                self.log.store(VOID_WORD, 1);
-                self.is_tight.store(false, Ordering::Release);
-                tracing::error!(
-                    "the journal is full and no checkpoint can be written: the next start will be \
-                     empty"
-                );
-            }
+            self.give_up();
             return false;
         }
         if cursor.sequence >= cursor.first {

@@ -16,6 +16,8 @@ use crate::store::SavedCheckpoint;
 
 /// How often an idle cache notes that it lives.
 const HEARTBEAT: Duration = Duration::from_secs(10);
+/// Checkpoints that fail one after the other before nobody waits for room in the journal any more.
+const MAX_FAILURES: u32 = 5;
 /// Pause after a checkpoint that could not be written.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
@@ -114,6 +116,7 @@ impl Engine {
     /// Writes a checkpoint whenever half of the journal is full.
     async fn keep_checkpoints(self: Arc<Self>) {
         self.placement.recovered().await;
+        let mut failures = 0;
         loop {
             let pressure = self.journal.pressure().listener();
             let stopping = self.lifecycle.stopping.listener();
@@ -124,8 +127,17 @@ impl Engine {
                 futures_util::future::select(pressure, stopping).await;
                 continue;
             }
-            if !self.checkpoint_now().await && !self.is_stopped() {
+            if self.checkpoint_now().await {
+                failures = 0;
+            } else if !self.is_stopped() {
+                failures += 1;
                 tracing::warn!("a checkpoint could not be written; it is tried again");
+                if failures >= MAX_FAILURES && !self.journal.has_room() {
+                    self.journal.give_up();
+                }
+                if self.journal.has_room() {
+                    self.placement.room().notify_all();
+                }
                 let _ = runtime::timeout(RETRY_PAUSE, stopping).await;
             }
         }

@@ -388,6 +388,87 @@ fn a_damaged_checkpoint_starts_empty() {
     }
 }
 
+/// What a crash leaves then is found by the checkpoint before, and nothing overwritten comes back.
+#[test]
+fn a_checkpoint_that_cannot_be_written_leaves_the_one_before() {
+    for when in [
+        When::every(Operation::Write).within(META_BYTES..IMAGE_BYTES),
+        When::every(Operation::Write).within(0..META_BYTES),
+        When::every(Operation::Sync),
+    ] {
+        let faulty = faulty();
+        simulate(1, async {
+            let engine = engine_on(&faulty).await;
+            fill(&engine, 3000, 1000).await;
+            assert!(engine.checkpoint_now().await);
+            fill(&engine, 1000, 900).await;
+            faulty.script(when.clone(), Fault::Error);
+            assert!(!engine.checkpoint_now().await, "{when:?}");
+            let stats = engine.checkpoint_stats();
+            assert_eq!((stats.written, stats.failed), (1, 1), "{when:?}");
+        });
+        faulty.heal();
+        simulate(2, async {
+            let engine = engine_on(&faulty).await;
+            assert!(matches!(engine.start(), Start::Warm { orderly: false, .. }));
+            for number in 0..1000 {
+                if let Some(found) = get(&engine, &numbered(number)).await {
+                    assert_eq!(found, value(number, 900), "{when:?}: item {number}");
+                }
+            }
+            assert!(engine.checkpoint_now().await, "{when:?}: it goes on");
+        });
+    }
+}
+
+/// Nobody waits for ever, and nothing that cannot be trusted is found by the next start.
+#[test]
+fn a_journal_that_is_full_with_no_checkpoint_to_be_had_is_void() {
+    let faulty = faulty();
+    simulate(1, async {
+        let engine = engine_on(&faulty).await;
+        let superblocks = When::every(Operation::Write).within(0..META_BYTES);
+        faulty.script(superblocks, Fault::Error);
+        // Rounds of more than memory holds: nearly every item displaces one on flash.
+        let mut round = 0;
+        while !engine.journal().is_void() {
+            assert!(round < 40, "it fills up");
+            for number in 0..20_000 {
+                set(&engine, &numbered(number), &value(round, 300))
+                    .await
+                    .unwrap();
+            }
+            round += 1;
+        }
+        assert!(engine.checkpoint_stats().failed > 0);
+        fill(&engine, 3000, 1000).await;
+        assert_eq!(get(&engine, &numbered(2999)).await, Some(value(2999, 1000)));
+    });
+    faulty.heal();
+    simulate(2, async {
+        let engine = engine_on(&faulty).await;
+        let void = Distrust::Journal(Unusable::Void);
+        assert_eq!(engine.start(), Start::Empty(void));
+        fill(&engine, 300, 1000).await;
+        assert!(!engine.journal().is_void(), "the next life has one again");
+    });
+}
+
+#[test]
+fn a_journal_that_cannot_be_synced_is_counted() {
+    simulate(1, async {
+        let media = memory_disk(IMAGE_BYTES);
+        let engine = start(&media, &tight()).await;
+        media.journal.set_sync_fails(true);
+        fill(&engine, 2000, 1000).await;
+        runtime::sleep(std::time::Duration::from_secs(30)).await;
+        assert!(engine.checkpoint_stats().sync_errors > 0);
+        assert_eq!(get(&engine, &numbered(0)).await, Some(value(0, 1000)));
+        media.journal.set_sync_fails(false);
+        assert!(matches!(engine.stop().await, Stop::Complete { .. }));
+    });
+}
+
 #[test]
 fn a_device_that_fails_while_opening_is_said_so() {
     for operation in [Operation::Read, Operation::Write, Operation::Sync] {
