@@ -1,0 +1,91 @@
+//! [`FileJournal`] on real files: what is stored survives, and what cannot be a journal is refused.
+
+#![allow(clippy::unwrap_used)]
+
+use std::path::Path;
+
+use flowstone_device::{FileJournal, Journal, JournalError, PAGE_BYTES};
+use runtime::live::{IoChoice, block_on_with};
+
+const WORDS: usize = 4 * PAGE_BYTES / 8;
+
+fn open(path: &Path) -> FileJournal {
+    FileJournal::open(path, 4 * PAGE_BYTES as u64).unwrap()
+}
+
+#[test]
+fn what_is_stored_is_there_at_the_next_open() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("journal");
+    let journal = open(&path);
+    assert_eq!(journal.words(), WORDS);
+    let mut words = vec![9; WORDS];
+    journal.read(0, &mut words);
+    assert!(words.iter().all(|&word| word == 0), "a new one is zeros");
+    journal.store(3, 7);
+    journal.store(WORDS - 1, u64::MAX);
+    // Pages that have been let go come back when they are touched.
+    journal.let_go(0..WORDS);
+    assert_eq!((journal.load(3), journal.load(WORDS - 1)), (7, u64::MAX));
+    drop(journal);
+    // An existing one keeps its size, whatever a new one would get.
+    let journal = FileJournal::open(&path, 1 << 20).unwrap();
+    assert_eq!(journal.words(), WORDS);
+    let mut words = [0; 3];
+    journal.read(2, &mut words);
+    assert_eq!(words, [0, 7, 0]);
+    journal.clear(3..4);
+    assert_eq!((journal.load(3), journal.load(WORDS - 1)), (0, u64::MAX));
+    for io in [IoChoice::IoUring, IoChoice::Fallback] {
+        block_on_with(io, async { journal.sync().await.unwrap() });
+    }
+    let bytes = std::fs::read(&path).unwrap();
+    assert_eq!(bytes.len(), 4 * PAGE_BYTES);
+    assert_eq!(bytes[bytes.len() - 8..], [255; 8]);
+}
+
+#[test]
+fn one_process_has_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("journal");
+    let journal = open(&path);
+    let second = FileJournal::open(&path, 4096).unwrap_err();
+    assert!(matches!(second, JournalError::InUse { .. }), "{second}");
+    drop(journal);
+    open(&path);
+}
+
+#[test]
+fn what_cannot_be_a_journal_is_refused_and_left_alone() {
+    let directory = tempfile::tempdir().unwrap();
+    let folder = FileJournal::open(directory.path(), 4096).unwrap_err();
+    assert!(folder.to_string().contains("regular file"), "{folder}");
+    let short = directory.path().join("short");
+    std::fs::write(&short, b"notes").unwrap();
+    let refused = FileJournal::open(&short, 4096).unwrap_err();
+    assert!(matches!(refused, JournalError::Io { .. }), "{refused}");
+    assert_eq!(std::fs::read(&short).unwrap(), b"notes");
+    let nowhere = directory.path().join("nowhere/journal");
+    let missing = FileJournal::open(&nowhere, 4096).unwrap_err();
+    assert!(missing.to_string().contains("cache.journal"), "{missing}");
+    let vast = directory.path().join("vast");
+    let full = FileJournal::open(&vast, 1 << 60).unwrap_err();
+    assert!(matches!(full, JournalError::NoSpace { .. }), "{full}");
+}
+
+#[test]
+fn it_lies_beside_a_file_and_not_among_devices() {
+    let beside = FileJournal::path_beside(Path::new("/var/cache/flash"));
+    assert_eq!(beside, Path::new("/var/cache/flash.journal"));
+    let devices = std::fs::read_dir("/sys/class/block").into_iter().flatten();
+    for name in devices.flatten().map(|device| device.file_name()) {
+        let path = Path::new("/dev").join(&name);
+        if path.exists() {
+            let beside = FileJournal::path_beside(&path);
+            assert_eq!(
+                beside,
+                Path::new(&format!("{}.journal", name.to_string_lossy()))
+            );
+        }
+    }
+}
