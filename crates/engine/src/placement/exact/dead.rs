@@ -9,8 +9,10 @@ use device::Journal as Log;
 
 use super::location::LocationCodec;
 use crate::format::checkpoint::unpack_positions;
+use crate::format::item::is_expired;
 use crate::format::journal::{Record, kept_hash};
-use crate::format::segment::Position;
+use crate::format::segment::{Position, SummaryEntry};
+use crate::horizon::Horizon;
 use crate::journal::ChunkRecords;
 use crate::key::KeyHash;
 use crate::store::{CheckpointSource, ReadError, SegmentId, SegmentRecord};
@@ -45,6 +47,32 @@ pub(crate) struct Dead {
     pub(crate) clock: u32,
 }
 
+/// How much a checkpoint says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CheckpointContents {
+    /// Segments that lived when it was written.
+    pub living: u64,
+    /// Positions of items that had died in them.
+    pub dead: u64,
+    /// Positions of items that had been read.
+    pub recent: u64,
+    /// Segments used no more.
+    pub retired: u64,
+}
+
+/// Whether an item found in a living segment is alive, by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    Alive,
+    /// Its place is listed as dead.
+    Displaced,
+    /// A write during an earlier recovery has killed it.
+    Overwritten,
+    /// A `flush_all` has.
+    Flushed,
+    Expired,
+}
+
 /// A `flush_all` and the partitions that have applied it.
 #[derive(Debug)]
 struct Flush {
@@ -65,7 +93,8 @@ impl Dead {
     pub(crate) async fn read_checkpoint(
         &mut self,
         from: &mut CheckpointSource,
-    ) -> Result<(), ReadError> {
+    ) -> Result<CheckpointContents, ReadError> {
+        let mut contents = CheckpointContents::default();
         self.clock = from.u32().await?;
         let deadline = from.u32().await?;
         if deadline != 0 {
@@ -81,6 +110,7 @@ impl Dead {
         for _ in 0..from.u32().await? {
             let retired = from.u32().await?;
             self.retired.insert(retired);
+            contents.retired += 1;
         }
         let mut living = HashMap::new();
         for _ in 0..from.u32().await? {
@@ -91,6 +121,9 @@ impl Dead {
             let dead = unpack_positions(&dead).map_err(|_| from.nonsense())?;
             let recent = from.bytes(recent_bytes as usize).await?;
             let recent = unpack_positions(&recent).map_err(|_| from.nonsense())?;
+            contents.living += 1;
+            contents.dead += dead.len() as u64;
+            contents.recent += recent.len() as u64;
             if !dead.is_empty() {
                 let key = (number, sequence & LIFE_MASK);
                 self.positions.insert(key, dead.into_iter().collect());
@@ -98,7 +131,7 @@ impl Dead {
             living.insert(number, Living { sequence, recent });
         }
         self.living = Some(living);
-        Ok(())
+        Ok(contents)
     }
 
     /// Adds what the records of a chunk say.
@@ -211,14 +244,32 @@ pub(crate) struct DeadItems<'a> {
 }
 
 impl DeadItems<'_> {
+    /// Whether the item of a summary entry is alive at Unix second `now`. Whether there is a later one
+    /// of its key, the index knows.
+    pub(crate) fn judge(&self, entry: &SummaryEntry, horizon: &Horizon, now: u32) -> Verdict {
+        let hash = KeyHash(entry.hash.get());
+        let (version, expiry) = (entry.version.get(), entry.expiry.get());
+        if self.has_position(Position::from_bits(entry.position.get())) {
+            Verdict::Displaced
+        } else if is_expired(expiry, now) {
+            Verdict::Expired
+        } else if !horizon.is_live(hash, version, expiry, now) {
+            Verdict::Flushed
+        } else if self.has_hash(hash, version) {
+            Verdict::Overwritten
+        } else {
+            Verdict::Alive
+        }
+    }
+
     /// Whether the item at a position has died by itself, or its segment has.
-    pub(crate) fn has_position(&self, position: Position) -> bool {
+    fn has_position(&self, position: Position) -> bool {
         self.positions
             .is_some_and(|positions| positions.contains(&position.bits()))
     }
 
     /// Whether a write during an earlier recovery has killed an item.
-    pub(crate) fn has_hash(&self, hash: KeyHash, version: u64) -> bool {
+    fn has_hash(&self, hash: KeyHash, version: u64) -> bool {
         self.dead
             .hashes
             .get(&kept_hash(hash.0))

@@ -30,6 +30,7 @@ use parking_lot::Mutex;
 use runtime::sync::Notify;
 
 pub use checkpoint::CheckpointHead;
+pub use dead::CheckpointContents;
 pub use reclaim::ReclaimConfig;
 pub use recover::RecoveryStats;
 

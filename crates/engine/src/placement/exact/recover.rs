@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::Mutex;
 use runtime::sync::Notify;
 
-use super::dead::Dead;
+use super::dead::{Dead, Verdict};
 use super::{Exact, entry_location};
 use crate::format::journal::Record;
 use crate::format::segment::SummaryEntry;
@@ -234,23 +234,19 @@ async fn read_segment(exact: &Exact, record: &SegmentRecord, dead: &Dead) {
         }
         let hash = KeyHash(entry.hash.get());
         let location = entry_location(record.segment, entry.position.get());
-        let (version, expiry) = (entry.version.get(), entry.expiry.get());
-        if items.has_position(location.position)
-            || !exact.horizon.is_live(hash, version, expiry, now)
-        {
-            gone += 1;
-        } else if items.has_hash(hash, version) {
-            gone += 1;
-            exact.declare_dead(exact.codec.encode(location), record.sequence);
-        } else if insert(exact, record, entry).await {
-            alive += 1;
-            if items.is_recent(location.position) {
-                let value = exact.codec.encode(location);
-                exact.change(hash, |shard| shard.table.mark_recent_if(hash.0, value));
+        match items.judge(entry, &exact.horizon, now) {
+            Verdict::Alive if insert(exact, record, entry).await => {
+                alive += 1;
+                if items.is_recent(location.position) {
+                    let value = exact.codec.encode(location);
+                    exact.change(hash, |shard| shard.table.mark_recent_if(hash.0, value));
+                }
             }
-        } else {
-            gone += 1;
-            exact.declare_dead(exact.codec.encode(location), record.sequence);
+            Verdict::Alive | Verdict::Overwritten => {
+                gone += 1;
+                exact.declare_dead(exact.codec.encode(location), record.sequence);
+            }
+            Verdict::Displaced | Verdict::Flushed | Verdict::Expired => gone += 1,
         }
     }
     recovery.items.fetch_add(alive, Ordering::Relaxed);
