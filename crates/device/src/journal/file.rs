@@ -92,12 +92,17 @@ impl FileJournal {
         }
     }
 
-    /// Opens the journal at `path` to look at it, beside whoever uses it; `None` when there is none.
+    /// Opens the journal at `path` to look at it, beside whoever uses it; `None` when there is none, or
+    /// an empty file.
     /// What is stored in it meanwhile is seen, a store of one's own panics. Blocks the thread.
     ///
     /// # Errors
     /// One line that says why.
     pub fn open_read_only(path: &Path) -> Result<Option<Self>, JournalError> {
+        let is_empty = |found: std::fs::Metadata| found.is_file() && found.len() == 0;
+        if std::fs::metadata(path).is_ok_and(is_empty) {
+            return Ok(None);
+        }
         match MappedFile::open_read_only(path) {
             Ok(file) => Ok(Some(Self { file })),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),

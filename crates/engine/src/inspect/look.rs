@@ -103,7 +103,7 @@ pub struct SegmentCounts {
 /// An image at about one moment.
 pub(super) struct Look {
     pub(super) copies: Copies,
-    pub(super) superblock: Superblock,
+    pub(super) superblock: Box<Superblock>,
     pub(super) store: Arc<SegmentStore>,
     pub(super) journal: JournalReport,
     pub(super) checkpoint: Option<CheckpointReport>,
@@ -164,12 +164,12 @@ impl Look {
         };
         let mut look = Self {
             copies,
-            superblock,
             journal,
             checkpoint,
             outlook: Outlook::Warm {
                 orderly: superblock.cleanliness() == Cleanliness::Clean,
             },
+            superblock,
             found: None,
             segments: SegmentCounts::default(),
             flush_deadline: None,
@@ -179,7 +179,7 @@ impl Look {
         };
         match (found, log) {
             (Ok(mut found), Some(log)) => {
-                let first_version = superblock.version_limit.get();
+                let first_version = look.superblock.version_limit.get();
                 look.clock = found.settle(log, look.clock, first_version, &look.horizon);
                 look.flush_deadline = look.horizon.pending(look.clock);
                 look.segments = count_found(&found, look.store.segments());
@@ -187,7 +187,7 @@ impl Look {
             }
             (found, _) => {
                 look.outlook = found.err().unwrap_or(look.outlook);
-                let floor = superblock.floor_sequence.get();
+                let floor = look.superblock.floor_sequence.get();
                 let scan = look.store.scan(floor, &mut on_segment).await;
                 let named: HashSet<SegmentId> =
                     saved.into_iter().flat_map(|saved| saved.segments).collect();
@@ -216,6 +216,20 @@ impl Look {
 }
 
 impl SegmentCounts {
+    /// Each state's name, with its count.
+    #[must_use]
+    pub fn by_state(&self) -> [(&'static str, u64); 7] {
+        [
+            ("living", self.living),
+            ("checkpoint", self.checkpoint),
+            ("dead", self.dead),
+            ("distrusted", self.distrusted),
+            ("retired", self.retired),
+            ("unreadable", self.unreadable),
+            ("free", self.free),
+        ]
+    }
+
     /// What is in no other state is free.
     fn with_free(mut self, segments: u32) -> Self {
         let taken = self.living
@@ -239,9 +253,9 @@ pub(super) async fn read_copies(disk: &Arc<dyn Disk>) -> Result<Copies, InspectE
 }
 
 /// The superblock that counts, of an image that can be inspected.
-fn chosen(copies: &Copies, device: u64) -> Result<Superblock, InspectError> {
+fn chosen(copies: &Copies, device: u64) -> Result<Box<Superblock>, InspectError> {
     let superblock = match copies.newest() {
-        Ok(Some(found)) => found,
+        Ok(Some(found)) => Box::new(found),
         Ok(None) => return Err(InspectError::Nothing),
         Err(OpenError::Version { found, expected }) => {
             return Err(InspectError::Version { found, expected });

@@ -114,6 +114,9 @@ pub enum InspectError {
         /// Bytes of the device.
         device: u64,
     },
+    /// Its user writes superblocks faster than it can be looked at.
+    #[error("it changes faster than it can be looked at; try again")]
+    Busy,
     /// An image of another placement.
     #[error("it holds an image of the `{found}` placement and this program inspects `{expected}`")]
     Placement {
@@ -142,7 +145,7 @@ pub enum Outlook {
 #[derive(Debug)]
 pub struct Inspection {
     /// The superblock that counts.
-    pub superblock: Superblock,
+    pub superblock: Box<Superblock>,
     /// What lies in both places of one.
     pub copies: [SuperblockCopy; 2],
     /// What the next start would do.
@@ -190,7 +193,7 @@ pub async fn inspect(
 ) -> Result<Inspection, InspectError> {
     let (mut look, mut is_changing) = steady_look(disk, log, progress).await?;
     let mut inspection = Inspection {
-        superblock: look.superblock,
+        superblock: look.superblock.clone(),
         copies: look.copies.copies.clone(),
         outlook: look.outlook,
         journal: look.journal,
@@ -234,8 +237,13 @@ async fn steady_look(
     let mut looks = 1;
     loop {
         let look = Look::take(disk, log, progress).await?;
-        if looks == LOOKS || look::read_copies(disk).await? == look.copies {
+        if look::read_copies(disk).await? == look.copies {
             return Ok((look, looks > 1));
+        }
+        if looks == LOOKS {
+            // What is found is true of about now; that nothing is, need not be.
+            let found = look.found.is_some();
+            return found.then_some((look, true)).ok_or(InspectError::Busy);
         }
         looks += 1;
     }
