@@ -235,7 +235,8 @@ fn recovery(f: &mut fmt::Formatter<'_>, subject: &Subject<'_>) -> fmt::Result {
             } else {
                 "what was in memory only is not among them"
             };
-            format!("would find {items} items, {bytes}; {end}")
+            let s = if inspection.items.alive == 1 { "" } else { "s" };
+            format!("would find {items} item{s}, {bytes}; {end}")
         }
         Outlook::Empty(why) => format!("would start empty: {why}"),
         Outlook::Refused(why) => format!("would be refused: {why}"),
