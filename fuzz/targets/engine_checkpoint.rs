@@ -35,7 +35,7 @@ const CHECKPOINT_SEQUENCE: u64 = 77;
 /// Segments with items, and their sequence numbers; both have all of [`KEYS`].
 const LIVING: [(u32, u64); 2] = [(5, 15), (6, 16)];
 const KEYS: u32 = 40;
-const ITEM_BYTES: usize = 1000;
+const ITEM_BYTES: usize = 900;
 /// Where items lie apart, so that none crosses a page.
 const STRIDE: u32 = 1024;
 const NEW_BYTES: usize = 20_000;
