@@ -1,8 +1,12 @@
-//! The decoders of what lies on flash: any bytes at all must not make them panic, what they accept
-//! must be what was encoded, and a damaged bit must not pass.
+//! The decoders of what lies on flash and in the journal: any bytes at all must not make them panic,
+//! what they accept must be what was encoded, and a damaged bit must not pass.
 #![no_main]
 
+use flowstone_engine::format::checkpoint::{pack_positions, unpack_positions};
 use flowstone_engine::format::item::{HEADER_BYTES, ItemHeader, ItemRef, MAX_KEY_BYTES};
+use flowstone_engine::format::journal::{
+    CHUNK_HEADER_WORDS, ChunkHeader, Head, Record, is_life, kept_hash,
+};
 use flowstone_engine::format::segment::{
     FOOTER_BYTES, Footer, Position, SUMMARY_ENTRY_BYTES, SegmentKind, decode_summary, largest_item,
 };
@@ -13,6 +17,8 @@ fuzz_target!(|input: &[u8]| {
     superblock(input);
     item(input);
     segment(input);
+    journal(input);
+    positions(input);
 });
 
 fn word(input: &[u8], at: usize) -> u64 {
@@ -123,4 +129,64 @@ fn segment(input: &[u8]) {
     tail[damaged / 8] ^= 1 << (damaged % 8);
     assert!(decode(&tail).is_err(), "bit {damaged}");
     assert!(largest_item(SEGMENT_BYTES) < SEGMENT_BYTES);
+}
+
+fn journal(input: &[u8]) {
+    let any: Vec<u64> = (0..input.len() / 8).map(|number| word(input, 8 * number)).collect();
+    if let Some(words) = any.first_chunk() {
+        if let Ok(Some(head)) = Head::decode(words) {
+            assert_eq!(head.encode(), *words);
+        }
+    }
+    if let Some(words) = any.first_chunk::<CHUNK_HEADER_WORDS>() {
+        if let Some(header) = ChunkHeader::decode(words) {
+            assert_eq!(header.encode()[..5], words[..5]);
+        }
+    }
+    let mut sound = Head {
+        image: word(input, 0),
+        chunk_words: word(input, 1),
+        chunks: word(input, 2),
+        run: word(input, 3),
+    }
+    .encode();
+    assert!(Head::decode(&sound).is_ok_and(|head| head.is_some()));
+    let damaged = word(input, 4) as usize % (sound.len() * 64);
+    sound[damaged / 64] ^= 1 << (damaged % 64);
+    assert!(Head::decode(&sound).is_err(), "bit {damaged}");
+    let mut sound = ChunkHeader {
+        image: word(input, 5),
+        sequence: word(input, 6),
+        first_version: word(input, 7),
+    }
+    .encode();
+    assert!(ChunkHeader::decode(&sound).is_some());
+    let damaged = word(input, 8) as usize % (5 * 64);
+    sound[damaged / 64] ^= 1 << (damaged % 64);
+    assert!(ChunkHeader::decode(&sound).is_none(), "bit {damaged}");
+    let mut rest = &any[..];
+    while !rest.is_empty() {
+        let (record, len) = Record::decode(rest);
+        assert!((1..=rest.len()).contains(&len));
+        // One whose second word is lost kills every life; none is ever written so.
+        let is_whole = !matches!(record, Some(Record::SegmentDead { life: None, .. }));
+        if let Some(record) = record.filter(|_| is_whole) {
+            let encoded = record.encode();
+            let (again, len) = Record::decode(encoded.words());
+            assert_eq!((again, len), (Some(record), encoded.words().len()));
+        }
+        match record {
+            Some(Record::HashDead { hash }) => assert_eq!(kept_hash(hash), hash),
+            Some(Record::Dead { life, .. }) => assert!(is_life(life, life | 1 << 60)),
+            _ => {}
+        }
+        rest = &rest[len..];
+    }
+}
+
+fn positions(input: &[u8]) {
+    if let Ok(positions) = unpack_positions(input) {
+        assert!(positions.is_sorted_by(|before, after| before < after));
+        assert_eq!(unpack_positions(&pack_positions(&positions)), Ok(positions));
+    }
 }

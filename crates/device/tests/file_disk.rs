@@ -7,7 +7,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use flowstone_device::{
-    AlignedBuf, DeviceError, Disk, FileDisk, FileOptions, OpenError, PAGE_BYTES, SharedBuf,
+    AlignedBuf, DeviceError, Disk, FileDisk, FileJournal, FileOptions, Journal, JournalError,
+    OpenError, PAGE_BYTES, SharedBuf,
 };
 use runtime::live::{IoChoice, block_on_with};
 
@@ -262,4 +263,42 @@ fn the_description_names_what_is_used_and_how() {
     block_on_with(IoChoice::Fallback, async {
         assert!(disk.describe().ends_with("epoll and threads (asked for)"));
     });
+}
+
+#[test]
+fn a_disk_opened_to_look_at_it_is_left_alone_and_leaves_its_owner_alone() {
+    for io in PATHS {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("flash");
+        block_on_with(io, async {
+            let absent = FileDisk::open_read_only(&path);
+            assert!(matches!(absent, Err(OpenError::Absent { .. })));
+            let owner = FileDisk::open(&path, &new(8)).unwrap();
+            owner.write(0, filled(1, 2)).await.unwrap();
+            let looker = FileDisk::open_read_only(&path).unwrap();
+            assert_eq!(looker.len_bytes(), 8 * PAGE);
+            assert_eq!(first_bytes(&looker, 3).await, [1, 1, 0]);
+            assert!(looker.write(0, filled(2, 1)).await.is_err());
+            assert!(looker.discard(0, PAGE).await.is_err());
+            drop(owner);
+            // What is only looked at is free for an owner.
+            let owner = FileDisk::open(&path, &FileOptions::default()).unwrap();
+            assert_eq!(first_bytes(&owner, 2).await, [1, 1]);
+        });
+    }
+}
+
+#[test]
+fn a_journal_opened_to_look_at_it_shows_what_its_owner_stores() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("journal");
+    assert!(FileJournal::open_read_only(&path).unwrap().is_none());
+    let owner = FileJournal::open(&path, 2 * PAGE).unwrap();
+    let looker = FileJournal::open_read_only(&path).unwrap().unwrap();
+    owner.store(700, 7);
+    assert_eq!((looker.words(), looker.load(700)), (1024, 7));
+    looker.let_go(0..1024);
+    assert_eq!(looker.load(700), 7);
+    let directory = FileJournal::open_read_only(directory.path());
+    assert!(matches!(directory, Err(JournalError::Unreadable { .. })));
 }

@@ -19,8 +19,8 @@
 //!
 //! Each layer is ignorant of the one above. Requests run on whatever thread they come in on;
 //! writing, reclaim, recovery and checkpoints are background tasks ([`Engine::start_background`]).
-//! `lifecycle` opens an image, keeps it durable and stops it; `journal` is told of everything that
-//! dies; `format` holds every byte offset; `horizon` knows what expiry and `flush_all` have made dead.
+//! `lifecycle` opens an image, keeps it durable and stops it, `inspect` only looks at one; `journal` is
+//! told of everything that dies; `format` holds every byte offset; `horizon` knows what expiry and `flush_all` have made dead.
 
 #![forbid(unsafe_code)]
 
@@ -29,6 +29,7 @@ pub mod config;
 pub mod dram;
 pub mod format;
 pub mod horizon;
+pub mod inspect;
 pub mod journal;
 pub mod key;
 pub mod lifecycle;
@@ -45,6 +46,6 @@ pub use cache::{
 };
 pub use config::{AfterDowntime, ConfigError, EngineConfig};
 pub use key::{Key, KeyHash};
-pub use lifecycle::{CheckpointStats, Distrust, OpenError, Start, Stop};
+pub use lifecycle::{CheckpointStats, Distrust, OpenError, Start, Stop, SuperblockCopy};
 pub use partition::PathStats;
 pub use placement::DumpCursor;

@@ -9,6 +9,7 @@ use clap::{Parser, Subcommand};
 
 mod bench;
 mod check;
+mod inspect;
 mod serve;
 
 /// A memcached-compatible cache that lives on flash.
@@ -27,6 +28,8 @@ enum Command {
     Bench(Box<bench::BenchArgs>),
     /// Look for wrong and resurrected values: crashes simulated, servers killed.
     Check(check::CheckArgs),
+    /// Tell what an image holds and what a start would find, without changing anything.
+    Inspect(inspect::InspectArgs),
 }
 
 fn main() -> ExitCode {
@@ -35,6 +38,7 @@ fn main() -> ExitCode {
             Command::Serve(args) => serve::run(*args),
             Command::Bench(args) => bench::run(&args),
             Command::Check(args) => check::run(&args),
+            Command::Inspect(args) => inspect::run(&args),
         },
         Err(error) => usage_error(&error),
     }

@@ -141,6 +141,7 @@ async fn serve(stream: Stream, count: Rc<Cell<u64>>) {
 
 fn reads(io: IoChoice, path: &str) -> std::io::Result<()> {
     let flags = OpenFlags {
+        read_only: true,
         create_new: false,
         direct: true,
         exclusive_device: false,

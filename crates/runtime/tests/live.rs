@@ -9,7 +9,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use flowstone_runtime::buffer::{AlignedBuf, PAGE_BYTES};
-use flowstone_runtime::file::{Direct, DirectFile, Kind, OpenFlags};
+use flowstone_runtime::file::{Direct, DirectFile, Kind, OpenFlags, is_locked};
 use flowstone_runtime::live::{
     IoChoice, IoPath, LiveConfig, Workers, block_on_with, current_worker,
 };
@@ -360,6 +360,7 @@ fn a_stale_unix_socket_is_replaced_and_a_live_one_is_not() {
 }
 
 const NEW: OpenFlags = OpenFlags {
+    read_only: false,
     create_new: true,
     direct: true,
     exclusive_device: true,
@@ -367,8 +368,7 @@ const NEW: OpenFlags = OpenFlags {
 
 const EXISTING: OpenFlags = OpenFlags {
     create_new: false,
-    direct: true,
-    exclusive_device: true,
+    ..NEW
 };
 
 fn create(path: &Path, pages: u64) -> DirectFile {
@@ -480,4 +480,32 @@ fn one_lock_at_a_time() {
     assert!(!second.try_lock().unwrap());
     drop(first);
     assert!(second.try_lock().unwrap());
+}
+
+#[test]
+fn a_file_opened_for_reading_takes_no_writes_and_its_lock_is_seen() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("file");
+    let read_only = OpenFlags {
+        read_only: true,
+        ..EXISTING
+    };
+    let owner = create(&path, 2);
+    assert!(!is_locked(&path).unwrap());
+    assert!(owner.try_lock().unwrap());
+    block_on_with(IoChoice::Auto, async {
+        let (written, _) = owner.write_at(pages(1, 2), 0).await;
+        written.unwrap();
+        let reader = DirectFile::open(&path, read_only).unwrap();
+        let (read, bytes) = reader.read_at(AlignedBuf::new(2 * PAGE_BYTES), 0).await;
+        assert_eq!(
+            (read.unwrap(), &bytes[..]),
+            (2 * PAGE_BYTES, &pages(1, 2)[..])
+        );
+        let (refused, _) = reader.write_at(pages(2, 1), 0).await;
+        assert!(refused.is_err());
+    });
+    assert!(is_locked(&path).unwrap());
+    drop(owner);
+    assert!(!is_locked(&path).unwrap());
 }

@@ -1,7 +1,8 @@
 //! [`FileDisk`]: a regular file or a block device as a [`Disk`].
 //!
 //! Invariants: it holds the exclusive lock of its file for as long as it lives, so that two
-//! servers never share one; opening changes nothing of a file that already holds bytes.
+//! servers never share one, unless it was opened for reading only; opening changes nothing of a file
+//! that already holds bytes.
 //!
 //! Failure: opening says in one line what is wrong and how to mend it ([`OpenError`]); a read or
 //! write that the device cannot finish is [`DeviceError::Short`]; everything else is the system's
@@ -39,6 +40,16 @@ impl FileDisk {
     /// One line that says what to do; nothing on the device has been touched then.
     pub fn open(path: &Path, options: &FileOptions) -> Result<Self, OpenError> {
         let (file, len_bytes) = open::open(path, options)?;
+        Ok(Self { file, len_bytes })
+    }
+
+    /// Opens all of the file or device at `path` to look at it, beside whoever uses it: nothing is
+    /// locked, and writes fail. Blocks the thread.
+    ///
+    /// # Errors
+    /// One line that says why.
+    pub fn open_read_only(path: &Path) -> Result<Self, OpenError> {
+        let (file, len_bytes) = open::open_read_only(path)?;
         Ok(Self { file, len_bytes })
     }
 

@@ -50,6 +50,12 @@ pub enum OpenError {
     /// There is no such file.
     #[error("{}: no such file; create it by giving its size", path.display())]
     Missing { path: PathBuf },
+    /// There is nothing to look at.
+    #[error("{}: no such file", path.display())]
+    Absent { path: PathBuf },
+    /// It may not be looked at.
+    #[error("{}: permission denied; let this user read it", path.display())]
+    Unreadable { path: PathBuf },
     /// There is no such directory.
     #[error("{}: its directory does not exist; create it first", path.display())]
     MissingDirectory { path: PathBuf },
@@ -135,6 +141,7 @@ pub(super) fn open(path: &Path, options: &FileOptions) -> Result<(DirectFile, u6
     let file = DirectFile::open(
         path,
         OpenFlags {
+            read_only: false,
             create_new: is_new,
             direct: options.direct,
             exclusive_device: !options.force,
@@ -147,6 +154,32 @@ pub(super) fn open(path: &Path, options: &FileOptions) -> Result<(DirectFile, u6
         let _ = std::fs::remove_file(path);
     }
     Ok((file, sized?))
+}
+
+/// Opens the file to look at it, without a lock; returns the bytes of its whole pages.
+pub(super) fn open_read_only(path: &Path) -> Result<(DirectFile, u64), OpenError> {
+    let refusal = |error: io::Error| {
+        let path = path.to_owned();
+        match error.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => OpenError::Absent { path },
+            io::ErrorKind::PermissionDenied => OpenError::Unreadable { path },
+            _ => OpenError::Io {
+                path,
+                source: error,
+            },
+        }
+    };
+    let found = std::fs::metadata(path).map_err(refusal)?;
+    check_type(path, found.file_type())?;
+    let flags = OpenFlags {
+        read_only: true,
+        create_new: false,
+        direct: true,
+        exclusive_device: false,
+    };
+    let file = DirectFile::open(path, flags).map_err(refusal)?;
+    let len_bytes = file.len_bytes().map_err(refusal)?;
+    Ok((file, whole_pages(len_bytes)))
 }
 
 fn check_type(path: &Path, found: FileType) -> Result<(), OpenError> {

@@ -27,6 +27,14 @@ pub enum JournalError {
         /// What it needs.
         bytes: u64,
     },
+    /// It cannot be read.
+    #[error("{}: the journal cannot be read: {source}", path.display())]
+    Unreadable {
+        /// The journal.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
     /// It may not be written.
     #[error("{}: the journal must be a regular file that can be read and written: {source}; name another place with cache.journal", path.display())]
     Io {
@@ -37,7 +45,7 @@ pub enum JournalError {
     },
 }
 
-/// A journal in a file, with the file's exclusive lock.
+/// A journal in a file, with the file's exclusive lock unless it is open for reading only.
 #[derive(Debug)]
 pub struct FileJournal {
     file: MappedFile,
@@ -83,11 +91,32 @@ impl FileJournal {
             }),
         }
     }
+
+    /// Opens the journal at `path` to look at it, beside whoever uses it; `None` when there is none, or
+    /// an empty file.
+    /// What is stored in it meanwhile is seen, a store of one's own panics. Blocks the thread.
+    ///
+    /// # Errors
+    /// One line that says why.
+    pub fn open_read_only(path: &Path) -> Result<Option<Self>, JournalError> {
+        let is_empty = |found: std::fs::Metadata| found.is_file() && found.len() == 0;
+        if std::fs::metadata(path).is_ok_and(is_empty) {
+            return Ok(None);
+        }
+        match MappedFile::open_read_only(path) {
+            Ok(file) => Ok(Some(Self { file })),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(source) => Err(JournalError::Unreadable {
+                path: path.to_owned(),
+                source,
+            }),
+        }
+    }
 }
 
 impl Journal for FileJournal {
     fn words(&self) -> usize {
-        self.file.words().len()
+        self.file.word_count()
     }
 
     fn load(&self, word: usize) -> u64 {

@@ -10,6 +10,7 @@
 //! `docs/recovery.md` says why nothing is wrong after a crash at any moment of it.
 
 mod durable;
+mod find;
 mod open;
 mod superblocks;
 
@@ -20,6 +21,12 @@ use parking_lot::Mutex;
 use runtime::sync::Notify;
 
 pub use durable::CheckpointStats;
+pub use superblocks::SuperblockCopy;
+
+pub(crate) use find::{
+    Found, find, look_at_journal, read_checkpoint, saved_checkpoint, unsaved_chunks,
+};
+pub(crate) use superblocks::Copies;
 
 use crate::config::ConfigError;
 use crate::format::superblock::Superblock;
@@ -35,7 +42,7 @@ const SEQUENCE_RESERVE: u64 = (1 << 40) + 100_003;
 /// Times an orderly stop places what segments that could not be written have lost.
 const MAX_ROUNDS: usize = 3;
 /// Placement of the images this program makes.
-const PLACEMENT: &str = "exact";
+pub(crate) const PLACEMENT: &str = "exact";
 
 /// Why an image cannot be opened.
 #[derive(Debug, thiserror::Error)]

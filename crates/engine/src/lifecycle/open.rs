@@ -7,6 +7,7 @@ use device::{Disk, DiskFlash, Flash, Journal as Log, Region};
 use parking_lot::Mutex;
 use runtime::sync::Notify;
 
+use super::find::{find, look_at_journal};
 use super::superblocks::{SUPERBLOCK_OFFSETS, read_superblock, write_superblock};
 use super::{
     CheckpointCounters, Distrust, Lifecycle, OpenError, PLACEMENT, SEQUENCE_RESERVE, Start,
@@ -14,27 +15,14 @@ use super::{
 };
 use crate::cache::{CacheLine, Engine};
 use crate::config::{AfterDowntime, EngineConfig, META_BYTES, MemorySplit};
-use crate::format::checkpoint::MAGIC;
 use crate::format::journal::{Head, Record};
 use crate::format::superblock::{Cleanliness, ImageShape, Superblock};
 use crate::horizon::Horizon;
-use crate::journal::{Journal, JournalError, Unusable, chunk_words, ring_chunks};
+use crate::journal::{Journal, chunk_words, ring_chunks};
 use crate::partition::Partition;
 use crate::placement::Placement;
-use crate::placement::exact::dead::Dead;
 use crate::placement::exact::{Exact, ExactConfig};
-use crate::store::{
-    ReadError, SavedCheckpoint, SegmentId, SegmentRecord, SegmentStore, StoreConfig,
-};
-
-/// What an earlier run has left.
-struct Found {
-    dead: Dead,
-    segments: Vec<SegmentRecord>,
-    /// Segments that cannot be read: what they hold may come and go, so that they are used no more.
-    unreadable: Vec<SegmentId>,
-    checkpoint: Option<SavedCheckpoint>,
-}
+use crate::store::{SegmentId, SegmentStore, StoreConfig};
 
 impl Engine {
     /// Opens the image on `disk` with its `journal`, or makes one there. The journal is opened once it
@@ -96,7 +84,9 @@ impl Engine {
                     if too_long {
                         superblock.stale_below = first_version.into();
                     }
-                    find(&store, &*log, &superblock).await.map_err(Some)
+                    find(&store, &*log, &superblock, &mut |_| {})
+                        .await
+                        .map_err(Some)
                 }
             }
         };
@@ -108,7 +98,7 @@ impl Engine {
             (Err(why), None) => Start::Empty(why.unwrap_or(Distrust::JournalGap)),
             (Ok(found), None) => Start::Warm {
                 items: found
-                    .segments
+                    .living
                     .iter()
                     .map(|record| u64::from(record.items))
                     .sum(),
@@ -163,15 +153,8 @@ impl Engine {
             &exact,
         )?;
         let checkpoint = found.ok().and_then(|mut found| {
-            // The clock never goes back: what had expired stays so.
-            let clock = now.max(Journal::clock(journal.log())).max(found.dead.clock);
-            if let Some(deadline) = found.dead.settle_flush(clock, first_version) {
-                horizon.flush_at(deadline);
-            }
+            let clock = found.settle(journal.log(), now, first_version, &horizon);
             for (partition, &cutoff) in found.dead.cutoffs.iter().enumerate() {
-                // Half a record may say more than any version there is.
-                let cutoff = cutoff.min(first_version);
-                horizon.restore_cutoff(partition, cutoff);
                 if cutoff == first_version {
                     // Or the next start would flush what this run writes, too.
                     journal.append(Record::Cutoff {
@@ -188,8 +171,8 @@ impl Engine {
                 journal.append(Record::Retired { segment });
             }
             let retired = found.dead.retired().chain(found.unreadable);
-            store.adopt(&found.segments, kept, retired);
-            placement.recover(found.segments, found.dead, clock, first_sequence);
+            store.adopt(&found.living, kept, retired);
+            placement.recover(found.living, found.dead, clock, first_sequence);
             found.checkpoint
         });
         let lifecycle = Lifecycle {
@@ -227,94 +210,6 @@ impl Engine {
     /// miss what is there.
     pub async fn recovered(&self) {
         self.placement.recovered().await;
-    }
-}
-
-/// Whether the journal tells all that has died since the superblock's checkpoint.
-fn look_at_journal(
-    log: &dyn Log,
-    superblock: &Superblock,
-    is_new: bool,
-    force: bool,
-) -> Result<Result<(), Unusable>, OpenError> {
-    let head = match Journal::look(log, superblock.shape().partitions) {
-        Ok(Ok(head)) => head,
-        Ok(Err(unusable)) => return Ok(Err(unusable)),
-        Err(JournalError::Foreign) if force => return Ok(Err(Unusable::Missing)),
-        Err(refused) => return Err(refused.into()),
-    };
-    if head.image != superblock.shape().hash_seed {
-        // A new image takes over what the one before it at the same path has left.
-        return if is_new || force {
-            Ok(Err(Unusable::Missing))
-        } else {
-            Err(JournalError::OtherImage.into())
-        };
-    }
-    let run = superblock.run.get();
-    if head.run == run || head.run == run + 1 {
-        Ok(Ok(()))
-    } else {
-        Ok(Err(Unusable::Run))
-    }
-}
-
-/// Reads what an earlier run has left.
-async fn find(
-    store: &Arc<SegmentStore>,
-    log: &dyn Log,
-    superblock: &Superblock,
-) -> Result<Found, Distrust> {
-    let shape = superblock.shape();
-    let mut dead = Dead::new(shape.partitions);
-    let checkpoint = (superblock.checkpoint_segments().count() > 0).then(|| SavedCheckpoint {
-        bytes: superblock.checkpoint_bytes.get(),
-        sequence: superblock.checkpoint_sequence.get(),
-        segments: superblock.checkpoint_segments().map(SegmentId).collect(),
-    });
-    if let Some(saved) = &checkpoint
-        && let Err(error) = read_checkpoint(store, saved, &mut dead).await
-    {
-        tracing::warn!(%error, "the checkpoint cannot be read");
-        return Err(Distrust::Checkpoint);
-    }
-    let first = superblock.journal_first.get();
-    let chunks = Journal::chunks(log, shape.hash_seed, shape.partitions, first);
-    if Journal::has_gap(log, &chunks, first) {
-        return Err(Distrust::JournalGap);
-    }
-    for chunk in &chunks {
-        dead.read_chunk(log, chunk);
-    }
-    dead.sort();
-    let scan = store.scan(superblock.floor_sequence.get()).await;
-    if scan.unreadable.len() > 1 + store.segments() as usize / 16 {
-        return Err(Distrust::Unreadable);
-    }
-    let mut segments = scan.found;
-    segments.retain(|record| dead.is_living(record));
-    Ok(Found {
-        dead,
-        segments,
-        unreadable: scan.unreadable,
-        checkpoint,
-    })
-}
-
-async fn read_checkpoint(
-    store: &Arc<SegmentStore>,
-    saved: &SavedCheckpoint,
-    dead: &mut Dead,
-) -> Result<(), ReadError> {
-    let mut from = store.open_checkpoint(saved);
-    if from.u64().await? != MAGIC {
-        return Err(from.nonsense());
-    }
-    dead.read_checkpoint(&mut from).await?;
-    if from.is_at_end() {
-        Ok(())
-    } else {
-        Err(from.nonsense())
     }
 }
 

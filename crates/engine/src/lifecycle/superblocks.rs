@@ -10,42 +10,82 @@ use crate::format::superblock::{SUPERBLOCK_BYTES, Superblock};
 /// Where they lie.
 pub(super) const SUPERBLOCK_OFFSETS: [u64; 2] = [0, META_BYTES / 2];
 
+/// What one copy of the superblock holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SuperblockCopy {
+    /// Zeros.
+    Blank,
+    /// A superblock that verifies.
+    Valid(Box<Superblock>),
+    /// Something else.
+    Invalid(FormatError),
+}
+
+/// Both copies.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Copies {
+    pub(crate) copies: [SuperblockCopy; 2],
+    /// There is nothing but zeros, in all that belongs to the superblock.
+    is_blank: bool,
+}
+
+impl Copies {
+    /// Reads both.
+    pub(crate) async fn read(meta: &Region) -> Result<Self, DeviceError> {
+        // All of it is looked at: others have their first bytes elsewhere.
+        let head = meta.read(0, AlignedBuf::new(META_BYTES as usize)).await?;
+        let copies = SUPERBLOCK_OFFSETS.map(|offset| {
+            let bytes = &head[offset as usize..][..SUPERBLOCK_BYTES];
+            if bytes.iter().all(|&byte| byte == 0) {
+                return SuperblockCopy::Blank;
+            }
+            match Superblock::decode(bytes) {
+                Ok(found) => SuperblockCopy::Valid(Box::new(found)),
+                Err(error) => SuperblockCopy::Invalid(error),
+            }
+        });
+        let is_blank = head.iter().all(|&byte| byte == 0);
+        Ok(Self { copies, is_blank })
+    }
+
+    /// The valid copy with the higher generation; `None` on a device that holds nothing.
+    pub(crate) fn newest(&self) -> Result<Option<Superblock>, OpenError> {
+        let mut newest: Option<Superblock> = None;
+        let mut refusal = OpenError::Foreign;
+        for (number, copy) in self.copies.iter().enumerate() {
+            match copy {
+                SuperblockCopy::Blank => {}
+                SuperblockCopy::Valid(found) => {
+                    let newer = newest.is_none_or(|known| found.generation > known.generation);
+                    if newer {
+                        newest = Some(**found);
+                    }
+                }
+                &SuperblockCopy::Invalid(FormatError::Version { found, expected }) => {
+                    refusal = OpenError::Version { found, expected };
+                }
+                // Others begin where the device does: what the second copy says is of no use then.
+                SuperblockCopy::Invalid(FormatError::Magic) if number == 0 => {
+                    return Err(OpenError::Foreign);
+                }
+                SuperblockCopy::Invalid(FormatError::Magic) => {}
+                SuperblockCopy::Invalid(_) => refusal = OpenError::Damaged,
+            }
+        }
+        match newest {
+            Some(found) => Ok(Some(found)),
+            None if self.is_blank => Ok(None),
+            None => Err(refusal),
+        }
+    }
+}
+
 /// The valid copy with the higher generation; `None` on a device that holds nothing.
 pub(super) async fn read_superblock(meta: &Region) -> Result<Option<Superblock>, OpenError> {
     if meta.len_bytes() < META_BYTES {
         return Ok(None);
     }
-    let mut newest: Option<Superblock> = None;
-    let mut refusal = OpenError::Foreign;
-    // All of it is looked at: others have their first bytes elsewhere.
-    let head = meta.read(0, AlignedBuf::new(META_BYTES as usize)).await?;
-    let blank = head.iter().all(|&byte| byte == 0);
-    for offset in SUPERBLOCK_OFFSETS {
-        let bytes = &head[offset as usize..][..SUPERBLOCK_BYTES];
-        if bytes.iter().all(|&byte| byte == 0) {
-            continue;
-        }
-        match Superblock::decode(bytes) {
-            Ok(found) => {
-                let newer = newest.is_none_or(|known| found.generation > known.generation);
-                if newer {
-                    newest = Some(found);
-                }
-            }
-            Err(FormatError::Version { found, expected }) => {
-                refusal = OpenError::Version { found, expected };
-            }
-            // Others begin where the device does: what the second copy says is of no use then.
-            Err(FormatError::Magic) if offset == 0 => return Err(OpenError::Foreign),
-            Err(FormatError::Magic) => {}
-            Err(_) => refusal = OpenError::Damaged,
-        }
-    }
-    match newest {
-        Some(found) => Ok(Some(found)),
-        None if blank => Ok(None),
-        None => Err(refusal),
-    }
+    Copies::read(meta).await?.newest()
 }
 
 /// Writes the copy whose turn it is, and waits until it is durable.

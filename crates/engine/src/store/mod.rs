@@ -51,7 +51,7 @@ impl SegmentId {
 }
 
 /// A segment as the checkpoint remembers it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SegmentRecord {
     /// Its number.
     pub segment: SegmentId,

@@ -236,6 +236,17 @@ impl SegmentStore {
         &self,
         record: &SegmentRecord,
     ) -> Result<Vec<SummaryEntry>, ReadError> {
+        self.read_tail(record).await.map(|(_, entries)| entries)
+    }
+
+    /// Reads the footer and the summary of a written segment, in the order the items lie.
+    ///
+    /// # Errors
+    /// As for [`read_summary`](SegmentStore::read_summary).
+    pub async fn read_tail(
+        &self,
+        record: &SegmentRecord,
+    ) -> Result<(Footer, Vec<SummaryEntry>), ReadError> {
         let tail = (record.items * SUMMARY_ENTRY_BYTES + FOOTER_BYTES)
             .next_multiple_of(PAGE_BYTES)
             .min(self.segment_bytes);
@@ -251,7 +262,7 @@ impl SegmentStore {
             record.sequence,
             self.segment_bytes,
         )
-        .and_then(|footer| decode_summary(&buf, &footer))
+        .and_then(|footer| Ok((footer, decode_summary(&buf, &footer)?)))
         .map_err(|source| {
             self.counters.corrupt_items.fetch_add(1, Ordering::Relaxed);
             ReadError::Corrupt {

@@ -223,8 +223,8 @@ impl SegmentStore {
         self.work.notify_all();
     }
 
-    /// Reads the last page of every segment.
-    pub async fn scan(&self, floor: u64) -> Scan {
+    /// Reads the last page of every segment, and tells `progress` of each.
+    pub async fn scan(&self, floor: u64, progress: &mut dyn FnMut(SegmentId)) -> Scan {
         let look = |number: u32| async move {
             let segment = SegmentId(number);
             let offset = self.segment_bytes - PAGE_BYTES;
@@ -236,6 +236,7 @@ impl SegmentStore {
             .buffer_unordered(SCAN_DEPTH);
         let mut scan = Scan::default();
         while let Some((segment, page)) = pages.next().await {
+            progress(segment);
             let Ok(page) = page else {
                 scan.unreadable.push(segment);
                 continue;

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use device::{Disk, Fault, FaultyDisk, Image, Latency, MemoryDisk, Operation, Tear, When};
+use device::{Disk, Fault, FaultyDisk, Image, Latency, Operation, Tear, When};
 use flowstone_engine::config::META_BYTES;
 use flowstone_engine::format::journal::{CLOCK_WORD, HEAD_WORDS, VOID_WORD};
 use flowstone_engine::format::superblock::{ImageShape, SUPERBLOCK_BYTES, Superblock};
@@ -16,42 +16,12 @@ use flowstone_engine::{
 use runtime::sim::Sim;
 
 use crate::support::{
-    JOURNAL_WORDS, Media, fill, get, get_item, is_warm, numbered, objects, run_background, set,
-    simulate, start, tight, value,
+    Left, Media, fill, get, get_item, is_warm, numbered, objects, run_background, set, simulate,
+    start, tight, value,
 };
 
 const IMAGE_BYTES: u64 = 33 << 20;
 const COPIES: [u64; 2] = [0, META_BYTES / 2];
-
-/// What is left when nobody runs: an image and a journal.
-#[derive(Clone, PartialEq)]
-struct Left {
-    image: Image,
-    words: Vec<u64>,
-}
-
-impl Left {
-    fn new(image: Image) -> Self {
-        let words = vec![0; JOURNAL_WORDS];
-        Self { image, words }
-    }
-
-    fn media(&self) -> (Arc<MemoryDisk>, Media) {
-        let disk = Arc::new(MemoryDisk::from_image(
-            self.image.clone(),
-            Latency::default(),
-        ));
-        let media = Media::with_words(disk.clone(), self.words.clone());
-        (disk, media)
-    }
-
-    fn of(disk: &MemoryDisk, media: &Media) -> Self {
-        Self {
-            image: disk.snapshot(),
-            words: media.journal.crash(),
-        }
-    }
-}
 
 /// What an orderly stop leaves of `count` items.
 fn stopped(count: u64) -> Left {

@@ -10,6 +10,7 @@ mod concurrency;
 mod faults;
 mod golden;
 mod images;
+mod inspect;
 mod memory;
 mod model;
 mod reclaim;

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::future::Future;
 use std::sync::Arc;
 
-use device::{Disk, MemoryDisk, MemoryJournal};
+use device::{Disk, Image, Latency, MemoryDisk, MemoryJournal};
 use flowstone_engine::{
     CacheError, Engine, EngineConfig, FlashHit, ItemView, Lookup, OpenError, Peek, Put, Start,
 };
@@ -93,6 +93,36 @@ impl Media {
     pub(crate) async fn open(&self, config: &EngineConfig) -> Result<Arc<Engine>, OpenError> {
         let (disk, journal) = (Arc::clone(&self.disk), Arc::clone(&self.journal));
         Engine::open(disk, move || Ok(journal), config.clone()).await
+    }
+}
+
+/// What is left when nobody runs: an image and a journal.
+#[derive(Clone, PartialEq)]
+pub(crate) struct Left {
+    pub(crate) image: Image,
+    pub(crate) words: Vec<u64>,
+}
+
+impl Left {
+    pub(crate) fn new(image: Image) -> Self {
+        let words = vec![0; JOURNAL_WORDS];
+        Self { image, words }
+    }
+
+    pub(crate) fn media(&self) -> (Arc<MemoryDisk>, Media) {
+        let disk = Arc::new(MemoryDisk::from_image(
+            self.image.clone(),
+            Latency::default(),
+        ));
+        let media = Media::with_words(disk.clone(), self.words.clone());
+        (disk, media)
+    }
+
+    pub(crate) fn of(disk: &MemoryDisk, media: &Media) -> Self {
+        Self {
+            image: disk.snapshot(),
+            words: media.journal.crash(),
+        }
     }
 }
 

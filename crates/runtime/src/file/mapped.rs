@@ -30,6 +30,7 @@ pub struct MappedFile {
     start: NonNull<AtomicU64>,
     words: usize,
     fd: Arc<OwnedFd>,
+    is_read_only: bool,
 }
 
 // SAFETY: the mapping belongs to this value and is only accessed as atomics.
@@ -66,32 +67,62 @@ impl MappedFile {
         };
         // Holes are filled as well: a store into one could find the file system full.
         rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, bytes)?;
+        Self::map(file, bytes, false).map(Some)
+    }
+
+    /// Maps all whole pages of the file at `path` for reading, without its lock: another process may
+    /// be changing it, and its stores are seen.
+    ///
+    /// # Errors
+    /// The system's; `InvalidInput` for what is no regular file or shorter than a page.
+    pub fn open_read_only(path: &Path) -> io::Result<Self> {
+        // Looked at first: a pipe would wait to be opened.
+        let found = std::fs::metadata(path)?;
+        if !found.is_file() {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        let file = File::open(path)?;
+        let bytes = file.metadata()?.len();
+        Self::map(file, bytes, true)
+    }
+
+    fn map(file: File, bytes: u64, is_read_only: bool) -> io::Result<Self> {
         let bytes = usize::try_from(bytes).unwrap_or(usize::MAX) / PAGE_BYTES * PAGE_BYTES;
         if bytes == 0 {
             return Err(io::ErrorKind::InvalidInput.into());
         }
+        let protection = if is_read_only {
+            ProtFlags::READ
+        } else {
+            ProtFlags::READ | ProtFlags::WRITE
+        };
         // SAFETY: a fresh mapping at an address of the kernel's choice.
         let start = unsafe {
             rustix::mm::mmap(
                 std::ptr::null_mut(),
                 bytes,
-                ProtFlags::READ | ProtFlags::WRITE,
+                protection,
                 MapFlags::SHARED,
                 &file,
                 0,
             )
         }?;
         let start = NonNull::new(start.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
-        Ok(Some(Self {
+        Ok(Self {
             start,
             words: bytes / WORD_BYTES,
             fd: Arc::new(OwnedFd::from(file)),
-        }))
+            is_read_only,
+        })
     }
 
-    /// Its words.
+    /// How many words it has.
     #[must_use]
-    pub fn words(&self) -> &[AtomicU64] {
+    pub fn word_count(&self) -> usize {
+        self.words
+    }
+
+    fn words(&self) -> &[AtomicU64] {
         // SAFETY: the mapping has so many words, is aligned to pages, and lives as long as `self`.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.words) }
     }
@@ -132,8 +163,9 @@ impl MappedFile {
     /// Sets a word. All earlier stores of this thread are seen by whoever sees this one.
     ///
     /// # Panics
-    /// Past the end.
+    /// Past the end, or when it was opened for reading only.
     pub fn store(&self, word: usize, value: u64) {
+        assert!(!self.is_read_only, "opened for reading only");
         self.words()[word].store(value.to_le(), Ordering::Release);
     }
 
@@ -166,7 +198,7 @@ impl MappedFile {
 
 impl Drop for MappedFile {
     fn drop(&mut self) {
-        // SAFETY: mapped in `open` with this length, and nothing refers to it any more.
+        // SAFETY: mapped in `map` with this length, and nothing refers to it any more.
         let unmapped =
             unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.words * WORD_BYTES) };
         debug_assert_eq!(unmapped, Ok(()), "the mapping is this value's own");

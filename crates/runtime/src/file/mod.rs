@@ -8,6 +8,7 @@
 //! reads end where the file ends.
 
 mod gate;
+mod locks;
 mod mapped;
 
 use std::fs::File;
@@ -27,11 +28,14 @@ use crate::buffer::{AlignedBuf, PAGE_BYTES};
 use crate::in_flight::InFlight;
 use crate::live;
 
+pub use locks::is_locked;
 pub use mapped::MappedFile;
 
 /// How to open a [`DirectFile`].
 #[derive(Clone, Copy, Debug)]
 pub struct OpenFlags {
+    /// Open an existing file for reading only.
+    pub read_only: bool,
     /// Create a regular file; it must not exist yet.
     pub create_new: bool,
     /// Bypass the page cache where the file system can.
@@ -74,7 +78,7 @@ pub struct DirectFile {
 }
 
 impl DirectFile {
-    /// Opens `path` for reading and writing. Blocks for as long as the file system does.
+    /// Opens `path`. Blocks for as long as the file system does.
     ///
     /// # Errors
     /// The system's, unchanged; `InvalidInput` for what is neither a file nor a block device.
@@ -348,7 +352,7 @@ fn open_with(path: &Path, flags: OpenFlags, custom: i32) -> io::Result<File> {
     };
     std::fs::OpenOptions::new()
         .read(true)
-        .write(true)
+        .write(!flags.read_only)
         .create_new(flags.create_new)
         .custom_flags(custom | exclusive | libc::O_NOCTTY)
         .open(path)

@@ -10,11 +10,13 @@ use device::Journal as Log;
 
 use super::location::LocationCodec;
 use crate::format::checkpoint::Positions;
+use crate::format::item::is_expired;
 use crate::format::journal::{LIFE_BITS, Record, is_life, kept_chunk, kept_hash};
-use crate::format::segment::Position;
+use crate::format::segment::{Position, SummaryEntry};
+use crate::horizon::Horizon;
 use crate::journal::ChunkRecords;
 use crate::key::KeyHash;
-use crate::store::{CheckpointSource, ReadError, SegmentId, SegmentRecord};
+use crate::store::{CheckpointSource, ReadError, SegmentId, SegmentRecord, SegmentStore};
 
 /// What a checkpoint says of a segment that lived when it was written: packed positions.
 #[derive(Debug, Default)]
@@ -25,8 +27,9 @@ struct Living {
 }
 
 /// What has died.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Dead {
+    codec: LocationCodec,
     /// Packed locations above the low bits of a life, as journalled; sorted by
     /// [`sort`](Self::sort).
     places: Vec<u64>,
@@ -45,6 +48,32 @@ pub(crate) struct Dead {
     pub(crate) clock: u32,
 }
 
+/// How much a checkpoint says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CheckpointContents {
+    /// Segments that lived when it was written.
+    pub living: u64,
+    /// Positions of items that had died in them.
+    pub dead: u64,
+    /// Positions of items that had been read.
+    pub recent: u64,
+    /// Segments used no more.
+    pub retired: u64,
+}
+
+/// Whether an item found in a living segment is alive, by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    Alive,
+    /// Its place is listed as dead.
+    Displaced,
+    /// A write during an earlier recovery has killed it.
+    Overwritten,
+    /// A `flush_all` has.
+    Flushed,
+    Expired,
+}
+
 /// A `flush_all` and the partitions that have applied it.
 #[derive(Debug)]
 struct Flush {
@@ -53,11 +82,19 @@ struct Flush {
 }
 
 impl Dead {
-    /// Nothing is known to have died, in so many partitions.
-    pub(crate) fn new(partitions: u32) -> Self {
+    /// Nothing is known to have died, in so many partitions of a `store`.
+    pub(crate) fn new(partitions: u32, store: &SegmentStore) -> Self {
         Self {
+            codec: LocationCodec::new(store.segments(), store.segment_bytes()),
+            places: Vec::new(),
+            segments: HashMap::new(),
+            hashes: HashMap::new(),
+            retired: BTreeSet::new(),
+            living: None,
+            next_sequence: 0,
             cutoffs: vec![0; partitions as usize],
-            ..Self::default()
+            flush: None,
+            clock: 0,
         }
     }
 
@@ -65,7 +102,8 @@ impl Dead {
     pub(crate) async fn read_checkpoint(
         &mut self,
         from: &mut CheckpointSource,
-    ) -> Result<(), ReadError> {
+    ) -> Result<CheckpointContents, ReadError> {
+        let mut contents = CheckpointContents::default();
         self.clock = from.u32().await?;
         let deadline = from.u32().await?;
         if deadline != 0 {
@@ -81,6 +119,7 @@ impl Dead {
         for _ in 0..from.u32().await? {
             let retired = from.u32().await?;
             self.retired.insert(retired);
+            contents.retired += 1;
         }
         let mut living = HashMap::new();
         for _ in 0..from.u32().await? {
@@ -89,11 +128,12 @@ impl Dead {
             let (dead_bytes, recent_bytes) = (from.u32().await?, from.u32().await?);
             let dead: Box<[u8]> = from.bytes(dead_bytes as usize).await?.into();
             let recent: Box<[u8]> = from.bytes(recent_bytes as usize).await?.into();
-            for packed in [&dead, &recent] {
-                if Positions::of(packed).any(|position| position.is_err()) {
-                    return Err(from.nonsense());
-                }
-            }
+            let count = |packed: &[u8]| {
+                Positions::of(packed).try_fold(0, |count, position| position.map(|_| count + 1))
+            };
+            contents.living += 1;
+            contents.dead += count(&dead).map_err(|_| from.nonsense())?;
+            contents.recent += count(&recent).map_err(|_| from.nonsense())?;
             let known = Living {
                 sequence,
                 dead,
@@ -102,7 +142,7 @@ impl Dead {
             living.insert(number, known);
         }
         self.living = Some(living);
-        Ok(())
+        Ok(contents)
     }
 
     /// Adds what the records of a chunk say.
@@ -189,13 +229,13 @@ impl Dead {
     }
 
     /// What has died in a segment: how to ask, once for all of its items.
-    pub(crate) fn of_segment(&self, record: &SegmentRecord, codec: LocationCodec) -> DeadItems<'_> {
+    pub(crate) fn of_segment(&self, record: &SegmentRecord) -> DeadItems<'_> {
         let number = record.segment.0;
         let living = self.living.as_ref().and_then(|living| living.get(&number));
         let mut items = DeadItems {
             dead: self,
-            positions: PositionSet::of(codec.units_per_segment()),
-            recent: PositionSet::of(codec.units_per_segment()),
+            positions: PositionSet::of(self.codec.units_per_segment()),
+            recent: PositionSet::of(self.codec.units_per_segment()),
         };
         if let Some(living) = living.filter(|living| living.sequence == record.sequence) {
             for position in Positions::of(&living.dead).flatten() {
@@ -205,7 +245,7 @@ impl Dead {
                 items.recent.insert(position);
             }
         }
-        for locations in codec.locations_of(record.segment) {
+        for locations in self.codec.locations_of(record.segment) {
             let from = self
                 .places
                 .partition_point(|&place| place >> LIFE_BITS < locations.start);
@@ -215,7 +255,7 @@ impl Dead {
                     break;
                 }
                 if is_life(place, record.sequence) {
-                    let position = codec.decode(location).position;
+                    let position = self.codec.decode(location).position;
                     items.positions.insert(position.bits());
                 }
             }
@@ -288,13 +328,31 @@ pub(crate) struct DeadItems<'a> {
 }
 
 impl DeadItems<'_> {
+    /// Whether the item of a summary entry is alive at Unix second `now`. Whether there is a later one
+    /// of its key, the index knows.
+    pub(crate) fn judge(&self, entry: &SummaryEntry, horizon: &Horizon, now: u32) -> Verdict {
+        let hash = KeyHash(entry.hash.get());
+        let (version, expiry) = (entry.version.get(), entry.expiry.get());
+        if self.has_position(Position::from_bits(entry.position.get())) {
+            Verdict::Displaced
+        } else if is_expired(expiry, now) {
+            Verdict::Expired
+        } else if !horizon.is_live(hash, version, expiry, now) {
+            Verdict::Flushed
+        } else if self.has_hash(hash, version) {
+            Verdict::Overwritten
+        } else {
+            Verdict::Alive
+        }
+    }
+
     /// Whether the item at a position has died by itself, or its segment has.
-    pub(crate) fn has_position(&self, position: Position) -> bool {
+    fn has_position(&self, position: Position) -> bool {
         self.positions.contains(position.bits())
     }
 
     /// Whether a write during an earlier recovery has killed an item.
-    pub(crate) fn has_hash(&self, hash: KeyHash, version: u64) -> bool {
+    fn has_hash(&self, hash: KeyHash, version: u64) -> bool {
         self.dead
             .hashes
             .get(&kept_hash(hash.0))

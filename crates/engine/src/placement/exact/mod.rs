@@ -30,6 +30,7 @@ use parking_lot::Mutex;
 use runtime::sync::Notify;
 
 pub use checkpoint::{CheckpointHead, Written};
+pub use dead::CheckpointContents;
 pub use reclaim::ReclaimConfig;
 pub use recover::RecoveryStats;
 
@@ -205,7 +206,7 @@ impl Exact {
         clock: u32,
         first_sequence: u64,
     ) {
-        self.recovery = Recovery::new(segments, dead, clock, first_sequence);
+        self.recovery = Recovery::new(segments, Some(dead), clock, first_sequence);
         if self.recovery.is_running() {
             for shard in &self.shards {
                 shard.lock().overlay = Some(HashSet::default());

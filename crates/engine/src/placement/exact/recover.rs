@@ -10,12 +10,13 @@
 //! for one that is being read. Until all is read, writes note their hash in their shard.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use runtime::sync::Notify;
 
-use super::dead::Dead;
+use super::dead::{Dead, Verdict};
 use super::{Exact, Shard, entry_location};
 use crate::format::journal::Record;
 use crate::format::segment::SummaryEntry;
@@ -64,29 +65,30 @@ struct Queue {
     /// The last is the newest.
     unread: Vec<SegmentRecord>,
     claimed: HashSet<SegmentId>,
-    dead: Option<std::sync::Arc<Dead>>,
+    dead: Option<Arc<Dead>>,
 }
 
 impl Recovery {
     /// Nothing to recover.
     pub(super) fn none() -> Self {
-        Self::new(Vec::new(), Dead::default(), 0, 0)
+        Self::new(Vec::new(), None, 0, 0)
     }
 
     /// Of these segments, oldest first, in a run whose segments start at `first_sequence`.
     pub(super) fn new(
         unread: Vec<SegmentRecord>,
-        dead: Dead,
+        dead: Option<Dead>,
         clock: u32,
         first_sequence: u64,
     ) -> Self {
         let items: u64 = unread.iter().map(|record| u64::from(record.items)).sum();
+        let items_dead = dead.as_ref().map_or(0, Dead::at_most);
         Self {
             segments: unread.len() as u64,
-            items_expected: items.saturating_sub(dead.at_most()) as usize,
-            memory_bytes: AtomicU64::new(dead.memory_bytes()),
+            items_expected: items.saturating_sub(items_dead) as usize,
+            memory_bytes: AtomicU64::new(dead.as_ref().map_or(0, Dead::memory_bytes)),
             queue: Mutex::new(Queue {
-                dead: (!unread.is_empty()).then(|| std::sync::Arc::new(dead)),
+                dead: dead.filter(|_| !unread.is_empty()).map(Arc::new),
                 unread,
                 claimed: HashSet::new(),
             }),
@@ -127,7 +129,7 @@ impl Recovery {
         }
     }
 
-    fn claim(&self) -> Option<(SegmentRecord, std::sync::Arc<Dead>)> {
+    fn claim(&self) -> Option<(SegmentRecord, Arc<Dead>)> {
         let mut queue = self.queue.lock();
         let dead = queue.dead.clone()?;
         let record = queue.unread.pop()?;
@@ -286,28 +288,25 @@ fn sift(
 ) -> Vec<Offer> {
     // One moment for all: the journal remembers it, so that a later start decides alike.
     let now = exact.recovery.clock;
-    let items = dead.of_segment(record, exact.codec);
+    let items = dead.of_segment(record);
     let offer = |entry: &SummaryEntry| {
         let hash = KeyHash(entry.hash.get());
         let location = entry_location(record.segment, entry.position.get());
-        let (version, expiry) = (entry.version.get(), entry.expiry.get());
-        if items.has_position(location.position)
-            || !exact.horizon.is_live(hash, version, expiry, now)
-        {
-            return None;
-        }
         let value = exact.codec.encode(location);
-        if items.has_hash(hash, version) {
-            exact.declare_dead(value, record.sequence);
-            return None;
+        match items.judge(entry, &exact.horizon, now) {
+            Verdict::Alive => Some(Offer {
+                hash,
+                value,
+                version: entry.version.get(),
+                life: record.sequence,
+                recent: items.is_recent(location.position),
+            }),
+            Verdict::Overwritten => {
+                exact.declare_dead(value, record.sequence);
+                None
+            }
+            Verdict::Displaced | Verdict::Flushed | Verdict::Expired => None,
         }
-        Some(Offer {
-            hash,
-            value,
-            version,
-            life: record.sequence,
-            recent: items.is_recent(location.position),
-        })
     };
     entries.iter().filter_map(offer).collect()
 }

@@ -1,0 +1,186 @@
+//! Counting items by state, from the summaries of living segments.
+//!
+//! Which of several items of a key is the latest is told by sorting their hashes and versions. Where
+//! that takes more memory than allowed, the summaries are gone through several times, each time for a
+//! part of the hashes.
+
+use std::collections::HashSet;
+
+use futures_util::stream::{self, StreamExt};
+
+use super::look::Look;
+use super::{Phase, Progress};
+use crate::format::segment::{FOOTER_BYTES, Footer, Position, SUMMARY_ENTRY_BYTES, SummaryEntry};
+use crate::lifecycle::Found;
+use crate::placement::exact::dead::Verdict;
+use crate::store::SegmentRecord;
+
+/// Bytes of memory for each item alive.
+pub const ITEM_BYTES: u64 = size_of::<Alive>() as u64;
+
+/// Summaries read at once.
+const SUMMARY_DEPTH: usize = 16;
+
+/// Items in living segments. Each is in one state; bytes are what they take, up to the next one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ItemCounts {
+    /// In summaries.
+    pub listed: u64,
+    /// Displaced: their places are listed as dead.
+    pub displaced: u64,
+    /// Overwritten while a recovery went on: dead by the hash of their key.
+    pub overwritten: u64,
+    /// Below the cutoff of a `flush_all`.
+    pub flushed: u64,
+    /// Expired.
+    pub expired: u64,
+    /// Older than another one of their key that is alive.
+    pub superseded: u64,
+    /// In segments whose summary is damaged.
+    pub unreadable: u64,
+    /// Alive: what a recovery would find.
+    pub alive: u64,
+    /// Bytes of those alive.
+    pub alive_bytes: u64,
+    /// Bytes of the others.
+    pub dead_bytes: u64,
+    /// Bytes of summaries and footers.
+    pub summary_bytes: u64,
+    /// Bytes of living segments that nothing lies in.
+    pub unused_bytes: u64,
+}
+
+/// An item alive: sorted by hash, the latest version last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Alive {
+    hash: u64,
+    version: u64,
+    bytes: u32,
+}
+
+/// Counts what is in living segments. Returns the segments whose summary does not verify, too.
+pub(super) async fn count(
+    look: &Look,
+    found: &Found,
+    memory_bytes: u64,
+    progress: &mut dyn FnMut(Progress),
+) -> (ItemCounts, Vec<SegmentRecord>) {
+    let mut counts = ItemCounts::default();
+    let listed: u64 = found
+        .living
+        .iter()
+        .map(|record| u64::from(record.items))
+        .sum();
+    let passes = (listed * ITEM_BYTES)
+        .div_ceil(memory_bytes.max(ITEM_BYTES))
+        .max(1);
+    let total = passes * found.living.len() as u64;
+    let mut done = 0;
+    let mut unread: HashSet<SegmentRecord> = HashSet::new();
+    for pass in 0..passes {
+        let mut alive: Vec<Alive> = Vec::with_capacity((listed / passes) as usize);
+        let segments: Vec<&SegmentRecord> = found
+            .living
+            .iter()
+            .filter(|record| !unread.contains(record))
+            .collect();
+        let mut tails = stream::iter(segments)
+            .map(|record| async move { (record, look.store.read_tail(record).await) })
+            .buffered(SUMMARY_DEPTH);
+        while let Some((record, tail)) = tails.next().await {
+            done += 1;
+            let phase = Phase::Summaries;
+            progress(Progress { phase, done, total });
+            let Ok((footer, entries)) = tail else {
+                unread.insert(*record);
+                continue;
+            };
+            if pass == 0 {
+                counts.summary_bytes +=
+                    u64::from(FOOTER_BYTES + SUMMARY_ENTRY_BYTES * record.items);
+            }
+            let items = found.dead.of_segment(record);
+            for (number, entry) in entries.iter().enumerate() {
+                let (hash, version) = (entry.hash.get(), entry.version.get());
+                if part(hash, passes) != pass {
+                    continue;
+                }
+                let bytes = bytes_of(entry, entries.get(number + 1), &footer);
+                let verdict = look.judge(&items, entry);
+                counts.add(verdict, bytes);
+                if verdict == Verdict::Alive {
+                    alive.push(Alive {
+                        hash,
+                        version,
+                        bytes,
+                    });
+                }
+            }
+        }
+        alive.sort_unstable();
+        for pair in alive.windows(2) {
+            if pair[0].hash == pair[1].hash {
+                counts.supersede(pair[0].bytes);
+            }
+        }
+    }
+    let segment_bytes = u64::from(look.store.segment_bytes());
+    let read_bytes = (found.living.len() - unread.len()) as u64 * segment_bytes;
+    let used = counts.alive_bytes + counts.dead_bytes + counts.summary_bytes;
+    counts.unused_bytes = read_bytes.saturating_sub(used);
+    (counts, unread.into_iter().collect())
+}
+
+/// Which of so many parts of all hashes one is in.
+fn part(hash: u64, parts: u64) -> u64 {
+    ((u128::from(hash) * u128::from(parts)) >> 64) as u64
+}
+
+/// Bytes from an item to the next one, or to the end of the data.
+fn bytes_of(entry: &SummaryEntry, next: Option<&SummaryEntry>, footer: &Footer) -> u32 {
+    let offset = |entry: &SummaryEntry| Position::from_bits(entry.position.get()).offset();
+    let end = next.map_or(footer.data_bytes.get(), offset);
+    end.saturating_sub(offset(entry))
+}
+
+impl ItemCounts {
+    fn add(&mut self, verdict: Verdict, bytes: u32) {
+        self.listed += 1;
+        let (count, sum) = match verdict {
+            Verdict::Alive => (&mut self.alive, &mut self.alive_bytes),
+            Verdict::Displaced => (&mut self.displaced, &mut self.dead_bytes),
+            Verdict::Overwritten => (&mut self.overwritten, &mut self.dead_bytes),
+            Verdict::Flushed => (&mut self.flushed, &mut self.dead_bytes),
+            Verdict::Expired => (&mut self.expired, &mut self.dead_bytes),
+        };
+        *count += 1;
+        *sum += u64::from(bytes);
+    }
+
+    /// One that was taken for alive is not the latest of its key.
+    fn supersede(&mut self, bytes: u32) {
+        self.alive -= 1;
+        self.alive_bytes -= u64::from(bytes);
+        self.superseded += 1;
+        self.dead_bytes += u64::from(bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn an_item_takes_what_the_documentation_says() {
+        assert_eq!(ITEM_BYTES, 24);
+    }
+
+    proptest! {
+        #[test]
+        fn every_hash_is_in_one_part(hash: u64, parts in 1u64..1000) {
+            prop_assert!(part(hash, parts) < parts);
+            prop_assert_eq!(part(hash, 1), 0);
+        }
+    }
+}

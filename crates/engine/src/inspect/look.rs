@@ -1,0 +1,369 @@
+//! What superblock, journal, checkpoint and footers say, at about one moment.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use device::{DeviceError, Disk, DiskFlash, Flash, Journal as Log, Region};
+
+use super::{InspectError, Outlook, Phase, Progress};
+use crate::config::META_BYTES;
+use crate::format::journal::{HEAD_WORDS, Head, Record};
+use crate::format::segment::SummaryEntry;
+use crate::format::superblock::{Cleanliness, Superblock};
+use crate::horizon::Horizon;
+use crate::journal::{Journal, JournalError, Unusable, chunk_words};
+use crate::lifecycle::{
+    Copies, Distrust, Found, OpenError, PLACEMENT, find, look_at_journal, read_checkpoint,
+    saved_checkpoint, unsaved_chunks,
+};
+use crate::placement::exact::CheckpointContents;
+use crate::placement::exact::dead::{Dead, DeadItems, Verdict};
+use crate::store::{SegmentId, SegmentStore, StoreConfig};
+
+/// Whether a journal can tell what has died.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum JournalState {
+    /// It can.
+    Usable,
+    /// It cannot: a start would be empty.
+    Unusable(Unusable),
+    /// It is not this image's: a start would be refused.
+    Refused(JournalError),
+}
+
+/// Records of each kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RecordCounts {
+    /// Items displaced.
+    pub dead: u64,
+    /// Whole segments.
+    pub segment_dead: u64,
+    /// Hashes written while a recovery went on.
+    pub hash_dead: u64,
+    /// Segments given up.
+    pub retired: u64,
+    /// Partitions that have applied a `flush_all`.
+    pub cutoff: u64,
+    /// `flush_all` with a delay.
+    pub flush_at: u64,
+}
+
+/// What is known of the journal. The counts are of what the checkpoint does not hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct JournalReport {
+    /// Whether it can be used.
+    pub state: JournalState,
+    /// The run that it is of.
+    pub run: Option<u64>,
+    /// The latest Unix second it has seen; 0 for none.
+    pub clock: u32,
+    /// Chunks of the ring.
+    pub ring_chunks: u64,
+    /// Chunks in use.
+    pub chunks: u64,
+    /// Bytes of a chunk.
+    pub chunk_bytes: u64,
+    /// Chunks are missing between the checkpoint and those that are there.
+    pub has_gap: bool,
+    /// Its records.
+    pub records: RecordCounts,
+}
+
+/// What is known of the checkpoint.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CheckpointReport {
+    /// Bytes of its stream.
+    pub bytes: u64,
+    /// The segments it lies in.
+    pub segments: Vec<SegmentId>,
+    /// What it says, or why it cannot be read.
+    pub contents: Result<CheckpointContents, String>,
+}
+
+/// Segments by state; each is in one of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SegmentCounts {
+    /// Holding items that a recovery would look at.
+    pub living: u64,
+    /// Of the checkpoint.
+    pub checkpoint: u64,
+    /// Holding items that have all died: not written again yet.
+    pub dead: u64,
+    /// Holding items that cannot be trusted: a start would be empty.
+    pub distrusted: u64,
+    /// Used no more.
+    pub retired: u64,
+    /// Whose last page cannot be read.
+    pub unreadable: u64,
+    /// Never written, or holding nothing.
+    pub free: u64,
+}
+
+/// An image at about one moment.
+pub(super) struct Look {
+    pub(super) copies: Copies,
+    pub(super) superblock: Box<Superblock>,
+    pub(super) store: Arc<SegmentStore>,
+    pub(super) journal: JournalReport,
+    pub(super) checkpoint: Option<CheckpointReport>,
+    pub(super) outlook: Outlook,
+    /// What a start would find, unless it would be empty.
+    pub(super) found: Option<Found>,
+    pub(super) segments: SegmentCounts,
+    pub(super) flush_deadline: Option<u32>,
+    horizon: Horizon,
+    clock: u32,
+}
+
+impl Look {
+    pub(super) async fn take(
+        disk: &Arc<dyn Disk>,
+        log: Option<&dyn Log>,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<Self, InspectError> {
+        let copies = read_copies(disk).await?;
+        let superblock = chosen(&copies, disk.len_bytes())?;
+        let shape = superblock.shape();
+        let store = open_store(disk, &superblock)?;
+        let journal = describe_journal(log, &superblock);
+        let saved = saved_checkpoint(&superblock);
+        let checkpoint = match &saved {
+            Some(saved) => {
+                let read =
+                    read_checkpoint(&store, saved, &mut Dead::new(shape.partitions, &store)).await;
+                Some(CheckpointReport {
+                    bytes: saved.bytes,
+                    segments: saved.segments.clone(),
+                    contents: read.map_err(|error| error.to_string()),
+                })
+            }
+            None => None,
+        };
+        let total = u64::from(store.segments());
+        let mut done = 0;
+        let mut on_segment = |_| {
+            done += 1;
+            progress(Progress {
+                phase: Phase::Footers,
+                done,
+                total,
+            });
+        };
+        let found = match (journal.state, log) {
+            (JournalState::Usable, Some(log)) => find(&store, log, &superblock, &mut on_segment)
+                .await
+                .map_err(Outlook::Empty),
+            (JournalState::Refused(why), _) => Err(Outlook::Refused(why)),
+            (JournalState::Unusable(why), _) => Err(Outlook::Empty(Distrust::Journal(why))),
+            (JournalState::Usable, None) => {
+                Err(Outlook::Empty(Distrust::Journal(Unusable::Missing)))
+            }
+        };
+        let mut look = Self {
+            copies,
+            journal,
+            checkpoint,
+            outlook: Outlook::Warm {
+                orderly: superblock.cleanliness() == Cleanliness::Clean,
+            },
+            superblock,
+            found: None,
+            segments: SegmentCounts::default(),
+            flush_deadline: None,
+            horizon: Horizon::new(shape.partitions.trailing_zeros()),
+            clock: runtime::unix_seconds(),
+            store,
+        };
+        match (found, log) {
+            (Ok(mut found), Some(log)) => {
+                let first_version = look.superblock.version_limit.get();
+                look.clock = found.settle(log, look.clock, first_version, &look.horizon);
+                look.flush_deadline = look.horizon.pending(look.clock);
+                look.segments = count_found(&found, look.store.segments());
+                look.found = Some(found);
+            }
+            (found, _) => {
+                look.outlook = found.err().unwrap_or(look.outlook);
+                let floor = look.superblock.floor_sequence.get();
+                let scan = look.store.scan(floor, &mut on_segment).await;
+                let named: HashSet<SegmentId> =
+                    saved.into_iter().flat_map(|saved| saved.segments).collect();
+                let outside = |segment: &SegmentId| !named.contains(segment);
+                let mut counts = SegmentCounts {
+                    checkpoint: named.len() as u64,
+                    unreadable: scan.unreadable.iter().filter(|id| outside(id)).count() as u64,
+                    ..SegmentCounts::default()
+                };
+                let holding = scan.found.iter().map(|record| record.segment);
+                counts.distrusted = holding.filter(outside).count() as u64;
+                look.segments = counts.with_free(look.store.segments());
+            }
+        }
+        Ok(look)
+    }
+
+    /// Whether a recovery would take the item of a summary entry for alive.
+    pub(super) fn is_alive(&self, items: &DeadItems<'_>, entry: &SummaryEntry) -> bool {
+        self.judge(items, entry) == Verdict::Alive
+    }
+
+    pub(super) fn judge(&self, items: &DeadItems<'_>, entry: &SummaryEntry) -> Verdict {
+        items.judge(entry, &self.horizon, self.clock)
+    }
+}
+
+impl SegmentCounts {
+    /// Each state's name, with its count.
+    #[must_use]
+    pub fn by_state(&self) -> [(&'static str, u64); 7] {
+        [
+            ("living", self.living),
+            ("checkpoint", self.checkpoint),
+            ("dead", self.dead),
+            ("distrusted", self.distrusted),
+            ("retired", self.retired),
+            ("unreadable", self.unreadable),
+            ("free", self.free),
+        ]
+    }
+
+    /// What is in no other state is free.
+    fn with_free(mut self, segments: u32) -> Self {
+        let taken = self.living
+            + self.checkpoint
+            + self.dead
+            + self.distrusted
+            + self.retired
+            + self.unreadable;
+        self.free = u64::from(segments).saturating_sub(taken);
+        self
+    }
+}
+
+/// Both copies of the superblock.
+pub(super) async fn read_copies(disk: &Arc<dyn Disk>) -> Result<Copies, InspectError> {
+    if disk.len_bytes() < META_BYTES {
+        return Err(InspectError::Foreign);
+    }
+    let meta = Region::new(Arc::clone(disk), 0, META_BYTES)?;
+    Ok(Copies::read(&meta).await?)
+}
+
+/// The superblock that counts, of an image that can be inspected.
+fn chosen(copies: &Copies, device: u64) -> Result<Box<Superblock>, InspectError> {
+    let superblock = match copies.newest() {
+        Ok(Some(found)) => Box::new(found),
+        Ok(None) => return Err(InspectError::Nothing),
+        Err(OpenError::Version { found, expected }) => {
+            return Err(InspectError::Version { found, expected });
+        }
+        Err(OpenError::Damaged) => return Err(InspectError::Damaged),
+        Err(_) => return Err(InspectError::Foreign),
+    };
+    if superblock.placement() != PLACEMENT {
+        return Err(InspectError::Placement {
+            found: superblock.placement().to_owned(),
+            expected: PLACEMENT,
+        });
+    }
+    let image = superblock.shape().image_bytes;
+    if image > device {
+        return Err(InspectError::Truncated { image, device });
+    }
+    Ok(superblock)
+}
+
+/// A store to read the segments with. It is never written to.
+fn open_store(
+    disk: &Arc<dyn Disk>,
+    superblock: &Superblock,
+) -> Result<Arc<SegmentStore>, DeviceError> {
+    let shape = superblock.shape();
+    let len_bytes = shape.image_bytes.saturating_sub(META_BYTES);
+    let region = Region::new(Arc::clone(disk), META_BYTES, len_bytes)?;
+    let flash: Arc<dyn Flash> = Arc::new(DiskFlash::new(
+        Arc::new(region),
+        shape.segment_bytes,
+        shape.channels,
+        false,
+    )?);
+    let config = StoreConfig {
+        buffers: 2,
+        image: shape.hash_seed,
+        first_sequence: superblock.sequence_limit.get(),
+        large_read_bytes: 0,
+    };
+    Ok(Arc::new(SegmentStore::new(flash, &config)))
+}
+
+pub(super) fn describe_journal(log: Option<&dyn Log>, superblock: &Superblock) -> JournalReport {
+    let partitions = superblock.shape().partitions;
+    let state = match log.map(|log| look_at_journal(log, superblock, false, false)) {
+        None => JournalState::Unusable(Unusable::Missing),
+        Some(Ok(Ok(()))) => JournalState::Usable,
+        Some(Ok(Err(unusable))) => JournalState::Unusable(unusable),
+        Some(Err(refused)) => JournalState::Refused(refused),
+    };
+    let mut report = JournalReport {
+        state,
+        run: None,
+        clock: 0,
+        ring_chunks: 0,
+        chunks: 0,
+        chunk_bytes: 8 * chunk_words(partitions) as u64,
+        has_gap: false,
+        records: RecordCounts::default(),
+    };
+    let Some(log) = log.filter(|log| log.words() > HEAD_WORDS) else {
+        return report;
+    };
+    report.clock = Journal::clock(log);
+    let words = std::array::from_fn(|word| log.load(word));
+    let Ok(Some(head)) = Head::decode(&words) else {
+        return report;
+    };
+    report.run = Some(head.run);
+    report.ring_chunks = head.chunks;
+    if matches!(state, JournalState::Refused(_)) {
+        return report;
+    }
+    let (chunks, is_whole) = unsaved_chunks(log, superblock);
+    report.chunks = chunks.len() as u64;
+    report.has_gap = !is_whole;
+    for chunk in &chunks {
+        chunk.each(log, |record| report.records.add(&record));
+    }
+    report
+}
+
+impl RecordCounts {
+    fn add(&mut self, record: &Record) {
+        let count = match record {
+            Record::Dead { .. } => &mut self.dead,
+            Record::SegmentDead { .. } => &mut self.segment_dead,
+            Record::HashDead { .. } => &mut self.hash_dead,
+            Record::Retired { .. } => &mut self.retired,
+            Record::Cutoff { .. } => &mut self.cutoff,
+            Record::FlushAt { .. } => &mut self.flush_at,
+        };
+        *count += 1;
+    }
+}
+
+fn count_found(found: &Found, segments: u32) -> SegmentCounts {
+    let mut taken: HashSet<SegmentId> = HashSet::new();
+    let mut count = |ids: &mut dyn Iterator<Item = SegmentId>| {
+        let new = ids.filter(|&id| id.0 < segments && taken.insert(id));
+        new.count() as u64
+    };
+    let named = found.checkpoint.iter().flat_map(|saved| &saved.segments);
+    let counts = SegmentCounts {
+        checkpoint: count(&mut named.copied()),
+        retired: count(&mut found.dead.retired()),
+        unreadable: count(&mut found.unreadable.iter().copied()),
+        living: count(&mut found.living.iter().map(|record| record.segment)),
+        dead: count(&mut found.gone.iter().map(|record| record.segment)),
+        ..SegmentCounts::default()
+    };
+    counts.with_free(segments)
+}

@@ -1,0 +1,186 @@
+//! Verifying: every living item lies where its summary says, as it was written.
+
+use futures_util::stream::{self, StreamExt};
+
+use super::look::Look;
+use super::{Phase, Progress};
+use crate::format::FormatError;
+use crate::format::item::ItemRef;
+use crate::format::segment::{Footer, Position, SegmentKind, SummaryEntry, decode_summary};
+use crate::key::Key;
+use crate::lifecycle::Found;
+use crate::store::{ReadError, SegmentRecord};
+
+/// Places of damage that are remembered.
+pub(super) const FLAWS_KEPT: usize = 100;
+
+/// Segments read at once, whole.
+const SEGMENT_DEPTH: usize = 2;
+
+/// What has been verified.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Verified {
+    /// Segments read.
+    pub segments: u64,
+    /// Living items that are as they were written.
+    pub items_sound: u64,
+    /// Living items that are not.
+    pub items_corrupt: u64,
+}
+
+/// What is wrong at some place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Flaw {
+    /// An item is not what was written there.
+    #[error("an item that does not verify: {0}")]
+    Item(FormatError),
+    /// An item of another key than the summary says.
+    #[error("an item of another key than the summary says")]
+    Key,
+    /// Another version of an item than the summary says.
+    #[error("another version of an item than the summary says")]
+    Version,
+    /// A summary is not what was written there: all of the segment's items are lost.
+    #[error("a summary that does not verify: {0}")]
+    Summary(FormatError),
+    /// The device cannot read it.
+    #[error("the device cannot read it")]
+    Device,
+}
+
+impl Flaw {
+    /// Whether it concerns one item and not a whole segment.
+    #[must_use]
+    pub fn is_of_an_item(&self) -> bool {
+        matches!(self, Self::Item(_) | Self::Key | Self::Version)
+    }
+}
+
+/// Where something is wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FlawedPlace {
+    /// The segment.
+    pub segment: u32,
+    /// Offset in it, in bytes.
+    pub offset: u32,
+    /// What it is.
+    pub flaw: Flaw,
+}
+
+/// What a look at one segment has found.
+#[derive(Debug, Default)]
+pub(super) struct Checked {
+    pub(super) sound: u64,
+    /// With the entry of an item, where it is one.
+    pub(super) flawed: Vec<(Option<SummaryEntry>, FlawedPlace)>,
+}
+
+impl Checked {
+    fn failed(record: &SegmentRecord, offset: u32, flaw: Flaw) -> Self {
+        let place = FlawedPlace {
+            segment: record.segment.0,
+            offset,
+            flaw,
+        };
+        Self {
+            sound: 0,
+            flawed: vec![(None, place)],
+        }
+    }
+}
+
+/// Verifies every living segment that is not to be skipped. Returns those that are not sound; they are
+/// not counted.
+pub(super) async fn all(
+    look: &Look,
+    found: &Found,
+    skip: impl Fn(&SegmentRecord) -> bool,
+    verified: &mut Verified,
+    progress: &mut dyn FnMut(Progress),
+) -> Vec<SegmentRecord> {
+    let segments: Vec<&SegmentRecord> =
+        found.living.iter().filter(|record| !skip(record)).collect();
+    let total = segments.len() as u64;
+    let mut doubtful = Vec::new();
+    let mut checks = stream::iter(segments)
+        .map(|record| async move { (record, check(look, found, record).await) })
+        .buffered(SEGMENT_DEPTH);
+    let mut done = 0;
+    while let Some((record, checked)) = checks.next().await {
+        done += 1;
+        let phase = Phase::Items;
+        progress(Progress { phase, done, total });
+        if checked.flawed.is_empty() {
+            verified.segments += 1;
+            verified.items_sound += checked.sound;
+        } else {
+            doubtful.push(*record);
+        }
+    }
+    doubtful
+}
+
+/// Reads a segment and verifies its living items.
+pub(super) async fn check(look: &Look, found: &Found, record: &SegmentRecord) -> Checked {
+    let len = look.store.segment_bytes();
+    let read = look.store.read_range(record.segment, 0, len as usize);
+    let Ok(bytes) = read.await else {
+        return Checked::failed(record, 0, Flaw::Device);
+    };
+    let (segment, sequence) = (record.segment.0, record.sequence);
+    let summary = Footer::decode(&bytes, SegmentKind::Items, segment, sequence, len)
+        .and_then(|footer| decode_summary(&bytes, &footer));
+    let entries = match summary {
+        Ok(entries) => entries,
+        Err(error) => return Checked::failed(record, 0, Flaw::Summary(error)),
+    };
+    let items = found.dead.of_segment(record);
+    let seed = look.superblock.hash_seed.get();
+    let mut checked = Checked::default();
+    for entry in entries {
+        if !look.is_alive(&items, &entry) {
+            continue;
+        }
+        let offset = Position::from_bits(entry.position.get()).offset();
+        match check_item(&bytes[offset as usize..], sequence, offset, &entry, seed) {
+            Ok(()) => checked.sound += 1,
+            Err(flaw) => {
+                let place = FlawedPlace {
+                    segment,
+                    offset,
+                    flaw,
+                };
+                checked.flawed.push((Some(entry), place));
+            }
+        }
+    }
+    checked
+}
+
+/// Reads the summary of a segment, and nothing else.
+pub(super) async fn check_summary(look: &Look, record: &SegmentRecord) -> Checked {
+    match look.store.read_tail(record).await {
+        Ok(_) => Checked::default(),
+        Err(ReadError::Corrupt { offset, source, .. }) => {
+            Checked::failed(record, offset, Flaw::Summary(source))
+        }
+        Err(_) => Checked::failed(record, 0, Flaw::Device),
+    }
+}
+
+fn check_item(
+    bytes: &[u8],
+    sequence: u64,
+    offset: u32,
+    entry: &SummaryEntry,
+    seed: u64,
+) -> Result<(), Flaw> {
+    let item = ItemRef::decode(bytes, sequence, offset).map_err(Flaw::Item)?;
+    if Key::new(item.key, seed).is_none_or(|key| key.hash().0 != entry.hash.get()) {
+        return Err(Flaw::Key);
+    }
+    if item.header.version != entry.version {
+        return Err(Flaw::Version);
+    }
+    Ok(())
+}

@@ -1,0 +1,160 @@
+//! What an earlier run has left: found the same way by an open and by [`inspect`](crate::inspect).
+//!
+//! Nothing is written here.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use device::Journal as Log;
+
+use super::Distrust;
+use crate::format::checkpoint::MAGIC;
+use crate::format::superblock::Superblock;
+use crate::horizon::Horizon;
+use crate::journal::{ChunkRecords, Journal, JournalError, Unusable};
+use crate::placement::exact::dead::{CheckpointContents, Dead};
+use crate::store::{ReadError, SavedCheckpoint, SegmentId, SegmentRecord, SegmentStore};
+
+/// What an earlier run has left.
+pub(crate) struct Found {
+    pub(crate) dead: Dead,
+    /// Segments that hold items, oldest first.
+    pub(crate) living: Vec<SegmentRecord>,
+    /// Segments that held some and have died since.
+    pub(crate) gone: Vec<SegmentRecord>,
+    /// Segments that cannot be read: what they hold may come and go, so that they are used no more.
+    pub(crate) unreadable: Vec<SegmentId>,
+    pub(crate) checkpoint: Option<SavedCheckpoint>,
+}
+
+impl Found {
+    /// Sets the cutoffs of a run that starts `now` and whose versions start at `first_version`. Returns
+    /// the latest second known to have been.
+    pub(crate) fn settle(
+        &mut self,
+        log: &dyn Log,
+        now: u32,
+        first_version: u64,
+        horizon: &Horizon,
+    ) -> u32 {
+        // The clock never goes back: what had expired stays so.
+        let clock = now.max(Journal::clock(log)).max(self.dead.clock);
+        if let Some(deadline) = self.dead.settle_flush(clock, first_version) {
+            horizon.flush_at(deadline);
+        }
+        for (partition, cutoff) in self.dead.cutoffs.iter_mut().enumerate() {
+            // Half a record may say more than any version there is.
+            *cutoff = first_version.min(*cutoff);
+            horizon.restore_cutoff(partition, *cutoff);
+        }
+        clock
+    }
+}
+
+/// Whether the journal tells all that has died since the superblock's checkpoint.
+pub(crate) fn look_at_journal(
+    log: &dyn Log,
+    superblock: &Superblock,
+    is_new: bool,
+    force: bool,
+) -> Result<Result<(), Unusable>, JournalError> {
+    let head = match Journal::look(log, superblock.shape().partitions) {
+        Ok(Ok(head)) => head,
+        Ok(Err(unusable)) => return Ok(Err(unusable)),
+        Err(JournalError::Foreign) if force => return Ok(Err(Unusable::Missing)),
+        Err(refused) => return Err(refused),
+    };
+    if head.image != superblock.shape().hash_seed {
+        // A new image takes over what the one before it at the same path has left.
+        return if is_new || force {
+            Ok(Err(Unusable::Missing))
+        } else {
+            Err(JournalError::OtherImage)
+        };
+    }
+    let run = superblock.run.get();
+    if head.run == run || head.run == run + 1 {
+        Ok(Ok(()))
+    } else {
+        Ok(Err(Unusable::Run))
+    }
+}
+
+/// Reads what an earlier run has left. `progress` is told of every segment looked at.
+pub(crate) async fn find(
+    store: &Arc<SegmentStore>,
+    log: &dyn Log,
+    superblock: &Superblock,
+    progress: &mut dyn FnMut(SegmentId),
+) -> Result<Found, Distrust> {
+    let mut dead = Dead::new(superblock.shape().partitions, store);
+    let checkpoint = saved_checkpoint(superblock);
+    if let Some(saved) = &checkpoint
+        && let Err(error) = read_checkpoint(store, saved, &mut dead).await
+    {
+        tracing::warn!(%error, "the checkpoint cannot be read");
+        return Err(Distrust::Checkpoint);
+    }
+    let (chunks, is_whole) = unsaved_chunks(log, superblock);
+    if !is_whole {
+        return Err(Distrust::JournalGap);
+    }
+    for chunk in &chunks {
+        dead.read_chunk(log, chunk);
+    }
+    dead.sort();
+    let scan = store.scan(superblock.floor_sequence.get(), progress).await;
+    if scan.unreadable.len() > 1 + store.segments() as usize / 16 {
+        return Err(Distrust::Unreadable);
+    }
+    let named = checkpoint.iter().flat_map(|saved| &saved.segments).copied();
+    let taken: HashSet<SegmentId> = named.chain(dead.retired()).collect();
+    let (living, gone) = scan
+        .found
+        .into_iter()
+        .partition(|record| dead.is_living(record) && !taken.contains(&record.segment));
+    Ok(Found {
+        dead,
+        living,
+        gone,
+        unreadable: scan.unreadable,
+        checkpoint,
+    })
+}
+
+/// The checkpoint that a superblock names.
+pub(crate) fn saved_checkpoint(superblock: &Superblock) -> Option<SavedCheckpoint> {
+    let segments: Vec<SegmentId> = superblock.checkpoint_segments().map(SegmentId).collect();
+    (!segments.is_empty()).then(|| SavedCheckpoint {
+        bytes: superblock.checkpoint_bytes.get(),
+        sequence: superblock.checkpoint_sequence.get(),
+        segments,
+    })
+}
+
+/// Adds what a checkpoint says to what is known to have died.
+pub(crate) async fn read_checkpoint(
+    store: &Arc<SegmentStore>,
+    saved: &SavedCheckpoint,
+    dead: &mut Dead,
+) -> Result<CheckpointContents, ReadError> {
+    let mut from = store.open_checkpoint(saved);
+    if from.u64().await? != MAGIC {
+        return Err(from.nonsense());
+    }
+    let contents = dead.read_checkpoint(&mut from).await?;
+    if from.is_at_end() {
+        Ok(contents)
+    } else {
+        Err(from.nonsense())
+    }
+}
+
+/// The journal's chunks that the checkpoint does not hold, and whether all that were durable are here.
+pub(crate) fn unsaved_chunks(log: &dyn Log, superblock: &Superblock) -> (Vec<ChunkRecords>, bool) {
+    let shape = superblock.shape();
+    let first = superblock.journal_first.get();
+    let chunks = Journal::chunks(log, shape.hash_seed, shape.partitions, first);
+    let is_whole = !Journal::has_gap(log, &chunks, first);
+    (chunks, is_whole)
+}

@@ -1,0 +1,203 @@
+//! An inspection as one JSON object.
+
+use engine::inspect::{Inspection, JournalState, Outlook};
+use engine::journal::{JournalError, Unusable};
+use engine::{Distrust, SuperblockCopy};
+use serde_json::{Value, json};
+
+use super::Subject;
+
+pub(super) fn object(subject: &Subject<'_>) -> Value {
+    let inspection = &subject.inspection;
+    let superblock = &inspection.superblock;
+    let shape = superblock.shape();
+    json!({
+        "path": subject.path,
+        "sound": inspection.is_sound(),
+        "live": subject.is_live(),
+        "in_use": subject.in_use,
+        "changing": inspection.is_changing,
+        "format": engine::format::superblock::IMAGE_FORMAT,
+        "placement": superblock.placement(),
+        "image": format!("{:016x}", shape.hash_seed),
+        "geometry": {
+            "device_bytes": subject.device_bytes,
+            "image_bytes": shape.image_bytes,
+            "segment_bytes": shape.segment_bytes,
+            "segments": shape.segments,
+            "channels": shape.channels,
+            "partitions": shape.partitions,
+            "expected_items": shape.expected_items,
+        },
+        "superblock": {
+            "generation": superblock.generation.get(),
+            "copies": inspection.copies.iter().map(copy).collect::<Vec<_>>(),
+            "run": superblock.run.get(),
+            "clean": superblock.cleanliness() == engine::format::superblock::Cleanliness::Clean,
+            "version_limit": superblock.version_limit.get(),
+            "sequence_limit": superblock.sequence_limit.get(),
+            "floor_sequence": superblock.floor_sequence.get(),
+            "stale_below": superblock.stale_below.get(),
+            "journal_first": superblock.journal_first.get(),
+        },
+        "journal": journal(subject),
+        "checkpoint": checkpoint(inspection),
+        "segments": segments(inspection),
+        "items": items(inspection),
+        "recovery": recovery(inspection),
+        "verified": inspection.verified.map(|verified| json!({
+            "segments": verified.segments,
+            "items_sound": verified.items_sound,
+            "items_corrupt": verified.items_corrupt,
+        })),
+        "flaws": {
+            "count": inspection.flaw_count,
+            "first": inspection.flaws.iter().map(|place| json!({
+                "segment": place.segment,
+                "offset": place.offset,
+                "what": place.flaw.to_string(),
+            })).collect::<Vec<_>>(),
+        },
+        "segments_changed": inspection.segments_changed,
+    })
+}
+
+fn copy(copy: &SuperblockCopy) -> Value {
+    match copy {
+        SuperblockCopy::Blank => json!({ "state": "blank" }),
+        SuperblockCopy::Valid(found) => {
+            json!({ "state": "valid", "generation": found.generation.get() })
+        }
+        SuperblockCopy::Invalid(error) => {
+            json!({ "state": "damaged", "problem": error.to_string() })
+        }
+    }
+}
+
+fn journal(subject: &Subject<'_>) -> Value {
+    let journal = &subject.inspection.journal;
+    let problem = match journal.state {
+        JournalState::Usable => None,
+        JournalState::Unusable(why) => Some(why.to_string()),
+        JournalState::Refused(why) => Some(why.to_string()),
+    };
+    let records = journal.records;
+    json!({
+        "path": subject.journal,
+        "state": state(journal.state),
+        "problem": problem,
+        "run": journal.run,
+        "clock": journal.clock,
+        "ring_chunks": journal.ring_chunks,
+        "ring_bytes": journal.ring_chunks * journal.chunk_bytes,
+        "chunks": journal.chunks,
+        "bytes": journal.chunks * journal.chunk_bytes,
+        "has_gap": journal.has_gap,
+        "records": {
+            "dead": records.dead,
+            "segment_dead": records.segment_dead,
+            "hash_dead": records.hash_dead,
+            "retired": records.retired,
+            "cutoff": records.cutoff,
+            "flush_at": records.flush_at,
+        },
+    })
+}
+
+/// A word for the state of a journal.
+fn state(state: JournalState) -> &'static str {
+    match state {
+        JournalState::Usable => "usable",
+        JournalState::Unusable(Unusable::Missing) => "missing",
+        JournalState::Unusable(Unusable::Run) => "other-run",
+        JournalState::Unusable(Unusable::Size) => "other-size",
+        JournalState::Unusable(Unusable::Void) => "void",
+        JournalState::Unusable(Unusable::Damaged) => "damaged",
+        JournalState::Unusable(Unusable::Format) => "other-format",
+        JournalState::Refused(JournalError::Foreign) => "foreign",
+        JournalState::Refused(JournalError::OtherImage) => "other-image",
+        JournalState::Refused(JournalError::TooShort { .. }) => "too-short",
+    }
+}
+
+fn checkpoint(inspection: &Inspection) -> Value {
+    let Some(checkpoint) = &inspection.checkpoint else {
+        return Value::Null;
+    };
+    let mut object = json!({
+        "bytes": checkpoint.bytes,
+        "sequence": inspection.superblock.checkpoint_sequence.get(),
+        "segments": checkpoint.segments.iter().map(|segment| segment.0).collect::<Vec<_>>(),
+        "readable": checkpoint.contents.is_ok(),
+    });
+    match &checkpoint.contents {
+        Ok(contents) => {
+            object["segments_listed"] = contents.living.into();
+            object["positions_dead"] = contents.dead.into();
+            object["positions_recent"] = contents.recent.into();
+            object["retired"] = contents.retired.into();
+        }
+        Err(problem) => object["problem"] = problem.as_str().into(),
+    }
+    object
+}
+
+fn segments(inspection: &Inspection) -> Value {
+    let bytes = u64::from(inspection.superblock.segment_bytes.get());
+    let states = inspection.segments.by_state();
+    let each = states.into_iter().map(|(name, count)| {
+        let value = json!({ "count": count, "bytes": count * bytes });
+        (name.to_owned(), value)
+    });
+    Value::Object(each.collect())
+}
+
+fn items(inspection: &Inspection) -> Value {
+    let items = inspection.items;
+    json!({
+        "listed": items.listed,
+        "displaced": items.displaced,
+        "overwritten": items.overwritten,
+        "flushed": items.flushed,
+        "expired": items.expired,
+        "superseded": items.superseded,
+        "unreadable": items.unreadable,
+        "alive": items.alive,
+        "alive_bytes": items.alive_bytes,
+        "dead_bytes": items.dead_bytes,
+        "summary_bytes": items.summary_bytes,
+        "unused_bytes": items.unused_bytes,
+    })
+}
+
+fn recovery(inspection: &Inspection) -> Value {
+    let mut object = match inspection.outlook {
+        Outlook::Warm { orderly } => json!({
+            "outcome": "warm",
+            "orderly": orderly,
+            "items": inspection.items.alive,
+            "bytes": inspection.items.alive_bytes,
+        }),
+        Outlook::Empty(why) => json!({
+            "outcome": "empty",
+            "reason": reason(why),
+            "problem": why.to_string(),
+        }),
+        Outlook::Refused(why) => json!({ "outcome": "refused", "problem": why.to_string() }),
+    };
+    if let Some(deadline) = inspection.flush_deadline {
+        object["flush_deadline"] = deadline.into();
+    }
+    object
+}
+
+/// A word for why a start would be empty.
+fn reason(why: Distrust) -> &'static str {
+    match why {
+        Distrust::Journal(_) => "journal",
+        Distrust::JournalGap => "journal-gap",
+        Distrust::Checkpoint => "checkpoint",
+        Distrust::Unreadable => "unreadable",
+        Distrust::Downtime => "downtime",
+    }
+}

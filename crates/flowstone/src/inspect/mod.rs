@@ -1,0 +1,129 @@
+//! `flowstone inspect`: what an image holds, without changing anything.
+//!
+//! Exit code 0 when the next start finds everything, 1 when something is damaged or the image would
+//! start empty, 2 when there is no image that could be inspected.
+
+mod json;
+mod report;
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use clap::Args;
+use device::{Disk, FileDisk, FileJournal, Journal};
+use engine::inspect::{InspectOptions, Inspection, Phase, Progress, inspect};
+use indicatif::{ProgressBar, ProgressStyle};
+
+/// Options of `flowstone inspect`.
+#[derive(Args)]
+pub(crate) struct InspectArgs {
+    /// File or block device that holds the image.
+    path: PathBuf,
+    /// Its journal [default: as for `serve`].
+    #[arg(long, value_name = "PATH")]
+    journal: Option<PathBuf>,
+    /// Read all living segments and verify every item alive.
+    #[arg(long)]
+    verify: bool,
+    /// One JSON object instead of a table.
+    #[arg(long)]
+    json: bool,
+}
+
+/// What has been inspected, and what was found.
+struct Subject<'a> {
+    path: &'a Path,
+    device_bytes: u64,
+    journal: PathBuf,
+    /// Somebody has the image's lock.
+    in_use: bool,
+    inspection: Inspection,
+}
+
+impl Subject<'_> {
+    /// Whether the image is in use, or has been while it was looked at.
+    fn is_live(&self) -> bool {
+        self.in_use || self.inspection.is_changing
+    }
+}
+
+/// Inspects an image.
+pub(crate) fn run(args: &InspectArgs) -> ExitCode {
+    let subject = match look(args) {
+        Ok(subject) => subject,
+        Err(what) => return crate::refuse(&what),
+    };
+    let text = if args.json {
+        format!("{}\n", json::object(&subject))
+    } else {
+        report::table(&subject)
+    };
+    // A reader that closes its end early has seen enough.
+    let _ = std::io::stdout().write_all(text.as_bytes());
+    if subject.inspection.is_sound() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
+}
+
+fn look(args: &InspectArgs) -> Result<Subject<'_>, String> {
+    let path = &args.path;
+    let disk = FileDisk::open_read_only(path).map_err(|error| error.to_string())?;
+    let device_bytes = disk.len_bytes();
+    let beside = FileJournal::path_beside(path);
+    let journal = args.journal.clone().unwrap_or(beside);
+    let log = FileJournal::open_read_only(&journal).map_err(|error| error.to_string())?;
+    if log.is_none() && args.journal.is_some() {
+        return Err(format!("{}: no such journal", journal.display()));
+    }
+    // Where the system does not tell, a change has to.
+    let is_locked = || {
+        let is_locked = |path: &Path| runtime::file::is_locked(path).unwrap_or(false);
+        is_locked(path) || is_locked(&journal)
+    };
+    let was_in_use = is_locked();
+    let options = InspectOptions {
+        verify: args.verify,
+        ..InspectOptions::default()
+    };
+    let bar = progress_bar();
+    let disk: Arc<dyn Disk> = Arc::new(disk);
+    let log = log.as_ref().map(|log| log as &dyn Journal);
+    let mut show = |progress: Progress| show(&bar, progress);
+    let inspected = runtime::live::block_on(inspect(&disk, log, options, &mut show));
+    bar.finish_and_clear();
+    let inspection = inspected.map_err(|error| format!("{}: {error}", path.display()))?;
+    Ok(Subject {
+        path,
+        device_bytes,
+        in_use: was_in_use || is_locked(),
+        journal,
+        inspection,
+    })
+}
+
+fn progress_bar() -> ProgressBar {
+    let bar = ProgressBar::new(0);
+    let template = "{msg} {bar:40} {pos} of {len} segments, {elapsed}, {eta} left";
+    if let Ok(style) = ProgressStyle::with_template(template) {
+        bar.set_style(style);
+    }
+    bar
+}
+
+fn show(bar: &ProgressBar, progress: Progress) {
+    let what = match progress.phase {
+        Phase::Footers => "looking",
+        Phase::Summaries => "counting",
+        Phase::Items => "verifying",
+    };
+    if bar.message() != what {
+        bar.reset();
+        bar.set_message(what);
+    }
+    bar.set_length(progress.total);
+    bar.set_position(progress.done);
+}

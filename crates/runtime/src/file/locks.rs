@@ -1,0 +1,25 @@
+//! Who has a file locked, without asking for the lock.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+/// Whether some process holds an exclusive lock of the file, as far as the system tells: processes
+/// outside this one's container, and locks on some network file systems, are not seen.
+///
+/// # Errors
+/// The system's.
+pub fn is_locked(path: &Path) -> io::Result<bool> {
+    let found = fs::metadata(path)?;
+    let (major, minor) = (
+        rustix::fs::major(found.dev()),
+        rustix::fs::minor(found.dev()),
+    );
+    let id = format!("{major:02x}:{minor:02x}:{}", found.ino());
+    let locks = fs::read_to_string("/proc/locks")?;
+    Ok(locks.lines().any(|line| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        words.contains(&"FLOCK") && words.contains(&"WRITE") && words.contains(&id.as_str())
+    }))
+}
