@@ -171,6 +171,8 @@ pub struct History {
     keys: HashMap<u64, Vec<Change>>,
     flushes: Vec<Change>,
     pending: Option<PendingFlush>,
+    /// The latest Unix second there has been.
+    latest: u32,
     clock: Moment,
     operations: u64,
 }
@@ -201,6 +203,7 @@ impl History {
 
     /// It is Unix second `now`: a flush whose second has come holds from here on.
     pub fn pass(&mut self, now: u32) {
+        self.latest = self.latest.max(now);
         let due = self.pending.filter(|pending| pending.deadline <= now);
         if let Some(PendingFlush { deadline, settled }) = due {
             self.pending = None;
@@ -522,7 +525,9 @@ impl History {
             }
         }
         if let Some(pending) = &mut self.pending {
-            if pending.settled >= crash.settled {
+            // With the clock set back its second may be taken to have come.
+            let may_have_come = pending.deadline <= self.latest;
+            if pending.settled >= crash.settled || may_have_come {
                 self.pending = None;
             } else {
                 pending.settled = 0;
