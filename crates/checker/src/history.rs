@@ -171,6 +171,8 @@ pub struct History {
     keys: HashMap<u64, Vec<Change>>,
     flushes: Vec<Change>,
     pending: Option<PendingFlush>,
+    /// A crash has left it open whether a flush is pending.
+    may_be_pending: bool,
     /// The latest Unix second there has been.
     latest: u32,
     clock: Moment,
@@ -279,6 +281,8 @@ impl History {
     /// changed nothing.
     pub fn answer(&mut self, asked: Asked, effect: Option<Effect>, nanos: u64) {
         let at = self.tick();
+        // A flush takes the place of any that is pending.
+        self.may_be_pending &= asked.key.is_some();
         self.operations += 1;
         let change = self.change(asked);
         match effect {
@@ -476,7 +480,8 @@ impl History {
             && last.answered != OPEN
             && last.settled != IN_DOUBT
             && !flushed
-            && self.pending.is_none();
+            && self.pending.is_none()
+            && !self.may_be_pending;
         certain.then_some(Certain { tag, expiry })
     }
 
@@ -507,6 +512,8 @@ impl History {
     /// after it.
     pub fn crash(&mut self, crash: &Crash) {
         let at = self.tick();
+        let is_set_back = crash.restart < self.latest;
+        self.may_be_pending |= self.pending.is_some() || is_set_back && !self.flushes.is_empty();
         let all = self.keys.values_mut().flatten().chain(&mut self.flushes);
         for change in all.filter(|change| change.asked != OPEN) {
             let is_open = change.answered == OPEN;
@@ -524,6 +531,7 @@ impl History {
                 change.settled = IN_DOUBT;
             }
         }
+        self.may_be_pending |= self.flushes.iter().any(|flush| flush.settled == IN_DOUBT);
         if let Some(pending) = &mut self.pending {
             // With the clock set back its second may be taken to have come.
             let may_have_come = pending.deadline <= self.latest;
