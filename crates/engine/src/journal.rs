@@ -210,7 +210,8 @@ impl Journal {
         log.sync().await
     }
 
-    /// Takes a log over for a run: its chunks from `first` on stay, new records go behind `last`.
+    /// Takes a log over for a run: its chunks from `first` on stay, new records go behind `last`. What a
+    /// power cut has taken between them is empty from then on.
     #[must_use]
     pub fn take_over(
         log: Arc<dyn Log>,
@@ -240,6 +241,11 @@ impl Journal {
             pressure: Notify::new(),
             dirtied: Notify::new(),
         };
+        for sequence in first..=last {
+            if journal.header(sequence).is_none() {
+                journal.begin(sequence);
+            }
+        }
         journal.update(&journal.cursor.lock());
         journal
     }
@@ -337,10 +343,8 @@ impl Journal {
         (first..end)
             .filter_map(|sequence| {
                 let start = self.place(sequence);
-                let header = std::array::from_fn(|word| self.log.load(start + word));
-                let header = ChunkHeader::decode(&header)?;
-                (header.sequence == sequence).then_some(ChunkRecords {
-                    header,
+                Some(ChunkRecords {
+                    header: self.header(sequence)?,
                     start,
                     end: start + self.chunk_words,
                 })
@@ -405,19 +409,32 @@ impl Journal {
         }
         cursor.sequence += 1;
         cursor.next = CHUNK_HEADER_WORDS;
-        let start = self.place(cursor.sequence);
+        self.begin(cursor.sequence);
+        self.update(cursor);
+        true
+    }
+
+    /// Makes the chunk with a sequence number an empty one.
+    fn begin(&self, sequence: u64) {
+        let start = self.place(sequence);
         // The old header first: until the new one is there, the chunk holds nothing.
         self.log.clear(start..start + self.chunk_words);
         let header = ChunkHeader {
             image: self.image,
-            sequence: cursor.sequence,
+            sequence,
             first_version: self.first_version,
         };
         for (number, word) in header.encode().into_iter().enumerate().rev() {
             self.log.store(start + number, word);
         }
-        self.update(cursor);
-        true
+    }
+
+    /// The header of the chunk with a sequence number, if it is there.
+    fn header(&self, sequence: u64) -> Option<ChunkHeader> {
+        let start = self.place(sequence);
+        let header = std::array::from_fn(|word| self.log.load(start + word));
+        ChunkHeader::decode(&header)
+            .filter(|header| header.image == self.image && header.sequence == sequence)
     }
 
     fn update(&self, cursor: &Cursor) {
