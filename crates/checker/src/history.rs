@@ -267,7 +267,10 @@ impl History {
 
     /// What a change that is under way will have done, if it happens.
     pub fn foresee(&mut self, asked: Asked, effect: Effect) {
-        self.change(asked).effect = effect;
+        let change = self.change(asked);
+        change.effect = effect;
+        // It may be another value's.
+        change.unique = 0;
     }
 
     fn change(&mut self, asked: Asked) -> &mut Change {
