@@ -98,6 +98,11 @@ impl Watch {
         state.oldest = written.first().map(|record| record.sequence);
     }
 
+    /// Whether the image has been opened.
+    fn is_known(&self) -> bool {
+        self.before.is_known || self.state.lock().engine.strong_count() > 0
+    }
+
     /// Whether nothing of the life before has been reclaimed.
     pub(super) fn is_unreclaimed(&self, engine: &Engine) -> bool {
         let oldest = engine.store().written().first().map(|found| found.sequence);
@@ -141,11 +146,14 @@ impl Watch {
         let end = {
             let mut random = self.random.lock();
             let tears = [Tear::Writes, Tear::Pages, Tear::Sectors];
-            let tear = tears[random.random_range(0..tears.len())];
+            // Only a failing drive tears pages. While an image is made that leaves what may be somebody
+            // else's, which has to be refused.
+            let is_made = self.is_known();
+            let (of_kill, of_cut) = (2, if is_made { 3 } else { 2 });
             match random.random_range(0..6) {
                 0..3 => End::Kill,
-                3 => End::KillTorn(tear),
-                _ => End::PowerCut(tear),
+                3 => End::KillTorn(tears[random.random_range(0..of_kill)]),
+                _ => End::PowerCut(tears[random.random_range(0..of_cut)]),
             }
         };
         self.take_end(end, may_ask, label);
@@ -196,7 +204,7 @@ impl Watch {
             remembered: crash.remembered,
             expected,
             is_whole: self.before.is_whole && !is_torn,
-            is_known: self.before.is_known || self.state.lock().engine.strong_count() > 0,
+            is_known: self.is_known(),
             is_orderly: false,
             is_cut: is_power_cut || self.before.is_cut,
             label: format!("{end:?} at {nanos} ns, {label}"),
