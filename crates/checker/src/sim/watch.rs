@@ -73,8 +73,10 @@ pub(super) struct Watch {
 #[derive(Default)]
 pub(super) struct WatchState {
     engine: Weak<Engine>,
-    /// Sequence numbers of the segments that a power cut cannot touch.
+    /// Sequence numbers of the segments that a power cut cannot touch, and of those that the life began
+    /// with.
     durable: HashSet<u64>,
+    found: HashSet<u64>,
     /// That of the oldest segment at the start.
     oldest: Option<u64>,
     /// Crash points in this phase so far.
@@ -94,7 +96,8 @@ impl Watch {
         let written = engine.store().written();
         let mut state = self.state.lock();
         state.engine = Arc::downgrade(engine);
-        state.durable = written.iter().map(|record| record.sequence).collect();
+        state.found = written.iter().map(|record| record.sequence).collect();
+        state.durable = state.found.clone();
         state.oldest = written.first().map(|record| record.sequence);
     }
 
@@ -268,7 +271,11 @@ impl Watch {
             let state = self.state.lock();
             let written = engine.store().written();
             let written = written.iter().map(|record| record.sequence);
-            let lasts = |sequence: &u64| !is_power_cut || state.durable.contains(sequence);
+            let lasts = |sequence: &u64| {
+                // What was torn may be damaged, and is found so when it is read.
+                let is_whole = self.before.is_whole || !state.found.contains(sequence);
+                is_whole && (!is_power_cut || state.durable.contains(sequence))
+            };
             written.filter(lasts).collect()
         };
         let recovery = engine.placement().recovery();
