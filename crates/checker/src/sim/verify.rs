@@ -78,12 +78,9 @@ pub(super) fn verify(
         let seen = read_early(&mut random, plan, &machine, &engine).await?;
         engine.recovered().await;
         for key in 0..plan.keys {
-            let found = look(
-                &machine.history.lock(),
-                key,
-                read(&engine, &key_bytes(key)).await,
-            )
-            .map_err(|wrong| format!("{wrong}; {:?}", engine.start()))?;
+            let found = read(&engine, &key_bytes(key)).await;
+            let found = look(&machine.history.lock(), key, found)
+                .map_err(|wrong| format!("{wrong}; {:?}", engine.start()))?;
             report.reads += 1;
             let expected = expected.remove(&key);
             report.expected += u64::from(expected.is_some());
