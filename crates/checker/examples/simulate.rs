@@ -13,9 +13,9 @@ fn main() -> ExitCode {
         println!("usage: simulate FIRST LAST");
         return ExitCode::from(2);
     };
-    let mut report = checker::Report::default();
+    let mut report = flowstone_checker::Report::default();
     for seed in first..=last {
-        match checker::simulate(seed) {
+        match flowstone_checker::simulate(seed) {
             Ok(more) => report += more,
             Err(failure) => {
                 println!("WRONG: {failure}");

@@ -171,6 +171,10 @@ pub struct History {
     keys: HashMap<u64, Vec<Change>>,
     flushes: Vec<Change>,
     pending: Option<PendingFlush>,
+    /// A crash has left it open whether a flush is pending.
+    may_be_pending: bool,
+    /// The latest Unix second there has been.
+    latest: u32,
     clock: Moment,
     operations: u64,
 }
@@ -201,6 +205,7 @@ impl History {
 
     /// It is Unix second `now`: a flush whose second has come holds from here on.
     pub fn pass(&mut self, now: u32) {
+        self.latest = self.latest.max(now);
         let due = self.pending.filter(|pending| pending.deadline <= now);
         if let Some(PendingFlush { deadline, settled }) = due {
             self.pending = None;
@@ -262,7 +267,10 @@ impl History {
 
     /// What a change that is under way will have done, if it happens.
     pub fn foresee(&mut self, asked: Asked, effect: Effect) {
-        self.change(asked).effect = effect;
+        let change = self.change(asked);
+        change.effect = effect;
+        // It may be another value's.
+        change.unique = 0;
     }
 
     fn change(&mut self, asked: Asked) -> &mut Change {
@@ -276,6 +284,8 @@ impl History {
     /// changed nothing.
     pub fn answer(&mut self, asked: Asked, effect: Option<Effect>, nanos: u64) {
         let at = self.tick();
+        // A flush takes the place of any that is pending.
+        self.may_be_pending &= asked.key.is_some();
         self.operations += 1;
         let change = self.change(asked);
         match effect {
@@ -473,7 +483,8 @@ impl History {
             && last.answered != OPEN
             && last.settled != IN_DOUBT
             && !flushed
-            && self.pending.is_none();
+            && self.pending.is_none()
+            && !self.may_be_pending;
         certain.then_some(Certain { tag, expiry })
     }
 
@@ -504,6 +515,8 @@ impl History {
     /// after it.
     pub fn crash(&mut self, crash: &Crash) {
         let at = self.tick();
+        let is_set_back = crash.restart < self.latest;
+        self.may_be_pending |= self.pending.is_some() || is_set_back && !self.flushes.is_empty();
         let all = self.keys.values_mut().flatten().chain(&mut self.flushes);
         for change in all.filter(|change| change.asked != OPEN) {
             let is_open = change.answered == OPEN;
@@ -521,8 +534,11 @@ impl History {
                 change.settled = IN_DOUBT;
             }
         }
+        self.may_be_pending |= self.flushes.iter().any(|flush| flush.settled == IN_DOUBT);
         if let Some(pending) = &mut self.pending {
-            if pending.settled >= crash.settled {
+            // With the clock set back its second may be taken to have come.
+            let may_have_come = pending.deadline <= self.latest;
+            if pending.settled >= crash.settled || may_have_come {
                 self.pending = None;
             } else {
                 pending.settled = 0;

@@ -9,7 +9,6 @@
 //! reserve. When even that is used up the journal becomes void: it takes no more
 //! records, and the next start finds nothing. See `docs/recovery.md`.
 
-use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -184,39 +183,18 @@ impl Journal {
         found
     }
 
-    /// Makes a log that of a run, durably. From one run to the next a single word of the head changes,
-    /// so that a crash leaves one or the other. Chunks from `first` to `last` that a power cut has taken
-    /// are made anew, with nothing in them.
+    /// Makes a log that of a run, durably. From one run to the next a single word changes, so that a
+    /// crash leaves one or the other.
     ///
     /// # Errors
     /// What the device says.
-    pub async fn write_head(
-        log: &dyn Log,
-        head: Head,
-        (first, last): (u64, u64),
-    ) -> Result<(), DeviceError> {
-        let (chunks, chunk_words) = (head.chunks, head.chunk_words as usize);
-        for sequence in first..=last {
-            let start = place(sequence, chunks, chunk_words);
-            let is_here = header_at(log, start)
-                .is_some_and(|header| (header.image, header.sequence) == (head.image, sequence));
-            if !is_here {
-                let header = ChunkHeader {
-                    image: head.image,
-                    sequence,
-                    first_version: 0,
-                };
-                make_chunk(log, start..start + chunk_words, header);
-            }
-        }
+    pub async fn write_head(log: &dyn Log, head: Head) -> Result<(), DeviceError> {
         for (number, word) in head.encode().into_iter().enumerate() {
             if log.load(number) != word {
                 log.store(number, word);
             }
         }
-        log.sync().await?;
-        log.store(SYNCED_WORD, last);
-        Ok(())
+        log.sync().await
     }
 
     /// Remembers that it is `now`, durably: what recovery finds expired or flushed by then is not declared
@@ -229,7 +207,8 @@ impl Journal {
         log.sync().await
     }
 
-    /// Takes a log over for a run: its chunks from `first` on stay, new records go behind `last`.
+    /// Takes a log over for a run: its chunks from `first` on stay, new records go behind `last`. What a
+    /// power cut has taken between them is empty from then on.
     #[must_use]
     pub fn take_over(
         log: Arc<dyn Log>,
@@ -258,6 +237,11 @@ impl Journal {
             pressure: Notify::new(),
             dirtied: Notify::new(),
         };
+        for sequence in first..=last {
+            if journal.header(sequence).is_none() {
+                journal.begin(sequence);
+            }
+        }
         journal.update(&journal.cursor.lock());
         journal
     }
@@ -268,7 +252,8 @@ impl Journal {
         log.store(SYNCED_WORD, 0);
     }
 
-    /// Appends a record, of a flush with the chunk it comes to lie in: what it says holds after a crash of the process as soon as this returns.
+    /// Appends a record, one of a flush with the chunk it comes to lie in: what it says holds after a
+    /// crash of the process as soon as this returns.
     pub fn append(&self, mut record: Record) {
         let len = record.encode().words().len();
         let mut cursor = self.cursor.lock();
@@ -372,9 +357,8 @@ impl Journal {
         (first..end)
             .filter_map(|sequence| {
                 let start = self.place(sequence);
-                let header = header_at(&*self.log, start)?;
-                (header.sequence == sequence).then_some(ChunkRecords {
-                    header,
+                Some(ChunkRecords {
+                    header: self.header(sequence)?,
                     start,
                     end: start + self.chunk_words,
                 })
@@ -431,15 +415,31 @@ impl Journal {
         }
         cursor.sequence += 1;
         cursor.next = CHUNK_HEADER_WORDS;
-        let start = self.place(cursor.sequence);
-        let header = ChunkHeader {
-            image: self.image,
-            sequence: cursor.sequence,
-            first_version: self.first_version,
-        };
-        make_chunk(&*self.log, start..start + self.chunk_words, header);
+        self.begin(cursor.sequence);
         self.update(cursor);
         true
+    }
+
+    /// Makes the chunk with a sequence number an empty one.
+    fn begin(&self, sequence: u64) {
+        let start = self.place(sequence);
+        // The old header first: until the new one is there, the chunk holds nothing.
+        self.log.clear(start..start + self.chunk_words);
+        let header = ChunkHeader {
+            image: self.image,
+            sequence,
+            first_version: self.first_version,
+        };
+        for (number, word) in header.encode().into_iter().enumerate().rev() {
+            self.log.store(start + number, word);
+        }
+    }
+
+    /// The header of the chunk with a sequence number, if it is there.
+    fn header(&self, sequence: u64) -> Option<ChunkHeader> {
+        let start = self.place(sequence);
+        header_at(&*self.log, start)
+            .filter(|header| header.image == self.image && header.sequence == sequence)
     }
 
     fn update(&self, cursor: &Cursor) {
@@ -461,16 +461,6 @@ fn header_at(log: &dyn Log, start: usize) -> Option<ChunkHeader> {
     let mut header = [0; CHUNK_HEADER_WORDS];
     log.read(start, &mut header);
     ChunkHeader::decode(&header)
-}
-
-/// Makes a chunk with no record in it.
-fn make_chunk(log: &dyn Log, words: Range<usize>, header: ChunkHeader) {
-    let start = words.start;
-    // The old header first: until the new one is there, the chunk holds nothing.
-    log.clear(words);
-    for (number, word) in header.encode().into_iter().enumerate().rev() {
-        log.store(start + number, word);
-    }
 }
 
 /// The clock never goes back, even if the system's does.

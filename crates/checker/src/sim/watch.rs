@@ -73,8 +73,10 @@ pub(super) struct Watch {
 #[derive(Default)]
 pub(super) struct WatchState {
     engine: Weak<Engine>,
-    /// Sequence numbers of the segments that a power cut cannot touch.
+    /// Sequence numbers of the segments that a power cut cannot touch, and of those that the life began
+    /// with.
     durable: HashSet<u64>,
+    found: HashSet<u64>,
     /// That of the oldest segment at the start.
     oldest: Option<u64>,
     /// Crash points in this phase so far.
@@ -94,8 +96,14 @@ impl Watch {
         let written = engine.store().written();
         let mut state = self.state.lock();
         state.engine = Arc::downgrade(engine);
-        state.durable = written.iter().map(|record| record.sequence).collect();
+        state.found = written.iter().map(|record| record.sequence).collect();
+        state.durable = state.found.clone();
         state.oldest = written.first().map(|record| record.sequence);
+    }
+
+    /// Whether the image has been opened.
+    fn is_known(&self) -> bool {
+        self.before.is_known || self.state.lock().engine.strong_count() > 0
     }
 
     /// Whether nothing of the life before has been reclaimed.
@@ -141,11 +149,14 @@ impl Watch {
         let end = {
             let mut random = self.random.lock();
             let tears = [Tear::Writes, Tear::Pages, Tear::Sectors];
-            let tear = tears[random.random_range(0..tears.len())];
+            // Only a failing drive tears pages. While an image is made that leaves what may be somebody
+            // else's, which has to be refused.
+            let is_made = self.is_known();
+            let (of_kill, of_cut) = (2, if is_made { 3 } else { 2 });
             match random.random_range(0..6) {
                 0..3 => End::Kill,
-                3 => End::KillTorn(tear),
-                _ => End::PowerCut(tear),
+                3 => End::KillTorn(tears[random.random_range(0..of_kill)]),
+                _ => End::PowerCut(tears[random.random_range(0..of_cut)]),
             }
         };
         self.take_end(end, may_ask, label);
@@ -196,7 +207,7 @@ impl Watch {
             remembered: crash.remembered,
             expected,
             is_whole: self.before.is_whole && !is_torn,
-            is_known: self.before.is_known || self.state.lock().engine.strong_count() > 0,
+            is_known: self.is_known(),
             is_orderly: false,
             is_cut: is_power_cut || self.before.is_cut,
             label: format!("{end:?} at {nanos} ns, {label}"),
@@ -260,7 +271,11 @@ impl Watch {
             let state = self.state.lock();
             let written = engine.store().written();
             let written = written.iter().map(|record| record.sequence);
-            let lasts = |sequence: &u64| !is_power_cut || state.durable.contains(sequence);
+            let lasts = |sequence: &u64| {
+                // What was torn may be damaged, and is found so when it is read.
+                let is_whole = self.before.is_whole || !state.found.contains(sequence);
+                is_whole && (!is_power_cut || state.durable.contains(sequence))
+            };
             written.filter(lasts).collect()
         };
         let recovery = engine.placement().recovery();

@@ -122,7 +122,7 @@ impl Engine {
         };
         let first_chunk = superblock.journal_first.get();
         let last_chunk = last_chunk.max(first_chunk - 1);
-        Journal::write_head(&*log, head, (first_chunk, last_chunk)).await?;
+        Journal::write_head(&*log, head).await?;
         // Both copies, so that none is left whose limits have been passed.
         for _ in SUPERBLOCK_OFFSETS {
             write_superblock(&meta, &mut superblock).await?;
