@@ -176,7 +176,7 @@ fn the_journal_lies_as_documented() {
     assert_eq!(words[8], u64::from(NOW), "clock");
     assert_eq!(words[9], 0, "void");
     let magic = u64::from_le_bytes(*b"flowJCHK");
-    let flush_at = 7 << 60 | u64::from(NOW + 3600);
+    let flush_at = 7 << 60 | 1 << 32 | u64::from(NOW + 3600);
     // The plain item, at the start of segment 0 in its first life.
     let dead = 1 << 60 | 1 << 42;
     for (number, first_version, record) in [(1, 1, flush_at), (2, 4 + (1 << 44), dead)] {

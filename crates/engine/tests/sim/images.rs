@@ -243,7 +243,7 @@ fn a_journal_that_cannot_be_trusted_starts_empty() {
         });
         *words = other;
     });
-    let damaged = changed(&|words| words[5] ^= 1);
+    let damaged = changed(&|words| words[4] ^= 1);
     let another_format = changed(&|words| words[1] = 9);
     let void = changed(&|words| words[VOID_WORD] = 1);
     for (left, why) in [
