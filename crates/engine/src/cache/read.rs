@@ -346,8 +346,14 @@ impl Engine {
             let landing = read.landing(key).await;
             let mut partition = self.lock(key.hash(), now);
             match landing {
-                // A flight is found by hash; another key with the same one reads for itself.
-                Landing::Item { item, kept, .. } if item.item().key == key.bytes() => {
+                // A flight is found by hash; another key with the same one reads for itself. So does a
+                // later reader of an item that has expired since the flight began.
+                Landing::Item { item, kept, .. }
+                    if item.item().key == key.bytes()
+                        && self
+                            .horizon
+                            .is_item_live(key.hash(), item.item().header, now) =>
+                {
                     partition.stats.flash_hits += 1;
                     if kept && peek == Peek::No {
                         mark_fetched(&mut partition, key, now);

@@ -430,11 +430,9 @@ mod tests {
         for stored in 1..7 {
             let mut half = head.encode();
             half[stored..].fill(0);
-            assert_eq!(
-                Head::decode(&half),
-                Err(FormatError::Checksum),
-                "{stored} words"
-            );
+            let decoded = Head::decode(&half);
+            assert!(decoded.is_err(), "{stored} words");
+            assert_ne!(decoded, Err(FormatError::Magic), "{stored} words");
         }
     }
 }
