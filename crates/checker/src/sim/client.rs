@@ -136,10 +136,10 @@ impl World {
         self.judge(told);
     }
 
-    /// What a change that is under way finds.
-    fn judge_found(&self, asked: Asked, found: &ItemView<'_>) {
+    /// What a change that was asked for at second `now` finds.
+    fn judge_found(&self, asked: Asked, found: &ItemView<'_>, now: u32) {
         let key = asked.key().unwrap_or(0);
-        let checked = match view(found, runtime::unix_seconds()) {
+        let checked = match view(found, now) {
             Ok(seen) => self.history().check_before(asked, Some(seen)),
             Err(tag) => Err(Wrong::Invented { key, tag }),
         };
@@ -181,7 +181,7 @@ impl World {
                 .engine
                 .modify(key, now, |found| {
                     if let Some(found) = found {
-                        self.judge_found(asked, found);
+                        self.judge_found(asked, found, now);
                     }
                     (Change::Remove, ())
                 })
@@ -197,13 +197,14 @@ impl World {
         let asked = self.history().ask(number, NOTHING);
         let expiry = any_expiry(random);
         let key = self.engine.key(&bytes).expect("a key");
+        let now = runtime::unix_seconds();
         let touched = self
             .engine
-            .modify(key, runtime::unix_seconds(), |found| {
+            .modify(key, now, |found| {
                 let Some(found) = found else {
                     return (Change::Keep, None);
                 };
-                self.judge_found(asked, found);
+                self.judge_found(asked, found, now);
                 let effect = Effect::Value {
                     tag: tag_of(found.value).unwrap_or(0),
                     expiry,
@@ -230,11 +231,12 @@ impl World {
         let asked = self.history().ask(number, effect);
         let put = self.any_put(random, effect);
         let key = self.engine.key(&bytes).expect("a key");
+        let now = runtime::unix_seconds();
         let rewritten = self
             .engine
-            .modify(key, runtime::unix_seconds(), |found| match found {
+            .modify(key, now, |found| match found {
                 Some(found) => {
-                    self.judge_found(asked, found);
+                    self.judge_found(asked, found, now);
                     (Change::Put(put.clone()), true)
                 }
                 None => (Change::Keep, false),
