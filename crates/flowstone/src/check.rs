@@ -112,7 +112,7 @@ fn crashes(args: &CrashArgs) -> ExitCode {
     }
     bar.finish_and_clear();
     let seconds = started.elapsed().as_secs_f64();
-    let rate = (report.operations + report.reads) as f64 / seconds;
+    let rate = report.operations as f64 / seconds;
     if args.json {
         say(&serde_json::json!({
             "failed": false, "first_seed": args.seed, "seeds": seed - args.seed,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use device::{FaultyDisk, Latency, MemoryDisk, MemoryJournal};
+use device::{FaultRates, FaultyDisk, Latency, MemoryDisk, MemoryJournal};
 use engine::{Engine, Start, Stop};
 use parking_lot::Mutex;
 use rand::rngs::SmallRng;
@@ -52,6 +52,11 @@ impl Machine {
         };
         let medium = Arc::new(MemoryDisk::from_image(image.clone(), latency));
         let disk = FaultyDisk::with_base(medium.clone(), image, random.random());
+        disk.set_rates(FaultRates {
+            slow: plan.slow,
+            slow_by: plan.slow_by,
+            ..FaultRates::default()
+        });
         let journal = Arc::new(MemoryJournal::from_words(words));
         let history = Arc::new(Mutex::new(history));
         let watch = Arc::new(Watch {

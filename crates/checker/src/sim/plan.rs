@@ -76,6 +76,9 @@ pub(super) struct Plan {
     pub(super) stopping: Rates,
     /// What a power cut may undo at most.
     pub(super) unsettled: Duration,
+    /// Share of the disk's accesses that take [`slow_by`](Self::slow_by) longer.
+    pub(super) slow: f64,
+    pub(super) slow_by: Duration,
 }
 
 impl Plan {
@@ -184,6 +187,9 @@ impl Plan {
                 most: 4,
             },
             unsettled: 2 * sync_interval + Duration::from_millis(10),
+            // Long enough for a segment to be reclaimed and written anew meanwhile.
+            slow: if random.random() { 0.0 } else { 0.02 },
+            slow_by: Duration::from_millis(random.random_range(5..200)),
         }
     }
 
