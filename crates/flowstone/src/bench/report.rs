@@ -16,7 +16,7 @@ use super::stats::{Failures, Second, Stats};
 /// One run.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Report {
-    workload: &'static str,
+    workload: String,
     keys: u64,
     clients: usize,
     pipeline: usize,
@@ -120,6 +120,8 @@ struct Kinds {
     timeouts: u64,
     #[serde(skip_serializing_if = "is_zero")]
     corrupt_values: u64,
+    #[serde(skip_serializing_if = "is_zero")]
+    workload_errors: u64,
 }
 
 #[expect(
@@ -139,7 +141,7 @@ impl Report {
         }
         Self {
             workload: plan.workload.name(),
-            keys: plan.workload.settings().keys,
+            keys: plan.workload.keys(),
             clients: plan.clients,
             pipeline: plan.pipeline,
             multiget: plan.multiget,
@@ -241,6 +243,7 @@ impl Kinds {
             protocol_errors: failures.protocol,
             timeouts: failures.timeouts,
             corrupt_values: failures.corrupt,
+            workload_errors: failures.workload,
         }
     }
 }
