@@ -1,16 +1,16 @@
 //! How fast requests are generated on one core: millions of requests a second for every workload,
-//! without and with the formatting of keys. Further workloads may be named as arguments.
+//! without and with the formatting of keys. Further workloads may be named as arguments. The fastest
+//! of several rounds counts: what slows the others is somebody else's work on the same machine.
 //!
 //! `cargo run --release -p flowstone-workload --example generator_speed [WORKLOAD...]`
 
 use std::hint::black_box;
 use std::time::Instant;
 
-use flowstone_workload::{
-    ClientStream, MAX_KEY_BYTES, NAMES, Request, Settings, TraceError, Workload, WorkloadError,
-};
+use flowstone_workload::{MAX_KEY_BYTES, NAMES, Request, Settings, Workload, WorkloadError};
 
-const REQUESTS: u32 = 10_000_000;
+const ROUNDS: u32 = 20;
+const REQUESTS: u32 = 500_000;
 
 #[expect(
     clippy::print_stdout,
@@ -32,11 +32,11 @@ fn main() -> Result<(), WorkloadError> {
         };
         let workload = Workload::parse(name, settings)?;
         let names = workload.key_names();
-        let plain = measure(&mut workload.clients()?.client(0), |request| {
+        let plain = measure(&workload, |request| {
             black_box(request);
         })?;
         let mut buffer = [0; MAX_KEY_BYTES];
-        let formatted = measure(&mut workload.clients()?.client(0), |request| {
+        let formatted = measure(&workload, |request| {
             let len = names.write_for(&request, &mut buffer);
             black_box(&buffer[..len]);
         })?;
@@ -45,14 +45,21 @@ fn main() -> Result<(), WorkloadError> {
     Ok(())
 }
 
-fn measure(stream: &mut ClientStream, mut each: impl FnMut(Request)) -> Result<f64, TraceError> {
-    let start = Instant::now();
-    let mut count = 0;
-    while count < REQUESTS
-        && let Some(request) = stream.next_request()?
-    {
-        each(request);
-        count += 1;
+fn measure(workload: &Workload, mut each: impl FnMut(Request)) -> Result<f64, WorkloadError> {
+    let mut stream = workload.clients()?.client(0);
+    let mut fastest = 0.0f64;
+    for _ in 0..ROUNDS {
+        let start = Instant::now();
+        let mut count = 0;
+        while count < REQUESTS
+            && let Some(request) = stream.next_request()?
+        {
+            each(request);
+            count += 1;
+        }
+        if count == REQUESTS {
+            fastest = fastest.max(f64::from(count) / start.elapsed().as_secs_f64() / 1e6);
+        }
     }
-    Ok(f64::from(count) / start.elapsed().as_secs_f64() / 1e6)
+    Ok(fastest)
 }

@@ -477,7 +477,7 @@ mod tests {
         ("normal", 0x1F18_FCE4_CF1D_A496),
         ("latest", 0xF45B_CFB7_8D48_50E5),
         ("single", 0x94DB_A2CE_BACE_6392),
-        ("etc", 0x3DCC_B719_1504_76FE),
+        ("etc", 0xEBBA_E11B_D13E_D652),
         ("memcachier", 0x54FB_5D5A_A48F_FA9C),
         ("memcachier:app19", 0x4503_A2C8_8C11_67F9),
         ("twitter:12", 0xFF9E_9B1E_4650_F8B7),

@@ -205,11 +205,14 @@ const APPLICATION_PREFIX_BYTES: usize = 6;
 /// What the names of an application begin with: the bytes, and where they begin.
 #[inline]
 fn application_prefix(application: u16) -> ([u8; APPLICATION_PREFIX_BYTES], usize) {
-    let mut digits = [0; MAX_DIGITS];
-    let first = write_digits(u64::from(application), &mut digits);
     let mut prefix = [b':'; APPLICATION_PREFIX_BYTES];
-    let from = APPLICATION_PREFIX_BYTES - 1 - (MAX_DIGITS - first);
-    prefix[from..APPLICATION_PREFIX_BYTES - 1].copy_from_slice(&digits[first..]);
+    let mut from = APPLICATION_PREFIX_BYTES - 1;
+    let mut rest = application;
+    while rest > 0 || from == APPLICATION_PREFIX_BYTES - 1 {
+        from -= 1;
+        prefix[from] = b'0' + (rest % 10) as u8;
+        rest /= 10;
+    }
     (prefix, from)
 }
 

@@ -51,6 +51,7 @@ mod check;
 mod error;
 mod histogram;
 mod keys;
+mod lengths;
 mod math;
 mod mix;
 mod names;

@@ -2,10 +2,11 @@
 //!
 //! A key keeps its size for ever, whichever client writes it and however often.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use crate::histogram::SizeHistogram;
 use crate::keys::{KeyId, MAX_KEY_BYTES};
+use crate::lengths::Lengths;
 use crate::math;
 use crate::stream::{mix_pair, mix64, unit_of};
 
@@ -86,9 +87,13 @@ impl ValueSize {
         match self {
             Self::Fixed(bytes) => *bytes,
             Self::Etc { max_bytes } => {
-                let bytes = pareto_quantile(unit_of(word()), VALUE_SCALE, VALUE_SHAPE);
-                // The next whole number; exactly whole ones do not happen.
-                (bytes as u32).saturating_add(1).clamp(1, *max_bytes)
+                let word = word();
+                let bytes = ETC_VALUES.length(word).unwrap_or_else(|| {
+                    // The next whole number: exactly whole ones have no probability.
+                    (pareto_quantile(unit_of(word), VALUE_SCALE, VALUE_SHAPE) as u32)
+                        .saturating_add(1)
+                });
+                bytes.clamp(1, *max_bytes)
             }
             Self::Geometric(geometric) => geometric.quantile(unit_of(word())),
             Self::Measured(histogram) => {
@@ -112,11 +117,19 @@ impl ValueSize {
 }
 
 /// The length of an ETC key's name, in bytes.
+#[inline]
 pub(crate) fn etc_key_len(seed: u64, id: KeyId) -> usize {
-    let unit = unit_of(mix_pair(KEY_SALT, seed, id.0));
-    let bytes = extreme_value_quantile(unit, KEY_LOCATION, KEY_SCALE, KEY_SHAPE);
-    ((bytes + 0.5) as usize).clamp(1, MAX_KEY_BYTES)
+    let length = ETC_KEYS.length(mix_pair(KEY_SALT, seed, id.0));
+    length.map_or(MAX_KEY_BYTES, |bytes| bytes as usize)
 }
+
+/// All lengths of ETC keys, the longest for all that are longer.
+static ETC_KEYS: LazyLock<Lengths> =
+    LazyLock::new(|| Lengths::new(MAX_KEY_BYTES as u16, true, etc_key_share));
+
+/// The lengths of nineteen of twenty ETC values.
+static ETC_VALUES: LazyLock<Lengths> =
+    LazyLock::new(|| Lengths::new(1_024, false, etc_value_share));
 
 /// The share of ETC values of at most `bytes`, a whole number.
 pub(crate) fn etc_value_share(bytes: f64) -> f64 {
@@ -133,11 +146,6 @@ pub(crate) fn etc_key_share(bytes: f64) -> f64 {
 /// The quantile function of the generalized Pareto distribution with location 0.
 fn pareto_quantile(unit: f64, scale: f64, shape: f64) -> f64 {
     scale / shape * (math::pow(1.0 - unit, -shape) - 1.0)
-}
-
-/// The quantile function of the generalized extreme value distribution, at `1 - unit`.
-fn extreme_value_quantile(unit: f64, location: f64, scale: f64, shape: f64) -> f64 {
-    location + scale / shape * (math::pow(-math::ln(1.0 - unit), -shape) - 1.0)
 }
 
 #[cfg(test)]

@@ -211,9 +211,10 @@ impl Connection {
             if self.inflight.len() >= rules.pipeline {
                 return Wait::Responses;
             }
-            if let Some(request) = self.inflight.next_fill()
-                && now_ns < rules.end_ns
-            {
+            if now_ns >= rules.end_ns {
+                return Wait::Finished;
+            }
+            if let Some(request) = self.inflight.next_fill() {
                 self.append_one(&request, now_ns, rules);
                 continue;
             }
@@ -231,9 +232,6 @@ impl Connection {
                     };
                 }
                 schedule.advance();
-            }
-            if now_ns >= rules.end_ns {
-                return Wait::Finished;
             }
             self.append(sent_ns, rules);
         }
