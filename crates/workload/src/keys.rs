@@ -218,6 +218,18 @@ fn application_prefix(application: u16) -> ([u8; APPLICATION_PREFIX_BYTES], usiz
 
 #[inline]
 fn write_decimal(prefix: &[u8], number: u64, wanted: usize, out: &mut [u8]) -> usize {
+    if let Some(front) = out.first_chunk_mut::<SHORT_BYTES>()
+        && number < EIGHT_DIGITS
+        && (prefix.len() + 8..=SHORT_BYTES).contains(&wanted)
+    {
+        // Most names: moves of fixed length, and all digits at once.
+        *front = [b'0'; SHORT_BYTES];
+        for (byte, letter) in front.iter_mut().zip(prefix) {
+            *byte = *letter;
+        }
+        front[wanted - 8..wanted].copy_from_slice(&eight_digits(number));
+        return wanted;
+    }
     let mut digits = [b'0'; MAX_DIGITS];
     let first = write_digits(number, &mut digits);
     let used = MAX_DIGITS - first;
@@ -227,6 +239,26 @@ fn write_decimal(prefix: &[u8], number: u64, wanted: usize, out: &mut [u8]) -> u
     front[prefix.len()..].fill(b'0');
     back.copy_from_slice(&digits[first..]);
     len
+}
+
+/// Names up to this length are written in one go.
+const SHORT_BYTES: usize = 64;
+
+/// The first number with more than eight digits.
+const EIGHT_DIGITS: u64 = 100_000_000;
+
+/// The decimal digits of a number below [`EIGHT_DIGITS`], with zeros before: halves, quarters and
+/// eighths of it side by side in one word.
+#[inline]
+fn eight_digits(number: u64) -> [u8; 8] {
+    let halves = number / 10_000 | (number % 10_000) << 32;
+    // Hundreds of each half: x / 100 as x * 10486 >> 20, exact below 10^4.
+    let hundreds = ((halves * 10_486) >> 20) & 0x7F_0000_007F;
+    let quarters = hundreds | (halves - 100 * hundreds) << 16;
+    // Tens of each quarter: x / 10 as x * 103 >> 10, exact below 100.
+    let tens = ((quarters * 103) >> 10) & 0x000F_000F_000F_000F;
+    let eighths = tens | (quarters - 10 * tens) << 8;
+    (eighths + u64::from_le_bytes([b'0'; 8])).to_le_bytes()
 }
 
 fn parse_decimal(digits: &[u8]) -> Option<u64> {
@@ -389,6 +421,12 @@ mod tests {
             prop_assert_eq!(names.parse(&out[..len]), Some(KeyId(id)));
             let plain = id.to_string();
             prop_assert!(out[..len].ends_with(plain.as_bytes()));
+        }
+
+        #[test]
+        fn eight_digits_are_those_of_the_standard_library(number in 0u64..100_000_000) {
+            let expected = format!("{number:08}");
+            prop_assert_eq!(&eight_digits(number)[..], expected.as_bytes());
         }
 
         #[test]

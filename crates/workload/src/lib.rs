@@ -48,6 +48,7 @@ mod alias;
 mod arrivals;
 mod catalog;
 mod check;
+mod divisor;
 mod error;
 mod histogram;
 mod keys;

@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use crate::divisor::Divisor;
 use crate::histogram::PopularityHistogram;
 use crate::mix::Op;
 use crate::scatter::Scatter;
@@ -73,7 +74,10 @@ pub struct Picker {
 #[derive(Clone, Debug)]
 enum Kind {
     Uniform,
-    Scrambled(Arc<Zipf>),
+    Scrambled {
+        zipf: Arc<Zipf>,
+        keys: Divisor,
+    },
     Ranked {
         zipf: Arc<Zipf>,
         scatter: Scatter,
@@ -106,9 +110,10 @@ impl Picker {
     pub fn new(popularity: &Popularity, keys: u64, clients: u64) -> Self {
         let kind = match popularity {
             Popularity::Uniform => Kind::Uniform,
-            Popularity::Zipfian { theta } => {
-                Kind::Scrambled(Arc::new(Zipf::new(SCRAMBLED_RANKS, *theta)))
-            }
+            Popularity::Zipfian { theta } => Kind::Scrambled {
+                zipf: Arc::new(Zipf::new(SCRAMBLED_RANKS, *theta)),
+                keys: Divisor::new(keys),
+            },
             Popularity::Ranked { theta } => Kind::Ranked {
                 zipf: Arc::new(Zipf::new(keys, *theta)),
                 scatter: Scatter::over(keys),
@@ -153,7 +158,7 @@ impl Picker {
         let keys = self.keys;
         match &mut self.kind {
             Kind::Uniform => stream.below(keys),
-            Kind::Scrambled(zipf) => fnv1a(zipf.rank(stream)) % keys,
+            Kind::Scrambled { zipf, keys } => keys.divide(fnv1a(zipf.rank(stream))).1,
             Kind::Ranked { zipf, scatter } => scatter.place(zipf.rank(stream)),
             Kind::Measured { histogram, scatter } => {
                 let rank = histogram.quantile(stream.next_u64(), stream.unit()) * keys as f64;

@@ -3,10 +3,12 @@
 //! Popularity by rank would otherwise give the lowest ids to the most popular keys, and whoever
 //! stores keys in the order of their ids would write the popular ones side by side.
 
+use crate::divisor::Divisor;
+
 /// The permutation `number x multiplier mod bound`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Scatter {
-    bound: u64,
+    bound: Divisor,
     multiplier: u64,
 }
 
@@ -18,18 +20,22 @@ impl Scatter {
         let multiplier = (start.max(1)..)
             .find(|&candidate| greatest_common_divisor(candidate, bound) == 1)
             .unwrap_or(1);
-        Self { bound, multiplier }
+        Self {
+            bound: Divisor::new(bound),
+            multiplier,
+        }
     }
 
     /// Where `number`, which must be below the bound, goes.
     #[inline]
     pub(crate) fn place(&self, number: u64) -> u64 {
-        debug_assert!(number < self.bound, "{number} is outside the permutation");
+        let bound = self.bound.get();
+        debug_assert!(number < bound, "{number} is outside the permutation");
         match number.checked_mul(self.multiplier) {
-            Some(product) => product % self.bound,
+            Some(product) => self.bound.divide(product).1,
             None => {
                 let product = u128::from(number) * u128::from(self.multiplier);
-                (product % u128::from(self.bound)) as u64
+                (product % u128::from(bound)) as u64
             }
         }
     }

@@ -15,10 +15,12 @@
 //! key, and none needs to hear of another: all are taken to bring new keys at the same pace. A read
 //! may therefore ask for a key that a slower client has not written yet, as under `latest`.
 
+use crate::divisor::Divisor;
+
 /// One client's view of the ids in use. Two counters, whatever the number of keys.
 #[derive(Clone, Debug)]
 pub(crate) struct Turnover {
-    keys: u64,
+    keys: Divisor,
     client: u64,
     clients: u64,
     renewed: u64,
@@ -29,7 +31,7 @@ impl Turnover {
     /// The view of client 0 of `clients` over `keys` slots (at least 1 of each).
     pub(crate) fn new(keys: u64, clients: u64) -> Self {
         Self {
-            keys,
+            keys: Divisor::new(keys),
             client: 0,
             clients,
             renewed: 0,
@@ -41,7 +43,7 @@ impl Turnover {
     pub(crate) fn for_client(&self, client: u64) -> Self {
         Self {
             client,
-            ..Self::new(self.keys, self.clients)
+            ..Self::new(self.keys.get(), self.clients)
         }
     }
 
@@ -51,12 +53,12 @@ impl Turnover {
         if self.renewed == 0 {
             return slot;
         }
-        let new_keys = self.renewed * self.clients;
-        let (rounds, taken) = (new_keys / self.keys, new_keys % self.keys);
+        let keys = self.keys.get();
+        let (rounds, taken) = self.keys.divide(self.renewed * self.clients);
         let rounds = rounds + u64::from(slot < taken);
         match rounds {
             0 => slot,
-            _ => self.keys + 2 * ((rounds - 1) * self.keys + slot),
+            _ => keys + 2 * ((rounds - 1) * keys + slot),
         }
     }
 
@@ -65,7 +67,7 @@ impl Turnover {
     pub(crate) fn renew(&mut self) -> u64 {
         let number = self.client + self.clients * self.renewed;
         self.renewed += 1;
-        self.keys + 2 * number
+        self.keys.get() + 2 * number
     }
 
     /// A key that is used this once.
@@ -73,7 +75,7 @@ impl Turnover {
     pub(crate) fn passing(&mut self) -> u64 {
         let number = self.client + self.clients * self.passed;
         self.passed += 1;
-        self.keys + 2 * number + 1
+        self.keys.get() + 2 * number + 1
     }
 }
 
