@@ -10,7 +10,8 @@ use std::collections::HashSet;
 use serde::Serialize;
 
 use crate::arrivals::{Arrivals, Pace};
-use crate::catalog::{ClientStream, Workload};
+use crate::catalog::Workload;
+use crate::clients::ClientStream;
 use crate::error::WorkloadError;
 use crate::keys::KeyId;
 use crate::mix::{Mix, Op};

@@ -22,7 +22,7 @@ impl KeyId {
     /// The key with number `number` (below 2^48) of application `application`.
     #[inline]
     pub(crate) fn of_application(application: u16, number: u64) -> Self {
-        Self(u64::from(application) << APPLICATION_SHIFT | number)
+        Self((u64::from(application) << APPLICATION_SHIFT) | number)
     }
 
     /// The application that a key of a workload with several belongs to.
@@ -251,13 +251,13 @@ const EIGHT_DIGITS: u64 = 100_000_000;
 /// eighths of it side by side in one word.
 #[inline]
 fn eight_digits(number: u64) -> [u8; 8] {
-    let halves = number / 10_000 | (number % 10_000) << 32;
+    let halves = (number / 10_000) | ((number % 10_000) << 32);
     // Hundreds of each half: x / 100 as x * 10486 >> 20, exact below 10^4.
     let hundreds = ((halves * 10_486) >> 20) & 0x7F_0000_007F;
-    let quarters = hundreds | (halves - 100 * hundreds) << 16;
+    let quarters = hundreds | ((halves - 100 * hundreds) << 16);
     // Tens of each quarter: x / 10 as x * 103 >> 10, exact below 100.
     let tens = ((quarters * 103) >> 10) & 0x000F_000F_000F_000F;
-    let eighths = tens | (quarters - 10 * tens) << 8;
+    let eighths = tens | ((quarters - 10 * tens) << 8);
     (eighths + u64::from_le_bytes([b'0'; 8])).to_le_bytes()
 }
 

@@ -48,6 +48,7 @@ mod alias;
 mod arrivals;
 mod catalog;
 mod check;
+mod clients;
 mod divisor;
 mod error;
 mod histogram;
@@ -72,8 +73,9 @@ mod values;
 mod zipf;
 
 pub use arrivals::{Arrivals, Pace};
-pub use catalog::{ClientStream, Clients, Workload};
+pub use catalog::Workload;
 pub use check::{CheckRow, check};
+pub use clients::{ClientStream, Clients};
 pub use error::WorkloadError;
 pub use histogram::{HistogramError, PopularityHistogram, SizeHistogram};
 pub use keys::{KeyId, KeyNames, KeySize, MAX_KEY_BYTES};

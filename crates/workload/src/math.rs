@@ -73,7 +73,7 @@ pub(crate) fn ln(x: f64) -> f64 {
     let bits = x.to_bits();
     let exponent = (bits >> MANTISSA_BITS) as i64 - EXPONENT_BIAS;
     let fraction = bits & ((1 << MANTISSA_BITS) - 1);
-    let mantissa = f64::from_bits(fraction | (EXPONENT_BIAS as u64) << MANTISSA_BITS);
+    let mantissa = f64::from_bits(fraction | ((EXPONENT_BIAS as u64) << MANTISSA_BITS));
     let (reciprocal, ln_of_middle) =
         LN_TABLE[(fraction >> (MANTISSA_BITS - 7)) as usize % LN_CELLS];
     let r = mantissa * reciprocal - 1.0;

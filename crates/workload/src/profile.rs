@@ -5,7 +5,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 
 use serde::Serialize;
 
-use crate::catalog::ClientStream;
+use crate::clients::ClientStream;
 use crate::keys::KeyId;
 use crate::mix::Op;
 use crate::stream::mix64;

@@ -17,6 +17,8 @@ use super::stats::{Failures, Second, Stats};
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Report {
     workload: String,
+    /// Of a trace, nobody knows before its end.
+    #[serde(skip_serializing_if = "is_zero")]
     keys: u64,
     clients: usize,
     pipeline: usize,
@@ -275,10 +277,14 @@ fn rate(count: u64, seconds: f64) -> f64 {
 /// The report for people.
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.workload)?;
+        if self.keys > 0 {
+            write!(f, " over {} keys", self.keys)?;
+        }
         writeln!(
             f,
-            "{} over {} keys: {} clients x pipeline {}, {} threads, seed {}",
-            self.workload, self.keys, self.clients, self.pipeline, self.threads, self.seed
+            ": {} clients x pipeline {}, {} threads, seed {}",
+            self.clients, self.pipeline, self.threads, self.seed
         )?;
         if let Some(load) = &self.load {
             writeln!(

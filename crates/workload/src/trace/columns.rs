@@ -41,7 +41,11 @@ impl Header {
     pub(super) fn require(&self, name: &str) -> Result<usize, Trouble> {
         self.find(name).ok_or_else(|| {
             let names = self.names.join(",");
-            let shown: String = names.chars().take(80).collect();
+            let shown: String = names
+                .chars()
+                .take(80)
+                .flat_map(char::escape_debug)
+                .collect();
             Trouble::Row(format!(
                 "no column is called '{name}' in the header '{shown}'"
             ))

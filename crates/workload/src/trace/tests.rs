@@ -440,3 +440,31 @@ fn formats_are_known_by_their_names() {
     );
     assert_eq!(Format::by_name("zip"), None);
 }
+
+proptest::proptest! {
+    #[test]
+    fn no_bytes_make_a_reader_panic(
+        bytes in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..300),
+        start in proptest::sample::select(vec![
+            &b""[..], b"\x28\xB5\x2F\xFD", b"\xFD7zXZ\0", b"\x1F\x8B\x08", b"0,a,1,1,1,get,0\n", b"key,op,size\n",
+        ]),
+        format in proptest::sample::select(FORMATS.map(|(format, _)| Some(format)).to_vec()),
+        told in proptest::prelude::any::<bool>(),
+    ) {
+        let bytes = [start, &bytes].concat();
+        // Either a number of requests that the bytes can hold, or an error that names the file.
+        if let Ok(requests) = Trace::new("trace", &bytes).read(format.filter(|_| told)) {
+            proptest::prop_assert!(requests.len() <= 1 << 24);
+        }
+    }
+
+    #[test]
+    fn a_row_is_read_as_it_was_written(
+        key in "[!-~]{1,40}", key_size in 1u8..=250, value in 0u32..1 << 30, ttl: u32,
+        op in proptest::sample::select(vec![("get", Op::Get), ("set", Op::Set), ("delete", Op::Delete)]),
+    ) {
+        let row = format!("7,{key},{key_size},{value},3,{},{ttl}\n", op.0);
+        let expected = request(op.1, hashed(key.as_bytes()), key_size, value, ttl);
+        proptest::prop_assert_eq!(read_as(Format::Twitter, row).unwrap(), [expected]);
+    }
+}
