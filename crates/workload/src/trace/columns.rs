@@ -9,7 +9,7 @@ pub(super) struct Header {
 }
 
 /// Columns of a row that are looked at.
-pub(super) const MAX_COLUMNS: usize = 32;
+pub(super) const MAX_COLUMNS: usize = 16;
 
 /// The columns of one row.
 pub(super) struct Row<'a> {
@@ -66,17 +66,25 @@ impl<'a> Row<'a> {
             count: 0,
         };
         let mut from = 0;
-        for comma in memchr::memchr_iter(b',', line).chain([line.len()]) {
-            if let Some(column) = row.columns.get_mut(row.count) {
-                *column = &line[from..comma];
-            }
-            row.count += 1;
+        // Columns are short: byte by byte is faster than a search for each.
+        for (comma, _) in line.iter().enumerate().filter(|(_, byte)| **byte == b',') {
+            row.add(&line[from..comma]);
             from = comma + 1;
         }
+        row.add(&line[from..]);
         if row.count != expected {
             return Err(wrong_count(row.count, expected));
         }
         Ok(row)
+    }
+
+    /// Adds a column, or only counts it if there are too many.
+    #[inline]
+    fn add(&mut self, column: &'a [u8]) {
+        if let Some(next) = self.columns.get_mut(self.count) {
+            *next = column;
+        }
+        self.count += 1;
     }
 
     #[inline]
