@@ -110,10 +110,14 @@ impl Workload {
             names,
             settings,
         };
-        if workload.open()?.next_request()?.is_none() {
-            return Err(WorkloadError::EmptyTrace(workload.name()));
+        let first = match workload.open()? {
+            Some(mut trace) => trace.next_request()?,
+            None => None,
+        };
+        match first {
+            Some(_) => Ok(workload),
+            None => Err(WorkloadError::EmptyTrace(workload.name())),
         }
-        Ok(workload)
     }
 
     /// The name it was made by.
@@ -146,7 +150,8 @@ impl Workload {
         self.tenants.iter().map(|tenant| tenant.keys).sum()
     }
 
-    /// The set that stores key `index`, a number below [`Workload::keys`], beforehand.
+    /// The set that stores key `index` beforehand. Panics if there is no such key: `index` must be
+    /// below [`Workload::keys`].
     #[inline]
     #[must_use]
     pub fn load(&self, index: u64) -> Request {
@@ -207,17 +212,14 @@ impl Workload {
 
     /// The clients of one run, all at the beginning of their requests. A trace is opened anew.
     pub fn clients(&self) -> Result<Clients, WorkloadError> {
-        let trace = match self.name {
-            Name::Trace(..) => Some(self.open()?),
-            _ => None,
-        };
-        Ok(Clients::new(self.clone(), trace))
+        Ok(Clients::new(self.clone(), self.open()?))
     }
 
-    fn open(&self) -> Result<TraceReader, TraceError> {
+    /// Opens the trace that it replays, if it does.
+    fn open(&self) -> Result<Option<TraceReader>, TraceError> {
         match &self.name {
-            Name::Trace(format, path) => TraceReader::open(path, *format),
-            _ => unreachable!("only traces are opened"),
+            Name::Trace(format, path) => TraceReader::open(path, *format).map(Some),
+            _ => Ok(None),
         }
     }
 }

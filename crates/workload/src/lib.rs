@@ -87,7 +87,6 @@ pub use request::Request;
 pub use settings::Settings;
 pub use sizes::{DEFAULT_MAX_VALUE_BYTES, Geometric, ValueSize};
 pub use stream::Stream;
-pub use tenant::Churn;
 pub use trace::{Format, TraceError, TraceReader};
 pub use ttl::Ttl;
 pub use values::{HEADER_BYTES, ValueBytes, ValueCheck};

@@ -11,14 +11,14 @@ use crate::turnover::Turnover;
 
 /// Shares of the operations that go to other keys than those in use.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Churn {
+pub(crate) struct Churn {
     /// Share of the sets that go to a key nobody ever asks for again.
-    pub unread_sets: f64,
+    pub(crate) unread_sets: f64,
     /// Share of the gets that go to such a key.
-    pub once_gets: f64,
+    pub(crate) once_gets: f64,
     /// Share of the sets that bring a new key in the place of the oldest, which is never asked for
     /// again. The sets that remain are updates: they go to keys in use, by their popularity.
-    pub renewing_sets: f64,
+    pub(crate) renewing_sets: f64,
 }
 
 /// What one application does. Immutable; its clients keep their own [`TenantClient`].

@@ -74,6 +74,7 @@ pub(crate) fn preset(name: &Name, settings: &Settings) -> Result<Preset, Workloa
         Name::CacheLib(prefix) => return cachelib(prefix, settings),
         Name::Memcachier(application) => return memcachier::preset(*application, settings),
         Name::Twitter(cluster) => return twitter::preset(*cluster, settings),
+        // A trace has no keys but those it names.
         Name::Trace(..) => Popularity::Single,
     };
     let mut preset = single(settings.keys, popularity, ValueSize::Fixed(VALUE_BYTES));
