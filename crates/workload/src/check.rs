@@ -223,7 +223,7 @@ fn histogram(popularity: &Popularity, seed: u64, draws: u64) -> Vec<u64> {
 /// What YCSB's scrambled distribution gives to each key: the popular ranks one by one, and the many
 /// others evenly.
 fn scrambled_shares(theta: f64) -> Vec<f64> {
-    const SINGLE_RANKS: u64 = 1 << 18;
+    const SINGLE_RANKS: u64 = 1 << 22;
     let zipf = Zipf::new(crate::popularity::SCRAMBLED_RANKS, theta);
     let rest = 1.0 - zipf.share_of_first(SINGLE_RANKS);
     let mut shares = vec![rest / KEYS as f64; KEYS as usize];
