@@ -1,132 +1,129 @@
-//! Workloads by name: settings in, streams of requests out.
+//! Workloads: a name and settings in, streams of requests out.
 
-use thiserror::Error;
+use std::sync::Arc;
 
-use crate::keys::{KeyId, KeyNames, KeySize, MAX_KEY_BYTES};
-use crate::mix::{Mix, Op};
-use crate::popularity::{Picker, Popularity};
+use crate::alias::Alias;
+use crate::clients::Clients;
+use crate::error::WorkloadError;
+use crate::keys::{COMPACT_DIGITS, KeyId, KeyNames, KeySize};
+use crate::mix::Op;
+use crate::names::Name;
+use crate::popularity::Picker;
+use crate::presets::{Preset, Share, preset};
+use crate::request::Request;
+use crate::settings::{Settings, check_sizes};
 use crate::sizes::ValueSize;
-use crate::stream::Stream;
+use crate::tenant::Tenant;
+use crate::trace::{TraceError, TraceReader};
+use crate::turnover::Turnover;
 
-/// The names [`Workload::by_name`] knows.
-pub const NAMES: [&str; 6] = [
-    "uniform", "zipfian", "hotspot", "normal", "latest", "single",
-];
-
-/// What a workload is made of. [`Settings::default`] reads a million 30-byte keys with 270-byte
-/// values.
-#[derive(Clone, Debug)]
-pub struct Settings {
-    /// Number of keys.
-    pub keys: u64,
-    /// Number of clients that share the work (only `latest` depends on it).
-    pub clients: u64,
-    /// All randomness comes from here.
-    pub seed: u64,
-    /// Shares of the operations.
-    pub mix: Mix,
-    /// Lengths of names.
-    pub key_size: KeySize,
-    /// Lengths of values.
-    pub value_size: ValueSize,
-    /// Skew of `zipfian` and `latest`, between 0 and 1.
-    pub theta: f64,
-    /// `hotspot`: share of the keys that are hot.
-    pub hot_data: f64,
-    /// `hotspot`: share of the operations that go to hot keys.
-    pub hot_operations: f64,
-    /// `normal`: standard deviation as a share of the keys.
-    pub deviation: f64,
-    /// `normal`: keys by which the mean moves with each request of a client.
-    pub drift: f64,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Self {
-            keys: 1_000_000,
-            clients: 1,
-            seed: 1,
-            mix: Mix::READS,
-            key_size: KeySize::Fixed(30),
-            value_size: ValueSize::Fixed(270),
-            theta: 0.99,
-            hot_data: 0.2,
-            hot_operations: 0.8,
-            deviation: 0.1,
-            drift: 0.0,
-        }
-    }
-}
-
-/// A setting that cannot be carried out; the message says what is allowed.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum WorkloadError {
-    /// No workload has this name.
-    #[error("no workload is called '{0}'; choose one of {names}", names = NAMES.join(", "))]
-    UnknownName(String),
-    /// The operation mix does not parse or holds no operation.
-    #[error("'{0}' is no operation ratio; write GET:SET or GET:SET:DELETE, for example 9:1")]
-    Ratio(String),
-    /// A number is outside its range.
-    #[error("{name} is {value}, but must be {allowed}")]
-    OutOfRange {
-        /// The setting.
-        name: &'static str,
-        /// What was asked for.
-        value: String,
-        /// What is allowed.
-        allowed: String,
-    },
-}
-
-/// Settings that have been checked. Immutable; clients on any thread may share it.
+/// A named workload whose settings have been checked. Immutable; clients on any thread may share
+/// it.
 #[derive(Clone, Debug)]
 pub struct Workload {
-    name: &'static str,
+    name: Name,
     settings: Settings,
     names: KeyNames,
-    picker: Picker,
+    pub(crate) tenants: Arc<[Tenant]>,
+    /// Which tenant a request is from, where there are several.
+    pub(crate) choice: Option<Arc<Alias>>,
+    set_on_miss: bool,
 }
 
 impl Workload {
-    /// The workload called `name`, one of [`NAMES`], with `settings`.
-    pub fn by_name(name: &str, settings: Settings) -> Result<Self, WorkloadError> {
-        let position = NAMES.iter().position(|known| *known == name);
-        let name = NAMES[position.ok_or_else(|| WorkloadError::UnknownName(name.to_owned()))?];
-        check(&settings)?;
-        let popularity = match name {
-            "uniform" => Popularity::Uniform,
-            "zipfian" => Popularity::Zipfian {
-                theta: settings.theta,
-            },
-            "hotspot" => Popularity::Hotspot {
-                data: settings.hot_data,
-                operations: settings.hot_operations,
-            },
-            "normal" => Popularity::Normal {
-                deviation: settings.deviation,
-                drift: settings.drift,
-            },
-            "latest" => Popularity::Latest {
-                theta: settings.theta,
-            },
-            _ => Popularity::Single,
+    /// The workload called `name`, in one of the forms of [`CATALOG`](crate::CATALOG), with
+    /// `settings`. A trace is opened, and its first request read.
+    pub fn parse(name: &str, settings: Settings) -> Result<Self, WorkloadError> {
+        let name = Name::parse(name)?;
+        settings.check()?;
+        if let Name::Trace(..) = &name {
+            return Self::of_trace(name, settings);
+        }
+        let preset = preset(&name, &settings)?;
+        Self::of_preset(name, settings, preset)
+    }
+
+    fn of_preset(name: Name, settings: Settings, preset: Preset) -> Result<Self, WorkloadError> {
+        let size = settings.key_size.unwrap_or(preset.key_size);
+        let several = matches!(name, Name::Memcachier(_));
+        let names = if several {
+            KeyNames::of_applications(size, settings.seed)
+        } else {
+            KeyNames::new(size, settings.seed)
         };
-        let names = KeyNames::new(settings.key_size, settings.seed);
-        let picker = Picker::new(&popularity, settings.keys, settings.clients);
+        let weights: Vec<f64> = preset.shares.iter().map(|share| share.weight).collect();
+        let choice = (weights.len() > 1).then(|| Alias::new(&weights)).flatten();
+        let shares = preset.shares.into_iter();
+        let tenants: Arc<[Tenant]> = shares.map(|share| tenant(share, &settings)).collect();
+        let longest = tenants
+            .iter()
+            .map(|tenant| tenant.value_size.longest())
+            .max();
+        check_sizes(
+            size,
+            longest_name(&names, &tenants),
+            settings.keys,
+            longest.unwrap_or(0),
+        )?;
+        if name == Name::Latest
+            && tenants
+                .iter()
+                .any(|tenant| tenant.churn != Default::default())
+        {
+            return Err(WorkloadError::Fixed {
+                name: "unread or renewing",
+                workload: "latest, whose writes make new keys,".to_owned(),
+            });
+        }
         Ok(Self {
+            set_on_miss: settings.set_on_miss.unwrap_or(preset.set_on_miss),
+            choice: choice.map(Arc::new),
             name,
-            settings,
             names,
-            picker,
+            tenants,
+            settings,
         })
+    }
+
+    fn of_trace(name: Name, settings: Settings) -> Result<Self, WorkloadError> {
+        let fixed = [
+            ("the operation ratio", settings.mix.is_some()),
+            ("the time to live", settings.ttl.is_some()),
+            ("unread", settings.unread.is_some()),
+            ("renewing", settings.renewing.is_some()),
+        ];
+        if let Some((setting, _)) = fixed.iter().find(|(_, is_set)| *is_set) {
+            return Err(WorkloadError::Fixed {
+                name: setting,
+                workload: name.to_string(),
+            });
+        }
+        let size = settings.key_size.unwrap_or(TRACE_KEY_SIZE);
+        let names = KeyNames::compact(size, settings.seed);
+        let longest = settings.value_size.as_ref().map_or(0, ValueSize::longest);
+        check_sizes(size, COMPACT_DIGITS, 1, longest)?;
+        let workload = Self {
+            set_on_miss: settings.set_on_miss.unwrap_or(true),
+            choice: None,
+            tenants: Arc::new([]),
+            name,
+            names,
+            settings,
+        };
+        let first = match workload.open()? {
+            Some(mut trace) => trace.next_request()?,
+            None => None,
+        };
+        match first {
+            Some(_) => Ok(workload),
+            None => Err(WorkloadError::EmptyTrace(workload.name())),
+        }
     }
 
     /// The name it was made by.
     #[must_use]
-    pub fn name(&self) -> &'static str {
-        self.name
+    pub fn name(&self) -> String {
+        self.name.to_string()
     }
 
     /// The settings it was made from.
@@ -141,146 +138,285 @@ impl Workload {
         self.names
     }
 
-    /// The length of the value of `id`, in bytes; the same for every writer and reader.
-    #[inline]
+    /// Whether a client stores, with [`Request::fill`], what a get did not find.
     #[must_use]
-    pub fn value_len(&self, id: KeyId) -> usize {
-        self.settings.value_size.of(self.settings.seed, id) as usize
+    pub fn set_on_miss(&self) -> bool {
+        self.set_on_miss
     }
 
-    /// The requests of client `client`, from the beginning.
+    /// Number of keys in use at any time, which can be stored beforehand; 0 for a trace.
     #[must_use]
-    pub fn client(&self, client: u64) -> ClientStream {
-        ClientStream {
-            stream: Stream::new(self.settings.seed, client),
-            mix: self.settings.mix,
-            picker: self.picker.for_client(client),
+    pub fn keys(&self) -> u64 {
+        self.tenants.iter().map(|tenant| tenant.keys).sum()
+    }
+
+    /// The set that stores key `index` beforehand. Panics if there is no such key: `index` must be
+    /// below [`Workload::keys`].
+    #[inline]
+    #[must_use]
+    pub fn load(&self, index: u64) -> Request {
+        let mut before = 0;
+        for tenant in &*self.tenants {
+            if index - before < tenant.keys {
+                return tenant.request(Op::Set, tenant.key(index - before), self.settings.seed);
+            }
+            before += tenant.keys;
+        }
+        panic!("there is no key {index} to load among {before}");
+    }
+
+    /// The length of the value of `id`, in bytes, the same for every writer and reader. None for a
+    /// trace, where every write may have another length.
+    #[inline]
+    #[must_use]
+    pub fn value_len(&self, id: KeyId) -> Option<u32> {
+        let tenant = self.tenant_of(id)?;
+        Some(tenant.value_size.of(self.settings.seed, id))
+    }
+
+    fn tenant_of(&self, id: KeyId) -> Option<&Tenant> {
+        match &*self.tenants {
+            [only] => Some(only),
+            several => several
+                .iter()
+                .find(|tenant| tenant.application == id.application()),
         }
     }
-}
 
-/// One operation on one key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Request {
-    /// What is done.
-    pub op: Op,
-    /// To which key.
-    pub key: KeyId,
-}
-
-/// The endless requests of one client. Not shared between threads.
-#[derive(Clone, Debug)]
-pub struct ClientStream {
-    stream: Stream,
-    mix: Mix,
-    picker: Picker,
-}
-
-impl ClientStream {
-    /// The next request.
-    #[inline]
-    pub fn next_request(&mut self) -> Request {
-        let op = self.mix.pick(&mut self.stream);
-        let key = self.picker.pick(op, &mut self.stream);
-        Request { op, key }
-    }
-
-    /// One more key for an operation that takes several.
-    #[inline]
-    pub fn another_key(&mut self, op: Op) -> KeyId {
-        self.picker.pick(op, &mut self.stream)
-    }
-}
-
-fn check(settings: &Settings) -> Result<(), WorkloadError> {
-    let range = |name, value: String, valid: bool, allowed: &str| {
-        let allowed = allowed.to_owned();
-        if valid {
-            Ok(())
-        } else {
-            Err(WorkloadError::OutOfRange {
-                name,
-                value,
-                allowed,
+    /// Refuses a workload that has more keys, or longer ones, than its user can hold.
+    pub fn check_fits(&self, max_keys: u64, max_key_bytes: usize) -> Result<(), WorkloadError> {
+        let does_not_fit = |what| {
+            Err(WorkloadError::DoesNotFit {
+                workload: self.name(),
+                what,
             })
+        };
+        let keys = self.keys();
+        if keys > max_keys {
+            return does_not_fit(format!(
+                "it has {keys} keys, and there is room for {max_keys}"
+            ));
         }
-    };
-    let share = |name, value: f64| {
-        let valid = value > 0.0 && value <= 1.0;
-        range(name, value.to_string(), valid, "above 0 and at most 1")
-    };
-    range(
-        "keys",
-        settings.keys.to_string(),
-        settings.keys > 0,
-        "at least 1",
-    )?;
-    range(
-        "clients",
-        settings.clients.to_string(),
-        settings.clients > 0,
-        "at least 1",
-    )?;
-    let theta = settings.theta;
-    range(
-        "theta",
-        theta.to_string(),
-        theta > 0.0 && theta < 1.0,
-        "between 0 and 1",
-    )?;
-    share("hot data", settings.hot_data)?;
-    share("hot operations", settings.hot_operations)?;
-    share("deviation", settings.deviation)?;
-    range(
-        "drift",
-        settings.drift.to_string(),
-        settings.drift.is_finite(),
-        "a finite number",
-    )?;
-    if let KeySize::Fixed(bytes) = settings.key_size {
-        let needed = KeyNames::new(settings.key_size, settings.seed).longest(settings.keys);
-        let valid = bytes >= needed && bytes <= MAX_KEY_BYTES;
-        let allowed = format!(
-            "{} to {MAX_KEY_BYTES} bytes for {} keys",
-            needed, settings.keys
-        );
-        range("key size", bytes.to_string(), valid, &allowed)?;
+        let longest = match self.name {
+            // What a trace states is checked as it is read.
+            Name::Trace(..) => 0,
+            _ => longest_name(&self.names, &self.tenants),
+        };
+        if longest > max_key_bytes {
+            return does_not_fit(format!(
+                "its keys have up to {longest} bytes, and {max_key_bytes} are allowed"
+            ));
+        }
+        Ok(())
     }
-    let longest = settings.value_size.longest();
-    range(
-        "value size",
-        longest.to_string(),
-        longest <= MAX_VALUE_BYTES,
-        "at most 1 GiB",
-    )
+
+    /// The clients of one run, all at the beginning of their requests. A trace is opened anew.
+    pub fn clients(&self) -> Result<Clients, WorkloadError> {
+        Ok(Clients::new(self.clone(), self.open()?))
+    }
+
+    /// Opens the trace that it replays, if it does.
+    fn open(&self) -> Result<Option<TraceReader>, TraceError> {
+        match &self.name {
+            Name::Trace(format, path) => TraceReader::open(path, *format).map(Some),
+            _ => Ok(None),
+        }
+    }
 }
 
-/// The longest value that can be asked for: memcached's own bound on items.
-const MAX_VALUE_BYTES: u32 = 1 << 30;
+/// The longest name of a key that is in use at the beginning, in bytes.
+fn longest_name(names: &KeyNames, tenants: &[Tenant]) -> usize {
+    let longest = |tenant: &Tenant| names.longest(tenant.application, tenant.keys);
+    tenants.iter().map(longest).max().unwrap_or(0)
+}
+
+/// Lengths of names in traces that do not say how long keys are.
+const TRACE_KEY_SIZE: KeySize = KeySize::Fixed(30);
+
+/// What a share of a preset becomes under `settings`.
+fn tenant(share: Share, settings: &Settings) -> Tenant {
+    let mut churn = share.churn;
+    churn.unread_sets = settings.unread.unwrap_or(churn.unread_sets);
+    churn.renewing_sets = settings.renewing.unwrap_or(churn.renewing_sets);
+    Tenant {
+        application: share.application,
+        keys: share.keys,
+        mix: settings.mix.unwrap_or(share.mix),
+        churn,
+        picker: Picker::new(&share.popularity, share.keys, settings.clients),
+        turnover: Turnover::new(share.keys, settings.clients),
+        value_size: settings.value_size.clone().unwrap_or(share.value_size),
+        ttl: settings.ttl.clone().or(share.ttl),
+    }
+}
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::mix::Mix;
+    use crate::names::NAMES;
 
     fn requests(workload: &Workload, client: u64, count: usize) -> Vec<Request> {
-        let mut stream = workload.client(client);
-        (0..count).map(|_| stream.next_request()).collect()
+        let mut stream = workload.clients().unwrap().client(client);
+        let next = |_| stream.next_request().unwrap().unwrap();
+        (0..count).map(next).collect()
     }
 
     #[test]
     fn every_name_makes_a_repeatable_workload_with_keys_in_range() {
-        for name in NAMES {
+        for name in NAMES
+            .into_iter()
+            .chain(["memcachier:app19", "twitter:12", "twitter:52"])
+        {
             let settings = Settings {
                 keys: 500,
-                mix: Mix::parse("8:1:1").unwrap(),
+                mix: Some(Mix::parse("8:1:1").unwrap()),
                 ..Settings::default()
             };
-            let workload = Workload::by_name(name, settings).unwrap();
+            let workload = Workload::parse(name, settings).unwrap();
             assert_eq!(workload.name(), name);
+            assert_eq!(workload.keys(), 500);
             let drawn = requests(&workload, 3, 2000);
             assert_eq!(drawn, requests(&workload, 3, 2000), "{name}");
-            let bound = if name == "latest" { 500 + 2000 } else { 500 };
-            assert!(drawn.iter().all(|request| request.key.0 < bound), "{name}");
+            for request in drawn {
+                assert_eq!(workload.value_len(request.key), Some(request.value_len));
+                let number = request.key.0 & ((1 << 48) - 1);
+                assert!(number < 500 + 2 * 2000, "{name}: {request:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn every_loaded_key_has_a_name_and_is_asked_for() {
+        for name in ["zipfian", "etc", "memcachier", "twitter:52"] {
+            let settings = Settings {
+                keys: 100,
+                ..Settings::default()
+            };
+            let workload = Workload::parse(name, settings).unwrap();
+            let loaded: std::collections::HashSet<_> =
+                (0..100).map(|index| workload.load(index).key).collect();
+            assert_eq!(loaded.len(), 100);
+            let gets = requests(&workload, 0, 20_000);
+            let hits = gets
+                .iter()
+                .filter(|request| loaded.contains(&request.key))
+                .count();
+            assert!(hits > 5_000, "{name}: {hits}");
+            let names = workload.key_names();
+            for id in loaded {
+                let mut out = [0; crate::MAX_KEY_BYTES];
+                let len = names.write(id, &mut out);
+                assert_eq!(names.parse(&out[..len]), Some(id), "{name}");
+            }
+        }
+    }
+
+    /// The first requests of every generator, with the names of their keys: a change would silently
+    /// make recorded runs unrepeatable, here or on another machine.
+    #[test]
+    fn the_first_requests_never_change() {
+        let seen = GOLDEN.map(|(name, _)| {
+            let settings = Settings {
+                keys: 100_000,
+                clients: 2,
+                ..Settings::default()
+            };
+            let workload = Workload::parse(name, settings).unwrap();
+            let mut bytes = Vec::new();
+            for request in requests(&workload, 1, 20_000) {
+                let mut out = [0; crate::MAX_KEY_BYTES];
+                let len = workload.key_names().write_for(&request, &mut out);
+                bytes.extend_from_slice(&out[..len]);
+                bytes.push(request.op as u8);
+                bytes.extend(request.value_len.to_le_bytes());
+                bytes.extend(request.ttl_s.to_le_bytes());
+            }
+            (name, xxhash_rust::xxh3::xxh3_64(&bytes))
+        });
+        assert_eq!(seen, GOLDEN);
+    }
+
+    const GOLDEN: [(&str, u64); 12] = [
+        ("uniform", 0xE64A_06D8_BE31_70D0),
+        ("zipfian", 0x7C0E_F1EE_156B_F808),
+        ("hotspot", 0xA1F8_4C7D_E707_F666),
+        ("normal", 0x1F18_FCE4_CF1D_A496),
+        ("latest", 0xF45B_CFB7_8D48_50E5),
+        ("single", 0x94DB_A2CE_BACE_6392),
+        ("etc", 0xEBBA_E11B_D13E_D652),
+        ("memcachier", 0x54FB_5D5A_A48F_FA9C),
+        ("memcachier:app19", 0x4503_A2C8_8C11_67F9),
+        ("twitter:12", 0xFF9E_9B1E_4650_F8B7),
+        ("twitter:21", 0x29F6_3886_DCAF_737A),
+        ("twitter:52", 0x72A1_1A94_11D0_F20E),
+    ];
+
+    #[test]
+    fn a_traces_requests_are_shared_by_its_clients_and_begin_anew_with_each_run() {
+        let file = tempfile::Builder::new().suffix(".be32").tempfile().unwrap();
+        let bytes: Vec<u8> = (0..100u32).flat_map(u32::to_be_bytes).collect();
+        std::fs::write(file.path(), bytes).unwrap();
+        let settings = Settings {
+            value_size: Some(ValueSize::Fixed(64)),
+            ..Settings::default()
+        };
+        let name = format!("trace:{}", file.path().display());
+        let workload = Workload::parse(&name, settings).unwrap();
+        assert_eq!((workload.keys(), workload.set_on_miss()), (0, true));
+        for _ in 0..2 {
+            let clients = workload.clients().unwrap();
+            let mut streams = [clients.client(0), clients.client(1)];
+            for row in 0..100 {
+                let request = streams[row % 2].next_request().unwrap().unwrap();
+                assert_eq!((request.key, request.value_len), (KeyId(row as u64), 64));
+                assert_eq!(workload.value_len(request.key), None);
+            }
+            assert!(
+                streams
+                    .iter_mut()
+                    .all(|stream| stream.next_request() == Ok(None))
+            );
+        }
+    }
+
+    #[test]
+    fn what_a_trace_brings_itself_cannot_be_set() {
+        let file = tempfile::Builder::new().suffix(".be64").tempfile().unwrap();
+        let name = format!("trace:{}", file.path().display());
+        let settings = Settings {
+            mix: Some(Mix::READS),
+            ..Settings::default()
+        };
+        let error = Workload::parse(&name, settings).unwrap_err().to_string();
+        assert!(
+            error.contains("the operation ratio cannot be set"),
+            "{error}"
+        );
+        let error = Workload::parse(&name, Settings::default())
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains("holds no request"), "{error}");
+    }
+
+    #[test]
+    fn a_workload_that_does_not_fit_says_why_in_one_line() {
+        let workload = Workload::parse("etc", Settings::default()).unwrap();
+        assert_eq!(workload.check_fits(1_000_000, 250), Ok(()));
+        for (keys, bytes, words) in [
+            (
+                999_999,
+                250,
+                "it has 1000000 keys, and there is room for 999999",
+            ),
+            (
+                1_000_000,
+                249,
+                "its keys have up to 250 bytes, and 249 are allowed",
+            ),
+        ] {
+            let error = workload.check_fits(keys, bytes).unwrap_err().to_string();
+            assert_eq!(error, format!("the workload etc does not fit: {words}"));
         }
     }
 
@@ -290,7 +426,7 @@ mod tests {
             keys: 1_000_000,
             ..Settings::default()
         };
-        let workload = Workload::by_name("uniform", settings).unwrap();
+        let workload = Workload::parse("uniform", settings).unwrap();
         let own: std::collections::HashSet<_> = requests(&workload, 0, 1000)
             .into_iter()
             .map(|request| request.key)
@@ -304,16 +440,18 @@ mod tests {
 
     #[test]
     fn an_unknown_name_lists_the_known_ones() {
-        let error = Workload::by_name("pareto", Settings::default())
+        let error = Workload::parse("pareto", Settings::default())
             .unwrap_err()
             .to_string();
         assert!(NAMES.iter().all(|name| error.contains(name)), "{error}");
+        let error = Workload::parse("memcachier:app4", Settings::default()).unwrap_err();
+        assert!(error.to_string().contains("19, 20, 23"), "{error}");
     }
 
     #[test]
     fn settings_out_of_range_are_refused_by_name() {
         let refused = |settings, named: &str| {
-            let error = Workload::by_name("uniform", settings)
+            let error = Workload::parse("uniform", settings)
                 .unwrap_err()
                 .to_string();
             assert!(error.contains(named), "{error}");
@@ -329,14 +467,14 @@ mod tests {
         );
         refused(
             Settings {
-                theta: 1.0,
+                theta: Some(10.5),
                 ..base()
             },
             "theta",
         );
         refused(
             Settings {
-                theta: f64::NAN,
+                theta: Some(f64::NAN),
                 ..base()
             },
             "theta",
@@ -371,21 +509,21 @@ mod tests {
         );
         refused(
             Settings {
-                key_size: KeySize::Fixed(5),
+                key_size: Some(KeySize::Fixed(5)),
                 ..base()
             },
             "6 to 250 bytes",
         );
         refused(
             Settings {
-                key_size: KeySize::Fixed(251),
+                key_size: Some(KeySize::Fixed(251)),
                 ..base()
             },
             "key size",
         );
         refused(
             Settings {
-                value_size: ValueSize::Fixed(u32::MAX),
+                value_size: Some(ValueSize::Fixed(u32::MAX)),
                 ..base()
             },
             "value size",

@@ -4,12 +4,33 @@
 //! holds neither blanks nor control characters, and can be read back into its id, so that a client
 //! can check whose value it has received. An id whose digits do not fit the wanted length gets a
 //! longer name rather than somebody else's.
+//!
+//! Where a workload mixes applications, the prefix is the number of the application. The ids of
+//! traces are 64-bit hashes, which would need 20 digits: their names are zeros and the id in base 64.
 
+use crate::request::Request;
 use crate::sizes::etc_key_len;
 
 /// The number of a key. Names are made from it by [`KeyNames`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct KeyId(pub u64);
+
+/// Where the number of an application begins in an id.
+const APPLICATION_SHIFT: u32 = 48;
+
+impl KeyId {
+    /// The key with number `number` (below 2^48) of application `application`.
+    #[inline]
+    pub(crate) fn of_application(application: u16, number: u64) -> Self {
+        Self((u64::from(application) << APPLICATION_SHIFT) | number)
+    }
+
+    /// The application that a key of a workload with several belongs to.
+    #[inline]
+    pub(crate) fn application(self) -> u16 {
+        (self.0 >> APPLICATION_SHIFT) as u16
+    }
+}
 
 /// The longest name memcached accepts, in bytes.
 pub const MAX_KEY_BYTES: usize = 250;
@@ -34,12 +55,28 @@ pub enum KeySize {
     Etc,
 }
 
+/// How ids are spelled in names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Spelling {
+    /// `key:` and the id in decimal.
+    Decimal,
+    /// The number of the application, `:`, and the rest of the id in decimal.
+    Applications,
+    /// The id in base 64, for ids that are hashes.
+    Compact,
+}
+
 /// Makes names of ids. Cheap to copy and safe to share.
 #[derive(Clone, Copy, Debug)]
 pub struct KeyNames {
     size: KeySize,
     seed: u64,
+    spelling: Spelling,
 }
+
+/// The digits of compact names, and how many make an id.
+const COMPACT: &[u8; 64] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz-_";
+pub(crate) const COMPACT_DIGITS: usize = 11;
 
 /// Two decimal digits for each of the numbers 0 to 99.
 static PAIRS: [[u8; 2]; 100] = {
@@ -54,50 +91,96 @@ static PAIRS: [[u8; 2]; 100] = {
 
 impl KeyNames {
     pub(crate) fn new(size: KeySize, seed: u64) -> Self {
-        Self { size, seed }
+        Self {
+            size,
+            seed,
+            spelling: Spelling::Decimal,
+        }
+    }
+
+    /// Names that begin with the number of an application.
+    pub(crate) fn of_applications(size: KeySize, seed: u64) -> Self {
+        Self {
+            spelling: Spelling::Applications,
+            ..Self::new(size, seed)
+        }
+    }
+
+    /// Names of ids that are hashes.
+    pub(crate) fn compact(size: KeySize, seed: u64) -> Self {
+        Self {
+            spelling: Spelling::Compact,
+            ..Self::new(size, seed)
+        }
     }
 
     /// Writes the name of `id` to the front of `out`, which must hold [`MAX_KEY_BYTES`], and
     /// returns its length.
     #[inline]
     pub fn write(&self, id: KeyId, out: &mut [u8]) -> usize {
-        let wanted = self.wanted_len(id);
-        let mut digits = [b'0'; MAX_DIGITS];
-        let first = write_digits(id.0, &mut digits);
-        let used = MAX_DIGITS - first;
-        let prefix = prefix_of(wanted);
-        let len = wanted.max(prefix.len() + used);
-        let (front, back) = out[..len].split_at_mut(len - used);
-        front[..prefix.len()].copy_from_slice(prefix);
-        front[prefix.len()..].fill(b'0');
-        back.copy_from_slice(&digits[first..]);
-        len
+        self.write_sized(id, self.wanted_len(id), out)
     }
 
-    /// Reads a name back into its id; none if the name is not what [`KeyNames::write`] makes.
+    /// Writes the name of the key of `request`, as [`KeyNames::write`] does, with the length that
+    /// the request states.
+    #[inline]
+    pub fn write_for(&self, request: &Request, out: &mut [u8]) -> usize {
+        let wanted = match request.key_len {
+            Some(len) => usize::from(len.get()),
+            None => self.wanted_len(request.key),
+        };
+        self.write_sized(request.key, wanted, out)
+    }
+
+    #[inline]
+    fn write_sized(&self, id: KeyId, wanted: usize, out: &mut [u8]) -> usize {
+        match self.spelling {
+            Spelling::Decimal => write_decimal(prefix_of(wanted), id.0, wanted, out),
+            Spelling::Applications => {
+                let (prefix, from) = application_prefix(id.application());
+                let number = id.0 & ((1 << APPLICATION_SHIFT) - 1);
+                write_decimal(&prefix[from..], number, wanted, out)
+            }
+            Spelling::Compact => write_compact(id.0, wanted, out),
+        }
+    }
+
+    /// Reads a name back into its id; none if the name is not what [`KeyNames::write`] makes. The
+    /// names of traces may have any length.
     #[must_use]
     pub fn parse(&self, name: &[u8]) -> Option<KeyId> {
-        let digits = name.strip_prefix(PREFIX).unwrap_or(name);
-        if digits.is_empty() {
-            return None;
-        }
-        let id = digits.iter().try_fold(0u64, |id, &byte| {
-            let digit = byte.is_ascii_digit().then(|| u64::from(byte - b'0'))?;
-            id.checked_mul(10)?.checked_add(digit)
-        })?;
+        let id = match self.spelling {
+            Spelling::Compact => return parse_compact(name),
+            Spelling::Decimal => KeyId(parse_decimal(name.strip_prefix(PREFIX).unwrap_or(name))?),
+            Spelling::Applications => {
+                let colon = name.iter().position(|&byte| byte == b':')?;
+                let application = u16::try_from(parse_decimal(&name[..colon])?).ok()?;
+                let number = parse_decimal(&name[colon + 1..])?;
+                if number >> APPLICATION_SHIFT != 0 {
+                    return None;
+                }
+                KeyId::of_application(application, number)
+            }
+        };
         let mut own = [0; MAX_KEY_BYTES];
-        let len = self.write(KeyId(id), &mut own);
-        (own[..len] == *name).then_some(KeyId(id))
+        let len = self.write(id, &mut own);
+        (own[..len] == *name).then_some(id)
     }
 
-    /// The longest name of ids below `keys`, in bytes. Of ETC sizes, the longest possible one.
-    #[must_use]
-    pub fn longest(&self, keys: u64) -> usize {
+    /// The longest name of numbers below `keys` of an application, in bytes. Of ETC sizes, the
+    /// longest possible one.
+    pub(crate) fn longest(&self, application: u16, keys: u64) -> usize {
         match self.size {
             KeySize::Fixed(len) => {
                 let mut digits = [0; MAX_DIGITS];
                 let used = MAX_DIGITS - write_digits(keys.saturating_sub(1), &mut digits);
-                len.max(used + prefix_of(len).len())
+                len.max(match self.spelling {
+                    Spelling::Decimal => used + prefix_of(len).len(),
+                    Spelling::Applications => {
+                        used + APPLICATION_PREFIX_BYTES - application_prefix(application).1
+                    }
+                    Spelling::Compact => COMPACT_DIGITS,
+                })
             }
             KeySize::Etc => MAX_KEY_BYTES,
         }
@@ -114,6 +197,101 @@ impl KeyNames {
 
 fn prefix_of(len: usize) -> &'static [u8] {
     if len > PLAIN_BYTES { PREFIX } else { b"" }
+}
+
+/// Room for the number of an application and a colon.
+const APPLICATION_PREFIX_BYTES: usize = 6;
+
+/// What the names of an application begin with: the bytes, and where they begin.
+#[inline]
+fn application_prefix(application: u16) -> ([u8; APPLICATION_PREFIX_BYTES], usize) {
+    let mut prefix = [b':'; APPLICATION_PREFIX_BYTES];
+    let mut from = APPLICATION_PREFIX_BYTES - 1;
+    let mut rest = application;
+    while rest > 0 || from == APPLICATION_PREFIX_BYTES - 1 {
+        from -= 1;
+        prefix[from] = b'0' + (rest % 10) as u8;
+        rest /= 10;
+    }
+    (prefix, from)
+}
+
+#[inline]
+fn write_decimal(prefix: &[u8], number: u64, wanted: usize, out: &mut [u8]) -> usize {
+    if let Some(front) = out.first_chunk_mut::<SHORT_BYTES>()
+        && number < EIGHT_DIGITS
+        && (prefix.len() + 8..=SHORT_BYTES).contains(&wanted)
+    {
+        // Most names: moves of fixed length, and all digits at once.
+        *front = [b'0'; SHORT_BYTES];
+        for (byte, letter) in front.iter_mut().zip(prefix) {
+            *byte = *letter;
+        }
+        front[wanted - 8..wanted].copy_from_slice(&eight_digits(number));
+        return wanted;
+    }
+    let mut digits = [b'0'; MAX_DIGITS];
+    let first = write_digits(number, &mut digits);
+    let used = MAX_DIGITS - first;
+    let len = wanted.max(prefix.len() + used);
+    let (front, back) = out[..len].split_at_mut(len - used);
+    front[..prefix.len()].copy_from_slice(prefix);
+    front[prefix.len()..].fill(b'0');
+    back.copy_from_slice(&digits[first..]);
+    len
+}
+
+/// Names up to this length are written in one go.
+const SHORT_BYTES: usize = 64;
+
+/// The first number with more than eight digits.
+const EIGHT_DIGITS: u64 = 100_000_000;
+
+/// The decimal digits of a number below [`EIGHT_DIGITS`], with zeros before: halves, quarters and
+/// eighths of it side by side in one word.
+#[inline]
+fn eight_digits(number: u64) -> [u8; 8] {
+    let halves = (number / 10_000) | ((number % 10_000) << 32);
+    // Hundreds of each half: x / 100 as x * 10486 >> 20, exact below 10^4.
+    let hundreds = ((halves * 10_486) >> 20) & 0x7F_0000_007F;
+    let quarters = hundreds | ((halves - 100 * hundreds) << 16);
+    // Tens of each quarter: x / 10 as x * 103 >> 10, exact below 100.
+    let tens = ((quarters * 103) >> 10) & 0x000F_000F_000F_000F;
+    let eighths = tens | ((quarters - 10 * tens) << 8);
+    (eighths + u64::from_le_bytes([b'0'; 8])).to_le_bytes()
+}
+
+fn parse_decimal(digits: &[u8]) -> Option<u64> {
+    if digits.is_empty() {
+        return None;
+    }
+    digits.iter().try_fold(0u64, |number, &byte| {
+        let digit = byte.is_ascii_digit().then(|| u64::from(byte - b'0'))?;
+        number.checked_mul(10)?.checked_add(digit)
+    })
+}
+
+#[inline]
+fn write_compact(number: u64, wanted: usize, out: &mut [u8]) -> usize {
+    let len = wanted.max(COMPACT_DIGITS);
+    let (front, back) = out[..len].split_at_mut(len - COMPACT_DIGITS);
+    front.fill(COMPACT[0]);
+    for (place, byte) in back.iter_mut().rev().enumerate() {
+        *byte = COMPACT[(number >> (6 * place)) as usize % COMPACT.len()];
+    }
+    len
+}
+
+fn parse_compact(name: &[u8]) -> Option<KeyId> {
+    let (front, digits) = name.split_at_checked(name.len().checked_sub(COMPACT_DIGITS)?)?;
+    if front.iter().any(|&byte| byte != COMPACT[0]) {
+        return None;
+    }
+    let id = digits.iter().try_fold(0u64, |id, byte| {
+        let digit = COMPACT.iter().position(|known| known == byte)?;
+        id.checked_mul(64)?.checked_add(digit as u64)
+    })?;
+    Some(KeyId(id))
 }
 
 /// Writes `number` in decimal to the end of `out`; returns where it begins.
@@ -187,6 +365,48 @@ mod tests {
         );
     }
 
+    #[test]
+    fn names_of_applications_begin_with_their_number() {
+        let names = KeyNames::of_applications(KeySize::Fixed(12), 1);
+        let mut out = [0; MAX_KEY_BYTES];
+        for (application, number, name) in [
+            (3, 71, &b"3:0000000071"[..]),
+            (227, 12_345_678, b"227:12345678"),
+            (65_535, 123_456_789, b"65535:123456789"),
+        ] {
+            let id = KeyId::of_application(application, number);
+            let len = names.write(id, &mut out);
+            assert_eq!(&out[..len], name);
+            assert_eq!(names.parse(name), Some(id));
+            assert_eq!(id.application(), application);
+        }
+        for other in [&b"3:71"[..], b"3:", b":1", b"300000000071", b"70000:000001"] {
+            assert_eq!(names.parse(other), None, "{other:?}");
+        }
+    }
+
+    #[test]
+    fn names_of_traces_have_the_length_their_request_states() {
+        let names = KeyNames::compact(KeySize::Fixed(30), 1);
+        let mut out = [0; MAX_KEY_BYTES];
+        for (stated, len) in [(None, 30), (Some(17), 17), (Some(4), 11), (Some(250), 250)] {
+            for id in [0, 63, 64, 0x0123_4567_89AB_CDEF, u64::MAX] {
+                let request = Request {
+                    op: crate::Op::Get,
+                    key: KeyId(id),
+                    key_len: stated.and_then(std::num::NonZeroU8::new),
+                    value_len: 0,
+                    ttl_s: 0,
+                };
+                assert_eq!(names.write_for(&request, &mut out), len);
+                assert!(out[..len].iter().all(u8::is_ascii_graphic));
+                assert_eq!(names.parse(&out[..len]), Some(KeyId(id)));
+            }
+        }
+        assert_eq!(names.parse(b"0000000"), None);
+        assert_eq!(names.parse(b"1zzzzzzzzzzz"), None);
+    }
+
     proptest! {
         #[test]
         fn a_name_is_printable_and_leads_back_to_its_id(
@@ -201,6 +421,12 @@ mod tests {
             prop_assert_eq!(names.parse(&out[..len]), Some(KeyId(id)));
             let plain = id.to_string();
             prop_assert!(out[..len].ends_with(plain.as_bytes()));
+        }
+
+        #[test]
+        fn eight_digits_are_those_of_the_standard_library(number in 0u64..100_000_000) {
+            let expected = format!("{number:08}");
+            prop_assert_eq!(&eight_digits(number)[..], expected.as_bytes());
         }
 
         #[test]

@@ -1,19 +1,23 @@
-//! Key, size and operation generators.
+//! Key, size and operation generators, and readers of recorded traces.
 //!
 //! Everything a client of a cache does, as a function of a seed: which key comes next, whether it
 //! is read, written or deleted, how long its name and its value are, and which bytes the value
 //! holds. Two runs with the same settings ask for the same keys in the same order.
 //!
 //! ```text
-//!   Settings ──by_name──▶ Workload ──client(n)──▶ ClientStream ──next_request──▶ Request {op, key}
-//!                            │                        │
-//!                            │                        ├ stream      random bits of (seed, n)
-//!                            │                        ├ popularity  which key
-//!                            │                        └ mix         which operation
-//!                            ├ keys     key id  ──▶ the bytes of its name, and back
-//!                            ├ sizes    key id  ──▶ the length of its value
-//!                            └ values   key id, version ──▶ the bytes of its value, and their check
+//!   name, Settings ──parse──▶ Workload ──clients──▶ ClientStream ──next_request──▶ Request
+//!                                │                       │          {op, key, value_len, ttl_s}
+//!             names, presets ────┤                       ├ stream      random bits of (seed, n)
+//!         what a name stands for │                       ├ mix         which operation
+//!                                │                       ├ popularity  which key
+//!                                │                       ├ turnover    which keys come and go
+//!                                │                       └ trace       or what was recorded
+//!                                ├ keys     key id  ──▶ the bytes of its name, and back
+//!                                ├ sizes    key id  ──▶ the length of its value
+//!                                ├ ttl      key id  ──▶ how long it lives
+//!                                └ values   key id, version ──▶ the bytes of its value, their check
 //!   arrivals  when an open-loop client sends
+//!   check     every generator against its closed form;  profile  what a stream is made of
 //! ```
 //!
 //! # Why every client has its own stream
@@ -29,29 +33,61 @@
 //!
 //! - The size of a key's value and the bytes of its name are pure functions of the settings and the
 //!   key id. A reader therefore knows what a writer, in another process or another run, has stored.
-//! - No generator allocates after construction, and none fails: settings are checked once, in
-//!   [`Workload::by_name`], with an error that says what is allowed.
+//!   Only traces, in which a key's value changes its length, are an exception.
+//! - The same seed gives the same requests, byte for byte, on any machine: nothing is asked of the
+//!   platform, not even a logarithm.
+//! - Nothing is allocated after construction, and no generator fails: settings are checked once, in
+//!   [`Workload::parse`], with an error that says what is allowed. A trace may turn out to be
+//!   damaged later; the error says at which line.
 //!
 //! A [`Workload`] is immutable and may be shared between threads; a [`ClientStream`] belongs to one.
 
 #![forbid(unsafe_code)]
 
+mod alias;
 mod arrivals;
 mod catalog;
+mod check;
+mod clients;
+mod divisor;
+mod error;
+mod histogram;
 mod keys;
+mod lengths;
+mod math;
 mod mix;
+mod names;
 mod popularity;
+mod presets;
+mod profile;
+mod request;
+mod scatter;
+mod settings;
 mod sizes;
 mod stream;
+mod tenant;
+mod trace;
+mod ttl;
+mod turnover;
 mod values;
 mod zipf;
 
 pub use arrivals::{Arrivals, Pace};
-pub use catalog::{ClientStream, NAMES, Request, Settings, Workload, WorkloadError};
+pub use catalog::Workload;
+pub use check::{CheckRow, check};
+pub use clients::{ClientStream, Clients};
+pub use error::WorkloadError;
+pub use histogram::{HistogramError, PopularityHistogram, SizeHistogram};
 pub use keys::{KeyId, KeyNames, KeySize, MAX_KEY_BYTES};
 pub use mix::{Mix, Op};
+pub use names::{CATALOG, Known, NAMES};
 pub use popularity::{Picker, Popularity};
-pub use sizes::{DEFAULT_MAX_VALUE_BYTES, ValueSize};
+pub use profile::Profile;
+pub use request::Request;
+pub use settings::Settings;
+pub use sizes::{DEFAULT_MAX_VALUE_BYTES, Geometric, ValueSize};
 pub use stream::Stream;
+pub use trace::{Format, TraceError, TraceReader};
+pub use ttl::Ttl;
 pub use values::{HEADER_BYTES, ValueBytes, ValueCheck};
-pub use zipf::Zipf;
+pub use zipf::{MAX_THETA, Zipf};

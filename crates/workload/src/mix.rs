@@ -1,6 +1,6 @@
 //! Which operation comes next.
 
-use crate::catalog::WorkloadError;
+use crate::error::WorkloadError;
 use crate::stream::Stream;
 
 /// What a request does to its key.

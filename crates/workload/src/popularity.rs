@@ -5,8 +5,10 @@
 
 use std::sync::Arc;
 
-use crate::keys::KeyId;
+use crate::divisor::Divisor;
+use crate::histogram::PopularityHistogram;
 use crate::mix::Op;
+use crate::scatter::Scatter;
 use crate::stream::Stream;
 use crate::zipf::Zipf;
 
@@ -19,9 +21,19 @@ pub enum Popularity {
     /// keys with FNV-1a, so that popular keys are spread over the whole range and stay the same
     /// ones when the number of keys grows.
     Zipfian {
-        /// Skew, between 0 and 1.
+        /// Skew, 0 or more.
         theta: f64,
     },
+    /// Zipf's law over exactly the keys there are: the popular ones are spread over the whole range
+    /// by a permutation.
+    Ranked {
+        /// Skew, 0 or more.
+        theta: f64,
+    },
+    /// A measured histogram: buckets of objects with the accesses they share. The objects are
+    /// mapped onto the keys in proportion, so that with as many keys as objects every key is one
+    /// object, and with a tenth of them every key stands for ten neighbours.
+    Measured(Arc<PopularityHistogram>),
     /// A share of the keys, the lowest ids, receives a larger share of the operations. Within each
     /// part keys are equally likely.
     Hotspot {
@@ -42,7 +54,7 @@ pub enum Popularity {
     /// id from a Zipf distribution. All clients are taken to write at the same pace, so a read may
     /// ask for a key that a slower client has not written yet.
     Latest {
-        /// Skew, between 0 and 1.
+        /// Skew, 0 or more.
         theta: f64,
     },
     /// Every operation goes to key 0.
@@ -50,7 +62,7 @@ pub enum Popularity {
 }
 
 /// Ranks of the scrambled Zipfian distribution, as in YCSB.
-const SCRAMBLED_RANKS: u64 = 10_000_000_000;
+pub(crate) const SCRAMBLED_RANKS: u64 = 10_000_000_000;
 
 /// One client's draw of keys. Not shared between threads.
 #[derive(Clone, Debug)]
@@ -62,7 +74,18 @@ pub struct Picker {
 #[derive(Clone, Debug)]
 enum Kind {
     Uniform,
-    Scrambled(Arc<Zipf>),
+    Scrambled {
+        zipf: Arc<Zipf>,
+        keys: Divisor,
+    },
+    Ranked {
+        zipf: Arc<Zipf>,
+        scatter: Scatter,
+    },
+    Measured {
+        histogram: Arc<PopularityHistogram>,
+        scatter: Scatter,
+    },
     Hotspot {
         hot_keys: u64,
         hot_operations: f64,
@@ -85,22 +108,31 @@ impl Picker {
     /// The picker of client 0 of `clients` over `keys` keys (at least 1 of each).
     #[must_use]
     pub fn new(popularity: &Popularity, keys: u64, clients: u64) -> Self {
-        let kind = match *popularity {
+        let kind = match popularity {
             Popularity::Uniform => Kind::Uniform,
-            Popularity::Zipfian { theta } => {
-                Kind::Scrambled(Arc::new(Zipf::new(SCRAMBLED_RANKS, theta)))
-            }
+            Popularity::Zipfian { theta } => Kind::Scrambled {
+                zipf: Arc::new(Zipf::new(SCRAMBLED_RANKS, *theta)),
+                keys: Divisor::new(keys),
+            },
+            Popularity::Ranked { theta } => Kind::Ranked {
+                zipf: Arc::new(Zipf::new(keys, *theta)),
+                scatter: Scatter::over(keys),
+            },
+            Popularity::Measured(histogram) => Kind::Measured {
+                histogram: Arc::clone(histogram),
+                scatter: Scatter::over(keys),
+            },
             Popularity::Hotspot { data, operations } => Kind::Hotspot {
                 hot_keys: ((keys as f64 * data).round() as u64).clamp(1, keys),
-                hot_operations: operations,
+                hot_operations: *operations,
             },
             Popularity::Normal { deviation, drift } => Kind::Normal {
                 mean: keys as f64 / 2.0,
                 deviation: deviation * keys as f64,
-                drift,
+                drift: *drift,
             },
             Popularity::Latest { theta } => Kind::Latest {
-                zipf: Arc::new(Zipf::new(keys, theta)),
+                zipf: Arc::new(Zipf::new(keys, *theta)),
                 written: 0,
                 client: 0,
                 clients,
@@ -120,13 +152,18 @@ impl Picker {
         picker
     }
 
-    /// The key of the next request, which performs `op`.
+    /// The number of the key of the next request, which performs `op`.
     #[inline]
-    pub fn pick(&mut self, op: Op, stream: &mut Stream) -> KeyId {
+    pub fn pick(&mut self, op: Op, stream: &mut Stream) -> u64 {
         let keys = self.keys;
-        KeyId(match &mut self.kind {
+        match &mut self.kind {
             Kind::Uniform => stream.below(keys),
-            Kind::Scrambled(zipf) => fnv1a(zipf.rank(stream.unit())) % keys,
+            Kind::Scrambled { zipf, keys } => keys.divide(fnv1a(zipf.rank(stream))).1,
+            Kind::Ranked { zipf, scatter } => scatter.place(zipf.rank(stream)),
+            Kind::Measured { histogram, scatter } => {
+                let rank = histogram.quantile(stream.next_u64(), stream.unit()) * keys as f64;
+                scatter.place((rank as u64).min(keys - 1))
+            }
             Kind::Hotspot {
                 hot_keys,
                 hot_operations,
@@ -156,17 +193,17 @@ impl Picker {
                     *written += 1;
                     keys + *client + *clients * (*written - 1)
                 } else {
-                    keys + *clients * *written - 1 - zipf.rank(stream.unit())
+                    keys + *clients * *written - 1 - zipf.rank(stream)
                 }
             }
             Kind::Single => 0,
-        })
+        }
     }
 }
 
 /// FNV-1a, 64 bits, over the eight little-endian bytes of `word`.
 #[inline]
-fn fnv1a(word: u64) -> u64 {
+pub(crate) fn fnv1a(word: u64) -> u64 {
     word.to_le_bytes()
         .iter()
         .fold(0xCBF2_9CE4_8422_2325, |hash, &byte| {
@@ -182,7 +219,7 @@ mod tests {
         let mut picker = Picker::new(popularity, keys, 1);
         let mut stream = Stream::new(2024, 5);
         (0..draws)
-            .map(|_| picker.pick(Op::Get, &mut stream).0)
+            .map(|_| picker.pick(Op::Get, &mut stream))
             .collect()
     }
 
@@ -328,13 +365,13 @@ mod tests {
                 );
             }
             let near = (0..10_000)
-                .filter(|_| picker.pick(Op::Get, &mut stream).0 >= 1000 + 1000 - 100)
+                .filter(|_| picker.pick(Op::Get, &mut stream) >= 1000 + 1000 - 100)
                 .count();
             // Of 1000 ranks, the first 100 hold 69 % of the weight.
             assert!((6_500..7_300).contains(&near), "{near}");
         }
         assert_eq!(seen.len(), 1000);
-        assert!(seen.contains(&KeyId(1000)) && seen.contains(&KeyId(1999)));
+        assert!(seen.contains(&1000) && seen.contains(&1999));
     }
 
     #[test]

@@ -2,15 +2,20 @@
 //!
 //! A key keeps its size for ever, whichever client writes it and however often.
 
+use std::sync::{Arc, LazyLock};
+
+use crate::histogram::SizeHistogram;
 use crate::keys::{KeyId, MAX_KEY_BYTES};
-use crate::stream::{mix_pair, unit_of};
+use crate::lengths::Lengths;
+use crate::math;
+use crate::stream::{mix_pair, mix64, unit_of};
 
 /// The longest value of the ETC distribution unless told otherwise, in bytes: what memcached
 /// accepts by default, less room for key and header.
 pub const DEFAULT_MAX_VALUE_BYTES: u32 = 1_000_000;
 
 /// How long values are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum ValueSize {
     /// All values have this many bytes.
     Fixed(u32),
@@ -21,7 +26,53 @@ pub enum ValueSize {
         /// The longest value, in bytes.
         max_bytes: u32,
     },
+    /// Lengths are geometrically distributed: of all distributions with the same mean the one that
+    /// assumes least.
+    Geometric(Geometric),
+    /// Lengths follow a measured histogram.
+    Measured(Arc<SizeHistogram>),
 }
+
+/// The geometric distribution over `1, 2, 3, ...`, truncated at [`DEFAULT_MAX_VALUE_BYTES`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Geometric {
+    mean: f64,
+    /// `1 / ln(1 - 1 / mean)`.
+    scale: f64,
+}
+
+impl Geometric {
+    /// The distribution with mean `mean`, in bytes. Means below 1 are taken as 1.
+    #[must_use]
+    pub fn new(mean: f64) -> Self {
+        let mean = mean.max(1.0);
+        Self {
+            mean,
+            scale: 1.0 / libm::log1p(-1.0 / mean),
+        }
+    }
+
+    /// The mean before truncation, in bytes.
+    #[must_use]
+    pub fn mean(&self) -> f64 {
+        self.mean
+    }
+
+    #[inline]
+    fn quantile(&self, unit: f64) -> u32 {
+        let bytes = 1.0 + math::ln(1.0 - unit) * self.scale;
+        (bytes as u32).min(DEFAULT_MAX_VALUE_BYTES)
+    }
+}
+
+/// The generalized Pareto distribution of ETC values; its location is 0.
+const VALUE_SCALE: f64 = 214.476;
+const VALUE_SHAPE: f64 = 0.348_238;
+
+/// The generalized extreme value distribution of ETC keys.
+const KEY_LOCATION: f64 = 30.7984;
+const KEY_SCALE: f64 = 8.20449;
+const KEY_SHAPE: f64 = 0.078_688;
 
 /// Keeps the sizes of a key's name and value independent of each other.
 const VALUE_SALT: u64 = 0x7661_6C75;
@@ -32,12 +83,22 @@ impl ValueSize {
     #[inline]
     #[must_use]
     pub fn of(&self, seed: u64, id: KeyId) -> u32 {
-        match *self {
-            Self::Fixed(bytes) => bytes,
+        let word = || mix_pair(VALUE_SALT, seed, id.0);
+        match self {
+            Self::Fixed(bytes) => *bytes,
             Self::Etc { max_bytes } => {
-                let unit = unit_of(mix_pair(VALUE_SALT, seed, id.0));
-                let bytes = pareto_quantile(unit, 214.476, 0.348_238).ceil();
-                (bytes as u32).clamp(1, max_bytes)
+                let word = word();
+                let bytes = ETC_VALUES.length(word).unwrap_or_else(|| {
+                    // The next whole number: exactly whole ones have no probability.
+                    (pareto_quantile(unit_of(word), VALUE_SCALE, VALUE_SHAPE) as u32)
+                        .saturating_add(1)
+                });
+                bytes.clamp(1, *max_bytes)
+            }
+            Self::Geometric(geometric) => geometric.quantile(unit_of(word())),
+            Self::Measured(histogram) => {
+                let word = word();
+                histogram.size(word, mix64(word))
             }
         }
     }
@@ -45,28 +106,46 @@ impl ValueSize {
     /// The longest value there can be, in bytes.
     #[must_use]
     pub fn longest(&self) -> u32 {
-        match *self {
-            Self::Fixed(bytes) => bytes,
-            Self::Etc { max_bytes } => max_bytes,
+        match self {
+            Self::Fixed(bytes) => *bytes,
+            Self::Etc { max_bytes } => *max_bytes,
+            Self::Geometric(geometric) if geometric.mean == 1.0 => 1,
+            Self::Geometric(_) => DEFAULT_MAX_VALUE_BYTES,
+            Self::Measured(histogram) => histogram.longest(),
         }
     }
 }
 
 /// The length of an ETC key's name, in bytes.
+#[inline]
 pub(crate) fn etc_key_len(seed: u64, id: KeyId) -> usize {
-    let unit = unit_of(mix_pair(KEY_SALT, seed, id.0));
-    let bytes = extreme_value_quantile(unit, 30.7984, 8.20449, 0.078_688).round();
-    (bytes as usize).clamp(1, MAX_KEY_BYTES)
+    let length = ETC_KEYS.length(mix_pair(KEY_SALT, seed, id.0));
+    length.map_or(MAX_KEY_BYTES, |bytes| bytes as usize)
+}
+
+/// All lengths of ETC keys, the longest for all that are longer.
+static ETC_KEYS: LazyLock<Lengths> =
+    LazyLock::new(|| Lengths::new(MAX_KEY_BYTES as u16, true, etc_key_share));
+
+/// The lengths of nineteen of twenty ETC values.
+static ETC_VALUES: LazyLock<Lengths> =
+    LazyLock::new(|| Lengths::new(1_024, false, etc_value_share));
+
+/// The share of ETC values of at most `bytes`, a whole number.
+pub(crate) fn etc_value_share(bytes: f64) -> f64 {
+    1.0 - libm::pow(1.0 + VALUE_SHAPE * bytes / VALUE_SCALE, -1.0 / VALUE_SHAPE)
+}
+
+/// The share of ETC keys whose names have at most `bytes`, a whole number.
+pub(crate) fn etc_key_share(bytes: f64) -> f64 {
+    // Lengths are rounded, so that "at most x" means below x and a half.
+    let reduced = 1.0 + KEY_SHAPE * (bytes + 0.5 - KEY_LOCATION) / KEY_SCALE;
+    libm::exp(-libm::pow(reduced.max(0.0), -1.0 / KEY_SHAPE))
 }
 
 /// The quantile function of the generalized Pareto distribution with location 0.
 fn pareto_quantile(unit: f64, scale: f64, shape: f64) -> f64 {
-    scale / shape * ((1.0 - unit).powf(-shape) - 1.0)
-}
-
-/// The quantile function of the generalized extreme value distribution.
-fn extreme_value_quantile(unit: f64, location: f64, scale: f64, shape: f64) -> f64 {
-    location + scale / shape * ((-unit.ln()).powf(-shape) - 1.0)
+    scale / shape * (math::pow(1.0 - unit, -shape) - 1.0)
 }
 
 #[cfg(test)]
@@ -110,6 +189,28 @@ mod tests {
             // Lengths are rounded, so "at most x" means below x and a half.
             let reduced = 1.0 + 0.078_688 * (x + 0.5 - 30.7984) / 8.20449f64;
             assert_share(&sizes, x, (-reduced.powf(-1.0 / 0.078_688)).exp());
+        }
+    }
+
+    #[test]
+    fn geometric_values_follow_their_distribution_function() {
+        for mean in [1.0f64, 4.0, 273.0, 20_134.0] {
+            let size = ValueSize::Geometric(Geometric::new(mean));
+            let count = 200_000u32;
+            let sizes: Vec<f64> = (0..u64::from(count))
+                .map(|id| f64::from(size.of(1, KeyId(id))))
+                .collect();
+            for share in [0.2, 0.5, 1.0, 2.0, 5.0] {
+                let x = (share * mean).ceil();
+                let expected = 1.0 - (1.0 - 1.0 / mean).powf(x);
+                assert_share(&sizes, x, expected);
+            }
+            let seen = sizes.iter().sum::<f64>() / f64::from(count);
+            let deviation = (mean * (mean - 1.0) / f64::from(count)).sqrt();
+            assert!(
+                (seen - mean).abs() <= 4.0 * deviation,
+                "mean {seen} instead of {mean}"
+            );
         }
     }
 

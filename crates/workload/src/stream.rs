@@ -3,6 +3,12 @@
 //! xoshiro256++ (Blackman and Vigna, "Scrambled linear pseudorandom number generators", 2019),
 //! seeded through SplitMix64. It is written out here, rather than taken from a library, because a
 //! run recorded today must be repeatable with the versions of tomorrow. It is not for secrets.
+//!
+//! Logarithms, powers and cosines, here and in all of this crate, are this crate's own or those of
+//! `libm`, and never those of the platform, whose last bit differs between machines: the same seed
+//! gives the same bytes everywhere.
+
+use crate::math;
 
 /// A deterministic stream of random numbers, one for each client. Not shared between threads.
 #[derive(Clone, Debug)]
@@ -86,14 +92,14 @@ impl Stream {
     /// that every draw uses the same number of random words).
     #[inline]
     pub fn normal(&mut self) -> f64 {
-        let radius = (-2.0 * (1.0 - self.unit()).ln()).sqrt();
-        radius * (std::f64::consts::TAU * self.unit()).cos()
+        let radius = (-2.0 * math::ln(1.0 - self.unit())).sqrt();
+        radius * libm::cos(std::f64::consts::TAU * self.unit())
     }
 
     /// A draw of the exponential distribution with mean 1.
     #[inline]
     pub fn exponential(&mut self) -> f64 {
-        -(1.0 - self.unit()).ln()
+        -math::ln(1.0 - self.unit())
     }
 }
 

@@ -4,10 +4,12 @@
 //! Nothing is allocated per request. What is held per connection is bounded: the output buffer by
 //! [`OUTPUT_BYTES`] and one request, because long values are produced as the socket takes them; the
 //! input by a single cut-off line, because values are passed over in the thread's shared buffer.
+//! With `set_on_miss`, a get that found nothing is followed by a set of its key; those for which the
+//! last request left no time are not sent.
 
 use std::io::{self, ErrorKind, Read, Write};
 
-use workload::{Arrivals, ClientStream, KeyId, Op, Request, ValueBytes, Workload};
+use workload::{Arrivals, ClientStream, KeyId, Op, Request, TraceError, ValueBytes, Workload};
 
 use super::inflight::{Inflight, Judge};
 use super::request::Writer;
@@ -44,6 +46,8 @@ pub(super) struct Rules<'a> {
     pub(super) warm_up_ns: u64,
     /// No request is sent at or after this time.
     pub(super) end_ns: u64,
+    /// Whether what a get did not find is stored.
+    pub(super) set_on_miss: bool,
 }
 
 /// Why a client sends nothing more for now.
@@ -94,6 +98,8 @@ pub(super) struct Connection {
     body: Option<ValueBytes>,
     version: u64,
     keys: Vec<KeyId>,
+    /// Why the trace that it replays cannot be read further.
+    pub(super) damage: Option<TraceError>,
 }
 
 impl Connection {
@@ -118,6 +124,7 @@ impl Connection {
             // Versions of different clients differ.
             version: client << 40,
             keys: Vec::new(),
+            damage: None,
         }
     }
 
@@ -204,6 +211,13 @@ impl Connection {
             if self.inflight.len() >= rules.pipeline {
                 return Wait::Responses;
             }
+            if now_ns >= rules.end_ns {
+                return Wait::Finished;
+            }
+            if let Some(request) = self.inflight.next_fill() {
+                self.append_one(&request, now_ns, rules);
+                continue;
+            }
             if self.is_exhausted() {
                 return Wait::Finished;
             }
@@ -219,62 +233,70 @@ impl Connection {
                 }
                 schedule.advance();
             }
-            if now_ns >= rules.end_ns {
-                return Wait::Finished;
-            }
             self.append(sent_ns, rules);
         }
     }
 
-    /// Appends the next request.
+    /// Appends the next request, if there is one.
     #[inline]
     fn append(&mut self, sent_ns: u64, rules: &Rules<'_>) {
-        let mut more = 0;
+        self.keys.clear();
         let request = match &mut self.source {
             Source::Sweep { op, next, step, .. } => {
-                let key = KeyId(*next);
+                let request = rules.workload.load(*next);
                 *next = next.saturating_add(*step);
-                self.keys.clear();
-                self.keys.push(key);
-                Request { op: *op, key }
+                Request { op: *op, ..request }
             }
             Source::Run { stream, left } => {
-                let request = stream.next_request();
+                let request = match stream.next_request() {
+                    Ok(Some(request)) => request,
+                    ended => {
+                        // The end of a trace, as it should be or before.
+                        *left = 0;
+                        self.damage = ended.err();
+                        return;
+                    }
+                };
+                let mut more = 0;
                 if request.op == Op::Get {
                     more = (rules.multiget as u64 - 1).min(*left - 1);
+                    let another = |_| stream.another_key(Op::Get);
+                    self.keys.extend((0..more).map_while(another));
                 }
                 if sent_ns >= rules.warm_up_ns {
                     *left -= 1 + more;
                 }
-                self.keys.clear();
-                self.keys.push(request.key);
-                for _ in 0..more {
-                    self.keys.push(stream.another_key(Op::Get));
-                }
                 request
             }
         };
+        self.append_one(&request, sent_ns, rules);
+    }
+
+    /// Appends `request`; a get asks for `keys` as well.
+    #[inline]
+    fn append_one(&mut self, request: &Request, sent_ns: u64, rules: &Rules<'_>) {
         match request.op {
             Op::Get => {
-                rules.writer.get(&self.keys, &mut self.out);
-                self.inflight.push(Op::Get, &self.keys, sent_ns);
+                rules.writer.get(request, &self.keys, &mut self.out);
+                let fill = rules.set_on_miss && self.keys.is_empty();
+                self.inflight.push(request, &self.keys, fill, sent_ns);
             }
             Op::Set => {
-                self.append_set(request.key, rules);
-                self.inflight.push(Op::Set, &[request.key], sent_ns);
+                self.append_set(request, rules);
+                self.inflight.push(request, &[], false, sent_ns);
             }
             Op::Delete => {
-                rules.writer.delete(request.key, &mut self.out);
-                self.inflight.push(Op::Delete, &[request.key], sent_ns);
+                rules.writer.delete(request, &mut self.out);
+                self.inflight.push(request, &[], false, sent_ns);
             }
         }
     }
 
-    fn append_set(&mut self, key: KeyId, rules: &Rules<'_>) {
+    fn append_set(&mut self, request: &Request, rules: &Rules<'_>) {
         self.version += 1;
-        let len = rules.workload.value_len(key);
-        rules.writer.set(key, len, &mut self.out);
-        let mut body = ValueBytes::new(key, self.version, len);
+        rules.writer.set(request, &mut self.out);
+        let len = request.value_len as usize;
+        let mut body = ValueBytes::new(request.key, self.version, len);
         body.append_to(&mut self.out, OUTPUT_BYTES);
         if body.remaining() > 0 {
             self.body = Some(body);

@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 
-use workload::{KeyId, Op, ValueCheck, Workload};
+use workload::{KeyId, Op, Request, ValueCheck, Workload};
 
 use super::request::{Dialect, key_of_value_line};
 use super::response::{Event, Line};
@@ -22,6 +22,8 @@ struct Pending {
     hits: u32,
     /// When it was, or should have been, sent: nanoseconds since the start.
     sent_ns: u64,
+    /// What to send if it finds nothing.
+    fill: Option<Request>,
 }
 
 /// What is needed to judge and count responses.
@@ -44,6 +46,8 @@ pub(super) struct Inflight {
     check: Option<ValueCheck>,
     /// An answer came that nobody had asked for.
     confused: bool,
+    /// Sets that follow gets which found nothing; at most as many as there were gets in flight.
+    fills: VecDeque<Request>,
 }
 
 impl Inflight {
@@ -55,6 +59,7 @@ impl Inflight {
             keys: VecDeque::new(),
             check: None,
             confused: false,
+            fills: VecDeque::new(),
         }
     }
 
@@ -75,23 +80,32 @@ impl Inflight {
         self.confused
     }
 
-    /// Notes a command that is sent with its keys.
+    /// Notes a command that is sent: `request`, and `more` keys that it asks for. With `fill`, a get
+    /// that finds nothing is followed by a set.
     #[inline]
-    pub(super) fn push(&mut self, op: Op, keys: &[KeyId], sent_ns: u64) {
-        let count = keys.len() as u32;
-        let unseen = if self.verify && op == Op::Get {
-            self.keys.extend(keys);
+    pub(super) fn push(&mut self, request: &Request, more: &[KeyId], fill: bool, sent_ns: u64) {
+        let count = 1 + more.len() as u32;
+        let unseen = if self.verify && request.op == Op::Get {
+            self.keys.push_back(request.key);
+            self.keys.extend(more);
             count
         } else {
             0
         };
         self.commands.push_back(Pending {
-            op,
+            op: request.op,
             keys: count,
             unseen,
             hits: 0,
             sent_ns,
+            fill: fill.then(|| request.fill()),
         });
+    }
+
+    /// A set that follows a get which found nothing.
+    #[inline]
+    pub(super) fn next_fill(&mut self) -> Option<Request> {
+        self.fills.pop_front()
     }
 
     /// Forgets everything: the connection is gone.
@@ -100,6 +114,7 @@ impl Inflight {
         self.keys.clear();
         self.check = None;
         self.confused = false;
+        self.fills.clear();
     }
 
     /// Takes a part of a response. Returns whether it completed a command.
@@ -159,6 +174,9 @@ impl Inflight {
         if done.unseen > 0 {
             self.keys.drain(..done.unseen as usize);
         }
+        if counted && done.hits == 0 {
+            self.fills.extend(done.fill);
+        }
         if counted && done.sent_ns >= judge.warm_up_ns {
             let (sent, now) = (
                 done.sent_ns - judge.warm_up_ns,
@@ -184,7 +202,9 @@ impl Inflight {
             }
             let Some(id) = id else { continue };
             let expected = judge.workload.value_len(id);
-            if len != expected {
+            if let Some(expected) = expected
+                && len != expected as usize
+            {
                 corrupt(judge, || {
                     format!("a value has {len} bytes instead of {expected}")
                 });
@@ -215,11 +235,11 @@ mod tests {
 
     fn workload() -> Workload {
         let settings = Settings {
-            key_size: KeySize::Fixed(8),
-            value_size: ValueSize::Fixed(40),
+            key_size: Some(KeySize::Fixed(8)),
+            value_size: Some(ValueSize::Fixed(40)),
             ..Settings::default()
         };
-        Workload::by_name("uniform", settings).unwrap()
+        Workload::parse("uniform", settings).unwrap()
     }
 
     fn value(workload: &Workload, id: u64) -> Vec<u8> {
@@ -240,7 +260,14 @@ mod tests {
         let mut inflight = Inflight::new(dialect, true);
         for (op, keys) in commands {
             let keys: Vec<_> = keys.iter().copied().map(KeyId).collect();
-            inflight.push(*op, &keys, 100);
+            let request = Request {
+                op: *op,
+                key: keys[0],
+                key_len: None,
+                value_len: 40,
+                ttl_s: 0,
+            };
+            inflight.push(&request, &keys[1..], keys.len() == 1 && *op == Op::Get, 100);
         }
         let mut judge = Judge {
             workload: &workload,
@@ -268,7 +295,14 @@ mod tests {
             (Op::Get, &[9]),
             (Op::Delete, &[1]),
         ];
-        let (stats, inflight) = judge(Dialect::Text, &commands, &answer);
+        let (stats, mut inflight) = judge(Dialect::Text, &commands, &answer);
+        let fill = inflight.next_fill().unwrap();
+        assert_eq!(
+            (fill.op, fill.key),
+            (Op::Set, KeyId(9)),
+            "what was not found is stored"
+        );
+        assert_eq!(inflight.next_fill(), None);
         assert_eq!(stats.requests, [4, 1, 1]);
         assert_eq!(
             (stats.hits, stats.failures.total(), inflight.len()),

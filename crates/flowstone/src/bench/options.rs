@@ -2,12 +2,15 @@
 
 use std::fmt;
 use std::num::{NonZeroU32, NonZeroU64, NonZeroUsize};
+use std::path::Path;
+use std::sync::Arc;
 use std::thread::available_parallelism;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use workload::{
-    DEFAULT_MAX_VALUE_BYTES, KeySize, Mix, Pace, Settings, ValueSize, Workload, WorkloadError,
+    CATALOG, DEFAULT_MAX_VALUE_BYTES, KeySize, Known, Mix, Pace, Settings, SizeHistogram,
+    ValueSize, Workload, WorkloadError,
 };
 
 use super::request::Dialect;
@@ -19,21 +22,34 @@ pub(crate) struct BenchArgs {
     /// The server: HOST:PORT, or the path of a unix socket
     #[arg(long, value_name = "HOST:PORT|PATH")]
     server: Target,
-    /// Which keys are popular: uniform, zipfian, hotspot, normal, latest, single
-    #[arg(long, default_value = "uniform", value_name = "NAME")]
+    /// What is asked for: uniform, zipfian, etc, memcachier, twitter:NN, trace:PATH, ... [--help
+    /// lists all]
+    #[arg(long, default_value = "uniform", value_name = "NAME", long_help = workloads())]
     workload: String,
     /// Number of keys
     #[arg(long, default_value_t = 1_000_000, value_name = "N")]
     keys: u64,
-    /// Length of keys in bytes, or `etc` for Facebook's distribution
-    #[arg(long, default_value = "30", value_name = "N|etc", value_parser = key_size)]
-    key_size: KeySize,
-    /// Length of values in bytes (KiB and MiB are understood), or `etc`
-    #[arg(long, default_value = "270", value_name = "N|etc", value_parser = value_size)]
-    value_size: ValueSize,
-    /// Shares of the operations
-    #[arg(long, default_value = "1:0", value_name = "GET:SET[:DELETE]", value_parser = Mix::parse)]
-    ratio: Mix,
+    /// Length of keys in bytes, or `etc` for Facebook's distribution [default: the workload's own;
+    /// of most, 30]
+    #[arg(long, value_name = "N|etc", value_parser = key_size)]
+    key_size: Option<KeySize>,
+    /// Length of values in bytes (KiB and MiB are understood), `etc`, or a histogram of CacheLib
+    /// [default: the workload's own; of most, 270]
+    #[arg(long, value_name = "N|etc|cachelib:FILE", value_parser = value_size)]
+    value_size: Option<ValueSize>,
+    /// Shares of the operations [default: the workload's own; of most, 1:0]
+    #[arg(long, value_name = "GET:SET[:DELETE]", value_parser = Mix::parse)]
+    ratio: Option<Mix>,
+    /// Whether a get of one key that finds nothing is followed by a set [default: the workload's
+    /// own; of uniform, zipfian, hotspot, normal, latest and single, false]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
+    set_on_miss: Option<bool>,
+    /// Share of the sets that go to keys nobody asks for
+    #[arg(long, value_name = "SHARE")]
+    unread: Option<f64>,
+    /// Share of the sets that bring a new key in the place of the oldest
+    #[arg(long, value_name = "SHARE")]
+    renewing: Option<f64>,
     /// Connections, each with requests of its own
     #[arg(long, default_value = "64", value_name = "N")]
     clients: NonZeroU32,
@@ -107,9 +123,9 @@ pub(crate) struct BenchArgs {
     /// Process of the server, to report its processor time
     #[arg(long, value_name = "PID")]
     server_pid: Option<u32>,
-    /// Skew of zipfian and latest
-    #[arg(long, default_value_t = 0.99, value_name = "X")]
-    theta: f64,
+    /// Exponent of Zipf's law [default: the workload's own; of most, 0.99]
+    #[arg(long, value_name = "X")]
+    theta: Option<f64>,
     /// hotspot: share of the keys that are hot
     #[arg(long, default_value_t = 0.2, value_name = "SHARE")]
     hot_data: f64,
@@ -186,7 +202,11 @@ impl BenchArgs {
             seed: self.seed,
             mix: self.ratio,
             key_size: self.key_size,
-            value_size: self.value_size,
+            value_size: self.value_size.clone(),
+            ttl: None,
+            set_on_miss: self.set_on_miss,
+            unread: self.unread,
+            renewing: self.renewing,
             theta: self.theta,
             hot_data: self.hot_data,
             hot_operations: self.hot_operations,
@@ -198,7 +218,10 @@ impl BenchArgs {
         } else {
             &self.workload
         };
-        let workload = Workload::by_name(name, settings)?;
+        let workload = Workload::parse(name, settings)?;
+        if workload.keys() == 0 && (self.load || self.load_only || self.scan) {
+            return Err(WorkloadError::NoKeys(workload.name()));
+        }
         let cores = available_parallelism().map_or(1, NonZeroUsize::get);
         let threads = self.threads.map_or((cores / 2).max(1), NonZeroUsize::get);
         let mut requests = self.requests.map(NonZeroU64::get);
@@ -255,12 +278,26 @@ fn value_size(text: &str) -> Result<ValueSize, String> {
             max_bytes: DEFAULT_MAX_VALUE_BYTES,
         });
     }
+    if let Some(path) = text.strip_prefix("cachelib:") {
+        return SizeHistogram::read(Path::new(path))
+            .map(|histogram| ValueSize::Measured(Arc::new(histogram)))
+            .map_err(|error| error.to_string());
+    }
     bytes(text).map(ValueSize::Fixed).ok_or_else(|| {
         wrong(
             text,
-            "a number of bytes, such as 270, 64KiB or 1MiB, or `etc`",
+            "a number of bytes, such as 270, 64KiB or 1MiB, or `etc`, or cachelib:FILE",
         )
     })
+}
+
+/// The help on workloads: all of them, with a line about each.
+fn workloads() -> String {
+    let mut text = "What is asked for:\n".to_owned();
+    for Known { form, about } in CATALOG {
+        text.push_str(&format!("  {form:<18} {about}\n"));
+    }
+    text
 }
 
 /// A size with one of the usual units.
@@ -344,7 +381,7 @@ mod tests {
         let one_key = plan("--one-key --clients 1000").unwrap();
         assert_eq!(
             (one_key.workload.name(), one_key.requests),
-            ("single", Some(1000))
+            ("single".to_owned(), Some(1000))
         );
         let load = plan("--load-only").unwrap();
         assert!(load.load && !load.run);
@@ -366,6 +403,13 @@ mod tests {
             ("--duration soon", "seconds"),
             ("--one-key --workload zipfian", "--one-key"),
             ("--scan --duration 5", "--scan"),
+            ("--workload twitter:5", "without 5"),
+            (
+                "--workload trace:/nowhere/x.csv",
+                "/nowhere/x.csv: cannot be read",
+            ),
+            ("--value-size cachelib:/nowhere.json", "/nowhere.json: "),
+            ("--unread 1.5", "unread is 1.5"),
         ] {
             let error = plan(options).unwrap_err();
             assert!(error.contains(part), "{options}: {error}");

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
-use workload::{Arrivals, Op, Pace};
+use workload::{Arrivals, Clients, Op, Pace};
 
 use super::connection::{Connection, Rules, Source};
 use super::cpu;
@@ -67,12 +67,13 @@ pub(super) fn run(plan: &Plan, phase: &Phase) -> io::Result<Measured> {
         connected: AtomicU64::new(0),
         done: AtomicU64::new(0),
     };
+    let sources = plan.workload.clients().map_err(io::Error::other)?;
     let bar = progress_bar(plan, phase);
     let mut workers = Vec::new();
     for thread in 0..plan.threads {
         let clients = (thread..plan.clients).step_by(plan.threads);
         let connections = clients
-            .map(|client| connection(plan, phase, client as u64))
+            .map(|client| connection(plan, phase, &sources, client as u64))
             .collect();
         let rules = rules(plan, phase);
         workers.push(Worker::new(
@@ -164,6 +165,7 @@ fn rules<'a>(plan: &'a Plan, phase: &Phase) -> Rules<'a> {
         },
         pipeline: phase.pipeline,
         multiget: plan.multiget,
+        set_on_miss: plan.workload.set_on_miss() && matches!(phase.kind, Kind::Run { .. }),
         warm_up_ns: nanoseconds(phase.warm_up),
         end_ns: phase.duration.map_or(u64::MAX, |duration| {
             nanoseconds(phase.warm_up.saturating_add(duration))
@@ -171,13 +173,13 @@ fn rules<'a>(plan: &'a Plan, phase: &Phase) -> Rules<'a> {
     }
 }
 
-fn connection(plan: &Plan, phase: &Phase, client: u64) -> Connection {
+fn connection(plan: &Plan, phase: &Phase, clients_of_run: &Clients, client: u64) -> Connection {
     let clients = plan.clients as u64;
     let sweep = |op| Source::Sweep {
         op,
         next: client,
         step: clients,
-        end: plan.workload.settings().keys,
+        end: plan.workload.keys(),
     };
     let source = match phase.kind {
         Kind::Load => sweep(Op::Set),
@@ -185,7 +187,7 @@ fn connection(plan: &Plan, phase: &Phase, client: u64) -> Connection {
         Kind::Run { requests } => {
             let share = |all: u64| all / clients + u64::from(client < all % clients);
             Source::Run {
-                stream: Box::new(plan.workload.client(client)),
+                stream: Box::new(clients_of_run.client(client)),
                 left: requests.map_or(u64::MAX, share),
             }
         }
@@ -206,7 +208,7 @@ fn connection(plan: &Plan, phase: &Phase, client: u64) -> Connection {
 fn progress_bar(plan: &Plan, phase: &Phase) -> ProgressBar {
     let (length, unit) = match (phase.duration, phase.kind) {
         (Some(duration), _) => ((phase.warm_up + duration).as_secs(), "s"),
-        (None, Kind::Load | Kind::Scan) => (plan.workload.settings().keys, "keys"),
+        (None, Kind::Load | Kind::Scan) => (plan.workload.keys(), "keys"),
         (None, Kind::Run { requests }) => (requests.unwrap_or(0), "requests"),
     };
     let template =

@@ -16,7 +16,9 @@ use super::stats::{Failures, Second, Stats};
 /// One run.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Report {
-    workload: &'static str,
+    workload: String,
+    /// Of a trace, nobody knows before its end.
+    #[serde(skip_serializing_if = "is_zero")]
     keys: u64,
     clients: usize,
     pipeline: usize,
@@ -120,6 +122,8 @@ struct Kinds {
     timeouts: u64,
     #[serde(skip_serializing_if = "is_zero")]
     corrupt_values: u64,
+    #[serde(skip_serializing_if = "is_zero")]
+    workload_errors: u64,
 }
 
 #[expect(
@@ -139,7 +143,7 @@ impl Report {
         }
         Self {
             workload: plan.workload.name(),
-            keys: plan.workload.settings().keys,
+            keys: plan.workload.keys(),
             clients: plan.clients,
             pipeline: plan.pipeline,
             multiget: plan.multiget,
@@ -241,6 +245,7 @@ impl Kinds {
             protocol_errors: failures.protocol,
             timeouts: failures.timeouts,
             corrupt_values: failures.corrupt,
+            workload_errors: failures.workload,
         }
     }
 }
@@ -272,10 +277,14 @@ fn rate(count: u64, seconds: f64) -> f64 {
 /// The report for people.
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.workload)?;
+        if self.keys > 0 {
+            write!(f, " over {} keys", self.keys)?;
+        }
         writeln!(
             f,
-            "{} over {} keys: {} clients x pipeline {}, {} threads, seed {}",
-            self.workload, self.keys, self.clients, self.pipeline, self.threads, self.seed
+            ": {} clients x pipeline {}, {} threads, seed {}",
+            self.clients, self.pipeline, self.threads, self.seed
         )?;
         if let Some(load) = &self.load {
             writeln!(

@@ -3,7 +3,7 @@
 //! Numbers and names are written digit by digit into the connection's buffer; nothing is allocated
 //! once that buffer has grown to what one batch needs.
 
-use workload::{KeyId, KeyNames, MAX_KEY_BYTES};
+use workload::{KeyId, KeyNames, MAX_KEY_BYTES, Request};
 
 /// Which commands are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,78 +24,112 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    /// A read of the keys of `ids`, of which there is at least one.
+    /// A read of the key of `first` and of `more` keys.
     #[inline]
-    pub(super) fn get(&self, ids: &[KeyId], out: &mut Vec<u8>) {
+    pub(super) fn get(&self, first: &Request, more: &[KeyId], out: &mut Vec<u8>) {
+        let several = !more.is_empty();
         match self.dialect {
             Dialect::Text => {
-                out.extend_from_slice(b"get");
-                for &id in ids {
+                out.extend_from_slice(b"get ");
+                self.name(first, out);
+                for &id in more {
                     out.push(b' ');
-                    self.name(id, out);
+                    self.name_of(id, out);
                 }
                 out.extend_from_slice(b"\r\n");
             }
             Dialect::Meta => {
-                let flags: &[u8] = match (ids.len() > 1, self.return_keys) {
+                let flags: &[u8] = match (several, self.return_keys) {
                     (true, _) => b" v k q\r\n",
                     (false, true) => b" v k\r\n",
                     (false, false) => b" v\r\n",
                 };
-                for &id in ids {
+                out.extend_from_slice(b"mg ");
+                self.name(first, out);
+                out.extend_from_slice(flags);
+                for &id in more {
                     out.extend_from_slice(b"mg ");
-                    self.name(id, out);
+                    self.name_of(id, out);
                     out.extend_from_slice(flags);
                 }
-                if ids.len() > 1 {
+                if several {
                     out.extend_from_slice(b"mn\r\n");
                 }
             }
         }
     }
 
-    /// The line that announces a value of `len` bytes; value and `\r\n` follow.
+    /// The line that announces the value that `request` stores; value and `\r\n` follow.
     #[inline]
-    pub(super) fn set(&self, id: KeyId, len: usize, out: &mut Vec<u8>) {
-        let (command, flags): (&[u8], &[u8]) = match self.dialect {
-            Dialect::Text => (b"set ", b" 0 0 "),
-            Dialect::Meta => (b"ms ", b" "),
-        };
-        out.extend_from_slice(command);
-        self.name(id, out);
-        out.extend_from_slice(flags);
-        let mut digits = [0; 20];
-        let mut at = digits.len();
-        let mut rest = len;
-        loop {
-            at -= 1;
-            digits[at] = b'0' + (rest % 10) as u8;
-            rest /= 10;
-            if rest == 0 {
-                break;
+    pub(super) fn set(&self, request: &Request, out: &mut Vec<u8>) {
+        let ttl = request.ttl_s.min(LONGEST_TTL_S);
+        match self.dialect {
+            Dialect::Text => {
+                out.extend_from_slice(b"set ");
+                self.name(request, out);
+                out.extend_from_slice(b" 0 ");
+                number(ttl, out);
+                out.push(b' ');
+                number(request.value_len, out);
+            }
+            Dialect::Meta => {
+                out.extend_from_slice(b"ms ");
+                self.name(request, out);
+                out.push(b' ');
+                number(request.value_len, out);
+                if ttl > 0 {
+                    out.extend_from_slice(b" T");
+                    number(ttl, out);
+                }
             }
         }
-        out.extend_from_slice(&digits[at..]);
         out.extend_from_slice(b"\r\n");
     }
 
-    /// A removal.
+    /// A removal of the key of `request`.
     #[inline]
-    pub(super) fn delete(&self, id: KeyId, out: &mut Vec<u8>) {
+    pub(super) fn delete(&self, request: &Request, out: &mut Vec<u8>) {
         out.extend_from_slice(match self.dialect {
             Dialect::Text => b"delete ",
             Dialect::Meta => b"md ",
         });
-        self.name(id, out);
+        self.name(request, out);
         out.extend_from_slice(b"\r\n");
     }
 
     #[inline]
-    fn name(&self, id: KeyId, out: &mut Vec<u8>) {
+    fn name(&self, request: &Request, out: &mut Vec<u8>) {
+        let mut name = [0; MAX_KEY_BYTES];
+        let len = self.names.write_for(request, &mut name);
+        out.extend_from_slice(&name[..len]);
+    }
+
+    #[inline]
+    fn name_of(&self, id: KeyId, out: &mut Vec<u8>) {
         let mut name = [0; MAX_KEY_BYTES];
         let len = self.names.write(id, &mut name);
         out.extend_from_slice(&name[..len]);
     }
+}
+
+/// Longer times to live are taken as dates by memcached: 30 days.
+const LONGEST_TTL_S: u32 = 30 * 24 * 3600;
+
+/// Writes `number` in decimal.
+#[inline]
+fn number(number: u32, out: &mut Vec<u8>) {
+    let mut digits = [0; 10];
+    let mut at = digits.len();
+    let mut rest = number;
+    loop {
+        at -= 1;
+        digits[at] = b'0' + (rest % 10) as u8;
+        rest /= 10;
+        if rest == 0 {
+            break;
+        }
+    }
+    out.extend_from_slice(&digits[at..]);
 }
 
 /// The key in a line that announces a value, if it is there.
@@ -110,16 +144,16 @@ pub(super) fn key_of_value_line(line: &[u8]) -> Option<&[u8]> {
 
 #[cfg(test)]
 mod tests {
-    use workload::{KeySize, Settings, Workload};
+    use workload::{KeySize, Op, Settings, Workload};
 
     use super::*;
 
     fn text_of(dialect: Dialect, write: impl Fn(&Writer, &mut Vec<u8>)) -> String {
         let settings = Settings {
-            key_size: KeySize::Fixed(8),
+            key_size: Some(KeySize::Fixed(8)),
             ..Settings::default()
         };
-        let names = Workload::by_name("uniform", settings).unwrap().key_names();
+        let names = Workload::parse("uniform", settings).unwrap().key_names();
         let mut out = Vec::new();
         write(
             &Writer {
@@ -135,7 +169,14 @@ mod tests {
     #[test]
     fn requests_are_those_of_the_protocol() {
         use Dialect::{Meta, Text};
-        let (one, two) = (KeyId(1), KeyId(2));
+        let request = |key, value_len, ttl_s| Request {
+            op: Op::Set,
+            key: KeyId(key),
+            key_len: None,
+            value_len,
+            ttl_s,
+        };
+        let (one, two) = (request(1, 0, 0), request(2, 1 << 20, 86_400));
         for (dialect, expected) in [
             (Text, "get 00000001\r\nget 00000001 00000002\r\n"),
             (
@@ -144,25 +185,25 @@ mod tests {
             ),
         ] {
             let text = text_of(dialect, |writer, out| {
-                writer.get(&[one], out);
-                writer.get(&[one, two], out);
+                writer.get(&one, &[], out);
+                writer.get(&one, &[two.key], out);
             });
             assert_eq!(text, expected);
         }
         for (dialect, expected) in [
             (
                 Text,
-                "set 00000001 0 0 0\r\nset 00000002 0 0 1048576\r\ndelete 00000001\r\n",
+                "set 00000001 0 0 0\r\nset 00000002 0 86400 1048576\r\ndelete 00000001\r\n",
             ),
             (
                 Meta,
-                "ms 00000001 0\r\nms 00000002 1048576\r\nmd 00000001\r\n",
+                "ms 00000001 0\r\nms 00000002 1048576 T86400\r\nmd 00000001\r\n",
             ),
         ] {
             let text = text_of(dialect, |writer, out| {
-                writer.set(one, 0, out);
-                writer.set(two, 1 << 20, out);
-                writer.delete(one, out);
+                writer.set(&one, out);
+                writer.set(&two, out);
+                writer.delete(&one, out);
             });
             assert_eq!(text, expected);
         }

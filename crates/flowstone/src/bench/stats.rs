@@ -34,6 +34,8 @@ pub(super) struct Failures {
     pub(super) timeouts: u64,
     /// Values that were not what had been written.
     pub(super) corrupt: u64,
+    /// Traces that could not be read to their end.
+    pub(super) workload: u64,
 }
 
 impl Failures {
@@ -46,8 +48,9 @@ impl Failures {
             protocol,
             timeouts,
             corrupt,
+            workload,
         } = self;
-        refused + closed + lost + server + protocol + timeouts + corrupt
+        refused + closed + lost + server + protocol + timeouts + corrupt + workload
     }
 
     fn add(&mut self, other: &Self) {
@@ -58,6 +61,7 @@ impl Failures {
         self.protocol += other.protocol;
         self.timeouts += other.timeouts;
         self.corrupt += other.corrupt;
+        self.workload += other.workload;
     }
 }
 

@@ -286,6 +286,45 @@ fn an_open_loop_keeps_its_rate_and_counts_waiting_as_latency() {
 }
 
 #[test]
+fn what_is_not_found_is_stored_by_look_aside_clients() {
+    let (address, _) = server(Manner::Good);
+    let options = "--workload etc --requests 4000 --clients 4 --verify";
+    let (_, run, json) = bench(&address, options);
+    let stats = run.unwrap().stats;
+    let [gets, sets, _] = stats.requests;
+    assert!(stats.hits > gets * 9 / 10 && sets > 50, "{json}");
+    assert_eq!(stats.failures.total(), 0, "{json}");
+    let (_, run, json) = bench(&address, "--requests 1000 --set-on-miss=false");
+    assert_eq!(run.unwrap().stats.requests, [1000, 0, 0], "{json}");
+}
+
+#[test]
+fn a_trace_is_replayed_by_all_clients_once() {
+    let (address, _) = server(Manner::Good);
+    let trace = tempfile::Builder::new().suffix(".csv").tempfile().unwrap();
+    let rows: String = (0..300)
+        .map(|row| format!("0,some-key-{},11,{},1,get,0\n", row % 10, row % 7))
+        .collect();
+    std::fs::write(trace.path(), &rows).unwrap();
+    let options = |file: &tempfile::NamedTempFile| {
+        format!(
+            "--workload trace:{} --duration 60 --clients 3 --verify",
+            file.path().display()
+        )
+    };
+    let (_, run, json) = bench(&address, &options(&trace));
+    let stats = run.unwrap().stats;
+    assert_eq!(stats.requests[0], 300, "{json}");
+    assert!(stats.hits > 200, "{json}");
+    assert_eq!(stats.failures.total(), 0, "{json}");
+
+    std::fs::write(trace.path(), rows + "0,some-key,11,5,1\n").unwrap();
+    let (_, run, json) = bench(&address, &options(&trace));
+    assert_eq!(run.unwrap().stats.failures.workload, 1, "{json}");
+    assert!(json.contains("line 301: 5 columns"), "{json}");
+}
+
+#[test]
 fn the_warm_up_is_not_counted() {
     let (address, _) = server(Manner::Good);
     let options = "--rate 1000 --pace constant --warmup 0.2 --requests 100 --clients 2";

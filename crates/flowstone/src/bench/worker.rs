@@ -277,6 +277,11 @@ impl<'a> Worker<'a> {
         let before = connection.inflight.len();
         let sent = connection.send(now_ns, &self.rules);
         self.inflight += connection.inflight.len() - before;
+        if let Some(damage) = connection.damage.take() {
+            let words = || damage.to_string();
+            self.stats
+                .failed(|failures| &mut failures.workload, 1, words);
+        }
         match sent {
             Err(broken) => self.broken(index, &broken),
             Ok(wait) => {

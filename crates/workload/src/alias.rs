@@ -1,0 +1,114 @@
+//! A choice between weighted possibilities with one random word and one look into a table (Walker's
+//! alias method, built as Vose describes it, 1991).
+
+/// A table of weighted possibilities. Immutable; draws are uses of somebody else's random words.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Alias {
+    /// For each column the part of it that belongs to its own number, and whose the rest is.
+    columns: Box<[Column]>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Column {
+    /// A fraction of 2^64; the whole column where the largest word.
+    own_below: u64,
+    other: u32,
+}
+
+impl Alias {
+    /// A table in which number `i` has a share in proportion to `weights[i]`. None if there is no
+    /// weight above 0, or one is negative or not finite.
+    pub(crate) fn new(weights: &[f64]) -> Option<Self> {
+        let all: f64 = weights.iter().sum();
+        let valid = weights.iter().all(|weight| *weight >= 0.0);
+        if !valid || !all.is_finite() || all <= 0.0 || u32::try_from(weights.len()).is_err() {
+            return None;
+        }
+        let scale = weights.len() as f64 / all;
+        let mut heights: Vec<f64> = weights.iter().map(|weight| weight * scale).collect();
+        let (mut low, mut high): (Vec<usize>, Vec<usize>) =
+            (0..weights.len()).partition(|&number| heights[number] < 1.0);
+        let whole = |number: usize| Column {
+            own_below: u64::MAX,
+            other: number as u32,
+        };
+        let mut columns: Box<[Column]> = (0..weights.len()).map(whole).collect();
+        while let (Some(&small), Some(&large)) = (low.last(), high.last()) {
+            low.pop();
+            columns[small] = Column {
+                own_below: (heights[small] * 2f64.powi(64)) as u64,
+                other: large as u32,
+            };
+            heights[large] -= 1.0 - heights[small];
+            if heights[large] < 1.0 {
+                high.pop();
+                low.push(large);
+            }
+        }
+        // Rounding may leave a few columns without a partner. They are whole but for a hair, unless
+        // their number must never be chosen.
+        let heaviest = (0..weights.len()).max_by(|&a, &b| weights[a].total_cmp(&weights[b]))?;
+        for number in low.into_iter().filter(|&number| weights[number] == 0.0) {
+            columns[number] = Column {
+                own_below: 0,
+                other: heaviest as u32,
+            };
+        }
+        Some(Self { columns })
+    }
+
+    /// The number that the random `word` chooses.
+    #[inline]
+    pub(crate) fn choose(&self, word: u64) -> usize {
+        let product = u128::from(word) * self.columns.len() as u128;
+        let number = (product >> 64) as usize;
+        let column = self.columns[number];
+        let own = (product as u64) < column.own_below || column.own_below == u64::MAX;
+        if own { number } else { column.other as usize }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Stream;
+    use crate::check::chi_square;
+
+    #[test]
+    fn numbers_are_chosen_in_proportion_to_their_weights() {
+        let weights: Vec<f64> = (0..100).map(|i| f64::from(i * i)).collect();
+        let alias = Alias::new(&weights).unwrap();
+        let mut stream = Stream::new(4, 0);
+        let mut counts = [0u64; 100];
+        for _ in 0..1_000_000 {
+            counts[alias.choose(stream.next_u64())] += 1;
+        }
+        assert_eq!(counts[0], 0, "a weight of 0 never happens");
+        let all: f64 = weights.iter().sum();
+        let expected: Vec<f64> = weights.iter().map(|weight| weight / all * 1e6).collect();
+        let fit = chi_square(&counts, &expected);
+        assert!(fit.is_good(), "{fit:?}");
+    }
+
+    #[test]
+    fn one_possibility_is_always_chosen() {
+        let alias = Alias::new(&[3.0]).unwrap();
+        assert_eq!(
+            [0, 1 << 63, u64::MAX].map(|word| alias.choose(word)),
+            [0; 3]
+        );
+    }
+
+    #[test]
+    fn weights_that_give_no_choice_are_refused() {
+        for weights in [
+            &[][..],
+            &[0.0, 0.0],
+            &[1.0, -1.0],
+            &[f64::NAN],
+            &[f64::INFINITY],
+        ] {
+            assert_eq!(Alias::new(weights), None, "{weights:?}");
+        }
+    }
+}

@@ -1,0 +1,538 @@
+//! Every generator against its closed form: the measuring part of `flowstone experiment
+//! workload-check`.
+//!
+//! A count, a share or a mean passes if it lies within four standard deviations of what its formula
+//! says, a chi-square statistic if it is as unlikely as that at most. One correct generator in
+//! 16,000 fails by chance, for a given seed always or never.
+
+use std::collections::HashSet;
+
+use serde::Serialize;
+
+use crate::arrivals::{Arrivals, Pace};
+use crate::catalog::Workload;
+use crate::clients::ClientStream;
+use crate::error::WorkloadError;
+use crate::keys::KeyId;
+use crate::mix::{Mix, Op};
+use crate::popularity::{Picker, Popularity};
+use crate::presets;
+use crate::profile::Profile;
+use crate::settings::Settings;
+use crate::sizes::{
+    DEFAULT_MAX_VALUE_BYTES, ValueSize, etc_key_len, etc_key_share, etc_value_share,
+};
+use crate::stream::Stream;
+use crate::ttl::Ttl;
+use crate::zipf::Zipf;
+
+/// One statistic of one generator.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct CheckRow {
+    /// What was drawn from.
+    pub generator: String,
+    /// What was measured.
+    pub statistic: &'static str,
+    /// What its closed form says.
+    pub expected: f64,
+    /// How far from it a correct generator may be.
+    pub tolerance: f64,
+    /// What was seen.
+    pub seen: f64,
+    /// Whether it is near enough.
+    pub pass: bool,
+}
+
+/// Standard deviations that chance may explain.
+const DEVIATIONS: f64 = 4.0;
+
+/// Fewer draws make the statistics meaningless.
+const MIN_DRAWS: u64 = 100_000;
+
+impl CheckRow {
+    /// A value that should be `expected`, give or take chance of the given standard deviation.
+    fn near(
+        generator: &str,
+        statistic: &'static str,
+        expected: f64,
+        deviation: f64,
+        seen: f64,
+    ) -> Self {
+        let tolerance = DEVIATIONS * deviation;
+        Self {
+            generator: generator.to_owned(),
+            statistic,
+            expected,
+            tolerance,
+            seen,
+            pass: (seen - expected).abs() <= tolerance + 1e-12,
+        }
+    }
+
+    /// A share of `draws` independent draws.
+    fn share(
+        generator: &str,
+        statistic: &'static str,
+        expected: f64,
+        draws: u64,
+        hits: u64,
+    ) -> Self {
+        let deviation = (expected * (1.0 - expected) / draws as f64).sqrt();
+        Self::near(
+            generator,
+            statistic,
+            expected,
+            deviation,
+            hits as f64 / draws as f64,
+        )
+    }
+
+    /// Counts that should be in proportion to `shares`.
+    fn chi_square(
+        generator: &str,
+        statistic: &'static str,
+        counts: &[u64],
+        shares: &[f64],
+    ) -> Self {
+        let draws: u64 = counts.iter().sum();
+        let all: f64 = shares.iter().sum();
+        let expected: Vec<f64> = shares
+            .iter()
+            .map(|share| share / all * draws as f64)
+            .collect();
+        let fit = chi_square(counts, &expected);
+        Self {
+            generator: generator.to_owned(),
+            statistic,
+            expected: fit.freedom,
+            tolerance: DEVIATIONS * (2.0 * fit.freedom).sqrt(),
+            seen: fit.statistic,
+            pass: fit.is_good(),
+        }
+    }
+}
+
+/// How well counts fit what was expected.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Fit {
+    pub(crate) statistic: f64,
+    pub(crate) freedom: f64,
+}
+
+impl Fit {
+    /// Whether chance explains the statistic (by Wilson and Hilferty's approximation: its cube root
+    /// is nearly normally distributed).
+    pub(crate) fn is_good(&self) -> bool {
+        if self.freedom < 1.0 {
+            return self.statistic == 0.0;
+        }
+        let spread = 2.0 / (9.0 * self.freedom);
+        let deviations =
+            (libm::cbrt(self.statistic / self.freedom) - (1.0 - spread)) / spread.sqrt();
+        deviations.abs() < DEVIATIONS
+    }
+}
+
+/// Pearson's chi-square statistic. Cells that expect less than five are counted as one.
+pub(crate) fn chi_square(counts: &[u64], expected: &[f64]) -> Fit {
+    let (mut statistic, mut cells) = (0.0, 0u64);
+    let (mut rare_count, mut rare_expected) = (0.0, 0.0);
+    let mut add = |count: f64, expected: f64| {
+        statistic += (count - expected) * (count - expected) / expected;
+        cells += 1;
+    };
+    for (&count, &expected) in counts.iter().zip(expected) {
+        if expected < 5.0 {
+            rare_count += count as f64;
+            rare_expected += expected;
+        } else {
+            add(count as f64, expected);
+        }
+    }
+    if rare_expected >= 5.0 || (rare_count > 0.0 && rare_expected == 0.0) {
+        add(rare_count, rare_expected);
+    }
+    Fit {
+        statistic,
+        freedom: cells.saturating_sub(1) as f64,
+    }
+}
+
+/// Measures every generator with `draws` draws each (at least 100,000), all from `seed`.
+pub fn check(seed: u64, draws: u64) -> Result<Vec<CheckRow>, WorkloadError> {
+    let draws = draws.max(MIN_DRAWS);
+    let mut rows = popularity(seed, draws);
+    rows.extend(exponents(seed, draws));
+    rows.extend(sizes(seed, draws));
+    rows.push(operations(seed, draws)?);
+    rows.extend(arrivals(seed, draws));
+    rows.extend(churn(seed, draws)?);
+    rows.extend(memcachier(seed, draws)?);
+    rows.extend(twitter(seed, draws)?);
+    Ok(rows)
+}
+
+/// Keys over which popularity is measured: a prime number, because YCSB's hash (FNV-1a) spreads the
+/// ranks a little unevenly over some others, 1,000 among them.
+const KEYS: u64 = 997;
+
+fn popularity(seed: u64, draws: u64) -> Vec<CheckRow> {
+    let (data, operations) = (0.2, 0.8);
+    let (deviation, theta) = (0.1, 0.99);
+    let hot = (data * KEYS as f64) as usize;
+    let mut hotspot = vec![(1.0 - operations) / (KEYS as f64 - hot as f64); KEYS as usize];
+    hotspot[..hot].fill(operations / hot as f64);
+    let zipf = Zipf::new(KEYS, theta);
+    let latest: Vec<f64> = (0..KEYS).rev().map(|rank| zipf.probability(rank)).collect();
+    let hotspot_popularity = Popularity::Hotspot { data, operations };
+    let normal = Popularity::Normal {
+        deviation,
+        drift: 0.0,
+    };
+    let cases = [
+        ("uniform", Popularity::Uniform, vec![1.0; KEYS as usize]),
+        (
+            "zipfian",
+            Popularity::Zipfian { theta },
+            scrambled_shares(theta),
+        ),
+        ("hotspot", hotspot_popularity, hotspot),
+        ("normal", normal, normal_shares(deviation)),
+        ("latest", Popularity::Latest { theta }, latest),
+    ];
+    let mut rows: Vec<CheckRow> = cases
+        .iter()
+        .map(|(name, popularity, shares)| {
+            let counts = histogram(popularity, seed, draws);
+            CheckRow::chi_square(name, "chi-square of keys", &counts, shares)
+        })
+        .collect();
+    rows.push(drift(seed, draws));
+    rows
+}
+
+fn histogram(popularity: &Popularity, seed: u64, draws: u64) -> Vec<u64> {
+    let mut picker = Picker::new(popularity, KEYS, 1);
+    let mut stream = Stream::new(seed, 0);
+    let mut counts = vec![0; KEYS as usize];
+    for _ in 0..draws {
+        counts[picker.pick(Op::Get, &mut stream) as usize] += 1;
+    }
+    counts
+}
+
+/// What YCSB's scrambled distribution gives to each key: the popular ranks one by one, and the many
+/// others evenly.
+fn scrambled_shares(theta: f64) -> Vec<f64> {
+    const SINGLE_RANKS: u64 = 1 << 22;
+    let zipf = Zipf::new(crate::popularity::SCRAMBLED_RANKS, theta);
+    let rest = 1.0 - zipf.share_of_first(SINGLE_RANKS);
+    let mut shares = vec![rest / KEYS as f64; KEYS as usize];
+    let first = zipf.probability(0);
+    for rank in 0..SINGLE_RANKS {
+        let key = crate::popularity::fnv1a(rank) % KEYS;
+        shares[key as usize] += first * libm::pow(rank as f64 + 1.0, -theta);
+    }
+    shares
+}
+
+fn normal_shares(deviation: f64) -> Vec<f64> {
+    let below = |key: f64| {
+        let distance = (key / KEYS as f64 - 0.5) / deviation;
+        0.5 * (1.0 + libm::erf(distance / std::f64::consts::SQRT_2))
+    };
+    let round = KEYS as f64;
+    let share = |key: u64| -> f64 {
+        let wrapped = [-round, 0.0, round].map(|turn| key as f64 + turn);
+        wrapped
+            .iter()
+            .map(|key| below(key + 1.0) - below(*key))
+            .sum()
+    };
+    (0..KEYS).map(share).collect()
+}
+
+/// A mean that drifts by a thousandth of a key each draw: where the last tenth of the draws lies.
+fn drift(seed: u64, draws: u64) -> CheckRow {
+    let keys = draws;
+    let (deviation, drift) = (0.001, 0.25);
+    let mut picker = Picker::new(&Popularity::Normal { deviation, drift }, keys, 1);
+    let mut stream = Stream::new(seed, 1);
+    let ids: Vec<u64> = (0..draws)
+        .map(|_| picker.pick(Op::Get, &mut stream))
+        .collect();
+    let last = &ids[(draws - draws / 10) as usize..];
+    let mean = last.iter().sum::<u64>() as f64 / last.len() as f64;
+    // The middle of the last tenth, seen from the middle of the keys where the mean began.
+    let expected = keys as f64 * 0.5 + drift * (draws as f64 * 0.95 - 0.5) - 0.5;
+    let spread = deviation * keys as f64 / (last.len() as f64).sqrt();
+    CheckRow::near("normal", "mean after drift", expected, spread, mean)
+}
+
+/// Exponents of production caches (Twitter's clusters), each as a law of its own.
+fn exponents(seed: u64, draws: u64) -> Vec<CheckRow> {
+    let cases = [
+        ("zipf 0", 0.0),
+        ("zipf 0.5", 0.5),
+        ("zipf 0.99", 0.99),
+        ("zipf 1", 1.0),
+        ("zipf 1.21", 1.21),
+        ("zipf 2.68", 2.68),
+    ];
+    let row = |(name, theta): (&str, f64)| {
+        let zipf = Zipf::new(KEYS, theta);
+        let mut stream = Stream::new(seed, 2);
+        let mut counts = vec![0u64; KEYS as usize];
+        for _ in 0..draws {
+            counts[zipf.rank(&mut stream) as usize] += 1;
+        }
+        let shares: Vec<f64> = (0..KEYS).map(|rank| zipf.probability(rank)).collect();
+        CheckRow::chi_square(name, "chi-square of ranks", &counts, &shares)
+    };
+    cases.map(row).into()
+}
+
+fn sizes(seed: u64, draws: u64) -> Vec<CheckRow> {
+    let etc = ValueSize::Etc {
+        max_bytes: DEFAULT_MAX_VALUE_BYTES,
+    };
+    let value = |id| etc.of(seed, KeyId(id));
+    let key = |id| etc_key_len(seed, KeyId(id)) as u32;
+    let values = by_length("etc values", draws, value, etc_value_share);
+    let keys = by_length("etc keys", draws, key, etc_key_share);
+    let mut rows = vec![values, keys];
+    for mean in [4.0, 273.0, 9_213.0] {
+        let size = ValueSize::Geometric(crate::sizes::Geometric::new(mean));
+        let sum: u64 = (0..draws)
+            .map(|id| u64::from(size.of(seed, KeyId(id))))
+            .sum();
+        let deviation = (mean * (mean - 1.0) / draws as f64).sqrt();
+        let seen = sum as f64 / draws as f64;
+        rows.push(CheckRow::near("geometric", "mean", mean, deviation, seen));
+    }
+    rows
+}
+
+/// Lengths in cells of about two percent each, against the share of lengths up to each edge.
+fn by_length(
+    name: &str,
+    draws: u64,
+    length: impl Fn(u64) -> u32,
+    share_up_to: impl Fn(f64) -> f64,
+) -> CheckRow {
+    let mut edges: Vec<u32> = Vec::new();
+    let mut last = 0.0;
+    for bytes in 1..100_000 {
+        let share = share_up_to(f64::from(bytes));
+        if share - last >= 0.02 {
+            edges.push(bytes);
+            last = share;
+        }
+    }
+    let mut counts = vec![0u64; edges.len() + 1];
+    for id in 0..draws {
+        let length = length(id);
+        counts[edges.partition_point(|&edge| edge < length)] += 1;
+    }
+    let up_to: Vec<f64> = edges
+        .iter()
+        .map(|&edge| share_up_to(f64::from(edge)))
+        .collect();
+    let mut shares: Vec<f64> = Vec::with_capacity(counts.len());
+    for (at, share) in up_to.iter().chain([&1.0]).enumerate() {
+        shares.push(share - if at == 0 { 0.0 } else { up_to[at - 1] });
+    }
+    CheckRow::chi_square(name, "chi-square of lengths", &counts, &shares)
+}
+
+fn operations(seed: u64, draws: u64) -> Result<CheckRow, WorkloadError> {
+    let mix = Mix::new(70.0, 25.0, 5.0)?;
+    let mut stream = Stream::new(seed, 3);
+    let mut counts = [0u64; 3];
+    for _ in 0..draws {
+        counts[mix.pick(&mut stream) as usize] += 1;
+    }
+    let shares = [70.0, 25.0, 5.0];
+    Ok(CheckRow::chi_square(
+        "mix 70:25:5",
+        "chi-square of operations",
+        &counts,
+        &shares,
+    ))
+}
+
+fn arrivals(seed: u64, draws: u64) -> Vec<CheckRow> {
+    let rate = 1_000.0;
+    let mut arrivals = Arrivals::new(Pace::Poisson, rate, 0, 1, seed);
+    let (mut squares, mut last) = (0.0, arrivals.peek_ns());
+    let first = last;
+    for _ in 0..draws {
+        arrivals.advance();
+        let gap = (arrivals.peek_ns() - last) as f64 * rate / 1e9;
+        squares += gap * gap;
+        last = arrivals.peek_ns();
+    }
+    let count = draws as f64;
+    let mean = (last - first) as f64 * rate / 1e9 / count;
+    // Gaps in units of their mean have the moments 1 and 2, whose own variances are 1 and 20.
+    vec![
+        CheckRow::near("poisson", "mean gap", 1.0, (1.0 / count).sqrt(), mean),
+        CheckRow::near(
+            "poisson",
+            "mean squared gap",
+            2.0,
+            (20.0 / count).sqrt(),
+            squares / count,
+        ),
+    ]
+}
+
+/// Keys that come and go, in the shares asked for.
+fn churn(seed: u64, draws: u64) -> Result<Vec<CheckRow>, WorkloadError> {
+    let (unread, renewing) = (0.3, 0.2);
+    let settings = Settings {
+        keys: KEYS,
+        seed,
+        mix: Some(Mix::new(1.0, 1.0, 0.0)?),
+        unread: Some(unread),
+        renewing: Some(renewing),
+        ..Settings::default()
+    };
+    let mut stream = Workload::parse("uniform", settings)?.clients()?.client(0);
+    let (mut sets, mut passing, mut new) = (0, 0, 0);
+    let mut written = HashSet::new();
+    for request in requests(&mut stream, draws) {
+        let request = request?;
+        if request.op == Op::Set {
+            sets += 1;
+            let beyond = request.key.0 >= KEYS;
+            let is_passing = beyond && (request.key.0 - KEYS) % 2 == 1;
+            passing += u64::from(is_passing);
+            new += u64::from(beyond && !is_passing && written.insert(request.key));
+        }
+    }
+    Ok(vec![
+        CheckRow::share("churn", "writes never read", unread, sets, passing),
+        CheckRow::share("churn", "writes of new keys", renewing, sets, new),
+    ])
+}
+
+fn requests(
+    stream: &mut ClientStream,
+    count: u64,
+) -> impl Iterator<Item = Result<crate::Request, WorkloadError>> {
+    (0..count).map_while(|_| {
+        stream
+            .next_request()
+            .map_err(WorkloadError::from)
+            .transpose()
+    })
+}
+
+/// The figures of all twenty applications together.
+fn memcachier(seed: u64, draws: u64) -> Result<Vec<CheckRow>, WorkloadError> {
+    // Few keys and many requests: every slot changes hands many times.
+    let draws = draws.max(2_000_000);
+    let settings = Settings {
+        keys: 2_000,
+        seed,
+        ..Settings::default()
+    };
+    let workload = Workload::parse("memcachier", settings)?;
+    let profile = Profile::of(&mut workload.clients()?.client(0), draws)?;
+    let asked = profile.gets + profile.sets;
+    let (sets, writes) = (profile.sets as f64, profile.sets - profile.rewrites);
+    let bytes = profile.set_bytes as f64 / sets + presets::MEMCACHIER_KEY_BYTES as f64;
+    let unread = profile.unread_keys as f64 / writes as f64;
+    let name = "memcachier";
+    Ok(vec![
+        CheckRow::share(name, "reads", 0.90, asked, profile.gets),
+        CheckRow::share(name, "updates", 0.005, asked, profile.rewrites),
+        CheckRow::near(name, "bytes of an object written", 257.0, 1.5, bytes),
+        CheckRow::near(name, "writes never read", 0.606, 0.0025, unread),
+    ])
+}
+
+/// Every cluster: operations, sizes, and the popularity of the first key.
+fn twitter(seed: u64, draws: u64) -> Result<Vec<CheckRow>, WorkloadError> {
+    let mut rows = Vec::new();
+    for cluster in presets::twitter_clusters() {
+        let name = format!("twitter:{}", cluster.number);
+        let settings = Settings {
+            keys: KEYS,
+            seed,
+            ..Settings::default()
+        };
+        let workload = Workload::parse(&name, settings)?;
+        let draws = (draws / 10).max(MIN_DRAWS);
+        let profile = Profile::of(&mut workload.clients()?.client(0), draws)?;
+        let [gets, sets, deletes] = cluster.percents;
+        let all = gets + sets + deletes;
+        rows.push(CheckRow::share(
+            &name,
+            "reads",
+            gets / all,
+            draws,
+            profile.gets,
+        ));
+        let mean = cluster.value_bytes;
+        let bytes: u64 = (0..draws)
+            .filter_map(|id| workload.value_len(KeyId(id)))
+            .map(u64::from)
+            .sum();
+        let deviation = (mean * (mean - 1.0) / draws as f64).sqrt();
+        let seen = bytes as f64 / draws as f64;
+        rows.push(CheckRow::near(
+            &name,
+            "mean value bytes",
+            mean,
+            deviation,
+            seen,
+        ));
+        rows.push(ttls(&name, cluster.ttls, seed, draws));
+    }
+    Ok(rows)
+}
+
+fn ttls(name: &str, stated: &[(u32, f64)], seed: u64, draws: u64) -> CheckRow {
+    let shares: Vec<f64> = stated.iter().map(|&(_, share)| share).collect();
+    let mut counts = vec![0; stated.len()];
+    if let Some(ttl) = Ttl::new(stated) {
+        for id in 0..draws {
+            let seconds = ttl.of(seed, KeyId(id));
+            let known = stated.iter().position(|&(known, _)| known == seconds);
+            counts[known.unwrap_or(0)] += 1;
+        }
+    }
+    CheckRow::chi_square(name, "chi-square of times to live", &counts, &shares)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_generator_fits_its_closed_form() {
+        let rows = check(1, 200_000).unwrap();
+        let failed: Vec<&CheckRow> = rows.iter().filter(|row| !row.pass).collect();
+        assert!(failed.is_empty(), "{failed:#?}");
+        assert!(rows.len() > 150, "{}", rows.len());
+    }
+
+    #[test]
+    fn a_wrong_law_is_noticed() {
+        let counts = histogram(&Popularity::Uniform, 1, 100_000);
+        let zipf = Zipf::new(KEYS, 0.1);
+        let shares: Vec<f64> = (0..KEYS).map(|rank| zipf.probability(rank)).collect();
+        assert!(!CheckRow::chi_square("", "", &counts, &shares).pass);
+        assert!(!CheckRow::share("", "", 0.5, 10_000, 5_300).pass);
+        assert!(
+            !chi_square(&[1, 10], &[0.0, 11.0]).is_good(),
+            "what cannot happen"
+        );
+        assert!(
+            !chi_square(&[10; 100], &[10.0; 100]).is_good(),
+            "too good to be true"
+        );
+    }
+}

@@ -1,0 +1,68 @@
+//! Why a workload cannot be made.
+
+use thiserror::Error;
+
+use crate::histogram::HistogramError;
+use crate::names::forms;
+use crate::trace::TraceError;
+
+/// A workload that cannot be carried out; the message says what is allowed.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum WorkloadError {
+    /// No workload has this name.
+    #[error("no workload is called '{0}'; choose one of {names}", names = forms())]
+    UnknownName(String),
+    /// The operation mix does not parse or holds no operation.
+    #[error("'{0}' is no operation ratio; write GET:SET or GET:SET:DELETE, for example 9:1")]
+    Ratio(String),
+    /// A number is outside its range.
+    #[error("{name} is {value}, but must be {allowed}")]
+    OutOfRange {
+        /// The setting.
+        name: &'static str,
+        /// What was asked for.
+        value: String,
+        /// What is allowed.
+        allowed: String,
+    },
+    /// A number names nothing.
+    #[error("'{given}' is no {what}; there are {known}")]
+    NotOneOf {
+        /// What it should name.
+        what: &'static str,
+        /// What was asked for.
+        given: String,
+        /// What there is.
+        known: String,
+    },
+    /// A setting that the workload brings itself.
+    #[error("{name} cannot be set: {workload} brings its own")]
+    Fixed {
+        /// The setting.
+        name: &'static str,
+        /// The workload.
+        workload: String,
+    },
+    /// There is nothing to do.
+    #[error("{0} holds no request")]
+    EmptyTrace(String),
+    /// A trace has no keys beside those it asks for.
+    #[error(
+        "{0} has no keys that could be stored or read beforehand; leave out loading and scanning"
+    )]
+    NoKeys(String),
+    /// What a user of the workload can hold is too little for it.
+    #[error("the workload {workload} does not fit: {what}")]
+    DoesNotFit {
+        /// The workload.
+        workload: String,
+        /// What it needs, and how much there is.
+        what: String,
+    },
+    /// A histogram cannot be used.
+    #[error(transparent)]
+    Histogram(#[from] HistogramError),
+    /// A trace cannot be read.
+    #[error(transparent)]
+    Trace(#[from] TraceError),
+}

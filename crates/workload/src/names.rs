@@ -1,0 +1,215 @@
+//! The names of workloads, and what they look like.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use crate::error::WorkloadError;
+use crate::trace::Format;
+
+/// A workload that users can name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Known {
+    /// How the name is written; capitals stand for what the user fills in.
+    pub form: &'static str,
+    /// What it is, in one line.
+    pub about: &'static str,
+}
+
+const fn known(form: &'static str, about: &'static str) -> Known {
+    Known { form, about }
+}
+
+/// All workloads, with a line about each, for lists and help texts.
+pub const CATALOG: [Known; 13] = [
+    known("uniform", "every key equally likely"),
+    known(
+        "zipfian",
+        "YCSB: Zipf's law, exponent 0.99, popular keys scattered by a hash",
+    ),
+    known(
+        "hotspot",
+        "YCSB: 20 % of the keys get 80 % of the operations",
+    ),
+    known(
+        "normal",
+        "normally distributed around a mean, which may drift",
+    ),
+    known(
+        "latest",
+        "YCSB: every write makes a new key, and new keys are the most read",
+    ),
+    known("single", "every operation on the same key"),
+    known(
+        "etc",
+        "Facebook's ETC pool: its key and value sizes, 30 reads to a write, zipfian",
+    ),
+    known(
+        "memcachier",
+        "twenty applications of a memcached service, with keys nobody reads",
+    ),
+    known(
+        "memcachier:APP",
+        "one of them, for example memcachier:app19",
+    ),
+    known(
+        "twitter:NN",
+        "Twitter's cluster NN, from its published statistics",
+    ),
+    known(
+        "cachelib:PREFIX",
+        "histograms of CacheLib: PREFIX_sizes.json and PREFIX_pop.json",
+    ),
+    known(
+        "trace:PATH",
+        "a recorded trace; its format is told by name and content",
+    ),
+    known("trace:FORMAT:PATH", "a recorded trace of the given format"),
+];
+
+/// The forms of all names, separated by commas.
+pub(crate) fn forms() -> String {
+    CATALOG.map(|known| known.form).join(", ")
+}
+
+/// The names that stand for themselves, with nothing to fill in.
+pub const NAMES: [&str; 8] = [
+    "uniform",
+    "zipfian",
+    "hotspot",
+    "normal",
+    "latest",
+    "single",
+    "etc",
+    "memcachier",
+];
+
+/// A name that has been understood.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Name {
+    Uniform,
+    Zipfian,
+    Hotspot,
+    Normal,
+    Latest,
+    Single,
+    Etc,
+    /// All applications, or one.
+    Memcachier(Option<u16>),
+    Twitter(u16),
+    /// Where the histograms are: the path before `_sizes.json` and `_pop.json`.
+    CacheLib(PathBuf),
+    /// Without a format, name and content of the file decide.
+    Trace(Option<Format>, PathBuf),
+}
+
+impl Name {
+    pub(crate) fn parse(text: &str) -> Result<Self, WorkloadError> {
+        let unknown = || WorkloadError::UnknownName(text.to_owned());
+        let number = |digits: &str| digits.parse().map_err(|_| unknown());
+        let Some((family, rest)) = text.split_once(':') else {
+            return Ok(match text {
+                "uniform" => Self::Uniform,
+                "zipfian" => Self::Zipfian,
+                "hotspot" => Self::Hotspot,
+                "normal" => Self::Normal,
+                "latest" => Self::Latest,
+                "single" => Self::Single,
+                "etc" => Self::Etc,
+                "memcachier" => Self::Memcachier(None),
+                _ => return Err(unknown()),
+            });
+        };
+        match family {
+            "memcachier" => {
+                let digits = rest.strip_prefix("app").unwrap_or(rest);
+                Ok(Self::Memcachier(Some(number(digits)?)))
+            }
+            "twitter" => {
+                let digits = rest.strip_prefix("cluster").unwrap_or(rest);
+                Ok(Self::Twitter(number(digits)?))
+            }
+            "cachelib" if !rest.is_empty() => Ok(Self::CacheLib(PathBuf::from(rest))),
+            "trace" if !rest.is_empty() => {
+                let explicit = rest.split_once(':').and_then(|(name, path)| {
+                    let format = Format::by_name(name)?;
+                    (!path.is_empty()).then(|| Self::Trace(Some(format), PathBuf::from(path)))
+                });
+                Ok(explicit.unwrap_or_else(|| Self::Trace(None, PathBuf::from(rest))))
+            }
+            _ => Err(unknown()),
+        }
+    }
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Uniform => f.write_str("uniform"),
+            Self::Zipfian => f.write_str("zipfian"),
+            Self::Hotspot => f.write_str("hotspot"),
+            Self::Normal => f.write_str("normal"),
+            Self::Latest => f.write_str("latest"),
+            Self::Single => f.write_str("single"),
+            Self::Etc => f.write_str("etc"),
+            Self::Memcachier(None) => f.write_str("memcachier"),
+            Self::Memcachier(Some(application)) => write!(f, "memcachier:app{application}"),
+            Self::Twitter(cluster) => write!(f, "twitter:{cluster}"),
+            Self::CacheLib(prefix) => write!(f, "cachelib:{}", prefix.display()),
+            Self::Trace(None, path) => write!(f, "trace:{}", path.display()),
+            Self::Trace(Some(format), path) => write!(f, "trace:{format}:{}", path.display()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_and_written() {
+        for text in [
+            "uniform",
+            "zipfian",
+            "hotspot",
+            "normal",
+            "latest",
+            "single",
+            "etc",
+            "memcachier",
+            "memcachier:app19",
+            "twitter:52",
+            "cachelib:some/where",
+            "trace:a.csv",
+            "trace:be64:a:b.trace",
+            "trace:odd:name",
+        ] {
+            assert_eq!(Name::parse(text).unwrap().to_string(), text);
+        }
+        assert_eq!(
+            Name::parse("memcachier:19").unwrap(),
+            Name::Memcachier(Some(19))
+        );
+        assert_eq!(Name::parse("twitter:cluster7").unwrap(), Name::Twitter(7));
+        assert!(NAMES.iter().all(|name| Name::parse(name).is_ok()));
+    }
+
+    #[test]
+    fn a_name_that_is_none_lists_those_there_are() {
+        for text in [
+            "",
+            "pareto",
+            "twitter",
+            "twitter:x",
+            "memcachier:",
+            "trace:",
+            "cachelib:",
+            "x:y",
+        ] {
+            let error = Name::parse(text).unwrap_err().to_string();
+            assert!(
+                CATALOG.iter().all(|known| error.contains(known.form)),
+                "{error}"
+            );
+        }
+    }
+}

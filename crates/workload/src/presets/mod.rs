@@ -1,0 +1,126 @@
+//! What the named workloads are made of.
+
+mod memcachier;
+mod twitter;
+mod twitter_clusters;
+
+pub(crate) use memcachier::KEY_BYTES as MEMCACHIER_KEY_BYTES;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::error::WorkloadError;
+use crate::histogram::{PopularityHistogram, SizeHistogram};
+use crate::keys::KeySize;
+use crate::mix::Mix;
+use crate::names::Name;
+use crate::popularity::Popularity;
+use crate::settings::Settings;
+use crate::sizes::{DEFAULT_MAX_VALUE_BYTES, ValueSize};
+use crate::tenant::Churn;
+use crate::ttl::Ttl;
+
+/// What is known about Twitter's clusters.
+pub(crate) fn twitter_clusters() -> &'static [twitter_clusters::Cluster] {
+    &twitter_clusters::CLUSTERS
+}
+
+/// One application of a preset.
+pub(crate) struct Share {
+    pub(crate) application: u16,
+    /// Its share of the requests, in proportion to the others'.
+    pub(crate) weight: f64,
+    pub(crate) keys: u64,
+    pub(crate) mix: Mix,
+    pub(crate) popularity: Popularity,
+    pub(crate) value_size: ValueSize,
+    pub(crate) ttl: Option<Ttl>,
+    pub(crate) churn: Churn,
+}
+
+/// What a name stands for, before settings override parts of it.
+pub(crate) struct Preset {
+    pub(crate) shares: Vec<Share>,
+    pub(crate) key_size: KeySize,
+    pub(crate) set_on_miss: bool,
+}
+
+/// Keys and values where nothing else is said.
+const KEY_BYTES: usize = 30;
+const VALUE_BYTES: u32 = 270;
+
+/// Zipf's exponent where nothing else is said: YCSB's.
+const THETA: f64 = 0.99;
+
+/// Reads to each write of Facebook's ETC pool (Atikoglu et al., SIGMETRICS 2012, section 3.2).
+const ETC_READS_PER_WRITE: f64 = 30.0;
+
+/// The preset called `name`; traces are none.
+pub(crate) fn preset(name: &Name, settings: &Settings) -> Result<Preset, WorkloadError> {
+    let theta = settings.theta.unwrap_or(THETA);
+    let popularity = match name {
+        Name::Uniform => Popularity::Uniform,
+        Name::Zipfian | Name::Etc => Popularity::Zipfian { theta },
+        Name::Hotspot => Popularity::Hotspot {
+            data: settings.hot_data,
+            operations: settings.hot_operations,
+        },
+        Name::Normal => Popularity::Normal {
+            deviation: settings.deviation,
+            drift: settings.drift,
+        },
+        Name::Latest => Popularity::Latest { theta },
+        Name::Single => Popularity::Single,
+        Name::CacheLib(prefix) => return cachelib(prefix, settings),
+        Name::Memcachier(application) => return memcachier::preset(*application, settings),
+        Name::Twitter(cluster) => return twitter::preset(*cluster, settings),
+        // A trace has no keys but those it names.
+        Name::Trace(..) => Popularity::Single,
+    };
+    let mut preset = single(settings.keys, popularity, ValueSize::Fixed(VALUE_BYTES));
+    if *name == Name::Etc {
+        preset.key_size = KeySize::Etc;
+        preset.set_on_miss = true;
+        preset.shares[0].mix = Mix::new(ETC_READS_PER_WRITE, 1.0, 0.0)?;
+        preset.shares[0].value_size = ValueSize::Etc {
+            max_bytes: DEFAULT_MAX_VALUE_BYTES,
+        };
+    }
+    Ok(preset)
+}
+
+/// A preset of one application that only reads.
+fn single(keys: u64, popularity: Popularity, value_size: ValueSize) -> Preset {
+    Preset {
+        shares: vec![Share {
+            application: 0,
+            weight: 1.0,
+            keys,
+            mix: Mix::READS,
+            popularity,
+            value_size,
+            ttl: None,
+            churn: Churn::default(),
+        }],
+        key_size: KeySize::Fixed(KEY_BYTES),
+        set_on_miss: false,
+    }
+}
+
+/// The histograms `PREFIX_sizes.json` and `PREFIX_pop.json`, read by look-aside clients.
+fn cachelib(prefix: &Path, settings: &Settings) -> Result<Preset, WorkloadError> {
+    let file = |suffix: &str| {
+        let mut name = prefix.as_os_str().to_owned();
+        name.push(suffix);
+        PathBuf::from(name)
+    };
+    let sizes = SizeHistogram::read(&file("_sizes.json"))?;
+    let popularity = PopularityHistogram::read(&file("_pop.json"))?;
+    let mut preset = single(
+        settings.keys,
+        Popularity::Measured(Arc::new(popularity)),
+        ValueSize::Measured(Arc::new(sizes)),
+    );
+    preset.set_on_miss = true;
+    Ok(preset)
+}

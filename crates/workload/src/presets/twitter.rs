@@ -1,0 +1,88 @@
+//! `twitter:NN`: a cluster of [`CLUSTERS`] as a workload.
+//!
+//! What the statistics leave open is assumed: value sizes are geometric with the cluster's mean, all
+//! keys have its mean length, a key keeps its time to live, and an object requested once is as
+//! likely read as any other. Where no exponent is published (clusters 43 and 46), it is that of
+//! their likeliest siblings: 40 and 41, with the same key length and the same share of writes.
+
+use crate::error::WorkloadError;
+use crate::keys::KeySize;
+use crate::mix::Mix;
+use crate::popularity::Popularity;
+use crate::settings::Settings;
+use crate::sizes::{Geometric, ValueSize};
+use crate::tenant::Churn;
+use crate::ttl::Ttl;
+
+use super::twitter_clusters::{CLUSTERS, Cluster};
+use super::{Preset, Share};
+
+/// The exponent of clusters for which none is published.
+const UNKNOWN_ALPHA: f64 = 0.855;
+
+/// The cluster with number `number`.
+pub(super) fn preset(number: u16, settings: &Settings) -> Result<Preset, WorkloadError> {
+    let cluster = CLUSTERS
+        .iter()
+        .find(|cluster| cluster.number == number)
+        .ok_or_else(|| WorkloadError::NotOneOf {
+            what: "cluster of Twitter with published statistics",
+            given: number.to_string(),
+            known: "1 to 54, without 5".to_owned(),
+        })?;
+    let [gets, sets, deletes] = cluster.percents;
+    let theta = settings
+        .theta
+        .unwrap_or(cluster.zipf_alpha.unwrap_or(UNKNOWN_ALPHA));
+    let once = once_share(cluster);
+    Ok(Preset {
+        shares: vec![Share {
+            application: 0,
+            weight: 1.0,
+            keys: settings.keys,
+            mix: Mix::new(gets, sets, deletes)?,
+            popularity: Popularity::Ranked { theta },
+            value_size: ValueSize::Geometric(Geometric::new(cluster.value_bytes)),
+            ttl: Ttl::new(cluster.ttls),
+            churn: Churn {
+                unread_sets: once,
+                once_gets: once,
+                renewing_sets: 0.0,
+            },
+        }],
+        key_size: KeySize::Fixed(usize::from(cluster.key_bytes)),
+        set_on_miss: true,
+    })
+}
+
+/// The share of the requests that go to objects requested once: such objects per object, over
+/// requests per object.
+fn once_share(cluster: &Cluster) -> f64 {
+    cluster.once_percent / 100.0 / cluster.mean_frequency.max(1.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_cluster_makes_a_preset() {
+        for cluster in &CLUSTERS {
+            let preset = preset(cluster.number, &Settings::default()).unwrap();
+            assert!(preset.shares[0].ttl.is_some(), "{}", cluster.number);
+            let all: f64 = cluster.percents.iter().sum();
+            assert!((96.0..104.1).contains(&all), "{}: {all} %", cluster.number);
+        }
+    }
+
+    #[test]
+    fn clusters_without_statistics_are_refused() {
+        for number in [0, 5, 55] {
+            let error = preset(number, &Settings::default())
+                .err()
+                .unwrap()
+                .to_string();
+            assert!(error.contains("1 to 54, without 5"), "{error}");
+        }
+    }
+}

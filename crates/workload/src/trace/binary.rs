@@ -1,0 +1,59 @@
+//! Records of binary traces. All of them are reads.
+
+use crate::keys::KeyId;
+use crate::mix::Op;
+use crate::request::Request;
+
+/// libCacheSim's oracleGeneral, little-endian: `time u32, object id u64, size u32, next i64`.
+#[inline]
+pub(super) fn oracle_general(record: [u8; 24]) -> Request {
+    let [
+        _,
+        _,
+        _,
+        _,
+        a,
+        b,
+        c,
+        d,
+        e,
+        f,
+        g,
+        h,
+        size @ ..,
+        _,
+        _,
+        _,
+        _,
+        _,
+        _,
+        _,
+        _,
+    ] = record;
+    Request {
+        value_len: u32::from_le_bytes(size).min(crate::settings::MAX_VALUE_BYTES),
+        ..read(u64::from_le_bytes([a, b, c, d, e, f, g, h]))
+    }
+}
+
+/// A key of eight bytes, big-endian.
+#[inline]
+pub(super) fn be64(record: [u8; 8]) -> Request {
+    read(u64::from_be_bytes(record))
+}
+
+/// A key of four bytes, big-endian.
+#[inline]
+pub(super) fn be32(record: [u8; 4]) -> Request {
+    read(u64::from(u32::from_be_bytes(record)))
+}
+
+fn read(key: u64) -> Request {
+    Request {
+        op: Op::Get,
+        key: KeyId(key),
+        key_len: None,
+        value_len: 0,
+        ttl_s: 0,
+    }
+}

@@ -1,0 +1,470 @@
+//! Readers against small files, whole and damaged.
+
+use std::fs;
+use std::io::Write;
+
+use lzma_rust2::{XzOptions, XzWriter};
+
+use super::*;
+use crate::keys::KeyId;
+use crate::mix::Op;
+
+const TWITTER: &str = "0,q:q:1:8WTfjZU14ee,17,213,4,get,0\n\
+                       0,yDqF:3q:1AJrrJ1nnCJKKrnGx1A,27,27,5,set,86400\n\
+                       1,with,comma,10,5,6,add,60\n\
+                       2,gone,4,0,4,delete,0\n\
+                       2,q:q:1:8WTfjZU14ee,17,213,4,gets,0";
+
+const KVCACHE: &str = "op_time,key,key_size,op,op_count,size,cache_hits,ttl,usecase,sub_usecase\n\
+                       604038471,82131353f9ddc8c6,48,GET,2,87,1,0,366387042,3003229276\n\
+                       604038471,a54f88ab02ece24d,24,SET,1,300,0,600,699950563,699950563\n\
+                       604038472,a54f88ab02ece24d,24,DELETE,0,0,0,0,699950563,699950563\n\
+                       604038472,82131353f9ddc8c6,48,GET_LEASE,1,87,1,0,366387042,3003229276\n";
+
+const CLOUDPHYSICS: &str = "version,time,op,size,lbn\n\
+                            1,5633898,2a,512,42932745\n\
+                            1,5633899,28,4096,42932746\n";
+
+/// A file of the given name in a directory of its own.
+struct Trace {
+    directory: tempfile::TempDir,
+    name: String,
+}
+
+impl Trace {
+    fn new(name: &str, bytes: impl AsRef<[u8]>) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        fs::write(directory.path().join(name), bytes).unwrap();
+        Self {
+            directory,
+            name: name.to_owned(),
+        }
+    }
+
+    fn read(&self, format: Option<Format>) -> Result<Vec<Request>, String> {
+        let path = self.directory.path().join(&self.name);
+        let text = |error: TraceError| {
+            let text = error.to_string();
+            assert!(text.starts_with(path.to_str().unwrap()), "{text}");
+            assert!(!text.contains('\n'), "{text}");
+            text[path.to_str().unwrap().len()..].to_owned()
+        };
+        let mut reader = TraceReader::open(&path, format).map_err(text)?;
+        let mut requests = Vec::new();
+        while let Some(request) = reader.next_request().map_err(text)? {
+            requests.push(request);
+        }
+        assert_eq!(
+            reader.next_request().unwrap(),
+            None,
+            "the end stays the end"
+        );
+        Ok(requests)
+    }
+}
+
+fn read(name: &str, bytes: impl AsRef<[u8]>) -> Result<Vec<Request>, String> {
+    Trace::new(name, bytes).read(None)
+}
+
+fn read_as(format: Format, bytes: impl AsRef<[u8]>) -> Result<Vec<Request>, String> {
+    Trace::new("trace", bytes).read(Some(format))
+}
+
+fn request(op: Op, key: KeyId, key_len: u8, value_len: u32, ttl_s: u32) -> Request {
+    Request {
+        op,
+        key,
+        key_len: NonZeroU8::new(key_len),
+        value_len,
+        ttl_s,
+    }
+}
+
+fn xz(bytes: &[u8]) -> Vec<u8> {
+    let mut writer = XzWriter::new(Vec::new(), XzOptions::with_preset(1)).unwrap();
+    writer.write_all(bytes).unwrap();
+    writer.finish().unwrap()
+}
+
+fn zstd(bytes: &[u8]) -> Vec<u8> {
+    ruzstd::encoding::compress_to_vec(bytes, ruzstd::encoding::CompressionLevel::Fastest)
+}
+
+fn gzip(bytes: &[u8]) -> Vec<u8> {
+    let mut writer = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    writer.write_all(bytes).unwrap();
+    writer.finish().unwrap()
+}
+
+#[test]
+fn twitter_rows_are_read() {
+    let first = request(Op::Get, hashed(b"q:q:1:8WTfjZU14ee"), 17, 213, 0);
+    let expected = [
+        first,
+        request(
+            Op::Set,
+            hashed(b"yDqF:3q:1AJrrJ1nnCJKKrnGx1A"),
+            27,
+            27,
+            86_400,
+        ),
+        request(Op::Set, hashed(b"with,comma"), 10, 5, 60),
+        request(Op::Delete, hashed(b"gone"), 4, 0, 0),
+        first,
+    ];
+    assert_eq!(read("cluster001.csv", TWITTER).unwrap(), expected);
+    assert_eq!(
+        read("cluster001", TWITTER.replace('\n', "\r\n")).unwrap(),
+        expected
+    );
+}
+
+#[test]
+fn kvcache_rows_are_read_by_the_names_of_their_columns() {
+    let key = hashed(b"82131353f9ddc8c6");
+    let get = request(Op::Get, key, 48, 87, 0);
+    let expected = [
+        get,
+        get,
+        request(Op::Set, hashed(b"a54f88ab02ece24d"), 24, 300, 600),
+        get,
+    ];
+    assert_eq!(read("kvcache.csv", KVCACHE).unwrap(), expected);
+    // The traces of 2022 have fewer columns, in another order.
+    let older = "key,op,size,op_count,key_size\n82131353f9ddc8c6,GET,87,1,48\n";
+    assert_eq!(read("kvcache.csv", older).unwrap(), [get]);
+}
+
+#[test]
+fn cloudphysics_rows_are_read() {
+    let expected = [
+        request(Op::Set, KeyId(42_932_745), 0, 512, 0),
+        request(Op::Get, KeyId(42_932_746), 0, 4096, 0),
+    ];
+    assert_eq!(read("io.csv", CLOUDPHYSICS).unwrap(), expected);
+}
+
+#[test]
+fn binary_records_are_read() {
+    let mut bytes = Vec::new();
+    for (time, id, size) in [(1u32, 7u64, 100u32), (2, u64::MAX, 4096)] {
+        bytes.extend(time.to_le_bytes());
+        bytes.extend(id.to_le_bytes());
+        bytes.extend(size.to_le_bytes());
+        bytes.extend((-1i64).to_le_bytes());
+    }
+    let expected = [
+        request(Op::Get, KeyId(7), 0, 100, 0),
+        request(Op::Get, KeyId(u64::MAX), 0, 4096, 0),
+    ];
+    assert_eq!(read("w01.oracleGeneral.bin", &bytes).unwrap(), expected);
+    assert_eq!(read_as(Format::OracleGeneral, &bytes).unwrap(), expected);
+}
+
+#[test]
+fn key_lists_are_read() {
+    let wide: Vec<u8> = [1i64, -2]
+        .iter()
+        .flat_map(|key| key.to_be_bytes())
+        .collect();
+    let narrow: Vec<u8> = [1i32, -2]
+        .iter()
+        .flat_map(|key| key.to_be_bytes())
+        .collect();
+    let keys = |requests: Vec<Request>| requests.iter().map(|r| r.key.0).collect::<Vec<_>>();
+    assert_eq!(keys(read("a.be64", &wide).unwrap()), [1, u64::MAX - 1]);
+    assert_eq!(
+        keys(read_as(Format::Be64, &wide).unwrap()),
+        [1, u64::MAX - 1]
+    );
+    assert_eq!(
+        keys(read("a.be32.xz", xz(&narrow)).unwrap()),
+        [1, 0xFFFF_FFFE]
+    );
+}
+
+#[test]
+fn compressed_traces_are_read_as_they_are_whatever_their_name() {
+    let plain = read("t.csv", TWITTER).unwrap();
+    let bytes = TWITTER.as_bytes();
+    assert_eq!(read("t.csv.xz", xz(bytes)).unwrap(), plain);
+    assert_eq!(read("t.csv.zst", zstd(bytes)).unwrap(), plain);
+    assert_eq!(read("t.csv.gz", gzip(bytes)).unwrap(), plain);
+    assert_eq!(read("t.csv", gzip(bytes)).unwrap(), plain);
+}
+
+#[test]
+fn compressed_parts_one_after_the_other_are_one_trace() {
+    let (front, back) = TWITTER.as_bytes().split_at(50);
+    let plain = read("t.csv", TWITTER).unwrap();
+    for compress in [xz, zstd, gzip] {
+        let parts = [compress(front), compress(back)].concat();
+        assert_eq!(read("t.csv", parts).unwrap(), plain);
+    }
+    // A skippable frame of zstd holds no data.
+    let skippable = [
+        &[0x50, 0x2A, 0x4D, 0x18, 3, 0, 0, 0, 1, 2, 3][..],
+        &zstd(TWITTER.as_bytes()),
+    ];
+    assert_eq!(read("t.csv", skippable.concat()).unwrap(), plain);
+}
+
+/// Rows enough for several windows and several blocks of compressed data.
+fn long() -> String {
+    use std::fmt::Write as _;
+    let mut rows = String::new();
+    for row in 0..20_000u64 {
+        let key = crate::stream::mix64(row);
+        writeln!(rows, "{row},{key:016x},16,{},1,get,0", key % 1000).unwrap();
+    }
+    rows
+}
+
+#[test]
+fn long_traces_are_read_to_their_end() {
+    let rows = long();
+    let plain = read("t.csv", &rows).unwrap();
+    assert_eq!(plain.len(), 20_000);
+    for (row, request) in plain.iter().enumerate() {
+        let key = crate::stream::mix64(row as u64);
+        assert_eq!(request.key, hashed(format!("{key:016x}").as_bytes()));
+    }
+    for compress in [xz, zstd, gzip] {
+        assert_eq!(read("t.csv", compress(rows.as_bytes())).unwrap(), plain);
+    }
+}
+
+#[test]
+fn compressed_data_that_are_cut_off_say_after_which_line() {
+    let rows = long();
+    for (name, compress) in [
+        ("xz", xz as fn(&[u8]) -> Vec<u8>),
+        ("zstd", zstd),
+        ("gzip", gzip),
+    ] {
+        let bytes = compress(rows.as_bytes());
+        for keep in [bytes.len() / 2, bytes.len() - 1] {
+            let error = read_as(Format::Twitter, &bytes[..keep]).unwrap_err();
+            assert!(
+                error.contains(&format!("the {name} data are cut off or corrupt")),
+                "{error}"
+            );
+        }
+        let error = read_as(Format::Twitter, &bytes[..bytes.len() - 1]).unwrap_err();
+        assert!(error.starts_with(", after line "), "{error}");
+    }
+}
+
+#[test]
+fn corrupt_compressed_data_are_noticed() {
+    let rows = long();
+    for (name, compress) in [
+        ("xz", xz as fn(&[u8]) -> Vec<u8>),
+        ("zstd", zstd),
+        ("gzip", gzip),
+    ] {
+        let mut bytes = compress(rows.as_bytes());
+        let middle = bytes.len() / 2;
+        for byte in &mut bytes[middle..middle + 8] {
+            *byte ^= 0x55;
+        }
+        let error = read_as(Format::Twitter, &bytes);
+        assert!(
+            error.is_err(),
+            "{name}: the checksum must fail at the latest"
+        );
+    }
+}
+
+#[test]
+fn damaged_rows_are_refused_with_their_line() {
+    for (bytes, words) in [
+        (
+            "1,a,1,1,1,get,0\n2,a,1,1,get,0\n",
+            ", line 2: 6 columns, where 7 are expected",
+        ),
+        (
+            "1,a,1,1,1,get,0\n\n",
+            ", line 2: 1 column, where 7 are expected",
+        ),
+        (
+            "1,a,1,1,1,get,0\n2,a,1,1,1,peek,0",
+            ", line 2: the operation 'peek'",
+        ),
+        (
+            "1,a,1,x1,1,get,0",
+            ", line 1: the value size 'x1' is not a number",
+        ),
+        (
+            "1,a,1,-1,1,get,0",
+            ", line 1: the value size '-1' is not a number",
+        ),
+        (
+            "1,a,,1,1,get,0",
+            ", line 1: the key size '' is not a number",
+        ),
+        (
+            "1,a,251,1,1,get,0",
+            ", line 1: a key of 251 bytes; keys have at most 250",
+        ),
+        (
+            "1,a,1,5000000000,1,get,0",
+            ", line 1: a value of 5000000000 bytes",
+        ),
+        ("time,a,1,1,1,get,0", ", line 1: the timestamp 'time'"),
+        (
+            "99999999999999999999,a,1,1,1,get,0",
+            ", line 1: the timestamp",
+        ),
+    ] {
+        let error = read_as(Format::Twitter, bytes).unwrap_err();
+        assert!(error.starts_with(words), "{error}");
+    }
+}
+
+#[test]
+fn missing_columns_are_named() {
+    for (format, bytes, words) in [
+        (
+            Format::CacheLib,
+            "key,size\na,1\n",
+            ", line 1: no column is called 'op'",
+        ),
+        (
+            Format::CacheLib,
+            "op,key\nGET,a\n",
+            ", line 1: no column is called 'size'",
+        ),
+        (Format::CacheLib, "", ", line 1: the file is empty"),
+        (
+            Format::CacheLib,
+            TWITTER,
+            ", line 1: no column is called 'key'",
+        ),
+        (
+            Format::CloudPhysics,
+            KVCACHE,
+            ", line 1: no column is called 'lbn'",
+        ),
+        (
+            Format::CacheLib,
+            "key,op,size\na,GET,1\nb,GET\n",
+            ", line 3: 2 columns, where 3",
+        ),
+        (
+            Format::CacheLib,
+            "key,op,size\na,PUT,1\n",
+            ", line 2: the operation 'PUT'",
+        ),
+        (
+            Format::CacheLib,
+            "key,op,size,op_count\na,GET,1,99999999\n",
+            ", line 2: an op_count",
+        ),
+        (
+            Format::CloudPhysics,
+            "op,size,lbn\n35,1,1\n",
+            ", line 2: the operation '35'",
+        ),
+    ] {
+        let error = read_as(format, bytes).unwrap_err();
+        assert!(error.starts_with(words), "{error}");
+    }
+}
+
+#[test]
+fn a_record_that_is_cut_off_is_refused_with_its_number() {
+    let error = read_as(Format::OracleGeneral, [0; 24 + 10]).unwrap_err();
+    assert_eq!(
+        error,
+        ", record 2: the file ends within a record, after 10 of 24 bytes"
+    );
+    let error = read_as(Format::Be64, [0; 7]).unwrap_err();
+    assert_eq!(
+        error,
+        ", record 1: the file ends within a record, after 7 of 8 bytes"
+    );
+}
+
+#[test]
+fn a_line_without_end_is_refused() {
+    let error = read_as(Format::Twitter, vec![b'x'; 200_000]).unwrap_err();
+    assert!(error.contains("a line of more than 65536 bytes"), "{error}");
+}
+
+#[test]
+fn a_format_that_nothing_tells_must_be_given() {
+    for bytes in [
+        &b""[..],
+        b"\0\0\0\x01\0\0\0\x02",
+        b"1,2,3\n",
+        b"once upon a time\n",
+    ] {
+        let error = read("web07.trace", bytes).unwrap_err();
+        assert!(
+            error.contains("trace:FORMAT:PATH") && error.contains("be32"),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn files_that_are_not_there_are_named() {
+    let error = TraceReader::open(Path::new("/nowhere/x.csv"), None).unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .starts_with("/nowhere/x.csv: cannot be read: "),
+        "{error}"
+    );
+    let directory = tempfile::tempdir().unwrap();
+    let error = TraceReader::open(directory.path(), None).unwrap_err();
+    assert!(
+        error.to_string().ends_with("is a directory, not a trace"),
+        "{error}"
+    );
+}
+
+#[test]
+fn formats_are_known_by_their_names() {
+    for (format, name) in FORMATS {
+        assert_eq!(
+            (Format::by_name(name), format.to_string()),
+            (Some(format), name.to_owned())
+        );
+    }
+    assert_eq!(
+        Format::by_name("oracleGeneral"),
+        Some(Format::OracleGeneral)
+    );
+    assert_eq!(Format::by_name("zip"), None);
+}
+
+proptest::proptest! {
+    #[test]
+    fn no_bytes_make_a_reader_panic(
+        bytes in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..300),
+        start in proptest::sample::select(vec![
+            &b""[..], b"\x28\xB5\x2F\xFD", b"\xFD7zXZ\0", b"\x1F\x8B\x08", b"0,a,1,1,1,get,0\n", b"key,op,size\n",
+        ]),
+        format in proptest::sample::select(FORMATS.map(|(format, _)| Some(format)).to_vec()),
+        told in proptest::prelude::any::<bool>(),
+    ) {
+        let bytes = [start, &bytes].concat();
+        // Either a number of requests that the bytes can hold, or an error that names the file.
+        if let Ok(requests) = Trace::new("trace", &bytes).read(format.filter(|_| told)) {
+            proptest::prop_assert!(requests.len() <= 1 << 24);
+        }
+    }
+
+    #[test]
+    fn a_row_is_read_as_it_was_written(
+        key in "[!-~]{1,40}", key_size in 1u8..=250, value in 0u32..1 << 30, ttl: u32,
+        op in proptest::sample::select(vec![("get", Op::Get), ("set", Op::Set), ("delete", Op::Delete)]),
+    ) {
+        let row = format!("7,{key},{key_size},{value},3,{},{ttl}\n", op.0);
+        let expected = request(op.1, hashed(key.as_bytes()), key_size, value, ttl);
+        proptest::prop_assert_eq!(read_as(Format::Twitter, row).unwrap(), [expected]);
+    }
+}
