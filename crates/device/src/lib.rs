@@ -25,7 +25,9 @@ mod file;
 mod flash;
 mod image;
 mod journal;
+mod libssd;
 mod memory;
+mod nand;
 
 pub use adapter::DiskFlash;
 pub use disk::{Disk, Region, SharedBuf};
@@ -35,7 +37,12 @@ pub use file::{DEFAULT_IMAGE_BYTES, FileDisk, FileOptions, OpenError};
 pub use flash::{BlockHealth, BlockId, Flash, Geometry};
 pub use image::Image;
 pub use journal::{FileJournal, Journal, JournalError, MemoryJournal};
+pub use libssd::{Libssd, SegmentShape};
 pub use memory::{Latency, MemoryDisk};
+pub use nand::{
+    BlockCounts, ConfigError, Counts, Endurance, MAX_PLANES, Nand, NandConfig, NandError,
+    NandFileError, NandTiming, PageCounts, Preset,
+};
 pub use runtime::buffer::{AlignedBuf, PAGE_BYTES};
 
 use std::future::Future;
