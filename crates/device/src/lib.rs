@@ -23,11 +23,14 @@ mod error;
 mod faulty;
 mod file;
 mod flash;
+mod ftl;
 mod image;
 mod journal;
 mod libssd;
+pub mod measure;
 mod memory;
 mod nand;
+mod spec;
 
 pub use adapter::DiskFlash;
 pub use disk::{Disk, Region, SharedBuf};
@@ -35,6 +38,7 @@ pub use error::{DeviceError, Operation};
 pub use faulty::{Fault, FaultCounts, FaultRates, FaultyDisk, History, Tear, When};
 pub use file::{DEFAULT_IMAGE_BYTES, FileDisk, FileOptions, OpenError};
 pub use flash::{BlockHealth, BlockId, Flash, Geometry};
+pub use ftl::{Ftl, FtlConfig, FtlCounts, LinkTiming, Striping};
 pub use image::Image;
 pub use journal::{FileJournal, Journal, JournalError, MemoryJournal};
 pub use libssd::{Libssd, SegmentShape};
@@ -44,6 +48,7 @@ pub use nand::{
     NandFileError, NandTiming, PageCounts, Preset,
 };
 pub use runtime::buffer::{AlignedBuf, PAGE_BYTES};
+pub use spec::{DeviceSpec, Emulated, SpecError};
 
 use std::future::Future;
 use std::pin::Pin;

@@ -483,6 +483,11 @@ impl Nand {
         })
     }
 
+    /// The tag of a page that can be read.
+    pub(crate) fn tag(&self, block: BlockId, page: u32) -> Option<Tag> {
+        self.with_block(block, |block| block.tag(page))
+    }
+
     /// Pages of a block that a program may not touch any more before the next erase; `None` when
     /// it needs an erase before anything else.
     pub(crate) fn next_page(&self, block: BlockId) -> Option<u32> {

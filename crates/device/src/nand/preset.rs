@@ -6,7 +6,7 @@ use super::config::{Endurance, NandConfig, NandTiming};
 use crate::Geometry;
 
 /// Blocks that a LUN of a smaller device keeps, as long as there is more than one LUN.
-const BLOCKS_KEPT_PER_LUN: u64 = 16;
+const BLOCKS_KEPT_PER_LUN: u32 = 16;
 
 /// Share of blocks bad from the factory, as data sheets allow up to 2 %.
 const FACTORY_BAD: f64 = 0.002;
@@ -116,18 +116,25 @@ impl Preset {
     /// 16 blocks, and whole blocks on every plane.
     #[must_use]
     pub fn sized(self, bytes: u64, seed: u64) -> NandConfig {
+        self.sized_with(bytes, BLOCKS_KEPT_PER_LUN, 1, seed)
+    }
+
+    /// [`sized`](Preset::sized) with as many LUNs as leave each `kept` blocks, and `least` blocks
+    /// a LUN in any case.
+    pub(crate) fn sized_with(self, bytes: u64, kept: u32, least: u32, seed: u64) -> NandConfig {
         let mut config = self.full(seed);
         let shape = &mut config.geometry;
         let per_channel = bytes
             .div_ceil(u64::from(shape.channels))
             .div_ceil(shape.block_bytes());
-        let luns = (per_channel / BLOCKS_KEPT_PER_LUN).clamp(1, u64::from(shape.luns_per_channel));
-        let blocks = per_channel.div_ceil(luns).max(1);
-        let blocks = blocks.next_multiple_of(u64::from(config.planes));
+        let most = u64::from(shape.luns_per_channel);
+        let luns = (per_channel / u64::from(kept)).clamp(1, most);
+        let blocks = per_channel.div_ceil(luns).max(u64::from(least));
+        let planes = config.planes;
         shape.luns_per_channel = luns as u32;
         // A device too large to be is refused by the check that follows.
-        shape.blocks_per_lun =
-            u32::try_from(blocks).unwrap_or(u32::MAX / config.planes * config.planes);
+        shape.blocks_per_lun = u32::try_from(blocks.next_multiple_of(u64::from(planes)))
+            .unwrap_or(u32::MAX / planes * planes);
         config
     }
 }
