@@ -203,7 +203,7 @@ fn run(steps: &[Step], striping: Striping) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(96))]
+    #![proptest_config(ProptestConfig::with_cases(40))]
 
     #[test]
     fn a_drive_by_write_order_reads_like_a_plain_array(steps in steps()) {

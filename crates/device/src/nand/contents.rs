@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use parking_lot::Mutex;
 
 use super::file::NandFile;
-use crate::{AlignedBuf, DeviceError};
+use crate::DeviceError;
 
 /// Buffers of erased blocks that are kept for the next ones.
 const KEPT_BUFFERS: usize = 64;
@@ -26,8 +26,8 @@ pub(super) struct Contents {
 #[derive(Debug)]
 enum Place {
     Memory {
-        blocks: Box<[Mutex<Option<AlignedBuf>>]>,
-        spare: Mutex<Vec<AlignedBuf>>,
+        blocks: Box<[Mutex<Option<Box<[u8]>>>]>,
+        spare: Mutex<Vec<Box<[u8]>>>,
     },
     File(NandFile),
 }
@@ -107,7 +107,8 @@ impl Contents {
                 let mut bytes = blocks[block as usize].lock();
                 let bytes = bytes.get_or_insert_with(|| {
                     let spare = spare.lock().pop();
-                    spare.unwrap_or_else(|| AlignedBuf::new(self.block_bytes))
+                    // Zeros from the system cost nothing before they are written to.
+                    spare.unwrap_or_else(|| vec![0; self.block_bytes].into_boxed_slice())
                 });
                 bytes[offset..offset + data.len()].copy_from_slice(data);
             }
