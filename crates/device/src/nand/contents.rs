@@ -23,10 +23,13 @@ pub(super) struct Contents {
     place: Place,
 }
 
+/// The bytes of a block in memory, from its first program to its erase.
+type BlockBytes = Mutex<Option<Box<[u8]>>>;
+
 #[derive(Debug)]
 enum Place {
     Memory {
-        blocks: Box<[Mutex<Option<Box<[u8]>>>]>,
+        blocks: Box<[BlockBytes]>,
         spare: Mutex<Vec<Box<[u8]>>>,
     },
     File(NandFile),
