@@ -5,8 +5,8 @@
 use std::error::Error;
 use std::io::{Write, stdout};
 
-use flowstone_device::PAGE_BYTES;
-use flowstone_device::measure::{Placement, crucial_m4, read_rate, write_rate};
+use flowstone_device::measure::{ChannelPlacement, Placement, crucial_m4, read_rate, write_rate};
+use flowstone_device::{FtlConfig, LinkTiming, PAGE_BYTES};
 
 const THREADS: [u32; 6] = [1, 2, 4, 8, 16, 32];
 const READ_KIB: [usize; 8] = [4, 8, 16, 32, 64, 128, 256, 512];
@@ -30,6 +30,23 @@ fn main() -> Result<(), Box<dyn Error>> {
             best / worst
         )?;
     }
+    let ideal = ChannelPlacement {
+        ftl: FtlConfig {
+            link: LinkTiming::default(),
+            ..setup.ftl.clone()
+        },
+        ..setup.clone()
+    };
+    let rate = |placement| read_rate(&ideal, placement, 32, PAGE_BYTES);
+    let [best, random, worst] = Placement::ALL.map(rate);
+    let (best, random, worst) = (best?, random?, worst?);
+    writeln!(
+        out,
+        "without limits of link and controller\n{:>7} {best:>8.0} {random:>8.0} {worst:>8.0} {:>12.2} {:>11.2}",
+        32,
+        best / random,
+        best / worst
+    )?;
     writeln!(out, "\nwrites, MB/s\nthreads  128 KiB  256 KiB  512 KiB")?;
     for threads in THREADS {
         write!(out, "{threads:>7}")?;

@@ -460,6 +460,96 @@ fn counting_without_time_gives_nearly_what_the_drive_programs() {
     );
 }
 
+#[test]
+fn writes_given_up_leave_the_drive_whole() {
+    Sim::new(1).block_on(async {
+        let ftl = drive(0.45, Striping::WriteOrder);
+        let mut model = vec![Sector::OneOf(vec![0]); SECTORS];
+        for round in 0..400u64 {
+            let byte = round as u8;
+            let first = runtime::random_u64() as usize % (SECTORS - 24);
+            let write = ftl.write((first * SECTOR) as u64, filled(byte, 24));
+            let limit = Duration::from_nanos(runtime::random_u64() % 6000);
+            let ended = runtime::timeout(limit, write).await.is_ok();
+            for sector in &mut model[first..first + 24] {
+                let Sector::OneOf(bytes) = sector else {
+                    continue;
+                };
+                if ended {
+                    bytes.clear();
+                }
+                bytes.push(byte);
+            }
+            ftl.state.lock().map.verify();
+        }
+        check(&ftl, &model).await;
+        assert!(ftl.state.lock().claimed.iter().all(|&word| word == 0));
+    });
+}
+
+#[test]
+fn threads_may_use_a_drive_at_once() {
+    let nand = NandConfig {
+        timing: NandTiming::instant(),
+        ..tiny_nand(Endurance::unlimited())
+    };
+    let nand = Arc::new(Nand::new(nand).unwrap());
+    let ftl = Ftl::open(nand, tiny(0.45, Striping::WriteOrder)).unwrap();
+    std::thread::scope(|scope| {
+        for thread in 0..4usize {
+            let ftl = &ftl;
+            scope.spawn(move || {
+                runtime::live::block_on(async {
+                    // Odd numbers of sectors: neighbours write parts of the same pages.
+                    let (first, count) = (thread * 99, 99);
+                    for round in 0..200u8 {
+                        let offset = (first * SECTOR) as u64;
+                        ftl.write(offset, filled(round, count)).await.unwrap();
+                        let buf = AlignedBuf::new(count * SECTOR);
+                        let buf = ftl.read(offset, buf).await.unwrap();
+                        assert!(buf.iter().all(|&byte| byte == round), "thread {thread}");
+                    }
+                });
+            });
+        }
+    });
+    ftl.state.lock().map.verify();
+}
+
+#[test]
+fn a_seed_gives_the_same_times_to_the_nanosecond() {
+    let trace = |seed| {
+        Sim::new(seed).block_on(async {
+            let ftl = Arc::new(drive(0.45, Striping::WriteOrder));
+            let mut clients = Vec::new();
+            for client in 0..6u64 {
+                let ftl = Arc::clone(&ftl);
+                clients.push(spawn(async move {
+                    let mut ends = Vec::new();
+                    for _ in 0..60 {
+                        let sector = client * 60 + runtime::random_u64() % 40;
+                        let offset = sector * SECTOR as u64;
+                        if runtime::random_u64().is_multiple_of(2) {
+                            ftl.write(offset, filled(1, 16)).await.unwrap();
+                        } else {
+                            ftl.read(offset, AlignedBuf::new(SECTOR)).await.unwrap();
+                        }
+                        ends.push(now().as_nanos());
+                    }
+                    ends
+                }));
+            }
+            let mut ends = Vec::new();
+            for client in clients {
+                ends.extend(client.await.unwrap());
+            }
+            (ends, ftl.counts())
+        })
+    };
+    assert_eq!(trace(1), trace(1));
+    assert_ne!(trace(1), trace(2));
+}
+
 /// Figure 1 of Flashield: what random and sequential writes cost, on a drive whose stripe has 32 MiB.
 #[test]
 fn small_random_writes_cost_several_times_large_and_sequential_ones_once() {
