@@ -1,14 +1,20 @@
 //! Flash and disk devices.
 //!
 //! ```text
-//!   segment store                 superblock (and later: in-place indexes)
-//!        │ Flash                          │ Disk
-//!   ┌────┴──────┐   one Disk, two    ┌────┴──────┐
-//!   │ DiskFlash ├────── parts ───────┤  Region   │
-//!   └────┬──────┘                    └────┬──────┘
-//!        └───────────────┬────────────────┘
-//!              file │ memory │ faulty(any Disk)
+//!            segment store                     superblock, in-place indexes
+//!                  │ Flash                              │ Disk
+//!        ┌─────────┴─────────┐                    ┌─────┴─────┐
+//!   ┌────┴────┐        ┌─────┴─────┐  one Disk,   │  Region   │
+//!   │ Libssd  │        │ DiskFlash ├─ two parts ──┤           │
+//!   └────┬────┘        └─────┬─────┘              └─────┬─────┘
+//!        │                   └────────────┬─────────────┘
+//!        │              file │ memory │ Ftl │ faulty(any Disk)
+//!        │                               │
+//!        └──────────── Nand ─────────────┘
 //! ```
+//!
+//! `Nand` is an emulated open-channel SSD, `Ftl` a conventional drive made of one
+//! (`docs/devices.md`); [`DeviceSpec`] makes them by name, [`measure`] measures them.
 //!
 //! [`Flash`] is what flash is: blocks that are erased whole and programmed page by page in order.
 //! [`Disk`] is what a drive pretends to be: bytes that can be overwritten anywhere. [`DiskFlash`]

@@ -9,9 +9,6 @@ pub(super) const WORKING_GROUPS: u32 = 2 + GC_RESERVE;
 /// Free groups of a LUN that only GC may take.
 pub(super) const GC_RESERVE: u32 = 2;
 
-/// Groups of a LUN that a small drive keeps.
-const GROUPS_KEPT_PER_LUN: u32 = 16;
-
 /// Which channel a chunk goes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Striping {
@@ -80,19 +77,14 @@ impl FtlConfig {
         }
     }
 
-    /// The NAND of a drive with at least `bytes` of flash, as [`Preset::sized`], with blocks
-    /// enough for GC to work on every LUN.
+    /// The NAND of a drive with at least `bytes` of flash, as [`Preset::sized`], but as many LUNs
+    /// as have the blocks that GC needs.
     #[must_use]
     pub fn nand(&self, preset: Preset, bytes: u64, seed: u64) -> NandConfig {
         let planes = preset.full(seed).planes;
         let spare = f64::from(WORKING_GROUPS + 1) / self.over_provisioning.max(0.01);
         let least = (spare.ceil() as u32 + 1) * planes;
-        preset.sized_with(
-            bytes,
-            (GROUPS_KEPT_PER_LUN * planes).max(least),
-            least,
-            seed,
-        )
+        preset.sized_with(bytes, least, least, seed)
     }
 
     /// Checks that such a drive can be made of `nand`.
