@@ -10,7 +10,7 @@ use flowstone_device::{FtlConfig, LinkTiming, PAGE_BYTES};
 
 const THREADS: [u32; 6] = [1, 2, 4, 8, 16, 32];
 const READ_KIB: [usize; 8] = [4, 8, 16, 32, 64, 128, 256, 512];
-const WRITE_KIB: [usize; 3] = [128, 256, 512];
+const WRITE_KIB: [usize; 4] = [128, 512, 1024, 4096];
 
 fn main() -> Result<(), Box<dyn Error>> {
     let setup = crucial_m4();
@@ -47,7 +47,10 @@ fn main() -> Result<(), Box<dyn Error>> {
         best / random,
         best / worst
     )?;
-    writeln!(out, "\nwrites, MB/s\nthreads  128 KiB  256 KiB  512 KiB")?;
+    writeln!(
+        out,
+        "\nwrites, MB/s\nthreads  128 KiB  512 KiB    1 MiB    4 MiB"
+    )?;
     for threads in THREADS {
         write!(out, "{threads:>7}")?;
         for kib in WRITE_KIB {

@@ -7,6 +7,9 @@ use super::{Ftl, LunId, Place, Run, State, Stream};
 use crate::nand::{Pending, Tag};
 use crate::{DeviceError, SharedBuf};
 
+/// Bytes of a command that cross the link before others may.
+const SLICE_BYTES: usize = 128 << 10;
+
 /// A page to write.
 struct Page {
     logical: u32,
@@ -51,35 +54,66 @@ enum Obstacle {
 }
 
 impl Ftl {
+    /// Writes `data` at `offset`. It crosses the link in slices, and what has crossed is programmed
+    /// while the rest follows.
     pub(super) async fn write_pages(
         &self,
         offset: u64,
         data: SharedBuf,
     ) -> Result<(), DeviceError> {
         let _place = self.host.enter().await;
-        drop(self.host.cross(data.len()).await);
         self.state.lock().counts.host_bytes_written += data.len() as u64;
         let mut batch = Batch {
             ftl: self,
             pages: self.pages_of(offset, data.len()),
             runs: VecDeque::new(),
         };
-        let mut todo: VecDeque<usize> = (0..batch.pages.len()).collect();
+        let mut todo = VecDeque::new();
+        let slice_pages = (SLICE_BYTES / self.page_bytes).max(1);
+        for first in (0..batch.pages.len()).step_by(slice_pages) {
+            let end = (first + slice_pages).min(batch.pages.len());
+            let bytes = batch.pages[first..end]
+                .iter()
+                .map(|page| match page.content {
+                    Content::Part { from, to, .. } => to - from,
+                    Content::Host(_) | Content::Merged(_) => self.page_bytes,
+                });
+            drop(self.host.cross(bytes.sum()).await);
+            todo.extend(first..end);
+            self.place_all(&mut batch, &mut todo, offset, &data).await?;
+        }
+        loop {
+            self.finish(&mut batch, &mut todo).await?;
+            if todo.is_empty() {
+                return Ok(());
+            }
+            self.place_all(&mut batch, &mut todo, offset, &data).await?;
+        }
+    }
+
+    /// Gives all pages to do a place and begins to program them, with GC where it is needed.
+    async fn place_all<'a>(
+        &'a self,
+        batch: &mut Batch<'a>,
+        todo: &mut VecDeque<usize>,
+        offset: u64,
+        data: &[u8],
+    ) -> Result<(), DeviceError> {
         while !todo.is_empty() {
-            self.merge_next(&mut batch, &todo, &data).await?;
+            self.merge_next(batch, todo, data).await?;
             let changed = self.changed.listener();
-            match self.place_pages(&mut batch, &mut todo, &data)? {
-                Obstacle::None => self.finish(&mut batch, &mut todo).await?,
+            match self.place_pages(batch, todo, data)? {
+                Obstacle::None => {}
                 Obstacle::Claimed => {
-                    self.finish(&mut batch, &mut todo).await?;
+                    self.finish(batch, todo).await?;
                     changed.await;
                 }
                 Obstacle::Collect(lun) => {
-                    self.finish(&mut batch, &mut todo).await?;
+                    self.finish(batch, todo).await?;
                     self.make_room(lun, offset, data.len()).await?;
                 }
                 Obstacle::Full => {
-                    self.finish(&mut batch, &mut todo).await?;
+                    self.finish(batch, todo).await?;
                     return Err(Self::no_room(offset, data.len()));
                 }
             }

@@ -154,11 +154,12 @@ pub fn write_rate(
     Sim::new(setup.seed).block_on(async {
         let ftl = setup.filled().await?;
         let regions = setup.filled_bytes / write_bytes as u64;
+        // As much as the drive was filled with, at most.
+        let operations = u64::from(setup.operations).min(regions) / u64::from(threads);
         let begin = now();
         let mut writers = Vec::new();
         for thread in 0..threads {
             let ftl = Arc::clone(&ftl);
-            let operations = setup.operations / threads;
             // Threads never write to the same bytes at once.
             let (first, count) = (
                 regions * u64::from(thread) / u64::from(threads),
@@ -176,7 +177,6 @@ pub fn write_rate(
         for writer in writers {
             writer.await;
         }
-        let operations = u64::from(setup.operations / threads) * u64::from(threads);
-        Ok(per_second(operations, begin))
+        Ok(per_second(operations * u64::from(threads), begin))
     })
 }
