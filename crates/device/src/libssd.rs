@@ -34,8 +34,8 @@ pub struct Libssd {
     geometry: Geometry,
 }
 
-/// A run of pages of a segment in one LUN: `rows` of it, of which the first is page `page` of the
-/// segment's run and each next one `step` pages further on.
+/// What of a run of a segment's pages lies in one LUN: the pages `page`, `page + step`, `page + 2
+/// step` and so on of the run, at `rows`.
 struct Part {
     rows: Rows,
     page: u32,

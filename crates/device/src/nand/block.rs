@@ -54,15 +54,6 @@ pub(super) struct Block {
     pub(super) page_counts: Option<Box<[PageCounts]>>,
 }
 
-/// What a page holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Page {
-    /// Nothing since the last erase.
-    Erased,
-    /// Data.
-    Programmed,
-}
-
 impl Block {
     pub(super) fn new(fate: Fate) -> Self {
         Self {
@@ -82,8 +73,9 @@ impl Block {
         }
     }
 
-    /// Whether `page` can be read, and what it is. `number` is the block's own, for the error.
-    pub(super) fn check_read(&self, number: u32, page: u32) -> Result<Page, DeviceError> {
+    /// Whether `page` can be read; one that is erased can. `number` is the block's own, for the
+    /// error.
+    pub(super) fn check_read(&self, number: u32, page: u32) -> Result<(), DeviceError> {
         let unreadable = || DeviceError::Unreadable {
             block: number,
             page,
@@ -91,13 +83,11 @@ impl Block {
         if self.state == State::Torn {
             return Err(unreadable());
         }
-        if page >= self.issued {
-            return Ok(Page::Erased);
-        }
-        if page >= self.programmed || self.torn.contains(&page) {
+        let is_being_programmed = (self.programmed..self.issued).contains(&page);
+        if is_being_programmed || self.torn.contains(&page) {
             return Err(unreadable());
         }
-        Ok(Page::Programmed)
+        Ok(())
     }
 
     /// Whether the pages from `page` on can be programmed.

@@ -43,7 +43,7 @@ use crate::{
     AlignedBuf, BlockHealth, BlockId, DeviceError, Flash, Geometry, IoFuture, Operation,
     PAGE_BYTES, SharedBuf,
 };
-use block::{Block, Page, State};
+use block::{Block, State};
 use channel::{Change, Channel, CommandId, Kind, Span, Times};
 use contents::Contents;
 use fate::Fate;
@@ -309,7 +309,7 @@ impl Nand {
             for q in span.first..span.first + span.count {
                 let (block, page) = (span.first_block + q % span.planes, q / span.planes);
                 let number = rows.first_block.0 + q % span.planes;
-                let _: Page = channel.blocks[block as usize].check_read(number, page)?;
+                channel.blocks[block as usize].check_read(number, page)?;
             }
             Ok(())
         })
@@ -488,8 +488,7 @@ impl Nand {
         self.with_block(block, |block| block.tag(page))
     }
 
-    /// Pages of a block that a program may not touch any more before the next erase; `None` when
-    /// it needs an erase before anything else.
+    /// The next page of a block to program; `None` when it needs an erase before.
     pub(crate) fn next_page(&self, block: BlockId) -> Option<u32> {
         self.with_block(block, |block| {
             (block.state != State::Torn).then_some(block.issued)
