@@ -115,11 +115,7 @@ fn run(steps: &[Step], striping: Striping) {
                 sim.block_on(async {
                     for (first, count) in disjoint(ranges) {
                         byte = byte.wrapping_add(1);
-                        for sector in &mut model[first..first + count] {
-                            if let Sector::OneOf(bytes) = sector {
-                                bytes.push(byte);
-                            }
-                        }
+                        may_hold(&mut model[first..first + count], byte);
                         let (ftl, ended) = (Arc::clone(&ftl), Rc::clone(&ended));
                         let (data, byte) = (filled(byte, count), byte);
                         runtime::spawn_detached(async move {
@@ -219,4 +215,72 @@ fn threads_may_use_a_drive_at_once() {
         }
     });
     ftl.state.lock().map.verify();
+}
+
+/// A write of these sectors may have been done, in whole, in part or not at all.
+fn may_hold(sectors: &mut [Sector], byte: u8) {
+    for sector in sectors {
+        if let Sector::OneOf(bytes) = sector {
+            bytes.push(byte);
+        }
+    }
+}
+
+#[test]
+fn a_drive_that_wears_out_under_power_cuts_keeps_what_it_has() {
+    for seed in 0..20 {
+        let sim = Sim::new(seed);
+        let endurance = Endurance {
+            cycles: 25,
+            factory_bad: 0.02,
+            grown_bad: 0.2,
+        };
+        let nand = NandConfig {
+            seed,
+            ..tiny_nand(endurance)
+        };
+        let nand = Arc::new(Nand::new(nand).unwrap());
+        let open = || {
+            let config = tiny(0.5, Striping::WriteOrder);
+            Arc::new(Ftl::open(Arc::clone(&nand), config).unwrap())
+        };
+        let mut model = vec![Sector::OneOf(vec![0]); 120];
+        let mut cuts = 0;
+        loop {
+            let ftl = open();
+            let is_worn_out = sim.block_on(async {
+                check(&ftl, &model).await;
+                for _ in 0..runtime::random_u64() % 200 {
+                    let first = runtime::random_u64() as usize % 112;
+                    let byte = runtime::random_u64() as u8;
+                    match ftl.write((first * SECTOR) as u64, filled(byte, 8)).await {
+                        Ok(()) => model[first..first + 8].fill(Sector::OneOf(vec![byte])),
+                        Err(error) => {
+                            assert!(error.is_full(), "{error}");
+                            may_hold(&mut model[first..first + 8], byte);
+                            return true;
+                        }
+                    }
+                }
+                let first = runtime::random_u64() as usize % 112;
+                may_hold(&mut model[first..first + 8], 99);
+                let writer = Arc::clone(&ftl);
+                runtime::spawn_detached(async move {
+                    // Whether the power fails or the drive is worn out, it may have been written.
+                    let _ = writer.write((first * SECTOR) as u64, filled(99, 8)).await;
+                });
+                runtime::sleep(Duration::from_nanos(runtime::random_u64() % 5000)).await;
+                nand.power_cut().unwrap();
+                false
+            });
+            if is_worn_out {
+                break;
+            }
+            sim.crash();
+            cuts += 1;
+            assert!(cuts < 10_000, "it wears out");
+        }
+        sim.block_on(check(&open(), &model));
+        assert!(cuts > 4, "seed {seed}: {cuts} power cuts");
+    }
 }
