@@ -75,6 +75,50 @@ pub enum DeviceError {
         /// The page the block expects.
         expected: u32,
     },
+    /// A page was programmed a second time, or after an erase that was cut short.
+    #[error("block {block}: page {page} is programmed already; erase the block first")]
+    NotErased {
+        /// The block.
+        block: u32,
+        /// The page asked for.
+        page: u32,
+    },
+    /// The block is known to be bad.
+    #[error("{operation} refused: block {block} is bad; use another")]
+    BadBlock {
+        /// What was tried.
+        operation: Operation,
+        /// The block.
+        block: u32,
+    },
+    /// The block has failed, and is bad from now on.
+    #[error("{operation} failed: block {block} is worn out after {erases} erases; use another")]
+    WornOut {
+        /// What was tried.
+        operation: Operation,
+        /// The block.
+        block: u32,
+        /// Its erases so far.
+        erases: u32,
+    },
+    /// The page was being programmed when it was read, or when the power failed.
+    #[error(
+        "block {block}: page {page} cannot be read: its program or its block's erase has not ended"
+    )]
+    Unreadable {
+        /// The block.
+        block: u32,
+        /// The page.
+        page: u32,
+    },
+    /// The power failed while the device was at it.
+    #[error("{operation} in block {block}: the power failed")]
+    PowerLost {
+        /// What was tried.
+        operation: Operation,
+        /// The block.
+        block: u32,
+    },
 }
 
 impl DeviceError {

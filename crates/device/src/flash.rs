@@ -71,6 +71,17 @@ pub trait Flash: Send + Sync {
     /// Whether a block can be used.
     fn health(&self, block: BlockId) -> BlockHealth;
 
+    /// Erases of a block so far, as far as the device counts them.
+    fn erase_count(&self, _block: BlockId) -> u64 {
+        0
+    }
+
+    /// How much a channel has had to do so far, in a measure that grows with its reads, programs
+    /// and erases and compares channels of one device; 0 where the device does not tell.
+    fn channel_load(&self, _channel: u32) -> u64 {
+        0
+    }
+
     /// Makes every program and erase that has completed durable.
     fn sync(&self) -> IoFuture<'_, ()>;
 }

@@ -1,14 +1,20 @@
 //! Flash and disk devices.
 //!
 //! ```text
-//!   segment store                 superblock (and later: in-place indexes)
-//!        │ Flash                          │ Disk
-//!   ┌────┴──────┐   one Disk, two    ┌────┴──────┐
-//!   │ DiskFlash ├────── parts ───────┤  Region   │
-//!   └────┬──────┘                    └────┬──────┘
-//!        └───────────────┬────────────────┘
-//!              file │ memory │ faulty(any Disk)
+//!            segment store                     superblock, in-place indexes
+//!                  │ Flash                              │ Disk
+//!        ┌─────────┴─────────┐                    ┌─────┴─────┐
+//!   ┌────┴────┐        ┌─────┴─────┐  one Disk,   │  Region   │
+//!   │ Libssd  │        │ DiskFlash ├─ two parts ──┤           │
+//!   └────┬────┘        └─────┬─────┘              └─────┬─────┘
+//!        │                   └────────────┬─────────────┘
+//!        │              file │ memory │ Ftl │ faulty(any Disk)
+//!        │                               │
+//!        └──────────── Nand ─────────────┘
 //! ```
+//!
+//! `Nand` is an emulated open-channel SSD, `Ftl` a conventional drive made of one
+//! (`docs/devices.md`); [`DeviceSpec`] makes them by name, [`measure`] measures them.
 //!
 //! [`Flash`] is what flash is: blocks that are erased whole and programmed page by page in order.
 //! [`Disk`] is what a drive pretends to be: bytes that can be overwritten anywhere. [`DiskFlash`]
@@ -23,9 +29,14 @@ mod error;
 mod faulty;
 mod file;
 mod flash;
+mod ftl;
 mod image;
 mod journal;
+mod libssd;
+pub mod measure;
 mod memory;
+mod nand;
+mod spec;
 
 pub use adapter::DiskFlash;
 pub use disk::{Disk, Region, SharedBuf};
@@ -33,10 +44,17 @@ pub use error::{DeviceError, Operation};
 pub use faulty::{Fault, FaultCounts, FaultRates, FaultyDisk, History, Tear, When};
 pub use file::{DEFAULT_IMAGE_BYTES, FileDisk, FileOptions, OpenError};
 pub use flash::{BlockHealth, BlockId, Flash, Geometry};
+pub use ftl::{Ftl, FtlConfig, FtlCounts, LinkTiming, Striping};
 pub use image::Image;
 pub use journal::{FileJournal, Journal, JournalError, MemoryJournal};
+pub use libssd::{Libssd, SegmentShape};
 pub use memory::{Latency, MemoryDisk};
+pub use nand::{
+    BlockCounts, ConfigError, Counts, Endurance, MAX_PLANES, Nand, NandConfig, NandError,
+    NandFileError, NandTiming, PageCounts, Preset,
+};
 pub use runtime::buffer::{AlignedBuf, PAGE_BYTES};
+pub use spec::{DeviceSpec, Emulated, SpecError};
 
 use std::future::Future;
 use std::pin::Pin;

@@ -34,7 +34,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use crate::striped::Striped;
-use device::{AlignedBuf, BlockId, Flash};
+use device::{AlignedBuf, BlockHealth, BlockId, Flash};
 use parking_lot::Mutex;
 use runtime::budget::Budget;
 use runtime::sync::Notify;
@@ -106,7 +106,7 @@ struct Queues {
     sealed: VecDeque<(SegmentId, usize)>,
     /// Written segments, oldest first.
     written: VecDeque<SegmentId>,
-    /// Segments given up after repeated failures.
+    /// Segments on bad blocks, and those given up after repeated failures.
     retired: Vec<SegmentId>,
 }
 
@@ -129,7 +129,7 @@ pub struct StoreCounters {
     pub corrupt_items: AtomicU64,
     /// Segments whose write failed.
     pub write_errors: AtomicU64,
-    /// Segments given up after repeated failures.
+    /// Segments on bad blocks, and those given up after repeated failures.
     pub segments_retired: AtomicU64,
 }
 
@@ -164,7 +164,7 @@ pub struct SegmentStore {
 }
 
 impl SegmentStore {
-    /// The store of `flash`, one segment a block, all of them free.
+    /// The store of `flash`, one segment a block, all of them free but those on bad blocks.
     ///
     /// # Panics
     /// When there are no or more than 254 buffers: the configuration checks that.
@@ -183,8 +183,16 @@ impl SegmentStore {
                 failures: AtomicU8::new(0),
             })
             .collect();
+        let (retired, free): (Vec<_>, Vec<_>) = (0..geometry.blocks())
+            .map(SegmentId)
+            .partition(|segment| flash.health(segment.block()) == BlockHealth::Bad);
+        let counters = StoreCounters::default();
+        counters
+            .segments_retired
+            .store(retired.len() as u64, Ordering::Relaxed);
         let queues = Queues {
-            free: (0..geometry.blocks()).map(SegmentId).collect(),
+            free: free.into(),
+            retired,
             ..Queues::default()
         };
         Self {
@@ -200,7 +208,7 @@ impl SegmentStore {
             room: Notify::new(),
             work: Notify::new(),
             drained: Notify::new(),
-            counters: StoreCounters::default(),
+            counters,
             flash,
         }
     }

@@ -5,7 +5,10 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 
-use device::{DiskFlash, Latency, MemoryDisk};
+use device::{
+    DiskFlash, Endurance, Geometry, Latency, Libssd, MemoryDisk, Nand, NandConfig, NandTiming,
+    SegmentShape,
+};
 use runtime::sim::Sim;
 
 use super::*;
@@ -15,6 +18,13 @@ use crate::key::KeyHash;
 
 const SEGMENT: u32 = 64 << 10;
 
+const CONFIG: StoreConfig = StoreConfig {
+    buffers: 4,
+    image: 7,
+    first_sequence: 100,
+    large_read_bytes: 1 << 20,
+};
+
 fn store(segments: u64, buffers: usize) -> Arc<SegmentStore> {
     let latency = Latency {
         read: Duration::from_micros(100),
@@ -23,13 +33,29 @@ fn store(segments: u64, buffers: usize) -> Arc<SegmentStore> {
     };
     let disk = MemoryDisk::with_latency(segments * u64::from(SEGMENT), latency);
     let flash = DiskFlash::new(Arc::new(disk), SEGMENT, 1, false).unwrap();
-    let config = StoreConfig {
-        buffers,
-        image: 7,
-        first_sequence: 100,
-        large_read_bytes: 1 << 20,
-    };
+    let config = StoreConfig { buffers, ..CONFIG };
     Arc::new(SegmentStore::new(Arc::new(flash), &config))
+}
+
+/// A store on emulated NAND of 32 segments that ends as `endurance` says.
+fn store_on_nand(endurance: Endurance) -> (Arc<SegmentStore>, Libssd) {
+    let config = NandConfig {
+        geometry: Geometry {
+            channels: 2,
+            luns_per_channel: 2,
+            blocks_per_lun: 8,
+            pages_per_block: SEGMENT / 4096,
+            page_bytes: 4096,
+        },
+        planes: 1,
+        timing: NandTiming::instant(),
+        endurance,
+        seed: 5,
+    };
+    let nand = Arc::new(Nand::new(config).unwrap());
+    let flash = Libssd::new(nand, SegmentShape::Block).unwrap();
+    let store = SegmentStore::new(Arc::new(flash.clone()), &CONFIG);
+    (Arc::new(store), flash)
 }
 
 /// Appends one item of 2,000 bytes; `None` when there is no room.
@@ -238,5 +264,58 @@ fn a_checkpoint_reads_as_it_was_written() {
             pushed.is_none() || sink.finish().await.is_none(),
             "no room for another"
         );
+    });
+}
+
+#[test]
+fn segments_on_bad_blocks_are_left_out() {
+    Sim::new(1).block_on(async {
+        let (store, flash) = store_on_nand(Endurance {
+            factory_bad: 0.2,
+            ..Endurance::unlimited()
+        });
+        let bad: Vec<SegmentId> = flash
+            .bad_segments()
+            .iter()
+            .map(|block| SegmentId(block.0))
+            .collect();
+        assert!(!bad.is_empty());
+        assert_eq!(store.retired(), bad);
+        let mut items = Vec::new();
+        loop {
+            while let Some(item) = append(&store, items.len() as u64) {
+                items.push(item);
+            }
+            match store.write_next().await {
+                Some(Written::Done(_)) => {}
+                Some(Written::Failed(failure)) => panic!("{}", failure.error),
+                None => break,
+            }
+        }
+        assert_eq!(store.written_segments() as usize + bad.len(), 32);
+        for item in items {
+            assert!(!bad.contains(&item.0.segment));
+            check(&store, item).await;
+        }
+        store.adopt(&[], &[], bad.iter().copied());
+        assert_eq!(store.retired(), bad, "not twice");
+    });
+}
+
+#[test]
+fn a_segment_whose_block_goes_bad_is_given_up_at_once() {
+    Sim::new(1).block_on(async {
+        let (store, flash) = store_on_nand(Endurance {
+            cycles: 1,
+            ..Endurance::unlimited()
+        });
+        let first = append(&store, 0).unwrap().0.segment;
+        flash.erase(device::BlockId(first.0)).await.unwrap();
+        store.flush();
+        let Some(Written::Failed(failure)) = store.write_next().await else {
+            panic!("its second erase is one too many");
+        };
+        assert!(store.abandon(failure).await);
+        assert_eq!(store.retired(), [first]);
     });
 }

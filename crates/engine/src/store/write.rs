@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use device::{AlignedBuf, DeviceError, SharedBuf};
+use device::{AlignedBuf, BlockHealth, DeviceError, SharedBuf};
 use futures_util::stream::{self, StreamExt};
 
 use super::{Content, MAX_FAILURES, SegmentId, SegmentRecord, SegmentStore};
@@ -137,7 +137,7 @@ impl SegmentStore {
     }
 
     /// Gives up a segment whose write failed, once no index names it: its buffer is freed, and the
-    /// segment is used again unless it has failed too often. That the device is full is no
+    /// segment is used again unless its block is bad or it has failed too often. That the device is full is no
     /// segment's fault. Returns whether it is used no more.
     pub async fn abandon(&self, failure: WriteFailure) -> bool {
         self.free_buffer(failure.segment, failure.buffer);
@@ -147,7 +147,8 @@ impl SegmentStore {
             .failures
             .fetch_add(counted, Ordering::Relaxed)
             + counted;
-        let is_retired = failures >= MAX_FAILURES;
+        let is_bad = self.flash.health(failure.segment.block()) == BlockHealth::Bad;
+        let is_retired = is_bad || failures >= MAX_FAILURES;
         if is_retired {
             self.queues.lock().retired.push(failure.segment);
             self.counters
@@ -177,6 +178,7 @@ impl SegmentStore {
     ) {
         let mut taken: HashSet<SegmentId> = checkpoint.iter().copied().collect();
         let mut queues = self.queues.lock();
+        taken.extend(&queues.retired);
         for segment in retired {
             if segment.0 < self.segments() && taken.insert(segment) {
                 queues.retired.push(segment);

@@ -1,0 +1,245 @@
+//! Garbage collection: valid pages are moved within their LUN, then their group is erased.
+
+use super::map::{GroupId, PhysicalPage};
+use super::{Ftl, LunId, Run, Stream};
+use crate::DeviceError;
+use crate::nand::Tag;
+
+/// Pages moved at once.
+const BATCH_PAGES: usize = 32;
+
+/// A valid page of a group being collected.
+struct Moving {
+    logical: u32,
+    from: PhysicalPage,
+    version: u64,
+    bytes: Box<[u8]>,
+}
+
+/// Says that a LUN is being collected, for as long as it lives.
+struct Collecting<'a> {
+    ftl: &'a Ftl,
+    lun: LunId,
+}
+
+impl Drop for Collecting<'_> {
+    fn drop(&mut self) {
+        self.ftl.state.lock().collecting[self.lun.0 as usize] = false;
+        self.ftl.changed.notify_all();
+    }
+}
+
+/// Pages of GC in flight, given back when it goes away before they are done.
+struct Copies<'a> {
+    ftl: &'a Ftl,
+    pages: Vec<(usize, PhysicalPage)>,
+}
+
+impl Drop for Copies<'_> {
+    fn drop(&mut self) {
+        if self.pages.is_empty() {
+            return;
+        }
+        let mut state = self.ftl.state.lock();
+        for &(_, page) in &self.pages {
+            state.map.lose(page, Stream::Gc);
+        }
+    }
+}
+
+impl Ftl {
+    /// Collects groups of a LUN until the host can have a page of it, or waits for whoever does.
+    /// `offset` and `len` are those of the write that needs it, for the error.
+    pub(super) async fn make_room(
+        &self,
+        lun: LunId,
+        offset: u64,
+        len: usize,
+    ) -> Result<(), DeviceError> {
+        let collecting = loop {
+            let changed = self.changed.listener();
+            {
+                let mut state = self.state.lock();
+                if state.map.has_room(lun) {
+                    return Ok(());
+                }
+                let is_taken = &mut state.collecting[lun.0 as usize];
+                if !std::mem::replace(is_taken, true) {
+                    break Collecting { ftl: self, lun };
+                }
+            }
+            changed.await;
+        };
+        loop {
+            let changed = self.changed.listener();
+            let victim = {
+                let mut state = self.state.lock();
+                if state.map.has_room(lun) {
+                    break;
+                }
+                match state.map.victim(lun) {
+                    None if !state.map.is_settling(lun) => return Err(Self::no_room(offset, len)),
+                    victim => victim,
+                }
+            };
+            match victim {
+                // Pages in flight keep every group that could be collected; they end.
+                None => changed.await,
+                Some(victim) => {
+                    if !self.collect(lun, victim).await? {
+                        return Err(Self::no_room(offset, len));
+                    }
+                }
+            }
+        }
+        drop(collecting);
+        Ok(())
+    }
+
+    /// Collects one group; false when there is no place left to move its pages to.
+    async fn collect(&self, lun: LunId, victim: GroupId) -> Result<bool, DeviceError> {
+        loop {
+            let moving = self.read_valid(victim).await?;
+            if moving.is_empty() {
+                break;
+            }
+            if !self.move_pages(lun, &moving).await? {
+                return Ok(false);
+            }
+        }
+        let erased = match self.start_erase(victim) {
+            Ok(pending) => pending.wait().await,
+            Err(refused) => Err(refused),
+        };
+        let mut state = self.state.lock();
+        state.counts.collections += 1;
+        match erased {
+            Ok(()) => state.map.erased(victim),
+            Err(error) if is_worn(&error) => state.map.retire(victim),
+            Err(error) => return Err(error),
+        }
+        Ok(true)
+    }
+
+    /// Reads the first valid pages of a group.
+    async fn read_valid(&self, victim: GroupId) -> Result<Vec<Moving>, DeviceError> {
+        let mut moving = Vec::new();
+        let mut reading = Vec::new();
+        {
+            let state = self.state.lock();
+            let mut runs = Vec::new();
+            let valid = state.map.valid_pages(victim, BATCH_PAGES);
+            for (index, &(page, logical)) in valid.iter().enumerate() {
+                let (block, number) = self.block_page(page);
+                let mut bytes = vec![0; self.page_bytes].into_boxed_slice();
+                self.nand
+                    .load(block, number as usize * self.page_bytes, &mut bytes)?;
+                moving.push(Moving {
+                    logical,
+                    from: page,
+                    version: self.nand.tag(block, number).map_or(0, |tag| tag.version),
+                    bytes,
+                });
+                Run::add(&mut runs, self.pages_per_group, page, (logical, index));
+            }
+            for run in runs {
+                let count = run.pages.len() as u32;
+                reading.push(self.nand.start_read(self.rows(run.first, count))?);
+            }
+        }
+        for pending in reading {
+            pending.wait().await?;
+        }
+        Ok(moving)
+    }
+
+    /// Programs pages into the LUN's group for GC and maps them there; false when there is no room.
+    /// Those that fail stay where they are.
+    async fn move_pages(&self, lun: LunId, moving: &[Moving]) -> Result<bool, DeviceError> {
+        let mut programming = Vec::new();
+        let mut is_full = false;
+        {
+            let mut state = self.state.lock();
+            let state = &mut *state;
+            let mut runs = Vec::new();
+            for (index, page) in moving.iter().enumerate() {
+                let Some(place) = state.map.allocate(lun, Stream::Gc) else {
+                    is_full = true;
+                    break;
+                };
+                Run::add(
+                    &mut runs,
+                    self.pages_per_group,
+                    place,
+                    (page.logical, index),
+                );
+            }
+            for run in runs {
+                let copies = Copies {
+                    ftl: self,
+                    pages: (0..run.pages.len())
+                        .map(|at| (run.pages[at].1, run.page(at)))
+                        .collect(),
+                };
+                let tags: Vec<Tag> = run
+                    .pages
+                    .iter()
+                    .map(|&(logical, index)| Tag {
+                        logical,
+                        version: moving[index].version,
+                        stamp: state.stamp(),
+                    })
+                    .collect();
+                let rows = self.rows(run.first, run.pages.len() as u32);
+                let started = self.nand.start_program(rows, &tags).and_then(|pending| {
+                    for &(index, page) in &copies.pages {
+                        let (block, number) = self.block_page(page);
+                        self.nand.store(block, number, &moving[index].bytes)?;
+                    }
+                    Ok(pending)
+                });
+                programming.push((copies, started));
+            }
+        }
+        let mut moved = 0;
+        for (mut copies, started) in programming {
+            let outcome = match started {
+                Ok(pending) => pending.wait().await,
+                Err(refused) => Err(refused),
+            };
+            let mut state = self.state.lock();
+            let state = &mut *state;
+            let pages = std::mem::take(&mut copies.pages);
+            let bytes = (pages.len() * self.page_bytes) as u64;
+            match outcome {
+                Ok(()) => {
+                    for (index, page) in pages {
+                        let Moving { logical, from, .. } = moving[index];
+                        state.map.commit_copy(logical, from, page);
+                    }
+                    state.counts.moved_bytes += bytes;
+                    state.counts.nand_bytes_programmed += bytes;
+                    moved += 1;
+                }
+                Err(error) => {
+                    for (_, page) in pages {
+                        state.map.retire(state.map.shape().group_of(page));
+                        state.map.lose(page, Stream::Gc);
+                    }
+                    if !is_worn(&error) {
+                        return Err(error);
+                    }
+                }
+            }
+        }
+        Ok(moved > 0 || !is_full)
+    }
+}
+
+/// Whether a block has failed, and no more than that.
+pub(super) fn is_worn(error: &DeviceError) -> bool {
+    matches!(
+        error,
+        DeviceError::WornOut { .. } | DeviceError::BadBlock { .. }
+    )
+}

@@ -1,0 +1,138 @@
+//! How a conventional SSD is made of NAND.
+
+use crate::nand::{ConfigError, NandConfig, Preset};
+
+/// Groups of a LUN that are never full of data: one open for the host, one open for GC, and
+/// [`GC_RESERVE`].
+pub(super) const WORKING_GROUPS: u32 = 2 + GC_RESERVE;
+
+/// Free groups of a LUN that only GC may take.
+pub(super) const GC_RESERVE: u32 = 2;
+
+/// Which channel a chunk goes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Striping {
+    /// The `i`-th chunk written goes to channel `i` modulo their number.
+    WriteOrder,
+    /// Chunk `i` of the address space goes to channel `i` modulo their number.
+    Address,
+}
+
+/// The link to the host, and how commands pass from it to the channels.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LinkTiming {
+    /// Time that a command takes on the link, whatever its size, in nanoseconds.
+    pub command_ns: u64,
+    /// Time that 4 KiB of data take on it, in nanoseconds.
+    pub page_ns: u64,
+    /// Reads that a channel takes at once; `None` for any number.
+    pub channel_depth: Option<u32>,
+    /// After how long a command that found its channel full tries again, in nanoseconds. Those
+    /// behind it wait as long.
+    pub retry_ns: u64,
+}
+
+/// A conventional SSD: everything that decides how it behaves but its NAND.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FtlConfig {
+    /// Bytes of a chunk, whole pages.
+    pub chunk_bytes: u32,
+    /// Where chunks go.
+    pub striping: Striping,
+    /// Commands in the drive at once.
+    pub queue_depth: u32,
+    /// Share of the pages that is never offered, 0 to 1.
+    pub over_provisioning: f64,
+    /// Erases by which the groups of a LUN may differ before the least erased is collected.
+    pub wear_spread: u32,
+    /// Its link.
+    pub link: LinkTiming,
+}
+
+impl Default for FtlConfig {
+    /// 16 KiB chunks by write order, 32 commands, 25 % over-provisioning, a link without limits.
+    fn default() -> Self {
+        Self {
+            chunk_bytes: 16 << 10,
+            striping: Striping::WriteOrder,
+            queue_depth: 32,
+            over_provisioning: 0.25,
+            wear_spread: 64,
+            link: LinkTiming::default(),
+        }
+    }
+}
+
+impl FtlConfig {
+    /// The drive made of a preset's NAND.
+    #[must_use]
+    pub fn of(preset: Preset) -> Self {
+        match preset {
+            Preset::CrucialM4 => Self {
+                chunk_bytes: 8 << 10,
+                link: CRUCIAL_M4_LINK,
+                ..Self::default()
+            },
+            _ => Self::default(),
+        }
+    }
+
+    /// The NAND of a drive with at least `bytes` of flash, as [`Preset::sized`], but as many LUNs
+    /// as have the blocks that GC needs.
+    #[must_use]
+    pub fn nand(&self, preset: Preset, bytes: u64, seed: u64) -> NandConfig {
+        let planes = preset.full(seed).planes;
+        let spare = f64::from(WORKING_GROUPS + 1) / self.over_provisioning.max(0.01);
+        let least = (spare.ceil() as u32 + 1) * planes;
+        preset.sized_with(bytes, least, least, seed)
+    }
+
+    /// Checks that such a drive can be made of `nand`.
+    ///
+    /// # Errors
+    /// The first thing that is impossible.
+    pub(super) fn check(&self, nand: &NandConfig) -> Result<(), ConfigError> {
+        for (what, is_zero) in [
+            ("command in the queue", self.queue_depth == 0),
+            ("read of a channel", self.link.channel_depth == Some(0)),
+            (
+                "nanosecond between two tries",
+                self.link.channel_depth.is_some() && self.link.retry_ns == 0,
+            ),
+        ] {
+            if is_zero {
+                return Err(ConfigError::Zero { what });
+            }
+        }
+        if self.chunk_bytes == 0 || !self.chunk_bytes.is_multiple_of(nand.geometry.page_bytes) {
+            return Err(ConfigError::NotWhole {
+                what: "a chunk",
+                bytes: u64::from(self.chunk_bytes),
+                unit_bytes: u64::from(nand.geometry.page_bytes),
+            });
+        }
+        if !(0.0..1.0).contains(&self.over_provisioning) {
+            let what = "over-provisioning";
+            return Err(ConfigError::Share { what });
+        }
+        let groups = nand.geometry.blocks_per_lun / nand.planes;
+        let used = (f64::from(groups) * (1.0 - self.over_provisioning)).ceil() as u32;
+        if used + WORKING_GROUPS > groups {
+            return Err(ConfigError::NoSpare {
+                has: groups,
+                needs: used + WORKING_GROUPS,
+            });
+        }
+        Ok(())
+    }
+}
+
+/// The link of the Crucial M4, and how its controller hands reads to the channels: calibrated
+/// against figure 2a of the paper (best over worst 5.2, best over random 1.5) and frozen. See
+/// `docs/reproduction.md`.
+const CRUCIAL_M4_LINK: LinkTiming = LinkTiming {
+    command_ns: 0,
+    page_ns: 14_400,
+    channel_depth: Some(1),
+    retry_ns: 60_700,
+};

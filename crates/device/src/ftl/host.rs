@@ -1,0 +1,61 @@
+//! The host's side of the drive: the command queue, the link, and the way to the channels.
+
+use std::time::Duration;
+
+use super::config::LinkTiming;
+use super::gate::{Gate, Permit};
+use crate::PAGE_BYTES;
+
+/// The queue and the link.
+#[derive(Debug)]
+pub(super) struct Host {
+    timing: LinkTiming,
+    queue: Gate,
+    /// One command at a time is on the link or on its way to the channels.
+    link: Gate,
+    /// How many reads each channel takes, where that is bounded.
+    channels: Box<[Gate]>,
+}
+
+impl Host {
+    pub(super) fn new(queue_depth: u32, timing: LinkTiming, channels: u32) -> Self {
+        let gates = timing.channel_depth.map_or(0, |_| channels);
+        let depth = timing.channel_depth.unwrap_or(0);
+        Self {
+            timing,
+            queue: Gate::new(queue_depth),
+            link: Gate::new(1),
+            channels: (0..gates).map(|_| Gate::new(depth)).collect(),
+        }
+    }
+
+    /// A place in the queue.
+    pub(super) async fn enter(&self) -> Permit {
+        self.queue.enter().await
+    }
+
+    /// Takes a command with `len` bytes of data over the link. What is given back keeps others
+    /// from following.
+    pub(super) async fn cross(&self, len: usize) -> Option<Permit> {
+        let pages = len.div_ceil(PAGE_BYTES) as u64;
+        let crossing_ns = self.timing.command_ns + self.timing.page_ns * pages;
+        if crossing_ns == 0 && self.channels.is_empty() {
+            return None;
+        }
+        let link = self.link.enter().await;
+        if crossing_ns > 0 {
+            runtime::sleep(Duration::from_nanos(crossing_ns)).await;
+        }
+        Some(link)
+    }
+
+    /// Passes the time between two tries to hand a command to its channel.
+    pub(super) async fn wait_to_retry(&self) {
+        runtime::sleep(Duration::from_nanos(self.timing.retry_ns)).await;
+    }
+
+    /// The gate of a channel, if there is one.
+    pub(super) fn channel(&self, channel: u32) -> Option<&Gate> {
+        self.channels.get(channel as usize)
+    }
+}

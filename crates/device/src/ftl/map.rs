@@ -1,0 +1,505 @@
+//! [`Map`]: which page lies where, where the next one goes, and what GC takes next. It knows no
+//! time and does no I/O; the drive carries out what it says.
+//!
+//! Physical pages are numbered group by group. A group is one block of each plane of a LUN; its
+//! page `q` is page `q / planes` of plane `q % planes`.
+//!
+//! Invariants: a logical page has one physical page at most, and that one names it back; the valid
+//! pages of a group are those that a logical page names; a group with pages in flight is never
+//! collected; the last [`GC_RESERVE`] free groups of a LUN are for GC.
+
+use super::config::{GC_RESERVE, Striping, WORKING_GROUPS};
+
+/// A page that is nowhere.
+const NOWHERE: u32 = u32::MAX;
+
+/// Collections of a LUN, of which at most one levels wear.
+const COLLECTIONS_A_LEVELING: u32 = 8;
+
+/// Number of a physical page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct PhysicalPage(pub(crate) u32);
+
+/// Number of a group of blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct GroupId(pub(crate) u32);
+
+/// Number of a LUN, channel by channel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LunId(pub(crate) u32);
+
+/// The sizes of a drive, in pages and groups.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct MapShape {
+    pub(crate) channels: u32,
+    pub(crate) luns_per_channel: u32,
+    pub(crate) groups_per_lun: u32,
+    pub(crate) pages_per_group: u32,
+    pub(crate) planes: u32,
+    pub(crate) chunk_pages: u32,
+    pub(crate) logical_pages: u32,
+    pub(crate) striping: Striping,
+    pub(crate) wear_spread: u32,
+}
+
+impl MapShape {
+    pub(crate) const fn luns(&self) -> u32 {
+        self.channels * self.luns_per_channel
+    }
+
+    pub(crate) const fn groups(&self) -> u32 {
+        self.luns() * self.groups_per_lun
+    }
+
+    pub(crate) const fn lun_of(&self, group: GroupId) -> LunId {
+        LunId(group.0 / self.groups_per_lun)
+    }
+
+    pub(crate) const fn group_of(&self, page: PhysicalPage) -> GroupId {
+        GroupId(page.0 / self.pages_per_group)
+    }
+
+    pub(crate) const fn channel_of(&self, page: PhysicalPage) -> u32 {
+        self.lun_of(self.group_of(page)).0 / self.luns_per_channel
+    }
+
+    /// Groups of a LUN, those of all LUNs being numbered on.
+    fn groups_of(&self, lun: LunId) -> std::ops::Range<usize> {
+        let first = (lun.0 * self.groups_per_lun) as usize;
+        first..first + self.groups_per_lun as usize
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum GroupState {
+    Free,
+    /// Being filled, by the host or by GC.
+    Open,
+    Closed,
+    Bad,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Group {
+    state: GroupState,
+    valid: u32,
+    /// Pages given out since the last erase.
+    next: u32,
+    /// Those of them whose program has not ended.
+    in_flight: u32,
+    erases: u32,
+}
+
+#[derive(Clone, Debug)]
+struct Lun {
+    free: Vec<GroupId>,
+    host: Option<GroupId>,
+    gc: Option<GroupId>,
+    /// Valid pages and pages of the host in flight.
+    used: u32,
+    /// Groups that are not bad.
+    good: u32,
+    collections: u32,
+}
+
+/// Who a page is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stream {
+    Host,
+    Gc,
+}
+
+/// Where a page goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    At(PhysicalPage),
+    /// Nowhere before GC has made room on that LUN.
+    Collect(LunId),
+    /// Nowhere: too many blocks are bad.
+    Full,
+}
+
+/// What is known of a group when a drive is started.
+#[derive(Clone, Debug)]
+pub(crate) struct FoundGroup {
+    /// Pages programmed; `None` when no more may follow before an erase.
+    pub(crate) next: Option<u32>,
+    pub(crate) is_bad: bool,
+    pub(crate) erases: u32,
+}
+
+/// The map of a drive.
+#[derive(Debug)]
+pub(crate) struct Map {
+    shape: MapShape,
+    physical: Vec<u32>,
+    logical: Vec<u32>,
+    groups: Vec<Group>,
+    luns: Vec<Lun>,
+    /// The channel of the chunk being written, by write order.
+    channel: u32,
+    /// The LUN of each channel that is next.
+    cursors: Vec<u32>,
+}
+
+impl Map {
+    /// The map of a drive whose groups are as `found`, all of them empty when there is nothing.
+    pub(crate) fn new(shape: MapShape, found: impl Fn(GroupId) -> FoundGroup) -> Self {
+        let mut luns = Vec::new();
+        let mut groups = Vec::new();
+        for lun in (0..shape.luns()).map(LunId) {
+            let mut state = Lun {
+                free: Vec::new(),
+                host: None,
+                gc: None,
+                used: 0,
+                good: 0,
+                collections: 0,
+            };
+            for number in shape.groups_of(lun) {
+                let id = GroupId(number as u32);
+                let found = found(id);
+                let group = if found.is_bad {
+                    GroupState::Bad
+                } else {
+                    state.good += 1;
+                    match found.next {
+                        Some(0) => {
+                            state.free.push(id);
+                            GroupState::Free
+                        }
+                        Some(next) if next < shape.pages_per_group && state.host.is_none() => {
+                            state.host = Some(id);
+                            GroupState::Open
+                        }
+                        Some(next) if next < shape.pages_per_group && state.gc.is_none() => {
+                            state.gc = Some(id);
+                            GroupState::Open
+                        }
+                        _ => GroupState::Closed,
+                    }
+                };
+                groups.push(Group {
+                    state: group,
+                    valid: 0,
+                    next: found.next.unwrap_or(shape.pages_per_group),
+                    in_flight: 0,
+                    erases: found.erases,
+                });
+            }
+            luns.push(state);
+        }
+        Self {
+            physical: vec![NOWHERE; shape.logical_pages as usize],
+            logical: vec![NOWHERE; shape.groups() as usize * shape.pages_per_group as usize],
+            groups,
+            luns,
+            channel: shape.channels - 1,
+            cursors: vec![0; shape.channels as usize],
+            shape,
+        }
+    }
+
+    pub(crate) fn shape(&self) -> &MapShape {
+        &self.shape
+    }
+
+    /// Where a logical page lies.
+    pub(crate) fn lookup(&self, logical: u32) -> Option<PhysicalPage> {
+        let page = self.physical[logical as usize];
+        (page != NOWHERE).then_some(PhysicalPage(page))
+    }
+
+    /// A chunk begins: by write order, it goes to the next channel.
+    pub(crate) fn begin_chunk(&mut self) {
+        self.channel = (self.channel + 1) % self.shape.channels;
+    }
+
+    /// Gives the next page of the chunk begun last, which is to hold `logical`.
+    pub(crate) fn place(&mut self, logical: u32) -> Place {
+        let channels = self.shape.channels;
+        let (first, others) = match self.shape.striping {
+            Striping::WriteOrder => (self.channel, channels),
+            Striping::Address => (logical / self.shape.chunk_pages % channels, 1),
+        };
+        for may_use in [Self::fair_share, Self::capacity] {
+            for step in 0..others {
+                let channel = (first + step) % channels;
+                let Some(lun) = self.next_lun(channel, may_use) else {
+                    continue;
+                };
+                if !self.has_room(lun) {
+                    return Place::Collect(lun);
+                }
+                let page = self.allocate(lun, Stream::Host);
+                return page.map_or(Place::Full, Place::At);
+            }
+        }
+        Place::Full
+    }
+
+    /// The LUN of a channel whose turn it is, of those that hold less than they may.
+    fn next_lun(&mut self, channel: u32, may_use: fn(&Self, LunId) -> u32) -> Option<LunId> {
+        let luns = self.shape.luns_per_channel;
+        let cursor = self.cursors[channel as usize];
+        let turn = (0..luns).map(|step| (cursor + step) % luns).find(|turn| {
+            let lun = LunId(channel * luns + turn);
+            self.luns[lun.0 as usize].used < may_use(self, lun)
+        })?;
+        self.cursors[channel as usize] = turn;
+        Some(LunId(channel * luns + turn))
+    }
+
+    /// Pages that a LUN can hold and still be collected.
+    fn capacity(&self, lun: LunId) -> u32 {
+        let groups = self.luns[lun.0 as usize]
+            .good
+            .saturating_sub(WORKING_GROUPS);
+        groups * self.shape.pages_per_group
+    }
+
+    /// Pages that a LUN should hold at most, so that collecting it gains something: half of what is
+    /// over-provisioned on it stays free.
+    fn fair_share(&self, lun: LunId) -> u32 {
+        let capacity = self.capacity(lun);
+        let share = self.shape.logical_pages.div_ceil(self.shape.luns());
+        share.midpoint(capacity).min(capacity)
+    }
+
+    /// Whether the host can have a page of a LUN without GC.
+    pub(crate) fn has_room(&self, lun: LunId) -> bool {
+        let state = &self.luns[lun.0 as usize];
+        state.host.is_some() || state.free.len() as u32 > GC_RESERVE
+    }
+
+    /// Gives the next page of a LUN, in flight until it is committed or lost.
+    pub(crate) fn allocate(&mut self, lun: LunId, stream: Stream) -> Option<PhysicalPage> {
+        let state = &mut self.luns[lun.0 as usize];
+        let open = match stream {
+            Stream::Host => state.host,
+            Stream::Gc => state.gc,
+        };
+        let id = match open {
+            Some(id) => id,
+            None => {
+                let groups = &self.groups;
+                let least = (0..state.free.len())
+                    .min_by_key(|&at| (groups[state.free[at].0 as usize].erases, state.free[at]))?;
+                let id = state.free.swap_remove(least);
+                self.groups[id.0 as usize].state = GroupState::Open;
+                id
+            }
+        };
+        let group = &mut self.groups[id.0 as usize];
+        let page = group.next;
+        group.next += 1;
+        group.in_flight += 1;
+        let still_open = (group.next < self.shape.pages_per_group).then_some(id);
+        if still_open.is_none() {
+            group.state = GroupState::Closed;
+        }
+        match stream {
+            Stream::Host => {
+                state.host = still_open;
+                state.used += 1;
+                if group.next.is_multiple_of(self.shape.planes) {
+                    let luns = self.shape.luns_per_channel;
+                    let cursor = &mut self.cursors[(lun.0 / luns) as usize];
+                    *cursor = (lun.0 % luns + 1) % luns;
+                }
+            }
+            Stream::Gc => state.gc = still_open,
+        }
+        Some(PhysicalPage(id.0 * self.shape.pages_per_group + page))
+    }
+
+    /// The program of a host's page has ended: `logical` lies there from now on.
+    pub(crate) fn commit(&mut self, logical: u32, page: PhysicalPage) {
+        self.unmap(logical);
+        self.set(logical, page);
+        let group = self.shape.group_of(page);
+        self.groups[group.0 as usize].in_flight -= 1;
+    }
+
+    /// The program of a copy has ended: `logical` lies there, unless it has been written or
+    /// discarded meanwhile.
+    pub(crate) fn commit_copy(&mut self, logical: u32, from: PhysicalPage, to: PhysicalPage) {
+        let group = self.shape.group_of(to);
+        self.groups[group.0 as usize].in_flight -= 1;
+        if self.lookup(logical) == Some(from) {
+            self.unmap(logical);
+            self.set(logical, to);
+            let lun = self.shape.lun_of(group);
+            self.luns[lun.0 as usize].used += 1;
+        }
+    }
+
+    /// A page given out holds nothing: its program failed or was given up.
+    pub(crate) fn lose(&mut self, page: PhysicalPage, stream: Stream) {
+        let group = self.shape.group_of(page);
+        self.groups[group.0 as usize].in_flight -= 1;
+        if stream == Stream::Host {
+            let lun = self.shape.lun_of(group);
+            self.luns[lun.0 as usize].used -= 1;
+        }
+    }
+
+    /// A block of the group is bad: nothing more goes there. What is valid stays readable.
+    pub(crate) fn retire(&mut self, group: GroupId) {
+        let lun = &mut self.luns[self.shape.lun_of(group).0 as usize];
+        let state = &mut self.groups[group.0 as usize].state;
+        if *state == GroupState::Bad {
+            return;
+        }
+        *state = GroupState::Bad;
+        lun.good -= 1;
+        lun.host = lun.host.filter(|&open| open != group);
+        lun.gc = lun.gc.filter(|&open| open != group);
+        lun.free.retain(|&free| free != group);
+    }
+
+    /// The logical page holds nothing any more.
+    pub(crate) fn discard(&mut self, logical: u32) {
+        self.unmap(logical);
+    }
+
+    /// A logical page was found at a physical one when the drive was started.
+    pub(crate) fn found(&mut self, logical: u32, page: PhysicalPage) {
+        self.set(logical, page);
+        let lun = self.shape.lun_of(self.shape.group_of(page));
+        self.luns[lun.0 as usize].used += 1;
+    }
+
+    fn set(&mut self, logical: u32, page: PhysicalPage) {
+        self.physical[logical as usize] = page.0;
+        self.logical[page.0 as usize] = logical;
+        self.groups[self.shape.group_of(page).0 as usize].valid += 1;
+    }
+
+    fn unmap(&mut self, logical: u32) {
+        let Some(page) = self.lookup(logical) else {
+            return;
+        };
+        let group = self.shape.group_of(page);
+        self.physical[logical as usize] = NOWHERE;
+        self.logical[page.0 as usize] = NOWHERE;
+        self.groups[group.0 as usize].valid -= 1;
+        self.luns[self.shape.lun_of(group).0 as usize].used -= 1;
+    }
+
+    /// The group of a LUN to collect: the one with the fewest valid pages, or, when wear is uneven,
+    /// the one erased least often. `None` when nothing would be gained.
+    pub(crate) fn victim(&mut self, lun: LunId) -> Option<GroupId> {
+        let range = self.shape.groups_of(lun);
+        let first = range.start;
+        let groups = &self.groups[range];
+        let closed = |group: &&Group| group.state == GroupState::Closed && group.in_flight == 0;
+        let (at, greedy) = groups
+            .iter()
+            .enumerate()
+            .filter(|(_, group)| closed(group))
+            .min_by_key(|(_, group)| (group.valid, group.erases))?;
+        let state = &mut self.luns[lun.0 as usize];
+        state.collections = state.collections.wrapping_add(1);
+        if state.collections.is_multiple_of(COLLECTIONS_A_LEVELING) {
+            let most = groups.iter().map(|group| group.erases).max().unwrap_or(0);
+            let least = groups.iter().enumerate().filter(|(_, group)| closed(group));
+            if let Some((at, group)) = least.min_by_key(|(_, group)| group.erases)
+                && most - group.erases > self.shape.wear_spread
+            {
+                return Some(GroupId((first + at) as u32));
+            }
+        }
+        (greedy.valid < self.shape.pages_per_group).then_some(GroupId((first + at) as u32))
+    }
+
+    /// Whether a closed group of a LUN has pages in flight.
+    pub(crate) fn is_settling(&self, lun: LunId) -> bool {
+        self.groups[self.shape.groups_of(lun)]
+            .iter()
+            .any(|group| group.state == GroupState::Closed && group.in_flight > 0)
+    }
+
+    /// The first valid pages of a group, at most `limit` of them, with what they hold.
+    pub(crate) fn valid_pages(&self, group: GroupId, limit: usize) -> Vec<(PhysicalPage, u32)> {
+        let first = group.0 * self.shape.pages_per_group;
+        (first..first + self.shape.pages_per_group)
+            .filter(|&page| self.logical[page as usize] != NOWHERE)
+            .map(|page| (PhysicalPage(page), self.logical[page as usize]))
+            .take(limit)
+            .collect()
+    }
+
+    /// A group has been erased.
+    pub(crate) fn erased(&mut self, group: GroupId) {
+        let state = &mut self.groups[group.0 as usize];
+        state.state = GroupState::Free;
+        state.next = 0;
+        state.erases += 1;
+        self.luns[self.shape.lun_of(group).0 as usize]
+            .free
+            .push(group);
+    }
+
+    /// Logical pages that lie somewhere.
+    pub(crate) fn mapped(&self) -> u32 {
+        (0..self.shape.luns())
+            .map(|lun| self.valid_on(LunId(lun)))
+            .sum()
+    }
+
+    fn valid_on(&self, lun: LunId) -> u32 {
+        self.groups[self.shape.groups_of(lun)]
+            .iter()
+            .map(|group| group.valid)
+            .sum()
+    }
+
+    /// The fewest and the most erases of a group.
+    pub(crate) fn erase_spread(&self) -> (u32, u32) {
+        let erases = self.groups.iter().map(|group| group.erases);
+        let least = erases.clone().min().unwrap_or(0);
+        (least, erases.max().unwrap_or(0))
+    }
+
+    /// Checks the invariants named above.
+    #[cfg(test)]
+    pub(crate) fn verify(&self) {
+        let mut valid = vec![0; self.groups.len()];
+        for (logical, &page) in self.physical.iter().enumerate() {
+            if page != NOWHERE {
+                assert_eq!(
+                    self.logical[page as usize], logical as u32,
+                    "page {page} names it back"
+                );
+                valid[self.shape.group_of(PhysicalPage(page)).0 as usize] += 1;
+            }
+        }
+        let named = self
+            .logical
+            .iter()
+            .filter(|&&logical| logical != NOWHERE)
+            .count();
+        assert_eq!(
+            named,
+            valid.iter().sum::<u32>() as usize,
+            "no page is named twice"
+        );
+        for (number, group) in self.groups.iter().enumerate() {
+            assert_eq!(group.valid, valid[number], "valid pages of group {number}");
+            assert!(
+                group.valid + group.in_flight <= group.next,
+                "group {number}: {group:?}"
+            );
+            if group.state == GroupState::Free {
+                assert_eq!((group.valid, group.next), (0, 0), "free group {number}");
+            }
+        }
+        for lun in (0..self.shape.luns()).map(LunId) {
+            let state = &self.luns[lun.0 as usize];
+            let in_range = |group: &GroupId| self.shape.lun_of(*group) == lun;
+            assert!(state.free.iter().all(in_range));
+            assert!(state.used >= self.valid_on(lun), "lun {lun:?}");
+        }
+    }
+}

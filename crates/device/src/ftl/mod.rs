@@ -1,0 +1,316 @@
+//! [`Ftl`]: a conventional SSD made of a [`Nand`].
+//!
+//! ```text
+//!   read, write, discard
+//!        │ queue: so many commands at once            gate.rs
+//!        │ link: one after the other                  host.rs
+//!        ├── write.rs ──┐
+//!        ├── read.rs    ├──▶ map.rs: where pages lie, where the next goes, what GC takes
+//!        └──────────────┤
+//!            collect.rs ┘        │ runs of pages of one group
+//!                                ▼
+//!                               Nand          each page with a tag, for recover.rs
+//! ```
+//!
+//! What it does and what a power cut leaves is told in `docs/devices.md`.
+//!
+//! Invariants: what a logical page held stays where it is until its new version is programmed;
+//! a block is erased only when no logical page names a page of it. Failure: a block that fails a
+//! program or an erase is used no more and what was to go there goes elsewhere; when too few are
+//! left, writes fail for want of room.
+//!
+//! Usable from every thread at once. Locks: the map's, then those of the NAND's channels; never
+//! held while anybody waits.
+
+mod collect;
+mod config;
+mod gate;
+mod host;
+mod map;
+mod read;
+mod recover;
+#[cfg(test)]
+mod tests;
+mod untimed;
+mod write;
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use runtime::sync::Notify;
+
+pub use config::{FtlConfig, LinkTiming, Striping};
+pub(crate) use untimed::UntimedFtl;
+
+use crate::disk::check_access;
+use crate::nand::{ConfigError, Nand, NandConfig, Pending, Rows};
+use crate::{AlignedBuf, BlockId, DeviceError, Disk, IoFuture, Operation, PAGE_BYTES, SharedBuf};
+use host::Host;
+use map::{GroupId, LunId, Map, MapShape, PhysicalPage, Place, Stream};
+
+/// What a drive has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FtlCounts {
+    /// Bytes that the host has read.
+    pub host_bytes_read: u64,
+    /// Bytes that the host has written.
+    pub host_bytes_written: u64,
+    /// Bytes that the host has discarded.
+    pub host_bytes_discarded: u64,
+    /// Bytes programmed into flash, by the host and by GC.
+    pub nand_bytes_programmed: u64,
+    /// Those of them that GC has moved.
+    pub moved_bytes: u64,
+    /// Groups of blocks collected.
+    pub collections: u64,
+    /// Pages whose program failed and that were written elsewhere.
+    pub rewritten_pages: u64,
+}
+
+impl FtlCounts {
+    /// Device-level write amplification: bytes programmed for each byte that the host wrote.
+    #[must_use]
+    pub fn dlwa(&self) -> f64 {
+        self.nand_bytes_programmed as f64 / self.host_bytes_written.max(1) as f64
+    }
+}
+
+/// A conventional SSD.
+#[derive(Debug)]
+pub struct Ftl {
+    nand: Arc<Nand>,
+    config: FtlConfig,
+    page_bytes: usize,
+    pages_per_group: u32,
+    planes: u32,
+    len_bytes: u64,
+    host: Host,
+    state: Mutex<State>,
+    /// Told whenever a page is free to be written again, or a LUN has been collected.
+    changed: Notify,
+}
+
+#[derive(Debug)]
+struct State {
+    map: Map,
+    /// One bit for each logical page: whether it is being written.
+    claimed: Box<[u64]>,
+    /// One for each LUN: whether somebody collects it.
+    collecting: Box<[bool]>,
+    next_version: u64,
+    next_stamp: u64,
+    counts: FtlCounts,
+}
+
+impl State {
+    /// Takes a logical page to write it; false while somebody else has it.
+    fn claim(&mut self, logical: u32) -> bool {
+        let (word, bit) = ((logical / 64) as usize, 1 << (logical % 64));
+        let is_free = self.claimed[word] & bit == 0;
+        self.claimed[word] |= bit;
+        is_free
+    }
+
+    fn unclaim(&mut self, logical: u32) {
+        self.claimed[(logical / 64) as usize] &= !(1 << (logical % 64));
+    }
+
+    fn version(&mut self) -> u64 {
+        self.next_version += 1;
+        self.next_version
+    }
+
+    fn stamp(&mut self) -> u64 {
+        self.next_stamp += 1;
+        self.next_stamp
+    }
+}
+
+/// The sizes of the map of a drive made of `nand`.
+pub(crate) fn shape_of(nand: &NandConfig, config: &FtlConfig) -> Result<MapShape, ConfigError> {
+    nand.check()?;
+    config.check(nand)?;
+    let raw = &nand.geometry;
+    let pages = u64::from(raw.blocks()) * u64::from(raw.pages_per_block);
+    let logical = (pages as f64 * (1.0 - config.over_provisioning)).floor() as u64;
+    Ok(MapShape {
+        channels: raw.channels,
+        luns_per_channel: raw.luns_per_channel,
+        groups_per_lun: raw.blocks_per_lun / nand.planes,
+        pages_per_group: raw.pages_per_block * nand.planes,
+        planes: nand.planes,
+        chunk_pages: config.chunk_bytes / raw.page_bytes,
+        // The last number means "nowhere".
+        logical_pages: u32::try_from(logical).unwrap_or(u32::MAX).min(u32::MAX - 1),
+        striping: config.striping,
+        wear_spread: config.wear_spread,
+    })
+}
+
+impl Ftl {
+    /// The drive made of `nand`, with what it holds from before.
+    ///
+    /// # Errors
+    /// One line about what is impossible.
+    pub fn open(nand: Arc<Nand>, config: FtlConfig) -> Result<Self, ConfigError> {
+        let shape = shape_of(nand.config(), &config)?;
+        let page_bytes = nand.config().geometry.page_bytes as usize;
+        let host = Host::new(config.queue_depth, config.link, shape.channels);
+        let state = recover::state_of(&nand, shape);
+        Ok(Self {
+            nand,
+            config,
+            page_bytes,
+            pages_per_group: shape.pages_per_group,
+            planes: shape.planes,
+            len_bytes: u64::from(shape.logical_pages) * page_bytes as u64,
+            host,
+            state: Mutex::new(state),
+            changed: Notify::new(),
+        })
+    }
+
+    /// The flash it is made of.
+    #[must_use]
+    pub fn nand(&self) -> &Arc<Nand> {
+        &self.nand
+    }
+
+    /// How it is made.
+    #[must_use]
+    pub fn config(&self) -> &FtlConfig {
+        &self.config
+    }
+
+    /// What it has done since it was opened.
+    #[must_use]
+    pub fn counts(&self) -> FtlCounts {
+        self.state.lock().counts
+    }
+
+    /// Bytes that are stored, in whole pages.
+    #[must_use]
+    pub fn mapped_bytes(&self) -> u64 {
+        u64::from(self.state.lock().map.mapped()) * self.page_bytes as u64
+    }
+
+    /// The fewest and the most erases of its blocks.
+    #[must_use]
+    pub fn erase_spread(&self) -> (u32, u32) {
+        self.state.lock().map.erase_spread()
+    }
+
+    /// The channel that the page at byte `offset` lies on; `None` when nothing is stored there. A
+    /// real drive does not tell: this is what an estimate of it can be compared with.
+    #[must_use]
+    pub fn channel_of(&self, offset: u64) -> Option<u32> {
+        let logical = u32::try_from(offset / self.page_bytes as u64).ok()?;
+        let state = self.state.lock();
+        if logical >= state.map.shape().logical_pages {
+            return None;
+        }
+        let page = state.map.lookup(logical)?;
+        Some(state.map.shape().channel_of(page))
+    }
+
+    /// `count` pages of the flash from `first` on, all in one group.
+    fn rows(&self, first: PhysicalPage, count: u32) -> Rows {
+        Rows {
+            first_block: BlockId(first.0 / self.pages_per_group * self.planes),
+            planes: self.planes,
+            first: first.0 % self.pages_per_group,
+            count,
+        }
+    }
+
+    /// The block of a physical page, and its number in it.
+    fn block_page(&self, page: PhysicalPage) -> (BlockId, u32) {
+        self.rows(page, 1).place(page.0 % self.pages_per_group)
+    }
+
+    /// Begins to erase a group.
+    fn start_erase(&self, group: GroupId) -> Result<Pending<'_>, DeviceError> {
+        self.nand
+            .start_erase(BlockId(group.0 * self.planes), self.planes)
+    }
+
+    /// Too few blocks are left.
+    fn no_room(offset: u64, len: usize) -> DeviceError {
+        DeviceError::Io {
+            operation: Operation::Write,
+            offset,
+            len,
+            source: std::io::ErrorKind::StorageFull.into(),
+        }
+    }
+}
+
+/// Pages of one group that are given out or read together.
+#[derive(Debug)]
+struct Run {
+    first: PhysicalPage,
+    /// The (logical page, index among the pages of the command) of each.
+    pages: Vec<(u32, usize)>,
+}
+
+impl Run {
+    fn page(&self, at: usize) -> PhysicalPage {
+        PhysicalPage(self.first.0 + at as u32)
+    }
+
+    /// Puts a page into the run that it continues, or begins one.
+    fn add(runs: &mut Vec<Self>, pages_per_group: u32, page: PhysicalPage, what: (u32, usize)) {
+        let continued = runs.iter_mut().rev().find(|run| {
+            run.first.0 + run.pages.len() as u32 == page.0
+                && run.first.0 / pages_per_group == page.0 / pages_per_group
+        });
+        match continued {
+            Some(run) => run.pages.push(what),
+            None => runs.push(Self {
+                first: page,
+                pages: vec![what],
+            }),
+        }
+    }
+}
+
+impl Disk for Ftl {
+    fn len_bytes(&self) -> u64 {
+        self.len_bytes / PAGE_BYTES as u64 * PAGE_BYTES as u64
+    }
+
+    fn read(&self, offset: u64, buf: AlignedBuf) -> IoFuture<'_, AlignedBuf> {
+        Box::pin(async move {
+            check_access(Operation::Read, offset, buf.len(), self.len_bytes)?;
+            self.read_pages(offset, buf).await
+        })
+    }
+
+    fn write(&self, offset: u64, data: SharedBuf) -> IoFuture<'_, ()> {
+        Box::pin(async move {
+            check_access(Operation::Write, offset, data.len(), self.len_bytes)?;
+            self.write_pages(offset, data).await
+        })
+    }
+
+    fn discard(&self, offset: u64, len: u64) -> IoFuture<'_, ()> {
+        Box::pin(async move {
+            let len_usize = usize::try_from(len).unwrap_or(usize::MAX);
+            check_access(Operation::Erase, offset, len_usize, self.len_bytes)?;
+            let page_bytes = self.page_bytes as u64;
+            let first = offset.div_ceil(page_bytes);
+            let end = (offset + len) / page_bytes;
+            let mut state = self.state.lock();
+            state.counts.host_bytes_discarded += len;
+            for logical in first..end {
+                state.map.discard(logical as u32);
+            }
+            Ok(())
+        })
+    }
+
+    fn sync(&self) -> IoFuture<'_, ()> {
+        // What has been answered is in flash.
+        Box::pin(std::future::ready(Ok(())))
+    }
+}

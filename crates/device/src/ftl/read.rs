@@ -1,0 +1,127 @@
+//! Reading: pages are looked up and handed to their channels, in order.
+
+use super::gate::Permit;
+use super::{Ftl, Run};
+use crate::nand::Pending;
+use crate::{AlignedBuf, DeviceError};
+
+/// Reads under way, with their places on the channels.
+type Reading<'a> = Vec<(Pending<'a>, Option<Permit>)>;
+
+impl Ftl {
+    /// Fills `buf` from `offset`. What is not stored reads as zeros.
+    pub(super) async fn read_pages(
+        &self,
+        offset: u64,
+        mut buf: AlignedBuf,
+    ) -> Result<AlignedBuf, DeviceError> {
+        let _place = self.host.enter().await;
+        let link = self.host.cross(buf.len()).await;
+        let mut reading = Reading::new();
+        for run in self.runs_of(offset, &mut buf) {
+            let permit = self.channel_turn(&run, &mut reading).await?;
+            if let Some(pending) = self.start_run(offset, &run, &mut buf)? {
+                reading.push((pending, permit));
+            }
+        }
+        drop(link);
+        finish(&mut reading).await?;
+        Ok(buf)
+    }
+
+    /// Where the pages asked for lie; those that lie nowhere are filled with zeros.
+    fn runs_of(&self, offset: u64, buf: &mut AlignedBuf) -> Vec<Run> {
+        let page_bytes = self.page_bytes as u64;
+        let first = (offset / page_bytes) as u32;
+        let end = (offset + buf.len() as u64).div_ceil(page_bytes) as u32;
+        let mut runs = Vec::new();
+        let mut state = self.state.lock();
+        state.counts.host_bytes_read += buf.len() as u64;
+        for (at, logical) in (first..end).enumerate() {
+            match state.map.lookup(logical) {
+                Some(page) => Run::add(&mut runs, self.pages_per_group, page, (logical, at)),
+                None => {
+                    let (from, to, _) = self.part(offset, buf.len(), logical);
+                    buf[from..to].fill(0);
+                }
+            }
+        }
+        runs
+    }
+
+    /// Where the bytes of a logical page lie in a buffer of `len` bytes that begins at `offset`, and
+    /// the first byte within the page.
+    pub(super) fn part(&self, offset: u64, len: usize, logical: u32) -> (usize, usize, usize) {
+        let begin = u64::from(logical) * self.page_bytes as u64;
+        let from = begin.max(offset);
+        let to = (begin + self.page_bytes as u64).min(offset + len as u64);
+        (
+            (from - offset) as usize,
+            (to - offset) as usize,
+            (from - begin) as usize,
+        )
+    }
+
+    /// A place on the channel of a run, where places are few. What this command reads there itself
+    /// is waited for first.
+    async fn channel_turn(
+        &self,
+        run: &Run,
+        reading: &mut Reading<'_>,
+    ) -> Result<Option<Permit>, DeviceError> {
+        let channel = self.state.lock().map.shape().channel_of(run.first);
+        let Some(gate) = self.host.channel(channel) else {
+            return Ok(None);
+        };
+        if let Some(permit) = gate.try_enter() {
+            return Ok(Some(permit));
+        }
+        finish(reading).await?;
+        loop {
+            if let Some(permit) = gate.try_enter() {
+                return Ok(Some(permit));
+            }
+            self.host.wait_to_retry().await;
+        }
+    }
+
+    /// Begins to read a run, whose bytes are copied at once. What has moved meanwhile is read where
+    /// it lies now; `None` when it has been discarded.
+    fn start_run(
+        &self,
+        offset: u64,
+        run: &Run,
+        buf: &mut AlignedBuf,
+    ) -> Result<Option<Pending<'_>>, DeviceError> {
+        let state = self.state.lock();
+        let mut first = None;
+        for (at, &(logical, _)) in run.pages.iter().enumerate() {
+            let (from, to, within) = self.part(offset, buf.len(), logical);
+            let Some(page) = state.map.lookup(logical) else {
+                buf[from..to].fill(0);
+                continue;
+            };
+            first = first.or(Some((page, page == run.page(at))));
+            let (block, number) = self.block_page(page);
+            let byte = number as usize * self.page_bytes + within;
+            self.nand.load(block, byte, &mut buf[from..to])?;
+        }
+        // The time is that of the run as it was planned, or of one page where that has moved.
+        match first {
+            None => Ok(None),
+            Some((page, true)) if page == run.first => {
+                let count = run.pages.len() as u32;
+                self.nand.start_read(self.rows(page, count)).map(Some)
+            }
+            Some((page, _)) => self.nand.start_read(self.rows(page, 1)).map(Some),
+        }
+    }
+}
+
+/// Waits for all that is being read.
+async fn finish(reading: &mut Reading<'_>) -> Result<(), DeviceError> {
+    for (pending, _permit) in reading.drain(..) {
+        pending.wait().await?;
+    }
+    Ok(())
+}

@@ -1,0 +1,63 @@
+//! Starting: the map is rebuilt from the tags of all pages. Of two copies of a logical page the
+//! higher version counts; of two with one version, the one programmed later.
+
+use super::map::{FoundGroup, GroupId, Map, MapShape, PhysicalPage};
+use super::{FtlCounts, State};
+use crate::nand::{Nand, Tag};
+use crate::{BlockHealth, BlockId, Flash};
+
+pub(super) fn state_of(nand: &Nand, shape: MapShape) -> State {
+    let mut map = Map::new(shape, |group| found_group(nand, &shape, group));
+    let mut best: Vec<Option<(u64, u64, PhysicalPage)>> = vec![None; shape.logical_pages as usize];
+    let (mut version, mut stamp) = (0, 0);
+    for group in 0..shape.groups() {
+        for plane in 0..shape.planes {
+            let block = BlockId(group * shape.planes + plane);
+            for (page, tag) in nand.tagged_pages(block) {
+                let Tag { logical, .. } = tag;
+                version = version.max(tag.version);
+                stamp = stamp.max(tag.stamp);
+                let place =
+                    PhysicalPage(group * shape.pages_per_group + page * shape.planes + plane);
+                let found = (tag.version, tag.stamp, place);
+                if let Some(best) = best.get_mut(logical as usize) {
+                    *best = (*best).max(Some(found));
+                }
+            }
+        }
+    }
+    for (logical, best) in best.into_iter().enumerate() {
+        if let Some((_, _, place)) = best {
+            map.found(logical as u32, place);
+        }
+    }
+    State {
+        claimed: vec![0; shape.logical_pages.div_ceil(64) as usize].into(),
+        collecting: vec![false; shape.luns() as usize].into(),
+        next_version: version,
+        next_stamp: stamp,
+        counts: FtlCounts::default(),
+        map,
+    }
+}
+
+/// How far a group is programmed, and whether it can be programmed on.
+fn found_group(nand: &Nand, shape: &MapShape, group: GroupId) -> FoundGroup {
+    let blocks = || (0..shape.planes).map(|plane| BlockId(group.0 * shape.planes + plane));
+    let ends: Vec<Option<u32>> = blocks().map(|block| nand.next_page(block)).collect();
+    let is_bad = blocks().any(|block| nand.health(block) == BlockHealth::Bad);
+    let erases = blocks().map(|block| nand.erases(block)).max().unwrap_or(0);
+    let programmed: Option<u32> = ends.iter().copied().sum();
+    // Pages are given out row by row: anything else is the end of a failure, and takes no more.
+    let next = programmed.filter(|&next| {
+        let expected = |plane: u32| (next + shape.planes - 1 - plane) / shape.planes;
+        ends.iter()
+            .zip(0..)
+            .all(|(&end, plane)| end == Some(expected(plane)))
+    });
+    FoundGroup {
+        next,
+        is_bad,
+        erases,
+    }
+}

@@ -1,0 +1,76 @@
+//! [`UntimedFtl`]: the map of a drive driven without time, data or failures, to count what it would
+//! program: some ten million pages a second, where the drive itself does some hundred thousand. It
+//! maps each page as soon as it is placed, the drive those of a command together.
+
+use super::map::{FoundGroup, LunId, Map, Place, Stream};
+use super::{FtlConfig, shape_of};
+use crate::nand::{ConfigError, NandConfig};
+
+/// Pages moved at once, as by the drive.
+const ALL_PAGES: usize = usize::MAX;
+
+/// What a drive would program.
+pub(crate) struct UntimedFtl {
+    map: Map,
+    programmed: u64,
+}
+
+impl UntimedFtl {
+    /// An empty drive without bad blocks.
+    pub(crate) fn new(nand: &NandConfig, config: &FtlConfig) -> Result<Self, ConfigError> {
+        let fresh = |_| FoundGroup {
+            next: Some(0),
+            is_bad: false,
+            erases: 0,
+        };
+        Ok(Self {
+            map: Map::new(shape_of(nand, config)?, fresh),
+            programmed: 0,
+        })
+    }
+
+    /// Pages that the drive offers.
+    pub(crate) fn pages(&self) -> u32 {
+        self.map.shape().logical_pages
+    }
+
+    /// Pages programmed so far.
+    pub(crate) fn programmed(&self) -> u64 {
+        self.programmed
+    }
+
+    /// One command that writes `count` pages from `first` on.
+    pub(crate) fn write(&mut self, first: u32, count: u32) {
+        let chunk_pages = self.map.shape().chunk_pages;
+        for logical in first..first + count {
+            if logical == first || logical.is_multiple_of(chunk_pages) {
+                self.map.begin_chunk();
+            }
+            let page = loop {
+                match self.map.place(logical) {
+                    Place::At(page) => break page,
+                    Place::Collect(lun) => self.collect(lun),
+                    Place::Full => unreachable!("no block goes bad here"),
+                }
+            };
+            self.map.commit(logical, page);
+            self.programmed += 1;
+        }
+    }
+
+    fn collect(&mut self, lun: LunId) {
+        while !self.map.has_room(lun) {
+            let victim = self
+                .map
+                .victim(lun)
+                .expect("what is over-provisioned can be collected");
+            for (from, logical) in self.map.valid_pages(victim, ALL_PAGES) {
+                let to = self.map.allocate(lun, Stream::Gc);
+                let to = to.expect("GC has groups of its own");
+                self.map.commit_copy(logical, from, to);
+                self.programmed += 1;
+            }
+            self.map.erased(victim);
+        }
+    }
+}

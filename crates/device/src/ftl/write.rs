@@ -1,0 +1,376 @@
+//! Writing: pages are claimed, given a place, programmed, and only then mapped.
+
+use std::collections::VecDeque;
+
+use super::collect::is_worn;
+use super::{Ftl, LunId, Place, Run, State, Stream};
+use crate::nand::{Pending, Tag};
+use crate::{DeviceError, SharedBuf};
+
+/// Bytes of a command that cross the link before others may.
+const SLICE_BYTES: usize = 128 << 10;
+
+/// A page to write.
+struct Page {
+    logical: u32,
+    content: Content,
+    is_claimed: bool,
+    /// Whether it begins a chunk, and the chunk has not begun yet.
+    begins_chunk: bool,
+}
+
+/// What a page is to hold.
+enum Content {
+    /// The bytes of the command from here on.
+    Host(usize),
+    /// Fewer bytes than a page: those of the command in that range, and what the page held before
+    /// them and behind.
+    Part {
+        from: usize,
+        to: usize,
+        within: usize,
+    },
+    /// The whole page, put together.
+    Merged(Box<[u8]>),
+}
+
+/// Pages being written; what is still claimed or in flight when it is dropped is given back.
+struct Batch<'a> {
+    ftl: &'a Ftl,
+    pages: Vec<Page>,
+    runs: VecDeque<(Run, Pending<'a>)>,
+}
+
+/// Why no more pages can be placed at present.
+enum Obstacle {
+    /// None: all are.
+    None,
+    /// Somebody else writes the next one.
+    Claimed,
+    /// GC has to make room.
+    Collect(LunId),
+    /// Too few blocks are left.
+    Full,
+}
+
+impl Ftl {
+    /// Writes `data` at `offset`. It crosses the link in slices, and what has crossed is programmed
+    /// while the rest follows.
+    pub(super) async fn write_pages(
+        &self,
+        offset: u64,
+        data: SharedBuf,
+    ) -> Result<(), DeviceError> {
+        let _place = self.host.enter().await;
+        self.state.lock().counts.host_bytes_written += data.len() as u64;
+        let mut batch = Batch {
+            ftl: self,
+            pages: self.pages_of(offset, data.len()),
+            runs: VecDeque::new(),
+        };
+        let mut todo = VecDeque::new();
+        let slice_pages = (SLICE_BYTES / self.page_bytes).max(1);
+        for first in (0..batch.pages.len()).step_by(slice_pages) {
+            let end = (first + slice_pages).min(batch.pages.len());
+            let bytes = batch.pages[first..end]
+                .iter()
+                .map(|page| match page.content {
+                    Content::Part { from, to, .. } => to - from,
+                    Content::Host(_) | Content::Merged(_) => self.page_bytes,
+                });
+            drop(self.host.cross(bytes.sum()).await);
+            todo.extend(first..end);
+            self.place_all(&mut batch, &mut todo, offset, &data).await?;
+        }
+        loop {
+            self.finish(&mut batch, &mut todo).await?;
+            if todo.is_empty() {
+                return Ok(());
+            }
+            self.place_all(&mut batch, &mut todo, offset, &data).await?;
+        }
+    }
+
+    /// Gives all pages to do a place and begins to program them, with GC where it is needed.
+    async fn place_all<'a>(
+        &'a self,
+        batch: &mut Batch<'a>,
+        todo: &mut VecDeque<usize>,
+        offset: u64,
+        data: &[u8],
+    ) -> Result<(), DeviceError> {
+        while !todo.is_empty() {
+            self.merge_next(batch, todo, data).await?;
+            let changed = self.changed.listener();
+            match self.place_pages(batch, todo, data)? {
+                Obstacle::None => {}
+                Obstacle::Claimed => {
+                    self.finish(batch, todo).await?;
+                    changed.await;
+                }
+                Obstacle::Collect(lun) => {
+                    self.finish(batch, todo).await?;
+                    self.make_room(lun, offset, data.len()).await?;
+                }
+                Obstacle::Full => {
+                    self.finish(batch, todo).await?;
+                    return Err(Self::no_room(offset, data.len()));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn pages_of(&self, offset: u64, len: usize) -> Vec<Page> {
+        let page_bytes = self.page_bytes as u64;
+        let first = (offset / page_bytes) as u32;
+        let end = (offset + len as u64).div_ceil(page_bytes) as u32;
+        let chunk_pages = self.config.chunk_bytes / self.page_bytes as u32;
+        (first..end)
+            .map(|logical| {
+                let (from, to, within) = self.part(offset, len, logical);
+                let is_whole = to - from == self.page_bytes;
+                Page {
+                    logical,
+                    content: if is_whole {
+                        Content::Host(from)
+                    } else {
+                        Content::Part { from, to, within }
+                    },
+                    is_claimed: false,
+                    begins_chunk: logical == first || logical.is_multiple_of(chunk_pages),
+                }
+            })
+            .collect()
+    }
+
+    /// Puts the next page together if only a part of it is written.
+    async fn merge_next(
+        &self,
+        batch: &mut Batch<'_>,
+        todo: &VecDeque<usize>,
+        data: &[u8],
+    ) -> Result<(), DeviceError> {
+        let Some(&next) = todo.front() else {
+            return Ok(());
+        };
+        let Content::Part { from, to, within } = batch.pages[next].content else {
+            return Ok(());
+        };
+        loop {
+            let changed = self.changed.listener();
+            if self.state.lock().claim(batch.pages[next].logical) {
+                break;
+            }
+            changed.await;
+        }
+        batch.pages[next].is_claimed = true;
+        let mut bytes = vec![0; self.page_bytes].into_boxed_slice();
+        let reading = {
+            let state = self.state.lock();
+            match state.map.lookup(batch.pages[next].logical) {
+                None => None,
+                Some(page) => {
+                    let (block, number) = self.block_page(page);
+                    self.nand
+                        .load(block, number as usize * self.page_bytes, &mut bytes)?;
+                    Some(self.nand.start_read(self.rows(page, 1))?)
+                }
+            }
+        };
+        if let Some(reading) = reading {
+            reading.wait().await?;
+        }
+        bytes[within..within + (to - from)].copy_from_slice(&data[from..to]);
+        batch.pages[next].content = Content::Merged(bytes);
+        Ok(())
+    }
+
+    /// Gives as many of the next pages as possible a place, and begins to program them.
+    fn place_pages<'a>(
+        &'a self,
+        batch: &mut Batch<'a>,
+        todo: &mut VecDeque<usize>,
+        data: &[u8],
+    ) -> Result<Obstacle, DeviceError> {
+        let mut state = self.state.lock();
+        let state = &mut *state;
+        let mut runs = Vec::new();
+        let obstacle = self.plan(state, batch, todo, &mut runs);
+        let mut failed = None;
+        for run in runs {
+            match self.program(state, &run, &batch.pages, data) {
+                Ok(pending) => batch.runs.push_back((run, pending)),
+                Err(error) => {
+                    // Its pages are given out and cannot be taken back: the group is left alone.
+                    self.lose_run(state, &run, todo);
+                    if !matches!(error, DeviceError::BadBlock { .. }) {
+                        failed = Some(error);
+                    }
+                }
+            }
+        }
+        failed.map_or(Ok(obstacle), Err)
+    }
+
+    /// Gives as many of the next pages as possible a place.
+    fn plan(
+        &self,
+        state: &mut State,
+        batch: &mut Batch<'_>,
+        todo: &mut VecDeque<usize>,
+        runs: &mut Vec<Run>,
+    ) -> Obstacle {
+        while let Some(&next) = todo.front() {
+            let page = &mut batch.pages[next];
+            if matches!(page.content, Content::Part { .. }) {
+                // Put together first, when its turn comes.
+                break;
+            }
+            if !page.is_claimed {
+                if !state.claim(page.logical) {
+                    return Obstacle::Claimed;
+                }
+                page.is_claimed = true;
+            }
+            if std::mem::take(&mut page.begins_chunk) {
+                state.map.begin_chunk();
+            }
+            match state.map.place(page.logical) {
+                Place::At(place) => {
+                    Run::add(runs, self.pages_per_group, place, (page.logical, next));
+                    todo.pop_front();
+                }
+                Place::Collect(lun) => return Obstacle::Collect(lun),
+                Place::Full => return Obstacle::Full,
+            }
+        }
+        Obstacle::None
+    }
+
+    /// Begins to program a run, and stores its bytes.
+    fn program(
+        &self,
+        state: &mut State,
+        run: &Run,
+        pages: &[Page],
+        data: &[u8],
+    ) -> Result<Pending<'_>, DeviceError> {
+        let tags: Vec<Tag> = run
+            .pages
+            .iter()
+            .map(|&(logical, _)| Tag {
+                logical,
+                version: state.version(),
+                stamp: state.stamp(),
+            })
+            .collect();
+        let count = run.pages.len() as u32;
+        let pending = self
+            .nand
+            .start_program(self.rows(run.first, count), &tags)?;
+        for (at, &(_, index)) in run.pages.iter().enumerate() {
+            let (block, number) = self.block_page(run.page(at));
+            let bytes = match &pages[index].content {
+                Content::Host(from) => &data[*from..*from + self.page_bytes],
+                Content::Merged(bytes) => bytes,
+                Content::Part { .. } => unreachable!("put together before it is placed"),
+            };
+            self.nand.store(block, number, bytes)?;
+        }
+        Ok(pending)
+    }
+
+    /// Waits for what is being programmed, and maps it. What failed is to do again.
+    async fn finish(
+        &self,
+        batch: &mut Batch<'_>,
+        todo: &mut VecDeque<usize>,
+    ) -> Result<(), DeviceError> {
+        while let Some((run, pending)) = batch.runs.pop_front() {
+            let mut guard = RunGuard {
+                ftl: self,
+                run: Some(run),
+            };
+            let outcome = pending.wait().await;
+            let mut state = self.state.lock();
+            let state = &mut *state;
+            match outcome {
+                Ok(()) => {
+                    let Some(run) = guard.run.take() else {
+                        continue;
+                    };
+                    for (at, &(logical, index)) in run.pages.iter().enumerate() {
+                        state.map.commit(logical, run.page(at));
+                        state.counts.nand_bytes_programmed += self.page_bytes as u64;
+                        state.unclaim(logical);
+                        batch.pages[index].is_claimed = false;
+                    }
+                }
+                Err(error) if is_worn(&error) => {
+                    let Some(run) = guard.run.take() else {
+                        continue;
+                    };
+                    state.counts.nand_bytes_programmed +=
+                        run.pages.len() as u64 * self.page_bytes as u64;
+                    self.lose_run(state, &run, todo);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        self.changed.notify_all();
+        Ok(())
+    }
+
+    /// The pages of a run are to be written elsewhere.
+    fn lose_run(&self, state: &mut State, run: &Run, todo: &mut VecDeque<usize>) {
+        state.map.retire(state.map.shape().group_of(run.first));
+        give_back(state, std::slice::from_ref(run));
+        state.counts.rewritten_pages += run.pages.len() as u64;
+        for &(_, index) in run.pages.iter().rev() {
+            todo.push_front(index);
+        }
+    }
+}
+
+/// Pages given out are not used.
+fn give_back(state: &mut State, runs: &[Run]) {
+    for run in runs {
+        for at in 0..run.pages.len() {
+            state.map.lose(run.page(at), Stream::Host);
+        }
+    }
+}
+
+/// Gives the pages of a run back when whoever waits for it goes away.
+struct RunGuard<'a> {
+    ftl: &'a Ftl,
+    run: Option<Run>,
+}
+
+impl Drop for RunGuard<'_> {
+    fn drop(&mut self) {
+        if let Some(run) = self.run.take() {
+            give_back(&mut self.ftl.state.lock(), &[run]);
+        }
+    }
+}
+
+impl Drop for Batch<'_> {
+    fn drop(&mut self) {
+        if self.runs.is_empty() && self.pages.iter().all(|page| !page.is_claimed) {
+            return;
+        }
+        let mut state = self.ftl.state.lock();
+        for (run, _) in &self.runs {
+            give_back(&mut state, std::slice::from_ref(run));
+        }
+        for page in &self.pages {
+            if page.is_claimed {
+                state.unclaim(page.logical);
+            }
+        }
+        drop(state);
+        self.ftl.changed.notify_all();
+    }
+}

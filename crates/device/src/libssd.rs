@@ -1,0 +1,283 @@
+//! [`Libssd`]: a [`Nand`] in segments, as `DIDACache`'s library of that name shows it to the cache
+//! (TOS '18, section 4.2).
+//!
+//! A segment is a fixed set of blocks, found by arithmetic ([`SegmentShape`]); it is read, written and
+//! erased whole or in pages, and looks like one erase block of a [`Flash`]. A segment with a bad
+//! block is bad: [`health`](Flash::health) says so from the start, and whoever fills segments leaves
+//! it out. Which blocks are bad is the device's own knowledge, so that it survives a restart
+//! wherever the device does.
+
+use std::sync::Arc;
+
+use crate::nand::{ConfigError, Nand, Pending, Rows};
+use crate::{
+    AlignedBuf, BlockHealth, BlockId, DeviceError, Flash, Geometry, IoFuture, Operation,
+    PAGE_BYTES, SharedBuf,
+};
+
+/// Which blocks make a segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SegmentShape {
+    /// One block: the paper's choice.
+    Block,
+    /// One block of each plane of a LUN, neighbours, programmed together.
+    Planes,
+    /// The block with the same number on every channel, written page by page round robin.
+    Channels,
+}
+
+/// A NAND device in segments. Its [`BlockId`]s are segments.
+#[derive(Clone, Debug)]
+pub struct Libssd {
+    nand: Arc<Nand>,
+    shape: SegmentShape,
+    geometry: Geometry,
+}
+
+/// What of a run of a segment's pages lies in one LUN: the pages `page`, `page + step`, `page + 2
+/// step` and so on of the run, at `rows`.
+struct Part {
+    rows: Rows,
+    page: u32,
+    step: u32,
+}
+
+impl Libssd {
+    /// `nand` in segments of that shape.
+    ///
+    /// # Errors
+    /// When a segment would have 4 GiB or more.
+    pub fn new(nand: Arc<Nand>, shape: SegmentShape) -> Result<Self, ConfigError> {
+        let raw = nand.geometry();
+        let planes = nand.config().planes;
+        let geometry = match shape {
+            SegmentShape::Block => raw,
+            SegmentShape::Planes => Geometry {
+                blocks_per_lun: raw.blocks_per_lun / planes,
+                pages_per_block: raw.pages_per_block * planes,
+                ..raw
+            },
+            SegmentShape::Channels => Geometry {
+                channels: 1,
+                pages_per_block: raw.pages_per_block * raw.channels,
+                ..raw
+            },
+        };
+        let (value, limit) = (geometry.block_bytes(), u64::from(u32::MAX));
+        if value > limit {
+            let what = "bytes a segment";
+            return Err(ConfigError::TooMany { what, value, limit });
+        }
+        Ok(Self {
+            nand,
+            shape,
+            geometry,
+        })
+    }
+
+    /// The device.
+    #[must_use]
+    pub fn nand(&self) -> &Arc<Nand> {
+        &self.nand
+    }
+
+    /// The blocks of a segment.
+    #[must_use]
+    pub fn blocks_of(&self, segment: BlockId) -> Vec<BlockId> {
+        let raw = self.nand.geometry();
+        match self.shape {
+            SegmentShape::Block => vec![segment],
+            SegmentShape::Planes => {
+                let planes = self.nand.config().planes;
+                let first = segment.0 * planes;
+                (first..first + planes).map(BlockId).collect()
+            }
+            SegmentShape::Channels => {
+                let per_channel = raw.luns_per_channel * raw.blocks_per_lun;
+                (0..raw.channels)
+                    .map(|channel| BlockId(channel * per_channel + segment.0))
+                    .collect()
+            }
+        }
+    }
+
+    /// The segments that cannot be used, by rising number.
+    #[must_use]
+    pub fn bad_segments(&self) -> Vec<BlockId> {
+        (0..self.geometry.blocks())
+            .map(BlockId)
+            .filter(|&segment| self.health(segment) == BlockHealth::Bad)
+            .collect()
+    }
+
+    /// The parts, one a LUN, of `count` pages of a segment from `first` on.
+    fn parts(&self, segment: BlockId, first: u32, count: u32) -> Vec<Part> {
+        match self.shape {
+            SegmentShape::Block | SegmentShape::Planes => {
+                let planes = self.geometry.pages_per_block / self.nand.geometry().pages_per_block;
+                let first_block = BlockId(segment.0 * planes);
+                vec![Part {
+                    rows: Rows {
+                        first_block,
+                        planes,
+                        first,
+                        count,
+                    },
+                    page: 0,
+                    step: 1,
+                }]
+            }
+            SegmentShape::Channels => {
+                let channels = self.nand.geometry().channels;
+                let part = |page: u32| {
+                    let at = first + page;
+                    Part {
+                        rows: Rows {
+                            first_block: self.blocks_of(segment)[(at % channels) as usize],
+                            planes: 1,
+                            first: at / channels,
+                            count: (count - page).div_ceil(channels),
+                        },
+                        page,
+                        step: channels,
+                    }
+                };
+                (0..count.min(channels)).map(part).collect()
+            }
+        }
+    }
+
+    fn check(
+        &self,
+        operation: Operation,
+        segment: BlockId,
+        offset: u64,
+        len: usize,
+        unit: usize,
+    ) -> Result<(), DeviceError> {
+        let is_whole = offset.is_multiple_of(unit as u64) && len.is_multiple_of(unit);
+        let is_within = offset + len as u64 <= self.geometry.block_bytes();
+        if segment.0 < self.geometry.blocks() && is_whole && is_within {
+            return Ok(());
+        }
+        Err(DeviceError::Address {
+            operation,
+            offset: u64::from(segment.0) * self.geometry.block_bytes() + offset,
+            len,
+        })
+    }
+
+    async fn wait_all(pending: Vec<Pending<'_>>) -> Result<(), DeviceError> {
+        let mut outcome = Ok(());
+        for pending in pending {
+            outcome = outcome.and(pending.wait().await);
+        }
+        outcome
+    }
+}
+
+impl Flash for Libssd {
+    fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
+    fn read(&self, segment: BlockId, offset: u32, buf: AlignedBuf) -> IoFuture<'_, AlignedBuf> {
+        if self.shape == SegmentShape::Block {
+            return self.nand.read(segment, offset, buf);
+        }
+        let mut buf = buf;
+        Box::pin(async move {
+            let offset = u64::from(offset);
+            self.check(Operation::Read, segment, offset, buf.len(), PAGE_BYTES)?;
+            let page_bytes = self.geometry.page_bytes as usize;
+            let first = (offset / page_bytes as u64) as u32;
+            let skipped = (offset % page_bytes as u64) as usize;
+            let count = (skipped + buf.len()).div_ceil(page_bytes) as u32;
+            let mut reading = Vec::new();
+            for part in self.parts(segment, first, count) {
+                reading.push(self.nand.start_read(part.rows)?);
+                for row in 0..part.rows.count {
+                    let (block, page) = part.rows.place(part.rows.first + row);
+                    // Where the page lies among the bytes asked for; the first may be cut off.
+                    let at = (part.page + row * part.step) as usize * page_bytes;
+                    let from = at.max(skipped);
+                    let to = (at + page_bytes).min(skipped + buf.len());
+                    let within = page as usize * page_bytes + (from - at);
+                    let into = &mut buf[from - skipped..to - skipped];
+                    self.nand.load(block, within, into)?;
+                }
+            }
+            Self::wait_all(reading).await?;
+            Ok(buf)
+        })
+    }
+
+    fn program(&self, segment: BlockId, first_page: u32, data: SharedBuf) -> IoFuture<'_, ()> {
+        if self.shape == SegmentShape::Block {
+            return self.nand.program(segment, first_page, data);
+        }
+        Box::pin(async move {
+            let page_bytes = self.geometry.page_bytes as usize;
+            let offset = u64::from(first_page) * page_bytes as u64;
+            self.check(Operation::Write, segment, offset, data.len(), page_bytes)?;
+            let count = (data.len() / page_bytes) as u32;
+            let mut programming = Vec::new();
+            for part in self.parts(segment, first_page, count) {
+                programming.push(self.nand.start_program(part.rows, &[])?);
+                for row in 0..part.rows.count {
+                    let (block, page) = part.rows.place(part.rows.first + row);
+                    let at = (part.page + row * part.step) as usize * page_bytes;
+                    self.nand.store(block, page, &data[at..at + page_bytes])?;
+                }
+            }
+            drop(data);
+            Self::wait_all(programming).await
+        })
+    }
+
+    fn erase(&self, segment: BlockId) -> IoFuture<'_, ()> {
+        Box::pin(async move {
+            self.check(Operation::Erase, segment, 0, 0, PAGE_BYTES)?;
+            let mut erasing = Vec::new();
+            match self.shape {
+                SegmentShape::Channels => {
+                    for block in self.blocks_of(segment) {
+                        erasing.push(self.nand.start_erase(block, 1)?);
+                    }
+                }
+                SegmentShape::Block | SegmentShape::Planes => {
+                    let blocks = self.blocks_of(segment);
+                    erasing.push(self.nand.start_erase(blocks[0], blocks.len() as u32)?);
+                }
+            }
+            Self::wait_all(erasing).await
+        })
+    }
+
+    fn health(&self, segment: BlockId) -> BlockHealth {
+        let blocks = self.blocks_of(segment);
+        let is_bad = |&block: &BlockId| self.nand.health(block) == BlockHealth::Bad;
+        if blocks.iter().any(is_bad) {
+            BlockHealth::Bad
+        } else {
+            BlockHealth::Good
+        }
+    }
+
+    fn erase_count(&self, segment: BlockId) -> u64 {
+        let blocks = self.blocks_of(segment);
+        let counts = blocks.iter().map(|&block| self.nand.erase_count(block));
+        counts.max().unwrap_or(0)
+    }
+
+    fn channel_load(&self, channel: u32) -> u64 {
+        match self.shape {
+            SegmentShape::Block | SegmentShape::Planes => self.nand.channel_load(channel),
+            SegmentShape::Channels => self.nand.counts().busy_ns,
+        }
+    }
+
+    fn sync(&self) -> IoFuture<'_, ()> {
+        self.nand.sync()
+    }
+}

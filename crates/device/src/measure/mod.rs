@@ -1,0 +1,8 @@
+//! Measurements of the emulated devices, as the papers made them on real ones. What came of them is
+//! in `docs/reproduction.md`.
+
+mod channel_placement;
+mod write_amplification;
+
+pub use channel_placement::{ChannelPlacement, Placement, crucial_m4, read_rate, write_rate};
+pub use write_amplification::{Pattern, WriteAmplification};

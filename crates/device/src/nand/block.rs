@@ -1,0 +1,184 @@
+//! One erase block: what may be done to it next, and what has been done so far.
+
+use super::fate::Fate;
+use crate::{DeviceError, Operation};
+
+/// What a block can do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    /// It takes programs and erases.
+    Good,
+    /// An erase is under way, or was cut short: it takes an erase only, and cannot be read.
+    Torn,
+    /// It takes neither; what it holds can be read.
+    Bad,
+}
+
+/// What the owner of a page writes beside it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Tag {
+    /// Logical page that is stored here.
+    pub(crate) logical: u32,
+    /// Which write of it.
+    pub(crate) version: u64,
+    /// Rises with every page programmed.
+    pub(crate) stamp: u64,
+}
+
+/// How often a page was used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PageCounts {
+    /// Reads of it.
+    pub reads: u32,
+    /// Programs of it, those that failed included.
+    pub programs: u32,
+}
+
+/// One erase block.
+#[derive(Debug)]
+pub(super) struct Block {
+    pub(super) state: State,
+    /// Erases so far.
+    pub(super) erases: u32,
+    /// Pages whose program was asked for since the last erase; the next page to program.
+    pub(super) issued: u32,
+    /// Pages whose program has ended since then. Those between are being programmed.
+    pub(super) programmed: u32,
+    /// Which command of the channel asked for the last erase: what was queued before it does not
+    /// touch what came after.
+    pub(super) erased_by: u64,
+    /// Pages that were being programmed when the power failed.
+    torn: Vec<u32>,
+    dies_at: Option<(u32, u32)>,
+    pub(super) tags: Option<Box<[Tag]>>,
+    pub(super) page_counts: Option<Box<[PageCounts]>>,
+}
+
+impl Block {
+    pub(super) fn new(fate: Fate) -> Self {
+        Self {
+            state: if fate.factory_bad {
+                State::Bad
+            } else {
+                State::Good
+            },
+            erases: 0,
+            issued: 0,
+            programmed: 0,
+            erased_by: 0,
+            torn: Vec::new(),
+            dies_at: fate.grown_bad,
+            tags: None,
+            page_counts: None,
+        }
+    }
+
+    /// Whether `page` can be read; one that is erased can. `number` is the block's own, for the
+    /// error.
+    pub(super) fn check_read(&self, number: u32, page: u32) -> Result<(), DeviceError> {
+        let unreadable = || DeviceError::Unreadable {
+            block: number,
+            page,
+        };
+        if self.state == State::Torn {
+            return Err(unreadable());
+        }
+        let is_being_programmed = (self.programmed..self.issued).contains(&page);
+        if is_being_programmed || self.torn.contains(&page) {
+            return Err(unreadable());
+        }
+        Ok(())
+    }
+
+    /// Whether the pages from `page` on can be programmed.
+    pub(super) fn check_program(&self, number: u32, page: u32) -> Result<(), DeviceError> {
+        match self.state {
+            State::Bad => Err(DeviceError::BadBlock {
+                operation: Operation::Write,
+                block: number,
+            }),
+            State::Torn => Err(DeviceError::NotErased {
+                block: number,
+                page,
+            }),
+            State::Good if page < self.issued => Err(DeviceError::NotErased {
+                block: number,
+                page,
+            }),
+            State::Good if page > self.issued => Err(DeviceError::ProgramOrder {
+                block: number,
+                page,
+                expected: self.issued,
+            }),
+            State::Good => Ok(()),
+        }
+    }
+
+    /// Whether the block can be erased.
+    pub(super) fn check_erase(&self, number: u32) -> Result<(), DeviceError> {
+        if self.state == State::Bad {
+            return Err(DeviceError::BadBlock {
+                operation: Operation::Erase,
+                block: number,
+            });
+        }
+        Ok(())
+    }
+
+    /// An erase was asked for: what it held is gone.
+    pub(super) fn begin_erase(&mut self, command: u64) {
+        self.state = State::Torn;
+        self.issued = 0;
+        self.programmed = 0;
+        self.erased_by = command;
+        self.torn.clear();
+    }
+
+    /// An erase has ended; false when it was one too many.
+    pub(super) fn end_erase(&mut self, cycles: u32) -> bool {
+        self.erases += 1;
+        let is_good = self.erases <= cycles;
+        self.state = if is_good { State::Good } else { State::Bad };
+        is_good
+    }
+
+    /// The program of the next page has ended; false when it failed, and the block with it.
+    pub(super) fn end_program(&mut self) -> bool {
+        let page = self.programmed;
+        if self.dies_at == Some((self.erases, page)) {
+            self.fail_program();
+            return false;
+        }
+        self.programmed += 1;
+        true
+    }
+
+    /// The block fails while its next page is being programmed.
+    fn fail_program(&mut self) {
+        self.state = State::Bad;
+        self.tear();
+        self.issued = self.programmed;
+    }
+
+    /// The page being programmed is lost, and counts as programmed.
+    pub(super) fn tear(&mut self) {
+        self.torn.push(self.programmed);
+        self.programmed += 1;
+    }
+
+    /// What was found in a file: `pages` of them programmed, some of those `torn`.
+    pub(super) fn restore(&mut self, state: State, erases: u32, pages: u32, torn: Vec<u32>) {
+        self.state = state;
+        self.erases = erases;
+        self.issued = pages;
+        self.programmed = pages;
+        self.torn = torn;
+    }
+
+    /// The tag of a page that can be read; pages programmed without one have none.
+    pub(super) fn tag(&self, page: u32) -> Option<Tag> {
+        let is_whole = page < self.programmed && !self.torn.contains(&page);
+        let tags = self.tags.as_ref()?;
+        (is_whole && self.state != State::Torn).then(|| tags[page as usize])
+    }
+}

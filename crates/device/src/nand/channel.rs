@@ -1,0 +1,616 @@
+//! One channel: its LUNs, its bus, its blocks, and the order in which things happen on them.
+//!
+//! A channel is a simulation of its own. It does nothing by itself: whoever calls brings it up to
+//! the clock first ([`Channel::advance`]), and whoever waits asks for the earliest end its command
+//! can still have ([`Channel::earliest_end`]), sleeps until then and asks again.
+//!
+//! Invariants: a LUN has one operation under way, and the bus one transfer; what happens at the
+//! same nanosecond happens in the order of LUN numbers; everything follows from the commands and
+//! the times they came at.
+
+use std::collections::VecDeque;
+
+use super::block::{Block, PageCounts, State};
+use super::counts::Counts;
+use crate::{DeviceError, Operation};
+
+/// Reads that may pass a waiting program or erase, one after the other.
+const READS_IN_A_ROW: u32 = 8;
+
+/// Never.
+const NEVER: u64 = u64::MAX;
+
+/// Number of a command on its channel.
+pub(super) type CommandId = u32;
+
+/// The command of a LUN that has none.
+const NO_COMMAND: CommandId = CommandId::MAX;
+
+/// What a LUN can be asked to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Read,
+    Program,
+    Erase,
+}
+
+/// Pages of the blocks `first_block..first_block + planes` of a channel, one in each plane of a
+/// LUN, taken in rows: page `q` is page `q / planes` of block `first_block + q % planes`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Span {
+    pub(super) first_block: u32,
+    pub(super) planes: u32,
+    pub(super) first: u32,
+    pub(super) count: u32,
+}
+
+impl Span {
+    /// Pages of the row that it begins with.
+    fn row(&self) -> u32 {
+        (self.planes - self.first % self.planes).min(self.count)
+    }
+
+    /// (block, page) of each page of that row.
+    fn row_pages(&self) -> impl Iterator<Item = (usize, u32)> + use<> {
+        let (first_block, planes) = (self.first_block, self.planes);
+        (self.first..self.first + self.row())
+            .map(move |q| ((first_block + q % planes) as usize, q / planes))
+    }
+
+    /// What is left of it after its first row.
+    fn rest(self) -> Self {
+        let row = self.row();
+        Self {
+            first: self.first + row,
+            count: self.count - row,
+            ..self
+        }
+    }
+}
+
+/// How a command ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Outcome {
+    Pending,
+    Done,
+    /// A block failed; it is bad now.
+    WornOut {
+        block: u32,
+    },
+    /// The block had gone bad before its turn came.
+    BadBlock {
+        block: u32,
+    },
+    PowerLost,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Command {
+    kind: Kind,
+    lun: u32,
+    /// What is still to do, with the row under way.
+    left: Span,
+    /// Rises with every command of the channel.
+    order: u64,
+    outcome: Outcome,
+    /// Nobody waits for it.
+    is_abandoned: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Idle,
+    Cells,
+    WaitsForBus,
+    Transfer,
+}
+
+#[derive(Debug)]
+struct Lun {
+    phase: Phase,
+    /// When the phase ends; [`NEVER`] while nothing is known of that.
+    ends_at: u64,
+    current: CommandId,
+    reads: VecDeque<CommandId>,
+    /// Programs and erases, in order.
+    others: VecDeque<CommandId>,
+    reads_in_a_row: u32,
+    busy_since: u64,
+    counts: Counts,
+}
+
+/// The times of a channel's operations, in nanoseconds.
+#[derive(Clone, Debug)]
+pub(super) struct Times {
+    pub(super) read: Box<[u64]>,
+    pub(super) program: Box<[u64]>,
+    pub(super) erase: u64,
+    pub(super) transfer: u64,
+}
+
+impl Times {
+    /// Cell time of the row that `span` begins with.
+    fn cells(&self, kind: Kind, span: &Span) -> u64 {
+        let of = |times: &[u64]| times[(span.first / span.planes) as usize % times.len()];
+        match kind {
+            Kind::Read => of(&self.read),
+            Kind::Program => of(&self.program),
+            Kind::Erase => self.erase,
+        }
+    }
+
+    fn transfers(&self, kind: Kind, pages: u32) -> u64 {
+        match kind {
+            Kind::Erase => 0,
+            Kind::Read | Kind::Program => self.transfer * u64::from(pages),
+        }
+    }
+
+    /// All of `span`, if nothing gets in its way.
+    fn alone(&self, kind: Kind, span: &Span) -> u64 {
+        let times = match kind {
+            Kind::Erase => return if span.count == 0 { 0 } else { self.erase },
+            Kind::Read => &self.read,
+            Kind::Program => &self.program,
+        };
+        if span.count == 0 {
+            return 0;
+        }
+        let first = (span.first / span.planes) as usize;
+        let last = ((span.first + span.count - 1) / span.planes) as usize;
+        let rows = last - first + 1;
+        let cycle: u64 = times.iter().sum();
+        let beyond = (first..first + rows % times.len()).map(|row| times[row % times.len()]);
+        let cells = cycle * (rows / times.len()) as u64 + beyond.sum::<u64>();
+        cells + self.transfers(kind, span.count)
+    }
+}
+
+/// A change of a block that a file has to remember.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Change {
+    /// The program of a page has ended.
+    Programmed { block: u32, page: u32 },
+    /// Its state or its erases have changed.
+    Block { block: u32 },
+}
+
+/// One channel.
+#[derive(Debug)]
+pub(super) struct Channel {
+    times: Times,
+    cycles: u32,
+    luns: Box<[Lun]>,
+    pub(super) blocks: Box<[Block]>,
+    blocks_per_lun: u32,
+    commands: Vec<Command>,
+    free_commands: Vec<CommandId>,
+    bus_user: Option<usize>,
+    bus_queue: VecDeque<usize>,
+    pub(super) bus_busy_ns: u64,
+    /// When the next phase of any LUN ends.
+    next: u64,
+    /// Commands taken so far.
+    orders: u64,
+    /// Kept where a file has to know them.
+    pub(super) changes: Option<Vec<Change>>,
+}
+
+impl Channel {
+    pub(super) fn new(times: Times, cycles: u32, luns: u32, blocks: Box<[Block]>) -> Self {
+        let blocks_per_lun = blocks.len() as u32 / luns;
+        let lun = |_| Lun {
+            phase: Phase::Idle,
+            ends_at: NEVER,
+            current: NO_COMMAND,
+            reads: VecDeque::new(),
+            others: VecDeque::new(),
+            reads_in_a_row: 0,
+            busy_since: 0,
+            counts: Counts::default(),
+        };
+        Self {
+            times,
+            cycles,
+            luns: (0..luns).map(lun).collect(),
+            blocks,
+            blocks_per_lun,
+            commands: Vec::new(),
+            free_commands: Vec::new(),
+            bus_user: None,
+            bus_queue: VecDeque::new(),
+            bus_busy_ns: 0,
+            next: NEVER,
+            orders: 0,
+            changes: None,
+        }
+    }
+
+    /// Counts of a LUN.
+    pub(super) fn lun_counts(&self, lun: u32) -> Counts {
+        self.luns[lun as usize].counts
+    }
+
+    /// Does everything that happens until `now`.
+    pub(super) fn advance(&mut self, now: u64) {
+        while self.next <= now {
+            let at = self.next;
+            let lun = self
+                .luns
+                .iter()
+                .position(|lun| lun.ends_at == at)
+                .expect("the next end is that of some LUN");
+            self.phase_ended(lun, at);
+            self.next = self
+                .luns
+                .iter()
+                .map(|lun| lun.ends_at)
+                .min()
+                .unwrap_or(NEVER);
+        }
+    }
+
+    /// Takes a command that its rules allow; [`outcome`](Channel::outcome) is to be asked for.
+    pub(super) fn submit(&mut self, now: u64, kind: Kind, span: Span) -> CommandId {
+        self.advance(now);
+        self.orders += 1;
+        self.begin(kind, &span);
+        let lun = (span.first_block / self.blocks_per_lun) as usize;
+        let command = Command {
+            kind,
+            lun: lun as u32,
+            left: span,
+            order: self.orders,
+            outcome: Outcome::Pending,
+            is_abandoned: false,
+        };
+        let id = match self.free_commands.pop() {
+            Some(id) => {
+                self.commands[id as usize] = command;
+                id
+            }
+            None => {
+                self.commands.push(command);
+                self.commands.len() as CommandId - 1
+            }
+        };
+        let waits = &mut self.luns[lun];
+        match kind {
+            Kind::Read => waits.reads.push_back(id),
+            Kind::Program | Kind::Erase => waits.others.push_back(id),
+        }
+        if waits.phase == Phase::Idle {
+            self.choose(lun, now);
+            self.next = self.next.min(self.luns[lun].ends_at);
+            self.advance(now);
+        }
+        id
+    }
+
+    /// What the blocks know from the moment that a command is taken.
+    fn begin(&mut self, kind: Kind, span: &Span) {
+        let blocks = span.first_block as usize..(span.first_block + span.planes) as usize;
+        match kind {
+            Kind::Read => {}
+            Kind::Program => {
+                for q in span.first..span.first + span.count {
+                    let block = &mut self.blocks[(span.first_block + q % span.planes) as usize];
+                    block.issued = q / span.planes + 1;
+                }
+            }
+            Kind::Erase => {
+                for block in &mut self.blocks[blocks] {
+                    block.begin_erase(self.orders);
+                }
+            }
+        }
+    }
+
+    /// How a command ended, which is then forgotten; `None` while it has not. `block_base` is the
+    /// number of the channel's first block on the device.
+    pub(super) fn outcome(
+        &mut self,
+        id: CommandId,
+        block_base: u32,
+    ) -> Option<Result<(), DeviceError>> {
+        let command = self.commands[id as usize];
+        let operation = match command.kind {
+            Kind::Read => Operation::Read,
+            Kind::Program => Operation::Write,
+            Kind::Erase => Operation::Erase,
+        };
+        let outcome = match command.outcome {
+            Outcome::Pending => return None,
+            Outcome::Done => Ok(()),
+            Outcome::WornOut { block } => Err(DeviceError::WornOut {
+                operation,
+                block: block_base + block,
+                erases: self.blocks[block as usize].erases,
+            }),
+            Outcome::BadBlock { block } => Err(DeviceError::BadBlock {
+                operation,
+                block: block_base + block,
+            }),
+            Outcome::PowerLost => Err(DeviceError::PowerLost {
+                operation,
+                block: block_base + command.left.first_block,
+            }),
+        };
+        self.free_commands.push(id);
+        Some(outcome)
+    }
+
+    /// Nobody will ask for the outcome any more. The command goes on.
+    pub(super) fn abandon(&mut self, id: CommandId) {
+        let command = &mut self.commands[id as usize];
+        command.is_abandoned = true;
+        if command.outcome != Outcome::Pending {
+            self.free_commands.push(id);
+        }
+    }
+
+    /// A time before which the command cannot end, later than the time advanced to; it is exact
+    /// once nothing can come between any more.
+    pub(super) fn earliest_end(&self, id: CommandId) -> u64 {
+        let command = &self.commands[id as usize];
+        let index = command.lun as usize;
+        let lun = &self.luns[index];
+        let row_end = self.row_end(index);
+        let current = &self.commands[lun.current as usize];
+        let rest = self.times.alone(current.kind, &current.left.rest());
+        if lun.current == id {
+            return row_end + rest;
+        }
+        let is_read = command.kind == Kind::Read;
+        let queue = if is_read { &lun.reads } else { &lun.others };
+        let rest = if (current.kind == Kind::Read) == is_read {
+            rest
+        } else {
+            0
+        };
+        let mut end = row_end + rest;
+        for &ahead in queue {
+            let command = &self.commands[ahead as usize];
+            end += self.times.alone(command.kind, &command.left);
+            if ahead == id {
+                break;
+            }
+        }
+        end
+    }
+
+    /// When the row under way on a busy LUN ends, at the earliest.
+    fn row_end(&self, index: usize) -> u64 {
+        let lun = &self.luns[index];
+        let command = &self.commands[lun.current as usize];
+        let row = command.left.row();
+        match (command.kind, lun.phase) {
+            (Kind::Read, Phase::Cells) => lun.ends_at + self.times.transfers(Kind::Read, row),
+            (Kind::Program, Phase::Transfer) => {
+                lun.ends_at + self.times.cells(Kind::Program, &command.left)
+            }
+            (Kind::Read, Phase::WaitsForBus) => self.transfer_end(index),
+            (_, Phase::WaitsForBus) => {
+                self.transfer_end(index) + self.times.cells(Kind::Program, &command.left)
+            }
+            _ => lun.ends_at,
+        }
+    }
+
+    /// When the transfer that a LUN waits for ends.
+    fn transfer_end(&self, index: usize) -> u64 {
+        let mut end = self.bus_user.map_or(0, |user| self.luns[user].ends_at);
+        for &waiting in &self.bus_queue {
+            end += self.transfer_ns(waiting);
+            if waiting == index {
+                break;
+            }
+        }
+        end
+    }
+
+    fn transfer_ns(&self, lun: usize) -> u64 {
+        let command = &self.commands[self.luns[lun].current as usize];
+        self.times.transfers(command.kind, command.left.row())
+    }
+
+    fn phase_ended(&mut self, lun: usize, at: u64) {
+        let command = self.commands[self.luns[lun].current as usize];
+        match (command.kind, self.luns[lun].phase) {
+            (Kind::Read, Phase::Cells) => self.ask_for_bus(lun, at),
+            (Kind::Read, _) => {
+                self.release_bus(at);
+                self.end_row(lun, at);
+            }
+            (Kind::Program, Phase::Transfer) => {
+                self.release_bus(at);
+                self.luns[lun].phase = Phase::Cells;
+                self.luns[lun].ends_at = at + self.times.cells(Kind::Program, &command.left);
+            }
+            (Kind::Program | Kind::Erase, _) => self.end_row(lun, at),
+        }
+    }
+
+    fn ask_for_bus(&mut self, lun: usize, at: u64) {
+        if self.bus_user.is_none() {
+            self.start_transfer(lun, at);
+        } else {
+            self.luns[lun].phase = Phase::WaitsForBus;
+            self.luns[lun].ends_at = NEVER;
+            self.bus_queue.push_back(lun);
+        }
+    }
+
+    fn start_transfer(&mut self, lun: usize, at: u64) {
+        let transfer_ns = self.transfer_ns(lun);
+        self.bus_user = Some(lun);
+        self.bus_busy_ns += transfer_ns;
+        self.luns[lun].phase = Phase::Transfer;
+        self.luns[lun].ends_at = at + transfer_ns;
+    }
+
+    fn release_bus(&mut self, at: u64) {
+        self.bus_user = None;
+        if let Some(next) = self.bus_queue.pop_front() {
+            self.start_transfer(next, at);
+        }
+    }
+
+    /// The row under way is complete: its pages, then the LUN's next row.
+    fn end_row(&mut self, lun: usize, at: u64) {
+        let id = self.luns[lun].current;
+        let command = self.commands[id as usize];
+        let failed = self.end_pages(lun, &command);
+        let left = command.left.rest();
+        self.commands[id as usize].left = left;
+        let busy_since = self.luns[lun].busy_since;
+        self.luns[lun].counts.busy_ns += at - busy_since;
+        self.luns[lun].current = NO_COMMAND;
+        if let Some(block) = failed {
+            self.luns[lun].counts.failures += 1;
+            self.finish(id, Outcome::WornOut { block });
+        } else if left.count == 0 {
+            self.finish(id, Outcome::Done);
+        } else if command.kind == Kind::Read {
+            self.luns[lun].reads.push_front(id);
+        } else {
+            self.luns[lun].others.push_front(id);
+        }
+        self.choose(lun, at);
+    }
+
+    /// Does to the blocks what the row does; gives the block that failed.
+    fn end_pages(&mut self, lun: usize, command: &Command) -> Option<u32> {
+        let counts = &mut self.luns[lun].counts;
+        let mut failed = None;
+        for (block, page) in command.left.row_pages() {
+            let number = block as u32;
+            let block = &mut self.blocks[block];
+            match command.kind {
+                Kind::Read => {
+                    counts.reads += 1;
+                    count_page(block, page, |page| page.reads += 1);
+                }
+                Kind::Program => {
+                    counts.programs += 1;
+                    count_page(block, page, |page| page.programs += 1);
+                    if block.erased_by > command.order {
+                        continue;
+                    }
+                    let change = if block.end_program() {
+                        Change::Programmed {
+                            block: number,
+                            page,
+                        }
+                    } else {
+                        failed = Some(number);
+                        Change::Block { block: number }
+                    };
+                    note(&mut self.changes, change);
+                }
+                Kind::Erase => {
+                    counts.erases += 1;
+                    if !block.end_erase(self.cycles) {
+                        failed = Some(number);
+                    }
+                    note(&mut self.changes, Change::Block { block: number });
+                }
+            }
+        }
+        failed
+    }
+
+    fn finish(&mut self, id: CommandId, outcome: Outcome) {
+        let command = &mut self.commands[id as usize];
+        command.outcome = outcome;
+        if command.is_abandoned {
+            self.free_commands.push(id);
+        }
+    }
+
+    /// Starts the next row that an idle LUN has to do.
+    fn choose(&mut self, index: usize, at: u64) {
+        loop {
+            let lun = &mut self.luns[index];
+            let may_read = lun.others.is_empty() || lun.reads_in_a_row < READS_IN_A_ROW;
+            let chosen = if may_read && !lun.reads.is_empty() {
+                lun.reads_in_a_row += 1;
+                lun.reads.pop_front()
+            } else {
+                lun.reads_in_a_row = 0;
+                lun.others.pop_front()
+            };
+            let Some(id) = chosen else {
+                lun.phase = Phase::Idle;
+                lun.ends_at = NEVER;
+                return;
+            };
+            let command = self.commands[id as usize];
+            if command.kind == Kind::Program
+                && let Some((bad, _)) = command
+                    .left
+                    .row_pages()
+                    .find(|&(block, _)| self.blocks[block].state == State::Bad)
+            {
+                let block = bad as u32;
+                self.finish(id, Outcome::BadBlock { block });
+                continue;
+            }
+            lun.current = id;
+            lun.busy_since = at;
+            if command.kind == Kind::Program {
+                self.ask_for_bus(index, at);
+            } else {
+                lun.phase = Phase::Cells;
+                lun.ends_at = at + self.times.cells(command.kind, &command.left);
+            }
+            return;
+        }
+    }
+
+    /// The power fails now: what is under way ends where it stands.
+    pub(super) fn cut_power(&mut self, now: u64) {
+        self.advance(now);
+        for index in 0..self.luns.len() {
+            let lun = &mut self.luns[index];
+            let current = std::mem::replace(&mut lun.current, NO_COMMAND);
+            let waiting: Vec<CommandId> = lun.reads.drain(..).chain(lun.others.drain(..)).collect();
+            if current != NO_COMMAND {
+                let command = self.commands[current as usize];
+                if command.kind == Kind::Program && lun.phase == Phase::Cells {
+                    for (block, _) in command.left.row_pages() {
+                        let block = &mut self.blocks[block];
+                        if block.erased_by < command.order && block.state == State::Good {
+                            block.tear();
+                        }
+                    }
+                }
+                self.finish(current, Outcome::PowerLost);
+            }
+            for id in waiting {
+                self.finish(id, Outcome::PowerLost);
+            }
+            let lun = &mut self.luns[index];
+            lun.phase = Phase::Idle;
+            lun.ends_at = NEVER;
+        }
+        self.bus_user = None;
+        self.bus_queue.clear();
+        self.next = NEVER;
+        for block in &mut self.blocks {
+            block.issued = block.programmed;
+        }
+    }
+}
+
+fn note(changes: &mut Option<Vec<Change>>, change: Change) {
+    if let Some(changes) = changes {
+        changes.push(change);
+    }
+}
+
+fn count_page(block: &mut Block, page: u32, count: impl FnOnce(&mut PageCounts)) {
+    if let Some(counts) = &mut block.page_counts {
+        count(&mut counts[page as usize]);
+    }
+}

@@ -1,0 +1,149 @@
+//! What the pages hold: in memory, one buffer for each block in use, or in a file.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use parking_lot::Mutex;
+
+use super::file::NandFile;
+use crate::DeviceError;
+
+/// Buffers of erased blocks that are kept for the next ones.
+const KEPT_BUFFERS: usize = 64;
+
+/// What a byte of an erased page reads as.
+const ERASED: u8 = 0xFF;
+
+/// The bytes of all blocks. Which of them may be read, the blocks know.
+#[derive(Debug)]
+pub(super) struct Contents {
+    page_bytes: usize,
+    block_bytes: usize,
+    /// Pages stored since the last erase, per block; those behind them read as erased.
+    stored: Box<[AtomicU32]>,
+    place: Place,
+}
+
+/// The bytes of a block in memory, from its first program to its erase.
+type BlockBytes = Mutex<Option<Box<[u8]>>>;
+
+#[derive(Debug)]
+enum Place {
+    Memory {
+        blocks: Box<[BlockBytes]>,
+        spare: Mutex<Vec<Box<[u8]>>>,
+    },
+    File(NandFile),
+}
+
+impl Contents {
+    pub(super) fn in_memory(blocks: u32, block_bytes: u64, page_bytes: u32) -> Self {
+        Self {
+            page_bytes: page_bytes as usize,
+            block_bytes: block_bytes as usize,
+            stored: (0..blocks).map(|_| AtomicU32::new(0)).collect(),
+            place: Place::Memory {
+                blocks: (0..blocks).map(|_| Mutex::new(None)).collect(),
+                spare: Mutex::new(Vec::new()),
+            },
+        }
+    }
+
+    /// What `file` holds, of which `stored` pages of each block count.
+    pub(super) fn in_file(
+        file: NandFile,
+        stored: Box<[AtomicU32]>,
+        block_bytes: u64,
+        page_bytes: u32,
+    ) -> Self {
+        Self {
+            page_bytes: page_bytes as usize,
+            block_bytes: block_bytes as usize,
+            stored,
+            place: Place::File(file),
+        }
+    }
+
+    /// The file, if there is one.
+    pub(super) fn file(&self) -> Option<&NandFile> {
+        match &self.place {
+            Place::Memory { .. } => None,
+            Place::File(file) => Some(file),
+        }
+    }
+
+    /// Fills `into` from byte `offset` of a block.
+    pub(super) fn load(
+        &self,
+        block: u32,
+        offset: usize,
+        into: &mut [u8],
+    ) -> Result<(), DeviceError> {
+        let stored = self.stored[block as usize].load(Ordering::Acquire) as usize * self.page_bytes;
+        let held = stored.saturating_sub(offset).min(into.len());
+        let (held, erased) = into.split_at_mut(held);
+        erased.fill(ERASED);
+        if held.is_empty() {
+            return Ok(());
+        }
+        match &self.place {
+            Place::Memory { blocks, .. } => match &*blocks[block as usize].lock() {
+                Some(bytes) => held.copy_from_slice(&bytes[offset..offset + held.len()]),
+                // Erased since: whoever reads then has been told to.
+                None => held.fill(ERASED),
+            },
+            Place::File(file) => file.load(block, offset, held)?,
+        }
+        Ok(())
+    }
+
+    /// Stores whole pages from `first_page` of a block on.
+    pub(super) fn store(
+        &self,
+        block: u32,
+        first_page: u32,
+        data: &[u8],
+    ) -> Result<(), DeviceError> {
+        let pages = (data.len() / self.page_bytes) as u32;
+        let offset = first_page as usize * self.page_bytes;
+        match &self.place {
+            Place::Memory { blocks, spare } => {
+                let mut bytes = blocks[block as usize].lock();
+                let bytes = bytes.get_or_insert_with(|| {
+                    let spare = spare.lock().pop();
+                    // Zeros from the system cost nothing before they are written to.
+                    spare.unwrap_or_else(|| vec![0; self.block_bytes].into_boxed_slice())
+                });
+                bytes[offset..offset + data.len()].copy_from_slice(data);
+            }
+            Place::File(file) => file.store(block, first_page, pages, data)?,
+        }
+        self.stored[block as usize].store(first_page + pages, Ordering::Release);
+        Ok(())
+    }
+
+    /// Forgets what a block holds.
+    pub(super) fn erase(&self, block: u32) -> Result<(), DeviceError> {
+        self.stored[block as usize].store(0, Ordering::Release);
+        match &self.place {
+            Place::Memory { blocks, spare } => {
+                if let Some(bytes) = blocks[block as usize].lock().take() {
+                    let mut spare = spare.lock();
+                    if spare.len() < KEPT_BUFFERS {
+                        spare.push(bytes);
+                    }
+                }
+                Ok(())
+            }
+            Place::File(file) => file.erase(block),
+        }
+    }
+
+    /// Forgets the pages of a block from `pages` on, which were never programmed.
+    pub(super) fn truncate(&self, block: u32, pages: u32) -> Result<(), DeviceError> {
+        let stored = self.stored[block as usize].fetch_min(pages, Ordering::AcqRel);
+        match &self.place {
+            Place::File(file) if stored > pages => file.forget(block, pages, stored - pages),
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,442 @@
+//! A device in a file: contents, erase counts and bad blocks survive the process.
+//!
+//! ```text
+//! 0         4096                page boundary          page boundary
+//! │ header │ record of a block… │ one byte a page …   │ pages, block by block … │
+//! ```
+//!
+//! Everything that changes is written at once, in place and through the page cache, in an order
+//! that leaves a true account at any instant that the process may die: the byte of a page says
+//! "being programmed" before its data are written, a block's record says "torn" before it is erased.
+//! The tables are in `docs/devices.md`.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FallocateFlags, FlockOperation};
+use rustix::io::Errno;
+
+use super::block::State;
+use super::config::NandConfig;
+use crate::{DeviceError, Geometry, Operation};
+
+const MAGIC: [u8; 8] = *b"flowNAND";
+const VERSION: u32 = 1;
+const HEADER_BYTES: u64 = 4096;
+const RECORD_BYTES: u64 = 16;
+const PAGE: u64 = 4096;
+
+/// Bytes of the header that the checksum covers.
+const CHECKED_BYTES: usize = 64;
+
+/// A page of the page map.
+const BEING_PROGRAMMED: u8 = 1;
+const PROGRAMMED: u8 = 2;
+
+/// Why a device cannot be had from a file, in one line, with what to do.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the fields are what the message says they are")]
+pub enum NandFileError {
+    /// It holds something else.
+    #[error("{}: is not an emulated NAND device; name another file, or remove it first", path.display())]
+    Foreign { path: PathBuf },
+    /// Another version of the layout.
+    #[error("{}: has layout version {version}, this program knows version {VERSION}; name another file", path.display())]
+    Version { path: PathBuf, version: u32 },
+    /// Its header does not verify, or the file is too short.
+    #[error("{}: is damaged ({what}); remove it to start with an empty device", path.display())]
+    Damaged { path: PathBuf, what: &'static str },
+    /// It holds another device.
+    #[error("{}: holds a device of {has}, {asked} is asked for; ask for that one, or name another file", path.display())]
+    Other {
+        path: PathBuf,
+        has: String,
+        asked: String,
+    },
+    /// Another process has it.
+    #[error("{}: in use by another process; stop that one or name another file", path.display())]
+    InUse { path: PathBuf },
+    /// It is a directory, a device, a pipe.
+    #[error("{}: is not a regular file; name one", path.display())]
+    NotFile { path: PathBuf },
+    /// What the system says.
+    #[error("{}: cannot be used: {source}; name another file", path.display())]
+    Io { path: PathBuf, source: io::Error },
+}
+
+/// What a header says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Header {
+    pub(crate) geometry: Geometry,
+    pub(crate) planes: u32,
+    pub(crate) seed: u64,
+}
+
+impl Header {
+    fn of(config: &NandConfig) -> Self {
+        Self {
+            geometry: config.geometry,
+            planes: config.planes,
+            seed: config.seed,
+        }
+    }
+
+    fn describe(&self) -> String {
+        let shape = &self.geometry;
+        format!(
+            "{} channels x {} LUNs x {} blocks x {} pages of {} bytes, {} planes, seed {}",
+            shape.channels,
+            shape.luns_per_channel,
+            shape.blocks_per_lun,
+            shape.pages_per_block,
+            shape.page_bytes,
+            self.planes,
+            self.seed
+        )
+    }
+
+    fn encode(&self) -> [u8; HEADER_BYTES as usize] {
+        let mut bytes = [0; HEADER_BYTES as usize];
+        bytes[..8].copy_from_slice(&MAGIC);
+        let shape = &self.geometry;
+        let words = [
+            VERSION,
+            shape.channels,
+            shape.luns_per_channel,
+            shape.blocks_per_lun,
+            shape.pages_per_block,
+            shape.page_bytes,
+            self.planes,
+            0,
+        ];
+        for (at, word) in words.iter().enumerate() {
+            bytes[8 + at * 4..12 + at * 4].copy_from_slice(&word.to_le_bytes());
+        }
+        bytes[40..48].copy_from_slice(&self.seed.to_le_bytes());
+        let sum = crc32c::crc32c(&bytes[..CHECKED_BYTES]);
+        bytes[CHECKED_BYTES..CHECKED_BYTES + 4].copy_from_slice(&sum.to_le_bytes());
+        bytes
+    }
+
+    fn decode(path: &Path, bytes: &[u8; HEADER_BYTES as usize]) -> Result<Self, NandFileError> {
+        let path = || path.to_owned();
+        let word = |at: usize| {
+            u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+        };
+        if bytes[..8] != MAGIC {
+            return Err(NandFileError::Foreign { path: path() });
+        }
+        if word(8) != VERSION {
+            return Err(NandFileError::Version {
+                path: path(),
+                version: word(8),
+            });
+        }
+        if word(CHECKED_BYTES) != crc32c::crc32c(&bytes[..CHECKED_BYTES]) {
+            return Err(NandFileError::Damaged {
+                path: path(),
+                what: "the checksum of its header is wrong",
+            });
+        }
+        Ok(Self {
+            geometry: Geometry {
+                channels: word(12),
+                luns_per_channel: word(16),
+                blocks_per_lun: word(20),
+                pages_per_block: word(24),
+                page_bytes: word(28),
+            },
+            planes: word(32),
+            seed: u64::from(word(40)) | u64::from(word(44)) << 32,
+        })
+    }
+}
+
+/// Where things lie.
+#[derive(Clone, Copy, Debug)]
+struct Layout {
+    pages_per_block: u64,
+    block_bytes: u64,
+    page_bytes: u64,
+    page_map: u64,
+    data: u64,
+    end: u64,
+}
+
+impl Layout {
+    fn of(shape: &Geometry) -> Self {
+        let blocks = u64::from(shape.blocks());
+        let page_map = (HEADER_BYTES + blocks * RECORD_BYTES).next_multiple_of(PAGE);
+        let pages = blocks * u64::from(shape.pages_per_block);
+        let data = (page_map + pages).next_multiple_of(PAGE);
+        Self {
+            pages_per_block: u64::from(shape.pages_per_block),
+            block_bytes: shape.block_bytes(),
+            page_bytes: u64::from(shape.page_bytes),
+            page_map,
+            data,
+            end: data + blocks * shape.block_bytes(),
+        }
+    }
+
+    fn page_byte(&self, block: u32, page: u32) -> u64 {
+        self.page_map + u64::from(block) * self.pages_per_block + u64::from(page)
+    }
+
+    fn bytes_of(&self, block: u32) -> u64 {
+        self.data + u64::from(block) * self.block_bytes
+    }
+}
+
+/// What a file says of a block.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct FoundBlock {
+    pub(super) state: State,
+    pub(super) erases: u32,
+    /// Pages programmed since the last erase.
+    pub(super) pages: u32,
+    /// Those of them whose program never ended.
+    pub(super) torn: Vec<u32>,
+}
+
+/// An open file, locked for as long as it lives.
+#[derive(Debug)]
+pub(super) struct NandFile {
+    file: File,
+    layout: Layout,
+}
+
+fn io_error(path: &Path) -> impl Fn(io::Error) -> NandFileError + '_ {
+    move |source| NandFileError::Io {
+        path: path.to_owned(),
+        source,
+    }
+}
+
+/// What the file at `path` holds; `None` when there is none, or an empty one.
+pub(crate) fn peek(path: &Path) -> Result<Option<Header>, NandFileError> {
+    let file = match File::open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        opened => opened.map_err(io_error(path))?,
+    };
+    read_header(&file, path)
+}
+
+fn read_header(file: &File, path: &Path) -> Result<Option<Header>, NandFileError> {
+    let found = file.metadata().map_err(io_error(path))?;
+    if !found.is_file() {
+        return Err(NandFileError::NotFile {
+            path: path.to_owned(),
+        });
+    }
+    if found.len() == 0 {
+        return Ok(None);
+    }
+    let is_begun = found.len() == HEADER_BYTES;
+    let mut bytes = [0; HEADER_BYTES as usize];
+    match file.read_exact_at(&mut bytes, 0) {
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+            return Err(NandFileError::Foreign {
+                path: path.to_owned(),
+            });
+        }
+        read => read.map_err(io_error(path))?,
+    }
+    let header = Header::decode(path, &bytes)?;
+    Ok((!is_begun).then_some(header))
+}
+
+impl NandFile {
+    /// Opens the device at `path`, or makes it; `None` for the blocks of a new one.
+    pub(super) fn open(
+        path: &Path,
+        config: &NandConfig,
+    ) -> Result<(Self, Option<Vec<FoundBlock>>), NandFileError> {
+        // Looked at first: nothing is made of what is not one's own.
+        peek(path)?;
+        let file = File::options()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(path)
+            .map_err(io_error(path))?;
+        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Err(Errno::WOULDBLOCK) => {
+                return Err(NandFileError::InUse {
+                    path: path.to_owned(),
+                });
+            }
+            locked => locked.map_err(|error| io_error(path)(error.into()))?,
+        }
+        let asked = Header::of(config);
+        let this = Self {
+            file,
+            layout: Layout::of(&config.geometry),
+        };
+        match read_header(&this.file, path)? {
+            None => {
+                this.create(&asked).map_err(io_error(path))?;
+                Ok((this, None))
+            }
+            Some(has) if has != asked => Err(NandFileError::Other {
+                path: path.to_owned(),
+                has: has.describe(),
+                asked: asked.describe(),
+            }),
+            Some(_) => {
+                let found = this.read_blocks(path, &config.geometry)?;
+                Ok((this, Some(found)))
+            }
+        }
+    }
+
+    /// A file that is its header and no more is made anew by whoever opens it next.
+    fn create(&self, header: &Header) -> io::Result<()> {
+        self.file.write_all_at(&header.encode(), 0)?;
+        self.file.set_len(self.layout.end)
+    }
+
+    fn read_blocks(&self, path: &Path, shape: &Geometry) -> Result<Vec<FoundBlock>, NandFileError> {
+        let damaged = |what| NandFileError::Damaged {
+            path: path.to_owned(),
+            what,
+        };
+        if self.file.metadata().map_err(io_error(path))?.len() < self.layout.end {
+            return Err(damaged("it is shorter than its header says"));
+        }
+        let mut records = vec![0; (u64::from(shape.blocks()) * RECORD_BYTES) as usize];
+        self.file
+            .read_exact_at(&mut records, HEADER_BYTES)
+            .map_err(io_error(path))?;
+        let mut map = vec![0; shape.pages_per_block as usize];
+        let mut found = Vec::with_capacity(shape.blocks() as usize);
+        for (block, record) in (0..shape.blocks()).zip(records.chunks_exact(RECORD_BYTES as usize))
+        {
+            self.file
+                .read_exact_at(&mut map, self.layout.page_byte(block, 0))
+                .map_err(io_error(path))?;
+            let pages = map
+                .iter()
+                .rposition(|&page| page != 0)
+                .map_or(0, |last| last + 1);
+            let torn = (0..pages as u32)
+                .filter(|&page| map[page as usize] != PROGRAMMED)
+                .collect();
+            found.push(FoundBlock {
+                state: match record[4] {
+                    0 => State::Good,
+                    1 => State::Torn,
+                    2 => State::Bad,
+                    _ => return Err(damaged("a block is in no known state")),
+                },
+                erases: u32::from_le_bytes([record[0], record[1], record[2], record[3]]),
+                pages: pages as u32,
+                torn,
+            });
+        }
+        Ok(found)
+    }
+
+    pub(super) fn load(
+        &self,
+        block: u32,
+        offset: usize,
+        into: &mut [u8],
+    ) -> Result<(), DeviceError> {
+        let at = self.layout.bytes_of(block) + offset as u64;
+        let read = self.file.read_exact_at(into, at);
+        read.map_err(|source| DeviceError::Io {
+            operation: Operation::Read,
+            offset: at,
+            len: into.len(),
+            source,
+        })
+    }
+
+    pub(super) fn store(
+        &self,
+        block: u32,
+        first_page: u32,
+        pages: u32,
+        data: &[u8],
+    ) -> Result<(), DeviceError> {
+        let at = self.layout.bytes_of(block) + u64::from(first_page) * self.layout.page_bytes;
+        self.mark(block, first_page, pages, BEING_PROGRAMMED)
+            .and_then(|()| self.file.write_all_at(data, at))
+            .map_err(|source| DeviceError::Io {
+                operation: Operation::Write,
+                offset: at,
+                len: data.len(),
+                source,
+            })
+    }
+
+    /// The program of a page has ended.
+    pub(super) fn programmed(&self, block: u32, page: u32) -> Result<(), DeviceError> {
+        self.mark(block, page, 1, PROGRAMMED)
+            .map_err(|source| self.table_error(Operation::Write, block, source))
+    }
+
+    /// The pages have never been programmed.
+    pub(super) fn forget(
+        &self,
+        block: u32,
+        first_page: u32,
+        pages: u32,
+    ) -> Result<(), DeviceError> {
+        self.mark(block, first_page, pages, 0)
+            .map_err(|source| self.table_error(Operation::Write, block, source))
+    }
+
+    /// The erase of a block begins; its record says so already.
+    pub(super) fn erase(&self, block: u32) -> Result<(), DeviceError> {
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        let (at, len) = (self.layout.bytes_of(block), self.layout.block_bytes);
+        // A file system without holes keeps the bytes: the page map hides them.
+        let _ = rustix::fs::fallocate(&self.file, flags, at, len);
+        self.forget(block, 0, self.layout.pages_per_block as u32)
+    }
+
+    /// Writes the record of a block.
+    pub(super) fn record(&self, block: u32, state: State, erases: u32) -> Result<(), DeviceError> {
+        let mut record = [0; RECORD_BYTES as usize];
+        record[..4].copy_from_slice(&erases.to_le_bytes());
+        record[4] = match state {
+            State::Good => 0,
+            State::Torn => 1,
+            State::Bad => 2,
+        };
+        let at = HEADER_BYTES + u64::from(block) * RECORD_BYTES;
+        self.file
+            .write_all_at(&record, at)
+            .map_err(|source| self.table_error(Operation::Erase, block, source))
+    }
+
+    /// Makes all of it outlive the machine. Blocks the thread.
+    pub(super) fn sync(&self) -> Result<(), DeviceError> {
+        self.file.sync_data().map_err(|source| DeviceError::Io {
+            operation: Operation::Sync,
+            offset: 0,
+            len: 0,
+            source,
+        })
+    }
+
+    fn mark(&self, block: u32, first_page: u32, pages: u32, what: u8) -> io::Result<()> {
+        let bytes = vec![what; pages as usize];
+        self.file
+            .write_all_at(&bytes, self.layout.page_byte(block, first_page))
+    }
+
+    fn table_error(&self, operation: Operation, block: u32, source: io::Error) -> DeviceError {
+        DeviceError::Io {
+            operation,
+            offset: self.layout.bytes_of(block),
+            len: 0,
+            source,
+        }
+    }
+}

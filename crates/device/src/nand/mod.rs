@@ -1,0 +1,616 @@
+//! [`Nand`]: an emulated open-channel SSD.
+//!
+//! ```text
+//!   read, program, erase a row of pages
+//!        │ rules: block.rs                 what is refused takes no time and changes nothing
+//!        ├──▶ contents.rs, file.rs         the bytes, moved when the command is taken
+//!        └──▶ channel.rs                   when it ends, and what it does to the blocks
+//! ```
+//!
+//! Times, rules, power cuts and the layout of a file are told in `docs/devices.md`.
+//!
+//! Invariants: a page is programmed once between erases and in order; a LUN does one thing at a
+//! time and a bus moves one page at a time; under virtual time the same commands at the same times
+//! end at the same nanosecond. Failure: every error is a [`DeviceError`] with its block; what fails
+//! a program or an erase is bad from then on.
+//!
+//! Usable from every thread at once; one lock a channel, never held while anybody waits.
+
+mod block;
+mod channel;
+mod config;
+mod contents;
+mod counts;
+mod fate;
+mod file;
+mod preset;
+
+use std::path::Path;
+use std::sync::atomic::AtomicU32;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+pub use block::PageCounts;
+pub(crate) use block::Tag;
+pub use config::{ConfigError, Endurance, MAX_PLANES, NandConfig, NandTiming};
+pub use counts::{BlockCounts, Counts};
+pub use file::NandFileError;
+pub(crate) use file::peek;
+pub use preset::Preset;
+
+use crate::{
+    AlignedBuf, BlockHealth, BlockId, DeviceError, Flash, Geometry, IoFuture, Operation,
+    PAGE_BYTES, SharedBuf,
+};
+use block::{Block, State};
+use channel::{Change, Channel, CommandId, Kind, Span, Times};
+use contents::Contents;
+use fate::Fate;
+use file::NandFile;
+
+/// Why no device could be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum NandError {
+    /// There can be no such device.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The file does not hold one.
+    #[error(transparent)]
+    File(#[from] NandFileError),
+}
+
+/// Pages of `planes` neighbouring blocks of a LUN, taken in rows: page `q` of it is page
+/// `q / planes` of block `first_block + q % planes`. With one plane, just pages of a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Rows {
+    pub(crate) first_block: BlockId,
+    pub(crate) planes: u32,
+    pub(crate) first: u32,
+    pub(crate) count: u32,
+}
+
+impl Rows {
+    /// (block, page) of page `q`.
+    pub(crate) fn place(&self, q: u32) -> (BlockId, u32) {
+        let block = self.first_block.0 + q % self.planes;
+        (BlockId(block), q / self.planes)
+    }
+}
+
+/// An emulated open-channel SSD.
+#[derive(Debug)]
+pub struct Nand {
+    config: NandConfig,
+    blocks_per_channel: u32,
+    channels: Box<[Mutex<Channel>]>,
+    contents: Contents,
+}
+
+impl Nand {
+    /// A device in memory, fresh from the factory.
+    ///
+    /// # Errors
+    /// One line about what is impossible.
+    pub fn new(config: NandConfig) -> Result<Self, ConfigError> {
+        config.check()?;
+        let shape = config.geometry;
+        let contents = Contents::in_memory(shape.blocks(), shape.block_bytes(), shape.page_bytes);
+        Ok(Self::with_contents(config, contents, |_, _| {}))
+    }
+
+    /// The device in the file at `path`, made if there is none. Blocks the thread.
+    ///
+    /// # Errors
+    /// One line about what is impossible, or wrong with the file; nothing in it has been touched then.
+    pub fn open_file(config: NandConfig, path: &Path) -> Result<Self, NandError> {
+        config.check()?;
+        let (file, found) = NandFile::open(path, &config)?;
+        let shape = config.geometry;
+        let stored = (0..shape.blocks() as usize)
+            .map(|block| AtomicU32::new(found.as_ref().map_or(0, |found| found[block].pages)))
+            .collect();
+        let contents = Contents::in_file(file, stored, shape.block_bytes(), shape.page_bytes);
+        let nand = Self::with_contents(config, contents, |number, block| {
+            let Some(found) = &found else { return };
+            let found = &found[number as usize];
+            let state = if block.state == State::Bad {
+                State::Bad
+            } else {
+                found.state
+            };
+            block.restore(state, found.erases, found.pages, found.torn.clone());
+        });
+        for channel in &nand.channels {
+            channel.lock().changes = Some(Vec::new());
+        }
+        Ok(nand)
+    }
+
+    fn with_contents(
+        config: NandConfig,
+        contents: Contents,
+        restore: impl Fn(u32, &mut Block),
+    ) -> Self {
+        let shape = config.geometry;
+        let blocks_per_channel = shape.luns_per_channel * shape.blocks_per_lun;
+        let times = Times {
+            read: config.timing.read_ns.clone().into(),
+            program: config.timing.program_ns.clone().into(),
+            erase: config.timing.erase_ns,
+            transfer: config.timing.transfer_ns,
+        };
+        let endurance = config.endurance;
+        let channel = |channel: u32| {
+            let blocks = (0..blocks_per_channel).map(|block| {
+                let number = channel * blocks_per_channel + block;
+                let fate = Fate::of(config.seed, number, &endurance, shape.pages_per_block);
+                let mut block = Block::new(fate);
+                restore(number, &mut block);
+                block
+            });
+            Mutex::new(Channel::new(
+                times.clone(),
+                endurance.cycles,
+                shape.luns_per_channel,
+                blocks.collect(),
+            ))
+        };
+        Self {
+            blocks_per_channel,
+            channels: (0..shape.channels).map(channel).collect(),
+            contents,
+            config,
+        }
+    }
+
+    /// How it is made.
+    #[must_use]
+    pub fn config(&self) -> &NandConfig {
+        &self.config
+    }
+
+    /// What has been done on a LUN.
+    ///
+    /// # Panics
+    /// When there is no such channel or LUN.
+    #[must_use]
+    pub fn lun_counts(&self, channel: u32, lun: u32) -> Counts {
+        self.up_to_date(channel).lun_counts(lun)
+    }
+
+    /// What has been done on a channel.
+    ///
+    /// # Panics
+    /// When there is no such channel.
+    #[must_use]
+    pub fn channel_counts(&self, channel: u32) -> Counts {
+        let channel = self.up_to_date(channel);
+        let mut counts = Counts::default();
+        for lun in 0..self.config.geometry.luns_per_channel {
+            counts += channel.lun_counts(lun);
+        }
+        counts
+    }
+
+    /// How long a channel's bus has been moving pages.
+    ///
+    /// # Panics
+    /// When there is no such channel.
+    #[must_use]
+    pub fn bus_busy(&self, channel: u32) -> Duration {
+        Duration::from_nanos(self.up_to_date(channel).bus_busy_ns)
+    }
+
+    /// What has been done on the device.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        let mut counts = Counts::default();
+        for channel in 0..self.config.geometry.channels {
+            counts += self.channel_counts(channel);
+        }
+        counts
+    }
+
+    /// What has been done to a block. Reads and programs are counted from the first program on,
+    /// and in this process.
+    ///
+    /// # Panics
+    /// When there is no such block.
+    #[must_use]
+    pub fn block_counts(&self, block: BlockId) -> BlockCounts {
+        self.with_block(block, |block| {
+            let pages = block.page_counts.as_deref().unwrap_or_default();
+            BlockCounts {
+                erases: block.erases,
+                reads: pages.iter().map(|page| u64::from(page.reads)).sum(),
+                programs: pages.iter().map(|page| u64::from(page.programs)).sum(),
+                programmed: block.programmed,
+            }
+        })
+    }
+
+    /// What has been done to a page, as for [`block_counts`](Nand::block_counts).
+    ///
+    /// # Panics
+    /// When there is no such page.
+    #[must_use]
+    pub fn page_counts(&self, block: BlockId, page: u32) -> PageCounts {
+        assert!(
+            page < self.config.geometry.pages_per_block,
+            "a page of the block"
+        );
+        self.with_block(block, |block| match &block.page_counts {
+            Some(counts) => counts[page as usize],
+            None => PageCounts::default(),
+        })
+    }
+
+    /// Erases of a block so far.
+    ///
+    /// # Panics
+    /// When there is no such block.
+    #[must_use]
+    pub fn erases(&self, block: BlockId) -> u32 {
+        self.with_block(block, |block| block.erases)
+    }
+
+    /// The blocks that cannot be used, by rising number.
+    #[must_use]
+    pub fn bad_blocks(&self) -> Vec<BlockId> {
+        let blocks = (0..self.config.geometry.blocks()).map(BlockId);
+        blocks
+            .filter(|&block| self.health(block) == BlockHealth::Bad)
+            .collect()
+    }
+
+    /// The power fails now: commands end where they stand, with [`DeviceError::PowerLost`] for
+    /// those who still wait. The device can be used again at once, as after a restart.
+    ///
+    /// # Errors
+    /// When a device in a file cannot write down what is left.
+    pub fn power_cut(&self) -> Result<(), DeviceError> {
+        for (channel, state) in self.channels.iter().enumerate() {
+            let mut state = state.lock();
+            state.cut_power(runtime::now().as_nanos());
+            self.write_down(channel as u32, &mut state)?;
+            for (block, state) in state.blocks.iter().enumerate() {
+                let number = channel as u32 * self.blocks_per_channel + block as u32;
+                self.contents.truncate(number, state.programmed)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A channel with everything done that has happened by now.
+    fn up_to_date(&self, channel: u32) -> parking_lot::MutexGuard<'_, Channel> {
+        let mut state = self.channels[channel as usize].lock();
+        state.advance(runtime::now().as_nanos());
+        state
+    }
+
+    fn with_block<T>(&self, block: BlockId, act: impl FnOnce(&Block) -> T) -> T {
+        let (channel, block) = self.locate(block);
+        act(&self.up_to_date(channel).blocks[block as usize])
+    }
+
+    /// The channel of a block, and its number on it.
+    fn locate(&self, block: BlockId) -> (u32, u32) {
+        (
+            block.0 / self.blocks_per_channel,
+            block.0 % self.blocks_per_channel,
+        )
+    }
+
+    /// Begins to read pages. Their bytes are to be [`load`](Nand::load)ed before anything else is
+    /// done to their blocks; nothing else of the outcome can go wrong but the power.
+    pub(crate) fn start_read(&self, rows: Rows) -> Result<Pending<'_>, DeviceError> {
+        self.start(Kind::Read, rows, |channel, span| {
+            for q in span.first..span.first + span.count {
+                let (block, page) = (span.first_block + q % span.planes, q / span.planes);
+                let number = rows.first_block.0 + q % span.planes;
+                channel.blocks[block as usize].check_read(number, page)?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Begins to program pages, whose bytes are to be [`store`](Nand::store)d at once. `tags` has
+    /// one for each page, or is empty.
+    pub(crate) fn start_program(
+        &self,
+        rows: Rows,
+        tags: &[Tag],
+    ) -> Result<Pending<'_>, DeviceError> {
+        let pages = self.config.geometry.pages_per_block as usize;
+        self.start(Kind::Program, rows, |channel, span| {
+            let end = span.first + span.count;
+            for q in span.first..end.min(span.first + span.planes) {
+                let number = rows.first_block.0 + q % span.planes;
+                channel.blocks[(span.first_block + q % span.planes) as usize]
+                    .check_program(number, q / span.planes)?;
+            }
+            for plane in 0..span.planes {
+                let block = &mut channel.blocks[(span.first_block + plane) as usize];
+                if block.page_counts.is_none() {
+                    block.page_counts = Some(vec![PageCounts::default(); pages].into());
+                }
+                if !tags.is_empty() && block.tags.is_none() {
+                    block.tags = Some(vec![Tag::default(); pages].into());
+                }
+            }
+            for (q, &tag) in (span.first..end).zip(tags) {
+                let block = &mut channel.blocks[(span.first_block + q % span.planes) as usize];
+                if let Some(tags) = &mut block.tags {
+                    tags[(q / span.planes) as usize] = tag;
+                }
+            }
+            Ok(())
+        })
+    }
+
+    /// Begins to erase `planes` neighbouring blocks of a LUN.
+    pub(crate) fn start_erase(
+        &self,
+        first_block: BlockId,
+        planes: u32,
+    ) -> Result<Pending<'_>, DeviceError> {
+        let rows = Rows {
+            first_block,
+            planes,
+            first: 0,
+            count: planes,
+        };
+        let pending = self.start(Kind::Erase, rows, |channel, span| {
+            for plane in 0..planes {
+                let block = &channel.blocks[(span.first_block + plane) as usize];
+                block.check_erase(first_block.0 + plane)?;
+            }
+            if let Some(file) = self.contents.file() {
+                for plane in 0..planes {
+                    let block = &channel.blocks[(span.first_block + plane) as usize];
+                    file.record(first_block.0 + plane, State::Torn, block.erases)?;
+                }
+            }
+            Ok(())
+        })?;
+        for plane in 0..planes {
+            self.contents.erase(first_block.0 + plane)?;
+        }
+        Ok(pending)
+    }
+
+    /// Takes a command if it is within the device and `check` allows it.
+    fn start(
+        &self,
+        kind: Kind,
+        rows: Rows,
+        check: impl FnOnce(&mut Channel, &Span) -> Result<(), DeviceError>,
+    ) -> Result<Pending<'_>, DeviceError> {
+        let shape = &self.config.geometry;
+        let end = u64::from(rows.first) + u64::from(rows.count);
+        let is_within = rows.first_block.0 < shape.blocks()
+            && rows.first_block.0 % shape.blocks_per_lun + rows.planes <= shape.blocks_per_lun
+            && (1..=self.config.planes).contains(&rows.planes)
+            && rows.count > 0
+            && end <= u64::from(shape.pages_per_block) * u64::from(rows.planes);
+        if !is_within {
+            return Err(self.address_error(kind, rows));
+        }
+        let (channel, first_block) = self.locate(rows.first_block);
+        let span = Span {
+            first_block,
+            planes: rows.planes,
+            first: rows.first,
+            count: rows.count,
+        };
+        let now = runtime::now().as_nanos();
+        let mut state = self.channels[channel as usize].lock();
+        state.advance(now);
+        check(&mut state, &span)?;
+        let command = state.submit(now, kind, span);
+        let written = self.write_down(channel, &mut state);
+        drop(state);
+        let pending = Pending {
+            nand: self,
+            channel,
+            command,
+            is_over: false,
+        };
+        written.map(|()| pending)
+    }
+
+    fn address_error(&self, kind: Kind, rows: Rows) -> DeviceError {
+        let shape = &self.config.geometry;
+        let page_bytes = u64::from(shape.page_bytes);
+        DeviceError::Address {
+            operation: match kind {
+                Kind::Read => Operation::Read,
+                Kind::Program => Operation::Write,
+                Kind::Erase => Operation::Erase,
+            },
+            offset: u64::from(rows.first_block.0) * shape.block_bytes()
+                + u64::from(rows.first / rows.planes.max(1)) * page_bytes,
+            len: (u64::from(rows.count) * page_bytes) as usize,
+        }
+    }
+
+    /// Puts into the file what has changed on a channel.
+    fn write_down(&self, channel: u32, state: &mut Channel) -> Result<(), DeviceError> {
+        let Some(file) = self.contents.file() else {
+            return Ok(());
+        };
+        let base = channel * self.blocks_per_channel;
+        for change in state.changes.replace(Vec::new()).unwrap_or_default() {
+            match change {
+                Change::Programmed { block, page } => file.programmed(base + block, page)?,
+                Change::Block { block } => {
+                    let found = &state.blocks[block as usize];
+                    file.record(base + block, found.state, found.erases)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Copies the bytes of a block from `offset` on; erased pages read as 0xFF.
+    pub(crate) fn load(
+        &self,
+        block: BlockId,
+        offset: usize,
+        into: &mut [u8],
+    ) -> Result<(), DeviceError> {
+        self.contents.load(block.0, offset, into)
+    }
+
+    /// Stores the bytes of pages whose program has been started.
+    pub(crate) fn store(
+        &self,
+        block: BlockId,
+        first_page: u32,
+        data: &[u8],
+    ) -> Result<(), DeviceError> {
+        self.contents.store(block.0, first_page, data)
+    }
+
+    /// The pages of a block that can be read and have a tag.
+    pub(crate) fn tagged_pages(&self, block: BlockId) -> Vec<(u32, Tag)> {
+        self.with_block(block, |block| {
+            let pages = 0..block.programmed;
+            pages
+                .filter_map(|page| block.tag(page).map(|tag| (page, tag)))
+                .collect()
+        })
+    }
+
+    /// The tag of a page that can be read.
+    pub(crate) fn tag(&self, block: BlockId, page: u32) -> Option<Tag> {
+        self.with_block(block, |block| block.tag(page))
+    }
+
+    /// The next page of a block to program; `None` when it needs an erase before.
+    pub(crate) fn next_page(&self, block: BlockId) -> Option<u32> {
+        self.with_block(block, |block| {
+            (block.state != State::Torn).then_some(block.issued)
+        })
+    }
+
+    /// The pages of `len` bytes from byte `offset` of a block.
+    fn pages_of(&self, block: BlockId, offset: u32, len: usize) -> Rows {
+        let page_bytes = u64::from(self.config.geometry.page_bytes);
+        let first = u64::from(offset) / page_bytes;
+        let end = (u64::from(offset) + len as u64).div_ceil(page_bytes);
+        Rows {
+            first_block: block,
+            planes: 1,
+            first: first as u32,
+            count: (end - first) as u32,
+        }
+    }
+}
+
+/// A command under way. Dropped, it goes on unwatched.
+#[derive(Debug)]
+#[must_use]
+pub(crate) struct Pending<'a> {
+    nand: &'a Nand,
+    channel: u32,
+    command: CommandId,
+    is_over: bool,
+}
+
+impl Pending<'_> {
+    /// Waits for its end.
+    pub(crate) async fn wait(mut self) -> Result<(), DeviceError> {
+        loop {
+            let now = runtime::now().as_nanos();
+            let wait_ns = {
+                let mut state = self.nand.channels[self.channel as usize].lock();
+                state.advance(now);
+                self.nand.write_down(self.channel, &mut state)?;
+                let base = self.channel * self.nand.blocks_per_channel;
+                if let Some(outcome) = state.outcome(self.command, base) {
+                    self.is_over = true;
+                    return outcome;
+                }
+                state.earliest_end(self.command).saturating_sub(now).max(1)
+            };
+            runtime::sleep(Duration::from_nanos(wait_ns)).await;
+        }
+    }
+}
+
+impl Drop for Pending<'_> {
+    fn drop(&mut self) {
+        if !self.is_over {
+            let channel = &self.nand.channels[self.channel as usize];
+            channel.lock().abandon(self.command);
+        }
+    }
+}
+
+impl Flash for Nand {
+    fn geometry(&self) -> Geometry {
+        self.config.geometry
+    }
+
+    fn read(&self, block: BlockId, offset: u32, mut buf: AlignedBuf) -> IoFuture<'_, AlignedBuf> {
+        Box::pin(async move {
+            let rows = self.pages_of(block, offset, buf.len());
+            if !(offset as usize).is_multiple_of(PAGE_BYTES) {
+                return Err(self.address_error(Kind::Read, rows));
+            }
+            let reading = self.start_read(rows)?;
+            self.load(block, offset as usize, &mut buf)?;
+            reading.wait().await?;
+            Ok(buf)
+        })
+    }
+
+    fn program(&self, block: BlockId, first_page: u32, data: SharedBuf) -> IoFuture<'_, ()> {
+        Box::pin(async move {
+            let page_bytes = self.config.geometry.page_bytes as usize;
+            let rows = Rows {
+                first_block: block,
+                planes: 1,
+                first: first_page,
+                count: (data.len() / page_bytes) as u32,
+            };
+            if !data.len().is_multiple_of(page_bytes) {
+                return Err(self.address_error(Kind::Program, rows));
+            }
+            let programming = self.start_program(rows, &[])?;
+            self.store(block, first_page, &data)?;
+            drop(data);
+            programming.wait().await
+        })
+    }
+
+    fn erase(&self, block: BlockId) -> IoFuture<'_, ()> {
+        Box::pin(async move { self.start_erase(block, 1)?.wait().await })
+    }
+
+    fn health(&self, block: BlockId) -> BlockHealth {
+        self.with_block(block, |block| match block.state {
+            State::Bad => BlockHealth::Bad,
+            State::Good | State::Torn => BlockHealth::Good,
+        })
+    }
+
+    fn erase_count(&self, block: BlockId) -> u64 {
+        u64::from(self.erases(block))
+    }
+
+    fn channel_load(&self, channel: u32) -> u64 {
+        self.channel_counts(channel).busy_ns
+    }
+
+    fn sync(&self) -> IoFuture<'_, ()> {
+        Box::pin(async move {
+            match self.contents.file() {
+                Some(file) => file.sync(),
+                None => Ok(()),
+            }
+        })
+    }
+}

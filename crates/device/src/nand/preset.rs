@@ -1,0 +1,156 @@
+//! Devices by name. Their figures, and where they come from, are in `docs/devices.md`.
+
+use std::fmt;
+
+use super::config::{Endurance, NandConfig, NandTiming};
+use crate::Geometry;
+
+/// Blocks that a LUN of a smaller device keeps, as long as there is more than one LUN.
+const BLOCKS_KEPT_PER_LUN: u32 = 16;
+
+/// Share of blocks bad from the factory, as data sheets allow up to 2 %.
+const FACTORY_BAD: f64 = 0.002;
+
+/// Share of blocks that die before their cycles are used up.
+const GROWN_BAD: f64 = 0.01;
+
+/// A device by name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Preset {
+    /// The open-channel SSD of `DIDACache` (TOS '18, sections 4.3 and 6).
+    Didacache,
+    /// The Crucial M4 of "slice indexes" (ANCS '14, section 4), calibrated against its figure 2.
+    CrucialM4,
+    /// Two bits a cell.
+    Mlc,
+    /// Three bits a cell.
+    Tlc,
+    /// Four bits a cell.
+    Qlc,
+}
+
+impl Preset {
+    /// All of them.
+    pub const ALL: [Self; 5] = [
+        Self::Didacache,
+        Self::CrucialM4,
+        Self::Mlc,
+        Self::Tlc,
+        Self::Qlc,
+    ];
+
+    /// Its name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Didacache => "didacache",
+            Self::CrucialM4 => "crucial-m4",
+            Self::Mlc => "mlc",
+            Self::Tlc => "tlc",
+            Self::Qlc => "qlc",
+        }
+    }
+
+    /// The preset with that name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|preset| preset.name() == name)
+    }
+
+    /// The device in its full size.
+    #[must_use]
+    pub fn full(self, seed: u64) -> NandConfig {
+        let shape = |channels, luns, blocks, pages, page_kib: u32| Geometry {
+            channels,
+            luns_per_channel: luns,
+            blocks_per_lun: blocks,
+            pages_per_block: pages,
+            page_bytes: page_kib << 10,
+        };
+        let (geometry, planes, times, cycles) = match self {
+            Self::Didacache => (
+                shape(12, 16, 984, 512, 16),
+                2,
+                times(&[318], &[643], 7_000, 52),
+                3000,
+            ),
+            Self::CrucialM4 => (
+                shape(32, 2, 2048, 256, 4),
+                2,
+                times(&[50], &[1300], 3_000, 25),
+                3000,
+            ),
+            Self::Mlc => (
+                shape(8, 4, 2048, 256, 16),
+                2,
+                times(&[48, 64], &[850, 2300], 3_000, 52),
+                3000,
+            ),
+            Self::Tlc => (
+                shape(8, 4, 2048, 384, 16),
+                2,
+                times(&[56, 78, 101], &[800, 2200, 3600], 5_000, 40),
+                1000,
+            ),
+            Self::Qlc => (
+                shape(8, 4, 4096, 512, 16),
+                4,
+                times(&[70, 100, 130, 160], &[1000, 2600, 4500, 6800], 10_000, 32),
+                500,
+            ),
+        };
+        NandConfig {
+            geometry,
+            planes,
+            timing: times,
+            endurance: Endurance {
+                cycles,
+                factory_bad: FACTORY_BAD,
+                grown_bad: GROWN_BAD,
+            },
+            seed,
+        }
+    }
+
+    /// The device with at least `bytes` of flash: all channels, as many LUNs as leave each
+    /// 16 blocks, and whole blocks on every plane.
+    #[must_use]
+    pub fn sized(self, bytes: u64, seed: u64) -> NandConfig {
+        self.sized_with(bytes, BLOCKS_KEPT_PER_LUN, 1, seed)
+    }
+
+    /// [`sized`](Preset::sized) with as many LUNs as leave each `kept` blocks, and `least` blocks
+    /// a LUN in any case.
+    pub(crate) fn sized_with(self, bytes: u64, kept: u32, least: u32, seed: u64) -> NandConfig {
+        let mut config = self.full(seed);
+        let shape = &mut config.geometry;
+        let per_channel = bytes
+            .div_ceil(u64::from(shape.channels))
+            .div_ceil(shape.block_bytes());
+        let most = u64::from(shape.luns_per_channel);
+        let luns = (per_channel / u64::from(kept)).clamp(1, most);
+        let blocks = per_channel.div_ceil(luns).max(u64::from(least));
+        let planes = config.planes;
+        shape.luns_per_channel = luns as u32;
+        // A device too large to be is refused by the check that follows.
+        shape.blocks_per_lun = u32::try_from(blocks.next_multiple_of(u64::from(planes)))
+            .unwrap_or(u32::MAX / planes * planes);
+        config
+    }
+}
+
+fn times(read_us: &[u64], program_us: &[u64], erase_us: u64, transfer_us: u64) -> NandTiming {
+    let in_ns = |times: &[u64]| times.iter().map(|us| us * 1000).collect();
+    NandTiming {
+        read_ns: in_ns(read_us),
+        program_ns: in_ns(program_us),
+        erase_ns: erase_us * 1000,
+        transfer_ns: transfer_us * 1000,
+    }
+}
+
+impl fmt::Display for Preset {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}

@@ -1,0 +1,358 @@
+//! Emulated devices by name: `nand:PRESET[,size=S][,file=PATH]` and `ftl:PRESET[,size=S]`.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use crate::nand::{ConfigError, Nand, NandError, Preset, peek};
+use crate::{Disk, Ftl, FtlConfig, Libssd, SegmentShape};
+
+/// Bytes of flash when nothing is said.
+const DEFAULT_BYTES: u64 = 4 << 30;
+
+/// How a device can be written.
+const USAGE: &str = "write nand:PRESET[,size=S][,file=PATH] or ftl:PRESET[,size=S]";
+
+/// What kind of device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Nand,
+    Ftl,
+}
+
+/// An emulated device as it is asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeviceSpec {
+    kind: Kind,
+    preset: Preset,
+    size: Option<u64>,
+    file: Option<PathBuf>,
+}
+
+/// Why a device cannot be understood or made, in one line.
+#[derive(Debug, thiserror::Error)]
+pub enum SpecError {
+    /// It is no emulated device.
+    #[error("`{text}` is no emulated device; {USAGE}")]
+    NoDevice {
+        /// What was written.
+        text: String,
+    },
+    /// There is no such preset.
+    #[error("`{name}` is no device preset; use one of {}", preset_names())]
+    NoPreset {
+        /// What was written.
+        name: String,
+    },
+    /// An option that there is not.
+    #[error("`{option}` is no option of this device; {USAGE}")]
+    NoOption {
+        /// What was written.
+        option: String,
+    },
+    /// An option given twice.
+    #[error("`{name}` is given twice; leave one out")]
+    Twice {
+        /// Its name.
+        name: String,
+    },
+    /// A size that is none.
+    #[error("`{text}` is no size of a device; write for example 256MiB or 4GiB")]
+    Size {
+        /// What was written.
+        text: String,
+    },
+    /// There can be no such device.
+    #[error(transparent)]
+    Device(#[from] NandError),
+}
+
+impl From<ConfigError> for SpecError {
+    fn from(error: ConfigError) -> Self {
+        Self::Device(error.into())
+    }
+}
+
+fn preset_names() -> String {
+    Preset::ALL.map(Preset::name).join(", ")
+}
+
+/// An emulated device.
+#[derive(Clone, Debug)]
+pub enum Emulated {
+    /// Flash in segments of one block.
+    Nand(Arc<Libssd>),
+    /// A conventional drive.
+    Ftl(Arc<Ftl>),
+}
+
+impl DeviceSpec {
+    /// Whether `text` names an emulated device, rather than a file.
+    #[must_use]
+    pub fn is_one(text: &str) -> bool {
+        text.starts_with("nand:") || text.starts_with("ftl:")
+    }
+
+    /// Makes the device, or opens the one in the file. `seed` decides about its bad blocks; one
+    /// in a file keeps its own. Blocks the thread.
+    ///
+    /// # Errors
+    /// One line about what is impossible, or wrong with the file.
+    pub fn open(&self, seed: u64) -> Result<Emulated, SpecError> {
+        let bytes = self.size.unwrap_or(DEFAULT_BYTES);
+        if self.kind == Kind::Ftl {
+            let config = FtlConfig::of(self.preset);
+            let nand = Nand::new(config.nand(self.preset, bytes, seed))?;
+            return Ok(Emulated::Ftl(Arc::new(Ftl::open(Arc::new(nand), config)?)));
+        }
+        let mut config = self.preset.sized(bytes, seed);
+        let nand = match &self.file {
+            None => Nand::new(config)?,
+            Some(path) => {
+                if let Some(found) = peek(path).map_err(NandError::from)? {
+                    config.seed = found.seed;
+                    if self.size.is_none() {
+                        config.geometry = found.geometry;
+                        config.planes = found.planes;
+                    }
+                }
+                Nand::open_file(config, path)?
+            }
+        };
+        let flash = Libssd::new(Arc::new(nand), SegmentShape::Block)?;
+        Ok(Emulated::Nand(Arc::new(flash)))
+    }
+}
+
+impl Emulated {
+    /// The flash that it is, or is made of.
+    #[must_use]
+    pub fn nand(&self) -> &Arc<Nand> {
+        match self {
+            Self::Nand(flash) => flash.nand(),
+            Self::Ftl(disk) => disk.nand(),
+        }
+    }
+
+    /// One line for the log: shape, size, and what is left of it.
+    #[must_use]
+    pub fn describe(&self) -> String {
+        let config = self.nand().config();
+        let shape = &config.geometry;
+        let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
+        let flash = format!(
+            "{} channels x {} LUNs x {} blocks of {} KiB, {} planes, pages of {} KiB: {} MiB of flash",
+            shape.channels,
+            shape.luns_per_channel,
+            shape.blocks_per_lun,
+            shape.block_bytes() >> 10,
+            config.planes,
+            shape.page_bytes >> 10,
+            mib(config.raw_bytes()),
+        );
+        match self {
+            Self::Nand(flash_in_segments) => {
+                let bad = flash_in_segments.bad_segments().len();
+                format!("emulated NAND, {flash}, {bad} blocks bad")
+            }
+            Self::Ftl(disk) => format!(
+                "emulated SSD, {flash}, {:.0} MiB usable",
+                mib(disk.len_bytes())
+            ),
+        }
+    }
+}
+
+impl fmt::Display for DeviceSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = match self.kind {
+            Kind::Nand => "nand",
+            Kind::Ftl => "ftl",
+        };
+        write!(f, "{kind}:{}", self.preset)?;
+        if let Some(size) = self.size {
+            write!(f, ",size={size}")?;
+        }
+        if let Some(file) = &self.file {
+            write!(f, ",file={}", file.display())?;
+        }
+        Ok(())
+    }
+}
+
+impl FromStr for DeviceSpec {
+    type Err = SpecError;
+
+    fn from_str(text: &str) -> Result<Self, SpecError> {
+        let (kind, rest) = match text.split_once(':') {
+            Some(("nand", rest)) => (Kind::Nand, rest),
+            Some(("ftl", rest)) => (Kind::Ftl, rest),
+            _ => {
+                let text = text.to_owned();
+                return Err(SpecError::NoDevice { text });
+            }
+        };
+        let (name, mut options) = match rest.split_once(',') {
+            Some((name, options)) => (name, Some(options)),
+            None => (rest, None),
+        };
+        let preset = Preset::named(name).ok_or_else(|| SpecError::NoPreset {
+            name: name.to_owned(),
+        })?;
+        let mut spec = Self {
+            kind,
+            preset,
+            size: None,
+            file: None,
+        };
+        while let Some(all) = options {
+            // The path may have commas: it takes all that follows unless an option does.
+            let next = [",size=", ",file="]
+                .iter()
+                .filter_map(|option| all.find(option))
+                .min();
+            let (option, rest) = match next {
+                Some(at) => (&all[..at], Some(&all[at + 1..])),
+                None => (all, None),
+            };
+            options = rest;
+            spec.set(option)?;
+        }
+        Ok(spec)
+    }
+}
+
+impl DeviceSpec {
+    fn set(&mut self, option: &str) -> Result<(), SpecError> {
+        let twice = |name: &str| SpecError::Twice {
+            name: name.to_owned(),
+        };
+        match option.split_once('=') {
+            Some(("size", text)) => {
+                let size = parse_size(text).ok_or_else(|| SpecError::Size {
+                    text: text.to_owned(),
+                })?;
+                match self.size.replace(size) {
+                    Some(_) => Err(twice("size")),
+                    None => Ok(()),
+                }
+            }
+            Some(("file", path)) if self.kind == Kind::Nand && !path.is_empty() => {
+                match self.file.replace(path.into()) {
+                    Some(_) => Err(twice("file")),
+                    None => Ok(()),
+                }
+            }
+            _ => Err(SpecError::NoOption {
+                option: option.to_owned(),
+            }),
+        }
+    }
+}
+
+/// A number of bytes of at least one.
+fn parse_size(text: &str) -> Option<u64> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let unit = match &text[digits.len()..] {
+        "" | "B" => 1,
+        "KiB" => 1 << 10,
+        "MiB" => 1 << 20,
+        "GiB" => 1 << 30,
+        "TiB" => 1u64 << 40,
+        "KB" => 1_000,
+        "MB" => 1_000_000,
+        "GB" => 1_000_000_000,
+        "TB" => 1_000_000_000_000,
+        _ => return None,
+    };
+    let number: f64 = digits.parse().ok()?;
+    let bytes = number * unit as f64;
+    (1.0..=1e18).contains(&bytes).then_some(bytes as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<DeviceSpec, SpecError> {
+        text.parse()
+    }
+
+    #[test]
+    fn what_is_understood_is_written_the_same() {
+        for text in [
+            "nand:didacache",
+            "ftl:crucial-m4,size=4294967296",
+            "nand:qlc,size=1000,file=flash,1",
+        ] {
+            assert_eq!(parse(text).unwrap().to_string(), text);
+        }
+        assert_eq!(
+            parse("nand:mlc,file=x,size=1.5GiB").unwrap(),
+            parse("nand:mlc,size=1536MiB,file=x").unwrap()
+        );
+        assert!(DeviceSpec::is_one("ftl:tlc") && !DeviceSpec::is_one("./nand"));
+    }
+
+    #[test]
+    fn what_is_not_understood_is_said_in_one_line() {
+        for (text, says) in [
+            ("disk:mlc", "no emulated device"),
+            ("nand", "no emulated device"),
+            ("nand:", "no device preset"),
+            ("nand:slc,size=1GiB", "didacache, crucial-m4, mlc, tlc, qlc"),
+            ("nand:mlc,", "no option"),
+            ("nand:mlc,speed=9", "no option"),
+            ("nand:mlc,file=", "no option"),
+            ("ftl:mlc,file=x", "no option"),
+            ("ftl:mlc,size=many", "no size"),
+            ("ftl:mlc,size=-4GiB", "no size"),
+            ("ftl:mlc,size=0", "no size"),
+            ("ftl:mlc,size=1GiB,size=2GiB", "twice"),
+        ] {
+            let error = parse(text).unwrap_err().to_string();
+            assert!(
+                error.contains(says) && !error.contains('\n'),
+                "{text}: {error}"
+            );
+        }
+    }
+
+    #[test]
+    fn devices_have_at_least_the_size_asked_for_and_say_what_came_of_it() {
+        for preset in Preset::ALL {
+            for kind in ["nand", "ftl"] {
+                let spec = parse(&format!("{kind}:{preset},size=1GiB")).unwrap();
+                let device = spec.open(1).unwrap();
+                assert!(device.nand().config().raw_bytes() >= 1 << 30);
+                let line = device.describe();
+                assert!(line.contains("channels"), "{line}");
+                if let Emulated::Ftl(disk) = &device {
+                    let share = disk.len_bytes() as f64 / device.nand().config().raw_bytes() as f64;
+                    assert!((0.74..=0.75).contains(&share), "{preset}: {share}");
+                }
+            }
+        }
+        let too_large = parse("nand:mlc,size=900TB").unwrap().open(1);
+        assert!(too_large.is_err_and(|error| error.to_string().contains("use fewer")));
+    }
+
+    #[test]
+    fn a_device_in_a_file_keeps_its_size_and_its_seed() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("flash");
+        let sized = format!("nand:mlc,size=300MiB,file={}", path.display());
+        let unsized_spec = format!("nand:mlc,file={}", path.display());
+        let first = parse(&sized).unwrap().open(1).unwrap();
+        let bad = first.nand().bad_blocks();
+        let config = first.nand().config().clone();
+        drop(first);
+        let again = parse(&unsized_spec).unwrap().open(2).unwrap();
+        assert_eq!(*again.nand().config(), config);
+        assert_eq!(again.nand().bad_blocks(), bad);
+        drop(again);
+        let larger = parse(&sized.replace("300", "600")).unwrap().open(1);
+        assert!(larger.is_err_and(|error| error.to_string().contains("holds a device")));
+    }
+}
