@@ -8,7 +8,8 @@ use crate::{BlockHealth, BlockId, Flash};
 
 pub(super) fn state_of(nand: &Nand, shape: MapShape) -> State {
     let mut map = Map::new(shape, |group| found_group(nand, &shape, group));
-    let mut best: Vec<Option<(u64, u64, PhysicalPage)>> = vec![None; shape.logical_pages as usize];
+    // Empty until a page is found: a fresh drive of full size needs no such table.
+    let mut best: Vec<Option<(u64, u64, PhysicalPage)>> = Vec::new();
     let (mut version, mut stamp) = (0, 0);
     for group in 0..shape.groups() {
         for plane in 0..shape.planes {
@@ -20,6 +21,9 @@ pub(super) fn state_of(nand: &Nand, shape: MapShape) -> State {
                 let place =
                     PhysicalPage(group * shape.pages_per_group + page * shape.planes + plane);
                 let found = (tag.version, tag.stamp, place);
+                if best.is_empty() {
+                    best.resize(shape.logical_pages as usize, None);
+                }
                 if let Some(best) = best.get_mut(logical as usize) {
                     *best = (*best).max(Some(found));
                 }
