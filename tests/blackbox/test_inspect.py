@@ -82,6 +82,7 @@ def test_after_an_orderly_stop(make_server):
     assert found["recovery"]["outcome"] == "warm" and found["recovery"]["orderly"]
     assert found["recovery"]["items"] == found["items"]["alive"] == 3000
     assert found["verified"]["items_sound"] == 3000 and found["verified"]["items_corrupt"] == 0
+    assert found["verified"]["dead_corrupt"] == 0
     assert found["superblock"]["clean"]
     server.start()
     assert int(server.stats(b"flash")["recovery_items"]) == 3000

@@ -22,7 +22,7 @@ use crate::format::journal::{
 };
 
 /// Words of a chunk, at least.
-const MIN_CHUNK_WORDS: usize = 8 << 10;
+const MIN_CHUNK_WORDS: usize = 1 << 10;
 /// Words of a chunk for each partition, at least.
 const WORDS_PER_PARTITION: usize = 128;
 /// Chunks a journal must have.

@@ -278,8 +278,7 @@ async fn settle_doubts(
             continue;
         };
         if let Some(verified) = &mut inspection.verified {
-            verified.items_sound += checked.sound;
-            verified.segments += 1;
+            verified.add(&checked);
         }
         let items = still.dead.of_segment(record);
         let certain: Vec<FlawedPlace> = checked

@@ -1,4 +1,4 @@
-//! Verifying: every living item lies where its summary says, as it was written.
+//! Verifying: every item lies where its summary says, as it was written.
 
 use futures_util::stream::{self, StreamExt};
 
@@ -26,6 +26,19 @@ pub struct Verified {
     pub items_sound: u64,
     /// Living items that are not.
     pub items_corrupt: u64,
+    /// Dead items in those segments that are as they were written.
+    pub dead_sound: u64,
+    /// Dead items that are not. Nobody misses them, but the device has changed them.
+    pub dead_corrupt: u64,
+}
+
+impl Verified {
+    pub(super) fn add(&mut self, checked: &Checked) {
+        self.segments += 1;
+        self.items_sound += checked.sound;
+        self.dead_sound += checked.dead_sound;
+        self.dead_corrupt += checked.dead_corrupt;
+    }
 }
 
 /// What is wrong at some place.
@@ -71,7 +84,9 @@ pub struct FlawedPlace {
 #[derive(Debug, Default)]
 pub(super) struct Checked {
     pub(super) sound: u64,
-    /// With the entry of an item, where it is one.
+    dead_sound: u64,
+    dead_corrupt: u64,
+    /// Of what lives. With the entry of an item, where it is one.
     pub(super) flawed: Vec<(Option<SummaryEntry>, FlawedPlace)>,
 }
 
@@ -83,8 +98,8 @@ impl Checked {
             flaw,
         };
         Self {
-            sound: 0,
             flawed: vec![(None, place)],
+            ..Self::default()
         }
     }
 }
@@ -111,8 +126,7 @@ pub(super) async fn all(
         let phase = Phase::Items;
         progress(Progress { phase, done, total });
         if checked.flawed.is_empty() {
-            verified.segments += 1;
-            verified.items_sound += checked.sound;
+            verified.add(&checked);
         } else {
             doubtful.push(*record);
         }
@@ -120,7 +134,7 @@ pub(super) async fn all(
     doubtful
 }
 
-/// Reads a segment and verifies its living items.
+/// Reads a segment and verifies its items.
 pub(super) async fn check(look: &Look, found: &Found, record: &SegmentRecord) -> Checked {
     let len = look.store.segment_bytes();
     let read = look.store.read_range(record.segment, 0, len as usize);
@@ -138,11 +152,13 @@ pub(super) async fn check(look: &Look, found: &Found, record: &SegmentRecord) ->
     let seed = look.superblock.hash_seed.get();
     let mut checked = Checked::default();
     for entry in entries {
-        if !look.is_alive(&items, &entry) {
-            continue;
-        }
         let offset = Position::from_bits(entry.position.get()).offset();
-        match check_item(&bytes[offset as usize..], sequence, offset, &entry, seed) {
+        let sound = check_item(&bytes[offset as usize..], sequence, offset, &entry, seed);
+        match sound {
+            _ if !look.is_alive(&items, &entry) => {
+                checked.dead_sound += u64::from(sound.is_ok());
+                checked.dead_corrupt += u64::from(sound.is_err());
+            }
             Ok(()) => checked.sound += 1,
             Err(flaw) => {
                 let place = FlawedPlace {

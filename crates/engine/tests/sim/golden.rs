@@ -170,7 +170,7 @@ fn the_journal_lies_as_documented() {
         u64::from(crc32c::crc32c(&bytes))
     };
     let image = 0x0123_4567_89ab_cdef;
-    let head = [u64::from_le_bytes(*b"flowJRNL"), 1, image, 8192, 16, 2];
+    let head = [u64::from_le_bytes(*b"flowJRNL"), 1, image, 1024, 128, 2];
     assert_eq!(words[..6], head);
     assert_eq!(words[6], checksum(&head[..5]));
     assert_eq!(words[8], u64::from(NOW), "clock");
@@ -180,14 +180,14 @@ fn the_journal_lies_as_documented() {
     // The plain item, at the start of segment 0 in its first life.
     let dead = 1 << 60 | 1 << 42;
     for (number, first_version, record) in [(1, 1, flush_at), (2, 4 + (1 << 44), dead)] {
-        let at = 512 + 8192 * (number - 1);
+        let at = 512 + 1024 * (number - 1);
         let header = [magic, image, number as u64, first_version];
         assert_eq!(words[at..at + 4], header, "chunk {number}");
         assert_eq!(words[at + 4], checksum(&header));
         assert_eq!(words[at + 8], record);
-        assert!(words[at + 9..at + 8192].iter().all(|&word| word == 0));
+        assert!(words[at + 9..at + 1024].iter().all(|&word| word == 0));
     }
-    assert!(words[512 + 2 * 8192..].iter().all(|&word| word == 0));
+    assert!(words[512 + 2 * 1024..].iter().all(|&word| word == 0));
 }
 
 fn item_checksum(bytes: &Bytes<'_>, segment: u64, offset: u32, body: usize, sequence: u64) -> u32 {

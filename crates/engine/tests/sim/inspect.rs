@@ -252,7 +252,7 @@ fn what_cannot_be_found_again_says_why() {
     let inspection = inspect_left(&short, false).unwrap();
     let refused = Outlook::Refused(JournalError::TooShort {
         words: 5,
-        needed: 512 + 8 * 8192,
+        needed: 512 + 8 * 1024,
     });
     assert_eq!(inspection.outlook, refused);
 

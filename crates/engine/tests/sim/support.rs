@@ -12,7 +12,7 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use runtime::sim::Sim;
 
-/// Words of a test's journal: sixteen chunks, so that checkpoints are frequent.
+/// Words of a test's journal: few, so that checkpoints are frequent.
 pub(crate) const JOURNAL_WORDS: usize = 512 + 16 * 8192;
 /// Smallest segment the tests use, in bytes.
 pub(crate) const SEGMENT_BYTES: u32 = 256 << 10;

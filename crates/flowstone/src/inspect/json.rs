@@ -49,6 +49,8 @@ pub(super) fn object(subject: &Subject<'_>) -> Value {
             "segments": verified.segments,
             "items_sound": verified.items_sound,
             "items_corrupt": verified.items_corrupt,
+            "dead_sound": verified.dead_sound,
+            "dead_corrupt": verified.dead_corrupt,
         })),
         "flaws": {
             "count": inspection.flaw_count,

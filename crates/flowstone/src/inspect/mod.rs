@@ -24,7 +24,7 @@ pub(crate) struct InspectArgs {
     /// Its journal [default: as for `serve`].
     #[arg(long, value_name = "PATH")]
     journal: Option<PathBuf>,
-    /// Read all living segments and verify every item alive.
+    /// Read all living segments and verify every item.
     #[arg(long)]
     verify: bool,
     /// One JSON object instead of a table.

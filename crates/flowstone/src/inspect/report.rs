@@ -206,6 +206,8 @@ fn verified(f: &mut fmt::Formatter<'_>, subject: &Subject<'_>) -> fmt::Result {
         row(f, "segments", verified.segments, None)?;
         row(f, "items sound", verified.items_sound, None)?;
         row(f, "items corrupt", verified.items_corrupt, None)?;
+        row(f, "dead sound", verified.dead_sound, None)?;
+        row(f, "dead corrupt", verified.dead_corrupt, None)?;
     }
     if inspection.segments_changed > 0 {
         let changed = HumanCount(inspection.segments_changed);
