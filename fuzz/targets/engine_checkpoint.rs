@@ -13,7 +13,9 @@ use flowstone_device::{Disk, Image, Latency, MemoryDisk, MemoryJournal};
 use flowstone_engine::config::META_BYTES;
 use flowstone_engine::format::checkpoint::{MAGIC, Writer};
 use flowstone_engine::format::item::{ItemHeader, ItemRef};
-use flowstone_engine::format::journal::{CHUNK_HEADER_WORDS, ChunkHeader, HEAD_WORDS, Head, Record};
+use flowstone_engine::format::journal::{
+    CHUNK_HEADER_WORDS, ChunkHeader, HEAD_WORDS, Head, Record,
+};
 use flowstone_engine::format::segment::{
     FOOTER_BYTES, Footer, Position, SUMMARY_ENTRY_BYTES, SegmentKind, SummaryEntry, UNIT_BYTES,
 };
@@ -55,7 +57,8 @@ impl<'a> Input<'a> {
         let at = |number: usize| head.get(number).copied().unwrap_or(0);
         let (records, rest) = rest.split_at(rest.len().min(8 * usize::from(at(1))) / 8 * 8);
         let entry = SUMMARY_ENTRY_BYTES as usize;
-        let (summary, stream) = rest.split_at(rest.len().min(entry * usize::from(at(2))) / entry * entry);
+        let (summary, stream) =
+            rest.split_at(rest.len().min(entry * usize::from(at(2))) / entry * entry);
         Self {
             choice: at(0),
             records: records
@@ -79,9 +82,10 @@ impl<'a> Input<'a> {
             let (record, len) = Record::decode(rest);
             let kills = match record {
                 Some(Record::Dead { location, life }) => location == unit && life == sequence,
-                Some(Record::SegmentDead { segment: dead, life }) => {
-                    dead == segment && life.is_none_or(|life| life == sequence)
-                }
+                Some(Record::SegmentDead {
+                    segment: dead,
+                    life,
+                }) => (dead, life) == (segment, sequence),
                 _ => false,
             };
             if kills {
@@ -103,24 +107,34 @@ fuzz_target!(|input: &[u8]| {
         assert_as_told(&engine, &inspection, &input);
         for key in 0..KEYS {
             if let Some(value) = read(&engine, key).await {
-                let living = LIVING.iter().any(|&life| value == old(life.1) && !input.is_dead(key, life));
+                let living = LIVING
+                    .iter()
+                    .any(|&life| value == old(life.1) && !input.is_dead(key, life));
                 assert!(living, "item {key} is dead, or never was");
             }
         }
         for round in 0..3u8 {
             for key in 0..KEYS {
                 read(&engine, key).await;
-                let put = Put { value: vec![round; NEW_BYTES].into(), ..Put::default() };
+                let put = Put {
+                    value: vec![round; NEW_BYTES].into(),
+                    ..Put::default()
+                };
                 let key = key.to_le_bytes();
                 let now = runtime::unix_seconds();
-                let _ = engine.set(engine.key(&key).expect("a key"), now, &put).await;
+                let _ = engine
+                    .set(engine.key(&key).expect("a key"), now, &put)
+                    .await;
             }
         }
         let stop = engine.stop().await;
         drop(engine);
         let engine = open(&disk, &log).await;
         let orderly = matches!(stop, Stop::Complete { .. });
-        assert!(matches!(engine.start(), Start::Warm { orderly: o, .. } if o == orderly), "{stop:?}");
+        assert!(
+            matches!(engine.start(), Start::Warm { orderly: o, .. } if o == orderly),
+            "{stop:?}"
+        );
         for key in 0..KEYS {
             if let Some(value) = read(&engine, key).await {
                 assert!(value == [2; NEW_BYTES], "an old value of {key} is back");
@@ -131,7 +145,10 @@ fuzz_target!(|input: &[u8]| {
 
 async fn look(disk: &Arc<MemoryDisk>, log: &Arc<MemoryJournal>) -> Inspection {
     let disk: Arc<dyn Disk> = disk.clone();
-    let options = InspectOptions { verify: true, memory_bytes: 1000 };
+    let options = InspectOptions {
+        verify: true,
+        memory_bytes: 1000,
+    };
     let inspected = inspect(&disk, Some(&**log), options, &mut |_| {}).await;
     inspected.expect("superblock and journal are sound")
 }
@@ -249,7 +266,12 @@ fn stream(input: &Input<'_>) -> Vec<u8> {
         for (segment, sequence) in LIVING {
             out.u32(segment);
             out.u64(sequence);
-            out.u32(input.stream.first().map_or(0, |&bytes| u32::from(bytes & 7)));
+            out.u32(
+                input
+                    .stream
+                    .first()
+                    .map_or(0, |&bytes| u32::from(bytes & 7)),
+            );
             out.u32(0);
             out.raw(input.stream.get(1..8).unwrap_or_default());
         }
@@ -275,7 +297,12 @@ fn write_items(image: &mut Image, (segment, sequence): (u32, u64), input: &Input
             state: 0,
             reserved: [0; 2],
         };
-        let item = ItemRef { header: &header, cas_unique: version, key: &key, value: &value };
+        let item = ItemRef {
+            header: &header,
+            cas_unique: version,
+            key: &key,
+            value: &value,
+        };
         let mut bytes = vec![0; item.flash_bytes()];
         item.encode(&mut bytes, sequence, offset);
         image.write(at + u64::from(offset), &bytes);
@@ -297,7 +324,14 @@ fn write_items(image: &mut Image, (segment, sequence): (u32, u64), input: &Input
     image.write(summary_at, &summary);
     write_footer(
         image,
-        Footer::new(SegmentKind::Items, segment, sequence, items, data_bytes, checksum),
+        Footer::new(
+            SegmentKind::Items,
+            segment,
+            sequence,
+            items,
+            data_bytes,
+            checksum,
+        ),
     );
 }
 
@@ -318,7 +352,11 @@ fn journal(input: &Input<'_>) -> Vec<u64> {
     };
     let head = head.encode();
     words[..head.len()].copy_from_slice(&head);
-    let header = ChunkHeader { image: SEED, sequence: 1, first_version: 900 };
+    let header = ChunkHeader {
+        image: SEED,
+        sequence: 1,
+        first_version: 900,
+    };
     let chunk = &mut words[HEAD_WORDS..];
     chunk[..CHUNK_HEADER_WORDS].copy_from_slice(&header.encode());
     chunk[CHUNK_HEADER_WORDS..][..input.records.len()].copy_from_slice(&input.records);

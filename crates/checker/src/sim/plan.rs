@@ -103,7 +103,7 @@ impl Plan {
             Kind::Full => (3, 700, 9),
             Kind::Dense => (3, 60, 80),
             Kind::Restless => (8, 80, 6),
-            Kind::Churn => (2, 12_000, 6),
+            Kind::Churn => (2, 12_000, 12),
         };
         let keys = match kind {
             Kind::Full => {
@@ -188,7 +188,11 @@ impl Plan {
             },
             unsettled: 2 * sync_interval + Duration::from_millis(10),
             // Long enough for a segment to be reclaimed and written anew meanwhile.
-            slow: if random.random() { 0.0 } else { 0.02 },
+            slow: match kind {
+                Kind::Churn => 0.1,
+                _ if random.random() => 0.02,
+                _ => 0.0,
+            },
             slow_by: Duration::from_millis(random.random_range(5..200)),
         }
     }

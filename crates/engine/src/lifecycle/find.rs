@@ -43,7 +43,7 @@ impl Found {
             horizon.flush_at(deadline);
         }
         for (partition, cutoff) in self.dead.cutoffs.iter_mut().enumerate() {
-            // Half a record may say more than any version there is.
+            // What is left of an earlier chunk could say more than any version there is.
             *cutoff = first_version.min(*cutoff);
             horizon.restore_cutoff(partition, *cutoff);
         }

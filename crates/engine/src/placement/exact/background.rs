@@ -57,7 +57,7 @@ async fn give_up(exact: &Exact, failure: WriteFailure) {
     // It may be there all the same; what it holds counts no more.
     exact.journal.append(Record::SegmentDead {
         segment: failure.segment.0,
-        life: Some(failure.sequence),
+        life: failure.sequence,
     });
     for entry in &failure.entries {
         let hash = KeyHash(entry.hash.get());

@@ -179,10 +179,7 @@ async fn survey(exact: &Exact, chunks: &[ChunkRecords]) -> Survey {
                     *count += 1;
                 }
             }
-            Record::SegmentDead {
-                segment,
-                life: Some(life),
-            } => {
+            Record::SegmentDead { segment, life } => {
                 survey.dead_segments.insert((segment, life));
             }
             _ => {}

@@ -33,7 +33,8 @@ pub(crate) struct Dead {
     /// Packed locations above the low bits of a life, as journalled; sorted by
     /// [`sort`](Self::sort).
     places: Vec<u64>,
-    segments: HashMap<u32, Vec<Option<u64>>>,
+    /// Segments, with the sequence numbers of their dead lives.
+    segments: HashSet<(u32, u64)>,
     /// First version of the run that has written them.
     hashes: HashMap<u64, u64>,
     retired: BTreeSet<u32>,
@@ -87,7 +88,7 @@ impl Dead {
         Self {
             codec: LocationCodec::new(store.segments(), store.segment_bytes()),
             places: Vec::new(),
-            segments: HashMap::new(),
+            segments: HashSet::new(),
             hashes: HashMap::new(),
             retired: BTreeSet::new(),
             living: None,
@@ -150,7 +151,7 @@ impl Dead {
         chunk.each(log, |record| match record {
             Record::Dead { location, life } => self.places.push(location << LIFE_BITS | life),
             Record::SegmentDead { segment, life } => {
-                self.segments.entry(segment).or_default().push(life);
+                self.segments.insert((segment, life));
             }
             Record::HashDead { hash } => {
                 let first_version = self.hashes.entry(hash).or_default();
@@ -220,11 +221,7 @@ impl Dead {
                 .is_some_and(|known| known.sequence == record.sequence),
             _ => true,
         };
-        let dead = self.segments.get(&number).is_some_and(|lives| {
-            lives
-                .iter()
-                .any(|&life| life.is_none_or(|life| life == record.sequence))
-        });
+        let dead = self.segments.contains(&(number, record.sequence));
         known && !dead
     }
 

@@ -89,7 +89,7 @@ async fn reclaim(exact: &Exact, record: &SegmentRecord, choice: Choice) {
     // Before anything of it leaves the index: from here on a start finds nothing in it.
     exact.journal.append(Record::SegmentDead {
         segment: record.segment.0,
-        life: Some(record.sequence),
+        life: record.sequence,
     });
     match exact.store.read_summary(record).await {
         Ok(entries) => {

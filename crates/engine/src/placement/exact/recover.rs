@@ -225,7 +225,7 @@ async fn read_segment(exact: &Exact, record: &SegmentRecord, dead: &Dead) {
             // What cannot be read now must not be found by a later start.
             exact.journal.append(Record::SegmentDead {
                 segment: record.segment.0,
-                life: Some(record.sequence),
+                life: record.sequence,
             });
             recovery.unreadable.fetch_add(1, Ordering::Relaxed);
             return;
