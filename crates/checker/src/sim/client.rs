@@ -60,9 +60,9 @@ impl World {
             }
             1130..1136 => self.slow_read(random),
             1136..1138 => self.slow_superblock(random),
-            1138 => runtime::sleep(Duration::from_secs(random.random_range(1..15))).await,
+            1138 => runtime::sleep(self.plan.pause * random.random_range(2..38)).await,
             1139..1150 => {
-                runtime::sleep(Duration::from_millis(random.random_range(1..400))).await;
+                runtime::sleep(self.plan.pause.mul_f64(random.random())).await;
             }
             _ => runtime::sleep(Duration::from_micros(random.random_range(1..3000))).await,
         }

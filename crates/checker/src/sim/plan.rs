@@ -74,6 +74,8 @@ pub(super) struct Plan {
     pub(super) early: Rates,
     pub(super) running: Rates,
     pub(super) stopping: Rates,
+    /// A client's longer pauses; one in twelve of them is many times that.
+    pub(super) pause: Duration,
     /// What a power cut may undo at most.
     pub(super) unsettled: Duration,
     /// Share of the disk's accesses that take [`slow_by`](Self::slow_by) longer.
@@ -186,6 +188,8 @@ impl Plan {
                 operations: 1,
                 most: 4,
             },
+            // The ring is to come round while one slow write goes on.
+            pause: Duration::from_millis(if kind == Kind::Churn { 10 } else { 400 }),
             unsettled: 2 * sync_interval + Duration::from_millis(10),
             // Long enough for a segment to be reclaimed and written anew meanwhile.
             slow: match kind {

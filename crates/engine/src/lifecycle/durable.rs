@@ -10,6 +10,7 @@ use super::superblocks::write_superblock;
 use super::{MAX_ROUNDS, Stop, VERSION_RESERVE};
 use crate::cache::Engine;
 use crate::format::superblock::Cleanliness;
+use crate::journal::Journal;
 use crate::placement::BackgroundTask;
 use crate::placement::exact::{CheckpointHead, Written};
 use crate::store::SavedCheckpoint;
@@ -170,7 +171,7 @@ impl Engine {
             })
             .collect();
         let head = CheckpointHead {
-            clock: now,
+            clock: now.max(Journal::clock(self.journal.log())),
             flush_deadline: self.horizon.pending(now),
             cutoffs,
         };

@@ -128,7 +128,8 @@ impl Engine {
             write_superblock(&meta, &mut superblock).await?;
         }
         // Not before: until then this start has not happened, and the time away counts on.
-        Journal::write_clock(&*log, now).await?;
+        let known = found.as_ref().map_or(0, |found| found.dead.clock);
+        Journal::write_clock(&*log, now.max(known)).await?;
         if found.is_err() {
             Journal::start_empty(&*log);
         }
