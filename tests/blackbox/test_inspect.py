@@ -236,7 +236,7 @@ def test_journal_that_cannot_be_trusted(make_server, damage, state):
     elif damage == "truncated":
         os.truncate(journal, os.path.getsize(journal) // 4096 * 3 // 4 * 4096)
     else:
-        at, word = {"void": (72, b"\1"), "head": (40, b"\xff"), "foreign": (0, b"accounts")}[damage]
+        at, word = {"void": (72, b"\1"), "head": (24, b"\xff"), "foreign": (0, b"accounts")}[damage]
         with open(journal, "r+b") as file:
             file.seek(at)
             file.write(word)
