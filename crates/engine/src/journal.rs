@@ -484,7 +484,6 @@ impl ChunkRecords {
     pub fn each(&self, log: &dyn Log, mut visit: impl FnMut(Record)) {
         let mut words = vec![0; self.end - self.start - CHUNK_HEADER_WORDS];
         log.read(self.start + CHUNK_HEADER_WORDS, &mut words);
-        log.let_go(self.start..self.end);
         let mut rest = &words[..];
         while !rest.is_empty() {
             let (record, len) = Record::decode(rest);

@@ -136,16 +136,41 @@ impl MappedFile {
         u64::from_le(self.words()[word].load(Ordering::Acquire))
     }
 
-    /// Reads the words from `start` on.
+    /// Reads the words from `start` on, with a system call: they do not become resident.
     ///
     /// # Panics
     /// Past the end.
     pub fn read(&self, start: usize, words: &mut [u64]) {
         let stored = &self.words()[start..start + words.len()];
+        if self.read_at(start, words).is_ok() {
+            return;
+        }
+        // Nothing is made up: the mapping has what was stored, or touching it ends the process.
         for (word, stored) in words.iter_mut().zip(stored) {
             *word = u64::from_le(stored.load(Ordering::Relaxed));
         }
         fence(Ordering::Acquire);
+    }
+
+    fn read_at(&self, start: usize, words: &mut [u64]) -> io::Result<()> {
+        // SAFETY: the bytes of `words`, of which every value is one of a word.
+        let bytes = unsafe {
+            std::slice::from_raw_parts_mut(words.as_mut_ptr().cast::<u8>(), size_of_val(words))
+        };
+        let mut done = 0;
+        while done < bytes.len() {
+            let offset = (start * WORD_BYTES + done) as u64;
+            match rustix::io::pread(&*self.fd, &mut bytes[done..], offset) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(read) => done += read,
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        for word in words {
+            *word = u64::from_le(*word);
+        }
+        Ok(())
     }
 
     /// Sets all of `words` to zero, as [`store`](Self::store) would.
