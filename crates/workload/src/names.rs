@@ -167,22 +167,15 @@ mod tests {
 
     #[test]
     fn names_are_read_and_written() {
-        for text in [
-            "uniform",
-            "zipfian",
-            "hotspot",
-            "normal",
-            "latest",
-            "single",
-            "etc",
-            "memcachier",
+        let filled_in = [
             "memcachier:app19",
             "twitter:52",
             "cachelib:some/where",
             "trace:a.csv",
             "trace:be64:a:b.trace",
             "trace:odd:name",
-        ] {
+        ];
+        for text in NAMES.into_iter().chain(filled_in) {
             assert_eq!(Name::parse(text).unwrap().to_string(), text);
         }
         assert_eq!(

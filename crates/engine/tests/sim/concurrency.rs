@@ -358,6 +358,35 @@ fn a_flush_overtakes_a_read_and_nothing_comes_back() {
     });
 }
 
+/// One flight, two readers: for the later one the item has expired.
+#[test]
+fn a_shared_read_gives_nobody_what_has_expired_for_him() {
+    simulate(1, async {
+        let engine = start(&slow_disk(129 << 20), &tight()).await;
+        let now = runtime::unix_seconds();
+        let put = flowstone_engine::Put {
+            value: value(1, 3000).into(),
+            expiry: now + 1000,
+            ..Default::default()
+        };
+        let key = engine.key(b"cold").unwrap();
+        engine.set(key, now, &put).await.unwrap();
+        fill(&engine, 6000, 3000).await;
+        let Lookup::Flash(mut early) = engine.lookup(key, now, Peek::No, |_| ()) else {
+            panic!("it is on flash");
+        };
+        early.start(key);
+        let Lookup::Flash(late) = engine.lookup(key, now + 1000, Peek::No, |_| ()) else {
+            panic!("it is on flash");
+        };
+        assert!(engine.stats().paths.shared_flights > 0);
+        let late = engine.read_flash(key, late, now + 1000, Peek::No).await;
+        assert!(late.is_none(), "expired");
+        let early = engine.read_flash(key, early, now, Peek::No).await;
+        assert!(early.is_some(), "still alive");
+    });
+}
+
 #[test]
 fn all_that_share_a_failed_read_miss_and_the_next_read_is_a_new_one() {
     simulate(1, async {

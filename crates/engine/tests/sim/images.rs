@@ -25,13 +25,7 @@ const COPIES: [u64; 2] = [0, META_BYTES / 2];
 
 /// What an orderly stop leaves of `count` items.
 fn stopped(count: u64) -> Left {
-    simulate(1, async {
-        let (disk, media) = Left::new(Image::new(IMAGE_BYTES)).media();
-        let engine = start(&media, &tight()).await;
-        fill(&engine, count, 3000).await;
-        assert_eq!(engine.stop().await, Stop::Complete { objects: count });
-        Left::of(&disk, &media)
-    })
+    Left::stopped(IMAGE_BYTES, count)
 }
 
 /// Opens what is left, expecting a refusal that touches nothing, then with force.
@@ -494,6 +488,47 @@ fn what_had_expired_stays_so_when_the_clock_goes_back() {
     sim.shift_wall_clock(-1000);
     let left = Left::of(&disk, &media);
     assert!(left.words[CLOCK_WORD] > 0);
+    sim.block_on(async {
+        let engine = started(&left).await;
+        assert_eq!(get(&engine, b"short").await, None);
+        assert!(get(&engine, &numbered(0)).await.is_some());
+    });
+}
+
+/// The latest second known goes from checkpoint to checkpoint, though the journal forgets it and the
+/// clock has been set back. Nobody asks for the item in between: that alone would declare it dead.
+#[test]
+fn every_checkpoint_keeps_the_latest_second() {
+    let sim = Sim::new(4);
+    let (disk, media) = Left::new(Image::new(IMAGE_BYTES)).media();
+    let mut left = sim.block_on(async {
+        let engine = start(&media, &tight()).await;
+        let now = runtime::unix_seconds();
+        let put = flowstone_engine::Put {
+            value: value(1, 3000).into(),
+            expiry: now + 10,
+            ..Default::default()
+        };
+        let short = engine.key(b"short").unwrap();
+        engine.set(short, now, &put).await.unwrap();
+        fill(&engine, 5000, 3000).await;
+        runtime::sleep(std::time::Duration::from_secs(30)).await;
+        assert!(engine.checkpoint_now().await);
+        Left::of(&disk, &media)
+    });
+    sim.crash();
+    sim.shift_wall_clock(-1000);
+    for _ in 0..2 {
+        left.words[CLOCK_WORD] = 1;
+        let (disk, media) = left.media();
+        left = sim.block_on(async {
+            let engine = start(&media, &tight()).await;
+            assert!(engine.checkpoint_now().await);
+            Left::of(&disk, &media)
+        });
+        sim.crash();
+    }
+    left.words[CLOCK_WORD] = 1;
     sim.block_on(async {
         let engine = started(&left).await;
         assert_eq!(get(&engine, b"short").await, None);

@@ -18,13 +18,13 @@ use flowstone_engine::inspect::{
     Outlook,
 };
 use flowstone_engine::journal::{JournalError, Unusable};
-use flowstone_engine::{Distrust, Put, Stop, SuperblockCopy};
+use flowstone_engine::{Distrust, Put, SuperblockCopy};
 use rand::Rng;
 use runtime::sim::Sim;
 
 use crate::support::{
-    Left, Media, SEGMENT_BYTES, any_len, fill, for_each_seed, numbered, random, set, simulate,
-    start, tight, value,
+    Left, Media, SEGMENT_BYTES, any_len, for_each_seed, numbered, random, set, simulate, start,
+    tight, value,
 };
 
 const IMAGE_BYTES: u64 = 33 << 20;
@@ -77,13 +77,7 @@ fn assert_adds_up(inspection: &Inspection) {
 
 /// What an orderly stop leaves of `count` items.
 fn stopped(count: u64) -> Left {
-    simulate(1, async {
-        let (disk, media) = Left::new(Image::new(IMAGE_BYTES)).media();
-        let engine = start(&media, &tight()).await;
-        fill(&engine, count, 3000).await;
-        assert_eq!(engine.stop().await, Stop::Complete { objects: count });
-        Left::of(&disk, &media)
-    })
+    Left::stopped(IMAGE_BYTES, count)
 }
 
 /// What a crash leaves of random operations of every kind.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use device::{Disk, Image, Latency, MemoryDisk, MemoryJournal};
 use flowstone_engine::{
-    CacheError, Engine, EngineConfig, FlashHit, ItemView, Lookup, OpenError, Peek, Put, Start,
+    CacheError, Engine, EngineConfig, FlashHit, ItemView, Lookup, OpenError, Peek, Put, Start, Stop,
 };
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -107,6 +107,17 @@ impl Left {
     pub(crate) fn new(image: Image) -> Self {
         let words = vec![0; JOURNAL_WORDS];
         Self { image, words }
+    }
+
+    /// What an orderly stop leaves of `count` items.
+    pub(crate) fn stopped(image_bytes: u64, count: u64) -> Self {
+        simulate(1, async {
+            let (disk, media) = Self::new(Image::new(image_bytes)).media();
+            let engine = start(&media, &tight()).await;
+            fill(&engine, count, 3000).await;
+            assert_eq!(engine.stop().await, Stop::Complete { objects: count });
+            Self::of(&disk, &media)
+        })
     }
 
     pub(crate) fn media(&self) -> (Arc<MemoryDisk>, Media) {
