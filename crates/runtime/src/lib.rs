@@ -34,6 +34,7 @@ pub mod sim;
 pub mod sync;
 mod task;
 mod time;
+pub mod work;
 
 pub use task::{JoinHandle, spawn, spawn_detached, yield_now};
 pub use time::{Elapsed, Instant, now, sleep, timeout, unix_seconds};

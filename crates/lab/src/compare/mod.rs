@@ -1,0 +1,1 @@
+//! Presets side by side: `flowstone compare`.

@@ -1,0 +1,1 @@
+//! One file per paper table or figure: `flowstone experiment`.

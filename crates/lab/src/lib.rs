@@ -1,0 +1,6 @@
+//! The lab: presets side by side on the same work, and the experiments of the papers.
+
+#![forbid(unsafe_code)]
+
+pub mod compare;
+pub mod experiment;

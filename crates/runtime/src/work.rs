@@ -1,0 +1,95 @@
+//! What has been done on this thread, in kinds of work that a simulation can charge for.
+//!
+//! Virtual time stands still while code runs. A simulation that wants the processor to cost
+//! something looks at [`done`] before and after it lets a task run, and makes the task wait for what
+//! the difference costs. On the live runtime nobody looks, and counting is an addition.
+
+use std::cell::Cell;
+use std::ops::{Index, Sub};
+
+/// A kind of work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub enum Work {
+    /// An index looked at or changed, for one key.
+    IndexStep,
+    /// An item copied: into memory, to a segment, or from one to another.
+    ItemCopied,
+    /// Bytes of them.
+    ByteCopied,
+    /// A read, program, write or erase handed to a device.
+    DeviceCommand,
+    /// A filter asked.
+    FilterProbe,
+    /// An object scored by a classifier.
+    Score,
+}
+
+impl Work {
+    /// Every kind, in order.
+    pub const ALL: [Self; 6] = [
+        Self::IndexStep,
+        Self::ItemCopied,
+        Self::ByteCopied,
+        Self::DeviceCommand,
+        Self::FilterProbe,
+        Self::Score,
+    ];
+}
+
+/// How much of each kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WorkDone([u64; Work::ALL.len()]);
+
+impl Index<Work> for WorkDone {
+    type Output = u64;
+
+    fn index(&self, work: Work) -> &u64 {
+        &self.0[work as usize]
+    }
+}
+
+impl Sub for WorkDone {
+    type Output = Self;
+
+    fn sub(self, earlier: Self) -> Self {
+        Self(std::array::from_fn(|kind| self.0[kind] - earlier.0[kind]))
+    }
+}
+
+thread_local! {
+    static DONE: Cell<WorkDone> = const { Cell::new(WorkDone([0; Work::ALL.len()])) };
+}
+
+/// Counts `amount` of a kind of work.
+#[inline]
+pub fn count(work: Work, amount: u64) {
+    DONE.with(|done| {
+        let mut all = done.get();
+        all.0[work as usize] = all.0[work as usize].wrapping_add(amount);
+        done.set(all);
+    });
+}
+
+/// Everything counted on this thread so far.
+#[must_use]
+pub fn done() -> WorkDone {
+    DONE.with(Cell::get)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_counted_is_the_difference() {
+        let before = done();
+        count(Work::IndexStep, 2);
+        count(Work::ByteCopied, 300);
+        let did = done() - before;
+        assert_eq!((did[Work::IndexStep], did[Work::ByteCopied]), (2, 300));
+        assert_eq!(did[Work::Score], 0);
+        let elsewhere = std::thread::spawn(done).join().unwrap();
+        assert_eq!(elsewhere, WorkDone::default());
+    }
+}
