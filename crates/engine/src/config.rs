@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::format::segment::largest_item;
+use crate::format::segment::{PAGE_BYTES, largest_item};
 use crate::placement::exact::ReclaimConfig;
 use crate::store::SEGMENT_TABLE_BYTES;
 
@@ -222,9 +222,9 @@ impl EngineConfig {
             "0 to 15",
         )?;
         range(
-            segment_bytes.is_power_of_two() && u64::from(segment_bytes) >= 64 << 10,
+            segment_bytes.is_multiple_of(PAGE_BYTES) && segment_bytes >= 64 << 10,
             "segment_bytes",
-            "a power of two of at least 64 KiB",
+            "a whole number of 4 KiB pages, 64 KiB at least",
         )?;
         if segments < MIN_SEGMENTS {
             return Err(ConfigError::Flash {

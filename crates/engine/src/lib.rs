@@ -46,6 +46,6 @@ pub use cache::{
 };
 pub use config::{AfterDowntime, ConfigError, EngineConfig};
 pub use key::{Key, KeyHash};
-pub use lifecycle::{CheckpointStats, Distrust, OpenError, Start, Stop, SuperblockCopy};
+pub use lifecycle::{CheckpointStats, Distrust, Medium, OpenError, Start, Stop, SuperblockCopy};
 pub use partition::PathStats;
 pub use placement::DumpCursor;

@@ -86,7 +86,7 @@ impl Machine {
             .observe(move |number| in_store.at_store(number));
         let log = Arc::clone(&self.journal);
         let watch = Arc::clone(&self.watch);
-        let disk = Arc::new(WatchedDisk { watch });
+        let disk: Arc<dyn Disk> = Arc::new(WatchedDisk { watch });
         let engine = Engine::open(disk, move || Ok(log), plan.config.clone())
             .await
             .map_err(|error| format!("cannot be opened: {error}"))?;
