@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use device::{FaultRates, FaultyDisk, Latency, MemoryDisk, MemoryJournal};
+use device::{Disk, FaultRates, FaultyDisk, Latency, MemoryDisk, MemoryJournal};
 use engine::{Engine, Start, Stop};
 use parking_lot::Mutex;
 use rand::rngs::SmallRng;

@@ -64,6 +64,8 @@ impl Engine {
                 image: shape.hash_seed,
                 first_sequence,
                 large_read_bytes: config.large_read_bytes(),
+                layout: config.layout,
+                write_bytes: config.write_bytes,
             },
         ));
         let now = runtime::unix_seconds();
@@ -140,6 +142,8 @@ impl Engine {
             index_max_bytes: config.memory_bytes / 100 * u64::from(config.index_percent),
             partition_bits: shape.partitions.trailing_zeros(),
             expected_items: shape.expected_items,
+            maintenance: config.maintenance,
+            writers: config.writers,
             reclaim: config.reclaim(store.segments(), store.segment_bytes()),
         };
         let mut placement = Exact::new(
