@@ -178,6 +178,11 @@ impl Database {
         self.backend.answer(write).await
     }
 
+    /// Takes leave, so that SQLite leaves one file and servers note no broken connection.
+    pub(super) async fn close(self) -> Result<(), DatabaseError> {
+        self.backend.answer(self.connection.close()).await
+    }
+
     /// That `missing` of `asked` keys are not there.
     pub(super) fn unfilled(&self, missing: usize, asked: usize) -> DatabaseError {
         DatabaseError::Unfilled {

@@ -10,7 +10,7 @@
 //! ```
 //!
 //! Every client is a closed loop: its next request begins when the last one is answered. Both phases ask
-//! for the same requests. The phase without the cache comes first, because its writes pass the cache by:
+//! for the same requests, as far as their time lets them come. The phase without the cache comes first, because its writes pass the cache by:
 //! what is in the cache when its phase begins is taken for right.
 //!
 //! A cache or a database that goes away ends the run with one line and exit code 1; what the database
@@ -142,6 +142,7 @@ async fn phases(plan: &Plan, backend: &Arc<Backend>) -> Result<bool, Trouble> {
         fill::check(&mut first, &plan.workload).await?;
     }
     if !plan.run {
+        first.close().await?;
         return Ok(true);
     }
     let mut databases = vec![first];
@@ -157,6 +158,9 @@ async fn phases(plan: &Plan, backend: &Arc<Backend>) -> Result<bool, Trouble> {
     }
     let with = phase::run(plan, true, &mut databases).await?;
     print(plan, &Row::run(plan, &shown, &with, Some(&without)))?;
+    for database in databases {
+        database.close().await?;
+    }
     Ok([without, with].iter().all(is_good))
 }
 
