@@ -25,8 +25,11 @@ const READ_BYTES: usize = 64 << 10;
 pub(super) enum CacheError {
     #[error("cannot connect to the cache at {target}: {error}")]
     Connect { target: String, error: io::Error },
+    /// The connection has ended; another one may do.
     #[error("the cache at {target} went away: {error}")]
     Gone { target: String, error: io::Error },
+    #[error("the cache at {target} has not answered for {PATIENCE:?}")]
+    Silent { target: String },
     #[error("the cache at {target}: {violation}")]
     Violation {
         target: String,
@@ -103,6 +106,12 @@ impl Cache {
         })
     }
 
+    /// Forgets a connection that has ended, and opens another one.
+    pub(super) async fn reconnect(&mut self) -> Result<(), CacheError> {
+        *self = Self::connect(&self.target, self.writer).await?;
+        Ok(())
+    }
+
     /// The value that the last [`Answer::Value`] brought.
     pub(super) fn value(&self) -> &[u8] {
         &self.value
@@ -141,14 +150,12 @@ impl Cache {
 
     /// Sends what is to be sent and waits for its answer.
     async fn ask(&mut self) -> Result<Answer, CacheError> {
-        let gone = |target: &Target, error| CacheError::Gone {
-            target: target.to_string(),
-            error,
-        };
-        match timeout(PATIENCE, self.exchange()).await {
-            Ok(answer) => answer,
-            Err(late) => Err(gone(&self.target, late.into())),
-        }
+        let answer = timeout(PATIENCE, self.exchange()).await;
+        answer.unwrap_or_else(|_| {
+            Err(CacheError::Silent {
+                target: self.target.to_string(),
+            })
+        })
     }
 
     async fn exchange(&mut self) -> Result<Answer, CacheError> {

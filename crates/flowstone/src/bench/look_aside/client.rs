@@ -8,7 +8,9 @@
 //! ```
 //!
 //! The database is written first, so that the cache never holds what the database does not have. As in
-//! any look-aside cache, a miss that overtakes a write may leave the older value there.
+//! any look-aside cache, a miss that overtakes a write may leave the older value there. A connection that
+//! the cache closes, for want of memory perhaps, costs its request and is opened again; if that fails, the
+//! cache has gone away.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -17,7 +19,7 @@ use parking_lot::Mutex;
 use workload::{ClientStream, Op, Request, ValueCheck, Workload};
 
 use super::Trouble;
-use super::cache::{Answer, Cache};
+use super::cache::{Answer, Cache, CacheError};
 use super::counts::{Counts, Outcome};
 use super::database::{Database, DatabaseError};
 use super::fill::{name, value};
@@ -67,6 +69,13 @@ impl Client {
             let outcome = match self.serve(&request).await {
                 Err(Trouble::Database(error @ DatabaseError::Refused { .. })) => {
                     rules.failed(|failures| &mut failures.database, error.to_string());
+                    Outcome::Failed
+                }
+                Err(Trouble::Cache(gone @ CacheError::Gone { .. })) => {
+                    rules.failed(|failures| &mut failures.closed, gone.to_string());
+                    if let Some(cache) = &mut self.cache {
+                        cache.reconnect().await.map_err(|_| gone)?;
+                    }
                     Outcome::Failed
                 }
                 outcome => outcome?,

@@ -13,8 +13,8 @@
 //! for the same requests, as far as their time lets them come. The phase without the cache comes first, because its writes pass the cache by:
 //! what is in the cache when its phase begins is taken for right.
 //!
-//! A cache or a database that goes away ends the run with one line and exit code 1; what the database
-//! refuses (a deadlock, say) or the cache answers by an error is counted. What the user has to mend (the
+//! A cache or a database that goes away ends the run with one line and exit code 1; a connection that the
+//! cache closes, what it answers by an error, and what the database refuses (a deadlock, say) are counted. What the user has to mend (the
 //! URL, the password, a table of somebody else) ends it with exit code 2 before anything is measured.
 
 use std::io::{self, Write};

@@ -101,11 +101,20 @@ fn wrong_bytes_in_the_cache_are_noticed() {
 }
 
 #[test]
-fn a_cache_that_closes_or_babbles_ends_the_run() {
-    let closed = cached(Manner::Closes(10), "--clients 2 --requests 500").unwrap_err();
-    assert!(closed.to_string().contains("went away") && !closed.is_usage());
+fn closed_connections_are_counted_and_opened_again() {
+    let counts = cached(Manner::Closes(10), "--clients 1 --requests 200")
+        .unwrap()
+        .counts;
+    let closed = counts.stats.failures.closed;
+    assert_eq!(counts.stats.total() + closed, 200);
+    assert!(closed > 10, "{closed} closed");
+}
+
+#[test]
+fn what_does_not_speak_memcached_ends_the_run() {
     let babble = cached(Manner::Babbles, "--clients 2 --requests 500").unwrap_err();
     assert!(babble.to_string().contains("220 ready"), "{babble}");
+    assert!(!babble.is_usage());
 }
 
 #[test]
