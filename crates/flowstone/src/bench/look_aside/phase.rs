@@ -45,7 +45,6 @@ pub(super) async fn run(
     }
     let sources = plan.workload.clients()?;
     let rules = Arc::new(rules(plan));
-    let cpu_before = cpu::of_this_process();
     let mut tasks = JoinSet::new();
     for (index, (database, cache)) in databases.drain(..).zip(caches).enumerate() {
         let (number, clients) = (index as u64, plan.clients as u64);
@@ -60,35 +59,43 @@ pub(super) async fn run(
         };
         tasks.spawn(client.run());
     }
-    watch(plan, cached, &rules, &mut tasks, databases).await?;
+    let own_cpu = watch(plan, cached, &rules, &mut tasks, databases).await?;
     let counts = rules.counts.lock().clone();
     Ok(Measured {
         cached,
         seconds: counts.stats.last_ns as f64 / 1e9,
         counts,
-        own_cpu: cpu::of_this_process().saturating_sub(cpu_before),
+        own_cpu,
     })
 }
 
-/// Waits for all clients and shows progress meanwhile. The first that fails ends the phase: with the
-/// set of tasks, the others are dropped.
+/// Waits for all clients and shows progress meanwhile; returns the processor time since the end of the
+/// warm-up. The first client that fails ends the phase: with the set of tasks, the others are dropped.
 async fn watch(
     plan: &Plan,
     cached: bool,
     rules: &Rules,
     tasks: &mut JoinSet<Result<Database, Trouble>>,
     databases: &mut Vec<Database>,
-) -> Result<(), Trouble> {
+) -> Result<Duration, Trouble> {
     let name = if cached { "cache" } else { "database" };
     let bar = match plan.duration {
         Some(duration) => bar((plan.warm_up + duration).as_secs(), "s", name),
         None => bar(plan.requests.unwrap_or(0), "requests", name),
     };
+    let mut before = cpu::of_this_process();
+    let mut warming = !plan.warm_up.is_zero();
     loop {
-        match timeout(REFRESH, tasks.join_next()).await {
+        let left = plan.warm_up.saturating_sub(rules.epoch.elapsed());
+        let patience = if warming { REFRESH.min(left) } else { REFRESH };
+        match timeout(patience, tasks.join_next()).await {
             Ok(None) => break,
             Ok(Some(ended)) => databases.push(ended.map_err(panicked)??),
             Err(_) => {}
+        }
+        if warming && rules.epoch.elapsed() >= plan.warm_up {
+            warming = false;
+            before = cpu::of_this_process();
         }
         bar.set_position(match plan.duration {
             Some(_) => rules.epoch.elapsed().as_secs(),
@@ -96,7 +103,7 @@ async fn watch(
         });
     }
     bar.finish_and_clear();
-    Ok(())
+    Ok(cpu::of_this_process().saturating_sub(before))
 }
 
 fn panicked(error: JoinError) -> Trouble {
