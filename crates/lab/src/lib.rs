@@ -4,3 +4,4 @@
 
 pub mod compare;
 pub mod experiment;
+pub mod plot;
