@@ -5,3 +5,4 @@
 pub mod compare;
 pub mod experiment;
 pub mod plot;
+pub mod row;

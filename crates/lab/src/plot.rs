@@ -4,6 +4,7 @@
 //! cannot be drawn (not finite, or not above zero on a logarithmic axis) is left out. Axes and
 //! their ticks are in `ticks`.
 
+mod grid;
 mod ticks;
 
 use std::fmt::Write;
