@@ -1,0 +1,252 @@
+//! [`PacedDisk`]: gives any disk the pace of a drive that was measured.
+//!
+//! The model (`docs/devices.md`) has two parts. Bytes pass a link one command after the other, in the order in
+//! which commands come. What else a command takes, it takes beside the others, and the longer
+//! the more of them there are. So the rate of reads at each depth is the measured one, and a read that comes
+//! behind a large write waits for it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use runtime::{Instant, now};
+
+use crate::{AlignedBuf, Disk, IoFuture, PAGE_BYTES, SharedBuf};
+
+/// How fast a drive is.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct DriveModel {
+    /// What a read of a page takes, by how many commands are in the drive, itself included: ascending
+    /// numbers, the first of them 1. Between two of them the time is interpolated, beyond the last it
+    /// grows in proportion.
+    pub read: Vec<(u32, Duration)>,
+    /// What a write takes besides its bytes, alone in the drive.
+    pub write: Duration,
+    /// What a sync takes.
+    pub sync: Duration,
+    /// Time on the link for a byte read.
+    pub read_ns_per_byte: f64,
+    /// And for a byte written.
+    pub write_ns_per_byte: f64,
+}
+
+impl DriveModel {
+    /// What a read of a page takes with `commands` in the drive, in nanoseconds.
+    fn read_ns(&self, commands: u32) -> f64 {
+        let points = || {
+            self.read
+                .iter()
+                .map(|(at, time)| (f64::from(*at), time.as_nanos() as f64))
+        };
+        let commands = f64::from(commands);
+        let below = points().take_while(|point| point.0 <= commands).last();
+        let above = points().find(|point| point.0 > commands);
+        match (below, above) {
+            (Some((from, low)), Some((to, high))) => {
+                low + (high - low) * (commands - from) / (to - from)
+            }
+            (Some((last, time)), None) => time * commands / last,
+            (None, Some((_, first))) => first,
+            (None, None) => 0.0,
+        }
+    }
+
+    /// What `bytes` of a read take on the link.
+    fn read_link_ns(&self, bytes: usize) -> f64 {
+        self.read_ns_per_byte * bytes as f64
+    }
+
+    /// What a read takes besides its time on the link.
+    fn read_beside_ns(&self, commands: u32) -> f64 {
+        (self.read_ns(commands) - self.read_link_ns(PAGE_BYTES)).max(0.0)
+    }
+
+    /// And a write: others hold it up as they do a read.
+    fn write_beside_ns(&self, commands: u32) -> f64 {
+        self.write.as_nanos() as f64 + self.read_ns(commands) - self.read_ns(1)
+    }
+}
+
+/// A disk that answers when the modelled drive would. What lies in it is the business of the disk inside, which
+/// should take no time itself.
+pub struct PacedDisk {
+    inner: Arc<dyn Disk>,
+    model: DriveModel,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    commands: u32,
+    /// When the link has passed everything that has come so far.
+    link_free: Option<Instant>,
+}
+
+/// A command in the drive, until it is dropped.
+struct Command<'a>(&'a PacedDisk);
+
+impl Drop for Command<'_> {
+    fn drop(&mut self) {
+        self.0.state.lock().commands -= 1;
+    }
+}
+
+impl PacedDisk {
+    /// The contents of `inner` at the pace of `model`.
+    #[must_use]
+    pub fn new(inner: Arc<dyn Disk>, model: DriveModel) -> Self {
+        Self {
+            inner,
+            model,
+            state: Mutex::default(),
+        }
+    }
+
+    /// Waits until the drive has done a command.
+    async fn take(&self, link_ns: f64, beside_ns: impl FnOnce(u32) -> f64) {
+        let (command, end) = {
+            let mut state = self.state.lock();
+            state.commands += 1;
+            let command = Command(self);
+            let begin = state.link_free.map_or_else(now, |free| free.max(now()));
+            let passed = begin + Duration::from_nanos(link_ns as u64);
+            state.link_free = Some(passed);
+            let beside = beside_ns(state.commands);
+            (command, passed + Duration::from_nanos(beside as u64))
+        };
+        let left = end.since(now());
+        if !left.is_zero() {
+            runtime::sleep(left).await;
+        }
+        drop(command);
+    }
+}
+
+impl Disk for PacedDisk {
+    fn len_bytes(&self) -> u64 {
+        self.inner.len_bytes()
+    }
+
+    fn read(&self, offset: u64, buf: AlignedBuf) -> IoFuture<'_, AlignedBuf> {
+        Box::pin(async move {
+            let link = self.model.read_link_ns(buf.len());
+            self.take(link, |commands| self.model.read_beside_ns(commands))
+                .await;
+            self.inner.read(offset, buf).await
+        })
+    }
+
+    fn write(&self, offset: u64, data: SharedBuf) -> IoFuture<'_, ()> {
+        Box::pin(async move {
+            let link = self.model.write_ns_per_byte * data.len() as f64;
+            self.take(link, |commands| self.model.write_beside_ns(commands))
+                .await;
+            self.inner.write(offset, data).await
+        })
+    }
+
+    fn discard(&self, offset: u64, len: u64) -> IoFuture<'_, ()> {
+        self.inner.discard(offset, len)
+    }
+
+    fn sync(&self) -> IoFuture<'_, ()> {
+        Box::pin(async move {
+            self.take(0.0, |_| self.model.sync.as_nanos() as f64).await;
+            self.inner.sync().await
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::MemoryDisk;
+    use runtime::sim::Sim;
+    use runtime::spawn;
+
+    const fn micros(us: u64) -> Duration {
+        Duration::from_micros(us)
+    }
+
+    fn paced() -> Arc<PacedDisk> {
+        let model = DriveModel {
+            read: vec![(1, micros(70)), (4, micros(100)), (8, micros(180))],
+            write: micros(50),
+            sync: micros(900),
+            read_ns_per_byte: 0.0,
+            write_ns_per_byte: 0.5,
+        };
+        Arc::new(PacedDisk::new(Arc::new(MemoryDisk::new(64 << 20)), model))
+    }
+
+    async fn read(disk: Arc<PacedDisk>) -> Duration {
+        let begun = now();
+        disk.read(0, AlignedBuf::new(PAGE_BYTES)).await.unwrap();
+        now().since(begun)
+    }
+
+    fn zeros(bytes: usize) -> SharedBuf {
+        AlignedBuf::new(bytes).into()
+    }
+
+    #[test]
+    fn reads_take_longer_the_more_there_are() {
+        let model = &paced().model;
+        let at = |commands| model.read_ns(commands) / 1e3;
+        assert_eq!(
+            [1, 2, 4, 6, 8, 16].map(at),
+            [70.0, 80.0, 100.0, 140.0, 180.0, 360.0]
+        );
+        assert_eq!(DriveModel::default().read_ns(3), 0.0);
+    }
+
+    #[test]
+    fn a_read_behind_a_write_waits_for_its_bytes() {
+        Sim::new(1).block_on(async {
+            let disk = paced();
+            assert_eq!(read(Arc::clone(&disk)).await, micros(70));
+            let begun = now();
+            let writer = {
+                let disk = Arc::clone(&disk);
+                spawn(async move { disk.write(0, zeros(2_000_000 / 4096 * 4096)).await })
+            };
+            runtime::sleep(micros(100)).await;
+            // 1 ms less rounding on the link, of which 100 us are over, then as the second of two.
+            let waited = read(Arc::clone(&disk)).await;
+            assert!((micros(975)..micros(981)).contains(&waited), "{waited:?}");
+            writer.await.unwrap().unwrap();
+            assert!(now().since(begun) < micros(1081));
+            let begun = now();
+            disk.sync().await.unwrap();
+            assert_eq!(now().since(begun), micros(900));
+        });
+    }
+
+    #[test]
+    fn who_goes_away_leaves_the_drive() {
+        Sim::new(1).block_on(async {
+            let disk = paced();
+            let given_up = runtime::timeout(micros(10), read(Arc::clone(&disk))).await;
+            assert!(given_up.is_err());
+            assert_eq!(read(disk).await, micros(70));
+        });
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        Sim::new(1).block_on(async {
+            let disk = paced();
+            let mut data = AlignedBuf::new(PAGE_BYTES);
+            data.fill(7);
+            disk.write(8192, data.into()).await.unwrap();
+            let back = disk.read(8192, AlignedBuf::new(PAGE_BYTES)).await.unwrap();
+            assert!(back.iter().all(|&byte| byte == 7));
+            disk.discard(8192, 4096).await.unwrap();
+            assert!(
+                disk.read(64 << 20, AlignedBuf::new(PAGE_BYTES))
+                    .await
+                    .is_err()
+            );
+        });
+    }
+}
