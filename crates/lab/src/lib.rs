@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod calibrate;
 pub mod compare;
 pub mod experiment;
 pub mod plot;
