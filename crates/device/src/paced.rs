@@ -13,47 +13,48 @@ use runtime::{Instant, now};
 
 use crate::{AlignedBuf, Disk, IoFuture, PAGE_BYTES, SharedBuf};
 
-/// How fast a drive is.
+/// How fast a drive is. A curve is a list of points in ascending order, between which times are
+/// interpolated; before the first and beyond the last they are in proportion to it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct DriveModel {
-    /// What a read of a page takes, by how many commands are in the drive, itself included: ascending
-    /// numbers, the first of them 1. Between two of them the time is interpolated, beyond the last it
-    /// grows in proportion.
+    /// What a read of a page takes, by how many commands are in the drive, itself included.
     pub read: Vec<(u32, Duration)>,
-    /// What a write takes besides its bytes, alone in the drive.
+    /// Of that, its time on the link; of a larger read as many times more.
+    pub read_link_ns_per_byte: f64,
+    /// What a write takes besides its time on the link, alone in the drive.
     pub write: Duration,
+    /// Its time on the link, by its bytes.
+    pub write_link: Vec<(u32, Duration)>,
     /// What a sync takes.
     pub sync: Duration,
-    /// Time on the link for a byte read.
-    pub read_ns_per_byte: f64,
-    /// And for a byte written.
-    pub write_ns_per_byte: f64,
+}
+
+/// The time at `at`, in nanoseconds.
+fn on_curve(curve: &[(u32, Duration)], at: f64) -> f64 {
+    let points = || {
+        curve
+            .iter()
+            .map(|(at, time)| (f64::from(*at), time.as_nanos() as f64))
+    };
+    let below = points().take_while(|point| point.0 <= at).last();
+    let above = points().find(|point| point.0 > at);
+    match (below, above) {
+        (Some((from, low)), Some((to, high))) => low + (high - low) * (at - from) / (to - from),
+        (Some((last, time)), None) => time * at / last,
+        (None, Some((first, time))) => time * at / first,
+        (None, None) => 0.0,
+    }
 }
 
 impl DriveModel {
     /// What a read of a page takes with `commands` in the drive, in nanoseconds.
     fn read_ns(&self, commands: u32) -> f64 {
-        let points = || {
-            self.read
-                .iter()
-                .map(|(at, time)| (f64::from(*at), time.as_nanos() as f64))
-        };
-        let commands = f64::from(commands);
-        let below = points().take_while(|point| point.0 <= commands).last();
-        let above = points().find(|point| point.0 > commands);
-        match (below, above) {
-            (Some((from, low)), Some((to, high))) => {
-                low + (high - low) * (commands - from) / (to - from)
-            }
-            (Some((last, time)), None) => time * commands / last,
-            (None, Some((_, first))) => first,
-            (None, None) => 0.0,
-        }
+        on_curve(&self.read, f64::from(commands))
     }
 
     /// What `bytes` of a read take on the link.
     fn read_link_ns(&self, bytes: usize) -> f64 {
-        self.read_ns_per_byte * bytes as f64
+        self.read_link_ns_per_byte * bytes as f64
     }
 
     /// What a read takes besides its time on the link.
@@ -61,7 +62,12 @@ impl DriveModel {
         (self.read_ns(commands) - self.read_link_ns(PAGE_BYTES)).max(0.0)
     }
 
-    /// And a write: others hold it up as they do a read.
+    /// What a write of `bytes` takes on the link.
+    fn write_link_ns(&self, bytes: usize) -> f64 {
+        on_curve(&self.write_link, bytes as f64)
+    }
+
+    /// And besides: others hold it up as they do a read.
     fn write_beside_ns(&self, commands: u32) -> f64 {
         self.write.as_nanos() as f64 + self.read_ns(commands) - self.read_ns(1)
     }
@@ -138,7 +144,7 @@ impl Disk for PacedDisk {
 
     fn write(&self, offset: u64, data: SharedBuf) -> IoFuture<'_, ()> {
         Box::pin(async move {
-            let link = self.model.write_ns_per_byte * data.len() as f64;
+            let link = self.model.write_link_ns(data.len());
             self.take(link, |commands| self.model.write_beside_ns(commands))
                 .await;
             self.inner.write(offset, data).await
@@ -171,10 +177,10 @@ mod tests {
     fn paced() -> Arc<PacedDisk> {
         let model = DriveModel {
             read: vec![(1, micros(70)), (4, micros(100)), (8, micros(180))],
+            read_link_ns_per_byte: 0.0,
             write: micros(50),
+            write_link: vec![(4096, micros(2)), (2 << 20, micros(1000))],
             sync: micros(900),
-            read_ns_per_byte: 0.0,
-            write_ns_per_byte: 0.5,
         };
         Arc::new(PacedDisk::new(Arc::new(MemoryDisk::new(64 << 20)), model))
     }
@@ -208,14 +214,14 @@ mod tests {
             let begun = now();
             let writer = {
                 let disk = Arc::clone(&disk);
-                spawn(async move { disk.write(0, zeros(2_000_000 / 4096 * 4096)).await })
+                spawn(async move { disk.write(0, zeros(2 << 20)).await })
             };
             runtime::sleep(micros(100)).await;
-            // 1 ms less rounding on the link, of which 100 us are over, then as the second of two.
-            let waited = read(Arc::clone(&disk)).await;
-            assert!((micros(975)..micros(981)).contains(&waited), "{waited:?}");
+            // 1 ms on the link, of which 100 us are over, then as the second of two.
+            assert_eq!(read(Arc::clone(&disk)).await, micros(980));
             writer.await.unwrap().unwrap();
-            assert!(now().since(begun) < micros(1081));
+            assert_eq!(now().since(begun), micros(1080));
+            assert_eq!(disk.model.write_link_ns(4 << 20), 2e6);
             let begun = now();
             disk.sync().await.unwrap();
             assert_eq!(now().since(begun), micros(900));

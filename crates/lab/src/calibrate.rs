@@ -1,8 +1,7 @@
 //! The model of a drive from what the drive did when it was probed.
 //!
-//! Fitted are the random reads at each depth, one size of large reads, the smallest and the largest
-//! writes, and the sync. Everything else that a probe measures, reads beside a writer above all, the model has to
-//! foretell.
+//! Fitted are the random reads at each depth, one size of large reads, the writes of each size, and the
+//! sync. Reads beside a writer the model has to foretell.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,60 +10,68 @@ use device::measure::{Pace, Probe, Profile, probe};
 use device::{DeviceError, Disk, DriveModel, MemoryDisk, PAGE_BYTES, PacedDisk};
 use runtime::sim::Sim;
 
-/// The model that does what the drive did. A probe that left something out leaves it at zero.
+/// The model that does what the drive did. What a probe left out takes no time.
 #[must_use]
 pub fn drive_model(profile: &Profile) -> DriveModel {
     let read = profile
         .reads
         .iter()
-        .map(|(depth, pace)| (*depth, mean(pace)));
-    let mut read: Vec<(u32, Duration)> = read.collect();
-    read.sort_by_key(|point| point.0);
-    let page_ns = read.first().map_or(0.0, |point| nanos(point.1));
-    let page = (PAGE_BYTES, page_ns);
-    let large = profile.large_reads.iter().map(by_bytes).next_back();
-    let read_ns_per_byte = large.map_or(0.0, |large| per_byte(page, large));
-    let write = profile.writes.iter().map(by_bytes);
-    let (small, large) = (
-        write.clone().min_by_key(|point| point.0),
-        write.max_by_key(|point| point.0),
-    );
-    let (small, large) = (small.unwrap_or_default(), large.unwrap_or_default());
-    let write_ns_per_byte = per_byte(small, large);
-    let besides = |(bytes, took_ns): (usize, f64)| {
-        let besides = took_ns - bytes as f64 * write_ns_per_byte;
-        Duration::from_nanos(besides.max(0.0) as u64)
+        .map(|(depth, pace)| (*depth, pace.mean_us));
+    let read = ascending(read);
+    let writes = profile
+        .writes
+        .iter()
+        .map(|(bytes, pace)| (*bytes as u32, pace.mean_us));
+    let writes = ascending(writes);
+    let large = profile.large_reads.last();
+    let large = large.map(|(bytes, pace)| (*bytes as u32, pace.mean_us));
+    let page = read.first().map(|(_, us)| (PAGE_BYTES as u32, *us));
+    let read_link_us_per_byte = page
+        .zip(large)
+        .map_or(0.0, |(page, large)| slope(page, large));
+    // What a write without bytes would take.
+    let besides = match writes.as_slice() {
+        [small, next, ..] => small.1 - f64::from(small.0) * slope(*small, *next),
+        [only] => only.1,
+        [] => 0.0,
     };
-    let write = besides(small);
-    let write_and_sync = besides((PAGE_BYTES, profile.syncs.mean_us * 1e3));
+    let besides = besides.max(0.0);
+    let page_link = writes.first().map_or(0.0, |(bytes, us)| {
+        (us - besides) * PAGE_BYTES as f64 / f64::from(*bytes)
+    });
+    let write_link = writes
+        .iter()
+        .map(|(bytes, us)| (*bytes, micros(us - besides)));
     DriveModel {
-        read,
-        write,
-        sync: write_and_sync.saturating_sub(write),
-        read_ns_per_byte,
-        write_ns_per_byte,
+        read: read
+            .iter()
+            .map(|(depth, us)| (*depth, micros(*us)))
+            .collect(),
+        read_link_ns_per_byte: read_link_us_per_byte * 1e3,
+        write: micros(besides),
+        // The write before a sync is of a page.
+        sync: micros(profile.syncs.mean_us - besides - page_link),
+        write_link: write_link.collect(),
     }
 }
 
-fn mean(pace: &Pace) -> Duration {
-    Duration::from_nanos((pace.mean_us * 1e3) as u64)
+fn ascending(points: impl Iterator<Item = (u32, f64)>) -> Vec<(u32, f64)> {
+    let mut points: Vec<(u32, f64)> = points.collect();
+    points.sort_by_key(|point| point.0);
+    points
 }
 
-fn nanos(time: Duration) -> f64 {
-    time.as_nanos() as f64
-}
-
-/// Bytes, and the nanoseconds that they took.
-fn by_bytes((bytes, pace): &(usize, Pace)) -> (usize, f64) {
-    (*bytes, pace.mean_us * 1e3)
-}
-
-fn per_byte(small: (usize, f64), large: (usize, f64)) -> f64 {
-    let more = large.0.saturating_sub(small.0);
-    if more == 0 {
-        return 0.0;
+/// Microseconds more for each one more.
+fn slope(small: (u32, f64), large: (u32, f64)) -> f64 {
+    match large.0.saturating_sub(small.0) {
+        0 => 0.0,
+        more => ((large.1 - small.1) / f64::from(more)).max(0.0),
     }
-    ((large.1 - small.1) / more as f64).max(0.0)
+}
+
+/// Never less than nothing, which noise may make of a difference.
+fn micros(us: f64) -> Duration {
+    Duration::from_nanos((us * 1e3).max(0.0) as u64)
 }
 
 /// Bytes of a disk that is only there to be waited for.

@@ -50,7 +50,7 @@ fn run(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
         .cells
         .run(&[()], |()| measured(file, len_bytes, &what))?;
     let measured = cells.pop().unwrap_or_default();
-    let model = drive_model(&Fit::of(&measured));
+    let model = drive_model(&measured);
     let modelled = probe_model(&model, &what, setting.seed)?;
     let pairs = pairs(&measured, &modelled);
     Ok(Outcome {
@@ -76,20 +76,6 @@ fn measured(path: &Path, len_bytes: u64, what: &Probe) -> Result<Profile, Experi
     // What cannot be removed is where the user asked for it.
     let _ = std::fs::remove_file(path);
     outcome
-}
-
-/// The part of a profile that the model is fitted to: of the writes those of a segment's pieces and of a whole segment.
-struct Fit;
-
-impl Fit {
-    const WRITE_BYTES: [usize; 2] = [256 << 10, 8 << 20];
-
-    fn of(profile: &Profile) -> Profile {
-        let mut fit = profile.clone();
-        fit.writes
-            .retain(|(bytes, _)| Self::WRITE_BYTES.contains(bytes));
-        fit
-    }
 }
 
 /// One measurement, of the drive and of the model.
@@ -144,8 +130,7 @@ fn pairs(measured: &Profile, modelled: &Profile) -> Vec<Pair> {
         pairs.push(alone("large reads", Some(1), bytes, (one, other), true));
     }
     for (&(bytes, one), &(_, other)) in measured.writes.iter().zip(&modelled.writes) {
-        let is_fitted = Fit::WRITE_BYTES.contains(&bytes);
-        pairs.push(alone("writes", None, bytes, (one, other), is_fitted));
+        pairs.push(alone("writes", None, bytes, (one, other), true));
     }
     pairs.push(alone(
         "write and sync",
