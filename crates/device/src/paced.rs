@@ -17,10 +17,11 @@ use crate::{AlignedBuf, Disk, IoFuture, PAGE_BYTES, SharedBuf};
 /// interpolated; before the first and beyond the last they are in proportion to it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct DriveModel {
-    /// What a read of a page takes, by how many commands are in the drive, itself included.
+    /// What a read takes besides its time on the link, by how many commands are in the drive, itself
+    /// included.
     pub read: Vec<(u32, Duration)>,
-    /// Of that, its time on the link; of a larger read as many times more.
-    pub read_link_ns_per_byte: f64,
+    /// Its time on the link, by its bytes.
+    pub read_link: Vec<(u32, Duration)>,
     /// What a write takes besides its time on the link, alone in the drive.
     pub write: Duration,
     /// Its time on the link, by its bytes.
@@ -47,29 +48,15 @@ fn on_curve(curve: &[(u32, Duration)], at: f64) -> f64 {
 }
 
 impl DriveModel {
-    /// What a read of a page takes with `commands` in the drive, in nanoseconds.
+    /// What a read takes besides the link with `commands` in the drive, in nanoseconds.
     fn read_ns(&self, commands: u32) -> f64 {
         on_curve(&self.read, f64::from(commands))
     }
 
-    /// What `bytes` of a read take on the link.
-    fn read_link_ns(&self, bytes: usize) -> f64 {
-        self.read_link_ns_per_byte * bytes as f64
-    }
-
-    /// What a read takes besides its time on the link.
-    fn read_beside_ns(&self, commands: u32) -> f64 {
-        (self.read_ns(commands) - self.read_link_ns(PAGE_BYTES)).max(0.0)
-    }
-
-    /// What a write of `bytes` takes on the link.
-    fn write_link_ns(&self, bytes: usize) -> f64 {
-        on_curve(&self.write_link, bytes as f64)
-    }
-
-    /// And besides: others hold it up as they do a read.
-    fn write_beside_ns(&self, commands: u32) -> f64 {
-        self.write.as_nanos() as f64 + self.read_ns(commands) - self.read_ns(1)
+    /// And a write: others hold it up as they do a read.
+    fn write_ns(&self, commands: u32) -> f64 {
+        let held_up = self.read_ns(commands) - self.read_ns(1);
+        self.write.as_nanos() as f64 + held_up.max(0.0)
     }
 }
 
@@ -135,8 +122,8 @@ impl Disk for PacedDisk {
 
     fn read(&self, offset: u64, buf: AlignedBuf) -> IoFuture<'_, AlignedBuf> {
         Box::pin(async move {
-            let link = self.model.read_link_ns(buf.len());
-            self.take(link, |commands| self.model.read_beside_ns(commands))
+            let link = on_curve(&self.model.read_link, buf.len() as f64);
+            self.take(link, |commands| self.model.read_ns(commands))
                 .await;
             self.inner.read(offset, buf).await
         })
@@ -144,8 +131,8 @@ impl Disk for PacedDisk {
 
     fn write(&self, offset: u64, data: SharedBuf) -> IoFuture<'_, ()> {
         Box::pin(async move {
-            let link = self.model.write_link_ns(data.len());
-            self.take(link, |commands| self.model.write_beside_ns(commands))
+            let link = on_curve(&self.model.write_link, data.len() as f64);
+            self.take(link, |commands| self.model.write_ns(commands))
                 .await;
             self.inner.write(offset, data).await
         })
@@ -176,8 +163,8 @@ mod tests {
 
     fn paced() -> Arc<PacedDisk> {
         let model = DriveModel {
-            read: vec![(1, micros(70)), (4, micros(100)), (8, micros(180))],
-            read_link_ns_per_byte: 0.0,
+            read: vec![(1, micros(60)), (4, micros(90)), (8, micros(170))],
+            read_link: vec![(4096, micros(10))],
             write: micros(50),
             write_link: vec![(4096, micros(2)), (2 << 20, micros(1000))],
             sync: micros(900),
@@ -201,7 +188,7 @@ mod tests {
         let at = |commands| model.read_ns(commands) / 1e3;
         assert_eq!(
             [1, 2, 4, 6, 8, 16].map(at),
-            [70.0, 80.0, 100.0, 140.0, 180.0, 360.0]
+            [60.0, 70.0, 90.0, 130.0, 170.0, 340.0]
         );
         assert_eq!(DriveModel::default().read_ns(3), 0.0);
     }
@@ -221,7 +208,7 @@ mod tests {
             assert_eq!(read(Arc::clone(&disk)).await, micros(980));
             writer.await.unwrap().unwrap();
             assert_eq!(now().since(begun), micros(1080));
-            assert_eq!(disk.model.write_link_ns(4 << 20), 2e6);
+            assert_eq!(on_curve(&disk.model.write_link, f64::from(4 << 20)), 2e6);
             let begun = now();
             disk.sync().await.unwrap();
             assert_eq!(now().since(begun), micros(900));

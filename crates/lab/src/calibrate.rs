@@ -6,53 +6,75 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use device::measure::{Pace, Probe, Profile, probe};
+use device::measure::{Probe, Profile, probe};
 use device::{DeviceError, Disk, DriveModel, MemoryDisk, PAGE_BYTES, PacedDisk};
 use runtime::sim::Sim;
 
 /// The model that does what the drive did. What a probe left out takes no time.
 #[must_use]
 pub fn drive_model(profile: &Profile) -> DriveModel {
-    let read = profile
-        .reads
-        .iter()
-        .map(|(depth, pace)| (*depth, pace.mean_us));
-    let read = ascending(read);
-    let writes = profile
-        .writes
-        .iter()
-        .map(|(bytes, pace)| (*bytes as u32, pace.mean_us));
-    let writes = ascending(writes);
-    let large = profile.large_reads.last();
-    let large = large.map(|(bytes, pace)| (*bytes as u32, pace.mean_us));
-    let page = read.first().map(|(_, us)| (PAGE_BYTES as u32, *us));
-    let read_link_us_per_byte = page
-        .zip(large)
-        .map_or(0.0, |(page, large)| slope(page, large));
+    with_reads(profile, writes(profile))
+}
+
+fn writes(profile: &Profile) -> DriveModel {
+    let writes = profile.writes.iter();
+    let writes = ascending(writes.map(|(bytes, pace)| (*bytes as u32, pace.mean_us)));
     // What a write without bytes would take.
-    let besides = match writes.as_slice() {
+    let beside = match writes.as_slice() {
         [small, next, ..] => small.1 - f64::from(small.0) * slope(*small, *next),
         [only] => only.1,
         [] => 0.0,
     };
-    let besides = besides.max(0.0);
+    let beside = beside.max(0.0);
+    let link = |(bytes, us): &(u32, f64)| (*bytes, micros(us - beside));
     let page_link = writes.first().map_or(0.0, |(bytes, us)| {
-        (us - besides) * PAGE_BYTES as f64 / f64::from(*bytes)
+        (us - beside) * PAGE_BYTES as f64 / f64::from(*bytes)
     });
-    let write_link = writes
-        .iter()
-        .map(|(bytes, us)| (*bytes, micros(us - besides)));
     DriveModel {
-        read: read
-            .iter()
-            .map(|(depth, us)| (*depth, micros(*us)))
-            .collect(),
-        read_link_ns_per_byte: read_link_us_per_byte * 1e3,
-        write: micros(besides),
+        write: micros(beside),
+        write_link: writes.iter().map(link).collect(),
         // The write before a sync is of a page.
-        sync: micros(profile.syncs.mean_us - besides - page_link),
-        write_link: write_link.collect(),
+        sync: micros(profile.syncs.mean_us - beside - page_link),
+        ..DriveModel::default()
     }
+}
+
+/// Share of the highest rate of reads that the link is behind: the rest is left for the fit.
+const LINK_SHARE: f64 = 0.9;
+/// How often the times beside the link are put right.
+const ROUNDS: u32 = 8;
+
+/// Adds the reads. How long they wait for each other on the link is only known when they do, so
+/// the times beside it are put right until the model takes as long as the drive did.
+fn with_reads(profile: &Profile, mut model: DriveModel) -> DriveModel {
+    let reads = profile.reads.iter();
+    let reads = ascending(reads.map(|(depth, pace)| (*depth, pace.mean_us)));
+    let highest = profile.reads.iter().map(|(_, pace)| pace.per_s);
+    let Some(highest) = highest.max_by(f64::total_cmp) else {
+        return model;
+    };
+    let page_us = LINK_SHARE * 1e6 / highest;
+    model.read_link = vec![(PAGE_BYTES as u32, micros(page_us))];
+    if let (Some((bytes, pace)), Some((_, alone_us))) = (profile.large_reads.last(), reads.first())
+    {
+        let link = micros(page_us + pace.mean_us - alone_us);
+        model.read_link.push((*bytes as u32, link));
+    }
+    let what = Probe {
+        read_depths: reads.iter().map(|read| read.0).collect(),
+        duration: Duration::from_millis(50),
+        ..Probe::nothing()
+    };
+    let mut beside: Vec<f64> = reads.iter().map(|(_, us)| us - page_us).collect();
+    for _ in 0..ROUNDS {
+        let curve = reads.iter().zip(&beside);
+        model.read = curve.map(|(read, us)| (read.0, micros(*us))).collect();
+        let seen = probe_model(&model, &what, 1).expect("a disk in memory does not fail");
+        for ((us, (_, asked)), (_, pace)) in beside.iter_mut().zip(&reads).zip(&seen.reads) {
+            *us = (*us + asked - pace.mean_us).max(0.0);
+        }
+    }
+    model
 }
 
 fn ascending(points: impl Iterator<Item = (u32, f64)>) -> Vec<(u32, f64)> {
@@ -90,11 +112,12 @@ pub fn probe_model(model: &DriveModel, what: &Probe, seed: u64) -> Result<Profil
 #[cfg(test)]
 mod tests {
     use super::*;
+    use device::measure::Pace;
 
-    fn pace(mean_us: f64) -> Pace {
+    fn pace(depth: u32, mean_us: f64) -> Pace {
         Pace {
             count: 1,
-            per_s: 1e6 / mean_us,
+            per_s: f64::from(depth) * 1e6 / mean_us,
             mean_us,
             p50_us: mean_us,
             p99_us: mean_us,
@@ -112,10 +135,10 @@ mod tests {
             (32, 600.0),
         ];
         Profile {
-            reads: reads.map(|(depth, us)| (depth, pace(us))).into(),
-            large_reads: vec![(256 << 10, pace(120.0))],
-            writes: vec![(256 << 10, pace(130.0)), (8 << 20, pace(3_100.0))],
-            syncs: pace(700.0),
+            reads: reads.map(|(depth, us)| (depth, pace(depth, us))).into(),
+            large_reads: vec![(256 << 10, pace(1, 120.0))],
+            writes: vec![(256 << 10, pace(1, 130.0)), (8 << 20, pace(1, 3_100.0))],
+            syncs: pace(1, 700.0),
             ..Profile::default()
         }
     }

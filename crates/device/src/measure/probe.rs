@@ -38,6 +38,20 @@ impl Default for Probe {
     }
 }
 
+impl Probe {
+    /// Measures nothing but the sync.
+    #[must_use]
+    pub fn nothing() -> Self {
+        Self {
+            read_depths: Vec::new(),
+            read_bytes: Vec::new(),
+            write_bytes: Vec::new(),
+            mixed: Vec::new(),
+            ..Self::default()
+        }
+    }
+}
+
 /// How fast accesses of one kind were.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Pace {
