@@ -11,7 +11,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use runtime::{Instant, now};
 
-use crate::{AlignedBuf, Disk, IoFuture, PAGE_BYTES, SharedBuf};
+use crate::{AlignedBuf, Disk, IoFuture, SharedBuf};
 
 /// How fast a drive is. A curve is a list of points in ascending order, between which times are
 /// interpolated; before the first and beyond the last they are in proportion to it.
@@ -153,7 +153,7 @@ impl Disk for PacedDisk {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::MemoryDisk;
+    use crate::{MemoryDisk, PAGE_BYTES};
     use runtime::sim::Sim;
     use runtime::spawn;
 
