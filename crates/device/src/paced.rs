@@ -1,9 +1,9 @@
 //! [`PacedDisk`]: gives any disk the pace of a drive that was measured.
 //!
-//! The model (`docs/devices.md`) has two parts. Bytes pass a link one command after the other, in the order in
-//! which commands come. What else a command takes, it takes beside the others, and the longer
-//! the more of them there are. So the rate of reads at each depth is the measured one, and a read that comes
-//! behind a large write waits for it.
+//! The model (`docs/devices.md`) has two parts. Bytes pass a link one command after the other, in the
+//! order in which commands come. What else a command takes, it takes beside the others, and the
+//! longer the more of them there are. So the rate of reads at each depth is the measured one, and a
+//! read that comes behind a large write waits for it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,8 +17,8 @@ use crate::{AlignedBuf, Disk, IoFuture, SharedBuf};
 /// interpolated; before the first and beyond the last they are in proportion to it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct DriveModel {
-    /// What a read takes besides its time on the link, by how many commands are in the drive, itself
-    /// included.
+    /// What a read takes besides its time on the link, by how many commands are in the drive,
+    /// itself included.
     pub read: Vec<(u32, Duration)>,
     /// Its time on the link, by its bytes.
     pub read_link: Vec<(u32, Duration)>,
@@ -60,8 +60,8 @@ impl DriveModel {
     }
 }
 
-/// A disk that answers when the modelled drive would. What lies in it is the business of the disk inside, which
-/// should take no time itself.
+/// A disk that answers when the modelled drive would. What lies in it is the business of the disk
+/// inside, which should take no time itself.
 pub struct PacedDisk {
     inner: Arc<dyn Disk>,
     model: DriveModel,

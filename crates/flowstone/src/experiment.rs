@@ -1,7 +1,7 @@
 //! `flowstone experiment`: the tables and figures of the papers, again.
 //!
-//! The rows and the figures follow from the scale and the seed alone, to the byte, unless a real file is
-//! measured.
+//! The rows and the figures follow from the scale and the seed alone, to the byte, unless a
+//! real file is measured.
 
 use std::fmt::Write as _;
 use std::fs::{File, OpenOptions};

@@ -1,7 +1,7 @@
 //! The model of a drive from what the drive did when it was probed.
 //!
-//! Fitted are the random reads at each depth, one size of large reads, the writes of each size, and the
-//! sync. Reads beside a writer the model has to foretell.
+//! Fitted are the random reads at each depth, one size of large reads, the writes of each size, and
+//! the sync. Reads beside a writer the model has to foretell.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -150,7 +150,7 @@ impl From<bool> for Field {
     }
 }
 
-/// Rows as text for people: a table for each run of rows with the same `part`, which is its heading.
+/// Rows as text for people: a table for each run of rows with the same `part`, its heading.
 /// Bytes are given in KiB, MiB or GiB where they are whole ones.
 #[must_use]
 pub fn table(rows: &[Row]) -> String {

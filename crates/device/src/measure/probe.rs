@@ -1,8 +1,8 @@
 //! How fast a disk is: the same probe for a real one under the live runtime and for a model of it
 //! under virtual time.
 //!
-//! Everything runs on the calling thread: so many tasks as an access should have neighbours, each of which
-//! begins the next access when the last has ended.
+//! Everything runs on the calling thread: a task for each access that is to be under way at once,
+//! which begins the next access when the last has ended.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -98,8 +98,9 @@ pub struct Mixed {
 /// Bytes of a write when a disk is filled.
 const FILL_BYTES: usize = 8 << 20;
 
-/// Writes the whole disk and reads it through, so that nothing measured is the first of its kind: drives
-/// answer at once for what was never written, and virtual ones slowly for what was never read.
+/// Writes the whole disk and reads it through, so that nothing measured is the first of its kind:
+/// drives answer at once for what was never written, and virtual ones slowly for what was never
+/// read.
 ///
 /// # Errors
 /// Those of the disk.

@@ -1,14 +1,14 @@
 //! One file per paper table or figure: `flowstone experiment`.
 //!
 //! ```text
-//!   CATALOG ── run(Setting) ──▶ cells, on as many threads as there are cores ──▶ Outcome
-//!                                                                                rows, plots, findings
+//!   CATALOG ── run(Setting) ──▶ cells, on as many threads ──▶ Outcome
+//!                               as there are cores            rows, plots, findings
 //! ```
 //!
 //! An experiment is a file with a constant [`Experiment`] and a line in [`CATALOG`]. It cuts its work
 //! into cells that do not know of each other, each of which follows from the setting alone; so the
-//! rows do, to the byte, whatever the machine and the number of its cores, but for the experiments that
-//! measure a real file. What the papers found
+//! rows do, to the byte, whatever the machine and the number of its cores, but for the experiments
+//! that measure a real file. What the papers found
 //! and why we find something else is in `docs/reproduction.md`.
 
 mod ancs_fig2;
