@@ -9,6 +9,7 @@ use clap::{Parser, Subcommand};
 
 mod bench;
 mod check;
+mod experiment;
 mod inspect;
 mod serve;
 
@@ -28,6 +29,8 @@ enum Command {
     Bench(Box<bench::BenchArgs>),
     /// Look for wrong and resurrected values: crashes simulated, servers killed.
     Check(check::CheckArgs),
+    /// Repeat a table or figure of a paper, on emulated devices.
+    Experiment(experiment::ExperimentArgs),
     /// Tell what an image holds and what a start would find, without changing anything.
     Inspect(inspect::InspectArgs),
 }
@@ -38,6 +41,7 @@ fn main() -> ExitCode {
             Command::Serve(args) => serve::run(*args),
             Command::Bench(args) => bench::run(&args),
             Command::Check(args) => check::run(&args),
+            Command::Experiment(args) => experiment::run(&args),
             Command::Inspect(args) => inspect::run(&args),
         },
         Err(error) => usage_error(&error),

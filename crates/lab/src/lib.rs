@@ -2,5 +2,8 @@
 
 #![forbid(unsafe_code)]
 
+pub mod calibrate;
 pub mod compare;
 pub mod experiment;
+pub mod plot;
+pub mod row;
