@@ -9,6 +9,7 @@ use clap::{Parser, Subcommand};
 
 mod bench;
 mod check;
+mod compare;
 mod inspect;
 mod serve;
 
@@ -28,6 +29,8 @@ enum Command {
     Bench(Box<bench::BenchArgs>),
     /// Look for wrong and resurrected values: crashes simulated, servers killed.
     Check(check::CheckArgs),
+    /// Run presets side by side on the same work, on emulated devices or a file.
+    Compare(Box<compare::CompareArgs>),
     /// Tell what an image holds and what a start would find, without changing anything.
     Inspect(inspect::InspectArgs),
 }
@@ -38,6 +41,7 @@ fn main() -> ExitCode {
             Command::Serve(args) => serve::run(*args),
             Command::Bench(args) => bench::run(&args),
             Command::Check(args) => check::run(&args),
+            Command::Compare(args) => compare::run(&args),
             Command::Inspect(args) => inspect::run(&args),
         },
         Err(error) => usage_error(&error),
