@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use crate::format::segment::largest_item;
-use crate::placement::exact::ReclaimConfig;
-use crate::store::SEGMENT_TABLE_BYTES;
+use crate::format::segment::{PAGE_BYTES, largest_item};
+use crate::placement::exact::{Keep, ReclaimConfig};
+use crate::store::{Layout, SEGMENT_TABLE_BYTES, Victim};
 
 /// Bytes at the start of the image for the superblock.
 pub const META_BYTES: u64 = 1 << 20;
@@ -34,6 +34,27 @@ pub enum AfterDowntime {
     Stale,
 }
 
+/// What the memory beside the index and the buffers is for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DramUse {
+    /// A cache of items: they are written to flash when they leave it, and kept in it when they are
+    /// read often.
+    #[default]
+    Items,
+    /// Nothing: items go into the write buffers at once, and are read from flash once written.
+    WriteBuffers,
+}
+
+/// Who writes sealed segments and reclaims old ones.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Maintenance {
+    /// Background tasks.
+    #[default]
+    Background,
+    /// Whoever finds no room for an item, before it is stored.
+    InCaller,
+}
+
 /// Settings of an engine. Those an image is made with are kept in it: an image opened again keeps
 /// its own, whatever the settings say, where they do not contradict each other.
 #[derive(Clone, Debug)]
@@ -46,14 +67,28 @@ pub struct EngineConfig {
     pub channels: u32,
     /// The key space is cut into two to the power of this many partitions, in a new image.
     pub partition_bits: u32,
-    /// Segments in memory at once: one being filled, the others being written.
+    /// Segments in memory at once: being filled, waiting to be written or being written.
     pub buffers: usize,
     /// The largest value that can be stored, in bytes.
     pub max_value_bytes: u32,
     /// The most of the memory that the index may take, in percent.
     pub index_percent: u32,
+    /// What memory is for.
+    pub dram: DramUse,
+    /// How items lie in the segments written from now on.
+    pub layout: Layout,
+    /// Which segment is reclaimed.
+    pub victim: Victim,
+    /// Which of its items are kept by copying.
+    pub keep: Keep,
     /// The most of a reclaimed segment that is kept by copying, in sixteenths.
     pub max_copy_sixteenths: u32,
+    /// Who writes and reclaims.
+    pub maintenance: Maintenance,
+    /// Segments written at once.
+    pub writers: usize,
+    /// Bytes of one program: as many as reads have to wait for at most.
+    pub write_bytes: u32,
     /// Tell the device of erased blocks.
     pub discard: bool,
     /// How long an orderly stop may take.
@@ -79,7 +114,14 @@ impl Default for EngineConfig {
             buffers: 4,
             max_value_bytes: 1 << 20,
             index_percent: 75,
+            dram: DramUse::Items,
+            layout: Layout::Packed,
+            victim: Victim::Oldest,
+            keep: Keep::Recent,
             max_copy_sixteenths: 8,
+            maintenance: Maintenance::Background,
+            writers: 1,
+            write_bytes: 256 << 10,
             discard: false,
             stop_deadline: Duration::from_secs(60),
             sync_interval: Duration::from_millis(100),
@@ -221,10 +263,16 @@ impl EngineConfig {
             "max_copy_sixteenths",
             "0 to 15",
         )?;
+        range((1..=64).contains(&self.writers), "writers", "1 to 64")?;
         range(
-            segment_bytes.is_power_of_two() && u64::from(segment_bytes) >= 64 << 10,
+            self.write_bytes >= PAGE_BYTES,
+            "write_bytes",
+            "4096 at least",
+        )?;
+        range(
+            segment_bytes.is_multiple_of(PAGE_BYTES) && segment_bytes >= 64 << 10,
             "segment_bytes",
-            "a power of two of at least 64 KiB",
+            "a whole number of 4 KiB pages, 64 KiB at least",
         )?;
         if segments < MIN_SEGMENTS {
             return Err(ConfigError::Flash {
@@ -264,11 +312,16 @@ impl EngineConfig {
     /// write all of memory and the checkpoint, but never more than a quarter of the flash.
     #[must_use]
     pub fn reclaim(&self, segments: u32, segment_bytes: u32) -> ReclaimConfig {
-        let for_stop = (self.memory_bytes * 5 / 4 / u64::from(segment_bytes)) as u32 + 2;
+        let for_stop = match self.dram {
+            DramUse::Items => (self.memory_bytes * 5 / 4 / u64::from(segment_bytes)) as u32 + 2,
+            DramUse::WriteBuffers => self.buffers as u32,
+        };
         let spare = (segments / 64).clamp(2, 16);
         ReclaimConfig {
             free_segments: for_stop.min(segments / 4).max(1) + spare,
             urgent_segments: (spare / 2).max(2),
+            victim: self.victim,
+            keep: self.keep,
             max_copy_sixteenths: self.max_copy_sixteenths,
         }
     }

@@ -44,8 +44,10 @@ pub use cache::{
     Amend, CacheError, Change, Engine, EngineStats, FlashHit, FlashRead, ItemView, Lookup,
     MemoryLookup, Modified, Peek, Put,
 };
-pub use config::{AfterDowntime, ConfigError, EngineConfig};
+pub use config::{AfterDowntime, ConfigError, DramUse, EngineConfig, Maintenance};
 pub use key::{Key, KeyHash};
-pub use lifecycle::{CheckpointStats, Distrust, OpenError, Start, Stop, SuperblockCopy};
+pub use lifecycle::{CheckpointStats, Distrust, Medium, OpenError, Start, Stop, SuperblockCopy};
 pub use partition::PathStats;
 pub use placement::DumpCursor;
+pub use placement::exact::Keep;
+pub use store::{Layout, Victim};

@@ -8,6 +8,9 @@ use std::task::{Context, Poll, Waker};
 use event_listener::{Event, EventListener};
 use parking_lot::Mutex;
 
+/// Completes at the next notification after it was registered.
+pub type Listener = EventListener;
+
 /// Wakes every task that waits for a condition to change.
 ///
 /// Take a [`listener`](Notify::listener) first, test the condition, then await the listener: a
@@ -23,7 +26,7 @@ impl Notify {
     }
 
     /// Registers interest now; completes at the next [`notify_all`](Notify::notify_all).
-    pub fn listener(&self) -> EventListener {
+    pub fn listener(&self) -> Listener {
         self.0.listen()
     }
 

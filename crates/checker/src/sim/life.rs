@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use device::{FaultRates, FaultyDisk, Latency, MemoryDisk, MemoryJournal};
+use device::{Disk, FaultRates, FaultyDisk, Latency, MemoryDisk, MemoryJournal};
 use engine::{Engine, Start, Stop};
 use parking_lot::Mutex;
 use rand::rngs::SmallRng;
@@ -86,7 +86,7 @@ impl Machine {
             .observe(move |number| in_store.at_store(number));
         let log = Arc::clone(&self.journal);
         let watch = Arc::clone(&self.watch);
-        let disk = Arc::new(WatchedDisk { watch });
+        let disk: Arc<dyn Disk> = Arc::new(WatchedDisk { watch });
         let engine = Engine::open(disk, move || Ok(log), plan.config.clone())
             .await
             .map_err(|error| format!("cannot be opened: {error}"))?;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::{CacheError, Engine, FlashRead, ItemView, LARGEST_SHARE};
+use crate::config::DramUse;
 use crate::dram::NewItem;
 use crate::flight::Landing;
 use crate::format::item::{ItemRef, state};
@@ -108,9 +109,9 @@ impl Engine {
                 Attempt::Done(done) => return done,
                 Attempt::NoRoom => match room.take() {
                     None => room = Some(self.placement.room().listener()),
-                    Some(listener) => {
+                    Some(told) => {
                         self.waits.fetch_add(1, Ordering::Relaxed);
-                        listener.await;
+                        self.placement.make_room(told).await;
                     }
                 },
                 Attempt::OnFlash(_) if reads == MAX_READS => {
@@ -145,7 +146,7 @@ impl Engine {
                 return done;
             }
             self.waits.fetch_add(1, Ordering::Relaxed);
-            room.await;
+            self.placement.make_room(room).await;
         }
     }
 
@@ -333,7 +334,8 @@ impl Engine {
             self.erase(partition, key);
             return Err(Refused::Never(error));
         }
-        if body > context.limit_bytes / LARGEST_SHARE {
+        let goes_to_flash = self.config.dram == DramUse::WriteBuffers;
+        if goes_to_flash || body > context.limit_bytes / LARGEST_SHARE {
             self.place_at_once(partition, key, new)?;
         } else {
             let put = partition.tier.put(key, new, &context);
@@ -345,7 +347,7 @@ impl Engine {
         Ok(new.cas_unique.unwrap_or(version))
     }
 
-    /// Stores an item too large for memory in the segment being filled. Its index entry takes the
+    /// Stores an item that memory does not keep in the segment being filled. Its index entry takes the
     /// place of an older one.
     fn place_at_once(
         &self,

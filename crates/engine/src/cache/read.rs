@@ -4,6 +4,7 @@ use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
 use super::{Engine, LARGEST_SHARE};
+use crate::config::DramUse;
 use crate::dram::NewItem;
 use crate::flight::{Flight, Landing};
 use crate::format::item::{ItemRef, state};
@@ -415,7 +416,8 @@ impl Engine {
             shared: None,
         };
         let context = self.evict_context(number, now);
-        let fits = header.body_bytes() <= context.limit_bytes / LARGEST_SHARE;
+        let fits = self.config.dram == DramUse::Items
+            && header.body_bytes() <= context.limit_bytes / LARGEST_SHARE;
         let worth = shared
             || partition
                 .tier

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
+use runtime::work::{self, Work};
 
 use super::NoRoom;
 pub use super::log::Handle;
@@ -227,6 +228,8 @@ impl DramTier {
         // Making room may have evicted the old entry, so it is looked up again.
         self.remove(key);
         let cas_unique = new.cas_unique.unwrap_or(new.version);
+        work::count(Work::ItemCopied, 1);
+        work::count(Work::ByteCopied, header.body_bytes() as u64);
         let handle = self.log.append(
             &header,
             cas_unique,

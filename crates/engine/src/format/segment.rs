@@ -8,6 +8,9 @@
 //! Items start at multiples of [`UNIT_BYTES`]. One that fits a page never crosses a page boundary;
 //! a longer one starts at a multiple of [`LARGE_UNIT_BYTES`]. A [`Position`] tells where an item
 //! lies and how many pages one read must fetch to have all of it.
+//!
+//! In a slotted segment every item starts a slot, and all slots have the length that the footer
+//! tells: one read fetches the pages that the slot lies in.
 
 use zerocopy::byteorder::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -73,6 +76,12 @@ impl Position {
         Self(LARGE | units | class as u32)
     }
 
+    /// The position of an item in a slot that starts at `offset`.
+    #[must_use]
+    pub fn of_slot(offset: u32) -> Self {
+        Self(offset / UNIT_BYTES)
+    }
+
     /// The position with these bits, as [`Position::bits`] gave them.
     #[must_use]
     pub const fn from_bits(bits: u32) -> Self {
@@ -95,10 +104,13 @@ impl Position {
         }
     }
 
-    /// Bytes to read, from the page the item starts in on, to have all of it.
+    /// Bytes to read, from the page the item starts in on, to have all of it. `slot_bytes` are its
+    /// segment's, 0 where items are packed.
     #[must_use]
-    pub const fn read_bytes(self) -> u32 {
-        if self.0 & LARGE == 0 {
+    pub const fn read_bytes(self, slot_bytes: u32) -> u32 {
+        if slot_bytes > 0 {
+            (self.offset() % PAGE_BYTES + slot_bytes).next_multiple_of(PAGE_BYTES)
+        } else if self.0 & LARGE == 0 {
             PAGE_BYTES
         } else {
             CLASS_PAGES[(self.0 & (LARGE_UNITS - 1)) as usize] * PAGE_BYTES
@@ -176,7 +188,9 @@ pub struct Footer {
     pub content_checksum: U32,
     format: zerocopy::byteorder::little_endian::U16,
     kind: u8,
-    reserved: [u8; 5],
+    reserved: u8,
+    /// Bytes of each item's slot; 0 where items are packed.
+    pub slot_bytes: U32,
     /// The image it belongs to.
     pub image: U64,
     padding: [u8; 12],
@@ -205,7 +219,8 @@ impl Footer {
             content_checksum: U32::new(content_checksum),
             format: SEGMENT_FORMAT.into(),
             kind: kind as u8,
-            reserved: [0; 5],
+            reserved: 0,
+            slot_bytes: U32::new(0),
             image: U64::new(0),
             padding: [0; 12],
             checksum: U32::new(0),
@@ -218,6 +233,14 @@ impl Footer {
     #[must_use]
     pub fn of_image(mut self, image: u64) -> Self {
         self.image = U64::new(image);
+        self.checksum = U32::new(self.own_checksum());
+        self
+    }
+
+    /// The same footer of a segment with slots.
+    #[must_use]
+    pub fn with_slots(mut self, slot_bytes: u32) -> Self {
+        self.slot_bytes = U32::new(slot_bytes);
         self.checksum = U32::new(self.own_checksum());
         self
     }
@@ -278,7 +301,12 @@ impl Footer {
             return Err(FormatError::Identity);
         }
         match summary_offset(segment_bytes, footer.items.get()) {
-            Some(summary) if footer.data_bytes.get() <= summary => Ok(footer),
+            Some(summary)
+                if footer.data_bytes.get() <= summary
+                    && footer.slot_bytes.get() <= segment_bytes =>
+            {
+                Ok(footer)
+            }
             _ => Err(FormatError::Range),
         }
     }
@@ -331,11 +359,23 @@ mod tests {
             let position = Position::new(offset, bytes);
             prop_assert_eq!(position.offset(), offset);
             let read_start = offset / PAGE_BYTES * PAGE_BYTES;
-            prop_assert!(read_start + position.read_bytes() >= offset + bytes);
+            prop_assert!(read_start + position.read_bytes(0) >= offset + bytes);
             // One read is never more than a third longer than it must be.
             let needed = (offset % PAGE_BYTES + bytes).div_ceil(PAGE_BYTES);
-            prop_assert!(position.read_bytes() / PAGE_BYTES <= needed + needed / 3);
+            prop_assert!(position.read_bytes(0) / PAGE_BYTES <= needed + needed / 3);
             prop_assert_eq!(Position::from_bits(position.bits()), position);
+        }
+
+        #[test]
+        fn a_read_of_a_slot_covers_it(units in 1u32..20_000, slot in 0u32..500) {
+            let slot_bytes = units * UNIT_BYTES;
+            let offset = slot * slot_bytes;
+            let position = Position::of_slot(offset);
+            prop_assert_eq!(position.offset(), offset);
+            prop_assert_eq!(Position::from_bits(position.bits()), position);
+            let read_start = offset / PAGE_BYTES * PAGE_BYTES;
+            let read_end = read_start + position.read_bytes(slot_bytes);
+            prop_assert!((offset + slot_bytes..offset + slot_bytes + PAGE_BYTES).contains(&read_end));
         }
 
         #[test]

@@ -7,6 +7,7 @@ use zerocopy::byteorder::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::FormatError;
+use super::segment::PAGE_BYTES;
 
 /// Bytes of a copy.
 pub const SUPERBLOCK_BYTES: usize = 4096;
@@ -228,7 +229,8 @@ impl Superblock {
         let fits = flash_bytes.is_some_and(|bytes| bytes <= shape.image_bytes);
         let sane = shape.partitions.is_power_of_two()
             && shape.partitions <= MAX_PARTITIONS
-            && shape.segment_bytes.is_power_of_two()
+            && shape.segment_bytes.is_multiple_of(PAGE_BYTES)
+            && shape.segment_bytes > 0
             && shape.segments > 0
             && (1..=shape.segments).contains(&shape.channels)
             && shape.segments.is_multiple_of(shape.channels)

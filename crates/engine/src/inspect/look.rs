@@ -8,7 +8,7 @@ use device::{DeviceError, Disk, DiskFlash, Flash, Journal as Log, Region};
 use super::{InspectError, Outlook, Phase, Progress};
 use crate::config::META_BYTES;
 use crate::format::journal::{HEAD_WORDS, Head, Record};
-use crate::format::segment::SummaryEntry;
+use crate::format::segment::{PAGE_BYTES, SummaryEntry};
 use crate::format::superblock::{Cleanliness, Superblock};
 use crate::horizon::Horizon;
 use crate::journal::{Journal, JournalError, Unusable, chunk_words};
@@ -18,7 +18,7 @@ use crate::lifecycle::{
 };
 use crate::placement::exact::CheckpointContents;
 use crate::placement::exact::dead::{Dead, DeadItems, Verdict};
-use crate::store::{SegmentId, SegmentStore, StoreConfig};
+use crate::store::{Layout, SegmentId, SegmentStore, StoreConfig};
 
 /// Whether a journal can tell what has died.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -292,6 +292,8 @@ fn open_store(
         image: shape.hash_seed,
         first_sequence: superblock.sequence_limit.get(),
         large_read_bytes: 0,
+        layout: Layout::default(),
+        write_bytes: PAGE_BYTES,
     };
     Ok(Arc::new(SegmentStore::new(flash, &config)))
 }

@@ -11,6 +11,7 @@
 
 mod durable;
 mod find;
+mod medium;
 mod open;
 mod superblocks;
 
@@ -21,6 +22,7 @@ use parking_lot::Mutex;
 use runtime::sync::Notify;
 
 pub use durable::CheckpointStats;
+pub use medium::Medium;
 pub use superblocks::SuperblockCopy;
 
 pub(crate) use find::{
@@ -92,6 +94,22 @@ pub enum OpenError {
         image: u64,
         /// Bytes of the device.
         device: u64,
+    },
+    /// An image made on flash of another shape.
+    #[error(
+        "it holds an image with segments of {image} bytes on {image_channels} channels and the \
+         device has {device} on {device_channels}: give it the same device, or --force to start \
+         empty"
+    )]
+    Geometry {
+        /// Bytes of a segment of the image.
+        image: u32,
+        /// Its channels.
+        image_channels: u32,
+        /// Bytes of an erase block of the device.
+        device: u64,
+        /// The device's channels.
+        device_channels: u32,
     },
     /// An image of another placement.
     #[error(

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 
-use device::{Disk, DiskFlash, Flash, Journal as Log, Region};
+use device::Journal as Log;
 use parking_lot::Mutex;
 use runtime::sync::Notify;
 
 use super::find::{find, look_at_journal};
 use super::superblocks::{SUPERBLOCK_OFFSETS, read_superblock, write_superblock};
 use super::{
-    CheckpointCounters, Distrust, Lifecycle, OpenError, PLACEMENT, SEQUENCE_RESERVE, Start,
+    CheckpointCounters, Distrust, Lifecycle, Medium, OpenError, PLACEMENT, SEQUENCE_RESERVE, Start,
     VERSION_RESERVE,
 };
 use crate::cache::{CacheLine, Engine};
@@ -25,7 +25,7 @@ use crate::placement::exact::{Exact, ExactConfig};
 use crate::store::{SegmentId, SegmentStore, StoreConfig};
 
 impl Engine {
-    /// Opens the image on `disk` with its `journal`, or makes one there. The journal is opened once it
+    /// Opens the image on `medium` with its `journal`, or makes one there. The journal is opened once it
     /// is clear that the image can be. Nothing on either has been touched when this fails with
     /// anything but [`OpenError::Device`]. What an earlier run has left is found again by the
     /// background tasks: see [`recovered`](Engine::recovered).
@@ -33,33 +33,28 @@ impl Engine {
     /// # Errors
     /// [`OpenError`].
     pub async fn open(
-        disk: Arc<dyn Disk>,
+        medium: impl Into<Medium>,
         journal: impl FnOnce() -> Result<Arc<dyn Log>, device::JournalError>,
         config: EngineConfig,
     ) -> Result<Arc<Self>, OpenError> {
-        let meta = Region::new(Arc::clone(&disk), 0, META_BYTES.min(disk.len_bytes()))?;
+        let medium = medium.into();
+        let meta = medium.meta()?;
         let (mut superblock, new) = match read_superblock(&meta).await {
-            Ok(Some(found)) => match check_image(&found, disk.len_bytes()) {
+            Ok(Some(found)) => match check_image(&found, &medium) {
                 Ok(()) => (found, None),
-                Err(_) if config.force => (new_image(&disk, &config)?, Some(Start::Forced)),
+                Err(_) if config.force => (new_image(&medium, &config)?, Some(Start::Forced)),
                 Err(refused) => return Err(refused),
             },
-            Ok(None) => (new_image(&disk, &config)?, Some(Start::New)),
+            Ok(None) => (new_image(&medium, &config)?, Some(Start::New)),
             Err(OpenError::Device(error)) => return Err(error.into()),
-            Err(_) if config.force => (new_image(&disk, &config)?, Some(Start::Forced)),
+            Err(_) if config.force => (new_image(&medium, &config)?, Some(Start::Forced)),
             Err(refused) => return Err(refused),
         };
         let shape = superblock.shape();
         config.check(u64::from(shape.segments), shape.segment_bytes)?;
         let log = journal()?;
         let usable = look_at_journal(&*log, &superblock, new.is_some(), config.force)?;
-        let region = Region::new(Arc::clone(&disk), META_BYTES, disk.len_bytes() - META_BYTES)?;
-        let flash: Arc<dyn Flash> = Arc::new(DiskFlash::new(
-            Arc::new(region),
-            shape.segment_bytes,
-            shape.channels,
-            config.discard,
-        )?);
+        let flash = medium.flash(&shape, config.discard)?;
         let first_sequence = superblock.sequence_limit.get();
         let first_version = superblock.version_limit.get();
         let store = Arc::new(SegmentStore::new(
@@ -69,6 +64,8 @@ impl Engine {
                 image: shape.hash_seed,
                 first_sequence,
                 large_read_bytes: config.large_read_bytes(),
+                layout: config.layout,
+                write_bytes: config.write_bytes,
             },
         ));
         let now = runtime::unix_seconds();
@@ -145,6 +142,8 @@ impl Engine {
             index_max_bytes: config.memory_bytes / 100 * u64::from(config.index_percent),
             partition_bits: shape.partitions.trailing_zeros(),
             expected_items: shape.expected_items,
+            maintenance: config.maintenance,
+            writers: config.writers,
             reclaim: config.reclaim(store.segments(), store.segment_bytes()),
         };
         let mut placement = Exact::new(
@@ -258,19 +257,16 @@ fn assemble(
     }
 }
 
-fn new_image(disk: &Arc<dyn Disk>, config: &EngineConfig) -> Result<Superblock, OpenError> {
-    let image_bytes = disk.len_bytes();
+fn new_image(medium: &Medium, config: &EngineConfig) -> Result<Superblock, OpenError> {
+    let image_bytes = medium.image_bytes();
     let flash_bytes = image_bytes.saturating_sub(META_BYTES);
-    let segment_bytes = config.choose_segment_bytes(flash_bytes);
-    let segments = flash_bytes / u64::from(segment_bytes.max(1));
-    config.check(segments, segment_bytes)?;
-    let per_channel = segments as u32 / config.channels.max(1);
+    let segments = medium.segments(config)?;
     let shape = ImageShape {
         hash_seed: runtime::random_u64(),
         image_bytes,
-        segment_bytes,
-        segments: per_channel * config.channels.max(1),
-        channels: config.channels.max(1),
+        segment_bytes: segments.bytes,
+        segments: segments.count,
+        channels: segments.channels,
         partitions: 1 << config.partition_bits,
         expected_items: config.expected_items(flash_bytes),
     };
@@ -281,11 +277,8 @@ fn new_image(disk: &Arc<dyn Disk>, config: &EngineConfig) -> Result<Superblock, 
     Ok(superblock)
 }
 
-fn check_image(superblock: &Superblock, device: u64) -> Result<(), OpenError> {
-    let image = superblock.shape().image_bytes;
-    if image != device {
-        return Err(OpenError::Size { image, device });
-    }
+fn check_image(superblock: &Superblock, medium: &Medium) -> Result<(), OpenError> {
+    medium.check(&superblock.shape())?;
     if superblock.placement() != PLACEMENT {
         let found = superblock.placement().to_owned();
         return Err(OpenError::Placement {

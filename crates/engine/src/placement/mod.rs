@@ -14,7 +14,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use runtime::sync::Notify;
+use runtime::sync::{Listener, Notify};
 
 use crate::key::{Key, KeyHash};
 use crate::store::{AppendItem, FlashItem, ReadError, SavedCheckpoint};
@@ -149,6 +149,13 @@ pub trait Placement: Send + Sync {
 
     /// Told when [`place`](Placement::place) may find room again.
     fn room(&self) -> &Notify;
+
+    /// Resolves when a [`place`](Placement::place) that found no room may be tried again: when `told`,
+    /// registered with [`room`](Placement::room) before it was tried, or once the caller has made
+    /// room itself, where that is its business.
+    fn make_room(&self, told: Listener) -> PlacementFuture<'_, ()> {
+        Box::pin(told)
+    }
 
     /// The work that goes on in background until [`stop`](Placement::stop): writing, reclaiming.
     /// Each future runs on some worker.

@@ -1,10 +1,12 @@
-//! Filling: items go into a segment's buffer, which is sealed when the next does not fit.
+//! Filling: items go into a segment's buffer, which is sealed when the next does not fit. There is one
+//! for each slab class in use.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use device::AlignedBuf;
 use parking_lot::Mutex;
+use runtime::work::{self, Work};
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::write::summary_of;
@@ -16,18 +18,19 @@ use crate::format::segment::{
 };
 use crate::key::KeyHash;
 
-/// Which buffer is being filled, and the next sequence number. Behind the `filling` lock.
+/// Which buffers are being filled, and the next sequence number. Behind the `filling` lock.
 pub(super) struct Cursor {
-    pub(super) buffer: Option<usize>,
+    /// The buffer of each slab class.
+    filling: Box<[Option<usize>]>,
     next_sequence: u64,
     /// Nothing is opened any more.
     is_closed: bool,
 }
 
 impl Cursor {
-    pub(super) fn new(first_sequence: u64) -> Self {
+    pub(super) fn new(first_sequence: u64, classes: usize) -> Self {
         Self {
-            buffer: None,
+            filling: vec![None; classes].into(),
             next_sequence: first_sequence,
             is_closed: false,
         }
@@ -49,6 +52,7 @@ pub(super) struct Filling {
     pub(super) segment: SegmentId,
     pub(super) sequence: u64,
     pub(super) bytes: AlignedBuf,
+    slot_bytes: u32,
     data_bytes: u32,
     items: u32,
 }
@@ -75,12 +79,19 @@ impl Filling {
     /// Appends an item, or says that it does not fit any more.
     fn append(&mut self, append: &AppendItem<'_>) -> Option<Position> {
         let bytes = u32::try_from(append.item.flash_bytes()).ok()?;
-        let offset = align(self.data_bytes, bytes);
+        let (offset, position) = if self.slot_bytes == 0 {
+            let offset = align(self.data_bytes, bytes);
+            (offset, Position::new(offset, bytes))
+        } else {
+            let offset = self.items * self.slot_bytes;
+            (offset, Position::of_slot(offset))
+        };
         let summary = summary_offset(self.bytes.len() as u32, self.items + 1)?;
-        if offset.checked_add(bytes)? > summary {
+        if offset.checked_add(bytes.max(self.slot_bytes))? > summary {
             return None;
         }
-        let position = Position::new(offset, bytes);
+        work::count(Work::ItemCopied, 1);
+        work::count(Work::ByteCopied, u64::from(bytes));
         append
             .item
             .encode(&mut self.bytes[offset as usize..], self.sequence, offset);
@@ -125,7 +136,8 @@ impl Filling {
             self.data_bytes,
             checksum,
         )
-        .of_image(image);
+        .of_image(image)
+        .with_slots(self.slot_bytes);
         self.bytes[footer_at..].copy_from_slice(footer.as_bytes());
         (self.segment, self.items, self.bytes)
     }
@@ -142,7 +154,9 @@ impl SegmentStore {
         let mut cursor = self.filling.lock();
         let mut done = 0;
         while done < items.len() {
-            let Some(buffer) = cursor.buffer.or_else(|| self.open(&mut cursor)) else {
+            let class = self.class_of(&items[done]);
+            let Some(buffer) = cursor.filling[class].or_else(|| self.open(&mut cursor, class))
+            else {
                 break;
             };
             let mut content = self.buffers[buffer].lock();
@@ -150,16 +164,14 @@ impl SegmentStore {
                 unreachable!("the cursor names a buffer that is being filled");
             };
             let segment = filling.segment;
-            while let Some(append) = items.get(done) {
+            while let Some(append) = items.get(done).filter(|item| self.class_of(item) == class) {
                 let Some(position) = filling.append(append) else {
+                    self.seal(&mut content, buffer);
+                    cursor.filling[class] = None;
                     break;
                 };
                 placed(done, Filled { segment, position });
                 done += 1;
-            }
-            if done < items.len() {
-                self.seal(&mut content, buffer);
-                cursor.buffer = None;
             }
         }
         done
@@ -168,12 +180,19 @@ impl SegmentStore {
     /// Seals what is being filled, if it holds anything, so that it gets written.
     pub fn flush(&self) {
         let mut cursor = self.filling.lock();
-        let Some(buffer) = cursor.buffer else { return };
-        let mut content = self.buffers[buffer].lock();
-        if matches!(&*content, Content::Filling(filling) if filling.items > 0) {
-            self.seal(&mut content, buffer);
-            cursor.buffer = None;
+        for filling in &mut cursor.filling {
+            let Some(buffer) = *filling else { continue };
+            let mut content = self.buffers[buffer].lock();
+            if matches!(&*content, Content::Filling(filling) if filling.items > 0) {
+                self.seal(&mut content, buffer);
+                *filling = None;
+            }
         }
+    }
+
+    fn class_of(&self, append: &AppendItem<'_>) -> usize {
+        let bytes = u32::try_from(append.item.flash_bytes()).unwrap_or(u32::MAX);
+        self.classes.of_item(bytes)
     }
 
     /// The segments in memory and what is in them, the one being filled included.
@@ -234,7 +253,7 @@ impl SegmentStore {
     /// Whether every appended item has been written.
     #[must_use]
     pub fn is_drained(&self) -> bool {
-        self.filling.lock().buffer.is_none()
+        self.filling.lock().filling.iter().all(Option::is_none)
             && self.buffers.iter().all(|buffer| {
                 !matches!(
                     &*buffer.lock(),
@@ -243,19 +262,22 @@ impl SegmentStore {
             })
     }
 
-    fn open(&self, cursor: &mut Cursor) -> Option<usize> {
+    fn open(&self, cursor: &mut Cursor, class: usize) -> Option<usize> {
         if cursor.is_closed {
             return None;
         }
-        let (buffer, mut content) =
-            self.buffers
-                .iter()
-                .enumerate()
-                .find_map(|(number, buffer)| {
-                    let content = buffer.lock();
-                    matches!(&*content, Content::Free(_) | Content::Lost)
-                        .then_some((number, content))
-                })?;
+        let free = self
+            .buffers
+            .iter()
+            .enumerate()
+            .find_map(|(number, buffer)| {
+                let content = buffer.lock();
+                matches!(&*content, Content::Free(_) | Content::Lost).then_some((number, content))
+            });
+        let Some((buffer, mut content)) = free else {
+            self.seal_fullest(cursor);
+            return None;
+        };
         let segment = self.queues.lock().free.pop_front()?;
         let bytes = match std::mem::replace(&mut *content, Content::Lost) {
             Content::Free(bytes) => bytes,
@@ -264,18 +286,43 @@ impl SegmentStore {
         let sequence = cursor.take_sequence();
         let state = self.segment(segment);
         state.sequence.store(sequence, Ordering::Release);
+        let slot_bytes = self.classes.slot_bytes(class);
         state.items.store(0, Ordering::Release);
+        state.living.store(0, Ordering::Release);
+        state.slot_bytes.store(slot_bytes, Ordering::Release);
         state.buffer.store(buffer as u8 + 1, Ordering::Release);
         *content = Content::Filling(Filling {
             segment,
             sequence,
             bytes,
+            slot_bytes,
             data_bytes: 0,
             items: 0,
         });
-        cursor.buffer = Some(buffer);
+        cursor.filling[class] = Some(buffer);
         self.work.notify_all();
         Some(buffer)
+    }
+
+    /// Seals the buffer with the most in it, where every buffer is being filled: none would become
+    /// free otherwise.
+    fn seal_fullest(&self, cursor: &mut Cursor) {
+        let mut fullest: Option<(u32, usize)> = None;
+        for (class, buffer) in cursor.filling.iter().enumerate() {
+            let Some(buffer) = *buffer else { continue };
+            if let Content::Filling(filling) = &*self.buffers[buffer].lock() {
+                fullest = fullest.max(Some((filling.data_bytes, class)));
+            }
+        }
+        let open = cursor.filling.iter().flatten().count();
+        if open < self.buffers.len() {
+            return;
+        }
+        if let Some((_, class)) = fullest
+            && let Some(buffer) = cursor.filling[class].take()
+        {
+            self.seal(&mut self.buffers[buffer].lock(), buffer);
+        }
     }
 
     fn seal(&self, content: &mut Content, buffer: usize) {

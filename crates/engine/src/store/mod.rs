@@ -1,7 +1,7 @@
 //! The segment store: opens, fills in memory, seals, writes, reads and releases segments.
 //!
 //! ```text
-//!            append                      write_next                    take_oldest
+//!            append                      write_next                    take_victim
 //!  free ──> filling ──seal──> sealed ──(erase, program)──> written ──────────────> reclaiming
 //!   ▲       in a buffer      in a buffer                   on flash                    │
 //!   └────────────────────────────── release: waits for the readers' pins ──────────────┘
@@ -9,7 +9,8 @@
 //!
 //! It knows nothing of keys or indexes. A reader [`pin`](SegmentStore::pin)s a segment for as long
 //! as it is in the life that the index had named; a released segment is not written again before
-//! its last pin is gone. Buffers are the back-pressure: when all are filled or being
+//! its last pin is gone. Where items lie in slots, a segment is being filled for each slab class in
+//! use, and the fullest is sealed short when there are more of them than buffers. Buffers are the back-pressure: when all are filled or being
 //! written, [`append`](SegmentStore::append) says there is no room and [`room`](SegmentStore::room)
 //! tells when to try again.
 //!
@@ -20,6 +21,7 @@
 mod checkpoint;
 mod fill;
 mod read;
+mod slots;
 #[cfg(test)]
 mod tests;
 mod write;
@@ -27,6 +29,7 @@ mod write;
 pub use checkpoint::{CHECKPOINT_STREAM_BYTES, CheckpointSink, CheckpointSource, SavedCheckpoint};
 pub use fill::{AppendItem, Filled};
 pub use read::{FlashItem, ReadError, SegmentPin};
+pub use slots::Layout;
 pub use write::{Scan, WriteFailure, Written};
 
 use std::collections::VecDeque;
@@ -34,10 +37,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use crate::striped::Striped;
-use device::{AlignedBuf, BlockHealth, BlockId, Flash};
+use device::{AlignedBuf, BlockHealth, BlockId, Flash, Geometry};
 use parking_lot::Mutex;
 use runtime::budget::Budget;
 use runtime::sync::Notify;
+use slots::SlabClasses;
 
 /// Physical number of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -59,6 +63,8 @@ pub struct SegmentRecord {
     pub sequence: u64,
     /// Items in it.
     pub items: u32,
+    /// Bytes of each item's slot; 0 where they are packed.
+    pub slot_bytes: u32,
 }
 
 /// What is known of one segment: [`SEGMENT_TABLE_BYTES`].
@@ -67,6 +73,10 @@ struct Segment {
     sequence: AtomicU64,
     /// Items in it, once sealed.
     items: AtomicU32,
+    /// Those of them that the index names.
+    living: AtomicU32,
+    /// Bytes of each item's slot; 0 where they are packed.
+    slot_bytes: AtomicU32,
     /// Readers in it, and [`DRAINING`].
     pins: AtomicU32,
     /// One more than the buffer that holds its bytes, 0 when they are on flash.
@@ -76,7 +86,7 @@ struct Segment {
 }
 
 /// Bytes of memory for each segment of the flash.
-pub const SEGMENT_TABLE_BYTES: u64 = 24;
+pub const SEGMENT_TABLE_BYTES: u64 = 32;
 
 const _: () = assert!(size_of::<Segment>() as u64 == SEGMENT_TABLE_BYTES);
 
@@ -96,6 +106,16 @@ enum Content {
     },
     /// Its bytes were lost with a cancelled write; a fresh buffer is made on the next use.
     Lost,
+}
+
+/// Which written segment is reclaimed next.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Victim {
+    /// The one written first.
+    #[default]
+    Oldest,
+    /// The one with the fewest valid bytes; of several, the oldest.
+    FewestValid,
 }
 
 #[derive(Default)]
@@ -144,6 +164,10 @@ pub struct StoreConfig {
     pub first_sequence: u64,
     /// Bytes that large items read from flash may hold at once.
     pub large_read_bytes: u64,
+    /// How items lie in the segments it fills.
+    pub layout: Layout,
+    /// Bytes of one program, whole pages of the flash at least.
+    pub write_bytes: u32,
 }
 
 /// The segments of one flash device. Shared by all threads.
@@ -151,9 +175,11 @@ pub struct SegmentStore {
     flash: Arc<dyn Flash>,
     image: u64,
     segment_bytes: u32,
+    write_bytes: usize,
+    classes: SlabClasses,
     segments: Box<[Segment]>,
     buffers: Box<[Mutex<Content>]>,
-    /// The buffer being filled, and the next sequence number.
+    /// The buffers being filled, and the next sequence number.
     filling: Mutex<fill::Cursor>,
     queues: Mutex<Queues>,
     large_reads: Arc<Budget>,
@@ -178,6 +204,8 @@ impl SegmentStore {
             .map(|_| Segment {
                 sequence: AtomicU64::new(0),
                 items: AtomicU32::new(0),
+                living: AtomicU32::new(0),
+                slot_bytes: AtomicU32::new(0),
                 pins: AtomicU32::new(0),
                 buffer: AtomicU8::new(0),
                 failures: AtomicU8::new(0),
@@ -186,6 +214,9 @@ impl SegmentStore {
         let (retired, free): (Vec<_>, Vec<_>) = (0..geometry.blocks())
             .map(SegmentId)
             .partition(|segment| flash.health(segment.block()) == BlockHealth::Bad);
+        let free = round_robin(free, &geometry);
+        let classes = SlabClasses::new(config.layout, segment_bytes);
+        let filling = fill::Cursor::new(config.first_sequence, classes.len());
         let counters = StoreCounters::default();
         counters
             .segments_retired
@@ -198,11 +229,13 @@ impl SegmentStore {
         Self {
             image: config.image,
             segment_bytes,
+            write_bytes: config.write_bytes.next_multiple_of(geometry.page_bytes) as usize,
+            classes,
             segments,
             buffers: (0..config.buffers)
                 .map(|_| Mutex::new(Content::Lost))
                 .collect(),
-            filling: Mutex::new(fill::Cursor::new(config.first_sequence)),
+            filling: Mutex::new(filling),
             queues: Mutex::new(queues),
             large_reads: Arc::new(Budget::new(config.large_read_bytes)),
             room: Notify::new(),
@@ -268,17 +301,46 @@ impl SegmentStore {
             + self.segments.len() * size_of::<Segment>()
     }
 
-    /// Takes the oldest written segment out of the queue, to reclaim it.
+    /// Takes a written segment out of the queue, to reclaim it.
     #[must_use]
-    pub fn take_oldest(&self) -> Option<SegmentRecord> {
+    pub fn take_victim(&self, victim: Victim) -> Option<SegmentRecord> {
         let mut queues = self.queues.lock();
-        let &oldest = queues.written.front()?;
-        if self.segment(oldest).buffer.load(Ordering::Acquire) != 0 {
-            // Written this very moment; its buffer is about to be freed.
-            return None;
+        // Not one written this very moment, whose buffer is about to be freed.
+        let mut on_flash = queues
+            .written
+            .iter()
+            .enumerate()
+            .filter(|(_, segment)| self.segment(**segment).buffer.load(Ordering::Acquire) == 0);
+        let (place, &segment) = match victim {
+            Victim::Oldest => on_flash.next().filter(|(place, _)| *place == 0),
+            Victim::FewestValid => on_flash.min_by_key(|(_, segment)| self.valid_bytes(**segment)),
+        }?;
+        queues.written.remove(place);
+        Some(self.record(segment))
+    }
+
+    /// Bytes of the items in a sealed segment that the index names, slots and all.
+    #[must_use]
+    pub fn valid_bytes(&self, segment: SegmentId) -> u64 {
+        let state = self.segment(segment);
+        let living = u64::from(state.living.load(Ordering::Relaxed));
+        match state.slot_bytes.load(Ordering::Relaxed) {
+            0 => {
+                let items = u64::from(state.items.load(Ordering::Relaxed).max(1));
+                living * u64::from(self.segment_bytes) / items
+            }
+            slot_bytes => living * u64::from(slot_bytes),
         }
-        queues.written.pop_front();
-        Some(self.record(oldest))
+    }
+
+    /// The index names one more item of a segment.
+    pub fn count_in(&self, segment: SegmentId) {
+        self.segment(segment).living.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The index names one item less of a segment that has not been reclaimed since.
+    pub fn count_out(&self, segment: SegmentId) {
+        self.segment(segment).living.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// Every written segment, oldest first.
@@ -305,6 +367,7 @@ impl SegmentStore {
             segment,
             sequence: state.sequence.load(Ordering::Acquire),
             items: state.items.load(Ordering::Acquire),
+            slot_bytes: state.slot_bytes.load(Ordering::Acquire),
         }
     }
 
@@ -318,7 +381,7 @@ impl SegmentStore {
         &self.segments[segment.0 as usize]
     }
 
-    /// Gives a segment back that [`take_oldest`](SegmentStore::take_oldest) gave and that no index
+    /// Gives a segment back that [`take_victim`](SegmentStore::take_victim) gave and that no index
     /// names any more, once its last reader has left.
     pub async fn release(&self, segment: SegmentId) {
         let state = self.segment(segment);
@@ -343,4 +406,18 @@ impl SegmentStore {
     pub async fn sync(&self) -> Result<(), device::DeviceError> {
         self.flash.sync().await
     }
+}
+
+/// Segments in the order in which neighbours lie on different channels, then on different LUNs.
+fn round_robin(mut free: Vec<SegmentId>, geometry: &Geometry) -> Vec<SegmentId> {
+    free.sort_by_key(|segment| {
+        let lun = segment.0 / geometry.blocks_per_lun;
+        let block = segment.0 % geometry.blocks_per_lun;
+        let (channel, lun) = (
+            lun / geometry.luns_per_channel,
+            lun % geometry.luns_per_channel,
+        );
+        (block, lun, channel)
+    });
+    free
 }

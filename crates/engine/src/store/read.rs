@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering;
 
 use device::{AlignedBuf, DeviceError};
 use runtime::budget::Share;
+use runtime::work::{self, Work};
 use zerocopy::FromBytes;
 
 use super::{Content, DRAINING, SegmentId, SegmentRecord, SegmentStore};
@@ -160,12 +161,14 @@ impl SegmentStore {
     ) -> Result<FlashItem, ReadError> {
         let offset = position.offset();
         let page = offset / PAGE_BYTES * PAGE_BYTES;
+        let slot_bytes = self.segment(pin.segment).slot_bytes.load(Ordering::Relaxed);
         let len = position
-            .read_bytes()
+            .read_bytes(slot_bytes)
             .min(self.segment_bytes.saturating_sub(page)) as usize;
         let share = self.share_for(len).await?;
         let mut buf = AlignedBuf::new(len);
         if !self.copy_from_buffer(pin, page, &mut buf) {
+            work::count(Work::DeviceCommand, 1);
             self.counters.reads.add(1);
             self.counters.bytes_read.add(len as u64);
             buf = match self.flash.read(pin.segment.block(), page, buf).await {
@@ -283,6 +286,7 @@ impl SegmentStore {
         offset: u32,
         len: usize,
     ) -> Result<AlignedBuf, DeviceError> {
+        work::count(Work::DeviceCommand, 1);
         self.counters.reads.add(1);
         self.counters.bytes_read.add(len as u64);
         let read = self

@@ -23,6 +23,8 @@ const CONFIG: StoreConfig = StoreConfig {
     image: 7,
     first_sequence: 100,
     large_read_bytes: 1 << 20,
+    layout: Layout::Packed,
+    write_bytes: 16 << 10,
 };
 
 fn store(segments: u64, buffers: usize) -> Arc<SegmentStore> {
@@ -148,7 +150,7 @@ fn a_full_flash_has_no_room_until_a_segment_is_released() {
             }
         }
         assert_eq!((store.free_segments(), store.written_segments()), (0, 3));
-        let oldest = store.take_oldest().unwrap();
+        let oldest = store.take_victim(Victim::Oldest).unwrap();
         assert_eq!((oldest.segment, oldest.sequence), (SegmentId(0), 100));
         store.release(oldest.segment).await;
         let ended = |store: &SegmentStore| store.pin(oldest.segment, oldest.sequence).is_none();
@@ -176,7 +178,7 @@ fn a_segment_is_not_released_under_a_reader() {
         let second = store
             .pin(filled.segment, store.sequence(filled.segment))
             .unwrap();
-        let record = store.take_oldest().unwrap();
+        let record = store.take_victim(Victim::Oldest).unwrap();
         let released = Rc::new(Cell::new(false));
         let (releasing, done) = (Arc::clone(&store), Rc::clone(&released));
         runtime::spawn(async move {
@@ -205,7 +207,7 @@ fn what_an_earlier_life_left_does_not_verify() {
         let (filled, _) = append(&store, 1).unwrap();
         store.flush();
         store.write_next().await;
-        let record = store.take_oldest().unwrap();
+        let record = store.take_victim(Victim::Oldest).unwrap();
         let stale = filled.position;
         store.release(record.segment).await;
         // The same place in the next life, which nothing has been written to yet.

@@ -1,4 +1,4 @@
-//! Writing: sealed segments go to the flash, oldest first, in chunks.
+//! Writing: sealed segments go to the flash, those sealed first first, in chunks.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -6,13 +6,11 @@ use std::sync::atomic::Ordering;
 
 use device::{AlignedBuf, BlockHealth, DeviceError, SharedBuf};
 use futures_util::stream::{self, StreamExt};
+use runtime::work::{self, Work};
 
 use super::{Content, MAX_FAILURES, SegmentId, SegmentRecord, SegmentStore};
 use crate::format::FormatError;
 use crate::format::segment::{Footer, PAGE_BYTES, SegmentKind, SummaryEntry, decode_summary};
-
-/// Bytes of one program: small enough for reads to pass between two of them.
-const CHUNK_BYTES: usize = 256 << 10;
 
 /// Footers read at once when an image is opened.
 const SCAN_DEPTH: usize = 64;
@@ -53,7 +51,7 @@ pub struct WriteFailure {
 impl SegmentStore {
     /// Writes the sealed segment that has waited longest; `None` when none waits.
     ///
-    /// One caller at a time: segments become reclaimable in the order they are written.
+    /// Segments become reclaimable in the order in which their writes end.
     pub async fn write_next(&self) -> Option<Written> {
         let (segment, buffer) = self.queues.lock().sealed.pop_front()?;
         let bytes = match &*self.buffers[buffer].lock() {
@@ -96,10 +94,10 @@ impl SegmentStore {
         bytes: &Arc<AlignedBuf>,
     ) -> Result<(), DeviceError> {
         let page_bytes = self.flash.geometry().page_bytes as usize;
-        let chunk = CHUNK_BYTES.max(page_bytes);
+        work::count(Work::DeviceCommand, 1);
         self.flash.erase(segment.block()).await?;
-        for start in (0..bytes.len()).step_by(chunk) {
-            let end = (start + chunk).min(bytes.len());
+        for start in (0..bytes.len()).step_by(self.write_bytes) {
+            let end = (start + self.write_bytes).min(bytes.len());
             let data = SharedBuf::new(Arc::clone(bytes), start..end);
             self.program_at(segment, (start / page_bytes) as u32, data)
                 .await?;
@@ -115,6 +113,7 @@ impl SegmentStore {
         data: SharedBuf,
     ) -> Result<(), DeviceError> {
         let bytes = data.len() as u64;
+        work::count(Work::DeviceCommand, 1);
         self.flash
             .program(segment.block(), first_page, data)
             .await?;
@@ -192,6 +191,7 @@ impl SegmentStore {
                 let state = self.segment(record.segment);
                 state.sequence.store(record.sequence, Ordering::Release);
                 state.items.store(record.items, Ordering::Release);
+                state.slot_bytes.store(record.slot_bytes, Ordering::Release);
                 queues.written.push_back(record.segment);
             }
         }
@@ -253,6 +253,7 @@ impl SegmentStore {
                     segment,
                     sequence: footer.sequence.get(),
                     items: footer.items.get(),
+                    slot_bytes: footer.slot_bytes.get(),
                 });
             }
         }

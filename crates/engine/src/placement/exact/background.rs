@@ -1,4 +1,4 @@
-//! The two background tasks: one writes sealed segments, one reclaims old ones.
+//! Writing sealed segments and reclaiming old ones: in background tasks, or by whoever needs room.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -6,21 +6,25 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::{Counters, Exact, RECOVERY_TASKS, entry_location, reclaim, recover};
+use crate::config::Maintenance;
 use crate::format::journal::Record;
 use crate::key::KeyHash;
 use crate::placement::BackgroundTask;
 use crate::store::{WriteFailure, Written};
+use runtime::sync::Listener;
 
 pub(super) fn tasks(exact: Arc<Exact>) -> Vec<BackgroundTask> {
-    let (writing, reclaiming) = (Arc::clone(&exact), Arc::clone(&exact));
-    let mut tasks: Vec<BackgroundTask> = vec![
-        Box::new(move || -> Pin<Box<dyn Future<Output = ()>>> {
-            Box::pin(async move { write_sealed(&writing).await })
-        }),
-        Box::new(move || -> Pin<Box<dyn Future<Output = ()>>> {
+    let reclaiming = Arc::clone(&exact);
+    let mut tasks: Vec<BackgroundTask> =
+        vec![Box::new(move || -> Pin<Box<dyn Future<Output = ()>>> {
             Box::pin(async move { reclaim::keep_room(&reclaiming).await })
-        }),
-    ];
+        })];
+    for _ in 0..exact.writers {
+        let exact = Arc::clone(&exact);
+        tasks.push(Box::new(move || -> Pin<Box<dyn Future<Output = ()>>> {
+            Box::pin(async move { write_sealed(&exact).await })
+        }));
+    }
     for _ in 0..RECOVERY_TASKS {
         let exact = Arc::clone(&exact);
         tasks.push(Box::new(move || -> Pin<Box<dyn Future<Output = ()>>> {
@@ -33,16 +37,66 @@ pub(super) fn tasks(exact: Arc<Exact>) -> Vec<BackgroundTask> {
 async fn write_sealed(exact: &Exact) {
     loop {
         let work = exact.store.work().listener();
-        match exact.store.write_next().await {
-            Some(Written::Done(_)) => {}
-            Some(Written::Failed(failure)) => give_up(exact, failure).await,
-            None if exact.stopping.load(Ordering::Acquire) => return,
-            None => {
-                work.await;
-                continue;
-            }
+        if exact.works_in_background() && write_one(exact).await {
+            continue;
         }
-        exact.progress.notify_all();
+        if exact.stopping.load(Ordering::Acquire) {
+            return;
+        }
+        work.await;
+    }
+}
+
+/// Writes the sealed segment that has waited longest; false when none waits.
+pub(super) async fn write_one(exact: &Exact) -> bool {
+    match exact.store.write_next().await {
+        Some(Written::Done(_)) => {}
+        Some(Written::Failed(failure)) => give_up(exact, failure).await,
+        None => return false,
+    }
+    exact.progress.notify_all();
+    true
+}
+
+/// The turn of one of several callers to make room. The others are told when it ends.
+struct Turn<'a>(&'a Exact);
+
+impl<'a> Turn<'a> {
+    fn take(exact: &'a Exact) -> Option<Self> {
+        let is_taken = exact.making_room.swap(true, Ordering::AcqRel);
+        (!is_taken).then_some(Self(exact))
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.0.making_room.store(false, Ordering::Release);
+        self.0.store.room().notify_all();
+    }
+}
+
+/// Waits for room: until `told`, or until a segment has been written, and as many reclaimed as are
+/// missing, by this caller itself.
+pub(super) async fn make_room(exact: &Exact, told: Listener) {
+    if !exact.works_in_background()
+        && let Some(turn) = Turn::take(exact)
+    {
+        let mut has_worked = write_one(exact).await;
+        while reclaim::reclaim_one(exact).await {
+            has_worked = true;
+        }
+        drop(turn);
+        if has_worked {
+            return;
+        }
+    }
+    told.await;
+}
+
+impl Exact {
+    /// Whether background tasks write and reclaim: where callers do, too, once the cache is stopping.
+    pub(super) fn works_in_background(&self) -> bool {
+        self.maintenance == Maintenance::Background || self.winding_down.load(Ordering::SeqCst)
     }
 }
 
@@ -80,7 +134,7 @@ pub(super) async fn drain(exact: &Exact) {
     loop {
         let progress = exact.progress.listener();
         exact.store.flush();
-        if exact.store.is_drained() && !exact.reclaiming.load(Ordering::SeqCst) {
+        if exact.store.is_drained() && exact.reclaiming.load(Ordering::SeqCst) == 0 {
             return;
         }
         progress.await;
@@ -101,7 +155,7 @@ pub(super) async fn settle(exact: &Exact) {
             continue;
         }
         exact.frozen.store(true, Ordering::SeqCst);
-        if !exact.reclaiming.load(Ordering::SeqCst) {
+        if exact.reclaiming.load(Ordering::SeqCst) == 0 {
             return;
         }
     }

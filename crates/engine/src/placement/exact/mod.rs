@@ -1,9 +1,9 @@
-//! `exact`: an index of everything in memory over packed segments.
+//! `exact`: an index of everything in memory over packed or slotted segments.
 //!
 //! ```text
 //!   place ──> segment store: append ──> index: insert          (under the item's partition lock)
 //!   access ─> index: lookup ──> get: pin ──> one flash read ──> checksum, key
-//!   reclaim ─> oldest segment: summary ──> policy ──> copy or drop ──> release
+//!   reclaim ─> victim: summary ──> policy ──> copy or drop ──> release
 //! ```
 //!
 //! An index entry holds a [`Location`] in as many bits as the flash needs; the rest of its 8 bytes
@@ -23,21 +23,23 @@ mod recover;
 use std::collections::HashSet;
 use std::hash::BuildHasherDefault;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use index::direct::{DirectConfig, DirectTable, Entry};
 use parking_lot::Mutex;
-use runtime::sync::Notify;
+use runtime::sync::{Listener, Notify};
+use runtime::work::{self, Work};
 
 pub use checkpoint::{CheckpointHead, Written};
 pub use dead::CheckpointContents;
-pub use reclaim::ReclaimConfig;
+pub use reclaim::{Keep, ReclaimConfig};
 pub use recover::RecoveryStats;
 
 use super::{
     BackgroundTask, Displaced, DumpCursor, DumpItem, Found, MemoryUse, Placement, PlacementFuture,
     PlacementStats, Probe, Token,
 };
+use crate::config::Maintenance;
 use crate::format::item::{CHECKSUM_BYTES, state};
 use crate::format::journal::{Record, kept_hash};
 use crate::format::segment::{Position, largest_item};
@@ -62,6 +64,10 @@ pub struct ExactConfig {
     /// Items the index is laid out for, for the life of the image: decides into how many small
     /// tables a shard is cut, not how many items it can hold.
     pub expected_items: u64,
+    /// Who writes and reclaims.
+    pub maintenance: Maintenance,
+    /// Segments written at once.
+    pub writers: usize,
     /// When and how segments are reclaimed.
     pub reclaim: ReclaimConfig,
 }
@@ -80,12 +86,16 @@ pub struct Exact {
     objects: AtomicU64,
     horizon: Arc<Horizon>,
     reclaim: ReclaimConfig,
+    maintenance: Maintenance,
+    writers: usize,
+    /// A caller is making room.
+    making_room: AtomicBool,
     /// An orderly stop has begun: the reserve may be filled.
     winding_down: AtomicBool,
     /// Reclaim begins no more.
     frozen: AtomicBool,
-    /// Reclaim has a segment in its hands, or is about to.
-    reclaiming: AtomicBool,
+    /// Reclaims that have a segment in their hands, or are about to.
+    reclaiming: AtomicU32,
     stopping: AtomicBool,
     /// Told whenever a segment has been written or given up.
     progress: Notify,
@@ -181,9 +191,12 @@ impl Exact {
             objects: AtomicU64::new(0),
             horizon,
             reclaim: config.reclaim,
+            maintenance: config.maintenance,
+            writers: config.writers,
+            making_room: AtomicBool::new(false),
             winding_down: AtomicBool::new(false),
             frozen: AtomicBool::new(false),
-            reclaiming: AtomicBool::new(false),
+            reclaiming: AtomicU32::new(0),
             stopping: AtomicBool::new(false),
             progress: Notify::new(),
             counters: Counters::default(),
@@ -212,6 +225,12 @@ impl Exact {
                 shard.lock().overlay = Some(HashSet::default());
             }
         }
+    }
+
+    /// The index does not name a packed location any more, whose segment is not being reclaimed.
+    fn displace(&self, location: u64) {
+        self.store.count_out(self.codec.decode(location).segment);
+        self.declare_dead(location, self.life(location));
     }
 
     /// The item at a packed location, in a life of its segment, will never be read again.
@@ -246,6 +265,7 @@ impl Exact {
 
     /// As [`change`](Self::change), of the shard of a partition.
     fn change_shard<T>(&self, partition: usize, change: impl FnOnce(&mut Shard) -> T) -> T {
+        work::count(Work::IndexStep, 1);
         let mut shard = self.shards[partition].lock();
         let (len, bytes) = (shard.table.len(), shard.table.memory_bytes());
         let result = change(&mut shard);
@@ -287,8 +307,9 @@ impl Exact {
             });
             match table.insert(hash.0, value) {
                 Ok(replaced) => {
+                    self.store.count_in(location.segment);
                     if let Some(replaced) = replaced {
-                        self.declare_dead(replaced, self.life(replaced));
+                        self.displace(replaced);
                     }
                     true
                 }
@@ -326,6 +347,7 @@ impl Exact {
 
     /// What the index says of a key.
     fn entry(&self, hash: KeyHash) -> Option<u64> {
+        work::count(Work::IndexStep, 1);
         Some(self.shard(hash).lock().table.lookup(hash.0)?.value)
     }
 
@@ -369,11 +391,13 @@ impl Placement for Exact {
     }
 
     fn probe(&self, hash: KeyHash) -> Probe {
+        work::count(Work::IndexStep, 1);
         let shard = self.shard(hash).lock();
         self.found(shard.table.lookup(hash.0))
     }
 
     fn access(&self, hash: KeyHash) -> Probe {
+        work::count(Work::IndexStep, 1);
         let mut shard = self.shard(hash).lock();
         self.found(shard.table.access(hash.0))
     }
@@ -426,7 +450,7 @@ impl Placement for Exact {
             self.note_write(shard, hash);
             match shard.table.remove(hash.0) {
                 Some(value) => {
-                    self.declare_dead(value, self.life(value));
+                    self.displace(value);
                     Displaced::Copy
                 }
                 None => Displaced::None,
@@ -437,7 +461,7 @@ impl Placement for Exact {
     fn forget(&self, hash: KeyHash, token: Token) {
         self.change(hash, |shard| {
             if self.life(token.entry) == token.life && shard.table.remove_if(hash.0, token.entry) {
-                self.declare_dead(token.entry, token.life);
+                self.displace(token.entry);
             }
         });
     }
@@ -448,6 +472,10 @@ impl Placement for Exact {
 
     fn room(&self) -> &Notify {
         self.store.room()
+    }
+
+    fn make_room(&self, told: Listener) -> PlacementFuture<'_, ()> {
+        Box::pin(background::make_room(self, told))
     }
 
     fn background(self: Arc<Self>) -> Vec<BackgroundTask> {

@@ -1,22 +1,34 @@
-//! Reclaim in FIFO order: the oldest segment goes; what was read since it was written is kept by
-//! copying where that gains, the rest is dropped.
+//! Reclaim: a segment goes; what is worth it is kept by copying where that gains, the rest is
+//! dropped.
 
 use std::sync::atomic::Ordering;
 
 use super::location::Location;
-use super::{Counters, Exact, entry_location};
+use super::{Counters, Exact, background, entry_location};
 use crate::format::item::ItemRef;
 use crate::format::journal::Record;
 use crate::format::segment::{PAGE_BYTES, Position, SummaryEntry};
 use crate::key::KeyHash;
 use crate::placement::{DumpCursor, DumpItem};
-use crate::store::{AppendItem, ReadError, SegmentPin, SegmentRecord};
+use crate::store::{AppendItem, ReadError, SegmentPin, SegmentRecord, Victim};
 
 /// Bytes read at once while copying; holes shorter than [`HOLE_BYTES`] are read through.
 const RUN_BYTES: u32 = 256 << 10;
 const HOLE_BYTES: u32 = 32 << 10;
 /// Entries looked at before others get a turn.
 const SIFT_TURN: usize = 256;
+
+/// Which items of a reclaimed segment are kept by copying.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Keep {
+    /// None: it is dropped.
+    Nothing,
+    /// Those read since they were written, as many as may be kept.
+    #[default]
+    Recent,
+    /// All that are valid; but none of a segment with more of them than may be kept.
+    Valid,
+}
 
 /// When and how segments are reclaimed.
 #[derive(Clone, Copy, Debug)]
@@ -25,6 +37,10 @@ pub struct ReclaimConfig {
     pub free_segments: u32,
     /// Free segments below which nothing is copied any more.
     pub urgent_segments: u32,
+    /// Which segment goes.
+    pub victim: Victim,
+    /// What of it is kept.
+    pub keep: Keep,
     /// The most of a segment that is kept by copying, in sixteenths, at most 15.
     pub max_copy_sixteenths: u32,
 }
@@ -33,7 +49,9 @@ pub struct ReclaimConfig {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Choice {
     /// Copy what was read recently, up to so many bytes.
-    Keep { max_bytes: u64 },
+    Recent { max_bytes: u64 },
+    /// Copy what is valid, if it has no more bytes.
+    Valid { max_bytes: u64 },
     /// Drop everything.
     Drop,
 }
@@ -45,18 +63,44 @@ pub(super) async fn keep_room(exact: &Exact) {
         if exact.stopping.load(Ordering::Acquire) {
             return;
         }
-        // Said before it is decided: who settles the flash looks at both in the other order.
-        exact.reclaiming.store(true, Ordering::SeqCst);
-        let taken = choose(exact)
-            .and_then(|choice| exact.store.take_oldest().map(|record| (record, choice)));
-        if let Some((record, choice)) = &taken {
-            reclaim(exact, record, *choice).await;
-        }
-        exact.reclaiming.store(false, Ordering::SeqCst);
-        exact.progress.notify_all();
-        if taken.is_none() {
+        if !exact.works_in_background() || !reclaim_one(exact).await {
             work.await;
         }
+    }
+}
+
+/// Reclaims a segment if one has to go; whether it has.
+pub(super) async fn reclaim_one(exact: &Exact) -> bool {
+    // Said before it is decided: who settles the flash looks at both in the other order.
+    let reclaiming = Reclaiming::begin(exact);
+    let victim = exact.reclaim.victim;
+    let taken = choose(exact).and_then(|choice| {
+        exact
+            .store
+            .take_victim(victim)
+            .map(|record| (record, choice))
+    });
+    if let Some((record, choice)) = &taken {
+        reclaim(exact, record, *choice).await;
+    }
+    drop(reclaiming);
+    taken.is_some()
+}
+
+/// Counted for as long as a reclaim goes on, also one that is given up with its task.
+struct Reclaiming<'a>(&'a Exact);
+
+impl<'a> Reclaiming<'a> {
+    fn begin(exact: &'a Exact) -> Self {
+        exact.reclaiming.fetch_add(1, Ordering::SeqCst);
+        Self(exact)
+    }
+}
+
+impl Drop for Reclaiming<'_> {
+    fn drop(&mut self) {
+        self.0.reclaiming.fetch_sub(1, Ordering::SeqCst);
+        self.0.progress.notify_all();
     }
 }
 
@@ -79,8 +123,11 @@ fn choose(exact: &Exact) -> Option<Choice> {
         return Some(Choice::Drop);
     }
     let sixteenths = u64::from(exact.reclaim.max_copy_sixteenths.min(15));
-    Some(Choice::Keep {
-        max_bytes: u64::from(exact.store.segment_bytes()) * sixteenths / 16,
+    let max_bytes = u64::from(exact.store.segment_bytes()) * sixteenths / 16;
+    Some(match exact.reclaim.keep {
+        Keep::Nothing => Choice::Drop,
+        Keep::Recent => Choice::Recent { max_bytes },
+        Keep::Valid => Choice::Valid { max_bytes },
     })
 }
 
@@ -119,9 +166,12 @@ async fn sift(
     entries: &[SummaryEntry],
 ) -> Vec<SummaryEntry> {
     let now = runtime::unix_seconds();
-    let mut left = match choice {
-        Choice::Keep { max_bytes } => max_bytes,
-        Choice::Drop => 0,
+    let (mut left, all) = match choice {
+        Choice::Recent { max_bytes } => (max_bytes, false),
+        Choice::Valid { max_bytes } if exact.store.valid_bytes(record.segment) <= max_bytes => {
+            (u64::MAX, true)
+        }
+        Choice::Valid { .. } | Choice::Drop => (0, false),
     };
     let mut kept = Vec::new();
     for (number, entry) in entries.iter().enumerate() {
@@ -136,13 +186,13 @@ async fn sift(
         let live = exact
             .horizon
             .is_live(hash, entry.version.get(), entry.expiry.get(), now);
-        let bytes = entry_bytes(entry, entries.get(number + 1));
+        let bytes = entry_bytes(entry, entries.get(number + 1), record.slot_bytes);
         let keep = exact.change(hash, |shard| {
             let table = &mut shard.table;
             let Some(found) = table.lookup(hash.0).filter(|found| found.value == value) else {
                 return false;
             };
-            if live && found.recent && bytes <= left {
+            if live && (all || found.recent) && bytes <= left {
                 return true;
             }
             table.remove(hash.0);
@@ -162,14 +212,15 @@ async fn sift(
     kept
 }
 
-/// Bytes from an entry's item to the next one's.
-fn entry_bytes(entry: &SummaryEntry, next: Option<&SummaryEntry>) -> u64 {
+/// Bytes from an entry's item to the next one's, or of its slot.
+fn entry_bytes(entry: &SummaryEntry, next: Option<&SummaryEntry>, slot_bytes: u32) -> u64 {
     let position = Position::from_bits(entry.position.get());
     match next {
+        _ if slot_bytes > 0 => u64::from(slot_bytes),
         Some(next) => {
             u64::from(Position::from_bits(next.position.get()).offset() - position.offset())
         }
-        None => u64::from(position.read_bytes()),
+        None => u64::from(position.read_bytes(0)),
     }
 }
 
@@ -177,7 +228,7 @@ fn entry_bytes(entry: &SummaryEntry, next: Option<&SummaryEntry>) -> u64 {
 async fn keep(exact: &Exact, record: &SegmentRecord, kept: &[SummaryEntry]) {
     let mut rest = kept;
     while !rest.is_empty() {
-        let (run, start, len) = next_run(rest, exact.store.segment_bytes());
+        let (run, start, len) = next_run(rest, record.slot_bytes, exact.store.segment_bytes());
         rest = &rest[run.len()..];
         match exact
             .store
@@ -194,11 +245,18 @@ async fn keep(exact: &Exact, record: &SegmentRecord, kept: &[SummaryEntry]) {
 }
 
 /// The entries at the front of `kept` that one read covers, with its offset and length in bytes.
-fn next_run(kept: &[SummaryEntry], segment_bytes: u32) -> (&[SummaryEntry], u32, u32) {
+fn next_run(
+    kept: &[SummaryEntry],
+    slot_bytes: u32,
+    segment_bytes: u32,
+) -> (&[SummaryEntry], u32, u32) {
     let reach = |entry: &SummaryEntry| {
         let position = Position::from_bits(entry.position.get());
         let page = position.offset() / PAGE_BYTES * PAGE_BYTES;
-        (page, (page + position.read_bytes()).min(segment_bytes))
+        (
+            page,
+            (page + position.read_bytes(slot_bytes)).min(segment_bytes),
+        )
     };
     let (start, mut end) = reach(&kept[0]);
     let mut count = 1;
@@ -260,7 +318,14 @@ async fn copy_run(
                 position: filled.position,
             };
             let (old, new) = (exact.codec.encode(old), exact.codec.encode(new));
-            if exact.change(hash, |shard| shard.table.replace_if(hash.0, old, new)) {
+            let replaced = exact.change(hash, |shard| {
+                let replaced = shard.table.replace_if(hash.0, old, new);
+                if replaced {
+                    exact.store.count_in(filled.segment);
+                }
+                replaced
+            });
+            if replaced {
                 Counters::add(&exact.counters.items_copied, 1);
                 Counters::add(&exact.counters.bytes_copied, item.flash_bytes() as u64);
             } else {
@@ -274,7 +339,12 @@ async fn copy_run(
                 drop_run(exact, record, &entries[done..]);
                 return;
             }
-            room.await;
+            if exact.works_in_background() {
+                room.await;
+            } else if !background::write_one(exact).await {
+                drop_run(exact, record, &entries[done..]);
+                return;
+            }
         }
     }
 }
@@ -375,7 +445,7 @@ async fn dump_pinned(
     let now = runtime::unix_seconds();
     let mut rest = &entries[..];
     while !rest.is_empty() {
-        let (run, start, len) = next_run(rest, exact.store.segment_bytes());
+        let (run, start, len) = next_run(rest, record.slot_bytes, exact.store.segment_bytes());
         rest = &rest[run.len()..];
         let bytes = exact
             .store
@@ -446,7 +516,7 @@ mod tests {
             let kept: Vec<SummaryEntry> = picked.iter().map(|(entry, _)| *entry).collect();
             let (mut rest, mut seen) = (&kept[..], 0);
             while !rest.is_empty() {
-                let (run, start, len) = next_run(rest, SEGMENT_BYTES);
+                let (run, start, len) = next_run(rest, 0, SEGMENT_BYTES);
                 prop_assert!(!run.is_empty());
                 prop_assert!(start % PAGE_BYTES == 0 && len % PAGE_BYTES == 0);
                 prop_assert!(start + len <= SEGMENT_BYTES);
@@ -468,7 +538,7 @@ mod tests {
             let all = entries(&bytes);
             for (number, (entry, bytes)) in all.iter().enumerate() {
                 let next = all.get(number + 1).map(|(next, _)| next);
-                let counted = entry_bytes(entry, next);
+                let counted = entry_bytes(entry, next, 0);
                 prop_assert!(counted >= u64::from(*bytes));
                 prop_assert!(counted <= u64::from(*bytes) * 4 / 3 + 2 * u64::from(PAGE_BYTES));
             }

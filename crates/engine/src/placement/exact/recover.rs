@@ -351,8 +351,11 @@ fn offer_to(exact: &Exact, shard: &mut Shard, offer: &Offer, beaten: Option<u64>
     }
     match shard.table.insert(offer.hash.0, offer.value) {
         Ok(replaced) => {
+            exact
+                .store
+                .count_in(exact.codec.decode(offer.value).segment);
             if let Some(replaced) = replaced {
-                exact.declare_dead(replaced, exact.life(replaced));
+                exact.displace(replaced);
             }
             if offer.recent {
                 shard.table.mark_recent(offer.hash.0);

@@ -1,0 +1,126 @@
+//! What an image lies on.
+
+use std::sync::Arc;
+
+use device::{DeviceError, Disk, DiskFlash, Flash, Region};
+
+use super::OpenError;
+use crate::config::{EngineConfig, META_BYTES};
+use crate::format::superblock::ImageShape;
+
+/// What an image lies on.
+#[derive(Clone)]
+pub enum Medium {
+    /// A drive: the superblock at its start, behind it segments of whatever size is chosen.
+    Disk(Arc<dyn Disk>),
+    /// Flash each of whose blocks is a segment.
+    Flash {
+        /// The segments.
+        flash: Arc<dyn Flash>,
+        /// A place for the superblock, which is overwritten: [`META_BYTES`] of it are used.
+        meta: Arc<dyn Disk>,
+    },
+}
+
+/// The segments of a new image.
+pub(super) struct Segments {
+    pub(super) bytes: u32,
+    pub(super) count: u32,
+    pub(super) channels: u32,
+}
+
+impl Medium {
+    /// Bytes of the whole image: the superblock's and the segments'.
+    pub(super) fn image_bytes(&self) -> u64 {
+        match self {
+            Self::Disk(disk) => disk.len_bytes(),
+            Self::Flash { flash, .. } => {
+                let geometry = flash.geometry();
+                META_BYTES + u64::from(geometry.blocks()) * geometry.block_bytes()
+            }
+        }
+    }
+
+    /// Where the superblock lies.
+    pub(super) fn meta(&self) -> Result<Region, DeviceError> {
+        let disk = match self {
+            Self::Disk(disk) => disk,
+            Self::Flash { meta, .. } => meta,
+        };
+        Region::new(Arc::clone(disk), 0, META_BYTES.min(disk.len_bytes()))
+    }
+
+    /// The segments of a new image.
+    ///
+    /// # Errors
+    /// When the settings cannot work with them.
+    pub(super) fn segments(&self, config: &EngineConfig) -> Result<Segments, OpenError> {
+        let flash_bytes = self.image_bytes().saturating_sub(META_BYTES);
+        let (bytes, count, channels) = match self {
+            Self::Disk(_) => {
+                let bytes = config.choose_segment_bytes(flash_bytes);
+                let channels = config.channels.max(1);
+                let all = flash_bytes / u64::from(bytes.max(1));
+                let per_channel = all as u32 / channels;
+                (bytes, per_channel * channels, channels)
+            }
+            Self::Flash { flash, .. } => {
+                let geometry = flash.geometry();
+                let bytes = u32::try_from(geometry.block_bytes()).unwrap_or(u32::MAX);
+                (bytes, geometry.blocks(), geometry.channels)
+            }
+        };
+        config.check(u64::from(count), bytes)?;
+        Ok(Segments {
+            bytes,
+            count,
+            channels,
+        })
+    }
+
+    /// Whether an image of this shape can lie on it.
+    pub(super) fn check(&self, shape: &ImageShape) -> Result<(), OpenError> {
+        let (image, device) = (shape.image_bytes, self.image_bytes());
+        if image != device {
+            return Err(OpenError::Size { image, device });
+        }
+        let Self::Flash { flash, .. } = self else {
+            return Ok(());
+        };
+        let geometry = flash.geometry();
+        let of_device = (geometry.block_bytes(), geometry.channels);
+        if (u64::from(shape.segment_bytes), shape.channels) == of_device {
+            return Ok(());
+        }
+        Err(OpenError::Geometry {
+            image: shape.segment_bytes,
+            image_channels: shape.channels,
+            device: geometry.block_bytes(),
+            device_channels: geometry.channels,
+        })
+    }
+
+    /// The segments of an image of this shape.
+    pub(super) fn flash(
+        self,
+        shape: &ImageShape,
+        discard: bool,
+    ) -> Result<Arc<dyn Flash>, DeviceError> {
+        match self {
+            Self::Disk(disk) => {
+                let len = disk.len_bytes().saturating_sub(META_BYTES);
+                let region = Region::new(disk, META_BYTES, len)?;
+                let (bytes, channels) = (shape.segment_bytes, shape.channels);
+                let flash = DiskFlash::new(Arc::new(region), bytes, channels, discard)?;
+                Ok(Arc::new(flash))
+            }
+            Self::Flash { flash, .. } => Ok(flash),
+        }
+    }
+}
+
+impl From<Arc<dyn Disk>> for Medium {
+    fn from(disk: Arc<dyn Disk>) -> Self {
+        Self::Disk(disk)
+    }
+}
