@@ -10,6 +10,7 @@ use clap::{Parser, Subcommand};
 mod bench;
 mod check;
 mod compare;
+mod experiment;
 mod inspect;
 mod serve;
 
@@ -31,6 +32,8 @@ enum Command {
     Check(check::CheckArgs),
     /// Run presets side by side on the same work, on emulated devices or a file.
     Compare(Box<compare::CompareArgs>),
+    /// Repeat a table or figure of a paper, on emulated devices.
+    Experiment(experiment::ExperimentArgs),
     /// Tell what an image holds and what a start would find, without changing anything.
     Inspect(inspect::InspectArgs),
 }
@@ -42,6 +45,7 @@ fn main() -> ExitCode {
             Command::Bench(args) => bench::run(&args),
             Command::Check(args) => check::run(&args),
             Command::Compare(args) => compare::run(&args),
+            Command::Experiment(args) => experiment::run(&args),
             Command::Inspect(args) => inspect::run(&args),
         },
         Err(error) => usage_error(&error),

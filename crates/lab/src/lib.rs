@@ -13,3 +13,5 @@ pub mod compare;
 pub mod cpu;
 pub mod experiment;
 pub mod presets;
+pub mod plot;
+pub mod row;

@@ -1,0 +1,204 @@
+//! `flowstone experiment`: the tables and figures of the papers, again.
+//!
+//! The rows and the figures follow from the scale and the seed alone, to the byte.
+
+use std::fmt::Write as _;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{Args, ValueEnum};
+use indicatif::{ProgressBar, ProgressStyle};
+use lab::experiment::{CATALOG, Experiment, Finding, Outcome, Scale, find};
+use lab::plot::{Plot, page};
+use lab::row::{Row, measure, table};
+
+/// Options of `flowstone experiment`.
+#[derive(Args)]
+#[command(after_help = catalog())]
+pub(crate) struct ExperimentArgs {
+    /// Which one; see below.
+    name: Option<String>,
+    /// How much is measured: small takes less than a minute, paper is all of the table or figure.
+    #[arg(long, value_enum, default_value = "small")]
+    scale: Size,
+    /// Decides whatever is left to chance.
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    seed: u64,
+    /// One JSON object for each row, one a line, and nothing else.
+    #[arg(long)]
+    json: bool,
+    /// Draw the figures into this file.
+    #[arg(long, value_name = "FILE.svg")]
+    plot: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Size {
+    #[value(hide = true)]
+    Tiny,
+    Small,
+    Paper,
+}
+
+impl Size {
+    const fn scale(self) -> Scale {
+        match self {
+            Self::Tiny => Scale::Tiny,
+            Self::Small => Scale::Small,
+            Self::Paper => Scale::Paper,
+        }
+    }
+}
+
+/// A cell may take a gigabyte of memory: more at once is not asked of a machine.
+const MAX_THREADS: usize = 16;
+
+fn catalog() -> String {
+    let mut text = "Experiments:\n".to_owned();
+    for Experiment {
+        name,
+        source,
+        measures,
+        ..
+    } in CATALOG
+    {
+        let _ = writeln!(text, "  {name:<16} {measures} ({source})");
+    }
+    text
+}
+
+fn names() -> String {
+    let names: Vec<&str> = CATALOG.iter().map(|experiment| experiment.name).collect();
+    names.join(", ")
+}
+
+/// Runs the experiment; 1 when it finds that something is wrong.
+pub(crate) fn run(args: &ExperimentArgs) -> ExitCode {
+    match experiment(args) {
+        Ok(outcome) => match outcome.wrong {
+            None => ExitCode::SUCCESS,
+            Some(what) => {
+                crate::refuse(&what);
+                ExitCode::FAILURE
+            }
+        },
+        Err(what) => crate::refuse(&what),
+    }
+}
+
+fn experiment(args: &ExperimentArgs) -> Result<Outcome, String> {
+    let Some(name) = args.name.as_deref() else {
+        return Err(format!("name an experiment: {}", names()));
+    };
+    let experiment = find(name)
+        .ok_or_else(|| format!("no experiment is called '{name}'; there are {}", names()))?;
+    let figure = match &args.plot {
+        None => None,
+        Some(_) if !experiment.has_plots => {
+            return Err(format!("{name} draws no figure; leave out --plot"));
+        }
+        Some(path) => Some(Figure::open(path)?),
+    };
+    let bar = ProgressBar::new(0);
+    if let Ok(style) = ProgressStyle::with_template("{bar:40} {pos} of {len} cells, {elapsed}") {
+        bar.set_style(style);
+    }
+    let progress = |done, all| {
+        bar.set_length(all);
+        bar.set_position(done);
+    };
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let scale = args.scale.scale();
+    let outcome = experiment.run(scale, args.seed, cores.min(MAX_THREADS), &progress);
+    bar.finish_and_clear();
+    let outcome = outcome.map_err(|error| error.to_string())?;
+    if let Some(figure) = figure {
+        figure.keep(&page(&outcome.plots))?;
+    }
+    let report = if args.json {
+        outcome.rows.iter().map(|row| row.json() + "\n").collect()
+    } else {
+        report(experiment, args, &outcome)
+    };
+    match io::stdout().lock().write_all(report.as_bytes()) {
+        // A reader that closes its end early has seen enough.
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(format!("standard output: {error}"))
+        }
+        _ => Ok(outcome),
+    }
+}
+
+/// What people read: the figures as tables, or the rows where there are none, and the findings.
+fn report(experiment: &Experiment, args: &ExperimentArgs, outcome: &Outcome) -> String {
+    let (scale, seed) = (args.scale.scale().name(), args.seed);
+    let mut parts = vec![format!(
+        "{}: {}\n{}; scale {scale}, seed {seed}\n",
+        experiment.name, experiment.measures, experiment.source
+    )];
+    if outcome.plots.is_empty() {
+        parts.push(table(&outcome.rows));
+    }
+    parts.extend(outcome.plots.iter().map(Plot::table));
+    let found: Vec<Row> = outcome.findings.iter().filter_map(found).collect();
+    parts.push(table(&found));
+    parts.join("\n")
+}
+
+/// A finding as a row, if this scale has it.
+fn found(finding: &Finding) -> Option<Row> {
+    let here = finding.here?;
+    Some(
+        Row::new()
+            .with("measure", finding.measure.as_str())
+            .with("paper", finding.paper.unwrap_or("-"))
+            .with("here", measure(here)),
+    )
+}
+
+/// A file for the figures, opened before the work so that a wrong path costs none of it.
+struct Figure<'a> {
+    path: &'a Path,
+    file: File,
+    is_new: bool,
+    is_kept: bool,
+}
+
+impl<'a> Figure<'a> {
+    fn open(path: &'a Path) -> Result<Self, String> {
+        let is_new = !path.exists();
+        let mut options = OpenOptions::new();
+        // What it holds stays until there is something to put in its place.
+        options.write(true).create(true).truncate(false);
+        match options.open(path) {
+            Ok(file) => Ok(Self {
+                path,
+                file,
+                is_new,
+                is_kept: false,
+            }),
+            Err(error) => Err(format!(
+                "{}: {error}; name a file that can be written",
+                path.display()
+            )),
+        }
+    }
+
+    fn keep(mut self, svg: &str) -> Result<(), String> {
+        self.is_kept = true;
+        let written = self.file.set_len(0);
+        let written = written.and_then(|()| self.file.write_all(svg.as_bytes()));
+        written.map_err(|error| format!("{}: {error}", self.path.display()))
+    }
+}
+
+impl Drop for Figure<'_> {
+    fn drop(&mut self) {
+        if self.is_new && !self.is_kept {
+            // An empty file in the way of nobody.
+            let _ = std::fs::remove_file(self.path);
+        }
+    }
+}

@@ -1,0 +1,83 @@
+use std::collections::HashSet;
+
+use super::*;
+use crate::plot;
+use crate::plot::tests::assert_well_formed;
+
+fn tiny(name: &str, seed: u64, threads: usize) -> Outcome {
+    let experiment = find(name).unwrap();
+    experiment
+        .run(Scale::Tiny, seed, threads, &|_, _| ())
+        .unwrap()
+}
+
+#[test]
+fn names_are_unique_and_what_a_command_line_takes() {
+    let names: HashSet<&str> = CATALOG.iter().map(|experiment| experiment.name).collect();
+    assert_eq!(names.len(), CATALOG.len());
+    for experiment in CATALOG {
+        let is_plain = |letter: char| matches!(letter, 'a'..='z' | '0'..='9' | '-');
+        assert!(experiment.name.chars().all(is_plain), "{}", experiment.name);
+        assert!(!experiment.source.is_empty() && !experiment.measures.is_empty());
+    }
+    assert!(find("nothing").is_none());
+}
+
+#[test]
+fn every_experiment_gives_rows_and_figures() {
+    for experiment in CATALOG {
+        let outcome = tiny(experiment.name, 1, 2);
+        assert_eq!(outcome.wrong, None, "{}", experiment.name);
+        assert!(!outcome.rows.is_empty() && !outcome.findings.is_empty());
+        assert_eq!(!outcome.plots.is_empty(), experiment.has_plots);
+        for row in &outcome.rows {
+            assert_eq!(row.text("experiment"), Some(experiment.name));
+            assert_eq!(row.number("seed"), Some(1.0));
+        }
+        assert_well_formed(&plot::page(&outcome.plots));
+    }
+}
+
+#[test]
+fn the_same_seed_gives_the_same_bytes_on_any_number_of_cores() {
+    for experiment in CATALOG {
+        let (one, many) = (tiny(experiment.name, 7, 1), tiny(experiment.name, 7, 3));
+        let json = |outcome: &Outcome| outcome.rows.iter().map(Row::json).collect::<Vec<_>>();
+        assert_eq!(json(&one), json(&many), "{}", experiment.name);
+        assert_eq!(plot::page(&one.plots), plot::page(&many.plots));
+    }
+}
+
+#[test]
+fn small_random_writes_to_a_full_drive_cost_most() {
+    let rows = tiny("flashield-fig1", 1, 2).rows;
+    let dlwa = |pattern: &str, mib: u64, utilization: f64| {
+        let is_it = |row: &&Row| {
+            row.text("pattern") == Some(pattern)
+                && row.number("write_bytes") == Some((mib << 20) as f64)
+                && row.number("utilization") == Some(utilization)
+        };
+        rows.iter().find(is_it).unwrap().number("dlwa").unwrap()
+    };
+    assert!(dlwa("random", 1, 1.0) > 4.0);
+    assert!(dlwa("random", 1, 0.5) < 1.5);
+    // A whole stripe.
+    assert!(dlwa("random", 16, 1.0) < 1.05);
+    assert!(dlwa("sequential", 1, 1.0) < 1.05);
+}
+
+#[test]
+fn channels_matter_as_in_the_paper() {
+    let findings = tiny("ancs-fig2", 1, 2).findings;
+    let here = |at: usize| findings[at].here.unwrap();
+    assert!(
+        (here(0) / 5.2 - 1.0).abs() < 0.1,
+        "best over worst {}",
+        here(0)
+    );
+    assert!(
+        (here(1) / 1.5 - 1.0).abs() < 0.1,
+        "best over random {}",
+        here(1)
+    );
+}

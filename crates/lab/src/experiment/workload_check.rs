@@ -1,0 +1,59 @@
+//! Every workload generator against its closed form (`docs/workloads.md`).
+
+use workload::CheckRow;
+
+use super::{Experiment, ExperimentError, Finding, Outcome, Scale, Setting};
+use crate::row::Row;
+
+/// The experiment.
+pub(super) const EXPERIMENT: Experiment = Experiment {
+    name: "workload-check",
+    source: "the closed forms in docs/workloads.md",
+    measures: "keys, sizes, operations and times of every generator against their formulas",
+    has_plots: false,
+    run,
+};
+
+fn run(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
+    let draws = match setting.scale {
+        Scale::Tiny => 100_000,
+        Scale::Small => 1_000_000,
+        Scale::Paper => 10_000_000,
+    };
+    let checks = setting
+        .cells
+        .run(&[draws], |&draws| Ok(workload::check(setting.seed, draws)?))?;
+    let checks: Vec<CheckRow> = checks.into_iter().flatten().collect();
+    let failed = checks.iter().filter(|check| !check.pass).count();
+    Ok(Outcome {
+        rows: checks.iter().map(|check| row(check, draws)).collect(),
+        plots: Vec::new(),
+        findings: vec![Finding {
+            measure: format!(
+                "statistics of {} that chance does not explain",
+                checks.len()
+            ),
+            paper: None,
+            here: Some(failed as f64),
+        }],
+        wrong: (failed > 0).then(|| {
+            format!(
+                "{failed} of {} statistics do not fit their formula with seed {}: one correct \
+                 generator in 16,000 does not; try another seed before the generator",
+                checks.len(),
+                setting.seed
+            )
+        }),
+    })
+}
+
+fn row(check: &CheckRow, draws: u64) -> Row {
+    Row::new()
+        .with("generator", check.generator.as_str())
+        .with("statistic", check.statistic)
+        .with("expected", check.expected)
+        .with("tolerance", check.tolerance)
+        .with("seen", check.seen)
+        .with("pass", check.pass)
+        .with("draws", draws)
+}

@@ -1,0 +1,294 @@
+//! What came of one measurement: named fields in a fixed order.
+//!
+//! A field that makes no sense is absent, never zero. A row is one JSON object; rows below each
+//! other are a table.
+
+use serde::ser::SerializeMap;
+use serde::{Serialize, Serializer};
+
+/// Fields in the order in which they were put in.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Row {
+    fields: Vec<(&'static str, Field)>,
+}
+
+/// One value. Units are in the name of the field.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(untagged)]
+pub enum Field {
+    /// A name.
+    Text(String),
+    /// A count.
+    Whole(u64),
+    /// A measure.
+    Number(f64),
+    /// Yes or no.
+    Truth(bool),
+}
+
+impl Row {
+    /// A row without fields.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { fields: Vec::new() }
+    }
+
+    /// The row with one more field at its end. A number that is not finite makes no sense and stays
+    /// out.
+    #[must_use]
+    pub fn with(mut self, name: &'static str, value: impl Into<Field>) -> Self {
+        match value.into() {
+            Field::Number(number) if !number.is_finite() => {}
+            field => self.fields.push((name, field)),
+        }
+        self
+    }
+
+    /// The row with one more field, if there is a value for it.
+    #[must_use]
+    pub fn with_some(self, name: &'static str, value: Option<impl Into<Field>>) -> Self {
+        match value {
+            Some(value) => self.with(name, value),
+            None => self,
+        }
+    }
+
+    /// The row with the fields of another at its end.
+    #[must_use]
+    pub fn and(mut self, other: Self) -> Self {
+        self.fields.extend(other.fields);
+        self
+    }
+
+    /// The value of a field.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<&Field> {
+        let mut fields = self.fields.iter();
+        fields.find(|field| field.0 == name).map(|field| &field.1)
+    }
+
+    /// The value of a field that is a count or a measure.
+    #[must_use]
+    pub fn number(&self, name: &str) -> Option<f64> {
+        match *self.get(name)? {
+            Field::Whole(whole) => Some(whole as f64),
+            Field::Number(number) => Some(number),
+            Field::Text(_) | Field::Truth(_) => None,
+        }
+    }
+
+    /// The value of a field that is a name.
+    #[must_use]
+    pub fn text(&self, name: &str) -> Option<&str> {
+        match self.get(name)? {
+            Field::Text(text) => Some(text),
+            Field::Whole(_) | Field::Number(_) | Field::Truth(_) => None,
+        }
+    }
+
+    /// All fields.
+    pub fn fields(&self) -> impl Iterator<Item = (&'static str, &Field)> {
+        self.fields.iter().map(|(name, field)| (*name, field))
+    }
+
+    /// The row as one JSON object in one line.
+    #[must_use]
+    pub fn json(&self) -> String {
+        serde_json::to_string(self).expect("text, numbers and names are JSON")
+    }
+}
+
+impl Serialize for Row {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(Some(self.fields.len()))?;
+        for (name, field) in &self.fields {
+            map.serialize_entry(name, field)?;
+        }
+        map.end()
+    }
+}
+
+impl From<&str> for Field {
+    fn from(text: &str) -> Self {
+        Self::Text(text.to_owned())
+    }
+}
+
+impl From<String> for Field {
+    fn from(text: String) -> Self {
+        Self::Text(text)
+    }
+}
+
+impl From<u64> for Field {
+    fn from(whole: u64) -> Self {
+        Self::Whole(whole)
+    }
+}
+
+impl From<u32> for Field {
+    fn from(whole: u32) -> Self {
+        Self::Whole(u64::from(whole))
+    }
+}
+
+impl From<usize> for Field {
+    fn from(whole: usize) -> Self {
+        Self::Whole(whole as u64)
+    }
+}
+
+impl From<f64> for Field {
+    fn from(number: f64) -> Self {
+        Self::Number(number)
+    }
+}
+
+impl From<bool> for Field {
+    fn from(truth: bool) -> Self {
+        Self::Truth(truth)
+    }
+}
+
+/// Rows as text for people: a table for each run of rows with the same `part`, which is its heading.
+/// Bytes are given in KiB, MiB or GiB where they are whole ones.
+#[must_use]
+pub fn table(rows: &[Row]) -> String {
+    let tables = rows.chunk_by(|one, other| one.get(PART) == other.get(PART));
+    tables.map(one_table).collect::<Vec<_>>().join("\n")
+}
+
+/// The field that says to which table a row belongs.
+pub const PART: &str = "part";
+
+/// What is the same in a whole table, and stands above it.
+const ABOVE: [&str; 4] = [PART, "experiment", "scale", "seed"];
+
+fn one_table(rows: &[Row]) -> String {
+    let mut names: Vec<&'static str> = Vec::new();
+    for (name, _) in rows.iter().flat_map(Row::fields) {
+        if !ABOVE.contains(&name) && !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    let mut text = String::new();
+    if let Some(part) = rows.first().and_then(|row| row.text(PART)) {
+        text.push_str(part);
+        text.push('\n');
+    }
+    let columns: Vec<Column> = names.iter().map(|name| Column::of(name, rows)).collect();
+    for line in 0..=rows.len() {
+        let cells: Vec<String> = columns.iter().map(|column| column.cell(line)).collect();
+        text.push_str(cells.join("  ").trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+/// A heading and what stands below it.
+struct Column {
+    cells: Vec<String>,
+    width: usize,
+    is_text: bool,
+}
+
+impl Column {
+    fn of(name: &str, rows: &[Row]) -> Self {
+        let mut cells = vec![name.to_owned()];
+        cells.extend(rows.iter().map(|row| match row.get(name) {
+            Some(field) => shown(name, field),
+            None => String::new(),
+        }));
+        let width = cells.iter().map(|cell| cell.chars().count()).max();
+        let is_text = rows.iter().any(|row| row.text(name).is_some());
+        Self {
+            cells,
+            width: width.unwrap_or(0),
+            is_text,
+        }
+    }
+
+    fn cell(&self, line: usize) -> String {
+        let (cell, width) = (&self.cells[line], self.width);
+        if self.is_text {
+            format!("{cell:<width$}")
+        } else {
+            format!("{cell:>width$}")
+        }
+    }
+}
+
+fn shown(name: &str, field: &Field) -> String {
+    match field {
+        Field::Text(text) => text.clone(),
+        Field::Whole(bytes) if name.ends_with("_bytes") => size(*bytes),
+        Field::Whole(whole) => whole.to_string(),
+        Field::Number(number) => measure(*number),
+        Field::Truth(true) => "yes".to_owned(),
+        Field::Truth(false) => "no".to_owned(),
+    }
+}
+
+fn size(bytes: u64) -> String {
+    let units = [(30, "GiB"), (20, "MiB"), (10, "KiB")];
+    let whole = |&(shift, _): &(u32, _)| bytes > 0 && bytes.trailing_zeros() >= shift;
+    match units.into_iter().find(whole) {
+        Some((shift, unit)) => format!("{} {unit}", bytes >> shift),
+        None => format!("{bytes} B"),
+    }
+}
+
+/// A number with four digits that count, as people read it.
+#[must_use]
+pub fn measure(number: f64) -> String {
+    let decimals = match number.abs() {
+        1000.0.. => 0,
+        100.0.. => 1,
+        10.0.. => 2,
+        1.0.. | 0.0 => 3,
+        0.1.. => 4,
+        _ => 6,
+    };
+    format!("{number:.decimals$}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn json_keeps_the_order_and_leaves_out_what_makes_no_sense() {
+        let row = Row::new()
+            .with("write_bytes", 4096u64)
+            .with("dlwa", 1.5)
+            .with("ratio", f64::NAN)
+            .with_some("hits", None::<u64>)
+            .with_some("pattern", Some("random"))
+            .and(Row::new().with("pass", true));
+        let json = r#"{"write_bytes":4096,"dlwa":1.5,"pattern":"random","pass":true}"#;
+        assert_eq!(row.json(), json);
+        assert_eq!(row.number("write_bytes"), Some(4096.0));
+        assert_eq!(row.text("pattern"), Some("random"));
+        assert_eq!((row.number("pattern"), row.get("ratio")), (None, None));
+    }
+
+    #[test]
+    fn rows_of_a_part_are_a_table() {
+        let rows = [
+            Row::new().with(PART, "reads").with("read_bytes", 4096u64),
+            Row::new()
+                .with(PART, "reads")
+                .with("rate", 46_473.4)
+                .with("seed", 1u64),
+            Row::new().with(PART, "writes").with("pattern", "random"),
+        ];
+        let text =
+            "reads\nread_bytes   rate\n     4 KiB\n            46473\n\nwrites\npattern\nrandom\n";
+        assert_eq!(table(&rows), text);
+        assert_eq!((size(0), size(1500)), ("0 B".into(), "1500 B".into()));
+        assert_eq!(
+            (size(512 << 20), size(1 << 30)),
+            ("512 MiB".into(), "1 GiB".into())
+        );
+    }
+}
