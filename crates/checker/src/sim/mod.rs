@@ -114,7 +114,7 @@ impl std::error::Error for Failure {}
 /// The first thing found wrong.
 pub fn simulate(seed: u64) -> Result<Report, Failure> {
     let mut random = SmallRng::seed_from_u64(seed);
-    let plan = Plan::new(&mut random);
+    let plan = Plan::new(&mut random, seed);
     let mut report = Report::default();
     let failure = |what: String| Failure {
         seed,

@@ -266,18 +266,18 @@ impl SegmentStore {
         if cursor.is_closed {
             return None;
         }
-        let free = self
-            .buffers
-            .iter()
-            .enumerate()
-            .find_map(|(number, buffer)| {
-                let content = buffer.lock();
-                matches!(&*content, Content::Free(_) | Content::Lost).then_some((number, content))
-            });
-        let Some((buffer, mut content)) = free else {
+        if cursor.filling.iter().flatten().count() >= self.max_filling {
             self.seal_fullest(cursor);
-            return None;
-        };
+        }
+        let (buffer, mut content) =
+            self.buffers
+                .iter()
+                .enumerate()
+                .find_map(|(number, buffer)| {
+                    let content = buffer.lock();
+                    matches!(&*content, Content::Free(_) | Content::Lost)
+                        .then_some((number, content))
+                })?;
         let segment = self.queues.lock().free.pop_front()?;
         let bytes = match std::mem::replace(&mut *content, Content::Lost) {
             Content::Free(bytes) => bytes,
@@ -300,12 +300,14 @@ impl SegmentStore {
             items: 0,
         });
         cursor.filling[class] = Some(buffer);
+        self.counters
+            .segments_opened
+            .fetch_add(1, Ordering::Relaxed);
         self.work.notify_all();
         Some(buffer)
     }
 
-    /// Seals the buffer with the most in it, where every buffer is being filled: none would become
-    /// free otherwise.
+    /// Seals the buffer with the most in it: others would not become free.
     fn seal_fullest(&self, cursor: &mut Cursor) {
         let mut fullest: Option<(u32, usize)> = None;
         for (class, buffer) in cursor.filling.iter().enumerate() {
@@ -313,10 +315,6 @@ impl SegmentStore {
             if let Content::Filling(filling) = &*self.buffers[buffer].lock() {
                 fullest = fullest.max(Some((filling.data_bytes, class)));
             }
-        }
-        let open = cursor.filling.iter().flatten().count();
-        if open < self.buffers.len() {
-            return;
         }
         if let Some((_, class)) = fullest
             && let Some(buffer) = cursor.filling[class].take()

@@ -133,6 +133,8 @@ struct Queues {
 /// Counters of a segment store; read at any time.
 #[derive(Debug, Default)]
 pub struct StoreCounters {
+    /// Segments opened.
+    pub segments_opened: AtomicU64,
     /// Segments sealed.
     pub segments_sealed: AtomicU64,
     /// Segments written.
@@ -177,6 +179,8 @@ pub struct SegmentStore {
     segment_bytes: u32,
     write_bytes: usize,
     classes: SlabClasses,
+    /// Segments that may be filled at once.
+    max_filling: usize,
     segments: Box<[Segment]>,
     buffers: Box<[Mutex<Content>]>,
     /// The buffers being filled, and the next sequence number.
@@ -231,6 +235,7 @@ impl SegmentStore {
             segment_bytes,
             write_bytes: config.write_bytes.next_multiple_of(geometry.page_bytes) as usize,
             classes,
+            max_filling: config.buffers.min(segments.len() / 4).max(1),
             segments,
             buffers: (0..config.buffers)
                 .map(|_| Mutex::new(Content::Lost))

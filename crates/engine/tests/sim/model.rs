@@ -16,7 +16,7 @@ use rand::rngs::SmallRng;
 
 use crate::support::{
     self, Media, Seen, any_len, for_each_seed, get, get_item, is_warm, memory_disk, numbered,
-    random, seen, set, simulate, start, tight, value,
+    random, seen, set, simulate, slotted, start, tight, value,
 };
 
 /// Whether the cache may have dropped what the map still has.
@@ -346,11 +346,11 @@ fn brief(item: &Seen) -> (usize, u64, u32) {
     (item.value.len(), item.cas_unique, item.expiry)
 }
 
-fn run(seed: u64, flash_bytes: u64, misses: Misses, steps: usize) {
+fn run(seed: u64, config: EngineConfig, flash_bytes: u64, misses: Misses, steps: usize) {
     simulate(seed, async {
         let config = EngineConfig {
             partition_bits: [0, 1, 2, 4, 6][(seed % 5) as usize],
-            ..tight()
+            ..config
         };
         let mut bench = Bench::new(seed, config, flash_bytes, misses).await;
         for _ in 0..steps {
@@ -371,14 +371,26 @@ fn run(seed: u64, flash_bytes: u64, misses: Misses, steps: usize) {
 #[test]
 fn answers_are_the_maps_when_flash_has_room_for_all() {
     for_each_seed("answers_are_the_maps_when", 60, |seed| {
-        run(seed, 257 << 20, Misses::Never, 2500);
+        run(seed, tight(), 257 << 20, Misses::Never, 2500);
     });
 }
 
 #[test]
 fn answers_are_the_maps_or_misses_when_flash_is_small() {
     for_each_seed("answers_are_the_maps_or", 60, |seed| {
-        run(seed, 9 << 20, Misses::Allowed, 4000);
+        run(seed, tight(), 9 << 20, Misses::Allowed, 4000);
+    });
+}
+
+#[test]
+fn answers_of_write_buffers_and_slots_are_the_maps_or_misses() {
+    for_each_seed("answers_of_write_buffers", 90, |seed| {
+        let (flash_mib, misses) = match seed % 3 {
+            0 => (257, Misses::Never),
+            1 => (41, Misses::Allowed),
+            _ => (9, Misses::Allowed),
+        };
+        run(seed, slotted(seed), flash_mib << 20, misses, 3000);
     });
 }
 

@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use device::{Disk, Image, Latency, MemoryDisk, MemoryJournal};
 use flowstone_engine::{
-    CacheError, Engine, EngineConfig, FlashHit, ItemView, Lookup, OpenError, Peek, Put, Start, Stop,
+    CacheError, DramUse, Engine, EngineConfig, FlashHit, ItemView, Keep, Layout, Lookup,
+    Maintenance, OpenError, Peek, Put, Start, Stop, Victim,
 };
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -65,6 +66,23 @@ pub(crate) fn tight() -> EngineConfig {
 pub(crate) fn roomy() -> EngineConfig {
     EngineConfig {
         buffers: 4,
+        ..tight()
+    }
+}
+
+/// An engine made as Fatcache is, in one of its variants.
+pub(crate) fn slotted(seed: u64) -> EngineConfig {
+    let random = &mut random(!seed);
+    EngineConfig {
+        dram: DramUse::WriteBuffers,
+        layout: Layout::Slotted,
+        victim: [Victim::Oldest, Victim::FewestValid][random.random_range(0..2)],
+        keep: [Keep::Nothing, Keep::Valid][random.random_range(0..2)],
+        max_copy_sixteenths: random.random_range(8..16),
+        maintenance: [Maintenance::Background, Maintenance::InCaller][random.random_range(0..2)],
+        writers: random.random_range(1..4),
+        write_bytes: 4096 << random.random_range(0..8),
+        buffers: random.random_range(2..40),
         ..tight()
     }
 }

@@ -23,7 +23,7 @@ mod recover;
 use std::collections::HashSet;
 use std::hash::BuildHasherDefault;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
 
 use index::direct::{DirectConfig, DirectTable, Entry};
 use parking_lot::Mutex;
@@ -97,6 +97,8 @@ pub struct Exact {
     /// Reclaims that have a segment in their hands, or are about to.
     reclaiming: AtomicU32,
     stopping: AtomicBool,
+    /// What copying has gained of late: see [`reclaim`].
+    gained: AtomicI64,
     /// Told whenever a segment has been written or given up.
     progress: Notify,
     counters: Counters,
@@ -198,6 +200,7 @@ impl Exact {
             frozen: AtomicBool::new(false),
             reclaiming: AtomicU32::new(0),
             stopping: AtomicBool::new(false),
+            gained: AtomicI64::new(0),
             progress: Notify::new(),
             counters: Counters::default(),
         })

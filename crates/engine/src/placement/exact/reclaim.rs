@@ -1,5 +1,9 @@
 //! Reclaim: a segment goes; what is worth it is kept by copying where that gains, the rest is
 //! dropped.
+//!
+//! Valid items of segments of many slab classes may fill as many segments as they come from, however few
+//! they are. So it is counted what copying gains: a segment copied from may cost as much of another as
+//! may be kept, and when more has been spent, the next segment is dropped.
 
 use std::sync::atomic::Ordering;
 
@@ -15,6 +19,8 @@ use crate::store::{AppendItem, ReadError, SegmentPin, SegmentRecord, Victim};
 /// Bytes read at once while copying; holes shorter than [`HOLE_BYTES`] are read through.
 const RUN_BYTES: u32 = 256 << 10;
 const HOLE_BYTES: u32 = 32 << 10;
+/// Sixteenths of a segment that copying may be ahead, either way.
+const GAIN_LIMIT: i64 = 64;
 /// Entries looked at before others get a turn.
 const SIFT_TURN: usize = 256;
 
@@ -126,6 +132,7 @@ fn choose(exact: &Exact) -> Option<Choice> {
     let max_bytes = u64::from(exact.store.segment_bytes()) * sixteenths / 16;
     Some(match exact.reclaim.keep {
         Keep::Nothing => Choice::Drop,
+        _ if exact.gained.load(Ordering::Relaxed) <= -GAIN_LIMIT => Choice::Drop,
         Keep::Recent => Choice::Recent { max_bytes },
         Keep::Valid => Choice::Valid { max_bytes },
     })
@@ -133,6 +140,7 @@ fn choose(exact: &Exact) -> Option<Choice> {
 
 async fn reclaim(exact: &Exact, record: &SegmentRecord, choice: Choice) {
     exact.recovery.give_up(record.segment).await;
+    account(exact, i64::from(exact.reclaim.max_copy_sixteenths.min(15)));
     // Before anything of it leaves the index: from here on a start finds nothing in it.
     exact.journal.append(Record::SegmentDead {
         segment: record.segment.0,
@@ -156,6 +164,14 @@ async fn reclaim(exact: &Exact, record: &SegmentRecord, choice: Choice) {
     }
     exact.store.release(record.segment).await;
     Counters::add(&exact.counters.segments_reclaimed, 1);
+}
+
+/// Adds to what copying has gained of late.
+fn account(exact: &Exact, sixteenths: i64) {
+    // Only reclaims change it, and those of one cache seldom at the same time.
+    let gained = exact.gained.load(Ordering::Relaxed) + sixteenths;
+    let gained = gained.clamp(-GAIN_LIMIT, GAIN_LIMIT);
+    exact.gained.store(gained, Ordering::Relaxed);
 }
 
 /// Takes everything that is not kept out of the index; returns what is.
@@ -310,6 +326,8 @@ async fn copy_run(
             continue;
         }
         let room = exact.store.room().listener();
+        let opened = &exact.store.counters().segments_opened;
+        let before = opened.load(Ordering::Relaxed);
         done += exact.store.append(&items[done..end], |number, filled| {
             let AppendItem { hash, item } = items[done + number];
             let old = entry_location(record.segment, entries[done + number].position.get());
@@ -333,6 +351,8 @@ async fn copy_run(
                 exact.declare_dead(new, exact.life(new));
             }
         });
+        let opened = opened.load(Ordering::Relaxed) - before;
+        account(exact, -16 * opened as i64);
         if done < end {
             if exact.store.free_segments() == 0 || exact.store.is_closed() {
                 // Only this reclaim can make room, or nothing will: the rest is dropped.
