@@ -12,6 +12,6 @@
 pub mod compare;
 pub mod cpu;
 pub mod experiment;
-pub mod presets;
 pub mod plot;
+pub mod presets;
 pub mod row;

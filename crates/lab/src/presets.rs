@@ -1,25 +1,45 @@
 //! Presets: systems as named combinations of the engine's parts.
 //!
-//! A preset turns sizes into an [`EngineConfig`] and says which devices it can use.
+//! | preset | DRAM | segments | victim | its items | who works |
+//! |---|---|---|---|---|---|
+//! | `flowstone` | item cache | packed | oldest | those read are kept | background |
+//! | `fatcache-sync[-...]` | write buffers | slotted | | | whoever finds no room |
+//! | `fatcache-async[-...]` | write buffers | slotted | | | background |
+//! | `...-fifo`, or nothing | | | oldest | all valid ones are kept | |
+//! | `...-greedy` | | | fewest valid bytes | all valid ones are kept | |
+//! | `...-kick` | | | fewest valid bytes | dropped | |
+//! | `...-fifo-drop` | | | oldest | dropped | |
+//!
+//! Fatcache and its schemes: DIDACache (TOS 2018), sections 5.1 and 5.4.3. `fifo-drop` is the
+//! baseline of SlickCache.
 
 use engine::EngineConfig;
+use engine::config::{DramUse, Maintenance};
+use engine::placement::exact::Keep;
+use engine::store::{Layout, Victim};
+
+/// The part of the memory that Fatcache has for slabs being filled, as in the paper: 128 MiB of 256.
+const FATCACHE_BUFFER_SHARE: u64 = 2;
+/// The most of the memory that its index takes, in percent; the other half is for slabs.
+const FATCACHE_INDEX_PERCENT: u32 = 40;
+/// Slabs that it drains at once in background.
+const FATCACHE_WRITERS: usize = 4;
+/// It copies whatever gains a sixteenth of a slab.
+const FATCACHE_COPY_SIXTEENTHS: u32 = 15;
+/// Segments in memory that an engine can have.
+const BUFFERS: std::ops::RangeInclusive<u64> = 2..=64;
 
 /// What an engine is made for.
 #[derive(Clone, Copy, Debug)]
 pub struct Sizes {
     /// Memory for everything it holds, in bytes.
     pub memory_bytes: u64,
+    /// Bytes of its flash.
+    pub flash_bytes: u64,
+    /// Bytes of an erase block, where a segment is one.
+    pub block_bytes: Option<u32>,
     /// Bytes of the largest value.
     pub max_value_bytes: u32,
-}
-
-/// What a preset can store its items on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Storage {
-    /// A drive that can be overwritten anywhere: `ftl:` and `file:`.
-    Disk,
-    /// Flash without a translation layer: `nand:`.
-    Flash,
 }
 
 /// A named combination of the engine's parts.
@@ -27,27 +47,75 @@ pub enum Storage {
 pub struct Preset {
     /// Its name.
     pub name: &'static str,
-    /// What it is, in a line.
-    pub about: &'static str,
-    /// What it can use.
-    pub storage: &'static [Storage],
-    /// Its settings for an engine of given sizes.
-    pub config: fn(Sizes) -> EngineConfig,
+    parts: Parts,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Parts {
+    Flowstone,
+    Fatcache(Maintenance, Victim, Keep),
+}
+
+const FIFO: (Victim, Keep) = (Victim::Oldest, Keep::Valid);
+const GREEDY: (Victim, Keep) = (Victim::FewestValid, Keep::Valid);
+const KICK: (Victim, Keep) = (Victim::FewestValid, Keep::Nothing);
+const FIFO_DROP: (Victim, Keep) = (Victim::Oldest, Keep::Nothing);
+
+const fn sync(name: &'static str, (victim, keep): (Victim, Keep)) -> Preset {
+    let parts = Parts::Fatcache(Maintenance::InCaller, victim, keep);
+    Preset { name, parts }
+}
+
+const fn background(name: &'static str, (victim, keep): (Victim, Keep)) -> Preset {
+    let parts = Parts::Fatcache(Maintenance::Background, victim, keep);
+    Preset { name, parts }
 }
 
 /// Every preset.
-pub const PRESETS: &[Preset] = &[Preset {
-    name: "flowstone",
-    about: "the default: an item cache in memory, packed segments, reclaim keeps what was read",
-    storage: &[Storage::Disk],
-    config: flowstone,
-}];
+pub const PRESETS: &[Preset] = &[
+    Preset {
+        name: "flowstone",
+        parts: Parts::Flowstone,
+    },
+    sync("fatcache-sync", FIFO),
+    sync("fatcache-sync-fifo", FIFO),
+    sync("fatcache-sync-greedy", GREEDY),
+    sync("fatcache-sync-kick", KICK),
+    sync("fatcache-sync-fifo-drop", FIFO_DROP),
+    background("fatcache-async", FIFO),
+    background("fatcache-async-fifo", FIFO),
+    background("fatcache-async-greedy", GREEDY),
+    background("fatcache-async-kick", KICK),
+    background("fatcache-async-fifo-drop", FIFO_DROP),
+];
 
-fn flowstone(sizes: Sizes) -> EngineConfig {
-    EngineConfig {
-        memory_bytes: sizes.memory_bytes,
-        max_value_bytes: sizes.max_value_bytes,
-        ..EngineConfig::default()
+impl Preset {
+    /// Its settings for an engine of these sizes.
+    #[must_use]
+    pub fn config(&self, sizes: Sizes) -> EngineConfig {
+        let config = EngineConfig {
+            memory_bytes: sizes.memory_bytes,
+            max_value_bytes: sizes.max_value_bytes,
+            ..EngineConfig::default()
+        };
+        let Parts::Fatcache(maintenance, victim, keep) = self.parts else {
+            return config;
+        };
+        let usual = || config.choose_segment_bytes(sizes.flash_bytes);
+        let slab_bytes = sizes.block_bytes.unwrap_or_else(usual);
+        let slabs = sizes.memory_bytes / FATCACHE_BUFFER_SHARE / u64::from(slab_bytes.max(1));
+        EngineConfig {
+            buffers: slabs.clamp(*BUFFERS.start(), *BUFFERS.end()) as usize,
+            index_percent: FATCACHE_INDEX_PERCENT,
+            dram: DramUse::WriteBuffers,
+            layout: Layout::Slotted,
+            victim,
+            keep,
+            max_copy_sixteenths: FATCACHE_COPY_SIXTEENTHS,
+            maintenance,
+            writers: FATCACHE_WRITERS,
+            ..config
+        }
     }
 }
 
@@ -79,9 +147,45 @@ mod tests {
     #[test]
     fn presets_are_found_by_name_and_others_are_listed() {
         for preset in PRESETS {
-            assert_eq!(named(preset.name).unwrap().about, preset.about);
+            assert_eq!(named(preset.name).unwrap().name, preset.name);
         }
         let error = named("bigcache").unwrap_err().to_string();
-        assert!(error.contains("`bigcache`") && error.contains("flowstone"));
+        assert!(error.contains("`bigcache`") && error.contains("fatcache-async-fifo-drop"));
+    }
+
+    #[test]
+    fn every_preset_fits_usual_sizes() {
+        for preset in PRESETS {
+            for (memory_mib, flash_gib, block_bytes) in [
+                (64, 1, None),
+                (256, 4, None),
+                (256, 4, Some(8 << 20)),
+                (4096, 256, None),
+            ] {
+                let sizes = Sizes {
+                    memory_bytes: memory_mib << 20,
+                    flash_bytes: flash_gib << 30,
+                    block_bytes,
+                    max_value_bytes: 1 << 20,
+                };
+                let config = preset.config(sizes);
+                let usual = config.choose_segment_bytes(sizes.flash_bytes);
+                let segment = block_bytes.unwrap_or(usual);
+                let checked = config.check(sizes.flash_bytes / u64::from(segment), segment);
+                assert_eq!(checked, Ok(()), "{} {sizes:?}", preset.name);
+            }
+        }
+    }
+
+    #[test]
+    fn fatcache_has_the_buffers_of_the_paper() {
+        let sizes = Sizes {
+            memory_bytes: 256 << 20,
+            flash_bytes: 4 << 30,
+            block_bytes: Some(8 << 20),
+            max_value_bytes: 1 << 20,
+        };
+        let config = named("fatcache-async").unwrap().config(sizes);
+        assert_eq!(config.buffers as u64 * (8 << 20), 128 << 20);
     }
 }

@@ -18,7 +18,10 @@ use super::fail;
 const PROGRESS: &str = "progress ";
 
 /// Tells the waiting process how many requests have been made.
-#[expect(clippy::print_stderr, reason = "that is where the waiting process listens")]
+#[expect(
+    clippy::print_stderr,
+    reason = "that is where the waiting process listens"
+)]
 pub(super) fn tell(requests: u64) {
     eprintln!("{PROGRESS}{requests}");
 }
@@ -124,7 +127,10 @@ fn tell_failure(preset: &Preset, words: &str, code: Option<i32>) -> ExitCode {
             Some(code) => format!("with exit code {code}"),
             None => "by a signal; there may be too little memory".to_owned(),
         };
-        return fail(&format!("the process of preset {} ended {how}", preset.name));
+        return fail(&format!(
+            "the process of preset {} ended {how}",
+            preset.name
+        ));
     }
     // It has said it as this process would.
     let words = words.strip_prefix("flowstone: ").unwrap_or(words);

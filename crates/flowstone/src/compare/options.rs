@@ -215,13 +215,19 @@ mod tests {
     #[test]
     fn as_much_is_warmed_up_as_measured_unless_a_trace_is_replayed() {
         let plan = checked("").unwrap();
-        assert_eq!((plan.requests, plan.warmup), (Some(DEFAULT_REQUESTS), DEFAULT_REQUESTS));
+        assert_eq!(
+            (plan.requests, plan.warmup),
+            (Some(DEFAULT_REQUESTS), DEFAULT_REQUESTS)
+        );
         assert_eq!((plan.clients, plan.cpus, plan.load), (32, 4, false));
         let file = tempfile::Builder::new().suffix(".be32").tempfile().unwrap();
         std::fs::write(file.path(), 7u32.to_be_bytes()).unwrap();
         let trace = checked(&format!("--trace {}", file.path().display())).unwrap();
         assert_eq!((trace.requests, trace.warmup, trace.load), (None, 0, false));
-        assert!(checked("--workload zipfian").unwrap().load, "nothing is stored on a miss");
+        assert!(
+            checked("--workload zipfian").unwrap().load,
+            "nothing is stored on a miss"
+        );
     }
 
     #[test]
@@ -231,7 +237,10 @@ mod tests {
             ("--workload pareto", "zipfian"),
             ("--device disk:x", "no emulated device"),
             ("--device ftl:slc", "no device preset"),
-            ("--device ftl:mlc,size=1GiB --flash-size 2GiB", "given twice"),
+            (
+                "--device ftl:mlc,size=1GiB --flash-size 2GiB",
+                "given twice",
+            ),
             ("--device nand:mlc,file=x", "leave out file="),
             ("--device ftl:mlc,size=900TB", "use fewer"),
             ("--memory 1MiB", "memory"),

@@ -16,7 +16,7 @@ type Cells = BTreeMap<String, String>;
 pub(super) fn text(plan: &Plan, outcomes: &[Outcome]) -> String {
     let rows: Vec<Cells> = outcomes.iter().map(cells).collect();
     let mut text = heading(plan, outcomes);
-    let is_there = |name: &&str| rows.iter().any(|row| row.contains_key(name));
+    let is_there = |name: &&str| rows.iter().any(|row| row.contains_key(*name));
     let names: Vec<&str> = FIELDS.into_iter().filter(is_there).collect();
     let first = names.iter().map(|name| name.len()).max().unwrap_or(0);
     for name in names {
@@ -33,7 +33,10 @@ pub(super) fn text(plan: &Plan, outcomes: &[Outcome]) -> String {
     for outcome in outcomes.iter().filter(|outcome| outcome.refused_sets > 0) {
         let (preset, sets) = (&outcome.row.preset, outcome.refused_sets);
         // A string takes it all.
-        let _ = writeln!(text, "{preset} refused {sets} sets: too large, or no memory");
+        let _ = writeln!(
+            text,
+            "{preset} refused {sets} sets: too large, or no memory"
+        );
     }
     text
 }

@@ -19,7 +19,7 @@ use workload::{
 };
 
 use super::Progress;
-use super::counters::{Mark, Machine};
+use super::counters::{Machine, Mark};
 use super::curve::Recorder;
 use crate::cpu::Cpus;
 

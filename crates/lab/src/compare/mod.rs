@@ -54,16 +54,6 @@ pub enum CompareError {
     /// There is no such preset.
     #[error(transparent)]
     Preset(#[from] UnknownPreset),
-    /// The preset cannot use the device.
-    #[error("the preset {preset} cannot use {device}: it needs {needs}")]
-    Storage {
-        /// The preset.
-        preset: &'static str,
-        /// The device.
-        device: String,
-        /// Devices it can use.
-        needs: &'static str,
-    },
     /// A number makes no sense.
     #[error("{name} is {given}, but must be {allowed}")]
     Range {
@@ -145,7 +135,9 @@ pub enum CompareError {
     #[error(transparent)]
     Trace(#[from] workload::TraceError),
     /// A wrong value was read.
-    #[error("preset {preset}: key {key} was answered with a value that was never stored (seed {seed})")]
+    #[error(
+        "preset {preset}: key {key} was answered with a value that was never stored (seed {seed})"
+    )]
     WrongValue {
         /// The preset.
         preset: &'static str,
@@ -174,7 +166,11 @@ pub type Progress = Box<dyn Fn(u64) + Send + Sync>;
 ///
 /// # Errors
 /// One line; nothing on the device has been touched if the plan is at fault.
-pub fn run(plan: &Plan, preset: &'static Preset, progress: Progress) -> Result<Outcome, CompareError> {
+pub fn run(
+    plan: &Plan,
+    preset: &'static Preset,
+    progress: Progress,
+) -> Result<Outcome, CompareError> {
     plan.check(preset)?;
     match &plan.device {
         DeviceChoice::Emulated(spec) => virtual_time::run(plan, preset, spec, progress),

@@ -6,8 +6,8 @@ use device::DeviceSpec;
 use workload::{MAX_KEY_BYTES, Workload};
 
 use super::CompareError;
-use super::storage;
-use crate::presets::{Preset, Sizes, Storage};
+use super::storage::Storage;
+use crate::presets::{Preset, Sizes};
 
 /// Bytes of memory that an index takes for an object, at most (crate `index`, `direct`).
 const INDEX_BYTES_PER_OBJECT: f64 = 10.8;
@@ -96,39 +96,34 @@ impl Plan {
         }
         self.workload.check_fits(u64::MAX, MAX_KEY_BYTES)?;
         let DeviceChoice::Emulated(spec) = &self.device else {
-            return self.check_storage(preset, Storage::Disk);
+            return Ok(());
         };
         if spec.file().is_some() {
             let device = spec.to_string();
             return Err(CompareError::DeviceFile { device });
         }
-        let wanted = if spec.is_ftl() {
-            Storage::Disk
-        } else {
-            Storage::Flash
-        };
-        self.check_storage(preset, wanted)?;
-        let device = spec.open(self.seed())?;
-        self.check_size(preset, storage::Storage::usable_bytes(&device))
+        self.check_size(preset, &Storage::of(&spec.open(self.seed())?))
     }
 
-    /// Checks the preset against a new device of `usable_bytes`.
+    /// Checks the preset against a new device.
     pub(super) fn check_size(
         &self,
         preset: &'static Preset,
-        usable_bytes: u64,
+        storage: &Storage,
     ) -> Result<(), CompareError> {
-        let config = (preset.config)(self.sizes());
-        config
-            .check_new(usable_bytes)
-            .map_err(|source| CompareError::Config {
-                preset: preset.name,
-                device: self.device.to_string(),
-                source,
-            })?;
+        let config = preset.config(self.sizes(storage));
+        let checked = match storage.blocks() {
+            Some((blocks, block_bytes)) => config.check(blocks, block_bytes),
+            None => config.check_new(storage.bytes()),
+        };
+        checked.map_err(|source| CompareError::Config {
+            preset: preset.name,
+            device: self.device.to_string(),
+            source,
+        })?;
         let index_bytes = config.memory_bytes / 100 * u64::from(config.index_percent);
         let room = (index_bytes as f64 / INDEX_BYTES_PER_OBJECT) as u64;
-        let objects = self.objects_on(usable_bytes);
+        let objects = self.objects_on(storage.bytes());
         if objects > room {
             return Err(CompareError::Index {
                 preset: preset.name,
@@ -139,20 +134,6 @@ impl Plan {
             });
         }
         Ok(())
-    }
-
-    fn check_storage(&self, preset: &'static Preset, wanted: Storage) -> Result<(), CompareError> {
-        if preset.storage.contains(&wanted) {
-            return Ok(());
-        }
-        Err(CompareError::Storage {
-            preset: preset.name,
-            device: self.device.to_string(),
-            needs: match preset.storage {
-                [Storage::Flash] => "flash that it drives itself, nand:PRESET",
-                _ => "a drive, ftl:PRESET or file:PATH",
-            },
-        })
     }
 
     /// Objects of the workload that flash of `usable_bytes` holds; 0 for a trace, whose keys are not
@@ -175,7 +156,7 @@ impl Plan {
     }
 
     /// What a preset is told.
-    pub(super) fn sizes(&self) -> Sizes {
+    pub(super) fn sizes(&self, storage: &Storage) -> Sizes {
         let keys = self.workload.keys();
         let longest = (0..keys.min(SIZE_SAMPLE))
             .map(|nth| self.workload.load(nth).value_len)
@@ -183,6 +164,8 @@ impl Plan {
         let largest = longest.unwrap_or(0).next_power_of_two();
         Sizes {
             memory_bytes: self.memory_bytes,
+            flash_bytes: storage.bytes(),
+            block_bytes: storage.blocks().map(|(_, bytes)| bytes),
             max_value_bytes: largest.max(USUAL_MAX_VALUE_BYTES),
         }
     }

@@ -8,10 +8,10 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
-use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::Arc;
+use std::sync::mpsc::{Receiver, sync_channel};
 
-use device::{Disk, FileDisk, FileJournal, FileOptions, Journal};
+use device::{FileDisk, FileJournal, FileOptions, Journal};
 use engine::Engine;
 use engine::config::{META_BYTES, journal_bytes};
 use runtime::live::{LiveConfig, Workers};
@@ -36,9 +36,6 @@ pub(super) fn run(
     progress: Progress,
 ) -> Result<Outcome, CompareError> {
     let claim = Claim::check(path)?;
-    if let (true, Some(bytes)) = (claim.is_new, bytes) {
-        plan.check_size(preset, bytes)?;
-    }
     let options = FileOptions::default();
     let disk = match (claim.is_new, bytes) {
         // Without a size the refusal says that one is needed.
@@ -46,14 +43,15 @@ pub(super) fn run(
         (_, bytes) => FileDisk::open_image(path, bytes, options)?,
     };
     let claim = claim.take();
-    plan.check_size(preset, disk.len_bytes())?;
+    let storage = Storage::File(Arc::new(disk));
+    plan.check_size(preset, &storage)?;
     let workers = Workers::start(&LiveConfig {
         threads: plan.cpus as usize,
         recv_buffers: RECV_BUFFERS,
         ..LiveConfig::default()
     })
     .map_err(CompareError::Workers)?;
-    let outcome = on(plan, preset, &workers, disk, &claim, progress);
+    let outcome = on(plan, preset, &workers, storage, &claim, progress);
     workers.shutdown();
     outcome
 }
@@ -62,21 +60,18 @@ fn on(
     plan: &Plan,
     preset: &'static Preset,
     workers: &Workers,
-    disk: FileDisk,
+    storage: Storage,
     claim: &Claim,
     progress: Progress,
 ) -> Result<Outcome, CompareError> {
-    let device = format!("{}, {} bytes", plan.device, disk.len_bytes());
-    let engine = open(plan, preset, workers, disk, &claim.journal)?;
+    let device = format!("{}, {} bytes", plan.device, storage.bytes());
+    let engine = open(plan, preset, workers, &storage, &claim.journal)?;
     let mut worker = 0;
     engine.start_background(|task| {
         worker = (worker + 1) % workers.count();
         workers.spawn_on(worker, task);
     });
-    let machine = Machine {
-        engine,
-        storage: Storage::File,
-    };
+    let machine = Machine { engine, storage };
     let counts = (plan.loaded_keys(), plan.warmup, plan.end());
     let run = Arc::new(Run::new(machine, plan.workload.clone(), counts, progress));
     let seen = collect(plan.clients, &start_clients(plan, workers, &run)?)?;
@@ -89,10 +84,7 @@ fn on(
     let mut row = row(plan, preset, &run, &seen);
     row.virtual_time = false;
     row.peak_rss_bytes = peak_rss_bytes();
-    row.cpu_us_per_op = ratio(
-        processor.as_secs_f64() * 1e6,
-        seen.operations() as f64,
-    );
+    row.cpu_us_per_op = ratio(processor.as_secs_f64() * 1e6, seen.operations() as f64);
     Ok(Outcome {
         row,
         curve: run.recorder.finish(run.requests()),
@@ -105,21 +97,21 @@ fn open(
     plan: &Plan,
     preset: &'static Preset,
     workers: &Workers,
-    disk: FileDisk,
+    storage: &Storage,
     journal: &Path,
 ) -> Result<Arc<Engine>, CompareError> {
-    let config = (preset.config)(plan.sizes());
-    let bytes = journal_bytes(disk.len_bytes(), config.memory_bytes, config.partition_bits);
+    let config = preset.config(plan.sizes(storage));
+    let bytes = journal_bytes(storage.bytes(), config.memory_bytes, config.partition_bits);
     let journal = journal.to_owned();
+    let medium = storage.medium();
     let (done, opened) = sync_channel(1);
     workers.spawn_on(0, move || async move {
-        let disk: Arc<dyn Disk> = Arc::new(disk);
         let log = move || {
             let journal = FileJournal::open(&journal, bytes)?;
             Ok(Arc::new(journal) as Arc<dyn Journal>)
         };
         // The receiver waits below until this sends.
-        let _ = done.send(Engine::open(disk, log, config).await);
+        let _ = done.send(Engine::open(medium, log, config).await);
     });
     let opened = opened.recv().map_err(|_| ended_early())?;
     opened.map_err(|source| CompareError::Open {
@@ -141,7 +133,9 @@ fn start_clients(
         let stream = streams.client(number.into());
         workers.spawn_on(number as usize % workers.count(), move || async move {
             let seen = Rc::new(RefCell::new(Seen::new()));
-            Client::new(run, stream, None, Rc::clone(&seen)).work().await;
+            Client::new(run, stream, None, Rc::clone(&seen))
+                .work()
+                .await;
             let seen = Rc::into_inner(seen).map(RefCell::into_inner);
             // There is room for all of them.
             let _ = done.send(Box::new(seen.expect("the client has ended")));

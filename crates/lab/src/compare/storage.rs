@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use device::{Disk, Emulated, Flash, Ftl, Libssd, Nand};
+use device::{Disk, Emulated, FileDisk, Flash, Ftl, Libssd, MemoryDisk, Nand};
+use engine::Medium;
+use engine::config::META_BYTES;
 
 /// What a preset runs on.
 #[derive(Clone)]
@@ -12,7 +14,7 @@ pub(super) enum Storage {
     /// Flash in segments, emulated.
     Nand(Arc<Libssd>),
     /// A file, whose flash nobody sees.
-    File,
+    File(Arc<FileDisk>),
 }
 
 impl Storage {
@@ -27,20 +29,42 @@ impl Storage {
         match self {
             Self::Ftl(disk) => Some(disk.nand()),
             Self::Nand(flash) => Some(flash.nand()),
-            Self::File => None,
+            Self::File(_) => None,
         }
     }
 
-    /// Bytes that can be stored.
-    pub(super) fn usable_bytes(device: &Emulated) -> u64 {
-        match device {
-            Emulated::Ftl(disk) => disk.len_bytes(),
-            Emulated::Nand(flash) => {
-                let shape = flash.geometry();
-                let bad = flash.bad_segments().len() as u64;
-                (u64::from(shape.blocks()) - bad) * shape.block_bytes()
-            }
+    /// What an engine is opened on. Beside flash, the superblock lies in memory.
+    pub(super) fn medium(&self) -> Medium {
+        match self {
+            Self::Ftl(disk) => Medium::Disk(Arc::clone(disk) as _),
+            Self::File(disk) => Medium::Disk(Arc::clone(disk) as _),
+            Self::Nand(flash) => Medium::Flash {
+                flash: Arc::clone(flash) as _,
+                meta: Arc::new(MemoryDisk::new(META_BYTES)),
+            },
         }
+    }
+
+    /// Bytes that it has for segments and what goes with them.
+    pub(super) fn bytes(&self) -> u64 {
+        match self {
+            Self::Ftl(disk) => disk.len_bytes(),
+            Self::Nand(flash) => {
+                let shape = flash.geometry();
+                u64::from(shape.blocks()) * shape.block_bytes()
+            }
+            Self::File(disk) => disk.len_bytes(),
+        }
+    }
+
+    /// The number and the bytes of its erase blocks, where segments are made of them.
+    pub(super) fn blocks(&self) -> Option<(u64, u32)> {
+        let Self::Nand(flash) = self else {
+            return None;
+        };
+        let shape = flash.geometry();
+        let bytes = u32::try_from(shape.block_bytes()).unwrap_or(u32::MAX);
+        Some((shape.blocks().into(), bytes))
     }
 
     /// Bytes programmed into flash.
@@ -53,7 +77,7 @@ impl Storage {
     pub(super) fn host_bytes_written(&self) -> Option<u64> {
         match self {
             Self::Ftl(disk) => Some(disk.counts().host_bytes_written),
-            Self::Nand(_) | Self::File => None,
+            Self::Nand(_) | Self::File(_) => None,
         }
     }
 

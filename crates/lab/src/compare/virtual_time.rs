@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use device::{DeviceSpec, Disk, Emulated};
+use device::{DeviceSpec, Emulated};
 use engine::Engine;
 use engine::config::journal_bytes;
 use runtime::sim::Sim;
@@ -38,15 +38,13 @@ async fn on(
     progress: Progress,
 ) -> Result<Outcome, CompareError> {
     let cpus = Cpus::new(plan.cpus as usize, CpuTable::frozen(), plan.cpu_scale);
-    let engine = open(plan, preset, device).await?;
+    let storage = Storage::of(device);
+    let engine = open(plan, preset, &storage).await?;
     let metered = Rc::clone(&cpus);
     engine.start_background(|task| {
         runtime::spawn_detached(metered.meter(async move { task().await }));
     });
-    let machine = Machine {
-        engine,
-        storage: Storage::of(device),
-    };
+    let machine = Machine { engine, storage };
     let counts = (plan.loaded_keys(), plan.warmup, plan.end());
     let run = Arc::new(Run::new(machine, plan.workload.clone(), counts, progress));
     let seen = Rc::new(RefCell::new(Seen::new()));
@@ -76,28 +74,12 @@ async fn on(
 async fn open(
     plan: &Plan,
     preset: &'static Preset,
-    device: &Emulated,
+    storage: &Storage,
 ) -> Result<Arc<Engine>, CompareError> {
-    let config = (preset.config)(plan.sizes());
-    let journal = journal_bytes(
-        Storage::usable_bytes(device),
-        config.memory_bytes,
-        config.partition_bits,
-    );
+    let config = preset.config(plan.sizes(storage));
+    let journal = journal_bytes(storage.bytes(), config.memory_bytes, config.partition_bits);
     let journal = Arc::new(Words::new(journal as usize / size_of::<u64>()));
-    let opened = match device {
-        Emulated::Ftl(disk) => {
-            let disk: Arc<dyn Disk> = Arc::clone(disk) as _;
-            Engine::open(disk, move || Ok(journal as _), config).await
-        }
-        Emulated::Nand(_) => {
-            return Err(CompareError::Storage {
-                preset: preset.name,
-                device: plan.device.to_string(),
-                needs: "a drive, ftl:PRESET or file:PATH",
-            });
-        }
-    };
+    let opened = Engine::open(storage.medium(), move || Ok(journal as _), config).await;
     opened.map_err(|source| CompareError::Open {
         preset: preset.name,
         device: plan.device.to_string(),

@@ -4,4 +4,6 @@
 #[error("x")]
 pub struct MeasureError;
 /// M
-pub fn measure() -> Result<super::CpuTable, MeasureError> { Ok(super::CpuTable::frozen()) }
+pub fn measure() -> Result<super::CpuTable, MeasureError> {
+    Ok(super::CpuTable::frozen())
+}

@@ -212,7 +212,11 @@ mod tests {
                 count(Work::ByteCopied, 5);
             }))
             .await;
-            assert_eq!(runtime::now().as_nanos(), 102, "a task ends when it is paid for");
+            assert_eq!(
+                runtime::now().as_nanos(),
+                102,
+                "a task ends when it is paid for"
+            );
             assert_eq!(cpus.busy_ns(), 102);
         });
     }
