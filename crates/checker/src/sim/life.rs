@@ -13,7 +13,7 @@ use runtime::sim::{EPOCH_UNIX_SECONDS, Sim};
 
 use super::Report;
 use super::client::{World, client};
-use super::plan::Plan;
+use super::plan::{Plan, SEGMENT_BYTES};
 use super::watch::{CrashPoint, Watch, WatchState, WatchedDisk};
 use crate::history::{History, Wrong};
 
@@ -67,6 +67,7 @@ impl Machine {
             before,
             keys: plan.keys,
             unsettled: plan.unsettled,
+            writes_whole_segments: u64::from(plan.config.write_bytes) >= SEGMENT_BYTES,
             random: Mutex::new(SmallRng::seed_from_u64(random.random())),
             rates: Mutex::new(plan.early),
             state: Mutex::new(WatchState::default()),

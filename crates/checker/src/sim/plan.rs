@@ -8,7 +8,7 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
 /// Bytes of a segment: the smallest there is.
-const SEGMENT_BYTES: u64 = 64 << 10;
+pub(super) const SEGMENT_BYTES: u64 = 64 << 10;
 /// Words of the smallest chunk of a journal, of its head, and the fewest chunks.
 const CHUNK_WORDS: usize = 1024;
 const HEAD_WORDS: usize = 512;

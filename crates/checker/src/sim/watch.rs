@@ -65,6 +65,8 @@ pub(super) struct Watch {
     pub(super) before: CrashPoint,
     pub(super) keys: u64,
     pub(super) unsettled: Duration,
+    /// A segment takes one write: a power cut leaves all of it or nothing.
+    pub(super) writes_whole_segments: bool,
     pub(super) random: Mutex<SmallRng>,
     pub(super) rates: Mutex<Rates>,
     pub(super) state: Mutex<WatchState>,
@@ -77,8 +79,6 @@ pub(super) struct WatchState {
     /// with.
     durable: HashSet<u64>,
     found: HashSet<u64>,
-    /// That of the oldest segment at the start.
-    oldest: Option<u64>,
     /// Crash points in this phase so far.
     taken: usize,
     pub(super) points: Vec<CrashPoint>,
@@ -98,7 +98,6 @@ impl Watch {
         state.engine = Arc::downgrade(engine);
         state.found = written.iter().map(|record| record.sequence).collect();
         state.durable = state.found.clone();
-        state.oldest = written.first().map(|record| record.sequence);
     }
 
     /// Whether the image has been opened.
@@ -108,9 +107,13 @@ impl Watch {
 
     /// Whether nothing of the life before has been reclaimed.
     pub(super) fn is_unreclaimed(&self, engine: &Engine) -> bool {
-        let oldest = engine.store().written().first().map(|found| found.sequence);
-        let first = self.state.lock().oldest;
-        first.is_none() || oldest == first
+        let written: HashSet<u64> = engine
+            .store()
+            .written()
+            .iter()
+            .map(|record| record.sequence)
+            .collect();
+        self.state.lock().found.is_subset(&written)
     }
 
     /// A store of the journal. It may come under any lock of the engine.
@@ -185,10 +188,11 @@ impl Watch {
             End::PowerCut(tear) => (self.disk.crash(seed, tear), journal.power_cut(seed)),
         };
         let is_power_cut = matches!(end, End::PowerCut(_));
-        let is_torn = !matches!(
-            end,
-            End::Kill | End::KillTorn(Tear::Writes) | End::PowerCut(Tear::Writes)
-        );
+        let is_torn = match end {
+            End::Kill | End::KillTorn(Tear::Writes) => false,
+            End::PowerCut(Tear::Writes) => !self.writes_whole_segments,
+            End::KillTorn(_) | End::PowerCut(_) => true,
+        };
         let now = runtime::unix_seconds();
         let mut history = self.history.lock().clone();
         history.pass(now);

@@ -384,7 +384,7 @@ fn answers_are_the_maps_or_misses_when_flash_is_small() {
 
 #[test]
 fn answers_of_write_buffers_and_slots_are_the_maps_or_misses() {
-    for_each_seed("answers_of_write_buffers", 90, |seed| {
+    for_each_seed("answers_of_write_buffers", 30, |seed| {
         let (flash_mib, misses) = match seed % 3 {
             0 => (257, Misses::Never),
             1 => (41, Misses::Allowed),

@@ -11,6 +11,7 @@ use crate::format::journal::Record;
 use crate::key::KeyHash;
 use crate::placement::BackgroundTask;
 use crate::store::{WriteFailure, Written};
+use futures_util::future::select;
 use runtime::sync::Listener;
 
 pub(super) fn tasks(exact: Arc<Exact>) -> Vec<BackgroundTask> {
@@ -58,7 +59,7 @@ pub(super) async fn write_one(exact: &Exact) -> bool {
     true
 }
 
-/// The turn of one of several callers to make room. The others are told when it ends.
+/// The turn of one of several callers to make room. Those who have waited for it are told when it ends.
 struct Turn<'a>(&'a Exact);
 
 impl<'a> Turn<'a> {
@@ -71,26 +72,29 @@ impl<'a> Turn<'a> {
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
         self.0.making_room.store(false, Ordering::Release);
-        self.0.store.room().notify_all();
+        self.0.turn_ended.notify_all();
     }
 }
 
 /// Waits for room: until `told`, or until a segment has been written, and as many reclaimed as are
-/// missing, by this caller itself.
+/// missing, by this caller itself or by another.
 pub(super) async fn make_room(exact: &Exact, told: Listener) {
-    if !exact.works_in_background()
-        && let Some(turn) = Turn::take(exact)
-    {
-        let mut has_worked = write_one(exact).await;
-        while reclaim::reclaim_one(exact).await {
-            has_worked = true;
-        }
-        drop(turn);
-        if has_worked {
-            return;
-        }
+    if exact.works_in_background() {
+        return told.await;
     }
-    told.await;
+    let ended = exact.turn_ended.listener();
+    let Some(turn) = Turn::take(exact) else {
+        select(told, ended).await;
+        return;
+    };
+    let mut has_worked = write_one(exact).await;
+    while reclaim::reclaim_one(exact).await {
+        has_worked = true;
+    }
+    drop(turn);
+    if !has_worked {
+        told.await;
+    }
 }
 
 impl Exact {

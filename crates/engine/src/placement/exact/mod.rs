@@ -90,6 +90,8 @@ pub struct Exact {
     writers: usize,
     /// A caller is making room.
     making_room: AtomicBool,
+    /// Told when it has stopped doing so.
+    turn_ended: Notify,
     /// An orderly stop has begun: the reserve may be filled.
     winding_down: AtomicBool,
     /// Reclaim begins no more.
@@ -196,6 +198,7 @@ impl Exact {
             maintenance: config.maintenance,
             writers: config.writers,
             making_room: AtomicBool::new(false),
+            turn_ended: Notify::new(),
             winding_down: AtomicBool::new(false),
             frozen: AtomicBool::new(false),
             reclaiming: AtomicU32::new(0),

@@ -195,6 +195,9 @@ fn end_if_done(exact: &Exact) {
         shard.lock().overlay = None;
     }
     drop(dead);
+    // What reclaim has put off can be done now.
+    exact.store.work().notify_all();
+    exact.store.room().notify_all();
     recovery.memory_bytes.store(0, Ordering::Relaxed);
     let micros = runtime::now().since(recovery.started).as_micros();
     recovery.micros.store(micros as u64, Ordering::Relaxed);
