@@ -15,3 +15,5 @@ pub mod experiment;
 pub mod plot;
 pub mod presets;
 pub mod row;
+
+mod words;

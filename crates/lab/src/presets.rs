@@ -15,6 +15,7 @@
 
 use engine::EngineConfig;
 use engine::config::{DramUse, Maintenance};
+use engine::format::segment::largest_item;
 use engine::placement::exact::Keep;
 use engine::store::{Layout, Victim};
 
@@ -26,8 +27,12 @@ const FATCACHE_INDEX_PERCENT: u32 = 40;
 const FATCACHE_WRITERS: usize = 4;
 /// It copies whatever gains a sixteenth of a slab.
 const FATCACHE_COPY_SIXTEENTHS: u32 = 15;
-/// Segments in memory that an engine can have.
-const BUFFERS: std::ops::RangeInclusive<u64> = 2..=64;
+/// Slabs in memory, of which every slab class in use fills one: more than there are classes of items
+/// up to 100 KiB. Where a slab is an erase block there may be memory for fewer.
+const FATCACHE_SLABS: u64 = 64;
+const LEAST_SLABS: u64 = 2;
+/// The smallest and the largest slab, where it is no erase block.
+const FATCACHE_SLAB_BYTES: std::ops::RangeInclusive<u64> = 256 << 10..=8 << 20;
 
 /// What an engine is made for.
 #[derive(Clone, Copy, Debug)]
@@ -101,11 +106,14 @@ impl Preset {
         let Parts::Fatcache(maintenance, victim, keep) = self.parts else {
             return config;
         };
-        let usual = || config.choose_segment_bytes(sizes.flash_bytes);
-        let slab_bytes = sizes.block_bytes.unwrap_or_else(usual);
-        let slabs = sizes.memory_bytes / FATCACHE_BUFFER_SHARE / u64::from(slab_bytes.max(1));
+        let for_slabs = sizes.memory_bytes / FATCACHE_BUFFER_SHARE;
+        let slab_bytes = match sizes.block_bytes {
+            Some(bytes) => u64::from(bytes),
+            None => slab_bytes(&config, for_slabs / FATCACHE_SLABS),
+        };
         EngineConfig {
-            buffers: slabs.clamp(*BUFFERS.start(), *BUFFERS.end()) as usize,
+            segment_bytes: u32::try_from(slab_bytes).ok(),
+            buffers: (for_slabs / slab_bytes).clamp(LEAST_SLABS, FATCACHE_SLABS) as usize,
             index_percent: FATCACHE_INDEX_PERCENT,
             dram: DramUse::WriteBuffers,
             layout: Layout::Slotted,
@@ -117,6 +125,16 @@ impl Preset {
             ..config
         }
     }
+}
+
+/// The largest power of two up to `wanted` bytes that a slab can have, and that holds every item.
+fn slab_bytes(config: &EngineConfig, wanted: u64) -> u64 {
+    let (least, most) = FATCACHE_SLAB_BYTES.into_inner();
+    let mut bytes = 1 << wanted.clamp(least, most).ilog2();
+    while bytes < most && config.largest_body() > largest_item(bytes as u32) as usize {
+        bytes *= 2;
+    }
+    bytes
 }
 
 /// No preset has this name.
@@ -187,5 +205,13 @@ mod tests {
         };
         let config = named("fatcache-async").unwrap().config(sizes);
         assert_eq!(config.buffers as u64 * (8 << 20), 128 << 20);
+        let on_a_drive = named("fatcache-sync").unwrap().config(Sizes {
+            block_bytes: None,
+            ..sizes
+        });
+        assert_eq!(
+            (on_a_drive.buffers, on_a_drive.segment_bytes),
+            (64, Some(2 << 20))
+        );
     }
 }

@@ -22,7 +22,6 @@ mod real_time;
 mod row;
 mod storage;
 mod virtual_time;
-mod words;
 
 #[cfg(test)]
 mod tests;

@@ -15,7 +15,7 @@ const INDEX_BYTES_PER_OBJECT: f64 = 10.8;
 const ITEM_OVERHEAD_BYTES: u64 = 24;
 /// Keys looked at to know the mean size of items.
 const SIZE_SAMPLE: u64 = 4096;
-/// The largest value of a workload whose values are smaller than that.
+/// The largest value of a workload whose values are smaller than that, where blocks can hold two.
 const USUAL_MAX_VALUE_BYTES: u32 = 1 << 20;
 /// The most clients.
 const MOST_CLIENTS: u64 = 1 << 16;
@@ -161,12 +161,15 @@ impl Plan {
         let longest = (0..keys.min(SIZE_SAMPLE))
             .map(|nth| self.workload.load(nth).value_len)
             .max();
+        let block_bytes = storage.blocks().map(|(_, bytes)| bytes);
+        // A value never fills a segment.
+        let usual = USUAL_MAX_VALUE_BYTES.min(block_bytes.unwrap_or(u32::MAX) / 2);
         let largest = longest.unwrap_or(0).next_power_of_two();
         Sizes {
             memory_bytes: self.memory_bytes,
             flash_bytes: storage.bytes(),
-            block_bytes: storage.blocks().map(|(_, bytes)| bytes),
-            max_value_bytes: largest.max(USUAL_MAX_VALUE_BYTES),
+            block_bytes,
+            max_value_bytes: largest.max(usual),
         }
     }
 

@@ -13,10 +13,10 @@ use super::clients::{Client, Run, Seen, Trouble};
 use super::counters::{Machine, row};
 use super::plan::Plan;
 use super::storage::Storage;
-use super::words::Words;
 use super::{CompareError, Outcome, Progress};
 use crate::cpu::{CpuTable, Cpus};
 use crate::presets::Preset;
+use crate::words::Words;
 
 pub(super) fn run(
     plan: &Plan,

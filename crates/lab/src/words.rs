@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use device::{IoFuture, Journal};
 
 /// A journal that nothing survives.
-pub(super) struct Words(Box<[AtomicU64]>);
+pub(crate) struct Words(Box<[AtomicU64]>);
 
 impl Words {
-    pub(super) fn new(count: usize) -> Self {
+    pub(crate) fn new(count: usize) -> Self {
         Self((0..count).map(|_| AtomicU64::new(0)).collect())
     }
 }
