@@ -38,7 +38,9 @@ const OBJECTS: u64 = 1_000_000;
 const SHORT: usize = 64;
 const LONG: usize = 4096;
 /// Reads of flash in a round.
-const FLASH_READS: u64 = 2_000;
+const FLASH_READS: u64 = 20_000;
+/// Reads in flight at once: as many as there are clients, unless said otherwise.
+const READERS: u64 = 32;
 const FLASH_BYTES: u64 = 1 << 30;
 const MEMORY_BYTES: u64 = 512 << 20;
 const SEGMENT_BYTES: u32 = 8 << 20;
@@ -181,8 +183,19 @@ async fn on_flash(path: &Path) -> Result<Cost, MeasureError> {
     let mut rounds = Vec::new();
     for _ in 0..ROUNDS {
         let (nanos, done) = (thread_nanos(), work::done());
-        for key in 0..FLASH_READS {
-            read(&engine, key).await?;
+        let readers: Vec<_> = (0..READERS)
+            .map(|reader| {
+                let engine = Arc::clone(&engine);
+                runtime::spawn(async move {
+                    for key in (reader..FLASH_READS).step_by(READERS as usize) {
+                        read(&engine, key).await?;
+                    }
+                    Ok(())
+                })
+            })
+            .collect();
+        for reader in readers {
+            reader.await.unwrap_or(Err(MeasureError::Lost))?;
         }
         rounds.push(each(nanos, done, FLASH_READS));
     }
