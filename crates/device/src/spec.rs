@@ -1,7 +1,7 @@
 //! Emulated devices by name: `nand:PRESET[,size=S][,file=PATH]` and `ftl:PRESET[,size=S]`.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
 
@@ -92,6 +92,18 @@ impl DeviceSpec {
     #[must_use]
     pub fn is_one(text: &str) -> bool {
         text.starts_with("nand:") || text.starts_with("ftl:")
+    }
+
+    /// Whether it is a conventional drive.
+    #[must_use]
+    pub fn is_ftl(&self) -> bool {
+        self.kind == Kind::Ftl
+    }
+
+    /// The file it is kept in, if there is one.
+    #[must_use]
+    pub fn file(&self) -> Option<&Path> {
+        self.file.as_deref()
     }
 
     /// Makes the device, or opens the one in the file. `seed` decides about its bad blocks; one

@@ -9,6 +9,7 @@ use clap::{Parser, Subcommand};
 
 mod bench;
 mod check;
+mod compare;
 mod experiment;
 mod inspect;
 mod serve;
@@ -29,6 +30,8 @@ enum Command {
     Bench(Box<bench::BenchArgs>),
     /// Look for wrong and resurrected values: crashes simulated, servers killed.
     Check(check::CheckArgs),
+    /// Run presets side by side on the same work, on emulated devices or a file.
+    Compare(Box<compare::CompareArgs>),
     /// Repeat a table or figure of a paper, on emulated devices.
     Experiment(experiment::ExperimentArgs),
     /// Tell what an image holds and what a start would find, without changing anything.
@@ -41,6 +44,7 @@ fn main() -> ExitCode {
             Command::Serve(args) => serve::run(*args),
             Command::Bench(args) => bench::run(&args),
             Command::Check(args) => check::run(&args),
+            Command::Compare(args) => compare::run(&args),
             Command::Experiment(args) => experiment::run(&args),
             Command::Inspect(args) => inspect::run(&args),
         },

@@ -7,11 +7,12 @@
 
 use std::cell::{Cell, RefCell};
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::BinaryHeap;
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
@@ -48,17 +49,19 @@ impl Sim {
     /// A simulation in which everything follows from `seed`.
     #[must_use]
     pub fn new(seed: u64) -> Self {
+        let ready = Arc::default();
         Self {
             core: Rc::new(Core {
                 seed,
                 now_nanos: Cell::new(0),
                 unix_offset_seconds: Cell::new(0),
                 random: RefCell::new(SmallRng::seed_from_u64(seed)),
-                tasks: RefCell::new(BTreeMap::new()),
+                tasks: RefCell::default(),
                 next_task: Cell::new(MAIN_TASK + 1),
                 next_timer: Cell::new(0),
                 timers: RefCell::new(BinaryHeap::new()),
-                ready: Arc::new(Mutex::new(Vec::new())),
+                main: TaskWaker::new(MAIN_TASK, 0, &ready),
+                ready,
             }),
         }
     }
@@ -80,11 +83,14 @@ impl Sim {
 
     /// Drops every task where it stands, as the end of a process does.
     pub fn crash(&self) {
-        let tasks = self.core.tasks.take();
+        let mut tasks = self.core.tasks.take().slots;
+        tasks.sort_by_key(|task| task.as_ref().map(|task| task.waker.id));
         CURRENT.with(|current| current.replace(Some(Rc::clone(&self.core))));
         let _reset = ResetCurrent;
         drop(tasks);
-        self.core.ready.lock().clear();
+        for task in self.core.ready.lock().drain(..) {
+            task.is_queued.store(false, Ordering::Relaxed);
+        }
         self.core.timers.borrow_mut().clear();
     }
 
@@ -104,20 +110,37 @@ impl Drop for ResetCurrent {
     }
 }
 
-type Task = Pin<Box<dyn Future<Output = ()>>>;
+type Work = Pin<Box<dyn Future<Output = ()>>>;
+
+/// A task, in a slot of its own for as long as it lives.
+struct Task {
+    waker: Arc<TaskWaker>,
+    /// `None` while it runs.
+    work: Option<Work>,
+}
+
+#[derive(Default)]
+struct Tasks {
+    slots: Vec<Option<Task>>,
+    free: Vec<usize>,
+}
 
 pub(crate) struct Core {
     seed: u64,
     now_nanos: Cell<u64>,
     unix_offset_seconds: Cell<i64>,
     random: RefCell<SmallRng>,
-    tasks: RefCell<BTreeMap<u64, Task>>,
+    tasks: RefCell<Tasks>,
     next_task: Cell<u64>,
     next_timer: Cell<u64>,
     /// (deadline, order of creation) and whom to wake.
     timers: RefCell<BinaryHeap<Reverse<Timer>>>,
-    ready: Arc<Mutex<Vec<u64>>>,
+    main: Arc<TaskWaker>,
+    ready: Ready,
 }
+
+/// The tasks that can run, each once, in the order in which they were woken.
+type Ready = Arc<Mutex<Vec<Arc<TaskWaker>>>>;
 
 struct Timer {
     at_nanos: u64,
@@ -145,9 +168,23 @@ impl Ord for Timer {
     }
 }
 
+/// Wakes one task. All wakers of a task are this one.
 struct TaskWaker {
     id: u64,
-    ready: Arc<Mutex<Vec<u64>>>,
+    slot: usize,
+    is_queued: AtomicBool,
+    ready: Ready,
+}
+
+impl TaskWaker {
+    fn new(id: u64, slot: usize, ready: &Ready) -> Arc<Self> {
+        Arc::new(Self {
+            id,
+            slot,
+            is_queued: AtomicBool::new(false),
+            ready: Arc::clone(ready),
+        })
+    }
 }
 
 impl Wake for TaskWaker {
@@ -157,9 +194,16 @@ impl Wake for TaskWaker {
 
     fn wake_by_ref(self: &Arc<Self>) {
         let mut ready = self.ready.lock();
-        if !ready.contains(&self.id) {
-            ready.push(self.id);
+        if !self.is_queued.swap(true, Ordering::Relaxed) {
+            ready.push(Arc::clone(self));
         }
+    }
+}
+
+impl Drop for Core {
+    fn drop(&mut self) {
+        // What is queued holds the queue.
+        self.ready.lock().clear();
     }
 }
 
@@ -178,11 +222,21 @@ impl Core {
         self.random.borrow_mut().next_u64()
     }
 
-    pub(crate) fn spawn(&self, task: Task) {
+    pub(crate) fn spawn(&self, work: Work) {
         let id = self.next_task.get();
         self.next_task.set(id + 1);
-        self.tasks.borrow_mut().insert(id, task);
-        self.ready.lock().push(id);
+        let mut tasks = self.tasks.borrow_mut();
+        let Tasks { slots, free } = &mut *tasks;
+        let slot = free.pop().unwrap_or_else(|| {
+            slots.push(None);
+            slots.len() - 1
+        });
+        let waker = TaskWaker::new(id, slot, &self.ready);
+        waker.wake_by_ref();
+        slots[slot] = Some(Task {
+            waker,
+            work: Some(work),
+        });
     }
 
     pub(crate) fn sleep(&self, duration: Duration) -> Sleep {
@@ -203,56 +257,70 @@ impl Core {
         }));
     }
 
-    fn waker(&self, id: u64) -> Waker {
-        Waker::from(Arc::new(TaskWaker {
-            id,
-            ready: Arc::clone(&self.ready),
-        }))
-    }
-
     fn run<F: Future>(&self, work: F) -> F::Output {
         let mut work = std::pin::pin!(work);
-        let main_waker = self.waker(MAIN_TASK);
-        self.ready.lock().push(MAIN_TASK);
+        let main_waker = Waker::from(Arc::clone(&self.main));
+        self.main.wake_by_ref();
         loop {
-            let Some(id) = self.take_ready() else {
+            let Some(task) = self.take_ready() else {
                 self.advance_clock();
                 continue;
             };
-            if id == MAIN_TASK {
+            if task.id == MAIN_TASK {
                 if let Poll::Ready(output) =
                     work.as_mut().poll(&mut Context::from_waker(&main_waker))
                 {
-                    self.ready.lock().retain(|&ready| ready != MAIN_TASK);
+                    self.ready.lock().retain(|ready| ready.id != MAIN_TASK);
+                    self.main.is_queued.store(false, Ordering::Relaxed);
                     return output;
                 }
                 continue;
             }
-            // Taken out while it runs: a task may spawn others.
-            let Some(mut task) = self.tasks.borrow_mut().remove(&id) else {
-                continue;
-            };
-            let waker = self.waker(id);
-            if task
-                .as_mut()
-                .poll(&mut Context::from_waker(&waker))
-                .is_pending()
-            {
-                self.tasks.borrow_mut().insert(id, task);
-            }
+            self.run_task(task);
         }
     }
 
-    fn take_ready(&self) -> Option<u64> {
+    /// Polls a task once, if it has not ended.
+    fn run_task(&self, waker: Arc<TaskWaker>) {
+        let (id, slot) = (waker.id, waker.slot);
+        // Taken out while it runs: a task may spawn others.
+        let work = match self.tasks.borrow_mut().slots.get_mut(slot) {
+            Some(Some(task)) if task.waker.id == id => task.work.take(),
+            _ => None,
+        };
+        let Some(mut work) = work else {
+            return;
+        };
+        let waker = Waker::from(waker);
+        if work
+            .as_mut()
+            .poll(&mut Context::from_waker(&waker))
+            .is_pending()
+        {
+            if let Some(Some(task)) = self.tasks.borrow_mut().slots.get_mut(slot) {
+                task.work = Some(work);
+            }
+            return;
+        }
+        // Dropped before the slot is given up: what it drops may wake, spawn or ask for the time.
+        drop(work);
+        let mut tasks = self.tasks.borrow_mut();
+        tasks.slots[slot] = None;
+        tasks.free.push(slot);
+    }
+
+    fn take_ready(&self) -> Option<Arc<TaskWaker>> {
         let mut ready = self.ready.lock();
-        match ready.len() {
-            0 => None,
-            1 => ready.pop(),
+        let task = match ready.len() {
+            0 => return None,
+            1 => ready.pop()?,
             len => {
                 let pick = self.random.borrow_mut().random_range(0..len);
-                Some(ready.remove(pick))
+                ready.remove(pick)
             }
-        }
+        };
+        task.is_queued.store(false, Ordering::Relaxed);
+        Some(task)
     }
 
     fn advance_clock(&self) {
@@ -268,9 +336,21 @@ impl Core {
 }
 
 /// Completes when the virtual clock has reached its instant.
-pub(crate) struct Sleep {
+#[derive(Debug)]
+pub struct Sleep {
     until_nanos: u64,
     registered: bool,
+}
+
+impl Sleep {
+    /// Until `at`, on the virtual clock of whichever simulation polls it.
+    #[must_use]
+    pub const fn until(at: Instant) -> Self {
+        Self {
+            until_nanos: at.as_nanos(),
+            registered: false,
+        }
+    }
 }
 
 impl Future for Sleep {

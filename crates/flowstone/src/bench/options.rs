@@ -277,7 +277,8 @@ impl BenchArgs {
     }
 }
 
-fn key_size(text: &str) -> Result<KeySize, String> {
+/// A length of keys: a number or `etc`.
+pub(crate) fn key_size(text: &str) -> Result<KeySize, String> {
     if text == "etc" {
         return Ok(KeySize::Etc);
     }
@@ -286,7 +287,8 @@ fn key_size(text: &str) -> Result<KeySize, String> {
         .map_err(|_| wrong(text, "a number of bytes or `etc`"))
 }
 
-fn value_size(text: &str) -> Result<ValueSize, String> {
+/// A length of values: a number, `etc`, or a histogram of CacheLib.
+pub(crate) fn value_size(text: &str) -> Result<ValueSize, String> {
     if text == "etc" {
         return Ok(ValueSize::Etc {
             max_bytes: DEFAULT_MAX_VALUE_BYTES,

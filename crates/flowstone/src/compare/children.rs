@@ -1,0 +1,249 @@
+//! One child process for each preset: this program again, with the same options.
+//!
+//! A child prints one line of JSON, its outcome, on standard output. On standard error it tells how
+//! far it has come, in lines that begin with [`PROGRESS`]; all other lines are for the user.
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::num::NonZeroUsize;
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::{self, available_parallelism};
+
+use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
+use lab::compare::{DeviceChoice, Outcome, Plan};
+use lab::presets::Preset;
+
+use super::fail;
+
+const PROGRESS: &str = "progress ";
+
+/// Tells the waiting process how many requests have been made.
+#[expect(
+    clippy::print_stderr,
+    reason = "that is where the waiting process listens"
+)]
+pub(super) fn tell(requests: u64) {
+    eprintln!("{PROGRESS}{requests}");
+}
+
+/// Gives the waiting process the outcome.
+pub(super) fn answer(outcome: &Outcome) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    serde_json::to_writer(&mut out, outcome)?;
+    writeln!(out)
+}
+
+/// What a child has to say.
+enum Event {
+    Progress(usize, u64),
+    /// It has no more to say; what it said to the user where there is no outcome.
+    Ended(usize, Result<Box<Outcome>, String>),
+}
+
+/// Children, ended with their owner.
+struct Running(Vec<Child>);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        for child in &mut self.0 {
+            // Those that have ended already cannot be killed.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// Runs every preset in a process of its own; `each` is called in the order of the presets. After a
+/// failure the others are ended, and the exit code is the one of the child that failed.
+pub(super) fn run(
+    plan: &Plan,
+    presets: &[&'static Preset],
+    mut each: impl FnMut(&Outcome) -> io::Result<()>,
+) -> Result<Vec<Outcome>, ExitCode> {
+    let bars = Bars::new(plan, presets);
+    let (events, received) = channel();
+    let mut running = Running(Vec::new());
+    let mut ended: Vec<Option<Outcome>> = presets.iter().map(|_| None).collect();
+    let mut shown = 0;
+    let at_once = at_once(plan);
+    for started in 0..presets.len().min(at_once) {
+        start(started, presets[started], &events, &mut running)?;
+    }
+    while shown < presets.len() {
+        let (child, outcome) = next_end(&received, &bars)?;
+        match outcome {
+            Ok(outcome) => ended[child] = Some(*outcome),
+            Err(words) => {
+                let code = exit_code(&mut running.0[child]);
+                drop(running);
+                bars.clear();
+                return Err(tell_failure(presets[child], &words, code));
+            }
+        }
+        let next = running.0.len();
+        if next < presets.len() {
+            start(next, presets[next], &events, &mut running)?;
+        }
+        while let Some(Some(outcome)) = ended.get(shown) {
+            let printed = bars.hide_while(|| each(outcome));
+            printed.map_err(|error| fail(&format!("cannot write a row: {error}")))?;
+            shown += 1;
+        }
+    }
+    bars.clear();
+    Ok(ended.into_iter().flatten().collect())
+}
+
+/// How many processes run at once: in real time they would disturb each other.
+fn at_once(plan: &Plan) -> usize {
+    match plan.device {
+        DeviceChoice::Emulated(_) => available_parallelism().map_or(1, NonZeroUsize::get),
+        DeviceChoice::File { .. } => 1,
+    }
+}
+
+/// The next child that ends, whose progress is shown until then.
+fn next_end(
+    received: &Receiver<Event>,
+    bars: &Bars,
+) -> Result<(usize, Result<Box<Outcome>, String>), ExitCode> {
+    loop {
+        match received.recv() {
+            Ok(Event::Progress(child, requests)) => bars.set(child, requests),
+            Ok(Event::Ended(child, outcome)) => return Ok((child, outcome)),
+            Err(_) => return Err(fail("a process could not be listened to")),
+        }
+    }
+}
+
+fn exit_code(child: &mut Child) -> Option<i32> {
+    child.wait().ok()?.code()
+}
+
+fn tell_failure(preset: &Preset, words: &str, code: Option<i32>) -> ExitCode {
+    let words = words.trim_end();
+    if words.is_empty() {
+        let how = match code {
+            Some(code) => format!("with exit code {code}"),
+            None => "by a signal; there may be too little memory".to_owned(),
+        };
+        return fail(&format!(
+            "the process of preset {} ended {how}",
+            preset.name
+        ));
+    }
+    // It has said it as this process would.
+    let words = words.strip_prefix("flowstone: ").unwrap_or(words);
+    match code {
+        Some(code) if code == i32::from(crate::USAGE) => crate::refuse(words),
+        _ => fail(words),
+    }
+}
+
+fn start(
+    number: usize,
+    preset: &Preset,
+    events: &Sender<Event>,
+    running: &mut Running,
+) -> Result<(), ExitCode> {
+    let cannot = |error: io::Error| {
+        fail(&format!(
+            "the process of preset {} cannot be started: {error}",
+            preset.name
+        ))
+    };
+    let program = std::env::current_exe().map_err(cannot)?;
+    let mut child = Command::new(program)
+        .args(std::env::args_os().skip(1))
+        .args(["--worker", preset.name])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(cannot)?;
+    let streams = (child.stdout.take(), child.stderr.take());
+    running.0.push(child);
+    let (Some(out), Some(err)) = streams else {
+        return Err(cannot(io::Error::other("it has no output")));
+    };
+    let events = events.clone();
+    thread::spawn(move || {
+        let outcome = listen(number, out, err, &events);
+        // The receiver is gone after a failure of another.
+        let _ = events.send(Event::Ended(number, outcome));
+    });
+    Ok(())
+}
+
+/// Listens to a child until it has no more to say.
+fn listen(
+    number: usize,
+    mut out: impl Read + Send + 'static,
+    err: impl Read,
+    events: &Sender<Event>,
+) -> Result<Box<Outcome>, String> {
+    let outcome = thread::spawn(move || {
+        let mut text = String::new();
+        out.read_to_string(&mut text).map(|_| text)
+    });
+    let mut words = String::new();
+    for line in BufReader::new(err).lines().map_while(Result::ok) {
+        match line.strip_prefix(PROGRESS).map(str::parse) {
+            Some(Ok(requests)) => {
+                // The receiver is gone after a failure of another.
+                let _ = events.send(Event::Progress(number, requests));
+            }
+            _ => {
+                words.push_str(&line);
+                words.push('\n');
+            }
+        }
+    }
+    let text = outcome.join().ok().and_then(Result::ok).unwrap_or_default();
+    serde_json::from_str(&text).map_err(|_| words)
+}
+
+/// A progress bar for each preset, on a terminal.
+struct Bars {
+    all: MultiProgress,
+    bars: Vec<ProgressBar>,
+}
+
+impl Bars {
+    fn new(plan: &Plan, presets: &[&'static Preset]) -> Self {
+        let all = MultiProgress::new();
+        let template = match plan.total_requests() {
+            Some(_) => "{prefix:16} [{bar:40}] {percent:>3} %, {eta} left",
+            None => "{prefix:16} {pos} requests in {elapsed}",
+        };
+        let style = ProgressStyle::with_template(template);
+        let bars = presets
+            .iter()
+            .map(|preset| {
+                let bar = match plan.total_requests() {
+                    Some(requests) => ProgressBar::new(requests),
+                    None => ProgressBar::no_length(),
+                };
+                if let Ok(style) = &style {
+                    bar.set_style(style.clone());
+                }
+                bar.set_prefix(preset.name);
+                all.add(bar)
+            })
+            .collect();
+        Self { all, bars }
+    }
+
+    fn set(&self, child: usize, requests: u64) {
+        self.bars[child].set_position(requests);
+    }
+
+    fn hide_while<T>(&self, act: impl FnOnce() -> T) -> T {
+        self.all.suspend(act)
+    }
+
+    fn clear(&self) {
+        // A terminal that is gone shows nothing anyway.
+        let _ = self.all.clear();
+    }
+}

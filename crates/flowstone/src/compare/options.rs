@@ -1,0 +1,258 @@
+//! The options of `flowstone compare`, and the plan that follows from them.
+
+use std::num::{NonZeroU32, NonZeroU64, NonZeroUsize};
+use std::path::{Path, PathBuf};
+use std::thread::available_parallelism;
+
+use clap::Args;
+use device::{DeviceSpec, SpecError};
+use lab::compare::{CompareError, DeviceChoice, Plan};
+use lab::presets::{Preset, named};
+use server::config::Size;
+use workload::{KeySize, Mix, Settings, ValueSize, Workload};
+
+use crate::bench::{key_size, value_size};
+
+/// Requests to measure when nothing is said.
+const DEFAULT_REQUESTS: u64 = 1_000_000;
+/// Processors under virtual time, and the most worker threads, when nothing is said.
+const DEFAULT_CPUS: u32 = 4;
+
+/// Run presets side by side on the same work.
+#[derive(Args, Debug)]
+pub(crate) struct CompareArgs {
+    /// The presets, separated by commas
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', required = true)]
+    presets: Vec<String>,
+    /// What is asked for: etc, zipfian, memcachier, twitter:NN, ... [`flowstone bench --help`
+    /// lists all]
+    #[arg(long, default_value = "etc", value_name = "NAME")]
+    workload: String,
+    /// Replay a recorded trace: short for --workload trace:FILE
+    #[arg(long, value_name = "FILE", conflicts_with = "workload")]
+    trace: Option<PathBuf>,
+    /// nand:PRESET[,size=S] or ftl:PRESET[,size=S], emulated under virtual time, or file:PATH in real
+    /// time
+    #[arg(long, default_value = "ftl:didacache", value_name = "DEVICE")]
+    device: String,
+    /// Memory of the cache
+    #[arg(long, default_value = "256MiB", value_name = "SIZE")]
+    memory: Size,
+    /// Size of the device [default: 4GiB of emulated flash, all of an existing file]
+    #[arg(long, value_name = "SIZE")]
+    flash_size: Option<Size>,
+    /// Requests to measure [default: 1000000, all of a trace]
+    #[arg(long, value_name = "N")]
+    requests: Option<NonZeroU64>,
+    /// Requests to make before those [default: as many, none of a trace]
+    #[arg(long, value_name = "N")]
+    warmup: Option<u64>,
+    /// First store every key once [default: only where the workload stores nothing on a miss]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
+    load: Option<bool>,
+    /// Clients, each with one request at a time
+    #[arg(long, default_value = "32", value_name = "N")]
+    clients: NonZeroU32,
+    /// Processors under virtual time, worker threads in real time [default: 4; in real time no more
+    /// than there are cores]
+    #[arg(long, value_name = "N")]
+    cpus: Option<NonZeroU32>,
+    /// What the processor costs under virtual time: 0 nothing, 1 what was measured, 2 twice that
+    #[arg(long, default_value_t = 1, value_name = "0|1|2")]
+    cpu_scale: u32,
+    /// Where all randomness comes from
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    seed: u64,
+    /// Number of keys
+    #[arg(long, default_value_t = 1_000_000, value_name = "N")]
+    keys: u64,
+    /// Length of keys in bytes, or `etc` [default: the workload's own]
+    #[arg(long, value_name = "N|etc", value_parser = key_size)]
+    key_size: Option<KeySize>,
+    /// Length of values in bytes, `etc`, or a histogram of CacheLib [default: the workload's own]
+    #[arg(long, value_name = "N|etc|cachelib:FILE", value_parser = value_size)]
+    value_size: Option<ValueSize>,
+    /// Shares of the operations [default: the workload's own]
+    #[arg(long, value_name = "GET:SET[:DELETE]", value_parser = Mix::parse)]
+    ratio: Option<Mix>,
+    /// Whether a get that finds nothing is followed by a set [default: the workload's own]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
+    set_on_miss: Option<bool>,
+    /// Exponent of Zipf's law [default: the workload's own]
+    #[arg(long, value_name = "X")]
+    theta: Option<f64>,
+    /// Print one JSON object for each preset, one a line
+    #[arg(long)]
+    json: bool,
+    /// Draw hit ratio and requests a second over the run
+    #[arg(long, value_name = "FILE.svg")]
+    plot: Option<PathBuf>,
+    /// Run this preset alone, for the process that waits
+    #[arg(long, hide = true, value_name = "PRESET")]
+    worker: Option<String>,
+}
+
+impl CompareArgs {
+    /// The presets in the order asked for.
+    pub(super) fn presets(&self) -> Result<Vec<&'static Preset>, CompareError> {
+        let presets = self.presets.iter().map(|name| named(name));
+        Ok(presets.collect::<Result<_, _>>()?)
+    }
+
+    /// The preset to run in this process, where that is what it was started for.
+    pub(super) fn worker_preset(&self, presets: &[&'static Preset]) -> Option<&'static Preset> {
+        let worker = self.worker.as_deref()?;
+        presets.iter().copied().find(|preset| preset.name == worker)
+    }
+
+    pub(super) fn is_json(&self) -> bool {
+        self.json
+    }
+
+    pub(super) fn figure(&self) -> Option<&Path> {
+        self.plot.as_deref()
+    }
+
+    /// Checks the options against each other.
+    pub(super) fn plan(&self) -> Result<Plan, CompareError> {
+        let settings = Settings {
+            keys: self.keys,
+            clients: self.clients.get().into(),
+            seed: self.seed,
+            mix: self.ratio,
+            key_size: self.key_size,
+            value_size: self.value_size.clone(),
+            set_on_miss: self.set_on_miss,
+            theta: self.theta,
+            ..Settings::default()
+        };
+        let name = match &self.trace {
+            Some(path) => format!("trace:{}", path.display()),
+            None => self.workload.clone(),
+        };
+        let workload = Workload::parse(&name, settings)?;
+        let is_trace = workload.keys() == 0;
+        if is_trace && self.load == Some(true) {
+            return Err(workload::WorkloadError::NoKeys(workload.name()).into());
+        }
+        let asked = self.requests.map(NonZeroU64::get);
+        let requests = asked.or((!is_trace).then_some(DEFAULT_REQUESTS));
+        let usual_warmup = if is_trace { 0 } else { requests.unwrap_or(0) };
+        let device = self.device()?;
+        Ok(Plan {
+            load: self.load.unwrap_or(!is_trace && !workload.set_on_miss()),
+            workload,
+            cpus: self.cpus(&device),
+            device,
+            memory_bytes: self.memory.0,
+            requests,
+            warmup: self.warmup.unwrap_or(usual_warmup),
+            clients: self.clients.get(),
+            cpu_scale: self.cpu_scale,
+        })
+    }
+
+    fn device(&self) -> Result<DeviceChoice, CompareError> {
+        let bytes = self.flash_size.map(|size| size.0);
+        if let Some(path) = self.device.strip_prefix("file:") {
+            return Ok(DeviceChoice::File {
+                path: path.into(),
+                bytes,
+            });
+        }
+        if !DeviceSpec::is_one(&self.device) {
+            let text = self.device.clone();
+            return Err(SpecError::NoDevice { text }.into());
+        }
+        let text = match bytes {
+            Some(bytes) => format!("{},size={bytes}", self.device),
+            None => self.device.clone(),
+        };
+        Ok(DeviceChoice::Emulated(text.parse::<DeviceSpec>()?))
+    }
+
+    fn cpus(&self, device: &DeviceChoice) -> u32 {
+        let usual = match device {
+            DeviceChoice::Emulated(_) => DEFAULT_CPUS,
+            DeviceChoice::File { .. } => {
+                let cores = available_parallelism().map_or(1, NonZeroUsize::get);
+                DEFAULT_CPUS.min(cores as u32)
+            }
+        };
+        self.cpus.map_or(usual, NonZeroU32::get)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Command {
+        #[command(flatten)]
+        args: CompareArgs,
+    }
+
+    fn args(options: &str) -> Result<CompareArgs, String> {
+        let line = format!("compare {options}");
+        let command = Command::try_parse_from(line.split_ascii_whitespace());
+        command
+            .map(|command| command.args)
+            .map_err(|error| error.to_string())
+    }
+
+    fn checked(options: &str) -> Result<Plan, String> {
+        let args = args(&format!("--presets flowstone {options}"))?;
+        let plan = args.plan().map_err(|error| error.to_string())?;
+        for preset in args.presets().map_err(|error| error.to_string())? {
+            plan.check(preset).map_err(|error| error.to_string())?;
+        }
+        Ok(plan)
+    }
+
+    #[test]
+    fn as_much_is_warmed_up_as_measured_unless_a_trace_is_replayed() {
+        let plan = checked("").unwrap();
+        assert_eq!(
+            (plan.requests, plan.warmup),
+            (Some(DEFAULT_REQUESTS), DEFAULT_REQUESTS)
+        );
+        assert_eq!((plan.clients, plan.cpus, plan.load), (32, 4, false));
+        let file = tempfile::Builder::new().suffix(".be32").tempfile().unwrap();
+        std::fs::write(file.path(), 7u32.to_be_bytes()).unwrap();
+        let trace = checked(&format!("--trace {}", file.path().display())).unwrap();
+        assert_eq!((trace.requests, trace.warmup, trace.load), (None, 0, false));
+        assert!(
+            checked("--workload zipfian").unwrap().load,
+            "nothing is stored on a miss"
+        );
+    }
+
+    #[test]
+    fn what_cannot_work_is_named_in_one_line() {
+        for (options, part) in [
+            ("--presets bigcache", "`bigcache`"),
+            ("--workload pareto", "zipfian"),
+            ("--device disk:x", "no emulated device"),
+            ("--device ftl:slc", "no device preset"),
+            (
+                "--device ftl:mlc,size=1GiB --flash-size 2GiB",
+                "given twice",
+            ),
+            ("--device nand:mlc,file=x", "leave out file="),
+            ("--device ftl:mlc,size=900TB", "use fewer"),
+            ("--memory 1MiB", "memory"),
+            ("--cpu-scale 3", "0, 1 or 2"),
+            ("--clients 100000", "1 to 65536"),
+            ("--memory 20MiB --keys 9000000", "do not fit its index"),
+            ("--trace /nowhere/x.csv", "/nowhere/x.csv: cannot be read"),
+            ("--key-size 3", "250"),
+        ] {
+            let error = checked(options).unwrap_err();
+            assert!(error.contains(part), "{options}: {error}");
+            assert!(!error.trim_end().contains('\n'), "{options}: {error}");
+        }
+    }
+}

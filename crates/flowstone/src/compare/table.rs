@@ -1,0 +1,131 @@
+//! The rows as text for people: a column for each preset, a line for each figure that one of them
+//! has.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use lab::compare::{FIELDS, Outcome, Plan};
+use serde_json::Value;
+
+/// Figures that are the same for all presets, and are in the heading.
+const COMMON: [&str; 3] = ["workload", "virtual_time", "seed"];
+
+type Cells = BTreeMap<String, String>;
+
+/// The whole report.
+pub(super) fn text(plan: &Plan, outcomes: &[Outcome]) -> String {
+    let rows: Vec<Cells> = outcomes.iter().map(cells).collect();
+    let mut text = heading(plan, outcomes);
+    let is_there = |name: &&str| rows.iter().any(|row| row.contains_key(*name));
+    let names: Vec<&str> = FIELDS.into_iter().filter(is_there).collect();
+    let first = names.iter().map(|name| name.len()).max().unwrap_or(0);
+    for name in names {
+        let mut line = format!("{name:first$}");
+        for row in &rows {
+            let width = row.values().map(String::len).max().unwrap_or(0);
+            let cell = row.get(name).map_or("", String::as_str);
+            // A string takes it all.
+            let _ = write!(line, "  {cell:>width$}");
+        }
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+    for outcome in outcomes.iter().filter(|outcome| outcome.refused_sets > 0) {
+        let (preset, sets) = (&outcome.row.preset, outcome.refused_sets);
+        // A string takes it all.
+        let _ = writeln!(
+            text,
+            "{preset} refused {sets} sets: too large, or no memory"
+        );
+    }
+    text
+}
+
+fn heading(plan: &Plan, outcomes: &[Outcome]) -> String {
+    let Some(first) = outcomes.first() else {
+        return String::new();
+    };
+    let time = if first.row.virtual_time {
+        format!(
+            "virtual time, {} processors at {} times the measured cost",
+            plan.cpus, plan.cpu_scale
+        )
+    } else {
+        format!("real time, {} threads", plan.cpus)
+    };
+    format!(
+        "{} after {} to warm up, {} clients, seed {}; {time}\n{}\n\n",
+        first.row.workload, plan.warmup, plan.clients, first.row.seed, first.device
+    )
+}
+
+/// The figures of a row, as people read them, by their names.
+fn cells(outcome: &Outcome) -> Cells {
+    let Ok(Value::Object(fields)) = serde_json::to_value(&outcome.row) else {
+        return Cells::new();
+    };
+    fields
+        .iter()
+        .filter(|(name, _)| !COMMON.contains(&name.as_str()))
+        .map(|(name, value)| (name.clone(), shown(name, value)))
+        .collect()
+}
+
+fn shown(name: &str, value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Number(number) => match (number.as_u64(), number.as_f64()) {
+            (Some(bytes), _) if name.contains("bytes") => size(bytes),
+            (Some(count), _) => count.to_string(),
+            (None, Some(measure)) if measure >= 1000.0 => format!("{measure:.0}"),
+            (None, Some(measure)) if measure >= 10.0 => format!("{measure:.1}"),
+            (None, Some(measure)) => format!("{measure:.4}"),
+            (None, None) => number.to_string(),
+        },
+        other => other.to_string(),
+    }
+}
+
+fn size(bytes: u64) -> String {
+    const UNITS: [(u64, &str); 3] = [(1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
+    match UNITS.into_iter().find(|(unit, _)| bytes >= *unit) {
+        Some((unit, name)) => format!("{:.1} {name}", bytes as f64 / unit as f64),
+        None => format!("{bytes} B"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lab::compare::CompareRow;
+
+    use super::*;
+
+    #[test]
+    fn numbers_are_shown_as_people_read_them() {
+        let row = CompareRow {
+            preset: "flowstone".to_owned(),
+            gets: 1234,
+            hit_ratio: Some(0.98765),
+            ops_per_s: Some(345_678.9),
+            item_bytes_set: Some(3 << 19),
+            ..CompareRow::default()
+        };
+        let outcome = Outcome {
+            row,
+            curve: lab::compare::Curve::default(),
+            refused_sets: 0,
+            device: String::new(),
+        };
+        let cells = cells(&outcome);
+        for (name, cell) in [
+            ("preset", "flowstone"),
+            ("gets", "1234"),
+            ("hit_ratio", "0.9877"),
+            ("ops_per_s", "345679"),
+            ("item_bytes_set", "1.5 MiB"),
+        ] {
+            assert_eq!(cells[name], cell);
+        }
+        assert!(!cells.contains_key("clwa") && !cells.contains_key("seed"));
+    }
+}

@@ -1,0 +1,380 @@
+//! The clients: each makes one request after the other, and verifies what it reads.
+//!
+//! A request has a number. Those below the warm-up are made and not counted; the first one after it
+//! takes the counters that the figures begin with. A look-aside client stores what it did not find
+//! at once; that set is an operation of its own.
+
+use std::borrow::Cow;
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use engine::{Engine, ItemView, Lookup, Peek, Put};
+use hdrhistogram::Histogram;
+use parking_lot::Mutex;
+use runtime::Instant;
+use workload::{
+    ClientStream, KeyId, MAX_KEY_BYTES, Op, Request, TraceError, ValueBytes, ValueCheck, Workload,
+};
+
+use super::Progress;
+use super::counters::{Machine, Mark};
+use super::curve::Recorder;
+use crate::cpu::Cpus;
+
+/// The longest latency told apart from longer ones: a quarter of an hour.
+const LONGEST_NS: u64 = 900_000_000_000;
+const DIGITS: u8 = 3;
+
+/// Why a client cannot go on.
+#[derive(Debug)]
+pub(super) enum Trouble {
+    /// A damaged trace.
+    Trace(TraceError),
+    /// A wrong value under this key.
+    WrongValue(String),
+}
+
+/// What all clients of a run share.
+pub(super) struct Run {
+    pub(super) machine: Machine,
+    pub(super) workload: Workload,
+    /// Keys to store beforehand.
+    pub(super) load: u64,
+    /// Requests that are not counted.
+    pub(super) warmup: u64,
+    /// Requests in all; without end for a whole trace.
+    pub(super) end: u64,
+    pub(super) recorder: Recorder,
+    pub(super) progress: Progress,
+    loaded: AtomicU64,
+    next: AtomicU64,
+    begun: Mutex<Option<Mark>>,
+    stopped: AtomicBool,
+    trouble: Mutex<Option<Trouble>>,
+}
+
+/// What the clients of a thread have seen of the measured requests.
+pub(super) struct Seen {
+    pub(super) requests: u64,
+    pub(super) gets: u64,
+    pub(super) sets: u64,
+    pub(super) deletes: u64,
+    pub(super) dram_hits: u64,
+    pub(super) flash_hits: u64,
+    /// Misses for which flash was read.
+    pub(super) misses_on_flash: u64,
+    pub(super) item_bytes_set: u64,
+    pub(super) refused_sets: u64,
+    pub(super) latencies: Histogram<u64>,
+}
+
+impl Seen {
+    pub(super) fn new() -> Self {
+        let latencies = Histogram::new_with_bounds(1, LONGEST_NS, DIGITS);
+        Self {
+            requests: 0,
+            gets: 0,
+            sets: 0,
+            deletes: 0,
+            dram_hits: 0,
+            flash_hits: 0,
+            misses_on_flash: 0,
+            item_bytes_set: 0,
+            refused_sets: 0,
+            latencies: latencies.expect("bounds that a histogram can have"),
+        }
+    }
+
+    pub(super) fn operations(&self) -> u64 {
+        self.gets + self.sets + self.deletes
+    }
+
+    pub(super) fn hits(&self) -> u64 {
+        self.dram_hits + self.flash_hits
+    }
+
+    pub(super) fn merge(&mut self, other: &Self) {
+        self.requests += other.requests;
+        self.gets += other.gets;
+        self.sets += other.sets;
+        self.deletes += other.deletes;
+        self.dram_hits += other.dram_hits;
+        self.flash_hits += other.flash_hits;
+        self.misses_on_flash += other.misses_on_flash;
+        self.item_bytes_set += other.item_bytes_set;
+        self.refused_sets += other.refused_sets;
+        self.latencies
+            .add(&other.latencies)
+            .expect("all histograms have the same bounds");
+    }
+}
+
+impl Run {
+    pub(super) fn new(
+        machine: Machine,
+        workload: Workload,
+        (load, warmup, end): (u64, u64, u64),
+        progress: Progress,
+    ) -> Self {
+        Self {
+            machine,
+            workload,
+            load,
+            warmup,
+            end,
+            recorder: Recorder::new(),
+            progress,
+            loaded: AtomicU64::new(0),
+            next: AtomicU64::new(0),
+            begun: Mutex::new(None),
+            stopped: AtomicBool::new(false),
+            trouble: Mutex::new(None),
+        }
+    }
+
+    fn engine(&self) -> &Arc<Engine> {
+        &self.machine.engine
+    }
+
+    fn give_up(&self, trouble: Trouble) {
+        self.trouble.lock().get_or_insert(trouble);
+        self.stopped.store(true, Ordering::Relaxed);
+    }
+
+    /// The first trouble that a client had.
+    pub(super) fn trouble(&self) -> Option<Trouble> {
+        self.trouble.lock().take()
+    }
+
+    /// Where what is measured began; `None` when the requests ended before.
+    pub(super) fn begun(&self) -> Option<Mark> {
+        *self.begun.lock()
+    }
+
+    /// Requests begun.
+    pub(super) fn requests(&self) -> u64 {
+        self.next.load(Ordering::Relaxed).min(self.end)
+    }
+
+    /// The number of the next request; `None` when there are enough.
+    fn next(&self) -> Option<u64> {
+        if self.stopped.load(Ordering::Relaxed) {
+            return None;
+        }
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        if number >= self.end {
+            return None;
+        }
+        if number == self.warmup {
+            *self.begun.lock() = Some(self.machine.mark());
+        }
+        if self.recorder.pass(number) {
+            (self.progress)(number);
+        }
+        Some(number)
+    }
+}
+
+/// One client.
+pub(super) struct Client {
+    run: Arc<Run>,
+    stream: ClientStream,
+    cpus: Option<Rc<Cpus>>,
+    seen: Rc<RefCell<Seen>>,
+    name: [u8; MAX_KEY_BYTES],
+    value: Vec<u8>,
+}
+
+/// What a get found.
+enum Found {
+    InMemory,
+    OnFlash,
+    Nothing { looked_on_flash: bool },
+}
+
+impl Client {
+    /// A client that makes the requests of `stream`; under virtual time they cost time of `cpus`.
+    pub(super) fn new(
+        run: Arc<Run>,
+        stream: ClientStream,
+        cpus: Option<Rc<Cpus>>,
+        seen: Rc<RefCell<Seen>>,
+    ) -> Self {
+        Self {
+            run,
+            stream,
+            cpus,
+            seen,
+            name: [0; MAX_KEY_BYTES],
+            value: Vec::new(),
+        }
+    }
+
+    /// Makes its share of the requests.
+    pub(super) async fn work(mut self) {
+        if let Err(trouble) = self.make_requests().await {
+            self.run.give_up(trouble);
+        }
+    }
+
+    async fn make_requests(&mut self) -> Result<(), Trouble> {
+        loop {
+            let index = self.run.loaded.fetch_add(1, Ordering::Relaxed);
+            if index >= self.run.load {
+                break;
+            }
+            let request = self.run.workload.load(index);
+            self.set(&request, index, false).await;
+        }
+        while let Some(number) = self.run.next() {
+            let Some(request) = self.stream.next_request().map_err(Trouble::Trace)? else {
+                return Ok(());
+            };
+            let measured = number >= self.run.warmup;
+            if measured {
+                self.seen.borrow_mut().requests += 1;
+            }
+            match request.op {
+                Op::Get => {
+                    let is_hit = self.get(&request, measured).await?;
+                    if !is_hit && self.run.workload.set_on_miss() {
+                        self.set(&request.fill(), number, measured).await;
+                    }
+                }
+                Op::Set => self.set(&request, number, measured).await,
+                Op::Delete => self.delete(&request, measured).await,
+            }
+        }
+        Ok(())
+    }
+
+    async fn get(&mut self, request: &Request, measured: bool) -> Result<bool, Trouble> {
+        let begun = self.begin();
+        let found = self.find(request).await?;
+        self.settle().await;
+        let is_hit = !matches!(found, Found::Nothing { .. });
+        self.run.recorder.count_get(is_hit);
+        if measured {
+            let mut seen = self.seen.borrow_mut();
+            seen.gets += 1;
+            match found {
+                Found::InMemory => seen.dram_hits += 1,
+                Found::OnFlash => seen.flash_hits += 1,
+                Found::Nothing { looked_on_flash } => {
+                    seen.misses_on_flash += u64::from(looked_on_flash);
+                }
+            }
+            record(&mut seen, begun);
+        }
+        Ok(is_hit)
+    }
+
+    async fn find(&mut self, request: &Request) -> Result<Found, Trouble> {
+        let names = self.run.workload.key_names();
+        let len = names.write_for(request, &mut self.name);
+        let name = &self.name[..len];
+        let engine = self.run.engine();
+        let key = engine.key(name).expect("names have 1 to 250 bytes");
+        let now = runtime::unix_seconds();
+        let check = |item: &ItemView<'_>| is_value_of(request.key, item.value);
+        let (is_correct, found) = match engine.lookup(key, now, Peek::No, check) {
+            Lookup::Hit(is_correct) => (is_correct, Found::InMemory),
+            Lookup::Miss => {
+                let looked_on_flash = false;
+                return Ok(Found::Nothing { looked_on_flash });
+            }
+            Lookup::Flash(read) => match engine.read_flash(key, read, now, Peek::No).await {
+                Some(hit) => (check(&hit.view()), Found::OnFlash),
+                None => {
+                    let looked_on_flash = true;
+                    return Ok(Found::Nothing { looked_on_flash });
+                }
+            },
+        };
+        if !is_correct {
+            let name = String::from_utf8_lossy(name).into_owned();
+            return Err(Trouble::WrongValue(name));
+        }
+        Ok(found)
+    }
+
+    async fn set(&mut self, request: &Request, version: u64, measured: bool) {
+        let begun = self.begin();
+        let names = self.run.workload.key_names();
+        let len = names.write_for(request, &mut self.name);
+        let engine = self.run.engine();
+        let key = engine
+            .key(&self.name[..len])
+            .expect("names have 1 to 250 bytes");
+        let value_len = request.value_len as usize;
+        self.value.clear();
+        ValueBytes::new(request.key, version, value_len).append_to(&mut self.value, value_len);
+        let now = runtime::unix_seconds();
+        let expiry = match request.ttl_s {
+            0 => 0,
+            ttl_s => now.saturating_add(ttl_s),
+        };
+        let put = Put {
+            value: Cow::Borrowed(&self.value),
+            expiry,
+            ..Put::default()
+        };
+        let stored = engine.set(key, now, &put).await;
+        self.settle().await;
+        if measured {
+            let mut seen = self.seen.borrow_mut();
+            seen.sets += 1;
+            match stored {
+                Ok(_) => seen.item_bytes_set += (len + value_len) as u64,
+                Err(_) => seen.refused_sets += 1,
+            }
+            record(&mut seen, begun);
+        }
+    }
+
+    async fn delete(&mut self, request: &Request, measured: bool) {
+        let begun = self.begin();
+        let names = self.run.workload.key_names();
+        let len = names.write_for(request, &mut self.name);
+        let engine = self.run.engine();
+        let key = engine
+            .key(&self.name[..len])
+            .expect("names have 1 to 250 bytes");
+        engine.remove(key, runtime::unix_seconds());
+        self.settle().await;
+        if measured {
+            let mut seen = self.seen.borrow_mut();
+            seen.deletes += 1;
+            record(&mut seen, begun);
+        }
+    }
+
+    /// An operation begins.
+    fn begin(&self) -> Instant {
+        if let Some(cpus) = &self.cpus {
+            cpus.charge_request();
+        }
+        runtime::now()
+    }
+
+    /// Waits for the processor time of what has been done.
+    async fn settle(&self) {
+        if let Some(cpus) = &self.cpus {
+            cpus.settle().await;
+        }
+    }
+}
+
+fn record(seen: &mut Seen, begun: Instant) {
+    let nanos = runtime::now().since(begun).as_nanos();
+    seen.latencies
+        .saturating_record(u64::try_from(nanos).unwrap_or(LONGEST_NS));
+}
+
+fn is_value_of(key: KeyId, value: &[u8]) -> bool {
+    let mut check = ValueCheck::new(key);
+    check.feed(value);
+    check.is_correct()
+}

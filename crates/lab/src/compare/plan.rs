@@ -1,0 +1,205 @@
+//! What is to be run, and whether it can be.
+
+use std::path::PathBuf;
+
+use device::DeviceSpec;
+use workload::{MAX_KEY_BYTES, Workload};
+
+use super::CompareError;
+use super::storage::Storage;
+use crate::presets::{Preset, Sizes};
+
+/// Bytes of memory that an index takes for an object, at most (crate `index`, `direct`).
+const INDEX_BYTES_PER_OBJECT: f64 = 10.8;
+/// Bytes that flash takes for an item beside key and value, at least.
+const ITEM_OVERHEAD_BYTES: u64 = 24;
+/// Keys looked at to know the mean size of items.
+const SIZE_SAMPLE: u64 = 4096;
+/// The largest value of a workload whose values are smaller than that, where blocks can hold two.
+const USUAL_MAX_VALUE_BYTES: u32 = 1 << 20;
+/// The most clients.
+const MOST_CLIENTS: u64 = 1 << 16;
+/// The most processors.
+const MOST_CPUS: u64 = 1024;
+const MOST_CPU_SCALE: u64 = 2;
+
+/// Where items are stored.
+#[derive(Clone, Debug)]
+pub enum DeviceChoice {
+    /// An emulated device, under virtual time.
+    Emulated(DeviceSpec),
+    /// A file or block device, in real time.
+    File {
+        /// Where it is.
+        path: PathBuf,
+        /// Its size; of an existing one, all of it where nothing is said.
+        bytes: Option<u64>,
+    },
+}
+
+/// What every preset does. Its seed is the workload's.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// What is asked for.
+    pub workload: Workload,
+    /// What it is stored on.
+    pub device: DeviceChoice,
+    /// Memory of the cache, in bytes.
+    pub memory_bytes: u64,
+    /// Requests to measure; all of a trace where nothing is said.
+    pub requests: Option<u64>,
+    /// Requests before them that are not measured.
+    pub warmup: u64,
+    /// First store every key once.
+    pub load: bool,
+    /// Clients, each with one request at a time.
+    pub clients: u32,
+    /// Processors under virtual time, worker threads in real time.
+    pub cpus: u32,
+    /// What the processor costs under virtual time: 0 nothing, 1 what was measured, 2 twice that.
+    pub cpu_scale: u32,
+}
+
+impl Plan {
+    /// Requests after the last one, without end for a whole trace.
+    pub(super) fn end(&self) -> u64 {
+        match self.requests {
+            Some(requests) => self.warmup.saturating_add(requests),
+            None => u64::MAX,
+        }
+    }
+
+    /// Keys stored beforehand.
+    pub(super) fn loaded_keys(&self) -> u64 {
+        if self.load { self.workload.keys() } else { 0 }
+    }
+
+    /// Requests in all, those of the warm-up included; `None` for a whole trace.
+    #[must_use]
+    pub fn total_requests(&self) -> Option<u64> {
+        self.requests.map(|_| self.end())
+    }
+
+    /// Checks all that can be checked without a device.
+    ///
+    /// # Errors
+    /// The first thing that cannot work, in one line.
+    pub fn check(&self, preset: &'static Preset) -> Result<(), CompareError> {
+        range("clients", self.clients.into(), MOST_CLIENTS, "1 to 65536")?;
+        range("cpus", self.cpus.into(), MOST_CPUS, "1 to 1024")?;
+        if u64::from(self.cpu_scale) > MOST_CPU_SCALE {
+            return Err(CompareError::Range {
+                name: "cpu-scale",
+                given: self.cpu_scale.into(),
+                allowed: "0, 1 or 2",
+            });
+        }
+        self.workload.check_fits(u64::MAX, MAX_KEY_BYTES)?;
+        let DeviceChoice::Emulated(spec) = &self.device else {
+            return Ok(());
+        };
+        if spec.file().is_some() {
+            let device = spec.to_string();
+            return Err(CompareError::DeviceFile { device });
+        }
+        self.check_size(preset, &Storage::of(&spec.open(self.seed())?))
+    }
+
+    /// Checks the preset against a new device.
+    pub(super) fn check_size(
+        &self,
+        preset: &'static Preset,
+        storage: &Storage,
+    ) -> Result<(), CompareError> {
+        let config = preset.config(self.sizes(storage));
+        let checked = match storage.blocks() {
+            Some((blocks, block_bytes)) => config.check(blocks, block_bytes),
+            None => config.check_new(storage.bytes()),
+        };
+        checked.map_err(|source| CompareError::Config {
+            preset: preset.name,
+            device: self.device.to_string(),
+            source,
+        })?;
+        let index_bytes = config.memory_bytes / 100 * u64::from(config.index_percent);
+        let room = (index_bytes as f64 / INDEX_BYTES_PER_OBJECT) as u64;
+        let objects = self.objects_on(storage.bytes());
+        if objects > room {
+            return Err(CompareError::Index {
+                preset: preset.name,
+                workload: self.workload.name(),
+                objects,
+                memory: self.memory_bytes,
+                room,
+            });
+        }
+        Ok(())
+    }
+
+    /// Objects of the workload that flash of `usable_bytes` holds; 0 for a trace, whose keys are not
+    /// known.
+    fn objects_on(&self, usable_bytes: u64) -> u64 {
+        let keys = self.workload.keys();
+        if keys == 0 {
+            return 0;
+        }
+        let names = self.workload.key_names();
+        let mut name = [0; MAX_KEY_BYTES];
+        let sample = keys.min(SIZE_SAMPLE);
+        let bytes: u64 = (0..sample)
+            .map(|nth| {
+                let request = self.workload.load(nth * (keys / sample));
+                names.write_for(&request, &mut name) as u64 + u64::from(request.value_len)
+            })
+            .sum();
+        keys.min(usable_bytes / (bytes / sample + ITEM_OVERHEAD_BYTES))
+    }
+
+    /// What a preset is told.
+    pub(super) fn sizes(&self, storage: &Storage) -> Sizes {
+        let keys = self.workload.keys();
+        let longest = (0..keys.min(SIZE_SAMPLE))
+            .map(|nth| self.workload.load(nth).value_len)
+            .max();
+        let block_bytes = storage.blocks().map(|(_, bytes)| bytes);
+        // A value never fills a segment.
+        let usual = USUAL_MAX_VALUE_BYTES.min(block_bytes.unwrap_or(u32::MAX) / 2);
+        let largest = longest.unwrap_or(0).next_power_of_two();
+        Sizes {
+            memory_bytes: self.memory_bytes,
+            flash_bytes: storage.bytes(),
+            block_bytes,
+            max_value_bytes: largest.max(usual),
+        }
+    }
+
+    /// Where all randomness comes from.
+    pub(super) fn seed(&self) -> u64 {
+        self.workload.settings().seed
+    }
+}
+
+impl std::fmt::Display for DeviceChoice {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Emulated(spec) => spec.fmt(f),
+            Self::File { path, .. } => write!(f, "file:{}", path.display()),
+        }
+    }
+}
+
+fn range(
+    name: &'static str,
+    given: u64,
+    most: u64,
+    allowed: &'static str,
+) -> Result<(), CompareError> {
+    if (1..=most).contains(&given) {
+        return Ok(());
+    }
+    Err(CompareError::Range {
+        name,
+        given,
+        allowed,
+    })
+}

@@ -1,0 +1,246 @@
+//! A run in real time, on a file or a block device that holds nothing yet.
+//!
+//! The file is made where there is none, and removed afterwards; what was there before gets its
+//! empty beginning back.
+
+use std::cell::RefCell;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, sync_channel};
+
+use device::{FileDisk, FileJournal, FileOptions, Journal};
+use engine::Engine;
+use engine::config::{META_BYTES, journal_bytes};
+use runtime::live::{LiveConfig, Workers};
+
+use super::clients::{Client, Run, Seen};
+use super::counters::{Machine, row};
+use super::plan::Plan;
+use super::row::ratio;
+use super::storage::Storage;
+use super::virtual_time::explain;
+use super::{CompareError, Outcome, Progress};
+use crate::presets::Preset;
+
+/// Receive buffers of a worker: it has no sockets.
+const RECV_BUFFERS: u16 = 2;
+
+pub(super) fn run(
+    plan: &Plan,
+    preset: &'static Preset,
+    path: &Path,
+    bytes: Option<u64>,
+    progress: Progress,
+) -> Result<Outcome, CompareError> {
+    let claim = Claim::check(path)?;
+    let options = FileOptions::default();
+    let disk = match (claim.is_new, bytes) {
+        // Without a size the refusal says that one is needed.
+        (true, None) => FileDisk::open(path, &options)?,
+        (_, bytes) => FileDisk::open_image(path, bytes, options)?,
+    };
+    let claim = claim.take();
+    let storage = Storage::File(Arc::new(disk));
+    plan.check_size(preset, &storage)?;
+    let workers = Workers::start(&LiveConfig {
+        threads: plan.cpus as usize,
+        recv_buffers: RECV_BUFFERS,
+        ..LiveConfig::default()
+    })
+    .map_err(CompareError::Workers)?;
+    let outcome = on(plan, preset, &workers, storage, &claim, progress);
+    workers.shutdown();
+    outcome
+}
+
+fn on(
+    plan: &Plan,
+    preset: &'static Preset,
+    workers: &Workers,
+    storage: Storage,
+    claim: &Claim,
+    progress: Progress,
+) -> Result<Outcome, CompareError> {
+    let device = format!("{}, {} bytes", plan.device, storage.bytes());
+    let engine = open(plan, preset, workers, &storage, &claim.journal)?;
+    let mut worker = 0;
+    engine.start_background(|task| {
+        worker = (worker + 1) % workers.count();
+        workers.spawn_on(worker, task);
+    });
+    let machine = Machine { engine, storage };
+    let counts = (plan.loaded_keys(), plan.warmup, plan.end());
+    let run = Arc::new(Run::new(machine, plan.workload.clone(), counts, progress));
+    let seen = collect(plan.clients, &start_clients(plan, workers, &run)?)?;
+    if let Some(trouble) = run.trouble() {
+        return Err(explain(plan, preset, trouble));
+    }
+    let end = run.machine.mark();
+    let begun = run.begun().unwrap_or(end);
+    let processor = end.processor.saturating_sub(begun.processor);
+    let mut row = row(plan, preset, &run, &seen);
+    row.virtual_time = false;
+    row.peak_rss_bytes = peak_rss_bytes();
+    row.cpu_us_per_op = ratio(processor.as_secs_f64() * 1e6, seen.operations() as f64);
+    Ok(Outcome {
+        row,
+        curve: run.recorder.finish(run.requests()),
+        refused_sets: seen.refused_sets,
+        device,
+    })
+}
+
+fn open(
+    plan: &Plan,
+    preset: &'static Preset,
+    workers: &Workers,
+    storage: &Storage,
+    journal: &Path,
+) -> Result<Arc<Engine>, CompareError> {
+    let config = preset.config(plan.sizes(storage));
+    let bytes = journal_bytes(storage.bytes(), config.memory_bytes, config.partition_bits);
+    let journal = journal.to_owned();
+    let medium = storage.medium();
+    let (done, opened) = sync_channel(1);
+    workers.spawn_on(0, move || async move {
+        let log = move || {
+            let journal = FileJournal::open(&journal, bytes)?;
+            Ok(Arc::new(journal) as Arc<dyn Journal>)
+        };
+        // The receiver waits below until this sends.
+        let _ = done.send(Engine::open(medium, log, config).await);
+    });
+    let opened = opened.recv().map_err(|_| ended_early())?;
+    opened.map_err(|source| CompareError::Open {
+        preset: preset.name,
+        device: plan.device.to_string(),
+        source,
+    })
+}
+
+fn start_clients(
+    plan: &Plan,
+    workers: &Workers,
+    run: &Arc<Run>,
+) -> Result<Receiver<Box<Seen>>, CompareError> {
+    let streams = plan.workload.clients()?;
+    let (done, seen) = sync_channel(plan.clients as usize);
+    for number in 0..plan.clients {
+        let (run, done) = (Arc::clone(run), done.clone());
+        let stream = streams.client(number.into());
+        workers.spawn_on(number as usize % workers.count(), move || async move {
+            let seen = Rc::new(RefCell::new(Seen::new()));
+            Client::new(run, stream, None, Rc::clone(&seen))
+                .work()
+                .await;
+            let seen = Rc::into_inner(seen).map(RefCell::into_inner);
+            // There is room for all of them.
+            let _ = done.send(Box::new(seen.expect("the client has ended")));
+        });
+    }
+    Ok(seen)
+}
+
+/// What all clients have seen.
+fn collect(clients: u32, each: &Receiver<Box<Seen>>) -> Result<Seen, CompareError> {
+    let mut all = Seen::new();
+    for _ in 0..clients {
+        all.merge(&*each.recv().map_err(|_| ended_early())?);
+    }
+    Ok(all)
+}
+
+fn ended_early() -> CompareError {
+    CompareError::Workers(io::Error::other("a task ended early; the log says why"))
+}
+
+/// The most memory that the process has had, in bytes.
+fn peak_rss_bytes() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find(|line| line.starts_with("VmHWM:"))?;
+    let kib: u64 = line.split_ascii_whitespace().nth(1)?.parse().ok()?;
+    Some(kib << 10)
+}
+
+/// A path that a run may use.
+struct Claim {
+    path: PathBuf,
+    journal: PathBuf,
+    is_new: bool,
+    /// What is there is this run's.
+    is_taken: bool,
+}
+
+impl Claim {
+    /// Looks at what is there, and refuses what is not empty.
+    fn check(path: &Path) -> Result<Self, CompareError> {
+        let occupied = |path: &Path| CompareError::Occupied {
+            path: path.display().to_string(),
+        };
+        let is_new = match std::fs::metadata(path) {
+            Ok(found) if found.is_dir() => {
+                return Err(refused(path, io::ErrorKind::IsADirectory.into()));
+            }
+            Ok(_) if !is_empty(path).map_err(|error| refused(path, error))? => {
+                return Err(occupied(path));
+            }
+            Ok(_) => false,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => true,
+            Err(error) => return Err(refused(path, error)),
+        };
+        let journal = FileJournal::path_beside(path);
+        if journal.exists() {
+            return Err(occupied(&journal));
+        }
+        Ok(Self {
+            path: path.to_owned(),
+            journal,
+            is_new,
+            is_taken: false,
+        })
+    }
+
+    /// The file has been opened, and locked: it is this run's until this is dropped.
+    fn take(mut self) -> Self {
+        self.is_taken = true;
+        self
+    }
+
+    fn clean(&self) -> io::Result<()> {
+        if self.journal.exists() {
+            std::fs::remove_file(&self.journal)?;
+        }
+        if self.is_new {
+            return std::fs::remove_file(&self.path);
+        }
+        let mut file = OpenOptions::new().write(true).open(&self.path)?;
+        file.write_all(&vec![0; META_BYTES as usize])?;
+        file.sync_all()
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        if self.is_taken {
+            // The next run says that something is left.
+            let _ = self.clean();
+        }
+    }
+}
+
+fn refused(path: &Path, source: io::Error) -> CompareError {
+    CompareError::Io {
+        path: path.display().to_string(),
+        source,
+    }
+}
+
+/// Whether a file or device begins with nothing but zeros, where an image has its superblock.
+fn is_empty(path: &Path) -> io::Result<bool> {
+    let mut head = Vec::new();
+    File::open(path)?.take(META_BYTES).read_to_end(&mut head)?;
+    Ok(head.iter().all(|&byte| byte == 0))
+}

@@ -1,0 +1,103 @@
+//! The device of a run, as the engine and the counters see it.
+
+use std::sync::Arc;
+
+use device::{Disk, Emulated, FileDisk, Flash, Ftl, Libssd, MemoryDisk, Nand};
+use engine::Medium;
+use engine::config::META_BYTES;
+
+/// What a preset runs on.
+#[derive(Clone)]
+pub(super) enum Storage {
+    /// A conventional drive, emulated.
+    Ftl(Arc<Ftl>),
+    /// Flash in segments, emulated.
+    Nand(Arc<Libssd>),
+    /// A file, whose flash nobody sees.
+    File(Arc<FileDisk>),
+}
+
+impl Storage {
+    pub(super) fn of(device: &Emulated) -> Self {
+        match device {
+            Emulated::Nand(flash) => Self::Nand(Arc::clone(flash)),
+            Emulated::Ftl(disk) => Self::Ftl(Arc::clone(disk)),
+        }
+    }
+
+    fn nand(&self) -> Option<&Arc<Nand>> {
+        match self {
+            Self::Ftl(disk) => Some(disk.nand()),
+            Self::Nand(flash) => Some(flash.nand()),
+            Self::File(_) => None,
+        }
+    }
+
+    /// What an engine is opened on. Beside flash, the superblock lies in memory.
+    pub(super) fn medium(&self) -> Medium {
+        match self {
+            Self::Ftl(disk) => Medium::Disk(Arc::clone(disk) as _),
+            Self::File(disk) => Medium::Disk(Arc::clone(disk) as _),
+            Self::Nand(flash) => Medium::Flash {
+                flash: Arc::clone(flash) as _,
+                meta: Arc::new(MemoryDisk::new(META_BYTES)),
+            },
+        }
+    }
+
+    /// Bytes that it has for segments and what goes with them.
+    pub(super) fn bytes(&self) -> u64 {
+        match self {
+            Self::Ftl(disk) => disk.len_bytes(),
+            Self::Nand(flash) => {
+                let shape = flash.geometry();
+                u64::from(shape.blocks()) * shape.block_bytes()
+            }
+            Self::File(disk) => disk.len_bytes(),
+        }
+    }
+
+    /// The number and the bytes of its erase blocks, where segments are made of them.
+    pub(super) fn blocks(&self) -> Option<(u64, u32)> {
+        let Self::Nand(flash) = self else {
+            return None;
+        };
+        let shape = flash.geometry();
+        let bytes = u32::try_from(shape.block_bytes()).unwrap_or(u32::MAX);
+        Some((shape.blocks().into(), bytes))
+    }
+
+    /// Bytes programmed into flash.
+    pub(super) fn nand_bytes_programmed(&self) -> Option<u64> {
+        let nand = self.nand()?;
+        Some(nand.counts().programs * u64::from(nand.config().geometry.page_bytes))
+    }
+
+    /// Bytes written to the drive, as far as it counts them.
+    pub(super) fn host_bytes_written(&self) -> Option<u64> {
+        match self {
+            Self::Ftl(disk) => Some(disk.counts().host_bytes_written),
+            Self::Nand(_) | Self::File(_) => None,
+        }
+    }
+
+    /// Blocks erased.
+    pub(super) fn erases(&self) -> Option<u64> {
+        Some(self.nand()?.counts().erases)
+    }
+
+    /// Erases of the block with the fewest and of the one with the most; bad blocks do not count.
+    pub(super) fn erase_spread(&self) -> Option<(u64, u64)> {
+        let nand = self.nand()?;
+        let bad = nand.bad_blocks();
+        let blocks = (0..nand.config().geometry.blocks()).map(device::BlockId);
+        let good = blocks.filter(|block| bad.binary_search_by_key(&block.0, |bad| bad.0).is_err());
+        let mut spread: Option<(u64, u64)> = None;
+        for block in good {
+            let erases = u64::from(nand.erases(block));
+            let (least, most) = spread.unwrap_or((erases, erases));
+            spread = Some((least.min(erases), most.max(erases)));
+        }
+        spread
+    }
+}

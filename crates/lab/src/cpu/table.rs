@@ -1,0 +1,172 @@
+//! What each kind of work costs.
+
+use std::fmt;
+
+use runtime::work::{Work, WorkDone};
+use serde::Deserialize;
+
+/// The table that every run under virtual time uses.
+const FROZEN: &str = include_str!("../../cpu.toml");
+
+const PICOS_PER_NANO: f64 = 1000.0;
+/// The most that a unit of work can cost: a second.
+const MOST_NANOS: f64 = 1e9;
+
+/// Processor time by kind of work.
+///
+/// Held in whole picoseconds, so that a sum is the same on every machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CpuTable {
+    request_ps: u64,
+    by_work_ps: [u64; Work::ALL.len()],
+}
+
+/// The table as it is written, in nanoseconds.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Written {
+    request: f64,
+    index_step: f64,
+    item_copied: f64,
+    byte_copied: f64,
+    device_command: f64,
+    /// Absent as long as nothing asks a filter.
+    #[serde(default)]
+    filter_probe: f64,
+    /// Absent as long as nothing is scored.
+    #[serde(default)]
+    score: f64,
+}
+
+/// Why a table cannot be used, in one line.
+#[derive(Debug, thiserror::Error)]
+pub enum TableError {
+    /// It does not parse.
+    #[error("the table of processor costs: {}", .0.message())]
+    Toml(#[from] toml::de::Error),
+    /// A cost is none.
+    #[error("the table of processor costs: {name} is {nanos}, but must be 0 to 1e9 nanoseconds")]
+    Range {
+        /// The kind of work.
+        name: &'static str,
+        /// What it should cost.
+        nanos: f64,
+    },
+}
+
+impl CpuTable {
+    /// The table of the repository.
+    ///
+    /// # Panics
+    /// Never: a test parses it.
+    #[must_use]
+    pub fn frozen() -> Self {
+        Self::parse(FROZEN).expect("the frozen table is a table")
+    }
+
+    /// Reads a table as `crates/lab/cpu.toml` is written.
+    ///
+    /// # Errors
+    /// One line about what is wrong.
+    pub fn parse(text: &str) -> Result<Self, TableError> {
+        let written: Written = toml::from_str(text)?;
+        Self::of_nanos(written.request, |work| match work {
+            Work::IndexStep => written.index_step,
+            Work::ItemCopied => written.item_copied,
+            Work::ByteCopied => written.byte_copied,
+            Work::DeviceCommand => written.device_command,
+            Work::FilterProbe => written.filter_probe,
+            Work::Score => written.score,
+        })
+    }
+
+    /// A table of costs in nanoseconds.
+    ///
+    /// # Errors
+    /// When one is no cost.
+    pub fn of_nanos(request: f64, cost: impl Fn(Work) -> f64) -> Result<Self, TableError> {
+        let picos = |name, nanos: f64| {
+            if (0.0..=MOST_NANOS).contains(&nanos) {
+                Ok((nanos * PICOS_PER_NANO).round() as u64)
+            } else {
+                Err(TableError::Range { name, nanos })
+            }
+        };
+        let mut by_work_ps = [0; Work::ALL.len()];
+        for work in Work::ALL {
+            by_work_ps[work as usize] = picos(name_of(work), cost(work))?;
+        }
+        Ok(Self {
+            request_ps: picos("request", request)?,
+            by_work_ps,
+        })
+    }
+
+    /// Nanoseconds that one unit of `work` costs.
+    #[must_use]
+    pub fn nanos(&self, work: Work) -> f64 {
+        self.by_work_ps[work as usize] as f64 / PICOS_PER_NANO
+    }
+
+    /// Nanoseconds that a request costs beside what the engine does for it.
+    #[must_use]
+    pub fn request_nanos(&self) -> f64 {
+        self.request_ps as f64 / PICOS_PER_NANO
+    }
+
+    /// Picoseconds of `requests` and of `done`.
+    #[inline]
+    pub(super) fn picos(&self, requests: u64, done: &WorkDone) -> u64 {
+        let mut picos = requests * self.request_ps;
+        for work in Work::ALL {
+            picos += done[work] * self.by_work_ps[work as usize];
+        }
+        picos
+    }
+}
+
+const fn name_of(work: Work) -> &'static str {
+    match work {
+        Work::IndexStep => "index_step",
+        Work::ItemCopied => "item_copied",
+        Work::ByteCopied => "byte_copied",
+        Work::DeviceCommand => "device_command",
+        Work::FilterProbe => "filter_probe",
+        Work::Score => "score",
+    }
+}
+
+/// As TOML; kinds that cost nothing are left out.
+impl fmt::Display for CpuTable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "request = {:?}", self.request_nanos())?;
+        for work in Work::ALL {
+            if self.nanos(work) > 0.0 {
+                writeln!(f, "{} = {:?}", name_of(work), self.nanos(work))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_frozen_table_parses_and_is_written_as_it_is_read() {
+        let frozen = CpuTable::frozen();
+        assert!(frozen.request_nanos() > 0.0);
+        assert_eq!(CpuTable::parse(&frozen.to_string()).unwrap(), frozen);
+    }
+
+    #[test]
+    fn a_cost_that_is_none_is_named() {
+        let table = "request=1\nindex_step=1\nitem_copied=-1\nbyte_copied=1\ndevice_command=1";
+        let error = CpuTable::parse(table).unwrap_err().to_string();
+        assert!(error.contains("item_copied is -1"), "{error}");
+        let error = CpuTable::parse("request=1").unwrap_err().to_string();
+        assert!(error.contains("index_step"), "{error}");
+        assert!(CpuTable::parse(&format!("{table}\nidle=1")).is_err());
+    }
+}

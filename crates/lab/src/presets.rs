@@ -1,0 +1,217 @@
+//! Presets: systems as named combinations of the engine's parts.
+//!
+//! | preset | DRAM | segments | victim | its items | who works |
+//! |---|---|---|---|---|---|
+//! | `flowstone` | item cache | packed | oldest | those read are kept | background |
+//! | `fatcache-sync[-...]` | write buffers | slotted | | | whoever finds no room |
+//! | `fatcache-async[-...]` | write buffers | slotted | | | background |
+//! | `...-fifo`, or nothing | | | oldest | all valid ones are kept | |
+//! | `...-greedy` | | | fewest valid bytes | all valid ones are kept | |
+//! | `...-kick` | | | fewest valid bytes | dropped | |
+//! | `...-fifo-drop` | | | oldest | dropped | |
+//!
+//! Fatcache and its schemes: DIDACache (TOS 2018), sections 5.1 and 5.4.3. `fifo-drop` is the
+//! baseline of SlickCache.
+
+use engine::EngineConfig;
+use engine::config::{DramUse, Maintenance};
+use engine::format::segment::largest_item;
+use engine::placement::exact::Keep;
+use engine::store::{Layout, Victim};
+
+/// The part of the memory that Fatcache has for slabs being filled, as in the paper: 128 MiB of 256.
+const FATCACHE_BUFFER_SHARE: u64 = 2;
+/// The most of the memory that its index takes, in percent; the other half is for slabs.
+const FATCACHE_INDEX_PERCENT: u32 = 40;
+/// Slabs that it drains at once in background.
+const FATCACHE_WRITERS: usize = 4;
+/// It copies whatever gains a sixteenth of a slab.
+const FATCACHE_COPY_SIXTEENTHS: u32 = 15;
+/// Slabs in memory, of which every slab class in use fills one: more than there are classes of items
+/// up to 100 KiB. Where a slab is an erase block there may be memory for fewer.
+const FATCACHE_SLABS: u64 = 64;
+const LEAST_SLABS: u64 = 2;
+/// The smallest and the largest slab, where it is no erase block.
+const FATCACHE_SLAB_BYTES: std::ops::RangeInclusive<u64> = 256 << 10..=8 << 20;
+
+/// What an engine is made for.
+#[derive(Clone, Copy, Debug)]
+pub struct Sizes {
+    /// Memory for everything it holds, in bytes.
+    pub memory_bytes: u64,
+    /// Bytes of its flash.
+    pub flash_bytes: u64,
+    /// Bytes of an erase block, where a segment is one.
+    pub block_bytes: Option<u32>,
+    /// Bytes of the largest value.
+    pub max_value_bytes: u32,
+}
+
+/// A named combination of the engine's parts.
+#[derive(Clone, Copy, Debug)]
+pub struct Preset {
+    /// Its name.
+    pub name: &'static str,
+    parts: Parts,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Parts {
+    Flowstone,
+    Fatcache(Maintenance, Victim, Keep),
+}
+
+const FIFO: (Victim, Keep) = (Victim::Oldest, Keep::Valid);
+const GREEDY: (Victim, Keep) = (Victim::FewestValid, Keep::Valid);
+const KICK: (Victim, Keep) = (Victim::FewestValid, Keep::Nothing);
+const FIFO_DROP: (Victim, Keep) = (Victim::Oldest, Keep::Nothing);
+
+const fn sync(name: &'static str, (victim, keep): (Victim, Keep)) -> Preset {
+    let parts = Parts::Fatcache(Maintenance::InCaller, victim, keep);
+    Preset { name, parts }
+}
+
+const fn background(name: &'static str, (victim, keep): (Victim, Keep)) -> Preset {
+    let parts = Parts::Fatcache(Maintenance::Background, victim, keep);
+    Preset { name, parts }
+}
+
+/// Every preset.
+pub const PRESETS: &[Preset] = &[
+    Preset {
+        name: "flowstone",
+        parts: Parts::Flowstone,
+    },
+    sync("fatcache-sync", FIFO),
+    sync("fatcache-sync-fifo", FIFO),
+    sync("fatcache-sync-greedy", GREEDY),
+    sync("fatcache-sync-kick", KICK),
+    sync("fatcache-sync-fifo-drop", FIFO_DROP),
+    background("fatcache-async", FIFO),
+    background("fatcache-async-fifo", FIFO),
+    background("fatcache-async-greedy", GREEDY),
+    background("fatcache-async-kick", KICK),
+    background("fatcache-async-fifo-drop", FIFO_DROP),
+];
+
+impl Preset {
+    /// Its settings for an engine of these sizes.
+    #[must_use]
+    pub fn config(&self, sizes: Sizes) -> EngineConfig {
+        let config = EngineConfig {
+            memory_bytes: sizes.memory_bytes,
+            max_value_bytes: sizes.max_value_bytes,
+            ..EngineConfig::default()
+        };
+        let Parts::Fatcache(maintenance, victim, keep) = self.parts else {
+            return config;
+        };
+        let for_slabs = sizes.memory_bytes / FATCACHE_BUFFER_SHARE;
+        let slab_bytes = match sizes.block_bytes {
+            Some(bytes) => u64::from(bytes),
+            None => slab_bytes(&config, for_slabs / FATCACHE_SLABS),
+        };
+        EngineConfig {
+            segment_bytes: u32::try_from(slab_bytes).ok(),
+            buffers: (for_slabs / slab_bytes).clamp(LEAST_SLABS, FATCACHE_SLABS) as usize,
+            index_percent: FATCACHE_INDEX_PERCENT,
+            dram: DramUse::WriteBuffers,
+            layout: Layout::Slotted,
+            victim,
+            keep,
+            max_copy_sixteenths: FATCACHE_COPY_SIXTEENTHS,
+            maintenance,
+            writers: FATCACHE_WRITERS,
+            ..config
+        }
+    }
+}
+
+/// The largest power of two up to `wanted` bytes that a slab can have, and that holds every item.
+fn slab_bytes(config: &EngineConfig, wanted: u64) -> u64 {
+    let (least, most) = FATCACHE_SLAB_BYTES.into_inner();
+    let mut bytes = 1 << wanted.clamp(least, most).ilog2();
+    while bytes < most && config.largest_body() > largest_item(bytes as u32) as usize {
+        bytes *= 2;
+    }
+    bytes
+}
+
+/// No preset has this name.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no preset is called `{0}`; choose from {known}", known = names())]
+pub struct UnknownPreset(pub String);
+
+/// The preset called `name`.
+///
+/// # Errors
+/// When there is none: the line names those there are.
+pub fn named(name: &str) -> Result<&'static Preset, UnknownPreset> {
+    let mut presets = PRESETS.iter();
+    presets
+        .find(|preset| preset.name == name)
+        .ok_or_else(|| UnknownPreset(name.to_owned()))
+}
+
+fn names() -> String {
+    let names: Vec<&str> = PRESETS.iter().map(|preset| preset.name).collect();
+    names.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn presets_are_found_by_name_and_others_are_listed() {
+        for preset in PRESETS {
+            assert_eq!(named(preset.name).unwrap().name, preset.name);
+        }
+        let error = named("bigcache").unwrap_err().to_string();
+        assert!(error.contains("`bigcache`") && error.contains("fatcache-async-fifo-drop"));
+    }
+
+    #[test]
+    fn every_preset_fits_usual_sizes() {
+        for preset in PRESETS {
+            for (memory_mib, flash_gib, block_bytes) in [
+                (64, 1, None),
+                (256, 4, None),
+                (256, 4, Some(8 << 20)),
+                (4096, 256, None),
+            ] {
+                let sizes = Sizes {
+                    memory_bytes: memory_mib << 20,
+                    flash_bytes: flash_gib << 30,
+                    block_bytes,
+                    max_value_bytes: 1 << 20,
+                };
+                let config = preset.config(sizes);
+                let usual = config.choose_segment_bytes(sizes.flash_bytes);
+                let segment = block_bytes.unwrap_or(usual);
+                let checked = config.check(sizes.flash_bytes / u64::from(segment), segment);
+                assert_eq!(checked, Ok(()), "{} {sizes:?}", preset.name);
+            }
+        }
+    }
+
+    #[test]
+    fn fatcache_has_the_buffers_of_the_paper() {
+        let sizes = Sizes {
+            memory_bytes: 256 << 20,
+            flash_bytes: 4 << 30,
+            block_bytes: Some(8 << 20),
+            max_value_bytes: 1 << 20,
+        };
+        let config = named("fatcache-async").unwrap().config(sizes);
+        assert_eq!(config.buffers as u64 * (8 << 20), 128 << 20);
+        let on_a_drive = named("fatcache-sync").unwrap().config(Sizes {
+            block_bytes: None,
+            ..sizes
+        });
+        assert_eq!(
+            (on_a_drive.buffers, on_a_drive.segment_bytes),
+            (64, Some(2 << 20))
+        );
+    }
+}
