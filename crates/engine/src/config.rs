@@ -87,8 +87,9 @@ pub struct EngineConfig {
     pub maintenance: Maintenance,
     /// Segments written at once.
     pub writers: usize,
-    /// Bytes of one program: as many as reads have to wait for at most.
-    pub write_bytes: u32,
+    /// Bytes of one program: as many as reads have to wait for at most. `None`: 256 KiB on a drive, a
+    /// page on flash.
+    pub write_bytes: Option<u32>,
     /// Tell the device of erased blocks.
     pub discard: bool,
     /// How long an orderly stop may take.
@@ -121,7 +122,7 @@ impl Default for EngineConfig {
             max_copy_sixteenths: 8,
             maintenance: Maintenance::Background,
             writers: 1,
-            write_bytes: 256 << 10,
+            write_bytes: None,
             discard: false,
             stop_deadline: Duration::from_secs(60),
             sync_interval: Duration::from_millis(100),
@@ -265,7 +266,7 @@ impl EngineConfig {
         )?;
         range((1..=64).contains(&self.writers), "writers", "1 to 64")?;
         range(
-            self.write_bytes >= PAGE_BYTES,
+            self.write_bytes.is_none_or(|bytes| bytes >= PAGE_BYTES),
             "write_bytes",
             "4096 at least",
         )?;

@@ -23,8 +23,9 @@ use engine::store::{Layout, Victim};
 const FATCACHE_BUFFER_SHARE: u64 = 2;
 /// The most of the memory that its index takes, in percent; the other half is for slabs.
 const FATCACHE_INDEX_PERCENT: u32 = 40;
-/// Slabs that it drains at once in background.
-const FATCACHE_WRITERS: usize = 4;
+/// One of so many buffers is written at once where a segment is an erase block, which takes one page
+/// after the other; the others are being filled.
+const WRITERS_SHARE: usize = 4;
 /// It copies whatever gains a sixteenth of a slab.
 const FATCACHE_COPY_SIXTEENTHS: u32 = 15;
 /// Slabs in memory, of which every slab class in use fills one: more than there are classes of items
@@ -103,17 +104,27 @@ impl Preset {
             max_value_bytes: sizes.max_value_bytes,
             ..EngineConfig::default()
         };
+        // A drive spreads what one writer writes over all of itself.
+        let writers = |in_blocks: usize| match sizes.block_bytes {
+            Some(_) => in_blocks.max(1),
+            None => 1,
+        };
         let Parts::Fatcache(maintenance, victim, keep) = self.parts else {
-            return config;
+            return EngineConfig {
+                // All buffers but the one that is being filled.
+                writers: writers(config.buffers - 1),
+                ..config
+            };
         };
         let for_slabs = sizes.memory_bytes / FATCACHE_BUFFER_SHARE;
         let slab_bytes = match sizes.block_bytes {
             Some(bytes) => u64::from(bytes),
             None => slab_bytes(&config, for_slabs / FATCACHE_SLABS),
         };
+        let buffers = (for_slabs / slab_bytes).clamp(LEAST_SLABS, FATCACHE_SLABS) as usize;
         EngineConfig {
             segment_bytes: u32::try_from(slab_bytes).ok(),
-            buffers: (for_slabs / slab_bytes).clamp(LEAST_SLABS, FATCACHE_SLABS) as usize,
+            buffers,
             index_percent: FATCACHE_INDEX_PERCENT,
             dram: DramUse::WriteBuffers,
             layout: Layout::Slotted,
@@ -121,7 +132,7 @@ impl Preset {
             keep,
             max_copy_sixteenths: FATCACHE_COPY_SIXTEENTHS,
             maintenance,
-            writers: FATCACHE_WRITERS,
+            writers: writers(buffers / WRITERS_SHARE),
             ..config
         }
     }

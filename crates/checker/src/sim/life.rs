@@ -67,7 +67,10 @@ impl Machine {
             before,
             keys: plan.keys,
             unsettled: plan.unsettled,
-            writes_whole_segments: u64::from(plan.config.write_bytes) >= SEGMENT_BYTES,
+            writes_whole_segments: plan
+                .config
+                .write_bytes
+                .is_none_or(|bytes| u64::from(bytes) >= SEGMENT_BYTES),
             random: Mutex::new(SmallRng::seed_from_u64(random.random())),
             rates: Mutex::new(plan.early),
             state: Mutex::new(WatchState::default()),

@@ -97,7 +97,7 @@ fn parts(seed: u64) -> EngineConfig {
         keep: [Keep::Nothing, Keep::Recent, Keep::Valid][random.random_range(0..3)],
         maintenance: [Maintenance::Background, Maintenance::OnDemand][random.random_range(0..2)],
         writers: random.random_range(1..4),
-        write_bytes: 4096 << random.random_range(0..7),
+        write_bytes: Some(4096 << random.random_range(0..7)),
         ..EngineConfig::default()
     }
 }

@@ -41,6 +41,14 @@ impl Medium {
         }
     }
 
+    /// Bytes of one program where nothing else is said: few enough for reads to pass between two.
+    pub(super) fn usual_write_bytes(&self) -> u32 {
+        match self {
+            Self::Disk(_) => 256 << 10,
+            Self::Flash { flash, .. } => flash.geometry().page_bytes,
+        }
+    }
+
     /// Where the superblock lies.
     pub(super) fn meta(&self) -> Result<Region, DeviceError> {
         let disk = match self {

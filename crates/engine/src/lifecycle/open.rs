@@ -54,6 +54,7 @@ impl Engine {
         config.check(u64::from(shape.segments), shape.segment_bytes)?;
         let log = journal()?;
         let usable = look_at_journal(&*log, &superblock, new.is_some(), config.force)?;
+        let usual_write_bytes = medium.usual_write_bytes();
         let flash = medium.flash(&shape, config.discard)?;
         let first_sequence = superblock.sequence_limit.get();
         let first_version = superblock.version_limit.get();
@@ -65,7 +66,7 @@ impl Engine {
                 first_sequence,
                 large_read_bytes: config.large_read_bytes(),
                 layout: config.layout,
-                write_bytes: config.write_bytes,
+                write_bytes: config.write_bytes.unwrap_or(usual_write_bytes),
             },
         ));
         let now = runtime::unix_seconds();

@@ -18,6 +18,11 @@ use crate::format::segment::{
 };
 use crate::key::KeyHash;
 
+/// What share of its segment, as a fraction, a buffer has that is worth sealing short.
+const WORTH_SEALING: (u32, u32) = (3, 4);
+/// How many times as long as its own slots those may be that an item goes into.
+const MOST_WASTE: u32 = 4;
+
 /// Which buffers are being filled, and the next sequence number. Behind the `filling` lock.
 pub(super) struct Cursor {
     /// The buffer of each slab class.
@@ -155,8 +160,7 @@ impl SegmentStore {
         let mut done = 0;
         while done < items.len() {
             let class = self.class_of(&items[done]);
-            let Some(buffer) = cursor.filling[class].or_else(|| self.open(&mut cursor, class))
-            else {
+            let Some((class, buffer)) = self.buffer_for(&mut cursor, class) else {
                 break;
             };
             let mut content = self.buffers[buffer].lock();
@@ -164,7 +168,8 @@ impl SegmentStore {
                 unreachable!("the cursor names a buffer that is being filled");
             };
             let segment = filling.segment;
-            while let Some(append) = items.get(done).filter(|item| self.class_of(item) == class) {
+            let wanted = self.class_of(&items[done]);
+            while let Some(append) = items.get(done).filter(|item| self.class_of(item) == wanted) {
                 let Some(position) = filling.append(append) else {
                     self.seal(&mut content, buffer);
                     cursor.filling[class] = None;
@@ -262,25 +267,53 @@ impl SegmentStore {
             })
     }
 
-    fn open(&self, cursor: &mut Cursor, class: usize) -> Option<usize> {
+    /// The buffer that is being filled for a slab class, or else one opened for it, or one with
+    /// longer slots, and the class that it is of. `None` when there is no room.
+    fn buffer_for(&self, cursor: &mut Cursor, class: usize) -> Option<(usize, usize)> {
+        if let Some(buffer) = cursor.filling[class] {
+            return Some((class, buffer));
+        }
         if cursor.is_closed {
             return None;
         }
         if cursor.filling.iter().flatten().count() >= self.max_filling {
-            self.seal_fullest(cursor);
+            let (fill, fullest) = self.fullest(cursor)?;
+            // Longer slots waste less than a segment that is sealed half full.
+            if fill < self.segment_bytes / WORTH_SEALING.1 * WORTH_SEALING.0
+                && let Some(longer) = self.longer_slots(cursor, class)
+            {
+                return Some(longer);
+            }
+            // Without a free buffer, one is being written or waits for that: sealing would not help.
+            self.free_buffer_number()?;
+            self.seal_short(cursor, fullest);
         }
+        let buffer = self.open(cursor, class)?;
+        Some((class, buffer))
+    }
+
+    fn free_buffer_number(&self) -> Option<usize> {
+        self.buffers
+            .iter()
+            .position(|buffer| matches!(&*buffer.lock(), Content::Free(_) | Content::Lost))
+    }
+
+    /// The shortest slots being filled that are longer than those of `class`, but not by far.
+    fn longer_slots(&self, cursor: &Cursor, class: usize) -> Option<(usize, usize)> {
+        let most = self.classes.slot_bytes(class).saturating_mul(MOST_WASTE);
+        (class + 1..self.classes.len())
+            .take_while(|&longer| self.classes.slot_bytes(longer) <= most)
+            .find_map(|longer| Some((longer, cursor.filling[longer]?)))
+    }
+
+    fn open(&self, cursor: &mut Cursor, class: usize) -> Option<usize> {
         if self.queues.lock().has_nothing_left() {
-            self.seal_fullest(cursor);
+            let (_, fullest) = self.fullest(cursor)?;
+            self.seal_short(cursor, fullest);
         }
-        let (buffer, mut content) =
-            self.buffers
-                .iter()
-                .enumerate()
-                .find_map(|(number, buffer)| {
-                    let content = buffer.lock();
-                    matches!(&*content, Content::Free(_) | Content::Lost)
-                        .then_some((number, content))
-                })?;
+        // Only who holds the cursor fills a free buffer.
+        let buffer = self.free_buffer_number()?;
+        let mut content = self.buffers[buffer].lock();
         let segment = self.queues.lock().free.pop_front()?;
         let bytes = match std::mem::replace(&mut *content, Content::Lost) {
             Content::Free(bytes) => bytes,
@@ -310,18 +343,26 @@ impl SegmentStore {
         Some(buffer)
     }
 
-    /// Seals the buffer with the most in it: others would not become free.
-    fn seal_fullest(&self, cursor: &mut Cursor) {
-        let mut fullest: Option<(u32, usize)> = None;
-        for (class, buffer) in cursor.filling.iter().enumerate() {
-            let Some(buffer) = *buffer else { continue };
-            if let Content::Filling(filling) = &*self.buffers[buffer].lock() {
-                fullest = fullest.max(Some((filling.data_bytes, class)));
-            }
-        }
-        if let Some((_, class)) = fullest
-            && let Some(buffer) = cursor.filling[class].take()
-        {
+    /// The slab class to seal short, with the bytes in its buffer: the fullest of those whose items can
+    /// go into longer slots, or else they would soon have another one sealed; if there is none, the
+    /// fullest of all.
+    fn fullest(&self, cursor: &Cursor) -> Option<(u32, usize)> {
+        let fill =
+            |(class, buffer): (usize, &Option<usize>)| match &*self.buffers[(*buffer)?].lock() {
+                Content::Filling(filling) => Some((
+                    self.longer_slots(cursor, class).is_some(),
+                    filling.data_bytes + filling.items * SUMMARY_ENTRY_BYTES,
+                    class,
+                )),
+                _ => None,
+            };
+        let (_, bytes, class) = cursor.filling.iter().enumerate().filter_map(fill).max()?;
+        Some((bytes, class))
+    }
+
+    /// Seals the buffer of a slab class as it is, so that it becomes free.
+    fn seal_short(&self, cursor: &mut Cursor, class: usize) {
+        if let Some(buffer) = cursor.filling[class].take() {
             self.seal(&mut self.buffers[buffer].lock(), buffer);
         }
     }

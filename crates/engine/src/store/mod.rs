@@ -10,7 +10,8 @@
 //! It knows nothing of keys or indexes. A reader [`pin`](SegmentStore::pin)s a segment for as long
 //! as it is in the life that the index had named; a released segment is not written again before
 //! its last pin is gone. Where items lie in slots, a segment is being filled for each slab class in
-//! use, and the fullest is sealed short when there are more of them than buffers. Buffers are the back-pressure: when all are filled or being
+//! use; when there are more of them than buffers, the fullest is sealed short, or longer slots are used.
+//! Buffers are the back-pressure: when all are filled or being
 //! written, [`append`](SegmentStore::append) says there is no room and [`room`](SegmentStore::room)
 //! tells when to try again.
 //!
@@ -175,7 +176,7 @@ pub struct StoreConfig {
     pub large_read_bytes: u64,
     /// How items lie in the segments it fills.
     pub layout: Layout,
-    /// Bytes of one program, whole pages of the flash at least.
+    /// Bytes of one program.
     pub write_bytes: u32,
 }
 
@@ -242,7 +243,7 @@ impl SegmentStore {
             segment_bytes,
             write_bytes: config.write_bytes.next_multiple_of(geometry.page_bytes) as usize,
             classes,
-            max_filling: config.buffers.min(segments.len() / 4).max(1),
+            max_filling: (config.buffers * 3 / 4).clamp(1, (segments.len() / 4).max(1)),
             segments,
             buffers: (0..config.buffers)
                 .map(|_| Mutex::new(Content::Lost))

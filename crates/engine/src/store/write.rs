@@ -239,9 +239,15 @@ impl SegmentStore {
         let mut scan = Scan::default();
         while let Some((segment, page)) = pages.next().await {
             progress(segment);
-            let Ok(page) = page else {
-                scan.unreadable.push(segment);
-                continue;
+            let page = match page {
+                Ok(page) => page,
+                // Its erase or its programs had not ended: it holds nothing, and is erased before it is
+                // used.
+                Err(DeviceError::Unreadable { .. }) => continue,
+                Err(_) => {
+                    scan.unreadable.push(segment);
+                    continue;
+                }
             };
             let footer = Footer::read(&page, segment.0, self.segment_bytes);
             if let Ok(footer) = footer

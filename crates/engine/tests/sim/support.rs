@@ -81,7 +81,7 @@ pub(crate) fn slotted(seed: u64) -> EngineConfig {
         max_copy_sixteenths: random.random_range(8..16),
         maintenance: [Maintenance::Background, Maintenance::OnDemand][random.random_range(0..2)],
         writers: random.random_range(1..4),
-        write_bytes: 4096 << random.random_range(0..8),
+        write_bytes: Some(4096 << random.random_range(0..8)),
         buffers: random.random_range(2..40),
         ..tight()
     }

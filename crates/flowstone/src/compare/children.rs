@@ -66,8 +66,8 @@ pub(super) fn run(
     let mut ended: Vec<Option<Outcome>> = presets.iter().map(|_| None).collect();
     let mut shown = 0;
     let at_once = at_once(plan);
-    for started in 0..presets.len().min(at_once) {
-        start(started, presets[started], &events, &mut running)?;
+    for (started, preset) in presets.iter().enumerate().take(at_once) {
+        start(started, preset, &events, &mut running)?;
     }
     while shown < presets.len() {
         let (child, outcome) = next_end(&received, &bars)?;
