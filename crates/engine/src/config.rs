@@ -85,6 +85,9 @@ pub struct EngineConfig {
     pub max_copy_sixteenths: u32,
     /// When segments are written and reclaimed.
     pub maintenance: Maintenance,
+    /// Sealed segments stay in memory, to be read from there, while so many buffers are free; `None`
+    /// writes them at once.
+    pub spare_buffers: Option<usize>,
     /// Segments written at once.
     pub writers: usize,
     /// Bytes of one program: as many as reads have to wait for at most. `None`: 256 KiB on a drive, a
@@ -121,6 +124,7 @@ impl Default for EngineConfig {
             keep: Keep::Recent,
             max_copy_sixteenths: 8,
             maintenance: Maintenance::Background,
+            spare_buffers: None,
             writers: 1,
             write_bytes: None,
             discard: false,

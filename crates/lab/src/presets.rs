@@ -26,6 +26,8 @@ const FATCACHE_INDEX_PERCENT: u32 = 40;
 /// One of so many buffers is written at once where a segment is an erase block, which takes one page
 /// after the other; the others are being filled.
 const WRITERS_SHARE: usize = 4;
+/// One of so many buffers is kept free by its drain; what is in the others is read from memory.
+const SPARE_SHARE: usize = 8;
 /// It copies whatever gains a sixteenth of a slab.
 const FATCACHE_COPY_SIXTEENTHS: u32 = 15;
 /// Slabs in memory, of which every slab class in use fills one: more than there are classes of items
@@ -132,6 +134,7 @@ impl Preset {
             keep,
             max_copy_sixteenths: FATCACHE_COPY_SIXTEENTHS,
             maintenance,
+            spare_buffers: Some((buffers / SPARE_SHARE).max(1)),
             writers: writers(buffers / WRITERS_SHARE),
             ..config
         }

@@ -96,6 +96,7 @@ fn parts(seed: u64) -> EngineConfig {
         victim: [Victim::Oldest, Victim::FewestValid][random.random_range(0..2)],
         keep: [Keep::Nothing, Keep::Recent, Keep::Valid][random.random_range(0..3)],
         maintenance: [Maintenance::Background, Maintenance::OnDemand][random.random_range(0..2)],
+        spare_buffers: [None, Some(1), Some(2)][random.random_range(0..3)],
         writers: random.random_range(1..4),
         write_bytes: Some(4096 << random.random_range(0..7)),
         ..EngineConfig::default()

@@ -144,6 +144,7 @@ impl Engine {
             partition_bits: shape.partitions.trailing_zeros(),
             expected_items: shape.expected_items,
             maintenance: config.maintenance,
+            spare_buffers: config.spare_buffers,
             writers: config.writers,
             reclaim: config.reclaim(store.segments(), store.segment_bytes()),
         };

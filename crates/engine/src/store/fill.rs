@@ -292,6 +292,14 @@ impl SegmentStore {
         Some((class, buffer))
     }
 
+    /// Buffers that hold nothing.
+    #[must_use]
+    pub fn free_buffers(&self) -> usize {
+        let is_free =
+            |buffer: &Mutex<Content>| matches!(&*buffer.lock(), Content::Free(_) | Content::Lost);
+        self.buffers.iter().filter(|buffer| is_free(buffer)).count()
+    }
+
     fn free_buffer_number(&self) -> Option<usize> {
         self.buffers
             .iter()

@@ -80,6 +80,7 @@ pub(crate) fn slotted(seed: u64) -> EngineConfig {
         keep: [Keep::Nothing, Keep::Valid][random.random_range(0..2)],
         max_copy_sixteenths: random.random_range(8..16),
         maintenance: [Maintenance::Background, Maintenance::OnDemand][random.random_range(0..2)],
+        spare_buffers: [None, Some(1), Some(3)][random.random_range(0..3)],
         writers: random.random_range(1..4),
         write_bytes: Some(4096 << random.random_range(0..8)),
         buffers: random.random_range(2..40),

@@ -42,7 +42,7 @@ pub(super) fn tasks(exact: Arc<Exact>) -> Vec<BackgroundTask> {
 async fn write_sealed(exact: &Exact) {
     loop {
         let work = exact.store.work().listener();
-        if exact.works_in_background() && write_one(exact).await {
+        if exact.writes_now() && write_one(exact).await {
             continue;
         }
         if exact.stopping.load(Ordering::Acquire) {
@@ -81,6 +81,13 @@ async fn work_on_demand(exact: &Exact) {
 }
 
 impl Exact {
+    /// Whether a sealed segment is to be written now.
+    fn writes_now(&self) -> bool {
+        let may_wait = !self.winding_down.load(Ordering::SeqCst);
+        let spare = self.spare_buffers.filter(|_| may_wait);
+        self.works_in_background() && spare.is_none_or(|spare| self.store.free_buffers() < spare)
+    }
+
     /// Whether segments are written and reclaimed without being asked for: where they are not, they are
     /// once the cache is stopping.
     pub(super) fn works_in_background(&self) -> bool {

@@ -66,6 +66,8 @@ pub struct ExactConfig {
     pub expected_items: u64,
     /// When segments are written and reclaimed.
     pub maintenance: Maintenance,
+    /// Free buffers with which sealed segments are not yet written; `None` writes them at once.
+    pub spare_buffers: Option<usize>,
     /// Segments written at once.
     pub writers: usize,
     /// When and how segments are reclaimed.
@@ -87,6 +89,7 @@ pub struct Exact {
     horizon: Arc<Horizon>,
     reclaim: ReclaimConfig,
     maintenance: Maintenance,
+    spare_buffers: Option<usize>,
     writers: usize,
     /// A caller has asked for room.
     is_asked: AtomicBool,
@@ -194,6 +197,7 @@ impl Exact {
             horizon,
             reclaim: config.reclaim,
             maintenance: config.maintenance,
+            spare_buffers: config.spare_buffers,
             writers: config.writers,
             is_asked: AtomicBool::new(false),
             winding_down: AtomicBool::new(false),
