@@ -264,7 +264,9 @@ class Flowstone(Server):
         command = [self.binary(), "serve"]
         command += ["--listen", f"unix:{self.unix}" if self.unix else f"{HOST}:{self.port}"]
         command += ["--memory", f"{self.memory_mib}MiB"]
-        command += ["--flash", str(self.flash), "--flash-size", self.flash_size]
+        command += ["--flash", str(self.flash)]
+        if self.flash_size is not None:
+            command += ["--flash-size", self.flash_size]
         if self.max_connections is not None:
             command += ["--max-connections", str(self.max_connections)]
         return command + self.options

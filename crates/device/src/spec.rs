@@ -5,11 +5,18 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
 
-use crate::nand::{ConfigError, Nand, NandError, Preset, peek};
-use crate::{Disk, Ftl, FtlConfig, Libssd, SegmentShape};
+use crate::nand::{self, ConfigError, Nand, NandConfig, NandError, Preset};
+use crate::{Disk, Ftl, FtlConfig, Geometry, Libssd, SegmentShape};
 
 /// Bytes of flash when nothing is said.
 const DEFAULT_BYTES: u64 = 4 << 30;
+
+/// Memory of a block and of a page beside the contents: state and counts, and under a conventional
+/// drive the tag and both ways of the map.
+const BLOCK_BYTES: u64 = 100;
+const PAGE_COUNT_BYTES: u64 = 8;
+const PAGE_TAG_BYTES: u64 = 24;
+const PAGE_MAP_BYTES: u64 = 8;
 
 /// How a device can be written.
 const USAGE: &str = "write nand:PRESET[,size=S][,file=PATH] or ftl:PRESET[,size=S]";
@@ -106,34 +113,51 @@ impl DeviceSpec {
         self.file.as_deref()
     }
 
+    /// The shape that its flash will have, or has in its file. Nothing is made.
+    ///
+    /// # Errors
+    /// As for [`open`](DeviceSpec::open).
+    pub fn geometry(&self) -> Result<Geometry, SpecError> {
+        Ok(self.nand_config(0)?.geometry)
+    }
+
     /// Makes the device, or opens the one in the file. `seed` decides about its bad blocks; one
     /// in a file keeps its own. Blocks the thread.
     ///
     /// # Errors
     /// One line about what is impossible, or wrong with the file.
     pub fn open(&self, seed: u64) -> Result<Emulated, SpecError> {
-        let bytes = self.size.unwrap_or(DEFAULT_BYTES);
-        if self.kind == Kind::Ftl {
-            let config = FtlConfig::of(self.preset);
-            let nand = Nand::new(config.nand(self.preset, bytes, seed))?;
-            return Ok(Emulated::Ftl(Arc::new(Ftl::open(Arc::new(nand), config)?)));
-        }
-        let mut config = self.preset.sized(bytes, seed);
+        let config = self.nand_config(seed)?;
         let nand = match &self.file {
             None => Nand::new(config)?,
-            Some(path) => {
-                if let Some(found) = peek(path).map_err(NandError::from)? {
-                    config.seed = found.seed;
-                    if self.size.is_none() {
-                        config.geometry = found.geometry;
-                        config.planes = found.planes;
-                    }
-                }
-                Nand::open_file(config, path)?
-            }
+            Some(path) => Nand::open_file(config, path)?,
         };
-        let flash = Libssd::new(Arc::new(nand), SegmentShape::Block)?;
-        Ok(Emulated::Nand(Arc::new(flash)))
+        let nand = Arc::new(nand);
+        Ok(match self.kind {
+            Kind::Nand => Emulated::Nand(Arc::new(Libssd::new(nand, SegmentShape::Block)?)),
+            Kind::Ftl => Emulated::Ftl(Arc::new(Ftl::open(nand, FtlConfig::of(self.preset))?)),
+        })
+    }
+
+    /// How its flash is made; what the file at its path holds is that, too.
+    fn nand_config(&self, seed: u64) -> Result<NandConfig, SpecError> {
+        let bytes = self.size.unwrap_or(DEFAULT_BYTES);
+        let mut config = match self.kind {
+            Kind::Nand => self.preset.sized(bytes, seed),
+            Kind::Ftl => FtlConfig::of(self.preset).nand(self.preset, bytes, seed),
+        };
+        if let Some(path) = &self.file
+            && let Some(found) = nand::peek(path).map_err(NandError::from)?
+        {
+            config.seed = found.seed;
+            if self.size.is_none() {
+                config.geometry.luns_per_channel = found.geometry.luns_per_channel;
+                config.geometry.blocks_per_lun = found.geometry.blocks_per_lun;
+            }
+            found.check(path, &config).map_err(NandError::from)?;
+        }
+        config.check()?;
+        Ok(config)
     }
 }
 
@@ -145,6 +169,25 @@ impl Emulated {
             Self::Nand(flash) => flash.nand(),
             Self::Ftl(disk) => disk.nand(),
         }
+    }
+
+    /// Bytes of the process's memory that it takes once it is full: what it holds, unless that is in
+    /// a file, and what is known of each page.
+    #[must_use]
+    pub fn memory_bytes(&self) -> u64 {
+        let nand = self.nand();
+        let contents = if nand.is_in_file() {
+            0
+        } else {
+            nand.config().raw_bytes()
+        };
+        let shape = nand.config().geometry;
+        let blocks = u64::from(shape.blocks());
+        let a_page = match self {
+            Self::Nand(_) => PAGE_COUNT_BYTES,
+            Self::Ftl(_) => PAGE_COUNT_BYTES + PAGE_TAG_BYTES + PAGE_MAP_BYTES,
+        };
+        contents + blocks * (BLOCK_BYTES + u64::from(shape.pages_per_block) * a_page)
     }
 
     /// One line for the log: shape, size, and what is left of it.
@@ -364,7 +407,35 @@ mod tests {
         assert_eq!(*again.nand().config(), config);
         assert_eq!(again.nand().bad_blocks(), bad);
         drop(again);
-        let larger = parse(&sized.replace("300", "600")).unwrap().open(1);
-        assert!(larger.is_err_and(|error| error.to_string().contains("holds a device")));
+        for another in [
+            sized.replace("300", "600"),
+            unsized_spec.replace("mlc", "tlc"),
+        ] {
+            let spec = parse(&another).unwrap();
+            let refused = [spec.open(1).map(|_| ()), spec.geometry().map(|_| ())];
+            for refused in refused {
+                assert!(refused.is_err_and(|error| error.to_string().contains("holds a device")));
+            }
+        }
+    }
+
+    #[test]
+    fn a_look_at_the_shape_makes_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("flash");
+        let spec = parse(&format!("nand:didacache,size=1,file={}", path.display())).unwrap();
+        assert_eq!(spec.geometry().unwrap().blocks(), 24);
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn memory_is_that_of_the_contents_unless_they_are_in_a_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let in_memory = parse("nand:mlc,size=256MiB").unwrap().open(1).unwrap();
+        let raw = in_memory.nand().config().raw_bytes();
+        assert!((raw..raw + raw / 100).contains(&in_memory.memory_bytes()));
+        let text = format!("nand:mlc,size=256MiB,file={}/flash", dir.path().display());
+        let in_file = parse(&text).unwrap().open(1).unwrap();
+        assert_eq!(in_memory.memory_bytes() - in_file.memory_bytes(), raw);
     }
 }

@@ -55,6 +55,19 @@ pub enum Maintenance {
     OnDemand,
 }
 
+/// What an engine is made for.
+#[derive(Clone, Copy, Debug)]
+pub struct Sizes {
+    /// Memory for everything it holds, in bytes.
+    pub memory_bytes: u64,
+    /// Bytes of its flash.
+    pub flash_bytes: u64,
+    /// Bytes of a segment, where they are given: an erase block, or what an image has.
+    pub block_bytes: Option<u32>,
+    /// Bytes of the largest value.
+    pub max_value_bytes: u32,
+}
+
 /// Settings of an engine. Those an image is made with are kept in it: an image opened again keeps
 /// its own, whatever the settings say, where they do not contradict each other.
 #[derive(Clone, Debug)]

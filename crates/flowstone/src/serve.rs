@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use engine::Stop;
+use server::FlashSetting;
 use server::config::{Config, ListenAddress, LogFormat, Size};
 use tracing_subscriber::EnvFilter;
 
@@ -21,13 +22,15 @@ pub(crate) struct ServeArgs {
     /// Memory of the whole process: items, index, buffers, connections.
     #[arg(long, value_name = "SIZE")]
     memory: Option<Size>,
-    /// File or block device that holds the items.
-    #[arg(long, value_name = "PATH")]
+    /// File or block device that holds the items, or an emulated device:
+    /// nand:PRESET[,size=S][,file=PATH], ftl:PRESET[,size=S].
+    #[arg(long, value_name = "PATH|DEVICE")]
     flash: Option<PathBuf>,
-    /// Its size [default: 4GiB for a new file, the whole of a device].
+    /// Size of the file or block device [default: 4GiB for a new file, the whole of a device].
     #[arg(long, value_name = "SIZE")]
     flash_size: Option<Size>,
-    /// The preset [default: flowstone].
+    /// The preset: flowstone, fatcache-sync or fatcache-async, these with -fifo, -greedy, -kick or
+    /// -fifo-drop [default: flowstone].
     #[arg(long, value_name = "NAME")]
     preset: Option<String>,
     /// Worker threads [default: one per core].
@@ -80,7 +83,7 @@ impl ServeArgs {
             cache.memory = memory;
         }
         if let Some(flash) = self.flash {
-            cache.flash = flash;
+            cache.flash = FlashSetting::new(flash).map_err(|error| format!("--flash: {error}"))?;
         }
         if self.flash_size.is_some() {
             cache.flash_size = self.flash_size;
@@ -89,7 +92,7 @@ impl ServeArgs {
             cache.preset = preset;
         }
         if let Some(size) = self.max_item_size {
-            cache.max_item_size = size;
+            cache.max_item_size = Some(size);
         }
         if let Some(seconds) = self.max_downtime {
             cache.max_downtime = seconds;
@@ -105,6 +108,10 @@ pub(crate) fn run(args: ServeArgs) -> ExitCode {
         Ok(config) => config,
         Err(what) => return crate::refuse(&what),
     };
+    let preset = match lab::presets::named(&config.cache.preset) {
+        Ok(preset) => preset,
+        Err(error) => return crate::refuse(&format!("--preset (cache.preset): {error}")),
+    };
     let filter = match EnvFilter::try_new(&config.log.level) {
         Ok(filter) => filter,
         Err(error) => return crate::refuse(&format!("log.level: {error}")),
@@ -117,7 +124,7 @@ pub(crate) fn run(args: ServeArgs) -> ExitCode {
         LogFormat::Text => log.with_target(false).init(),
         LogFormat::Json => log.json().init(),
     }
-    match server::run(config) {
+    match server::run(config, |sizes| preset.config(sizes)) {
         Ok(Stop::Complete { .. } | Stop::Already) => ExitCode::SUCCESS,
         Ok(Stop::Incomplete { .. }) => ExitCode::FAILURE,
         Err(error) => crate::refuse(&error.to_string()),

@@ -14,7 +14,7 @@
 //! baseline of SlickCache.
 
 use engine::EngineConfig;
-use engine::config::{DramUse, Maintenance};
+use engine::config::{DramUse, Maintenance, Sizes};
 use engine::format::segment::largest_item;
 use engine::placement::exact::Keep;
 use engine::store::{Layout, Victim};
@@ -36,19 +36,6 @@ const FATCACHE_SLABS: u64 = 64;
 const LEAST_SLABS: u64 = 2;
 /// The smallest and the largest slab, where it is no erase block.
 const FATCACHE_SLAB_BYTES: std::ops::RangeInclusive<u64> = 256 << 10..=8 << 20;
-
-/// What an engine is made for.
-#[derive(Clone, Copy, Debug)]
-pub struct Sizes {
-    /// Memory for everything it holds, in bytes.
-    pub memory_bytes: u64,
-    /// Bytes of its flash.
-    pub flash_bytes: u64,
-    /// Bytes of an erase block, where a segment is one.
-    pub block_bytes: Option<u32>,
-    /// Bytes of the largest value.
-    pub max_value_bytes: u32,
-}
 
 /// A named combination of the engine's parts.
 #[derive(Clone, Copy, Debug)]

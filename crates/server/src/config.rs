@@ -7,8 +7,11 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use device::DeviceSpec;
 use serde::Deserialize;
 use serde::de::{self, Unexpected, Visitor};
+
+use crate::flash::FlashSetting;
 
 /// A number of bytes, written as an integer or with `KiB MiB GiB TiB KB MB GB TB`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -93,6 +96,9 @@ impl Visitor<'_> for SizeVisitor {
         text.parse().map_err(E::custom)
     }
 }
+
+/// The largest value when nothing is said.
+const USUAL_MAX_ITEM_SIZE: Size = Size(1 << 20);
 
 /// An address to listen on.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -209,22 +215,22 @@ impl Default for ServerSection {
 pub struct CacheSection {
     /// Memory of the whole process.
     pub memory: Size,
-    /// File or block device.
-    pub flash: PathBuf,
+    /// File, block device or emulated device.
+    pub flash: FlashSetting,
     /// Bytes of it; unset: what an existing image has, a block device's size, or 4 GiB.
     pub flash_size: Option<Size>,
-    /// The preset.
+    /// The preset, which decides about what is unset below.
     pub preset: String,
-    /// Largest value.
-    pub max_item_size: Size,
+    /// Largest value; unset: 1 MiB, or half an erase block where that is less.
+    pub max_item_size: Option<Size>,
     /// Segment size of a new image; unset: chosen by the sizes of flash and memory.
     pub segment_size: Option<Size>,
     /// Segments in memory at once.
-    pub segment_buffers: usize,
+    pub segment_buffers: Option<usize>,
     /// The most of the memory that the index may take, in percent.
-    pub index_percent: u32,
+    pub index_percent: Option<u32>,
     /// The most of a reclaimed segment kept by copying, in sixteenths.
-    pub max_copy_sixteenths: u32,
+    pub max_copy_sixteenths: Option<u32>,
     /// Tell the device of erased segments (hole punching, TRIM).
     pub discard: bool,
     /// Reserve a new file's space at once.
@@ -267,14 +273,14 @@ impl Default for CacheSection {
     fn default() -> Self {
         Self {
             memory: Size(256 << 20),
-            flash: PathBuf::from("./flowstone.flash"),
+            flash: FlashSetting::Path(PathBuf::from("./flowstone.flash")),
             flash_size: None,
             preset: "flowstone".to_owned(),
-            max_item_size: Size(1 << 20),
+            max_item_size: None,
             segment_size: None,
-            segment_buffers: 4,
-            index_percent: 75,
-            max_copy_sixteenths: 8,
+            segment_buffers: None,
+            index_percent: None,
+            max_copy_sixteenths: None,
             discard: false,
             preallocate: true,
             force: false,
@@ -382,12 +388,8 @@ impl Config {
     /// The first setting that cannot work.
     pub fn check(&self) -> Result<(), ConfigError> {
         let refuse = |name, what: String| Err(ConfigError::Value { name, what });
-        if self.cache.preset != "flowstone" {
-            let what = format!(
-                "there is no preset `{}`; there is: flowstone",
-                self.cache.preset
-            );
-            return refuse("--preset (cache.preset)", what);
+        if let FlashSetting::Emulated(device) = &self.cache.flash {
+            self.check_emulated(device)?;
         }
         if self.server.listen.is_empty() {
             return refuse(
@@ -407,7 +409,7 @@ impl Config {
                 "must be at most 1024".to_owned(),
             );
         }
-        if !(1024..=1 << 30).contains(&self.cache.max_item_size.0) {
+        if !(1024..=1 << 30).contains(&self.max_item_size().0) {
             return refuse(
                 "--max-item-size (cache.max_item_size)",
                 "must be 1KiB to 1GiB".to_owned(),
@@ -425,13 +427,37 @@ impl Config {
         Ok(())
     }
 
-    /// Where the journal is.
+    /// What an emulated device leaves no choice about.
+    fn check_emulated(&self, device: &DeviceSpec) -> Result<(), ConfigError> {
+        let cache = &self.cache;
+        let (name, what) = if cache.flash_size.is_some() {
+            let what =
+                format!("the size of an emulated device is part of --flash: {device},size=S");
+            ("--flash-size (cache.flash_size)", what)
+        } else if cache.segment_size.is_some() && !device.is_ftl() {
+            let what = "a segment is an erase block of the device; leave it out".to_owned();
+            ("cache.segment_size", what)
+        } else if cache.journal.is_some() && device.file().is_none() {
+            let what = "the device is in memory, and its journal is too; leave it out".to_owned();
+            ("cache.journal", what)
+        } else {
+            return Ok(());
+        };
+        Err(ConfigError::Value { name, what })
+    }
+
+    /// Where the journal is; `None` beside flash in memory.
     #[must_use]
-    pub fn journal(&self) -> PathBuf {
-        match &self.cache.journal {
-            Some(path) => path.clone(),
-            None => device::FileJournal::path_beside(&self.cache.flash),
-        }
+    pub fn journal(&self) -> Option<PathBuf> {
+        let flash = self.cache.flash.path();
+        let beside = || flash.map(device::FileJournal::path_beside);
+        self.cache.journal.clone().or_else(beside)
+    }
+
+    /// The largest value.
+    #[must_use]
+    pub fn max_item_size(&self) -> Size {
+        self.cache.max_item_size.unwrap_or(USUAL_MAX_ITEM_SIZE)
     }
 
     /// Worker threads to start.
@@ -566,8 +592,18 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_preset_is_refused() {
-        let config = Config::load(None, &["cache.preset=fatcash".to_owned()]).unwrap();
-        assert!(config.check().unwrap_err().to_string().contains("fatcash"));
+    fn what_an_emulated_device_decides_itself_is_refused() {
+        for (flash, setting, says) in [
+            ("nand:mlc", "cache.flash_size=4GiB", "--flash-size"),
+            ("ftl:mlc", "cache.flash_size=4GiB", "--flash-size"),
+            ("nand:mlc,file=x", "cache.segment_size=1MiB", "erase block"),
+            ("nand:mlc", "cache.journal=x", "in memory"),
+        ] {
+            let set = [format!("cache.flash={flash}"), setting.to_owned()];
+            let refused = Config::load(None, &set).unwrap().check();
+            assert!(refused.unwrap_err().to_string().contains(says), "{setting}");
+        }
+        let error = Config::load(None, &["cache.flash=nand:slc".to_owned()]).unwrap_err();
+        assert!(error.to_string().contains("didacache"), "{error}");
     }
 }

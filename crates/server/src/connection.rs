@@ -112,7 +112,7 @@ enum Rest {
 
 impl Connection {
     pub(crate) fn new(shared: Arc<Shared>, worker: usize, stream: Stream, place: Place) -> Self {
-        let max_value_bytes = shared.config.cache.max_item_size.0 as usize;
+        let max_value_bytes = shared.config.max_item_size().0 as usize;
         Self {
             engine: Arc::clone(&shared.engine),
             counters: Arc::clone(&shared.counters[worker]),

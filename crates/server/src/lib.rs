@@ -20,11 +20,13 @@ pub mod counters;
 mod connection;
 mod dump;
 mod execute;
+mod flash;
 mod listen;
 mod shared;
 mod start;
 mod stats;
 
+pub use flash::FlashSetting;
 pub use start::{ServeError, run};
 
 /// The version clients are told: memcached's whose protocol is spoken, then our own.

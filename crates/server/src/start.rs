@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use device::{Disk, FileDisk, FileJournal, FileOptions, Journal, JournalError};
-use engine::config::{WORKER_BYTES, engine_share, journal_bytes};
+use device::{JournalError, SpecError};
+use engine::config::{META_BYTES, Sizes, WORKER_BYTES, engine_share};
 use engine::{Engine, EngineConfig, OpenError, Start, Stop};
 use parking_lot::Mutex;
 use runtime::budget::Budget;
@@ -17,18 +17,19 @@ use runtime::sync::{Notify, oneshot};
 
 use crate::config::{Config, ConfigError, IoSetting, ListenAddress, Size};
 use crate::counters::{Counters, Totals};
+use crate::flash::{FlashSetting, OpenFlash};
 use crate::listen::{self, Load};
 use crate::shared::{Connections, Shared};
 
 /// The key space is cut into two to the power of this many partitions.
-const PARTITION_BITS: u32 = 6;
+pub(crate) const PARTITION_BITS: u32 = 6;
 /// How long clients wait at most for what the last run has left to be found again.
 const RECOVERY_PATIENCE: Duration = Duration::from_millis(500);
 /// Memory of the process that nobody asks for: code, libraries, stacks, allocator.
 const BASE_BYTES: u64 = 8 << 20;
 /// How long to wait for another process to let go of the flash and of the addresses, and how often
 /// to look.
-const IN_USE_PATIENCE: Duration = Duration::from_secs(2);
+pub(crate) const IN_USE_PATIENCE: Duration = Duration::from_secs(2);
 const IN_USE_PAUSE: Duration = Duration::from_millis(20);
 /// How long open connections may finish what they are doing.
 const CONNECTION_GRACE: Duration = Duration::from_secs(2);
@@ -53,6 +54,20 @@ pub enum ServeError {
     /// The flash cannot be opened.
     #[error(transparent)]
     Device(#[from] device::OpenError),
+    /// The emulated device cannot be had.
+    #[error("--flash: {0}")]
+    Emulated(#[from] SpecError),
+    /// There is flash in a file, and no superblock beside it.
+    #[error(
+        "{path}: no such file, and without it nothing in {flash} can be found: give it back, or use \
+         --force to start empty"
+    )]
+    NoSuperblock {
+        /// Where it should be.
+        path: PathBuf,
+        /// The flash.
+        flash: PathBuf,
+    },
     /// The image on it cannot be.
     #[error("{path}: {source}")]
     Image {
@@ -77,29 +92,25 @@ pub enum ServeError {
     Workers(io::Error),
 }
 
-/// Runs a server until it is told to stop. Returns what the stop left behind.
+/// Runs a server until it is told to stop. Returns what the stop left behind. `preset` makes the
+/// engine's settings, of which those that are set in `config` are not taken.
 ///
 /// # Errors
 /// [`ServeError`] when it cannot start; nothing on the flash has been touched then, unless the
 /// device failed.
-pub fn run(config: Config) -> Result<Stop, ServeError> {
+pub fn run(
+    mut config: Config,
+    preset: impl Fn(Sizes) -> EngineConfig + Send + 'static,
+) -> Result<Stop, ServeError> {
     config.check()?;
     let threads = config.threads();
-    let engine_config = engine_config(&config, threads)?;
-    let new_bytes = config
-        .cache
-        .flash_size
-        .map_or(device::DEFAULT_IMAGE_BYTES, |size| size.0);
-    if !config.cache.flash.exists() {
-        engine_config.check_new(new_bytes)?;
-    }
+    check_new(&mut config, &preset)?;
     if let Err(error) = runtime::process::allow_files(config.server.max_connections as u64 + 256) {
         tracing::warn!(%error, "fewer connections than configured: too few file descriptors");
     }
     let listeners = bind(&config)?;
-    let disk = open_flash(&config)?;
-    let journal = journal_of(&config, &disk);
-    let flash_words = disk.describe();
+    let flash = OpenFlash::open(&config)?;
+    let (flash_words, notice) = (flash.words.clone(), flash.notice.clone());
     let workers = Workers::start(&LiveConfig {
         threads,
         io: match config.server.io {
@@ -117,21 +128,13 @@ pub fn run(config: Config) -> Result<Stop, ServeError> {
             format!("epoll and a thread pool ({reason})")
         }
     };
-    let opened = on_worker(&workers, 0, move || {
-        open_engine(disk, journal, engine_config)
-    });
+    let settings = config.clone();
+    let opened = on_worker(&workers, 0, move || open_engine(flash, settings, preset));
     let engine = match opened {
         Some(Ok(engine)) => engine,
-        Some(Err(OpenError::JournalFile(error))) => {
+        Some(Err(error)) => {
             workers.shutdown();
-            return Err(ServeError::Journal(error));
-        }
-        Some(Err(source)) => {
-            workers.shutdown();
-            return Err(ServeError::Image {
-                path: config.cache.flash,
-                source,
-            });
+            return Err(error);
         }
         None => {
             workers.shutdown();
@@ -141,6 +144,9 @@ pub fn run(config: Config) -> Result<Stop, ServeError> {
         }
     };
     log_start(&engine, &flash_words, &io_words, &config);
+    if let Some(notice) = notice {
+        tracing::info!("{notice}");
+    }
     let budget_bytes = large_bytes(&config);
     let shared = Arc::new(Shared {
         engine,
@@ -168,13 +174,25 @@ pub fn run(config: Config) -> Result<Stop, ServeError> {
 }
 
 async fn open_engine(
-    disk: FileDisk,
-    journal: impl FnOnce() -> Result<FileJournal, JournalError>,
-    config: EngineConfig,
-) -> Result<Arc<Engine>, OpenError> {
-    let disk: Arc<dyn Disk> = Arc::new(disk);
-    let journal = || Ok(Arc::new(journal()?) as Arc<dyn Journal>);
-    Engine::open(disk, journal, config).await
+    flash: OpenFlash,
+    config: Config,
+    preset: impl Fn(Sizes) -> EngineConfig,
+) -> Result<Arc<Engine>, ServeError> {
+    let block_bytes = match flash.block_bytes {
+        None => flash.medium.image_segment_bytes().await,
+        block_bytes => block_bytes,
+    };
+    let engine_config = engine_config(&config, flash.bytes, block_bytes, preset)?;
+    let (medium, journal) = flash.into_parts();
+    Engine::open(medium, || journal.open(), engine_config)
+        .await
+        .map_err(|error| match error {
+            OpenError::JournalFile(error) => ServeError::Journal(error),
+            source => ServeError::Image {
+                path: config.cache.flash.image(),
+                source,
+            },
+        })
 }
 
 /// Runs `make`'s future on a worker and blocks until it ends; `None` when it panicked.
@@ -207,12 +225,21 @@ async fn serve(shared: Arc<Shared>, listeners: Vec<Arc<Listener>>) -> Stop {
     }
     runtime::spawn_detached(listen::close_idle(Arc::clone(&shared)));
     let why = wait_for_stop(&shared).await;
-    tracing::info!(why, "stopping: making everything durable");
+    let is_kept = shared.config.cache.flash.path().is_some();
+    if is_kept {
+        tracing::info!(why, "stopping: making everything durable");
+    } else {
+        tracing::info!(why, "stopping");
+    }
     shared.stopping.store(true, Ordering::Release);
     for listener in listeners {
         listener.close();
     }
     close_connections(&shared).await;
+    if !is_kept {
+        tracing::info!("stopped; what the flash in memory held is gone");
+        return Stop::Complete { objects: 0 };
+    }
     let stop = shared.engine.stop().await;
     match stop {
         Stop::Complete { objects } => tracing::info!(objects, "stopped; the next start is warm"),
@@ -297,31 +324,69 @@ async fn close_connections(shared: &Shared) {
 }
 
 fn large_bytes(config: &Config) -> u64 {
-    (config.cache.memory.0 / 32).max(2 * config.cache.max_item_size.0)
+    (config.cache.memory.0 / 32).max(2 * config.max_item_size().0)
 }
 
-fn engine_config(config: &Config, threads: usize) -> Result<EngineConfig, ServeError> {
-    let own = BASE_BYTES + threads as u64 * WORKER_BYTES + large_bytes(config);
-    let given = config.cache.memory;
-    let memory_bytes = engine_share(given.0, own).map_err(|needed| ServeError::Memory {
-        given,
+/// Checks what can be before there is a new file, and settles what the device decides about.
+fn check_new(
+    config: &mut Config,
+    preset: impl Fn(Sizes) -> EngineConfig,
+) -> Result<(), ServeError> {
+    if let Some(spec) = config.cache.flash.nand() {
+        let shape = spec.geometry()?;
+        let block_bytes = u32::try_from(shape.block_bytes()).unwrap_or(u32::MAX);
+        let half_a_block = Size(u64::from(block_bytes) / 2);
+        let usual = config.max_item_size().min(half_a_block);
+        config.cache.max_item_size.get_or_insert(usual);
+        let blocks = u64::from(shape.blocks());
+        let bytes = blocks * shape.block_bytes();
+        engine_config(config, bytes, Some(block_bytes), preset)?.check(blocks, block_bytes)?;
+    } else if let FlashSetting::Path(path) = &config.cache.flash
+        && !path.exists()
+    {
+        let asked = config.cache.flash_size.map(|size| size.0);
+        let bytes = asked.unwrap_or(device::DEFAULT_IMAGE_BYTES);
+        engine_config(config, bytes, None, preset)?.check_new(bytes)?;
+    }
+    Ok(())
+}
+
+/// The engine's settings on so many bytes: those of the preset, but for what is set. `block_bytes`
+/// are those of a segment, where there is no choice.
+fn engine_config(
+    config: &Config,
+    device_bytes: u64,
+    block_bytes: Option<u32>,
+    preset: impl Fn(Sizes) -> EngineConfig,
+) -> Result<EngineConfig, ServeError> {
+    let cache = &config.cache;
+    let own = BASE_BYTES + config.threads() as u64 * WORKER_BYTES + large_bytes(config);
+    let memory_bytes = engine_share(cache.memory.0, own).map_err(|needed| ServeError::Memory {
+        given: cache.memory,
         needed: Size(needed),
     })?;
-    Ok(EngineConfig {
+    let segment_bytes = cache.segment_size.map(|size| size.0 as u32);
+    let made = preset(Sizes {
         memory_bytes,
-        segment_bytes: config.cache.segment_size.map(|size| size.0 as u32),
-        buffers: config.cache.segment_buffers,
-        max_value_bytes: config.cache.max_item_size.0 as u32,
-        index_percent: config.cache.index_percent,
-        max_copy_sixteenths: config.cache.max_copy_sixteenths,
-        discard: config.cache.discard,
+        flash_bytes: device_bytes.saturating_sub(META_BYTES),
+        block_bytes: block_bytes.or(segment_bytes),
+        max_value_bytes: config.max_item_size().0 as u32,
+    });
+    Ok(EngineConfig {
+        segment_bytes: segment_bytes.or(made.segment_bytes),
+        buffers: cache.segment_buffers.unwrap_or(made.buffers),
+        index_percent: cache.index_percent.unwrap_or(made.index_percent),
+        max_copy_sixteenths: cache
+            .max_copy_sixteenths
+            .unwrap_or(made.max_copy_sixteenths),
+        discard: cache.discard,
         stop_deadline: config.stop_deadline(),
         partition_bits: PARTITION_BITS,
-        sync_interval: Duration::from_millis(u64::from(config.cache.journal_sync_ms)),
-        max_downtime: (config.cache.max_downtime > 0).then_some(config.cache.max_downtime),
-        after_downtime: config.cache.after_downtime.into(),
-        force: config.cache.force,
-        ..EngineConfig::default()
+        sync_interval: Duration::from_millis(u64::from(cache.journal_sync_ms)),
+        max_downtime: (cache.max_downtime > 0).then_some(cache.max_downtime),
+        after_downtime: cache.after_downtime.into(),
+        force: cache.force,
+        ..made
     })
 }
 
@@ -345,7 +410,7 @@ fn bind(config: &Config) -> Result<Vec<Arc<Listener>>, ServeError> {
 
 /// A process that was killed a moment ago may still hold the address and the flash: the kernel ends
 /// its I/O first.
-fn retry_until<T, E>(
+pub(crate) fn retry_until<T, E>(
     deadline: Instant,
     in_use: impl Fn(&E) -> bool,
     attempt: impl Fn() -> Result<T, E>,
@@ -357,37 +422,6 @@ fn retry_until<T, E>(
             }
             result => return result,
         }
-    }
-}
-
-fn open_flash(config: &Config) -> Result<FileDisk, ServeError> {
-    let cache = &config.cache;
-    let options = FileOptions {
-        preallocate: cache.preallocate,
-        force: cache.force,
-        ..FileOptions::default()
-    };
-    let deadline = Instant::now() + IN_USE_PATIENCE;
-    let in_use = |error: &device::OpenError| matches!(error, device::OpenError::InUse { .. });
-    let asked = cache.flash_size.map(|size| size.0);
-    let open = || FileDisk::open_image(&cache.flash, asked, options);
-    Ok(retry_until(deadline, in_use, open)?)
-}
-
-/// What opens the journal of the flash, or makes one.
-fn journal_of(
-    config: &Config,
-    disk: &FileDisk,
-) -> impl FnOnce() -> Result<FileJournal, JournalError> + Send + use<> {
-    let path = config.journal();
-    let bytes = match config.cache.journal_size {
-        Some(size) => size.0,
-        None => journal_bytes(disk.len_bytes(), config.cache.memory.0, PARTITION_BITS),
-    };
-    move || {
-        let deadline = Instant::now() + IN_USE_PATIENCE;
-        let in_use = |error: &JournalError| matches!(error, JournalError::InUse { .. });
-        retry_until(deadline, in_use, || FileJournal::open(&path, bytes))
     }
 }
 
@@ -409,6 +443,7 @@ fn log_start(engine: &Engine, flash: &str, io: &str, config: &Config) {
     };
     tracing::info!(
         memory = %config.cache.memory,
+        preset = config.cache.preset,
         flash,
         io,
         start,

@@ -165,7 +165,7 @@ fn settings(shared: &Shared, out: &mut Vec<u8>) {
     stat(out, "num_threads", shared.workers.count());
     stat(out, "cas_enabled", "yes");
     stat(out, "auth_enabled_sasl", "no");
-    stat(out, "item_size_max", config.cache.max_item_size.0);
+    stat(out, "item_size_max", config.max_item_size().0);
     stat(out, "maxconns_fast", "yes");
     stat(out, "idle_timeout", config.server.idle_timeout);
     stat(out, "flush_enabled", yes_no(config.server.enable_flush_all));
@@ -177,7 +177,7 @@ fn settings(shared: &Shared, out: &mut Vec<u8>) {
     stat(out, "dump_enabled", "yes");
     stat(out, "hash_algorithm", "xxh3");
     stat(out, "binding_protocol", "ascii");
-    stat(out, "ext_path", config.cache.flash.display());
+    stat(out, "ext_path", &config.cache.flash);
     stat(out, "preset", &config.cache.preset);
     stat(out, "io", &shared.io_words);
 }
@@ -228,7 +228,7 @@ fn flash(shared: &Shared, out: &mut Vec<u8>) {
     let store = shared.engine.store();
     let counters = store.counters();
     let load = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
-    stat(out, "path", shared.config.cache.flash.display());
+    stat(out, "path", &shared.config.cache.flash);
     stat(out, "device", &shared.flash_words);
     stat(out, "io", &shared.io_words);
     let segment_bytes = u64::from(store.segment_bytes());

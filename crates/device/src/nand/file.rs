@@ -83,6 +83,19 @@ impl Header {
         }
     }
 
+    /// Checks that it is the header of such a device.
+    pub(crate) fn check(&self, path: &Path, config: &NandConfig) -> Result<(), NandFileError> {
+        let asked = Self::of(config);
+        if *self == asked {
+            return Ok(());
+        }
+        Err(NandFileError::Other {
+            path: path.to_owned(),
+            has: self.describe(),
+            asked: asked.describe(),
+        })
+    }
+
     fn describe(&self) -> String {
         let shape = &self.geometry;
         format!(
@@ -215,6 +228,14 @@ fn io_error(path: &Path) -> impl Fn(io::Error) -> NandFileError + '_ {
     }
 }
 
+/// Whether the file at `path` begins as a device of this emulator does, of whatever version.
+#[must_use]
+pub fn is_nand_file(path: &Path) -> bool {
+    let mut magic = [0; MAGIC.len()];
+    let read = File::open(path).and_then(|file| file.read_exact_at(&mut magic, 0));
+    read.is_ok() && magic == MAGIC
+}
+
 /// What the file at `path` holds; `None` when there is none, or an empty one.
 pub(crate) fn peek(path: &Path) -> Result<Option<Header>, NandFileError> {
     let file = match File::open(path) {
@@ -271,22 +292,18 @@ impl NandFile {
             }
             locked => locked.map_err(|error| io_error(path)(error.into()))?,
         }
-        let asked = Header::of(config);
         let this = Self {
             file,
             layout: Layout::of(&config.geometry),
         };
         match read_header(&this.file, path)? {
             None => {
-                this.create(&asked).map_err(io_error(path))?;
+                let header = Header::of(config);
+                this.create(&header).map_err(io_error(path))?;
                 Ok((this, None))
             }
-            Some(has) if has != asked => Err(NandFileError::Other {
-                path: path.to_owned(),
-                has: has.describe(),
-                asked: asked.describe(),
-            }),
-            Some(_) => {
+            Some(has) => {
+                has.check(path, config)?;
                 let found = this.read_blocks(path, &config.geometry)?;
                 Ok((this, Some(found)))
             }

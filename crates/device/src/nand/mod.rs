@@ -35,8 +35,8 @@ pub use block::PageCounts;
 pub(crate) use block::Tag;
 pub use config::{ConfigError, Endurance, MAX_PLANES, NandConfig, NandTiming};
 pub use counts::{BlockCounts, Counts};
-pub use file::NandFileError;
 pub(crate) use file::peek;
+pub use file::{NandFileError, is_nand_file};
 pub use preset::Preset;
 
 use crate::{
@@ -253,6 +253,19 @@ impl Nand {
     #[must_use]
     pub fn erases(&self, block: BlockId) -> u32 {
         self.with_block(block, |block| block.erases)
+    }
+
+    /// Whether its contents are in a file.
+    #[must_use]
+    pub fn is_in_file(&self) -> bool {
+        self.contents.file().is_some()
+    }
+
+    /// Whether it has never held anything.
+    #[must_use]
+    pub fn is_new(&self) -> bool {
+        let mut blocks = (0..self.config.geometry.blocks()).map(BlockId);
+        blocks.all(|block| self.with_block(block, |block| block.programmed + block.erases == 0))
     }
 
     /// The blocks that cannot be used, by rising number.

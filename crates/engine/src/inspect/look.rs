@@ -267,6 +267,9 @@ fn chosen(copies: &Copies, device: u64) -> Result<Box<Superblock>, InspectError>
         });
     }
     let image = superblock.shape().image_bytes;
+    if image > device && device == META_BYTES {
+        return Err(InspectError::SuperblockOnly);
+    }
     if image > device {
         return Err(InspectError::Truncated { image, device });
     }

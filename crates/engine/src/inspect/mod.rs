@@ -114,6 +114,12 @@ pub enum InspectError {
         /// Bytes of the device.
         device: u64,
     },
+    /// The superblock of an image on emulated flash.
+    #[error(
+        "it is the superblock of an image on emulated flash, which cannot be inspected: ask the \
+         server for `stats flash`"
+    )]
+    SuperblockOnly,
     /// Its user writes superblocks faster than it can be looked at.
     #[error("it changes faster than it can be looked at; try again")]
     Busy,

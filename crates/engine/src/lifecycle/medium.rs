@@ -5,6 +5,7 @@ use std::sync::Arc;
 use device::{DeviceError, Disk, DiskFlash, Flash, Region};
 
 use super::OpenError;
+use super::superblocks::read_superblock;
 use crate::config::{EngineConfig, META_BYTES};
 use crate::format::superblock::ImageShape;
 
@@ -89,23 +90,40 @@ impl Medium {
     /// Whether an image of this shape can lie on it.
     pub(super) fn check(&self, shape: &ImageShape) -> Result<(), OpenError> {
         let (image, device) = (shape.image_bytes, self.image_bytes());
-        if image != device {
-            return Err(OpenError::Size { image, device });
-        }
         let Self::Flash { flash, .. } = self else {
-            return Ok(());
+            return if image == device {
+                Ok(())
+            } else if device == META_BYTES {
+                Err(OpenError::SuperblockOnly)
+            } else {
+                Err(OpenError::Size { image, device })
+            };
         };
         let geometry = flash.geometry();
         let of_device = (geometry.block_bytes(), geometry.channels);
-        if (u64::from(shape.segment_bytes), shape.channels) == of_device {
-            return Ok(());
+        if (u64::from(shape.segment_bytes), shape.channels) != of_device {
+            return Err(OpenError::Geometry {
+                image: shape.segment_bytes,
+                image_channels: shape.channels,
+                device: geometry.block_bytes(),
+                device_channels: geometry.channels,
+            });
         }
-        Err(OpenError::Geometry {
-            image: shape.segment_bytes,
-            image_channels: shape.channels,
-            device: geometry.block_bytes(),
-            device_channels: geometry.channels,
-        })
+        if image != device {
+            return Err(OpenError::FlashSize {
+                image: image.saturating_sub(META_BYTES),
+                device: device - META_BYTES,
+            });
+        }
+        Ok(())
+    }
+
+    /// Bytes of a segment of the image that lies on it; `None` where there is none that an open would
+    /// take.
+    pub async fn image_segment_bytes(&self) -> Option<u32> {
+        let superblock = read_superblock(&self.meta().ok()?).await.ok()??;
+        let shape = superblock.shape();
+        self.check(&shape).is_ok().then_some(shape.segment_bytes)
     }
 
     /// The segments of an image of this shape.

@@ -95,6 +95,23 @@ pub enum OpenError {
         /// Bytes of the device.
         device: u64,
     },
+    /// An image on flash of another size.
+    #[error(
+        "it holds an image on {image} bytes of flash and the device has {device}: give it the same \
+         device, or --force to start empty"
+    )]
+    FlashSize {
+        /// Bytes of flash of the image.
+        image: u64,
+        /// Bytes of flash of the device.
+        device: u64,
+    },
+    /// The superblock alone.
+    #[error(
+        "it is the superblock of an image on emulated flash: name the file with the flash, as \
+         nand:PRESET,file=PATH"
+    )]
+    SuperblockOnly,
     /// An image made on flash of another shape.
     #[error(
         "it holds an image with segments of {image} bytes on {image_channels} channels and the \

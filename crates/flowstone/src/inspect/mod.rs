@@ -71,6 +71,13 @@ pub(crate) fn run(args: &InspectArgs) -> ExitCode {
 
 fn look(args: &InspectArgs) -> Result<Subject<'_>, String> {
     let path = &args.path;
+    if device::is_nand_file(path) {
+        return Err(format!(
+            "{}: is an emulated NAND device, which cannot be inspected: ask the server for `stats \
+             flash`",
+            path.display()
+        ));
+    }
     let disk = FileDisk::open_read_only(path).map_err(|error| error.to_string())?;
     let device_bytes = disk.len_bytes();
     let beside = FileJournal::path_beside(path);

@@ -3,11 +3,12 @@
 use std::path::PathBuf;
 
 use device::DeviceSpec;
+use engine::config::Sizes;
 use workload::{MAX_KEY_BYTES, Workload};
 
 use super::CompareError;
 use super::storage::Storage;
-use crate::presets::{Preset, Sizes};
+use crate::presets::Preset;
 
 /// Bytes of memory that an index takes for an object, at most (crate `index`, `direct`).
 const INDEX_BYTES_PER_OBJECT: f64 = 10.8;
