@@ -83,7 +83,9 @@ async fn work_on_demand(exact: &Exact) {
 impl Exact {
     /// Whether a sealed segment is to be written now.
     fn writes_now(&self) -> bool {
-        let may_wait = !self.winding_down.load(Ordering::SeqCst);
+        // What is kept in memory cannot be reclaimed.
+        let may_wait = !self.winding_down.load(Ordering::SeqCst)
+            && self.store.free_segments() >= self.free_target();
         let spare = self.spare_buffers.filter(|_| may_wait);
         self.works_in_background() && spare.is_none_or(|spare| self.store.free_buffers() < spare)
     }
