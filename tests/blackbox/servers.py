@@ -64,6 +64,8 @@ class Server:
         self.unix = unix
         self.limits = limits or {}
         self.env = env or {}
+        # As whom it runs, if not as the tests do: `user`, `group` and the like of Popen.
+        self.identity = {}
         self.process = None
         self.log_path = self.directory / f"{self.name}-{self.port}.log"
 
@@ -91,6 +93,7 @@ class Server:
                 cwd=self.directory,
                 env={**os.environ, **self.env},
                 preexec_fn=in_child,
+                **self.identity,
             )
         return self
 

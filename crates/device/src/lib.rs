@@ -8,7 +8,7 @@
 //!   │ Libssd  │        │ DiskFlash ├─ two parts ──┤           │
 //!   └────┬────┘        └─────┬─────┘              └─────┬─────┘
 //!        │                   └────────────┬─────────────┘
-//!        │              file │ memory │ Ftl │ faulty(any Disk)
+//!        │              file │ memory │ Ftl │ faulty, paced (any Disk)
 //!        │                               │
 //!        └──────────── Nand ─────────────┘
 //! ```
@@ -36,6 +36,7 @@ mod libssd;
 pub mod measure;
 mod memory;
 mod nand;
+mod paced;
 mod spec;
 
 pub use adapter::DiskFlash;
@@ -53,6 +54,7 @@ pub use nand::{
     BlockCounts, ConfigError, Counts, Endurance, MAX_PLANES, Nand, NandConfig, NandError,
     NandFileError, NandTiming, PageCounts, Preset,
 };
+pub use paced::{DriveModel, PacedDisk};
 pub use runtime::buffer::{AlignedBuf, PAGE_BYTES};
 pub use spec::{DeviceSpec, Emulated, SpecError};
 

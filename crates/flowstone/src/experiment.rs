@@ -1,6 +1,7 @@
 //! `flowstone experiment`: the tables and figures of the papers, again.
 //!
-//! The rows and the figures follow from the scale and the seed alone, to the byte.
+//! The rows and the figures follow from the scale and the seed alone, to the byte, unless a
+//! real file is measured.
 
 use std::fmt::Write as _;
 use std::fs::{File, OpenOptions};
@@ -10,7 +11,7 @@ use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
-use lab::experiment::{CATALOG, Experiment, Finding, Outcome, Scale, find};
+use lab::experiment::{CATALOG, Experiment, Finding, Outcome, Request, Scale, find};
 use lab::plot::{Plot, page};
 use lab::row::{Row, measure, table};
 
@@ -29,6 +30,9 @@ pub(crate) struct ExperimentArgs {
     /// One JSON object for each row, one a line, and nothing else.
     #[arg(long)]
     json: bool,
+    /// Make this file, measure it and remove it: for experiments on a real drive.
+    #[arg(long, value_name = "PATH")]
+    file: Option<PathBuf>,
     /// Draw the figures into this file.
     #[arg(long, value_name = "FILE.svg")]
     plot: Option<PathBuf>,
@@ -94,6 +98,23 @@ fn experiment(args: &ExperimentArgs) -> Result<Outcome, String> {
     };
     let experiment = find(name)
         .ok_or_else(|| format!("no experiment is called '{name}'; there are {}", names()))?;
+    match &args.file {
+        None if experiment.needs_file => {
+            return Err(format!(
+                "{name} measures a drive; name a file on it that does not exist yet with --file"
+            ));
+        }
+        Some(_) if !experiment.needs_file => {
+            return Err(format!("{name} measures no file; leave out --file"));
+        }
+        Some(path) if path.exists() => {
+            let path = path.display();
+            return Err(format!(
+                "{path}: exists and would be overwritten; name a new file"
+            ));
+        }
+        _ => {}
+    }
     let figure = match &args.plot {
         None => None,
         Some(_) if !experiment.has_plots => {
@@ -110,8 +131,13 @@ fn experiment(args: &ExperimentArgs) -> Result<Outcome, String> {
         bar.set_position(done);
     };
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let scale = args.scale.scale();
-    let outcome = experiment.run(scale, args.seed, cores.min(MAX_THREADS), &progress);
+    let outcome = experiment.run(&Request {
+        scale: args.scale.scale(),
+        seed: args.seed,
+        threads: cores.min(MAX_THREADS),
+        file: args.file.as_deref(),
+        progress: &progress,
+    });
     bar.finish_and_clear();
     let outcome = outcome.map_err(|error| error.to_string())?;
     if let Some(figure) = figure {

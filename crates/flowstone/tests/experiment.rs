@@ -43,6 +43,10 @@ fn what_cannot_be_done_is_said_in_one_line() {
         "/nowhere/figure.svg",
     ];
     assert!(refusal(&unwritable).contains("/nowhere/figure.svg: "));
+    assert!(refusal(&["drive-model"]).contains("--file"));
+    let program = env!("CARGO_BIN_EXE_flowstone");
+    assert!(refusal(&["drive-model", "--file", program]).contains("exists"));
+    assert!(refusal(&["ancs-fig2", "--file", "new"]).contains("leave out --file"));
     assert!(refusal(&["workload-check", "--plot", "figure.svg"]).contains("no figure"));
 }
 

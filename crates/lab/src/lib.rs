@@ -9,6 +9,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod calibrate;
 pub mod compare;
 pub mod cpu;
 pub mod experiment;

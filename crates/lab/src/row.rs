@@ -150,7 +150,7 @@ impl From<bool> for Field {
     }
 }
 
-/// Rows as text for people: a table for each run of rows with the same `part`, which is its heading.
+/// Rows as text for people: a table for each run of rows with the same `part`, its heading.
 /// Bytes are given in KiB, MiB or GiB where they are whole ones.
 #[must_use]
 pub fn table(rows: &[Row]) -> String {
@@ -245,8 +245,9 @@ pub fn measure(number: f64) -> String {
         1000.0.. => 0,
         100.0.. => 1,
         10.0.. => 2,
-        1.0.. | 0.0 => 3,
+        1.0.. => 3,
         0.1.. => 4,
+        0.0 => 0,
         _ => 6,
     };
     format!("{number:.decimals$}")

@@ -121,8 +121,14 @@ impl Engine {
         loop {
             let pressure = self.journal.pressure().listener();
             let stopping = self.lifecycle.stopping.listener();
+            let checkpointed = self.lifecycle.checkpointed.listener();
             if self.is_stopped() {
                 return;
+            }
+            if self.lifecycle.checkpointing.load(Ordering::SeqCst) {
+                // Somebody else's: however long it takes, it has not failed.
+                futures_util::future::select(checkpointed, stopping).await;
+                continue;
             }
             if !self.journal.is_due() {
                 futures_util::future::select(pressure, stopping).await;

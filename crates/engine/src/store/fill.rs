@@ -269,6 +269,9 @@ impl SegmentStore {
         if cursor.filling.iter().flatten().count() >= self.max_filling {
             self.seal_fullest(cursor);
         }
+        if self.queues.lock().has_nothing_left() {
+            self.seal_fullest(cursor);
+        }
         let (buffer, mut content) =
             self.buffers
                 .iter()

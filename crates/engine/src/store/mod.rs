@@ -130,6 +130,13 @@ struct Queues {
     retired: Vec<SegmentId>,
 }
 
+impl Queues {
+    /// Whether nothing can be opened, and nothing becomes so unless what is being filled is sealed.
+    fn has_nothing_left(&self) -> bool {
+        self.free.is_empty() && self.sealed.is_empty() && self.written.is_empty()
+    }
+}
+
 /// Counters of a segment store; read at any time.
 #[derive(Debug, Default)]
 pub struct StoreCounters {

@@ -13,5 +13,6 @@ mod images;
 mod inspect;
 mod memory;
 mod model;
+mod nand;
 mod reclaim;
 mod support;

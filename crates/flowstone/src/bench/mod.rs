@@ -18,6 +18,8 @@
 //! loop (`--rate`): requests have times; one that the connection's pipeline had no room for is sent
 //! late, and its latency counts from its time.
 //!
+//! With `--backend`, another loop runs instead of this one: [`look_aside`].
+//!
 //! Failures are counted and reported. The exit code is 0 if anything succeeded and no value was
 //! wrong, 1 otherwise, and 2 for a wrong option.
 
@@ -28,6 +30,7 @@ use std::time::Duration;
 mod connection;
 mod cpu;
 mod inflight;
+mod look_aside;
 mod options;
 mod phase;
 mod report;
@@ -62,6 +65,9 @@ pub(crate) fn run(args: &BenchArgs) -> ExitCode {
             return ExitCode::from(crate::USAGE);
         }
     };
+    if let Some(backend) = &args.backend {
+        return look_aside::run(&plan, backend);
+    }
     match measure(&plan) {
         Ok(code) => code,
         Err(words) => {

@@ -101,6 +101,17 @@ pub(crate) struct BenchArgs {
     /// Check every byte of every value against what --load and sets of this program write
     #[arg(long)]
     verify: bool,
+    /// Put a database behind the server: what a get does not find there is read from it and stored;
+    /// measured without and with the cache. --load and --load-only fill the database
+    #[arg(
+        long,
+        value_name = "sqlite|sqlite:PATH|mysql://...|postgres://...",
+        conflicts_with_all = [
+            "pipeline", "multiget", "rate", "pace", "load_rate", "load_pipeline", "scan", "set_on_miss",
+            "timeline", "idle_connections", "server_pid"
+        ]
+    )]
+    pub(super) backend: Option<String>,
     /// Speak the meta protocol: mg, ms, md
     #[arg(long)]
     meta: bool,
@@ -219,7 +230,10 @@ impl BenchArgs {
             &self.workload
         };
         let workload = Workload::parse(name, settings)?;
-        if workload.keys() == 0 && (self.load || self.load_only || self.scan) {
+        if workload.keys() == 0
+            && self.backend.is_none()
+            && (self.load || self.load_only || self.scan)
+        {
             return Err(WorkloadError::NoKeys(workload.name()));
         }
         let cores = available_parallelism().map_or(1, NonZeroUsize::get);
@@ -412,6 +426,8 @@ mod tests {
             ),
             ("--value-size cachelib:/nowhere.json", "/nowhere.json: "),
             ("--unread 1.5", "unread is 1.5"),
+            ("--backend sqlite --pipeline 2", "--pipeline"),
+            ("--backend sqlite --rate 100", "--rate"),
         ] {
             let error = plan(options).unwrap_err();
             assert!(error.contains(part), "{options}: {error}");

@@ -56,7 +56,7 @@ pub(super) struct Measured {
 }
 
 /// How often the progress bar moves.
-const REFRESH: Duration = Duration::from_millis(100);
+pub(super) const REFRESH: Duration = Duration::from_millis(100);
 
 /// Runs `phase` to its end. Fails only if this machine gives no poll or thread; what goes wrong
 /// with the server is in the statistics.
@@ -211,11 +211,16 @@ fn progress_bar(plan: &Plan, phase: &Phase) -> ProgressBar {
         (None, Kind::Load | Kind::Scan) => (plan.workload.keys(), "keys"),
         (None, Kind::Run { requests }) => (requests.unwrap_or(0), "requests"),
     };
+    bar(length, unit, phase.name)
+}
+
+/// A bar of `length` units.
+pub(super) fn bar(length: u64, unit: &str, name: &'static str) -> ProgressBar {
     let template =
         format!("{{msg:>8}} {{wide_bar}} {{pos}}/{{len}} {unit}, {{per_sec}}, {{eta}} left");
     let bar = ProgressBar::new(length);
     if let Ok(style) = ProgressStyle::with_template(&template) {
         bar.set_style(style);
     }
-    bar.with_message(phase.name)
+    bar.with_message(name)
 }

@@ -86,7 +86,7 @@ struct Load {
 }
 
 #[derive(Debug, Serialize)]
-struct Latency {
+pub(super) struct Latency {
     p50_us: f64,
     p99_us: f64,
     p999_us: f64,
@@ -107,7 +107,7 @@ struct TimelineRow {
 
 /// Failures by kind; those that did not happen are absent.
 #[derive(Debug, Default, Serialize)]
-struct Kinds {
+pub(super) struct Kinds {
     #[serde(skip_serializing_if = "is_zero")]
     connections_refused: u64,
     #[serde(skip_serializing_if = "is_zero")]
@@ -124,13 +124,15 @@ struct Kinds {
     corrupt_values: u64,
     #[serde(skip_serializing_if = "is_zero")]
     workload_errors: u64,
+    #[serde(skip_serializing_if = "is_zero")]
+    database_errors: u64,
 }
 
 #[expect(
     clippy::trivially_copy_pass_by_ref,
     reason = "the signature is the serializer's"
 )]
-fn is_zero(number: &u64) -> bool {
+pub(super) fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
@@ -223,7 +225,7 @@ impl Load {
 }
 
 impl Latency {
-    fn of<C: Counter>(histogram: &Histogram<C>) -> Self {
+    pub(super) fn of<C: Counter>(histogram: &Histogram<C>) -> Self {
         let us = |ns: u64| ns as f64 / 1e3;
         Self {
             p50_us: us(histogram.value_at_quantile(0.5)),
@@ -236,7 +238,7 @@ impl Latency {
 }
 
 impl Kinds {
-    fn new(failures: &Failures) -> Self {
+    pub(super) fn new(failures: &Failures) -> Self {
         Self {
             connections_refused: failures.refused,
             connections_closed: failures.closed,
@@ -246,6 +248,7 @@ impl Kinds {
             timeouts: failures.timeouts,
             corrupt_values: failures.corrupt,
             workload_errors: failures.workload,
+            database_errors: failures.database,
         }
     }
 }
@@ -266,7 +269,7 @@ fn timeline(seconds: &[Second]) -> Vec<TimelineRow> {
     seconds.iter().enumerate().map(row).collect()
 }
 
-fn rate(count: u64, seconds: f64) -> f64 {
+pub(super) fn rate(count: u64, seconds: f64) -> f64 {
     if seconds > 0.0 {
         count as f64 / seconds
     } else {

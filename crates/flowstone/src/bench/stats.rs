@@ -36,6 +36,8 @@ pub(super) struct Failures {
     pub(super) corrupt: u64,
     /// Traces that could not be read to their end.
     pub(super) workload: u64,
+    /// Requests that the database behind the cache refused.
+    pub(super) database: u64,
 }
 
 impl Failures {
@@ -49,8 +51,9 @@ impl Failures {
             timeouts,
             corrupt,
             workload,
+            database,
         } = self;
-        refused + closed + lost + server + protocol + timeouts + corrupt + workload
+        refused + closed + lost + server + protocol + timeouts + corrupt + workload + database
     }
 
     fn add(&mut self, other: &Self) {
@@ -62,6 +65,7 @@ impl Failures {
         self.timeouts += other.timeouts;
         self.corrupt += other.corrupt;
         self.workload += other.workload;
+        self.database += other.database;
     }
 }
 
@@ -92,6 +96,11 @@ pub(super) struct Stats {
     timeline: Option<Vec<Second>>,
 }
 
+/// A histogram of latencies, in nanoseconds.
+pub(super) fn latencies() -> Histogram<u64> {
+    histogram(DIGITS)
+}
+
 fn histogram<C: hdrhistogram::Counter>(digits: u8) -> Histogram<C> {
     Histogram::new_with_bounds(UNIT_NS, LONGEST_NS, digits).expect("constant bounds are valid")
 }
@@ -101,7 +110,7 @@ impl Stats {
         Self {
             requests: [0; 3],
             hits: 0,
-            latencies: std::array::from_fn(|_| histogram(DIGITS)),
+            latencies: std::array::from_fn(|_| latencies()),
             failures: Failures::default(),
             first_failure: None,
             unsent: 0,

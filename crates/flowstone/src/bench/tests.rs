@@ -14,7 +14,7 @@ use super::{BenchArgs, Report, loading, phase, running};
 
 /// How the server misbehaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Manner {
+pub(super) enum Manner {
     Good,
     /// Every value has one byte changed.
     Corrupt,
@@ -29,7 +29,7 @@ enum Manner {
 type Store = Arc<Mutex<HashMap<Vec<u8>, Vec<u8>>>>;
 
 /// A server on a port of its own, for as long as the test runs.
-fn server(manner: Manner) -> (String, Arc<AtomicU64>) {
+pub(super) fn server(manner: Manner) -> (String, Arc<AtomicU64>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
     let connections = Arc::new(AtomicU64::new(0));

@@ -14,6 +14,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     source: "slice indexes, ANCS '14, figure 2",
     measures: "reads best, random and worst over the channels of an SSD; writes at once; read sizes",
     has_plots: true,
+    needs_file: false,
     run,
 };
 

@@ -13,6 +13,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     source: "Flashield, NSDI '19, figure 1",
     measures: "write amplification of a conventional SSD by write size, pattern and utilization",
     has_plots: true,
+    needs_file: false,
     run,
 };
 

@@ -1,24 +1,28 @@
 //! One file per paper table or figure: `flowstone experiment`.
 //!
 //! ```text
-//!   CATALOG ── run(Setting) ──▶ cells, on as many threads as there are cores ──▶ Outcome
-//!                                                                                rows, plots, findings
+//!   CATALOG ── run(Setting) ──▶ cells, on as many threads ──▶ Outcome
+//!                               as there are cores            rows, plots, findings
 //! ```
 //!
 //! An experiment is a file with a constant [`Experiment`] and a line in [`CATALOG`]. It cuts its work
 //! into cells that do not know of each other, each of which follows from the setting alone; so the
-//! rows do, to the byte, whatever the machine and the number of its cores. What the papers found
+//! rows do, to the byte, whatever the machine and the number of its cores, but for the experiments
+//! that measure a real file. What the papers found
 //! and why we find something else is in `docs/reproduction.md`.
 
 mod ancs_fig2;
 mod cells;
+mod drive_model;
 mod flashield_fig1;
 mod workload_check;
 
 #[cfg(test)]
 mod tests;
 
-use device::ConfigError;
+use std::path::Path;
+
+use device::{ConfigError, DeviceError, OpenError};
 use workload::WorkloadError;
 
 use crate::plot::Plot;
@@ -31,6 +35,7 @@ pub const CATALOG: &[Experiment] = &[
     flashield_fig1::EXPERIMENT,
     ancs_fig2::EXPERIMENT,
     workload_check::EXPERIMENT,
+    drive_model::EXPERIMENT,
 ];
 
 /// The experiment of that name.
@@ -50,6 +55,8 @@ pub struct Experiment {
     pub measures: &'static str,
     /// Whether it draws figures. One that does not is a table of its rows.
     pub has_plots: bool,
+    /// Whether it measures a real file. What it finds depends on the machine, then.
+    pub needs_file: bool,
     run: fn(&Setting<'_>) -> Result<Outcome, ExperimentError>,
 }
 
@@ -82,8 +89,24 @@ pub struct Setting<'a> {
     pub scale: Scale,
     /// Decides whatever is left to chance.
     pub seed: u64,
+    /// Where a file can be made and measured.
+    pub file: Option<&'a Path>,
     /// Runs the cells.
     pub cells: Cells<'a>,
+}
+
+/// What a user asks for.
+pub struct Request<'a> {
+    /// How much is measured.
+    pub scale: Scale,
+    /// Decides whatever is left to chance.
+    pub seed: u64,
+    /// Cells at once.
+    pub threads: usize,
+    /// A file that does not exist yet, for an experiment that needs one. It is removed afterwards.
+    pub file: Option<&'a Path>,
+    /// Hears of cells done.
+    pub progress: Progress<'a>,
 }
 
 /// What came of an experiment.
@@ -119,22 +142,30 @@ pub enum ExperimentError {
     /// There is no such workload.
     #[error("the workload: {0}")]
     Workload(#[from] WorkloadError),
+    /// It measures a file, and none was named.
+    #[error("no file to measure; name one that does not exist yet with --file")]
+    NoFile,
+    /// The file cannot be made.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// The disk failed.
+    #[error("the file: {0}")]
+    Disk(#[from] DeviceError),
 }
 
 impl Experiment {
-    /// Runs it on `threads` threads; `progress` hears of cells done.
+    /// Runs it.
     ///
     /// # Errors
-    /// When what it measures cannot be made.
-    pub fn run(
-        &self,
-        scale: Scale,
-        seed: u64,
-        threads: usize,
-        progress: Progress<'_>,
-    ) -> Result<Outcome, ExperimentError> {
-        let cells = Cells::new(threads, progress);
-        let mut outcome = (self.run)(&Setting { scale, seed, cells })?;
+    /// When what it measures cannot be made, or fails.
+    pub fn run(&self, request: &Request<'_>) -> Result<Outcome, ExperimentError> {
+        let Request { scale, seed, .. } = *request;
+        let mut outcome = (self.run)(&Setting {
+            scale,
+            seed,
+            file: request.file,
+            cells: Cells::new(request.threads, request.progress),
+        })?;
         let of = Row::new().with("experiment", self.name);
         let with = Row::new().with("scale", scale.name()).with("seed", seed);
         for row in &mut outcome.rows {

@@ -11,6 +11,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     source: "the closed forms in docs/workloads.md",
     measures: "keys, sizes, operations and times of every generator against their formulas",
     has_plots: false,
+    needs_file: false,
     run,
 };
 

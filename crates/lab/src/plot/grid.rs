@@ -20,7 +20,8 @@ impl Plot {
             let mut row = vec![line.name.clone()];
             row.extend(across.iter().map(|x| {
                 let point = line.points.iter().find(|point| point.0 == *x);
-                point.map_or_else(String::new, |point| measure(point.1))
+                let drawn = point.filter(|point| point.1.is_finite());
+                drawn.map_or_else(String::new, |point| measure(point.1))
             }));
             cells.push(row);
         }

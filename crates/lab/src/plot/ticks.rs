@@ -38,9 +38,9 @@ impl Span {
         let (low, high) = range(scale, values);
         let (low, high) = match base(scale) {
             None => {
-                let (low, high) = widened(scale, (low.min(0.0), high.max(0.0)));
-                let step = step(high - low);
-                ((low / step).floor() * step, (high / step).ceil() * step)
+                let range = widened(scale, (low.min(0.0), high.max(0.0)));
+                // The ends become ticks, and the longer range may have fewer of them.
+                rounded(rounded(range))
             }
             Some(base) => {
                 let floor = log(low, base).floor();
@@ -160,6 +160,14 @@ fn widened(scale: &Scale, (low, high): (f64, f64)) -> (f64, f64) {
     }
 }
 
+/// The range up to the ticks outside it.
+fn rounded((low, high): (f64, f64)) -> (f64, f64) {
+    let step = step(high - low);
+    // What rounding added to an end that is a tick already does not count.
+    let (low, high) = (low / step + 1e-9, high / step - 1e-9);
+    (low.floor() * step, high.ceil() * step)
+}
+
 /// 1, 2 or 5 times a power of ten, such that a length has about [`TICKS`] of them.
 fn step(length: f64) -> f64 {
     let rough = length / TICKS;
@@ -207,6 +215,8 @@ mod tests {
                 "0", "10,000", "20,000", "30,000", "40,000", "50,000", "60,000", "70,000"
             ]
         );
+        let twos = Span::upwards(&Scale::Linear, [1.0, 8.9].into_iter());
+        assert_eq!(labels(&twos), ["0", "2", "4", "6", "8", "10"]);
         let small = Span::upwards(&Scale::Linear, [0.11, 0.29].into_iter());
         assert_eq!(labels(&small)[1], "0.05");
         let sizes = Span::across(&Scale::Log2, [1.0, 16.0].into_iter());

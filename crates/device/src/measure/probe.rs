@@ -1,0 +1,270 @@
+//! How fast a disk is: the same probe for a real one under the live runtime and for a model of it
+//! under virtual time.
+//!
+//! Everything runs on the calling thread: a task for each access that is to be under way at once,
+//! which begins the next access when the last has ended.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use runtime::{Instant, now, spawn};
+
+use crate::{AlignedBuf, DeviceError, Disk, PAGE_BYTES, SharedBuf};
+
+/// What is measured, and for how long.
+#[derive(Clone, Debug)]
+pub struct Probe {
+    /// Random reads of a page: how many at once, in turn.
+    pub read_depths: Vec<u32>,
+    /// Reads one after the other, of so many bytes each.
+    pub read_bytes: Vec<usize>,
+    /// Writes one after the other, of so many bytes each.
+    pub write_bytes: Vec<usize>,
+    /// Random reads while one writes: how many at once, and the bytes of a write.
+    pub mixed: Vec<(u32, usize)>,
+    /// How long each of them.
+    pub duration: Duration,
+}
+
+impl Default for Probe {
+    fn default() -> Self {
+        Self {
+            read_depths: vec![1, 2, 4, 8, 16, 32],
+            read_bytes: vec![256 << 10],
+            write_bytes: vec![256 << 10, 8 << 20],
+            mixed: vec![(1, 8 << 20), (8, 8 << 20), (32, 8 << 20)],
+            duration: Duration::from_secs(2),
+        }
+    }
+}
+
+impl Probe {
+    /// Measures nothing but the sync.
+    #[must_use]
+    pub fn nothing() -> Self {
+        Self {
+            read_depths: Vec::new(),
+            read_bytes: Vec::new(),
+            write_bytes: Vec::new(),
+            mixed: Vec::new(),
+            ..Self::default()
+        }
+    }
+}
+
+/// How fast accesses of one kind were.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Pace {
+    /// How many.
+    pub count: u64,
+    /// How many a second.
+    pub per_s: f64,
+    /// How long one took, on average.
+    pub mean_us: f64,
+    /// And half of them at most.
+    pub p50_us: f64,
+    /// And all but one in a hundred.
+    pub p99_us: f64,
+}
+
+/// What a disk did when it was probed.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Profile {
+    /// Random reads of a page, by how many were under way at once.
+    pub reads: Vec<(u32, Pace)>,
+    /// Random reads one after the other, by their bytes.
+    pub large_reads: Vec<(usize, Pace)>,
+    /// Writes one after the other, by their bytes.
+    pub writes: Vec<(usize, Pace)>,
+    /// Reads while one writes.
+    pub mixed: Vec<Mixed>,
+    /// A sync after the write of a page, and that write.
+    pub syncs: Pace,
+}
+
+/// Reads and a writer side by side.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Mixed {
+    /// Reads at once.
+    pub depth: u32,
+    /// Bytes of a write.
+    pub write_bytes: usize,
+    /// How the reads fared.
+    pub reads: Pace,
+    /// How the writes fared.
+    pub writes: Pace,
+}
+
+/// Bytes of a write when a disk is filled.
+const FILL_BYTES: usize = 8 << 20;
+
+/// Writes the whole disk and reads it through, so that nothing measured is the first of its kind:
+/// drives answer at once for what was never written, and virtual ones slowly for what was never
+/// read.
+///
+/// # Errors
+/// Those of the disk.
+pub async fn prepare(disk: &Arc<dyn Disk>) -> Result<(), DeviceError> {
+    let mut data = AlignedBuf::new(FILL_BYTES);
+    scramble(&mut data);
+    let data = SharedBuf::from(data);
+    for offset in whole(disk, FILL_BYTES) {
+        disk.write(offset, data.clone()).await?;
+    }
+    disk.sync().await?;
+    let mut buf = AlignedBuf::new(FILL_BYTES);
+    for offset in whole(disk, FILL_BYTES) {
+        buf = disk.read(offset, buf).await?;
+    }
+    Ok(())
+}
+
+fn whole(disk: &Arc<dyn Disk>, len: usize) -> impl Iterator<Item = u64> + Clone + use<> {
+    (0..disk.len_bytes() / len as u64).map(move |at| at * len as u64)
+}
+
+/// Bytes that no drive can compress.
+fn scramble(data: &mut [u8]) {
+    for part in data.chunks_exact_mut(size_of::<u64>()) {
+        part.copy_from_slice(&runtime::random_u64().to_le_bytes());
+    }
+}
+
+/// Measures. The writes overwrite what the disk holds.
+///
+/// # Errors
+/// Those of the disk, which may be smaller than one write.
+pub async fn probe(disk: &Arc<dyn Disk>, what: &Probe) -> Result<Profile, DeviceError> {
+    let mut profile = Profile::default();
+    for &depth in &what.read_depths {
+        let run = Run::begin(disk, what.duration);
+        let readers = run.readers(depth, PAGE_BYTES);
+        profile.reads.push((depth, pace(readers, run.begun).await?));
+    }
+    for &bytes in &what.read_bytes {
+        let run = Run::begin(disk, what.duration);
+        let readers = run.readers(1, bytes);
+        profile
+            .large_reads
+            .push((bytes, pace(readers, run.begun).await?));
+    }
+    for &bytes in &what.write_bytes {
+        let run = Run::begin(disk, what.duration);
+        let writer = vec![run.writer(bytes, Sync::Never)];
+        profile.writes.push((bytes, pace(writer, run.begun).await?));
+    }
+    for &(depth, write_bytes) in &what.mixed {
+        let run = Run::begin(disk, what.duration);
+        let (writer, readers) = (
+            vec![run.writer(write_bytes, Sync::Never)],
+            run.readers(depth, PAGE_BYTES),
+        );
+        profile.mixed.push(Mixed {
+            depth,
+            write_bytes,
+            reads: pace(readers, run.begun).await?,
+            writes: pace(writer, run.begun).await?,
+        });
+    }
+    let run = Run::begin(disk, what.duration);
+    let writer = vec![run.writer(PAGE_BYTES, Sync::Each)];
+    profile.syncs = pace(writer, run.begun).await?;
+    Ok(profile)
+}
+
+/// Whether a writer makes what it wrote durable each time.
+#[derive(Clone, Copy, PartialEq)]
+enum Sync {
+    Never,
+    Each,
+}
+
+/// The latencies of one task, and when its last access ended.
+type Task = runtime::JoinHandle<Result<(Vec<Duration>, Instant), DeviceError>>;
+
+/// One measurement under way.
+struct Run {
+    disk: Arc<dyn Disk>,
+    begun: Instant,
+    duration: Duration,
+}
+
+impl Run {
+    fn begin(disk: &Arc<dyn Disk>, duration: Duration) -> Self {
+        Self {
+            disk: Arc::clone(disk),
+            begun: now(),
+            duration,
+        }
+    }
+
+    fn readers(&self, depth: u32, bytes: usize) -> Vec<Task> {
+        (0..depth).map(|_| self.reader(bytes)).collect()
+    }
+
+    fn reader(&self, bytes: usize) -> Task {
+        let (disk, begun, duration) = (Arc::clone(&self.disk), self.begun, self.duration);
+        spawn(async move {
+            let places = disk.len_bytes() / bytes as u64;
+            let mut buf = AlignedBuf::new(bytes);
+            let mut latencies = Vec::new();
+            let mut last = now();
+            while last.since(begun) < duration {
+                let place = runtime::random_u64() % places;
+                buf = disk.read(place * bytes as u64, buf).await?;
+                let end = now();
+                latencies.push(end.since(last));
+                last = end;
+            }
+            Ok((latencies, last))
+        })
+    }
+
+    fn writer(&self, bytes: usize, sync: Sync) -> Task {
+        let (disk, begun, duration) = (Arc::clone(&self.disk), self.begun, self.duration);
+        spawn(async move {
+            let mut data = AlignedBuf::new(bytes);
+            scramble(&mut data);
+            let data = SharedBuf::from(data);
+            let mut latencies = Vec::new();
+            let mut last = now();
+            for offset in whole(&disk, bytes).cycle() {
+                if last.since(begun) >= duration {
+                    break;
+                }
+                disk.write(offset, data.clone()).await?;
+                if sync == Sync::Each {
+                    disk.sync().await?;
+                }
+                let end = now();
+                latencies.push(end.since(last));
+                last = end;
+            }
+            Ok((latencies, last))
+        })
+    }
+}
+
+async fn pace(tasks: Vec<Task>, begun: Instant) -> Result<Pace, DeviceError> {
+    let (mut latencies, mut end) = (Vec::new(), begun);
+    for task in tasks {
+        let (some, last) = task.await.expect("tasks end with their runtime")?;
+        latencies.extend(some);
+        end = end.max(last);
+    }
+    latencies.sort_unstable();
+    let micros = |latency: Duration| latency.as_secs_f64() * 1e6;
+    let at = |share: f64| {
+        let rank = (latencies.len() as f64 * share) as usize;
+        latencies.get(rank).copied().map_or(0.0, micros)
+    };
+    let sum: Duration = latencies.iter().sum();
+    let count = latencies.len() as u64;
+    Ok(Pace {
+        count,
+        per_s: count as f64 / end.since(begun).as_secs_f64(),
+        mean_us: micros(sum) / count.max(1) as f64,
+        p50_us: at(0.5),
+        p99_us: at(0.99),
+    })
+}

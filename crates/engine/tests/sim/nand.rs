@@ -1,0 +1,201 @@
+//! The engine on emulated flash: every block a segment, blocks that are bad or become so, kills and
+//! power cuts.
+
+use std::cell::Cell;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use device::{
+    Disk, Endurance, Geometry, Libssd, MemoryDisk, MemoryJournal, Nand, NandConfig, NandTiming,
+    SegmentShape,
+};
+use flowstone_engine::config::META_BYTES;
+use flowstone_engine::{DramUse, Engine, EngineConfig, Medium, OpenError, Start, Stop};
+use rand::Rng;
+use runtime::sim::Sim;
+
+use crate::support::{
+    JOURNAL_WORDS, SEGMENT_BYTES, for_each_seed, get, numbered, random, run_background, set,
+    slotted, tight, value,
+};
+
+const PAGE_BYTES: u32 = 16 << 10;
+
+/// 192 blocks of 256 KiB on four channels; a tenth is bad from the factory, others fail in use.
+fn nand(seed: u64, cycles: u32) -> Arc<Nand> {
+    let config = NandConfig {
+        geometry: Geometry {
+            channels: 4,
+            luns_per_channel: 2,
+            blocks_per_lun: 24,
+            pages_per_block: SEGMENT_BYTES / PAGE_BYTES,
+            page_bytes: PAGE_BYTES,
+        },
+        planes: 2,
+        timing: NandTiming {
+            read_ns: vec![60_000],
+            program_ns: vec![700_000],
+            erase_ns: 5_000_000,
+            transfer_ns: 40_000,
+        },
+        endurance: Endurance {
+            cycles,
+            factory_bad: 0.1,
+            grown_bad: 0.4,
+        },
+        seed,
+    };
+    Arc::new(Nand::new(config).unwrap())
+}
+
+/// What outlives an engine.
+struct Parts {
+    nand: Arc<Nand>,
+    meta: Arc<dyn Disk>,
+    words: Vec<u64>,
+}
+
+impl Parts {
+    fn new(seed: u64, cycles: u32) -> Self {
+        Self {
+            nand: nand(seed, cycles),
+            meta: Arc::new(MemoryDisk::new(META_BYTES)),
+            words: vec![0; JOURNAL_WORDS],
+        }
+    }
+
+    async fn open(
+        &self,
+        shape: SegmentShape,
+        config: &EngineConfig,
+    ) -> Result<(Arc<Engine>, Arc<MemoryJournal>), OpenError> {
+        let journal = Arc::new(MemoryJournal::from_words(self.words.clone()));
+        let medium = Medium::Flash {
+            flash: Arc::new(Libssd::new(Arc::clone(&self.nand), shape).unwrap()),
+            meta: Arc::clone(&self.meta),
+        };
+        let log = Arc::clone(&journal);
+        let engine = Engine::open(medium, move || Ok(log), config.clone()).await?;
+        run_background(&engine);
+        engine.recovered().await;
+        Ok((engine, journal))
+    }
+}
+
+fn config(seed: u64) -> EngineConfig {
+    let buffers = 16 + (seed % 24) as usize;
+    let made = if seed.is_multiple_of(3) {
+        tight()
+    } else {
+        slotted(seed)
+    };
+    EngineConfig {
+        writers: 1 + (seed % 5) as usize,
+        buffers,
+        ..made
+    }
+}
+
+#[test]
+fn nothing_is_wrong_on_failing_blocks_after_kills_and_power_cuts() {
+    let (reads_found, blocks_failed) = (Cell::new(0), Cell::new(0));
+    for_each_seed("nothing_is_wrong_on_failing_blocks", 24, |seed| {
+        let config = config(seed);
+        // Few enough for some blocks to fail; short segments of many slab classes use up more.
+        let cycles = match config.dram {
+            DramUse::Items => 2,
+            DramUse::WriteBuffers => 30,
+        };
+        let sim = Sim::new(seed);
+        let mut random = random(seed);
+        let mut parts = Parts::new(seed, cycles);
+        let from_factory = parts.nand.bad_blocks().len();
+        let mut latest: HashMap<u64, u64> = HashMap::new();
+        let mut next_tag = 0;
+        for life in 0..4 {
+            let journal = sim.block_on(async {
+                let opened = parts.open(SegmentShape::Block, &config).await;
+                let (engine, journal) = opened.unwrap();
+                assert_eq!(life > 0, engine.start() != Start::New);
+                for _ in 0..2500 {
+                    let key = random.random_range(0..1500);
+                    if random.random_range(0..10) < 4 {
+                        let read = get(&engine, &numbered(key)).await;
+                        if let Some(read) = read {
+                            assert_eq!(read, value(latest[&key], read.len()), "key {key}");
+                            reads_found.set(reads_found.get() + 1);
+                        }
+                    } else {
+                        next_tag += 1;
+                        let len = random.random_range(10..12_000);
+                        latest.insert(key, next_tag);
+                        let written = value(next_tag, len);
+                        let name = numbered(key);
+                        let set = set(&engine, &name, &written);
+                        let set = runtime::timeout(Duration::from_secs(60), set).await;
+                        let store = engine.store();
+                        assert!(
+                            set.is_ok(),
+                            "a write waits for ever: {} free, {} sealed, {} written, {:?}",
+                            store.free_segments(),
+                            store.sealed_segments(),
+                            store.written_segments(),
+                            engine.stats()
+                        );
+                    }
+                }
+                // What has been journalled is to be durable; writes go on.
+                runtime::sleep(Duration::from_millis(300)).await;
+                journal
+            });
+            sim.crash();
+            parts.words = if random.random() {
+                journal.crash()
+            } else {
+                sim.block_on(async { parts.nand.power_cut().unwrap() });
+                journal.power_cut(random.random())
+            };
+        }
+        let failed = parts.nand.bad_blocks().len() - from_factory;
+        blocks_failed.set(blocks_failed.get() + failed);
+    });
+    assert!(blocks_failed.get() > 0, "no block has failed in use");
+    assert!(reads_found.get() > 500, "reads hardly found anything");
+}
+
+#[test]
+fn an_orderly_stop_keeps_everything_and_another_shape_is_refused() {
+    for (seed, dram) in [(1, DramUse::Items), (2, DramUse::WriteBuffers)] {
+        let sim = Sim::new(seed);
+        let mut parts = Parts::new(seed, 100);
+        let config = EngineConfig {
+            dram,
+            ..config(seed)
+        };
+        let journal = sim.block_on(async {
+            let (engine, journal) = parts.open(SegmentShape::Planes, &config).await.unwrap();
+            for number in 0..1000 {
+                set(&engine, &numbered(number), &value(number, 3000))
+                    .await
+                    .unwrap();
+            }
+            assert_eq!(engine.stop().await, Stop::Complete { objects: 1000 });
+            journal
+        });
+        sim.crash();
+        parts.words = journal.crash();
+        sim.block_on(async {
+            let refused = parts.open(SegmentShape::Block, &config).await.map(|_| ());
+            assert!(
+                matches!(refused, Err(OpenError::Geometry { .. })),
+                "{refused:?}"
+            );
+            let (engine, _) = parts.open(SegmentShape::Planes, &config).await.unwrap();
+            for number in 0..1000 {
+                let found = get(&engine, &numbered(number)).await;
+                assert_eq!(found, Some(value(number, 3000)));
+            }
+        });
+    }
+}

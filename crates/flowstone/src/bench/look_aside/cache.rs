@@ -1,0 +1,233 @@
+//! One connection to the cache, one command at a time.
+
+use std::io;
+use std::time::Duration;
+
+use thiserror::Error;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpStream, UnixStream};
+use tokio::time::timeout;
+use workload::Request;
+
+use crate::bench::request::{Dialect, Writer, key_of_value_line};
+use crate::bench::response::{Event, Line, Parser, Violation};
+use crate::bench::target::Target;
+
+/// How long one answer may take.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// How long connecting may take.
+const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
+/// What one `read` may return.
+const READ_BYTES: usize = 64 << 10;
+
+/// Why a connection is no use any more.
+#[derive(Debug, Error)]
+pub(super) enum CacheError {
+    #[error("cannot connect to the cache at {target}: {error}")]
+    Connect { target: String, error: io::Error },
+    /// The connection has ended; another one may do.
+    #[error("the cache at {target} went away: {error}")]
+    Gone { target: String, error: io::Error },
+    #[error("the cache at {target} has not answered for {PATIENCE:?}")]
+    Silent { target: String },
+    #[error("the cache at {target}: {violation}")]
+    Violation {
+        target: String,
+        violation: Violation,
+    },
+    #[error("the cache at {target} answered what nobody had asked")]
+    Unasked { target: String },
+}
+
+/// What the cache said.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Answer {
+    /// The value; [`Cache::value`] has it.
+    Value,
+    /// Nothing is there, or all is done.
+    Done,
+    /// An error, in the server's words.
+    Error(String),
+}
+
+trait Duplex: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Duplex for T {}
+
+/// A connection. Belongs to one client.
+pub(super) struct Cache {
+    target: Target,
+    stream: Box<dyn Duplex>,
+    writer: Writer,
+    parser: Parser,
+    input: Box<[u8]>,
+    output: Vec<u8>,
+    value: Vec<u8>,
+    /// Whose value it is, where the server tells.
+    owner: Vec<u8>,
+}
+
+/// What has arrived of one answer.
+#[derive(Debug, Default)]
+struct Arrived {
+    answer: Option<Answer>,
+    has_value: bool,
+    unasked: bool,
+}
+
+impl Cache {
+    pub(super) async fn connect(target: &Target, writer: Writer) -> Result<Self, CacheError> {
+        let open = async {
+            Ok(match target {
+                Target::Tcp(address) => {
+                    let stream = TcpStream::connect(address).await?;
+                    stream.set_nodelay(true)?;
+                    Box::new(stream) as Box<dyn Duplex>
+                }
+                Target::Unix(path) => Box::new(UnixStream::connect(path).await?),
+            })
+        };
+        let opened = timeout(CONNECT_PATIENCE, open).await;
+        let stream =
+            opened
+                .unwrap_or_else(|late| Err(late.into()))
+                .map_err(|error: io::Error| CacheError::Connect {
+                    target: target.to_string(),
+                    error,
+                })?;
+        Ok(Self {
+            target: target.clone(),
+            stream,
+            writer,
+            parser: Parser::new(),
+            input: vec![0; READ_BYTES].into_boxed_slice(),
+            output: Vec::new(),
+            value: Vec::new(),
+            owner: Vec::new(),
+        })
+    }
+
+    /// Forgets a connection that has ended, and opens another one.
+    pub(super) async fn reconnect(&mut self) -> Result<(), CacheError> {
+        *self = Self::connect(&self.target, self.writer).await?;
+        Ok(())
+    }
+
+    /// The value that the last [`Answer::Value`] brought.
+    pub(super) fn value(&self) -> &[u8] {
+        &self.value
+    }
+
+    /// The name that stood beside it; empty if the server names none.
+    pub(super) fn owner(&self) -> &[u8] {
+        &self.owner
+    }
+
+    pub(super) async fn get(&mut self, request: &Request) -> Result<Answer, CacheError> {
+        self.writer.get(request, &[], &mut self.output);
+        self.ask().await
+    }
+
+    pub(super) async fn set(
+        &mut self,
+        request: &Request,
+        value: &[u8],
+    ) -> Result<Answer, CacheError> {
+        // The database's value may have another length than the request states.
+        let request = Request {
+            value_len: u32::try_from(value.len()).unwrap_or(u32::MAX),
+            ..*request
+        };
+        self.writer.set(&request, &mut self.output);
+        self.output.extend_from_slice(value);
+        self.output.extend_from_slice(b"\r\n");
+        self.ask().await
+    }
+
+    pub(super) async fn delete(&mut self, request: &Request) -> Result<Answer, CacheError> {
+        self.writer.delete(request, &mut self.output);
+        self.ask().await
+    }
+
+    /// Sends what is to be sent and waits for its answer.
+    async fn ask(&mut self) -> Result<Answer, CacheError> {
+        let answer = timeout(PATIENCE, self.exchange()).await;
+        answer.unwrap_or_else(|_| {
+            Err(CacheError::Silent {
+                target: self.target.to_string(),
+            })
+        })
+    }
+
+    async fn exchange(&mut self) -> Result<Answer, CacheError> {
+        let target = || self.target.to_string();
+        let gone = |error| CacheError::Gone {
+            target: target(),
+            error,
+        };
+        self.stream.write_all(&self.output).await.map_err(gone)?;
+        self.output.clear();
+        let mut arrived = Arrived::default();
+        loop {
+            let count = self.stream.read(&mut self.input).await.map_err(gone)?;
+            if count == 0 {
+                return Err(gone(io::Error::other("it closed the connection")));
+            }
+            let (value, owner, dialect) = (&mut self.value, &mut self.owner, self.writer.dialect);
+            self.parser
+                .feed(&self.input[..count], |event| {
+                    arrived.take(&event, dialect, value, owner);
+                })
+                .map_err(|violation| CacheError::Violation {
+                    target: target(),
+                    violation,
+                })?;
+            if arrived.unasked {
+                return Err(CacheError::Unasked { target: target() });
+            }
+            if let Some(answer) = arrived.answer {
+                return Ok(answer);
+            }
+        }
+    }
+}
+
+impl Arrived {
+    /// Takes a part of the answer to one command on one key.
+    fn take(
+        &mut self,
+        event: &Event<'_>,
+        dialect: Dialect,
+        value: &mut Vec<u8>,
+        owner: &mut Vec<u8>,
+    ) {
+        if self.answer.is_some() {
+            self.unasked = true;
+            return;
+        }
+        match event {
+            Event::Value { line, .. } => {
+                value.clear();
+                owner.clear();
+                owner.extend_from_slice(key_of_value_line(line).unwrap_or_default());
+                self.unasked = self.has_value;
+                self.has_value = true;
+            }
+            Event::Body(bytes) => value.extend_from_slice(bytes),
+            Event::ValueEnd => {
+                if dialect == Dialect::Meta {
+                    self.answer = Some(Answer::Value);
+                }
+            }
+            Event::Line(Line::End | Line::Absent | Line::Done | Line::Unchanged) => {
+                self.answer = Some(if self.has_value {
+                    Answer::Value
+                } else {
+                    Answer::Done
+                });
+            }
+            Event::Error(words) => {
+                self.answer = Some(Answer::Error(String::from_utf8_lossy(words).into_owned()));
+            }
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! One client: it looks in the cache, and on a miss asks the database and leaves the answer there.
+//!
+//! ```text
+//!   get      cache ──found──▶ done
+//!              └──absent──▶ database ──▶ set in the cache ──▶ done
+//!   set      database ──▶ set in the cache ──▶ done
+//!   delete   database ──▶ delete in the cache ──▶ done
+//! ```
+//!
+//! The database is written first, so that the cache never holds what the database does not have. As in
+//! any look-aside cache, a miss that overtakes a write may leave the older value there. A connection that
+//! the cache closes, for want of memory perhaps, costs its request and is opened again; if that fails, the
+//! cache has gone away.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use parking_lot::Mutex;
+use workload::{ClientStream, Op, Request, ValueCheck, Workload};
+
+use super::Trouble;
+use super::cache::{Answer, Cache, CacheError};
+use super::counts::{Counts, Outcome};
+use super::database::{Database, DatabaseError};
+use super::fill::{name, value};
+use crate::bench::stats::Failures;
+
+/// What all clients of a phase share.
+#[derive(Debug)]
+pub(super) struct Rules {
+    pub(super) workload: Workload,
+    pub(super) verify: bool,
+    pub(super) epoch: Instant,
+    pub(super) warm_up_ns: u64,
+    /// No request begins at or after this time.
+    pub(super) end_ns: u64,
+    /// One for all: it is large, and no request is so short that the lock would matter.
+    pub(super) counts: Mutex<Counts>,
+}
+
+/// A client, in a task of its own.
+pub(super) struct Client {
+    pub(super) rules: Arc<Rules>,
+    pub(super) database: Database,
+    /// None: everything goes straight to the database.
+    pub(super) cache: Option<Cache>,
+    pub(super) stream: ClientStream,
+    /// Requests that are left after the warm-up.
+    pub(super) left: u64,
+    /// The version of the value written last; those of different clients differ.
+    pub(super) version: u64,
+}
+
+impl Client {
+    /// Works until the phase is over. Fails when the cache or the database has gone away.
+    pub(super) async fn run(mut self) -> Result<Database, Trouble> {
+        let rules = Arc::clone(&self.rules);
+        let now_ns = || rules.epoch.elapsed().as_nanos() as u64;
+        let mut sent_ns = now_ns();
+        while self.left > 0 && sent_ns < rules.end_ns {
+            let request = match self.stream.next_request() {
+                Ok(Some(request)) => request,
+                Ok(None) => break,
+                Err(damage) => {
+                    rules.failed(|failures| &mut failures.workload, damage.to_string());
+                    break;
+                }
+            };
+            let outcome = match self.serve(&request).await {
+                Err(Trouble::Database(error @ DatabaseError::Refused { .. })) => {
+                    rules.failed(|failures| &mut failures.database, error.to_string());
+                    Outcome::Failed
+                }
+                Err(Trouble::Cache(gone @ CacheError::Gone { .. })) => {
+                    rules.failed(|failures| &mut failures.closed, gone.to_string());
+                    if let Some(cache) = &mut self.cache {
+                        cache.reconnect().await.map_err(|_| gone)?;
+                    }
+                    Outcome::Failed
+                }
+                outcome => outcome?,
+            };
+            let answered_ns = now_ns();
+            if sent_ns >= rules.warm_up_ns {
+                self.left -= 1;
+                let since = |ns| ns - rules.warm_up_ns;
+                let (sent_ns, answered_ns) = (since(sent_ns), since(answered_ns));
+                let mut counts = rules.counts.lock();
+                counts.completed(request.op, outcome, sent_ns, answered_ns);
+            }
+            sent_ns = answered_ns;
+        }
+        Ok(self.database)
+    }
+
+    async fn serve(&mut self, request: &Request) -> Result<Outcome, Trouble> {
+        let name = name(&self.rules.workload, request);
+        match request.op {
+            Op::Get => return self.get(request, &name).await,
+            Op::Set => {
+                self.version += 1;
+                let value = value(request, self.version);
+                self.database.put(&name, &value).await?;
+                if let Some(cache) = &mut self.cache {
+                    let answer = cache.set(request, &value).await?;
+                    self.note(answer);
+                }
+            }
+            Op::Delete => {
+                self.database.delete(&name).await?;
+                if let Some(cache) = &mut self.cache {
+                    let answer = cache.delete(request).await?;
+                    self.note(answer);
+                }
+            }
+        }
+        Ok(Outcome::Written)
+    }
+
+    async fn get(&mut self, request: &Request, name: &[u8]) -> Result<Outcome, Trouble> {
+        if let Some(cache) = &mut self.cache {
+            let answer = cache.get(request).await?;
+            if answer == Answer::Value {
+                let owner = cache.owner();
+                let wrong = if !owner.is_empty() && owner != name {
+                    Some("a value came for a key that was not asked for".to_owned())
+                } else {
+                    self.rules.wrong(request, cache.value())
+                };
+                self.corrupt(wrong);
+                return Ok(Outcome::Hit);
+            }
+            self.note(answer);
+        }
+        let Some(value) = self.database.get(name).await? else {
+            return Ok(Outcome::Absent);
+        };
+        let wrong = self.rules.wrong(request, &value);
+        self.corrupt(wrong);
+        if let Some(cache) = &mut self.cache {
+            let answer = cache.set(&request.fill(), &value).await?;
+            self.note(answer);
+        }
+        Ok(Outcome::Read)
+    }
+
+    /// Counts an error that the cache answered; the request goes on without it.
+    fn note(&self, answer: Answer) {
+        if let Answer::Error(words) = answer {
+            self.rules.failed(|failures| &mut failures.server, words);
+        }
+    }
+
+    fn corrupt(&self, wrong: Option<String>) {
+        if let Some(words) = wrong {
+            self.rules.failed(|failures| &mut failures.corrupt, words);
+        }
+    }
+}
+
+impl Rules {
+    /// Counts a failure of one kind.
+    fn failed(&self, kind: impl FnOnce(&mut Failures) -> &mut u64, words: String) {
+        self.counts.lock().stats.failed(kind, 1, || words);
+    }
+
+    /// What is wrong with `value` as the value of the key of `request`, if that is to be checked.
+    fn wrong(&self, request: &Request, value: &[u8]) -> Option<String> {
+        if !self.verify {
+            return None;
+        }
+        let len = value.len();
+        if let Some(expected) = self.workload.value_len(request.key)
+            && len != expected as usize
+        {
+            return Some(format!("a value has {len} bytes instead of {expected}"));
+        }
+        let mut check = ValueCheck::new(request.key);
+        check.feed(value);
+        (!check.is_correct()).then(|| "a value has other bytes than were written".to_owned())
+    }
+}

@@ -1,0 +1,233 @@
+//! One connection to the database behind the cache.
+//!
+//! The items are the rows of one table, `flowstone (name primary key, value)`. A table of that name
+//! with other columns belongs to somebody else and is refused; nothing is ever dropped. Whatever takes
+//! longer than [`PATIENCE`] counts as a database that has gone away.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use sqlx::any::AnyArguments;
+use sqlx::{AnyConnection, Arguments, AssertSqlSafe, Connection, Error as SqlError};
+use thiserror::Error;
+use tokio::time::timeout;
+
+use super::backend::{Backend, reason};
+use super::sql::{Statements, TABLE};
+
+/// How long one answer may take.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// How long connecting may take.
+const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
+
+/// What the database, or the connection to it, did not do.
+#[derive(Debug, Error)]
+pub(super) enum DatabaseError {
+    #[error("cannot use the database {database}: {reason}")]
+    Open { database: String, reason: String },
+    #[error("the database {database} has no table {TABLE}: add --load to make and fill it")]
+    NoTable { database: String },
+    #[error(
+        "the table {TABLE} of {database} has the columns ({found}), not ({expected}): name a database where \
+         that name is free"
+    )]
+    OtherTable {
+        database: String,
+        found: String,
+        expected: String,
+    },
+    #[error(
+        "the database {database} lacks {missing} of {asked} keys of this workload that were looked up: add \
+         --load to fill it"
+    )]
+    Unfilled {
+        database: String,
+        missing: usize,
+        asked: usize,
+    },
+    /// The connection stands and may be used further.
+    #[error("the database {database} refused: {reason}")]
+    Refused { database: String, reason: String },
+    #[error("the database {database} went away: {reason}")]
+    Gone { database: String, reason: String },
+}
+
+impl DatabaseError {
+    /// Whether another command line would help.
+    pub(super) fn is_usage(&self) -> bool {
+        !matches!(self, Self::Refused { .. } | Self::Gone { .. })
+    }
+}
+
+/// A connection. Belongs to one client.
+#[derive(Debug)]
+pub(super) struct Database {
+    backend: Arc<Backend>,
+    statements: Statements,
+    put_one: Arc<str>,
+    connection: AnyConnection,
+}
+
+impl Database {
+    /// Connects; makes a SQLite file that is not there if `create`.
+    pub(super) async fn connect(
+        backend: &Arc<Backend>,
+        create: bool,
+    ) -> Result<Self, DatabaseError> {
+        let open = async {
+            let options = backend.options(create)?;
+            let statements = Statements::of(backend.kind);
+            let mut connection = AnyConnection::connect_with(&options).await?;
+            if let Some(prepare) = statements.prepare {
+                sqlx::raw_sql(prepare).execute(&mut connection).await?;
+            }
+            if let Some(pages) = statements.pages
+                && sqlx::query_scalar::<_, i64>(pages)
+                    .fetch_one(&mut connection)
+                    .await?
+                    == 0
+                && let Some(prepare) = statements.prepare_new
+            {
+                sqlx::raw_sql(prepare).execute(&mut connection).await?;
+            }
+            Ok(Self {
+                backend: Arc::clone(backend),
+                put_one: statements.put(1).into(),
+                statements,
+                connection,
+            })
+        };
+        let refused = |reason| DatabaseError::Open {
+            database: backend.to_string(),
+            reason,
+        };
+        match timeout(CONNECT_PATIENCE, open).await {
+            Ok(opened) => opened.map_err(|error| refused(reason(&error))),
+            Err(_) => Err(refused(format!("no answer for {CONNECT_PATIENCE:?}"))),
+        }
+    }
+
+    /// Sees to it that the table is there and ours; makes it if `create`.
+    pub(super) async fn prepare_table(&mut self, create: bool) -> Result<(), DatabaseError> {
+        let query = sqlx::query_scalar(self.statements.columns).fetch_all(&mut self.connection);
+        let found: Vec<String> = self.backend.opened(query).await?;
+        if found.is_empty() {
+            if !create {
+                return Err(DatabaseError::NoTable {
+                    database: self.backend.to_string(),
+                });
+            }
+            let query = sqlx::query(self.statements.create).execute(&mut self.connection);
+            self.backend.opened(query).await?;
+            return Ok(());
+        }
+        if found != self.statements.expected {
+            return Err(DatabaseError::OtherTable {
+                database: self.backend.to_string(),
+                found: found.join(", "),
+                expected: self.statements.expected.join(", "),
+            });
+        }
+        Ok(())
+    }
+
+    /// The value of `name`; none if there is no such row.
+    pub(super) async fn get(&mut self, name: &[u8]) -> Result<Option<Vec<u8>>, DatabaseError> {
+        let query = sqlx::query_scalar(self.statements.get)
+            .bind(name)
+            .fetch_optional(&mut self.connection);
+        self.backend.answer(query).await
+    }
+
+    /// Writes `value`, over an old one if there is one.
+    pub(super) async fn put(&mut self, name: &[u8], value: &[u8]) -> Result<(), DatabaseError> {
+        let query = sqlx::query(AssertSqlSafe(Arc::clone(&self.put_one)))
+            .bind(name)
+            .bind(value)
+            .execute(&mut self.connection);
+        self.backend.answer(query).await.map(drop)
+    }
+
+    /// Removes the row of `name`, if there is one.
+    pub(super) async fn delete(&mut self, name: &[u8]) -> Result<(), DatabaseError> {
+        let query = sqlx::query(self.statements.delete)
+            .bind(name)
+            .execute(&mut self.connection);
+        self.backend.answer(query).await.map(drop)
+    }
+
+    /// Writes all of `batches` in one transaction, each in one statement.
+    pub(super) async fn put_all(&mut self, batches: Vec<Rows>) -> Result<(), DatabaseError> {
+        let statements = self.statements;
+        let write = async {
+            let mut transaction = self.connection.begin().await?;
+            for rows in batches {
+                let statement = statements.put(rows.len());
+                let mut arguments = AnyArguments::default();
+                for (name, value) in rows {
+                    arguments.add(name).map_err(SqlError::Encode)?;
+                    arguments.add(value).map_err(SqlError::Encode)?;
+                }
+                sqlx::query_with(AssertSqlSafe(statement), arguments)
+                    .execute(&mut *transaction)
+                    .await?;
+            }
+            transaction.commit().await
+        };
+        self.backend.answer(write).await
+    }
+
+    /// Takes leave, so that SQLite leaves one file and servers note no broken connection.
+    pub(super) async fn close(self) -> Result<(), DatabaseError> {
+        self.backend.answer(self.connection.close()).await
+    }
+
+    /// That `missing` of `asked` keys are not there.
+    pub(super) fn unfilled(&self, missing: usize, asked: usize) -> DatabaseError {
+        DatabaseError::Unfilled {
+            database: self.backend.to_string(),
+            missing,
+            asked,
+        }
+    }
+}
+
+/// Names and values that one statement writes, no name twice.
+pub(super) type Rows = Vec<(Vec<u8>, Vec<u8>)>;
+
+impl Backend {
+    /// Waits for an answer, and says what became of the database if there is none.
+    async fn answer<T>(
+        &self,
+        query: impl Future<Output = Result<T, SqlError>>,
+    ) -> Result<T, DatabaseError> {
+        let database = || self.to_string();
+        match timeout(PATIENCE, query).await {
+            Ok(Ok(answer)) => Ok(answer),
+            Ok(Err(error @ SqlError::Database(_))) => Err(DatabaseError::Refused {
+                database: database(),
+                reason: reason(&error),
+            }),
+            Ok(Err(error)) => Err(DatabaseError::Gone {
+                database: database(),
+                reason: reason(&error),
+            }),
+            Err(_) => Err(DatabaseError::Gone {
+                database: database(),
+                reason: format!("no answer for {PATIENCE:?}"),
+            }),
+        }
+    }
+
+    /// As [`Backend::answer`], before anything is measured: what is refused then is the user's to mend.
+    async fn opened<T>(
+        &self,
+        query: impl Future<Output = Result<T, SqlError>>,
+    ) -> Result<T, DatabaseError> {
+        self.answer(query).await.map_err(|error| match error {
+            DatabaseError::Refused { database, reason } => DatabaseError::Open { database, reason },
+            other => other,
+        })
+    }
+}

@@ -1,0 +1,133 @@
+//! Runs one phase, without or with the cache, and watches it.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use tokio::task::{JoinError, JoinSet};
+use tokio::time::timeout;
+
+use super::Trouble;
+use super::cache::Cache;
+use super::client::{Client, Rules};
+use super::counts::Counts;
+use super::database::Database;
+use crate::bench::cpu;
+use crate::bench::options::Plan;
+use crate::bench::phase::{REFRESH, bar};
+use crate::bench::request::{Dialect, Writer};
+
+/// What a phase has measured.
+#[derive(Debug)]
+pub(super) struct Measured {
+    /// Whether the cache stood before the database.
+    pub(super) cached: bool,
+    pub(super) counts: Counts,
+    /// From the end of the warm-up to the last answer.
+    pub(super) seconds: f64,
+    /// Processor time of this process, in which SQLite works too.
+    pub(super) own_cpu: Duration,
+}
+
+/// Lets every connection in `databases` serve one client. All of them are handed back.
+pub(super) async fn run(
+    plan: &Plan,
+    cached: bool,
+    databases: &mut Vec<Database>,
+) -> Result<Measured, Trouble> {
+    let mut caches = Vec::new();
+    for _ in 0..plan.clients {
+        caches.push(if cached {
+            Some(Cache::connect(&plan.target, writer(plan)).await?)
+        } else {
+            None
+        });
+    }
+    let sources = plan.workload.clients()?;
+    let rules = Arc::new(rules(plan));
+    let mut tasks = JoinSet::new();
+    for (index, (database, cache)) in databases.drain(..).zip(caches).enumerate() {
+        let (number, clients) = (index as u64, plan.clients as u64);
+        let share = |all: u64| all / clients + u64::from(number < all % clients);
+        let client = Client {
+            rules: Arc::clone(&rules),
+            database,
+            cache,
+            stream: sources.client(number),
+            left: plan.requests.map_or(u64::MAX, share),
+            version: number << 40,
+        };
+        tasks.spawn(client.run());
+    }
+    let own_cpu = watch(plan, cached, &rules, &mut tasks, databases).await?;
+    let counts = rules.counts.lock().clone();
+    Ok(Measured {
+        cached,
+        seconds: counts.stats.last_ns as f64 / 1e9,
+        counts,
+        own_cpu,
+    })
+}
+
+/// Waits for all clients and shows progress meanwhile; returns the processor time since the end of the
+/// warm-up. The first client that fails ends the phase: with the set of tasks, the others are dropped.
+async fn watch(
+    plan: &Plan,
+    cached: bool,
+    rules: &Rules,
+    tasks: &mut JoinSet<Result<Database, Trouble>>,
+    databases: &mut Vec<Database>,
+) -> Result<Duration, Trouble> {
+    let name = if cached { "cache" } else { "database" };
+    let bar = match plan.duration {
+        Some(duration) => bar((plan.warm_up + duration).as_secs(), "s", name),
+        None => bar(plan.requests.unwrap_or(0), "requests", name),
+    };
+    let mut before = cpu::of_this_process();
+    let mut warming = !plan.warm_up.is_zero();
+    loop {
+        let left = plan.warm_up.saturating_sub(rules.epoch.elapsed());
+        let patience = if warming { REFRESH.min(left) } else { REFRESH };
+        match timeout(patience, tasks.join_next()).await {
+            Ok(None) => break,
+            Ok(Some(ended)) => databases.push(ended.map_err(panicked)??),
+            Err(_) => {}
+        }
+        if warming && rules.epoch.elapsed() >= plan.warm_up {
+            warming = false;
+            before = cpu::of_this_process();
+        }
+        bar.set_position(match plan.duration {
+            Some(_) => rules.epoch.elapsed().as_secs(),
+            None => rules.counts.lock().stats.total(),
+        });
+    }
+    bar.finish_and_clear();
+    Ok(cpu::of_this_process().saturating_sub(before))
+}
+
+fn panicked(error: JoinError) -> Trouble {
+    Trouble::Io(error.into())
+}
+
+fn rules(plan: &Plan) -> Rules {
+    let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+    Rules {
+        workload: plan.workload.clone(),
+        verify: plan.verify,
+        epoch: Instant::now(),
+        warm_up_ns: nanoseconds(plan.warm_up),
+        end_ns: plan.duration.map_or(u64::MAX, |duration| {
+            nanoseconds(plan.warm_up.saturating_add(duration))
+        }),
+        counts: Mutex::new(Counts::new()),
+    }
+}
+
+fn writer(plan: &Plan) -> Writer {
+    Writer {
+        dialect: plan.dialect,
+        names: plan.workload.key_names(),
+        return_keys: plan.verify && plan.dialect == Dialect::Meta,
+    }
+}

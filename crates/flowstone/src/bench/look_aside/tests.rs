@@ -1,0 +1,139 @@
+//! Whole phases against the plain bench's small server and a SQLite file.
+
+use std::sync::Arc;
+
+use clap::Parser;
+use tokio::runtime::Builder;
+
+use super::backend::Backend;
+use super::database::Database;
+use super::phase::{self, Measured};
+use super::report::Row;
+use super::{Plan, Trouble, fill};
+use crate::bench::BenchArgs;
+use crate::bench::phase::bar;
+use crate::bench::tests::{Manner, server};
+
+#[derive(Parser)]
+struct Command {
+    #[command(flatten)]
+    args: BenchArgs,
+}
+
+const KEYS: u64 = 300;
+
+fn plan(address: &str, options: &str) -> Plan {
+    let line = format!("bench --server {address} --backend sqlite --keys {KEYS} {options}");
+    Command::parse_from(line.split_ascii_whitespace())
+        .args
+        .plan()
+        .unwrap()
+}
+
+/// Fills a temporary database and runs the phase with the cache.
+fn cached(manner: Manner, options: &str) -> Result<Measured, Trouble> {
+    sqlx::any::install_default_drivers();
+    let (address, _) = server(manner);
+    let plan = plan(&address, options);
+    let backend = Arc::new(Backend::parse("sqlite").unwrap());
+    let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let mut databases = Vec::new();
+        for _ in 0..plan.clients {
+            databases.push(Database::connect(&backend, true).await?);
+        }
+        databases[0].prepare_table(true).await?;
+        let keys = fill::fill(&mut databases[0], &plan.workload, &bar(KEYS, "keys", "")).await?;
+        assert_eq!(keys, KEYS);
+        fill::check(&mut databases[0], &plan.workload).await?;
+        let measured = phase::run(&plan, true, &mut databases).await?;
+        assert_eq!(databases.len(), plan.clients);
+        let row = Row::run(&plan, "sqlite", &measured, Some(&measured));
+        assert!(
+            serde_json::to_string(&row)
+                .unwrap()
+                .contains("\"ops_ratio\":1.0")
+        );
+        assert!(row.to_string().contains("with the cache before sqlite"));
+        Ok(measured)
+    })
+}
+
+#[test]
+fn what_the_database_answered_is_found_in_the_cache_next_time() {
+    let measured = cached(Manner::Good, "--clients 1 --requests 3000 --verify").unwrap();
+    let counts = &measured.counts;
+    let misses = counts.stats.requests[0] - counts.stats.hits;
+    assert!((200..=KEYS).contains(&misses), "{misses} misses");
+    assert_eq!(counts.miss.len(), misses);
+    assert_eq!(counts.hit.len(), counts.stats.hits);
+    assert_eq!((counts.stats.failures.total(), counts.absent), (0, 0));
+}
+
+#[test]
+fn what_is_deleted_is_in_neither() {
+    let options = "--clients 3 --requests 4000 --ratio 5:1:2 --verify";
+    let counts = cached(Manner::Good, options).unwrap().counts;
+    let [gets, sets, deletes] = counts.stats.requests;
+    assert_eq!(gets + sets + deletes, 4000);
+    // Two thirds of the keys are deleted at any time, once all have been written.
+    assert!(counts.absent > gets / 4, "{} of {gets}", counts.absent);
+    assert!(counts.absent < gets - counts.stats.hits, "{counts:?}");
+    assert_eq!(counts.stats.failures.total(), 0);
+}
+
+#[test]
+fn a_cache_that_stores_nothing_is_only_in_the_way() {
+    let counts = cached(Manner::Full, "--clients 2 --requests 50")
+        .unwrap()
+        .counts;
+    assert_eq!((counts.stats.total(), counts.stats.hits), (50, 0));
+    assert_eq!(counts.stats.failures.server, 50);
+}
+
+#[test]
+fn wrong_bytes_in_the_cache_are_noticed() {
+    let counts = cached(Manner::Corrupt, "--clients 1 --requests 2000 --verify")
+        .unwrap()
+        .counts;
+    assert!(counts.stats.hits > 0);
+    assert_eq!(counts.stats.failures.corrupt, counts.stats.hits);
+}
+
+#[test]
+fn closed_connections_are_counted_and_opened_again() {
+    let counts = cached(Manner::Closes(10), "--clients 1 --requests 200")
+        .unwrap()
+        .counts;
+    let closed = counts.stats.failures.closed;
+    assert_eq!(counts.stats.total() + closed, 200);
+    assert!(closed > 10, "{closed} closed");
+}
+
+#[test]
+fn what_does_not_speak_memcached_ends_the_run() {
+    let babble = cached(Manner::Babbles, "--clients 2 --requests 500").unwrap_err();
+    assert!(babble.to_string().contains("220 ready"), "{babble}");
+    assert!(!babble.is_usage());
+}
+
+#[test]
+fn a_database_without_the_keys_is_refused() {
+    sqlx::any::install_default_drivers();
+    let plan = plan("127.0.0.1:1", "");
+    let backend = Arc::new(Backend::parse("sqlite").unwrap());
+    let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+    let refused = runtime.block_on(async {
+        let mut database = Database::connect(&backend, true).await?;
+        let no_table = database.prepare_table(false).await.unwrap_err();
+        assert!(no_table.is_usage() && no_table.to_string().contains("--load"));
+        database.prepare_table(true).await?;
+        fill::check(&mut database, &plan.workload).await
+    });
+    let refused = refused.unwrap_err();
+    assert!(refused.is_usage(), "{refused}");
+    assert!(
+        refused.to_string().contains("lacks 300 of 300"),
+        "{refused}"
+    );
+}

@@ -1,0 +1,221 @@
+//! How well the model of a drive does what the drive does: a real file, and virtual time.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use device::measure::{Mixed, Pace, Probe, Profile, prepare, probe};
+use device::{Disk, FileDisk, FileOptions, PAGE_BYTES};
+
+use super::{Experiment, ExperimentError, Finding, Outcome, Scale, Setting};
+use crate::calibrate::{drive_model, probe_model};
+use crate::plot::{self, Axis, Line, Plot};
+use crate::row::{PART, Row};
+
+/// The experiment.
+pub(super) const EXPERIMENT: Experiment = Experiment {
+    name: "drive-model",
+    source: "the drive under a file; docs/devices.md",
+    measures: "a real file, and the model calibrated to it, probed alike",
+    has_plots: true,
+    needs_file: true,
+    run,
+};
+
+/// Bytes of the file, and how long each measurement lasts.
+const fn extent(scale: Scale) -> (u64, Duration) {
+    match scale {
+        Scale::Tiny => (64 << 20, Duration::from_millis(20)),
+        Scale::Small => (1 << 30, Duration::from_millis(1000)),
+        Scale::Paper => (4 << 30, Duration::from_secs(5)),
+    }
+}
+
+fn run(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
+    let (len_bytes, duration) = extent(setting.scale);
+    let what = Probe {
+        duration,
+        write_bytes: vec![64 << 10, 256 << 10, 1 << 20, 8 << 20],
+        mixed: vec![
+            (1, 256 << 10),
+            (8, 256 << 10),
+            (1, 8 << 20),
+            (8, 8 << 20),
+            (32, 8 << 20),
+        ],
+        ..Probe::default()
+    };
+    let file = setting.file.ok_or(ExperimentError::NoFile)?;
+    let mut cells = setting
+        .cells
+        .run(&[()], |()| measured(file, len_bytes, &what))?;
+    let measured = cells.pop().unwrap_or_default();
+    let model = drive_model(&measured);
+    let modelled = probe_model(&model, &what, setting.seed)?;
+    let pairs = pairs(&measured, &modelled);
+    Ok(Outcome {
+        rows: pairs.iter().map(Pair::row).collect(),
+        plots: plots(&measured, &modelled),
+        findings: findings(&pairs),
+        wrong: None,
+    })
+}
+
+/// Probes a new file, which is gone afterwards.
+fn measured(path: &Path, len_bytes: u64, what: &Probe) -> Result<Profile, ExperimentError> {
+    let options = FileOptions {
+        size: Some(len_bytes),
+        create: true,
+        ..FileOptions::default()
+    };
+    let outcome = runtime::live::block_on(async {
+        let disk: Arc<dyn Disk> = Arc::new(FileDisk::open(path, &options)?);
+        prepare(&disk).await?;
+        Ok(probe(&disk, what).await?)
+    });
+    // What cannot be removed is where the user asked for it.
+    let _ = std::fs::remove_file(path);
+    outcome
+}
+
+/// One measurement, of the drive and of the model.
+struct Pair {
+    part: &'static str,
+    /// Reads at once.
+    depth: Option<u32>,
+    bytes: usize,
+    write_bytes: Option<usize>,
+    measured: Pace,
+    modelled: Pace,
+    is_fitted: bool,
+}
+
+impl Pair {
+    fn ratio(&self) -> f64 {
+        self.modelled.per_s / self.measured.per_s
+    }
+
+    fn row(&self) -> Row {
+        Row::new()
+            .with(PART, self.part)
+            .with_some("depth", self.depth)
+            .with("bytes_per_operation", self.bytes)
+            .with_some("beside_writes_of_bytes", self.write_bytes)
+            .with("measured_per_s", self.measured.per_s)
+            .with("measured_us", self.measured.mean_us)
+            .with("measured_p50_us", self.measured.p50_us)
+            .with("measured_p99_us", self.measured.p99_us)
+            .with("modelled_per_s", self.modelled.per_s)
+            .with("modelled_us", self.modelled.mean_us)
+            .with("modelled_over_measured", self.ratio())
+            .with("fitted", self.is_fitted)
+    }
+}
+
+fn pairs(measured: &Profile, modelled: &Profile) -> Vec<Pair> {
+    let alone = |part, depth, bytes, (measured, modelled): (Pace, Pace), is_fitted| Pair {
+        part,
+        depth,
+        bytes,
+        write_bytes: None,
+        measured,
+        modelled,
+        is_fitted,
+    };
+    let mut pairs = Vec::new();
+    for (&(depth, one), &(_, other)) in measured.reads.iter().zip(&modelled.reads) {
+        pairs.push(alone("reads", Some(depth), PAGE_BYTES, (one, other), true));
+    }
+    for (&(bytes, one), &(_, other)) in measured.large_reads.iter().zip(&modelled.large_reads) {
+        pairs.push(alone("large reads", Some(1), bytes, (one, other), true));
+    }
+    for (&(bytes, one), &(_, other)) in measured.writes.iter().zip(&modelled.writes) {
+        pairs.push(alone("writes", None, bytes, (one, other), true));
+    }
+    pairs.push(alone(
+        "write and sync",
+        None,
+        PAGE_BYTES,
+        (measured.syncs, modelled.syncs),
+        true,
+    ));
+    for (one, other) in measured.mixed.iter().zip(&modelled.mixed) {
+        pairs.extend(beside(one, other));
+    }
+    pairs
+}
+
+/// The reads, and the writes beside them.
+fn beside(one: &Mixed, other: &Mixed) -> [Pair; 2] {
+    let pair = |part, bytes, measured, modelled| Pair {
+        part,
+        depth: Some(one.depth),
+        bytes,
+        write_bytes: Some(one.write_bytes),
+        measured,
+        modelled,
+        is_fitted: false,
+    };
+    [
+        pair("reads beside writes", PAGE_BYTES, one.reads, other.reads),
+        pair(
+            "the writes beside them",
+            one.write_bytes,
+            one.writes,
+            other.writes,
+        ),
+    ]
+}
+
+fn plots(measured: &Profile, modelled: &Profile) -> Vec<Plot> {
+    let reads = |name: &str, profile: &Profile| {
+        let point = |(depth, pace): &(u32, Pace)| (f64::from(*depth), pace.per_s);
+        Line::new(name, profile.reads.iter().map(point).collect())
+    };
+    let writes = |name: &str, profile: &Profile| {
+        let point = |(bytes, pace): &(usize, Pace)| {
+            let bytes = *bytes as f64;
+            (bytes / 1024.0, bytes * pace.per_s / 1e6)
+        };
+        Line::new(name, profile.writes.iter().map(point).collect())
+    };
+    vec![
+        Plot {
+            title: "Random reads of 4 KiB".to_owned(),
+            x: Axis::new("at once", plot::Scale::Log2),
+            y: Axis::new("reads", plot::Scale::Linear).unit("1/s"),
+            lines: vec![
+                reads("measured", measured),
+                reads("modelled", modelled).dashed(),
+            ],
+        },
+        Plot {
+            title: "Writes, one after the other".to_owned(),
+            x: Axis::new("size of a write", plot::Scale::Log2).unit("KiB"),
+            y: Axis::new("written", plot::Scale::Linear).unit("MB/s"),
+            lines: vec![
+                writes("measured", measured),
+                writes("modelled", modelled).dashed(),
+            ],
+        },
+    ]
+}
+
+fn findings(pairs: &[Pair]) -> Vec<Finding> {
+    let worst = |measure: &str, is_fitted: bool| {
+        let apart = |pair: &Pair| pair.ratio().max(1.0 / pair.ratio());
+        let among = pairs.iter().filter(|pair| pair.is_fitted == is_fitted);
+        Finding {
+            measure: measure.to_owned(),
+            paper: None,
+            here: among.map(apart).max_by(f64::total_cmp),
+        }
+    };
+    vec![
+        worst(
+            "rate of model and drive, the larger over the smaller: at worst where fitted",
+            true,
+        ),
+        worst("and at worst where foretold", false),
+    ]
+}
