@@ -8,7 +8,7 @@ use workload::{Mix, Settings, ValueSize, Workload};
 use super::*;
 use crate::presets::named;
 
-/// A cache that keeps filling small flash with what two thousand keys bring.
+/// A cache that keeps filling small flash with what thirty thousand keys bring.
 fn plan(device: &str, seed: u64) -> Plan {
     let settings = Settings {
         keys: 30_000,

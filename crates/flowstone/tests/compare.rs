@@ -1,0 +1,104 @@
+//! `flowstone compare` as its users see it: what it prints, and how it refuses.
+
+#![allow(
+    clippy::unwrap_used,
+    reason = "helpers of tests, not only the tests themselves"
+)]
+
+use std::process::{Command, Output};
+
+fn compare(options: &str) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_flowstone"))
+        .arg("compare")
+        .args(options.split_ascii_whitespace())
+        .output()
+        .unwrap()
+}
+
+/// A small run, on a drive that is small enough to fill.
+const SMALL: &str = "--presets fatcache-sync,fatcache-async,flowstone --workload etc --keys 20000 \
+                     --requests 10000 --memory 64MiB --device ftl:crucial-m4,size=256MiB";
+
+/// The fields of a row, in their order.
+fn names(row: &str) -> Vec<String> {
+    let value: serde_json::Value = serde_json::from_str(row).unwrap();
+    let fields = value.as_object().unwrap().keys();
+    let mut names: Vec<String> = fields.cloned().collect();
+    names.sort_by_key(|name| row.find(&format!("\"{name}\":")));
+    names
+}
+
+#[test]
+fn twice_the_same_command_is_twice_the_same_bytes() {
+    let command = format!("{SMALL} --seed 5 --json");
+    let first = compare(&command);
+    assert!(first.status.success(), "{first:?}");
+    assert!(first.stderr.is_empty(), "quiet in a pipe: {first:?}");
+    assert_eq!(first.stdout, compare(&command).stdout);
+    let text = String::from_utf8(first.stdout).unwrap();
+    let rows: Vec<&str> = text.lines().collect();
+    for (row, preset) in rows.iter().zip(["fatcache-sync", "fatcache-async", "flowstone"]) {
+        let value: serde_json::Value = serde_json::from_str(row).unwrap();
+        assert_eq!(value["preset"], preset, "in the order asked for");
+        assert_eq!(value["virtual_time"], true);
+        assert!(value.get("peak_rss_bytes").is_none() && value.get("cpu_us_per_op").is_none());
+        let order = lab::compare::FIELDS;
+        let place = |name: &String| order.iter().position(|field| field == name);
+        let places: Vec<_> = names(row).iter().map(place).collect();
+        assert!(places.iter().all(Option::is_some) && places.is_sorted(), "{row}");
+    }
+    assert_eq!(rows.len(), 3);
+}
+
+#[test]
+fn a_table_and_a_figure_have_every_preset() {
+    let dir = tempfile::tempdir().unwrap();
+    let figure = dir.path().join("run.svg");
+    let output = compare(&format!("{SMALL} --plot {}", figure.display()));
+    assert!(output.status.success(), "{output:?}");
+    let table = String::from_utf8(output.stdout).unwrap();
+    let svg = std::fs::read_to_string(figure).unwrap();
+    for preset in ["fatcache-sync", "fatcache-async", "flowstone"] {
+        assert!(table.contains(preset) && svg.contains(preset));
+    }
+    assert!(table.contains("hit_ratio") && svg.starts_with("<svg"));
+}
+
+#[test]
+fn what_cannot_be_run_is_one_line_and_exit_code_2() {
+    let dir = tempfile::tempdir().unwrap();
+    let trace = dir.path().join("requests.csv");
+    std::fs::write(&trace, "0,key,3,100,1,get,0\n1,key,3\n").unwrap();
+    let other = dir.path().join("letters");
+    std::fs::write(&other, "letters").unwrap();
+    for (options, words) in [
+        ("--presets bigcache".to_owned(), "no preset"),
+        ("--presets flowstone --device ftl:slc".to_owned(), "no device preset"),
+        ("--presets flowstone --memory 1MiB".to_owned(), "memory"),
+        (
+            "--presets flowstone --memory 20MiB --keys 9000000".to_owned(),
+            "do not fit its index",
+        ),
+        (
+            format!("--presets flowstone --trace {}", trace.display()),
+            "line 2",
+        ),
+        (
+            format!("--presets flowstone --requests 9 --device file:{}", other.display()),
+            "holds something already",
+        ),
+        (
+            format!("--presets flowstone --device file:{}/new", dir.path().display()),
+            "giving its size",
+        ),
+    ] {
+        let output = compare(&options);
+        let line = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{options}: {line}");
+        assert!(line.contains(words), "{options}: {line}");
+        assert!(line.ends_with('\n') && line.lines().count() == 1, "{options}: {line}");
+        assert!(output.stdout.is_empty());
+    }
+    assert_eq!(std::fs::read(&other).unwrap(), b"letters");
+    assert!(!dir.path().join("new").exists());
+}
