@@ -37,7 +37,10 @@ fn twice_the_same_command_is_twice_the_same_bytes() {
     assert_eq!(first.stdout, compare(&command).stdout);
     let text = String::from_utf8(first.stdout).unwrap();
     let rows: Vec<&str> = text.lines().collect();
-    for (row, preset) in rows.iter().zip(["fatcache-sync", "fatcache-async", "flowstone"]) {
+    for (row, preset) in rows
+        .iter()
+        .zip(["fatcache-sync", "fatcache-async", "flowstone"])
+    {
         let value: serde_json::Value = serde_json::from_str(row).unwrap();
         assert_eq!(value["preset"], preset, "in the order asked for");
         assert_eq!(value["virtual_time"], true);
@@ -45,7 +48,10 @@ fn twice_the_same_command_is_twice_the_same_bytes() {
         let order = lab::compare::FIELDS;
         let place = |name: &String| order.iter().position(|field| field == name);
         let places: Vec<_> = names(row).iter().map(place).collect();
-        assert!(places.iter().all(Option::is_some) && places.is_sorted(), "{row}");
+        assert!(
+            places.iter().all(Option::is_some) && places.is_sorted(),
+            "{row}"
+        );
     }
     assert_eq!(rows.len(), 3);
 }
@@ -73,7 +79,10 @@ fn what_cannot_be_run_is_one_line_and_exit_code_2() {
     std::fs::write(&other, "letters").unwrap();
     for (options, words) in [
         ("--presets bigcache".to_owned(), "no preset"),
-        ("--presets flowstone --device ftl:slc".to_owned(), "no device preset"),
+        (
+            "--presets flowstone --device ftl:slc".to_owned(),
+            "no device preset",
+        ),
         ("--presets flowstone --memory 1MiB".to_owned(), "memory"),
         (
             "--presets flowstone --memory 20MiB --keys 9000000".to_owned(),
@@ -84,11 +93,17 @@ fn what_cannot_be_run_is_one_line_and_exit_code_2() {
             "line 2",
         ),
         (
-            format!("--presets flowstone --requests 9 --device file:{}", other.display()),
+            format!(
+                "--presets flowstone --requests 9 --device file:{}",
+                other.display()
+            ),
             "holds something already",
         ),
         (
-            format!("--presets flowstone --device file:{}/new", dir.path().display()),
+            format!(
+                "--presets flowstone --device file:{}/new",
+                dir.path().display()
+            ),
             "giving its size",
         ),
     ] {
@@ -96,7 +111,10 @@ fn what_cannot_be_run_is_one_line_and_exit_code_2() {
         let line = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(2), "{options}: {line}");
         assert!(line.contains(words), "{options}: {line}");
-        assert!(line.ends_with('\n') && line.lines().count() == 1, "{options}: {line}");
+        assert!(
+            line.ends_with('\n') && line.lines().count() == 1,
+            "{options}: {line}"
+        );
         assert!(output.stdout.is_empty());
     }
     assert_eq!(std::fs::read(&other).unwrap(), b"letters");

@@ -43,7 +43,7 @@ pub(super) fn run(
         (_, bytes) => FileDisk::open_image(path, bytes, options)?,
     };
     let claim = claim.take();
-    let storage = Storage::File(Arc::new(disk));
+    let storage = Storage::Disk(Arc::new(disk));
     plan.check_size(preset, &storage)?;
     let workers = Workers::start(&LiveConfig {
         threads: plan.cpus as usize,
