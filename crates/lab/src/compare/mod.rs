@@ -30,6 +30,7 @@ use serde::{Deserialize, Serialize};
 
 pub use curve::{Curve, Sample};
 pub use plan::{DeviceChoice, Plan};
+pub(crate) use real_time::{Spent, spend};
 pub use row::{CompareRow, FIELDS};
 
 use crate::presets::{Preset, UnknownPreset};
