@@ -17,9 +17,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!(
         "# What the processor is charged under virtual time, in nanoseconds for each unit of a kind of work."
     );
-    println!("# An operation of each scenario, measured and by this table:");
-    for ((nanos, by_table), units) in measured.scenarios.iter().zip(&measured.units) {
-        println!("#   {nanos:.0} {by_table:.0} {units:.3?}");
+    println!("# An operation of each scenario in nanoseconds, measured and by this table:");
+    for (name, nanos, by_table) in &measured.scenarios {
+        println!("#   {name:27} {nanos:4.0}  {by_table:4.0}");
     }
     print!("{}", measured.table);
     Ok(())

@@ -49,6 +49,7 @@ pub enum MeasureError {
 
 /// Requests of one kind.
 struct Scenario {
+    name: &'static str,
     preset: &'static str,
     /// Gets to sets.
     mix: (f64, f64),
@@ -60,6 +61,7 @@ struct Scenario {
 }
 
 const HIT: Scenario = Scenario {
+    name: "hits in memory",
     preset: "flowstone",
     mix: (1.0, 0.0),
     keys: 100_000,
@@ -72,6 +74,7 @@ const SCENARIOS: [Scenario; 8] = [
     HIT,
     // Misses of an index that does not fit the processor's cache.
     Scenario {
+        name: "misses",
         preset: "fatcache-async",
         keys: 600_000,
         name_bytes: NAME_BYTES + 1,
@@ -79,17 +82,20 @@ const SCENARIOS: [Scenario; 8] = [
     },
     // Sets into write buffers, of three sizes.
     Scenario {
+        name: "sets into buffers, 64 B",
         preset: "fatcache-async",
         mix: (0.0, 1.0),
         value_bytes: 64,
         ..HIT
     },
     Scenario {
+        name: "sets into buffers, 270 B",
         preset: "fatcache-async",
         mix: (0.0, 1.0),
         ..HIT
     },
     Scenario {
+        name: "sets into buffers, 4096 B",
         preset: "fatcache-async",
         mix: (0.0, 1.0),
         keys: 20_000,
@@ -99,18 +105,21 @@ const SCENARIOS: [Scenario; 8] = [
     },
     // Sets into memory, from which items go to flash.
     Scenario {
+        name: "sets into memory",
         mix: (0.0, 1.0),
         keys: 600_000,
         ..HIT
     },
     // Hits on flash, kept nowhere or in memory now and then.
     Scenario {
+        name: "hits on flash",
         preset: "fatcache-async",
         keys: 600_000,
         requests: 120_000,
         ..HIT
     },
     Scenario {
+        name: "hits in memory and on flash",
         keys: 600_000,
         requests: 120_000,
         ..HIT
@@ -172,10 +181,8 @@ fn each(spent: &Spent) -> Vec<f64> {
 pub struct Measured {
     /// The costs.
     pub table: CpuTable,
-    /// Of each scenario: nanoseconds of an operation, measured and by the table.
-    pub scenarios: Vec<(f64, f64)>,
-    /// And the units of each: the request, and every kind of work.
-    pub units: Vec<Vec<f64>>,
+    /// Each scenario: nanoseconds of an operation, measured and by the table.
+    pub scenarios: Vec<(&'static str, f64, f64)>,
 }
 
 /// Measures every kind of work that the engine does, with a new file at `path`, which is
@@ -200,10 +207,10 @@ pub fn measure(path: &Path) -> Result<Measured, MeasureError> {
         .map(|nanos| (nanos * 100.0).round() / 100.0)
         .collect();
     let table = CpuTable::of_nanos(costs[0], |work| costs[1 + work as usize])?;
-    let scenarios = rows.iter().map(|row| (row.sum, row.at(&costs)));
+    let named = SCENARIOS.iter().zip(&rows);
+    let scenarios = named.map(|(scenario, row)| (scenario.name, row.sum, row.at(&costs)));
     Ok(Measured {
         scenarios: scenarios.collect(),
-        units: rows.iter().map(|row| row.units.clone()).collect(),
         table,
     })
 }

@@ -271,7 +271,6 @@ fn line_of(
         .with_some("real_clwa", median(|row| row.clwa))
         .with_some("virtual_clwa", modelled.clwa)
         .with_some("real_cpu_us_per_op", median(|row| row.cpu_us_per_op))
-        .with_some("virtual_cpu_us_per_op", modelled.cpu_us_per_op)
 }
 
 fn findings(work: &str, judged: &Judged) -> [Finding; 2] {
