@@ -45,14 +45,14 @@ pub enum DramUse {
     WriteBuffers,
 }
 
-/// Who writes sealed segments and reclaims old ones.
+/// When sealed segments are written and old ones reclaimed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Maintenance {
-    /// Background tasks.
+    /// As soon as there are some, and while too few are free.
     #[default]
     Background,
-    /// Whoever finds no room for an item, before it is stored.
-    InCaller,
+    /// The same, but nothing is done before a write finds no room; it waits until there is some.
+    OnDemand,
 }
 
 /// Settings of an engine. Those an image is made with are kept in it: an image opened again keeps
@@ -83,7 +83,7 @@ pub struct EngineConfig {
     pub keep: Keep,
     /// The most of a reclaimed segment that is kept by copying, in sixteenths.
     pub max_copy_sixteenths: u32,
-    /// Who writes and reclaims.
+    /// When segments are written and reclaimed.
     pub maintenance: Maintenance,
     /// Segments written at once.
     pub writers: usize,

@@ -67,7 +67,7 @@ const KICK: (Victim, Keep) = (Victim::FewestValid, Keep::Nothing);
 const FIFO_DROP: (Victim, Keep) = (Victim::Oldest, Keep::Nothing);
 
 const fn sync(name: &'static str, (victim, keep): (Victim, Keep)) -> Preset {
-    let parts = Parts::Fatcache(Maintenance::InCaller, victim, keep);
+    let parts = Parts::Fatcache(Maintenance::OnDemand, victim, keep);
     Preset { name, parts }
 }
 

@@ -8,9 +8,6 @@ use std::task::{Context, Poll, Waker};
 use event_listener::{Event, EventListener};
 use parking_lot::Mutex;
 
-/// Completes at the next notification after it was registered.
-pub type Listener = EventListener;
-
 /// Wakes every task that waits for a condition to change.
 ///
 /// Take a [`listener`](Notify::listener) first, test the condition, then await the listener: a
@@ -26,7 +23,7 @@ impl Notify {
     }
 
     /// Registers interest now; completes at the next [`notify_all`](Notify::notify_all).
-    pub fn listener(&self) -> Listener {
+    pub fn listener(&self) -> EventListener {
         self.0.listen()
     }
 

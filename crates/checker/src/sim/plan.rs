@@ -95,7 +95,7 @@ fn parts(seed: u64) -> EngineConfig {
         layout: Layout::Slotted,
         victim: [Victim::Oldest, Victim::FewestValid][random.random_range(0..2)],
         keep: [Keep::Nothing, Keep::Recent, Keep::Valid][random.random_range(0..3)],
-        maintenance: [Maintenance::Background, Maintenance::InCaller][random.random_range(0..2)],
+        maintenance: [Maintenance::Background, Maintenance::OnDemand][random.random_range(0..2)],
         writers: random.random_range(1..4),
         write_bytes: 4096 << random.random_range(0..7),
         ..EngineConfig::default()

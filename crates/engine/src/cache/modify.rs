@@ -111,7 +111,8 @@ impl Engine {
                     None => room = Some(self.placement.room().listener()),
                     Some(told) => {
                         self.waits.fetch_add(1, Ordering::Relaxed);
-                        self.placement.make_room(told).await;
+                        self.placement.ask_for_room();
+                        told.await;
                     }
                 },
                 Attempt::OnFlash(_) if reads == MAX_READS => {
@@ -146,7 +147,8 @@ impl Engine {
                 return done;
             }
             self.waits.fetch_add(1, Ordering::Relaxed);
-            self.placement.make_room(room).await;
+            self.placement.ask_for_room();
+            room.await;
         }
     }
 

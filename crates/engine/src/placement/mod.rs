@@ -14,7 +14,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use runtime::sync::{Listener, Notify};
+use runtime::sync::Notify;
 
 use crate::key::{Key, KeyHash};
 use crate::store::{AppendItem, FlashItem, ReadError, SavedCheckpoint};
@@ -150,12 +150,8 @@ pub trait Placement: Send + Sync {
     /// Told when [`place`](Placement::place) may find room again.
     fn room(&self) -> &Notify;
 
-    /// Resolves when a [`place`](Placement::place) that found no room may be tried again: when `told`,
-    /// registered with [`room`](Placement::room) before it was tried, or once the caller has made
-    /// room itself, where that is its business.
-    fn make_room(&self, told: Listener) -> PlacementFuture<'_, ()> {
-        Box::pin(told)
-    }
+    /// A caller has found no room and is going to wait for [`room`](Placement::room).
+    fn ask_for_room(&self) {}
 
     /// The work that goes on in background until [`stop`](Placement::stop): writing, reclaiming.
     /// Each future runs on some worker.

@@ -79,7 +79,7 @@ pub(crate) fn slotted(seed: u64) -> EngineConfig {
         victim: [Victim::Oldest, Victim::FewestValid][random.random_range(0..2)],
         keep: [Keep::Nothing, Keep::Valid][random.random_range(0..2)],
         max_copy_sixteenths: random.random_range(8..16),
-        maintenance: [Maintenance::Background, Maintenance::InCaller][random.random_range(0..2)],
+        maintenance: [Maintenance::Background, Maintenance::OnDemand][random.random_range(0..2)],
         writers: random.random_range(1..4),
         write_bytes: 4096 << random.random_range(0..8),
         buffers: random.random_range(2..40),

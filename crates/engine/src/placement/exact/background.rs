@@ -1,4 +1,4 @@
-//! Writing sealed segments and reclaiming old ones: in background tasks, or by whoever needs room.
+//! Writing sealed segments and reclaiming old ones, all the while or when a caller asks for room.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -11,8 +11,6 @@ use crate::format::journal::Record;
 use crate::key::KeyHash;
 use crate::placement::BackgroundTask;
 use crate::store::{WriteFailure, Written};
-use futures_util::future::select;
-use runtime::sync::Listener;
 
 pub(super) fn tasks(exact: Arc<Exact>) -> Vec<BackgroundTask> {
     let reclaiming = Arc::clone(&exact);
@@ -24,6 +22,12 @@ pub(super) fn tasks(exact: Arc<Exact>) -> Vec<BackgroundTask> {
         let exact = Arc::clone(&exact);
         tasks.push(Box::new(move || -> Pin<Box<dyn Future<Output = ()>>> {
             Box::pin(async move { write_sealed(&exact).await })
+        }));
+    }
+    if !exact.works_in_background() {
+        let exact = Arc::clone(&exact);
+        tasks.push(Box::new(move || -> Pin<Box<dyn Future<Output = ()>>> {
+            Box::pin(async move { work_on_demand(&exact).await })
         }));
     }
     for _ in 0..RECOVERY_TASKS {
@@ -59,46 +63,26 @@ pub(super) async fn write_one(exact: &Exact) -> bool {
     true
 }
 
-/// The turn of one of several callers to make room. Those who have waited for it are told when it ends.
-struct Turn<'a>(&'a Exact);
-
-impl<'a> Turn<'a> {
-    fn take(exact: &'a Exact) -> Option<Self> {
-        let is_taken = exact.making_room.swap(true, Ordering::AcqRel);
-        (!is_taken).then_some(Self(exact))
-    }
-}
-
-impl Drop for Turn<'_> {
-    fn drop(&mut self) {
-        self.0.making_room.store(false, Ordering::Release);
-        self.0.turn_ended.notify_all();
-    }
-}
-
-/// Waits for room: until `told`, or until a segment has been written, and as many reclaimed as are
-/// missing, by this caller itself or by another.
-pub(super) async fn make_room(exact: &Exact, told: Listener) {
-    if exact.works_in_background() {
-        return told.await;
-    }
-    let ended = exact.turn_ended.listener();
-    let Some(turn) = Turn::take(exact) else {
-        select(told, ended).await;
-        return;
-    };
-    let mut has_worked = write_one(exact).await;
-    while reclaim::reclaim_one(exact).await {
-        has_worked = true;
-    }
-    drop(turn);
-    if !has_worked {
-        told.await;
+/// Writes a segment and reclaims as many as are missing whenever a caller has asked for room, until
+/// background tasks do.
+async fn work_on_demand(exact: &Exact) {
+    loop {
+        let work = exact.store.work().listener();
+        if exact.works_in_background() || exact.stopping.load(Ordering::Acquire) {
+            return;
+        }
+        if exact.is_asked.swap(false, Ordering::AcqRel) {
+            write_one(exact).await;
+            while reclaim::reclaim_one(exact).await {}
+        } else {
+            work.await;
+        }
     }
 }
 
 impl Exact {
-    /// Whether background tasks write and reclaim: where callers do, too, once the cache is stopping.
+    /// Whether segments are written and reclaimed without being asked for: where they are not, they are
+    /// once the cache is stopping.
     pub(super) fn works_in_background(&self) -> bool {
         self.maintenance == Maintenance::Background || self.winding_down.load(Ordering::SeqCst)
     }

@@ -27,7 +27,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
 
 use index::direct::{DirectConfig, DirectTable, Entry};
 use parking_lot::Mutex;
-use runtime::sync::{Listener, Notify};
+use runtime::sync::Notify;
 use runtime::work::{self, Work};
 
 pub use checkpoint::{CheckpointHead, Written};
@@ -64,7 +64,7 @@ pub struct ExactConfig {
     /// Items the index is laid out for, for the life of the image: decides into how many small
     /// tables a shard is cut, not how many items it can hold.
     pub expected_items: u64,
-    /// Who writes and reclaims.
+    /// When segments are written and reclaimed.
     pub maintenance: Maintenance,
     /// Segments written at once.
     pub writers: usize,
@@ -88,10 +88,8 @@ pub struct Exact {
     reclaim: ReclaimConfig,
     maintenance: Maintenance,
     writers: usize,
-    /// A caller is making room.
-    making_room: AtomicBool,
-    /// Told when it has stopped doing so.
-    turn_ended: Notify,
+    /// A caller has asked for room.
+    is_asked: AtomicBool,
     /// An orderly stop has begun: the reserve may be filled.
     winding_down: AtomicBool,
     /// Reclaim begins no more.
@@ -197,8 +195,7 @@ impl Exact {
             reclaim: config.reclaim,
             maintenance: config.maintenance,
             writers: config.writers,
-            making_room: AtomicBool::new(false),
-            turn_ended: Notify::new(),
+            is_asked: AtomicBool::new(false),
             winding_down: AtomicBool::new(false),
             frozen: AtomicBool::new(false),
             reclaiming: AtomicU32::new(0),
@@ -480,8 +477,11 @@ impl Placement for Exact {
         self.store.room()
     }
 
-    fn make_room(&self, told: Listener) -> PlacementFuture<'_, ()> {
-        Box::pin(background::make_room(self, told))
+    fn ask_for_room(&self) {
+        if !self.works_in_background() {
+            self.is_asked.store(true, Ordering::Release);
+            self.store.work().notify_all();
+        }
     }
 
     fn background(self: Arc<Self>) -> Vec<BackgroundTask> {
