@@ -43,7 +43,8 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 
 const PRESETS: [&str; 3] = ["fatcache-sync", "fatcache-async", "flowstone"];
 const CLIENTS: u32 = 32;
-/// The largest part of a real ratio that the virtual one may be, or the other way round.
+/// A virtual ratio to the first preset is right from 1 / 1.25 to 1.25 times the real one: 20 % less, or as
+/// much the other way.
 const MOST_APART: f64 = 1.25;
 
 /// What is asked for, in parts of the keys. Names and items are those of `docs/workloads.md`.
@@ -97,7 +98,7 @@ struct Extent {
 const fn extent(scale: Scale) -> Extent {
     let (flash_mib, memory_mib, rounds, probe_ms) = match scale {
         Scale::Tiny => (128, 64, 1, 20),
-        Scale::Small => (512, 96, 3, 1000),
+        Scale::Small => (512, 96, 2, 1000),
         Scale::Paper => (2048, 256, 5, 3000),
     };
     Extent {
@@ -273,7 +274,16 @@ fn line_of(
         .with_some("real_cpu_us_per_op", median(|row| row.cpu_us_per_op))
 }
 
-fn findings(work: &str, judged: &Judged) -> [Finding; 2] {
+fn findings(work: &str, judged: &Judged) -> [Finding; 3] {
+    let distance = |quotient: &f64| quotient.ln().abs();
+    let mut quotients = judged.quotients.iter().copied();
+    let first = quotients.next();
+    let worst = quotients.fold(first, |worst, next| {
+        worst
+            .into_iter()
+            .chain([next])
+            .max_by(|one, other| distance(one).total_cmp(&distance(other)))
+    });
     [
         Finding {
             measure: format!("{work}: pairs of presets in another order"),
@@ -282,8 +292,13 @@ fn findings(work: &str, judged: &Judged) -> [Finding; 2] {
         },
         Finding {
             measure: format!(
-                "{work}: throughput ratio of two presets, virtual over real, at worst"
+                "{work}: throughput over the first preset's, virtual over real, at worst"
             ),
+            paper: None,
+            here: worst,
+        },
+        Finding {
+            measure: format!("{work}: the same of any two presets"),
             paper: None,
             here: Some(judged.worst),
         },
@@ -299,9 +314,12 @@ fn complaints(work: &str, judged: &Judged) -> Vec<String> {
         ));
     }
     if !judged.is_within(MOST_APART) {
+        let others = judged.quotients.iter().skip(1);
+        let quotients: Vec<String> = others.map(|quotient| format!("{quotient:.2}")).collect();
         complaints.push(format!(
-            "{work}: a throughput ratio under virtual time is {:.2} times the one on the file",
-            judged.worst
+            "{work}: throughput over that of {} under virtual time is {} times that on the file",
+            PRESETS[0],
+            quotients.join(" and ")
         ));
     }
     complaints
@@ -331,7 +349,7 @@ mod tests {
         let said = complaints("writes", &judged);
         assert_eq!(said.len(), 2);
         assert!(said[0].contains("fatcache-async is faster than fatcache-sync"));
-        assert!(said[1].contains("is 0.38 times"), "{}", said[1]);
+        assert!(said[1].contains("is 0.45 and 1.20 times"), "{}", said[1]);
         let judged = judge(&[100.0, 200.0, 50.0].map(spread), &[10.0, 21.0, 5.0]);
         assert!(complaints("writes", &judged).is_empty());
     }

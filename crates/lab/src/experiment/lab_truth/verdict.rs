@@ -47,10 +47,13 @@ pub(super) struct Judged {
 }
 
 impl Judged {
-    /// Whether no ratio of two rates is more than `factor` times what it should be, or less than one
-    /// over that.
+    /// Whether no rate over that of the first is more than `factor` times what it should be, or less
+    /// than one over that.
     pub(super) fn is_within(&self, factor: f64) -> bool {
-        self.worst.max(1.0 / self.worst) <= factor
+        let allowed = factor.recip()..=factor;
+        self.quotients
+            .iter()
+            .all(|quotient| allowed.contains(quotient))
     }
 }
 
@@ -108,7 +111,7 @@ mod tests {
         let judged = judge(&real, &[10.0, 24.0, 32.0]);
         assert_eq!(judged.quotients, [1.0, 1.2, 0.8]);
         assert!((judged.worst - 0.8 / 1.2).abs() < 1e-12, "{}", judged.worst);
-        assert!(!judged.is_within(1.25) && judged.is_within(1.51));
+        assert!(!judged.is_within(1.24) && judged.is_within(1.26));
         assert!(judged.misordered.is_empty());
         assert!(!judge(&real, &[10.0, 20.0, 0.0]).is_within(1.25));
     }
