@@ -1,7 +1,8 @@
-//! Measures the processor costs of `crates/lab/cpu.toml` and prints them as TOML.
+//! Measures the processor costs of `crates/lab/cpu.toml` and prints them as TOML, with what they were
+//! made of.
 //!
-//! `cargo run --release -p flowstone-lab --example cpu_table [FILE]`: FILE does not exist yet, and is
-//! on the drive whose reads are to be measured.
+//! `cargo run --release -p flowstone-lab --example cpu_table [FILE]`: FILE is made, on the drive whose
+//! reads and writes are to be measured, and removed.
 
 #![allow(clippy::print_stdout, reason = "that is what it is for")]
 
@@ -12,11 +13,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         Some(path) => PathBuf::from(path),
         None => PathBuf::from("cpu-table.flash"),
     };
-    if path.exists() {
-        return Err(format!("{}: exists already; name a new file", path.display()).into());
+    let measured = flowstone_lab::cpu::measure(&path)?;
+    println!(
+        "# What the processor is charged under virtual time, in nanoseconds for each unit of a kind of work."
+    );
+    println!("# An operation of each scenario in nanoseconds, measured and by this table:");
+    for (name, nanos, by_table) in &measured.scenarios {
+        println!("#   {name:27} {nanos:4.0}  {by_table:4.0}");
     }
-    let measured = flowstone_lab::cpu::measure(&path);
-    std::fs::remove_file(&path)?;
-    print!("{}", measured?);
+    print!("{}", measured.table);
     Ok(())
 }

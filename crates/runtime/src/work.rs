@@ -5,7 +5,7 @@
 //! the difference costs. On the live runtime nobody looks, and counting is an addition.
 
 use std::cell::Cell;
-use std::ops::{Index, Sub};
+use std::ops::{Add, Index, Sub};
 
 /// A kind of work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,6 +13,8 @@ use std::ops::{Index, Sub};
 pub enum Work {
     /// An index looked at or changed, for one key.
     IndexStep,
+    /// An entry of the memory tier shown, put in, or judged when the tier is full.
+    TierEntry,
     /// An item copied: into memory, to a segment, or from one to another.
     ItemCopied,
     /// Bytes of them.
@@ -27,8 +29,9 @@ pub enum Work {
 
 impl Work {
     /// Every kind, in order.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::IndexStep,
+        Self::TierEntry,
         Self::ItemCopied,
         Self::ByteCopied,
         Self::DeviceCommand,
@@ -46,6 +49,14 @@ impl Index<Work> for WorkDone {
 
     fn index(&self, work: Work) -> &u64 {
         &self.0[work as usize]
+    }
+}
+
+impl Add for WorkDone {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self(std::array::from_fn(|kind| self.0[kind] + other.0[kind]))
     }
 }
 
@@ -89,6 +100,7 @@ mod tests {
         let did = done() - before;
         assert_eq!((did[Work::IndexStep], did[Work::ByteCopied]), (2, 300));
         assert_eq!(did[Work::Score], 0);
+        assert_eq!((did + did)[Work::ByteCopied], 600);
         let elsewhere = std::thread::spawn(done).join().unwrap();
         assert_eq!(elsewhere, WorkDone::default());
     }

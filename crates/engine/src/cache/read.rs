@@ -12,6 +12,7 @@ use crate::key::{Key, KeyHash};
 use crate::partition::Partition;
 use crate::placement::{Found, Probe, Token};
 use crate::store::{FlashItem, ReadError};
+use runtime::work::{self, Work};
 
 /// One flash read in so many is kept in memory at the cost of another item's place.
 const PROMOTE_ONE_IN: u32 = 4;
@@ -260,6 +261,7 @@ impl Engine {
         view: impl FnOnce(&ItemView<'_>) -> T,
     ) -> Option<T> {
         let handle = partition.tier.find(key)?;
+        work::count(Work::TierEntry, 1);
         let (item, shared) = partition.tier.item(handle);
         if !self.horizon.is_item_live(key.hash(), item.header, now) {
             // Dead by expiry or flush: its copy on flash, if any, is as dead.

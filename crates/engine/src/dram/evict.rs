@@ -7,6 +7,7 @@ use crate::format::item::{HEADER_BYTES, MAX_KEY_BYTES, state};
 use crate::key::{Key, KeyHash};
 use crate::placement::Probe;
 use crate::store::AppendItem;
+use runtime::work::{self, Work};
 
 /// Chunks the hand may pass for one item's room before it stops giving second chances.
 const PATIENCE: usize = 16;
@@ -93,6 +94,7 @@ impl DramTier {
             if self.log.header(handle).has(state::DEAD) {
                 continue;
             }
+            work::count(Work::TierEntry, 1);
             let hash = self.hash_of(handle, context.seed);
             match self.judge(handle, hash, context, chances) {
                 Verdict::Drop => self.unlink(hash, handle),
@@ -158,6 +160,8 @@ impl DramTier {
             item.value.to_vec()
         };
         let (bytes, _) = self.log.entry_bytes(&header);
+        work::count(Work::ItemCopied, 1);
+        work::count(Work::ByteCopied, header.body_bytes() as u64);
         self.log.kill(handle);
         if !self.log.fits(bytes) {
             self.log.open_head();

@@ -212,6 +212,7 @@ impl DramTier {
         new: &NewItem<'_>,
         context: &EvictContext<'_>,
     ) -> Result<(), NoRoom> {
+        work::count(Work::TierEntry, 1);
         let header = new.header(key);
         if let Some(handle) = self.find(key)
             && self.overwrite(handle, &header, new)
@@ -257,6 +258,8 @@ impl DramTier {
         let Some(value) = self.log.value_mut(handle) else {
             return false;
         };
+        work::count(Work::ItemCopied, 1);
+        work::count(Work::ByteCopied, new.value.len() as u64);
         value.copy_from_slice(new.value);
         self.count_out(&{ *self.log.header(handle) });
         self.count_in(header);

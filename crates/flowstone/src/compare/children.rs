@@ -97,7 +97,9 @@ pub(super) fn run(
 /// How many processes run at once: in real time they would disturb each other.
 fn at_once(plan: &Plan) -> usize {
     match plan.device {
-        DeviceChoice::Emulated(_) => available_parallelism().map_or(1, NonZeroUsize::get),
+        DeviceChoice::Emulated(_) | DeviceChoice::Modelled { .. } => {
+            available_parallelism().map_or(1, NonZeroUsize::get)
+        }
         DeviceChoice::File { .. } => 1,
     }
 }

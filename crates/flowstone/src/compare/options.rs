@@ -173,7 +173,7 @@ impl CompareArgs {
 
     fn cpus(&self, device: &DeviceChoice) -> u32 {
         let usual = match device {
-            DeviceChoice::Emulated(_) => DEFAULT_CPUS,
+            DeviceChoice::Emulated(_) | DeviceChoice::Modelled { .. } => DEFAULT_CPUS,
             DeviceChoice::File { .. } => {
                 let cores = available_parallelism().map_or(1, NonZeroUsize::get);
                 DEFAULT_CPUS.min(cores as u32)

@@ -227,6 +227,7 @@ impl Client {
             }
             let request = self.run.workload.load(index);
             self.set(&request, index, false).await;
+            self.take_turns().await;
         }
         while let Some(number) = self.run.next() {
             let Some(request) = self.stream.next_request().map_err(Trouble::Trace)? else {
@@ -246,6 +247,7 @@ impl Client {
                 Op::Set => self.set(&request, number, measured).await,
                 Op::Delete => self.delete(&request, measured).await,
             }
+            self.take_turns().await;
         }
         Ok(())
     }
@@ -357,6 +359,14 @@ impl Client {
             cpus.charge_request();
         }
         runtime::now()
+    }
+
+    /// Lets the others of this thread have their turn, as a connection does after each request.
+    /// Virtual time has none to take: who has waited for the processor has been behind them.
+    async fn take_turns(&self) {
+        if self.cpus.is_none() {
+            runtime::yield_now().await;
+        }
     }
 
     /// Waits for the processor time of what has been done.

@@ -14,6 +14,7 @@ use super::storage::Storage;
 use crate::presets::Preset;
 
 /// What a run takes place on.
+#[derive(Clone)]
 pub(super) struct Machine {
     pub(super) engine: Arc<Engine>,
     pub(super) storage: Storage,

@@ -30,9 +30,11 @@ use serde::{Deserialize, Serialize};
 
 pub use curve::{Curve, Sample};
 pub use plan::{DeviceChoice, Plan};
+pub(crate) use real_time::{Spent, spend};
 pub use row::{CompareRow, FIELDS};
 
 use crate::presets::{Preset, UnknownPreset};
+use storage::Storage;
 
 /// What came of one run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -172,7 +174,15 @@ pub fn run(
 ) -> Result<Outcome, CompareError> {
     plan.check(preset)?;
     match &plan.device {
-        DeviceChoice::Emulated(spec) => virtual_time::run(plan, preset, spec, progress),
+        DeviceChoice::Emulated(spec) => {
+            let device = spec.open(plan.seed())?;
+            let storage = Storage::of(&device);
+            virtual_time::run(plan, preset, (storage, device.describe()), progress)
+        }
+        DeviceChoice::Modelled { model, bytes } => {
+            let storage = Storage::modelled(model, *bytes);
+            virtual_time::run(plan, preset, (storage, plan.device.to_string()), progress)
+        }
         DeviceChoice::File { path, bytes } => real_time::run(plan, preset, path, *bytes, progress),
     }
 }

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use device::DeviceSpec;
+use device::{DeviceSpec, DriveModel};
 use engine::config::Sizes;
 use workload::{MAX_KEY_BYTES, Workload};
 
@@ -29,6 +29,13 @@ const MOST_CPU_SCALE: u64 = 2;
 pub enum DeviceChoice {
     /// An emulated device, under virtual time.
     Emulated(DeviceSpec),
+    /// A drive that was measured, under virtual time.
+    Modelled {
+        /// What it takes.
+        model: DriveModel,
+        /// Its size.
+        bytes: u64,
+    },
     /// A file or block device, in real time.
     File {
         /// Where it is.
@@ -96,14 +103,16 @@ impl Plan {
             });
         }
         self.workload.check_fits(u64::MAX, MAX_KEY_BYTES)?;
-        let DeviceChoice::Emulated(spec) = &self.device else {
-            return Ok(());
+        let storage = match &self.device {
+            DeviceChoice::Emulated(spec) if spec.file().is_some() => {
+                let device = spec.to_string();
+                return Err(CompareError::DeviceFile { device });
+            }
+            DeviceChoice::Emulated(spec) => Storage::of(&spec.open(self.seed())?),
+            DeviceChoice::Modelled { model, bytes } => Storage::modelled(model, *bytes),
+            DeviceChoice::File { .. } => return Ok(()),
         };
-        if spec.file().is_some() {
-            let device = spec.to_string();
-            return Err(CompareError::DeviceFile { device });
-        }
-        self.check_size(preset, &Storage::of(&spec.open(self.seed())?))
+        self.check_size(preset, &storage)
     }
 
     /// Checks the preset against a new device.
@@ -184,6 +193,7 @@ impl std::fmt::Display for DeviceChoice {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Emulated(spec) => spec.fmt(f),
+            Self::Modelled { bytes, .. } => write!(f, "a modelled drive of {bytes} bytes"),
             Self::File { path, .. } => write!(f, "file:{}", path.display()),
         }
     }

@@ -10,11 +10,14 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, sync_channel};
+use std::time::Duration;
 
 use device::{FileDisk, FileJournal, FileOptions, Journal};
 use engine::Engine;
 use engine::config::{META_BYTES, journal_bytes};
 use runtime::live::{LiveConfig, Workers};
+use runtime::work::{self, WorkDone};
+use workload::Workload;
 
 use super::clients::{Client, Run, Seen};
 use super::counters::{Machine, row};
@@ -35,6 +38,19 @@ pub(super) fn run(
     bytes: Option<u64>,
     progress: Progress,
 ) -> Result<Outcome, CompareError> {
+    with_cache(plan, preset, path, bytes, |workers, machine| {
+        measured(plan, preset, workers, machine, progress)
+    })
+}
+
+/// Opens a cache on worker threads, for as long as `act` takes.
+fn with_cache<T>(
+    plan: &Plan,
+    preset: &'static Preset,
+    path: &Path,
+    bytes: Option<u64>,
+    act: impl FnOnce(&Workers, Machine) -> Result<T, CompareError>,
+) -> Result<T, CompareError> {
     let claim = Claim::check(path)?;
     let options = FileOptions::default();
     let disk = match (claim.is_new, bytes) {
@@ -43,7 +59,7 @@ pub(super) fn run(
         (_, bytes) => FileDisk::open_image(path, bytes, options)?,
     };
     let claim = claim.take();
-    let storage = Storage::File(Arc::new(disk));
+    let storage = Storage::Disk(Arc::new(disk));
     plan.check_size(preset, &storage)?;
     let workers = Workers::start(&LiveConfig {
         threads: plan.cpus as usize,
@@ -51,33 +67,31 @@ pub(super) fn run(
         ..LiveConfig::default()
     })
     .map_err(CompareError::Workers)?;
-    let outcome = on(plan, preset, &workers, storage, &claim, progress);
+    let opened = open(plan, preset, &workers, &storage, &claim.journal);
+    let acted = opened.and_then(|engine| {
+        let mut worker = 0;
+        engine.start_background(|task| {
+            worker = (worker + 1) % workers.count();
+            workers.spawn_on(worker, task);
+        });
+        act(&workers, Machine { engine, storage })
+    });
     workers.shutdown();
-    outcome
+    acted
 }
 
-fn on(
+fn measured(
     plan: &Plan,
     preset: &'static Preset,
     workers: &Workers,
-    storage: Storage,
-    claim: &Claim,
+    machine: Machine,
     progress: Progress,
 ) -> Result<Outcome, CompareError> {
-    let device = format!("{}, {} bytes", plan.device, storage.bytes());
-    let engine = open(plan, preset, workers, &storage, &claim.journal)?;
-    let mut worker = 0;
-    engine.start_background(|task| {
-        worker = (worker + 1) % workers.count();
-        workers.spawn_on(worker, task);
-    });
-    let machine = Machine { engine, storage };
+    let device = format!("{}, {} bytes", plan.device, machine.storage.bytes());
     let counts = (plan.loaded_keys(), plan.warmup, plan.end());
-    let run = Arc::new(Run::new(machine, plan.workload.clone(), counts, progress));
-    let seen = collect(plan.clients, &start_clients(plan, workers, &run)?)?;
-    if let Some(trouble) = run.trouble() {
-        return Err(explain(plan, preset, trouble));
-    }
+    let run = Run::new(machine, plan.workload.clone(), counts, progress);
+    let run = Arc::new(run);
+    let seen = complete(plan, preset, workers, &run)?;
     let end = run.machine.mark();
     let begun = run.begun().unwrap_or(end);
     let processor = end.processor.saturating_sub(begun.processor);
@@ -91,6 +105,79 @@ fn on(
         refused_sets: seen.refused_sets,
         device,
     })
+}
+
+/// Has the clients do all of `run`.
+fn complete(
+    plan: &Plan,
+    preset: &'static Preset,
+    workers: &Workers,
+    run: &Arc<Run>,
+) -> Result<Seen, CompareError> {
+    let seen = collect(plan.clients, &start_clients(plan, workers, run)?)?;
+    match run.trouble() {
+        Some(trouble) => Err(explain(plan, preset, trouble)),
+        None => Ok(seen),
+    }
+}
+
+/// What a round of requests took.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Spent {
+    /// Gets, sets and deletes.
+    pub(crate) operations: u64,
+    /// Processor time of the process, that of the kernel included.
+    pub(crate) processor: Duration,
+    /// What the engine counted.
+    pub(crate) done: WorkDone,
+}
+
+/// Stores the keys of `loaded` in a cache on a new file at `path`, then makes as many requests as the
+/// plan says of each of `rounds`.
+pub(crate) fn spend(
+    plan: &Plan,
+    preset: &'static Preset,
+    (path, bytes): (&Path, u64),
+    loaded: &Workload,
+    rounds: &[Workload],
+) -> Result<Vec<Spent>, CompareError> {
+    with_cache(plan, preset, path, Some(bytes), |workers, machine| {
+        let round = |workload: &Workload, (load, requests)| {
+            let (machine, workload) = (machine.clone(), workload.clone());
+            let run = Run::new(machine, workload, (load, 0, requests), Box::new(|_| ()));
+            let (before, used) = (work_done(workers)?, runtime::process::usage());
+            let seen = complete(plan, preset, workers, &Arc::new(run))?;
+            let (after, using) = (work_done(workers)?, runtime::process::usage());
+            Ok(Spent {
+                operations: seen.operations(),
+                processor: (using.user + using.system).saturating_sub(used.user + used.system),
+                done: after - before,
+            })
+        };
+        round(loaded, (loaded.keys(), 0))?;
+        let requests = plan.end();
+        let rounds = rounds.iter();
+        rounds
+            .map(|workload| round(workload, (0, requests)))
+            .collect()
+    })
+}
+
+/// What has been counted on all workers.
+fn work_done(workers: &Workers) -> Result<WorkDone, CompareError> {
+    let (done, each) = sync_channel(workers.count());
+    for worker in 0..workers.count() {
+        let done = done.clone();
+        workers.spawn_on(worker, move || async move {
+            // There is room for all of them.
+            let _ = done.send(work::done());
+        });
+    }
+    let mut sum = WorkDone::default();
+    for _ in 0..workers.count() {
+        sum = sum + each.recv().map_err(|_| ended_early())?;
+    }
+    Ok(sum)
 }
 
 fn open(
@@ -126,7 +213,7 @@ fn start_clients(
     workers: &Workers,
     run: &Arc<Run>,
 ) -> Result<Receiver<Box<Seen>>, CompareError> {
-    let streams = plan.workload.clients()?;
+    let streams = run.workload.clients()?;
     let (done, seen) = sync_channel(plan.clients as usize);
     for number in 0..plan.clients {
         let (run, done) = (Arc::clone(run), done.clone());

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use device::{Disk, Emulated, FileDisk, Flash, Ftl, Libssd, MemoryDisk, Nand};
+use device::{Disk, DriveModel, Emulated, Flash, Ftl, Libssd, MemoryDisk, Nand, PacedDisk};
 use engine::Medium;
 use engine::config::META_BYTES;
 
@@ -13,8 +13,8 @@ pub(super) enum Storage {
     Ftl(Arc<Ftl>),
     /// Flash in segments, emulated.
     Nand(Arc<Libssd>),
-    /// A file, whose flash nobody sees.
-    File(Arc<FileDisk>),
+    /// A disk whose flash nobody sees: a file, or the model of a drive.
+    Disk(Arc<dyn Disk>),
 }
 
 impl Storage {
@@ -25,11 +25,17 @@ impl Storage {
         }
     }
 
+    /// An empty drive of `bytes` that does what `model` says.
+    pub(super) fn modelled(model: &DriveModel, bytes: u64) -> Self {
+        let contents = Arc::new(MemoryDisk::new(bytes));
+        Self::Disk(Arc::new(PacedDisk::new(contents, model.clone())))
+    }
+
     fn nand(&self) -> Option<&Arc<Nand>> {
         match self {
             Self::Ftl(disk) => Some(disk.nand()),
             Self::Nand(flash) => Some(flash.nand()),
-            Self::File(_) => None,
+            Self::Disk(_) => None,
         }
     }
 
@@ -37,7 +43,7 @@ impl Storage {
     pub(super) fn medium(&self) -> Medium {
         match self {
             Self::Ftl(disk) => Medium::Disk(Arc::clone(disk) as _),
-            Self::File(disk) => Medium::Disk(Arc::clone(disk) as _),
+            Self::Disk(disk) => Medium::Disk(Arc::clone(disk)),
             Self::Nand(flash) => Medium::Flash {
                 flash: Arc::clone(flash) as _,
                 meta: Arc::new(MemoryDisk::new(META_BYTES)),
@@ -53,7 +59,7 @@ impl Storage {
                 let shape = flash.geometry();
                 u64::from(shape.blocks()) * shape.block_bytes()
             }
-            Self::File(disk) => disk.len_bytes(),
+            Self::Disk(disk) => disk.len_bytes(),
         }
     }
 
@@ -77,7 +83,7 @@ impl Storage {
     pub(super) fn host_bytes_written(&self) -> Option<u64> {
         match self {
             Self::Ftl(disk) => Some(disk.counts().host_bytes_written),
-            Self::Nand(_) | Self::File(_) => None,
+            Self::Nand(_) | Self::Disk(_) => None,
         }
     }
 

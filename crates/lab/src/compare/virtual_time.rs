@@ -1,10 +1,9 @@
-//! A run under virtual time, on an emulated device: one thread, and the same result each time.
+//! A run under virtual time, on an emulated or modelled device: one thread, and the same result each time.
 
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use device::{DeviceSpec, Emulated};
 use engine::Engine;
 use engine::config::journal_bytes;
 use runtime::sim::Sim;
@@ -21,12 +20,11 @@ use crate::words::Words;
 pub(super) fn run(
     plan: &Plan,
     preset: &'static Preset,
-    spec: &DeviceSpec,
+    device: (Storage, String),
     progress: Progress,
 ) -> Result<Outcome, CompareError> {
-    let device = spec.open(plan.seed())?;
     let sim = Sim::new(plan.seed());
-    let outcome = sim.block_on(on(plan, preset, &device, progress));
+    let outcome = sim.block_on(on(plan, preset, device, progress));
     sim.crash();
     outcome
 }
@@ -34,11 +32,10 @@ pub(super) fn run(
 async fn on(
     plan: &Plan,
     preset: &'static Preset,
-    device: &Emulated,
+    (storage, device): (Storage, String),
     progress: Progress,
 ) -> Result<Outcome, CompareError> {
     let cpus = Cpus::new(plan.cpus as usize, CpuTable::frozen(), plan.cpu_scale);
-    let storage = Storage::of(device);
     let engine = open(plan, preset, &storage).await?;
     let metered = Rc::clone(&cpus);
     engine.start_background(|task| {
@@ -67,7 +64,7 @@ async fn on(
         row: row(plan, preset, &run, &seen),
         curve: run.recorder.finish(run.requests()),
         refused_sets: seen.refused_sets,
-        device: device.describe(),
+        device,
     })
 }
 

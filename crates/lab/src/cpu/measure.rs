@@ -1,298 +1,216 @@
-//! Measures the table of processor costs on the engine itself.
-//!
-//! The engine counts its work; what a scenario costs beyond another is what it does beyond it:
+//! Measures the table of processor costs on the engine itself, on the path of every run: the clients
+//! of `compare` on the live runtime, and a real file.
 //!
 //! ```text
-//!   hit in memory                          request
-//!   miss, index of a million objects       request + index steps
-//!   set of a long value, set of a short    bytes copied
-//!   set of a short value                   request + index steps + item and bytes copied
-//!   hit on flash, in a real file           request + index steps + item and bytes + device command
+//!   hit in memory          request + entry of the memory tier
+//!   miss                   request + index step
+//!   set                    request + steps, entries, items and bytes copied, writes: of several sizes
+//!   hit on flash           request + index step + device command
 //! ```
 //!
-//! Times are processor time of the thread. Each scenario is measured several times and the fastest
-//! counts: what disturbs a measurement only ever makes it slower.
+//! Each scenario is a number of units of every kind of work, which the engine counts, and a
+//! processor time. The costs of a unit are those that come closest to all scenarios. All processors
+//! work, because one whose neighbour works is slower, and all on one cache, whose locks and counters
+//! they share. Of several rounds the median counts.
 
-use std::borrow::Cow;
+use std::num::NonZeroUsize;
 use std::path::Path;
-use std::sync::Arc;
-use std::time::Duration;
+use std::thread::available_parallelism;
 
-use device::{Disk, FileDisk, FileOptions, Journal, MemoryDisk, OpenError};
-use engine::config::{DramUse, journal_bytes};
-use engine::{Engine, EngineConfig, Lookup, Peek, Put};
-use runtime::work::{self, Work, WorkDone};
-use rustix::time::{ClockId, clock_gettime};
+use runtime::work::Work;
+use workload::{KeySize, Mix, Settings, ValueSize, Workload, WorkloadError};
 
 use super::CpuTable;
+use super::fit::{Unknown, fit};
 use super::table::TableError;
-use crate::words::Words;
+use crate::compare::{CompareError, DeviceChoice, Plan, Spent, spend};
+use crate::presets::named;
 
-const ROUNDS: usize = 5;
-/// Operations of a round in memory.
-const OPERATIONS: u64 = 20_000;
-/// Keys that are hit in memory: few, so that they lie in the processor's cache.
-const HOT_KEYS: u64 = 500;
-/// Objects in the index that is missed.
-const OBJECTS: u64 = 1_000_000;
-const SHORT: usize = 64;
-const LONG: usize = 4096;
-/// Reads of flash in a round.
-const FLASH_READS: u64 = 20_000;
-/// Reads in flight at once: as many as there are clients, unless said otherwise.
-const READERS: u64 = 32;
-const FLASH_BYTES: u64 = 1 << 30;
-const MEMORY_BYTES: u64 = 512 << 20;
-const SEGMENT_BYTES: u32 = 8 << 20;
+const ROUNDS: u64 = 3;
+const FLASH_BYTES: u64 = 512 << 20;
+const MEMORY_BYTES: u64 = 96 << 20;
+const CLIENTS: u32 = 32;
+/// Bytes of a key; names of another length are other names.
+const NAME_BYTES: usize = 30;
 
 /// Why nothing could be measured, in one line.
 #[derive(Debug, thiserror::Error)]
 pub enum MeasureError {
-    /// The file cannot be used.
+    /// A run failed.
     #[error(transparent)]
-    File(#[from] OpenError),
-    /// The engine does not open.
-    #[error("the cache cannot be opened: {0}")]
-    Open(#[from] engine::OpenError),
-    /// The device or the cache is too slow or broken.
-    #[error("what was stored is not where it should be; is the file's device healthy?")]
-    Lost,
+    Run(#[from] CompareError),
+    /// A workload that there is not.
+    #[error(transparent)]
+    Workload(#[from] WorkloadError),
     /// The costs make no table.
     #[error(transparent)]
     Table(#[from] TableError),
 }
 
-/// What one operation of a scenario takes.
-#[derive(Clone, Copy, Debug)]
-struct Cost {
-    nanos: f64,
-    done: [f64; Work::ALL.len()],
+/// Requests of one kind.
+struct Scenario {
+    name: &'static str,
+    preset: &'static str,
+    /// Gets to sets.
+    mix: (f64, f64),
+    keys: u64,
+    value_bytes: u32,
+    /// Bytes of the names asked for: nothing has another length.
+    name_bytes: usize,
+    requests: u64,
 }
 
-impl Cost {
-    fn of(&self, work: Work) -> f64 {
-        self.done[work as usize]
+const HIT: Scenario = Scenario {
+    name: "hits in memory",
+    preset: "flowstone",
+    mix: (1.0, 0.0),
+    keys: 100_000,
+    value_bytes: 270,
+    name_bytes: NAME_BYTES,
+    requests: 300_000,
+};
+
+const SCENARIOS: [Scenario; 8] = [
+    HIT,
+    // Misses of an index that does not fit the processor's cache.
+    Scenario {
+        name: "misses",
+        preset: "fatcache-async",
+        keys: 600_000,
+        name_bytes: NAME_BYTES + 1,
+        ..HIT
+    },
+    // Sets into write buffers, of three sizes.
+    Scenario {
+        name: "sets into buffers, 64 B",
+        preset: "fatcache-async",
+        mix: (0.0, 1.0),
+        value_bytes: 64,
+        ..HIT
+    },
+    Scenario {
+        name: "sets into buffers, 270 B",
+        preset: "fatcache-async",
+        mix: (0.0, 1.0),
+        ..HIT
+    },
+    Scenario {
+        name: "sets into buffers, 4096 B",
+        preset: "fatcache-async",
+        mix: (0.0, 1.0),
+        keys: 20_000,
+        value_bytes: 4096,
+        requests: 50_000,
+        ..HIT
+    },
+    // Sets into memory, from which items go to flash.
+    Scenario {
+        name: "sets into memory",
+        mix: (0.0, 1.0),
+        keys: 600_000,
+        ..HIT
+    },
+    // Hits on flash, kept nowhere or in memory now and then.
+    Scenario {
+        name: "hits on flash",
+        preset: "fatcache-async",
+        keys: 600_000,
+        requests: 120_000,
+        ..HIT
+    },
+    Scenario {
+        name: "hits in memory and on flash",
+        keys: 600_000,
+        requests: 120_000,
+        ..HIT
+    },
+];
+
+impl Scenario {
+    fn workload(&self, name_bytes: usize, seed: u64) -> Result<Workload, MeasureError> {
+        let settings = Settings {
+            keys: self.keys,
+            clients: CLIENTS.into(),
+            seed,
+            mix: Some(Mix::new(self.mix.0, self.mix.1, 0.0)?),
+            key_size: Some(KeySize::Fixed(name_bytes)),
+            value_size: Some(ValueSize::Fixed(self.value_bytes)),
+            ..Settings::default()
+        };
+        Ok(Workload::parse("zipfian", settings)?)
+    }
+
+    /// What one operation took.
+    fn measure(&self, path: &Path) -> Result<Vec<f64>, MeasureError> {
+        let plan = Plan {
+            workload: self.workload(self.name_bytes, 0)?,
+            device: DeviceChoice::File {
+                path: path.to_owned(),
+                bytes: Some(FLASH_BYTES),
+            },
+            memory_bytes: MEMORY_BYTES,
+            requests: Some(self.requests),
+            warmup: 0,
+            load: false,
+            clients: CLIENTS,
+            cpus: available_parallelism().map_or(1, NonZeroUsize::get) as u32,
+            cpu_scale: 1,
+        };
+        let preset = named(self.preset).expect("the presets are in the list");
+        let loaded = self.workload(NAME_BYTES, 0)?;
+        let rounds: Result<Vec<Workload>, _> = (1..=ROUNDS)
+            .map(|seed| self.workload(self.name_bytes, seed))
+            .collect();
+        let spent = spend(&plan, preset, (path, FLASH_BYTES), &loaded, &rounds?)?;
+        let mut rounds: Vec<Vec<f64>> = spent.iter().map(each).collect();
+        rounds.sort_by(|one, other| one[0].total_cmp(&other[0]));
+        Ok(rounds.swap_remove(rounds.len() / 2))
     }
 }
 
-/// Measures every kind of work that the engine does, with a new file at `path` for the reads. Blocks
-/// the thread for some seconds.
+/// The time of an operation, the request itself, and the units of every kind of work.
+fn each(spent: &Spent) -> Vec<f64> {
+    let operations = spent.operations.max(1) as f64;
+    let units = Work::ALL.map(|work| spent.done[work] as f64 / operations);
+    let nanos = spent.processor.as_nanos() as f64 / operations;
+    [nanos, 1.0].into_iter().chain(units).collect()
+}
+
+/// What was measured.
+#[derive(Clone, Debug)]
+pub struct Measured {
+    /// The costs.
+    pub table: CpuTable,
+    /// Each scenario: nanoseconds of an operation, measured and by the table.
+    pub scenarios: Vec<(&'static str, f64, f64)>,
+}
+
+/// Measures every kind of work that the engine does, with a new file at `path`, which is
+/// removed. Blocks the thread for a minute.
 ///
 /// # Errors
 /// [`MeasureError`].
-pub fn measure(path: &Path) -> Result<CpuTable, MeasureError> {
-    let (hit, miss, short, long) = runtime::live::block_on(in_memory())?;
-    let flash = runtime::live::block_on(on_flash(path))?;
-    let step = (miss.nanos - hit.nanos).max(0.0) / miss.of(Work::IndexStep).max(1.0);
-    let bytes = long.of(Work::ByteCopied) - short.of(Work::ByteCopied);
-    let byte = (long.nanos - short.nanos).max(0.0) / bytes.max(1.0);
-    let beyond = |cost: &Cost, item: f64| {
-        let known = hit.nanos
-            + step * cost.of(Work::IndexStep)
-            + byte * cost.of(Work::ByteCopied)
-            + item * cost.of(Work::ItemCopied);
-        (cost.nanos - known).max(0.0)
-    };
-    let item = beyond(&short, 0.0) / short.of(Work::ItemCopied).max(1.0);
-    let command = beyond(&flash, item) / flash.of(Work::DeviceCommand).max(1.0);
-    let rounded = |nanos: f64| (nanos * 100.0).round() / 100.0;
-    let table = CpuTable::of_nanos(rounded(hit.nanos), |work| match work {
-        Work::IndexStep => rounded(step),
-        Work::ItemCopied => rounded(item),
-        Work::ByteCopied => rounded(byte),
-        Work::DeviceCommand => rounded(command),
-        Work::FilterProbe | Work::Score => 0.0,
-    })?;
-    Ok(table)
-}
-
-fn config(dram: DramUse) -> EngineConfig {
-    EngineConfig {
-        memory_bytes: MEMORY_BYTES,
-        segment_bytes: Some(SEGMENT_BYTES),
-        buffers: 32,
-        dram,
-        ..EngineConfig::default()
-    }
-}
-
-async fn open(disk: Arc<dyn Disk>, dram: DramUse) -> Result<Arc<Engine>, MeasureError> {
-    let config = config(dram);
-    let bytes = journal_bytes(disk.len_bytes(), config.memory_bytes, config.partition_bits);
-    let journal: Arc<dyn Journal> = Arc::new(Words::new(bytes as usize / size_of::<u64>()));
-    let engine = Engine::open(disk, move || Ok(journal), config).await?;
-    engine.start_background(|task| runtime::spawn_detached(async move { task().await }));
-    Ok(engine)
-}
-
-/// A hit, a miss, a set of a short value and one of a long value.
-async fn in_memory() -> Result<(Cost, Cost, Cost, Cost), MeasureError> {
-    let disk = || Arc::new(MemoryDisk::new(FLASH_BYTES));
-    let items = open(disk(), DramUse::Items).await?;
-    for key in 0..HOT_KEYS {
-        set(&items, key, SHORT).await?;
-    }
-    let mut hits = true;
-    let hit = fastest(OPERATIONS, |number| {
-        hits &= look(&items, number % HOT_KEYS) == Some(true);
-    });
-    let buffers = open(disk(), DramUse::WriteBuffers).await?;
-    for key in 0..OBJECTS {
-        set(&buffers, key, SHORT).await?;
-    }
-    let mut misses = true;
-    let miss = fastest(OPERATIONS, |number| {
-        let absent = OBJECTS + number.wrapping_mul(7919);
-        misses &= look(&buffers, absent) != Some(true);
-    });
-    let mut stored = true;
-    let mut costs = Vec::new();
-    for len in [SHORT, LONG] {
-        let value = vec![7; len];
-        let mut rounds = Vec::new();
-        for round in 0..ROUNDS as u64 {
-            // What is measured fits the buffers.
-            written(&buffers).await;
-            rounds.push(timed(OPERATIONS, |number| {
-                let key = (round * OPERATIONS + number).wrapping_mul(7919) % OBJECTS;
-                stored &= try_set(&buffers, key, &value);
-            }));
-        }
-        costs.push(fastest_of(rounds));
-    }
-    match costs[..] {
-        [short, long] if hits && misses && stored => Ok((hit, miss, short, long)),
-        _ => Err(MeasureError::Lost),
-    }
-}
-
-/// A hit on flash: a short value in a real file.
-async fn on_flash(path: &Path) -> Result<Cost, MeasureError> {
-    let options = FileOptions::default();
-    let disk = Arc::new(FileDisk::open_image(path, Some(FLASH_BYTES), options)?);
-    let engine = open(disk, DramUse::WriteBuffers).await?;
-    for key in 0..FLASH_READS {
-        set(&engine, key, SHORT).await?;
-    }
-    // As much again as all buffers hold: what was set first is not in one any more.
-    let buffered = 32 * u64::from(SEGMENT_BYTES) / LONG as u64;
-    for key in 0..2 * buffered {
-        set(&engine, FLASH_READS + key, LONG).await?;
-    }
-    written(&engine).await;
-    let mut rounds = Vec::new();
-    for _ in 0..ROUNDS {
-        let (nanos, done) = (thread_nanos(), work::done());
-        let readers: Vec<_> = (0..READERS)
-            .map(|reader| {
-                let engine = Arc::clone(&engine);
-                runtime::spawn(async move {
-                    for key in (reader..FLASH_READS).step_by(READERS as usize) {
-                        read(&engine, key).await?;
-                    }
-                    Ok(())
-                })
-            })
-            .collect();
-        for reader in readers {
-            reader.await.unwrap_or(Err(MeasureError::Lost))?;
-        }
-        rounds.push(each(nanos, done, FLASH_READS));
-    }
-    Ok(fastest_of(rounds))
-}
-
-/// Waits until every segment that is full has been written.
-async fn written(engine: &Engine) {
-    while engine.store().sealed_segments() > 0 {
-        runtime::sleep(Duration::from_millis(5)).await;
-    }
-}
-
-fn name(key: u64) -> [u8; 30] {
-    let mut name = *b"key-00000000000000000000000000";
-    for (at, byte) in name[10..].iter_mut().rev().enumerate() {
-        *byte = b'0' + (key / 10u64.pow(at as u32) % 10) as u8;
-    }
-    name
-}
-
-async fn set(engine: &Arc<Engine>, key: u64, len: usize) -> Result<(), MeasureError> {
-    let name = name(key);
-    let key = engine.key(&name).ok_or(MeasureError::Lost)?;
-    let put = Put {
-        value: Cow::Owned(vec![7; len]),
-        ..Put::default()
-    };
-    let stored = engine.set(key, runtime::unix_seconds(), &put).await;
-    stored.map(drop).map_err(|_| MeasureError::Lost)
-}
-
-/// Stores a value if there is room at once.
-fn try_set(engine: &Engine, key: u64, value: &[u8]) -> bool {
-    let name = name(key);
-    let put = Put {
-        value: Cow::Borrowed(value),
-        ..Put::default()
-    };
-    let stored = engine
-        .key(&name)
-        .map(|key| engine.try_set(key, runtime::unix_seconds(), &put));
-    matches!(stored, Some(Some(Ok(_))))
-}
-
-/// Whether a key is in memory; nothing where flash would have to be read.
-fn look(engine: &Arc<Engine>, key: u64) -> Option<bool> {
-    let name = name(key);
-    let now = runtime::unix_seconds();
-    match engine.lookup(engine.key(&name)?, now, Peek::No, |item| item.value.len()) {
-        Lookup::Hit(_) => Some(true),
-        Lookup::Miss => Some(false),
-        Lookup::Flash(_) => None,
-    }
-}
-
-async fn read(engine: &Arc<Engine>, key: u64) -> Result<(), MeasureError> {
-    let name = name(key);
-    let key = engine.key(&name).ok_or(MeasureError::Lost)?;
-    let now = runtime::unix_seconds();
-    let Lookup::Flash(read) = engine.lookup(key, now, Peek::No, |_| ()) else {
-        return Err(MeasureError::Lost);
-    };
-    let hit = engine.read_flash(key, read, now, Peek::No).await;
-    hit.map(drop).ok_or(MeasureError::Lost)
-}
-
-fn fastest(operations: u64, mut operation: impl FnMut(u64)) -> Cost {
-    let rounds = (0..ROUNDS).map(|_| timed(operations, &mut operation));
-    fastest_of(rounds.collect())
-}
-
-fn fastest_of(rounds: Vec<Cost>) -> Cost {
-    let fastest = rounds
+pub fn measure(path: &Path) -> Result<Measured, MeasureError> {
+    let rows: Result<Vec<Vec<f64>>, MeasureError> = SCENARIOS
+        .iter()
+        .map(|scenario| scenario.measure(path))
+        .collect();
+    let rows: Vec<Unknown> = rows?
         .into_iter()
-        .min_by(|one, other| one.nanos.total_cmp(&other.nanos));
-    fastest.expect("there is at least one round")
-}
-
-fn timed(operations: u64, mut operation: impl FnMut(u64)) -> Cost {
-    let (nanos, done) = (thread_nanos(), work::done());
-    (0..operations).for_each(&mut operation);
-    each(nanos, done, operations)
-}
-
-/// What each of `operations` has taken since `nanos` and `done`.
-fn each(nanos: u64, done: WorkDone, operations: u64) -> Cost {
-    let (nanos, done) = (thread_nanos() - nanos, work::done() - done);
-    let operations = operations as f64;
-    Cost {
-        nanos: nanos as f64 / operations,
-        done: Work::ALL.map(|work| done[work] as f64 / operations),
-    }
-}
-
-/// Processor time of this thread.
-fn thread_nanos() -> u64 {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs()
+        .map(|row| Unknown {
+            sum: row[0],
+            units: row[1..].to_vec(),
+        })
+        .collect();
+    let costs: Vec<f64> = fit(&rows)
+        .into_iter()
+        .map(|nanos| (nanos * 100.0).round() / 100.0)
+        .collect();
+    let table = CpuTable::of_nanos(costs[0], |work| costs[1 + work as usize])?;
+    let named = SCENARIOS.iter().zip(&rows);
+    let scenarios = named.map(|(scenario, row)| (scenario.name, row.sum, row.at(&costs)));
+    Ok(Measured {
+        scenarios: scenarios.collect(),
+        table,
+    })
 }

@@ -27,6 +27,7 @@ pub struct CpuTable {
 struct Written {
     request: f64,
     index_step: f64,
+    tier_entry: f64,
     item_copied: f64,
     byte_copied: f64,
     device_command: f64,
@@ -72,6 +73,7 @@ impl CpuTable {
         let written: Written = toml::from_str(text)?;
         Self::of_nanos(written.request, |work| match work {
             Work::IndexStep => written.index_step,
+            Work::TierEntry => written.tier_entry,
             Work::ItemCopied => written.item_copied,
             Work::ByteCopied => written.byte_copied,
             Work::DeviceCommand => written.device_command,
@@ -128,6 +130,7 @@ impl CpuTable {
 const fn name_of(work: Work) -> &'static str {
     match work {
         Work::IndexStep => "index_step",
+        Work::TierEntry => "tier_entry",
         Work::ItemCopied => "item_copied",
         Work::ByteCopied => "byte_copied",
         Work::DeviceCommand => "device_command",
@@ -141,7 +144,7 @@ impl fmt::Display for CpuTable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "request = {:?}", self.request_nanos())?;
         for work in Work::ALL {
-            if self.nanos(work) > 0.0 {
+            if self.nanos(work) > 0.0 || !matches!(work, Work::FilterProbe | Work::Score) {
                 writeln!(f, "{} = {:?}", name_of(work), self.nanos(work))?;
             }
         }
@@ -162,7 +165,7 @@ mod tests {
 
     #[test]
     fn a_cost_that_is_none_is_named() {
-        let table = "request=1\nindex_step=1\nitem_copied=-1\nbyte_copied=1\ndevice_command=1";
+        let table = "request=1\nindex_step=1\ntier_entry=1\nitem_copied=-1\nbyte_copied=1\ndevice_command=1";
         let error = CpuTable::parse(table).unwrap_err().to_string();
         assert!(error.contains("item_copied is -1"), "{error}");
         let error = CpuTable::parse("request=1").unwrap_err().to_string();

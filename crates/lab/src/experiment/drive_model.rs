@@ -1,12 +1,11 @@
 //! How well the model of a drive does what the drive does: a real file, and virtual time.
 
-use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
-use device::measure::{Mixed, Pace, Probe, Profile, prepare, probe};
-use device::{Disk, FileDisk, FileOptions, PAGE_BYTES};
+use device::PAGE_BYTES;
+use device::measure::{Mixed, Pace, Probe, Profile};
 
+use super::drive_file::DriveFile;
 use super::{Experiment, ExperimentError, Finding, Outcome, Scale, Setting};
 use crate::calibrate::{drive_model, probe_model};
 use crate::plot::{self, Axis, Line, Plot};
@@ -48,7 +47,7 @@ fn run(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
     let file = setting.file.ok_or(ExperimentError::NoFile)?;
     let mut cells = setting
         .cells
-        .run(&[()], |()| measured(file, len_bytes, &what))?;
+        .run(&[()], |()| Ok(DriveFile::probed(file, len_bytes, &what)?.1))?;
     let measured = cells.pop().unwrap_or_default();
     let model = drive_model(&measured);
     let modelled = probe_model(&model, &what, setting.seed)?;
@@ -59,23 +58,6 @@ fn run(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
         findings: findings(&pairs),
         wrong: None,
     })
-}
-
-/// Probes a new file, which is gone afterwards.
-fn measured(path: &Path, len_bytes: u64, what: &Probe) -> Result<Profile, ExperimentError> {
-    let options = FileOptions {
-        size: Some(len_bytes),
-        create: true,
-        ..FileOptions::default()
-    };
-    let outcome = runtime::live::block_on(async {
-        let disk: Arc<dyn Disk> = Arc::new(FileDisk::open(path, &options)?);
-        prepare(&disk).await?;
-        Ok(probe(&disk, what).await?)
-    });
-    // What cannot be removed is where the user asked for it.
-    let _ = std::fs::remove_file(path);
-    outcome
 }
 
 /// One measurement, of the drive and of the model.

@@ -13,8 +13,10 @@
 
 mod ancs_fig2;
 mod cells;
+mod drive_file;
 mod drive_model;
 mod flashield_fig1;
+mod lab_truth;
 mod workload_check;
 
 #[cfg(test)]
@@ -36,6 +38,7 @@ pub const CATALOG: &[Experiment] = &[
     ancs_fig2::EXPERIMENT,
     workload_check::EXPERIMENT,
     drive_model::EXPERIMENT,
+    lab_truth::EXPERIMENT,
 ];
 
 /// The experiment of that name.
@@ -148,6 +151,9 @@ pub enum ExperimentError {
     /// The file cannot be made.
     #[error(transparent)]
     Open(#[from] OpenError),
+    /// A run of a preset failed.
+    #[error(transparent)]
+    Compare(#[from] crate::compare::CompareError),
     /// The disk failed.
     #[error("the file: {0}")]
     Disk(#[from] DeviceError),
