@@ -62,10 +62,14 @@ fn store_on_nand(endurance: Endurance) -> (Arc<SegmentStore>, Libssd) {
 
 /// Appends one item of 2,000 bytes; `None` when there is no room.
 fn append(store: &SegmentStore, number: u64) -> Option<(Filled, u64)> {
-    let value = vec![number as u8; 2000];
+    append_len(store, number, 2000)
+}
+
+fn append_len(store: &SegmentStore, number: u64, len: u32) -> Option<(Filled, u64)> {
+    let value = vec![number as u8; len as usize];
     let header = ItemHeader {
         version: number.into(),
-        value_bytes: 2000.into(),
+        value_bytes: len.into(),
         client_flags: 0.into(),
         expiry: 0.into(),
         last_access: 0.into(),
@@ -319,5 +323,99 @@ fn a_segment_whose_block_goes_bad_is_given_up_at_once() {
         };
         assert!(store.abandon(failure).await);
         assert_eq!(store.retired(), [first]);
+    });
+}
+
+fn slotted_store(buffers: usize) -> Arc<SegmentStore> {
+    let disk = MemoryDisk::new(64 * u64::from(SEGMENT));
+    let flash = DiskFlash::new(Arc::new(disk), SEGMENT, 1, false).unwrap();
+    let config = StoreConfig {
+        buffers,
+        layout: Layout::Slotted,
+        ..CONFIG
+    };
+    Arc::new(SegmentStore::new(Arc::new(flash), &config))
+}
+
+#[test]
+fn a_segment_has_slots_of_one_length_and_says_so_on_flash() {
+    Sim::new(1).block_on(async {
+        let store = slotted_store(8);
+        let mut appended = Vec::new();
+        for number in 0..60 {
+            let len = [100, 700, 2000][number as usize % 3];
+            appended.push(append_len(&store, number, len).unwrap());
+        }
+        store.flush();
+        while store.write_next().await.is_some() {}
+        let mut found = store.scan(0, &mut |_| {}).await.found;
+        assert_eq!(found.len(), 3, "one for each slab class");
+        assert_eq!(found, store.written());
+        found.sort_by_key(|record| record.slot_bytes);
+        for (record, len) in found.iter().zip([100, 700, 2000]) {
+            assert_eq!(record.items, 20);
+            let slot = record.slot_bytes;
+            assert!(
+                (len + 35..(len + 35) * 5 / 4 + 16).contains(&slot),
+                "{slot}"
+            );
+            let inside = appended
+                .iter()
+                .filter(|(filled, _)| filled.segment == record.segment);
+            for ((filled, _), place) in inside.zip(0..) {
+                assert_eq!(filled.position.offset(), place * slot);
+            }
+        }
+        for item in appended {
+            check(&store, item).await;
+        }
+    });
+}
+
+#[test]
+fn more_slab_classes_than_buffers_use_longer_slots_or_seal_one_short() {
+    Sim::new(1).block_on(async {
+        // Three of the four buffers may be filled.
+        let store = slotted_store(4);
+        for (number, len) in [(0, 100), (1, 300), (2, 500)] {
+            append_len(&store, number, len).unwrap();
+        }
+        let (longer, _) = append_len(&store, 3, 200).unwrap();
+        assert_eq!(
+            longer.position.offset(),
+            store.record(longer.segment).slot_bytes
+        );
+        assert_eq!(store.sealed_segments(), 0, "200 bytes lie in slots for 300");
+        let (large, _) = append_len(&store, 4, 9000).unwrap();
+        assert_eq!(large.position.offset(), 0, "no slots are long enough");
+        assert_eq!(store.sealed_segments(), 1);
+        assert_eq!(append_len(&store, 5, 40_000), None, "until one is written");
+        assert_eq!(store.sealed_segments(), 1);
+        store.write_next().await;
+        assert!(append_len(&store, 5, 40_000).is_some());
+    });
+}
+
+#[test]
+fn the_victim_is_the_oldest_or_the_one_with_the_fewest_valid_bytes() {
+    Sim::new(1).block_on(async {
+        for (victim, expected) in [(Victim::Oldest, 0), (Victim::FewestValid, 1)] {
+            let store = slotted_store(8);
+            let mut segments = Vec::new();
+            // 3 items of 3,000 bytes, 2 of 700, 20 of 100.
+            for (len, count) in [(3000, 3), (700, 2), (100, 20)] {
+                for number in 0..count {
+                    let (filled, _) = append_len(&store, number, len).unwrap();
+                    store.count_in(filled.segment);
+                    segments.push(filled.segment);
+                }
+                store.flush();
+                store.write_next().await;
+            }
+            segments.dedup();
+            let taken = store.take_victim(victim).unwrap();
+            assert_eq!(taken.segment, segments[expected], "{victim:?}");
+            assert_eq!(store.written_segments(), 2);
+        }
     });
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use device::{Latency, MemoryDisk};
-use flowstone_engine::{Engine, EngineConfig, Stop};
+use flowstone_engine::{DramUse, Engine, EngineConfig, Keep, Layout, Stop, Victim};
 use rand::seq::SliceRandom;
 
 use crate::support::{
@@ -232,4 +232,46 @@ fn what_is_removed_while_it_is_copied_stays_so() {
             assert!(stats.items_copied > 100, "{stats:?}");
         });
     }
+}
+
+/// Items that nobody reads, written among others that are overwritten until the flash has been turned
+/// over several times: how many of the 1,000 survive.
+fn unread_survivors(victim: Victim, keep: Keep) -> usize {
+    simulate(1, async {
+        let config = EngineConfig {
+            dram: DramUse::WriteBuffers,
+            layout: Layout::Slotted,
+            victim,
+            keep,
+            max_copy_sixteenths: 15,
+            buffers: 8,
+            ..tight()
+        };
+        let engine = start(&memory_disk(17 << 20), &config).await;
+        let put = async |number| {
+            // Reclaim keeps up: where it does not, it drops what it would copy.
+            runtime::sleep(Duration::from_micros(10)).await;
+            set(&engine, &numbered(number), &value(number, 2000)).await
+        };
+        for number in 0..1000 {
+            put(number).await.unwrap();
+            for other in 0..3 {
+                put(10_000 + (3 * number + other) % 1500).await.unwrap();
+            }
+        }
+        for turn in 0..25_000 {
+            put(10_000 + turn % 1500).await.unwrap();
+        }
+        survivors(&engine, 0..1000).await
+    })
+}
+
+#[test]
+fn what_is_valid_survives_unread_where_it_is_kept() {
+    for victim in [Victim::Oldest, Victim::FewestValid] {
+        let kept = unread_survivors(victim, Keep::Valid);
+        assert!(kept > 900, "{victim:?}: {kept} of 1,000 kept");
+    }
+    let kept = unread_survivors(Victim::Oldest, Keep::Nothing);
+    assert_eq!(kept, 0, "kept though they are to be dropped");
 }

@@ -10,7 +10,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use engine::{Engine, ItemView, Lookup, Peek, Put};
+use engine::{Engine, ItemView, Key, Lookup, Peek, Put};
 use hdrhistogram::Histogram;
 use parking_lot::Mutex;
 use runtime::Instant;
@@ -136,6 +136,14 @@ impl Run {
 
     fn engine(&self) -> &Arc<Engine> {
         &self.machine.engine
+    }
+
+    /// The key that a request asks for, its name written to `name`.
+    fn key<'n>(&self, request: &Request, name: &'n mut [u8; MAX_KEY_BYTES]) -> Key<'n> {
+        let len = self.workload.key_names().write_for(request, name);
+        self.engine()
+            .key(&name[..len])
+            .expect("names have 1 to 250 bytes")
     }
 
     fn give_up(&self, trouble: Trouble) {
@@ -274,11 +282,8 @@ impl Client {
     }
 
     async fn find(&mut self, request: &Request) -> Result<Found, Trouble> {
-        let names = self.run.workload.key_names();
-        let len = names.write_for(request, &mut self.name);
-        let name = &self.name[..len];
         let engine = self.run.engine();
-        let key = engine.key(name).expect("names have 1 to 250 bytes");
+        let key = self.run.key(request, &mut self.name);
         let now = runtime::unix_seconds();
         let check = |item: &ItemView<'_>| is_value_of(request.key, item.value);
         let (is_correct, found) = match engine.lookup(key, now, Peek::No, check) {
@@ -296,7 +301,7 @@ impl Client {
             },
         };
         if !is_correct {
-            let name = String::from_utf8_lossy(name).into_owned();
+            let name = String::from_utf8_lossy(key.bytes()).into_owned();
             return Err(Trouble::WrongValue(name));
         }
         Ok(found)
@@ -304,13 +309,10 @@ impl Client {
 
     async fn set(&mut self, request: &Request, version: u64, measured: bool) {
         let begun = self.begin();
-        let names = self.run.workload.key_names();
-        let len = names.write_for(request, &mut self.name);
         let engine = self.run.engine();
-        let key = engine
-            .key(&self.name[..len])
-            .expect("names have 1 to 250 bytes");
+        let key = self.run.key(request, &mut self.name);
         let value_len = request.value_len as usize;
+        let item_bytes = (key.bytes().len() + value_len) as u64;
         self.value.clear();
         ValueBytes::new(request.key, version, value_len).append_to(&mut self.value, value_len);
         let now = runtime::unix_seconds();
@@ -329,7 +331,7 @@ impl Client {
             let mut seen = self.seen.borrow_mut();
             seen.sets += 1;
             match stored {
-                Ok(_) => seen.item_bytes_set += (len + value_len) as u64,
+                Ok(_) => seen.item_bytes_set += item_bytes,
                 Err(_) => seen.refused_sets += 1,
             }
             record(&mut seen, begun);
@@ -338,12 +340,8 @@ impl Client {
 
     async fn delete(&mut self, request: &Request, measured: bool) {
         let begun = self.begin();
-        let names = self.run.workload.key_names();
-        let len = names.write_for(request, &mut self.name);
         let engine = self.run.engine();
-        let key = engine
-            .key(&self.name[..len])
-            .expect("names have 1 to 250 bytes");
+        let key = self.run.key(request, &mut self.name);
         engine.remove(key, runtime::unix_seconds());
         self.settle().await;
         if measured {

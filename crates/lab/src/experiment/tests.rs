@@ -1,3 +1,5 @@
+//! Every experiment at a tiny scale: rows, figures, the same bytes for the same seed.
+
 use std::collections::HashSet;
 
 use super::*;

@@ -1,3 +1,5 @@
+//! Figures are well-formed, and the same each time.
+
 use super::*;
 
 fn reads() -> Plot {
