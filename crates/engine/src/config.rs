@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::format::segment::{PAGE_BYTES, largest_item};
-use crate::placement::exact::{Keep, ReclaimConfig};
+use crate::placement::exact::{Keep, Pressure, ReclaimConfig};
 use crate::store::{Layout, SEGMENT_TABLE_BYTES, Victim};
 
 /// Bytes at the start of the image for the superblock.
@@ -94,6 +94,8 @@ pub struct EngineConfig {
     pub victim: Victim,
     /// Which of its items are kept by copying.
     pub keep: Keep,
+    /// What is done when writes outrun reclaim.
+    pub pressure: Pressure,
     /// The most of a reclaimed segment that is kept by copying, in sixteenths.
     pub max_copy_sixteenths: u32,
     /// When segments are written and reclaimed.
@@ -135,6 +137,7 @@ impl Default for EngineConfig {
             layout: Layout::Packed,
             victim: Victim::Oldest,
             keep: Keep::Recent,
+            pressure: Pressure::Drop,
             max_copy_sixteenths: 8,
             maintenance: Maintenance::Background,
             spare_buffers: None,
@@ -336,8 +339,9 @@ impl EngineConfig {
         };
         let spare = (segments / 64).clamp(2, 16);
         ReclaimConfig {
-            free_segments: for_stop.min(segments / 4).max(1) + spare,
-            urgent_segments: (spare / 2).max(2),
+            high_watermark: for_stop.min(segments / 4).max(1) + spare,
+            low_watermark: (spare / 2).max(2),
+            pressure: self.pressure,
             victim: self.victim,
             keep: self.keep,
             max_copy_sixteenths: self.max_copy_sixteenths,

@@ -16,7 +16,7 @@
 use engine::EngineConfig;
 use engine::config::{DramUse, Maintenance, Sizes};
 use engine::format::segment::largest_item;
-use engine::placement::exact::Keep;
+use engine::placement::exact::{Keep, Pressure};
 use engine::store::{Layout, Victim};
 
 /// The part of the memory that Fatcache has for slabs being filled, as in the paper: 128 MiB of 256.
@@ -119,6 +119,11 @@ impl Preset {
             layout: Layout::Slotted,
             victim,
             keep,
+            // Nobody waits for what is dropped.
+            pressure: match keep {
+                Keep::Nothing => Pressure::Drop,
+                Keep::Recent | Keep::Valid => Pressure::Wait,
+            },
             max_copy_sixteenths: FATCACHE_COPY_SIXTEENTHS,
             maintenance,
             spare_buffers: Some((buffers / SPARE_SHARE).max(1)),

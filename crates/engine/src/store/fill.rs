@@ -62,6 +62,15 @@ pub(super) struct Filling {
     items: u32,
 }
 
+/// Where items to append come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// A write: it waits while no more segments are free than are kept back.
+    Write,
+    /// A segment being reclaimed: it may use those too.
+    Copy,
+}
+
 /// An item to append.
 #[derive(Clone, Copy, Debug)]
 pub struct AppendItem<'a> {
@@ -155,12 +164,20 @@ impl SegmentStore {
     ///
     /// An item longer than [`largest_item`](crate::format::segment::largest_item) never fits: the
     /// caller has checked.
-    pub fn append(&self, items: &[AppendItem<'_>], mut placed: impl FnMut(usize, Filled)) -> usize {
+    pub fn append(
+        &self,
+        items: &[AppendItem<'_>],
+        source: Source,
+        mut placed: impl FnMut(usize, Filled),
+    ) -> usize {
         let mut cursor = self.filling.lock();
+        if self.spare_segments(source).is_none() {
+            return 0;
+        }
         let mut done = 0;
         while done < items.len() {
             let class = self.class_of(&items[done]);
-            let Some((class, buffer)) = self.buffer_for(&mut cursor, class) else {
+            let Some((class, buffer)) = self.buffer_for(&mut cursor, class, source) else {
                 break;
             };
             let mut content = self.buffers[buffer].lock();
@@ -269,11 +286,16 @@ impl SegmentStore {
 
     /// The buffer that is being filled for a slab class, or else one opened for it, or one with
     /// longer slots, and the class that it is of. `None` when there is no room.
-    fn buffer_for(&self, cursor: &mut Cursor, class: usize) -> Option<(usize, usize)> {
+    fn buffer_for(
+        &self,
+        cursor: &mut Cursor,
+        class: usize,
+        source: Source,
+    ) -> Option<(usize, usize)> {
         if let Some(buffer) = cursor.filling[class] {
             return Some((class, buffer));
         }
-        if cursor.is_closed {
+        if cursor.is_closed || self.spare_segments(source) == Some(0) {
             return None;
         }
         if cursor.filling.iter().flatten().count() >= self.max_filling {
@@ -290,6 +312,24 @@ impl SegmentStore {
         }
         let buffer = self.open(cursor, class)?;
         Some((class, buffer))
+    }
+
+    /// How many segments may be opened for items of that source; `None` when there are fewer than are kept
+    /// back from it.
+    fn spare_segments(&self, source: Source) -> Option<usize> {
+        let queues = self.queues.lock();
+        let free = queues.free.len();
+        // What is kept back comes back only where there is something to reclaim.
+        if source == Source::Copy || queues.written.is_empty() && queues.sealed.is_empty() {
+            return Some(free);
+        }
+        free.checked_sub(self.kept_back.load(Ordering::Relaxed))
+    }
+
+    /// Keeps so many free segments for what reclaim copies.
+    pub fn keep_back(&self, segments: u32) {
+        self.kept_back.store(segments as usize, Ordering::Relaxed);
+        self.room.notify_all();
     }
 
     /// Buffers that hold nothing.

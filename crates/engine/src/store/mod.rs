@@ -28,14 +28,14 @@ mod tests;
 mod write;
 
 pub use checkpoint::{CHECKPOINT_STREAM_BYTES, CheckpointSink, CheckpointSource, SavedCheckpoint};
-pub use fill::{AppendItem, Filled};
+pub use fill::{AppendItem, Filled, Source};
 pub use read::{FlashItem, ReadError, SegmentPin};
 pub use slots::Layout;
 pub use write::{Scan, WriteFailure, Written};
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use crate::striped::Striped;
 use device::{AlignedBuf, BlockHealth, BlockId, Flash, Geometry};
@@ -194,6 +194,8 @@ pub struct SegmentStore {
     /// The buffers being filled, and the next sequence number.
     filling: Mutex<fill::Cursor>,
     queues: Mutex<Queues>,
+    /// Free segments that only copies may open.
+    kept_back: AtomicUsize,
     large_reads: Arc<Budget>,
     room: Notify,
     work: Notify,
@@ -250,6 +252,7 @@ impl SegmentStore {
                 .collect(),
             filling: Mutex::new(filling),
             queues: Mutex::new(queues),
+            kept_back: AtomicUsize::new(0),
             large_reads: Arc::new(Budget::new(config.large_read_bytes)),
             room: Notify::new(),
             work: Notify::new(),

@@ -85,7 +85,9 @@ fn append_len(store: &SegmentStore, number: u64, len: u32) -> Option<(Filled, u6
     };
     let mut at = None;
     let hash = KeyHash(number);
-    store.append(&[AppendItem { hash, item }], |_, filled| at = Some(filled));
+    store.append(&[AppendItem { hash, item }], Source::Write, |_, filled| {
+        at = Some(filled)
+    });
     at.map(|filled| (filled, number))
 }
 

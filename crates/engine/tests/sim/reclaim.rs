@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use device::{Latency, MemoryDisk};
-use flowstone_engine::{DramUse, Engine, EngineConfig, Keep, Layout, Stop, Victim};
+use flowstone_engine::{DramUse, Engine, EngineConfig, Keep, Layout, Pressure, Stop, Victim};
 use rand::seq::SliceRandom;
 
 use crate::support::{
@@ -243,16 +243,13 @@ fn unread_survivors(victim: Victim, keep: Keep) -> usize {
             layout: Layout::Slotted,
             victim,
             keep,
+            pressure: Pressure::Wait,
             max_copy_sixteenths: 15,
             buffers: 8,
             ..tight()
         };
         let engine = start(&memory_disk(17 << 20), &config).await;
-        let put = async |number| {
-            // Reclaim keeps up: where it does not, it drops what it would copy.
-            runtime::sleep(Duration::from_micros(10)).await;
-            set(&engine, &numbered(number), &value(number, 2000)).await
-        };
+        let put = async |number| set(&engine, &numbered(number), &value(number, 2000)).await;
         for number in 0..1000 {
             put(number).await.unwrap();
             for other in 0..3 {

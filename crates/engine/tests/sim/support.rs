@@ -7,7 +7,7 @@ use std::sync::Arc;
 use device::{Disk, Image, Latency, MemoryDisk, MemoryJournal};
 use flowstone_engine::{
     CacheError, DramUse, Engine, EngineConfig, FlashHit, ItemView, Keep, Layout, Lookup,
-    Maintenance, OpenError, Peek, Put, Start, Stop, Victim,
+    Maintenance, OpenError, Peek, Pressure, Put, Start, Stop, Victim,
 };
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -84,6 +84,7 @@ pub(crate) fn slotted(seed: u64) -> EngineConfig {
         writers: random.random_range(1..4),
         write_bytes: Some(4096 << random.random_range(0..8)),
         buffers: random.random_range(2..40),
+        pressure: [Pressure::Drop, Pressure::Wait][random.random_range(0..2)],
         ..tight()
     }
 }

@@ -143,8 +143,8 @@ pub(super) fn row(plan: &Plan, preset: &Preset, run: &Run, seen: &Seen) -> Compa
         objects_on_flash: Some(objects),
         index_dram_bytes: Some(index_bytes),
         dram_bits_per_object: ratio(index_bytes as f64 * 8.0, objects as f64),
-        low_watermark: Some(reserve.urgent_segments.into()),
-        high_watermark: Some(reserve.free_segments.into()),
+        low_watermark: Some(reserve.low_watermark.into()),
+        high_watermark: Some(reserve.high_watermark.into()),
         virtual_time: true,
         seed: plan.workload.settings().seed,
         ..CompareRow::default()

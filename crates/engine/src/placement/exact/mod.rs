@@ -32,7 +32,7 @@ use runtime::work::{self, Work};
 
 pub use checkpoint::{CheckpointHead, Written};
 pub use dead::CheckpointContents;
-pub use reclaim::{Keep, ReclaimConfig};
+pub use reclaim::{Keep, Pressure, ReclaimConfig};
 pub use recover::RecoveryStats;
 
 use super::{
@@ -48,7 +48,7 @@ use crate::journal::Journal;
 use crate::key::{Key, KeyHash};
 use crate::partition::Passthrough;
 use crate::store::{
-    AppendItem, ReadError, SavedCheckpoint, SegmentId, SegmentRecord, SegmentStore,
+    AppendItem, ReadError, SavedCheckpoint, SegmentId, SegmentRecord, SegmentStore, Source,
 };
 use dead::Dead;
 use location::{Location, LocationCodec};
@@ -102,6 +102,8 @@ pub struct Exact {
     stopping: AtomicBool,
     /// What copying has gained of late: see [`reclaim`].
     gained: AtomicI64,
+    /// Valid bytes of a victim, averaged over the last of them.
+    valid_of_late: AtomicU64,
     /// Told whenever a segment has been written or given up.
     progress: Notify,
     counters: Counters,
@@ -184,6 +186,7 @@ impl Exact {
             .iter()
             .map(|shard| shard.lock().table.memory_bytes())
             .sum();
+        store.keep_back(config.reclaim.kept_back());
         Ok(Self {
             store,
             codec,
@@ -205,6 +208,7 @@ impl Exact {
             reclaiming: AtomicU32::new(0),
             stopping: AtomicBool::new(false),
             gained: AtomicI64::new(0),
+            valid_of_late: AtomicU64::new(0),
             progress: Notify::new(),
             counters: Counters::default(),
         })
@@ -293,7 +297,7 @@ impl Exact {
     /// Free segments to keep at present: when stopping, those that the checkpoint will fill.
     fn free_target(&self) -> u32 {
         if !self.winding_down.load(Ordering::SeqCst) {
-            return self.reclaim.free_segments;
+            return self.reclaim.high_watermark;
         }
         let entries = self.store.items_placed() + u64::from(self.store.segments());
         let segments = entries * CHECKPOINT_ENTRY_BYTES / u64::from(self.store.segment_bytes());
@@ -426,7 +430,7 @@ impl Placement for Exact {
             self.store.work().notify_all();
             return 0;
         }
-        let placed = self.store.append(batch, |number, filled| {
+        let placed = self.store.append(batch, Source::Write, |number, filled| {
             let hash = batch[number].hash;
             let location = Location {
                 segment: filled.segment,
@@ -494,6 +498,7 @@ impl Placement for Exact {
 
     fn use_reserve(&self) {
         self.winding_down.store(true, Ordering::SeqCst);
+        self.store.keep_back(0);
         self.store.reopen();
     }
 

@@ -1,6 +1,9 @@
 //! Reclaim: a segment goes; what is worth it is kept by copying where that gains, the rest is
 //! dropped.
 //!
+//! Where victims are taken in order of age, a segment may be all valid though others have next to nothing in
+//! them; so it is the average of the last victims that says whether copying gains.
+//!
 //! Valid items of segments of many slab classes may fill as many segments as they come from, however few
 //! they are. So it is counted what copying gains: a segment copied from may cost as much of another as
 //! may be kept, and when more has been spent, the next segment is dropped.
@@ -14,13 +17,15 @@ use crate::format::journal::Record;
 use crate::format::segment::{PAGE_BYTES, Position, SummaryEntry};
 use crate::key::KeyHash;
 use crate::placement::{DumpCursor, DumpItem};
-use crate::store::{AppendItem, ReadError, SegmentPin, SegmentRecord, Victim};
+use crate::store::{AppendItem, ReadError, SegmentPin, SegmentRecord, Source, Victim};
 
 /// Bytes read at once while copying; holes shorter than [`HOLE_BYTES`] are read through.
 const RUN_BYTES: u32 = 256 << 10;
 const HOLE_BYTES: u32 = 32 << 10;
 /// Sixteenths of a segment that copying may be ahead, either way.
 const GAIN_LIMIT: i64 = 64;
+/// So many victims the average of what is valid in them is taken over.
+const AVERAGED: u64 = 16;
 /// Entries looked at before others get a turn.
 const SIFT_TURN: usize = 256;
 
@@ -32,17 +37,29 @@ pub enum Keep {
     /// Those read since they were written, as many as may be kept.
     #[default]
     Recent,
-    /// All that are valid; but none of a segment with more of them than may be kept.
+    /// All that are valid; but none when victims have more of them than may be kept.
     Valid,
+}
+
+/// What is done when fewer segments are free than the low watermark says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Pressure {
+    /// Victims are dropped whole, so that writes need not wait for copying.
+    #[default]
+    Drop,
+    /// Writes wait for the copying.
+    Wait,
 }
 
 /// When and how segments are reclaimed.
 #[derive(Clone, Copy, Debug)]
 pub struct ReclaimConfig {
     /// Free segments to keep: the reserve for an orderly stop, and some to write to.
-    pub free_segments: u32,
-    /// Free segments below which nothing is copied any more.
-    pub urgent_segments: u32,
+    pub high_watermark: u32,
+    /// Free segments below which it is pressing.
+    pub low_watermark: u32,
+    /// What is done then.
+    pub pressure: Pressure,
     /// Which segment goes.
     pub victim: Victim,
     /// What of it is kept.
@@ -51,13 +68,23 @@ pub struct ReclaimConfig {
     pub max_copy_sixteenths: u32,
 }
 
+impl ReclaimConfig {
+    /// Free segments that only copies may fill.
+    pub(super) fn kept_back(&self) -> u32 {
+        match self.pressure {
+            Pressure::Drop => 0,
+            Pressure::Wait => self.low_watermark,
+        }
+    }
+}
+
 /// What is done with a segment's items.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Choice {
     /// Copy what was read recently, up to so many bytes.
     Recent { max_bytes: u64 },
-    /// Copy what is valid, if it has no more bytes.
-    Valid { max_bytes: u64 },
+    /// Copy what is valid.
+    Valid,
     /// Drop everything.
     Drop,
 }
@@ -87,7 +114,11 @@ pub(super) async fn reclaim_one(exact: &Exact) -> bool {
             .map(|record| (record, choice))
     });
     if let Some((record, choice)) = &taken {
-        reclaim(exact, record, *choice).await;
+        let choice = match choice {
+            Choice::Valid if !copying_gains(exact, record) => Choice::Drop,
+            choice => *choice,
+        };
+        reclaim(exact, record, choice).await;
     }
     drop(reclaiming);
     taken.is_some()
@@ -121,21 +152,41 @@ fn choose(exact: &Exact) -> Option<Choice> {
     if free >= exact.free_target() && (!index_short || winding_down) {
         return None;
     }
-    if exact.recovery.is_running() && free > 0 {
+    if exact.recovery.is_running() && free > exact.reclaim.kept_back() {
         // What is not known yet cannot be kept: only writes that wait are worth it.
         return None;
     }
-    if free < exact.reclaim.urgent_segments || index_short || winding_down {
+    let pressing = free < exact.reclaim.low_watermark && exact.reclaim.pressure == Pressure::Drop;
+    if pressing || index_short || winding_down {
         return Some(Choice::Drop);
     }
-    let sixteenths = u64::from(exact.reclaim.max_copy_sixteenths.min(15));
-    let max_bytes = u64::from(exact.store.segment_bytes()) * sixteenths / 16;
     Some(match exact.reclaim.keep {
         Keep::Nothing => Choice::Drop,
         _ if exact.gained.load(Ordering::Relaxed) <= -GAIN_LIMIT => Choice::Drop,
-        Keep::Recent => Choice::Recent { max_bytes },
-        Keep::Valid => Choice::Valid { max_bytes },
+        Keep::Recent => Choice::Recent {
+            max_bytes: max_bytes(exact),
+        },
+        Keep::Valid => Choice::Valid,
     })
+}
+
+/// The most of a segment that is kept.
+fn max_bytes(exact: &Exact) -> u64 {
+    let sixteenths = u64::from(exact.reclaim.max_copy_sixteenths.min(15));
+    u64::from(exact.store.segment_bytes()) * sixteenths / 16
+}
+
+/// Whether there is little enough in a victim, or in the last of them where they are taken as they come.
+fn copying_gains(exact: &Exact, record: &SegmentRecord) -> bool {
+    let valid = exact.store.valid_bytes(record.segment);
+    let average = exact.valid_of_late.load(Ordering::Relaxed);
+    let average = (average * (AVERAGED - 1) + valid) / AVERAGED;
+    exact.valid_of_late.store(average, Ordering::Relaxed);
+    let judged = match exact.reclaim.victim {
+        Victim::Oldest => average,
+        Victim::FewestValid => valid,
+    };
+    judged <= max_bytes(exact)
 }
 
 async fn reclaim(exact: &Exact, record: &SegmentRecord, choice: Choice) {
@@ -184,10 +235,8 @@ async fn sift(
     let now = runtime::unix_seconds();
     let (mut left, all) = match choice {
         Choice::Recent { max_bytes } => (max_bytes, false),
-        Choice::Valid { max_bytes } if exact.store.valid_bytes(record.segment) <= max_bytes => {
-            (u64::MAX, true)
-        }
-        Choice::Valid { .. } | Choice::Drop => (0, false),
+        Choice::Valid => (u64::MAX, true),
+        Choice::Drop => (0, false),
     };
     let mut kept = Vec::new();
     for (number, entry) in entries.iter().enumerate() {
@@ -328,29 +377,31 @@ async fn copy_run(
         let room = exact.store.room().listener();
         let opened = &exact.store.counters().segments_opened;
         let before = opened.load(Ordering::Relaxed);
-        done += exact.store.append(&items[done..end], |number, filled| {
-            let AppendItem { hash, item } = items[done + number];
-            let old = entry_location(record.segment, entries[done + number].position.get());
-            let new = Location {
-                segment: filled.segment,
-                position: filled.position,
-            };
-            let (old, new) = (exact.codec.encode(old), exact.codec.encode(new));
-            let replaced = exact.change(hash, |shard| {
-                let replaced = shard.table.replace_if(hash.0, old, new);
+        done += exact
+            .store
+            .append(&items[done..end], Source::Copy, |number, filled| {
+                let AppendItem { hash, item } = items[done + number];
+                let old = entry_location(record.segment, entries[done + number].position.get());
+                let new = Location {
+                    segment: filled.segment,
+                    position: filled.position,
+                };
+                let (old, new) = (exact.codec.encode(old), exact.codec.encode(new));
+                let replaced = exact.change(hash, |shard| {
+                    let replaced = shard.table.replace_if(hash.0, old, new);
+                    if replaced {
+                        exact.store.count_in(filled.segment);
+                    }
+                    replaced
+                });
                 if replaced {
-                    exact.store.count_in(filled.segment);
+                    Counters::add(&exact.counters.items_copied, 1);
+                    Counters::add(&exact.counters.bytes_copied, item.flash_bytes() as u64);
+                } else {
+                    // Overwritten or deleted meanwhile: the copy is garbage from the start.
+                    exact.declare_dead(new, exact.life(new));
                 }
-                replaced
             });
-            if replaced {
-                Counters::add(&exact.counters.items_copied, 1);
-                Counters::add(&exact.counters.bytes_copied, item.flash_bytes() as u64);
-            } else {
-                // Overwritten or deleted meanwhile: the copy is garbage from the start.
-                exact.declare_dead(new, exact.life(new));
-            }
-        });
         let opened = opened.load(Ordering::Relaxed) - before;
         account(exact, -16 * opened as i64);
         if done < end {
