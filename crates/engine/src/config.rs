@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::format::segment::{PAGE_BYTES, largest_item};
-use crate::placement::exact::{Keep, Pressure, ReclaimConfig};
+use crate::placement::exact::{Keep, Pressure, ReclaimConfig, Reserve, Watermarks};
 use crate::store::{Layout, SEGMENT_TABLE_BYTES, Victim};
 
 /// Bytes at the start of the image for the superblock.
@@ -96,6 +96,10 @@ pub struct EngineConfig {
     pub keep: Keep,
     /// What is done when writes outrun reclaim.
     pub pressure: Pressure,
+    /// How many segments are kept free.
+    pub reserve: Reserve,
+    /// Wear is leveled after so many erases for each segment; `None` leaves that to the device.
+    pub wear_leveling: Option<u32>,
     /// The most of a reclaimed segment that is kept by copying, in sixteenths.
     pub max_copy_sixteenths: u32,
     /// When segments are written and reclaimed.
@@ -105,6 +109,8 @@ pub struct EngineConfig {
     pub spare_buffers: Option<usize>,
     /// Segments written at once.
     pub writers: usize,
+    /// Segments reclaimed at once.
+    pub reclaimers: usize,
     /// Bytes of one program: as many as reads have to wait for at most. `None`: 256 KiB on a drive, a
     /// page on flash.
     pub write_bytes: Option<u32>,
@@ -137,11 +143,14 @@ impl Default for EngineConfig {
             layout: Layout::Packed,
             victim: Victim::Oldest,
             keep: Keep::Recent,
-            pressure: Pressure::Drop,
+            pressure: Pressure::Drop(Victim::Oldest),
+            reserve: Reserve::ForStop,
+            wear_leveling: None,
             max_copy_sixteenths: 8,
             maintenance: Maintenance::Background,
             spare_buffers: None,
             writers: 1,
+            reclaimers: 1,
             write_bytes: None,
             discard: false,
             stop_deadline: Duration::from_secs(60),
@@ -208,6 +217,19 @@ pub enum ConfigError {
         value_bytes: u32,
         /// A segment.
         segment_bytes: u32,
+    },
+    /// Watermarks that make no sense.
+    #[error(
+        "a reserve from {low_percent} to {high_percent} % of the flash cannot be kept: the low watermark must be \
+         below the high one, and that {most} % at most"
+    )]
+    Watermarks {
+        /// The low one, in percent of the flash.
+        low_percent: u32,
+        /// The high one.
+        high_percent: u32,
+        /// The most that can be held back.
+        most: u32,
     },
     /// A number out of range.
     #[error("{name} must be {range}")]
@@ -285,6 +307,9 @@ impl EngineConfig {
             "0 to 15",
         )?;
         range((1..=64).contains(&self.writers), "writers", "1 to 64")?;
+        range((1..=64).contains(&self.reclaimers), "reclaimers", "1 to 64")?;
+        range(self.wear_leveling != Some(0), "wear_leveling", "1 or more")?;
+        self.reserve.check()?;
         range(
             self.write_bytes.is_none_or(|bytes| bytes >= PAGE_BYTES),
             "write_bytes",
@@ -329,6 +354,15 @@ impl EngineConfig {
         self.check(flash_bytes / u64::from(segment_bytes), segment_bytes)
     }
 
+    /// Whether reads of segments are counted: something is decided by them.
+    #[must_use]
+    pub(crate) fn counts_reads(&self) -> bool {
+        let by_reads = |victim| victim == Victim::LeastRecentlyRead;
+        by_reads(self.victim)
+            || matches!(self.pressure, Pressure::Drop(victim) if by_reads(victim))
+            || self.wear_leveling.is_some()
+    }
+
     /// When and how segments of an image are reclaimed: enough are kept free for an orderly stop to
     /// write all of memory and the checkpoint, but never more than a quarter of the flash.
     #[must_use]
@@ -339,9 +373,13 @@ impl EngineConfig {
         };
         let spare = (segments / 64).clamp(2, 16);
         ReclaimConfig {
-            high_watermark: for_stop.min(segments / 4).max(1) + spare,
-            low_watermark: (spare / 2).max(2),
+            reserve: self.reserve,
+            for_stop: Watermarks {
+                low: (spare / 2).max(2),
+                high: for_stop.min(segments / 4).max(1) + spare,
+            },
             pressure: self.pressure,
+            wear_leveling: self.wear_leveling,
             victim: self.victim,
             keep: self.keep,
             max_copy_sixteenths: self.max_copy_sixteenths,

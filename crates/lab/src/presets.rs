@@ -9,6 +9,14 @@
 //! | `...-greedy` | | | fewest valid bytes | all valid ones are kept | |
 //! | `...-kick` | | | fewest valid bytes | dropped | |
 //! | `...-fifo-drop` | | | oldest | dropped | |
+//! | `didacache[-...]` | write buffers | slotted | fewest valid bytes | valid ones, where that gains | background |
+//! | `...-static`, `...-heuristic` | | | | | |
+//! | `...-space` | | | | all valid ones are kept | |
+//! | `...-locality` | | | | only empty ones are reclaimed | |
+//! | `...-unleveled` | | | | | |
+//!
+//! Below the low watermark `didacache` drops the least recently read segment; its watermarks are those of
+//! a queue unless its name tells otherwise. `unleveled` does without wear leveling.
 //!
 //! Fatcache and its schemes: DIDACache (TOS 2018), sections 5.1 and 5.4.3. `fifo-drop` is the
 //! baseline of SlickCache.
@@ -16,7 +24,7 @@
 use engine::EngineConfig;
 use engine::config::{DramUse, Maintenance, Sizes};
 use engine::format::segment::largest_item;
-use engine::placement::exact::{Keep, Pressure};
+use engine::placement::exact::{Keep, Pressure, Reserve, STATIC_RESERVE};
 use engine::store::{Layout, Victim};
 
 /// The part of the memory that Fatcache has for slabs being filled, as in the paper: 128 MiB of 256.
@@ -30,6 +38,14 @@ const WRITERS_SHARE: usize = 4;
 const SPARE_SHARE: usize = 8;
 /// It copies whatever gains a sixteenth of a slab.
 const FATCACHE_COPY_SIXTEENTHS: u32 = 15;
+/// `didacache` copies what frees so much of a slab that it is worth it, and drops the rest under pressure.
+const DIDACACHE_COPY_SIXTEENTHS: u32 = 8;
+/// One of so many of its buffers is always there to be filled; the others may be written at once.
+const DIDACACHE_FILLING_SHARE: usize = 4;
+/// Segments it reclaims at once, on as many channels.
+const DIDACACHE_RECLAIMERS: usize = 4;
+/// It levels wear after so many erases for each block (section 4.1.5).
+const WEAR_LEVELING: u32 = 2;
 /// Slabs in memory, of which every slab class in use fills one: more than there are classes of items
 /// up to 100 KiB. Where a slab is an erase block there may be memory for fewer.
 const FATCACHE_SLABS: u64 = 64;
@@ -49,6 +65,18 @@ pub struct Preset {
 enum Parts {
     Flowstone,
     Fatcache(Maintenance, Victim, Keep),
+    Didacache(Collection, Reserve, Option<u32>),
+}
+
+/// How `didacache` reclaims.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Collection {
+    /// Copies between the watermarks, drops below them.
+    Integrated,
+    /// Copies only.
+    Space,
+    /// Drops only.
+    Locality,
 }
 
 const FIFO: (Victim, Keep) = (Victim::Oldest, Keep::Valid);
@@ -63,6 +91,11 @@ const fn sync(name: &'static str, (victim, keep): (Victim, Keep)) -> Preset {
 
 const fn background(name: &'static str, (victim, keep): (Victim, Keep)) -> Preset {
     let parts = Parts::Fatcache(Maintenance::Background, victim, keep);
+    Preset { name, parts }
+}
+
+const fn didacache(name: &'static str, collection: Collection, reserve: Reserve) -> Preset {
+    let parts = Parts::Didacache(collection, reserve, Some(WEAR_LEVELING));
     Preset { name, parts }
 }
 
@@ -82,6 +115,23 @@ pub const PRESETS: &[Preset] = &[
     background("fatcache-async-greedy", GREEDY),
     background("fatcache-async-kick", KICK),
     background("fatcache-async-fifo-drop", FIFO_DROP),
+    didacache("didacache", Collection::Integrated, Reserve::Queueing),
+    didacache("didacache-static", Collection::Integrated, STATIC_RESERVE),
+    didacache(
+        "didacache-heuristic",
+        Collection::Integrated,
+        Reserve::Heuristic,
+    ),
+    didacache("didacache-space", Collection::Space, Reserve::Queueing),
+    didacache(
+        "didacache-locality",
+        Collection::Locality,
+        Reserve::Queueing,
+    ),
+    Preset {
+        name: "didacache-unleveled",
+        parts: Parts::Didacache(Collection::Integrated, Reserve::Queueing, None),
+    },
 ];
 
 impl Preset {
@@ -98,37 +148,61 @@ impl Preset {
             Some(_) => in_blocks.max(1),
             None => 1,
         };
-        let Parts::Fatcache(maintenance, victim, keep) = self.parts else {
+        if let Parts::Flowstone = self.parts {
             return EngineConfig {
                 // All buffers but the one that is being filled.
                 writers: writers(config.buffers - 1),
                 ..config
             };
-        };
+        }
         let for_slabs = sizes.memory_bytes / FATCACHE_BUFFER_SHARE;
         let slab_bytes = match sizes.block_bytes {
             Some(bytes) => u64::from(bytes),
             None => slab_bytes(&config, for_slabs / FATCACHE_SLABS),
         };
         let buffers = (for_slabs / slab_bytes).clamp(LEAST_SLABS, FATCACHE_SLABS) as usize;
-        EngineConfig {
+        let slabs = EngineConfig {
             segment_bytes: u32::try_from(slab_bytes).ok(),
             buffers,
             index_percent: FATCACHE_INDEX_PERCENT,
             dram: DramUse::WriteBuffers,
             layout: Layout::Slotted,
-            victim,
-            keep,
-            // Nobody waits for what is dropped.
-            pressure: match keep {
-                Keep::Nothing => Pressure::Drop,
-                Keep::Recent | Keep::Valid => Pressure::Wait,
-            },
             max_copy_sixteenths: FATCACHE_COPY_SIXTEENTHS,
-            maintenance,
             spare_buffers: Some((buffers / SPARE_SHARE).max(1)),
-            writers: writers(buffers / WRITERS_SHARE),
             ..config
+        };
+        match self.parts {
+            Parts::Flowstone => slabs,
+            Parts::Fatcache(maintenance, victim, keep) => EngineConfig {
+                victim,
+                keep,
+                // Nobody waits for what is dropped.
+                pressure: match keep {
+                    Keep::Nothing => Pressure::Drop(victim),
+                    Keep::Recent | Keep::Valid => Pressure::Wait,
+                },
+                maintenance,
+                writers: writers(buffers / WRITERS_SHARE),
+                ..slabs
+            },
+            Parts::Didacache(collection, reserve, wear_leveling) => EngineConfig {
+                victim: Victim::FewestValid,
+                keep: Keep::Valid,
+                pressure: match collection {
+                    Collection::Space => Pressure::Wait,
+                    _ => Pressure::Drop(Victim::LeastRecentlyRead),
+                },
+                max_copy_sixteenths: match collection {
+                    Collection::Integrated => DIDACACHE_COPY_SIXTEENTHS,
+                    Collection::Space => FATCACHE_COPY_SIXTEENTHS,
+                    Collection::Locality => 0,
+                },
+                reserve,
+                wear_leveling,
+                writers: writers(buffers - buffers / DIDACACHE_FILLING_SHARE),
+                reclaimers: DIDACACHE_RECLAIMERS,
+                ..slabs
+            },
         }
     }
 }

@@ -22,6 +22,7 @@ pub(crate) fn write(shared: &Shared, out: &mut Vec<u8>, argument: Option<&[u8]>)
         Some(b"flash") => flash(shared, out),
         Some(b"index") => index(shared, out),
         Some(b"reclaim") => reclaim(shared, out),
+        Some(b"wear") => wear(shared, out),
         Some(b"reset") => {
             shared.reset_counters();
             write::status(out, Status::Reset, false);
@@ -311,11 +312,33 @@ fn index(shared: &Shared, out: &mut Vec<u8>) {
 
 fn reclaim(shared: &Shared, out: &mut Vec<u8>) {
     let placement = shared.engine.stats().placement;
+    stat(out, "segments_free", shared.engine.store().free_segments());
+    stat(out, "low_watermark", placement.low_watermark);
+    stat(out, "high_watermark", placement.high_watermark);
     stat(out, "segments_reclaimed", placement.segments_reclaimed);
+    stat(out, "segments_dropped", placement.segments_dropped);
     stat(out, "gc_items_copied", placement.items_copied);
     stat(out, "gc_bytes_copied", placement.bytes_copied);
     stat(out, "items_evicted", placement.items_evicted);
     stat(out, "items_expired", placement.items_expired);
+}
+
+fn wear(shared: &Shared, out: &mut Vec<u8>) {
+    let placement = shared.engine.stats().placement;
+    let store = shared.engine.store();
+    let counters = store.counters();
+    stat(out, "erases", counters.erases.load(Ordering::Relaxed));
+    let worn = store.wear();
+    stat(out, "erase_min", worn.least);
+    stat(out, "erase_max", worn.most);
+    stat(out, "erase_mean", format_args!("{:.2}", worn.mean));
+    stat(out, "wear_levelings", placement.wear_levelings);
+    stat(out, "segments_leveled", placement.segments_leveled);
+    stat(out, "segments_waiting", store.worn_least());
+    let moved = counters.segments_moved.load(Ordering::Relaxed);
+    stat(out, "segments_moved", moved);
+    let retired = counters.segments_retired.load(Ordering::Relaxed);
+    stat(out, "segments_retired", retired);
 }
 
 /// What the process has used.

@@ -3,7 +3,9 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use engine::{DramUse, EngineConfig, Keep, Layout, Maintenance, Pressure, Victim};
+use engine::{
+    DramUse, EngineConfig, Keep, Layout, Maintenance, Pressure, Reserve, STATIC_RESERVE, Victim,
+};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
@@ -99,7 +101,19 @@ fn parts(seed: u64) -> EngineConfig {
         spare_buffers: [None, Some(1), Some(2)][random.random_range(0..3)],
         writers: random.random_range(1..4),
         write_bytes: Some(4096 << random.random_range(0..7)),
-        pressure: [Pressure::Drop, Pressure::Wait][random.random_range(0..2)],
+        pressure: [
+            Pressure::Drop(Victim::Oldest),
+            Pressure::Drop(Victim::LeastRecentlyRead),
+            Pressure::Wait,
+        ][random.random_range(0..3)],
+        reserve: [
+            Reserve::ForStop,
+            STATIC_RESERVE,
+            Reserve::Heuristic,
+            Reserve::Queueing,
+        ][random.random_range(0..4)],
+        reclaimers: random.random_range(1..4),
+        wear_leveling: [None, Some(1)][random.random_range(0..2)],
         ..EngineConfig::default()
     }
 }

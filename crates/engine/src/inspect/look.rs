@@ -297,6 +297,7 @@ fn open_store(
         large_read_bytes: 0,
         layout: Layout::default(),
         write_bytes: PAGE_BYTES,
+        counts_reads: false,
     };
     Ok(Arc::new(SegmentStore::new(flash, &config)))
 }

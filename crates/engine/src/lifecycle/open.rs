@@ -67,6 +67,7 @@ impl Engine {
                 large_read_bytes: config.large_read_bytes(),
                 layout: config.layout,
                 write_bytes: config.write_bytes.unwrap_or(usual_write_bytes),
+                counts_reads: config.counts_reads(),
             },
         ));
         let now = runtime::unix_seconds();
@@ -146,6 +147,7 @@ impl Engine {
             maintenance: config.maintenance,
             spare_buffers: config.spare_buffers,
             writers: config.writers,
+            reclaimers: config.reclaimers,
             reclaim: config.reclaim(store.segments(), store.segment_bytes()),
         };
         let mut placement = Exact::new(

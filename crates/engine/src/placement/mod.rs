@@ -84,8 +84,18 @@ pub struct MemoryUse {
 pub struct PlacementStats {
     /// Items the index finds on flash.
     pub objects: u64,
+    /// Free segments below which reclaim is pressing, and below which it begins.
+    pub low_watermark: u32,
+    /// The latter.
+    pub high_watermark: u32,
     /// Segments reclaimed.
     pub segments_reclaimed: u64,
+    /// Those of them that were dropped whole.
+    pub segments_dropped: u64,
+    /// How often wear was leveled.
+    pub wear_levelings: u64,
+    /// Segments erased for that.
+    pub segments_leveled: u64,
     /// Items that reclaim kept by copying.
     pub items_copied: u64,
     /// Bytes of them.

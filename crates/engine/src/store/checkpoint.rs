@@ -123,13 +123,15 @@ impl CheckpointSink {
         if self.saved.segments.len() == MAX_CHECKPOINT_SEGMENTS {
             return None;
         }
-        let segment = self.store.queues.lock().free.pop_front()?;
+        let segment = self.store.pop_free()?;
+        // It is written at once.
+        self.store.queues.lock().forget_opened(segment);
         if self.saved.segments.is_empty() {
             self.saved.sequence = self.store.filling.lock().take_sequence();
         }
         // Named before it is written: one that fails is given back, too.
         self.saved.segments.push(segment);
-        self.store.flash.erase(segment.block()).await.ok()
+        self.store.erase(segment).await.ok()
     }
 
     async fn end_part(&mut self) -> Option<()> {

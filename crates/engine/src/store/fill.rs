@@ -90,8 +90,24 @@ pub struct Filled {
 }
 
 impl Filling {
+    pub(super) fn new(
+        segment: SegmentId,
+        sequence: u64,
+        bytes: AlignedBuf,
+        slot_bytes: u32,
+    ) -> Self {
+        Self {
+            segment,
+            sequence,
+            bytes,
+            slot_bytes,
+            data_bytes: 0,
+            items: 0,
+        }
+    }
+
     /// Appends an item, or says that it does not fit any more.
-    fn append(&mut self, append: &AppendItem<'_>) -> Option<Position> {
+    pub(super) fn append(&mut self, append: &AppendItem<'_>) -> Option<Position> {
         let bytes = u32::try_from(append.item.flash_bytes()).ok()?;
         let (offset, position) = if self.slot_bytes == 0 {
             let offset = align(self.data_bytes, bytes);
@@ -136,7 +152,7 @@ impl Filling {
     }
 
     /// Writes the footer, and zeros over what an earlier life left in the gap.
-    fn finish(mut self, image: u64) -> (SegmentId, u32, AlignedBuf) {
+    pub(super) fn finish(mut self, image: u64) -> (SegmentId, u32, AlignedBuf) {
         let segment_bytes = self.bytes.len() as u32;
         let summary = summary_offset(segment_bytes, self.items).expect("append kept room") as usize;
         self.bytes[self.data_bytes as usize..summary].fill(0);
@@ -310,7 +326,7 @@ impl SegmentStore {
             self.free_buffer_number()?;
             self.seal_short(cursor, fullest);
         }
-        let buffer = self.open(cursor, class)?;
+        let buffer = self.open(cursor, class, source)?;
         Some((class, buffer))
     }
 
@@ -318,9 +334,9 @@ impl SegmentStore {
     /// back from it.
     fn spare_segments(&self, source: Source) -> Option<usize> {
         let queues = self.queues.lock();
-        let free = queues.free.len();
+        let free = queues.free();
         // What is kept back comes back only where there is something to reclaim.
-        if source == Source::Copy || queues.written.is_empty() && queues.sealed.is_empty() {
+        if source == Source::Copy || queues.is_still() {
             return Some(free);
         }
         free.checked_sub(self.kept_back.load(Ordering::Relaxed))
@@ -354,7 +370,7 @@ impl SegmentStore {
             .find_map(|longer| Some((longer, cursor.filling[longer]?)))
     }
 
-    fn open(&self, cursor: &mut Cursor, class: usize) -> Option<usize> {
+    fn open(&self, cursor: &mut Cursor, class: usize, source: Source) -> Option<usize> {
         if self.queues.lock().has_nothing_left() {
             let (_, fullest) = self.fullest(cursor)?;
             self.seal_short(cursor, fullest);
@@ -362,31 +378,24 @@ impl SegmentStore {
         // Only who holds the cursor fills a free buffer.
         let buffer = self.free_buffer_number()?;
         let mut content = self.buffers[buffer].lock();
-        let segment = self.queues.lock().free.pop_front()?;
+        let segment = self.pop_free()?;
         let bytes = match std::mem::replace(&mut *content, Content::Lost) {
             Content::Free(bytes) => bytes,
             _ => AlignedBuf::new(self.segment_bytes as usize),
         };
         let sequence = cursor.take_sequence();
-        let state = self.segment(segment);
-        state.sequence.store(sequence, Ordering::Release);
         let slot_bytes = self.classes.slot_bytes(class);
-        state.items.store(0, Ordering::Release);
-        state.living.store(0, Ordering::Release);
-        state.slot_bytes.store(slot_bytes, Ordering::Release);
-        state.buffer.store(buffer as u8 + 1, Ordering::Release);
-        *content = Content::Filling(Filling {
-            segment,
-            sequence,
-            bytes,
-            slot_bytes,
-            data_bytes: 0,
-            items: 0,
-        });
+        self.begin_life(segment, sequence, slot_bytes, buffer);
+        *content = Content::Filling(Filling::new(segment, sequence, bytes, slot_bytes));
         cursor.filling[class] = Some(buffer);
         self.counters
             .segments_opened
             .fetch_add(1, Ordering::Relaxed);
+        if source == Source::Write {
+            self.counters
+                .segments_opened_for_writes
+                .fetch_add(1, Ordering::Relaxed);
+        }
         self.work.notify_all();
         Some(buffer)
     }
@@ -425,7 +434,7 @@ impl SegmentStore {
             segment,
             bytes: Arc::new(bytes),
         };
-        self.queues.lock().sealed.push_back((segment, buffer));
+        self.queues.lock().push_sealed(segment, buffer);
         self.counters
             .segments_sealed
             .fetch_add(1, Ordering::Relaxed);

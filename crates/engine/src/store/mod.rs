@@ -21,7 +21,9 @@
 
 mod checkpoint;
 mod fill;
+mod queues;
 mod read;
+mod relocate;
 mod slots;
 #[cfg(test)]
 mod tests;
@@ -33,13 +35,15 @@ pub use read::{FlashItem, ReadError, SegmentPin};
 pub use slots::Layout;
 pub use write::{Scan, WriteFailure, Written};
 
-use std::collections::VecDeque;
+use std::cmp::Reverse;
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use crate::striped::Striped;
 use device::{AlignedBuf, BlockHealth, BlockId, Flash, Geometry};
 use parking_lot::Mutex;
+use queues::Queues;
 use runtime::budget::Budget;
 use runtime::sync::Notify;
 use slots::SlabClasses;
@@ -78,6 +82,9 @@ struct Segment {
     living: AtomicU32,
     /// Bytes of each item's slot; 0 where they are packed.
     slot_bytes: AtomicU32,
+    /// Reads of its items since it was opened, and when the last of them was; where they are counted.
+    reads: AtomicU32,
+    last_read_ms: AtomicU32,
     /// Readers in it, and [`DRAINING`].
     pins: AtomicU32,
     /// One more than the buffer that holds its bytes, 0 when they are on flash.
@@ -87,7 +94,7 @@ struct Segment {
 }
 
 /// Bytes of memory for each segment of the flash.
-pub const SEGMENT_TABLE_BYTES: u64 = 32;
+pub const SEGMENT_TABLE_BYTES: u64 = 40;
 
 const _: () = assert!(size_of::<Segment>() as u64 == SEGMENT_TABLE_BYTES);
 
@@ -117,25 +124,19 @@ pub enum Victim {
     Oldest,
     /// The one with the fewest valid bytes; of several, the oldest.
     FewestValid,
+    /// The one of which nothing has been read for the longest time.
+    LeastRecentlyRead,
 }
 
-#[derive(Default)]
-struct Queues {
-    /// Segments that can be opened.
-    free: VecDeque<SegmentId>,
-    /// Sealed segments to write, with their buffers.
-    sealed: VecDeque<(SegmentId, usize)>,
-    /// Written segments, oldest first.
-    written: VecDeque<SegmentId>,
-    /// Segments on bad blocks, and those given up after repeated failures.
-    retired: Vec<SegmentId>,
-}
-
-impl Queues {
-    /// Whether nothing can be opened, and nothing becomes so unless what is being filled is sealed.
-    fn has_nothing_left(&self) -> bool {
-        self.free.is_empty() && self.sealed.is_empty() && self.written.is_empty()
-    }
+/// How the erases are spread over the segments in use.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Wear {
+    /// Erases of the segment with the fewest.
+    pub least: u64,
+    /// Of that with the most.
+    pub most: u64,
+    /// Their average.
+    pub mean: f64,
 }
 
 /// Counters of a segment store; read at any time.
@@ -147,6 +148,12 @@ pub struct StoreCounters {
     pub segments_sealed: AtomicU64,
     /// Segments written.
     pub segments_written: AtomicU64,
+    /// Segments opened for writes, not for copies.
+    pub segments_opened_for_writes: AtomicU64,
+    /// Erases issued to the flash.
+    pub erases: AtomicU64,
+    /// Segments whose write failed and that were written elsewhere.
+    pub segments_moved: AtomicU64,
     /// Bytes written to the flash.
     pub bytes_written: AtomicU64,
     /// Reads issued to the flash.
@@ -178,6 +185,8 @@ pub struct StoreConfig {
     pub layout: Layout,
     /// Bytes of one program.
     pub write_bytes: u32,
+    /// Count the reads of each segment.
+    pub counts_reads: bool,
 }
 
 /// The segments of one flash device. Shared by all threads.
@@ -194,6 +203,9 @@ pub struct SegmentStore {
     /// The buffers being filled, and the next sequence number.
     filling: Mutex<fill::Cursor>,
     queues: Mutex<Queues>,
+    counts_reads: bool,
+    /// Nanoseconds that an erase takes, averaged.
+    erase_nanos: AtomicU64,
     /// Free segments that only copies may open.
     kept_back: AtomicUsize,
     large_reads: Arc<Budget>,
@@ -220,6 +232,8 @@ impl SegmentStore {
                 items: AtomicU32::new(0),
                 living: AtomicU32::new(0),
                 slot_bytes: AtomicU32::new(0),
+                reads: AtomicU32::new(0),
+                last_read_ms: AtomicU32::new(0),
                 pins: AtomicU32::new(0),
                 buffer: AtomicU8::new(0),
                 failures: AtomicU8::new(0),
@@ -235,11 +249,11 @@ impl SegmentStore {
         counters
             .segments_retired
             .store(retired.len() as u64, Ordering::Relaxed);
-        let queues = Queues {
-            free: free.into(),
-            retired,
-            ..Queues::default()
-        };
+        let mut queues = Queues::new(&geometry);
+        queues.retired = retired;
+        for segment in free {
+            queues.push_free(segment, flash.erase_count(segment.block()));
+        }
         Self {
             image: config.image,
             segment_bytes,
@@ -252,6 +266,8 @@ impl SegmentStore {
                 .collect(),
             filling: Mutex::new(filling),
             queues: Mutex::new(queues),
+            counts_reads: config.counts_reads,
+            erase_nanos: AtomicU64::new(0),
             kept_back: AtomicUsize::new(0),
             large_reads: Arc::new(Budget::new(config.large_read_bytes)),
             room: Notify::new(),
@@ -277,19 +293,38 @@ impl SegmentStore {
     /// Segments that can be opened.
     #[must_use]
     pub fn free_segments(&self) -> u32 {
-        self.queues.lock().free.len() as u32
+        self.queues.lock().free() as u32
+    }
+
+    /// Segments that are free or will be when the reclaims under way have ended.
+    #[must_use]
+    pub fn free_or_reclaiming(&self) -> u32 {
+        let queues = self.queues.lock();
+        (queues.free() + queues.reclaiming()) as u32
+    }
+
+    /// Channels that have a segment to fill or to reclaim, one at least.
+    #[must_use]
+    pub fn channels_in_use(&self) -> u32 {
+        self.queues.lock().channels_in_use().max(1) as u32
+    }
+
+    /// Segments that wear leveling waits for.
+    #[must_use]
+    pub fn worn_least(&self) -> usize {
+        self.queues.lock().worn_least()
     }
 
     /// Segments written and not yet reclaimed.
     #[must_use]
     pub fn written_segments(&self) -> u32 {
-        self.queues.lock().written.len() as u32
+        self.queues.lock().written() as u32
     }
 
     /// Segments sealed in memory that wait to be written.
     #[must_use]
     pub fn sealed_segments(&self) -> u32 {
-        self.queues.lock().sealed.len() as u32
+        self.queues.lock().sealed() as u32
     }
 
     /// The counters.
@@ -317,22 +352,99 @@ impl SegmentStore {
             + self.segments.len() * size_of::<Segment>()
     }
 
-    /// Takes a written segment out of the queue, to reclaim it.
+    /// Takes a written segment out of its queue, to reclaim it: one with no more valid bytes than
+    /// `max_valid`, if there is one. Where it is not the oldest that is taken, it is one of a single channel,
+    /// that with the fewest free segments.
     #[must_use]
-    pub fn take_victim(&self, victim: Victim) -> Option<SegmentRecord> {
+    pub fn take_victim(&self, victim: Victim, max_valid: u64) -> Option<SegmentRecord> {
+        let now = self.now_ms();
+        let may = |segment| self.is_on_flash(segment) && self.valid_bytes(segment) <= max_valid;
         let mut queues = self.queues.lock();
-        // Not one written this very moment, whose buffer is about to be freed.
-        let mut on_flash = queues
-            .written
-            .iter()
-            .enumerate()
-            .filter(|(_, segment)| self.segment(**segment).buffer.load(Ordering::Acquire) == 0);
-        let (place, &segment) = match victim {
-            Victim::Oldest => on_flash.next().filter(|(place, _)| *place == 0),
-            Victim::FewestValid => on_flash.min_by_key(|(_, segment)| self.valid_bytes(**segment)),
+        let segment = match victim {
+            Victim::Oldest => queues.take_first(|segment| {
+                let sequence = self.sequence(segment);
+                may(segment).then_some(sequence)
+            }),
+            Victim::FewestValid => queues.take_from_channel(|segment| {
+                let valid = self.valid_bytes(segment);
+                may(segment).then_some(valid)
+            }),
+            Victim::LeastRecentlyRead => queues.take_from_channel(|segment| {
+                let last_read = self.segment(segment).last_read_ms.load(Ordering::Relaxed);
+                may(segment).then(|| Reverse(now.wrapping_sub(last_read)))
+            }),
         }?;
-        queues.written.remove(place);
         Some(self.record(segment))
+    }
+
+    /// Takes a written segment that wear leveling wants to have erased.
+    #[must_use]
+    pub fn take_worn_least(&self) -> Option<SegmentRecord> {
+        let mut queues = self.queues.lock();
+        let segment = queues.take_worn_least(|segment| self.is_on_flash(segment))?;
+        Some(self.record(segment))
+    }
+
+    /// How the erases are spread over the segments in use, as the device counts them.
+    #[must_use]
+    pub fn wear(&self) -> Wear {
+        let retired: HashSet<SegmentId> = self.queues.lock().retired.iter().copied().collect();
+        let in_use = (0..self.segments()).map(SegmentId);
+        let mut counts: Vec<u64> = in_use
+            .filter(|segment| !retired.contains(segment))
+            .map(|segment| self.erase_count(segment))
+            .collect();
+        counts.sort_unstable();
+        Wear {
+            least: counts.first().copied().unwrap_or(0),
+            most: counts.last().copied().unwrap_or(0),
+            mean: counts.iter().sum::<u64>() as f64 / counts.len().max(1) as f64,
+        }
+    }
+
+    fn erase_count(&self, segment: SegmentId) -> u64 {
+        self.flash.erase_count(segment.block())
+    }
+
+    /// Has the written segments erased whose blocks have had less than half as many erases as the average
+    /// one; returns how many.
+    pub fn level_wear(&self) -> usize {
+        let mean = self.wear().mean;
+        let mut queues = self.queues.lock();
+        let least: Vec<SegmentId> = queues
+            .each_written()
+            .filter(|&segment| 2.0 * (self.erase_count(segment) as f64) < mean)
+            .collect();
+        queues.push_worn_least(least.iter().copied());
+        least.len()
+    }
+
+    /// Whether a segment is read more often than the average written one.
+    #[must_use]
+    pub fn is_read_much(&self, segment: SegmentId) -> bool {
+        let reads = |segment| u64::from(self.segment(segment).reads.load(Ordering::Relaxed));
+        let queues = self.queues.lock();
+        let total: u64 = queues.each_written().map(reads).sum();
+        reads(segment) * queues.written() as u64 > total
+    }
+
+    /// Not one written this very moment, whose buffer is about to be freed.
+    fn is_on_flash(&self, segment: SegmentId) -> bool {
+        self.segment(segment).buffer.load(Ordering::Acquire) == 0
+    }
+
+    /// Notes that an item of a segment is being read.
+    fn count_read(&self, segment: SegmentId) {
+        if self.counts_reads {
+            let state = self.segment(segment);
+            state.reads.fetch_add(1, Ordering::Relaxed);
+            state.last_read_ms.store(self.now_ms(), Ordering::Relaxed);
+        }
+    }
+
+    /// Milliseconds of the runtime's clock; they wrap around.
+    fn now_ms(&self) -> u32 {
+        (runtime::now().as_nanos() / 1_000_000) as u32
     }
 
     /// Bytes of the items in a sealed segment that the index names, slots and all.
@@ -362,12 +474,13 @@ impl SegmentStore {
     /// Every written segment, oldest first.
     #[must_use]
     pub fn written(&self) -> Vec<SegmentRecord> {
-        self.queues
-            .lock()
-            .written
-            .iter()
-            .map(|&segment| self.record(segment))
-            .collect()
+        let written: Vec<SegmentId> = self.queues.lock().each_written().collect();
+        let mut records: Vec<SegmentRecord> = written
+            .into_iter()
+            .map(|segment| self.record(segment))
+            .collect();
+        records.sort_by_key(|record| record.sequence);
+        records
     }
 
     /// Items in the segments that live, dead ones among them.
@@ -400,6 +513,16 @@ impl SegmentStore {
     /// Gives a segment back that [`take_victim`](SegmentStore::take_victim) gave and that no index
     /// names any more, once its last reader has left.
     pub async fn release(&self, segment: SegmentId) {
+        self.end_life(segment).await;
+        let mut queues = self.queues.lock();
+        queues.end_reclaim(segment);
+        self.push_free(&mut queues, segment);
+        drop(queues);
+        self.room.notify_all();
+    }
+
+    /// Ends the life of a segment that no index names any more, once its last reader has left.
+    async fn end_life(&self, segment: SegmentId) {
         let state = self.segment(segment);
         state.sequence.store(0, Ordering::SeqCst);
         state.pins.fetch_or(DRAINING, Ordering::SeqCst);
@@ -411,8 +534,29 @@ impl SegmentStore {
             drained.await;
         }
         state.pins.fetch_and(!DRAINING, Ordering::AcqRel);
-        self.queues.lock().free.push_back(segment);
-        self.room.notify_all();
+    }
+
+    /// Takes a segment to open.
+    fn pop_free(&self) -> Option<SegmentId> {
+        let mut queues = self.queues.lock();
+        queues.pop_free(|channel| self.flash.channel_load(channel))
+    }
+
+    /// Begins the life of an empty segment, whose bytes are in a buffer.
+    fn begin_life(&self, segment: SegmentId, sequence: u64, slot_bytes: u32, buffer: usize) {
+        let state = self.segment(segment);
+        state.sequence.store(sequence, Ordering::Release);
+        state.items.store(0, Ordering::Release);
+        state.living.store(0, Ordering::Release);
+        state.slot_bytes.store(slot_bytes, Ordering::Release);
+        state.reads.store(0, Ordering::Relaxed);
+        state.last_read_ms.store(self.now_ms(), Ordering::Relaxed);
+        state.buffer.store(buffer as u8 + 1, Ordering::Release);
+    }
+
+    /// A segment can be opened from now on.
+    fn push_free(&self, queues: &mut Queues, segment: SegmentId) {
+        queues.push_free(segment, self.erase_count(segment));
     }
 
     /// Makes everything written durable.

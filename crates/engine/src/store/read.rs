@@ -159,6 +159,7 @@ impl SegmentStore {
         pin: &SegmentPin<'_>,
         position: Position,
     ) -> Result<FlashItem, ReadError> {
+        self.count_read(pin.segment);
         let offset = position.offset();
         let page = offset / PAGE_BYTES * PAGE_BYTES;
         let slot_bytes = self.segment(pin.segment).slot_bytes.load(Ordering::Relaxed);

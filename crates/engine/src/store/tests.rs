@@ -25,6 +25,7 @@ const CONFIG: StoreConfig = StoreConfig {
     large_read_bytes: 1 << 20,
     layout: Layout::Packed,
     write_bytes: 16 << 10,
+    counts_reads: true,
 };
 
 fn store(segments: u64, buffers: usize) -> Arc<SegmentStore> {
@@ -156,7 +157,7 @@ fn a_full_flash_has_no_room_until_a_segment_is_released() {
             }
         }
         assert_eq!((store.free_segments(), store.written_segments()), (0, 3));
-        let oldest = store.take_victim(Victim::Oldest).unwrap();
+        let oldest = store.take_victim(Victim::Oldest, u64::MAX).unwrap();
         assert_eq!((oldest.segment, oldest.sequence), (SegmentId(0), 100));
         store.release(oldest.segment).await;
         let ended = |store: &SegmentStore| store.pin(oldest.segment, oldest.sequence).is_none();
@@ -184,7 +185,7 @@ fn a_segment_is_not_released_under_a_reader() {
         let second = store
             .pin(filled.segment, store.sequence(filled.segment))
             .unwrap();
-        let record = store.take_victim(Victim::Oldest).unwrap();
+        let record = store.take_victim(Victim::Oldest, u64::MAX).unwrap();
         let released = Rc::new(Cell::new(false));
         let (releasing, done) = (Arc::clone(&store), Rc::clone(&released));
         runtime::spawn(async move {
@@ -213,7 +214,7 @@ fn what_an_earlier_life_left_does_not_verify() {
         let (filled, _) = append(&store, 1).unwrap();
         store.flush();
         store.write_next().await;
-        let record = store.take_victim(Victim::Oldest).unwrap();
+        let record = store.take_victim(Victim::Oldest, u64::MAX).unwrap();
         let stale = filled.position;
         store.release(record.segment).await;
         // The same place in the next life, which nothing has been written to yet.
@@ -323,7 +324,7 @@ fn a_segment_whose_block_goes_bad_is_given_up_at_once() {
         let Some(Written::Failed(failure)) = store.write_next().await else {
             panic!("its second erase is one too many");
         };
-        assert!(store.abandon(failure).await);
+        assert!(store.abandon(failure, false).await);
         assert_eq!(store.retired(), [first]);
     });
 }
@@ -415,7 +416,7 @@ fn the_victim_is_the_oldest_or_the_one_with_the_fewest_valid_bytes() {
                 store.write_next().await;
             }
             segments.dedup();
-            let taken = store.take_victim(victim).unwrap();
+            let taken = store.take_victim(victim, u64::MAX).unwrap();
             assert_eq!(taken.segment, segments[expected], "{victim:?}");
             assert_eq!(store.written_segments(), 2);
         }

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use device::{AlignedBuf, BlockHealth, DeviceError, SharedBuf};
 use futures_util::stream::{self, StreamExt};
@@ -45,7 +46,7 @@ pub struct WriteFailure {
     pub sequence: u64,
     /// Why.
     pub error: DeviceError,
-    buffer: usize,
+    pub(super) buffer: usize,
 }
 
 impl SegmentStore {
@@ -53,7 +54,7 @@ impl SegmentStore {
     ///
     /// Segments become reclaimable in the order in which their writes end.
     pub async fn write_next(&self) -> Option<Written> {
-        let (segment, buffer) = self.queues.lock().sealed.pop_front()?;
+        let (segment, buffer) = self.queues.lock().pop_sealed()?;
         let bytes = match &*self.buffers[buffer].lock() {
             Content::Sealed { bytes, .. } => Arc::clone(bytes),
             _ => unreachable!("a sealed segment stays in its buffer until it is written"),
@@ -66,7 +67,7 @@ impl SegmentStore {
                     .fetch_add(1, Ordering::Relaxed);
                 drop(bytes);
                 // In this order: whoever looks for living segments finds it in one of the two.
-                self.queues.lock().written.push_back(segment);
+                self.queues.lock().push_written(segment);
                 self.free_buffer(segment, buffer);
                 self.room.notify_all();
                 self.work.notify_all();
@@ -94,8 +95,7 @@ impl SegmentStore {
         bytes: &Arc<AlignedBuf>,
     ) -> Result<(), DeviceError> {
         let page_bytes = self.flash.geometry().page_bytes as usize;
-        work::count(Work::DeviceCommand, 1);
-        self.flash.erase(segment.block()).await?;
+        self.erase(segment).await?;
         for start in (0..bytes.len()).step_by(self.write_bytes) {
             let end = (start + self.write_bytes).min(bytes.len());
             let data = SharedBuf::new(Arc::clone(bytes), start..end);
@@ -103,6 +103,26 @@ impl SegmentStore {
                 .await?;
         }
         Ok(())
+    }
+
+    pub(super) async fn erase(&self, segment: SegmentId) -> Result<(), DeviceError> {
+        work::count(Work::DeviceCommand, 1);
+        let begun = runtime::now();
+        self.flash.erase(segment.block()).await?;
+        self.counters.erases.fetch_add(1, Ordering::Relaxed);
+        let took = runtime::now().since(begun).as_nanos() as u64;
+        let average = match self.erase_nanos.load(Ordering::Relaxed) {
+            0 => took,
+            average => average - average / 8 + took / 8,
+        };
+        self.erase_nanos.store(average, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// How long an erase takes, averaged over the last of them.
+    #[must_use]
+    pub fn erase_time(&self) -> Duration {
+        Duration::from_nanos(self.erase_nanos.load(Ordering::Relaxed))
     }
 
     /// Programs the next pages of a segment.
@@ -135,11 +155,13 @@ impl SegmentStore {
         }
     }
 
-    /// Gives up a segment whose write failed, once no index names it: its buffer is freed, and the
-    /// segment is used again unless its block is bad or it has failed too often. That the device is full is no
+    /// Gives up a segment whose write failed, once no index names it: its buffer is freed unless what is in it
+    /// has been moved, and the segment is used again unless its block is bad or it has failed too often. That the device is full is no
     /// segment's fault. Returns whether it is used no more.
-    pub async fn abandon(&self, failure: WriteFailure) -> bool {
-        self.free_buffer(failure.segment, failure.buffer);
+    pub async fn abandon(&self, failure: WriteFailure, is_moved: bool) -> bool {
+        if !is_moved {
+            self.free_buffer(failure.segment, failure.buffer);
+        }
         let counted = u8::from(!failure.error.is_full());
         let failures = self
             .segment(failure.segment)
@@ -148,15 +170,19 @@ impl SegmentStore {
             + counted;
         let is_bad = self.flash.health(failure.segment.block()) == BlockHealth::Bad;
         let is_retired = is_bad || failures >= MAX_FAILURES;
+        self.end_life(failure.segment).await;
+        let mut queues = self.queues.lock();
+        queues.forget_opened(failure.segment);
         if is_retired {
-            self.queues.lock().retired.push(failure.segment);
+            queues.retired.push(failure.segment);
             self.counters
                 .segments_retired
                 .fetch_add(1, Ordering::Relaxed);
-            self.room.notify_all();
         } else {
-            self.release(failure.segment).await;
+            self.push_free(&mut queues, failure.segment);
         }
+        drop(queues);
+        self.room.notify_all();
         is_retired
     }
 
@@ -192,10 +218,10 @@ impl SegmentStore {
                 state.sequence.store(record.sequence, Ordering::Release);
                 state.items.store(record.items, Ordering::Release);
                 state.slot_bytes.store(record.slot_bytes, Ordering::Release);
-                queues.written.push_back(record.segment);
+                queues.adopt_written(record.segment);
             }
         }
-        queues.free.retain(|segment| !taken.contains(segment));
+        queues.retain_free(|segment| !taken.contains(&segment));
     }
 
     /// The segments that live, by rising number, and the sequence number that the next one opened
@@ -220,7 +246,11 @@ impl SegmentStore {
 
     /// Gives the segments of a checkpoint that counts no more back.
     pub fn free_checkpoint(&self, segments: &[SegmentId]) {
-        self.queues.lock().free.extend(segments);
+        let mut queues = self.queues.lock();
+        for &segment in segments {
+            self.push_free(&mut queues, segment);
+        }
+        drop(queues);
         self.room.notify_all();
         self.work.notify_all();
     }

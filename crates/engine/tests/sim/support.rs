@@ -7,7 +7,7 @@ use std::sync::Arc;
 use device::{Disk, Image, Latency, MemoryDisk, MemoryJournal};
 use flowstone_engine::{
     CacheError, DramUse, Engine, EngineConfig, FlashHit, ItemView, Keep, Layout, Lookup,
-    Maintenance, OpenError, Peek, Pressure, Put, Start, Stop, Victim,
+    Maintenance, OpenError, Peek, Pressure, Put, Reserve, STATIC_RESERVE, Start, Stop, Victim,
 };
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -84,7 +84,19 @@ pub(crate) fn slotted(seed: u64) -> EngineConfig {
         writers: random.random_range(1..4),
         write_bytes: Some(4096 << random.random_range(0..8)),
         buffers: random.random_range(2..40),
-        pressure: [Pressure::Drop, Pressure::Wait][random.random_range(0..2)],
+        pressure: [
+            Pressure::Drop(Victim::Oldest),
+            Pressure::Drop(Victim::LeastRecentlyRead),
+            Pressure::Wait,
+        ][random.random_range(0..3)],
+        reserve: [
+            Reserve::ForStop,
+            STATIC_RESERVE,
+            Reserve::Heuristic,
+            Reserve::Queueing,
+        ][random.random_range(0..4)],
+        reclaimers: random.random_range(1..4),
+        wear_leveling: [None, Some(1)][random.random_range(0..2)],
         ..tight()
     }
 }

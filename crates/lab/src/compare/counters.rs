@@ -99,9 +99,6 @@ pub(super) fn row(plan: &Plan, preset: &Preset, run: &Run, seen: &Seen) -> Compa
     let stats = machine.engine.stats();
     let objects = stats.placement.objects;
     let index_bytes = stats.memory.index_bytes;
-    let store = machine.engine.store();
-    let config = machine.engine.config();
-    let reserve = config.reclaim(store.segments(), store.segment_bytes());
     let quantile = |share| {
         let micros = seen.latencies.value_at_quantile(share) as f64 / 1000.0;
         (!seen.latencies.is_empty()).then_some(micros)
@@ -143,8 +140,8 @@ pub(super) fn row(plan: &Plan, preset: &Preset, run: &Run, seen: &Seen) -> Compa
         objects_on_flash: Some(objects),
         index_dram_bytes: Some(index_bytes),
         dram_bits_per_object: ratio(index_bytes as f64 * 8.0, objects as f64),
-        low_watermark: Some(reserve.low_watermark.into()),
-        high_watermark: Some(reserve.high_watermark.into()),
+        low_watermark: Some(stats.placement.low_watermark.into()),
+        high_watermark: Some(stats.placement.high_watermark.into()),
         virtual_time: true,
         seed: plan.workload.settings().seed,
         ..CompareRow::default()

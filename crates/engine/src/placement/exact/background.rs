@@ -8,16 +8,19 @@ use std::sync::atomic::Ordering;
 use super::{Counters, Exact, RECOVERY_TASKS, entry_location, reclaim, recover};
 use crate::config::Maintenance;
 use crate::format::journal::Record;
+use crate::format::segment::SummaryEntry;
 use crate::key::KeyHash;
 use crate::placement::BackgroundTask;
 use crate::store::{WriteFailure, Written};
 
 pub(super) fn tasks(exact: Arc<Exact>) -> Vec<BackgroundTask> {
-    let reclaiming = Arc::clone(&exact);
-    let mut tasks: Vec<BackgroundTask> =
-        vec![Box::new(move || -> Pin<Box<dyn Future<Output = ()>>> {
-            Box::pin(async move { reclaim::keep_room(&reclaiming).await })
-        })];
+    let mut tasks: Vec<BackgroundTask> = Vec::new();
+    for _ in 0..exact.reclaimers {
+        let exact = Arc::clone(&exact);
+        tasks.push(Box::new(move || -> Pin<Box<dyn Future<Output = ()>>> {
+            Box::pin(async move { reclaim::keep_room(&exact).await })
+        }));
+    }
     for _ in 0..exact.writers {
         let exact = Arc::clone(&exact);
         tasks.push(Box::new(move || -> Pin<Box<dyn Future<Output = ()>>> {
@@ -97,29 +100,42 @@ impl Exact {
     }
 }
 
-/// Forgets what a segment that could not be written held.
+/// Moves what a segment that could not be written holds to another, or forgets it.
 async fn give_up(exact: &Exact, failure: WriteFailure) {
-    tracing::warn!(
-        segment = failure.segment.0,
-        items = failure.entries.len(),
-        error = %failure.error,
-        "a segment could not be written; its items are lost"
-    );
+    let segment = failure.segment;
     // It may be there all the same; what it holds counts no more.
     exact.journal.append(Record::SegmentDead {
-        segment: failure.segment.0,
+        segment: segment.0,
         life: failure.sequence,
     });
+    let value_of = |entry: &SummaryEntry| {
+        exact
+            .codec
+            .encode(entry_location(segment, entry.position.get()))
+    };
+    let is_moved = exact.store.move_elsewhere(
+        &failure,
+        |entry| exact.entry(KeyHash(entry.hash.get())) == Some(value_of(entry)),
+        |entry, filled| {
+            exact.move_entry(KeyHash(entry.hash.get()), value_of(entry), filled);
+        },
+    );
+    let mut lost = 0;
     for entry in &failure.entries {
         let hash = KeyHash(entry.hash.get());
-        let location = entry_location(failure.segment, entry.position.get());
-        let value = exact.codec.encode(location);
-        if exact.change(hash, |shard| shard.table.remove_if(hash.0, value)) {
-            Counters::add(&exact.counters.items_lost, 1);
+        if exact.change(hash, |shard| shard.table.remove_if(hash.0, value_of(entry))) {
+            lost += 1;
         }
     }
-    let segment = failure.segment;
-    if exact.store.abandon(failure).await {
+    Counters::add(&exact.counters.items_lost, lost);
+    tracing::warn!(
+        segment = segment.0,
+        items = failure.entries.len(),
+        lost,
+        error = %failure.error,
+        "a segment could not be written"
+    );
+    if exact.store.abandon(failure, is_moved).await {
         exact.journal.append(Record::Retired { segment: segment.0 });
     }
 }

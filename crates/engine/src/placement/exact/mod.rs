@@ -19,11 +19,12 @@ pub(crate) mod dead;
 pub(crate) mod location;
 mod reclaim;
 mod recover;
+mod reserve;
 
 use std::collections::HashSet;
 use std::hash::BuildHasherDefault;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use index::direct::{DirectConfig, DirectTable, Entry};
 use parking_lot::Mutex;
@@ -34,6 +35,7 @@ pub use checkpoint::{CheckpointHead, Written};
 pub use dead::CheckpointContents;
 pub use reclaim::{Keep, Pressure, ReclaimConfig};
 pub use recover::RecoveryStats;
+pub use reserve::{Reserve, STATIC_RESERVE, Watermarks};
 
 use super::{
     BackgroundTask, Displaced, DumpCursor, DumpItem, Found, MemoryUse, Placement, PlacementFuture,
@@ -48,7 +50,7 @@ use crate::journal::Journal;
 use crate::key::{Key, KeyHash};
 use crate::partition::Passthrough;
 use crate::store::{
-    AppendItem, ReadError, SavedCheckpoint, SegmentId, SegmentRecord, SegmentStore, Source,
+    AppendItem, Filled, ReadError, SavedCheckpoint, SegmentId, SegmentRecord, SegmentStore, Source,
 };
 use dead::Dead;
 use location::{Location, LocationCodec};
@@ -72,6 +74,8 @@ pub struct ExactConfig {
     pub writers: usize,
     /// When and how segments are reclaimed.
     pub reclaim: ReclaimConfig,
+    /// Segments reclaimed at once.
+    pub reclaimers: usize,
 }
 
 /// The `exact` placement.
@@ -87,7 +91,8 @@ pub struct Exact {
     index_bytes: AtomicU64,
     objects: AtomicU64,
     horizon: Arc<Horizon>,
-    reclaim: ReclaimConfig,
+    policy: reclaim::Policy,
+    reclaimers: usize,
     maintenance: Maintenance,
     spare_buffers: Option<usize>,
     writers: usize,
@@ -100,10 +105,6 @@ pub struct Exact {
     /// Reclaims that have a segment in their hands, or are about to.
     reclaiming: AtomicU32,
     stopping: AtomicBool,
-    /// What copying has gained of late: see [`reclaim`].
-    gained: AtomicI64,
-    /// Valid bytes of a victim, averaged over the last of them.
-    valid_of_late: AtomicU64,
     /// Told whenever a segment has been written or given up.
     progress: Notify,
     counters: Counters,
@@ -127,6 +128,9 @@ impl Shard {
 #[derive(Debug, Default)]
 struct Counters {
     segments_reclaimed: AtomicU64,
+    segments_dropped: AtomicU64,
+    wear_levelings: AtomicU64,
+    segments_leveled: AtomicU64,
     items_copied: AtomicU64,
     bytes_copied: AtomicU64,
     items_evicted: AtomicU64,
@@ -186,7 +190,8 @@ impl Exact {
             .iter()
             .map(|shard| shard.lock().table.memory_bytes())
             .sum();
-        store.keep_back(config.reclaim.kept_back());
+        let policy = reclaim::Policy::new(config.reclaim, store.segments());
+        store.keep_back(policy.kept_back());
         Ok(Self {
             store,
             codec,
@@ -198,7 +203,8 @@ impl Exact {
             index_bytes: AtomicU64::new(index_bytes),
             objects: AtomicU64::new(0),
             horizon,
-            reclaim: config.reclaim,
+            policy,
+            reclaimers: config.reclaimers,
             maintenance: config.maintenance,
             spare_buffers: config.spare_buffers,
             writers: config.writers,
@@ -207,8 +213,6 @@ impl Exact {
             frozen: AtomicBool::new(false),
             reclaiming: AtomicU32::new(0),
             stopping: AtomicBool::new(false),
-            gained: AtomicI64::new(0),
-            valid_of_late: AtomicU64::new(0),
             progress: Notify::new(),
             counters: Counters::default(),
         })
@@ -242,6 +246,26 @@ impl Exact {
     fn displace(&self, location: u64) {
         self.store.count_out(self.codec.decode(location).segment);
         self.declare_dead(location, self.life(location));
+    }
+
+    /// An item has been copied from a packed location; whether the index names the copy now.
+    fn move_entry(&self, hash: KeyHash, old: u64, filled: Filled) -> bool {
+        let new = self.codec.encode(Location {
+            segment: filled.segment,
+            position: filled.position,
+        });
+        let replaced = self.change(hash, |shard| {
+            let replaced = shard.table.replace_if(hash.0, old, new);
+            if replaced {
+                self.store.count_in(filled.segment);
+            }
+            replaced
+        });
+        if !replaced {
+            // Overwritten or deleted meanwhile: the copy is garbage from the start.
+            self.declare_dead(new, self.life(new));
+        }
+        replaced
     }
 
     /// The item at a packed location, in a life of its segment, will never be read again.
@@ -297,7 +321,7 @@ impl Exact {
     /// Free segments to keep at present: when stopping, those that the checkpoint will fill.
     fn free_target(&self) -> u32 {
         if !self.winding_down.load(Ordering::SeqCst) {
-            return self.reclaim.high_watermark;
+            return reclaim::watermarks(self).high;
         }
         let entries = self.store.items_placed() + u64::from(self.store.segments());
         let segments = entries * CHECKPOINT_ENTRY_BYTES / u64::from(self.store.segment_bytes());
@@ -382,6 +406,13 @@ impl Exact {
                     Ok(Found::Item(item))
                 }
                 Err(error) => {
+                    if let Probe::Present(moved) = self.probe(key.hash())
+                        && moved != token
+                    {
+                        // Overwritten meanwhile, or its block failed and it lies elsewhere.
+                        token = moved;
+                        continue;
+                    }
                     if matches!(error, ReadError::Corrupt { .. }) {
                         self.forget(key.hash(), token);
                     }
@@ -556,9 +587,15 @@ impl Placement for Exact {
 
     fn stats(&self) -> PlacementStats {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let Watermarks { low, high } = self.policy.last_watermarks();
         PlacementStats {
             objects: load(&self.objects),
+            low_watermark: low,
+            high_watermark: high,
             segments_reclaimed: load(&self.counters.segments_reclaimed),
+            segments_dropped: load(&self.counters.segments_dropped),
+            wear_levelings: load(&self.counters.wear_levelings),
+            segments_leveled: load(&self.counters.segments_leveled),
             items_copied: load(&self.counters.items_copied),
             bytes_copied: load(&self.counters.bytes_copied),
             items_evicted: load(&self.counters.items_evicted),

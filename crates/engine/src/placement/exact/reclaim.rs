@@ -8,10 +8,11 @@
 //! they are. So it is counted what copying gains: a segment copied from may cost as much of another as
 //! may be kept, and when more has been spent, the next segment is dropped.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
 
-use super::location::Location;
-use super::{Counters, Exact, background, entry_location};
+use super::reserve::{Load, Regulator, Watermarks};
+use super::{Counters, Exact, Reserve, background, entry_location};
 use crate::format::item::ItemRef;
 use crate::format::journal::Record;
 use crate::format::segment::{PAGE_BYTES, Position, SummaryEntry};
@@ -26,6 +27,8 @@ const HOLE_BYTES: u32 = 32 << 10;
 const GAIN_LIMIT: i64 = 64;
 /// So many victims the average of what is valid in them is taken over.
 const AVERAGED: u64 = 16;
+/// When copying has found nothing that gains, it rests until one of so many written segments is new.
+const RESTING_SHARE: u32 = 64;
 /// Entries looked at before others get a turn.
 const SIFT_TURN: usize = 256;
 
@@ -42,11 +45,11 @@ pub enum Keep {
 }
 
 /// What is done when fewer segments are free than the low watermark says.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pressure {
-    /// Victims are dropped whole, so that writes need not wait for copying.
-    #[default]
-    Drop,
+    /// Victims are dropped whole, these ones, so that writes need not wait for copying. Above the low watermark
+    /// nothing is copied that does not gain.
+    Drop(Victim),
     /// Writes wait for the copying.
     Wait,
 }
@@ -54,11 +57,11 @@ pub enum Pressure {
 /// When and how segments are reclaimed.
 #[derive(Clone, Copy, Debug)]
 pub struct ReclaimConfig {
-    /// Free segments to keep: the reserve for an orderly stop, and some to write to.
-    pub high_watermark: u32,
-    /// Free segments below which it is pressing.
-    pub low_watermark: u32,
-    /// What is done then.
+    /// How the watermarks are found.
+    pub reserve: Reserve,
+    /// Those that an orderly stop needs.
+    pub for_stop: Watermarks,
+    /// What is done below the low one.
     pub pressure: Pressure,
     /// Which segment goes.
     pub victim: Victim,
@@ -66,14 +69,52 @@ pub struct ReclaimConfig {
     pub keep: Keep,
     /// The most of a segment that is kept by copying, in sixteenths, at most 15.
     pub max_copy_sixteenths: u32,
+    /// Wear is leveled after so many erases for each segment; never if `None`.
+    pub wear_leveling: Option<u32>,
 }
 
-impl ReclaimConfig {
+/// Decides when and how segments are reclaimed.
+pub(super) struct Policy {
+    config: ReclaimConfig,
+    regulator: Regulator,
+    /// What copying has gained of late, in sixteenths of a segment.
+    gained: AtomicI64,
+    /// Valid bytes of a victim, averaged over the last of them.
+    valid_of_late: AtomicU64,
+    /// Nanoseconds that it takes to drop a segment, averaged.
+    drop_nanos: AtomicU64,
+    /// Segments that are being dropped.
+    dropping: AtomicU32,
+    /// Segments opened when wear leveling and copying are worth looking at again.
+    copying_rests_until: AtomicU64,
+    /// Erases when wear was leveled last, and how often it has been.
+    leveled_at: AtomicU64,
+}
+
+impl Policy {
+    pub(super) fn new(config: ReclaimConfig, segments: u32) -> Self {
+        Self {
+            config,
+            regulator: Regulator::new(config.reserve, segments, config.for_stop),
+            gained: AtomicI64::new(0),
+            valid_of_late: AtomicU64::new(0),
+            drop_nanos: AtomicU64::new(0),
+            dropping: AtomicU32::new(0),
+            copying_rests_until: AtomicU64::new(0),
+            leveled_at: AtomicU64::new(0),
+        }
+    }
+
+    /// The watermarks as they were found last.
+    pub(super) fn last_watermarks(&self) -> Watermarks {
+        self.regulator.last()
+    }
+
     /// Free segments that only copies may fill.
     pub(super) fn kept_back(&self) -> u32 {
-        match self.pressure {
-            Pressure::Drop => 0,
-            Pressure::Wait => self.low_watermark,
+        match self.config.pressure {
+            Pressure::Drop(_) => 0,
+            Pressure::Wait => self.config.for_stop.low,
         }
     }
 }
@@ -85,6 +126,8 @@ enum Choice {
     Recent { max_bytes: u64 },
     /// Copy what is valid.
     Valid,
+    /// The same, for the sake of wear leveling.
+    Wear,
     /// Drop everything.
     Drop,
 }
@@ -106,19 +149,9 @@ pub(super) async fn keep_room(exact: &Exact) {
 pub(super) async fn reclaim_one(exact: &Exact) -> bool {
     // Said before it is decided: who settles the flash looks at both in the other order.
     let reclaiming = Reclaiming::begin(exact);
-    let victim = exact.reclaim.victim;
-    let taken = choose(exact).and_then(|choice| {
-        exact
-            .store
-            .take_victim(victim)
-            .map(|record| (record, choice))
-    });
+    let taken = choose(exact);
     if let Some((record, choice)) = &taken {
-        let choice = match choice {
-            Choice::Valid if !copying_gains(exact, record) => Choice::Drop,
-            choice => *choice,
-        };
-        reclaim(exact, record, choice).await;
+        reclaim(exact, record, *choice).await;
     }
     drop(reclaiming);
     taken.is_some()
@@ -141,57 +174,148 @@ impl Drop for Reclaiming<'_> {
     }
 }
 
-/// Whether the oldest segment has to go, and what becomes of its items.
-fn choose(exact: &Exact) -> Option<Choice> {
+/// The segment that has to go, if one has, and what becomes of its items.
+fn choose(exact: &Exact) -> Option<(SegmentRecord, Choice)> {
     if exact.frozen.load(Ordering::SeqCst) {
         return None;
     }
-    let free = exact.store.free_segments();
+    let (store, config) = (&exact.store, &exact.policy.config);
     let winding_down = exact.winding_down.load(Ordering::SeqCst);
     let index_short = exact.index_headroom() < exact.index_max_bytes / 64;
-    if free >= exact.free_target() && (!index_short || winding_down) {
-        return None;
+    let (free, low) = (store.free_segments(), watermarks(exact).low);
+    if store.free_or_reclaiming() >= exact.free_target() && (!index_short || winding_down) {
+        return choose_by_wear(exact, free >= low);
     }
-    if exact.recovery.is_running() && free > exact.reclaim.kept_back() {
+    if exact.recovery.is_running() && free > exact.policy.kept_back() {
         // What is not known yet cannot be kept: only writes that wait are worth it.
         return None;
     }
-    let pressing = free < exact.reclaim.low_watermark && exact.reclaim.pressure == Pressure::Drop;
-    if pressing || index_short || winding_down {
-        return Some(Choice::Drop);
+    let take = |victim, max_valid| store.take_victim(victim, max_valid);
+    if index_short || winding_down {
+        return Some((take(config.victim, u64::MAX)?, Choice::Drop));
     }
-    Some(match exact.reclaim.keep {
-        Keep::Nothing => Choice::Drop,
-        _ if exact.gained.load(Ordering::Relaxed) <= -GAIN_LIMIT => Choice::Drop,
-        Keep::Recent => Choice::Recent {
-            max_bytes: max_bytes(exact),
-        },
-        Keep::Valid => Choice::Valid,
+    if let Pressure::Drop(victim) = config.pressure
+        && free + exact.policy.dropping.load(Ordering::SeqCst) < low
+    {
+        return Some((take(victim, u64::MAX)?, Choice::Drop));
+    }
+    match (config.keep, config.pressure) {
+        (Keep::Nothing, _) => Some((take(config.victim, u64::MAX)?, Choice::Drop)),
+        (Keep::Recent, _) => {
+            let record = take(config.victim, u64::MAX)?;
+            let max_bytes = max_bytes(exact);
+            let choice = if may_copy(exact) {
+                Choice::Recent { max_bytes }
+            } else {
+                Choice::Drop
+            };
+            Some((record, choice))
+        }
+        (Keep::Valid, Pressure::Wait) => {
+            let record = take(config.victim, u64::MAX)?;
+            let gains = copying_gains(exact, &record) && may_copy(exact);
+            let choice = if gains { Choice::Valid } else { Choice::Drop };
+            Some((record, choice))
+        }
+        (Keep::Valid, Pressure::Drop(_)) => {
+            choose_by_wear(exact, true).or_else(|| choose_what_gains(exact))
+        }
+    }
+}
+
+/// A segment of which copying what is valid gains, while nothing is pressing. When there is none, it is looked
+/// for again when a share of the flash has been written.
+fn choose_what_gains(exact: &Exact) -> Option<(SegmentRecord, Choice)> {
+    let (store, policy) = (&exact.store, &exact.policy);
+    let opened = store.counters().segments_opened.load(Ordering::Relaxed);
+    let rests_until = &policy.copying_rests_until;
+    if !may_copy(exact) || opened < rests_until.load(Ordering::Relaxed) {
+        return None;
+    }
+    let record = store.take_victim(policy.config.victim, max_bytes(exact));
+    if record.is_none() {
+        let pause = u64::from(store.written_segments() / RESTING_SHARE);
+        rests_until.store(opened + pause, Ordering::Relaxed);
+    }
+    Some((record?, Choice::Valid))
+}
+
+/// A segment that is erased for the sake of wear leveling (section 4.1.5): what is read much is copied, unless
+/// there is no room.
+fn choose_by_wear(exact: &Exact, may_copy: bool) -> Option<(SegmentRecord, Choice)> {
+    let (store, policy) = (&exact.store, &exact.policy);
+    let multiple = policy.config.wear_leveling?;
+    let erases = store.counters().erases.load(Ordering::Relaxed);
+    let last = policy.leveled_at.load(Ordering::Relaxed);
+    let due = u64::from(multiple) * u64::from(store.segments());
+    if erases - last >= due
+        && policy
+            .leveled_at
+            .compare_exchange(last, erases, Ordering::AcqRel, Ordering::Relaxed)
+            .is_ok()
+    {
+        let segments = store.level_wear();
+        Counters::add(&exact.counters.wear_levelings, 1);
+        tracing::info!(
+            segments,
+            "wear leveling: the least worn segments are erased"
+        );
+    }
+    let record = store.take_worn_least()?;
+    Counters::add(&exact.counters.segments_leveled, 1);
+    let choice = if may_copy && store.is_read_much(record.segment) {
+        Choice::Wear
+    } else {
+        Choice::Drop
+    };
+    Some((record, choice))
+}
+
+/// The watermarks at present.
+pub(super) fn watermarks(exact: &Exact) -> Watermarks {
+    let (store, policy) = (&exact.store, &exact.policy);
+    let dropped = Duration::from_nanos(policy.drop_nanos.load(Ordering::Relaxed));
+    policy.regulator.watermarks(&Load {
+        free: store.free_segments(),
+        channels: store.channels_in_use(),
+        opened: store
+            .counters()
+            .segments_opened_for_writes
+            .load(Ordering::Relaxed),
+        service: dropped + store.erase_time(),
     })
+}
+
+/// Whether copying has not cost more than it gained.
+fn may_copy(exact: &Exact) -> bool {
+    exact.policy.gained.load(Ordering::Relaxed) > -GAIN_LIMIT
 }
 
 /// The most of a segment that is kept.
 fn max_bytes(exact: &Exact) -> u64 {
-    let sixteenths = u64::from(exact.reclaim.max_copy_sixteenths.min(15));
+    let sixteenths = u64::from(exact.policy.config.max_copy_sixteenths.min(15));
     u64::from(exact.store.segment_bytes()) * sixteenths / 16
 }
 
 /// Whether there is little enough in a victim, or in the last of them where they are taken as they come.
 fn copying_gains(exact: &Exact, record: &SegmentRecord) -> bool {
     let valid = exact.store.valid_bytes(record.segment);
-    let average = exact.valid_of_late.load(Ordering::Relaxed);
+    let average = exact.policy.valid_of_late.load(Ordering::Relaxed);
     let average = (average * (AVERAGED - 1) + valid) / AVERAGED;
-    exact.valid_of_late.store(average, Ordering::Relaxed);
-    let judged = match exact.reclaim.victim {
-        Victim::Oldest => average,
+    exact.policy.valid_of_late.store(average, Ordering::Relaxed);
+    let judged = match exact.policy.config.victim {
+        Victim::Oldest | Victim::LeastRecentlyRead => average,
         Victim::FewestValid => valid,
     };
     judged <= max_bytes(exact)
 }
 
 async fn reclaim(exact: &Exact, record: &SegmentRecord, choice: Choice) {
+    let policy = &exact.policy;
+    let begun = runtime::now();
+    let dropping = (choice == Choice::Drop).then(|| Dropping::begin(exact));
     exact.recovery.give_up(record.segment).await;
-    account(exact, i64::from(exact.reclaim.max_copy_sixteenths.min(15)));
+    account(exact, i64::from(policy.config.max_copy_sixteenths.min(15)));
     // Before anything of it leaves the index: from here on a start finds nothing in it.
     exact.journal.append(Record::SegmentDead {
         segment: record.segment.0,
@@ -215,14 +339,39 @@ async fn reclaim(exact: &Exact, record: &SegmentRecord, choice: Choice) {
     }
     exact.store.release(record.segment).await;
     Counters::add(&exact.counters.segments_reclaimed, 1);
+    if dropping.is_some() {
+        Counters::add(&exact.counters.segments_dropped, 1);
+        let took = runtime::now().since(begun).as_nanos() as u64;
+        let average = match policy.drop_nanos.load(Ordering::Relaxed) {
+            0 => took,
+            average => average - average / 8 + took / 8,
+        };
+        policy.drop_nanos.store(average, Ordering::Relaxed);
+    }
+}
+
+/// Counted for as long as a segment is being dropped.
+struct Dropping<'a>(&'a Exact);
+
+impl<'a> Dropping<'a> {
+    fn begin(exact: &'a Exact) -> Self {
+        exact.policy.dropping.fetch_add(1, Ordering::SeqCst);
+        Self(exact)
+    }
+}
+
+impl Drop for Dropping<'_> {
+    fn drop(&mut self) {
+        self.0.policy.dropping.fetch_sub(1, Ordering::SeqCst);
+    }
 }
 
 /// Adds to what copying has gained of late.
 fn account(exact: &Exact, sixteenths: i64) {
     // Only reclaims change it, and those of one cache seldom at the same time.
-    let gained = exact.gained.load(Ordering::Relaxed) + sixteenths;
+    let gained = exact.policy.gained.load(Ordering::Relaxed) + sixteenths;
     let gained = gained.clamp(-GAIN_LIMIT, GAIN_LIMIT);
-    exact.gained.store(gained, Ordering::Relaxed);
+    exact.policy.gained.store(gained, Ordering::Relaxed);
 }
 
 /// Takes everything that is not kept out of the index; returns what is.
@@ -235,7 +384,7 @@ async fn sift(
     let now = runtime::unix_seconds();
     let (mut left, all) = match choice {
         Choice::Recent { max_bytes } => (max_bytes, false),
-        Choice::Valid => (u64::MAX, true),
+        Choice::Valid | Choice::Wear => (u64::MAX, true),
         Choice::Drop => (0, false),
     };
     let mut kept = Vec::new();
@@ -382,24 +531,9 @@ async fn copy_run(
             .append(&items[done..end], Source::Copy, |number, filled| {
                 let AppendItem { hash, item } = items[done + number];
                 let old = entry_location(record.segment, entries[done + number].position.get());
-                let new = Location {
-                    segment: filled.segment,
-                    position: filled.position,
-                };
-                let (old, new) = (exact.codec.encode(old), exact.codec.encode(new));
-                let replaced = exact.change(hash, |shard| {
-                    let replaced = shard.table.replace_if(hash.0, old, new);
-                    if replaced {
-                        exact.store.count_in(filled.segment);
-                    }
-                    replaced
-                });
-                if replaced {
+                if exact.move_entry(hash, exact.codec.encode(old), filled) {
                     Counters::add(&exact.counters.items_copied, 1);
                     Counters::add(&exact.counters.bytes_copied, item.flash_bytes() as u64);
-                } else {
-                    // Overwritten or deleted meanwhile: the copy is garbage from the start.
-                    exact.declare_dead(new, exact.life(new));
                 }
             });
         let opened = opened.load(Ordering::Relaxed) - before;

@@ -1,0 +1,299 @@
+//! Which segments are free, sealed and written, channel by channel: `DIDACache`, TOS 2018, section 4.1.1.
+//!
+//! | queue | order |
+//! |---|---|
+//! | free, one a channel | fewest erases first; of those, free for the longest time |
+//! | sealed, in memory | least loaded channel first; of one channel, sealed first |
+//! | written, one a channel | order of writing; victims are picked by what is asked for |
+//!
+//! A channel's load is what waits to be written to it, and then what its device has had to do of late. A
+//! device with one channel, as every drive is, has one queue of each.
+
+use std::collections::{BTreeSet, VecDeque};
+
+use device::Geometry;
+
+use super::SegmentId;
+
+/// A segment that can be opened. Ordered as they are opened.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Free {
+    erases: u64,
+    turn: u64,
+    segment: SegmentId,
+}
+
+#[derive(Default)]
+struct Channel {
+    free: BTreeSet<Free>,
+    /// Written segments, oldest first.
+    written: VecDeque<SegmentId>,
+    /// Segments that are being reclaimed.
+    reclaiming: usize,
+    /// Segments being filled, waiting to be written or being written.
+    unwritten: usize,
+    /// The device's count of its work when it was last looked at.
+    work_seen: u64,
+    /// How much that grew of late.
+    recent_work: u64,
+}
+
+/// The queues of a store. Behind its `queues` lock.
+pub(super) struct Queues {
+    segments_per_channel: u32,
+    channels: Box<[Channel]>,
+    free: usize,
+    written: usize,
+    reclaiming: usize,
+    turn: u64,
+    /// The channel looked at first for the next segment to open, and for the next victim.
+    next_open: usize,
+    next_victim: usize,
+    sealed: VecDeque<(SegmentId, usize)>,
+    /// Segments on bad blocks, and those given up after repeated failures.
+    pub(super) retired: Vec<SegmentId>,
+    /// Written segments that wear leveling wants to have erased.
+    worn_least: VecDeque<SegmentId>,
+}
+
+impl Queues {
+    /// Queues without a segment in them.
+    pub(super) fn new(geometry: &Geometry) -> Self {
+        Self {
+            segments_per_channel: geometry.luns_per_channel * geometry.blocks_per_lun,
+            channels: (0..geometry.channels).map(|_| Channel::default()).collect(),
+            free: 0,
+            written: 0,
+            reclaiming: 0,
+            turn: 0,
+            next_open: 0,
+            next_victim: 0,
+            sealed: VecDeque::new(),
+            retired: Vec::new(),
+            worn_least: VecDeque::new(),
+        }
+    }
+
+    fn channel_of(&self, segment: SegmentId) -> usize {
+        (segment.0 / self.segments_per_channel) as usize
+    }
+
+    fn channel(&mut self, segment: SegmentId) -> &mut Channel {
+        &mut self.channels[(segment.0 / self.segments_per_channel) as usize]
+    }
+
+    /// Segments that can be opened.
+    pub(super) fn free(&self) -> usize {
+        self.free
+    }
+
+    /// Written segments that are not being reclaimed.
+    pub(super) fn written(&self) -> usize {
+        self.written
+    }
+
+    /// Segments that are being reclaimed.
+    pub(super) fn reclaiming(&self) -> usize {
+        self.reclaiming
+    }
+
+    /// Sealed segments that wait to be written.
+    pub(super) fn sealed(&self) -> usize {
+        self.sealed.len()
+    }
+
+    /// Channels that have a segment to fill or to reclaim.
+    pub(super) fn channels_in_use(&self) -> usize {
+        let in_use = |channel: &&Channel| {
+            let held = channel.free.len() + channel.written.len();
+            held + channel.unwritten + channel.reclaiming > 0
+        };
+        self.channels.iter().filter(in_use).count()
+    }
+
+    /// Whether nothing can be opened, and nothing becomes so unless what is being filled is sealed.
+    pub(super) fn has_nothing_left(&self) -> bool {
+        self.free == 0 && self.is_still()
+    }
+
+    /// Whether no segment becomes free unless another one is sealed.
+    pub(super) fn is_still(&self) -> bool {
+        self.written == 0 && self.reclaiming == 0 && self.sealed.is_empty()
+    }
+
+    /// A segment can be opened, from now on; so many erases it has had.
+    pub(super) fn push_free(&mut self, segment: SegmentId, erases: u64) {
+        self.turn += 1;
+        let turn = self.turn;
+        self.channel(segment).free.insert(Free {
+            erases,
+            turn,
+            segment,
+        });
+        self.free += 1;
+    }
+
+    /// Takes the segment with the fewest erases out of those that can be opened on the least loaded channel;
+    /// `work` tells of a channel how much its device has had to do so far.
+    pub(super) fn pop_free(&mut self, work: impl Fn(u32) -> u64) -> Option<SegmentId> {
+        let count = self.channels.len();
+        for (number, channel) in (0u32..).zip(&mut self.channels) {
+            let seen = work(number);
+            // Half of it fades with each segment of each channel.
+            channel.recent_work -= channel.recent_work / (2 * count as u64);
+            channel.recent_work += seen.saturating_sub(channel.work_seen);
+            channel.work_seen = seen;
+        }
+        let least = (0..count)
+            .map(|place| (self.next_open + place) % count)
+            .filter(|&number| !self.channels[number].free.is_empty())
+            .min_by_key(|&number| {
+                let channel = &self.channels[number];
+                (channel.unwritten, channel.recent_work)
+            })?;
+        self.next_open = (least + 1) % count;
+        let channel = &mut self.channels[least];
+        let free = channel.free.pop_first()?;
+        channel.unwritten += 1;
+        self.free -= 1;
+        Some(free.segment)
+    }
+
+    /// A segment that was opened will not be written after all, or for something else than items.
+    pub(super) fn forget_opened(&mut self, segment: SegmentId) {
+        self.channel(segment).unwritten -= 1;
+    }
+
+    /// Takes segments out of those that can be opened.
+    pub(super) fn retain_free(&mut self, keep: impl Fn(SegmentId) -> bool) {
+        for channel in &mut self.channels {
+            channel.free.retain(|free| keep(free.segment));
+        }
+        self.free = self.channels.iter().map(|channel| channel.free.len()).sum();
+    }
+
+    /// A segment waits to be written, with its buffer.
+    pub(super) fn push_sealed(&mut self, segment: SegmentId, buffer: usize) {
+        self.sealed.push_back((segment, buffer));
+    }
+
+    /// Takes a sealed segment to write it: one of a channel to which the fewest are being written.
+    pub(super) fn pop_sealed(&mut self) -> Option<(SegmentId, usize)> {
+        let mut waiting = vec![0usize; self.channels.len()];
+        for (segment, _) in &self.sealed {
+            waiting[self.channel_of(*segment)] += 1;
+        }
+        let place = (0..self.sealed.len()).min_by_key(|&place| {
+            let number = self.channel_of(self.sealed[place].0);
+            let channel = &self.channels[number];
+            (
+                channel.unwritten.saturating_sub(waiting[number]),
+                channel.recent_work,
+            )
+        })?;
+        self.sealed.remove(place)
+    }
+
+    /// A segment that was opened has been written.
+    pub(super) fn push_written(&mut self, segment: SegmentId) {
+        self.forget_opened(segment);
+        self.adopt_written(segment);
+    }
+
+    /// A segment had been written in an earlier run.
+    pub(super) fn adopt_written(&mut self, segment: SegmentId) {
+        self.channel(segment).written.push_back(segment);
+        self.written += 1;
+    }
+
+    /// The written segments, those of one channel oldest first.
+    pub(super) fn each_written(&self) -> impl Iterator<Item = SegmentId> {
+        let channels = self.channels.iter();
+        channels.flat_map(|channel| channel.written.iter().copied())
+    }
+
+    /// Takes the segment out of all written ones for which `rank` is lowest; those without a rank do not
+    /// count. Only the first of each channel is looked at.
+    pub(super) fn take_first<R: Ord>(
+        &mut self,
+        rank: impl Fn(SegmentId) -> Option<R>,
+    ) -> Option<SegmentId> {
+        let first = |number: usize| {
+            let segment = *self.channels[number].written.front()?;
+            Some((rank(segment)?, number))
+        };
+        let (_, number) = (0..self.channels.len()).filter_map(first).min()?;
+        Some(self.take_written(number, 0))
+    }
+
+    /// Takes a segment out of the written ones of one channel: of that with the fewest free segments in which
+    /// there is one with a rank, that with the lowest.
+    pub(super) fn take_from_channel<R: Ord>(
+        &mut self,
+        rank: impl Fn(SegmentId) -> Option<R>,
+    ) -> Option<SegmentId> {
+        let count = self.channels.len();
+        let mut numbers: Vec<usize> = (0..count)
+            .map(|place| (self.next_victim + place) % count)
+            .collect();
+        // A stable sort: round robin among equals.
+        numbers.sort_by_key(|&number| {
+            let channel = &self.channels[number];
+            channel.free.len() + channel.reclaiming
+        });
+        for number in numbers {
+            let ranked = self.channels[number]
+                .written
+                .iter()
+                .enumerate()
+                .filter_map(|(place, &segment)| Some((rank(segment)?, place)));
+            if let Some((_, place)) = ranked.min() {
+                self.next_victim = (number + 1) % count;
+                return Some(self.take_written(number, place));
+            }
+        }
+        None
+    }
+
+    fn take_written(&mut self, number: usize, place: usize) -> SegmentId {
+        let channel = &mut self.channels[number];
+        channel.reclaiming += 1;
+        self.written -= 1;
+        self.reclaiming += 1;
+        channel
+            .written
+            .remove(place)
+            .expect("the place was found in the queue")
+    }
+
+    /// A segment that was taken as a victim is not reclaimed any more: it is about to become free.
+    pub(super) fn end_reclaim(&mut self, segment: SegmentId) {
+        self.channel(segment).reclaiming -= 1;
+        self.reclaiming -= 1;
+    }
+
+    /// Wear leveling wants these written segments to be erased.
+    pub(super) fn push_worn_least(&mut self, segments: impl Iterator<Item = SegmentId>) {
+        self.worn_least.extend(segments);
+    }
+
+    /// How many wear leveling waits for.
+    pub(super) fn worn_least(&self) -> usize {
+        self.worn_least.len()
+    }
+
+    /// Takes the next segment that wear leveling wants erased, if it is still among the written ones and
+    /// `may` be.
+    pub(super) fn take_worn_least(&mut self, may: impl Fn(SegmentId) -> bool) -> Option<SegmentId> {
+        while let Some(segment) = self.worn_least.pop_front() {
+            let number = self.channel_of(segment);
+            let mut written = self.channels[number].written.iter();
+            if let Some(place) = written.position(|&other| other == segment)
+                && may(segment)
+            {
+                return Some(self.take_written(number, place));
+            }
+        }
+        None
+    }
+}

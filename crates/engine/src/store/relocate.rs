@@ -1,0 +1,76 @@
+//! A segment whose block failed while it was written goes to another one, from its buffer: what had been
+//! accepted is not lost with a block (`DIDACache`, TOS 2018, section 4.2, bad block management).
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use device::{AlignedBuf, BlockHealth};
+
+use super::fill::{AppendItem, Filled, Filling};
+use super::{Content, SegmentStore, WriteFailure};
+use crate::format::item::ItemRef;
+use crate::format::segment::{Position, SummaryEntry};
+use crate::key::KeyHash;
+
+impl SegmentStore {
+    /// Moves what a segment on a block gone bad holds to a free one, in the same buffer, and has that written.
+    /// Only entries that `is_current` are moved; `moved` is told where each came to lie. False when the
+    /// block is not bad, or no segment is free: then the items are lost.
+    ///
+    /// A reader that had found the old place may miss; it finds the new one when it looks again.
+    pub fn move_elsewhere(
+        &self,
+        failure: &WriteFailure,
+        is_current: impl Fn(&SummaryEntry) -> bool,
+        mut moved: impl FnMut(&SummaryEntry, Filled),
+    ) -> bool {
+        if self.flash.health(failure.segment.block()) != BlockHealth::Bad {
+            return false;
+        }
+        let sequence = self.filling.lock().take_sequence();
+        let Some(segment) = self.pop_free() else {
+            return false;
+        };
+        let mut content = self.buffers[failure.buffer].lock();
+        let old = match &*content {
+            Content::Sealed { bytes, .. } => Arc::clone(bytes),
+            _ => unreachable!("a sealed segment stays in its buffer until it is freed"),
+        };
+        let slot_bytes = self
+            .segment(failure.segment)
+            .slot_bytes
+            .load(Ordering::Relaxed);
+        let bytes = AlignedBuf::new(old.len());
+        let mut filling = Filling::new(segment, sequence, bytes, slot_bytes);
+        let mut placed = Vec::with_capacity(failure.entries.len());
+        for entry in failure.entries.iter().filter(|entry| is_current(entry)) {
+            let offset = Position::from_bits(entry.position.get()).offset();
+            let Ok(item) = ItemRef::decode(&old[offset as usize..], failure.sequence, offset)
+            else {
+                continue;
+            };
+            let hash = KeyHash(entry.hash.get());
+            if let Some(position) = filling.append(&AppendItem { hash, item }) {
+                placed.push((entry, position));
+            }
+        }
+        self.begin_life(segment, sequence, slot_bytes, failure.buffer);
+        let (_, items, bytes) = filling.finish(self.image);
+        self.segment(segment).items.store(items, Ordering::Release);
+        *content = Content::Sealed {
+            segment,
+            bytes: Arc::new(bytes),
+        };
+        drop(content);
+        self.segment(failure.segment)
+            .buffer
+            .store(0, Ordering::Release);
+        for (entry, position) in placed {
+            moved(entry, Filled { segment, position });
+        }
+        self.queues.lock().push_sealed(segment, failure.buffer);
+        self.counters.segments_moved.fetch_add(1, Ordering::Relaxed);
+        self.work.notify_all();
+        true
+    }
+}
