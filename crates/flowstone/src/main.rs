@@ -13,6 +13,7 @@ mod compare;
 mod experiment;
 mod inspect;
 mod serve;
+mod workload_args;
 
 /// A memcached-compatible cache that lives on flash.
 #[derive(Parser)]

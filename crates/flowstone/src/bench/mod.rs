@@ -42,7 +42,7 @@ mod target;
 mod tests;
 mod worker;
 
-pub(crate) use options::{BenchArgs, key_size, value_size};
+pub(crate) use options::BenchArgs;
 
 use options::Plan;
 use phase::{Kind, Measured, Phase};
