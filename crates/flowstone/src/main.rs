@@ -12,6 +12,7 @@ mod check;
 mod compare;
 mod experiment;
 mod inspect;
+mod progress;
 mod serve;
 mod workload_args;
 
