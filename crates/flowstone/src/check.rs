@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use checker::{KillOptions, Report};
 use clap::{Args, Subcommand};
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 
 /// Options of `flowstone check`.
 #[derive(Args)]
@@ -71,12 +71,8 @@ pub(crate) fn run(args: &CheckArgs) -> ExitCode {
 }
 
 fn progress_bar(length: u64, of: &str) -> ProgressBar {
-    let bar = ProgressBar::new(length);
     let template = format!("{{bar:40}} {{pos}} of {{len}} {of}, {{elapsed}}, {{eta}} left");
-    if let Ok(style) = ProgressStyle::with_template(&template) {
-        bar.set_style(style);
-    }
-    bar
+    crate::progress::bar(length, &template)
 }
 
 #[expect(clippy::print_stdout, reason = "the report is what was asked for")]

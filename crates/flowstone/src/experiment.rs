@@ -10,7 +10,6 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
-use indicatif::{ProgressBar, ProgressStyle};
 use lab::experiment::{CATALOG, Experiment, Finding, Outcome, Request, Scale, find};
 use lab::plot::{Plot, page};
 use lab::row::{Row, measure, table};
@@ -122,10 +121,7 @@ fn experiment(args: &ExperimentArgs) -> Result<Outcome, String> {
         }
         Some(path) => Some(Figure::open(path)?),
     };
-    let bar = ProgressBar::new(0);
-    if let Ok(style) = ProgressStyle::with_template("{bar:40} {pos} of {len} cells, {elapsed}") {
-        bar.set_style(style);
-    }
+    let bar = crate::progress::bar(0, "{bar:40} {pos} of {len} cells, {elapsed}");
     let progress = |done, all| {
         bar.set_length(all);
         bar.set_position(done);

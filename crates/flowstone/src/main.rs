@@ -12,7 +12,9 @@ mod check;
 mod compare;
 mod experiment;
 mod inspect;
+mod progress;
 mod serve;
+mod workload_args;
 
 /// A memcached-compatible cache that lives on flash.
 #[derive(Parser)]

@@ -5,7 +5,13 @@
     reason = "helpers of tests, not only the tests themselves"
 )]
 
-use std::process::{Command, Output};
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use runtime::file::is_locked;
 
 fn compare(options: &str) -> Output {
     Command::new(env!("CARGO_BIN_EXE_flowstone"))
@@ -13,6 +19,27 @@ fn compare(options: &str) -> Output {
         .args(options.split_ascii_whitespace())
         .output()
         .unwrap()
+}
+
+/// A run on the file at `path` that takes longer than anybody waits.
+fn endless(path: &Path, options: &str) -> Child {
+    Command::new(env!("CARGO_BIN_EXE_flowstone"))
+        .args(["compare", "--presets", "flowstone", "--memory", "64MiB"])
+        .args(["--flash-size", "256MiB", "--requests", "1000000000000"])
+        .arg(format!("--device=file:{}", path.display()))
+        .args(options.split_ascii_whitespace())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap()
+}
+
+fn wait_until(done: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !done() {
+        assert!(begun.elapsed() < Duration::from_secs(60));
+        std::thread::yield_now();
+    }
 }
 
 /// A small run, on a drive that is small enough to fill.
@@ -119,4 +146,35 @@ fn what_cannot_be_run_is_one_line_and_exit_code_2() {
     }
     assert_eq!(std::fs::read(&other).unwrap(), b"letters");
     assert!(!dir.path().join("new").exists());
+}
+
+#[test]
+fn a_run_that_is_killed_leaves_no_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut worker = endless(&dir.path().join("flash"), "--worker flowstone");
+    let mut words = BufReader::new(worker.stderr.take().unwrap()).lines();
+    let first = words.next().unwrap().unwrap();
+    worker.kill().unwrap();
+    worker.wait().unwrap();
+    assert!(first.starts_with("progress "), "{first}");
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn a_file_that_was_there_gets_its_zeros_back_when_the_command_is_killed() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("flash");
+    File::create(&path).unwrap().set_len(256 << 20).unwrap();
+    let head = || {
+        let mut head = vec![0; 1 << 20];
+        File::open(&path).unwrap().read_exact(&mut head).unwrap();
+        head
+    };
+    let mut waiting = endless(&path, "");
+    wait_until(|| head().iter().any(|&byte| byte != 0));
+    waiting.kill().unwrap();
+    waiting.wait().unwrap();
+    wait_until(|| head().iter().all(|&byte| byte == 0));
+    assert!(!is_locked(&path).unwrap(), "nobody uses it");
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
 }

@@ -27,6 +27,17 @@ impl Counter {
     }
 }
 
+impl Counters {
+    /// The hits and the misses of `incr` or `decr`.
+    pub(crate) fn arithmetic(&self, decrement: bool) -> (&Counter, &Counter) {
+        if decrement {
+            (&self.decr_hits, &self.decr_misses)
+        } else {
+            (&self.incr_hits, &self.incr_misses)
+        }
+    }
+}
+
 macro_rules! counters {
     ($($name:ident),* $(,)?) => {
         /// The events of one worker.

@@ -23,12 +23,13 @@
 //! Failures are counted and reported. The exit code is 0 if anything succeeded and no value was
 //! wrong, 1 otherwise, and 2 for a wrong option.
 
-use std::io::{self, Write};
+use std::io;
 use std::process::ExitCode;
 use std::time::Duration;
 
 mod connection;
 mod cpu;
+mod figures;
 mod inflight;
 mod look_aside;
 mod options;
@@ -42,8 +43,9 @@ mod target;
 mod tests;
 mod worker;
 
-pub(crate) use options::{BenchArgs, key_size, value_size};
+pub(crate) use options::BenchArgs;
 
+use figures::print;
 use options::Plan;
 use phase::{Kind, Measured, Phase};
 use report::Report;
@@ -156,14 +158,4 @@ fn open_idle(target: &Target, count: usize) -> Result<Vec<Socket>, String> {
             })
         })
         .collect()
-}
-
-fn print(plan: &Plan, report: &Report) -> io::Result<()> {
-    let mut out = io::stdout().lock();
-    if plan.json {
-        serde_json::to_writer(&mut out, report)?;
-        writeln!(out)
-    } else {
-        write!(out, "{report}")
-    }
 }

@@ -1,20 +1,15 @@
 //! The options of `flowstone bench`, and the plan that follows from them.
 
-use std::fmt;
 use std::num::{NonZeroU32, NonZeroU64, NonZeroUsize};
-use std::path::Path;
-use std::sync::Arc;
 use std::thread::available_parallelism;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use workload::{
-    CATALOG, DEFAULT_MAX_VALUE_BYTES, KeySize, Known, Mix, Pace, Settings, SizeHistogram,
-    ValueSize, Workload, WorkloadError,
-};
+use workload::{CATALOG, Known, Pace, Settings, Workload, WorkloadError};
 
 use super::request::Dialect;
 use super::target::Target;
+use crate::workload_args::{WorkloadArgs, wrong};
 
 /// Put load on a memcached-speaking server and measure it.
 #[derive(Args, Debug)]
@@ -26,24 +21,8 @@ pub(crate) struct BenchArgs {
     /// lists all]
     #[arg(long, default_value = "uniform", value_name = "NAME", long_help = workloads())]
     workload: String,
-    /// Number of keys
-    #[arg(long, default_value_t = 1_000_000, value_name = "N")]
-    keys: u64,
-    /// Length of keys in bytes, or `etc` for Facebook's distribution [default: the workload's own;
-    /// of most, 30]
-    #[arg(long, value_name = "N|etc", value_parser = key_size)]
-    key_size: Option<KeySize>,
-    /// Length of values in bytes (KiB and MiB are understood), `etc`, or a histogram of CacheLib
-    /// [default: the workload's own; of most, 270]
-    #[arg(long, value_name = "N|etc|cachelib:FILE", value_parser = value_size)]
-    value_size: Option<ValueSize>,
-    /// Shares of the operations [default: the workload's own; of most, 1:0]
-    #[arg(long, value_name = "GET:SET[:DELETE]", value_parser = Mix::parse)]
-    ratio: Option<Mix>,
-    /// Whether a get of one key that finds nothing is followed by a set [default: the workload's
-    /// own; of uniform, zipfian, hotspot, normal, latest and single, false]
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
-    set_on_miss: Option<bool>,
+    #[command(flatten)]
+    chosen: WorkloadArgs,
     /// Share of the sets that go to keys nobody asks for
     #[arg(long, value_name = "SHARE")]
     unread: Option<f64>,
@@ -115,9 +94,6 @@ pub(crate) struct BenchArgs {
     /// Speak the meta protocol: mg, ms, md
     #[arg(long)]
     meta: bool,
-    /// Where all randomness comes from
-    #[arg(long, default_value_t = 1, value_name = "N")]
-    seed: u64,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -134,9 +110,6 @@ pub(crate) struct BenchArgs {
     /// Process of the server, to report its processor time
     #[arg(long, value_name = "PID")]
     server_pid: Option<u32>,
-    /// Exponent of Zipf's law [default: the workload's own; of most, 0.99]
-    #[arg(long, value_name = "X")]
-    theta: Option<f64>,
     /// hotspot: share of the keys that are hot
     #[arg(long, default_value_t = 0.2, value_name = "SHARE")]
     hot_data: f64,
@@ -208,21 +181,13 @@ impl BenchArgs {
     pub(super) fn plan(&self) -> Result<Plan, WorkloadError> {
         let clients = self.clients.get() as usize;
         let settings = Settings {
-            keys: self.keys,
-            clients: clients as u64,
-            seed: self.seed,
-            mix: self.ratio,
-            key_size: self.key_size,
-            value_size: self.value_size.clone(),
-            ttl: None,
-            set_on_miss: self.set_on_miss,
             unread: self.unread,
             renewing: self.renewing,
-            theta: self.theta,
             hot_data: self.hot_data,
             hot_operations: self.hot_operations,
             deviation: self.deviation,
             drift: self.drift,
+            ..self.chosen.settings(clients as u64)
         };
         let name = if self.one_key {
             "single"
@@ -277,36 +242,6 @@ impl BenchArgs {
     }
 }
 
-/// A length of keys: a number or `etc`.
-pub(crate) fn key_size(text: &str) -> Result<KeySize, String> {
-    if text == "etc" {
-        return Ok(KeySize::Etc);
-    }
-    text.parse()
-        .map(KeySize::Fixed)
-        .map_err(|_| wrong(text, "a number of bytes or `etc`"))
-}
-
-/// A length of values: a number, `etc`, or a histogram of CacheLib.
-pub(crate) fn value_size(text: &str) -> Result<ValueSize, String> {
-    if text == "etc" {
-        return Ok(ValueSize::Etc {
-            max_bytes: DEFAULT_MAX_VALUE_BYTES,
-        });
-    }
-    if let Some(path) = text.strip_prefix("cachelib:") {
-        return SizeHistogram::read(Path::new(path))
-            .map(|histogram| ValueSize::Measured(Arc::new(histogram)))
-            .map_err(|error| error.to_string());
-    }
-    bytes(text).map(ValueSize::Fixed).ok_or_else(|| {
-        wrong(
-            text,
-            "a number of bytes, such as 270, 64KiB or 1MiB, or `etc`, or cachelib:FILE",
-        )
-    })
-}
-
 /// The help on workloads: all of them, with a line about each.
 fn workloads() -> String {
     let mut text = "What is asked for:\n".to_owned();
@@ -314,23 +249,6 @@ fn workloads() -> String {
         text.push_str(&format!("  {form:<18} {about}\n"));
     }
     text
-}
-
-/// A size with one of the usual units.
-fn bytes(text: &str) -> Option<u32> {
-    let units = [
-        ("KiB", 1 << 10),
-        ("MiB", 1 << 20),
-        ("GiB", 1 << 30),
-        ("KB", 1_000),
-        ("MB", 1_000_000),
-        ("B", 1),
-    ];
-    let (number, unit) = units
-        .iter()
-        .find_map(|(name, unit)| Some((text.strip_suffix(name)?, *unit)))
-        .unwrap_or((text, 1));
-    number.trim().parse::<u32>().ok()?.checked_mul(unit)
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {
@@ -350,10 +268,6 @@ fn rate(text: &str) -> Result<f64, String> {
         .ok()
         .filter(|rate: &f64| rate.is_finite() && *rate > 0.0)
         .ok_or_else(|| wrong(text, "a positive number a second"))
-}
-
-fn wrong(text: impl fmt::Display, wanted: &str) -> String {
-    format!("'{text}' is not {wanted}")
 }
 
 #[cfg(test)]
@@ -435,11 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_and_times_take_units() {
-        assert_eq!(bytes("270"), Some(270));
-        assert_eq!(bytes("4MiB"), Some(4 << 20));
-        assert_eq!(bytes("1KB"), Some(1000));
-        assert_eq!(bytes("8GiB"), None);
+    fn times_take_units() {
         assert_eq!(seconds("1.5"), Ok(Duration::from_millis(1500)));
         assert_eq!(seconds("2m"), Ok(Duration::from_secs(120)));
         assert_eq!(seconds("3s"), Ok(Duration::from_secs(3)));

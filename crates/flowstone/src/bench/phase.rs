@@ -6,7 +6,7 @@ use std::sync::{Barrier, OnceLock, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 use workload::{Arrivals, Clients, Op, Pace};
 
 use super::connection::{Connection, Rules, Source};
@@ -218,9 +218,5 @@ fn progress_bar(plan: &Plan, phase: &Phase) -> ProgressBar {
 pub(super) fn bar(length: u64, unit: &str, name: &'static str) -> ProgressBar {
     let template =
         format!("{{msg:>8}} {{wide_bar}} {{pos}}/{{len}} {unit}, {{per_sec}}, {{eta}} left");
-    let bar = ProgressBar::new(length);
-    if let Ok(style) = ProgressStyle::with_template(&template) {
-        bar.set_style(style);
-    }
-    bar.with_message(name)
+    crate::progress::bar(length, &template).with_message(name)
 }

@@ -5,21 +5,19 @@
 
 use std::fmt::{self, Write as _};
 
-use hdrhistogram::{Counter, Histogram};
 use serde::Serialize;
 use workload::Op;
 
+use super::figures::{Errors, Latencies, Latency, Requests, Subject, rate, us_per};
 use super::options::Plan;
 use super::phase::Measured;
-use super::stats::{Failures, Second, Stats};
+use super::stats::{Second, Stats};
 
 /// One run.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Report {
-    workload: String,
-    /// Of a trace, nobody knows before its end.
-    #[serde(skip_serializing_if = "is_zero")]
-    keys: u64,
+    #[serde(flatten)]
+    subject: Subject,
     clients: usize,
     pipeline: usize,
     multiget: usize,
@@ -29,11 +27,8 @@ pub(super) struct Report {
     run: Option<Run>,
     #[serde(flatten)]
     load: Option<Load>,
-    errors: u64,
     #[serde(flatten)]
-    failures: Kinds,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    first_error: Option<String>,
+    errors: Errors,
     #[serde(skip_serializing_if = "Option::is_none")]
     idle_connections: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -45,10 +40,8 @@ pub(super) struct Report {
 /// Figures of the measured phase.
 #[derive(Debug, Serialize)]
 struct Run {
-    requests: u64,
-    gets: u64,
-    sets: u64,
-    deletes: u64,
+    #[serde(flatten)]
+    requests: Requests,
     hits: u64,
     misses: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -58,12 +51,8 @@ struct Run {
     hits_per_s: f64,
     #[serde(flatten)]
     latency: Latency,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    get: Option<Latency>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    set: Option<Latency>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    delete: Option<Latency>,
+    #[serde(flatten)]
+    latencies: Latencies,
     #[serde(skip_serializing_if = "Option::is_none")]
     target_rate: Option<f64>,
     /// Open loop: commands whose time came but which were never sent.
@@ -86,15 +75,6 @@ struct Load {
 }
 
 #[derive(Debug, Serialize)]
-pub(super) struct Latency {
-    p50_us: f64,
-    p99_us: f64,
-    p999_us: f64,
-    mean_us: f64,
-    max_us: f64,
-}
-
-#[derive(Debug, Serialize)]
 struct TimelineRow {
     second: usize,
     requests: u64,
@@ -105,37 +85,6 @@ struct TimelineRow {
     max_us: f64,
 }
 
-/// Failures by kind; those that did not happen are absent.
-#[derive(Debug, Default, Serialize)]
-pub(super) struct Kinds {
-    #[serde(skip_serializing_if = "is_zero")]
-    connections_refused: u64,
-    #[serde(skip_serializing_if = "is_zero")]
-    connections_closed: u64,
-    #[serde(skip_serializing_if = "is_zero")]
-    requests_lost: u64,
-    #[serde(skip_serializing_if = "is_zero")]
-    server_errors: u64,
-    #[serde(skip_serializing_if = "is_zero")]
-    protocol_errors: u64,
-    #[serde(skip_serializing_if = "is_zero")]
-    timeouts: u64,
-    #[serde(skip_serializing_if = "is_zero")]
-    corrupt_values: u64,
-    #[serde(skip_serializing_if = "is_zero")]
-    workload_errors: u64,
-    #[serde(skip_serializing_if = "is_zero")]
-    database_errors: u64,
-}
-
-#[expect(
-    clippy::trivially_copy_pass_by_ref,
-    reason = "the signature is the serializer's"
-)]
-pub(super) fn is_zero(number: &u64) -> bool {
-    *number == 0
-}
-
 impl Report {
     /// What `plan` was and what its phases have measured.
     pub(super) fn new(plan: &Plan, load: Option<&Measured>, run: Option<&Measured>) -> Self {
@@ -144,8 +93,7 @@ impl Report {
             all.merge(&phase.stats);
         }
         Self {
-            workload: plan.workload.name(),
-            keys: plan.workload.keys(),
+            subject: Subject::new(&plan.workload),
             clients: plan.clients,
             pipeline: plan.pipeline,
             multiget: plan.multiget,
@@ -153,9 +101,7 @@ impl Report {
             seed: plan.workload.settings().seed,
             run: run.map(|measured| Run::new(plan, measured)),
             load: load.map(Load::new),
-            errors: all.failures.total(),
-            failures: Kinds::new(&all.failures),
-            first_error: all.first_failure,
+            errors: Errors::new(&all),
             idle_connections: None,
             idle_connections_closed: None,
             timeline: run
@@ -174,19 +120,15 @@ impl Report {
 impl Run {
     fn new(plan: &Plan, measured: &Measured) -> Self {
         let stats = &measured.stats;
-        let [gets, sets, deletes] = stats.requests;
+        let gets = stats.requests[Op::Get as usize];
         let requests = stats.total();
-        let per = |time: std::time::Duration, count: u64| time.as_secs_f64() * 1e6 / count as f64;
         let positive = |count: u64| (count > 0).then_some(count);
-        let of = |op: Op| {
-            let latencies = &stats.latencies[op as usize];
-            (!latencies.is_empty()).then(|| Latency::of(latencies))
+        let server_cpu = |count: u64| {
+            let per = measured.server_cpu.zip(positive(count));
+            per.map(|(time, count)| us_per(time, count))
         };
         Self {
-            requests,
-            gets,
-            sets,
-            deletes,
+            requests: Requests::new(stats),
             hits: stats.hits,
             misses: gets - stats.hits,
             hit_ratio: positive(gets).map(|gets| stats.hits as f64 / gets as f64),
@@ -194,20 +136,12 @@ impl Run {
             ops_per_s: rate(requests, measured.seconds),
             hits_per_s: rate(stats.hits, measured.seconds),
             latency: Latency::of(&stats.all_latencies()),
-            get: of(Op::Get),
-            set: of(Op::Set),
-            delete: of(Op::Delete),
+            latencies: Latencies::new(stats),
             target_rate: plan.rate.map(|(_, rate)| rate),
             unsent: plan.rate.map(|_| stats.unsent),
-            generator_cpu_us_per_op: per(measured.generator_cpu, requests.max(1)),
-            cpu_us_per_op: measured
-                .server_cpu
-                .zip(positive(requests))
-                .map(|(t, n)| per(t, n)),
-            cpu_us_per_hit: measured
-                .server_cpu
-                .zip(positive(stats.hits))
-                .map(|(t, n)| per(t, n)),
+            generator_cpu_us_per_op: us_per(measured.generator_cpu, requests.max(1)),
+            cpu_us_per_op: server_cpu(requests),
+            cpu_us_per_hit: server_cpu(stats.hits),
         }
     }
 }
@@ -220,35 +154,6 @@ impl Load {
             load_seconds: measured.seconds,
             load_ops_per_s: rate(sets, measured.seconds),
             load_p99_us: Latency::of(&measured.stats.latencies[Op::Set as usize]).p99_us,
-        }
-    }
-}
-
-impl Latency {
-    pub(super) fn of<C: Counter>(histogram: &Histogram<C>) -> Self {
-        let us = |ns: u64| ns as f64 / 1e3;
-        Self {
-            p50_us: us(histogram.value_at_quantile(0.5)),
-            p99_us: us(histogram.value_at_quantile(0.99)),
-            p999_us: us(histogram.value_at_quantile(0.999)),
-            mean_us: (histogram.mean() / 10.0).round() / 100.0,
-            max_us: us(histogram.max()),
-        }
-    }
-}
-
-impl Kinds {
-    pub(super) fn new(failures: &Failures) -> Self {
-        Self {
-            connections_refused: failures.refused,
-            connections_closed: failures.closed,
-            requests_lost: failures.lost,
-            server_errors: failures.server,
-            protocol_errors: failures.protocol,
-            timeouts: failures.timeouts,
-            corrupt_values: failures.corrupt,
-            workload_errors: failures.workload,
-            database_errors: failures.database,
         }
     }
 }
@@ -269,25 +174,13 @@ fn timeline(seconds: &[Second]) -> Vec<TimelineRow> {
     seconds.iter().enumerate().map(row).collect()
 }
 
-pub(super) fn rate(count: u64, seconds: f64) -> f64 {
-    if seconds > 0.0 {
-        count as f64 / seconds
-    } else {
-        0.0
-    }
-}
-
 /// The report for people.
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.workload)?;
-        if self.keys > 0 {
-            write!(f, " over {} keys", self.keys)?;
-        }
         writeln!(
             f,
-            ": {} clients x pipeline {}, {} threads, seed {}",
-            self.clients, self.pipeline, self.threads, self.seed
+            "{}: {} clients x pipeline {}, {} threads, seed {}",
+            self.subject, self.clients, self.pipeline, self.threads, self.seed
         )?;
         if let Some(load) = &self.load {
             writeln!(
@@ -312,21 +205,13 @@ impl fmt::Display for Report {
                 row.second, row.requests, row.hits, row.p50_us, row.p99_us, row.max_us
             )?;
         }
-        let first = self
-            .first_error
-            .as_deref()
-            .map(|words| format!(", the first: {words}"));
-        writeln!(f, "errors    {}{}", self.errors, first.unwrap_or_default())
+        self.errors.fmt(f)
     }
 }
 
 impl fmt::Display for Run {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(
-            f,
-            "requests  {} in {:.2} s: {:.0}/s ({} gets, {} sets, {} deletes)",
-            self.requests, self.duration_s, self.ops_per_s, self.gets, self.sets, self.deletes
-        )?;
+        self.requests.write(f, self.duration_s, self.ops_per_s)?;
         if let Some(ratio) = self.hit_ratio {
             let hits = self.hits;
             writeln!(
@@ -336,16 +221,7 @@ impl fmt::Display for Run {
                 ratio * 100.0
             )?;
         }
-        let kinds = [
-            ("get", &self.get),
-            ("set", &self.set),
-            ("delete", &self.delete),
-        ];
-        for (name, latency) in kinds {
-            if let Some(latency) = latency {
-                writeln!(f, "{name:<9} {latency}")?;
-            }
-        }
+        self.latencies.fmt(f)?;
         if let Some(unsent) = self.unsent.filter(|unsent| *unsent > 0) {
             writeln!(
                 f,
@@ -357,15 +233,5 @@ impl fmt::Display for Run {
             write!(cpu, ", server {server:.2}")?;
         }
         writeln!(f, "cpu       {cpu} us per request")
-    }
-}
-
-impl fmt::Display for Latency {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "p50 {:.1}  p99 {:.1}  p99.9 {:.1}  mean {:.1}  max {:.1} us",
-            self.p50_us, self.p99_us, self.p999_us, self.mean_us, self.max_us
-        )
     }
 }

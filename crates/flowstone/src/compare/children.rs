@@ -18,6 +18,9 @@ use super::fail;
 const PROGRESS: &str = "progress ";
 
 /// Tells the waiting process how many requests have been made.
+///
+/// # Panics
+/// If that process has ended. It ends this one as well, which gives back what it has used.
 #[expect(
     clippy::print_stderr,
     reason = "that is where the waiting process listens"

@@ -9,9 +9,9 @@ use device::{DeviceSpec, SpecError};
 use lab::compare::{CompareError, DeviceChoice, Plan};
 use lab::presets::{Preset, named};
 use server::config::Size;
-use workload::{KeySize, Mix, Settings, ValueSize, Workload};
+use workload::Workload;
 
-use crate::bench::{key_size, value_size};
+use crate::workload_args::WorkloadArgs;
 
 /// Requests to measure when nothing is said.
 const DEFAULT_REQUESTS: u64 = 1_000_000;
@@ -60,27 +60,8 @@ pub(crate) struct CompareArgs {
     /// What the processor costs under virtual time: 0 nothing, 1 what was measured, 2 twice that
     #[arg(long, default_value_t = 1, value_name = "0|1|2")]
     cpu_scale: u32,
-    /// Where all randomness comes from
-    #[arg(long, default_value_t = 1, value_name = "N")]
-    seed: u64,
-    /// Number of keys
-    #[arg(long, default_value_t = 1_000_000, value_name = "N")]
-    keys: u64,
-    /// Length of keys in bytes, or `etc` [default: the workload's own]
-    #[arg(long, value_name = "N|etc", value_parser = key_size)]
-    key_size: Option<KeySize>,
-    /// Length of values in bytes, `etc`, or a histogram of CacheLib [default: the workload's own]
-    #[arg(long, value_name = "N|etc|cachelib:FILE", value_parser = value_size)]
-    value_size: Option<ValueSize>,
-    /// Shares of the operations [default: the workload's own]
-    #[arg(long, value_name = "GET:SET[:DELETE]", value_parser = Mix::parse)]
-    ratio: Option<Mix>,
-    /// Whether a get that finds nothing is followed by a set [default: the workload's own]
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
-    set_on_miss: Option<bool>,
-    /// Exponent of Zipf's law [default: the workload's own]
-    #[arg(long, value_name = "X")]
-    theta: Option<f64>,
+    #[command(flatten)]
+    chosen: WorkloadArgs,
     /// Print one JSON object for each preset, one a line
     #[arg(long)]
     json: bool,
@@ -115,17 +96,7 @@ impl CompareArgs {
 
     /// Checks the options against each other.
     pub(super) fn plan(&self) -> Result<Plan, CompareError> {
-        let settings = Settings {
-            keys: self.keys,
-            clients: self.clients.get().into(),
-            seed: self.seed,
-            mix: self.ratio,
-            key_size: self.key_size,
-            value_size: self.value_size.clone(),
-            set_on_miss: self.set_on_miss,
-            theta: self.theta,
-            ..Settings::default()
-        };
+        let settings = self.chosen.settings(self.clients.get().into());
         let name = match &self.trace {
             Some(path) => format!("trace:{}", path.display()),
             None => self.workload.clone(),

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use clap::Args;
 use device::{Disk, FileDisk, FileJournal, Journal};
 use engine::inspect::{InspectOptions, Inspection, Phase, Progress, inspect};
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 
 /// Options of `flowstone inspect`.
 #[derive(Args)]
@@ -113,12 +113,8 @@ fn look(args: &InspectArgs) -> Result<Subject<'_>, String> {
 }
 
 fn progress_bar() -> ProgressBar {
-    let bar = ProgressBar::new(0);
     let template = "{msg} {bar:40} {pos} of {len} segments, {elapsed}, {eta} left";
-    if let Ok(style) = ProgressStyle::with_template(template) {
-        bar.set_style(style);
-    }
-    bar
+    crate::progress::bar(0, template)
 }
 
 fn show(bar: &ProgressBar, progress: Progress) {

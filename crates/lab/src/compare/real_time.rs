@@ -1,7 +1,8 @@
 //! A run in real time, on a file or a block device that holds nothing yet.
 //!
-//! The file is made where there is none, and removed afterwards; what was there before gets its
-//! empty beginning back.
+//! The file is made where there is none, and so is the journal; both lose their names once they are
+//! open, so that they go with the process, however it ends. What was there before gets its empty
+//! beginning back, unless this process is killed.
 
 use std::cell::RefCell;
 use std::fs::{File, OpenOptions};
@@ -12,7 +13,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::Duration;
 
-use device::{FileDisk, FileJournal, FileOptions, Journal};
+use device::{FileDisk, FileJournal, FileOptions, Journal, JournalError};
 use engine::Engine;
 use engine::config::{META_BYTES, journal_bytes};
 use runtime::live::{LiveConfig, Workers};
@@ -194,8 +195,11 @@ fn open(
     let (done, opened) = sync_channel(1);
     workers.spawn_on(0, move || async move {
         let log = move || {
-            let journal = FileJournal::open(&journal, bytes)?;
-            Ok(Arc::new(journal) as Arc<dyn Journal>)
+            let opened = FileJournal::open(&journal, bytes);
+            if !matches!(opened, Err(JournalError::InUse { .. })) {
+                unname(&journal);
+            }
+            Ok(Arc::new(opened?) as Arc<dyn Journal>)
         };
         // The receiver waits below until this sends.
         let _ = done.send(Engine::open(medium, log, config).await);
@@ -290,19 +294,17 @@ impl Claim {
         })
     }
 
-    /// The file has been opened, and locked: it is this run's until this is dropped.
+    /// The file has been opened, and locked: it is this run's.
     fn take(mut self) -> Self {
+        if self.is_new {
+            unname(&self.path);
+        }
         self.is_taken = true;
         self
     }
 
+    /// Empties the beginning of what was there before.
     fn clean(&self) -> io::Result<()> {
-        if self.journal.exists() {
-            std::fs::remove_file(&self.journal)?;
-        }
-        if self.is_new {
-            return std::fs::remove_file(&self.path);
-        }
         let mut file = OpenOptions::new().write(true).open(&self.path)?;
         file.write_all(&vec![0; META_BYTES as usize])?;
         file.sync_all()
@@ -311,11 +313,17 @@ impl Claim {
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        if self.is_taken {
+        if self.is_taken && !self.is_new {
             // The next run says that something is left.
             let _ = self.clean();
         }
     }
+}
+
+/// Removes the name of a file that this run has made; it is there for as long as it is open.
+fn unname(path: &Path) {
+    // The next run says that something is left.
+    let _ = std::fs::remove_file(path);
 }
 
 fn refused(path: &Path, source: io::Error) -> CompareError {

@@ -268,11 +268,7 @@ impl Connection {
             .engine
             .modify(key, now, |found| decide_arithmetic(request, found, now))
             .await;
-        let (hits, misses) = if request.decrement {
-            (&self.counters.decr_hits, &self.counters.decr_misses)
-        } else {
-            (&self.counters.incr_hits, &self.counters.incr_misses)
-        };
+        let (hits, misses) = self.counters.arithmetic(request.decrement);
         match changed {
             Ok(modified) => match modified.result {
                 Some(ArithmeticOutcome::Done {

@@ -4,11 +4,12 @@ use std::borrow::Cow;
 use std::io;
 use std::sync::Arc;
 
-use engine::{Amend, Change, ItemView, Key, Lookup, Peek, Put};
+use engine::{Amend, CacheError, Change, ItemView, Key, Lookup, Modified, Peek, Put};
 use protocol::{Adjusted, Command, Exptime, Keys, Refusal, Status, StoreVerb, adjust, write};
 
 use super::hole::{Content, Hole};
 use crate::connection::{Connection, FLUSH_BYTES};
+use crate::counters::{Counter, Counters};
 
 /// Values at least this long are sent from where they lie, not copied.
 const SHARE_BYTES: usize = 64 << 10;
@@ -209,17 +210,12 @@ impl Connection {
             // Removed also where nothing is found: recovery may not have come to it yet.
             .modify(key, self.now, |found| (Change::Remove, found.is_some()))
             .await;
-        match deleted {
-            Ok(modified) if modified.result => {
-                self.counters.delete_hits.hit();
-                write::status(&mut self.out, Status::Deleted, noreply);
-            }
-            Ok(_) => {
-                self.counters.delete_misses.hit();
-                write::status(&mut self.out, Status::NotFound, noreply);
-            }
-            Err(error) => self.refuse(error, noreply),
-        }
+        self.answer_found(
+            deleted,
+            |counters| (&counters.delete_hits, &counters.delete_misses),
+            Status::Deleted,
+            noreply,
+        );
         Ok(())
     }
 
@@ -250,12 +246,7 @@ impl Connection {
                 }
             })
             .await;
-        let counters = &self.counters;
-        let (hits, misses) = if decrement {
-            (&counters.decr_hits, &counters.decr_misses)
-        } else {
-            (&counters.incr_hits, &counters.incr_misses)
-        };
+        let (hits, misses) = self.counters.arithmetic(decrement);
         match changed.map(|modified| modified.result) {
             Ok(Some(Ok(value))) => {
                 hits.hit();
@@ -295,18 +286,35 @@ impl Connection {
                 (Change::Amend(amend), found.is_some())
             })
             .await;
-        match touched {
+        self.answer_found(
+            touched,
+            |counters| (&counters.touch_hits, &counters.touch_misses),
+            Status::Touched,
+            noreply,
+        );
+        Ok(())
+    }
+
+    /// Counts and answers a command on an item that was there, or was not.
+    fn answer_found(
+        &mut self,
+        found: Result<Modified<bool>, CacheError>,
+        counts: fn(&Counters) -> (&Counter, &Counter),
+        done: Status,
+        noreply: bool,
+    ) {
+        let (hits, misses) = counts(&self.counters);
+        match found {
             Ok(modified) if modified.result => {
-                self.counters.touch_hits.hit();
-                write::status(&mut self.out, Status::Touched, noreply);
+                hits.hit();
+                write::status(&mut self.out, done, noreply);
             }
             Ok(_) => {
-                self.counters.touch_misses.hit();
+                misses.hit();
                 write::status(&mut self.out, Status::NotFound, noreply);
             }
             Err(error) => self.refuse(error, noreply),
         }
-        Ok(())
     }
 }
 

@@ -17,7 +17,7 @@
 //! cache closes, what it answers by an error, and what the database refuses (a deadlock, say) are counted. What the user has to mend (the
 //! URL, the password, a table of somebody else) ends it with exit code 2 before anything is measured.
 
-use std::io::{self, Write};
+use std::io;
 use std::pin::pin;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -48,6 +48,7 @@ use phase::Measured;
 use report::Row;
 
 use super::cpu;
+use super::figures::print;
 use super::options::Plan;
 use super::phase::bar;
 
@@ -176,14 +177,4 @@ async fn fill(plan: &Plan, database: &mut Database) -> Result<(u64, f64), Troubl
     let keys = fill::fill(database, &plan.workload, &bar).await?;
     bar.finish_and_clear();
     Ok((keys, begin.elapsed().as_secs_f64()))
-}
-
-fn print(plan: &Plan, row: &Row) -> io::Result<()> {
-    let mut out = io::stdout().lock();
-    if plan.json {
-        serde_json::to_writer(&mut out, row)?;
-        writeln!(out)
-    } else {
-        write!(out, "{row}")
-    }
 }

@@ -9,8 +9,10 @@ use serde::Serialize;
 use workload::Op;
 
 use super::phase::Measured;
+use crate::bench::figures::{
+    Errors, Latencies, Latency, Requests, Subject, rate, us_per, write_latency,
+};
 use crate::bench::options::Plan;
-use crate::bench::report::{Kinds, Latency, is_zero, rate};
 
 /// One phase.
 #[derive(Debug, Serialize)]
@@ -26,10 +28,8 @@ pub(super) struct Row {
 struct Setting {
     phase: &'static str,
     backend: String,
-    workload: String,
-    /// Of a trace, nobody knows before its end.
-    #[serde(skip_serializing_if = "is_zero")]
-    keys: u64,
+    #[serde(flatten)]
+    subject: Subject,
     clients: usize,
     threads: usize,
     seed: u64,
@@ -53,10 +53,8 @@ struct Load {
 /// Figures of the loop.
 #[derive(Debug, Serialize)]
 struct Run {
-    requests: u64,
-    gets: u64,
-    sets: u64,
-    deletes: u64,
+    #[serde(flatten)]
+    requests: Requests,
     #[serde(skip_serializing_if = "Option::is_none")]
     hits: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -76,18 +74,11 @@ struct Run {
     hit: Option<Latency>,
     #[serde(skip_serializing_if = "Option::is_none")]
     miss: Option<Latency>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    get: Option<Latency>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    set: Option<Latency>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    delete: Option<Latency>,
-    generator_cpu_us_per_op: f64,
-    errors: u64,
     #[serde(flatten)]
-    failures: Kinds,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    first_error: Option<String>,
+    latencies: Latencies,
+    generator_cpu_us_per_op: f64,
+    #[serde(flatten)]
+    errors: Errors,
 }
 
 impl Setting {
@@ -95,8 +86,7 @@ impl Setting {
         Self {
             phase,
             backend: backend.to_owned(),
-            workload: plan.workload.name(),
-            keys: plan.workload.keys(),
+            subject: Subject::new(&plan.workload),
             clients: plan.clients,
             threads: plan.threads,
             seed: plan.workload.settings().seed,
@@ -140,18 +130,10 @@ impl Run {
     fn new(measured: &Measured, before: Option<&Measured>) -> Self {
         let counts = &measured.counts;
         let stats = &counts.stats;
-        let [gets, sets, deletes] = stats.requests;
-        let requests = stats.total();
+        let gets = stats.requests[Op::Get as usize];
         let cached = |figure: u64| measured.cached.then_some(figure);
-        let latency = |latencies: &hdrhistogram::Histogram<u64>| {
-            (!latencies.is_empty()).then(|| Latency::of(latencies))
-        };
-        let of = |op: Op| latency(&stats.latencies[op as usize]);
         Self {
-            requests,
-            gets,
-            sets,
-            deletes,
+            requests: Requests::new(stats),
             hits: cached(stats.hits),
             misses: cached(gets - stats.hits),
             hit_ratio: (measured.cached && gets > 0).then(|| stats.hits as f64 / gets as f64),
@@ -163,16 +145,12 @@ impl Run {
                 .filter(|before| *before > 0.0)
                 .map(|before| ops_per_s(measured) / before),
             latency: Latency::of(&stats.all_latencies()),
-            hit: latency(&counts.hit),
+            hit: Latency::of_any(&counts.hit),
             // Without the cache they are all gets.
-            miss: latency(&counts.miss).filter(|_| measured.cached),
-            get: of(Op::Get),
-            set: of(Op::Set),
-            delete: of(Op::Delete),
-            generator_cpu_us_per_op: measured.own_cpu.as_secs_f64() * 1e6 / requests.max(1) as f64,
-            errors: stats.failures.total(),
-            failures: Kinds::new(&stats.failures),
-            first_error: stats.first_failure.clone(),
+            miss: Latency::of_any(&counts.miss).filter(|_| measured.cached),
+            latencies: Latencies::new(stats),
+            generator_cpu_us_per_op: us_per(measured.own_cpu, stats.total().max(1)),
+            errors: Errors::new(stats),
         }
     }
 }
@@ -193,15 +171,14 @@ impl fmt::Display for Row {
                 } else {
                     "without"
                 };
-                write!(f, "{with} the cache before {}: ", setting.backend)?;
-                f.write_str(&setting.workload)?;
-                if setting.keys > 0 {
-                    write!(f, " over {} keys", setting.keys)?;
-                }
                 writeln!(
                     f,
-                    ", {} clients, {} threads, seed {}",
-                    setting.clients, setting.threads, setting.seed
+                    "{with} the cache before {}: {}, {} clients, {} threads, seed {}",
+                    setting.backend,
+                    setting.subject,
+                    setting.clients,
+                    setting.threads,
+                    setting.seed
                 )?;
                 run.fmt(f)
             }
@@ -211,30 +188,17 @@ impl fmt::Display for Row {
 
 impl fmt::Display for Run {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(
-            f,
-            "requests  {} in {:.2} s: {:.0}/s ({} gets, {} sets, {} deletes)",
-            self.requests, self.duration_s, self.ops_per_s, self.gets, self.sets, self.deletes
-        )?;
+        self.requests.write(f, self.duration_s, self.ops_per_s)?;
         if let (Some(hits), Some(ratio)) = (self.hits, self.hit_ratio) {
             writeln!(f, "hits      {hits}: {:.2} % of gets", ratio * 100.0)?;
         }
         if self.absent > 0 {
             writeln!(f, "absent    {} gets found nothing anywhere", self.absent)?;
         }
-        writeln!(f, "all       {}", self.latency)?;
-        let kinds = [
-            ("hit", &self.hit),
-            ("miss", &self.miss),
-            ("get", &self.get),
-            ("set", &self.set),
-            ("delete", &self.delete),
-        ];
-        for (name, latency) in kinds {
-            if let Some(latency) = latency {
-                writeln!(f, "{name:<9} {latency}")?;
-            }
-        }
+        write_latency(f, "all", Some(&self.latency))?;
+        write_latency(f, "hit", self.hit.as_ref())?;
+        write_latency(f, "miss", self.miss.as_ref())?;
+        self.latencies.fmt(f)?;
         writeln!(
             f,
             "cpu       generator {:.2} us per request",
@@ -243,10 +207,6 @@ impl fmt::Display for Run {
         if let Some(ratio) = self.ops_ratio {
             writeln!(f, "ratio     {ratio:.2} times the requests a second")?;
         }
-        let first = self
-            .first_error
-            .as_deref()
-            .map(|words| format!(", the first: {words}"));
-        writeln!(f, "errors    {}{}", self.errors, first.unwrap_or_default())
+        self.errors.fmt(f)
     }
 }
