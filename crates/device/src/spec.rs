@@ -1,4 +1,5 @@
-//! Emulated devices by name: `nand:PRESET[,size=S][,file=PATH]` and `ftl:PRESET[,size=S]`.
+//! Emulated devices by name: `nand:PRESET[,size=S][,block=S][,file=PATH]` and
+//! `ftl:PRESET[,size=S][,block=S]`. Of the same size, both are made of the same flash.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -19,7 +20,8 @@ const PAGE_TAG_BYTES: u64 = 24;
 const PAGE_MAP_BYTES: u64 = 8;
 
 /// How a device can be written.
-const USAGE: &str = "write nand:PRESET[,size=S][,file=PATH] or ftl:PRESET[,size=S]";
+const USAGE: &str =
+    "write nand:PRESET[,size=S][,block=S][,file=PATH] or ftl:PRESET[,size=S][,block=S]";
 
 /// What kind of device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +36,7 @@ pub struct DeviceSpec {
     kind: Kind,
     preset: Preset,
     size: Option<u64>,
+    block: Option<u64>,
     file: Option<PathBuf>,
 }
 
@@ -69,6 +72,18 @@ pub enum SpecError {
     Size {
         /// What was written.
         text: String,
+    },
+    /// A block that is not made of pages.
+    #[error(
+        "block={bytes} is no block of this device: it must be whole pages of {page_bytes} bytes, {most} bytes at most"
+    )]
+    Block {
+        /// What was given.
+        bytes: u64,
+        /// Bytes of a page.
+        page_bytes: u32,
+        /// Bytes of the usual block.
+        most: u64,
     },
     /// There can be no such device.
     #[error(transparent)]
@@ -139,13 +154,35 @@ impl DeviceSpec {
         })
     }
 
+    /// The preset in full size, with the blocks asked for.
+    fn with_blocks(&self, seed: u64) -> Result<NandConfig, SpecError> {
+        let full = self.preset.full(seed);
+        let Some(bytes) = self.block else {
+            return Ok(full);
+        };
+        let (page_bytes, most) = (full.geometry.page_bytes, full.geometry.block_bytes());
+        if bytes.is_multiple_of(page_bytes.into()) && bytes <= most {
+            let pages = (bytes / u64::from(page_bytes)) as u32;
+            return Ok(self.preset.with_blocks_of(pages, seed));
+        }
+        Err(SpecError::Block {
+            bytes,
+            page_bytes,
+            most,
+        })
+    }
+
     /// How its flash is made; what the file at its path holds is that, too.
     fn nand_config(&self, seed: u64) -> Result<NandConfig, SpecError> {
         let bytes = self.size.unwrap_or(DEFAULT_BYTES);
-        let mut config = match self.kind {
-            Kind::Nand => self.preset.sized(bytes, seed),
-            Kind::Ftl => FtlConfig::of(self.preset).nand(self.preset, bytes, seed),
+        let config = self.with_blocks(seed)?;
+        // As many LUNs as a drive of that size has.
+        let kept = FtlConfig::of(self.preset).least_blocks_per_lun(&config);
+        let least = match self.kind {
+            Kind::Nand => 1,
+            Kind::Ftl => kept,
         };
+        let mut config = config.sized(bytes, kept, least);
         if let Some(path) = &self.file
             && let Some(found) = nand::peek(path).map_err(NandError::from)?
         {
@@ -229,6 +266,9 @@ impl fmt::Display for DeviceSpec {
         if let Some(size) = self.size {
             write!(f, ",size={size}")?;
         }
+        if let Some(block) = self.block {
+            write!(f, ",block={block}")?;
+        }
         if let Some(file) = &self.file {
             write!(f, ",file={}", file.display())?;
         }
@@ -259,11 +299,12 @@ impl FromStr for DeviceSpec {
             kind,
             preset,
             size: None,
+            block: None,
             file: None,
         };
         while let Some(all) = options {
             // The path may have commas: it takes all that follows unless an option does.
-            let next = [",size=", ",file="]
+            let next = [",size=", ",block=", ",file="]
                 .iter()
                 .filter_map(|option| all.find(option))
                 .min();
@@ -284,12 +325,16 @@ impl DeviceSpec {
             name: name.to_owned(),
         };
         match option.split_once('=') {
-            Some(("size", text)) => {
+            Some((name @ ("size" | "block"), text)) => {
                 let size = parse_size(text).ok_or_else(|| SpecError::Size {
                     text: text.to_owned(),
                 })?;
-                match self.size.replace(size) {
-                    Some(_) => Err(twice("size")),
+                let given = match name {
+                    "size" => &mut self.size,
+                    _ => &mut self.block,
+                };
+                match given.replace(size) {
+                    Some(_) => Err(twice(name)),
                     None => Ok(()),
                 }
             }

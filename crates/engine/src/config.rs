@@ -62,8 +62,12 @@ pub struct Sizes {
     pub memory_bytes: u64,
     /// Bytes of its flash.
     pub flash_bytes: u64,
-    /// Bytes of a segment, where they are given: an erase block, or what an image has.
+    /// Bytes of an erase block, where a segment is one.
     pub block_bytes: Option<u32>,
+    /// Bytes of a segment, where they are given.
+    pub segment_bytes: Option<u32>,
+    /// Bytes of memory for segments being filled and written, where they are given.
+    pub buffer_bytes: Option<u64>,
     /// Bytes of the largest value.
     pub max_value_bytes: u32,
 }
@@ -295,7 +299,7 @@ impl EngineConfig {
             }
         };
         range(self.partition_bits <= 12, "partition_bits", "0 to 12")?;
-        range((2..=64).contains(&self.buffers), "buffers", "2 to 64")?;
+        range((2..=254).contains(&self.buffers), "buffers", "2 to 254")?;
         range(
             (1..=90).contains(&self.index_percent),
             "index_percent",
@@ -306,7 +310,7 @@ impl EngineConfig {
             "max_copy_sixteenths",
             "0 to 15",
         )?;
-        range((1..=64).contains(&self.writers), "writers", "1 to 64")?;
+        range((1..=254).contains(&self.writers), "writers", "1 to 254")?;
         range((1..=64).contains(&self.reclaimers), "reclaimers", "1 to 64")?;
         range(self.wear_leveling != Some(0), "wear_leveling", "1 or more")?;
         self.reserve.check()?;

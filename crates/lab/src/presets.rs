@@ -50,6 +50,8 @@ const WEAR_LEVELING: u32 = 2;
 /// up to 100 KiB. Where a slab is an erase block there may be memory for fewer.
 const FATCACHE_SLABS: u64 = 64;
 const LEAST_SLABS: u64 = 2;
+/// The most that can be asked for.
+const MOST_SLABS: u64 = 254;
 /// The smallest and the largest slab, where it is no erase block.
 const FATCACHE_SLAB_BYTES: std::ops::RangeInclusive<u64> = 256 << 10..=8 << 20;
 
@@ -148,19 +150,30 @@ impl Preset {
             Some(_) => in_blocks.max(1),
             None => 1,
         };
+        let given = sizes.block_bytes.or(sizes.segment_bytes);
         if let Parts::Flowstone = self.parts {
+            let segment_bytes =
+                u64::from(given.unwrap_or_else(|| config.choose_segment_bytes(sizes.flash_bytes)));
+            let buffers = sizes.buffer_bytes.map(|bytes| bytes / segment_bytes);
+            let buffers = buffers.map_or(config.buffers, |buffers| {
+                buffers.clamp(2, MOST_SLABS) as usize
+            });
             return EngineConfig {
+                segment_bytes: sizes.segment_bytes,
+                buffers,
                 // All buffers but the one that is being filled.
-                writers: writers(config.buffers - 1),
+                writers: writers(buffers - 1),
                 ..config
             };
         }
         let for_slabs = sizes.memory_bytes / FATCACHE_BUFFER_SHARE;
-        let slab_bytes = match sizes.block_bytes {
+        let most = sizes.buffer_bytes.map_or(FATCACHE_SLABS, |_| MOST_SLABS);
+        let for_slabs = sizes.buffer_bytes.unwrap_or(for_slabs);
+        let slab_bytes = match given {
             Some(bytes) => u64::from(bytes),
             None => slab_bytes(&config, for_slabs / FATCACHE_SLABS),
         };
-        let buffers = (for_slabs / slab_bytes).clamp(LEAST_SLABS, FATCACHE_SLABS) as usize;
+        let buffers = (for_slabs / slab_bytes).clamp(LEAST_SLABS, most) as usize;
         let slabs = EngineConfig {
             segment_bytes: u32::try_from(slab_bytes).ok(),
             buffers,
@@ -264,6 +277,8 @@ mod tests {
                     memory_bytes: memory_mib << 20,
                     flash_bytes: flash_gib << 30,
                     block_bytes,
+                    segment_bytes: None,
+                    buffer_bytes: None,
                     max_value_bytes: 1 << 20,
                 };
                 let config = preset.config(sizes);
@@ -281,6 +296,8 @@ mod tests {
             memory_bytes: 256 << 20,
             flash_bytes: 4 << 30,
             block_bytes: Some(8 << 20),
+            segment_bytes: None,
+            buffer_bytes: None,
             max_value_bytes: 1 << 20,
         };
         let config = named("fatcache-async").unwrap().config(sizes);

@@ -369,7 +369,9 @@ fn engine_config(
     let made = preset(Sizes {
         memory_bytes,
         flash_bytes: device_bytes.saturating_sub(META_BYTES),
-        block_bytes: block_bytes.or(segment_bytes),
+        block_bytes,
+        segment_bytes,
+        buffer_bytes: None,
         max_value_bytes: config.max_item_size().0 as u32,
     });
     Ok(EngineConfig {

@@ -77,14 +77,19 @@ impl FtlConfig {
         }
     }
 
-    /// The NAND of a drive with at least `bytes` of flash, as [`Preset::sized`], but as many LUNs
-    /// as have the blocks that GC needs.
+    /// The NAND of a drive with at least `bytes` of flash, of the kind of `full`: as many LUNs as have the blocks
+    /// that GC needs.
     #[must_use]
-    pub fn nand(&self, preset: Preset, bytes: u64, seed: u64) -> NandConfig {
-        let planes = preset.full(seed).planes;
+    pub fn nand(&self, full: NandConfig, bytes: u64) -> NandConfig {
+        let least = self.least_blocks_per_lun(&full);
+        full.sized(bytes, least, least)
+    }
+
+    /// Blocks that a LUN of a drive made of `nand` needs for GC.
+    #[must_use]
+    pub fn least_blocks_per_lun(&self, nand: &NandConfig) -> u32 {
         let spare = f64::from(WORKING_GROUPS + 1) / self.over_provisioning.max(0.01);
-        let least = (spare.ceil() as u32 + 1) * planes;
-        preset.sized_with(bytes, least, least, seed)
+        (spare.ceil() as u32 + 1) * nand.planes
     }
 
     /// Checks that such a drive can be made of `nand`.

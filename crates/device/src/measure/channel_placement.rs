@@ -70,7 +70,7 @@ pub fn crucial_m4() -> ChannelPlacement {
 impl ChannelPlacement {
     /// The drive, filled from its start in large writes.
     async fn filled(&self) -> Result<Arc<Ftl>, ConfigError> {
-        let nand = self.ftl.nand(self.preset, self.flash_bytes, self.seed);
+        let nand = self.ftl.nand(self.preset.full(self.seed), self.flash_bytes);
         let ftl = Arc::new(Ftl::open(Arc::new(Nand::new(nand)?), self.ftl.clone())?);
         let data = SharedBuf::from(AlignedBuf::new(FILL_BYTES));
         let end = self.filled_bytes.min(ftl.len_bytes());

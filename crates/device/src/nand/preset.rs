@@ -5,9 +5,6 @@ use std::fmt;
 use super::config::{Endurance, NandConfig, NandTiming};
 use crate::Geometry;
 
-/// Blocks that a LUN of a smaller device keeps, as long as there is more than one LUN.
-const BLOCKS_KEPT_PER_LUN: u32 = 16;
-
 /// Share of blocks bad from the factory, as data sheets allow up to 2 %.
 const FACTORY_BAD: f64 = 0.002;
 
@@ -112,17 +109,24 @@ impl Preset {
         }
     }
 
-    /// The device with at least `bytes` of flash: all channels, as many LUNs as leave each
-    /// 16 blocks, and whole blocks on every plane.
+    /// The device with blocks of so many pages. The time of an erase shrinks or grows with them, so that it
+    /// remains the same share of what it takes to fill a block.
     #[must_use]
-    pub fn sized(self, bytes: u64, seed: u64) -> NandConfig {
-        self.sized_with(bytes, BLOCKS_KEPT_PER_LUN, 1, seed)
-    }
-
-    /// [`sized`](Preset::sized) with as many LUNs as leave each `kept` blocks, and `least` blocks
-    /// a LUN in any case.
-    pub(crate) fn sized_with(self, bytes: u64, kept: u32, least: u32, seed: u64) -> NandConfig {
+    pub fn with_blocks_of(self, pages: u32, seed: u64) -> NandConfig {
         let mut config = self.full(seed);
+        let (usual, pages) = (config.geometry.pages_per_block, pages.max(1));
+        config.geometry.pages_per_block = pages;
+        config.timing.erase_ns = config.timing.erase_ns * u64::from(pages) / u64::from(usual);
+        config
+    }
+}
+
+impl NandConfig {
+    /// The device with at least `bytes` of flash: all channels, as many LUNs as leave each `kept` blocks,
+    /// `least` blocks a LUN in any case, and whole blocks on every plane.
+    #[must_use]
+    pub fn sized(self, bytes: u64, kept: u32, least: u32) -> Self {
+        let mut config = self;
         let shape = &mut config.geometry;
         let per_channel = bytes
             .div_ceil(u64::from(shape.channels))

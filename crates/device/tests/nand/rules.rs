@@ -241,7 +241,7 @@ fn presets_come_in_the_size_asked_for_or_a_little_more() {
         preset.full(1).check().unwrap();
         for gib in [1, 3, 64] {
             let asked = gib << 30;
-            let config = preset.sized(asked, 1);
+            let config = preset.full(1).sized(asked, 16, 1);
             config.check().unwrap();
             let made = config.raw_bytes();
             let full = preset.full(1);

@@ -31,7 +31,7 @@ pub(crate) struct CompareArgs {
     /// Replay a recorded trace: short for --workload trace:FILE
     #[arg(long, value_name = "FILE", conflicts_with = "workload")]
     trace: Option<PathBuf>,
-    /// nand:PRESET[,size=S] or ftl:PRESET[,size=S], emulated under virtual time, or file:PATH in real
+    /// nand:PRESET[,size=S][,block=S] or ftl:PRESET[,size=S][,block=S], emulated under virtual time, or file:PATH in real
     /// time
     #[arg(long, default_value = "ftl:didacache", value_name = "DEVICE")]
     device: String,
@@ -41,6 +41,12 @@ pub(crate) struct CompareArgs {
     /// Size of the device [default: 4GiB of emulated flash, all of an existing file]
     #[arg(long, value_name = "SIZE")]
     flash_size: Option<Size>,
+    /// Size of a segment on a drive; on flash it is an erase block [default: the preset's choice]
+    #[arg(long, value_name = "SIZE")]
+    segment_size: Option<Size>,
+    /// Memory for segments being filled and written, of that of the cache [default: the preset's choice]
+    #[arg(long, value_name = "SIZE")]
+    write_buffers: Option<Size>,
     /// Requests to measure [default: 1000000, all of a trace]
     #[arg(long, value_name = "N")]
     requests: Option<NonZeroU64>,
@@ -116,6 +122,10 @@ impl CompareArgs {
             cpus: self.cpus(&device),
             device,
             memory_bytes: self.memory.0,
+            segment_bytes: self
+                .segment_size
+                .map(|size| u32::try_from(size.0).unwrap_or(u32::MAX)),
+            buffer_bytes: self.write_buffers.map(|size| size.0),
             requests,
             warmup: self.warmup.unwrap_or(usual_warmup),
             clients: self.clients.get(),

@@ -54,6 +54,10 @@ pub struct Plan {
     pub device: DeviceChoice,
     /// Memory of the cache, in bytes.
     pub memory_bytes: u64,
+    /// Bytes of a segment on a drive, where the preset is not to choose; on flash it is an erase block.
+    pub segment_bytes: Option<u32>,
+    /// Bytes of memory for segments being filled and written, where the preset is not to choose.
+    pub buffer_bytes: Option<u64>,
     /// Requests to measure; all of a trace where nothing is said.
     pub requests: Option<u64>,
     /// Requests before them that are not measured.
@@ -179,6 +183,8 @@ impl Plan {
             memory_bytes: self.memory_bytes,
             flash_bytes: storage.bytes(),
             block_bytes,
+            segment_bytes: self.segment_bytes,
+            buffer_bytes: self.buffer_bytes,
             max_value_bytes: largest.max(usual),
         }
     }

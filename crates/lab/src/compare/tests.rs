@@ -22,6 +22,8 @@ fn plan(device: &str, seed: u64) -> Plan {
         workload: Workload::parse("etc", settings).unwrap(),
         device: DeviceChoice::Emulated(device.parse().unwrap()),
         memory_bytes: 64 << 20,
+        segment_bytes: None,
+        buffer_bytes: None,
         requests: Some(20_000),
         warmup: 20_000,
         load: false,

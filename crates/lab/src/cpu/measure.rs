@@ -149,6 +149,8 @@ impl Scenario {
                 bytes: Some(FLASH_BYTES),
             },
             memory_bytes: MEMORY_BYTES,
+            segment_bytes: None,
+            buffer_bytes: None,
             requests: Some(self.requests),
             warmup: 0,
             load: false,

@@ -235,7 +235,7 @@ fn drives_that_cannot_be_are_refused() {
     ));
     for preset in Preset::ALL {
         let config = FtlConfig::of(preset);
-        shape_of(&config.nand(preset, 1 << 30, 1), &config).unwrap();
+        shape_of(&config.nand(preset.full(1), 1 << 30), &config).unwrap();
         shape_of(&preset.full(1), &config).unwrap();
     }
 }

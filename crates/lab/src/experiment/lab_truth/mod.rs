@@ -132,6 +132,8 @@ impl Work {
                 bytes: extent.flash_bytes,
             },
             memory_bytes: extent.memory_bytes,
+            segment_bytes: None,
+            buffer_bytes: None,
             requests: Some(share(self.requests)),
             warmup: share(self.warmup),
             load: true,
