@@ -70,8 +70,7 @@ impl Machine {
     pub(super) fn counters(&self) -> Counters {
         let placement = self.engine.placement().stats();
         let store = self.engine.store().counters();
-        let segments = store.bytes_written.load(Ordering::Relaxed);
-        let flash_bytes_written = segments + self.engine.checkpoint_stats().bytes;
+        let flash_bytes_written = store.bytes_written.load(Ordering::Relaxed);
         Counters {
             flash_reads: store.reads.sum(),
             flash_bytes_written,

@@ -177,7 +177,8 @@ impl Plan {
             .max();
         let block_bytes = storage.blocks().map(|(_, bytes)| bytes);
         // A value never fills a segment.
-        let usual = USUAL_MAX_VALUE_BYTES.min(block_bytes.unwrap_or(u32::MAX) / 2);
+        let usual =
+            USUAL_MAX_VALUE_BYTES.min(block_bytes.or(self.segment_bytes).unwrap_or(u32::MAX) / 2);
         let largest = longest.unwrap_or(0).next_power_of_two();
         Sizes {
             memory_bytes: self.memory_bytes,
