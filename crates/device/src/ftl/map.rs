@@ -143,6 +143,11 @@ pub(crate) struct Map {
 }
 
 impl Map {
+    /// Bytes of the table that tells where logical pages lie.
+    pub(crate) fn bytes(&self) -> u64 {
+        size_of_val(self.physical.as_slice()) as u64
+    }
+
     /// The map of a drive whose groups are as `found`, all of them empty when there is nothing.
     pub(crate) fn new(shape: MapShape, found: impl Fn(GroupId) -> FoundGroup) -> Self {
         let mut luns = Vec::new();

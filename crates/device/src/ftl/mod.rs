@@ -182,6 +182,12 @@ impl Ftl {
         &self.config
     }
 
+    /// Bytes of its own memory that it takes to know where pages lie.
+    #[must_use]
+    pub fn map_bytes(&self) -> u64 {
+        self.state.lock().map.bytes()
+    }
+
     /// What it has done since it was opened.
     #[must_use]
     pub fn counts(&self) -> FtlCounts {

@@ -96,6 +96,8 @@ pub struct PlacementStats {
     pub wear_levelings: u64,
     /// Segments erased for that.
     pub segments_leveled: u64,
+    /// Bytes of the items that were copied for it.
+    pub bytes_copied_to_level: u64,
     /// Items that reclaim kept by copying.
     pub items_copied: u64,
     /// Bytes of them.

@@ -3,10 +3,11 @@
 use std::num::{NonZeroU32, NonZeroU64, NonZeroUsize};
 use std::path::{Path, PathBuf};
 use std::thread::available_parallelism;
+use std::time::Duration;
 
 use clap::Args;
 use device::{DeviceSpec, SpecError};
-use lab::compare::{CompareError, DeviceChoice, Plan};
+use lab::compare::{CompareError, DeviceChoice, Pace, Plan};
 use lab::presets::{Preset, named};
 use server::config::Size;
 use workload::Workload;
@@ -66,6 +67,12 @@ pub(crate) struct CompareArgs {
     /// What the processor costs under virtual time: 0 nothing, 1 what was measured, 2 twice that
     #[arg(long, default_value_t = 1, value_name = "0|1|2")]
     cpu_scale: u32,
+    /// The same for the copying of items alone, by writes and by reclaim
+    #[arg(long, default_value_t = 1, value_name = "0|1|2")]
+    copy_scale: u32,
+    /// Microseconds that a database takes to answer what the cache did not find
+    #[arg(long, default_value_t = 0, value_name = "MICROSECONDS")]
+    database_us: u64,
     #[command(flatten)]
     chosen: WorkloadArgs,
     /// Print one JSON object for each preset, one a line
@@ -130,6 +137,9 @@ impl CompareArgs {
             warmup: self.warmup.unwrap_or(usual_warmup),
             clients: self.clients.get(),
             cpu_scale: self.cpu_scale,
+            copy_scale: self.copy_scale,
+            pace: Pace::Closed,
+            database: Duration::from_micros(self.database_us),
         })
     }
 

@@ -113,6 +113,7 @@ mod tests {
         let outcome = Outcome {
             row,
             curve: lab::compare::Curve::default(),
+            detail: lab::compare::Detail::default(),
             refused_sets: 0,
             device: String::new(),
         };

@@ -9,6 +9,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use engine::{Engine, ItemView, Key, Lookup, Peek, Put};
 use hdrhistogram::Histogram;
@@ -20,7 +21,8 @@ use workload::{
 
 use super::Progress;
 use super::counters::{Machine, Mark};
-use super::curve::Recorder;
+use super::curve::{Curve, Recorder};
+use super::plan::{Pace, Plan};
 use crate::cpu::Cpus;
 
 /// The longest latency told apart from longer ones: a quarter of an hour.
@@ -48,9 +50,13 @@ pub(super) struct Run {
     pub(super) end: u64,
     pub(super) recorder: Recorder,
     pub(super) progress: Progress,
+    pace: Pace,
+    database: Duration,
     loaded: AtomicU64,
     next: AtomicU64,
     begun: Mutex<Option<Mark>>,
+    /// How long processors had been busy then, under virtual time.
+    busy_ns_before: AtomicU64,
     stopped: AtomicBool,
     trouble: Mutex<Option<Trouble>>,
 }
@@ -126,11 +132,23 @@ impl Run {
             end,
             recorder: Recorder::new(),
             progress,
+            pace: Pace::Closed,
+            database: Duration::ZERO,
             loaded: AtomicU64::new(0),
             next: AtomicU64::new(0),
             begun: Mutex::new(None),
+            busy_ns_before: AtomicU64::new(0),
             stopped: AtomicBool::new(false),
             trouble: Mutex::new(None),
+        }
+    }
+
+    /// With the pace of a plan, and its database.
+    pub(super) fn paced(self, plan: &Plan) -> Self {
+        Self {
+            pace: plan.pace.clone(),
+            database: plan.database,
+            ..self
         }
     }
 
@@ -166,8 +184,31 @@ impl Run {
         self.next.load(Ordering::Relaxed).min(self.end)
     }
 
-    /// The number of the next request; `None` when there are enough.
-    fn next(&self) -> Option<u64> {
+    /// When what is measured began, or now.
+    pub(super) fn begun_at(&self) -> Instant {
+        self.begun().map_or_else(runtime::now, |begun| begun.at)
+    }
+
+    /// How long processors had been busy then, under virtual time.
+    pub(super) fn busy_ns_before(&self) -> u64 {
+        self.busy_ns_before.load(Ordering::Relaxed)
+    }
+
+    /// How the run went on. It is over.
+    pub(super) fn finish(&self) -> Curve {
+        self.recorder
+            .finish(self.requests(), self.machine.segments())
+    }
+
+    /// When a request is due, where it has to wait for that.
+    fn due(&self, number: u64) -> Option<Instant> {
+        let due = self.pace.due(number.checked_sub(self.warmup)?)?;
+        Some(self.begun_at() + due)
+    }
+
+    /// The number of the next request; `None` when there are enough. `busy_ns` tells how long processors have
+    /// been busy.
+    fn next(&self, busy_ns: impl Fn() -> u64) -> Option<u64> {
         if self.stopped.load(Ordering::Relaxed) {
             return None;
         }
@@ -176,9 +217,10 @@ impl Run {
             return None;
         }
         if number == self.warmup {
+            self.busy_ns_before.store(busy_ns(), Ordering::Relaxed);
             *self.begun.lock() = Some(self.machine.mark());
         }
-        if self.recorder.pass(number) {
+        if self.recorder.pass(number, || self.machine.segments()) {
             (self.progress)(number);
         }
         Some(number)
@@ -193,6 +235,8 @@ pub(super) struct Client {
     seen: Rc<RefCell<Seen>>,
     name: [u8; MAX_KEY_BYTES],
     value: Vec<u8>,
+    /// When the request that is begun next was due.
+    due: Option<Instant>,
 }
 
 /// What a get found.
@@ -217,6 +261,7 @@ impl Client {
             seen,
             name: [0; MAX_KEY_BYTES],
             value: Vec::new(),
+            due: None,
         }
     }
 
@@ -237,7 +282,7 @@ impl Client {
             self.set(&request, index, false).await;
             self.take_turns().await;
         }
-        while let Some(number) = self.run.next() {
+        while let Some(number) = self.next().await {
             let Some(request) = self.stream.next_request().map_err(Trouble::Trace)? else {
                 return Ok(());
             };
@@ -249,6 +294,9 @@ impl Client {
                 Op::Get => {
                     let is_hit = self.get(&request, measured).await?;
                     if !is_hit && self.run.workload.set_on_miss() {
+                        if !self.run.database.is_zero() {
+                            runtime::sleep(self.run.database).await;
+                        }
                         self.set(&request.fill(), number, measured).await;
                     }
                 }
@@ -258,6 +306,17 @@ impl Client {
             self.take_turns().await;
         }
         Ok(())
+    }
+
+    /// The number of the next request, once it is due.
+    async fn next(&mut self) -> Option<u64> {
+        let cpus = self.cpus.as_deref();
+        let number = self.run.next(|| cpus.map_or(0, Cpus::busy_ns))?;
+        self.due = self.run.due(number);
+        if let Some(due) = self.due {
+            runtime::sleep(due.since(runtime::now())).await;
+        }
+        Some(number)
     }
 
     async fn get(&mut self, request: &Request, measured: bool) -> Result<bool, Trouble> {
@@ -352,11 +411,11 @@ impl Client {
     }
 
     /// An operation begins.
-    fn begin(&self) -> Instant {
+    fn begin(&mut self) -> Instant {
         if let Some(cpus) = &self.cpus {
             cpus.charge_request();
         }
-        runtime::now()
+        self.due.take().unwrap_or_else(runtime::now)
     }
 
     /// Lets the others of this thread have their turn, as a connection does after each request.

@@ -7,7 +7,9 @@ use std::time::Duration;
 use engine::Engine;
 use runtime::Instant;
 
+use super::Detail;
 use super::clients::{Run, Seen};
+use super::curve::SegmentLevels;
 use super::plan::Plan;
 use super::row::{CompareRow, ratio};
 use super::storage::Storage;
@@ -30,6 +32,9 @@ pub(super) struct Counters {
     erases: u64,
     gc_items_copied: u64,
     gc_bytes_copied: u64,
+    wear_levelings: u64,
+    segments_leveled: u64,
+    bytes_copied_to_level: u64,
 }
 
 /// The beginning or the end of what is measured.
@@ -51,6 +56,9 @@ impl Counters {
             erases: self.erases - earlier.erases,
             gc_items_copied: self.gc_items_copied - earlier.gc_items_copied,
             gc_bytes_copied: self.gc_bytes_copied - earlier.gc_bytes_copied,
+            wear_levelings: self.wear_levelings - earlier.wear_levelings,
+            segments_leveled: self.segments_leveled - earlier.segments_leveled,
+            bytes_copied_to_level: self.bytes_copied_to_level - earlier.bytes_copied_to_level,
         }
     }
 }
@@ -63,6 +71,16 @@ impl Machine {
             at: runtime::now(),
             counters: self.counters(),
             processor: used.user + used.system,
+        }
+    }
+
+    /// Free segments and the watermarks now.
+    pub(super) fn segments(&self) -> SegmentLevels {
+        let placement = self.engine.placement().stats();
+        SegmentLevels {
+            free: self.engine.store().free_segments(),
+            low: placement.low_watermark,
+            high: placement.high_watermark,
         }
     }
 
@@ -82,7 +100,38 @@ impl Machine {
             erases: self.storage.erases().unwrap_or(0),
             gc_items_copied: placement.items_copied,
             gc_bytes_copied: placement.bytes_copied,
+            wear_levelings: placement.wear_levelings,
+            segments_leveled: placement.segments_leveled,
+            bytes_copied_to_level: placement.bytes_copied_to_level,
         }
+    }
+}
+
+/// Steps of the latency distribution, in percent.
+const LATENCY_STEPS: [f64; 14] = [
+    1.0, 5.0, 10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 98.0, 99.0, 99.5, 99.9, 99.99, 100.0,
+];
+
+/// What the row of a run leaves out.
+pub(super) fn detail(run: &Run, seen: &Seen) -> Detail {
+    let machine = &run.machine;
+    let begun = run.begun().map(|begun| begun.counters).unwrap_or_default();
+    let did = machine.counters().since(begun);
+    let micros = |percent| seen.latencies.value_at_percentile(percent) as f64 / 1000.0;
+    Detail {
+        mean_us: seen.latencies.mean() / 1000.0,
+        latencies: LATENCY_STEPS
+            .iter()
+            .map(|&percent| (percent, micros(percent)))
+            .collect(),
+        cpu_busy: None,
+        erase_counts: machine.storage.erase_counts(),
+        mapping_bytes: machine.storage.mapping_bytes(),
+        wear_leveling: (
+            did.wear_levelings,
+            did.segments_leveled,
+            did.bytes_copied_to_level,
+        ),
     }
 }
 

@@ -19,6 +19,19 @@ pub struct Sample {
     pub gets: u64,
     /// Those that were hits.
     pub hits: u64,
+    /// Free segments, and the watermarks.
+    pub segments: SegmentLevels,
+}
+
+/// Segments that are free, and how many are to be.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SegmentLevels {
+    /// Free.
+    pub free: u32,
+    /// With fewer, reclaim is pressing.
+    pub low: u32,
+    /// With fewer, segments are reclaimed.
+    pub high: u32,
 }
 
 /// The samples of a run, in order.
@@ -94,11 +107,11 @@ impl Recorder {
 
     /// Request number `request` begins; true when a sample was taken.
     #[inline]
-    pub(super) fn pass(&self, request: u64) -> bool {
-        request >= self.next.load(Ordering::Relaxed) && self.sample(request)
+    pub(super) fn pass(&self, request: u64, segments: impl Fn() -> SegmentLevels) -> bool {
+        request >= self.next.load(Ordering::Relaxed) && self.sample(request, segments())
     }
 
-    fn sample(&self, request: u64) -> bool {
+    fn sample(&self, request: u64, segments: SegmentLevels) -> bool {
         let mut state = self.state.lock();
         if request < self.next.load(Ordering::Relaxed) {
             return false;
@@ -110,6 +123,7 @@ impl Recorder {
             nanos: now - begun,
             gets: self.gets.load(Ordering::Relaxed),
             hits: self.hits.load(Ordering::Relaxed),
+            segments,
         });
         if state.samples.len() == MOST_SAMPLES {
             let mut keep = false;
@@ -124,9 +138,9 @@ impl Recorder {
         true
     }
 
-    pub(super) fn finish(&self, requests: u64) -> Curve {
+    pub(super) fn finish(&self, requests: u64, segments: SegmentLevels) -> Curve {
         self.next.store(0, Ordering::Relaxed);
-        self.sample(requests);
+        self.sample(requests, segments);
         Curve {
             samples: std::mem::take(&mut self.state.lock().samples),
         }
@@ -144,10 +158,10 @@ mod tests {
         let curve = Sim::new(1).block_on(async {
             let recorder = Recorder::new();
             for request in 0..10_000 {
-                recorder.pass(request);
+                recorder.pass(request, SegmentLevels::default);
                 recorder.count_get(request % 4 == 0);
             }
-            recorder.finish(10_000)
+            recorder.finish(10_000, SegmentLevels::default())
         });
         let samples = &curve.samples;
         assert!((MOST_SAMPLES / 2..=MOST_SAMPLES).contains(&samples.len()));

@@ -28,8 +28,8 @@ mod tests;
 
 use serde::{Deserialize, Serialize};
 
-pub use curve::{Curve, Sample};
-pub use plan::{DeviceChoice, Plan};
+pub use curve::{Curve, Sample, SegmentLevels};
+pub use plan::{DeviceChoice, Pace, Plan, Rate};
 pub(crate) use real_time::{Spent, spend};
 pub use row::{CompareRow, FIELDS};
 
@@ -47,6 +47,26 @@ pub struct Outcome {
     pub refused_sets: u64,
     /// The device, in words.
     pub device: String,
+    /// What else the experiments ask for; it is not passed on between processes.
+    #[serde(skip)]
+    pub detail: Detail,
+}
+
+/// What a run has beside its row.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Detail {
+    /// Average time of an operation, in microseconds.
+    pub mean_us: f64,
+    /// Shares of the operations, in percent, that took no longer than so many microseconds.
+    pub latencies: Vec<(f64, f64)>,
+    /// Share of the time that the processors were busy under virtual time.
+    pub cpu_busy: Option<f64>,
+    /// Erases of every good block, by rising number of the block.
+    pub erase_counts: Vec<u64>,
+    /// What the drive keeps in its own memory to know where pages lie, in bytes.
+    pub mapping_bytes: u64,
+    /// What the cache did to level wear, while it was measured: levelings, segments erased, bytes copied.
+    pub wear_leveling: (u64, u64, u64),
 }
 
 /// Why there is no outcome, in one line.

@@ -1,6 +1,7 @@
 //! What is to be run, and whether it can be.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use device::{DeviceSpec, DriveModel};
 use engine::config::Sizes;
@@ -70,6 +71,54 @@ pub struct Plan {
     pub cpus: u32,
     /// What the processor costs under virtual time: 0 nothing, 1 what was measured, 2 twice that.
     pub cpu_scale: u32,
+    /// The same for the copying of items and bytes alone.
+    pub copy_scale: u32,
+    /// When requests are made.
+    pub pace: Pace,
+    /// What a look-aside client waits for its database when a get finds nothing.
+    pub database: Duration,
+}
+
+/// When requests are made.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub enum Pace {
+    /// A client makes one as soon as it has the answer to the one before.
+    #[default]
+    Closed,
+    /// From the first measured one on at these rates, one after the other and from the start again. One that
+    /// finds no client free waits, and the wait counts.
+    Rates(Vec<Rate>),
+}
+
+/// So many requests, evenly spaced.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Rate {
+    /// How many.
+    pub requests: u64,
+    /// How many a second.
+    pub per_s: f64,
+}
+
+impl Pace {
+    /// When the measured request of that number is due after the first; `None` where that does not matter.
+    pub(super) fn due(&self, number: u64) -> Option<Duration> {
+        let Self::Rates(rates) = self else {
+            return None;
+        };
+        let round: u64 = rates.iter().map(|rate| rate.requests).sum();
+        let round_s: f64 = rates
+            .iter()
+            .map(|rate| rate.requests as f64 / rate.per_s)
+            .sum();
+        let mut left = number % round.max(1);
+        let mut seconds = (number / round.max(1)) as f64 * round_s;
+        for rate in rates {
+            let here = left.min(rate.requests);
+            seconds += here as f64 / rate.per_s;
+            left -= here;
+        }
+        Some(Duration::from_secs_f64(seconds))
+    }
 }
 
 impl Plan {
@@ -103,6 +152,13 @@ impl Plan {
             return Err(CompareError::Range {
                 name: "cpu-scale",
                 given: self.cpu_scale.into(),
+                allowed: "0, 1 or 2",
+            });
+        }
+        if u64::from(self.copy_scale) > MOST_CPU_SCALE {
+            return Err(CompareError::Range {
+                name: "copy-scale",
+                given: self.copy_scale.into(),
                 allowed: "0, 1 or 2",
             });
         }

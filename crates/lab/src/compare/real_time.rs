@@ -21,7 +21,7 @@ use runtime::work::{self, WorkDone};
 use workload::Workload;
 
 use super::clients::{Client, Run, Seen};
-use super::counters::{Machine, row};
+use super::counters::{Machine, detail, row};
 use super::plan::Plan;
 use super::row::ratio;
 use super::storage::Storage;
@@ -91,7 +91,7 @@ fn measured(
     let device = format!("{}, {} bytes", plan.device, machine.storage.bytes());
     let counts = (plan.loaded_keys(), plan.warmup, plan.end());
     let run = Run::new(machine, plan.workload.clone(), counts, progress);
-    let run = Arc::new(run);
+    let run = Arc::new(run.paced(plan));
     let seen = complete(plan, preset, workers, &run)?;
     let end = run.machine.mark();
     let begun = run.begun().unwrap_or(end);
@@ -102,9 +102,10 @@ fn measured(
     row.cpu_us_per_op = ratio(processor.as_secs_f64() * 1e6, seen.operations() as f64);
     Ok(Outcome {
         row,
-        curve: run.recorder.finish(run.requests()),
+        curve: run.finish(),
         refused_sets: seen.refused_sets,
         device,
+        detail: detail(&run, &seen),
     })
 }
 

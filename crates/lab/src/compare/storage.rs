@@ -92,18 +92,30 @@ impl Storage {
         Some(self.nand()?.counts().erases)
     }
 
-    /// Erases of the block with the fewest and of the one with the most; bad blocks do not count.
-    pub(super) fn erase_spread(&self) -> Option<(u64, u64)> {
-        let nand = self.nand()?;
+    /// Erases of every good block.
+    pub(super) fn erase_counts(&self) -> Vec<u64> {
+        let Some(nand) = self.nand() else {
+            return Vec::new();
+        };
         let bad = nand.bad_blocks();
         let blocks = (0..nand.config().geometry.blocks()).map(device::BlockId);
-        let good = blocks.filter(|block| bad.binary_search_by_key(&block.0, |bad| bad.0).is_err());
-        let mut spread: Option<(u64, u64)> = None;
-        for block in good {
-            let erases = u64::from(nand.erases(block));
-            let (least, most) = spread.unwrap_or((erases, erases));
-            spread = Some((least.min(erases), most.max(erases)));
+        blocks
+            .filter(|block| bad.binary_search_by_key(&block.0, |bad| bad.0).is_err())
+            .map(|block| u64::from(nand.erases(block)))
+            .collect()
+    }
+
+    /// Erases of the block with the fewest and of the one with the most; bad blocks do not count.
+    pub(super) fn erase_spread(&self) -> Option<(u64, u64)> {
+        let counts = self.erase_counts();
+        Some((*counts.iter().min()?, *counts.iter().max()?))
+    }
+
+    /// What the drive keeps in its own memory to know where pages lie.
+    pub(super) fn mapping_bytes(&self) -> u64 {
+        match self {
+            Self::Ftl(disk) => disk.map_bytes(),
+            Self::Nand(_) | Self::Disk(_) => 0,
         }
-        spread
     }
 }

@@ -5,6 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use workload::{Mix, Settings, ValueSize, Workload};
 
+use std::time::Duration;
+
 use super::*;
 use crate::presets::named;
 
@@ -30,6 +32,9 @@ fn plan(device: &str, seed: u64) -> Plan {
         clients: 8,
         cpus: 2,
         cpu_scale: 1,
+        copy_scale: 1,
+        pace: Pace::Closed,
+        database: Duration::ZERO,
     }
 }
 

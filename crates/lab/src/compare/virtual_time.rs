@@ -9,8 +9,9 @@ use engine::config::journal_bytes;
 use runtime::sim::Sim;
 
 use super::clients::{Client, Run, Seen, Trouble};
-use super::counters::{Machine, row};
+use super::counters::{Machine, detail, row};
 use super::plan::Plan;
+use super::row::ratio;
 use super::storage::Storage;
 use super::{CompareError, Outcome, Progress};
 use crate::cpu::{CpuTable, Cpus};
@@ -35,7 +36,11 @@ async fn on(
     (storage, device): (Storage, String),
     progress: Progress,
 ) -> Result<Outcome, CompareError> {
-    let cpus = Cpus::new(plan.cpus as usize, CpuTable::frozen(), plan.cpu_scale);
+    let cpus = Cpus::new(
+        plan.cpus as usize,
+        CpuTable::frozen().with_copies_times(plan.copy_scale),
+        plan.cpu_scale,
+    );
     let engine = open(plan, preset, &storage).await?;
     let metered = Rc::clone(&cpus);
     engine.start_background(|task| {
@@ -43,7 +48,8 @@ async fn on(
     });
     let machine = Machine { engine, storage };
     let counts = (plan.loaded_keys(), plan.warmup, plan.end());
-    let run = Arc::new(Run::new(machine, plan.workload.clone(), counts, progress));
+    let run = Run::new(machine, plan.workload.clone(), counts, progress);
+    let run = Arc::new(run.paced(plan));
     let seen = Rc::new(RefCell::new(Seen::new()));
     let streams = plan.workload.clients()?;
     let clients: Vec<_> = (0..u64::from(plan.clients))
@@ -60,11 +66,17 @@ async fn on(
         return Err(explain(plan, preset, trouble));
     }
     let seen = seen.borrow();
+    let row = row(plan, preset, &run, &seen);
+    let mut detail = detail(&run, &seen);
+    let seconds = runtime::now().since(run.begun_at()).as_secs_f64();
+    let busy_ns = cpus.busy_ns() - run.busy_ns_before();
+    detail.cpu_busy = ratio(busy_ns as f64 / 1e9, seconds * f64::from(plan.cpus));
     Ok(Outcome {
-        row: row(plan, preset, &run, &seen),
-        curve: run.recorder.finish(run.requests()),
+        row,
+        curve: run.finish(),
         refused_sets: seen.refused_sets,
         device,
+        detail,
     })
 }
 

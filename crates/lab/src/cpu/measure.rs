@@ -16,6 +16,7 @@
 use std::num::NonZeroUsize;
 use std::path::Path;
 use std::thread::available_parallelism;
+use std::time::Duration;
 
 use runtime::work::Work;
 use workload::{KeySize, Mix, Settings, ValueSize, Workload, WorkloadError};
@@ -23,7 +24,7 @@ use workload::{KeySize, Mix, Settings, ValueSize, Workload, WorkloadError};
 use super::CpuTable;
 use super::fit::{Unknown, fit};
 use super::table::TableError;
-use crate::compare::{CompareError, DeviceChoice, Plan, Spent, spend};
+use crate::compare::{CompareError, DeviceChoice, Pace, Plan, Spent, spend};
 use crate::presets::named;
 
 const ROUNDS: u64 = 3;
@@ -157,6 +158,9 @@ impl Scenario {
             clients: CLIENTS,
             cpus: available_parallelism().map_or(1, NonZeroUsize::get) as u32,
             cpu_scale: 1,
+            copy_scale: 1,
+            pace: Pace::Closed,
+            database: Duration::ZERO,
         };
         let preset = named(self.preset).expect("the presets are in the list");
         let loaded = self.workload(NAME_BYTES, 0)?;

@@ -104,6 +104,15 @@ impl CpuTable {
         })
     }
 
+    /// The table where items and bytes copied, by writes and by reclaim, cost `scale` times as much.
+    #[must_use]
+    pub fn with_copies_times(mut self, scale: u32) -> Self {
+        for work in [Work::ItemCopied, Work::ByteCopied] {
+            self.by_work_ps[work as usize] *= u64::from(scale);
+        }
+        self
+    }
+
     /// Nanoseconds that one unit of `work` costs.
     #[must_use]
     pub fn nanos(&self, work: Work) -> f64 {

@@ -13,6 +13,7 @@
 
 mod ancs_fig2;
 mod cells;
+mod didacache;
 mod drive_file;
 mod drive_model;
 mod flashield_fig1;
@@ -39,6 +40,7 @@ pub const CATALOG: &[Experiment] = &[
     workload_check::EXPERIMENT,
     drive_model::EXPERIMENT,
     lab_truth::EXPERIMENT,
+    didacache::TABLE1,
 ];
 
 /// The experiment of that name.

@@ -325,7 +325,7 @@ async fn reclaim(exact: &Exact, record: &SegmentRecord, choice: Choice) {
         Ok(entries) => {
             let kept = sift(exact, record, choice, &entries).await;
             if !kept.is_empty() {
-                keep(exact, record, &kept).await;
+                keep(exact, record, choice, &kept).await;
             }
         }
         Err(error) => {
@@ -439,7 +439,7 @@ fn entry_bytes(entry: &SummaryEntry, next: Option<&SummaryEntry>, slot_bytes: u3
 }
 
 /// Copies items to the segment being filled.
-async fn keep(exact: &Exact, record: &SegmentRecord, kept: &[SummaryEntry]) {
+async fn keep(exact: &Exact, record: &SegmentRecord, choice: Choice, kept: &[SummaryEntry]) {
     let mut rest = kept;
     while !rest.is_empty() {
         let (run, start, len) = next_run(rest, record.slot_bytes, exact.store.segment_bytes());
@@ -449,7 +449,7 @@ async fn keep(exact: &Exact, record: &SegmentRecord, kept: &[SummaryEntry]) {
             .read_range(record.segment, start, len as usize)
             .await
         {
-            Ok(bytes) => copy_run(exact, record, run, &bytes, start).await,
+            Ok(bytes) => copy_run(exact, record, choice, run, (&bytes, start)).await,
             Err(error) => {
                 tracing::warn!(segment = record.segment.0, %error, "items could not be copied");
                 drop_run(exact, record, run);
@@ -488,9 +488,9 @@ fn next_run(
 async fn copy_run(
     exact: &Exact,
     record: &SegmentRecord,
+    choice: Choice,
     run: &[SummaryEntry],
-    bytes: &[u8],
-    start: u32,
+    (bytes, start): (&[u8], u32),
 ) {
     let mut items = Vec::with_capacity(run.len());
     let mut entries = Vec::with_capacity(run.len());
@@ -533,7 +533,11 @@ async fn copy_run(
                 let old = entry_location(record.segment, entries[done + number].position.get());
                 if exact.move_entry(hash, exact.codec.encode(old), filled) {
                     Counters::add(&exact.counters.items_copied, 1);
-                    Counters::add(&exact.counters.bytes_copied, item.flash_bytes() as u64);
+                    let bytes = item.flash_bytes() as u64;
+                    Counters::add(&exact.counters.bytes_copied, bytes);
+                    if choice == Choice::Wear {
+                        Counters::add(&exact.counters.bytes_copied_to_level, bytes);
+                    }
                 }
             });
         let opened = opened.load(Ordering::Relaxed) - before;

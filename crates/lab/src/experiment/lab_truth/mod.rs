@@ -27,7 +27,7 @@ use self::verdict::{Judged, Spread, judge};
 use super::drive_file::DriveFile;
 use super::{Experiment, ExperimentError, Finding, Outcome, Scale, Setting};
 use crate::calibrate::drive_model;
-use crate::compare::{CompareRow, DeviceChoice, Plan, run as run_plan};
+use crate::compare::{CompareRow, DeviceChoice, Pace, Plan, run as run_plan};
 use crate::presets::{Preset, named};
 use crate::row::Row;
 
@@ -140,6 +140,9 @@ impl Work {
             clients: CLIENTS,
             cpus: available_parallelism().map_or(1, NonZeroUsize::get) as u32,
             cpu_scale: 1,
+            copy_scale: 1,
+            pace: Pace::Closed,
+            database: Duration::ZERO,
         })
     }
 }

@@ -1,0 +1,176 @@
+//! The evaluation of `DIDACache` (TOS 2018, section 5): what its experiments have in common.
+//!
+//! | scale | flash of 12 channels | block | LUNs a channel | processors |
+//! |---|---|---|---|---|
+//! | the paper's | 1.5 TB, of which 15 to 30 GB are used | 8 MiB | 16 | 6 cores |
+//! | `paper` | 1 GiB | 256 KiB | 8 | 3 |
+//! | `small` | 264 MiB | 256 KiB | 2 | 1 |
+//!
+//! Blocks are smaller, and erased faster by as much, so that there are as many as in the part of the flash that
+//! the paper uses; the processors shrink with the LUNs. Memory for slabs is a 32nd of the flash: in the paper
+//! eight servers have 128 MB each beside 30 GB.
+//! Every result is also there with what it costs to copy items left out, and doubled.
+
+mod table1;
+
+use std::time::Duration;
+
+use workload::{KeySize, Mix, Settings, ValueSize, Workload};
+
+use super::{ExperimentError, Scale, Setting};
+use crate::compare::{DeviceChoice, Outcome as Ran, Pace, Plan, run};
+use crate::presets::named;
+use crate::row::Row;
+
+pub(super) use table1::EXPERIMENT as TABLE1;
+
+/// The paper's clients.
+const CLIENTS: u32 = 32;
+/// One of so many bytes of flash is there in memory for slabs.
+const BUFFER_SHARE: u64 = 32;
+/// What copying costs, times what was measured.
+const COPY_SCALES: [u32; 3] = [1, 0, 2];
+/// Flash that an item of the ETC pool takes, with its part of everything around it.
+const ETC_FLASH_BYTES: f64 = 480.0;
+/// The longest value.
+const MOST_VALUE_BYTES: u32 = 4 << 10;
+
+/// The flash, and the machine beside it.
+#[derive(Clone, Copy)]
+struct Machine {
+    flash_mib: u64,
+    block_kib: u64,
+    cpus: u32,
+}
+
+impl Machine {
+    const fn of(scale: Scale) -> Self {
+        match scale {
+            Scale::Tiny => Self {
+                flash_mib: 66,
+                block_kib: 64,
+                cpus: 1,
+            },
+            Scale::Small => Self {
+                flash_mib: 264,
+                block_kib: 256,
+                cpus: 1,
+            },
+            Scale::Paper => Self {
+                flash_mib: 1056,
+                block_kib: 256,
+                cpus: 3,
+            },
+        }
+    }
+
+    const fn flash_bytes(&self) -> u64 {
+        self.flash_mib << 20
+    }
+
+    /// The flash as a preset gets it: `didacache` drives it, the others have a conventional drive made of it.
+    fn device(&self, preset: &str, flash_mib: u64) -> DeviceChoice {
+        let kind = if preset.starts_with("didacache") {
+            "nand"
+        } else {
+            "ftl"
+        };
+        let block_kib = self.block_kib;
+        let text = format!("{kind}:didacache,size={flash_mib}MiB,block={block_kib}KiB");
+        let spec = text.parse().expect("a device that there is");
+        DeviceChoice::Emulated(spec)
+    }
+
+    /// Keys of the ETC pool that fill a share of the flash.
+    fn etc_keys(&self, share: f64) -> u64 {
+        (self.flash_bytes() as f64 * share / ETC_FLASH_BYTES) as u64
+    }
+
+    /// Requests of 32 clients, one after the other, for the items of a workload.
+    fn plan(&self, workload: Workload, requests: u64) -> Plan {
+        let segment_bytes = self.block_kib << 10;
+        Plan {
+            // All of the index, whatever the items: memory is not what is compared here.
+            memory_bytes: self.flash_bytes() / 4 + (64 << 20),
+            segment_bytes: u32::try_from(segment_bytes).ok(),
+            buffer_bytes: Some(self.flash_bytes() / BUFFER_SHARE),
+            workload,
+            device: self.device("didacache", self.flash_mib),
+            requests: Some(requests),
+            warmup: 0,
+            load: true,
+            clients: CLIENTS,
+            cpus: self.cpus,
+            cpu_scale: 1,
+            copy_scale: 1,
+            pace: Pace::Closed,
+            database: Duration::ZERO,
+        }
+    }
+}
+
+/// Requests for items of the ETC pool's sizes, with normally distributed popularity (section 5.3).
+fn etc(setting: &Setting<'_>, keys: u64, mix: Mix) -> Result<Workload, ExperimentError> {
+    let settings = Settings {
+        keys,
+        clients: CLIENTS.into(),
+        seed: setting.seed,
+        mix: Some(mix),
+        key_size: Some(KeySize::Etc),
+        value_size: Some(ValueSize::Etc {
+            max_bytes: MOST_VALUE_BYTES,
+        }),
+        ..Settings::default()
+    };
+    Ok(Workload::parse("normal", settings)?)
+}
+
+/// A preset and its work.
+struct Cell {
+    preset: &'static str,
+    plan: Plan,
+}
+
+impl Cell {
+    /// `plan` for each preset, on flash of the machine's size, and for each cost of copying.
+    fn of_each(machine: &Machine, presets: &[&'static str], plan: &Plan) -> Vec<Self> {
+        let cell = |preset: &'static str, copy_scale| Self {
+            preset,
+            plan: Plan {
+                device: machine.device(preset, machine.flash_mib),
+                copy_scale,
+                ..plan.clone()
+            },
+        };
+        COPY_SCALES
+            .into_iter()
+            .flat_map(|scale| presets.iter().map(move |preset| cell(preset, scale)))
+            .collect()
+    }
+
+    fn run(&self) -> Result<Ran, ExperimentError> {
+        let preset = named(self.preset).expect("the presets are in the list");
+        Ok(run(&self.plan, preset, Box::new(|_| ()))?)
+    }
+
+    /// What every row begins with.
+    fn row(&self) -> Row {
+        Row::new()
+            .with("preset", self.preset)
+            .with("copy_scale", u64::from(self.plan.copy_scale))
+    }
+}
+
+/// One over the other, if both are there.
+fn quotient(one: Option<f64>, other: Option<f64>) -> Option<f64> {
+    Some(one? / other?).filter(|quotient| quotient.is_finite())
+}
+
+/// The number of a field in the row of a preset at a cost of copying.
+fn figure(rows: &[Row], preset: &str, copy_scale: u32, field: &str) -> Option<f64> {
+    let is_it = |row: &&Row| {
+        row.text("preset") == Some(preset)
+            && row.number("copy_scale") == Some(f64::from(copy_scale))
+    };
+    rows.iter().find(is_it)?.number(field)
+}
