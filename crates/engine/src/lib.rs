@@ -49,5 +49,5 @@ pub use key::{Key, KeyHash};
 pub use lifecycle::{CheckpointStats, Distrust, Medium, OpenError, Start, Stop, SuperblockCopy};
 pub use partition::PathStats;
 pub use placement::DumpCursor;
-pub use placement::exact::{Keep, Pressure, Reserve, STATIC_RESERVE};
+pub use placement::exact::{Keep, Pressure, Reserve, StaticReserve};
 pub use store::{Layout, Victim};

@@ -24,7 +24,7 @@
 use engine::EngineConfig;
 use engine::config::{DramUse, Maintenance, Sizes};
 use engine::format::segment::largest_item;
-use engine::placement::exact::{Keep, Pressure, Reserve, STATIC_RESERVE};
+use engine::placement::exact::{Keep, Pressure, Reserve, StaticReserve};
 use engine::store::{Layout, Victim};
 
 /// The part of the memory that Fatcache has for slabs being filled, as in the paper: 128 MiB of 256.
@@ -96,6 +96,12 @@ const fn background(name: &'static str, (victim, keep): (Victim, Keep)) -> Prese
     Preset { name, parts }
 }
 
+/// What conventional drives hold back.
+const STATIC: Reserve = Reserve::Static(StaticReserve {
+    low_percent: 10,
+    high_percent: 25,
+});
+
 const fn didacache(name: &'static str, collection: Collection, reserve: Reserve) -> Preset {
     let parts = Parts::Didacache(collection, reserve, Some(WEAR_LEVELING));
     Preset { name, parts }
@@ -118,7 +124,7 @@ pub const PRESETS: &[Preset] = &[
     background("fatcache-async-kick", KICK),
     background("fatcache-async-fifo-drop", FIFO_DROP),
     didacache("didacache", Collection::Integrated, Reserve::Queueing),
-    didacache("didacache-static", Collection::Integrated, STATIC_RESERVE),
+    didacache("didacache-static", Collection::Integrated, STATIC),
     didacache(
         "didacache-heuristic",
         Collection::Integrated,

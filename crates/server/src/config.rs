@@ -231,6 +231,12 @@ pub struct CacheSection {
     pub index_percent: Option<u32>,
     /// The most of a reclaimed segment kept by copying, in sixteenths.
     pub max_copy_sixteenths: Option<u32>,
+    /// How many segments are kept free.
+    pub reserve: Option<ReserveSetting>,
+    /// With a static reserve: below that share of free segments, in percent, reclaim is pressing.
+    pub low_watermark: Option<u32>,
+    /// With a static reserve: below that share of free segments, in percent, reclaim begins.
+    pub high_watermark: Option<u32>,
     /// Tell the device of erased segments (hole punching, TRIM).
     pub discard: bool,
     /// Reserve a new file's space at once.
@@ -247,6 +253,20 @@ pub struct CacheSection {
     pub max_downtime: u32,
     /// What becomes of it then.
     pub after_downtime: DowntimeSetting,
+}
+
+/// How many segments are kept free.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "kebab-case")]
+pub enum ReserveSetting {
+    /// As many as an orderly stop needs.
+    ForStop,
+    /// A share of the flash.
+    Static,
+    /// It follows how often it is used up.
+    Heuristic,
+    /// It follows the rate of writes.
+    Queueing,
 }
 
 /// What a cache does that was down for longer than allowed.
@@ -281,6 +301,9 @@ impl Default for CacheSection {
             segment_buffers: None,
             index_percent: None,
             max_copy_sixteenths: None,
+            reserve: None,
+            low_watermark: None,
+            high_watermark: None,
             discard: false,
             preallocate: true,
             force: false,

@@ -8,14 +8,16 @@ use std::time::{Duration, Instant};
 
 use device::{JournalError, SpecError};
 use engine::config::{META_BYTES, Sizes, WORKER_BYTES, engine_share};
-use engine::{Engine, EngineConfig, OpenError, Start, Stop};
+use engine::{Engine, EngineConfig, OpenError, Reserve, Start, StaticReserve, Stop};
 use parking_lot::Mutex;
 use runtime::budget::Budget;
 use runtime::live::{IoChoice, IoPath, LiveConfig, Workers};
 use runtime::net::Listener;
 use runtime::sync::{Notify, oneshot};
 
-use crate::config::{Config, ConfigError, IoSetting, ListenAddress, Size};
+use crate::config::{
+    CacheSection, Config, ConfigError, IoSetting, ListenAddress, ReserveSetting, Size,
+};
 use crate::counters::{Counters, Totals};
 use crate::flash::{FlashSetting, OpenFlash};
 use crate::listen::{self, Load};
@@ -51,6 +53,14 @@ pub enum ServeError {
     /// The sizes do not fit together.
     #[error("--memory, --flash-size, --max-item-size: {0}")]
     Sizes(#[from] engine::ConfigError),
+    /// Watermarks without what they are for.
+    #[error(
+        "cache.low_watermark, cache.high_watermark: set cache.reserve to `static`, or leave them out"
+    )]
+    Watermarks,
+    /// Watermarks that make no sense.
+    #[error("cache.low_watermark, cache.high_watermark: {0}")]
+    Reserve(engine::ConfigError),
     /// The flash cannot be opened.
     #[error(transparent)]
     Device(#[from] device::OpenError),
@@ -381,6 +391,7 @@ fn engine_config(
         max_copy_sixteenths: cache
             .max_copy_sixteenths
             .unwrap_or(made.max_copy_sixteenths),
+        reserve: reserve(cache)?.unwrap_or(made.reserve),
         discard: cache.discard,
         stop_deadline: config.stop_deadline(),
         partition_bits: PARTITION_BITS,
@@ -390,6 +401,29 @@ fn engine_config(
         force: cache.force,
         ..made
     })
+}
+
+/// The reserve that is set, if one is.
+fn reserve(cache: &CacheSection) -> Result<Option<Reserve>, ServeError> {
+    let (low, high) = (cache.low_watermark, cache.high_watermark);
+    let is_static = cache.reserve == Some(ReserveSetting::Static);
+    if (low.is_some() || high.is_some()) && !is_static {
+        return Err(ServeError::Watermarks);
+    }
+    let usual = StaticReserve::default();
+    let reserve = cache.reserve.map(|setting| match setting {
+        ReserveSetting::ForStop => Reserve::ForStop,
+        ReserveSetting::Static => Reserve::Static(StaticReserve {
+            low_percent: low.unwrap_or(usual.low_percent),
+            high_percent: high.unwrap_or(usual.high_percent),
+        }),
+        ReserveSetting::Heuristic => Reserve::Heuristic,
+        ReserveSetting::Queueing => Reserve::Queueing,
+    });
+    reserve
+        .map_or(Ok(()), Reserve::check)
+        .map_err(ServeError::Reserve)?;
+    Ok(reserve)
 }
 
 fn bind(config: &Config) -> Result<Vec<Arc<Listener>>, ServeError> {

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use engine::{
-    DramUse, EngineConfig, Keep, Layout, Maintenance, Pressure, Reserve, STATIC_RESERVE, Victim,
+    DramUse, EngineConfig, Keep, Layout, Maintenance, Pressure, Reserve, StaticReserve, Victim,
 };
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -108,7 +108,7 @@ fn parts(seed: u64) -> EngineConfig {
         ][random.random_range(0..3)],
         reserve: [
             Reserve::ForStop,
-            STATIC_RESERVE,
+            Reserve::Static(StaticReserve::default()),
             Reserve::Heuristic,
             Reserve::Queueing,
         ][random.random_range(0..4)],

@@ -297,3 +297,151 @@ impl Queues {
         None
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CHANNELS: u32 = 3;
+    const EACH: u32 = 8;
+
+    fn queues() -> Queues {
+        Queues::new(&Geometry {
+            channels: CHANNELS,
+            luns_per_channel: 2,
+            blocks_per_lun: EACH / 2,
+            pages_per_block: 4,
+            page_bytes: 4096,
+        })
+    }
+
+    fn full() -> Queues {
+        let mut queues = queues();
+        for segment in 0..CHANNELS * EACH {
+            queues.push_free(SegmentId(segment), 0);
+        }
+        queues
+    }
+
+    fn open(queues: &mut Queues, work: [u64; 3]) -> (usize, SegmentId) {
+        let segment = queues.pop_free(|channel| work[channel as usize]).unwrap();
+        (queues.channel_of(segment), segment)
+    }
+
+    #[test]
+    fn segments_are_opened_on_the_channel_with_the_least_to_do() {
+        let mut queues = full();
+        let idle = [0; 3];
+        let opened: Vec<_> = (0..6).map(|_| open(&mut queues, idle)).collect();
+        let channels: Vec<usize> = opened.iter().map(|(channel, _)| *channel).collect();
+        assert_eq!(channels, [0, 1, 2, 0, 1, 2], "round robin among equals");
+        for &(_, segment) in opened.iter().filter(|(channel, _)| *channel == 1) {
+            queues.push_written(segment);
+        }
+        assert_eq!(
+            open(&mut queues, idle).0,
+            1,
+            "what waits to be written counts"
+        );
+        for (_, segment) in opened.into_iter().filter(|(channel, _)| *channel != 1) {
+            queues.push_written(segment);
+        }
+        assert_eq!(
+            open(&mut queues, [900, 0, 100]).0,
+            2,
+            "and then what was read"
+        );
+    }
+
+    #[test]
+    fn old_work_of_a_channel_fades() {
+        let mut queues = full();
+        let (_, first) = open(&mut queues, [5000, 0, 0]);
+        queues.push_written(first);
+        let before = queues.channels[0].recent_work;
+        for _ in 0..12 {
+            let (_, segment) = open(&mut queues, [5000, 0, 0]);
+            queues.push_written(segment);
+        }
+        assert!(4 * queues.channels[0].recent_work < before);
+    }
+
+    #[test]
+    fn the_least_erased_is_opened_first_and_of_those_the_longest_free() {
+        let mut queues = queues();
+        for (segment, erases) in [(3, 5), (1, 2), (6, 0), (2, 2), (0, 0)] {
+            queues.push_free(SegmentId(segment), erases);
+        }
+        let order: Vec<u32> = (0..5).map(|_| open(&mut queues, [0; 3]).1.0).collect();
+        assert_eq!(order, [6, 0, 1, 2, 3]);
+        assert_eq!(queues.pop_free(|_| 0), None);
+    }
+
+    #[test]
+    fn victims_come_from_the_channel_with_the_fewest_free() {
+        let mut queues = full();
+        let opened: Vec<SegmentId> = (0..12).map(|_| open(&mut queues, [0; 3]).1).collect();
+        for &segment in &opened {
+            queues.push_written(segment);
+        }
+        assert_eq!((queues.free(), queues.written()), (12, 12));
+        // All but one of channel 1 are used up.
+        queues.retain_free(|segment| segment.0 / EACH != 1 || segment.0 == EACH + 7);
+        let lowest = |segment: SegmentId| Some(segment.0);
+        let victim = queues.take_from_channel(lowest).unwrap();
+        assert_eq!((queues.channel_of(victim), victim.0), (1, EACH));
+        assert_eq!((queues.written(), queues.reclaiming()), (11, 1));
+        // Those without a rank do not count, and then another channel's turn comes.
+        let elsewhere = |segment: SegmentId| (segment.0 / EACH != 1).then_some(segment.0);
+        let victim = queues.take_from_channel(elsewhere).unwrap();
+        assert_ne!(queues.channel_of(victim), 1);
+        queues.end_reclaim(victim);
+        queues.push_free(victim, 1);
+        assert_eq!(queues.take_from_channel(|_| None::<u32>), None);
+        let oldest = queues.take_first(|segment| Some(segment.0 % EACH)).unwrap();
+        assert!(opened[..6].contains(&oldest));
+    }
+
+    #[test]
+    fn a_channel_without_a_good_block_is_left_out() {
+        let mut queues = full();
+        queues.retain_free(|segment| segment.0 / EACH != 2);
+        assert_eq!(queues.channels_in_use(), 2);
+        let opened: Vec<usize> = (0..16).map(|_| open(&mut queues, [0; 3]).0).collect();
+        assert!(opened.iter().all(|&channel| channel < 2));
+        assert_eq!(queues.pop_free(|_| 0), None);
+        assert!(queues.has_nothing_left());
+    }
+
+    #[test]
+    fn what_leveling_waits_for_is_taken_once_and_only_while_it_is_written() {
+        let mut queues = full();
+        let opened: Vec<SegmentId> = (0..3).map(|_| open(&mut queues, [0; 3]).1).collect();
+        for &segment in &opened[..2] {
+            queues.push_written(segment);
+        }
+        queues.push_worn_least(opened.iter().copied());
+        assert_eq!(queues.take_worn_least(|_| true), Some(opened[0]));
+        assert_eq!(queues.take_worn_least(|_| true), Some(opened[1]));
+        assert_eq!(queues.take_worn_least(|_| true), None, "still being filled");
+        assert_eq!(queues.worn_least(), 0);
+    }
+
+    #[test]
+    fn the_sealed_segment_of_the_channel_being_written_least_is_written_next() {
+        let mut queues = full();
+        let opened: Vec<_> = (0..4).map(|_| open(&mut queues, [0; 3])).collect();
+        // Two of channel 0, one of channel 1; that of channel 2 is still being filled.
+        for (buffer, (_, segment)) in opened.iter().enumerate().filter(|(at, _)| *at != 2) {
+            queues.push_sealed(*segment, buffer);
+        }
+        assert_eq!(queues.pop_sealed(), Some((opened[0].1, 0)));
+        assert_eq!(
+            queues.pop_sealed(),
+            Some((opened[1].1, 1)),
+            "channel 0 is busy"
+        );
+        assert_eq!(queues.pop_sealed(), Some((opened[3].1, 3)));
+        assert_eq!(queues.pop_sealed(), None);
+    }
+}

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use device::{Disk, Image, Latency, MemoryDisk, MemoryJournal};
 use flowstone_engine::{
     CacheError, DramUse, Engine, EngineConfig, FlashHit, ItemView, Keep, Layout, Lookup,
-    Maintenance, OpenError, Peek, Pressure, Put, Reserve, STATIC_RESERVE, Start, Stop, Victim,
+    Maintenance, OpenError, Peek, Pressure, Put, Reserve, Start, StaticReserve, Stop, Victim,
 };
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -91,7 +91,7 @@ pub(crate) fn slotted(seed: u64) -> EngineConfig {
         ][random.random_range(0..3)],
         reserve: [
             Reserve::ForStop,
-            STATIC_RESERVE,
+            Reserve::Static(StaticReserve::default()),
             Reserve::Heuristic,
             Reserve::Queueing,
         ][random.random_range(0..4)],

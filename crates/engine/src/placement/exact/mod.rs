@@ -35,7 +35,7 @@ pub use checkpoint::{CheckpointHead, Written};
 pub use dead::CheckpointContents;
 pub use reclaim::{Keep, Pressure, ReclaimConfig};
 pub use recover::RecoveryStats;
-pub use reserve::{Reserve, STATIC_RESERVE, Watermarks};
+pub use reserve::{Reserve, StaticReserve, Watermarks};
 
 use super::{
     BackgroundTask, Displaced, DumpCursor, DumpItem, Found, MemoryUse, Placement, PlacementFuture,

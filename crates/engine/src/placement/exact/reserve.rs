@@ -17,12 +17,7 @@ pub enum Reserve {
     #[default]
     ForStop,
     /// They are these shares of the flash.
-    Static {
-        /// The low watermark, in percent.
-        low_percent: u32,
-        /// The high one.
-        high_percent: u32,
-    },
+    Static(StaticReserve),
     /// The low watermark doubles when it is hit and is lowered by a hundredth of the flash when the high one
     /// is.
     Heuristic,
@@ -30,11 +25,24 @@ pub enum Reserve {
     Queueing,
 }
 
-/// The reserve of a conventional drive, a quarter of the flash, is held back by static watermarks.
-pub const STATIC_RESERVE: Reserve = Reserve::Static {
-    low_percent: 10,
-    high_percent: 25,
-};
+/// Watermarks as shares of the flash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StaticReserve {
+    /// The low watermark, in percent.
+    pub low_percent: u32,
+    /// The high one.
+    pub high_percent: u32,
+}
+
+impl Default for StaticReserve {
+    /// A quarter of the flash, as conventional drives hold back.
+    fn default() -> Self {
+        Self {
+            low_percent: 10,
+            high_percent: 25,
+        }
+    }
+}
 
 /// What the paper has between the two watermarks, in percent of the flash.
 const APART_PERCENT: u32 = 15;
@@ -54,11 +62,11 @@ impl Reserve {
     ///
     /// # Errors
     /// Watermarks that cross, or that hold back more than half of the flash.
-    pub(crate) fn check(self) -> Result<(), ConfigError> {
-        let Self::Static {
+    pub fn check(self) -> Result<(), ConfigError> {
+        let Self::Static(StaticReserve {
             low_percent,
             high_percent,
-        } = self
+        }) = self
         else {
             return Ok(());
         };
@@ -153,12 +161,9 @@ impl Regulator {
         let least = load.channels.min(self.segments / 8).max(1);
         let low = match self.reserve {
             Reserve::ForStop => return self.for_stop,
-            Reserve::Static {
-                low_percent,
-                high_percent,
-            } => {
-                let low = percent(self.segments, low_percent).max(least);
-                let high = percent(self.segments, high_percent).max(low + 1);
+            Reserve::Static(shares) => {
+                let low = percent(self.segments, shares.low_percent).max(least);
+                let high = percent(self.segments, shares.high_percent).max(low + 1);
                 return Watermarks { low, high };
             }
             Reserve::Heuristic => self.heuristic(load, least),
@@ -307,7 +312,8 @@ mod tests {
     #[test]
     fn small_and_worn_devices_keep_something_to_write_to() {
         Sim::new(1).block_on(async {
-            for reserve in [Reserve::Queueing, Reserve::Heuristic, STATIC_RESERVE] {
+            let fixed = Reserve::Static(StaticReserve::default());
+            for reserve in [Reserve::Queueing, Reserve::Heuristic, fixed] {
                 let regulator = Regulator::new(reserve, 8, FOR_STOP);
                 let worn = Load {
                     channels: 1,
@@ -321,11 +327,13 @@ mod tests {
 
     #[test]
     fn static_watermarks_that_cross_are_refused() {
-        let with = |low_percent, high_percent| Reserve::Static {
-            low_percent,
-            high_percent,
+        let with = |low_percent, high_percent| {
+            Reserve::Static(StaticReserve {
+                low_percent,
+                high_percent,
+            })
         };
-        assert!(STATIC_RESERVE.check().is_ok());
+        assert!(Reserve::Static(StaticReserve::default()).check().is_ok());
         assert!(with(25, 25).check().is_err());
         assert!(with(30, 10).check().is_err());
         let error = with(10, 90).check().unwrap_err().to_string();

@@ -1,0 +1,259 @@
+//! The cache drives the flash: victims by reads, copying that rests, wear leveling, blocks that fail while they
+//! are written.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use device::{
+    Endurance, Geometry, Libssd, MemoryDisk, MemoryJournal, Nand, NandConfig, NandTiming,
+    SegmentShape,
+};
+use flowstone_engine::config::META_BYTES;
+use flowstone_engine::{
+    DramUse, Engine, EngineConfig, Keep, Layout, Medium, Pressure, Reserve, Victim,
+};
+
+use crate::support::{
+    JOURNAL_WORDS, SEGMENT_BYTES, for_each_seed, get, numbered, run_background, set, simulate,
+    tight, value,
+};
+
+const PAGE_BYTES: u32 = 16 << 10;
+const CHANNELS: u32 = 4;
+/// 128 blocks of 256 KiB: 32 MiB.
+const BLOCKS_PER_LUN: u32 = 16;
+/// Bytes of each value.
+const VALUE_BYTES: usize = 2300;
+/// About as many items fit a segment.
+const ITEMS: u64 = 102;
+
+const NEVER_FAILS: Endurance = Endurance {
+    cycles: 100_000,
+    factory_bad: 0.0,
+    grown_bad: 0.0,
+};
+
+async fn start(endurance: Endurance, seed: u64, config: &EngineConfig) -> (Arc<Engine>, Arc<Nand>) {
+    let nand = Nand::new(NandConfig {
+        geometry: Geometry {
+            channels: CHANNELS,
+            luns_per_channel: 2,
+            blocks_per_lun: BLOCKS_PER_LUN,
+            pages_per_block: SEGMENT_BYTES / PAGE_BYTES,
+            page_bytes: PAGE_BYTES,
+        },
+        planes: 2,
+        timing: NandTiming {
+            read_ns: vec![318_000],
+            program_ns: vec![643_000],
+            erase_ns: 220_000,
+            transfer_ns: 52_000,
+        },
+        endurance,
+        seed,
+    });
+    let nand = Arc::new(nand.unwrap());
+    let medium = Medium::Flash {
+        flash: Arc::new(Libssd::new(Arc::clone(&nand), SegmentShape::Block).unwrap()),
+        meta: Arc::new(MemoryDisk::new(META_BYTES)),
+    };
+    let journal = Arc::new(MemoryJournal::from_words(vec![0; JOURNAL_WORDS]));
+    let engine = Engine::open(medium, move || Ok(journal), config.clone()).await;
+    let engine = engine.unwrap();
+    run_background(&engine);
+    (engine, nand)
+}
+
+fn didacache() -> EngineConfig {
+    EngineConfig {
+        dram: DramUse::WriteBuffers,
+        layout: Layout::Slotted,
+        victim: Victim::FewestValid,
+        keep: Keep::Valid,
+        pressure: Pressure::Drop(Victim::LeastRecentlyRead),
+        reserve: Reserve::Queueing,
+        max_copy_sixteenths: 8,
+        wear_leveling: Some(2),
+        buffers: 8,
+        writers: 6,
+        reclaimers: 4,
+        ..tight()
+    }
+}
+
+async fn put(engine: &Arc<Engine>, number: u64, tag: u64) {
+    let (name, value) = (numbered(number), value(tag, VALUE_BYTES));
+    let set = set(engine, &name, &value);
+    let set = runtime::timeout(Duration::from_secs(60), set).await;
+    set.expect("a write waits for ever").unwrap();
+}
+
+async fn survivors(engine: &Arc<Engine>, numbers: std::ops::Range<u64>) -> u64 {
+    let mut found = 0;
+    for number in numbers {
+        found += u64::from(get(engine, &numbered(number)).await.is_some());
+    }
+    found
+}
+
+#[test]
+fn what_is_not_read_is_dropped_first() {
+    simulate(1, async {
+        let config = EngineConfig {
+            max_copy_sixteenths: 0,
+            wear_leveling: None,
+            ..didacache()
+        };
+        let (engine, _) = start(NEVER_FAILS, 1, &config).await;
+        // A fifth of the flash is read all the while, the rest never.
+        let read = 25 * ITEMS;
+        for number in 0..40 * ITEMS {
+            put(&engine, number, number).await;
+        }
+        for number in 40 * ITEMS..400 * ITEMS {
+            put(&engine, number, number).await;
+            if number % 4 == 0 {
+                get(&engine, &numbered(number * 7 % read)).await;
+            }
+        }
+        let stats = engine.stats().placement;
+        let kept = survivors(&engine, 0..read).await;
+        assert!(kept > read * 9 / 10, "{kept} of {read}; {stats:?}");
+        assert_eq!(survivors(&engine, 30 * ITEMS..40 * ITEMS).await, 0);
+        assert_eq!(
+            (stats.items_copied, stats.segments_reclaimed),
+            (0, stats.segments_dropped)
+        );
+    });
+}
+
+#[test]
+fn copying_stops_when_it_gains_nothing_and_begins_again_when_it_does() {
+    simulate(1, async {
+        let (engine, nand) = start(NEVER_FAILS, 1, &didacache()).await;
+        let fits = 114 * ITEMS;
+        for number in 0..fits {
+            put(&engine, number, number).await;
+        }
+        runtime::sleep(Duration::from_secs(5)).await;
+        let before = (engine.stats().placement.segments_reclaimed, nand.counts());
+        let marks = engine.stats().placement;
+        assert!(
+            engine.store().free_segments() < marks.high_watermark,
+            "{marks:?}"
+        );
+        runtime::sleep(Duration::from_secs(60)).await;
+        let after = (engine.stats().placement.segments_reclaimed, nand.counts());
+        assert_eq!(before, after, "nothing is gained, and work goes on");
+        assert_eq!(survivors(&engine, 0..fits).await, fits);
+        // Half of each segment dies: copying the other half gains. Slowly, so that nothing is pressing.
+        for number in (0..fits).step_by(2) {
+            put(&engine, number, number + 1).await;
+            runtime::sleep(Duration::from_millis(1)).await;
+        }
+        runtime::sleep(Duration::from_secs(5)).await;
+        let stats = engine.stats().placement;
+        assert!(stats.items_copied > ITEMS, "{stats:?}");
+        assert_eq!(stats.items_evicted, 0, "{stats:?}");
+        assert_eq!(survivors(&engine, 0..fits).await, fits);
+    });
+}
+
+/// Cold items that are read beside ones that are overwritten: how far apart the erases of blocks are, and how
+/// many of the cold ones, and of others that are not even read, are there in the end.
+fn wear(wear_leveling: Option<u32>) -> (u64, u64, u64) {
+    simulate(1, async {
+        let config = EngineConfig {
+            wear_leveling,
+            ..didacache()
+        };
+        let (engine, nand) = start(NEVER_FAILS, 1, &config).await;
+        let (cold, unread) = (40 * ITEMS, 60 * ITEMS);
+        for number in 0..unread {
+            put(&engine, number, number).await;
+        }
+        let hot = 20 * ITEMS;
+        for turn in 0..1000 * ITEMS {
+            put(&engine, 100_000 + turn % hot, turn).await;
+            get(&engine, &numbered(turn * 7 % cold)).await;
+        }
+        let stats = engine.stats().placement;
+        assert_eq!(
+            wear_leveling.is_some(),
+            stats.segments_leveled > 0,
+            "{stats:?}"
+        );
+        let spread = engine.store().wear();
+        assert_eq!(spread.most, nand_most(&nand), "what the device counts");
+        let kept = survivors(&engine, 0..cold).await;
+        (spread.most - spread.least, kept, cold)
+    })
+}
+
+fn nand_most(nand: &Nand) -> u64 {
+    let blocks = (0..nand.config().geometry.blocks()).map(device::BlockId);
+    blocks
+        .map(|block| u64::from(nand.erases(block)))
+        .max()
+        .unwrap()
+}
+
+#[test]
+fn leveling_keeps_the_erases_of_blocks_close_and_what_is_read() {
+    let (without, _, _) = wear(None);
+    let (with, kept, cold) = wear(Some(2));
+    assert!(
+        3 * with <= 2 * without,
+        "{with} with, {without} without leveling"
+    );
+    assert!(kept > cold * 9 / 10, "{kept} of {cold} that are read");
+}
+
+#[test]
+fn nothing_is_lost_when_blocks_fail_while_they_are_written() {
+    for_each_seed("nothing_is_lost_when_blocks_fail", 6, |seed| {
+        simulate(seed, async {
+            let endurance = Endurance {
+                cycles: 12,
+                factory_bad: 0.05,
+                grown_bad: 0.4,
+            };
+            let config = EngineConfig {
+                pressure: Pressure::Wait,
+                ..didacache()
+            };
+            let (engine, _) = start(endurance, seed, &config).await;
+            let keys = 10 * ITEMS;
+            let mut latest = vec![None; keys as usize];
+            // Until a quarter of the blocks has failed.
+            for turn in 0.. {
+                put(&engine, turn * 7 % keys, turn).await;
+                latest[(turn * 7 % keys) as usize] = Some(turn);
+                let retired = engine.store().retired().len() as u32;
+                if 4 * retired > engine.store().segments() {
+                    break;
+                }
+                if turn % 5 == 0 {
+                    let number = turn * 11 % keys;
+                    let expected = latest[number as usize].map(|tag| value(tag, VALUE_BYTES));
+                    assert_eq!(
+                        get(&engine, &numbered(number)).await,
+                        expected,
+                        "item {number}"
+                    );
+                }
+            }
+            for (number, tag) in (0..).zip(&latest) {
+                let expected = tag.map(|tag| value(tag, VALUE_BYTES));
+                assert_eq!(
+                    get(&engine, &numbered(number)).await,
+                    expected,
+                    "item {number}"
+                );
+            }
+            let moved = &engine.store().counters().segments_moved;
+            assert!(moved.load(std::sync::atomic::Ordering::Relaxed) > 0);
+            assert_eq!(engine.stats().placement.items_lost, 0);
+        });
+    });
+}
