@@ -67,7 +67,7 @@ def check(server, latest):
     return found
 
 
-@pytest.mark.parametrize("preset", ["flowstone", "fatcache-sync", "fatcache-async"])
+@pytest.mark.parametrize("preset", ["flowstone", "fatcache-sync", "fatcache-async", "didacache"])
 def test_more_than_the_flash_holds_is_never_wrong(preset, emulated):
     server = emulated(SMALL, "--preset", preset).start()
     latest = {}
@@ -84,6 +84,23 @@ def test_more_than_the_flash_holds_is_never_wrong(preset, emulated):
     assert list(server.directory.iterdir()) == [server.log_path], "nothing is left behind"
 
 
+def test_a_cache_that_drives_its_flash_tells_of_reserve_and_wear(emulated):
+    server = emulated("nand:didacache,size=384MiB,block=512KiB", "--preset", "didacache").start()
+    latest, rng = {}, random.Random(6)
+    overwrite(server, latest, rng, 64)
+    reclaim = {name: int(value) for name, value in server.stats(b"reclaim").items()}
+    # 12 channels, a free segment for each; 15 % of the flash above that.
+    assert reclaim["low_watermark"] >= 12
+    assert reclaim["high_watermark"] == reclaim["low_watermark"] + 768 * 15 // 100
+    wear = server.stats(b"wear")
+    assert int(wear["erases"]) > 50 and int(wear["erase_max"]) <= 1
+    assert 0 < float(wear["erase_mean"]) < 1
+    fixed = emulated("nand:didacache,size=384MiB,block=512KiB", *watermarks("static", 5, 40)).start()
+    overwrite(fixed, {}, rng, 16)
+    reclaim = fixed.stats(b"reclaim")
+    assert (int(reclaim["low_watermark"]), int(reclaim["high_watermark"])) == (38, 307)
+
+
 def test_a_conventional_drive(emulated):
     server = emulated("ftl:crucial-m4,size=1GiB").start()
     latest = {}
@@ -94,14 +111,13 @@ def test_a_conventional_drive(emulated):
 
 
 def test_flash_in_a_file_survives_kills_and_stops(emulated, tmp_path):
-    # A kill leaves a torn block for each writer; a start takes no more than a sixteenth of all, and one.
     flash = f"nand:mlc,size=384MiB,file={tmp_path / 'nand'}"
     rng, latest = random.Random(3), {}
     server = emulated(flash).start()
     overwrite(server, latest, rng, 32)
     wait_until(lambda: int(server.stats(b"flash")["segments_written"]) >= 3, "items to reach flash")
     server.kill()
-    for preset in ["flowstone", "fatcache-async"]:
+    for preset in ["flowstone", "fatcache-async", "didacache"]:
         server = emulated(flash, "--preset", preset).start()
         assert "warm after a crash" in server.log()
         assert check(server, latest) > 0
@@ -149,6 +165,11 @@ def test_reads_take_their_time(emulated):
     assert min(times) > 370e-6
 
 
+def watermarks(reserve, low, high):
+    settings = {"reserve": reserve, "low_watermark": low, "high_watermark": high}
+    return [part for name, value in settings.items() for part in ("--set", f"cache.{name}={value}")]
+
+
 WRONG = {
     "unknown device": (["--flash", "nand:slc"], "didacache, crucial-m4, mlc, tlc, qlc"),
     "unknown option of a device": (["--flash", "nand:mlc,speed=9"], "speed=9"),
@@ -161,6 +182,10 @@ WRONG = {
     "too little memory": (["--flash", "nand:didacache,file=x", "--memory", "40MiB"], "memory"),
     "too large": (["--flash", "nand:mlc,file=x,size=900TB"], "use fewer"),
     "no directory": (["--flash", "nand:mlc,file=absent/x"], "absent/x"),
+    "blocks that are no pages": (["--flash", "nand:mlc,block=100KB"], "whole pages"),
+    "watermarks that cross": (watermarks("static", 30, 10), "must be below the high one"),
+    "a reserve of nearly everything": (watermarks("static", 10, 90), "50 % at most"),
+    "watermarks of a reserve that moves": (watermarks("queueing", 10, 20), "set cache.reserve to `static`"),
     "unknown preset": (["--preset", "bigcache"], "fatcache-async-fifo-drop"),
     "unknown preset in the settings": (["--set", "cache.preset=bigcache"], "fatcache-async-fifo-drop"),
 }

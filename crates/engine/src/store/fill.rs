@@ -187,7 +187,7 @@ impl SegmentStore {
         mut placed: impl FnMut(usize, Filled),
     ) -> usize {
         let mut cursor = self.filling.lock();
-        if self.spare_segments(source).is_none() {
+        if self.beyond_kept_back(source).is_none() {
             return 0;
         }
         let mut done = 0;
@@ -311,7 +311,7 @@ impl SegmentStore {
         if let Some(buffer) = cursor.filling[class] {
             return Some((class, buffer));
         }
-        if cursor.is_closed || self.spare_segments(source) == Some(0) {
+        if cursor.is_closed || self.beyond_kept_back(source) == Some(0) {
             return None;
         }
         if cursor.filling.iter().flatten().count() >= self.max_filling {
@@ -330,16 +330,19 @@ impl SegmentStore {
         Some((class, buffer))
     }
 
-    /// How many segments may be opened for items of that source; `None` when there are fewer than are kept
-    /// back from it.
-    fn spare_segments(&self, source: Source) -> Option<usize> {
-        let queues = self.queues.lock();
-        let free = queues.free();
-        // What is kept back comes back only where there is something to reclaim.
-        if source == Source::Copy || queues.is_still() {
-            return Some(free);
+    /// Free segments beyond those that are kept back from items of that source; `None` when there are fewer
+    /// than those.
+    fn beyond_kept_back(&self, source: Source) -> Option<usize> {
+        let kept_back = self.kept_back.load(Ordering::Relaxed);
+        if source == Source::Copy || kept_back == 0 {
+            return Some(usize::MAX);
         }
-        free.checked_sub(self.kept_back.load(Ordering::Relaxed))
+        let queues = self.queues.lock();
+        if queues.is_still() {
+            // What is kept back comes back only where there is something to reclaim.
+            return Some(usize::MAX);
+        }
+        queues.free().checked_sub(kept_back)
     }
 
     /// Keeps so many free segments for what reclaim copies.

@@ -9,13 +9,11 @@ use device::{
     SegmentShape,
 };
 use flowstone_engine::config::META_BYTES;
-use flowstone_engine::{
-    DramUse, Engine, EngineConfig, Keep, Layout, Medium, Pressure, Reserve, Victim,
-};
+use flowstone_engine::{Engine, EngineConfig, Medium, Pressure};
 
 use crate::support::{
-    JOURNAL_WORDS, SEGMENT_BYTES, for_each_seed, get, numbered, run_background, set, simulate,
-    tight, value,
+    JOURNAL_WORDS, SEGMENT_BYTES, didacache, for_each_seed, get, numbered, run_background, set,
+    simulate, value,
 };
 
 const PAGE_BYTES: u32 = 16 << 10;
@@ -62,23 +60,6 @@ async fn start(endurance: Endurance, seed: u64, config: &EngineConfig) -> (Arc<E
     let engine = engine.unwrap();
     run_background(&engine);
     (engine, nand)
-}
-
-fn didacache() -> EngineConfig {
-    EngineConfig {
-        dram: DramUse::WriteBuffers,
-        layout: Layout::Slotted,
-        victim: Victim::FewestValid,
-        keep: Keep::Valid,
-        pressure: Pressure::Drop(Victim::LeastRecentlyRead),
-        reserve: Reserve::Queueing,
-        max_copy_sixteenths: 8,
-        wear_leveling: Some(2),
-        buffers: 8,
-        writers: 6,
-        reclaimers: 4,
-        ..tight()
-    }
 }
 
 async fn put(engine: &Arc<Engine>, number: u64, tag: u64) {

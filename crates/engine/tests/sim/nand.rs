@@ -16,8 +16,8 @@ use rand::Rng;
 use runtime::sim::Sim;
 
 use crate::support::{
-    JOURNAL_WORDS, SEGMENT_BYTES, for_each_seed, get, numbered, random, run_background, set,
-    slotted, tight, value,
+    JOURNAL_WORDS, SEGMENT_BYTES, didacache, for_each_seed, get, numbered, random, run_background,
+    set, slotted, tight, value,
 };
 
 const PAGE_BYTES: u32 = 16 << 10;
@@ -85,10 +85,10 @@ impl Parts {
 
 fn config(seed: u64) -> EngineConfig {
     let buffers = 16 + (seed % 24) as usize;
-    let made = if seed.is_multiple_of(3) {
-        tight()
-    } else {
-        slotted(seed)
+    let made = match seed % 3 {
+        0 => tight(),
+        1 => slotted(seed),
+        _ => didacache(),
     };
     EngineConfig {
         writers: 1 + (seed % 5) as usize,

@@ -101,6 +101,24 @@ pub(crate) fn slotted(seed: u64) -> EngineConfig {
     }
 }
 
+/// An engine made as DIDACache is.
+pub(crate) fn didacache() -> EngineConfig {
+    EngineConfig {
+        dram: DramUse::WriteBuffers,
+        layout: Layout::Slotted,
+        victim: Victim::FewestValid,
+        keep: Keep::Valid,
+        pressure: Pressure::Drop(Victim::LeastRecentlyRead),
+        reserve: Reserve::Queueing,
+        max_copy_sixteenths: 8,
+        wear_leveling: Some(2),
+        buffers: 8,
+        writers: 6,
+        reclaimers: 4,
+        ..tight()
+    }
+}
+
 /// What outlives an engine: its disk and its journal.
 #[derive(Clone)]
 pub(crate) struct Media {
