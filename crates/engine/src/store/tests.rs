@@ -13,7 +13,7 @@ use runtime::sim::Sim;
 
 use super::*;
 use crate::format::item::{ItemHeader, ItemRef};
-use crate::format::segment::Position;
+use crate::format::segment::{Position, SummaryEntry};
 use crate::key::KeyHash;
 
 const SEGMENT: u32 = 64 << 10;
@@ -41,7 +41,7 @@ fn store(segments: u64, buffers: usize) -> Arc<SegmentStore> {
 }
 
 /// A store on emulated NAND of 32 segments that ends as `endurance` says.
-fn store_on_nand(endurance: Endurance) -> (Arc<SegmentStore>, Libssd) {
+fn store_on_nand(endurance: Endurance, layout: Layout) -> (Arc<SegmentStore>, Libssd) {
     let config = NandConfig {
         geometry: Geometry {
             channels: 2,
@@ -57,7 +57,8 @@ fn store_on_nand(endurance: Endurance) -> (Arc<SegmentStore>, Libssd) {
     };
     let nand = Arc::new(Nand::new(config).unwrap());
     let flash = Libssd::new(nand, SegmentShape::Block).unwrap();
-    let store = SegmentStore::new(Arc::new(flash.clone()), &CONFIG);
+    let config = StoreConfig { layout, ..CONFIG };
+    let store = SegmentStore::new(Arc::new(flash.clone()), &config);
     (Arc::new(store), flash)
 }
 
@@ -279,10 +280,11 @@ fn a_checkpoint_reads_as_it_was_written() {
 #[test]
 fn segments_on_bad_blocks_are_left_out() {
     Sim::new(1).block_on(async {
-        let (store, flash) = store_on_nand(Endurance {
+        let endurance = Endurance {
             factory_bad: 0.2,
             ..Endurance::unlimited()
-        });
+        };
+        let (store, flash) = store_on_nand(endurance, Layout::Packed);
         let bad: Vec<SegmentId> = flash
             .bad_segments()
             .iter()
@@ -314,10 +316,11 @@ fn segments_on_bad_blocks_are_left_out() {
 #[test]
 fn a_segment_whose_block_goes_bad_is_given_up_at_once() {
     Sim::new(1).block_on(async {
-        let (store, flash) = store_on_nand(Endurance {
+        let endurance = Endurance {
             cycles: 1,
             ..Endurance::unlimited()
-        });
+        };
+        let (store, flash) = store_on_nand(endurance, Layout::Packed);
         let first = append(&store, 0).unwrap().0.segment;
         flash.erase(device::BlockId(first.0)).await.unwrap();
         store.flush();
@@ -326,6 +329,76 @@ fn a_segment_whose_block_goes_bad_is_given_up_at_once() {
         };
         assert!(store.abandon(failure, false).await);
         assert_eq!(store.retired(), [first]);
+    });
+}
+
+#[test]
+fn what_fails_to_be_written_is_written_elsewhere() {
+    Sim::new(1).block_on(async {
+        let endurance = Endurance {
+            cycles: 1,
+            ..Endurance::unlimited()
+        };
+        let (store, flash) = store_on_nand(endurance, Layout::Slotted);
+        let (first, second) = (append(&store, 1).unwrap(), append(&store, 2).unwrap());
+        let bad = first.0.segment;
+        flash.erase(device::BlockId(bad.0)).await.unwrap();
+        store.flush();
+        let Some(Written::Failed(failure)) = store.write_next().await else {
+            panic!("its second erase is one too many");
+        };
+        let mut moved = Vec::new();
+        // The second item has been overwritten meanwhile.
+        let is_current = |entry: &SummaryEntry| entry.hash.get() == 1;
+        assert!(store.move_elsewhere(&failure, is_current, |_, filled| moved.push(filled)));
+        assert_eq!(moved.len(), 1);
+        assert_ne!(moved[0].segment, bad);
+        assert!(store.abandon(failure, true).await);
+        let again = (moved[0], first.1);
+        check(&store, again).await;
+        assert_eq!(store.counters().reads.sum(), 0, "it is in its buffer");
+        let Some(Written::Done(segment)) = store.write_next().await else {
+            panic!("this block is good");
+        };
+        assert_eq!(segment, moved[0].segment);
+        check(&store, again).await;
+        assert_eq!(
+            (store.counters().reads.sum(), store.retired()),
+            (1, vec![bad])
+        );
+        assert!(
+            store
+                .pin(second.0.segment, store.sequence(segment))
+                .is_none()
+        );
+    });
+}
+
+#[test]
+fn with_every_segment_being_filled_one_is_sealed() {
+    Sim::new(1).block_on(async {
+        // Two of 32 blocks are good, and there are buffers for more slab classes.
+        let endurance = Endurance {
+            factory_bad: 0.95,
+            ..Endurance::unlimited()
+        };
+        let (store, _) = store_on_nand(endurance, Layout::Slotted);
+        let good = store.free_segments();
+        assert!((1..=2).contains(&good), "{good} good blocks with this seed");
+        store.keep_back(1);
+        for (number, len) in [(0, 100), (1, 2000), (2, 30_000)] {
+            for _ in 0..3 {
+                if append_len(&store, number, len).is_some() {
+                    break;
+                }
+                store.write_next().await;
+                if let Some(oldest) = store.take_victim(Victim::Oldest, u64::MAX) {
+                    store.release(oldest.segment).await;
+                }
+            }
+            let found = append_len(&store, number, len);
+            assert!(found.is_some(), "no segment becomes free for item {number}");
+        }
     });
 }
 
