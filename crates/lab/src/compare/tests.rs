@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use workload::{Mix, Settings, ValueSize, Workload};
-
-use std::time::Duration;
 
 use super::*;
 use crate::presets::named;
@@ -52,6 +51,7 @@ fn the_same_seed_gives_the_same_bytes_and_another_gives_others() {
         ("flowstone", "ftl:crucial-m4,size=256MiB"),
         ("fatcache-async", "nand:crucial-m4,size=256MiB"),
         ("fatcache-sync-greedy", "ftl:crucial-m4,size=256MiB"),
+        ("didacache", "nand:didacache,size=48MiB,block=64KiB"),
     ] {
         let first = json(&outcome(&plan(device, 1), preset));
         assert_eq!(first, json(&outcome(&plan(device, 1), preset)), "{preset}");
@@ -90,6 +90,68 @@ fn a_processor_that_costs_more_makes_the_run_slower() {
             .unwrap_or(f64::INFINITY)
     };
     assert!(rate(0) > rate(1) && rate(1) > rate(2));
+    let copying_at = |copy_scale| {
+        let plan = Plan {
+            copy_scale,
+            ..plan("ftl:crucial-m4,size=256MiB", 1)
+        };
+        outcome(&plan, "fatcache-async").row.ops_per_s
+    };
+    assert!(copying_at(0) > copying_at(1) && copying_at(1) > copying_at(2));
+}
+
+#[test]
+fn requests_come_at_the_rates_asked_for() {
+    let rate = |requests, per_s| Rate { requests, per_s };
+    let pace = Pace::Rates(vec![rate(1000, 10_000.0), rate(3000, 3_000.0)]);
+    let due = |number| pace.due(number).unwrap().as_secs_f64();
+    assert_eq!([0, 1000, 4000, 5000].map(due), [0.0, 0.1, 1.1, 1.2]);
+    let plan = Plan {
+        pace,
+        ..plan("ftl:crucial-m4,size=256MiB", 1)
+    };
+    let outcome = outcome(&plan, "flowstone");
+    let samples = &outcome.curve.samples;
+    let first = samples.iter().find(|sample| sample.requests >= plan.warmup);
+    let last = samples.last().unwrap();
+    let seconds = (last.nanos - first.unwrap().nanos) as f64 / 1e9;
+    assert!((5.4..5.7).contains(&seconds), "{seconds} for five rounds");
+    assert!(outcome.detail.mean_us < 1000.0, "nobody waits for long");
+}
+
+#[test]
+fn who_misses_waits_for_the_database() {
+    let with = |database| {
+        let plan = Plan {
+            database,
+            ..plan("ftl:crucial-m4,size=256MiB", 1)
+        };
+        outcome(&plan, "flowstone").row
+    };
+    let (without, behind) = (with(Duration::ZERO), with(Duration::from_millis(1)));
+    assert!(without.hits < without.gets);
+    assert!(2.0 * behind.ops_per_s.unwrap() < without.ops_per_s.unwrap());
+}
+
+#[test]
+fn a_cache_that_drives_its_flash_needs_no_map_in_the_device() {
+    let conventional = outcome(
+        &plan("ftl:didacache,size=132MiB,block=64KiB", 1),
+        "fatcache-sync",
+    );
+    let driven = outcome(
+        &plan("nand:didacache,size=132MiB,block=64KiB", 1),
+        "didacache",
+    );
+    // Three quarters of the pages of 16 KiB, four bytes each.
+    assert_eq!(
+        conventional.detail.mapping_bytes,
+        (132 << 20) / (16 << 10) * 3 / 4 * 4
+    );
+    assert_eq!(driven.detail.mapping_bytes, 0);
+    let samples = &driven.curve.samples;
+    let levels = samples.last().unwrap().segments;
+    assert!(levels.low >= 12 && levels.high > levels.low && levels.free > 0);
 }
 
 #[test]

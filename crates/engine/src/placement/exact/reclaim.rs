@@ -85,9 +85,9 @@ pub(super) struct Policy {
     drop_nanos: AtomicU64,
     /// Segments that are being dropped.
     dropping: AtomicU32,
-    /// Segments opened when wear leveling and copying are worth looking at again.
+    /// So many segments are opened before one to copy from is looked for again.
     copying_rests_until: AtomicU64,
-    /// Erases when wear was leveled last, and how often it has been.
+    /// Erases when wear was leveled last.
     leveled_at: AtomicU64,
 }
 
