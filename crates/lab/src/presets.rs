@@ -96,10 +96,11 @@ const fn background(name: &'static str, (victim, keep): (Victim, Keep)) -> Prese
     Preset { name, parts }
 }
 
-/// What conventional drives hold back.
+/// What conventional drives hold back: with a cache full of valid items as many segments are free as the low
+/// watermark says.
 const STATIC: Reserve = Reserve::Static(StaticReserve {
-    low_percent: 10,
-    high_percent: 25,
+    low_percent: 25,
+    high_percent: 40,
 });
 
 const fn didacache(name: &'static str, collection: Collection, reserve: Reserve) -> Preset {

@@ -35,11 +35,11 @@ pub struct StaticReserve {
 }
 
 impl Default for StaticReserve {
-    /// A quarter of the flash, as conventional drives hold back.
+    /// A quarter of the flash is always held back, as in conventional drives.
     fn default() -> Self {
         Self {
-            low_percent: 10,
-            high_percent: 25,
+            low_percent: 25,
+            high_percent: 40,
         }
     }
 }
