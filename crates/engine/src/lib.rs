@@ -36,6 +36,7 @@ pub mod lifecycle;
 pub mod placement;
 pub mod store;
 
+mod averaged;
 mod flight;
 mod partition;
 mod striped;

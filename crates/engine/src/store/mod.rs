@@ -40,6 +40,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
+use crate::averaged::Averaged;
 use crate::striped::Striped;
 use device::{AlignedBuf, BlockHealth, BlockId, Flash, Geometry};
 use parking_lot::Mutex;
@@ -204,8 +205,7 @@ pub struct SegmentStore {
     filling: Mutex<fill::Cursor>,
     queues: Mutex<Queues>,
     counts_reads: bool,
-    /// Nanoseconds that an erase takes, averaged.
-    erase_nanos: AtomicU64,
+    erase_time: Averaged,
     /// Free segments that only copies may open.
     kept_back: AtomicUsize,
     large_reads: Arc<Budget>,
@@ -267,7 +267,7 @@ impl SegmentStore {
             filling: Mutex::new(filling),
             queues: Mutex::new(queues),
             counts_reads: config.counts_reads,
-            erase_nanos: AtomicU64::new(0),
+            erase_time: Averaged::default(),
             kept_back: AtomicUsize::new(0),
             large_reads: Arc::new(Budget::new(config.large_read_bytes)),
             room: Notify::new(),

@@ -110,19 +110,14 @@ impl SegmentStore {
         let begun = runtime::now();
         self.flash.erase(segment.block()).await?;
         self.counters.erases.fetch_add(1, Ordering::Relaxed);
-        let took = runtime::now().since(begun).as_nanos() as u64;
-        let average = match self.erase_nanos.load(Ordering::Relaxed) {
-            0 => took,
-            average => average - average / 8 + took / 8,
-        };
-        self.erase_nanos.store(average, Ordering::Relaxed);
+        self.erase_time.add(runtime::now().since(begun));
         Ok(())
     }
 
     /// How long an erase takes, averaged over the last of them.
     #[must_use]
     pub fn erase_time(&self) -> Duration {
-        Duration::from_nanos(self.erase_nanos.load(Ordering::Relaxed))
+        self.erase_time.get()
     }
 
     /// Programs the next pages of a segment.

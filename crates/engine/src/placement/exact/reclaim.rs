@@ -9,10 +9,10 @@
 //! may be kept, and when more has been spent, the next segment is dropped.
 
 use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
-use std::time::Duration;
 
 use super::reserve::{Load, Regulator, Watermarks};
 use super::{Counters, Exact, Reserve, background, entry_location};
+use crate::averaged::Averaged;
 use crate::format::item::ItemRef;
 use crate::format::journal::Record;
 use crate::format::segment::{PAGE_BYTES, Position, SummaryEntry};
@@ -81,8 +81,8 @@ pub(super) struct Policy {
     gained: AtomicI64,
     /// Valid bytes of a victim, averaged over the last of them.
     valid_of_late: AtomicU64,
-    /// Nanoseconds that it takes to drop a segment, averaged.
-    drop_nanos: AtomicU64,
+    /// What it takes to drop a segment.
+    drop_time: Averaged,
     /// Segments that are being dropped.
     dropping: AtomicU32,
     /// So many segments are opened before one to copy from is looked for again.
@@ -98,7 +98,7 @@ impl Policy {
             regulator: Regulator::new(config.reserve, segments, config.for_stop),
             gained: AtomicI64::new(0),
             valid_of_late: AtomicU64::new(0),
-            drop_nanos: AtomicU64::new(0),
+            drop_time: Averaged::default(),
             dropping: AtomicU32::new(0),
             copying_rests_until: AtomicU64::new(0),
             leveled_at: AtomicU64::new(0),
@@ -274,7 +274,6 @@ fn choose_by_wear(exact: &Exact, may_copy: bool) -> Option<(SegmentRecord, Choic
 /// The watermarks at present.
 pub(super) fn watermarks(exact: &Exact) -> Watermarks {
     let (store, policy) = (&exact.store, &exact.policy);
-    let dropped = Duration::from_nanos(policy.drop_nanos.load(Ordering::Relaxed));
     policy.regulator.watermarks(&Load {
         free: store.free_segments(),
         channels: store.channels_in_use(),
@@ -282,7 +281,7 @@ pub(super) fn watermarks(exact: &Exact) -> Watermarks {
             .counters()
             .segments_opened_for_writes
             .load(Ordering::Relaxed),
-        service: dropped + store.erase_time(),
+        service: policy.drop_time.get() + store.erase_time(),
     })
 }
 
@@ -341,12 +340,7 @@ async fn reclaim(exact: &Exact, record: &SegmentRecord, choice: Choice) {
     Counters::add(&exact.counters.segments_reclaimed, 1);
     if dropping.is_some() {
         Counters::add(&exact.counters.segments_dropped, 1);
-        let took = runtime::now().since(begun).as_nanos() as u64;
-        let average = match policy.drop_nanos.load(Ordering::Relaxed) {
-            0 => took,
-            average => average - average / 8 + took / 8,
-        };
-        policy.drop_nanos.store(average, Ordering::Relaxed);
+        policy.drop_time.add(runtime::now().since(begun));
     }
 }
 
