@@ -142,6 +142,7 @@ impl Headed {
             .with_some("dlwa", row.dlwa)
             .with_some("gc_bytes_copied", row.gc_bytes_copied)
             .with_some("erases", row.erases)
+            .with_some("low_watermark", row.low_watermark)
             .with_some("objects_on_flash", row.objects_on_flash)
             .with_some(
                 "dram_bytes_an_object",
