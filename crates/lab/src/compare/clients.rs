@@ -74,6 +74,33 @@ pub(super) struct Seen {
     pub(super) item_bytes_set: u64,
     pub(super) refused_sets: u64,
     pub(super) latencies: Histogram<u64>,
+    pub(super) get_ns: Extremes,
+    pub(super) set_ns: Extremes,
+}
+
+/// The shortest and the longest of some times, in nanoseconds.
+#[derive(Clone, Copy)]
+pub(super) struct Extremes {
+    least: u64,
+    most: u64,
+}
+
+impl Extremes {
+    const NONE: Self = Self {
+        least: u64::MAX,
+        most: 0,
+    };
+
+    fn widen(&mut self, by: Self) {
+        self.least = self.least.min(by.least);
+        self.most = self.most.max(by.most);
+    }
+
+    /// Both in microseconds, if there were any times.
+    pub(super) fn micros(self) -> Option<(f64, f64)> {
+        let micros = |nanos: u64| nanos as f64 / 1000.0;
+        (self.least <= self.most).then(|| (micros(self.least), micros(self.most)))
+    }
 }
 
 impl Seen {
@@ -90,6 +117,8 @@ impl Seen {
             item_bytes_set: 0,
             refused_sets: 0,
             latencies: latencies.expect("bounds that a histogram can have"),
+            get_ns: Extremes::NONE,
+            set_ns: Extremes::NONE,
         }
     }
 
@@ -114,6 +143,8 @@ impl Seen {
         self.latencies
             .add(&other.latencies)
             .expect("all histograms have the same bounds");
+        self.get_ns.widen(other.get_ns);
+        self.set_ns.widen(other.set_ns);
     }
 }
 
@@ -335,7 +366,8 @@ impl Client {
                     seen.misses_on_flash += u64::from(looked_on_flash);
                 }
             }
-            record(&mut seen, begun);
+            let took = record(&mut seen, begun);
+            seen.get_ns.widen(took);
         }
         Ok(is_hit)
     }
@@ -393,7 +425,8 @@ impl Client {
                 Ok(_) => seen.item_bytes_set += item_bytes,
                 Err(_) => seen.refused_sets += 1,
             }
-            record(&mut seen, begun);
+            let took = record(&mut seen, begun);
+            seen.set_ns.widen(took);
         }
     }
 
@@ -434,10 +467,15 @@ impl Client {
     }
 }
 
-fn record(seen: &mut Seen, begun: Instant) {
+/// Notes how long an operation took, and tells it.
+fn record(seen: &mut Seen, begun: Instant) -> Extremes {
     let nanos = runtime::now().since(begun).as_nanos();
-    seen.latencies
-        .saturating_record(u64::try_from(nanos).unwrap_or(LONGEST_NS));
+    let nanos = u64::try_from(nanos).unwrap_or(LONGEST_NS);
+    seen.latencies.saturating_record(nanos);
+    Extremes {
+        least: nanos,
+        most: nanos,
+    }
 }
 
 fn is_value_of(key: KeyId, value: &[u8]) -> bool {

@@ -124,6 +124,8 @@ pub(super) fn detail(run: &Run, seen: &Seen) -> Detail {
             .iter()
             .map(|&percent| (percent, micros(percent)))
             .collect(),
+        get_us: seen.get_ns.micros(),
+        set_us: seen.set_ns.micros(),
         cpu_busy: None,
         erase_counts: machine.storage.erase_counts(),
         mapping_bytes: machine.storage.mapping_bytes(),

@@ -59,6 +59,10 @@ pub struct Detail {
     pub mean_us: f64,
     /// Shares of the operations, in percent, that took no longer than so many microseconds.
     pub latencies: Vec<(f64, f64)>,
+    /// The shortest and the longest time of a get, in microseconds.
+    pub get_us: Option<(f64, f64)>,
+    /// The same of a set.
+    pub set_us: Option<(f64, f64)>,
     /// Share of the time that the processors were busy under virtual time.
     pub cpu_busy: Option<f64>,
     /// Erases of every good block, by rising number of the block.

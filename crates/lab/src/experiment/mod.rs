@@ -40,7 +40,12 @@ pub const CATALOG: &[Experiment] = &[
     workload_check::EXPERIMENT,
     drive_model::EXPERIMENT,
     lab_truth::EXPERIMENT,
+    didacache::FIG12_13,
+    didacache::FIG14_16,
+    didacache::FIG17_18,
     didacache::TABLE1,
+    didacache::TABLE4,
+    didacache::TABLE5,
 ];
 
 /// The experiment of that name.

@@ -11,7 +11,13 @@
 //! eight servers have 128 MB each beside 30 GB.
 //! Every result is also there with what it costs to copy items left out, and doubled.
 
+mod fig12_13;
+mod fig14_16;
+mod fig17_18;
+mod items;
 mod table1;
+mod table4;
+mod table5;
 
 use std::time::Duration;
 
@@ -22,7 +28,12 @@ use crate::compare::{DeviceChoice, Outcome as Ran, Pace, Plan, run};
 use crate::presets::named;
 use crate::row::Row;
 
+pub(super) use fig12_13::EXPERIMENT as FIG12_13;
+pub(super) use fig14_16::EXPERIMENT as FIG14_16;
+pub(super) use fig17_18::EXPERIMENT as FIG17_18;
 pub(super) use table1::EXPERIMENT as TABLE1;
+pub(super) use table4::EXPERIMENT as TABLE4;
+pub(super) use table5::EXPERIMENT as TABLE5;
 
 /// The paper's clients.
 const CLIENTS: u32 = 32;

@@ -1,0 +1,193 @@
+//! `DIDACache` (TOS 2018), figures 12 and 13: throughput and latency of SET against the length of the items.
+
+use super::super::{Experiment, ExperimentError, Finding, Outcome, Scale, Setting};
+use super::items::{Headed, Items, LENGTHS, PRESETS, among};
+use super::{COPY_SCALES, Cell, Machine, figure, quotient};
+use crate::plot::{self, Axis, Line, Plot};
+use crate::row::{PART, Row};
+
+/// The experiment.
+pub(in crate::experiment) const EXPERIMENT: Experiment = Experiment {
+    name: "didacache-fig12-13",
+    source: "DIDACache, TOS 2018, figures 12 and 13",
+    measures: "throughput and latency of SET of items of 64 bytes to 4 KiB",
+    has_plots: true,
+    needs_file: false,
+    run,
+};
+
+const RESERVE_BESIDE: &str = "a conventional drive has its reserve beside what it offers";
+const SAME_FLASH: &str = "all have the same flash, the conventional drive's reserve included";
+const SHORTEST: Items = LENGTHS[0];
+
+/// The lengths, and for which of them copying is scaled.
+fn lengths(scale: Scale) -> Vec<(Items, &'static [u32])> {
+    let scaled: &[u32] = &COPY_SCALES;
+    match scale {
+        Scale::Tiny => vec![(SHORTEST, &[1])],
+        Scale::Small => vec![
+            (SHORTEST, scaled),
+            (LENGTHS[2], &[1]),
+            (LENGTHS[4], &[1]),
+            (LENGTHS[6], &[1]),
+        ],
+        Scale::Paper => LENGTHS.iter().map(|&items| (items, scaled)).collect(),
+    }
+}
+
+fn run(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
+    let machine = Machine::of(setting.scale);
+    let lengths = lengths(setting.scale);
+    let mut cells = Vec::new();
+    for &(items, copy_scales) in &lengths {
+        let plan = items.plan(setting, 100, items.keys(setting.scale) / 4)?;
+        let head = Row::new()
+            .with(PART, RESERVE_BESIDE)
+            .with("item_bytes", items.bytes);
+        cells.extend(Headed::of_each(
+            &machine,
+            &PRESETS,
+            &plan,
+            copy_scales,
+            &head,
+        ));
+    }
+    cells.extend(on_the_same_flash(setting, &machine)?);
+    let rows = setting.cells.run(&cells, |cell| Ok(cell.row()?.0))?;
+    Ok(Outcome {
+        plots: plots(&rows),
+        findings: findings(&rows),
+        rows,
+        wrong: None,
+    })
+}
+
+/// The shortest items where the reserve of the conventional drive is taken from the same flash.
+fn on_the_same_flash(
+    setting: &Setting<'_>,
+    machine: &Machine,
+) -> Result<Vec<Headed>, ExperimentError> {
+    let plan = SHORTEST.plan(setting, 100, SHORTEST.keys(setting.scale) / 4)?;
+    let head = Row::new()
+        .with(PART, SAME_FLASH)
+        .with("item_bytes", SHORTEST.bytes);
+    let cells = Cell::of_each(machine, &["fatcache-async"], &plan).into_iter();
+    Ok(cells
+        .filter(|cell| cell.plan.copy_scale == 1)
+        .map(|cell| Headed {
+            head: head.clone(),
+            cell,
+        })
+        .collect())
+}
+
+fn plots(rows: &[Row]) -> Vec<Plot> {
+    let rows = among(rows, PART, RESERVE_BESIDE);
+    let figure = |title: &str, y: Axis, field| Plot {
+        title: title.to_owned(),
+        x: Axis::new("item", plot::Scale::Log2).unit("bytes"),
+        y,
+        lines: PRESETS.map(|preset| line(&rows, preset, field)).into(),
+    };
+    vec![
+        figure(
+            "12. Throughput of SET",
+            Axis::new("requests", plot::Scale::Linear).unit("1/s"),
+            "ops_per_s",
+        ),
+        figure(
+            "13. Mean latency of SET",
+            Axis::new("latency", plot::Scale::Log10).unit("us"),
+            "mean_us",
+        ),
+    ]
+}
+
+fn line(rows: &[Row], preset: &'static str, field: &str) -> Line {
+    let of_preset = among(&among(rows, "preset", preset), "copy_scale", 1u64);
+    let point = |row: &Row| Some((row.number("item_bytes")?, row.number(field)?));
+    Line::new(preset, of_preset.iter().filter_map(point).collect())
+}
+
+fn findings(rows: &[Row]) -> Vec<Finding> {
+    let beside = among(rows, PART, RESERVE_BESIDE);
+    let mut findings = Vec::new();
+    for (items, copy_scale) in COPY_SCALES
+        .map(|scale| (SHORTEST, scale))
+        .into_iter()
+        .chain(LENGTHS[1..].iter().map(|&items| (items, 1)))
+    {
+        let rows = among(&beside, "item_bytes", items.bytes);
+        if rows.is_empty() {
+            continue;
+        }
+        findings.extend(over_fatcache(&rows, items, copy_scale));
+    }
+    let shortest = among(&beside, "item_bytes", SHORTEST.bytes);
+    let same = among(rows, PART, SAME_FLASH);
+    let didacache = figure(&shortest, "didacache", 1, "ops_per_s");
+    let fatcache = figure(&same, "fatcache-async", 1, "ops_per_s");
+    findings.push(Finding {
+        measure: "throughput, didacache / fatcache-async, 64 bytes, the same flash".to_owned(),
+        paper: None,
+        here: quotient(didacache, fatcache),
+    });
+    findings.extend(memory(&shortest));
+    findings
+}
+
+/// What the paper says of the shortest items, of the others it has only curves.
+const PAPER: [(&str, &str, &str, &str); 4] = [
+    ("throughput", "ops_per_s", "fatcache-async", "1.355"),
+    ("throughput", "ops_per_s", "fatcache-sync", "2.3"),
+    ("mean latency", "mean_us", "fatcache-async", "0.764"),
+    ("mean latency", "mean_us", "fatcache-sync", "0.455"),
+];
+
+fn over_fatcache(rows: &[Row], items: Items, copy_scale: u32) -> Vec<Finding> {
+    let bytes = items.bytes;
+    let finding = |(what, field, preset, paper): (&str, &str, &str, &'static str)| Finding {
+        measure: format!("{what}, didacache / {preset}, {bytes} bytes, copying x {copy_scale}"),
+        paper: (items == SHORTEST).then_some(paper),
+        here: quotient(
+            figure(rows, "didacache", copy_scale, field),
+            figure(rows, preset, copy_scale, field),
+        ),
+    };
+    PAPER.map(finding).into()
+}
+
+/// Memory for the map of a drive and for the index of the cache.
+fn memory(rows: &[Row]) -> Vec<Finding> {
+    let of = |what: &str, preset, field, paper| Finding {
+        measure: format!("{what}, {preset}"),
+        paper,
+        here: figure(rows, preset, 1, field),
+    };
+    vec![
+        of(
+            "bytes of the drive's map",
+            "didacache",
+            "device_mapping_bytes",
+            Some("0"),
+        ),
+        of(
+            "bytes of the drive's map",
+            "fatcache-async",
+            "device_mapping_bytes",
+            None,
+        ),
+        of(
+            "memory an object, bytes",
+            "didacache",
+            "dram_bytes_an_object",
+            Some("44"),
+        ),
+        of(
+            "memory an object, bytes",
+            "fatcache-async",
+            "dram_bytes_an_object",
+            Some("44"),
+        ),
+    ]
+}

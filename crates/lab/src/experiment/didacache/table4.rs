@@ -1,0 +1,116 @@
+//! `DIDACache` (TOS 2018), table 4: how busy the processors are.
+
+use super::super::{Experiment, ExperimentError, Finding, Outcome, Scale, Setting};
+use super::items::{Headed, PRESETS, USUAL, among};
+use super::{COPY_SCALES, Machine, figure};
+use crate::compare::{Pace, Plan, Rate};
+use crate::row::{PART, Row};
+
+/// The experiment.
+pub(in crate::experiment) const EXPERIMENT: Experiment = Experiment {
+    name: "didacache-table4",
+    source: "DIDACache, TOS 2018, table 4",
+    measures: "how busy the processors are with SET, GET and both, items of 256 bytes",
+    has_plots: false,
+    needs_file: false,
+    run,
+};
+
+/// Clients make a request as soon as they have the answer to the one before.
+const CLOSED: &str = "as fast as each goes";
+/// All presets are asked for as much.
+const PACED: &str = "at the same rate";
+/// Requests a second for each processor: every preset keeps up with that.
+const RATE_A_PROCESSOR: f64 = 20_000.0;
+
+/// What is asked for.
+struct Asked {
+    name: &'static str,
+    set_share: u32,
+    /// What the paper has for each of the presets, in percent.
+    paper: [&'static str; PRESETS.len()],
+}
+
+const ASKED: [Asked; 3] = [
+    Asked {
+        name: "SET",
+        set_share: 100,
+        paper: ["40", "42.3", "47.7"],
+    },
+    Asked {
+        name: "GET",
+        set_share: 0,
+        paper: ["20", "20", "20.5"],
+    },
+    Asked {
+        name: "SET/GET 1:1",
+        set_share: 50,
+        paper: ["31.3", "33.8", "37.4"],
+    },
+];
+
+fn run(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
+    let machine = Machine::of(setting.scale);
+    let requests = USUAL.keys(setting.scale) / 8;
+    let rate = Rate {
+        requests,
+        per_s: RATE_A_PROCESSOR * f64::from(machine.cpus),
+    };
+    let mut cells = Vec::new();
+    for (part, pace) in [(CLOSED, Pace::Closed), (PACED, Pace::Rates(vec![rate]))] {
+        for asked in &ASKED {
+            let plan = Plan {
+                pace: pace.clone(),
+                ..USUAL.plan(setting, asked.set_share, requests)?
+            };
+            let head = Row::new().with(PART, part).with("asked", asked.name);
+            let copy_scales = match (setting.scale, part, asked.set_share) {
+                (Scale::Paper, ..) | (Scale::Small, PACED, 50) => &COPY_SCALES[..],
+                _ => &COPY_SCALES[..1],
+            };
+            cells.extend(Headed::of_each(
+                &machine,
+                &PRESETS,
+                &plan,
+                copy_scales,
+                &head,
+            ));
+        }
+    }
+    let rows = setting.cells.run(&cells, |cell| Ok(cell.row()?.0))?;
+    Ok(Outcome {
+        findings: findings(&rows),
+        rows,
+        ..Outcome::default()
+    })
+}
+
+fn findings(rows: &[Row]) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for part in [CLOSED, PACED] {
+        for asked in &ASKED {
+            let rows = among(&among(rows, PART, part), "asked", asked.name);
+            for copy_scale in COPY_SCALES {
+                findings.extend(busy(&rows, (part, asked), copy_scale));
+            }
+        }
+    }
+    findings
+}
+
+/// How busy the processors are, in percent; nothing where it was not measured.
+fn busy(rows: &[Row], (part, asked): (&str, &Asked), copy_scale: u32) -> Vec<Finding> {
+    let finding = |(preset, paper): (&'static str, &'static str)| {
+        let busy = figure(rows, preset, copy_scale, "cpu_busy")?;
+        Some(Finding {
+            measure: format!(
+                "processors busy, in percent, {preset}, {}, {part}, copying x {copy_scale}",
+                asked.name
+            ),
+            paper: Some(paper),
+            here: Some(busy * 100.0),
+        })
+    };
+    let presets = PRESETS.into_iter().zip(asked.paper);
+    presets.filter_map(finding).collect()
+}

@@ -1,0 +1,223 @@
+//! `DIDACache` (TOS 2018), section 6 and table 5: the best and the worst case.
+//!
+//! Both are looked for: with one client and few items, and with 32 clients who SET as fast as they can, beside
+//! GETs and without. And both are computed as in the paper, from what the device takes for a block.
+
+use device::{NandConfig, Preset};
+use runtime::work::Work;
+
+use super::super::{Experiment, ExperimentError, Finding, Outcome, Scale, Setting};
+use super::items::{Headed, PRESETS, USUAL, among};
+use super::{COPY_SCALES, Machine, figure};
+use crate::compare::Plan;
+use crate::cpu::CpuTable;
+use crate::row::{PART, Row};
+
+/// The experiment.
+pub(in crate::experiment) const EXPERIMENT: Experiment = Experiment {
+    name: "didacache-table5",
+    source: "DIDACache, TOS 2018, table 5",
+    measures: "shortest and longest times of SET and GET of items of 256 bytes",
+    has_plots: false,
+    needs_file: false,
+    run,
+};
+
+const BEST: &str = "one client, few items";
+const WORST: &str = "32 clients, a full cache, SETs alone";
+const WORST_MIXED: &str = "32 clients, a full cache, SET/GET 1:1";
+const COMPUTED: &str = "by equations 4 to 8";
+/// Blocks of 8 MiB, for which the paper computes.
+const PAPERS_BLOCKS: &str = "of the paper";
+const BLOCKS_HERE: &str = "as measured";
+/// The paper calls Fatcache on a conventional drive so.
+const CONVENTIONAL: &str = "fatcache";
+const DRIVEN: &str = "didacache";
+const FEW_KEYS: u64 = 1000;
+const FEW_REQUESTS: u64 = 10_000;
+
+fn run(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
+    let machine = Machine::of(setting.scale);
+    let best = Plan {
+        clients: 1,
+        ..machine.plan(USUAL.requests(setting, FEW_KEYS, 50)?, FEW_REQUESTS)
+    };
+    let requests = USUAL.keys(setting.scale) / 4;
+    let parts = [
+        (BEST, best),
+        (WORST, USUAL.plan(setting, 100, requests)?),
+        (WORST_MIXED, USUAL.plan(setting, 50, requests)?),
+    ];
+    let mut cells = Vec::new();
+    for (part, plan) in parts {
+        let head = Row::new().with(PART, part);
+        let copy_scales = match (setting.scale, part) {
+            (Scale::Tiny, _) | (Scale::Small, WORST_MIXED) => &COPY_SCALES[..1],
+            _ => &COPY_SCALES[..],
+        };
+        cells.extend(Headed::of_each(
+            &machine,
+            &PRESETS,
+            &plan,
+            copy_scales,
+            &head,
+        ));
+    }
+    let mut rows = setting.cells.run(&cells, row)?;
+    rows.extend(computed(&machine));
+    Ok(Outcome {
+        findings: findings(&rows),
+        rows,
+        ..Outcome::default()
+    })
+}
+
+/// Shortest and longest times.
+fn row(cell: &Headed) -> Result<Row, ExperimentError> {
+    let ran = cell.cell.run()?;
+    let (sets, gets) = (ran.detail.set_us, ran.detail.get_us);
+    Ok(cell
+        .head
+        .clone()
+        .and(cell.cell.row())
+        .with_some("set_least_us", sets.map(|(least, _)| least))
+        .with_some("set_most_us", sets.map(|(_, most)| most))
+        .with_some("get_least_us", gets.map(|(least, _)| least))
+        .with_some("get_most_us", gets.map(|(_, most)| most)))
+}
+
+/// What the equations say of the paper's device, and of the one that is measured.
+fn computed(machine: &Machine) -> Vec<Row> {
+    let full = Preset::Didacache.full(0);
+    let pages = (machine.block_kib << 10) / u64::from(full.geometry.page_bytes);
+    let here = Preset::Didacache.with_blocks_of(pages as u32, 0);
+    let mut rows = Vec::new();
+    for (blocks, nand) in [(PAPERS_BLOCKS, full), (BLOCKS_HERE, here)] {
+        let times = Times::of(&nand);
+        for (preset, waiting_us) in [
+            (DRIVEN, times.waiting_where_the_cache_drives()),
+            (CONVENTIONAL, times.waiting_for_both_collections()),
+        ] {
+            rows.push(
+                Row::new()
+                    .with(PART, COMPUTED)
+                    .with("blocks", blocks)
+                    .with("preset", preset)
+                    .with("copy_scale", 1u64)
+                    .with("set_least_us", times.set)
+                    .with("set_most_us", times.set + waiting_us)
+                    .with("get_least_us", times.get)
+                    .with("get_most_us", times.get + times.page_read),
+            );
+        }
+    }
+    rows
+}
+
+/// What things take, in microseconds.
+struct Times {
+    /// Equation 4: the index, and the copy to memory.
+    set: f64,
+    /// The index. What is found is not copied.
+    get: f64,
+    /// A valid item copied by reclaim.
+    item_copied: f64,
+    items_a_block: f64,
+    page_read: f64,
+    block_written: f64,
+    block_erased: f64,
+    pages: f64,
+    channels: f64,
+}
+
+impl Times {
+    fn of(nand: &NandConfig) -> Self {
+        let micros = |nanos: u64| nanos as f64 / 1e3;
+        let (shape, timing) = (&nand.geometry, &nand.timing);
+        let pages = f64::from(shape.pages_per_block);
+        let page = |cells: &[u64]| micros(cells.first().copied().unwrap_or(0) + timing.transfer_ns);
+        let cpu = CpuTable::frozen();
+        let index = cpu.nanos(Work::IndexStep) / 1e3;
+        let bytes = f64::from(USUAL.bytes);
+        let copy = (cpu.nanos(Work::ItemCopied) + bytes * cpu.nanos(Work::ByteCopied)) / 1e3;
+        let request = cpu.request_nanos() / 1e3;
+        Self {
+            set: request + index + copy,
+            get: request + index,
+            item_copied: index + copy,
+            items_a_block: shape.block_bytes() as f64 / bytes,
+            page_read: page(&timing.read_ns),
+            block_written: pages * page(&timing.program_ns),
+            block_erased: micros(timing.erase_ns),
+            pages,
+            channels: f64::from(shape.channels),
+        }
+    }
+
+    /// Equation 5: a block written, and another erased.
+    fn waiting_where_the_cache_drives(&self) -> f64 {
+        self.block_written + self.block_erased
+    }
+
+    /// Equation 6: all items of a slab but one copied, all pages of a block but one moved, each in a block of its
+    /// own, over all channels.
+    fn waiting_for_both_collections(&self) -> f64 {
+        let copied = (self.items_a_block - 1.0) * self.item_copied;
+        let moved = self.block_written * (self.pages - 1.0) / self.channels;
+        let erased = self.block_erased * self.pages / self.channels;
+        copied + moved + erased
+    }
+}
+
+/// The fields, and what the paper has for `didacache` and for the conventional cache, in microseconds.
+const PAPER: [(&str, &str, &str, &str); 4] = [
+    ("best SET", "set_least_us", "1", "1"),
+    ("best GET", "get_least_us", "1", "1"),
+    ("worst SET", "set_most_us", "363000", "15492000"),
+    ("worst GET", "get_most_us", "370", "370"),
+];
+
+fn findings(rows: &[Row]) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let computed = among(rows, PART, COMPUTED);
+    for blocks in [PAPERS_BLOCKS, BLOCKS_HERE] {
+        let rows = among(&computed, "blocks", blocks);
+        let of = format!("by equation, blocks {blocks}");
+        findings.extend(times(&rows, &of, &[DRIVEN, CONVENTIONAL], 1));
+    }
+    for part in [BEST, WORST, WORST_MIXED] {
+        let rows = among(rows, PART, part);
+        for copy_scale in COPY_SCALES {
+            findings.extend(times(&rows, part, &PRESETS, copy_scale));
+        }
+    }
+    findings
+}
+
+/// The times of each preset, in microseconds; nothing where there are none.
+fn times(rows: &[Row], part: &str, presets: &[&str], copy_scale: u32) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for &preset in presets {
+        for (what, field, driven, conventional) in PAPER {
+            // One client sees no worst case, and many see no best one.
+            if part == BEST && field.contains("most")
+                || part.starts_with("32") && field.contains("least")
+            {
+                continue;
+            }
+            let Some(here) = figure(rows, preset, copy_scale, field) else {
+                continue;
+            };
+            findings.push(Finding {
+                measure: format!("{what}, us, {preset}, {part}, copying x {copy_scale}"),
+                paper: Some(if preset == DRIVEN {
+                    driven
+                } else {
+                    conventional
+                }),
+                here: Some(here),
+            });
+        }
+    }
+    findings
+}
