@@ -31,9 +31,11 @@ use engine::store::{Layout, Victim};
 const FATCACHE_BUFFER_SHARE: u64 = 2;
 /// The most of the memory that its index takes, in percent; the other half is for slabs.
 const FATCACHE_INDEX_PERCENT: u32 = 40;
-/// One of so many buffers is written at once where a segment is an erase block, which takes one page
-/// after the other; the others are being filled.
+/// One of so many buffers is written at once, each by one command where it is not an erase block; the others
+/// are being filled.
 const WRITERS_SHARE: usize = 4;
+/// The paper runs so many servers beside each other, each of which writes one slab at a time.
+const FATCACHE_SERVERS: usize = 8;
 /// One of so many buffers is kept free by its drain; what is in the others is read from memory.
 const SPARE_SHARE: usize = 8;
 /// It copies whatever gains a sixteenth of a slab.
@@ -152,11 +154,6 @@ impl Preset {
             max_value_bytes: sizes.max_value_bytes,
             ..EngineConfig::default()
         };
-        // A drive spreads what one writer writes over all of itself.
-        let writers = |in_blocks: usize| match sizes.block_bytes {
-            Some(_) => in_blocks.max(1),
-            None => 1,
-        };
         let given = sizes.block_bytes.or(sizes.segment_bytes);
         if let Parts::Flowstone = self.parts {
             let segment_bytes =
@@ -168,8 +165,8 @@ impl Preset {
             return EngineConfig {
                 segment_bytes: sizes.segment_bytes,
                 buffers,
-                // All buffers but the one that is being filled.
-                writers: writers(buffers - 1),
+                // On flash, all buffers but the one that is being filled.
+                writers: sizes.block_bytes.map_or(1, |_| buffers - 1),
                 ..config
             };
         }
@@ -202,7 +199,8 @@ impl Preset {
                     Keep::Recent | Keep::Valid => Pressure::Wait,
                 },
                 maintenance,
-                writers: writers(buffers / WRITERS_SHARE),
+                writers: (buffers / WRITERS_SHARE).clamp(1, FATCACHE_SERVERS),
+                write_bytes: sizes.block_bytes.is_none().then_some(slab_bytes as u32),
                 ..slabs
             },
             Parts::Didacache(collection, reserve, wear_leveling) => EngineConfig {
@@ -219,7 +217,7 @@ impl Preset {
                 },
                 reserve,
                 wear_leveling,
-                writers: writers(buffers - buffers / DIDACACHE_FILLING_SHARE),
+                writers: (buffers - buffers / DIDACACHE_FILLING_SHARE).max(1),
                 reclaimers: DIDACACHE_RECLAIMERS,
                 ..slabs
             },

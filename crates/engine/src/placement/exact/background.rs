@@ -28,10 +28,12 @@ pub(super) fn tasks(exact: Arc<Exact>) -> Vec<BackgroundTask> {
         }));
     }
     if !exact.works_in_background() {
-        let exact = Arc::clone(&exact);
-        tasks.push(Box::new(move || -> Pin<Box<dyn Future<Output = ()>>> {
-            Box::pin(async move { work_on_demand(&exact).await })
-        }));
+        for _ in 0..exact.writers {
+            let exact = Arc::clone(&exact);
+            tasks.push(Box::new(move || -> Pin<Box<dyn Future<Output = ()>>> {
+                Box::pin(async move { work_on_demand(&exact).await })
+            }));
+        }
     }
     for _ in 0..RECOVERY_TASKS {
         let exact = Arc::clone(&exact);
