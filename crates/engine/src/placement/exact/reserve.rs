@@ -32,8 +32,8 @@ pub enum Reserve {
 
 /// The reserve of a conventional drive, a quarter of the flash, is held back by static watermarks.
 pub const STATIC_RESERVE: Reserve = Reserve::Static {
-    low_percent: 10,
-    high_percent: 25,
+    low_percent: 25,
+    high_percent: 40,
 };
 
 /// What the paper has between the two watermarks, in percent of the flash.
