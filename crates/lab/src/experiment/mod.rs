@@ -40,7 +40,10 @@ pub const CATALOG: &[Experiment] = &[
     workload_check::EXPERIMENT,
     drive_model::EXPERIMENT,
     lab_truth::EXPERIMENT,
+    didacache::FIG10_11,
     didacache::TABLE1,
+    didacache::FIG19_22_TABLE2,
+    didacache::FIG23_26_TABLE3,
 ];
 
 /// The experiment of that name.
