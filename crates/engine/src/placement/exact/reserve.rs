@@ -23,8 +23,9 @@ pub enum Reserve {
         /// The high one.
         high_percent: u32,
     },
-    /// The low watermark doubles when it is hit and is lowered by a hundredth of the flash when the high one
-    /// is.
+    /// The low watermark doubles when reclaim falls so far behind that only half of it is free. It is lowered by a
+    /// hundredth of the flash when the high one is hit, and for every hundredth of the flash that is opened
+    /// without such a shortage.
     Heuristic,
     /// The low watermark is the number of segments that wait for reclaim in an M/M/1 queue (equation 1).
     Queueing,
@@ -200,15 +201,18 @@ impl Regulator {
         let state = &mut *self.state.lock();
         let low = state.low.clamp(least, self.most_low(least));
         state.low = low;
-        if load.free < low && state.is_armed {
+        // Reclaim stops at the low watermark, so that a little less than that is free most of the time.
+        if load.free < low / 2 && state.is_armed {
             state.low = (low * 2).min(self.most_low(least));
             state.is_armed = false;
+            state.lowered_at = load.opened;
         } else if load.free >= low {
             state.is_armed = true;
         }
-        // Once for each segment that is opened: slower than it doubles.
-        if load.free >= self.with_high(low).high && load.opened > state.lowered_at {
-            state.low = low.saturating_sub(percent(self.segments, 1)).max(least);
+        let step = percent(self.segments, 1);
+        let is_light = load.free >= self.with_high(low).high && load.opened > state.lowered_at;
+        if is_light || load.opened >= state.lowered_at + u64::from(step) {
+            state.low = state.low.saturating_sub(step).max(least);
             state.lowered_at = load.opened;
         }
         state.low
