@@ -63,7 +63,7 @@ fn of_size(setting: &Setting<'_>, percent: u64) -> Result<Vec<Cell>, ExperimentE
     let machine = Machine::lean(setting.scale);
     let keys = machine.data_set_keys(percent as f64);
     // Enough to fill the cache and to turn over what it holds; then a third of that.
-    let requests = machine.data_set_keys(COMPARED_PERCENT as f64) / 4;
+    let requests = machine.data_set_keys(COMPARED_PERCENT as f64) / 8;
     let plan = Plan {
         load: false,
         warmup: 3 * requests,
