@@ -292,12 +292,13 @@ mod tests {
             let regulator = Regulator::new(Reserve::Heuristic, 1000, FOR_STOP);
             let low = |free, opened| regulator.watermarks(&load(free, opened)).low;
             assert_eq!(low(100, 1), 50);
-            assert_eq!(low(49, 2), 100);
+            assert_eq!(low(49, 2), 50, "reclaim stops there");
+            assert_eq!(low(24, 2), 100);
             assert_eq!(low(60, 3), 100, "hit once");
             assert_eq!(low(100, 4), 100);
-            assert_eq!(low(99, 5), 200);
+            assert_eq!(low(49, 5), 200);
             assert_eq!(low(210, 6), 200);
-            assert_eq!(low(199, 7), 250, "no more than a quarter");
+            assert_eq!(low(99, 7), 250, "no more than a quarter");
             let steps: Vec<u32> = (8..30).map(|opened| low(900, opened)).collect();
             assert!(steps.windows(2).all(|pair| pair[0] - pair[1] == 10));
             assert_eq!(low(900, 29), low(900, 29), "nothing was opened");
@@ -305,6 +306,9 @@ mod tests {
                 low(900, opened);
             }
             assert_eq!(low(900, 100), 12, "never below one a channel");
+            let regulator = Regulator::new(Reserve::Heuristic, 1000, FOR_STOP);
+            let low = |free, opened| regulator.watermarks(&load(free, opened)).low;
+            assert_eq!((low(50, 9), low(50, 10)), (50, 40), "nothing was short");
         });
     }
 
