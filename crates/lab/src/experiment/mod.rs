@@ -40,10 +40,13 @@ pub const CATALOG: &[Experiment] = &[
     workload_check::EXPERIMENT,
     drive_model::EXPERIMENT,
     lab_truth::EXPERIMENT,
+    didacache::FIG10_11,
     didacache::FIG12_13,
     didacache::FIG14_16,
     didacache::FIG17_18,
     didacache::TABLE1,
+    didacache::FIG19_22_TABLE2,
+    didacache::FIG23_26_TABLE3,
     didacache::TABLE4,
     didacache::TABLE5,
 ];

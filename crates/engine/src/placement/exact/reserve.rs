@@ -18,8 +18,9 @@ pub enum Reserve {
     ForStop,
     /// They are these shares of the flash.
     Static(StaticReserve),
-    /// The low watermark doubles when it is hit and is lowered by a hundredth of the flash when the high one
-    /// is.
+    /// The low watermark doubles when reclaim falls so far behind that only half of it is free. It is lowered by a
+    /// hundredth of the flash when the high one is hit, and for every hundredth of the flash that is opened
+    /// without such a shortage.
     Heuristic,
     /// The low watermark is the number of segments that wait for reclaim in an M/M/1 queue (equation 1).
     Queueing,
@@ -205,15 +206,18 @@ impl Regulator {
         let state = &mut *self.state.lock();
         let low = state.low.clamp(least, self.most_low(least));
         state.low = low;
-        if load.free < low && state.is_armed {
+        // Reclaim stops at the low watermark, so that a little less than that is free most of the time.
+        if load.free < low / 2 && state.is_armed {
             state.low = (low * 2).min(self.most_low(least));
             state.is_armed = false;
+            state.lowered_at = load.opened;
         } else if load.free >= low {
             state.is_armed = true;
         }
-        // Once for each segment that is opened: slower than it doubles.
-        if load.free >= self.with_high(low).high && load.opened > state.lowered_at {
-            state.low = low.saturating_sub(percent(self.segments, 1)).max(least);
+        let step = percent(self.segments, 1);
+        let is_light = load.free >= self.with_high(low).high && load.opened > state.lowered_at;
+        if is_light || load.opened >= state.lowered_at + u64::from(step) {
+            state.low = state.low.saturating_sub(step).max(least);
             state.lowered_at = load.opened;
         }
         state.low
@@ -293,12 +297,13 @@ mod tests {
             let regulator = Regulator::new(Reserve::Heuristic, 1000, FOR_STOP);
             let low = |free, opened| regulator.watermarks(&load(free, opened)).low;
             assert_eq!(low(100, 1), 50);
-            assert_eq!(low(49, 2), 100);
+            assert_eq!(low(49, 2), 50, "reclaim stops there");
+            assert_eq!(low(24, 2), 100);
             assert_eq!(low(60, 3), 100, "hit once");
             assert_eq!(low(100, 4), 100);
-            assert_eq!(low(99, 5), 200);
+            assert_eq!(low(49, 5), 200);
             assert_eq!(low(210, 6), 200);
-            assert_eq!(low(199, 7), 250, "no more than a quarter");
+            assert_eq!(low(99, 7), 250, "no more than a quarter");
             let steps: Vec<u32> = (8..30).map(|opened| low(900, opened)).collect();
             assert!(steps.windows(2).all(|pair| pair[0] - pair[1] == 10));
             assert_eq!(low(900, 29), low(900, 29), "nothing was opened");
@@ -306,6 +311,9 @@ mod tests {
                 low(900, opened);
             }
             assert_eq!(low(900, 100), 12, "never below one a channel");
+            let regulator = Regulator::new(Reserve::Heuristic, 1000, FOR_STOP);
+            let low = |free, opened| regulator.watermarks(&load(free, opened)).low;
+            assert_eq!((low(50, 9), low(50, 10)), (50, 40), "nothing was short");
         });
     }
 

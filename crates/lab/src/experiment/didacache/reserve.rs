@@ -1,0 +1,280 @@
+//! `DIDACache` (TOS 2018), figures 23 to 26 and table 3: how much flash is kept free as the rate of requests changes.
+
+use super::super::{Experiment, ExperimentError, Finding, Outcome, Scale, Setting};
+use super::{
+    COPY_SCALES, Cell, DATABASE, Machine, figure, figure_of, look_aside, quotient, request_us,
+    requests_per_s,
+};
+use crate::compare::{Outcome as Ran, Pace, Plan, Rate, Sample};
+use crate::plot::{self, Axis, Line, Plot};
+use crate::row::Row;
+
+/// The experiment.
+pub(in crate::experiment) const EXPERIMENT: Experiment = Experiment {
+    name: "didacache-fig23-26-table3",
+    source: "DIDACache, TOS 2018, figures 23 to 26 and table 3",
+    measures: "free flash, hits, erases and latency as the rate of requests changes, three ways to keep flash free",
+    has_plots: true,
+    needs_file: false,
+    run,
+};
+
+const STATIC: &str = "didacache-static";
+const QUEUEING: &str = "didacache";
+const HEURISTIC: &str = "didacache-heuristic";
+const PRESETS: [&str; 3] = [STATIC, HEURISTIC, QUEUEING];
+
+/// Requests come at given rates.
+const PACED: &str = "rates";
+/// Clients make them one after the other.
+const UNPACED: &str = "closed";
+
+/// The cache, in percent of the data set.
+const CACHE_PERCENT: f64 = 12.0;
+/// Requests a second for each LUN, each rate for as long as the others. The paper's runs reach 1,200.
+const RATES: [f64; 5] = [250.0, 500.0, 1000.0, 500.0, 250.0];
+/// Points of a curve.
+const POINTS: usize = 40;
+
+fn run(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
+    let machine = Machine::lean(setting.scale);
+    let keys = machine.data_set_keys(CACHE_PERCENT);
+    // As many as fill the cache and turn over what it holds; then half of that.
+    let requests = keys / 2;
+    let plan = Plan {
+        load: false,
+        warmup: 2 * requests,
+        database: DATABASE,
+        pace: Pace::Rates(rates(&machine, requests)),
+        ..machine.plan(look_aside(setting, keys)?, requests)
+    };
+    let mut cells = Cell::of_each(&machine, &PRESETS, &plan);
+    if setting.scale == Scale::Tiny {
+        cells.truncate(PRESETS.len());
+    }
+    // At rates that all of them keep up with there is no throughput to compare.
+    let unpaced = Plan {
+        pace: Pace::Closed,
+        clients: machine.few_clients(),
+        requests: Some(requests / 2),
+        ..plan
+    };
+    let unpaced = Cell::of_each(&machine, &PRESETS, &unpaced).into_iter();
+    cells.extend(unpaced.take(PRESETS.len()));
+    let regulated = setting.cells.run(&cells, Regulated::of)?;
+    let rows: Vec<Row> = regulated.iter().map(|ran| ran.row.clone()).collect();
+    Ok(Outcome {
+        findings: findings(&rows),
+        plots: plots(&regulated[..PRESETS.len()]),
+        rows,
+        ..Outcome::default()
+    })
+}
+
+/// The rates, as long as each other, and so many requests in all.
+fn rates(machine: &Machine, requests: u64) -> Vec<Rate> {
+    let all: f64 = RATES.iter().sum();
+    let rate = |per_s: f64| Rate {
+        requests: (requests as f64 * per_s / all) as u64,
+        per_s: per_s * f64::from(machine.luns()),
+    };
+    RATES.into_iter().map(rate).collect()
+}
+
+/// What came of a preset.
+struct Regulated {
+    preset: &'static str,
+    row: Row,
+    /// Those of what was measured.
+    samples: Vec<Sample>,
+    latencies: Vec<(f64, f64)>,
+    segments: usize,
+}
+
+impl Regulated {
+    fn of(cell: &Cell) -> Result<Self, ExperimentError> {
+        let ran = cell.run()?;
+        let segments = ran.detail.erase_counts.len();
+        let samples = thinned(&ran, cell.plan.warmup);
+        let kept_free = mean(&samples, |sample| sample.segments.free);
+        let (requests_per_s, request_us) = (requests_per_s(&ran), request_us(&ran));
+        let row = ran.row;
+        let pace = match cell.plan.pace {
+            Pace::Closed => UNPACED,
+            Pace::Rates(_) => PACED,
+        };
+        let row = cell
+            .row()
+            .with("pace", pace)
+            .with_some("hit_ratio", row.hit_ratio)
+            .with_some("erases", row.erases)
+            .with_some("gc_bytes_copied", row.gc_bytes_copied)
+            .with("request_us", request_us)
+            .with_some("p50_us", row.p50_us)
+            .with_some("p99_us", row.p99_us)
+            .with_some("p999_us", row.p999_us)
+            .with_some("requests_per_s", requests_per_s)
+            .with("free_share", kept_free / segments as f64)
+            .with(
+                "low_share",
+                mean(&samples, |sample| sample.segments.low) / segments as f64,
+            )
+            .with_some("cpu_busy", ran.detail.cpu_busy)
+            .with_some("item_bytes_set", row.item_bytes_set)
+            .with_some("objects_on_flash", row.objects_on_flash);
+        Ok(Self {
+            preset: cell.preset,
+            row,
+            samples,
+            latencies: ran.detail.latencies,
+            segments,
+        })
+    }
+
+    /// A curve over the seconds since the first sample.
+    fn over_time(&self, figure: impl Fn(&Sample) -> f64) -> Vec<(f64, f64)> {
+        let begun = self.samples.first().map_or(0, |first| first.nanos);
+        let point = |sample: &Sample| ((sample.nanos - begun) as f64 / 1e9, figure(sample));
+        self.samples.iter().map(point).collect()
+    }
+
+    fn levels(&self) -> Plot {
+        let percent = |segments: u32| 100.0 * f64::from(segments) / self.segments as f64;
+        Plot {
+            title: format!("Free segments and watermarks, {}", self.preset),
+            x: seconds(),
+            y: Axis::new("segments", plot::Scale::Linear).unit("% of the flash"),
+            lines: vec![
+                Line::new(
+                    "free",
+                    self.over_time(|sample| percent(sample.segments.free)),
+                ),
+                Line::new("low", self.over_time(|sample| percent(sample.segments.low))).dashed(),
+                Line::new(
+                    "high",
+                    self.over_time(|sample| percent(sample.segments.high)),
+                )
+                .dashed(),
+            ],
+        }
+    }
+
+    fn hit_ratio(&self) -> Line {
+        let begun = self.samples.first().map_or(0, |first| first.nanos);
+        let points = self.samples.windows(2).map(|pair| {
+            let seconds = (pair[1].nanos - begun) as f64 / 1e9;
+            let hits = (pair[1].hits - pair[0].hits) as f64;
+            (seconds, hits / (pair[1].gets - pair[0].gets) as f64)
+        });
+        Line::new(self.preset, points.collect())
+    }
+}
+
+/// Some of the samples of what was measured, evenly spaced in requests.
+fn thinned(ran: &Ran, warmup: u64) -> Vec<Sample> {
+    let measured: Vec<Sample> = ran
+        .curve
+        .samples
+        .iter()
+        .filter(|sample| sample.requests >= warmup)
+        .copied()
+        .collect();
+    let step = measured.len().div_ceil(POINTS).max(1);
+    measured.into_iter().step_by(step).collect()
+}
+
+fn mean(samples: &[Sample], figure: impl Fn(&Sample) -> u32) -> f64 {
+    samples
+        .iter()
+        .map(|sample| f64::from(figure(sample)))
+        .sum::<f64>()
+        / samples.len() as f64
+}
+
+fn seconds() -> Axis {
+    Axis::new("time", plot::Scale::Linear).unit("s")
+}
+
+fn plots(regulated: &[Regulated]) -> Vec<Plot> {
+    let mut plots: Vec<Plot> = regulated.iter().map(Regulated::levels).collect();
+    plots.push(Plot {
+        title: "Hit ratio".to_owned(),
+        x: seconds(),
+        y: Axis::new("hit ratio", plot::Scale::Linear),
+        lines: regulated.iter().map(Regulated::hit_ratio).collect(),
+    });
+    let presets = regulated.iter().map(|ran| ran.preset.to_owned()).collect();
+    let bar = |(at, ran): (usize, &Regulated)| Some((at as f64, ran.row.number("erases")?));
+    plots.push(Plot {
+        title: "Erases".to_owned(),
+        x: Axis::new("preset", plot::Scale::Named(presets)),
+        y: Axis::new("erases", plot::Scale::Linear),
+        lines: vec![Line::new(
+            "erases",
+            regulated.iter().enumerate().filter_map(bar).collect(),
+        )],
+    });
+    let latency = |ran: &Regulated| {
+        let point = |&(percent, micros): &(f64, f64)| (micros, percent / 100.0);
+        Line::new(ran.preset, ran.latencies.iter().map(point).collect())
+    };
+    plots.push(Plot {
+        title: "Operations that took no longer".to_owned(),
+        x: Axis::new("latency", plot::Scale::Log10).unit("us"),
+        y: Axis::new("share of the operations", plot::Scale::Linear),
+        lines: regulated.iter().map(latency).collect(),
+    });
+    plots
+}
+
+fn findings(rows: &[Row]) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for scale in COPY_SCALES {
+        let of = |preset, field| figure(rows, preset, scale, field);
+        for (preset, points, erases, latency) in [
+            (QUEUEING, "7.1", "0.84", "0.78"),
+            (HEURISTIC, "6.4", "0.91", "0.80"),
+        ] {
+            let over_static = |field| quotient(of(preset, field), of(STATIC, field));
+            let gained = of(preset, "hit_ratio").zip(of(STATIC, "hit_ratio"));
+            for (what, paper, here) in [
+                (
+                    "hit ratio, points above static",
+                    points,
+                    gained.map(|(one, other)| 100.0 * (one - other)),
+                ),
+                ("erases / static", erases, over_static("erases")),
+                (
+                    "mean time of a request / static",
+                    latency,
+                    over_static("request_us"),
+                ),
+            ] {
+                findings.push(Finding {
+                    measure: format!("{what}, {preset}, copying x {scale}"),
+                    paper: Some(paper),
+                    here,
+                });
+            }
+        }
+    }
+    let throughput = |preset| {
+        let unpaced = rows.iter().filter(|row| row.text("pace") == Some(UNPACED));
+        figure_of(unpaced, preset, 1, "requests_per_s")
+    };
+    for (preset, paper) in [(QUEUEING, "1.16"), (HEURISTIC, "1.13")] {
+        findings.push(Finding {
+            measure: format!("throughput of clients in a closed loop / static, {preset}"),
+            paper: Some(paper),
+            here: quotient(throughput(preset), throughput(STATIC)),
+        });
+    }
+    for (preset, paper) in PRESETS.into_iter().zip(["0.877", "0.941", "0.948"]) {
+        findings.push(Finding {
+            measure: format!("hit ratio, {preset}"),
+            paper: Some(paper),
+            here: figure(rows, preset, 1, "hit_ratio"),
+        });
+    }
+    findings
+}

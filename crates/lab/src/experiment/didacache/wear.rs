@@ -1,0 +1,209 @@
+//! `DIDACache` (TOS 2018), figures 19 to 22 and table 2: wear with and without leveling, and what leveling costs.
+
+use std::collections::BTreeMap;
+
+use workload::Mix;
+
+use super::super::{Experiment, ExperimentError, Finding, Outcome, Scale, Setting};
+use super::{COPY_SCALES, Cell, ETC_FLASH_BYTES, Machine, etc, figure, quotient};
+use crate::plot::{self, Axis, Line, Plot};
+use crate::row::Row;
+
+/// The experiment.
+pub(in crate::experiment) const EXPERIMENT: Experiment = Experiment {
+    name: "didacache-fig19-22-table2",
+    source: "DIDACache, TOS 2018, figures 19 to 22 and table 2",
+    measures: "erases of every block with and without wear leveling, and what leveling erases and copies",
+    has_plots: true,
+    needs_file: false,
+    run,
+};
+
+const LEVELED: &str = "didacache";
+const UNLEVELED: &str = "didacache-unleveled";
+const PRESETS: [&str; 2] = [LEVELED, UNLEVELED];
+
+/// Of 15 GB, 10 are loaded.
+const LOADED_SHARE: f64 = 10.0 / 15.0;
+/// Then 240 GB are asked for.
+const REQUESTED_TIMES: f64 = 240.0 / 15.0;
+
+fn run(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
+    let machine = Machine::lean(setting.scale);
+    let keys = machine.etc_keys(LOADED_SHARE);
+    let half_sets = Mix::new(1.0, 1.0, 0.0)?;
+    let requested = machine.flash_bytes() as f64 * REQUESTED_TIMES;
+    let requests = (requested / ETC_FLASH_BYTES) as u64;
+    let plan = machine.plan(etc(setting, keys, half_sets)?, requests);
+    let mut cells = Cell::of_each(&machine, &PRESETS, &plan);
+    if setting.scale == Scale::Tiny {
+        cells.truncate(PRESETS.len());
+    }
+    let worn = setting.cells.run(&cells, Worn::of)?;
+    let rows: Vec<Row> = worn.iter().map(|worn| worn.row.clone()).collect();
+    Ok(Outcome {
+        findings: findings(&rows),
+        plots: plots(&worn[..PRESETS.len()]),
+        rows,
+        ..Outcome::default()
+    })
+}
+
+/// What came of a preset.
+struct Worn {
+    preset: &'static str,
+    row: Row,
+    /// Erases of every block.
+    erases: Vec<u64>,
+}
+
+impl Worn {
+    fn of(cell: &Cell) -> Result<Self, ExperimentError> {
+        let ran = cell.run()?;
+        let row = &ran.row;
+        let (levelings, leveled, copied_to_level) = ran.detail.wear_leveling;
+        let spread = row.erase_max.zip(row.erase_min);
+        let erases = ran.detail.erase_counts;
+        let row = cell
+            .row()
+            .with_some("erase_min", row.erase_min)
+            .with_some("erase_max", row.erase_max)
+            .with_some("erase_spread", spread.map(|(most, least)| most - least))
+            .with("erase_mean", mean(&erases))
+            .with("near_mean", near_mean(&erases))
+            .with_some(
+                "gc_erases",
+                row.erases.map(|all| all.saturating_sub(leveled)),
+            )
+            .with_some(
+                "gc_bytes_copied",
+                row.gc_bytes_copied.map(|all| all - copied_to_level),
+            )
+            .with("wear_levelings", levelings)
+            .with("leveling_erases", leveled)
+            .with("leveling_bytes_copied", copied_to_level)
+            .with_some("hit_ratio", row.hit_ratio)
+            .with_some("item_bytes_set", row.item_bytes_set)
+            .with_some("ops_per_s", row.ops_per_s);
+        Ok(Self {
+            preset: cell.preset,
+            row,
+            erases,
+        })
+    }
+
+    /// Blocks by the number of their erases.
+    fn blocks(&self) -> BTreeMap<u64, u64> {
+        let mut blocks = BTreeMap::new();
+        for &erases in &self.erases {
+            *blocks.entry(erases).or_default() += 1;
+        }
+        blocks
+    }
+}
+
+fn mean(erases: &[u64]) -> f64 {
+    erases.iter().sum::<u64>() as f64 / erases.len() as f64
+}
+
+/// Share of the blocks that were erased as often as the average one, or once more or less.
+fn near_mean(erases: &[u64]) -> f64 {
+    let mean = mean(erases);
+    let near = erases
+        .iter()
+        .filter(|&&count| (count as f64 - mean).abs() <= 1.0);
+    near.count() as f64 / erases.len() as f64
+}
+
+fn plots(worn: &[Worn]) -> Vec<Plot> {
+    let lines = |points: fn(&Worn) -> Vec<(f64, f64)>| {
+        let line = |worn: &Worn| Line::new(worn.preset, points(worn));
+        worn.iter().map(line).collect()
+    };
+    let plot = |title: &str, y: Axis, lines| Plot {
+        title: title.to_owned(),
+        x: Axis::new("erases of a block", plot::Scale::Linear),
+        y,
+        lines,
+    };
+    vec![
+        plot(
+            "Wear of the blocks",
+            Axis::new("blocks", plot::Scale::Linear),
+            lines(|worn| {
+                let blocks = worn.blocks().into_iter();
+                blocks
+                    .map(|(erases, blocks)| (erases as f64, blocks as f64))
+                    .collect()
+            }),
+        ),
+        plot(
+            "Blocks erased at most so often",
+            Axis::new("share of the blocks", plot::Scale::Linear),
+            lines(|worn| {
+                let (mut below, all) = (0, worn.erases.len() as f64);
+                let share = |(erases, blocks)| {
+                    below += blocks;
+                    (erases as f64, below as f64 / all)
+                };
+                worn.blocks().into_iter().map(share).collect()
+            }),
+        ),
+    ]
+}
+
+fn findings(rows: &[Row]) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for scale in COPY_SCALES {
+        let ratio = |field| {
+            quotient(
+                figure(rows, LEVELED, scale, field),
+                figure(rows, UNLEVELED, scale, field),
+            )
+        };
+        for (what, paper, field) in [
+            ("most - least erases of a block", "0.29", "erase_spread"),
+            ("erases of garbage collection", "0.96", "gc_erases"),
+            ("bytes it copies", "0.87", "gc_bytes_copied"),
+        ] {
+            findings.push(Finding {
+                measure: format!("{what}, with leveling / without, copying x {scale}"),
+                paper: Some(paper),
+                here: ratio(field),
+            });
+        }
+    }
+    let leveled = |field| figure(rows, LEVELED, 1, field);
+    for (measure, paper, here) in [
+        ("wear levelings", "4", leveled("wear_levelings")),
+        (
+            "erases to level / those of garbage collection",
+            "0.08",
+            quotient(leveled("leveling_erases"), leveled("gc_erases")),
+        ),
+        (
+            "bytes copied to level / those of garbage collection",
+            "0.47",
+            quotient(leveled("leveling_bytes_copied"), leveled("gc_bytes_copied")),
+        ),
+        ("least erases, leveled", "6", leveled("erase_min")),
+        ("most erases, leveled", "11", leveled("erase_max")),
+        (
+            "least erases, unleveled",
+            "0",
+            figure(rows, UNLEVELED, 1, "erase_min"),
+        ),
+        (
+            "most erases, unleveled",
+            "17",
+            figure(rows, UNLEVELED, 1, "erase_max"),
+        ),
+    ] {
+        findings.push(Finding {
+            measure: measure.to_owned(),
+            paper: Some(paper),
+            here,
+        });
+    }
+    findings
+}
