@@ -373,7 +373,8 @@ impl EngineConfig {
     pub fn reclaim(&self, segments: u32, segment_bytes: u32) -> ReclaimConfig {
         let for_stop = match self.dram {
             DramUse::Items => (self.memory_bytes * 5 / 4 / u64::from(segment_bytes)) as u32 + 2,
-            DramUse::WriteBuffers => self.buffers as u32,
+            // What is in buffers has its segments already.
+            DramUse::WriteBuffers => 0,
         };
         let spare = (segments / 64).clamp(2, 16);
         ReclaimConfig {

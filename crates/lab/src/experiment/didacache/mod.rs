@@ -47,6 +47,8 @@ const CLIENTS: u32 = 32;
 const PAPER_LUNS: u32 = 192;
 /// One of so many bytes of flash is there in memory for slabs.
 const BUFFER_SHARE: u64 = 32;
+/// But never fewer slabs than this: some twenty slab classes are in use, and each fills one.
+const LEAST_BUFFERS: u64 = 33;
 /// What copying costs, times what was measured.
 const COPY_SCALES: [u32; 3] = [1, 0, 2];
 /// Flash that an item of the ETC pool takes, with its part of everything around it.
@@ -116,10 +118,11 @@ impl Machine {
 
     /// The flash as a preset gets it: `didacache` drives it, the others have a conventional drive made of it.
     fn device(&self, preset: &str, flash_mib: u64) -> DeviceChoice {
-        let kind = if preset.starts_with("didacache") {
-            "nand"
+        let (kind, flash_mib) = if preset.starts_with("didacache") {
+            ("nand", flash_mib)
         } else {
-            "ftl"
+            // The superblock, a MiB, lies on the drive; beside the flash of the other.
+            ("ftl", flash_mib + 2)
         };
         let block_kib = self.block_kib;
         let text = format!("{kind}:didacache,size={flash_mib}MiB,block={block_kib}KiB");
@@ -158,7 +161,9 @@ impl Machine {
             // All of the index, whatever the items: memory is not what is compared here.
             memory_bytes: self.flash_bytes() / 4 + (64 << 20),
             segment_bytes: u32::try_from(segment_bytes).ok(),
-            buffer_bytes: Some(self.flash_bytes() / BUFFER_SHARE),
+            buffer_bytes: Some(
+                (self.flash_bytes() / BUFFER_SHARE).max(LEAST_BUFFERS * segment_bytes),
+            ),
             workload,
             device: self.device("didacache", self.flash_mib),
             requests: Some(requests),
