@@ -5,11 +5,11 @@
 //! random stores of the journal and accesses of the disk the state of both is kept, with the history up
 //! to then: crash points. After the life every crash point is opened by an engine of its own, some of
 //! them after that has died in its recovery, and every key is read. One of them is what the next life
-//! begins with.
+//! begins with. One run in eight is on NAND with failing blocks, the others on a disk.
 //!
 //! What is wrong: an answer that the history cannot explain; an item on flash, or after an orderly stop
 //! anywhere, that is not found again; a CAS unique given twice; damaged items on a healthy device; a
-//! start that finds nothing.
+//! start that finds nothing; clients that wait for ever.
 
 mod client;
 mod life;

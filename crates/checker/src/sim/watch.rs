@@ -257,6 +257,8 @@ impl Watch {
             let lasts = |sequence: &u64| {
                 // What was torn may be damaged, and is found so when it is read.
                 let is_whole = self.before.is_whole || !state.found.contains(sequence);
+                // A program of NAND that has ended is durable. A block that fails is one that is being written: no
+                // segment on it has counted as written.
                 let is_durable = || self.media.is_flash() || state.durable.contains(sequence);
                 is_whole && (!is_power_cut || is_durable())
             };
