@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use device::{
@@ -11,6 +12,7 @@ use device::{
     SegmentShape, SharedBuf, Tear, When,
 };
 use engine::Medium;
+use engine::config::META_BYTES;
 use parking_lot::Mutex;
 
 use super::plan::{Plan, Rates, SEGMENT_BYTES};
@@ -64,6 +66,9 @@ pub(super) struct Media {
     slow_read: Mutex<Duration>,
     /// A segment takes one write: a power cut leaves all of it or nothing.
     writes_whole_segments: bool,
+    /// When a part of a segment was last written, as checkpoints are, in nanoseconds.
+    last_part: AtomicU64,
+    unsettled: Duration,
 }
 
 impl Media {
@@ -86,6 +91,8 @@ impl Media {
             disk,
             flash,
             slow_read: Mutex::default(),
+            last_part: AtomicU64::new(u64::MAX),
+            unsettled: plan.unsettled,
             writes_whole_segments: write_bytes
                 .is_none_or(|bytes| u64::from(bytes) >= SEGMENT_BYTES),
         }
@@ -141,9 +148,26 @@ impl Media {
         !self.is_flash()
             && match end {
                 End::Kill | End::KillTorn(Tear::Writes) => false,
-                End::PowerCut(Tear::Writes) => !self.writes_whole_segments,
+                End::PowerCut(Tear::Writes) => {
+                    !self.writes_whole_segments || self.has_just_written_parts()
+                }
                 End::KillTorn(_) | End::PowerCut(_) => true,
             }
+    }
+
+    /// Whether a power cut may leave a segment of items alive that a checkpoint has overwritten in part: what
+    /// had declared it dead is not durable yet.
+    fn has_just_written_parts(&self) -> bool {
+        let since = self.last_part.load(Ordering::Relaxed);
+        let settled = since.saturating_add(self.unsettled.as_nanos() as u64);
+        since != u64::MAX && runtime::now().as_nanos() < settled
+    }
+
+    fn note_write(&self, offset: u64, bytes: usize) {
+        if offset >= META_BYTES && (bytes as u64) < SEGMENT_BYTES {
+            let now = runtime::now().as_nanos();
+            self.last_part.store(now, Ordering::Relaxed);
+        }
     }
 
     /// About the longest that an access of the flash takes.
@@ -217,6 +241,7 @@ impl Disk for WatchedDisk {
     }
 
     fn write(&self, offset: u64, data: SharedBuf) -> IoFuture<'_, ()> {
+        self.0.media.note_write(offset, data.len());
         let write = self.0.media.disk.write(offset, data);
         Box::pin(watched(&self.0, CHANGES, "a write", None, write))
     }
