@@ -24,8 +24,14 @@ fn main() -> ExitCode {
         }
     }
     println!(
-        "right: {} crash points, {} operations, digest {:016x}",
-        report.crashes, report.operations, report.digest
+        "right: {} crash points, {} of them on NAND where {} blocks failed and {} segments were moved, \
+         {} operations, digest {:016x}",
+        report.crashes,
+        report.crashes_on_nand,
+        report.failed_blocks,
+        report.moved,
+        report.operations,
+        report.digest
     );
     ExitCode::SUCCESS
 }

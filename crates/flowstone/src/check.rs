@@ -113,6 +113,8 @@ fn crashes(args: &CrashArgs) -> ExitCode {
         say(&serde_json::json!({
             "failed": false, "first_seed": args.seed, "seeds": seed - args.seed,
             "crashes": report.crashes, "crashes_in_recovery": report.stumbles,
+            "crashes_on_nand": report.crashes_on_nand, "blocks_failed": report.failed_blocks,
+            "segments_moved": report.moved,
             "orderly_stops": report.stops, "operations": report.operations,
             "reads": report.reads, "hits": report.hits, "expected": report.expected,
             "excused": report.excused, "lost": report.lost, "checkpoints": report.checkpoints,

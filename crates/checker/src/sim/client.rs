@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use device::{Fault, FaultyDisk, Operation, When};
+use device::{Operation, When};
 use engine::config::META_BYTES;
 use engine::{Amend, Change, Engine, ItemView, Lookup, Peek, Put};
 use parking_lot::{Mutex, MutexGuard};
@@ -13,6 +13,7 @@ use rand::Rng;
 use rand::rngs::SmallRng;
 
 use super::key_bytes;
+use super::media::Media;
 use super::plan::Plan;
 use super::watch::Watch;
 use crate::history::{Asked, Effect, History, Seen, Wrong};
@@ -26,7 +27,7 @@ const MAX_DELAY_SECONDS: u32 = 4;
 /// What clients share.
 pub(super) struct World {
     pub(super) engine: Arc<Engine>,
-    pub(super) disk: Arc<FaultyDisk>,
+    pub(super) media: Arc<Media>,
     pub(super) history: Arc<Mutex<History>>,
     pub(super) wrong: Arc<Mutex<Option<Wrong>>>,
     pub(super) plan: Plan,
@@ -35,7 +36,7 @@ pub(super) struct World {
 
 pub(super) async fn client(world: Arc<World>, watch: Arc<Watch>, mut random: SmallRng) {
     for _ in 0..world.plan.operations {
-        if world.wrong.lock().is_some() {
+        if world.wrong.lock().is_some() || world.media.is_worn_out() {
             return;
         }
         if random.random_range(0..1000) < world.plan.sets {
@@ -71,14 +72,13 @@ impl World {
     /// A read soon takes so long that its segment is reclaimed and written again meanwhile.
     fn slow_read(&self, random: &mut SmallRng) {
         let by = Duration::from_millis(random.random_range(1..600));
-        self.disk
-            .script(When::next(Operation::Read), Fault::Slow(by));
+        self.media.slow_read(by);
     }
 
     fn slow_superblock(&self, random: &mut SmallRng) {
         let by = Duration::from_millis(random.random_range(1..200));
         let when = When::next(Operation::Write).within(0..META_BYTES);
-        self.disk.script(when, Fault::Slow(by));
+        self.media.slow_disk(when, by);
     }
 
     fn any_key(&self, random: &mut SmallRng) -> (u64, Vec<u8>) {

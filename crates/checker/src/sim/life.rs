@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use device::{Disk, FaultRates, FaultyDisk, Latency, MemoryDisk, MemoryJournal};
+use device::{Latency, MemoryJournal};
 use engine::{Engine, Start, Stop};
 use parking_lot::Mutex;
 use rand::rngs::SmallRng;
@@ -13,12 +13,16 @@ use runtime::sim::{EPOCH_UNIX_SECONDS, Sim};
 
 use super::Report;
 use super::client::{World, client};
-use super::plan::{Plan, SEGMENT_BYTES};
-use super::watch::{CrashPoint, Watch, WatchState, WatchedDisk};
+use super::media::{Media, Remains};
+use super::plan::Plan;
+use super::watch::{CrashPoint, Watch, WatchState};
 use crate::history::{History, Wrong};
 
 /// One life in so many ends with an orderly stop.
 const LIVES_PER_STOP: u32 = 3;
+
+/// A life takes minutes.
+const PATIENCE: Duration = Duration::from_secs(2 * 60 * 60);
 
 /// A machine with what a crash point has left.
 pub(super) struct Machine {
@@ -38,39 +42,28 @@ impl Machine {
             ..Latency::default()
         };
         let CrashPoint {
-            image,
+            remains,
             words,
             mut history,
             ..
         } = left;
         history.pass(left.restart);
         let before = CrashPoint {
-            image: device::Image::new(0),
+            remains: Remains::nothing(),
             words: Vec::new(),
             history: History::default(),
             ..left
         };
-        let medium = Arc::new(MemoryDisk::from_image(image.clone(), latency));
-        let disk = FaultyDisk::with_base(medium.clone(), image, random.random());
-        disk.set_rates(FaultRates {
-            slow: plan.slow,
-            slow_by: plan.slow_by,
-            ..FaultRates::default()
-        });
+        let media = Arc::new(Media::new(plan, latency, remains, random.random()));
         let journal = Arc::new(MemoryJournal::from_words(words));
         let history = Arc::new(Mutex::new(history));
         let watch = Arc::new(Watch {
-            medium,
-            disk: Arc::new(disk),
+            media,
             journal: Arc::downgrade(&journal),
             history: Arc::clone(&history),
             before,
             keys: plan.keys,
             unsettled: plan.unsettled,
-            writes_whole_segments: plan
-                .config
-                .write_bytes
-                .is_none_or(|bytes| u64::from(bytes) >= SEGMENT_BYTES),
             random: Mutex::new(SmallRng::seed_from_u64(random.random())),
             rates: Mutex::new(plan.early),
             state: Mutex::new(WatchState::default()),
@@ -89,9 +82,8 @@ impl Machine {
         self.journal
             .observe(move |number| in_store.at_store(number));
         let log = Arc::clone(&self.journal);
-        let watch = Arc::clone(&self.watch);
-        let disk: Arc<dyn Disk> = Arc::new(WatchedDisk { watch });
-        let engine = Engine::open(disk, move || Ok(log), plan.config.clone())
+        let medium = Media::watched_by(&self.watch);
+        let engine = Engine::open(medium, move || Ok(log), plan.config.clone())
             .await
             .map_err(|error| format!("cannot be opened: {error}"))?;
         let before = &self.watch.before;
@@ -132,13 +124,14 @@ pub(super) fn live(
     let wrong: Arc<Mutex<Option<Wrong>>> = Arc::default();
     let watch = &machine.watch;
     let outcome = machine.sim.block_on(async {
+        let bad_before = watch.media.bad_blocks();
         let engine = machine.open(plan).await?;
         // Hardly any memory is left for items: they leave it soon.
         let limit = engine.stats().dram_limit_bytes;
         engine.lend_memory(limit.saturating_sub(random.random_range(plan.memory.clone())));
         let world = Arc::new(World {
             engine: Arc::clone(&engine),
-            disk: Arc::clone(&watch.disk),
+            media: Arc::clone(&watch.media),
             history: Arc::clone(&machine.history),
             wrong: Arc::clone(&wrong),
             plan: plan.clone(),
@@ -157,10 +150,15 @@ pub(super) fn live(
                 watch.enter(plan.running);
             })
         };
-        for client in clients {
-            client.await;
+        let all = async {
+            for client in clients {
+                client.await;
+            }
+            recovered.await;
+        };
+        if runtime::timeout(PATIENCE, all).await.is_err() {
+            return Err(stuck(&engine));
         }
-        recovered.await;
         if random.random_ratio(1, LIVES_PER_STOP) {
             stop(plan, watch, &engine).await?;
             report.stops += 1;
@@ -171,6 +169,9 @@ pub(super) fn live(
         machine.check_device(&engine)?;
         report.reclaimed += engine.stats().placement.segments_reclaimed;
         report.waits += engine.stats().write_waits;
+        report.failed_blocks += watch.media.bad_blocks() - bad_before;
+        let moved = &engine.store().counters().segments_moved;
+        report.moved += moved.load(std::sync::atomic::Ordering::Relaxed);
         let checkpoints = engine.checkpoint_stats();
         report.checkpoints += checkpoints.written;
         let segments = checkpoints.bytes / u64::from(engine.store().segment_bytes());
@@ -188,6 +189,20 @@ pub(super) fn live(
     report.operations += machine.history.lock().operations() - before;
     let points = std::mem::take(&mut machine.watch.state.lock().points);
     Ok(points)
+}
+
+/// Clients wait for ever.
+fn stuck(engine: &Engine) -> String {
+    let store = engine.store();
+    format!(
+        "clients wait for ever: {} segments free, {} sealed, {} written, {} retired, of {}: {:?}",
+        store.free_segments(),
+        store.sealed_segments(),
+        store.written_segments(),
+        store.retired().len(),
+        store.segments(),
+        engine.stats().placement,
+    )
 }
 
 /// Stops a cache orderly.

@@ -5,26 +5,27 @@
 //! random stores of the journal and accesses of the disk the state of both is kept, with the history up
 //! to then: crash points. After the life every crash point is opened by an engine of its own, some of
 //! them after that has died in its recovery, and every key is read. One of them is what the next life
-//! begins with.
+//! begins with. One run in eight is on NAND with failing blocks, the others on a disk.
 //!
 //! What is wrong: an answer that the history cannot explain; an item on flash, or after an orderly stop
 //! anywhere, that is not found again; a CAS unique given twice; damaged items on a healthy device; a
-//! start that finds nothing.
+//! start that finds nothing; clients that wait for ever.
 
 mod client;
 mod life;
+mod media;
 mod plan;
 mod verify;
 mod watch;
 
 use std::fmt;
 
-use device::Image;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use runtime::sim::EPOCH_UNIX_SECONDS;
 
 use crate::history::History;
+use media::Remains;
 use plan::Plan;
 use watch::CrashPoint;
 
@@ -38,7 +39,9 @@ pub struct Report {
     pub operations: u64,
     /// Crash points looked at.
     pub crashes: u64,
-    /// Of them, those of engines that had not recovered from the one before.
+    /// Of them, those on NAND.
+    pub crashes_on_nand: u64,
+    /// Of all, those of engines that had not recovered from the one before.
     pub stumbles: u64,
     /// Orderly stops.
     pub stops: u64,
@@ -58,6 +61,10 @@ pub struct Report {
     pub checkpoint_segments: u64,
     /// Segments reclaimed.
     pub reclaimed: u64,
+    /// Blocks that failed in use.
+    pub failed_blocks: u64,
+    /// Segments written elsewhere because their blocks had failed.
+    pub moved: u64,
     /// Times an operation waited for room on flash or in the journal.
     pub waits: u64,
     /// Follows from everything that happened: equal for equal runs.
@@ -76,6 +83,7 @@ impl std::ops::AddAssign for Report {
     fn add_assign(&mut self, more: Self) {
         self.operations += more.operations;
         self.crashes += more.crashes;
+        self.crashes_on_nand += more.crashes_on_nand;
         self.stumbles += more.stumbles;
         self.stops += more.stops;
         self.reads += more.reads;
@@ -86,6 +94,8 @@ impl std::ops::AddAssign for Report {
         self.checkpoints += more.checkpoints;
         self.checkpoint_segments = self.checkpoint_segments.max(more.checkpoint_segments);
         self.reclaimed += more.reclaimed;
+        self.failed_blocks += more.failed_blocks;
+        self.moved += more.moved;
         self.waits += more.waits;
         self.digest(more.digest);
     }
@@ -118,10 +128,14 @@ pub fn simulate(seed: u64) -> Result<Report, Failure> {
     let mut report = Report::default();
     let failure = |what: String| Failure {
         seed,
-        what: format!("{:?}, {what}", plan.kind),
+        what: format!(
+            "{:?}{}, {what}",
+            plan.kind,
+            plan.nand.as_ref().map_or("", |_| " on NAND")
+        ),
     };
     let mut left = CrashPoint {
-        image: Image::new(plan.image_bytes),
+        remains: Remains::new(&plan),
         words: vec![0; plan.journal_words],
         history: History::default(),
         restart: EPOCH_UNIX_SECONDS,

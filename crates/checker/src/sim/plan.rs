@@ -3,6 +3,8 @@
 use std::ops::Range;
 use std::time::Duration;
 
+use device::{Endurance, Geometry, NandConfig, NandTiming};
+use engine::config::META_BYTES;
 use engine::{
     DramUse, EngineConfig, Keep, Layout, Maintenance, Pressure, Reserve, StaticReserve, Victim,
 };
@@ -11,6 +13,11 @@ use rand::{Rng, SeedableRng};
 
 /// Bytes of a segment: the smallest there is.
 pub(super) const SEGMENT_BYTES: u64 = 64 << 10;
+/// Bytes of a page of NAND.
+const NAND_PAGE_BYTES: u32 = 16 << 10;
+/// One run in so many is on NAND, where a segment takes about so many accesses for each on a disk.
+const RUNS_PER_NAND: u32 = 8;
+const NAND_ACCESSES: u32 = 4;
 /// Words of the smallest chunk of a journal, of its head, and the fewest chunks.
 const CHUNK_WORDS: usize = 1024;
 const HEAD_WORDS: usize = 512;
@@ -61,7 +68,9 @@ pub(super) struct Rates {
 pub(super) struct Plan {
     pub(super) kind: Kind,
     pub(super) config: EngineConfig,
+    /// Bytes of the disk, and the NAND beside it if the cache is on that.
     pub(super) image_bytes: u64,
+    pub(super) nand: Option<NandConfig>,
     pub(super) journal_words: usize,
     pub(super) lives: usize,
     /// Clients at once, and operations of each in a life.
@@ -118,6 +127,62 @@ fn parts(seed: u64) -> EngineConfig {
     }
 }
 
+/// What one run in [`RUNS_PER_NAND`] is on: about so many usable segments, each a block, and what the cache
+/// is made of, most often as `didacache`. Drawn apart, too.
+fn on_nand(seed: u64, segments: u64) -> Option<(NandConfig, EngineConfig)> {
+    let random = &mut SmallRng::seed_from_u64(seed.rotate_left(32) ^ !seed);
+    if !random.random_ratio(1, RUNS_PER_NAND) {
+        return None;
+    }
+    let factory_bad = random.random_range(0.0..0.12);
+    let nand = NandConfig {
+        geometry: Geometry {
+            channels: 4,
+            luns_per_channel: 2,
+            blocks_per_lun: (segments as u32).div_ceil(8) + 1,
+            pages_per_block: SEGMENT_BYTES as u32 / NAND_PAGE_BYTES,
+            page_bytes: NAND_PAGE_BYTES,
+        },
+        planes: 1,
+        timing: NandTiming {
+            read_ns: vec![random.random_range(30_000..100_000)],
+            program_ns: vec![random.random_range(200_000..900_000)],
+            erase_ns: random.random_range(500_000..4_000_000),
+            transfer_ns: random.random_range(20_000..60_000),
+        },
+        endurance: Endurance {
+            cycles: random.random_range(8..40),
+            factory_bad,
+            grown_bad: random.random_range(0.1..0.5),
+        },
+        seed: random.random(),
+    };
+    if random.random_ratio(1, 4) {
+        return Some((nand, parts(seed)));
+    }
+    let most = |random: &mut SmallRng| random.random_range(2..5);
+    let config = EngineConfig {
+        dram: DramUse::WriteBuffers,
+        layout: Layout::Slotted,
+        victim: Victim::FewestValid,
+        keep: Keep::Valid,
+        pressure: Pressure::Drop(Victim::LeastRecentlyRead),
+        reserve: [
+            Reserve::Queueing,
+            Reserve::Heuristic,
+            Reserve::Static(StaticReserve::default()),
+        ][random.random_range(0..3)],
+        wear_leveling: Some(random.random_range(1..3)),
+        spare_buffers: [None, Some(1)][random.random_range(0..2)],
+        write_bytes: [None, Some(2 * NAND_PAGE_BYTES), Some(SEGMENT_BYTES as u32)]
+            [random.random_range(0..3)],
+        writers: most(random),
+        reclaimers: most(random),
+        ..EngineConfig::default()
+    };
+    Some((nand, config))
+}
+
 impl Plan {
     pub(super) fn new(random: &mut SmallRng, seed: u64) -> Self {
         let kind = match random.random_range(0..24) {
@@ -154,6 +219,11 @@ impl Plan {
         let clients = 6;
         let sync_interval = Duration::from_millis(random.random_range(2..20));
         let total = (clients * operations) as u32;
+        let (nand, parts) = match on_nand(seed, segments) {
+            Some((nand, parts)) => (Some(nand), parts),
+            None => (None, parts(seed)),
+        };
+        let each = if nand.is_some() { NAND_ACCESSES } else { 1 };
         let running = match kind {
             Kind::Dense => Rates {
                 stores: 20,
@@ -166,7 +236,7 @@ impl Plan {
                 let every = (total * 3 / crashes as u32).max(1);
                 Rates {
                     stores: every,
-                    accesses: 20,
+                    accesses: 20 * each,
                     reads: 0,
                     operations: every,
                     most: crashes,
@@ -175,7 +245,7 @@ impl Plan {
         };
         let early = Rates {
             stores: 20,
-            accesses: 6,
+            accesses: 6 * each,
             reads: 20,
             operations: 20,
             most: if kind == Kind::Restless { 6 } else { 3 },
@@ -192,9 +262,13 @@ impl Plan {
                 max_copy_sixteenths: random.random_range(0..16),
                 discard: random.random(),
                 sync_interval,
-                ..parts(seed)
+                ..parts
             },
-            image_bytes: (1 << 20) + segments * SEGMENT_BYTES,
+            image_bytes: match nand {
+                Some(_) => META_BYTES,
+                None => META_BYTES + segments * SEGMENT_BYTES,
+            },
+            nand,
             journal_words: HEAD_WORDS
                 + CHUNK_WORDS
                     * match kind {
@@ -218,7 +292,7 @@ impl Plan {
             running,
             stopping: Rates {
                 stores: 20,
-                accesses: 4,
+                accesses: 4 * each,
                 reads: 0,
                 operations: 1,
                 most: 4,

@@ -119,6 +119,7 @@ pub(super) fn verify(
     });
     machine.sim.crash();
     report.crashes += 1;
+    report.crashes_on_nand += u64::from(machine.watch.media.is_flash());
     outcome
 }
 

@@ -4,9 +4,7 @@ use std::collections::HashSet;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use device::{
-    AlignedBuf, Disk, FaultyDisk, Image, IoFuture, MemoryDisk, MemoryJournal, SharedBuf, Tear,
-};
+use device::{MemoryJournal, Tear};
 use engine::Engine;
 use engine::placement::Probe;
 use parking_lot::Mutex;
@@ -14,6 +12,7 @@ use rand::Rng;
 use rand::rngs::SmallRng;
 
 use super::key_bytes;
+use super::media::{End, Media, Remains};
 use super::plan::Rates;
 use crate::history::{Crash, History};
 
@@ -25,7 +24,7 @@ const MAX_SHIFT_SECONDS: i64 = 100;
 /// What a crash leaves, and what had been done by then.
 #[derive(Clone)]
 pub(super) struct CrashPoint {
-    pub(super) image: Image,
+    pub(super) remains: Remains,
     pub(super) words: Vec<u64>,
     pub(super) history: History,
     /// The Unix second of the next start.
@@ -34,9 +33,9 @@ pub(super) struct CrashPoint {
     pub(super) remembered: u32,
     /// Keys and the tags of values that have to be found again.
     pub(super) expected: Vec<(u64, u64)>,
-    /// Nothing on the disk is torn.
+    /// Nothing on the medium is torn.
     pub(super) is_whole: bool,
-    /// The image had been opened before.
+    /// The medium had been opened before.
     pub(super) is_known: bool,
     /// It was stopped orderly.
     pub(super) is_orderly: bool,
@@ -45,28 +44,15 @@ pub(super) struct CrashPoint {
     pub(super) label: String,
 }
 
-/// How a life ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum End {
-    /// The process dies between two accesses.
-    Kill,
-    /// It dies while the device carries some out.
-    KillTorn(Tear),
-    PowerCut(Tear),
-}
-
 /// Takes crash points.
 pub(super) struct Watch {
-    pub(super) medium: Arc<MemoryDisk>,
-    pub(super) disk: Arc<FaultyDisk>,
+    pub(super) media: Arc<Media>,
     pub(super) journal: Weak<MemoryJournal>,
     pub(super) history: Arc<Mutex<History>>,
-    /// What the life began with; its image, words and history are not looked at.
+    /// What the life began with; what was left, words and history are not looked at.
     pub(super) before: CrashPoint,
     pub(super) keys: u64,
     pub(super) unsettled: Duration,
-    /// A segment takes one write: a power cut leaves all of it or nothing.
-    pub(super) writes_whole_segments: bool,
     pub(super) random: Mutex<SmallRng>,
     pub(super) rates: Mutex<Rates>,
     pub(super) state: Mutex<WatchState>,
@@ -127,20 +113,22 @@ impl Watch {
         self.look(one_in, true, || "between operations".to_owned());
     }
 
-    fn at_read(&self) {
-        let one_in = self.rates.lock().reads;
-        if one_in > 0 {
-            self.look(one_in, true, || "after a read".to_owned());
-        }
+    /// `when` is before, during or after `what`, an access of the medium.
+    pub(super) fn at_access(&self, rate: fn(&Rates) -> u32, when: &str, what: &str) {
+        let one_in = rate(&self.rates.lock());
+        self.look(one_in, true, || format!("{when} {what}"));
     }
 
-    fn at_access(&self, what: &str) {
-        let one_in = self.rates.lock().accesses;
-        self.look(one_in, true, || what.to_owned());
+    /// A moment within an access of the flash.
+    pub(super) fn any_moment(&self) -> Duration {
+        self.media.longest().mul_f64(self.random.lock().random())
     }
 
     fn look(&self, one_in: u32, may_ask: bool, label: impl FnOnce() -> String) {
-        let drawn = self.random.lock().random_ratio(1, one_in.max(1));
+        if one_in == 0 {
+            return;
+        }
+        let drawn = self.random.lock().random_ratio(1, one_in);
         let left = self.state.lock().taken < self.rates.lock().most;
         if drawn && left {
             self.take(may_ask, &label());
@@ -178,20 +166,11 @@ impl Watch {
             };
             (random.random(), shift)
         };
-        let (image, words) = match end {
-            End::Kill => (self.medium.snapshot(), journal.crash()),
-            End::KillTorn(tear) => {
-                let mut image = self.medium.snapshot();
-                self.disk.tear_in_flight(&mut image, seed, tear);
-                (image, journal.crash())
-            }
-            End::PowerCut(tear) => (self.disk.crash(seed, tear), journal.power_cut(seed)),
-        };
         let is_power_cut = matches!(end, End::PowerCut(_));
-        let is_torn = match end {
-            End::Kill | End::KillTorn(Tear::Writes) => false,
-            End::PowerCut(Tear::Writes) => !self.writes_whole_segments,
-            End::KillTorn(_) | End::PowerCut(_) => true,
+        let words = if is_power_cut {
+            journal.power_cut(seed)
+        } else {
+            journal.crash()
         };
         let now = runtime::unix_seconds();
         let mut history = self.history.lock().clone();
@@ -204,13 +183,13 @@ impl Watch {
         let crash = self.crash(now, shift, nanos, is_power_cut);
         history.crash(&crash);
         let point = CrashPoint {
-            image,
+            remains: self.media.crash(end, seed),
             words,
             history,
             restart: crash.restart,
             remembered: crash.remembered,
             expected,
-            is_whole: self.before.is_whole && !is_torn,
+            is_whole: self.before.is_whole && !self.media.tears(end),
             is_known: self.is_known(),
             is_orderly: false,
             is_cut: is_power_cut || self.before.is_cut,
@@ -278,7 +257,10 @@ impl Watch {
             let lasts = |sequence: &u64| {
                 // What was torn may be damaged, and is found so when it is read.
                 let is_whole = self.before.is_whole || !state.found.contains(sequence);
-                is_whole && (!is_power_cut || state.durable.contains(sequence))
+                // A program of NAND that has ended is durable. A block that fails is one that is being written: no
+                // segment on it has counted as written.
+                let is_durable = || self.media.is_flash() || state.durable.contains(sequence);
+                is_whole && (!is_power_cut || is_durable())
             };
             written.filter(lasts).collect()
         };
@@ -331,73 +313,15 @@ impl Watch {
             .collect()
     }
 
-    fn written_now(&self) -> HashSet<u64> {
+    /// What a sync that begins now makes durable.
+    pub(super) fn written_now(&self) -> HashSet<u64> {
         let engine = self.state.lock().engine.upgrade();
         let written = engine.map(|engine| engine.store().written());
         let written = written.into_iter().flatten();
         written.map(|record| record.sequence).collect()
     }
-}
-
-/// A disk at whose accesses crash points are taken.
-pub(super) struct WatchedDisk {
-    pub(super) watch: Arc<Watch>,
-}
-
-impl WatchedDisk {
-    fn disk(&self) -> &FaultyDisk {
-        &self.watch.disk
-    }
-}
-
-impl Disk for WatchedDisk {
-    fn len_bytes(&self) -> u64 {
-        self.disk().len_bytes()
-    }
-
-    fn read(&self, offset: u64, buf: AlignedBuf) -> IoFuture<'_, AlignedBuf> {
-        Box::pin(async move {
-            let read = self.disk().read(offset, buf).await;
-            self.watch.at_read();
-            read
-        })
-    }
-
-    fn write(&self, offset: u64, data: SharedBuf) -> IoFuture<'_, ()> {
-        Box::pin(async move {
-            self.watch.at_access("before a write");
-            let mut write = std::pin::pin!(self.disk().write(offset, data));
-            let mut is_first = true;
-            let written = std::future::poll_fn(|cx| {
-                let polled = write.as_mut().poll(cx);
-                if is_first && polled.is_pending() {
-                    self.watch.at_access("during a write");
-                }
-                is_first = false;
-                polled
-            })
-            .await;
-            self.watch.at_access("after a write");
-            written
-        })
-    }
-
-    fn discard(&self, offset: u64, len: u64) -> IoFuture<'_, ()> {
-        Box::pin(async move {
-            let discarded = self.disk().discard(offset, len).await;
-            self.watch.at_access("after a discard");
-            discarded
-        })
-    }
-
-    fn sync(&self) -> IoFuture<'_, ()> {
-        Box::pin(async move {
-            self.watch.at_access("before a sync");
-            let written = self.watch.written_now();
-            self.disk().sync().await?;
-            self.watch.state.lock().durable.extend(written);
-            self.watch.at_access("after a sync");
-            Ok(())
-        })
+    /// A sync that began when this had been written has ended.
+    pub(super) fn synced(&self, written: HashSet<u64>) {
+        self.state.lock().durable.extend(written);
     }
 }

@@ -35,7 +35,7 @@ pub struct PageCounts {
 }
 
 /// One erase block.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Block {
     pub(super) state: State,
     /// Erases so far.
@@ -164,6 +164,22 @@ impl Block {
     pub(super) fn tear(&mut self) {
         self.torn.push(self.programmed);
         self.programmed += 1;
+    }
+
+    /// The pages whose program was asked for and has not ended are lost.
+    pub(super) fn tear_issued(&mut self) {
+        while self.programmed < self.issued {
+            self.tear();
+        }
+    }
+
+    /// The block as a device that starts again finds it, which numbers its commands anew.
+    pub(super) fn restarted(self) -> Self {
+        Self {
+            issued: self.programmed,
+            erased_by: 0,
+            ..self
+        }
     }
 
     /// What was found in a file: `pages` of them programmed, some of those `torn`.

@@ -105,7 +105,7 @@ enum Phase {
     Transfer,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Lun {
     phase: Phase,
     /// When the phase ends; [`NEVER`] while nothing is known of that.
@@ -176,7 +176,7 @@ pub(super) enum Change {
 }
 
 /// One channel.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Channel {
     times: Times,
     cycles: u32,
@@ -566,6 +566,16 @@ impl Channel {
             }
             return;
         }
+    }
+
+    /// Whoever emulates it dies: no program under way or waiting leaves a page that can be read.
+    pub(super) fn kill(&mut self) {
+        self.blocks.iter_mut().for_each(Block::tear_issued);
+    }
+
+    /// Does everything that it has been asked for.
+    pub(super) fn finish_all(&mut self) {
+        self.advance(NEVER - 1);
     }
 
     /// The power fails now: what is under way ends where it stands.

@@ -1,5 +1,6 @@
 //! What the pages hold: in memory, one buffer for each block in use, or in a file.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use parking_lot::Mutex;
@@ -23,29 +24,46 @@ pub(super) struct Contents {
     place: Place,
 }
 
-/// The bytes of a block in memory, from its first program to its erase.
-type BlockBytes = Mutex<Option<Box<[u8]>>>;
+/// The bytes of a block in memory, from its first program to its erase; shared with images.
+pub(super) type BlockBytes = Option<Arc<Box<[u8]>>>;
 
 #[derive(Debug)]
 enum Place {
     Memory {
-        blocks: Box<[BlockBytes]>,
-        spare: Mutex<Vec<Box<[u8]>>>,
+        blocks: Box<[Mutex<BlockBytes>]>,
+        spare: Mutex<Vec<Arc<Box<[u8]>>>>,
     },
     File(NandFile),
 }
 
 impl Contents {
-    pub(super) fn in_memory(blocks: u32, block_bytes: u64, page_bytes: u32) -> Self {
+    /// These bytes, of which `stored` pages of each block count.
+    pub(super) fn in_memory(
+        blocks: Vec<BlockBytes>,
+        stored: impl Iterator<Item = u32>,
+        block_bytes: u64,
+        page_bytes: u32,
+    ) -> Self {
         Self {
             page_bytes: page_bytes as usize,
             block_bytes: block_bytes as usize,
-            stored: (0..blocks).map(|_| AtomicU32::new(0)).collect(),
+            stored: stored.map(AtomicU32::new).collect(),
             place: Place::Memory {
-                blocks: (0..blocks).map(|_| Mutex::new(None)).collect(),
+                blocks: blocks.into_iter().map(Mutex::new).collect(),
                 spare: Mutex::new(Vec::new()),
             },
         }
+    }
+
+    /// The bytes of all blocks, not copied before they change.
+    ///
+    /// # Panics
+    /// When they are in a file.
+    pub(super) fn shared(&self) -> Vec<BlockBytes> {
+        let Place::Memory { blocks, .. } = &self.place else {
+            panic!("the device is in memory");
+        };
+        blocks.iter().map(|bytes| bytes.lock().clone()).collect()
     }
 
     /// What `file` holds, of which `stored` pages of each block count.
@@ -111,9 +129,9 @@ impl Contents {
                 let bytes = bytes.get_or_insert_with(|| {
                     let spare = spare.lock().pop();
                     // Zeros from the system cost nothing before they are written to.
-                    spare.unwrap_or_else(|| vec![0; self.block_bytes].into_boxed_slice())
+                    spare.unwrap_or_else(|| Arc::new(vec![0; self.block_bytes].into()))
                 });
-                bytes[offset..offset + data.len()].copy_from_slice(data);
+                Arc::make_mut(bytes)[offset..offset + data.len()].copy_from_slice(data);
             }
             Place::File(file) => file.store(block, first_page, pages, data)?,
         }
@@ -126,7 +144,9 @@ impl Contents {
         self.stored[block as usize].store(0, Ordering::Release);
         match &self.place {
             Place::Memory { blocks, spare } => {
-                if let Some(bytes) = blocks[block as usize].lock().take() {
+                if let Some(bytes) = blocks[block as usize].lock().take()
+                    && Arc::strong_count(&bytes) == 1
+                {
                     let mut spare = spare.lock();
                     if spare.len() < KEPT_BUFFERS {
                         spare.push(bytes);

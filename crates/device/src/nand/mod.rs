@@ -23,6 +23,7 @@ mod contents;
 mod counts;
 mod fate;
 mod file;
+mod image;
 mod preset;
 
 use std::path::Path;
@@ -37,6 +38,7 @@ pub use config::{ConfigError, Endurance, MAX_PLANES, NandConfig, NandTiming};
 pub use counts::{BlockCounts, Counts};
 pub(crate) use file::peek;
 pub use file::{NandFileError, is_nand_file};
+pub use image::{NandCrash, NandImage};
 pub use preset::Preset;
 
 use crate::{
@@ -46,8 +48,8 @@ use crate::{
 use block::{Block, State};
 use channel::{Change, Channel, CommandId, Kind, Span, Times};
 use contents::Contents;
-use fate::Fate;
 use file::NandFile;
+use image::fresh_blocks;
 
 /// Why no device could be opened.
 #[derive(Debug, thiserror::Error)]
@@ -93,10 +95,7 @@ impl Nand {
     /// # Errors
     /// One line about what is impossible.
     pub fn new(config: NandConfig) -> Result<Self, ConfigError> {
-        config.check()?;
-        let shape = config.geometry;
-        let contents = Contents::in_memory(shape.blocks(), shape.block_bytes(), shape.page_bytes);
-        Ok(Self::with_contents(config, contents, |_, _| {}))
+        Ok(Self::from_image(NandImage::new(config)?))
     }
 
     /// The device in the file at `path`, made if there is none. Blocks the thread.
@@ -111,27 +110,23 @@ impl Nand {
             .map(|block| AtomicU32::new(found.as_ref().map_or(0, |found| found[block].pages)))
             .collect();
         let contents = Contents::in_file(file, stored, shape.block_bytes(), shape.page_bytes);
-        let nand = Self::with_contents(config, contents, |number, block| {
-            let Some(found) = &found else { return };
-            let found = &found[number as usize];
+        let mut blocks = fresh_blocks(&config);
+        for (block, found) in blocks.iter_mut().zip(found.into_iter().flatten()) {
             let state = if block.state == State::Bad {
                 State::Bad
             } else {
                 found.state
             };
-            block.restore(state, found.erases, found.pages, found.torn.clone());
-        });
+            block.restore(state, found.erases, found.pages, found.torn);
+        }
+        let nand = Self::with_contents(config, contents, blocks);
         for channel in &nand.channels {
             channel.lock().changes = Some(Vec::new());
         }
         Ok(nand)
     }
 
-    fn with_contents(
-        config: NandConfig,
-        contents: Contents,
-        restore: impl Fn(u32, &mut Block),
-    ) -> Self {
+    fn with_contents(config: NandConfig, contents: Contents, blocks: Vec<Block>) -> Self {
         let shape = config.geometry;
         let blocks_per_channel = shape.luns_per_channel * shape.blocks_per_lun;
         let times = Times {
@@ -140,20 +135,13 @@ impl Nand {
             erase: config.timing.erase_ns,
             transfer: config.timing.transfer_ns,
         };
-        let endurance = config.endurance;
-        let channel = |channel: u32| {
-            let blocks = (0..blocks_per_channel).map(|block| {
-                let number = channel * blocks_per_channel + block;
-                let fate = Fate::of(config.seed, number, &endurance, shape.pages_per_block);
-                let mut block = Block::new(fate);
-                restore(number, &mut block);
-                block
-            });
+        let mut blocks = blocks.into_iter();
+        let channel = |_| {
             Mutex::new(Channel::new(
                 times.clone(),
-                endurance.cycles,
+                config.endurance.cycles,
                 shape.luns_per_channel,
-                blocks.collect(),
+                blocks.by_ref().take(blocks_per_channel as usize).collect(),
             ))
         };
         Self {

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod crash;
 mod model;
 mod rules;
 mod segments;

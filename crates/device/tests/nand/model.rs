@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use flowstone_device::{BlockId, DeviceError, Endurance, Flash, Nand, NandFileError, NandTiming};
+use flowstone_device::{
+    BlockId, DeviceError, Endurance, Flash, Nand, NandCrash, NandFileError, NandTiming,
+};
 use proptest::prelude::*;
 use runtime::sim::Sim;
 
@@ -138,6 +140,7 @@ fn run(steps: Vec<Step>, mut nand: Arc<Nand>, restart: impl Fn(Arc<Nand>) -> Arc
                     let data = pages(next_byte, count);
                     let program = nand.program(BlockId(block), first as u32, data);
                     let _ = runtime::timeout(Duration::from_nanos(after), program).await;
+                    let image = (!nand.is_in_file()).then(|| nand.crash(NandCrash::PowerCut));
                     nand.power_cut().unwrap();
                     // A page takes 5 ns on the bus and 100 in the cells.
                     let whole = (after / 105).min(count as u64);
@@ -151,6 +154,10 @@ fn run(steps: Vec<Step>, mut nand: Arc<Nand>, restart: impl Fn(Arc<Nand>) -> Arc
                     }
                     next_byte = next_byte.wrapping_add(count as u8);
                     check(&nand, block, &model[block as usize]).await;
+                    if let Some(image) = image {
+                        let left = Nand::from_image(image);
+                        check(&left, block, &model[block as usize]).await;
+                    }
                 }
                 Step::CutErase { block, after } => {
                     let erase = nand.erase(BlockId(block));
@@ -176,7 +183,11 @@ proptest! {
     #[test]
     fn a_device_in_memory_reads_like_what_was_programmed(steps in steps()) {
         let nand = Nand::new(small(timing(), Endurance::unlimited())).unwrap();
-        run(steps, Arc::new(nand), |nand| nand);
+        // Nothing is under way: a crash of whatever kind leaves all.
+        run(steps, Arc::new(nand), |nand| {
+            let all = [NandCrash::PowerCut, NandCrash::Killed, NandCrash::Finished];
+            all.into_iter().fold(nand, |nand, how| Arc::new(Nand::from_image(nand.crash(how))))
+        });
     }
 
     #[test]

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use device::{AlignedBuf, BlockHealth};
+use device::AlignedBuf;
 
 use super::fill::{AppendItem, Filled, Filling};
 use super::{Content, SegmentStore, WriteFailure};
@@ -24,7 +24,7 @@ impl SegmentStore {
         is_current: impl Fn(&SummaryEntry) -> bool,
         mut moved: impl FnMut(&SummaryEntry, Filled),
     ) -> bool {
-        if self.flash.health(failure.segment.block()) != BlockHealth::Bad {
+        if !self.is_bad(failure.segment) {
             return false;
         }
         let sequence = self.filling.lock().take_sequence();

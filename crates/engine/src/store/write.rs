@@ -9,6 +9,7 @@ use device::{AlignedBuf, BlockHealth, DeviceError, SharedBuf};
 use futures_util::stream::{self, StreamExt};
 use runtime::work::{self, Work};
 
+use super::queues::Queues;
 use super::{Content, MAX_FAILURES, SegmentId, SegmentRecord, SegmentStore};
 use crate::format::FormatError;
 use crate::format::segment::{Footer, PAGE_BYTES, SegmentKind, SummaryEntry, decode_summary};
@@ -163,22 +164,31 @@ impl SegmentStore {
             .failures
             .fetch_add(counted, Ordering::Relaxed)
             + counted;
-        let is_bad = self.flash.health(failure.segment.block()) == BlockHealth::Bad;
-        let is_retired = is_bad || failures >= MAX_FAILURES;
+        let is_retired = self.is_bad(failure.segment) || failures >= MAX_FAILURES;
         self.end_life(failure.segment).await;
         let mut queues = self.queues.lock();
         queues.forget_opened(failure.segment);
         if is_retired {
-            queues.retired.push(failure.segment);
-            self.counters
-                .segments_retired
-                .fetch_add(1, Ordering::Relaxed);
+            self.retire(&mut queues, failure.segment);
         } else {
             self.push_free(&mut queues, failure.segment);
         }
         drop(queues);
         self.room.notify_all();
         is_retired
+    }
+
+    /// Whether the block of a segment has gone bad.
+    pub(super) fn is_bad(&self, segment: SegmentId) -> bool {
+        self.flash.health(segment.block()) == BlockHealth::Bad
+    }
+
+    /// A segment is used no more.
+    fn retire(&self, queues: &mut Queues, segment: SegmentId) {
+        queues.retired.push(segment);
+        self.counters
+            .segments_retired
+            .fetch_add(1, Ordering::Relaxed);
     }
 
     /// Whether every segment has been given up: there will never be room again.
@@ -201,10 +211,7 @@ impl SegmentStore {
         taken.extend(&queues.retired);
         for segment in retired {
             if segment.0 < self.segments() && taken.insert(segment) {
-                queues.retired.push(segment);
-                self.counters
-                    .segments_retired
-                    .fetch_add(1, Ordering::Relaxed);
+                self.retire(&mut queues, segment);
             }
         }
         for record in living {
@@ -239,15 +246,23 @@ impl SegmentStore {
         self.queues.lock().retired.clone()
     }
 
-    /// Gives the segments of a checkpoint that counts no more back.
-    pub fn free_checkpoint(&self, segments: &[SegmentId]) {
+    /// Gives the segments of a checkpoint that counts no more back, but those on blocks that have gone bad.
+    /// Returns whether there are such.
+    pub fn free_checkpoint(&self, segments: &[SegmentId]) -> bool {
+        let mut has_bad = false;
         let mut queues = self.queues.lock();
         for &segment in segments {
-            self.push_free(&mut queues, segment);
+            if self.is_bad(segment) {
+                self.retire(&mut queues, segment);
+                has_bad = true;
+            } else {
+                self.push_free(&mut queues, segment);
+            }
         }
         drop(queues);
         self.room.notify_all();
         self.work.notify_all();
+        has_bad
     }
 
     /// Reads the last page of every segment, and tells `progress` of each.

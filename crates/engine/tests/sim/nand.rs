@@ -4,6 +4,7 @@
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use device::{
@@ -23,7 +24,7 @@ use crate::support::{
 const PAGE_BYTES: u32 = 16 << 10;
 
 /// 192 blocks of 256 KiB on four channels; a tenth is bad from the factory, others fail in use.
-fn nand(seed: u64, cycles: u32) -> Arc<Nand> {
+fn nand(seed: u64, cycles: u32, grown_bad: f64) -> Arc<Nand> {
     let config = NandConfig {
         geometry: Geometry {
             channels: 4,
@@ -42,7 +43,7 @@ fn nand(seed: u64, cycles: u32) -> Arc<Nand> {
         endurance: Endurance {
             cycles,
             factory_bad: 0.1,
-            grown_bad: 0.4,
+            grown_bad,
         },
         seed,
     };
@@ -58,8 +59,12 @@ struct Parts {
 
 impl Parts {
     fn new(seed: u64, cycles: u32) -> Self {
+        Self::failing(seed, cycles, 0.4)
+    }
+
+    fn failing(seed: u64, cycles: u32, grown_bad: f64) -> Self {
         Self {
-            nand: nand(seed, cycles),
+            nand: nand(seed, cycles, grown_bad),
             meta: Arc::new(MemoryDisk::new(META_BYTES)),
             words: vec![0; JOURNAL_WORDS],
         }
@@ -198,4 +203,42 @@ fn an_orderly_stop_keeps_everything_and_another_shape_is_refused() {
             }
         });
     }
+}
+
+#[test]
+fn an_orderly_stop_is_complete_though_a_block_fails_under_its_checkpoint() {
+    let under_checkpoints = Cell::new(0);
+    for_each_seed("an_orderly_stop_is_complete_though", 12, |seed| {
+        // A quarter of the blocks fails its first program.
+        let mut parts = Parts::failing(seed, 1, 0.25);
+        let from_factory = parts.nand.bad_blocks().len();
+        let config = config(seed);
+        let sim = Sim::new(seed);
+        let journal = sim.block_on(async {
+            let (engine, journal) = parts.open(SegmentShape::Block, &config).await.unwrap();
+            for number in 0..100 {
+                set(&engine, &numbered(number), &value(number, 3000))
+                    .await
+                    .unwrap();
+            }
+            assert_eq!(engine.stop().await, Stop::Complete { objects: 100 });
+            let bad = parts.nand.bad_blocks().len();
+            let store = engine.store();
+            assert_eq!(store.retired().len(), bad);
+            let moved = store.counters().segments_moved.load(Ordering::Relaxed);
+            let failed = bad - from_factory;
+            under_checkpoints.set(under_checkpoints.get() + failed as u64 - moved);
+            journal
+        });
+        sim.crash();
+        parts.words = journal.crash();
+        sim.block_on(async {
+            let (engine, _) = parts.open(SegmentShape::Block, &config).await.unwrap();
+            for number in 0..100 {
+                let found = get(&engine, &numbered(number)).await;
+                assert_eq!(found, Some(value(number, 3000)));
+            }
+        });
+    });
+    assert!(under_checkpoints.get() > 0, "no block has failed under one");
 }

@@ -22,6 +22,9 @@ const BATCH_ENTRIES: usize = 1 << 15;
 /// Segment numbers that a range spans at most.
 const BATCH_SPAN: u32 = 1 << 15;
 
+/// Times that a checkpoint is begun, at most.
+const MAX_TRIES: usize = 4;
+
 /// What a checkpoint says beside the lists.
 #[derive(Clone, Debug)]
 pub struct CheckpointHead {
@@ -54,7 +57,8 @@ fn batch_entries(records: usize) -> usize {
     BATCH_ENTRIES.max(records / 8)
 }
 
-/// Writes a checkpoint of what the chunks before `end` say and what `last` said.
+/// Writes a checkpoint of what the chunks before `end` say and what `last` said. It goes elsewhere when a
+/// block fails under it.
 pub(crate) async fn write(
     exact: &Exact,
     head: &CheckpointHead,
@@ -62,15 +66,20 @@ pub(crate) async fn write(
     last: Option<&SavedCheckpoint>,
     with_recency: bool,
 ) -> Option<Written> {
-    let mut sink = CheckpointSink::new(exact.store.clone());
-    let filled = fill(exact, &mut sink, head, end, last, with_recency).await;
-    let flash_bytes = sink.flash_bytes();
-    let saved = sink.saved();
-    if filled.is_none() {
-        exact.store.free_checkpoint(&saved.segments);
-        return None;
+    for _ in 0..MAX_TRIES {
+        let mut sink = CheckpointSink::new(exact.store.clone());
+        let filled = fill(exact, &mut sink, head, end, last, with_recency).await;
+        let flash_bytes = sink.flash_bytes();
+        let saved = sink.saved();
+        if filled.is_some() {
+            return Some(Written { saved, flash_bytes });
+        }
+        let has_bad = exact.store.free_checkpoint(&saved.segments);
+        if !has_bad {
+            break;
+        }
     }
-    Some(Written { saved, flash_bytes })
+    None
 }
 
 async fn fill(
