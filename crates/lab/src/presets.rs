@@ -38,9 +38,12 @@ const WRITERS_SHARE: usize = 4;
 const FATCACHE_SERVERS: usize = 8;
 /// One of so many buffers is kept free by its drain; what is in the others is read from memory.
 const SPARE_SHARE: usize = 8;
-/// It copies what gains a quarter of a slab: with a cache full of valid items as much as there is to gain would be
-/// copied for ever.
-const COPY_SIXTEENTHS: u32 = 12;
+/// It copies whatever gains a sixteenth of a slab.
+const FATCACHE_COPY_SIXTEENTHS: u32 = 15;
+/// `didacache` copies what gains a quarter, and drops the rest under pressure.
+const DIDACACHE_COPY_SIXTEENTHS: u32 = 12;
+/// Some of its reclaimers can drop while others copy.
+const DIDACACHE_RECLAIMERS: usize = 4;
 /// One of so many of its buffers is always there to be filled; the others may be written at once.
 const DIDACACHE_FILLING_SHARE: usize = 4;
 /// It levels wear after so many erases for each block (section 4.1.5).
@@ -181,7 +184,7 @@ impl Preset {
             index_percent: FATCACHE_INDEX_PERCENT,
             dram: DramUse::WriteBuffers,
             layout: Layout::Slotted,
-            max_copy_sixteenths: COPY_SIXTEENTHS,
+            max_copy_sixteenths: FATCACHE_COPY_SIXTEENTHS,
             spare_buffers: Some((buffers / SPARE_SHARE).max(1)),
             ..config
         };
@@ -208,9 +211,10 @@ impl Preset {
                     _ => Pressure::Drop(Victim::LeastRecentlyRead),
                 },
                 max_copy_sixteenths: match collection {
-                    Collection::Integrated | Collection::Space => COPY_SIXTEENTHS,
+                    Collection::Integrated | Collection::Space => DIDACACHE_COPY_SIXTEENTHS,
                     Collection::Locality => 0,
                 },
+                reclaimers: DIDACACHE_RECLAIMERS,
                 reserve,
                 wear_leveling,
                 writers: (buffers - buffers / DIDACACHE_FILLING_SHARE).max(1),
