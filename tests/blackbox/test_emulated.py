@@ -102,7 +102,7 @@ def test_a_cache_that_drives_its_flash_tells_of_reserve_and_wear(emulated):
 
 
 def test_a_conventional_drive(emulated):
-    server = emulated("ftl:crucial-m4,size=1GiB").start()
+    server = emulated("ftl:crucial-m4,size=1GiB,block=512KiB").start()
     latest = {}
     overwrite(server, latest, random.Random(2), 64)
     assert check(server, latest) == len(latest)

@@ -85,6 +85,21 @@ pub enum SpecError {
         /// Bytes of the usual block.
         most: u64,
     },
+    /// A size that GC of a conventional drive cannot live with.
+    #[error(
+        "{bytes} bytes are too few for this drive: its GC needs {smallest}, {blocks} blocks of {block_bytes} bytes on every channel; \
+         give a larger size or smaller blocks (block=S)"
+    )]
+    TooSmall {
+        /// What was given.
+        bytes: u64,
+        /// Bytes of the smallest such drive.
+        smallest: u64,
+        /// Blocks of a LUN of it.
+        blocks: u32,
+        /// Bytes of one.
+        block_bytes: u64,
+    },
     /// There can be no such device.
     #[error(transparent)]
     Device(#[from] NandError),
@@ -182,6 +197,16 @@ impl DeviceSpec {
             Kind::Nand => 1,
             Kind::Ftl => kept,
         };
+        let shape = &config.geometry;
+        let smallest = u64::from(shape.channels) * u64::from(least) * shape.block_bytes();
+        if self.kind == Kind::Ftl && self.size.is_some_and(|bytes| bytes < smallest) {
+            return Err(SpecError::TooSmall {
+                bytes,
+                smallest,
+                blocks: least,
+                block_bytes: shape.block_bytes(),
+            });
+        }
         let mut config = config.sized(bytes, kept, least);
         if let Some(path) = &self.file
             && let Some(found) = nand::peek(path).map_err(NandError::from)?
@@ -423,9 +448,9 @@ mod tests {
     fn devices_have_at_least_the_size_asked_for_and_say_what_came_of_it() {
         for preset in Preset::ALL {
             for kind in ["nand", "ftl"] {
-                let spec = parse(&format!("{kind}:{preset},size=1GiB")).unwrap();
+                let spec = parse(&format!("{kind}:{preset},size=6GiB")).unwrap();
                 let device = spec.open(1).unwrap();
-                assert!(device.nand().config().raw_bytes() >= 1 << 30);
+                assert!(device.nand().config().raw_bytes() >= 6 << 30);
                 let line = device.describe();
                 assert!(line.contains("channels"), "{line}");
                 if let Emulated::Ftl(disk) = &device {
@@ -433,6 +458,16 @@ mod tests {
                     assert!((0.74..=0.75).contains(&share), "{preset}: {share}");
                 }
             }
+        }
+        let smallest = parse("ftl:mlc,size=1344MiB").unwrap().open(1).unwrap();
+        assert_eq!(smallest.nand().config().raw_bytes(), 1344 << 20);
+        for (too_small, is_enough) in [
+            ("ftl:mlc,size=1343MiB", "nand:mlc,size=1343MiB"),
+            ("ftl:mlc,size=512MiB", "ftl:mlc,size=512MiB,block=1MiB"),
+        ] {
+            let refused = parse(too_small).unwrap().geometry();
+            assert!(refused.is_err_and(|error| error.to_string().contains("block=S")));
+            assert!(parse(is_enough).unwrap().geometry().is_ok());
         }
         let too_large = parse("nand:mlc,size=900TB").unwrap().open(1);
         assert!(too_large.is_err_and(|error| error.to_string().contains("use fewer")));

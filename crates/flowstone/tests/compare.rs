@@ -44,7 +44,7 @@ fn wait_until(done: impl Fn() -> bool) {
 
 /// A small run, on a drive that is small enough to fill.
 const SMALL: &str = "--presets fatcache-sync,fatcache-async,flowstone --workload etc --keys 20000 \
-                     --requests 10000 --memory 64MiB --device ftl:crucial-m4,size=256MiB";
+                     --requests 10000 --memory 64MiB --device ftl:crucial-m4,size=256MiB,block=128KiB";
 
 /// The fields of a row, in their order.
 fn names(row: &str) -> Vec<String> {
