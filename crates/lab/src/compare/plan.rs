@@ -17,8 +17,10 @@ const INDEX_BYTES_PER_OBJECT: f64 = 10.8;
 const ITEM_OVERHEAD_BYTES: u64 = 24;
 /// Keys looked at to know the mean size of items.
 const SIZE_SAMPLE: u64 = 4096;
-/// The largest value of a workload whose values are smaller than that, where blocks can hold two.
-const USUAL_MAX_VALUE_BYTES: u32 = 1 << 20;
+/// The largest value that is allowed for where the workload's are smaller: a slab of Fatcache, 1 MiB, holds it.
+const LEAST_MAX_VALUE_BYTES: u32 = 512 << 10;
+/// The same where the workload's are not known beforehand.
+const UNKNOWN_MAX_VALUE_BYTES: u32 = 1 << 20;
 /// The most clients.
 const MOST_CLIENTS: u64 = 1 << 16;
 /// The most processors.
@@ -232,17 +234,19 @@ impl Plan {
             .map(|nth| self.workload.load(nth).value_len)
             .max();
         let block_bytes = storage.blocks().map(|(_, bytes)| bytes);
-        // A value never fills a segment.
-        let usual =
-            USUAL_MAX_VALUE_BYTES.min(block_bytes.or(self.segment_bytes).unwrap_or(u32::MAX) / 2);
-        let largest = longest.unwrap_or(0).next_power_of_two();
+        let (longest, usual) = match longest {
+            Some(longest) => (longest.next_power_of_two(), LEAST_MAX_VALUE_BYTES),
+            None => (0, UNKNOWN_MAX_VALUE_BYTES),
+        };
+        // It does not fill a segment.
+        let segment_bytes = block_bytes.or(self.segment_bytes).unwrap_or(u32::MAX);
         Sizes {
             memory_bytes: self.memory_bytes,
             flash_bytes: storage.bytes(),
             block_bytes,
             segment_bytes: self.segment_bytes,
             buffer_bytes: self.buffer_bytes,
-            max_value_bytes: largest.max(usual),
+            max_value_bytes: longest.max(usual.min(segment_bytes / 2)),
         }
     }
 
