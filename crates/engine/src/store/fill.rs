@@ -60,6 +60,8 @@ pub(super) struct Filling {
     slot_bytes: u32,
     data_bytes: u32,
     items: u32,
+    /// Bytes of it that writes have taken, not copies.
+    bytes_of_writes: u32,
 }
 
 /// Where items to append come from.
@@ -103,11 +105,12 @@ impl Filling {
             slot_bytes,
             data_bytes: 0,
             items: 0,
+            bytes_of_writes: 0,
         }
     }
 
     /// Appends an item, or says that it does not fit any more.
-    pub(super) fn append(&mut self, append: &AppendItem<'_>) -> Option<Position> {
+    pub(super) fn append(&mut self, append: &AppendItem<'_>, source: Source) -> Option<Position> {
         let bytes = u32::try_from(append.item.flash_bytes()).ok()?;
         let (offset, position) = if self.slot_bytes == 0 {
             let offset = align(self.data_bytes, bytes);
@@ -135,6 +138,9 @@ impl Filling {
         self.bytes[at..at + SUMMARY_ENTRY_BYTES as usize].copy_from_slice(entry.as_bytes());
         self.data_bytes = offset + bytes;
         self.items += 1;
+        if source == Source::Write {
+            self.bytes_of_writes += bytes.max(self.slot_bytes) + SUMMARY_ENTRY_BYTES;
+        }
         Some(position)
     }
 
@@ -203,7 +209,7 @@ impl SegmentStore {
             let segment = filling.segment;
             let wanted = self.class_of(&items[done]);
             while let Some(append) = items.get(done).filter(|item| self.class_of(item) == wanted) {
-                let Some(position) = filling.append(append) else {
+                let Some(position) = filling.append(append, source) else {
                     self.seal(&mut content, buffer);
                     cursor.filling[class] = None;
                     break;
@@ -431,6 +437,7 @@ impl SegmentStore {
         let Content::Filling(filling) = std::mem::replace(content, Content::Lost) else {
             unreachable!("only what is being filled is sealed");
         };
+        let bytes_of_writes = u64::from(filling.bytes_of_writes);
         let (segment, items, bytes) = filling.finish(self.image);
         self.segment(segment).items.store(items, Ordering::Release);
         *content = Content::Sealed {
@@ -441,6 +448,9 @@ impl SegmentStore {
         self.counters
             .segments_sealed
             .fetch_add(1, Ordering::Relaxed);
+        self.counters
+            .bytes_of_writes
+            .fetch_add(bytes_of_writes, Ordering::Relaxed);
         self.work.notify_all();
     }
 }

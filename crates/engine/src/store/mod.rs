@@ -147,6 +147,8 @@ pub struct StoreCounters {
     pub segments_opened: AtomicU64,
     /// Segments sealed.
     pub segments_sealed: AtomicU64,
+    /// Bytes of the sealed segments that writes took, not copies, summary entries included.
+    pub bytes_of_writes: AtomicU64,
     /// Segments written.
     pub segments_written: AtomicU64,
     /// Segments opened for writes, not for copies.

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use device::AlignedBuf;
 
-use super::fill::{AppendItem, Filled, Filling};
+use super::fill::{AppendItem, Filled, Filling, Source};
 use super::{Content, SegmentStore, WriteFailure};
 use crate::format::item::ItemRef;
 use crate::format::segment::{Position, SummaryEntry};
@@ -50,7 +50,7 @@ impl SegmentStore {
                 continue;
             };
             let hash = KeyHash(entry.hash.get());
-            if let Some(position) = filling.append(&AppendItem { hash, item }) {
+            if let Some(position) = filling.append(&AppendItem { hash, item }, Source::Copy) {
                 placed.push((entry, position));
             }
         }

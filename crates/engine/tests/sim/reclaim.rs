@@ -1,6 +1,7 @@
 //! Reclaim: what is read stays longer, and keeping it has its bounds.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use device::{Latency, MemoryDisk};
@@ -271,4 +272,36 @@ fn what_is_valid_survives_unread_where_it_is_kept() {
     }
     let kept = unread_survivors(Victim::Oldest, Keep::Nothing);
     assert_eq!(kept, 0, "kept though they are to be dropped");
+}
+
+/// Short segments of many slab classes look as if there were much to gain, and copies of them fill short
+/// ones again.
+#[test]
+fn copies_leave_writes_their_quarter_where_slab_classes_outnumber_buffers() {
+    simulate(1, async {
+        let config = EngineConfig {
+            dram: DramUse::WriteBuffers,
+            layout: Layout::Slotted,
+            victim: Victim::Oldest,
+            keep: Keep::Valid,
+            pressure: Pressure::Wait,
+            max_copy_sixteenths: 15,
+            buffers: 8,
+            ..tight()
+        };
+        let engine = start(&memory_disk(17 << 20), &config).await;
+        for number in 0..40_000_u64 {
+            // Most are small, and no two are of one key: there is nothing to gain.
+            let bytes = 100_usize << (number % 256 + 1).trailing_zeros();
+            let put = set(&engine, &numbered(number), &value(number, bytes)).await;
+            put.unwrap();
+        }
+        let counters = engine.store().counters();
+        let sealed = counters.segments_sealed.load(Ordering::Relaxed) * u64::from(SEGMENT_BYTES);
+        let of_writes = counters.bytes_of_writes.load(Ordering::Relaxed);
+        let stats = engine.stats().placement;
+        assert!(stats.items_copied > 0 && sealed > 100 << 20, "{stats:?}");
+        // Less what copies under way have taken beyond theirs.
+        assert!(of_writes >= sealed / 5, "{of_writes} of {sealed} bytes");
+    });
 }

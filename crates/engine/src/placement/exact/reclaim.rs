@@ -5,10 +5,12 @@
 //! them; so it is the average of the last victims that says whether copying gains.
 //!
 //! Valid items of segments of many slab classes may fill as many segments as they come from, however few
-//! they are. So it is counted what copying gains: a segment copied from may cost as much of another as
-//! may be kept, and when more has been spent, the next segment is dropped.
+//! they are, and leave no buffers to writes. So it is counted what writes get of the segments that are sealed, and
+//! when that is less than their share, the next segment is dropped.
 
-use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use parking_lot::Mutex;
 
 use super::reserve::{Load, Regulator, Watermarks};
 use super::{Counters, Exact, Reserve, background, entry_location};
@@ -23,12 +25,14 @@ use crate::store::{AppendItem, ReadError, SegmentPin, SegmentRecord, Source, Vic
 /// Bytes read at once while copying; holes shorter than [`HOLE_BYTES`] are read through.
 const RUN_BYTES: u32 = 256 << 10;
 const HOLE_BYTES: u32 = 32 << 10;
-/// Sixteenths of a segment that copying may be ahead, either way.
-const GAIN_LIMIT: i64 = 64;
+/// Segments that copying may be ahead, either way.
+const GAIN_LIMIT: i64 = 4;
 /// So many victims the average of what is valid in them is taken over.
 const AVERAGED: u64 = 16;
 /// When copying has found nothing that gains, it rests until one of so many written segments is new.
 const RESTING_SHARE: u32 = 64;
+/// The most of the segments that copies may fill, in sixteenths.
+const MOST_FOR_COPIES_SIXTEENTHS: u32 = 12;
 /// Entries looked at before others get a turn.
 const SIFT_TURN: usize = 256;
 
@@ -77,8 +81,7 @@ pub struct ReclaimConfig {
 pub(super) struct Policy {
     config: ReclaimConfig,
     regulator: Regulator,
-    /// What copying has gained of late, in sixteenths of a segment.
-    gained: AtomicI64,
+    balance: Mutex<Balance>,
     /// Valid bytes of a victim, averaged over the last of them.
     valid_of_late: AtomicU64,
     /// What it takes to drop a segment.
@@ -96,7 +99,7 @@ impl Policy {
         Self {
             config,
             regulator: Regulator::new(config.reserve, segments, config.for_stop),
-            gained: AtomicI64::new(0),
+            balance: Mutex::default(),
             valid_of_late: AtomicU64::new(0),
             drop_time: Averaged::default(),
             dropping: AtomicU32::new(0),
@@ -117,6 +120,16 @@ impl Policy {
             Pressure::Wait => self.config.for_stop.low,
         }
     }
+}
+
+/// What copying has gained of late, in bytes: those of segments that were filled by writes, beyond the
+/// share that it has to leave them.
+#[derive(Default)]
+struct Balance {
+    gained: i64,
+    /// Segments sealed and bytes of writes in them that are in it.
+    segments: u64,
+    bytes_of_writes: u64,
 }
 
 /// What is done with a segment's items.
@@ -285,9 +298,27 @@ pub(super) fn watermarks(exact: &Exact) -> Watermarks {
     })
 }
 
-/// Whether copying has not cost more than it gained.
+/// Whether copying has left enough of the segments to writes. Copies of slots may fill as many segments as they came
+/// from, short ones, and keep writes from filling theirs.
 fn may_copy(exact: &Exact) -> bool {
-    exact.policy.gained.load(Ordering::Relaxed) > -GAIN_LIMIT
+    let (counters, policy) = (exact.store.counters(), &exact.policy);
+    let segment_bytes = i64::from(exact.store.segment_bytes());
+    let most = policy
+        .config
+        .max_copy_sixteenths
+        .min(MOST_FOR_COPIES_SIXTEENTHS);
+    let mut balance = policy.balance.lock();
+    let segments = counters.segments_sealed.load(Ordering::Relaxed);
+    let bytes_of_writes = counters.bytes_of_writes.load(Ordering::Relaxed);
+    let left_to_writes = (bytes_of_writes - balance.bytes_of_writes) as i64;
+    let owed = (segments - balance.segments) as i64 * segment_bytes * (16 - i64::from(most)) / 16;
+    let limit = GAIN_LIMIT * segment_bytes;
+    *balance = Balance {
+        gained: (balance.gained + left_to_writes - owed).clamp(-limit, limit),
+        segments,
+        bytes_of_writes,
+    };
+    balance.gained > -limit
 }
 
 /// The most of a segment that is kept.
@@ -314,7 +345,6 @@ async fn reclaim(exact: &Exact, record: &SegmentRecord, choice: Choice) {
     let begun = runtime::now();
     let dropping = (choice == Choice::Drop).then(|| Dropping::begin(exact));
     exact.recovery.give_up(record.segment).await;
-    account(exact, i64::from(policy.config.max_copy_sixteenths.min(15)));
     // Before anything of it leaves the index: from here on a start finds nothing in it.
     exact.journal.append(Record::SegmentDead {
         segment: record.segment.0,
@@ -358,14 +388,6 @@ impl Drop for Dropping<'_> {
     fn drop(&mut self) {
         self.0.policy.dropping.fetch_sub(1, Ordering::SeqCst);
     }
-}
-
-/// Adds to what copying has gained of late.
-fn account(exact: &Exact, sixteenths: i64) {
-    // Only reclaims change it, and those of one cache seldom at the same time.
-    let gained = exact.policy.gained.load(Ordering::Relaxed) + sixteenths;
-    let gained = gained.clamp(-GAIN_LIMIT, GAIN_LIMIT);
-    exact.policy.gained.store(gained, Ordering::Relaxed);
 }
 
 /// Takes everything that is not kept out of the index; returns what is.
@@ -518,8 +540,6 @@ async fn copy_run(
             continue;
         }
         let room = exact.store.room().listener();
-        let opened = &exact.store.counters().segments_opened;
-        let before = opened.load(Ordering::Relaxed);
         done += exact
             .store
             .append(&items[done..end], Source::Copy, |number, filled| {
@@ -534,8 +554,6 @@ async fn copy_run(
                     }
                 }
             });
-        let opened = opened.load(Ordering::Relaxed) - before;
-        account(exact, -16 * opened as i64);
         if done < end {
             if exact.store.free_segments() == 0 || exact.store.is_closed() {
                 // Only this reclaim can make room, or nothing will: the rest is dropped.
