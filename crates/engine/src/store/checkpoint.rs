@@ -4,6 +4,7 @@
 //! them. All parts but the last have [`capacity`] bytes.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use device::{AlignedBuf, SharedBuf};
 use zerocopy::IntoBytes;
@@ -15,6 +16,9 @@ use crate::format::superblock::MAX_CHECKPOINT_SEGMENTS;
 
 /// Bytes written or read at once, unless a page is longer.
 const PIECE_BYTES: u32 = 64 << 10;
+
+/// How long a checkpoint waits for a segment that is being reclaimed.
+const SEGMENT_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Bytes of memory that writing one checkpoint while reading another takes.
 pub const CHECKPOINT_STREAM_BYTES: u64 = 3 * PIECE_BYTES as u64;
@@ -63,7 +67,7 @@ impl CheckpointSink {
         }
     }
 
-    /// Appends to the stream; `None` when there is no free segment or the device fails.
+    /// Appends to the stream; `None` when no segment becomes free or the device fails.
     pub async fn push(&mut self, mut bytes: &[u8]) -> Option<()> {
         self.saved.bytes += bytes.len() as u64;
         while !bytes.is_empty() {
@@ -123,7 +127,8 @@ impl CheckpointSink {
         if self.saved.segments.len() == MAX_CHECKPOINT_SEGMENTS {
             return None;
         }
-        let segment = self.store.pop_free()?;
+        let free = self.store.next_free();
+        let segment = runtime::timeout(SEGMENT_PATIENCE, free).await.ok()??;
         // It is written at once.
         self.store.queues.lock().forget_opened(segment);
         if self.saved.segments.is_empty() {
@@ -204,6 +209,20 @@ impl SegmentStore {
             part: Part::default(),
             bytes: Vec::new(),
             at: 0,
+        }
+    }
+
+    /// Takes the next free segment, once there is one; `None` when there will not be any.
+    async fn next_free(&self) -> Option<SegmentId> {
+        loop {
+            let room = self.room.listener();
+            if let Some(segment) = self.pop_free() {
+                return Some(segment);
+            }
+            if self.queues.lock().is_still() {
+                return None;
+            }
+            room.await;
         }
     }
 

@@ -10,10 +10,11 @@ use device::{
 };
 use flowstone_engine::config::META_BYTES;
 use flowstone_engine::{Engine, EngineConfig, Medium, Pressure};
+use rand::Rng;
 
 use crate::support::{
-    JOURNAL_WORDS, SEGMENT_BYTES, didacache, for_each_seed, get, numbered, run_background, set,
-    simulate, value,
+    JOURNAL_WORDS, SEGMENT_BYTES, didacache, for_each_seed, get, numbered, random, run_background,
+    set, simulate, value,
 };
 
 const PAGE_BYTES: u32 = 16 << 10;
@@ -236,5 +237,37 @@ fn nothing_is_lost_when_blocks_fail_while_they_are_written() {
             assert!(moved.load(std::sync::atomic::Ordering::Relaxed) > 0);
             assert_eq!(engine.stats().placement.items_lost, 0);
         });
+    });
+}
+
+/// One reclaimer and many clients, so that flash is often used up.
+#[test]
+fn a_checkpoint_waits_for_a_segment_that_is_being_reclaimed() {
+    simulate(1, async {
+        let config = EngineConfig {
+            reclaimers: 1,
+            ..didacache()
+        };
+        let (engine, _) = start(NEVER_FAILS, 1, &config).await;
+        let keys = 100 * ITEMS;
+        for number in 0..keys {
+            put(&engine, number, number).await;
+        }
+        let clients = (0..32).map(|client| {
+            let engine = Arc::clone(&engine);
+            runtime::spawn(async move {
+                let mut random = random(client);
+                for _ in 0..keys {
+                    put(&engine, random.random_range(0..keys), 0).await;
+                }
+            })
+        });
+        let clients: Vec<_> = clients.collect();
+        for client in clients {
+            client.await.expect("no panic");
+        }
+        let checkpoints = engine.checkpoint_stats();
+        assert!(checkpoints.written > 0, "{checkpoints:?}");
+        assert_eq!(checkpoints.failed, 0, "{checkpoints:?}");
     });
 }
