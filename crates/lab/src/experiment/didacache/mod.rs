@@ -99,7 +99,7 @@ impl Machine {
     const fn lean(scale: Scale) -> Self {
         match scale {
             Scale::Tiny => Self {
-                flash_mib: 12,
+                flash_mib: 30,
                 block_kib: 64,
                 cpus: 1,
             },
