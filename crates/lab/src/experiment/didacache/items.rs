@@ -14,8 +14,6 @@ use crate::row::{Field, Row};
 pub(super) const PRESETS: [&str; 3] = ["fatcache-sync", "fatcache-async", "didacache"];
 /// The shares of SETs among the requests, in percent, of figures 14 to 16.
 pub(super) const SET_SHARES: [u32; 5] = [100, 75, 50, 25, 0];
-/// Flash of a conventional drive that it offers.
-const OFFERED_SHARE: f64 = 0.75;
 const KEY_BYTES: u32 = 16;
 
 /// Items of so many bytes, key and value.
@@ -150,17 +148,6 @@ impl Headed {
             )
             .with("device_mapping_bytes", detail.mapping_bytes);
         Ok((row, ran))
-    }
-}
-
-impl Cell {
-    /// The same on a conventional drive that offers as much as the cache has that drives its flash itself.
-    fn with_reserve_beside(mut self, machine: &Machine) -> Self {
-        if self.preset.starts_with("fatcache") {
-            let flash_mib = (machine.flash_mib as f64 / OFFERED_SHARE) as u64;
-            self.plan.device = machine.device(self.preset, flash_mib);
-        }
-        self
     }
 }
 

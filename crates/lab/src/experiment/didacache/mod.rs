@@ -45,6 +45,8 @@ pub(super) use wear::EXPERIMENT as FIG19_22_TABLE2;
 const CLIENTS: u32 = 32;
 /// LUNs of the paper's flash.
 const PAPER_LUNS: u32 = 192;
+/// Flash of a conventional drive that it offers.
+const OFFERED_SHARE: f64 = 0.75;
 /// One of so many bytes of flash is there in memory for slabs.
 const BUFFER_SHARE: u64 = 32;
 /// But never fewer slabs than this: some twenty slab classes are in use, and each fills one.
@@ -75,39 +77,27 @@ struct Machine {
 }
 
 impl Machine {
+    const fn new(flash_mib: u64, block_kib: u64, cpus: u32) -> Self {
+        Self {
+            flash_mib,
+            block_kib,
+            cpus,
+        }
+    }
+
     const fn of(scale: Scale) -> Self {
         match scale {
-            Scale::Tiny => Self {
-                flash_mib: 66,
-                block_kib: 64,
-                cpus: 1,
-            },
-            Scale::Small => Self {
-                flash_mib: 264,
-                block_kib: 256,
-                cpus: 1,
-            },
-            Scale::Paper => Self {
-                flash_mib: 1056,
-                block_kib: 256,
-                cpus: 3,
-            },
+            Scale::Tiny => Self::new(66, 64, 1),
+            Scale::Small => Self::new(264, 256, 1),
+            Scale::Paper => Self::new(1056, 256, 3),
         }
     }
 
     /// For runs of many requests for each byte of flash.
     const fn lean(scale: Scale) -> Self {
         match scale {
-            Scale::Tiny => Self {
-                flash_mib: 30,
-                block_kib: 64,
-                cpus: 1,
-            },
-            Scale::Small => Self {
-                flash_mib: 36,
-                block_kib: 64,
-                cpus: 1,
-            },
+            Scale::Tiny => Self::new(30, 64, 1),
+            Scale::Small => Self::new(36, 64, 1),
             Scale::Paper => Self::of(Scale::Small),
         }
     }
@@ -231,6 +221,16 @@ impl Cell {
             .into_iter()
             .flat_map(|scale| presets.iter().map(move |preset| cell(preset, scale)))
             .collect()
+    }
+
+    /// The same on a conventional drive that offers as much as the cache has that drives its flash itself: its
+    /// reserve is beside that.
+    fn with_reserve_beside(mut self, machine: &Machine) -> Self {
+        if self.preset.starts_with("fatcache") {
+            let flash_mib = (machine.flash_mib as f64 / OFFERED_SHARE) as u64;
+            self.plan.device = machine.device(self.preset, flash_mib);
+        }
+        self
     }
 
     fn run(&self) -> Result<Ran, ExperimentError> {

@@ -28,9 +28,6 @@ const PRESETS: [&str; 6] = [
 
 /// Of 30 GB, 25 are loaded.
 const LOADED_SHARE: f64 = 25.0 / 30.0;
-/// A conventional drive has its reserve beside the 30 GB: the paper's simulator is given the flash that the
-/// drive has, not only what it offers.
-const OFFERED_SHARE: f64 = 0.75;
 
 fn run(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
     let machine = Machine::of(setting.scale);
@@ -41,14 +38,11 @@ fn run(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
         warmup: keys,
         ..machine.plan(etc(setting, keys, sets_only)?, keys)
     };
-    let mut cells = Cell::of_each(&machine, &PRESETS, &plan);
-    let with_reserve = (machine.flash_mib as f64 / OFFERED_SHARE) as u64;
-    for cell in cells
-        .iter_mut()
-        .filter(|cell| cell.preset.starts_with("fatcache"))
-    {
-        cell.plan.device = machine.device(cell.preset, with_reserve);
-    }
+    // The paper's simulator is given the flash that the drive has, not only the 30 GB that it offers.
+    let cells = Cell::of_each(&machine, &PRESETS, &plan).into_iter();
+    let mut cells: Vec<Cell> = cells
+        .map(|cell| cell.with_reserve_beside(&machine))
+        .collect();
     if setting.scale == Scale::Tiny {
         cells.truncate(PRESETS.len());
     }
