@@ -216,8 +216,11 @@ impl SegmentStore {
     async fn next_free(&self) -> Option<SegmentId> {
         loop {
             let room = self.room.listener();
-            if let Some(segment) = self.pop_free() {
-                return Some(segment);
+            let free = self.pop_free();
+            // There is one less, or none.
+            self.work.notify_all();
+            if free.is_some() {
+                return free;
             }
             if self.queues.lock().is_still() {
                 return None;

@@ -60,8 +60,9 @@ pub(super) struct Filling {
     slot_bytes: u32,
     data_bytes: u32,
     items: u32,
-    /// Bytes of it that writes have taken, not copies.
-    bytes_of_writes: u32,
+    /// Bytes that items have taken of it, and those of them that copies have.
+    taken_bytes: u32,
+    copied_bytes: u32,
 }
 
 /// Where items to append come from.
@@ -105,7 +106,8 @@ impl Filling {
             slot_bytes,
             data_bytes: 0,
             items: 0,
-            bytes_of_writes: 0,
+            taken_bytes: 0,
+            copied_bytes: 0,
         }
     }
 
@@ -138,10 +140,18 @@ impl Filling {
         self.bytes[at..at + SUMMARY_ENTRY_BYTES as usize].copy_from_slice(entry.as_bytes());
         self.data_bytes = offset + bytes;
         self.items += 1;
-        if source == Source::Write {
-            self.bytes_of_writes += bytes.max(self.slot_bytes) + SUMMARY_ENTRY_BYTES;
+        let taken = bytes.max(self.slot_bytes) + SUMMARY_ENTRY_BYTES;
+        self.taken_bytes += taken;
+        if source == Source::Copy {
+            self.copied_bytes += taken;
         }
         Some(position)
+    }
+
+    /// Bytes of the segment that copies cost, were it sealed now.
+    fn bytes_for_copies(&self) -> u64 {
+        let share = u64::from(self.copied_bytes) * self.bytes.len() as u64;
+        share / u64::from(self.taken_bytes.max(1))
     }
 
     /// What the summary tells so far, in the order the items lie.
@@ -276,7 +286,7 @@ impl SegmentStore {
         }
     }
 
-    /// From now on nothing is opened: what is in flash stays as it is.
+    /// From now on nothing is opened but for what is being copied: what is in flash stays as it is.
     pub fn close(&self) {
         self.filling.lock().is_closed = true;
     }
@@ -286,12 +296,6 @@ impl SegmentStore {
         self.filling.lock().is_closed = false;
         self.room.notify_all();
         self.work.notify_all();
-    }
-
-    /// Whether it is closed.
-    #[must_use]
-    pub fn is_closed(&self) -> bool {
-        self.filling.lock().is_closed
     }
 
     /// Whether every appended item has been written.
@@ -317,7 +321,8 @@ impl SegmentStore {
         if let Some(buffer) = cursor.filling[class] {
             return Some((class, buffer));
         }
-        if cursor.is_closed || self.beyond_kept_back(source) == Some(0) {
+        let is_closed = cursor.is_closed && source == Source::Write;
+        if is_closed || self.beyond_kept_back(source) == Some(0) {
             return None;
         }
         if cursor.filling.iter().flatten().count() >= self.max_filling {
@@ -437,7 +442,7 @@ impl SegmentStore {
         let Content::Filling(filling) = std::mem::replace(content, Content::Lost) else {
             unreachable!("only what is being filled is sealed");
         };
-        let bytes_of_writes = u64::from(filling.bytes_of_writes);
+        let for_copies = filling.bytes_for_copies();
         let (segment, items, bytes) = filling.finish(self.image);
         self.segment(segment).items.store(items, Ordering::Release);
         *content = Content::Sealed {
@@ -449,8 +454,8 @@ impl SegmentStore {
             .segments_sealed
             .fetch_add(1, Ordering::Relaxed);
         self.counters
-            .bytes_of_writes
-            .fetch_add(bytes_of_writes, Ordering::Relaxed);
+            .bytes_for_copies
+            .fetch_add(for_copies, Ordering::Relaxed);
         self.work.notify_all();
     }
 }

@@ -105,6 +105,9 @@ const DRAINING: u32 = 1 << 31;
 /// Failed writes in a row after which a segment is not used again.
 const MAX_FAILURES: u8 = 3;
 
+/// Milliseconds that one may be ahead of another on the clock, so that both are the same time.
+const SAME_TIME_MS: u32 = 60_000;
+
 /// What a buffer holds.
 enum Content {
     Free(AlignedBuf),
@@ -147,8 +150,8 @@ pub struct StoreCounters {
     pub segments_opened: AtomicU64,
     /// Segments sealed.
     pub segments_sealed: AtomicU64,
-    /// Bytes of the sealed segments that writes took, not copies, summary entries included.
-    pub bytes_of_writes: AtomicU64,
+    /// Bytes of the sealed segments that copies cost: of each their part of what is in it.
+    pub bytes_for_copies: AtomicU64,
     /// Segments written.
     pub segments_written: AtomicU64,
     /// Segments opened for writes, not for copies.
@@ -311,6 +314,13 @@ impl SegmentStore {
         self.queues.lock().channels_in_use().max(1) as u32
     }
 
+    /// Segments that have not been given up.
+    #[must_use]
+    pub fn segments_in_use(&self) -> u32 {
+        let retired = self.counters.segments_retired.load(Ordering::Relaxed);
+        self.segments().saturating_sub(retired as u32)
+    }
+
     /// Segments that wear leveling waits for.
     #[must_use]
     pub fn worn_least(&self) -> usize {
@@ -373,7 +383,7 @@ impl SegmentStore {
             }),
             Victim::LeastRecentlyRead => queues.take_from_channel(|segment| {
                 let last_read = self.segment(segment).last_read_ms.load(Ordering::Relaxed);
-                may(segment).then(|| Reverse(now.wrapping_sub(last_read)))
+                may(segment).then(|| Reverse(age_ms(now, last_read)))
             }),
         }?;
         Some(self.record(segment))
@@ -383,7 +393,9 @@ impl SegmentStore {
     #[must_use]
     pub fn take_worn_least(&self) -> Option<SegmentRecord> {
         let mut queues = self.queues.lock();
-        let segment = queues.take_worn_least(|segment| self.is_on_flash(segment))?;
+        let segment = queues.take_worn_least(|segment, life| {
+            self.is_on_flash(segment) && self.sequence(segment) == life
+        })?;
         Some(self.record(segment))
     }
 
@@ -413,11 +425,12 @@ impl SegmentStore {
     pub fn level_wear(&self) -> usize {
         let mean = self.wear().mean;
         let mut queues = self.queues.lock();
-        let least: Vec<SegmentId> = queues
+        let least: Vec<(SegmentId, u64)> = queues
             .each_written()
             .filter(|&segment| 2.0 * (self.erase_count(segment) as f64) < mean)
+            .map(|segment| (segment, self.sequence(segment)))
             .collect();
-        queues.push_worn_least(least.iter().copied());
+        queues.set_worn_least(least.iter().copied());
         least.len()
     }
 
@@ -582,4 +595,14 @@ fn round_robin(mut free: Vec<SegmentId>, geometry: &Geometry) -> Vec<SegmentId> 
         (block, lun, channel)
     });
     free
+}
+
+/// Milliseconds from `then` to `now`; none where another thread has noted it after `now` was.
+fn age_ms(now: u32, then: u32) -> u32 {
+    let age = now.wrapping_sub(then);
+    if age > u32::MAX - SAME_TIME_MS {
+        0
+    } else {
+        age
+    }
 }

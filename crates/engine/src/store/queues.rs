@@ -50,10 +50,12 @@ pub(super) struct Queues {
     next_open: usize,
     next_victim: usize,
     sealed: VecDeque<(SegmentId, usize)>,
+    /// Sealed segments that are being written.
+    writing: usize,
     /// Segments on bad blocks, and those given up after repeated failures.
     pub(super) retired: Vec<SegmentId>,
-    /// Written segments that wear leveling wants to have erased.
-    worn_least: VecDeque<SegmentId>,
+    /// Written segments that wear leveling wants to have erased, with their sequence numbers.
+    worn_least: VecDeque<(SegmentId, u64)>,
 }
 
 impl Queues {
@@ -69,6 +71,7 @@ impl Queues {
             next_open: 0,
             next_victim: 0,
             sealed: VecDeque::new(),
+            writing: 0,
             retired: Vec::new(),
             worn_least: VecDeque::new(),
         }
@@ -118,7 +121,7 @@ impl Queues {
 
     /// Whether no segment becomes free unless another one is sealed.
     pub(super) fn is_still(&self) -> bool {
-        self.written == 0 && self.reclaiming == 0 && self.sealed.is_empty()
+        self.written + self.reclaiming + self.writing == 0 && self.sealed.is_empty()
     }
 
     /// A segment can be opened, from now on; so many erases it has had.
@@ -191,12 +194,19 @@ impl Queues {
                 channel.recent_work,
             )
         })?;
+        self.writing += 1;
         self.sealed.remove(place)
+    }
+
+    /// A segment that was taken to write it is not being written any more.
+    pub(super) fn end_write(&mut self, segment: SegmentId) {
+        self.forget_opened(segment);
+        self.writing -= 1;
     }
 
     /// A segment that was opened has been written.
     pub(super) fn push_written(&mut self, segment: SegmentId) {
-        self.forget_opened(segment);
+        self.end_write(segment);
         self.adopt_written(segment);
     }
 
@@ -272,8 +282,9 @@ impl Queues {
         self.reclaiming -= 1;
     }
 
-    /// Wear leveling wants these written segments to be erased.
-    pub(super) fn push_worn_least(&mut self, segments: impl Iterator<Item = SegmentId>) {
+    /// Wear leveling wants these written segments to be erased, with these sequence numbers.
+    pub(super) fn set_worn_least(&mut self, segments: impl Iterator<Item = (SegmentId, u64)>) {
+        self.worn_least.clear();
         self.worn_least.extend(segments);
     }
 
@@ -284,12 +295,15 @@ impl Queues {
 
     /// Takes the next segment that wear leveling wants erased, if it is still among the written ones and
     /// `may` be.
-    pub(super) fn take_worn_least(&mut self, may: impl Fn(SegmentId) -> bool) -> Option<SegmentId> {
-        while let Some(segment) = self.worn_least.pop_front() {
+    pub(super) fn take_worn_least(
+        &mut self,
+        may: impl Fn(SegmentId, u64) -> bool,
+    ) -> Option<SegmentId> {
+        while let Some((segment, sequence)) = self.worn_least.pop_front() {
             let number = self.channel_of(segment);
             let mut written = self.channels[number].written.iter();
             if let Some(place) = written.position(|&other| other == segment)
-                && may(segment)
+                && may(segment, sequence)
             {
                 return Some(self.take_written(number, place));
             }
@@ -328,6 +342,13 @@ mod tests {
         (queues.channel_of(segment), segment)
     }
 
+    /// Seals and writes a segment; no other is sealed.
+    fn write(queues: &mut Queues, segment: SegmentId) {
+        queues.push_sealed(segment, 0);
+        assert_eq!(queues.pop_sealed(), Some((segment, 0)));
+        queues.push_written(segment);
+    }
+
     #[test]
     fn segments_are_opened_on_the_channel_with_the_least_to_do() {
         let mut queues = full();
@@ -336,7 +357,7 @@ mod tests {
         let channels: Vec<usize> = opened.iter().map(|(channel, _)| *channel).collect();
         assert_eq!(channels, [0, 1, 2, 0, 1, 2], "round robin among equals");
         for &(_, segment) in opened.iter().filter(|(channel, _)| *channel == 1) {
-            queues.push_written(segment);
+            write(&mut queues, segment);
         }
         assert_eq!(
             open(&mut queues, idle).0,
@@ -344,7 +365,7 @@ mod tests {
             "what waits to be written counts"
         );
         for (_, segment) in opened.into_iter().filter(|(channel, _)| *channel != 1) {
-            queues.push_written(segment);
+            write(&mut queues, segment);
         }
         assert_eq!(
             open(&mut queues, [900, 0, 100]).0,
@@ -357,11 +378,11 @@ mod tests {
     fn old_work_of_a_channel_fades() {
         let mut queues = full();
         let (_, first) = open(&mut queues, [5000, 0, 0]);
-        queues.push_written(first);
+        write(&mut queues, first);
         let before = queues.channels[0].recent_work;
         for _ in 0..12 {
             let (_, segment) = open(&mut queues, [5000, 0, 0]);
-            queues.push_written(segment);
+            write(&mut queues, segment);
         }
         assert!(4 * queues.channels[0].recent_work < before);
     }
@@ -382,7 +403,7 @@ mod tests {
         let mut queues = full();
         let opened: Vec<SegmentId> = (0..12).map(|_| open(&mut queues, [0; 3]).1).collect();
         for &segment in &opened {
-            queues.push_written(segment);
+            write(&mut queues, segment);
         }
         assert_eq!((queues.free(), queues.written()), (12, 12));
         // All but one of channel 1 are used up.
@@ -418,13 +439,44 @@ mod tests {
         let mut queues = full();
         let opened: Vec<SegmentId> = (0..3).map(|_| open(&mut queues, [0; 3]).1).collect();
         for &segment in &opened[..2] {
-            queues.push_written(segment);
+            write(&mut queues, segment);
         }
-        queues.push_worn_least(opened.iter().copied());
-        assert_eq!(queues.take_worn_least(|_| true), Some(opened[0]));
-        assert_eq!(queues.take_worn_least(|_| true), Some(opened[1]));
-        assert_eq!(queues.take_worn_least(|_| true), None, "still being filled");
+        queues.set_worn_least(opened.iter().map(|&segment| (segment, 1)));
+        assert_eq!(queues.take_worn_least(|_, _| true), Some(opened[0]));
+        assert_eq!(queues.take_worn_least(|_, _| true), Some(opened[1]));
+        assert_eq!(
+            queues.take_worn_least(|_, _| true),
+            None,
+            "still being filled"
+        );
         assert_eq!(queues.worn_least(), 0);
+    }
+
+    #[test]
+    fn leveling_takes_no_later_life_and_begins_anew_each_time() {
+        let mut queues = full();
+        let opened: Vec<SegmentId> = (0..3).map(|_| open(&mut queues, [0; 3]).1).collect();
+        for &segment in &opened {
+            write(&mut queues, segment);
+        }
+        queues.set_worn_least(opened.iter().map(|&segment| (segment, 1)));
+        queues.set_worn_least(opened[..2].iter().map(|&segment| (segment, 1)));
+        assert_eq!(queues.worn_least(), 2);
+        let life = |segment| if segment == opened[0] { 2 } else { 1 };
+        let taken = queues.take_worn_least(|segment, sequence| life(segment) == sequence);
+        assert_eq!(taken, Some(opened[1]));
+    }
+
+    #[test]
+    fn what_is_being_written_may_become_free() {
+        let mut queues = full();
+        let (_, segment) = open(&mut queues, [0; 3]);
+        assert!(queues.is_still());
+        queues.push_sealed(segment, 0);
+        assert_eq!(queues.pop_sealed(), Some((segment, 0)));
+        assert!(!queues.is_still());
+        queues.end_write(segment);
+        assert!(queues.is_still());
     }
 
     #[test]

@@ -27,10 +27,12 @@ impl SegmentStore {
         if !self.is_bad(failure.segment) {
             return false;
         }
-        let sequence = self.filling.lock().take_sequence();
+        // Until the buffer names the new segment: whoever looks for living segments waits for this.
+        let mut cursor = self.filling.lock();
         let Some(segment) = self.pop_free() else {
             return false;
         };
+        let sequence = cursor.take_sequence();
         let mut content = self.buffers[failure.buffer].lock();
         let old = match &*content {
             Content::Sealed { bytes, .. } => Arc::clone(bytes),
@@ -61,13 +63,15 @@ impl SegmentStore {
             segment,
             bytes: Arc::new(bytes),
         };
-        drop(content);
+        drop(cursor);
         self.segment(failure.segment)
             .buffer
             .store(0, Ordering::Release);
+        // A reader that is sent to the bad block from here on finds that the index names another.
         for (entry, position) in placed {
             moved(entry, Filled { segment, position });
         }
+        drop(content);
         self.queues.lock().push_sealed(segment, failure.buffer);
         self.counters.segments_moved.fetch_add(1, Ordering::Relaxed);
         self.work.notify_all();

@@ -245,6 +245,23 @@ fn a_closed_store_opens_nothing() {
 }
 
 #[test]
+fn it_is_exhausted_when_only_a_checkpoint_has_segments() {
+    let store = store(4, 2);
+    let checkpoint = [SegmentId(0)];
+    store.adopt(&[], &checkpoint, [1, 2].map(SegmentId).into_iter());
+    assert!(!store.is_exhausted());
+    store.adopt(&[], &checkpoint, [SegmentId(3)].into_iter());
+    assert!(store.is_exhausted());
+}
+
+#[test]
+fn what_another_thread_notes_a_moment_later_is_of_now() {
+    assert_eq!(age_ms(1000, 0), 1000);
+    assert_eq!(age_ms(1000, 1001), 0);
+    assert_eq!(age_ms(3, u32::MAX - 2), 6);
+}
+
+#[test]
 fn a_checkpoint_reads_as_it_was_written() {
     Sim::new(1).block_on(async {
         let store = store(8, 2);

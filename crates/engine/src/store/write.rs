@@ -167,7 +167,7 @@ impl SegmentStore {
         let is_retired = self.is_bad(failure.segment) || failures >= MAX_FAILURES;
         self.end_life(failure.segment).await;
         let mut queues = self.queues.lock();
-        queues.forget_opened(failure.segment);
+        queues.end_write(failure.segment);
         if is_retired {
             self.retire(&mut queues, failure.segment);
         } else {
@@ -191,11 +191,10 @@ impl SegmentStore {
             .fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Whether every segment has been given up: there will never be room again.
+    /// Whether every segment has been given up, but for those of a checkpoint: there is no room, and will be none.
     #[must_use]
     pub fn is_exhausted(&self) -> bool {
-        let retired = self.counters.segments_retired.load(Ordering::Relaxed);
-        retired >= self.segments.len() as u64
+        self.queues.lock().channels_in_use() == 0
     }
 
     /// Takes over what an earlier run has left: living segments, oldest first, those of its

@@ -9,7 +9,7 @@ use device::{
     SegmentShape,
 };
 use flowstone_engine::config::META_BYTES;
-use flowstone_engine::{Engine, EngineConfig, Medium, Pressure};
+use flowstone_engine::{Engine, EngineConfig, Medium, Pressure, Stop};
 use rand::Rng;
 
 use crate::support::{
@@ -270,4 +270,31 @@ fn a_checkpoint_waits_for_a_segment_that_is_being_reclaimed() {
         assert!(checkpoints.written > 0, "{checkpoints:?}");
         assert_eq!(checkpoints.failed, 0, "{checkpoints:?}");
     });
+}
+
+#[test]
+fn a_stop_drops_nothing_that_is_being_copied() {
+    let mut copied = 0;
+    for seed in 1..=20 {
+        copied += simulate(seed, async {
+            let (engine, _) = start(NEVER_FAILS, seed, &didacache()).await;
+            let keys = 90 * ITEMS;
+            for number in 0..keys {
+                put(&engine, number, number).await;
+            }
+            // Half of each segment dies, slowly, so that nothing is pressing.
+            let mut random = random(seed);
+            for number in (0..random.random_range(keys / 2..keys)).step_by(2) {
+                put(&engine, number, number + 1).await;
+                runtime::sleep(Duration::from_micros(300)).await;
+            }
+            let before = engine.stats().placement;
+            assert!(matches!(engine.stop().await, Stop::Complete { .. }));
+            let after = engine.stats().placement;
+            assert_eq!(after.items_evicted, before.items_evicted, "{after:?}");
+            assert_eq!(after.objects, before.objects, "{after:?}");
+            after.items_copied - before.items_copied
+        });
+    }
+    assert!(copied > 0, "no stop came while anything was copied");
 }

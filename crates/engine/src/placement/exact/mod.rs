@@ -191,7 +191,7 @@ impl Exact {
             .iter()
             .map(|shard| shard.lock().table.memory_bytes())
             .sum();
-        let policy = reclaim::Policy::new(config.reclaim, store.segments());
+        let policy = reclaim::Policy::new(config.reclaim);
         store.keep_back(policy.kept_back());
         Ok(Self {
             store,
@@ -322,7 +322,10 @@ impl Exact {
     /// Free segments to keep at present: when stopping, those that the checkpoint will fill.
     fn free_target(&self) -> u32 {
         if !self.winding_down.load(Ordering::SeqCst) {
-            return reclaim::watermarks(self).high;
+            // What is kept back is to be more than writes need.
+            return reclaim::watermarks(self)
+                .high
+                .max(self.policy.kept_back() + 1);
         }
         let entries = self.store.items_placed() + u64::from(self.store.segments());
         let segments = entries * CHECKPOINT_ENTRY_BYTES / u64::from(self.store.segment_bytes());

@@ -5,8 +5,8 @@
 //! them; so it is the average of the last victims that says whether copying gains.
 //!
 //! Valid items of segments of many slab classes may fill as many segments as they come from, however few
-//! they are, and leave no buffers to writes. So it is counted what writes get of the segments that are sealed, and
-//! when that is less than their share, the next segment is dropped.
+//! they are, and leave no buffers to writes. So it is counted what copies cost of the segments that are sealed, and
+//! when that is more than a share of those that are reclaimed, the next segment is dropped.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -82,6 +82,8 @@ pub(super) struct Policy {
     config: ReclaimConfig,
     regulator: Regulator,
     balance: Mutex<Balance>,
+    /// Reclaims whose copies wait for a free segment.
+    out_of_room: AtomicU32,
     /// Valid bytes of a victim, averaged over the last of them.
     valid_of_late: AtomicU64,
     /// What it takes to drop a segment.
@@ -95,11 +97,12 @@ pub(super) struct Policy {
 }
 
 impl Policy {
-    pub(super) fn new(config: ReclaimConfig, segments: u32) -> Self {
+    pub(super) fn new(config: ReclaimConfig) -> Self {
         Self {
             config,
-            regulator: Regulator::new(config.reserve, segments, config.for_stop),
+            regulator: Regulator::new(config.reserve, config.for_stop),
             balance: Mutex::default(),
+            out_of_room: AtomicU32::new(0),
             valid_of_late: AtomicU64::new(0),
             drop_time: Averaged::default(),
             dropping: AtomicU32::new(0),
@@ -122,14 +125,14 @@ impl Policy {
     }
 }
 
-/// What copying has gained of late, in bytes: those of segments that were filled by writes, beyond the
-/// share that it has to leave them.
+/// What copying has gained of late, in bytes: a share of those of the segments that were reclaimed, less those
+/// that copies have cost of the segments that were sealed.
 #[derive(Default)]
 struct Balance {
     gained: i64,
-    /// Segments sealed and bytes of writes in them that are in it.
-    segments: u64,
-    bytes_of_writes: u64,
+    /// Segments and bytes that are in it.
+    reclaimed: u64,
+    for_copies: u64,
 }
 
 /// What is done with a segment's items.
@@ -184,6 +187,10 @@ impl Drop for Reclaiming<'_> {
     fn drop(&mut self) {
         self.0.reclaiming.fetch_sub(1, Ordering::SeqCst);
         self.0.progress.notify_all();
+        if self.0.policy.out_of_room.load(Ordering::SeqCst) > 0 {
+            // Room may be up to those that wait for it now.
+            self.0.store.room().notify_all();
+        }
     }
 }
 
@@ -197,6 +204,10 @@ fn choose(exact: &Exact) -> Option<(SegmentRecord, Choice)> {
     let index_short = exact.index_headroom() < exact.index_max_bytes / 64;
     let (free, low) = (store.free_segments(), watermarks(exact).low);
     if store.free_or_reclaiming() >= exact.free_target() && (!index_short || winding_down) {
+        if winding_down {
+            // What is there when it stops is to be there when it starts.
+            return None;
+        }
         return choose_by_wear(exact, free >= low);
     }
     if exact.recovery.is_running() && free > exact.policy.kept_back() {
@@ -225,6 +236,9 @@ fn choose(exact: &Exact) -> Option<(SegmentRecord, Choice)> {
             Some((record, choice))
         }
         (Keep::Valid, Pressure::Wait) => {
+            if let Some(worn_least) = choose_by_wear(exact, true) {
+                return Some(worn_least);
+            }
             let record = take(config.victim, u64::MAX)?;
             let gains = copying_gains(exact, &record) && may_copy(exact);
             let choice = if gains { Choice::Valid } else { Choice::Drop };
@@ -242,10 +256,11 @@ fn choose_what_gains(exact: &Exact) -> Option<(SegmentRecord, Choice)> {
     let (store, policy) = (&exact.store, &exact.policy);
     let opened = store.counters().segments_opened.load(Ordering::Relaxed);
     let rests_until = &policy.copying_rests_until;
-    if !may_copy(exact) || opened < rests_until.load(Ordering::Relaxed) {
+    if opened < rests_until.load(Ordering::Relaxed) {
         return None;
     }
-    let record = store.take_victim(policy.config.victim, max_bytes(exact));
+    let max_valid = if may_copy(exact) { max_bytes(exact) } else { 0 };
+    let record = store.take_victim(policy.config.victim, max_valid);
     if record.is_none() {
         let pause = u64::from(store.written_segments() / RESTING_SHARE);
         rests_until.store(opened + pause, Ordering::Relaxed);
@@ -261,7 +276,7 @@ fn choose_by_wear(exact: &Exact, may_copy: bool) -> Option<(SegmentRecord, Choic
     let erases = store.counters().erases.load(Ordering::Relaxed);
     let last = policy.leveled_at.load(Ordering::Relaxed);
     let due = u64::from(multiple) * u64::from(store.segments());
-    if erases - last >= due
+    if erases.saturating_sub(last) >= due
         && policy
             .leveled_at
             .compare_exchange(last, erases, Ordering::AcqRel, Ordering::Relaxed)
@@ -290,6 +305,7 @@ pub(super) fn watermarks(exact: &Exact) -> Watermarks {
     policy.regulator.watermarks(&Load {
         free: store.free_segments(),
         channels: store.channels_in_use(),
+        segments: store.segments_in_use(),
         opened: store
             .counters()
             .segments_opened_for_writes
@@ -298,25 +314,30 @@ pub(super) fn watermarks(exact: &Exact) -> Watermarks {
     })
 }
 
-/// Whether copying has left enough of the segments to writes. Copies of slots may fill as many segments as they came
-/// from, short ones, and keep writes from filling theirs.
+/// Whether copying gains. Copies of slots may fill as many segments as they came from, short ones, and keep writes
+/// from filling theirs.
 fn may_copy(exact: &Exact) -> bool {
-    let (counters, policy) = (exact.store.counters(), &exact.policy);
-    let segment_bytes = i64::from(exact.store.segment_bytes());
-    let most = policy
+    let policy = &exact.policy;
+    let sixteenths = policy
         .config
         .max_copy_sixteenths
         .min(MOST_FOR_COPIES_SIXTEENTHS);
-    let mut balance = policy.balance.lock();
-    let segments = counters.segments_sealed.load(Ordering::Relaxed);
-    let bytes_of_writes = counters.bytes_of_writes.load(Ordering::Relaxed);
-    let left_to_writes = (bytes_of_writes - balance.bytes_of_writes) as i64;
-    let owed = (segments - balance.segments) as i64 * segment_bytes * (16 - i64::from(most)) / 16;
+    let segment_bytes = i64::from(exact.store.segment_bytes());
     let limit = GAIN_LIMIT * segment_bytes;
+    let mut balance = policy.balance.lock();
+    let reclaimed = exact.counters.segments_reclaimed.load(Ordering::Relaxed);
+    let for_copies = exact
+        .store
+        .counters()
+        .bytes_for_copies
+        .load(Ordering::Relaxed);
+    let allowed =
+        (reclaimed - balance.reclaimed) as i64 * segment_bytes * i64::from(sixteenths) / 16;
+    let cost = (for_copies - balance.for_copies) as i64;
     *balance = Balance {
-        gained: (balance.gained + left_to_writes - owed).clamp(-limit, limit),
-        segments,
-        bytes_of_writes,
+        gained: (balance.gained + allowed - cost).clamp(-limit, limit),
+        reclaimed,
+        for_copies,
     };
     balance.gained > -limit
 }
@@ -343,7 +364,7 @@ fn copying_gains(exact: &Exact, record: &SegmentRecord) -> bool {
 async fn reclaim(exact: &Exact, record: &SegmentRecord, choice: Choice) {
     let policy = &exact.policy;
     let begun = runtime::now();
-    let dropping = (choice == Choice::Drop).then(|| Dropping::begin(exact));
+    let dropping = (choice == Choice::Drop).then(|| Counted::begin(&policy.dropping));
     exact.recovery.give_up(record.segment).await;
     // Before anything of it leaves the index: from here on a start finds nothing in it.
     exact.journal.append(Record::SegmentDead {
@@ -374,19 +395,19 @@ async fn reclaim(exact: &Exact, record: &SegmentRecord, choice: Choice) {
     }
 }
 
-/// Counted for as long as a segment is being dropped.
-struct Dropping<'a>(&'a Exact);
+/// Counted for as long as it lives.
+struct Counted<'a>(&'a AtomicU32);
 
-impl<'a> Dropping<'a> {
-    fn begin(exact: &'a Exact) -> Self {
-        exact.policy.dropping.fetch_add(1, Ordering::SeqCst);
-        Self(exact)
+impl<'a> Counted<'a> {
+    fn begin(counter: &'a AtomicU32) -> Self {
+        counter.fetch_add(1, Ordering::SeqCst);
+        Self(counter)
     }
 }
 
-impl Drop for Dropping<'_> {
+impl Drop for Counted<'_> {
     fn drop(&mut self) {
-        self.0.policy.dropping.fetch_sub(1, Ordering::SeqCst);
+        self.0.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
@@ -555,19 +576,25 @@ async fn copy_run(
                 }
             });
         if done < end {
-            if exact.store.free_segments() == 0 || exact.store.is_closed() {
-                // Only this reclaim can make room, or nothing will: the rest is dropped.
+            let out_of_room = (exact.store.free_segments() == 0)
+                .then(|| Counted::begin(&exact.policy.out_of_room));
+            if out_of_room.is_some() && is_room_up_to_this(exact) {
                 drop_run(exact, record, &entries[done..]);
                 return;
             }
-            if exact.works_in_background() {
+            if exact.works_in_background() || out_of_room.is_some() {
                 room.await;
-            } else if !background::write_one(exact).await {
-                drop_run(exact, record, &entries[done..]);
-                return;
+            } else if !background::write_one(exact).await && exact.store.free_buffers() == 0 {
+                // Others write them.
+                room.await;
             }
         }
     }
+}
+
+/// Whether only this reclaim can make room: the others wait for it, too.
+fn is_room_up_to_this(exact: &Exact) -> bool {
+    exact.policy.out_of_room.load(Ordering::SeqCst) >= exact.reclaiming.load(Ordering::SeqCst)
 }
 
 /// Whether the index still names an item of a segment.

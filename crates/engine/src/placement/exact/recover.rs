@@ -167,10 +167,9 @@ impl Recovery {
 /// Reads segments until none is left. Whoever finishes the last one ends the recovery.
 pub(super) async fn read_segments(exact: &Exact) {
     let recovery = &exact.recovery;
-    while let Some((record, dead)) = recovery.claim() {
-        if exact.stopping.load(Ordering::Acquire) {
-            return;
-        }
+    while !exact.stopping.load(Ordering::Acquire)
+        && let Some((record, dead)) = recovery.claim()
+    {
         read_segment(exact, &record, &dead).await;
         drop(dead);
         recovery.queue.lock().claimed.remove(&record.segment);

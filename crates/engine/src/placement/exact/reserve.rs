@@ -98,6 +98,8 @@ pub(super) struct Load {
     pub(super) free: u32,
     /// Channels in use: a free segment is kept for each.
     pub(super) channels: u32,
+    /// Segments in use, those that are free among them.
+    pub(super) segments: u32,
     /// Segments opened for writes so far.
     pub(super) opened: u64,
     /// How long it takes to drop a segment and to erase it.
@@ -107,7 +109,6 @@ pub(super) struct Load {
 /// Finds the watermarks.
 pub(super) struct Regulator {
     reserve: Reserve,
-    segments: u32,
     for_stop: Watermarks,
     state: Mutex<State>,
 }
@@ -120,27 +121,26 @@ struct State {
     /// Segments opened a second.
     rate: f64,
     /// The heuristic's low watermark, and whether it has been passed upwards since it was hit.
-    low: u32,
+    low: Option<u32>,
     is_armed: bool,
     /// What had been opened when the heuristic's last was lowered.
     lowered_at: u64,
 }
 
 impl Regulator {
-    /// For a flash of so many segments; `for_stop` are the watermarks that an orderly stop needs.
-    pub(super) fn new(reserve: Reserve, segments: u32, for_stop: Watermarks) -> Self {
+    /// `for_stop` are the watermarks that an orderly stop needs.
+    pub(super) fn new(reserve: Reserve, for_stop: Watermarks) -> Self {
         let state = State {
             last: for_stop,
             seen_at: runtime::now(),
             opened: 0,
             rate: 0.0,
-            low: percent(segments, FIRST_LOW_PERCENT),
+            low: None,
             is_armed: true,
             lowered_at: 0,
         };
         Self {
             reserve,
-            segments,
             for_stop,
             state: Mutex::new(state),
         }
@@ -159,31 +159,22 @@ impl Regulator {
     }
 
     fn find(&self, load: &Load) -> Watermarks {
-        let least = load.channels.min(self.segments / 8).max(1);
+        let least = load.channels.min(load.segments / 8).max(1);
         let low = match self.reserve {
             Reserve::ForStop => return self.for_stop,
             Reserve::Static(shares) => {
-                let low = percent(self.segments, shares.low_percent).max(least);
-                let high = percent(self.segments, shares.high_percent).max(low + 1);
+                let low = percent(load.segments, shares.low_percent).max(least);
+                let high = percent(load.segments, shares.high_percent).max(low + 1);
                 return Watermarks { low, high };
             }
             Reserve::Heuristic => self.heuristic(load, least),
             Reserve::Queueing => {
                 let waiting = waiting_segments(self.rate(load), load.service);
                 // A float to integer conversion saturates.
-                (waiting.ceil() as u32).clamp(least, self.most_low(least))
+                (waiting.ceil() as u32).clamp(least, most_low(load, least))
             }
         };
-        self.with_high(low)
-    }
-
-    fn most_low(&self, least: u32) -> u32 {
-        percent(self.segments, MOST_LOW_PERCENT).max(least)
-    }
-
-    fn with_high(&self, low: u32) -> Watermarks {
-        let high = low + percent(self.segments, APART_PERCENT).max(1);
-        Watermarks { low, high }
+        with_high(load, low)
     }
 
     /// Segments opened a second.
@@ -204,23 +195,28 @@ impl Regulator {
 
     fn heuristic(&self, load: &Load, least: u32) -> u32 {
         let state = &mut *self.state.lock();
-        let low = state.low.clamp(least, self.most_low(least));
-        state.low = low;
+        let first = percent(load.segments, FIRST_LOW_PERCENT);
+        let low = state
+            .low
+            .unwrap_or(first)
+            .clamp(least, most_low(load, least));
+        let mut next = low;
         // Reclaim stops at the low watermark, so that a little less than that is free most of the time.
         if load.free < low / 2 && state.is_armed {
-            state.low = (low * 2).min(self.most_low(least));
+            next = (low * 2).min(most_low(load, least));
             state.is_armed = false;
             state.lowered_at = load.opened;
         } else if load.free >= low {
             state.is_armed = true;
         }
-        let step = percent(self.segments, 1);
-        let is_light = load.free >= self.with_high(low).high && load.opened > state.lowered_at;
+        let step = percent(load.segments, 1);
+        let is_light = load.free >= with_high(load, low).high && load.opened > state.lowered_at;
         if is_light || load.opened >= state.lowered_at + u64::from(step) {
-            state.low = state.low.saturating_sub(step).max(least);
+            next = next.saturating_sub(step).max(least);
             state.lowered_at = load.opened;
         }
-        state.low
+        state.low = Some(next);
+        next
     }
 }
 
@@ -232,6 +228,15 @@ fn waiting_segments(arrivals: f64, service: Duration) -> f64 {
     } else {
         f64::INFINITY
     }
+}
+
+fn most_low(load: &Load, least: u32) -> u32 {
+    percent(load.segments, MOST_LOW_PERCENT).max(least)
+}
+
+fn with_high(load: &Load, low: u32) -> Watermarks {
+    let high = low + percent(load.segments, APART_PERCENT).max(1);
+    Watermarks { low, high }
 }
 
 /// A share of the segments, one at least.
@@ -251,6 +256,7 @@ mod tests {
         Load {
             free,
             channels: 12,
+            segments: 1000,
             opened,
             service: Duration::from_millis(10),
         }
@@ -269,7 +275,7 @@ mod tests {
     #[test]
     fn queueing_follows_the_rate_up_and_down_within_bounds() {
         Sim::new(1).block_on(async {
-            let regulator = Regulator::new(Reserve::Queueing, 1000, FOR_STOP);
+            let regulator = Regulator::new(Reserve::Queueing, FOR_STOP);
             let idle = regulator.watermarks(&load(500, 0));
             assert_eq!(idle, Watermarks { low: 12, high: 162 }, "one a channel");
             let mut opened = 0;
@@ -294,7 +300,7 @@ mod tests {
     #[test]
     fn the_heuristic_doubles_when_hit_and_falls_by_steps() {
         Sim::new(1).block_on(async {
-            let regulator = Regulator::new(Reserve::Heuristic, 1000, FOR_STOP);
+            let regulator = Regulator::new(Reserve::Heuristic, FOR_STOP);
             let low = |free, opened| regulator.watermarks(&load(free, opened)).low;
             assert_eq!(low(100, 1), 50);
             assert_eq!(low(49, 2), 50, "reclaim stops there");
@@ -311,7 +317,7 @@ mod tests {
                 low(900, opened);
             }
             assert_eq!(low(900, 100), 12, "never below one a channel");
-            let regulator = Regulator::new(Reserve::Heuristic, 1000, FOR_STOP);
+            let regulator = Regulator::new(Reserve::Heuristic, FOR_STOP);
             let low = |free, opened| regulator.watermarks(&load(free, opened)).low;
             assert_eq!((low(50, 9), low(50, 10)), (50, 40), "nothing was short");
         });
@@ -322,9 +328,10 @@ mod tests {
         Sim::new(1).block_on(async {
             let fixed = Reserve::Static(StaticReserve::default());
             for reserve in [Reserve::Queueing, Reserve::Heuristic, fixed] {
-                let regulator = Regulator::new(reserve, 8, FOR_STOP);
+                let regulator = Regulator::new(reserve, FOR_STOP);
                 let worn = Load {
                     channels: 1,
+                    segments: 8,
                     ..load(0, 100)
                 };
                 let marks = regulator.watermarks(&worn);
