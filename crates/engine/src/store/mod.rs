@@ -308,6 +308,12 @@ impl SegmentStore {
         (queues.free() + queues.reclaiming()) as u32
     }
 
+    /// Segments that are being reclaimed.
+    #[must_use]
+    pub fn reclaiming_segments(&self) -> u32 {
+        self.queues.lock().reclaiming() as u32
+    }
+
     /// Channels that have a segment to fill or to reclaim, one at least.
     #[must_use]
     pub fn channels_in_use(&self) -> u32 {

@@ -5,7 +5,10 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use device::{Latency, MemoryDisk};
-use flowstone_engine::{DramUse, Engine, EngineConfig, Keep, Layout, Pressure, Stop, Victim};
+use flowstone_engine::{
+    DramUse, Engine, EngineConfig, Keep, Layout, Maintenance, Pressure, Stop, Victim,
+};
+use rand::Rng;
 use rand::seq::SliceRandom;
 
 use crate::support::{
@@ -307,4 +310,53 @@ fn copies_leave_writes_their_quarter_where_slab_classes_outnumber_buffers() {
             "{for_copies} of {reclaimed} bytes"
         );
     });
+}
+
+/// Nobody wakes anybody for nothing while a device is busy: that would go on for ever.
+#[test]
+fn reclaims_that_wait_for_one_another_do_not_go_round_in_circles() {
+    for (seed, maintenance) in
+        (1..=4).zip([Maintenance::OnDemand, Maintenance::Background].repeat(2))
+    {
+        simulate(seed, async {
+            let config = EngineConfig {
+                dram: DramUse::WriteBuffers,
+                layout: Layout::Slotted,
+                victim: Victim::Oldest,
+                keep: Keep::Valid,
+                pressure: Pressure::Wait,
+                maintenance,
+                max_copy_sixteenths: 15,
+                buffers: 16,
+                writers: 8,
+                reclaimers: 4,
+                ..tight()
+            };
+            let slow = Latency {
+                read: Duration::from_micros(300),
+                write: Duration::from_millis(2),
+                sync: Duration::ZERO,
+            };
+            let disk = Media::new(Arc::new(MemoryDisk::with_latency(12 << 20, slow)));
+            let engine = start(&disk, &config).await;
+            let clients = (0..32).map(|client| {
+                let engine = Arc::clone(&engine);
+                runtime::spawn(async move {
+                    let mut random = random(client);
+                    for _ in 0..2000 {
+                        let (key, bytes) =
+                            (random.random_range(0..2160), random.random_range(10..5000));
+                        set(&engine, &numbered(key), &value(key, bytes))
+                            .await
+                            .unwrap();
+                    }
+                })
+            });
+            let clients: Vec<_> = clients.collect();
+            for client in clients {
+                client.await.expect("no panic");
+            }
+            assert!(engine.stats().placement.items_copied > 0);
+        });
+    }
 }

@@ -187,10 +187,6 @@ impl Drop for Reclaiming<'_> {
     fn drop(&mut self) {
         self.0.reclaiming.fetch_sub(1, Ordering::SeqCst);
         self.0.progress.notify_all();
-        if self.0.policy.out_of_room.load(Ordering::SeqCst) > 0 {
-            // Room may be up to those that wait for it now.
-            self.0.store.room().notify_all();
-        }
     }
 }
 
@@ -594,7 +590,7 @@ async fn copy_run(
 
 /// Whether only this reclaim can make room: the others wait for it, too.
 fn is_room_up_to_this(exact: &Exact) -> bool {
-    exact.policy.out_of_room.load(Ordering::SeqCst) >= exact.reclaiming.load(Ordering::SeqCst)
+    exact.policy.out_of_room.load(Ordering::SeqCst) >= exact.store.reclaiming_segments()
 }
 
 /// Whether the index still names an item of a segment.
