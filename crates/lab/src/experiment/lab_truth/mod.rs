@@ -98,7 +98,7 @@ struct Extent {
 const fn extent(scale: Scale) -> Extent {
     let (flash_mib, memory_mib, rounds, probe_ms) = match scale {
         Scale::Tiny => (128, 64, 1, 20),
-        Scale::Small => (256, 96, 2, 500),
+        Scale::Small => (256, 96, 4, 500),
         Scale::Paper => (2048, 256, 5, 3000),
     };
     Extent {
