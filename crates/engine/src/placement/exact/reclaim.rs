@@ -31,7 +31,7 @@ const GAIN_LIMIT: i64 = 4;
 const AVERAGED: u64 = 16;
 /// When copying has found nothing that gains, it rests until one of so many written segments is new.
 const RESTING_SHARE: u32 = 64;
-/// The most of the segments that copies may fill, in sixteenths.
+/// The most that copies may cost of as many segments as are reclaimed, in sixteenths.
 const MOST_FOR_COPIES_SIXTEENTHS: u32 = 12;
 /// Entries looked at before others get a turn.
 const SIFT_TURN: usize = 256;
