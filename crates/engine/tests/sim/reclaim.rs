@@ -238,19 +238,28 @@ fn what_is_removed_while_it_is_copied_stays_so() {
     }
 }
 
+/// An engine that copies what is valid of its oldest segments, while writes wait.
+fn copying() -> EngineConfig {
+    EngineConfig {
+        dram: DramUse::WriteBuffers,
+        layout: Layout::Slotted,
+        victim: Victim::Oldest,
+        keep: Keep::Valid,
+        pressure: Pressure::Wait,
+        max_copy_sixteenths: 15,
+        buffers: 8,
+        ..tight()
+    }
+}
+
 /// Items that nobody reads, written among others that are overwritten until the flash has been turned
 /// over several times: how many of the 1,000 survive.
 fn unread_survivors(victim: Victim, keep: Keep) -> usize {
     simulate(1, async {
         let config = EngineConfig {
-            dram: DramUse::WriteBuffers,
-            layout: Layout::Slotted,
             victim,
             keep,
-            pressure: Pressure::Wait,
-            max_copy_sixteenths: 15,
-            buffers: 8,
-            ..tight()
+            ..copying()
         };
         let engine = start(&memory_disk(17 << 20), &config).await;
         let put = async |number| set(&engine, &numbered(number), &value(number, 2000)).await;
@@ -282,17 +291,7 @@ fn what_is_valid_survives_unread_where_it_is_kept() {
 #[test]
 fn copies_leave_writes_their_quarter_where_slab_classes_outnumber_buffers() {
     simulate(1, async {
-        let config = EngineConfig {
-            dram: DramUse::WriteBuffers,
-            layout: Layout::Slotted,
-            victim: Victim::Oldest,
-            keep: Keep::Valid,
-            pressure: Pressure::Wait,
-            max_copy_sixteenths: 15,
-            buffers: 8,
-            ..tight()
-        };
-        let engine = start(&memory_disk(17 << 20), &config).await;
+        let engine = start(&memory_disk(17 << 20), &copying()).await;
         for number in 0..40_000_u64 {
             // Most are small, and no two are of one key: there is nothing to gain.
             let bytes = 100_usize << (number % 256 + 1).trailing_zeros();
@@ -320,17 +319,11 @@ fn reclaims_that_wait_for_one_another_do_not_go_round_in_circles() {
     {
         simulate(seed, async {
             let config = EngineConfig {
-                dram: DramUse::WriteBuffers,
-                layout: Layout::Slotted,
-                victim: Victim::Oldest,
-                keep: Keep::Valid,
-                pressure: Pressure::Wait,
                 maintenance,
-                max_copy_sixteenths: 15,
                 buffers: 16,
                 writers: 8,
                 reclaimers: 4,
-                ..tight()
+                ..copying()
             };
             let slow = Latency {
                 read: Duration::from_micros(300),
