@@ -169,12 +169,12 @@ fn assert_as_told(engine: &Engine, inspection: &Inspection, input: &Input<'_>) {
 }
 
 async fn open(disk: &Arc<MemoryDisk>, log: &Arc<MemoryJournal>) -> Arc<Engine> {
-    let config = EngineConfig {
+    let mut config = EngineConfig {
         memory_bytes: 16 << 20,
-        buffers: 2,
         max_value_bytes: 40_000,
         ..EngineConfig::default()
     };
+    config.writing.buffers = 2;
     let (disk, log): (Arc<dyn Disk>, _) = (disk.clone(), log.clone());
     let opened = Engine::open(disk, move || Ok(log), config).await;
     let engine = opened.expect("superblock and journal are sound");

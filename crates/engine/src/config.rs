@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use crate::format::segment::{PAGE_BYTES, largest_item};
-use crate::placement::exact::{Keep, Pressure, ReclaimConfig, Reserve, Watermarks};
 use crate::store::{Layout, SEGMENT_TABLE_BYTES, Victim};
 
 /// Bytes at the start of the image for the superblock.
@@ -22,6 +21,8 @@ const EXPECTED_ITEM_BYTES: u64 = 256;
 const MEMORY_PER_EXPECTED_ITEM: u64 = 4;
 const MIN_SEGMENT_BYTES: u64 = 256 << 10;
 const MAX_SEGMENT_BYTES: u64 = 8 << 20;
+/// The most of the flash that static watermarks may hold back, in percent.
+const MOST_STATIC_PERCENT: u32 = 50;
 
 /// What a cache does that was down for longer than allowed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -36,23 +37,221 @@ pub enum AfterDowntime {
 
 /// What the memory beside the index and the buffers is for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum DramUse {
+pub enum Dram {
     /// A cache of items: they are written to flash when they leave it, and kept in it when they are
     /// read often.
     #[default]
-    Items,
+    ItemCache,
     /// Nothing: items go into the write buffers at once, and are read from flash once written.
-    WriteBuffers,
+    WriteBuffers {
+        /// Sealed segments stay in memory, to be read from there, while so many buffers are free;
+        /// `None` writes them at once.
+        spare_buffers: Option<usize>,
+    },
+}
+
+/// How items are found, and how they lie on flash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PlacementConfig {
+    /// An index of every item, in memory.
+    Exact(ExactSettings),
+}
+
+impl PlacementConfig {
+    /// What the placement is called.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Exact(_) => "exact",
+        }
+    }
+}
+
+/// Settings of the `exact` placement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ExactSettings {
+    /// How items lie in the segments written from now on.
+    pub layout: Layout,
+    /// The most of the memory that the index may take, in percent.
+    pub index_percent: u32,
+}
+
+/// Which segment is reclaimed, and what becomes of its items. `max_copy_sixteenths` bounds the bytes
+/// that are copied out of a reclaimed segment, in sixteenths of a segment, 15 at most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReclaimPolicy {
+    /// Items are dropped.
+    Drop {
+        /// Which segment is reclaimed.
+        victim: Victim,
+    },
+    /// Items that were read since they were written are copied. Below the low watermark the oldest
+    /// segments are dropped, so that writes need not wait for copying.
+    CopyRecent {
+        /// Which segment is reclaimed.
+        victim: Victim,
+        /// The most that is copied.
+        max_copy_sixteenths: u32,
+    },
+    /// All valid items are copied, and writes stall for it; but none when victims have more of them
+    /// than may be copied.
+    CopyValid {
+        /// Which segment is reclaimed.
+        victim: Victim,
+        /// The most that is copied.
+        max_copy_sixteenths: u32,
+    },
+    /// Between the watermarks, segments with few valid bytes are copied (space-based); below the low
+    /// one, victims are dropped (the quick clean, locality-based): `DIDACache`, section 4.1.3.
+    Integrated {
+        /// The most that is copied; segments with more valid bytes are not reclaimed this way.
+        max_copy_sixteenths: u32,
+        /// Which segment is dropped below the low watermark.
+        under_pressure: Victim,
+    },
+}
+
+impl ReclaimPolicy {
+    /// The most that is copied, in sixteenths of a segment.
+    #[must_use]
+    pub fn max_copy_sixteenths(mut self) -> u32 {
+        self.max_copy().map_or(0, |most| *most)
+    }
+
+    /// The same policy, copying so much at most. A policy that copies nothing stays as it is.
+    #[must_use]
+    pub fn with_max_copy(mut self, sixteenths: u32) -> Self {
+        if let Some(most) = self.max_copy() {
+            *most = sixteenths;
+        }
+        self
+    }
+
+    fn max_copy(&mut self) -> Option<&mut u32> {
+        match self {
+            Self::Drop { .. } => None,
+            Self::CopyRecent {
+                max_copy_sixteenths: most,
+                ..
+            }
+            | Self::CopyValid {
+                max_copy_sixteenths: most,
+                ..
+            }
+            | Self::Integrated {
+                max_copy_sixteenths: most,
+                ..
+            } => Some(most),
+        }
+    }
+
+    /// Whether it counts how often segments are read.
+    fn counts_reads(self) -> bool {
+        let decisive = match self {
+            Self::Drop { victim }
+            | Self::CopyRecent { victim, .. }
+            | Self::CopyValid { victim, .. } => victim,
+            Self::Integrated { under_pressure, .. } => under_pressure,
+        };
+        decisive == Victim::LeastRecentlyRead
+    }
+}
+
+/// How many segments are kept free: how the low and the high watermark are found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Reserve {
+    /// Enough is kept free for an orderly stop to write what is in memory.
+    #[default]
+    ForStop,
+    /// They are these shares of the flash.
+    Static(StaticReserve),
+    /// The low watermark doubles when reclaim falls so far behind that only half of it is free. It is lowered by a
+    /// hundredth of the flash when the high one is hit, and for every hundredth of the flash that is opened
+    /// without such a shortage.
+    Heuristic,
+    /// The low watermark is the number of segments that wait for reclaim in an M/M/1 queue (equation 1).
+    Queueing,
+}
+
+/// Watermarks as shares of the flash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StaticReserve {
+    /// The low watermark, in percent.
+    pub low_percent: u32,
+    /// The high one.
+    pub high_percent: u32,
+}
+
+impl Default for StaticReserve {
+    /// A quarter of the flash is always held back, as in conventional drives.
+    fn default() -> Self {
+        Self {
+            low_percent: 25,
+            high_percent: 40,
+        }
+    }
+}
+
+impl Reserve {
+    /// Checks what was set.
+    ///
+    /// # Errors
+    /// Watermarks that cross, or that hold back more than half of the flash.
+    pub fn check(self) -> Result<(), ConfigError> {
+        match self {
+            Self::Static(StaticReserve {
+                low_percent,
+                high_percent,
+            }) if low_percent >= high_percent || high_percent > MOST_STATIC_PERCENT => {
+                Err(ConfigError::Watermarks {
+                    low_percent,
+                    high_percent,
+                    most: MOST_STATIC_PERCENT,
+                })
+            }
+            _ => Ok(()),
+        }
+    }
 }
 
 /// When sealed segments are written and old ones reclaimed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Maintenance {
+pub enum Schedule {
     /// As soon as there are some, and while too few are free.
     #[default]
     Background,
-    /// The same, but nothing is done before a write finds no room; it waits until there is some.
+    /// The same, but nothing is done before a write finds no free segment; it waits until there is
+    /// one.
     OnDemand,
+}
+
+/// How segments are reclaimed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReclaimSettings {
+    /// Which segment is reclaimed, and what becomes of its items.
+    pub policy: ReclaimPolicy,
+    /// How many segments are kept free.
+    pub reserve: Reserve,
+    /// Wear is leveled after so many erases for each segment; `None` leaves that to the device.
+    pub wear_leveling: Option<u32>,
+    /// Segments reclaimed at once.
+    pub reclaimers: usize,
+    /// When segments are written and reclaimed.
+    pub schedule: Schedule,
+}
+
+/// How segments are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WriteSettings {
+    /// Segments in memory at once: being filled, waiting to be written or being written.
+    pub buffers: usize,
+    /// Segments written at once.
+    pub writers: usize,
+    /// Bytes of one program: as many as reads have to wait for at most. `None`: 256 KiB on a drive, a
+    /// page on flash.
+    pub write_bytes: Option<u32>,
+    /// Tell the device of erased blocks.
+    pub discard: bool,
 }
 
 /// What an engine is made for.
@@ -84,42 +283,16 @@ pub struct EngineConfig {
     pub channels: u32,
     /// The key space is cut into two to the power of this many partitions, in a new image.
     pub partition_bits: u32,
-    /// Segments in memory at once: being filled, waiting to be written or being written.
-    pub buffers: usize,
     /// The largest value that can be stored, in bytes.
     pub max_value_bytes: u32,
-    /// The most of the memory that the index may take, in percent.
-    pub index_percent: u32,
     /// What memory is for.
-    pub dram: DramUse,
-    /// How items lie in the segments written from now on.
-    pub layout: Layout,
-    /// Which segment is reclaimed.
-    pub victim: Victim,
-    /// Which of its items are kept by copying.
-    pub keep: Keep,
-    /// What is done when writes outrun reclaim.
-    pub pressure: Pressure,
-    /// How many segments are kept free.
-    pub reserve: Reserve,
-    /// Wear is leveled after so many erases for each segment; `None` leaves that to the device.
-    pub wear_leveling: Option<u32>,
-    /// The most of a reclaimed segment that is kept by copying, in sixteenths.
-    pub max_copy_sixteenths: u32,
-    /// When segments are written and reclaimed.
-    pub maintenance: Maintenance,
-    /// Sealed segments stay in memory, to be read from there, while so many buffers are free; `None`
-    /// writes them at once.
-    pub spare_buffers: Option<usize>,
-    /// Segments written at once.
-    pub writers: usize,
-    /// Segments reclaimed at once.
-    pub reclaimers: usize,
-    /// Bytes of one program: as many as reads have to wait for at most. `None`: 256 KiB on a drive, a
-    /// page on flash.
-    pub write_bytes: Option<u32>,
-    /// Tell the device of erased blocks.
-    pub discard: bool,
+    pub dram: Dram,
+    /// How items are found, and how they lie on flash.
+    pub placement: PlacementConfig,
+    /// How segments are reclaimed.
+    pub reclaim: ReclaimSettings,
+    /// How segments are written.
+    pub writing: WriteSettings,
     /// How long an orderly stop may take.
     pub stop_deadline: Duration,
     /// How long after an append the journal is synced: what a power cut may bring back.
@@ -140,23 +313,28 @@ impl Default for EngineConfig {
             segment_bytes: None,
             channels: 1,
             partition_bits: 6,
-            buffers: 4,
             max_value_bytes: 1 << 20,
-            index_percent: 75,
-            dram: DramUse::Items,
-            layout: Layout::Packed,
-            victim: Victim::Oldest,
-            keep: Keep::Recent,
-            pressure: Pressure::Drop(Victim::Oldest),
-            reserve: Reserve::ForStop,
-            wear_leveling: None,
-            max_copy_sixteenths: 8,
-            maintenance: Maintenance::Background,
-            spare_buffers: None,
-            writers: 1,
-            reclaimers: 1,
-            write_bytes: None,
-            discard: false,
+            dram: Dram::ItemCache,
+            placement: PlacementConfig::Exact(ExactSettings {
+                layout: Layout::Packed,
+                index_percent: 75,
+            }),
+            reclaim: ReclaimSettings {
+                policy: ReclaimPolicy::CopyRecent {
+                    victim: Victim::Oldest,
+                    max_copy_sixteenths: 8,
+                },
+                reserve: Reserve::ForStop,
+                wear_leveling: None,
+                reclaimers: 1,
+                schedule: Schedule::Background,
+            },
+            writing: WriteSettings {
+                buffers: 4,
+                writers: 1,
+                write_bytes: None,
+                discard: false,
+            },
             stop_deadline: Duration::from_secs(60),
             sync_interval: Duration::from_millis(100),
             max_downtime: None,
@@ -299,23 +477,36 @@ impl EngineConfig {
             }
         };
         range(self.partition_bits <= 12, "partition_bits", "0 to 12")?;
-        range((2..=254).contains(&self.buffers), "buffers", "2 to 254")?;
+        let WriteSettings {
+            buffers,
+            writers,
+            write_bytes,
+            ..
+        } = self.writing;
+        range((2..=254).contains(&buffers), "buffers", "2 to 254")?;
+        range((1..=254).contains(&writers), "writers", "1 to 254")?;
+        let PlacementConfig::Exact(exact) = self.placement;
         range(
-            (1..=90).contains(&self.index_percent),
+            (1..=90).contains(&exact.index_percent),
             "index_percent",
             "1 to 90",
         )?;
+        let ReclaimSettings {
+            policy,
+            reclaimers,
+            wear_leveling,
+            ..
+        } = self.reclaim;
         range(
-            self.max_copy_sixteenths <= 15,
+            policy.max_copy_sixteenths() <= 15,
             "max_copy_sixteenths",
             "0 to 15",
         )?;
-        range((1..=254).contains(&self.writers), "writers", "1 to 254")?;
-        range((1..=64).contains(&self.reclaimers), "reclaimers", "1 to 64")?;
-        range(self.wear_leveling != Some(0), "wear_leveling", "1 or more")?;
-        self.reserve.check()?;
+        range((1..=64).contains(&reclaimers), "reclaimers", "1 to 64")?;
+        range(wear_leveling != Some(0), "wear_leveling", "1 or more")?;
+        self.reclaim.reserve.check()?;
         range(
-            self.write_bytes.is_none_or(|bytes| bytes >= PAGE_BYTES),
+            write_bytes.is_none_or(|bytes| bytes >= PAGE_BYTES),
             "write_bytes",
             "4096 at least",
         )?;
@@ -336,9 +527,9 @@ impl EngineConfig {
                 segment_bytes,
             });
         }
-        let buffers = self.buffers as u64 * u64::from(segment_bytes);
+        let buffer_bytes = buffers as u64 * u64::from(segment_bytes);
         let table = segments.saturating_mul(SEGMENT_TABLE_BYTES);
-        let needed = (buffers * 3 / 2 + table * 2).max(MIN_MEMORY_BYTES);
+        let needed = (buffer_bytes * 3 / 2 + table * 2).max(MIN_MEMORY_BYTES);
         if self.memory_bytes < needed {
             return Err(ConfigError::Memory {
                 given: self.memory_bytes,
@@ -361,33 +552,15 @@ impl EngineConfig {
     /// Whether reads of segments are counted: something is decided by them.
     #[must_use]
     pub(crate) fn counts_reads(&self) -> bool {
-        let by_reads = |victim| victim == Victim::LeastRecentlyRead;
-        by_reads(self.victim)
-            || matches!(self.pressure, Pressure::Drop(victim) if by_reads(victim))
-            || self.wear_leveling.is_some()
+        self.reclaim.policy.counts_reads() || self.reclaim.wear_leveling.is_some()
     }
 
-    /// When and how segments of an image are reclaimed: enough are kept free for an orderly stop to
-    /// write all of memory and the checkpoint, but never more than a quarter of the flash.
-    #[must_use]
-    pub fn reclaim(&self, segments: u32, segment_bytes: u32) -> ReclaimConfig {
-        let for_stop = match self.dram {
-            DramUse::Items => (self.memory_bytes * 5 / 4 / u64::from(segment_bytes)) as u32 + 2,
+    /// Segments of this size that an orderly stop needs to write what is in memory.
+    pub(crate) fn segments_for_stop(&self, segment_bytes: u32) -> u32 {
+        match self.dram {
+            Dram::ItemCache => (self.memory_bytes * 5 / 4 / u64::from(segment_bytes)) as u32 + 2,
             // What is in buffers has its segments already.
-            DramUse::WriteBuffers => 0,
-        };
-        let spare = (segments / 64).clamp(2, 16);
-        ReclaimConfig {
-            reserve: self.reserve,
-            for_stop: Watermarks {
-                low: (spare / 2).max(2),
-                high: for_stop.min(segments / 4).max(1) + spare,
-            },
-            pressure: self.pressure,
-            wear_leveling: self.wear_leveling,
-            victim: self.victim,
-            keep: self.keep,
-            max_copy_sixteenths: self.max_copy_sixteenths,
+            Dram::WriteBuffers { .. } => 0,
         }
     }
 }

@@ -45,10 +45,12 @@ pub use cache::{
     Amend, CacheError, Change, Engine, EngineStats, FlashHit, FlashRead, ItemView, Lookup,
     MemoryLookup, Modified, Peek, Put,
 };
-pub use config::{AfterDowntime, ConfigError, DramUse, EngineConfig, Maintenance};
+pub use config::{
+    AfterDowntime, ConfigError, Dram, EngineConfig, ExactSettings, PlacementConfig, ReclaimPolicy,
+    ReclaimSettings, Reserve, Schedule, StaticReserve, WriteSettings,
+};
 pub use key::{Key, KeyHash};
 pub use lifecycle::{CheckpointStats, Distrust, Medium, OpenError, Start, Stop, SuperblockCopy};
 pub use partition::PathStats;
 pub use placement::DumpCursor;
-pub use placement::exact::{Keep, Pressure, Reserve, StaticReserve};
 pub use store::{Layout, Victim};

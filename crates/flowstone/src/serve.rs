@@ -12,6 +12,7 @@ use tracing_subscriber::EnvFilter;
 
 /// Options of `serve`. Each stands for a setting of the configuration file and wins over it.
 #[derive(Args)]
+#[command(after_help = lab::presets::list())]
 pub(crate) struct ServeArgs {
     /// Settings in a TOML file.
     #[arg(long, value_name = "FILE")]
@@ -29,8 +30,7 @@ pub(crate) struct ServeArgs {
     /// Size of the file or block device [default: 4GiB for a new file, the whole of a device].
     #[arg(long, value_name = "SIZE")]
     flash_size: Option<Size>,
-    /// The preset: flowstone, fatcache-sync or fatcache-async, these with -fifo, -greedy, -kick or
-    /// -fifo-drop [default: flowstone].
+    /// The system to run, one of the presets below [default: flowstone].
     #[arg(long, value_name = "NAME")]
     preset: Option<String>,
     /// Worker threads [default: one per core].
@@ -124,7 +124,7 @@ pub(crate) fn run(args: ServeArgs) -> ExitCode {
         LogFormat::Text => log.with_target(false).init(),
         LogFormat::Json => log.json().init(),
     }
-    match server::run(config, |sizes| preset.config(sizes)) {
+    match server::run(config, preset.config) {
         Ok(Stop::Complete { .. } | Stop::Already) => ExitCode::SUCCESS,
         Ok(Stop::Incomplete { .. }) => ExitCode::FAILURE,
         Err(error) => crate::refuse(&error.to_string()),

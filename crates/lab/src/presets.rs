@@ -1,31 +1,21 @@
 //! Presets: systems as named combinations of the engine's parts.
 //!
-//! | preset | DRAM | segments | victim | its items | who works |
-//! |---|---|---|---|---|---|
-//! | `flowstone` | item cache | packed | oldest | those read are kept | background |
-//! | `fatcache-sync[-...]` | write buffers | slotted | | | whoever finds no room |
-//! | `fatcache-async[-...]` | write buffers | slotted | | | background |
-//! | `...-fifo`, or nothing | | | oldest | all valid ones are kept | |
-//! | `...-greedy` | | | fewest valid bytes | all valid ones are kept | |
-//! | `...-kick` | | | fewest valid bytes | dropped | |
-//! | `...-fifo-drop` | | | oldest | dropped | |
-//! | `didacache[-...]` | write buffers | slotted | fewest valid bytes | valid ones, where that gains | background |
-//! | `...-static`, `...-heuristic` | | | | | |
-//! | `...-space` | | | | all valid ones are kept | |
-//! | `...-locality` | | | | only empty ones are reclaimed | |
-//! | `...-unleveled` | | | | | |
-//!
 //! Below the low watermark `didacache` drops the least recently read segment; its watermarks are those of
-//! a queue unless its name tells otherwise. `unleveled` does without wear leveling.
+//! a queue unless its name tells otherwise. What a name says of Fatcache's reclaim: `fifo`, the
+//! default, copies all valid items of the oldest slab, `greedy` those of the slab with the fewest
+//! valid bytes, `kick` drops that slab, `fifo-drop` the oldest one.
 //!
 //! Fatcache and its schemes: DIDACache (TOS 2018), sections 5.1 and 5.4.3. `fifo-drop` is the
 //! baseline of SlickCache.
 
-use engine::EngineConfig;
-use engine::config::{DramUse, Maintenance, Sizes};
+use std::fmt::Write;
+
+use engine::config::Sizes;
 use engine::format::segment::largest_item;
-use engine::placement::exact::{Keep, Pressure, Reserve, StaticReserve};
-use engine::store::{Layout, Victim};
+use engine::{
+    Dram, EngineConfig, ExactSettings, Layout, PlacementConfig, ReclaimPolicy, ReclaimSettings,
+    Reserve, Schedule, StaticReserve, Victim,
+};
 
 /// The part of the memory that Fatcache has for slabs being filled, as in the paper: 128 MiB of 256.
 const FATCACHE_BUFFER_SHARE: u64 = 2;
@@ -57,171 +47,240 @@ const MOST_SLABS: u64 = 254;
 /// The smallest and the largest slab, where it is no erase block.
 const FATCACHE_SLAB_BYTES: std::ops::RangeInclusive<u64> = 256 << 10..=8 << 20;
 
+const FIFO: ReclaimPolicy = copy_valid(Victim::Oldest, FATCACHE_COPY_SIXTEENTHS);
+const GREEDY: ReclaimPolicy = copy_valid(Victim::FewestValid, FATCACHE_COPY_SIXTEENTHS);
+const KICK: ReclaimPolicy = ReclaimPolicy::Drop {
+    victim: Victim::FewestValid,
+};
+const FIFO_DROP: ReclaimPolicy = ReclaimPolicy::Drop {
+    victim: Victim::Oldest,
+};
+const INTEGRATED: ReclaimPolicy = integrated(DIDACACHE_COPY_SIXTEENTHS);
+const SPACE: ReclaimPolicy = copy_valid(Victim::FewestValid, DIDACACHE_COPY_SIXTEENTHS);
+/// Segments with valid bytes are never copied: only empty ones are reclaimed before the low watermark.
+const LOCALITY: ReclaimPolicy = integrated(0);
+
+const fn copy_valid(victim: Victim, max_copy_sixteenths: u32) -> ReclaimPolicy {
+    ReclaimPolicy::CopyValid {
+        victim,
+        max_copy_sixteenths,
+    }
+}
+
+const fn integrated(max_copy_sixteenths: u32) -> ReclaimPolicy {
+    ReclaimPolicy::Integrated {
+        max_copy_sixteenths,
+        under_pressure: Victim::LeastRecentlyRead,
+    }
+}
+
+/// What a preset is made for; it also runs on the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MadeFor {
+    /// A drive, or a file on one.
+    Drive,
+    /// Flash whose blocks it erases itself.
+    Flash,
+}
+
 /// A named combination of the engine's parts.
 #[derive(Clone, Copy, Debug)]
 pub struct Preset {
     /// Its name.
     pub name: &'static str,
-    parts: Parts,
+    /// What it is, in a line.
+    pub about: &'static str,
+    /// The device that the experiments give it.
+    pub made_for: MadeFor,
+    /// Its settings for an engine of some sizes.
+    pub config: fn(Sizes) -> EngineConfig,
 }
 
-#[derive(Clone, Copy, Debug)]
-enum Parts {
-    Flowstone,
-    Fatcache(Maintenance, Victim, Keep),
-    Didacache(Collection, Reserve, Option<u32>),
+const fn on_drive(
+    name: &'static str,
+    about: &'static str,
+    config: fn(Sizes) -> EngineConfig,
+) -> Preset {
+    Preset {
+        name,
+        about,
+        made_for: MadeFor::Drive,
+        config,
+    }
 }
 
-/// How `didacache` reclaims.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Collection {
-    /// Copies between the watermarks, drops below them.
-    Integrated,
-    /// Copies only.
-    Space,
-    /// Drops only.
-    Locality,
-}
-
-const FIFO: (Victim, Keep) = (Victim::Oldest, Keep::Valid);
-const GREEDY: (Victim, Keep) = (Victim::FewestValid, Keep::Valid);
-const KICK: (Victim, Keep) = (Victim::FewestValid, Keep::Nothing);
-const FIFO_DROP: (Victim, Keep) = (Victim::Oldest, Keep::Nothing);
-
-const fn sync(name: &'static str, (victim, keep): (Victim, Keep)) -> Preset {
-    let parts = Parts::Fatcache(Maintenance::OnDemand, victim, keep);
-    Preset { name, parts }
-}
-
-const fn background(name: &'static str, (victim, keep): (Victim, Keep)) -> Preset {
-    let parts = Parts::Fatcache(Maintenance::Background, victim, keep);
-    Preset { name, parts }
-}
-
-/// What conventional drives hold back: with a cache full of valid items as many segments are free as the low
-/// watermark says.
-const STATIC: Reserve = Reserve::Static(StaticReserve {
-    low_percent: 25,
-    high_percent: 40,
-});
-
-const fn didacache(name: &'static str, collection: Collection, reserve: Reserve) -> Preset {
-    let parts = Parts::Didacache(collection, reserve, Some(WEAR_LEVELING));
-    Preset { name, parts }
+const fn on_flash(
+    name: &'static str,
+    about: &'static str,
+    config: fn(Sizes) -> EngineConfig,
+) -> Preset {
+    Preset {
+        made_for: MadeFor::Flash,
+        ..on_drive(name, about, config)
+    }
 }
 
 /// Every preset.
 pub const PRESETS: &[Preset] = &[
-    Preset {
-        name: "flowstone",
-        parts: Parts::Flowstone,
-    },
-    sync("fatcache-sync", FIFO),
-    sync("fatcache-sync-fifo", FIFO),
-    sync("fatcache-sync-greedy", GREEDY),
-    sync("fatcache-sync-kick", KICK),
-    sync("fatcache-sync-fifo-drop", FIFO_DROP),
-    background("fatcache-async", FIFO),
-    background("fatcache-async-fifo", FIFO),
-    background("fatcache-async-greedy", GREEDY),
-    background("fatcache-async-kick", KICK),
-    background("fatcache-async-fifo-drop", FIFO_DROP),
-    didacache("didacache", Collection::Integrated, Reserve::Queueing),
-    didacache("didacache-static", Collection::Integrated, STATIC),
-    didacache(
+    on_drive(
+        "flowstone",
+        "items in memory; what leaves it is packed into segments; what is read stays on flash",
+        flowstone,
+    ),
+    on_drive(
+        "fatcache-sync",
+        "Fatcache: slabs; a set that finds no free one waits while it copies the oldest",
+        |sizes| fatcache(sizes, Schedule::OnDemand, FIFO),
+    ),
+    on_drive("fatcache-sync-fifo", "the same as fatcache-sync", |sizes| {
+        fatcache(sizes, Schedule::OnDemand, FIFO)
+    }),
+    on_drive(
+        "fatcache-sync-greedy",
+        "copies the slab with the fewest valid bytes",
+        |sizes| fatcache(sizes, Schedule::OnDemand, GREEDY),
+    ),
+    on_drive(
+        "fatcache-sync-kick",
+        "drops the slab with the fewest valid bytes",
+        |sizes| fatcache(sizes, Schedule::OnDemand, KICK),
+    ),
+    on_drive(
+        "fatcache-sync-fifo-drop",
+        "drops the oldest slab",
+        |sizes| fatcache(sizes, Schedule::OnDemand, FIFO_DROP),
+    ),
+    on_drive(
+        "fatcache-async",
+        "Fatcache with a drain: slabs are written and reclaimed in the background",
+        |sizes| fatcache(sizes, Schedule::Background, FIFO),
+    ),
+    on_drive(
+        "fatcache-async-fifo",
+        "the same as fatcache-async",
+        |sizes| fatcache(sizes, Schedule::Background, FIFO),
+    ),
+    on_drive(
+        "fatcache-async-greedy",
+        "copies the slab with the fewest valid bytes",
+        |sizes| fatcache(sizes, Schedule::Background, GREEDY),
+    ),
+    on_drive(
+        "fatcache-async-kick",
+        "drops the slab with the fewest valid bytes",
+        |sizes| fatcache(sizes, Schedule::Background, KICK),
+    ),
+    on_drive(
+        "fatcache-async-fifo-drop",
+        "drops the oldest slab",
+        |sizes| fatcache(sizes, Schedule::Background, FIFO_DROP),
+    ),
+    on_flash(
+        "didacache",
+        "DIDACache: a slab is an erase block; copies while that gains, drops under pressure",
+        |sizes| didacache(sizes, INTEGRATED, Reserve::Queueing),
+    ),
+    on_flash(
+        "didacache-static",
+        "always keeps a quarter of the flash free",
+        |sizes| {
+            let reserve = Reserve::Static(StaticReserve::default());
+            didacache(sizes, INTEGRATED, reserve)
+        },
+    ),
+    on_flash(
         "didacache-heuristic",
-        Collection::Integrated,
-        Reserve::Heuristic,
+        "its reserve follows how often it is used up",
+        |sizes| didacache(sizes, INTEGRATED, Reserve::Heuristic),
     ),
-    didacache("didacache-space", Collection::Space, Reserve::Queueing),
-    didacache(
-        "didacache-locality",
-        Collection::Locality,
-        Reserve::Queueing,
-    ),
-    Preset {
-        name: "didacache-unleveled",
-        parts: Parts::Didacache(Collection::Integrated, Reserve::Queueing, None),
-    },
+    on_flash("didacache-space", "copies only, and writes wait", |sizes| {
+        didacache(sizes, SPACE, Reserve::Queueing)
+    }),
+    on_flash("didacache-locality", "drops only", |sizes| {
+        didacache(sizes, LOCALITY, Reserve::Queueing)
+    }),
+    on_flash("didacache-unleveled", "without wear leveling", |sizes| {
+        let mut config = didacache(sizes, INTEGRATED, Reserve::Queueing);
+        config.reclaim.wear_leveling = None;
+        config
+    }),
 ];
 
-impl Preset {
-    /// Its settings for an engine of these sizes.
-    #[must_use]
-    pub fn config(&self, sizes: Sizes) -> EngineConfig {
-        let config = EngineConfig {
-            memory_bytes: sizes.memory_bytes,
-            max_value_bytes: sizes.max_value_bytes,
-            ..EngineConfig::default()
-        };
-        let given = sizes.block_bytes.or(sizes.segment_bytes);
-        if let Parts::Flowstone = self.parts {
-            let segment_bytes =
-                u64::from(given.unwrap_or_else(|| config.choose_segment_bytes(sizes.flash_bytes)));
-            let buffers = sizes.buffer_bytes.map(|bytes| bytes / segment_bytes);
-            let buffers = buffers.map_or(config.buffers, |buffers| {
-                buffers.clamp(2, MOST_SLABS) as usize
-            });
-            return EngineConfig {
-                segment_bytes: sizes.segment_bytes,
-                buffers,
-                // On flash, all buffers but the one that is being filled.
-                writers: sizes.block_bytes.map_or(1, |_| buffers - 1),
-                ..config
-            };
-        }
-        let for_slabs = sizes.memory_bytes / FATCACHE_BUFFER_SHARE;
-        let most = sizes.buffer_bytes.map_or(FATCACHE_SLABS, |_| MOST_SLABS);
-        let for_slabs = sizes.buffer_bytes.unwrap_or(for_slabs);
-        let slab_bytes = match given {
-            Some(bytes) => u64::from(bytes),
-            None => slab_bytes(&config, for_slabs / FATCACHE_SLABS),
-        };
-        let buffers = (for_slabs / slab_bytes).clamp(LEAST_SLABS, most) as usize;
-        let slabs = EngineConfig {
-            segment_bytes: u32::try_from(slab_bytes).ok(),
-            buffers,
-            index_percent: FATCACHE_INDEX_PERCENT,
-            dram: DramUse::WriteBuffers,
-            layout: Layout::Slotted,
-            max_copy_sixteenths: FATCACHE_COPY_SIXTEENTHS,
-            spare_buffers: Some((buffers / SPARE_SHARE).max(1)),
-            ..config
-        };
-        match self.parts {
-            Parts::Flowstone => slabs,
-            Parts::Fatcache(maintenance, victim, keep) => EngineConfig {
-                victim,
-                keep,
-                // Nobody waits for what is dropped.
-                pressure: match keep {
-                    Keep::Nothing => Pressure::Drop(victim),
-                    Keep::Recent | Keep::Valid => Pressure::Wait,
-                },
-                maintenance,
-                writers: (buffers / WRITERS_SHARE).clamp(1, FATCACHE_SERVERS),
-                write_bytes: sizes.block_bytes.is_none().then_some(slab_bytes as u32),
-                ..slabs
-            },
-            Parts::Didacache(collection, reserve, wear_leveling) => EngineConfig {
-                victim: Victim::FewestValid,
-                keep: Keep::Valid,
-                pressure: match collection {
-                    Collection::Space => Pressure::Wait,
-                    _ => Pressure::Drop(Victim::LeastRecentlyRead),
-                },
-                max_copy_sixteenths: match collection {
-                    Collection::Integrated | Collection::Space => DIDACACHE_COPY_SIXTEENTHS,
-                    Collection::Locality => 0,
-                },
-                reclaimers: DIDACACHE_RECLAIMERS,
-                reserve,
-                wear_leveling,
-                writers: (buffers - buffers / DIDACACHE_FILLING_SHARE).max(1),
-                ..slabs
-            },
-        }
+/// What every engine of these sizes has.
+fn sized(sizes: Sizes) -> EngineConfig {
+    EngineConfig {
+        memory_bytes: sizes.memory_bytes,
+        max_value_bytes: sizes.max_value_bytes,
+        segment_bytes: sizes.segment_bytes,
+        ..EngineConfig::default()
     }
+}
+
+fn flowstone(sizes: Sizes) -> EngineConfig {
+    let mut config = sized(sizes);
+    let segment_bytes = sizes
+        .block_bytes
+        .unwrap_or_else(|| config.choose_segment_bytes(sizes.flash_bytes));
+    if let Some(bytes) = sizes.buffer_bytes {
+        let buffers = bytes / u64::from(segment_bytes);
+        config.writing.buffers = buffers.clamp(LEAST_SLABS, MOST_SLABS) as usize;
+    }
+    if sizes.block_bytes.is_some() {
+        // On flash, all buffers but the one that is being filled.
+        config.writing.writers = config.writing.buffers - 1;
+    }
+    config
+}
+
+/// No items in memory but those in write buffers, and slots on flash.
+fn slabs(sizes: Sizes) -> EngineConfig {
+    let usual = sized(sizes);
+    let for_slabs = sizes.memory_bytes / FATCACHE_BUFFER_SHARE;
+    let most = sizes.buffer_bytes.map_or(FATCACHE_SLABS, |_| MOST_SLABS);
+    let for_slabs = sizes.buffer_bytes.unwrap_or(for_slabs);
+    let slab_bytes = match sizes.block_bytes.or(sizes.segment_bytes) {
+        Some(bytes) => u64::from(bytes),
+        None => slab_bytes(&usual, for_slabs / FATCACHE_SLABS),
+    };
+    let buffers = (for_slabs / slab_bytes).clamp(LEAST_SLABS, most) as usize;
+    let mut config = EngineConfig {
+        segment_bytes: u32::try_from(slab_bytes).ok(),
+        dram: Dram::WriteBuffers {
+            spare_buffers: Some((buffers / SPARE_SHARE).max(1)),
+        },
+        placement: PlacementConfig::Exact(ExactSettings {
+            layout: Layout::Slotted,
+            index_percent: FATCACHE_INDEX_PERCENT,
+        }),
+        ..usual
+    };
+    config.writing.buffers = buffers;
+    config
+}
+
+fn fatcache(sizes: Sizes, schedule: Schedule, policy: ReclaimPolicy) -> EngineConfig {
+    let mut config = slabs(sizes);
+    config.reclaim.policy = policy;
+    config.reclaim.schedule = schedule;
+    config.writing.writers = (config.writing.buffers / WRITERS_SHARE).clamp(1, FATCACHE_SERVERS);
+    if sizes.block_bytes.is_none() {
+        config.writing.write_bytes = config.segment_bytes;
+    }
+    config
+}
+
+fn didacache(sizes: Sizes, policy: ReclaimPolicy, reserve: Reserve) -> EngineConfig {
+    let mut config = slabs(sizes);
+    config.reclaim = ReclaimSettings {
+        policy,
+        reserve,
+        wear_leveling: Some(WEAR_LEVELING),
+        reclaimers: DIDACACHE_RECLAIMERS,
+        schedule: Schedule::Background,
+    };
+    let buffers = config.writing.buffers;
+    config.writing.writers = (buffers - buffers / DIDACACHE_FILLING_SHARE).max(1);
+    config
 }
 
 /// The largest power of two up to `wanted` bytes that a slab can have, and that holds every item.
@@ -248,6 +307,16 @@ pub fn named(name: &str) -> Result<&'static Preset, UnknownPreset> {
     presets
         .find(|preset| preset.name == name)
         .ok_or_else(|| UnknownPreset(name.to_owned()))
+}
+
+/// The presets, one a line with what it is, for help texts.
+#[must_use]
+pub fn list() -> String {
+    let mut text = "Presets:".to_owned();
+    for Preset { name, about, .. } in PRESETS {
+        let _ = write!(text, "\n  {name:26}{about}");
+    }
+    text
 }
 
 fn names() -> String {
@@ -285,7 +354,7 @@ mod tests {
                     buffer_bytes: None,
                     max_value_bytes: 1 << 20,
                 };
-                let config = preset.config(sizes);
+                let config = (preset.config)(sizes);
                 let usual = config.choose_segment_bytes(sizes.flash_bytes);
                 let segment = block_bytes.unwrap_or(usual);
                 let checked = config.check(sizes.flash_bytes / u64::from(segment), segment);
@@ -304,14 +373,14 @@ mod tests {
             buffer_bytes: None,
             max_value_bytes: 1 << 20,
         };
-        let config = named("fatcache-async").unwrap().config(sizes);
-        assert_eq!(config.buffers as u64 * (8 << 20), 128 << 20);
-        let on_a_drive = named("fatcache-sync").unwrap().config(Sizes {
+        let config = (named("fatcache-async").unwrap().config)(sizes);
+        assert_eq!(config.writing.buffers as u64 * (8 << 20), 128 << 20);
+        let on_a_drive = (named("fatcache-sync").unwrap().config)(Sizes {
             block_bytes: None,
             ..sizes
         });
         assert_eq!(
-            (on_a_drive.buffers, on_a_drive.segment_bytes),
+            (on_a_drive.writing.buffers, on_a_drive.segment_bytes),
             (64, Some(2 << 20))
         );
     }

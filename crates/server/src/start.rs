@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 
 use device::{JournalError, SpecError};
 use engine::config::{META_BYTES, Sizes, WORKER_BYTES, engine_share};
-use engine::{Engine, EngineConfig, OpenError, Reserve, Start, StaticReserve, Stop};
+use engine::{
+    Engine, EngineConfig, OpenError, PlacementConfig, Reserve, Start, StaticReserve, Stop,
+};
 use parking_lot::Mutex;
 use runtime::budget::Budget;
 use runtime::live::{IoChoice, IoPath, LiveConfig, Workers};
@@ -376,7 +378,7 @@ fn engine_config(
         needed: Size(needed),
     })?;
     let segment_bytes = cache.segment_size.map(|size| size.0 as u32);
-    let made = preset(Sizes {
+    let mut made = preset(Sizes {
         memory_bytes,
         flash_bytes: device_bytes.saturating_sub(META_BYTES),
         block_bytes,
@@ -384,15 +386,22 @@ fn engine_config(
         buffer_bytes: None,
         max_value_bytes: config.max_item_size().0 as u32,
     });
+    if let Some(buffers) = cache.segment_buffers {
+        made.writing.buffers = buffers;
+    }
+    made.writing.discard = cache.discard;
+    let PlacementConfig::Exact(exact) = &mut made.placement;
+    if let Some(percent) = cache.index_percent {
+        exact.index_percent = percent;
+    }
+    if let Some(sixteenths) = cache.max_copy_sixteenths {
+        made.reclaim.policy = made.reclaim.policy.with_max_copy(sixteenths);
+    }
+    if let Some(reserve) = reserve(cache)? {
+        made.reclaim.reserve = reserve;
+    }
     Ok(EngineConfig {
         segment_bytes: segment_bytes.or(made.segment_bytes),
-        buffers: cache.segment_buffers.unwrap_or(made.buffers),
-        index_percent: cache.index_percent.unwrap_or(made.index_percent),
-        max_copy_sixteenths: cache
-            .max_copy_sixteenths
-            .unwrap_or(made.max_copy_sixteenths),
-        reserve: reserve(cache)?.unwrap_or(made.reserve),
-        discard: cache.discard,
         stop_deadline: config.stop_deadline(),
         partition_bits: PARTITION_BITS,
         sync_interval: Duration::from_millis(u64::from(cache.journal_sync_ms)),

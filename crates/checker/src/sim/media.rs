@@ -85,7 +85,7 @@ impl Media {
             let nand = Arc::new(Nand::from_image(image));
             Libssd::new(nand, SegmentShape::Block).expect("blocks are small")
         });
-        let write_bytes = plan.config.write_bytes;
+        let write_bytes = plan.config.writing.write_bytes;
         Self {
             memory,
             disk,

@@ -6,7 +6,8 @@ use std::time::Duration;
 use device::{Endurance, Geometry, NandConfig, NandTiming};
 use engine::config::META_BYTES;
 use engine::{
-    DramUse, EngineConfig, Keep, Layout, Maintenance, Pressure, Reserve, StaticReserve, Victim,
+    Dram, EngineConfig, ExactSettings, Layout, PlacementConfig, ReclaimPolicy, ReclaimSettings,
+    Reserve, Schedule, StaticReserve, Victim, WriteSettings,
 };
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -23,6 +24,8 @@ const CHUNK_WORDS: usize = 1024;
 const HEAD_WORDS: usize = 512;
 const MIN_CHUNKS: usize = 8;
 
+/// The most of the memory that the index may take, in percent.
+const INDEX_PERCENT: u32 = 10;
 /// Mean bytes of a mixed item on flash, about.
 const MIXED_ITEM_BYTES: u64 = 2100;
 
@@ -101,30 +104,61 @@ fn parts(seed: u64) -> EngineConfig {
     if random.random_range(0..8) >= 3 {
         return EngineConfig::default();
     }
-    EngineConfig {
-        dram: DramUse::WriteBuffers,
-        layout: Layout::Slotted,
-        victim: [Victim::Oldest, Victim::FewestValid][random.random_range(0..2)],
-        keep: [Keep::Nothing, Keep::Recent, Keep::Valid][random.random_range(0..3)],
-        maintenance: [Maintenance::Background, Maintenance::OnDemand][random.random_range(0..2)],
+    let usual = EngineConfig::default();
+    let victim = [Victim::Oldest, Victim::FewestValid][random.random_range(0..2)];
+    let copied = random.random_range(0..3);
+    let schedule = [Schedule::Background, Schedule::OnDemand][random.random_range(0..2)];
+    let dram = Dram::WriteBuffers {
         spare_buffers: [None, Some(1), Some(2)][random.random_range(0..3)],
+    };
+    let writing = WriteSettings {
         writers: random.random_range(1..4),
         write_bytes: Some(4096 << random.random_range(0..7)),
-        pressure: [
-            Pressure::Drop(Victim::Oldest),
-            Pressure::Drop(Victim::LeastRecentlyRead),
-            Pressure::Wait,
-        ][random.random_range(0..3)],
-        reserve: [
-            Reserve::ForStop,
-            Reserve::Static(StaticReserve::default()),
-            Reserve::Heuristic,
-            Reserve::Queueing,
-        ][random.random_range(0..4)],
-        reclaimers: random.random_range(1..4),
-        wear_leveling: [None, Some(1)][random.random_range(0..2)],
-        ..EngineConfig::default()
+        ..usual.writing
+    };
+    let pressing =
+        [Some(Victim::Oldest), Some(Victim::LeastRecentlyRead), None][random.random_range(0..3)];
+    let max_copy_sixteenths = 0; // Drawn with the rest of the plan.
+    let policy = match (copied, pressing) {
+        (0, _) => ReclaimPolicy::Drop { victim },
+        (1, _) => ReclaimPolicy::CopyRecent {
+            victim,
+            max_copy_sixteenths,
+        },
+        (_, None) => ReclaimPolicy::CopyValid {
+            victim,
+            max_copy_sixteenths,
+        },
+        (_, Some(under_pressure)) => ReclaimPolicy::Integrated {
+            max_copy_sixteenths,
+            under_pressure,
+        },
+    };
+    EngineConfig {
+        dram,
+        placement: slotted(),
+        reclaim: ReclaimSettings {
+            policy,
+            reserve: [
+                Reserve::ForStop,
+                Reserve::Static(StaticReserve::default()),
+                Reserve::Heuristic,
+                Reserve::Queueing,
+            ][random.random_range(0..4)],
+            reclaimers: random.random_range(1..4),
+            wear_leveling: [None, Some(1)][random.random_range(0..2)],
+            schedule,
+        },
+        writing,
+        ..usual
     }
+}
+
+fn slotted() -> PlacementConfig {
+    PlacementConfig::Exact(ExactSettings {
+        layout: Layout::Slotted,
+        index_percent: INDEX_PERCENT,
+    })
 }
 
 /// What one run in [`RUNS_PER_NAND`] is on: about so many usable segments, each a block, and what the cache
@@ -161,24 +195,37 @@ fn on_nand(seed: u64, segments: u64) -> Option<(NandConfig, EngineConfig)> {
         return Some((nand, parts(seed)));
     }
     let most = |random: &mut SmallRng| random.random_range(2..5);
-    let config = EngineConfig {
-        dram: DramUse::WriteBuffers,
-        layout: Layout::Slotted,
-        victim: Victim::FewestValid,
-        keep: Keep::Valid,
-        pressure: Pressure::Drop(Victim::LeastRecentlyRead),
-        reserve: [
-            Reserve::Queueing,
-            Reserve::Heuristic,
-            Reserve::Static(StaticReserve::default()),
-        ][random.random_range(0..3)],
-        wear_leveling: Some(random.random_range(1..3)),
+    let usual = EngineConfig::default();
+    let reserve = [
+        Reserve::Queueing,
+        Reserve::Heuristic,
+        Reserve::Static(StaticReserve::default()),
+    ][random.random_range(0..3)];
+    let wear_leveling = Some(random.random_range(1..3));
+    let dram = Dram::WriteBuffers {
         spare_buffers: [None, Some(1)][random.random_range(0..2)],
+    };
+    let writing = WriteSettings {
         write_bytes: [None, Some(2 * NAND_PAGE_BYTES), Some(SEGMENT_BYTES as u32)]
             [random.random_range(0..3)],
         writers: most(random),
-        reclaimers: most(random),
-        ..EngineConfig::default()
+        ..usual.writing
+    };
+    let config = EngineConfig {
+        dram,
+        placement: slotted(),
+        reclaim: ReclaimSettings {
+            policy: ReclaimPolicy::Integrated {
+                max_copy_sixteenths: 0,
+                under_pressure: Victim::LeastRecentlyRead,
+            },
+            reserve,
+            wear_leveling,
+            reclaimers: most(random),
+            schedule: Schedule::Background,
+        },
+        writing,
+        ..usual
     };
     Some((nand, config))
 }
@@ -250,20 +297,23 @@ impl Plan {
             operations: 20,
             most: if kind == Kind::Restless { 6 } else { 3 },
         };
+        let mut config = EngineConfig {
+            memory_bytes: 16 << 20,
+            segment_bytes: Some(SEGMENT_BYTES as u32),
+            partition_bits: random.random_range(0..4),
+            max_value_bytes: 20_000,
+            sync_interval,
+            ..parts
+        };
+        let PlacementConfig::Exact(exact) = &mut config.placement;
+        exact.index_percent = INDEX_PERCENT;
+        config.writing.buffers = random.random_range(3..9);
+        let max_copy_sixteenths = random.random_range(0..16);
+        config.reclaim.policy = config.reclaim.policy.with_max_copy(max_copy_sixteenths);
+        config.writing.discard = random.random();
         Self {
             kind,
-            config: EngineConfig {
-                memory_bytes: 16 << 20,
-                segment_bytes: Some(SEGMENT_BYTES as u32),
-                partition_bits: random.random_range(0..4),
-                buffers: random.random_range(3..9),
-                max_value_bytes: 20_000,
-                index_percent: 10,
-                max_copy_sixteenths: random.random_range(0..16),
-                discard: random.random(),
-                sync_interval,
-                ..parts
-            },
+            config,
             image_bytes: match nand {
                 Some(_) => META_BYTES,
                 None => META_BYTES + segments * SEGMENT_BYTES,

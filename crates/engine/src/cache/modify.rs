@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::{CacheError, Engine, FlashRead, ItemView, LARGEST_SHARE};
-use crate::config::DramUse;
+use crate::config::Dram;
 use crate::dram::NewItem;
 use crate::flight::Landing;
 use crate::format::item::{ItemRef, state};
@@ -336,7 +336,7 @@ impl Engine {
             self.erase(partition, key);
             return Err(Refused::Never(error));
         }
-        let goes_to_flash = self.config.dram == DramUse::WriteBuffers;
+        let goes_to_flash = self.config.dram != Dram::ItemCache;
         if goes_to_flash || body > context.limit_bytes / LARGEST_SHARE {
             self.place_at_once(partition, key, new)?;
         } else {

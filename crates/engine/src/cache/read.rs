@@ -4,7 +4,7 @@ use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
 use super::{Engine, LARGEST_SHARE};
-use crate::config::DramUse;
+use crate::config::Dram;
 use crate::dram::NewItem;
 use crate::flight::{Flight, Landing};
 use crate::format::item::{ItemRef, state};
@@ -418,7 +418,7 @@ impl Engine {
             shared: None,
         };
         let context = self.evict_context(number, now);
-        let fits = self.config.dram == DramUse::Items
+        let fits = self.config.dram == Dram::ItemCache
             && header.body_bytes() <= context.limit_bytes / LARGEST_SHARE;
         let worth = shared
             || partition

@@ -14,14 +14,14 @@ use super::{
     VERSION_RESERVE,
 };
 use crate::cache::{CacheLine, Engine};
-use crate::config::{AfterDowntime, EngineConfig, META_BYTES, MemorySplit};
+use crate::config::{AfterDowntime, Dram, EngineConfig, META_BYTES, MemorySplit, PlacementConfig};
 use crate::format::journal::{Head, Record};
 use crate::format::superblock::{Cleanliness, ImageShape, Superblock};
 use crate::horizon::Horizon;
 use crate::journal::{Journal, chunk_words, ring_chunks};
 use crate::partition::Partition;
 use crate::placement::Placement;
-use crate::placement::exact::{Exact, ExactConfig};
+use crate::placement::exact::{Exact, ExactConfig, ReclaimConfig};
 use crate::store::{SegmentId, SegmentStore, StoreConfig};
 
 impl Engine {
@@ -55,18 +55,19 @@ impl Engine {
         let log = journal()?;
         let usable = look_at_journal(&*log, &superblock, new.is_some(), config.force)?;
         let usual_write_bytes = medium.usual_write_bytes();
-        let flash = medium.flash(&shape, config.discard)?;
+        let flash = medium.flash(&shape, config.writing.discard)?;
         let first_sequence = superblock.sequence_limit.get();
         let first_version = superblock.version_limit.get();
+        let PlacementConfig::Exact(settings) = config.placement;
         let store = Arc::new(SegmentStore::new(
             flash,
             &StoreConfig {
-                buffers: config.buffers,
+                buffers: config.writing.buffers,
                 image: shape.hash_seed,
                 first_sequence,
                 large_read_bytes: config.large_read_bytes(),
-                layout: config.layout,
-                write_bytes: config.write_bytes.unwrap_or(usual_write_bytes),
+                layout: settings.layout,
+                write_bytes: config.writing.write_bytes.unwrap_or(usual_write_bytes),
                 counts_reads: config.counts_reads(),
             },
         ));
@@ -141,14 +142,17 @@ impl Engine {
         ));
         let horizon = Arc::new(Horizon::new(shape.partitions.trailing_zeros()));
         let exact = ExactConfig {
-            index_max_bytes: config.memory_bytes / 100 * u64::from(config.index_percent),
+            index_max_bytes: config.memory_bytes / 100 * u64::from(settings.index_percent),
             partition_bits: shape.partitions.trailing_zeros(),
             expected_items: shape.expected_items,
-            maintenance: config.maintenance,
-            spare_buffers: config.spare_buffers,
-            writers: config.writers,
-            reclaimers: config.reclaimers,
-            reclaim: config.reclaim(store.segments(), store.segment_bytes()),
+            schedule: config.reclaim.schedule,
+            spare_buffers: match config.dram {
+                Dram::ItemCache => None,
+                Dram::WriteBuffers { spare_buffers } => spare_buffers,
+            },
+            writers: config.writing.writers,
+            reclaimers: config.reclaim.reclaimers,
+            reclaim: ReclaimConfig::new(&config, store.segments(), store.segment_bytes()),
         };
         let mut placement = Exact::new(
             Arc::clone(&store),

@@ -421,11 +421,11 @@ fn all_that_share_a_failed_read_miss_and_the_next_read_is_a_new_one() {
 fn waiting_for_room_ends() {
     for_each_seed("waiting_for_room_ends", 8, |seed| {
         simulate(seed, async {
-            let config = EngineConfig {
+            let mut config = EngineConfig {
                 segment_bytes: Some([256 << 10, 4 << 20][(seed % 2) as usize]),
-                buffers: 2,
                 ..hurried()
             };
+            config.writing.buffers = 2;
             let slow = Latency {
                 read: Duration::from_millis(2),
                 write: Duration::from_millis(8),

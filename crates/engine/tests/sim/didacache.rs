@@ -9,7 +9,7 @@ use device::{
     SegmentShape,
 };
 use flowstone_engine::config::META_BYTES;
-use flowstone_engine::{Engine, EngineConfig, Medium, Pressure, Stop};
+use flowstone_engine::{Engine, EngineConfig, Medium, ReclaimPolicy, Stop, Victim};
 use rand::Rng;
 
 use crate::support::{
@@ -81,11 +81,9 @@ async fn survivors(engine: &Arc<Engine>, numbers: std::ops::Range<u64>) -> u64 {
 #[test]
 fn what_is_not_read_is_dropped_first() {
     simulate(1, async {
-        let config = EngineConfig {
-            max_copy_sixteenths: 0,
-            wear_leveling: None,
-            ..didacache()
-        };
+        let mut config = didacache();
+        config.reclaim.policy = config.reclaim.policy.with_max_copy(0);
+        config.reclaim.wear_leveling = None;
         let (engine, _) = start(NEVER_FAILS, 1, &config).await;
         // A fifth of the flash is read all the while, the rest never.
         let read = 25 * ITEMS;
@@ -145,10 +143,8 @@ fn copying_stops_when_it_gains_nothing_and_begins_again_when_it_does() {
 /// many of the cold ones, and of others that are not even read, are there in the end.
 fn wear(wear_leveling: Option<u32>) -> (u64, u64, u64) {
     simulate(1, async {
-        let config = EngineConfig {
-            wear_leveling,
-            ..didacache()
-        };
+        let mut config = didacache();
+        config.reclaim.wear_leveling = wear_leveling;
         let (engine, nand) = start(NEVER_FAILS, 1, &config).await;
         let (cold, unread) = (40 * ITEMS, 60 * ITEMS);
         for number in 0..unread {
@@ -200,9 +196,10 @@ fn nothing_is_lost_when_blocks_fail_while_they_are_written() {
                 factory_bad: 0.05,
                 grown_bad: 0.4,
             };
-            let config = EngineConfig {
-                pressure: Pressure::Wait,
-                ..didacache()
+            let mut config = didacache();
+            config.reclaim.policy = ReclaimPolicy::CopyValid {
+                victim: Victim::FewestValid,
+                max_copy_sixteenths: 8,
             };
             let (engine, _) = start(endurance, seed, &config).await;
             let keys = 10 * ITEMS;
@@ -244,10 +241,8 @@ fn nothing_is_lost_when_blocks_fail_while_they_are_written() {
 #[test]
 fn a_checkpoint_waits_for_a_segment_that_is_being_reclaimed() {
     simulate(1, async {
-        let config = EngineConfig {
-            reclaimers: 1,
-            ..didacache()
-        };
+        let mut config = didacache();
+        config.reclaim.reclaimers = 1;
         let (engine, _) = start(NEVER_FAILS, 1, &config).await;
         let keys = 100 * ITEMS;
         for number in 0..keys {

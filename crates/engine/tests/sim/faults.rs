@@ -491,10 +491,8 @@ fn a_stop_finds_room_on_a_full_flash() {
     for seed in 1..=6 {
         simulate(seed, async {
             let disk = memory_disk(META_BYTES + (8 + seed * 4) * u64::from(SEGMENT_BYTES));
-            let config = EngineConfig {
-                buffers: 8,
-                ..tight()
-            };
+            let mut config = tight();
+            config.writing.buffers = 8;
             let engine = start(&disk, &config).await;
             let count = 20_000 + seed * 321;
             for number in 0..count {

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use flowstone_engine::{ConfigError, Engine, EngineConfig, EngineStats, OpenError, Stop};
+use flowstone_engine::{
+    ConfigError, Engine, EngineConfig, EngineStats, OpenError, PlacementConfig, Stop,
+};
 use rand::Rng;
 
 use crate::support::{
@@ -55,11 +57,11 @@ fn a_mixed_load_stays_within_memory() {
     // The last has less memory in a partition than the largest values take.
     for (partition_bits, buffers) in [(0, 4), (2, 4), (5, 4), (6, 40)] {
         simulate(1, async {
-            let config = EngineConfig {
+            let mut config = EngineConfig {
                 partition_bits,
-                buffers,
                 ..roomy()
             };
+            config.writing.buffers = buffers;
             let engine = start(&memory_disk(65 << 20), &config).await;
             mixed_load(&engine, &config, 200_000, 8000).await;
         });
@@ -133,13 +135,17 @@ fn a_growing_index_takes_memory_from_the_items() {
     });
 }
 
+fn with_index_percent(percent: u32) -> EngineConfig {
+    let mut config = tight();
+    let PlacementConfig::Exact(exact) = &mut config.placement;
+    exact.index_percent = percent;
+    config
+}
+
 #[test]
 fn a_full_index_makes_room_and_stays_useful() {
     simulate(1, async {
-        let config = EngineConfig {
-            index_percent: 10,
-            ..tight()
-        };
+        let config = with_index_percent(10);
         let disk = memory_disk(257 << 20);
         let engine = start(&disk, &config).await;
         let bound = config.memory_bytes / 100 * 10;
@@ -169,10 +175,7 @@ fn a_full_index_makes_room_and_stays_useful() {
         assert!(newest > 45_000, "{newest} of the newest 50,000");
         assert!(matches!(engine.stop().await, Stop::Complete { .. }));
         // With less memory still, reclaim brings the index under its new bound.
-        let smaller = EngineConfig {
-            index_percent: 5,
-            ..config
-        };
+        let smaller = with_index_percent(5);
         let engine = start(&disk, &smaller).await;
         for number in 0..20_000 {
             set(&engine, &numbered(number), b"again").await.unwrap();

@@ -273,7 +273,7 @@ impl Bench {
         assert_eq!(self.engine.stop().await, Stop::Already);
         // What can differ between two runs of one image.
         self.config.memory_bytes = [16 << 20, 17 << 20][self.random.random_range(0..2)];
-        self.config.buffers = self.random.random_range(36..=40);
+        self.config.writing.buffers = self.random.random_range(36..=40);
         self.engine = start(&self.disk, &self.config).await;
         assert!(is_warm(&self.engine), "{:?}", self.engine.start());
         // What had expired or been flushed is not there any more.

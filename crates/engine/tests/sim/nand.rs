@@ -12,7 +12,7 @@ use device::{
     SegmentShape,
 };
 use flowstone_engine::config::META_BYTES;
-use flowstone_engine::{DramUse, Engine, EngineConfig, Medium, OpenError, Start, Stop};
+use flowstone_engine::{Dram, Engine, EngineConfig, Medium, OpenError, Start, Stop};
 use rand::Rng;
 use runtime::sim::Sim;
 
@@ -90,16 +90,14 @@ impl Parts {
 
 fn config(seed: u64) -> EngineConfig {
     let buffers = 16 + (seed % 24) as usize;
-    let made = match seed % 3 {
+    let mut made = match seed % 3 {
         0 => tight(),
         1 => slotted(seed),
         _ => didacache(),
     };
-    EngineConfig {
-        writers: 1 + (seed % 5) as usize,
-        buffers,
-        ..made
-    }
+    made.writing.writers = 1 + (seed % 5) as usize;
+    made.writing.buffers = buffers;
+    made
 }
 
 #[test]
@@ -109,8 +107,8 @@ fn nothing_is_wrong_on_failing_blocks_after_kills_and_power_cuts() {
         let config = config(seed);
         // Few enough for some blocks to fail; short segments of many slab classes use up more.
         let cycles = match config.dram {
-            DramUse::Items => 2,
-            DramUse::WriteBuffers => 30,
+            Dram::ItemCache => 2,
+            Dram::WriteBuffers { .. } => 30,
         };
         let sim = Sim::new(seed);
         let mut random = random(seed);
@@ -171,7 +169,10 @@ fn nothing_is_wrong_on_failing_blocks_after_kills_and_power_cuts() {
 
 #[test]
 fn an_orderly_stop_keeps_everything_and_another_shape_is_refused() {
-    for (seed, dram) in [(1, DramUse::Items), (2, DramUse::WriteBuffers)] {
+    let write_buffers = Dram::WriteBuffers {
+        spare_buffers: None,
+    };
+    for (seed, dram) in [(1, Dram::ItemCache), (2, write_buffers)] {
         let sim = Sim::new(seed);
         let mut parts = Parts::new(seed, 100);
         let config = EngineConfig {

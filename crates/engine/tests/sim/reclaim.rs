@@ -5,14 +5,13 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use device::{Latency, MemoryDisk};
-use flowstone_engine::{
-    DramUse, Engine, EngineConfig, Keep, Layout, Maintenance, Pressure, Stop, Victim,
-};
+use flowstone_engine::{Dram, Engine, EngineConfig, ReclaimPolicy, Schedule, Stop, Victim};
 use rand::Rng;
 use rand::seq::SliceRandom;
 
 use crate::support::{
-    Media, SEGMENT_BYTES, get, memory_disk, numbered, random, set, simulate, start, tight, value,
+    Media, SEGMENT_BYTES, get, in_slots, memory_disk, numbered, random, set, simulate, start,
+    tight, value,
 };
 
 async fn survivors(engine: &Arc<Engine>, numbers: impl Iterator<Item = u64>) -> usize {
@@ -71,12 +70,16 @@ fn what_is_read_survives_and_what_is_not_does_not() {
     }
 }
 
+/// The smallest engine, copying so much of a segment.
+fn copying_at_most(sixteenths: u32) -> EngineConfig {
+    let mut config = tight();
+    config.reclaim.policy = config.reclaim.policy.with_max_copy(sixteenths);
+    config
+}
+
 #[test]
 fn without_copying_what_is_read_goes_too_unless_memory_has_it() {
-    let config = EngineConfig {
-        max_copy_sixteenths: 0,
-        ..tight()
-    };
+    let config = copying_at_most(0);
     let (_, _, engine) = turn_over(1, &config);
     assert_eq!(engine.stats().placement.items_copied, 0);
 }
@@ -84,10 +87,7 @@ fn without_copying_what_is_read_goes_too_unless_memory_has_it() {
 #[test]
 fn copies_never_exceed_their_part_of_a_segment() {
     simulate(1, async {
-        let config = EngineConfig {
-            max_copy_sixteenths: 2,
-            ..tight()
-        };
+        let config = copying_at_most(2);
         let disk = memory_disk(33 << 20);
         let engine = start(&disk, &config).await;
         for round in 0..6 {
@@ -238,30 +238,28 @@ fn what_is_removed_while_it_is_copied_stays_so() {
     }
 }
 
-/// An engine that copies what is valid of its oldest segments, while writes wait.
-fn copying() -> EngineConfig {
-    EngineConfig {
-        dram: DramUse::WriteBuffers,
-        layout: Layout::Slotted,
-        victim: Victim::Oldest,
-        keep: Keep::Valid,
-        pressure: Pressure::Wait,
-        max_copy_sixteenths: 15,
-        buffers: 8,
+/// An engine that copies what is valid of such segments, while writes wait.
+fn copying(victim: Victim) -> EngineConfig {
+    let mut config = EngineConfig {
+        dram: Dram::WriteBuffers {
+            spare_buffers: None,
+        },
+        placement: in_slots(),
         ..tight()
-    }
+    };
+    config.reclaim.policy = ReclaimPolicy::CopyValid {
+        victim,
+        max_copy_sixteenths: 15,
+    };
+    config.writing.buffers = 8;
+    config
 }
 
 /// Items that nobody reads, written among others that are overwritten until the flash has been turned
 /// over several times: how many of the 1,000 survive.
-fn unread_survivors(victim: Victim, keep: Keep) -> usize {
+fn unread_survivors(config: &EngineConfig) -> usize {
     simulate(1, async {
-        let config = EngineConfig {
-            victim,
-            keep,
-            ..copying()
-        };
-        let engine = start(&memory_disk(17 << 20), &config).await;
+        let engine = start(&memory_disk(17 << 20), config).await;
         let put = async |number| set(&engine, &numbered(number), &value(number, 2000)).await;
         for number in 0..1000 {
             put(number).await.unwrap();
@@ -279,10 +277,13 @@ fn unread_survivors(victim: Victim, keep: Keep) -> usize {
 #[test]
 fn what_is_valid_survives_unread_where_it_is_kept() {
     for victim in [Victim::Oldest, Victim::FewestValid] {
-        let kept = unread_survivors(victim, Keep::Valid);
+        let kept = unread_survivors(&copying(victim));
         assert!(kept > 900, "{victim:?}: {kept} of 1,000 kept");
     }
-    let kept = unread_survivors(Victim::Oldest, Keep::Nothing);
+    let victim = Victim::Oldest;
+    let mut dropping = copying(victim);
+    dropping.reclaim.policy = ReclaimPolicy::Drop { victim };
+    let kept = unread_survivors(&dropping);
     assert_eq!(kept, 0, "kept though they are to be dropped");
 }
 
@@ -291,7 +292,7 @@ fn what_is_valid_survives_unread_where_it_is_kept() {
 #[test]
 fn copies_leave_writes_their_quarter_where_slab_classes_outnumber_buffers() {
     simulate(1, async {
-        let engine = start(&memory_disk(17 << 20), &copying()).await;
+        let engine = start(&memory_disk(17 << 20), &copying(Victim::Oldest)).await;
         for number in 0..40_000_u64 {
             // Most are small, and no two are of one key: there is nothing to gain.
             let bytes = 100_usize << (number % 256 + 1).trailing_zeros();
@@ -314,17 +315,13 @@ fn copies_leave_writes_their_quarter_where_slab_classes_outnumber_buffers() {
 /// Nobody wakes anybody for nothing while a device is busy: that would go on for ever.
 #[test]
 fn reclaims_that_wait_for_one_another_do_not_go_round_in_circles() {
-    for (seed, maintenance) in
-        (1..=4).zip([Maintenance::OnDemand, Maintenance::Background].repeat(2))
-    {
+    for (seed, schedule) in (1..=4).zip([Schedule::OnDemand, Schedule::Background].repeat(2)) {
         simulate(seed, async {
-            let config = EngineConfig {
-                maintenance,
-                buffers: 16,
-                writers: 8,
-                reclaimers: 4,
-                ..copying()
-            };
+            let mut config = copying(Victim::Oldest);
+            config.reclaim.schedule = schedule;
+            config.reclaim.reclaimers = 4;
+            config.writing.buffers = 16;
+            config.writing.writers = 8;
             let slow = Latency {
                 read: Duration::from_micros(300),
                 write: Duration::from_millis(2),

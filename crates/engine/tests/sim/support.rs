@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use device::{Disk, Image, Latency, MemoryDisk, MemoryJournal};
 use flowstone_engine::{
-    CacheError, DramUse, Engine, EngineConfig, FlashHit, ItemView, Keep, Layout, Lookup,
-    Maintenance, OpenError, Peek, Pressure, Put, Reserve, Start, StaticReserve, Stop, Victim,
+    CacheError, Dram, Engine, EngineConfig, ExactSettings, FlashHit, ItemView, Layout, Lookup,
+    OpenError, Peek, PlacementConfig, Put, ReclaimPolicy, ReclaimSettings, Reserve, Schedule,
+    Start, StaticReserve, Stop, Victim, WriteSettings,
 };
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -52,70 +53,107 @@ fn run_seed(name: &str, seed: u64, case: &impl Fn(u64)) {
 
 /// The smallest engine: most of its 16 MiB are segment buffers, so that items leave memory early.
 pub(crate) fn tight() -> EngineConfig {
-    EngineConfig {
+    let mut config = EngineConfig {
         memory_bytes: 16 << 20,
         segment_bytes: Some(SEGMENT_BYTES),
         partition_bits: 2,
-        buffers: 40,
         max_value_bytes: 200_000,
         ..EngineConfig::default()
-    }
+    };
+    config.writing.buffers = 40;
+    config
 }
 
 /// An engine with few buffers and more room in memory.
 pub(crate) fn roomy() -> EngineConfig {
-    EngineConfig {
-        buffers: 4,
-        ..tight()
-    }
+    let mut config = tight();
+    config.writing.buffers = 4;
+    config
+}
+
+/// Items in slots, and an index as large as usual.
+pub(crate) fn in_slots() -> PlacementConfig {
+    let PlacementConfig::Exact(exact) = EngineConfig::default().placement;
+    PlacementConfig::Exact(ExactSettings {
+        layout: Layout::Slotted,
+        ..exact
+    })
 }
 
 /// An engine made as Fatcache is, in one of its variants.
 pub(crate) fn slotted(seed: u64) -> EngineConfig {
     let random = &mut random(!seed);
-    EngineConfig {
-        dram: DramUse::WriteBuffers,
-        layout: Layout::Slotted,
-        victim: [Victim::Oldest, Victim::FewestValid][random.random_range(0..2)],
-        keep: [Keep::Nothing, Keep::Valid][random.random_range(0..2)],
-        max_copy_sixteenths: random.random_range(8..16),
-        maintenance: [Maintenance::Background, Maintenance::OnDemand][random.random_range(0..2)],
+    let usual = tight();
+    let victim = [Victim::Oldest, Victim::FewestValid][random.random_range(0..2)];
+    let copies = [false, true][random.random_range(0..2)];
+    let max_copy_sixteenths = random.random_range(8..16);
+    let schedule = [Schedule::Background, Schedule::OnDemand][random.random_range(0..2)];
+    let dram = Dram::WriteBuffers {
         spare_buffers: [None, Some(1), Some(3)][random.random_range(0..3)],
+    };
+    let writing = WriteSettings {
         writers: random.random_range(1..4),
         write_bytes: Some(4096 << random.random_range(0..8)),
         buffers: random.random_range(2..40),
-        pressure: [
-            Pressure::Drop(Victim::Oldest),
-            Pressure::Drop(Victim::LeastRecentlyRead),
-            Pressure::Wait,
-        ][random.random_range(0..3)],
-        reserve: [
-            Reserve::ForStop,
-            Reserve::Static(StaticReserve::default()),
-            Reserve::Heuristic,
-            Reserve::Queueing,
-        ][random.random_range(0..4)],
-        reclaimers: random.random_range(1..4),
-        wear_leveling: [None, Some(1)][random.random_range(0..2)],
-        ..tight()
+        ..usual.writing
+    };
+    let pressing =
+        [Some(Victim::Oldest), Some(Victim::LeastRecentlyRead), None][random.random_range(0..3)];
+    let policy = match (copies, pressing) {
+        (false, _) => ReclaimPolicy::Drop { victim },
+        (true, None) => ReclaimPolicy::CopyValid {
+            victim,
+            max_copy_sixteenths,
+        },
+        (true, Some(under_pressure)) => ReclaimPolicy::Integrated {
+            max_copy_sixteenths,
+            under_pressure,
+        },
+    };
+    EngineConfig {
+        dram,
+        placement: in_slots(),
+        reclaim: ReclaimSettings {
+            policy,
+            reserve: [
+                Reserve::ForStop,
+                Reserve::Static(StaticReserve::default()),
+                Reserve::Heuristic,
+                Reserve::Queueing,
+            ][random.random_range(0..4)],
+            reclaimers: random.random_range(1..4),
+            wear_leveling: [None, Some(1)][random.random_range(0..2)],
+            schedule,
+        },
+        writing,
+        ..usual
     }
 }
 
 /// An engine made as DIDACache is.
 pub(crate) fn didacache() -> EngineConfig {
+    let usual = tight();
     EngineConfig {
-        dram: DramUse::WriteBuffers,
-        layout: Layout::Slotted,
-        victim: Victim::FewestValid,
-        keep: Keep::Valid,
-        pressure: Pressure::Drop(Victim::LeastRecentlyRead),
-        reserve: Reserve::Queueing,
-        max_copy_sixteenths: 8,
-        wear_leveling: Some(2),
-        buffers: 8,
-        writers: 6,
-        reclaimers: 4,
-        ..tight()
+        dram: Dram::WriteBuffers {
+            spare_buffers: None,
+        },
+        placement: in_slots(),
+        reclaim: ReclaimSettings {
+            policy: ReclaimPolicy::Integrated {
+                max_copy_sixteenths: 8,
+                under_pressure: Victim::LeastRecentlyRead,
+            },
+            reserve: Reserve::Queueing,
+            wear_leveling: Some(2),
+            reclaimers: 4,
+            schedule: Schedule::Background,
+        },
+        writing: WriteSettings {
+            buffers: 8,
+            writers: 6,
+            ..usual.writing
+        },
+        ..usual
     }
 }
 

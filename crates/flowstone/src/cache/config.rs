@@ -147,14 +147,14 @@ impl CacheConfig {
         let given = self.memory_bytes;
         let memory_bytes = engine_share(given, threads as u64 * WORKER_BYTES)
             .map_err(|needed| OpenError::Memory { given, needed })?;
-        let config = EngineConfig {
+        let mut config = EngineConfig {
             memory_bytes,
             max_value_bytes: self.max_value_bytes,
-            discard: self.discard,
             force: self.force,
             stop_deadline: self.stop_deadline,
             ..EngineConfig::default()
         };
+        config.writing.discard = self.discard;
         if !self.path.exists() {
             // Before there is a file.
             config.check_new(self.flash_bytes.unwrap_or(device::DEFAULT_IMAGE_BYTES))?;

@@ -21,8 +21,9 @@ const DEFAULT_CPUS: u32 = 4;
 
 /// Run presets side by side on the same work.
 #[derive(Args, Debug)]
+#[command(after_help = lab::presets::list())]
 pub(crate) struct CompareArgs {
-    /// The presets, separated by commas
+    /// The presets, separated by commas; they are listed below
     #[arg(long, value_name = "NAMES", value_delimiter = ',', required = true)]
     presets: Vec<String>,
     /// What is asked for: etc, zipfian, memcachier, twitter:NN, ... [`flowstone bench --help`

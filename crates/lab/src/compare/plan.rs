@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use device::{DeviceSpec, DriveModel};
+use engine::PlacementConfig;
 use engine::config::Sizes;
 use workload::{MAX_KEY_BYTES, Workload};
 
@@ -183,7 +184,7 @@ impl Plan {
         preset: &'static Preset,
         storage: &Storage,
     ) -> Result<(), CompareError> {
-        let config = preset.config(self.sizes(storage));
+        let config = (preset.config)(self.sizes(storage));
         let checked = match storage.blocks() {
             Some((blocks, block_bytes)) => config.check(blocks, block_bytes),
             None => config.check_new(storage.bytes()),
@@ -193,7 +194,8 @@ impl Plan {
             device: self.device.to_string(),
             source,
         })?;
-        let index_bytes = config.memory_bytes / 100 * u64::from(config.index_percent);
+        let PlacementConfig::Exact(exact) = config.placement;
+        let index_bytes = config.memory_bytes / 100 * u64::from(exact.index_percent);
         let room = (index_bytes as f64 / INDEX_BYTES_PER_OBJECT) as u64;
         let objects = self.objects_on(storage.bytes());
         if objects > room {

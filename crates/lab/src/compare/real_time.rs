@@ -189,7 +189,7 @@ fn open(
     storage: &Storage,
     journal: &Path,
 ) -> Result<Arc<Engine>, CompareError> {
-    let config = preset.config(plan.sizes(storage));
+    let config = (preset.config)(plan.sizes(storage));
     let bytes = journal_bytes(storage.bytes(), config.memory_bytes, config.partition_bits);
     let journal = journal.to_owned();
     let medium = storage.medium();

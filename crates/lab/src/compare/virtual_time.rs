@@ -85,7 +85,7 @@ async fn open(
     preset: &'static Preset,
     storage: &Storage,
 ) -> Result<Arc<Engine>, CompareError> {
-    let config = preset.config(plan.sizes(storage));
+    let config = (preset.config)(plan.sizes(storage));
     let journal = journal_bytes(storage.bytes(), config.memory_bytes, config.partition_bits);
     let journal = Arc::new(Words::new(journal as usize / size_of::<u64>()));
     let opened = Engine::open(storage.medium(), move || Ok(journal as _), config).await;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::{Counters, Exact, RECOVERY_TASKS, entry_location, reclaim, recover};
-use crate::config::Maintenance;
+use crate::config::Schedule;
 use crate::format::journal::Record;
 use crate::format::segment::SummaryEntry;
 use crate::key::KeyHash;
@@ -98,7 +98,7 @@ impl Exact {
     /// Whether segments are written and reclaimed without being asked for: where they are not, they are
     /// once the cache is stopping.
     pub(super) fn works_in_background(&self) -> bool {
-        self.maintenance == Maintenance::Background || self.winding_down.load(Ordering::SeqCst)
+        self.schedule == Schedule::Background || self.winding_down.load(Ordering::SeqCst)
     }
 }
 

@@ -33,15 +33,15 @@ use runtime::work::{self, Work};
 
 pub use checkpoint::{CheckpointHead, Written};
 pub use dead::CheckpointContents;
-pub use reclaim::{Keep, Pressure, ReclaimConfig};
+pub use reclaim::ReclaimConfig;
 pub use recover::RecoveryStats;
-pub use reserve::{Reserve, StaticReserve, Watermarks};
+pub use reserve::Watermarks;
 
 use super::{
     BackgroundTask, Displaced, DumpCursor, DumpItem, Found, MemoryUse, Placement, PlacementFuture,
     PlacementStats, Probe, Token,
 };
-use crate::config::Maintenance;
+use crate::config::Schedule;
 use crate::format::item::{CHECKSUM_BYTES, state};
 use crate::format::journal::{Record, kept_hash};
 use crate::format::segment::{Position, largest_item};
@@ -67,7 +67,7 @@ pub struct ExactConfig {
     /// tables a shard is cut, not how many items it can hold.
     pub expected_items: u64,
     /// When segments are written and reclaimed.
-    pub maintenance: Maintenance,
+    pub schedule: Schedule,
     /// Free buffers with which sealed segments are not yet written; `None` writes them at once.
     pub spare_buffers: Option<usize>,
     /// Segments written at once.
@@ -93,7 +93,7 @@ pub struct Exact {
     horizon: Arc<Horizon>,
     policy: reclaim::Policy,
     reclaimers: usize,
-    maintenance: Maintenance,
+    schedule: Schedule,
     spare_buffers: Option<usize>,
     writers: usize,
     /// A caller has asked for room.
@@ -206,7 +206,7 @@ impl Exact {
             horizon,
             policy,
             reclaimers: config.reclaimers,
-            maintenance: config.maintenance,
+            schedule: config.schedule,
             spare_buffers: config.spare_buffers,
             writers: config.writers,
             is_asked: AtomicBool::new(false),

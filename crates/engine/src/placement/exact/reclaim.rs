@@ -13,8 +13,9 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use parking_lot::Mutex;
 
 use super::reserve::{Load, Regulator, Watermarks};
-use super::{Counters, Exact, Reserve, background, entry_location};
+use super::{Counters, Exact, background, entry_location};
 use crate::averaged::Averaged;
+use crate::config::{EngineConfig, ReclaimPolicy, ReclaimSettings, Reserve};
 use crate::format::item::ItemRef;
 use crate::format::journal::Record;
 use crate::format::segment::{PAGE_BYTES, Position, SummaryEntry};
@@ -75,6 +76,46 @@ pub struct ReclaimConfig {
     pub max_copy_sixteenths: u32,
     /// Wear is leveled after so many erases for each segment; never if `None`.
     pub wear_leveling: Option<u32>,
+}
+
+impl ReclaimConfig {
+    /// The settings for an image of `segments` segments: enough are kept free for an orderly stop to
+    /// write all of memory and the checkpoint, but never more than a quarter of the flash.
+    #[must_use]
+    pub fn new(config: &EngineConfig, segments: u32, segment_bytes: u32) -> Self {
+        let ReclaimSettings {
+            policy,
+            reserve,
+            wear_leveling,
+            ..
+        } = config.reclaim;
+        let (victim, keep, pressure) = match policy {
+            ReclaimPolicy::Drop { victim } => (victim, Keep::Nothing, Pressure::Drop(victim)),
+            ReclaimPolicy::CopyRecent { victim, .. } => {
+                (victim, Keep::Recent, Pressure::Drop(Victim::Oldest))
+            }
+            ReclaimPolicy::CopyValid { victim, .. } => (victim, Keep::Valid, Pressure::Wait),
+            ReclaimPolicy::Integrated { under_pressure, .. } => (
+                Victim::FewestValid,
+                Keep::Valid,
+                Pressure::Drop(under_pressure),
+            ),
+        };
+        let spare = (segments / 64).clamp(2, 16);
+        let for_stop = config.segments_for_stop(segment_bytes);
+        Self {
+            reserve,
+            for_stop: Watermarks {
+                low: (spare / 2).max(2),
+                high: for_stop.min(segments / 4).max(1) + spare,
+            },
+            pressure,
+            victim,
+            keep,
+            max_copy_sixteenths: policy.max_copy_sixteenths(),
+            wear_leveling,
+        }
+    }
 }
 
 /// Decides when and how segments are reclaimed.

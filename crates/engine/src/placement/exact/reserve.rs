@@ -8,42 +8,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use runtime::Instant;
 
-use crate::config::ConfigError;
-
-/// How the watermarks are found.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Reserve {
-    /// Enough is kept free for an orderly stop to write what is in memory.
-    #[default]
-    ForStop,
-    /// They are these shares of the flash.
-    Static(StaticReserve),
-    /// The low watermark doubles when reclaim falls so far behind that only half of it is free. It is lowered by a
-    /// hundredth of the flash when the high one is hit, and for every hundredth of the flash that is opened
-    /// without such a shortage.
-    Heuristic,
-    /// The low watermark is the number of segments that wait for reclaim in an M/M/1 queue (equation 1).
-    Queueing,
-}
-
-/// Watermarks as shares of the flash.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct StaticReserve {
-    /// The low watermark, in percent.
-    pub low_percent: u32,
-    /// The high one.
-    pub high_percent: u32,
-}
-
-impl Default for StaticReserve {
-    /// A quarter of the flash is always held back, as in conventional drives.
-    fn default() -> Self {
-        Self {
-            low_percent: 25,
-            high_percent: 40,
-        }
-    }
-}
+use crate::config::Reserve;
 
 /// What the paper has between the two watermarks, in percent of the flash.
 const APART_PERCENT: u32 = 15;
@@ -51,36 +16,10 @@ const APART_PERCENT: u32 = 15;
 const FIRST_LOW_PERCENT: u32 = 5;
 /// The highest low watermark, in percent: what is static in a conventional drive.
 const MOST_LOW_PERCENT: u32 = 25;
-/// The most that static watermarks may hold back.
-const MOST_STATIC_PERCENT: u32 = 50;
 /// The time over which rates are averaged.
 const AVERAGED: Duration = Duration::from_secs(1);
 /// The least time between two looks at a rate.
 const LEAST_STEP: Duration = Duration::from_millis(20);
-
-impl Reserve {
-    /// Checks what was set.
-    ///
-    /// # Errors
-    /// Watermarks that cross, or that hold back more than half of the flash.
-    pub fn check(self) -> Result<(), ConfigError> {
-        let Self::Static(StaticReserve {
-            low_percent,
-            high_percent,
-        }) = self
-        else {
-            return Ok(());
-        };
-        if low_percent < high_percent && high_percent <= MOST_STATIC_PERCENT {
-            return Ok(());
-        }
-        Err(ConfigError::Watermarks {
-            low_percent,
-            high_percent,
-            most: MOST_STATIC_PERCENT,
-        })
-    }
-}
 
 /// Two numbers of free segments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -249,6 +188,7 @@ mod tests {
     use runtime::sim::Sim;
 
     use super::*;
+    use crate::config::StaticReserve;
 
     const FOR_STOP: Watermarks = Watermarks { low: 2, high: 40 };
 
