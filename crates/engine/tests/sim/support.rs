@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use device::{Disk, Image, Latency, MemoryDisk, MemoryJournal};
 use flowstone_engine::{
-    CacheError, DramUse, Engine, EngineConfig, FlashHit, ItemView, Keep, Layout, Lookup,
-    Maintenance, OpenError, Peek, Pressure, Put, Reserve, Start, StaticReserve, Stop, Victim,
+    CacheError, DramUse, Engine, EngineConfig, ItemView, Keep, Layout, Lookup, Maintenance,
+    OpenError, Peek, Pressure, Put, Reserve, Start, StaticReserve, Stop, Victim,
 };
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -283,9 +283,7 @@ pub(crate) async fn get_item(engine: &Arc<Engine>, key: &[u8], peek: Peek) -> Op
         Lookup::Hit(item) => Some(item),
         Lookup::Miss => None,
         Lookup::Flash(read) => {
-            let hit: Option<FlashHit> = engine
-                .read_flash(key, read, now, flowstone_engine::Peek::No)
-                .await;
+            let hit = engine.read_flash(key, read).await;
             hit.map(|hit| {
                 assert_eq!(hit.view().key, key.bytes());
                 seen(&hit.view())
