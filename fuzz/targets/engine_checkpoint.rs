@@ -193,7 +193,7 @@ async fn read(engine: &Arc<Engine>, key: u32) -> Option<Vec<u8>> {
         Lookup::Hit(value) => Some(value),
         Lookup::Miss => None,
         Lookup::Flash(flight) => {
-            let hit = engine.read_flash(key, flight, now, Peek::No).await?;
+            let hit = engine.read_flash(key, flight).await?;
             Some(hit.view().value.to_vec())
         }
     }

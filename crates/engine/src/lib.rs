@@ -37,13 +37,13 @@ pub mod placement;
 pub mod store;
 
 mod averaged;
-mod flight;
+mod in_flight;
 mod partition;
 mod striped;
 
 pub use cache::{
-    Amend, CacheError, Change, Engine, EngineStats, FlashHit, FlashRead, ItemView, Lookup,
-    MemoryLookup, Modified, Peek, Put,
+    Amend, CacheError, Change, Engine, EngineStats, FlashRead, ItemView, Lookup, MemoryLookup,
+    Modified, Peek, Put,
 };
 pub use config::{
     AfterDowntime, ConfigError, Dram, EngineConfig, ExactSettings, PlacementConfig, ReclaimPolicy,
@@ -53,4 +53,4 @@ pub use key::{Key, KeyHash};
 pub use lifecycle::{CheckpointStats, Distrust, Medium, OpenError, Start, Stop, SuperblockCopy};
 pub use partition::PathStats;
 pub use placement::DumpCursor;
-pub use store::{Layout, Victim};
+pub use store::{FlashItem, Layout, Victim};

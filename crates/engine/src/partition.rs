@@ -1,12 +1,17 @@
-//! A partition of the key space: its DRAM tier, its versions, its flights. Behind one lock.
+//! A partition of the key space: its DRAM tier, its versions, its in-flight reads. Behind one lock.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
 use crate::dram::DramTier;
-use crate::flight::Flight;
+use crate::in_flight::InFlightRead;
 use crate::key::KeyHash;
+
+/// Write counters of a partition. Keys whose hashes agree in the low bits share one: a change to a
+/// fetched item then reads once more than it had to.
+const WRITE_GENERATIONS: usize = 256;
 
 /// Counters of the request paths of one partition.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -28,7 +33,7 @@ pub struct PathStats {
     /// Bytes of key and value stored.
     pub item_bytes_set: u64,
     /// Reads that shared another's flash read.
-    pub shared_flights: u64,
+    pub shared_reads: u64,
     /// Items read from flash that were kept in memory.
     pub promotions: u64,
 }
@@ -42,7 +47,8 @@ pub(crate) struct Partition {
     version_step: u64,
     /// The last `flush_all` this partition has applied.
     pub(crate) flush_generation: u64,
-    pub(crate) flights: HashMap<KeyHash, Arc<Flight>, BuildHasherDefault<Passthrough>>,
+    in_flight: HashMap<KeyHash, Arc<InFlightRead>, BuildHasherDefault<Passthrough>>,
+    write_generations: Box<[u32; WRITE_GENERATIONS]>,
     pub(crate) stats: PathStats,
     turns: u32,
 }
@@ -61,7 +67,8 @@ impl Partition {
             next_version: first_version.next_multiple_of(partitions) + number,
             version_step: partitions,
             flush_generation: 0,
-            flights: HashMap::default(),
+            in_flight: HashMap::default(),
+            write_generations: Box::new([0; WRITE_GENERATIONS]),
             stats: PathStats::default(),
             turns: 0,
         }
@@ -88,10 +95,42 @@ impl Partition {
         }
     }
 
-    /// A write to a key: a flight under way is over for newcomers.
-    pub(crate) fn overtake(&mut self, hash: KeyHash) {
-        if !self.flights.is_empty() {
-            self.flights.remove(&hash);
+    /// Counts the writes to a key, deletions included: as long as it is the same, what was read of
+    /// the key from flash may be changed.
+    pub(crate) fn write_generation(&self, hash: KeyHash) -> u32 {
+        self.write_generations[hash.0 as usize % WRITE_GENERATIONS]
+    }
+
+    /// Takes note of a write to a key. Who asks from now on does not share a read that is under
+    /// way, and what was fetched for a change does not count any more.
+    pub(crate) fn note_write(&mut self, hash: KeyHash) {
+        let generation = &mut self.write_generations[hash.0 as usize % WRITE_GENERATIONS];
+        *generation = generation.wrapping_add(1);
+        if !self.in_flight.is_empty() {
+            self.in_flight.remove(&hash);
+        }
+    }
+
+    /// The in-flight read of a key, and whether it has only now begun.
+    pub(crate) fn join_read(&mut self, hash: KeyHash) -> (Arc<InFlightRead>, bool) {
+        match self.in_flight.entry(hash) {
+            Entry::Occupied(found) => {
+                self.stats.shared_reads += 1;
+                found.get().share();
+                (Arc::clone(found.get()), false)
+            }
+            Entry::Vacant(vacant) => (Arc::clone(vacant.insert(Arc::default())), true),
+        }
+    }
+
+    /// Takes an in-flight read out of the table; false when a write has done so before.
+    pub(crate) fn end_read(&mut self, hash: KeyHash, read: &Arc<InFlightRead>) -> bool {
+        match self.in_flight.entry(hash) {
+            Entry::Occupied(found) if Arc::ptr_eq(found.get(), read) => {
+                found.remove();
+                true
+            }
+            _ => false,
         }
     }
 }

@@ -37,7 +37,7 @@ async fn get(engine: &Arc<Engine>, key: &str) -> Option<Vec<u8>> {
         Lookup::Hit(value) => Some(value),
         Lookup::Miss => None,
         Lookup::Flash(read) => engine
-            .read_flash(key, read, now, Peek::No)
+            .read_flash(key, read)
             .await
             .map(|hit| hit.view().value.to_vec()),
     }

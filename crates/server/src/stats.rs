@@ -259,7 +259,7 @@ fn flash(shared: &Shared, out: &mut Vec<u8>) {
     stat(out, "write_errors", load(&counters.write_errors));
     stat(out, "corrupt_items", load(&counters.corrupt_items));
     stat(out, "items_lost", engine.placement.items_lost);
-    stat(out, "shared_flights", engine.paths.shared_flights);
+    stat(out, "shared_flights", engine.paths.shared_reads);
     stat(out, "promotions", engine.paths.promotions);
     stat(out, "demotions", engine.tier.demotions);
     stat(out, "write_waits", engine.write_waits);

@@ -298,7 +298,7 @@ pub(super) async fn read(engine: &Arc<Engine>, key: &[u8]) -> Result<Option<Seen
     match engine.lookup(key, now, Peek::No, show) {
         Lookup::Hit(seen) => seen.map(Some),
         Lookup::Miss => Ok(None),
-        Lookup::Flash(read) => match engine.read_flash(key, read, now, Peek::No).await {
+        Lookup::Flash(read) => match engine.read_flash(key, read).await {
             Some(hit) => view(&hit.view(), now).map(Some),
             None => Ok(None),
         },

@@ -4,7 +4,7 @@
 //!   lookup ──> DRAM tier ──hit──> view
 //!      │ miss: index probe ──absent──> miss
 //!      ▼ present
-//!   FlashRead: lead or follow a flight ──> placement.get ──> promote to the DRAM tier
+//!   FlashRead: make or share the read ──> placement.get ──> promote to the DRAM tier
 //!
 //!   modify ──> DRAM tier (an item on flash is read into it first) ──> put │ amend │ remove
 //!                 └─> version, then the flash copy is invalidated, all under the partition's lock
@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use parking_lot::{Mutex, MutexGuard};
 
 pub use modify::{Amend, Change, Modified, Put};
-pub use read::{FlashHit, FlashRead, ItemView, Lookup, MemoryLookup, Peek};
+pub use read::{FlashRead, ItemView, Lookup, MemoryLookup, Peek};
 
 use crate::config::{EngineConfig, MemorySplit};
 use crate::dram::TierStats;
@@ -299,7 +299,7 @@ fn add_paths(sum: &mut PathStats, part: &PathStats) {
     sum.flushed += part.flushed;
     sum.items_set += part.items_set;
     sum.item_bytes_set += part.item_bytes_set;
-    sum.shared_flights += part.shared_flights;
+    sum.shared_reads += part.shared_reads;
     sum.promotions += part.promotions;
 }
 

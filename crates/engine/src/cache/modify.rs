@@ -4,14 +4,14 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::{CacheError, Engine, FlashRead, ItemView, LARGEST_SHARE};
+use super::{CacheError, Engine, FlashRead, ItemView, LARGEST_SHARE, Peek};
 use crate::config::Dram;
 use crate::dram::NewItem;
-use crate::flight::Landing;
 use crate::format::item::{ItemRef, state};
+use crate::in_flight::ReadOutcome;
 use crate::key::Key;
 use crate::partition::Partition;
-use crate::placement::{Probe, Token};
+use crate::placement::Probe;
 use crate::store::{AppendItem, FlashItem};
 
 /// Flash reads of one operation before it gives up. Each but the first means that somebody else has
@@ -203,10 +203,16 @@ impl Engine {
         if present.is_none()
             && let Probe::Present(token) = self.placement.probe(key.hash())
         {
-            // What was read counts only as long as the index says what it said before the read.
-            match fetched.filter(|fetched| fetched.token == token) {
+            // What was read counts only as long as nobody has written to the key since.
+            let generation = partition.write_generation(key.hash());
+            match fetched.filter(|fetched| fetched.write_generation == generation) {
                 Some(fetched) => present = self.still_live(fetched, key, now),
-                None => return Attempt::OnFlash(self.board(partition, key, token)),
+                None => {
+                    let hash = key.hash();
+                    let mut read = self.share_read(partition, hash, now, Peek::Yes, token);
+                    read.counts_hit = false;
+                    return Attempt::OnFlash(read);
+                }
             }
         }
         let (change, result) = match &present {
@@ -277,7 +283,7 @@ impl Engine {
     fn erase(&self, partition: &mut Partition, key: Key<'_>) {
         partition.tier.remove(key);
         self.placement.invalidate(key.hash());
-        partition.overtake(key.hash());
+        partition.note_write(key.hash());
     }
 
     fn put(
@@ -345,7 +351,7 @@ impl Engine {
             self.placement.invalidate(key.hash());
         }
         let version = partition.take_version();
-        partition.overtake(key.hash());
+        partition.note_write(key.hash());
         Ok(new.cas_unique.unwrap_or(version))
     }
 
@@ -405,6 +411,7 @@ impl Engine {
             let header = partition.tier.header_mut(*handle);
             header.state = bits;
             header.expiry = expiry.into();
+            partition.note_write(key.hash());
             return Ok(cas_unique);
         }
         // The value is copied out: its place in the log may go while room is made for the new one.
@@ -430,31 +437,35 @@ impl Engine {
     async fn fetch(
         self: &Arc<Self>,
         key: Key<'_>,
-        read: FlashRead,
+        mut read: FlashRead,
         now: u32,
     ) -> Result<Option<Fetched>, CacheError> {
-        Ok(match read.landing(key).await {
-            Landing::Item { item, token, .. } => Some(Fetched {
-                token,
-                item: Some(item),
-            }),
-            Landing::Absent(token) => Some(Fetched { token, item: None }),
-            Landing::Abandoned => None,
-            Landing::Busy => return Err(CacheError::OutOfMemory),
-            Landing::Failed => {
+        let mut write_generation = read.write_generation;
+        let item = match read.outcome(key).await {
+            ReadOutcome::Item { item, .. } => Some(item),
+            ReadOutcome::Absent => None,
+            ReadOutcome::Abandoned => return Ok(None),
+            ReadOutcome::Busy => return Err(CacheError::OutOfMemory),
+            ReadOutcome::Failed => {
                 // What cannot be read is a miss; after a change it must not come back either.
                 let mut partition = self.lock(key.hash(), now);
                 partition.stats.failed_reads += 1;
                 self.erase(&mut partition, key);
+                write_generation = partition.write_generation(key.hash());
                 None
             }
-        })
+        };
+        Ok(Some(Fetched {
+            write_generation,
+            item,
+        }))
     }
 }
 
-/// What a read of flash found for a change, while the index said what the token stands for.
+/// What a read of flash found for a change.
 struct Fetched {
-    token: Token,
+    /// Writes to the key before the read.
+    write_generation: u32,
     item: Option<Arc<FlashItem>>,
 }
 

@@ -1,13 +1,12 @@
 //! Reading.
 
-use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
 use super::{Engine, LARGEST_SHARE};
 use crate::config::Dram;
 use crate::dram::NewItem;
-use crate::flight::{Flight, Landing};
 use crate::format::item::{ItemRef, state};
+use crate::in_flight::{InFlightRead, ReadOutcome};
 use crate::key::{Key, KeyHash};
 use crate::partition::Partition;
 use crate::placement::{Found, Probe, Token};
@@ -93,115 +92,149 @@ pub enum MemoryLookup<T> {
     OnFlash,
 }
 
-/// A flash read to be carried out with [`Engine::read_flash`].
+/// A flash read of one request, to be carried out with [`Engine::read_flash`].
 ///
 /// Others may be waiting for it. Unless the very next thing its task waits for is
 /// [`read_flash`](Engine::read_flash), it must be [started](FlashRead::start) first: two tasks that
 /// each hold back what the other waits for would wait for ever.
+///
+/// Dropped before it has ended, the read that is this request's to make ends as abandoned.
 pub struct FlashRead {
-    flight: Arc<Flight>,
-    /// Set until the read is started, when it is this reader's to make.
-    lead: Option<Lead>,
-}
-
-/// The duty to land a flight, also when its task is dropped half way.
-struct Lead {
     engine: Arc<Engine>,
     hash: KeyHash,
-    flight: Arc<Flight>,
-    token: Token,
+    /// Writes to the key before the read.
+    pub(super) write_generation: u32,
+    /// Unix second of the request.
+    now: u32,
+    peek: Peek,
+    /// Whether a hit is counted where the read completes; a change counts its own.
+    pub(super) counts_hit: bool,
+    /// What the index said, for the request that was the first to ask; the others wait.
+    first: Option<Token>,
+    /// Set while the read is this value's to make.
+    leads: bool,
+    in_flight: Arc<InFlightRead>,
 }
 
-impl Lead {
-    /// Reads, keeps the item in memory unless a write has overtaken the flight, and lands it.
-    async fn fly(self, key: Key<'_>) -> Landing {
+impl FlashRead {
+    /// Starts the read as a task of the calling thread, if it is this request's to make and has not
+    /// been started; it then ends whatever becomes of those that wait for it.
+    pub fn start(&mut self, key: Key<'_>) {
+        if !std::mem::take(&mut self.leads) {
+            return;
+        }
+        let mut read = Self {
+            engine: Arc::clone(&self.engine),
+            in_flight: Arc::clone(&self.in_flight),
+            leads: true,
+            ..*self
+        };
+        let key: Box<[u8]> = key.bytes().into();
+        runtime::spawn_detached(async move {
+            if let Some(key) = read.engine.clone().key(&key) {
+                read.outcome(key).await;
+            }
+        });
+    }
+
+    /// How the read ended: makes it, or waits for the request that does.
+    ///
+    /// An item that nothing has been written over meanwhile is kept in memory where that is worth
+    /// it, and the hit of the request that makes the read is counted, all in one hold of the lock.
+    pub(super) async fn outcome(&mut self, key: Key<'_>) -> ReadOutcome {
+        let Some(token) = self.first.filter(|_| self.leads) else {
+            return self.in_flight.outcome().await;
+        };
         let engine = &self.engine;
-        let found = engine.placement.get(key, self.token).await;
-        let now = runtime::unix_seconds();
-        let number = self.hash.partition(engine.partition_bits);
-        let mut partition = engine.lock_partition(number, now);
-        let current = remove_flight(&mut partition, self.hash, &self.flight);
-        let landing = match found {
+        let found = engine.placement.get(key, token).await;
+        let now = runtime::unix_seconds().max(self.now);
+        let mut partition = engine.lock(self.hash, now);
+        let is_current = partition.end_read(self.hash, &self.in_flight);
+        let outcome = match found {
             Ok(Found::Item(mut item)) => {
                 if item.header().version.get() < engine.stale_below {
                     item.mark(state::STALE);
                 }
                 if engine.horizon.is_item_live(self.hash, item.header(), now) {
+                    partition.stats.flash_hits += u64::from(self.counts_hit);
+                    let kept = is_current && self.promote(&mut partition, key, &item, now);
                     let item = Arc::new(item);
-                    // Beside the leader's two, every reference is a follower's.
-                    let shared = Arc::strong_count(&self.flight) > 2;
-                    let kept =
-                        current && engine.promote(&mut partition, number, key, &item, shared, now);
-                    Landing::Item {
-                        item,
-                        token: self.token,
-                        kept,
-                    }
+                    ReadOutcome::Item { item, kept }
                 } else {
                     partition.count_dead(item.header().is_expired(now));
-                    engine.placement.forget(self.hash, self.token);
-                    Landing::Absent(self.token)
+                    engine.placement.forget(self.hash, token);
+                    ReadOutcome::Absent
                 }
             }
-            Ok(Found::Absent) => Landing::Absent(self.token),
-            Err(ReadError::NoMemory { .. }) => Landing::Busy,
+            Ok(Found::Absent) => ReadOutcome::Absent,
+            Err(ReadError::NoMemory { .. }) => ReadOutcome::Busy,
             Err(error) => {
                 tracing::debug!(%error, "a flash read failed");
-                Landing::Failed
+                ReadOutcome::Failed
             }
         };
         drop(partition);
-        self.flight.land(landing.clone());
-        landing
+        self.leads = false;
+        // Nobody joins any more: without another reference there is nobody to tell.
+        if Arc::strong_count(&self.in_flight) > 1 {
+            self.in_flight.end(outcome.clone());
+        }
+        outcome
+    }
+
+    /// Keeps an item in memory, clean, where that is worth it: what is hot comes again soon, so that
+    /// one read in [`PROMOTE_ONE_IN`] is enough to find it, and the others push nothing out. A read
+    /// that several requests share is worth it, and so is one that costs no other item's place.
+    /// Returns whether the item was kept.
+    fn promote(&self, partition: &mut Partition, key: Key<'_>, item: &FlashItem, now: u32) -> bool {
+        let engine = &self.engine;
+        let item = item.item();
+        let header = item.header;
+        let mut new = NewItem {
+            version: header.version.get(),
+            cas_unique: header.has(state::HAS_CAS).then_some(item.cas_unique),
+            client_flags: header.client_flags.get(),
+            expiry: header.expiry.get(),
+            last_access: header.last_access.get(),
+            state: header.state & state::ON_FLASH,
+            value: item.value,
+            shared: None,
+        };
+        if self.counts_hit && self.peek == Peek::No {
+            // Not yet a second chance.
+            new.state |= state::FETCHED;
+            new.last_access = now;
+        }
+        let context = engine.evict_context(self.hash.partition(engine.partition_bits), now);
+        let fits = engine.config.dram == Dram::ItemCache
+            && header.body_bytes() <= context.limit_bytes / LARGEST_SHARE;
+        let worth = self.in_flight.is_shared()
+            || partition
+                .tier
+                .has_room(&new.header(key), context.limit_bytes)
+            || partition.take_turn(PROMOTE_ONE_IN);
+        let kept = fits && worth && partition.tier.put(key, &new, &context).is_ok();
+        partition.stats.promotions += u64::from(kept);
+        kept
     }
 }
 
-impl FlashRead {
-    /// Starts the read as a task of the calling thread, if it is this reader's to make and has not
-    /// been started; it then ends whatever becomes of those that wait for it.
-    pub fn start(&mut self, key: Key<'_>) {
-        if let Some(lead) = self.lead.take() {
-            let key: Box<[u8]> = key.bytes().into();
-            runtime::spawn_detached(async move {
-                if let Some(key) = lead.engine.clone().key(&key) {
-                    lead.fly(key).await;
-                }
-            });
-        }
-    }
-
-    /// Makes the read, or waits for the one who does.
-    pub(super) async fn landing(self, key: Key<'_>) -> Landing {
-        match self.lead {
-            Some(lead) => lead.fly(key).await,
-            None => self.flight.landing().await,
-        }
-    }
-}
-
-impl Drop for Lead {
+impl Drop for FlashRead {
     fn drop(&mut self) {
-        if self.flight.has_landed() {
-            return;
+        if self.leads {
+            let mut partition = self.engine.lock(self.hash, runtime::unix_seconds());
+            partition.end_read(self.hash, &self.in_flight);
+            drop(partition);
+            self.in_flight.end(ReadOutcome::Abandoned);
         }
-        let mut partition = self.engine.lock(self.hash, runtime::unix_seconds());
-        remove_flight(&mut partition, self.hash, &self.flight);
-        drop(partition);
-        self.flight.land(Landing::Abandoned);
     }
 }
 
-/// An item that was read from flash.
-#[derive(Clone, Debug)]
-pub struct FlashHit {
-    item: Arc<FlashItem>,
-}
-
-impl FlashHit {
-    /// The item.
+impl FlashItem {
+    /// The item, as readers see it.
     #[must_use]
     pub fn view(&self) -> ItemView<'_> {
-        ItemView::new(self.item.item(), None)
+        ItemView::new(self.item(), None)
     }
 }
 
@@ -222,7 +255,7 @@ impl Engine {
         if let Some(shown) = self.look(&mut partition, key, now, peek, view) {
             return Lookup::Hit(shown);
         }
-        match self.embark(&mut partition, key, peek) {
+        match self.ask_flash(&mut partition, key, now, peek) {
             Some(read) => Lookup::Flash(read),
             None => Lookup::Miss,
         }
@@ -286,12 +319,13 @@ impl Engine {
         Some(shown)
     }
 
-    /// Boards the flight of a key that is not in memory, if flash may have it; counts a miss if not.
+    /// The read of a key that is not in memory, if flash may have it; counts a miss if not.
     #[inline]
-    fn embark(
+    fn ask_flash(
         self: &Arc<Self>,
         partition: &mut Partition,
         key: Key<'_>,
+        now: u32,
         peek: Peek,
     ) -> Option<FlashRead> {
         let probe = match peek {
@@ -299,7 +333,7 @@ impl Engine {
             Peek::Yes => self.placement.probe(key.hash()),
         };
         match probe {
-            Probe::Present(token) => Some(self.board(partition, key, token)),
+            Probe::Present(token) => Some(self.share_read(partition, key.hash(), now, peek, token)),
             Probe::Absent => {
                 partition.stats.misses += 1;
                 None
@@ -307,63 +341,60 @@ impl Engine {
         }
     }
 
-    /// Joins the flight of a key, or starts one.
-    pub(super) fn board(
+    /// Joins the in-flight read of a key, or begins one.
+    pub(super) fn share_read(
         self: &Arc<Self>,
         partition: &mut Partition,
-        key: Key<'_>,
+        hash: KeyHash,
+        now: u32,
+        peek: Peek,
         token: Token,
     ) -> FlashRead {
-        let hash = key.hash();
-        if let Some(flight) = partition.flights.get(&hash) {
-            partition.stats.shared_flights += 1;
-            return FlashRead {
-                lead: None,
-                flight: Arc::clone(flight),
-            };
-        }
-        let flight = Arc::new(Flight::default());
-        partition.flights.insert(hash, Arc::clone(&flight));
-        let lead = Lead {
+        let (in_flight, is_first) = partition.join_read(hash);
+        FlashRead {
             engine: Arc::clone(self),
             hash,
-            flight: Arc::clone(&flight),
-            token,
-        };
-        FlashRead {
-            flight,
-            lead: Some(lead),
+            write_generation: partition.write_generation(hash),
+            now,
+            peek,
+            counts_hit: true,
+            first: is_first.then_some(token),
+            leads: is_first,
+            in_flight,
         }
     }
 
     /// Carries a [`FlashRead`] out. `None` when there is no such item, or it could not be read; both
-    /// are counted as misses. A hit counts as an access unless `peek` says otherwise.
+    /// are counted as misses.
     pub async fn read_flash(
         self: &Arc<Self>,
         key: Key<'_>,
         mut read: FlashRead,
-        now: u32,
-        peek: Peek,
-    ) -> Option<FlashHit> {
+    ) -> Option<Arc<FlashItem>> {
         loop {
-            let landing = read.landing(key).await;
+            let outcome = read.outcome(key).await;
+            let (now, peek) = (read.now, read.peek);
+            if let ReadOutcome::Item { item, .. } = &outcome
+                && read.first.is_some()
+            {
+                // Counted where the read ended.
+                return Some(Arc::clone(item));
+            }
             let mut partition = self.lock(key.hash(), now);
-            match landing {
-                // A flight is found by hash; another key with the same one reads for itself. So does a
-                // later reader of an item that has expired since the flight began.
-                Landing::Item { item, kept, .. }
+            match outcome {
+                // An in-flight read is found by the hash; another key with the same one reads for
+                // itself. So does a later reader of an item that has expired since the read began.
+                ReadOutcome::Item { item, kept }
                     if item.item().key == key.bytes()
-                        && self
-                            .horizon
-                            .is_item_live(key.hash(), item.item().header, now) =>
+                        && self.horizon.is_item_live(key.hash(), item.header(), now) =>
                 {
                     partition.stats.flash_hits += 1;
                     if kept && peek == Peek::No {
                         mark_fetched(&mut partition, key, now);
                     }
-                    return Some(FlashHit { item });
+                    return Some(item);
                 }
-                Landing::Failed | Landing::Busy => {
+                ReadOutcome::Failed | ReadOutcome::Busy => {
                     partition.stats.misses += 1;
                     partition.stats.failed_reads += 1;
                     return None;
@@ -371,16 +402,14 @@ impl Engine {
                 // Written while this read was on its way: the new item is in memory.
                 _ if let Some(item) = self.copy_from_memory(&partition, key, now) => {
                     partition.stats.dram_hits += 1;
-                    return Some(FlashHit {
-                        item: Arc::new(item),
-                    });
+                    return Some(Arc::new(item));
                 }
-                Landing::Absent(_) => {
+                ReadOutcome::Absent => {
                     partition.stats.misses += 1;
                     return None;
                 }
-                Landing::Item { .. } | Landing::Abandoned => {
-                    read = self.embark(&mut partition, key, peek)?;
+                ReadOutcome::Item { .. } | ReadOutcome::Abandoned => {
+                    read = self.ask_flash(&mut partition, key, now, peek)?;
                 }
             }
         }
@@ -391,46 +420,6 @@ impl Engine {
         let live = self.horizon.is_item_live(key.hash(), item.header, now);
         live.then(|| FlashItem::copy_of(&item))
     }
-
-    /// Keeps an item read from flash in memory, clean, where that is worth it: what is hot comes
-    /// again soon, so that one read in [`PROMOTE_ONE_IN`] is enough to find it, and the others push
-    /// nothing out. A read that several waited for is worth it, and so is one that costs nobody's
-    /// place. Returns whether it was kept.
-    fn promote(
-        &self,
-        partition: &mut Partition,
-        number: usize,
-        key: Key<'_>,
-        item: &FlashItem,
-        shared: bool,
-        now: u32,
-    ) -> bool {
-        let item = item.item();
-        let header = item.header;
-        let new = NewItem {
-            version: header.version.get(),
-            cas_unique: header.has(state::HAS_CAS).then_some(item.cas_unique),
-            client_flags: header.client_flags.get(),
-            expiry: header.expiry.get(),
-            last_access: header.last_access.get(),
-            state: header.state & state::ON_FLASH,
-            value: item.value,
-            shared: None,
-        };
-        let context = self.evict_context(number, now);
-        let fits = self.config.dram == Dram::ItemCache
-            && header.body_bytes() <= context.limit_bytes / LARGEST_SHARE;
-        let worth = shared
-            || partition
-                .tier
-                .has_room(&new.header(key), context.limit_bytes)
-            || partition.take_turn(PROMOTE_ONE_IN);
-        let kept = fits && worth && partition.tier.put(key, &new, &context).is_ok();
-        if kept {
-            partition.stats.promotions += 1;
-        }
-        kept
-    }
 }
 
 /// Remembers in memory that an item kept there was read from flash. It is not yet a second chance.
@@ -439,16 +428,5 @@ fn mark_fetched(partition: &mut Partition, key: Key<'_>, now: u32) {
         let header = partition.tier.header_mut(handle);
         header.state |= state::FETCHED;
         header.last_access = now.into();
-    }
-}
-
-/// Takes a flight out of the table; false when a write has done so before.
-fn remove_flight(partition: &mut Partition, hash: KeyHash, flight: &Arc<Flight>) -> bool {
-    match partition.flights.entry(hash) {
-        Entry::Occupied(found) if Arc::ptr_eq(found.get(), flight) => {
-            found.remove();
-            true
-        }
-        _ => false,
     }
 }

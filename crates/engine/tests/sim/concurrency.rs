@@ -241,6 +241,30 @@ fn no_increment_is_lost() {
     });
 }
 
+/// A value that is written while an older one is fetched for a change is what the change sees, also
+/// where it is too large for memory and the index says only that there is something on flash.
+#[test]
+fn a_change_sees_what_was_written_while_it_fetched() {
+    simulate(1, async {
+        let engine = start(&slow_disk(129 << 20), &hurried()).await;
+        let large = |tag| register(tag, 60_000);
+        set(&engine, b"counter", &large(1)).await.unwrap();
+        fill(&engine, 6000, 3000).await;
+        let hits = engine.stats().paths.dram_hits;
+        let changing = Arc::clone(&engine);
+        let change = runtime::spawn(async move {
+            let now = runtime::unix_seconds();
+            let key = changing.key(b"counter").unwrap();
+            let decide = |item: Option<&ItemView<'_>>| (Change::Keep, tag_of(item.unwrap().value));
+            changing.modify(key, now, decide).await.unwrap().result
+        });
+        runtime::sleep(LATENCY.read / 2).await;
+        set(&engine, b"counter", &large(2)).await.unwrap();
+        assert_eq!(change.await, Some(2));
+        assert_eq!(engine.stats().paths.dram_hits, hits, "it lives on flash");
+    });
+}
+
 async fn cold_item(engine: &Arc<Engine>) -> Vec<u8> {
     set(engine, b"cold", &value(77, 2000)).await.unwrap();
     fill(engine, 6000, 3000).await;
@@ -268,7 +292,7 @@ fn a_thousand_readers_of_a_cold_item_cost_one_flash_read() {
         }
         assert_eq!(reads(&engine) - before, 1);
         let stats = engine.stats().paths;
-        assert_eq!((stats.flash_hits, stats.shared_flights), (1000, 999));
+        assert_eq!((stats.flash_hits, stats.shared_reads), (1000, 999));
         assert_eq!(get(&engine, b"cold").await, Some(cold));
         assert_eq!(engine.stats().paths.dram_hits, 1, "it was kept in memory");
     });
@@ -291,7 +315,7 @@ fn a_read_that_nobody_waits_for_any_more_still_serves_the_others() {
         second.start(key);
         let before = reads(&engine);
         drop(first);
-        let hit = engine.read_flash(key, second, now, Peek::No).await.unwrap();
+        let hit = engine.read_flash(key, second).await.unwrap();
         assert_eq!(hit.view().value, cold);
         assert!(reads(&engine) - before <= 1);
     });
@@ -312,7 +336,7 @@ fn a_write_overtakes_a_read_of_the_old_item() {
         set(&engine, b"cold", b"new").await.unwrap();
         // Who asks from now on sees the new item, also while the read is still on its way.
         assert_eq!(get(&engine, b"cold").await.unwrap(), b"new");
-        let hit = engine.read_flash(key, read, now, Peek::No).await.unwrap();
+        let hit = engine.read_flash(key, read).await.unwrap();
         assert!(hit.view().value == old || hit.view().value == b"new");
         assert_eq!(get(&engine, b"cold").await.unwrap(), b"new");
         fill(&engine, 6000, 3000).await;
@@ -334,7 +358,7 @@ fn a_removal_overtakes_a_read_and_nothing_comes_back() {
         runtime::sleep(LATENCY.read / 2).await;
         engine.remove(key, now);
         assert_eq!(get(&engine, b"cold").await, None);
-        engine.read_flash(key, read, now, Peek::No).await;
+        engine.read_flash(key, read).await;
         assert_eq!(get(&engine, b"cold").await, None);
     });
 }
@@ -352,13 +376,13 @@ fn a_flush_overtakes_a_read_and_nothing_comes_back() {
         read.start(key);
         runtime::sleep(LATENCY.read / 2).await;
         engine.flush_all(now);
-        engine.read_flash(key, read, now, Peek::No).await;
+        engine.read_flash(key, read).await;
         assert_eq!(get(&engine, b"cold").await, None);
         assert_eq!(get(&engine, &numbered(5999)).await, None);
     });
 }
 
-/// One flight, two readers: for the later one the item has expired.
+/// One flash read, two readers: for the later one the item has expired.
 #[test]
 fn a_shared_read_gives_nobody_what_has_expired_for_him() {
     simulate(1, async {
@@ -379,10 +403,10 @@ fn a_shared_read_gives_nobody_what_has_expired_for_him() {
         let Lookup::Flash(late) = engine.lookup(key, now + 1000, Peek::No, |_| ()) else {
             panic!("it is on flash");
         };
-        assert!(engine.stats().paths.shared_flights > 0);
-        let late = engine.read_flash(key, late, now + 1000, Peek::No).await;
+        assert!(engine.stats().paths.shared_reads > 0);
+        let late = engine.read_flash(key, late).await;
         assert!(late.is_none(), "expired");
-        let early = engine.read_flash(key, early, now, Peek::No).await;
+        let early = engine.read_flash(key, early).await;
         assert!(early.is_some(), "still alive");
     });
 }
@@ -410,7 +434,7 @@ fn all_that_share_a_failed_read_miss_and_the_next_read_is_a_new_one() {
             assert_eq!(reader.await.unwrap(), None);
         }
         let stats = engine.stats().paths;
-        assert_eq!((stats.failed_reads, stats.shared_flights), (100, 99));
+        assert_eq!((stats.failed_reads, stats.shared_reads), (100, 99));
         assert_eq!(get(&engine, b"cold").await, Some(cold));
     });
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use device::{Disk, Image, Latency, MemoryDisk, MemoryJournal};
 use flowstone_engine::{
-    CacheError, Dram, Engine, EngineConfig, ExactSettings, FlashHit, ItemView, Layout, Lookup,
+    CacheError, Dram, Engine, EngineConfig, ExactSettings, ItemView, Layout, Lookup,
     OpenError, Peek, PlacementConfig, Put, ReclaimPolicy, ReclaimSettings, Reserve, Schedule,
     Start, StaticReserve, Stop, Victim, WriteSettings,
 };
@@ -321,9 +321,7 @@ pub(crate) async fn get_item(engine: &Arc<Engine>, key: &[u8], peek: Peek) -> Op
         Lookup::Hit(item) => Some(item),
         Lookup::Miss => None,
         Lookup::Flash(read) => {
-            let hit: Option<FlashHit> = engine
-                .read_flash(key, read, now, flowstone_engine::Peek::No)
-                .await;
+            let hit = engine.read_flash(key, read).await;
             hit.map(|hit| {
                 assert_eq!(hit.view().key, key.bytes());
                 seen(&hit.view())

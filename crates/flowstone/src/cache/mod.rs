@@ -361,7 +361,7 @@ async fn read(engine: &Arc<Engine>, key: &[u8]) -> Option<Value> {
         Lookup::Hit(value) => Some(value),
         Lookup::Miss => None,
         Lookup::Flash(read) => {
-            let hit = engine.read_flash(key, read, now, Peek::No).await;
+            let hit = engine.read_flash(key, read).await;
             hit.map(|hit| Value::of_view(&hit.view()))
         }
     }

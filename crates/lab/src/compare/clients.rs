@@ -383,7 +383,7 @@ impl Client {
                 let looked_on_flash = false;
                 return Ok(Found::Nothing { looked_on_flash });
             }
-            Lookup::Flash(read) => match engine.read_flash(key, read, now, Peek::No).await {
+            Lookup::Flash(read) => match engine.read_flash(key, read).await {
                 Some(hit) => (check(&hit.view()), Found::OnFlash),
                 None => {
                     let looked_on_flash = true;

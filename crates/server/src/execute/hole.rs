@@ -99,7 +99,7 @@ impl Connection {
     }
 
     async fn fill_value(&mut self, key: Key<'_>, with_cas: bool, read: FlashRead) {
-        match self.engine.read_flash(key, read, self.now, Peek::No).await {
+        match self.engine.read_flash(key, read).await {
             Some(hit) => {
                 self.counters.get_hits.hit();
                 let view = hit.view();
@@ -123,7 +123,7 @@ impl Connection {
         read: FlashRead,
     ) -> io::Result<()> {
         let peek = meta::peek(request);
-        match self.engine.read_flash(key, read, self.now, peek).await {
+        match self.engine.read_flash(key, read).await {
             // A stale item has a token to give away: that changes it.
             Some(hit) if hit.view().stale => self.meta_get_changing(key, request).await,
             Some(hit) => {

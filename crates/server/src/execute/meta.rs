@@ -322,7 +322,7 @@ impl Connection {
         {
             Lookup::Hit(()) => {}
             Lookup::Miss => write::meta_debug(&mut self.out, request, None, now),
-            Lookup::Flash(read) => match self.engine.read_flash(key, read, now, Peek::Yes).await {
+            Lookup::Flash(read) => match self.engine.read_flash(key, read).await {
                 Some(hit) => describe(&mut self.out, &hit.view()),
                 None => write::meta_debug(&mut self.out, request, None::<&DumpedItem<'_>>, now),
             },

@@ -107,6 +107,8 @@ pub struct Exact {
     stopping: AtomicBool,
     /// Told whenever a segment has been written or given up.
     progress: Notify,
+    /// Memory that a checkpoint takes while it is written.
+    checkpoint_memory_bytes: u64,
     counters: Counters,
 }
 
@@ -193,6 +195,7 @@ impl Exact {
             .sum();
         let policy = reclaim::Policy::new(config.reclaim);
         store.keep_back(policy.kept_back());
+        let checkpoint_memory_bytes = checkpoint::memory_bytes(store.segments(), journal.fill().0);
         Ok(Self {
             store,
             codec,
@@ -215,6 +218,7 @@ impl Exact {
             reclaiming: AtomicU32::new(0),
             stopping: AtomicBool::new(false),
             progress: Notify::new(),
+            checkpoint_memory_bytes,
             counters: Counters::default(),
         })
     }
@@ -585,7 +589,7 @@ impl Placement for Exact {
             index_bytes: self.index_bytes.load(Ordering::Relaxed) + self.recovery.memory_bytes(),
             fixed_bytes: self.store.memory_bytes() as u64
                 + self.journal.memory_bytes()
-                + checkpoint::memory_bytes(self.store.segments(), self.journal.fill().0),
+                + self.checkpoint_memory_bytes,
         }
     }
 
