@@ -159,7 +159,7 @@ fn assert_as_told(engine: &Engine, inspection: &Inspection, input: &Input<'_>) {
         (Start::Empty(why), Outlook::Empty(told)) => assert_eq!(why, told),
         (start, outlook) => panic!("{start:?}, and {outlook:?} was told"),
     }
-    let (found, told) = (engine.placement().stats().objects, inspection.items.alive);
+    let (found, told) = (engine.flash_stats().objects, inspection.items.alive);
     if input.has(4) {
         // Hashes that the index cannot tell apart are one object to it.
         assert!(found <= told, "{found} of {told}");

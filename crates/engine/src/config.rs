@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::admission::Admission;
 use crate::format::segment::{PAGE_BYTES, largest_item};
 use crate::store::{Layout, SEGMENT_TABLE_BYTES, Victim};
 
@@ -101,6 +102,12 @@ pub enum ReclaimPolicy {
         /// The most that is copied.
         max_copy_sixteenths: u32,
     },
+    /// Items that were read since they were written go back to memory, the others are dropped. Below the low
+    /// watermark the oldest segments are dropped.
+    ReturnRecent {
+        /// Which segment is reclaimed.
+        victim: Victim,
+    },
     /// Between the watermarks, segments with few valid bytes are copied (space-based); below the low
     /// one, victims are dropped (the quick clean, locality-based): `DIDACache`, section 4.1.3.
     Integrated {
@@ -129,7 +136,7 @@ impl ReclaimPolicy {
 
     fn max_copy(&mut self) -> Option<&mut u32> {
         match self {
-            Self::Drop { .. } => None,
+            Self::Drop { .. } | Self::ReturnRecent { .. } => None,
             Self::CopyRecent {
                 max_copy_sixteenths: most,
                 ..
@@ -149,6 +156,7 @@ impl ReclaimPolicy {
     fn counts_reads(self) -> bool {
         let decisive = match self {
             Self::Drop { victim }
+            | Self::ReturnRecent { victim }
             | Self::CopyRecent { victim, .. }
             | Self::CopyValid { victim, .. } => victim,
             Self::Integrated { under_pressure, .. } => under_pressure,
@@ -287,6 +295,8 @@ pub struct EngineConfig {
     pub max_value_bytes: u32,
     /// What memory is for.
     pub dram: Dram,
+    /// Which items that leave memory go to flash.
+    pub admission: Admission,
     /// How items are found, and how they lie on flash.
     pub placement: PlacementConfig,
     /// How segments are reclaimed.
@@ -315,6 +325,7 @@ impl Default for EngineConfig {
             partition_bits: 6,
             max_value_bytes: 1 << 20,
             dram: Dram::ItemCache,
+            admission: Admission::All,
             placement: PlacementConfig::Exact(ExactSettings {
                 layout: Layout::Packed,
                 index_percent: 75,
@@ -348,7 +359,7 @@ impl Default for EngineConfig {
 /// never too few.
 #[must_use]
 pub fn journal_bytes(flash_bytes: u64, memory_bytes: u64, partition_bits: u32) -> u64 {
-    let least = crate::journal::least_bytes(1 << partition_bits);
+    let least = crate::format::journal::least_bytes(1 << partition_bits);
     (flash_bytes / 256)
         .min(memory_bytes / 8)
         .max(least)
@@ -553,6 +564,14 @@ impl EngineConfig {
     #[must_use]
     pub(crate) fn counts_reads(&self) -> bool {
         self.reclaim.policy.counts_reads() || self.reclaim.wear_leveling.is_some()
+    }
+
+    /// Free buffers below which sealed segments are written; `None` writes them at once.
+    pub(crate) fn spare_buffers(&self) -> Option<usize> {
+        match self.dram {
+            Dram::ItemCache => None,
+            Dram::WriteBuffers { spare_buffers } => spare_buffers,
+        }
     }
 
     /// Segments of this size that an orderly stop needs to write what is in memory.

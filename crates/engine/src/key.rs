@@ -1,5 +1,7 @@
 //! Keys and their hashes.
 
+use std::hash::Hasher;
+
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 pub use crate::format::item::MAX_KEY_BYTES;
@@ -55,5 +57,25 @@ impl<'a> Key<'a> {
     #[must_use]
     pub fn hash(&self) -> KeyHash {
         self.hash
+    }
+}
+
+/// A hasher for what is a hash already.
+#[derive(Default)]
+pub(crate) struct Passthrough(u64);
+
+impl Hasher for Passthrough {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.0 = self.0.rotate_left(8) ^ u64::from(byte);
+        }
+    }
+
+    fn write_u64(&mut self, value: u64) {
+        self.0 = value;
     }
 }

@@ -1,15 +1,18 @@
-//! The cache: DRAM tier, segment store, placements, request paths.
+//! The cache: memory tier, flash tier, request paths.
 //!
 //! ```text
 //!   server, library
 //!        │ lookup / read_flash          │ modify / set / remove
-//!   ┌────▼──────────────────────────────▼─────┐
-//!   │ cache     request paths, single flight  │  a partition's lock, never held across I/O
-//!   │ dram      items in memory, CLOCK        │
+//!   ┌────▼──────────────────────────────▼──────┐
+//!   │ lifecycle  open, checkpoints, stop       │  inspect only looks at an image
+//!   │ cache      request paths, single flight  │  a partition's lock, never held across I/O
+//!   │ dram       items in memory, CLOCK        │  admission: what of it goes to flash
 //!   ├──────────────────────────────────────────┤
-//!   │ placement index, layout, reclaim         │  a shard's lock
-//!   ├──────────────────────────────────────────┤
-//!   │ store     segments: fill, write, read    │  buffers, queues
+//!   │ flash      ties the layers below to a placement: place, invalidate, drain, recovery
+//!   │ placement  an index: where an item lies  │  an index's own lock
+//!   │ reclaim    writing and reclaiming segments, policies
+//!   │ durability journal, dead sets, checkpoints, what an earlier run left
+//!   │ store      segments: append, write, read │  buffers, queues
 //!   └────┬─────────────────────────────────────┘
 //!      device
 //!
@@ -17,30 +20,32 @@
 //!   GET:  memory │ open segment │ one flash read, kept in memory
 //! ```
 //!
-//! Each layer is ignorant of the one above. Requests run on whatever thread they come in on;
-//! writing, reclaim, recovery and checkpoints are background tasks ([`Engine::start_background`]).
-//! `lifecycle` opens an image, keeps it durable and stops it, `inspect` only looks at one; `journal` is
-//! told of everything that dies; `format` holds every byte offset; `horizon` knows what expiry and `flush_all` have made dead.
+//! Each layer is ignorant of those above it; a test reads the imports and fails where one is not. Requests run on
+//! whatever thread they come in on; writing, reclaim, recovery and checkpoints are background tasks
+//! ([`Engine::start_background`]). `format` holds every byte offset.
 
 #![forbid(unsafe_code)]
 
 pub mod cache;
 pub mod config;
 pub mod dram;
+pub mod durability;
+pub mod flash;
 pub mod format;
-pub mod horizon;
 pub mod inspect;
-pub mod journal;
 pub mod key;
 pub mod lifecycle;
 pub mod placement;
+pub mod reclaim;
 pub mod store;
 
-mod averaged;
+mod admission;
+mod counter;
+mod ewma;
 mod in_flight;
 mod partition;
-mod striped;
 
+pub use admission::Admission;
 pub use cache::{
     Amend, CacheError, Change, Engine, EngineStats, FlashRead, ItemView, Lookup, MemoryLookup,
     Modified, Peek, Put,
@@ -49,8 +54,9 @@ pub use config::{
     AfterDowntime, ConfigError, Dram, EngineConfig, ExactSettings, PlacementConfig, ReclaimPolicy,
     ReclaimSettings, Reserve, Schedule, StaticReserve, WriteSettings,
 };
+pub use durability::{Distrust, Medium, OpenError, RecoveryStats, Start, SuperblockCopy, journal};
+pub use flash::DumpCursor;
 pub use key::{Key, KeyHash};
-pub use lifecycle::{CheckpointStats, Distrust, Medium, OpenError, Start, Stop, SuperblockCopy};
+pub use lifecycle::{CheckpointStats, Opening, Stop};
 pub use partition::PathStats;
-pub use placement::DumpCursor;
 pub use store::{FlashItem, Layout, Victim};

@@ -2,12 +2,12 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::hash::{BuildHasherDefault, Hasher};
+use std::hash::BuildHasherDefault;
 use std::sync::Arc;
 
 use crate::dram::DramTier;
 use crate::in_flight::InFlightRead;
-use crate::key::KeyHash;
+use crate::key::{KeyHash, Passthrough};
 
 /// Write counters of a partition. Keys whose hashes agree in the low bits share one: a change to a
 /// fetched item then reads once more than it had to.
@@ -132,25 +132,5 @@ impl Partition {
             }
             _ => false,
         }
-    }
-}
-
-/// A hasher for what is a hash already.
-#[derive(Default)]
-pub(crate) struct Passthrough(u64);
-
-impl Hasher for Passthrough {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for &byte in bytes {
-            self.0 = self.0.rotate_left(8) ^ u64::from(byte);
-        }
-    }
-
-    fn write_u64(&mut self, value: u64) {
-        self.0 = value;
     }
 }

@@ -280,7 +280,7 @@ fn durability(shared: &Shared, out: &mut Vec<u8>) {
     stat(out, "checkpoints", checkpoints.written);
     stat(out, "checkpoint_bytes", checkpoints.bytes);
     stat(out, "checkpoints_failed", checkpoints.failed);
-    let recovery = shared.engine.placement().recovery();
+    let recovery = shared.engine.recovery();
     let running = recovery.segments_done < recovery.segments;
     stat(out, "recovery_running", u8::from(running));
     stat(out, "recovery_segments", recovery.segments);
@@ -298,7 +298,7 @@ fn durability(shared: &Shared, out: &mut Vec<u8>) {
 fn index(shared: &Shared, out: &mut Vec<u8>) {
     let engine = shared.engine.stats();
     let objects = engine.placement.objects;
-    stat(out, "placement", shared.engine.placement().name());
+    stat(out, "placement", shared.engine.config().placement.name());
     stat(out, "objects_on_flash", objects);
     stat(out, "index_dram_bytes", engine.memory.index_bytes);
     let bits = engine.memory.index_bytes as f64 * 8.0 / objects.max(1) as f64;

@@ -264,7 +264,7 @@ impl Watch {
             };
             written.filter(lasts).collect()
         };
-        let recovery = engine.placement().recovery();
+        let recovery = engine.recovery();
         let is_recovering = recovery.segments_done < recovery.segments;
         let is_written = |number: u64| {
             let bytes = key_bytes(number);

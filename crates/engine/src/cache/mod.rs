@@ -26,14 +26,18 @@ pub use modify::{Amend, Change, Modified, Put};
 pub use read::{FlashRead, ItemView, Lookup, MemoryLookup, Peek};
 
 use crate::config::{EngineConfig, MemorySplit};
-use crate::dram::TierStats;
-use crate::format::item::ItemRef;
+use crate::counter::CacheLine;
+use crate::dram::{NewItem, TierStats};
+use crate::durability::journal::Journal;
+use crate::durability::persistence::Persistence;
+use crate::durability::{FlushCutoffs, RecoveryStats};
+use crate::flash::{DumpCursor, FlashStats, FlashTier, MemoryUse};
+use crate::format::item::{ItemRef, state};
 use crate::format::journal::Record;
-use crate::horizon::Horizon;
-use crate::journal::Journal;
 use crate::key::{Key, KeyHash};
 use crate::partition::{Partition, PathStats};
-use crate::placement::{DumpCursor, MemoryUse, Placement, PlacementStats};
+use crate::placement::Placement;
+use crate::reclaim::{Named, Resident, ReturnToMemory};
 use crate::store::SegmentStore;
 
 /// An item larger than this fraction of what a partition has of memory is not kept there: it goes
@@ -55,10 +59,9 @@ pub enum CacheError {
 pub struct Engine {
     pub(crate) partitions: Box<[CacheLine<Mutex<Partition>>]>,
     pub(crate) partition_bits: u32,
-    pub(crate) placement: Arc<dyn Placement>,
-    pub(crate) store: Arc<SegmentStore>,
+    pub(crate) flash: Arc<FlashTier>,
     pub(crate) journal: Arc<Journal>,
-    pub(crate) horizon: Arc<Horizon>,
+    pub(crate) cutoffs: Arc<FlushCutoffs>,
     pub(crate) seed: u64,
     pub(crate) split: MemorySplit,
     pub(crate) largest_body: usize,
@@ -67,19 +70,14 @@ pub struct Engine {
     /// Items with lower versions are stale.
     pub(crate) stale_below: u64,
     pub(crate) config: EngineConfig,
-    pub(crate) lifecycle: crate::lifecycle::Lifecycle,
-    /// Writes that waited for room on flash.
-    pub(crate) waits: AtomicU64,
+    pub(crate) persistence: Persistence,
+    /// Writes that stalled on flash.
+    pub(crate) write_stalls: AtomicU64,
     /// Bytes of the memory that others hold at present.
     pub(crate) lent_bytes: AtomicU64,
     /// The partition whose DRAM tier gives up memory for them next.
     pub(crate) next_to_shrink: AtomicUsize,
 }
-
-/// Keeps its content off the cache lines of its neighbours.
-#[derive(Default)]
-#[repr(align(128))]
-pub(crate) struct CacheLine<T>(pub(crate) T);
 
 /// Everything counted, added up over the partitions.
 #[derive(Clone, Copy, Debug, Default)]
@@ -98,12 +96,41 @@ pub struct EngineStats {
     pub dram_bytes: u64,
     /// Memory the DRAM tier may hold, in bytes.
     pub dram_limit_bytes: u64,
-    /// Placement.
-    pub placement: PlacementStats,
-    /// Memory of the placement.
+    /// Flash tier.
+    pub placement: FlashStats,
+    /// Memory of the flash tier.
     pub memory: MemoryUse,
-    /// Writes that waited for room on flash.
+    /// Writes that stalled on flash.
     pub write_waits: u64,
+}
+
+impl ReturnToMemory for Engine {
+    fn take_back(&self, item: &Resident, contents: &ItemRef<'_>) -> bool {
+        let now = runtime::unix_seconds();
+        let number = item.hash.partition(self.partition_bits);
+        let mut partition = self.lock_partition(number, now);
+        let Some(key) = self.key(contents.key) else {
+            return false;
+        };
+        // Under the partition's lock no write can come between.
+        let removed = self.flash.placement().check(item, &mut |_| false) == Named::Removed;
+        if !removed || partition.tier.find(key).is_some() {
+            return false;
+        }
+        let header = contents.header;
+        let new = NewItem {
+            version: header.version.get(),
+            cas_unique: header.has(state::HAS_CAS).then_some(contents.cas_unique),
+            client_flags: header.client_flags.get(),
+            expiry: header.expiry.get(),
+            last_access: header.last_access.get(),
+            state: header.state & state::ON_FLASH | state::DIRTY,
+            value: contents.value,
+            shared: None,
+        };
+        let context = self.evict_context(number, now);
+        partition.tier.put(key, &new, &context).is_ok()
+    }
 }
 
 impl Engine {
@@ -118,16 +145,16 @@ impl Engine {
     pub fn flush_all(&self, deadline: u32) {
         let now = runtime::unix_seconds();
         // An earlier flush whose deadline has come holds, also where nobody has asked since.
-        self.settle_all(now);
+        self.apply_due_flush(now);
         self.journal.append(Record::FlushAt { deadline, chunk: 0 });
-        self.horizon.flush_at(deadline);
+        self.cutoffs.flush_at(deadline);
         if deadline <= now {
             // Applied now, so that nothing stored after this call falls under it.
-            self.settle_all(now);
+            self.apply_due_flush(now);
         }
     }
 
-    fn settle_all(&self, now: u32) {
+    fn apply_due_flush(&self, now: u32) {
         for number in 0..self.partitions.len() {
             drop(self.lock_partition(number, now));
         }
@@ -146,10 +173,10 @@ impl Engine {
             next_version,
             ..
         } = &mut *partition;
-        let settled = self
-            .horizon
-            .settle(number, flush_generation, *next_version, now);
-        if settled {
+        let is_new = self
+            .cutoffs
+            .apply_due(number, flush_generation, *next_version, now);
+        if is_new {
             self.journal.append(Record::Cutoff {
                 partition: number as u32,
                 version: *next_version,
@@ -165,9 +192,10 @@ impl Engine {
         now: u32,
     ) -> crate::dram::EvictContext<'_> {
         crate::dram::EvictContext {
-            placement: &*self.placement,
+            flash: &*self.flash,
+            admission: self.config.admission,
             seed: self.seed,
-            cutoff: self.horizon.cutoff(partition),
+            cutoff: self.cutoffs.cutoff(partition),
             now,
             limit_bytes: self.tier_limit(),
         }
@@ -175,7 +203,7 @@ impl Engine {
 
     /// Bytes of memory the DRAM tier of a partition may use at present.
     fn tier_limit(&self) -> usize {
-        let index_bytes = self.placement.memory().index_bytes;
+        let index_bytes = self.flash.memory().index_bytes;
         let lent_bytes = self.lent_bytes.load(Ordering::Relaxed);
         self.split.tier_limit(index_bytes + lent_bytes)
     }
@@ -198,13 +226,25 @@ impl Engine {
     /// The segments underneath, for statistics.
     #[must_use]
     pub fn store(&self) -> &SegmentStore {
-        &self.store
+        self.flash.store()
     }
 
     /// The placement, for statistics.
     #[must_use]
     pub fn placement(&self) -> &dyn Placement {
-        &*self.placement
+        self.flash.placement()
+    }
+
+    /// Counters of the flash tier alone: takes no partition's lock.
+    #[must_use]
+    pub fn flash_stats(&self) -> FlashStats {
+        self.flash.stats()
+    }
+
+    /// How far recovery has come.
+    #[must_use]
+    pub fn recovery(&self) -> RecoveryStats {
+        self.flash.recovery()
     }
 
     /// The journal, for statistics.
@@ -223,9 +263,9 @@ impl Engine {
     #[must_use]
     pub fn stats(&self) -> EngineStats {
         let mut stats = EngineStats {
-            placement: self.placement.stats(),
-            memory: self.placement.memory(),
-            write_waits: self.waits.load(Ordering::Relaxed),
+            placement: self.flash.stats(),
+            memory: self.flash.memory(),
+            write_waits: self.write_stalls.load(Ordering::Relaxed),
             ..EngineStats::default()
         };
         let limit = self.tier_limit() as u64;
@@ -249,7 +289,7 @@ impl Engine {
             partition.stats = PathStats::default();
             partition.tier.reset_stats();
         }
-        self.waits.store(0, Ordering::Relaxed);
+        self.write_stalls.store(0, Ordering::Relaxed);
     }
 
     /// Visits every live item in the memory of one partition; false past the last one.
@@ -259,7 +299,7 @@ impl Engine {
         }
         let now = runtime::unix_seconds();
         let guard = self.lock_partition(partition, now);
-        let cutoff = self.horizon.cutoff(partition);
+        let cutoff = self.cutoffs.cutoff(partition);
         for item in guard.tier.items() {
             if !item.header.is_expired(now) && item.header.version.get() >= cutoff {
                 visit(item);
@@ -276,7 +316,7 @@ impl Engine {
         mut visit: impl FnMut(ItemRef<'_>),
     ) -> bool {
         let now = runtime::unix_seconds();
-        self.placement
+        self.flash
             .dump(cursor, &mut |found| {
                 let Some(key) = self.key(found.item.key) else {
                     return;
@@ -309,4 +349,5 @@ fn add_tier(sum: &mut TierStats, part: &TierStats) {
     sum.clean_evictions += part.clean_evictions;
     sum.second_chances += part.second_chances;
     sum.reclaimed += part.reclaimed;
+    sum.rejections += part.rejections;
 }

@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 use super::{CacheError, Engine, FlashRead, ItemView, LARGEST_SHARE, Peek};
 use crate::config::Dram;
 use crate::dram::NewItem;
+use crate::flash::Placed;
 use crate::format::item::{ItemRef, state};
 use crate::in_flight::ReadOutcome;
 use crate::key::Key;
@@ -81,15 +82,15 @@ enum Attempt<R> {
     Done(Result<Modified<R>, CacheError>),
     /// The item may be on flash and has to be in memory first.
     OnFlash(FlashRead),
-    /// There is no room on flash for what has to leave memory.
-    NoRoom,
+    /// There is no space on flash for what has to leave memory.
+    NoSpace,
 }
 
 impl Engine {
     /// Changes the item of `key` as `decide` says, at Unix second `now`.
     ///
     /// `decide` sees the live item, or `None`, and returns the change with a result of its own. It
-    /// may be called again when the change has to wait for room: what counts is the last call. An
+    /// may be called again when the change has to wait for space: what counts is the last call. An
     /// item on flash is read into memory first.
     ///
     /// # Errors
@@ -102,16 +103,16 @@ impl Engine {
     ) -> Result<Modified<R>, CacheError> {
         let mut fetched = None;
         let mut reads = 0;
-        // Registered before an attempt only after one has found no room.
-        let mut room = None;
+        // Registered before an attempt only after one has found no space.
+        let mut space = None;
         loop {
             match self.try_modify(key, now, fetched.as_ref(), &mut decide) {
                 Attempt::Done(done) => return done,
-                Attempt::NoRoom => match room.take() {
-                    None => room = Some(self.placement.room().listener()),
+                Attempt::NoSpace => match space.take() {
+                    None => space = Some(self.flash.space().listener()),
                     Some(told) => {
-                        self.waits.fetch_add(1, Ordering::Relaxed);
-                        self.placement.ask_for_room();
+                        self.write_stalls.fetch_add(1, Ordering::Relaxed);
+                        self.flash.ask_for_space();
                         told.await;
                     }
                 },
@@ -142,17 +143,17 @@ impl Engine {
             if let Some(done) = self.try_set(key, now, put) {
                 return done;
             }
-            let room = self.placement.room().listener();
+            let space = self.flash.space().listener();
             if let Some(done) = self.try_set(key, now, put) {
                 return done;
             }
-            self.waits.fetch_add(1, Ordering::Relaxed);
-            self.placement.ask_for_room();
-            room.await;
+            self.write_stalls.fetch_add(1, Ordering::Relaxed);
+            self.flash.ask_for_space();
+            space.await;
         }
     }
 
-    /// Stores an item whatever was there before, without waiting: `None` when there is no room at
+    /// Stores an item whatever was there before, without waiting: `None` when there is no space at
     /// present, and then nothing has changed.
     pub fn try_set(
         &self,
@@ -160,7 +161,7 @@ impl Engine {
         now: u32,
         put: &Put<'_>,
     ) -> Option<Result<u64, CacheError>> {
-        if !self.placement.may_displace() {
+        if !self.flash.may_displace() {
             return None;
         }
         let number = key.hash().partition(self.partition_bits);
@@ -168,7 +169,7 @@ impl Engine {
         match self.put(&mut partition, number, key, now, put) {
             Ok(cas_unique) => Some(Ok(cas_unique)),
             Err(Refused::Never(error)) => Some(Err(error)),
-            Err(Refused::NoRoom) => None,
+            Err(Refused::NoSpace) => None,
         }
     }
 
@@ -185,8 +186,8 @@ impl Engine {
         fetched: Option<&Fetched>,
         decide: &mut impl FnMut(Option<&ItemView<'_>>) -> (Change<'v>, R),
     ) -> Attempt<R> {
-        if !self.placement.may_displace() {
-            return Attempt::NoRoom;
+        if !self.flash.may_displace() {
+            return Attempt::NoSpace;
         }
         let number = key.hash().partition(self.partition_bits);
         let mut guard = self.lock_partition(number, now);
@@ -194,22 +195,24 @@ impl Engine {
         let mut present = partition.tier.find(key).map(Present::InMemory);
         if let Some(Present::InMemory(handle)) = present
             && !self
-                .horizon
+                .cutoffs
                 .is_item_live(key.hash(), partition.tier.header(handle), now)
         {
             self.erase(partition, key);
             present = None;
         }
-        if present.is_none()
-            && let Probe::Present(token) = self.placement.probe(key.hash())
-        {
+        let probe = match present {
+            Some(_) => Probe::Absent,
+            None => self.flash.probe(key.hash()),
+        };
+        if probe != Probe::Absent {
             // What was read counts only as long as nobody has written to the key since.
             let generation = partition.write_generation(key.hash());
             match fetched.filter(|fetched| fetched.write_generation == generation) {
                 Some(fetched) => present = self.still_live(fetched, key, now),
                 None => {
                     let hash = key.hash();
-                    let mut read = self.share_read(partition, hash, now, Peek::Yes, token);
+                    let mut read = self.share_read(partition, hash, now, Peek::Yes, probe);
                     read.counts_hit = false;
                     return Attempt::OnFlash(read);
                 }
@@ -225,13 +228,13 @@ impl Engine {
         match self.carry_out(partition, number, key, now, present, change) {
             Ok(cas_unique) => Attempt::Done(Ok(Modified { result, cas_unique })),
             Err(Refused::Never(error)) => Attempt::Done(Err(error)),
-            Err(Refused::NoRoom) => Attempt::NoRoom,
+            Err(Refused::NoSpace) => Attempt::NoSpace,
         }
     }
 
     fn still_live(&self, fetched: &Fetched, key: Key<'_>, now: u32) -> Option<Present> {
         let item = fetched.item.as_ref()?;
-        let live = self.horizon.is_item_live(key.hash(), item.header(), now);
+        let live = self.cutoffs.is_item_live(key.hash(), item.header(), now);
         (live && item.item().key == key.bytes()).then(|| Present::Fetched(Arc::clone(item)))
     }
 
@@ -274,7 +277,7 @@ impl Engine {
                 partition.stats.dram_hits += 1;
             }
             Present::Fetched(_) => {
-                self.placement.access(key.hash());
+                self.flash.access(key.hash());
                 partition.stats.flash_hits += 1;
             }
         }
@@ -282,7 +285,7 @@ impl Engine {
 
     fn erase(&self, partition: &mut Partition, key: Key<'_>) {
         partition.tier.remove(key);
-        self.placement.invalidate(key.hash());
+        self.flash.invalidate(key.hash(), partition.next_version);
         partition.note_write(key.hash());
     }
 
@@ -347,8 +350,8 @@ impl Engine {
             self.place_at_once(partition, key, new)?;
         } else {
             let put = partition.tier.put(key, new, &context);
-            put.map_err(|_| Refused::NoRoom)?;
-            self.placement.invalidate(key.hash());
+            put.map_err(|_| Refused::NoSpace)?;
+            self.flash.invalidate(key.hash(), new.version);
         }
         let version = partition.take_version();
         partition.note_write(key.hash());
@@ -371,11 +374,22 @@ impl Engine {
             value: new.value,
         };
         let hash = key.hash();
-        if self.placement.place(&[AppendItem { hash, item }]) == 0 {
-            return Err(Refused::NoRoom);
-        }
+        let mut outcome = Placed::NoSpace;
+        self.flash
+            .place(&[AppendItem { hash, item }], true, |_, placed| {
+                outcome = placed;
+            });
+        let refused = match outcome {
+            Placed::NoSpace => return Err(Refused::NoSpace),
+            Placed::Placed => None,
+            Placed::NeverFits => Some(CacheError::TooLarge),
+            Placed::Dropped => Some(CacheError::OutOfMemory),
+        };
         partition.tier.remove(key);
-        Ok(())
+        refused.map_or(Ok(()), |error| {
+            partition.note_write(hash);
+            Err(Refused::Never(error))
+        })
     }
 
     fn amend(
@@ -414,7 +428,7 @@ impl Engine {
             partition.note_write(key.hash());
             return Ok(cas_unique);
         }
-        // The value is copied out: its place in the log may go while room is made for the new one.
+        // The value is copied out: its place in the log may go while space is made for the new one.
         let shared = shared.cloned();
         let value = match &shared {
             Some(_) => Vec::new(),
@@ -488,5 +502,5 @@ impl Present {
 /// Why an item was not stored.
 enum Refused {
     Never(CacheError),
-    NoRoom,
+    NoSpace,
 }

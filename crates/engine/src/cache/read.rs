@@ -9,7 +9,7 @@ use crate::format::item::{ItemRef, state};
 use crate::in_flight::{InFlightRead, ReadOutcome};
 use crate::key::{Key, KeyHash};
 use crate::partition::Partition;
-use crate::placement::{Found, Probe, Token};
+use crate::placement::{Found, Probe};
 use crate::store::{FlashItem, ReadError};
 use runtime::work::{self, Work};
 
@@ -110,7 +110,7 @@ pub struct FlashRead {
     /// Whether a hit is counted where the read completes; a change counts its own.
     pub(super) counts_hit: bool,
     /// What the index said, for the request that was the first to ask; the others wait.
-    first: Option<Token>,
+    first: Option<Probe>,
     /// Set while the read is this value's to make.
     leads: bool,
     in_flight: Arc<InFlightRead>,
@@ -142,11 +142,11 @@ impl FlashRead {
     /// An item that nothing has been written over meanwhile is kept in memory where that is worth
     /// it, and the hit of the request that makes the read is counted, all in one hold of the lock.
     pub(super) async fn outcome(&mut self, key: Key<'_>) -> ReadOutcome {
-        let Some(token) = self.first.filter(|_| self.leads) else {
+        let Some(probe) = self.first.filter(|_| self.leads) else {
             return self.in_flight.outcome().await;
         };
         let engine = &self.engine;
-        let found = engine.placement.get(key, token).await;
+        let found = engine.flash.placement().get(key, probe).await;
         let now = runtime::unix_seconds().max(self.now);
         let mut partition = engine.lock(self.hash, now);
         let is_current = partition.end_read(self.hash, &self.in_flight);
@@ -155,14 +155,16 @@ impl FlashRead {
                 if item.header().version.get() < engine.stale_below {
                     item.mark(state::STALE);
                 }
-                if engine.horizon.is_item_live(self.hash, item.header(), now) {
+                if engine.cutoffs.is_item_live(self.hash, item.header(), now) {
                     partition.stats.flash_hits += u64::from(self.counts_hit);
                     let kept = is_current && self.promote(&mut partition, key, &item, now);
                     let item = Arc::new(item);
                     ReadOutcome::Item { item, kept }
                 } else {
                     partition.count_dead(item.header().is_expired(now));
-                    engine.placement.forget(self.hash, token);
+                    engine
+                        .flash
+                        .forget(self.hash, probe, partition.next_version);
                     ReadOutcome::Absent
                 }
             }
@@ -170,6 +172,12 @@ impl FlashRead {
             Err(ReadError::NoMemory { .. }) => ReadOutcome::Busy,
             Err(error) => {
                 tracing::debug!(%error, "a flash read failed");
+                if matches!(error, ReadError::Corrupt { .. }) {
+                    // What lies there is not the item: an older copy must not come back in its place.
+                    engine
+                        .flash
+                        .forget(self.hash, probe, partition.next_version);
+                }
                 ReadOutcome::Failed
             }
         };
@@ -275,7 +283,7 @@ impl Engine {
         if let Some(shown) = self.look(&mut partition, key, now, peek, view) {
             return MemoryLookup::Hit(shown);
         }
-        if self.placement.probe(key.hash()) == Probe::Absent {
+        if self.flash.probe(key.hash()) == Probe::Absent {
             partition.stats.misses += 1;
             MemoryLookup::Miss
         } else {
@@ -296,12 +304,12 @@ impl Engine {
         let handle = partition.tier.find(key)?;
         work::count(Work::TierEntry, 1);
         let (item, shared) = partition.tier.item(handle);
-        if !self.horizon.is_item_live(key.hash(), item.header, now) {
+        if !self.cutoffs.is_item_live(key.hash(), item.header, now) {
             // Dead by expiry or flush: its copy on flash, if any, is as dead.
             let expired = item.header.is_expired(now);
             partition.tier.remove(key);
             partition.count_dead(expired);
-            self.placement.invalidate(key.hash());
+            self.flash.invalidate(key.hash(), partition.next_version);
             return None;
         }
         let shown = view(&ItemView::new(item, shared));
@@ -329,15 +337,15 @@ impl Engine {
         peek: Peek,
     ) -> Option<FlashRead> {
         let probe = match peek {
-            Peek::No => self.placement.access(key.hash()),
-            Peek::Yes => self.placement.probe(key.hash()),
+            Peek::No => self.flash.access(key.hash()),
+            Peek::Yes => self.flash.probe(key.hash()),
         };
         match probe {
-            Probe::Present(token) => Some(self.share_read(partition, key.hash(), now, peek, token)),
             Probe::Absent => {
                 partition.stats.misses += 1;
                 None
             }
+            probe => Some(self.share_read(partition, key.hash(), now, peek, probe)),
         }
     }
 
@@ -348,7 +356,7 @@ impl Engine {
         hash: KeyHash,
         now: u32,
         peek: Peek,
-        token: Token,
+        probe: Probe,
     ) -> FlashRead {
         let (in_flight, is_first) = partition.join_read(hash);
         FlashRead {
@@ -358,7 +366,7 @@ impl Engine {
             now,
             peek,
             counts_hit: true,
-            first: is_first.then_some(token),
+            first: is_first.then_some(probe),
             leads: is_first,
             in_flight,
         }
@@ -386,7 +394,7 @@ impl Engine {
                 // itself. So does a later reader of an item that has expired since the read began.
                 ReadOutcome::Item { item, kept }
                     if item.item().key == key.bytes()
-                        && self.horizon.is_item_live(key.hash(), item.header(), now) =>
+                        && self.cutoffs.is_item_live(key.hash(), item.header(), now) =>
                 {
                     partition.stats.flash_hits += 1;
                     if kept && peek == Peek::No {
@@ -417,7 +425,7 @@ impl Engine {
 
     fn copy_from_memory(&self, partition: &Partition, key: Key<'_>, now: u32) -> Option<FlashItem> {
         let (item, _) = partition.tier.item(partition.tier.find(key)?);
-        let live = self.horizon.is_item_live(key.hash(), item.header, now);
+        let live = self.cutoffs.is_item_live(key.hash(), item.header, now);
         live.then(|| FlashItem::copy_of(&item))
     }
 }

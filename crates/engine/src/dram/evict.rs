@@ -1,11 +1,11 @@
 //! Eviction: the CLOCK hand takes the oldest chunk.
 
-use super::NoRoom;
+use super::NoSpace;
 use super::log::Handle;
 use super::tier::{DramTier, EvictContext, table_hash};
-use crate::format::item::{HEADER_BYTES, MAX_KEY_BYTES, state};
+use crate::flash::Placed;
+use crate::format::item::{HEADER_BYTES, ItemHeader, MAX_KEY_BYTES, state};
 use crate::key::{Key, KeyHash};
-use crate::placement::Probe;
 use crate::store::AppendItem;
 use runtime::work::{self, Work};
 
@@ -16,7 +16,7 @@ const PATIENCE: usize = 16;
 const BESIDE_SHARE: usize = 4;
 
 /// What the hand does with an entry.
-enum Verdict {
+enum Fate {
     /// Nothing is lost with it.
     Drop,
     /// It was read: append it again.
@@ -36,7 +36,7 @@ impl DramTier {
         bytes: usize,
         value_bytes: usize,
         context: &EvictContext<'_>,
-    ) -> Result<(), NoRoom> {
+    ) -> Result<(), NoSpace> {
         let mut rounds = 0;
         loop {
             // A chunk of stubs goes with all their values: it is closed before these are many.
@@ -84,7 +84,7 @@ impl DramTier {
     /// Takes the oldest chunk: its entries leave, or are appended again.
     ///
     /// When flash has no room for one, the entries before it have left, it and those after it stay.
-    fn evict_tail(&mut self, context: &EvictContext<'_>, chances: bool) -> Result<(), NoRoom> {
+    fn evict_tail(&mut self, context: &EvictContext<'_>, chances: bool) -> Result<(), NoSpace> {
         let Some(slot) = self.log.tail() else {
             return Ok(());
         };
@@ -96,10 +96,10 @@ impl DramTier {
             }
             work::count(Work::TierEntry, 1);
             let hash = self.hash_of(handle, context.seed);
-            match self.judge(handle, hash, context, chances) {
-                Verdict::Drop => self.unlink(hash, handle),
-                Verdict::Again => self.append_again(handle, hash),
-                Verdict::Place => to_place.push((hash, handle)),
+            match self.decide(handle, hash, context, chances) {
+                Fate::Drop => self.unlink(hash, handle),
+                Fate::Again => self.append_again(handle, hash),
+                Fate::Place => to_place.push((hash, handle)),
             }
         }
         self.place(&to_place, context)?;
@@ -115,33 +115,38 @@ impl DramTier {
             .hash()
     }
 
-    fn judge(
+    fn decide(
         &mut self,
         handle: Handle,
         hash: KeyHash,
         context: &EvictContext<'_>,
         chances: bool,
-    ) -> Verdict {
+    ) -> Fate {
         let header = *self.log.header(handle);
         if header.is_expired(context.now) || header.version.get() < context.cutoff {
             self.stats.reclaimed += 1;
             // A clean item's copy is as dead; reclaim finds out by itself.
-            return Verdict::Drop;
+            return Fate::Drop;
         }
         if chances && header.has(state::REFERENCED) {
             self.stats.second_chances += 1;
-            return Verdict::Again;
+            return Fate::Again;
         }
         // The copy of a clean item may have been reclaimed while this one stayed.
-        if !header.has(state::DIRTY) && context.placement.probe(hash) != Probe::Absent {
+        if !header.has(state::DIRTY) && context.flash.holds(hash) {
             if header.has(state::REFERENCED) || header.has(state::FETCHED) {
-                context.placement.access(hash);
+                context.flash.access(hash);
             }
             self.stats.clean_evictions += 1;
             self.stats.evictions += 1;
-            return Verdict::Drop;
+            return Fate::Drop;
         }
-        Verdict::Place
+        if !context.admission.admits(hash, &header) {
+            self.stats.rejections += 1;
+            self.stats.evictions += 1;
+            return Fate::Drop;
+        }
+        Fate::Place
     }
 
     /// Appends an entry again at the head, its reference bit cleared.
@@ -180,10 +185,26 @@ impl DramTier {
         &mut self,
         entries: &[(KeyHash, Handle)],
         context: &EvictContext<'_>,
-    ) -> Result<(), NoRoom> {
+    ) -> Result<(), NoSpace> {
         if entries.is_empty() {
             return Ok(());
         }
+        // Whatever became of an item, it leaves memory.
+        let taken = self.hand_over(entries, context).len();
+        for &(hash, handle) in &entries[..taken] {
+            self.unlink(hash, handle);
+        }
+        self.stats.demotions += taken as u64;
+        self.stats.evictions += taken as u64;
+        if taken < entries.len() {
+            Err(NoSpace)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Hands items to flash; tells of those for which there was space whether flash has them.
+    fn hand_over(&self, entries: &[(KeyHash, Handle)], context: &EvictContext<'_>) -> Vec<bool> {
         let batch: Vec<AppendItem<'_>> = entries
             .iter()
             .map(|&(hash, handle)| AppendItem {
@@ -191,17 +212,13 @@ impl DramTier {
                 item: self.log.item(handle).0,
             })
             .collect();
-        let placed = context.placement.place(&batch);
-        for &(hash, handle) in &entries[..placed] {
-            self.unlink(hash, handle);
-        }
-        self.stats.demotions += placed as u64;
-        self.stats.evictions += placed as u64;
-        if placed < entries.len() {
-            Err(NoRoom)
-        } else {
-            Ok(())
-        }
+        let mut taken = Vec::with_capacity(batch.len());
+        context.flash.place(&batch, &mut |_, placed| match placed {
+            Placed::NoSpace => {}
+            Placed::Placed => taken.push(true),
+            Placed::NeverFits | Placed::Dropped => taken.push(false),
+        });
+        taken
     }
 
     /// Marks the items whose copy has left the flash as dirty, for an orderly stop to place them.
@@ -215,60 +232,53 @@ impl DramTier {
             if self.log.header(handle).has(state::DEAD | state::DIRTY) {
                 continue;
             }
-            if context.placement.probe(self.hash_of(handle, context.seed)) == Probe::Absent {
+            if !context.flash.holds(self.hash_of(handle, context.seed)) {
                 self.log.header_mut(handle).state |= state::DIRTY;
                 self.dirty += 1;
             }
         }
     }
 
-    /// Places every dirty item, oldest first, for an orderly stop. Items stay in memory, clean.
+    /// Cleans: places dirty items on flash, oldest first, while they stay in memory. An orderly stop cleans all.
     ///
     /// Each is placed once: on a flash smaller than memory, what was placed first may be reclaimed
     /// before the last is placed.
     ///
     /// # Errors
-    /// [`NoRoom`] when flash has none at present; what was placed is clean, so that calling again
+    /// [`NoSpace`] when flash has none at present; what was placed is clean, so that calling again
     /// goes on.
-    pub(crate) fn place_all(&mut self, context: &EvictContext<'_>) -> Result<(), NoRoom> {
+    pub(crate) fn clean(&mut self, context: &EvictContext<'_>) -> Result<(), NoSpace> {
         /// Items placed at a time.
         const BATCH: usize = 256;
-        let handles: Vec<Handle> = self
+        let is_worth = |header: &ItemHeader| {
+            !header.has(state::DEAD)
+                && header.has(state::DIRTY)
+                && !header.is_expired(context.now)
+                && header.version.get() >= context.cutoff
+        };
+        let dirty: Vec<(KeyHash, Handle)> = self
             .log
             .slots_in_order()
             .flat_map(|slot| self.log.entries(slot))
-            .collect();
-        let dirty: Vec<(KeyHash, Handle)> = handles
-            .into_iter()
-            .filter(|&handle| {
-                let header = self.log.header(handle);
-                !header.has(state::DEAD)
-                    && header.has(state::DIRTY)
-                    && !header.is_expired(context.now)
-                    && header.version.get() >= context.cutoff
-            })
+            .filter(|&handle| is_worth(self.log.header(handle)))
             .map(|handle| (self.hash_of(handle, context.seed), handle))
             .collect();
         for entries in dirty.chunks(BATCH) {
-            let batch: Vec<AppendItem<'_>> = entries
-                .iter()
-                .map(|&(hash, handle)| AppendItem {
-                    hash,
-                    item: self.log.item(handle).0,
-                })
-                .collect();
-            let placed = context.placement.place(&batch);
-            for &(hash, handle) in &entries[..placed] {
+            let taken = self.hand_over(entries, context);
+            for (&(hash, handle), &is_on_flash) in entries.iter().zip(&taken) {
+                if !is_on_flash {
+                    continue;
+                }
                 let header = self.log.header_mut(handle);
-                self.dirty -= u64::from(header.has(state::DIRTY));
+                self.dirty -= 1;
                 header.state &= !state::DIRTY;
                 if header.has(state::REFERENCED) {
-                    context.placement.access(hash);
+                    context.flash.access(hash);
                 }
+                self.stats.demotions += 1;
             }
-            self.stats.demotions += placed as u64;
-            if placed < entries.len() {
-                return Err(NoRoom);
+            if taken.len() < entries.len() {
+                return Err(NoSpace);
             }
         }
         Ok(())

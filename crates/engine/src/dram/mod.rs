@@ -13,8 +13,8 @@
 //!      └─ evict: dead: skip │ referenced: append again │ clean: forget │ dirty: place on flash
 //! ```
 //!
-//! Everything here runs under the partition's lock and never waits; when flash has no room,
-//! [`NoRoom`] goes up to the request path, which waits outside the lock.
+//! Everything here runs under the partition's lock and never waits; when flash has no space,
+//! [`NoSpace`] goes up to the request path, which waits outside the lock.
 
 mod evict;
 mod log;
@@ -25,6 +25,37 @@ mod tier;
 pub(crate) use tier::EvictContext;
 pub use tier::{DramTier, Handle, NewItem, TierStats};
 
-/// Flash has no room at present for what has to leave memory.
+use crate::flash::{FlashTier, Placed};
+use crate::key::KeyHash;
+use crate::placement::Probe;
+use crate::store::AppendItem;
+
+/// Flash has no space at present for what has to leave memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NoRoom;
+pub struct NoSpace;
+
+/// What the tier needs of the flash below it.
+pub(crate) trait Below {
+    /// Whether the index names a copy of a key. Of one that it may have it does not.
+    fn holds(&self, hash: KeyHash) -> bool;
+
+    /// Counts as a read of the copy of a key.
+    fn access(&self, hash: KeyHash);
+
+    /// Places items until there is no space, and tells what became of each.
+    fn place(&self, items: &[AppendItem<'_>], each: &mut dyn FnMut(usize, Placed));
+}
+
+impl Below for FlashTier {
+    fn holds(&self, hash: KeyHash) -> bool {
+        matches!(self.probe(hash), Probe::At(_))
+    }
+
+    fn access(&self, hash: KeyHash) {
+        self.access(hash);
+    }
+
+    fn place(&self, items: &[AppendItem<'_>], each: &mut dyn FnMut(usize, Placed)) {
+        self.place(items, false, each);
+    }
+}

@@ -1,23 +1,18 @@
 //! The tier above a flash that is a plain map.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 use proptest::prelude::*;
-use runtime::sync::Notify;
 
 use super::tier::{DramTier, EvictContext, NewItem};
-use super::{Handle, NoRoom};
+use super::{Below, Handle, NoSpace};
+use crate::admission::Admission;
+use crate::flash::Placed;
 use crate::format::item::state;
 use crate::key::{Key, KeyHash};
-use crate::placement::exact::{CheckpointHead, RecoveryStats};
-use crate::placement::{
-    BackgroundTask, Displaced, DumpCursor, DumpItem, Found, MemoryUse, Placement, PlacementFuture,
-    PlacementStats, Probe, Token,
-};
-use crate::store::{AppendItem, ReadError, SavedCheckpoint};
+use crate::store::AppendItem;
 
 const SEED: u64 = 7;
 const CHUNK: usize = 4096;
@@ -28,14 +23,13 @@ struct MapFlash {
     items: Mutex<HashMap<u64, Vec<u8>>>,
     order: Mutex<Vec<Vec<u8>>>,
     touched: Mutex<Vec<KeyHash>>,
-    room_left: AtomicUsize,
-    room: Notify,
+    space_left: AtomicUsize,
 }
 
 impl MapFlash {
-    fn with_room(items: usize) -> Self {
+    fn with_space(items: usize) -> Self {
         let flash = Self::default();
-        flash.room_left.store(items, Ordering::Relaxed);
+        flash.space_left.store(items, Ordering::Relaxed);
         flash
     }
 
@@ -49,121 +43,32 @@ impl MapFlash {
     }
 }
 
-impl Placement for MapFlash {
-    fn name(&self) -> &'static str {
-        "map"
+impl MapFlash {
+    fn invalidate(&self, hash: KeyHash) {
+        self.items.lock().remove(&hash.0);
+    }
+}
+
+impl Below for MapFlash {
+    fn holds(&self, hash: KeyHash) -> bool {
+        self.items.lock().contains_key(&hash.0)
     }
 
-    fn largest_body(&self) -> usize {
-        usize::MAX
-    }
-
-    fn probe(&self, hash: KeyHash) -> Probe {
-        if self.items.lock().contains_key(&hash.0) {
-            Probe::Present(Token {
-                entry: 0,
-                life: 0,
-                fetched: false,
-            })
-        } else {
-            Probe::Absent
-        }
-    }
-
-    fn access(&self, hash: KeyHash) -> Probe {
+    fn access(&self, hash: KeyHash) {
         self.touched.lock().push(hash);
-        self.probe(hash)
     }
 
-    fn get<'a>(
-        &'a self,
-        _key: Key<'a>,
-        _token: Token,
-    ) -> PlacementFuture<'a, Result<Found, ReadError>> {
-        unreachable!("the tier reads nothing")
-    }
-
-    fn place(&self, batch: &[AppendItem<'_>]) -> usize {
-        let room = self.room_left.load(Ordering::Relaxed);
-        let taken = room.min(batch.len());
-        self.room_left.store(room - taken, Ordering::Relaxed);
-        for append in &batch[..taken] {
+    fn place(&self, items: &[AppendItem<'_>], each: &mut dyn FnMut(usize, Placed)) {
+        for (number, append) in items.iter().enumerate() {
+            if self.space_left.load(Ordering::Relaxed) == 0 {
+                return each(number, Placed::NoSpace);
+            }
+            self.space_left.fetch_sub(1, Ordering::Relaxed);
             let value = append.item.value.to_vec();
             self.items.lock().insert(append.hash.0, value);
             self.order.lock().push(append.item.key.to_vec());
+            each(number, Placed::Placed);
         }
-        taken
-    }
-
-    fn invalidate(&self, hash: KeyHash) -> Displaced {
-        match self.items.lock().remove(&hash.0) {
-            Some(_) => Displaced::Copy,
-            None => Displaced::None,
-        }
-    }
-
-    fn forget(&self, _hash: KeyHash, _token: Token) {}
-
-    fn room(&self) -> &Notify {
-        &self.room
-    }
-
-    fn background(self: Arc<Self>) -> Vec<BackgroundTask> {
-        Vec::new()
-    }
-
-    fn use_reserve(&self) {}
-
-    fn stop(&self) {}
-
-    fn drain(&self) -> PlacementFuture<'_, ()> {
-        unreachable!("the tier drains nothing")
-    }
-
-    fn may_displace(&self) -> bool {
-        true
-    }
-
-    fn settle(&self) -> PlacementFuture<'_, ()> {
-        unreachable!("the tier settles nothing")
-    }
-
-    fn recovered(&self) -> PlacementFuture<'_, ()> {
-        unreachable!("the tier recovers nothing")
-    }
-
-    fn recovery(&self) -> RecoveryStats {
-        RecoveryStats::default()
-    }
-
-    fn checkpoint<'a>(
-        &'a self,
-        _head: &'a CheckpointHead,
-        _end: u64,
-        _last: Option<&'a SavedCheckpoint>,
-        _with_recency: bool,
-    ) -> PlacementFuture<'a, Option<crate::placement::exact::Written>> {
-        unreachable!("the tier saves nothing")
-    }
-
-    fn sync(&self) -> PlacementFuture<'_, Result<(), device::DeviceError>> {
-        unreachable!("the tier syncs nothing")
-    }
-
-    fn dump<'a>(
-        &'a self,
-        _cursor: &'a mut DumpCursor,
-        _visit: &'a mut dyn FnMut(DumpItem<'_>),
-    ) -> PlacementFuture<'a, bool> {
-        unreachable!("the tier dumps nothing")
-    }
-
-    fn memory(&self) -> MemoryUse {
-        MemoryUse::default()
-    }
-
-    fn stats(&self) -> PlacementStats {
-        PlacementStats::default()
     }
 }
 
@@ -172,6 +77,7 @@ struct Bench {
     flash: MapFlash,
     tier: DramTier,
     limit_bytes: usize,
+    admission: Admission,
     next_version: u64,
     cutoff: u64,
     now: u32,
@@ -180,9 +86,10 @@ struct Bench {
 impl Bench {
     fn new(limit_bytes: usize, room: usize) -> Self {
         Self {
-            flash: MapFlash::with_room(room),
+            flash: MapFlash::with_space(room),
             tier: DramTier::new(CHUNK),
             limit_bytes,
+            admission: Admission::All,
             next_version: 1,
             cutoff: 0,
             now: 1000,
@@ -191,7 +98,8 @@ impl Bench {
 
     fn context(&self) -> EvictContext<'_> {
         EvictContext {
-            placement: &self.flash,
+            flash: &self.flash,
+            admission: self.admission,
             seed: SEED,
             cutoff: self.cutoff,
             now: self.now,
@@ -199,7 +107,7 @@ impl Bench {
         }
     }
 
-    fn put_with(&mut self, key: &[u8], value: &[u8], bits: u8, expiry: u32) -> Result<(), NoRoom> {
+    fn put_with(&mut self, key: &[u8], value: &[u8], bits: u8, expiry: u32) -> Result<(), NoSpace> {
         let key = Key::new(key, SEED).unwrap();
         let new = NewItem {
             version: self.next_version,
@@ -212,7 +120,8 @@ impl Bench {
             shared: None,
         };
         let context = EvictContext {
-            placement: &self.flash,
+            flash: &self.flash,
+            admission: self.admission,
             seed: SEED,
             cutoff: self.cutoff,
             now: self.now,
@@ -226,7 +135,7 @@ impl Bench {
         Ok(())
     }
 
-    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), NoRoom> {
+    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), NoSpace> {
         self.put_with(key, value, state::DIRTY, 0)
     }
 
@@ -243,15 +152,16 @@ impl Bench {
         self.tier.header_mut(handle).state |= state::REFERENCED;
     }
 
-    fn place_all(&mut self) -> Result<(), NoRoom> {
+    fn clean(&mut self) -> Result<(), NoSpace> {
         let context = EvictContext {
-            placement: &self.flash,
+            flash: &self.flash,
+            admission: self.admission,
             seed: SEED,
             cutoff: self.cutoff,
             now: self.now,
             limit_bytes: self.limit_bytes,
         };
-        self.tier.place_all(&context)
+        self.tier.clean(&context)
     }
 }
 
@@ -322,7 +232,7 @@ fn clean_items_leave_silently_while_flash_has_them() {
     for number in 0..20 {
         bench.put(&name(number), &[2; 100]).unwrap();
     }
-    bench.place_all().unwrap();
+    bench.clean().unwrap();
     assert_eq!(bench.flash.placed().len(), 20);
     let fetched = bench.find(&name(3)).unwrap();
     bench.tier.header_mut(fetched).state |= state::FETCHED;
@@ -377,7 +287,7 @@ fn without_room_nothing_is_lost_and_the_put_changes_nothing() {
     }
     let version = bench.next_version;
     for _ in 0..20 {
-        assert_eq!(bench.put(&name(stored), &[3; 100]), Err(NoRoom));
+        assert_eq!(bench.put(&name(stored), &[3; 100]), Err(NoSpace));
     }
     assert_eq!(bench.next_version, version);
     assert_eq!(bench.find(&name(stored)), None);
@@ -391,7 +301,7 @@ fn without_room_nothing_is_lost_and_the_put_changes_nothing() {
         );
     }
     assert!(bench.tier.memory_bytes() <= bench.limit_bytes + CHUNK);
-    bench.flash.room_left.store(1000, Ordering::Relaxed);
+    bench.flash.space_left.store(1000, Ordering::Relaxed);
     bench.put(&name(stored), &[3; 100]).unwrap();
 }
 
@@ -403,8 +313,8 @@ fn placing_all_goes_on_where_it_stopped() {
     }
     bench.reference(&name(999));
     let mut calls = 0;
-    while bench.place_all().is_err() {
-        bench.flash.room_left.store(130, Ordering::Relaxed);
+    while bench.clean().is_err() {
+        bench.flash.space_left.store(130, Ordering::Relaxed);
         calls += 1;
         assert!(calls < 20, "it ends");
     }
@@ -416,17 +326,17 @@ fn placing_all_goes_on_where_it_stopped() {
     );
     assert_eq!(bench.tier.len(), 1000, "they stay in memory");
     assert_eq!(bench.flash.touched.lock().len(), 1);
-    assert_eq!(bench.place_all(), Ok(()));
+    assert_eq!(bench.clean(), Ok(()));
     assert_eq!(bench.flash.placed().len(), 1000);
     // One whose copy was lost is placed again, once it has been marked.
     bench
         .flash
         .invalidate(Key::new(&name(50), SEED).unwrap().hash());
-    bench.flash.room_left.store(9, Ordering::Relaxed);
+    bench.flash.space_left.store(9, Ordering::Relaxed);
     let mut tier = std::mem::replace(&mut bench.tier, DramTier::new(CHUNK));
     tier.mark_unplaced(&bench.context());
     bench.tier = tier;
-    bench.place_all().unwrap();
+    bench.clean().unwrap();
     assert_eq!(bench.flash.placed()[1000..], [name(50)]);
 }
 
@@ -505,7 +415,7 @@ proptest! {
                         bench.reference(&name(key.into()));
                     }
                 }
-                Op::PlaceAll => bench.place_all().unwrap(),
+                Op::PlaceAll => bench.clean().unwrap(),
             }
             prop_assert!(bench.tier.memory_bytes() <= bench.limit_bytes + CHUNK);
         }

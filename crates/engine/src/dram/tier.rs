@@ -6,12 +6,12 @@ use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
 use runtime::work::{self, Work};
 
-use super::NoRoom;
 pub use super::log::Handle;
 use super::log::Log;
+use super::{Below, NoSpace};
+use crate::admission::Admission;
 use crate::format::item::{CAS_BYTES, HEADER_BYTES, ItemHeader, ItemRef, state};
 use crate::key::{Key, KeyHash};
-use crate::placement::Placement;
 
 /// What the table keeps of an item: 8 bytes.
 #[derive(Clone, Copy, Debug)]
@@ -85,6 +85,8 @@ pub struct TierStats {
     pub second_chances: u64,
     /// Items that had expired, or been flushed, when the hand came.
     pub reclaimed: u64,
+    /// Items that left and were not admitted to flash.
+    pub rejections: u64,
 }
 
 /// The items of one partition in memory.
@@ -100,7 +102,9 @@ pub struct DramTier {
 
 /// What an eviction needs to know of the world.
 pub(crate) struct EvictContext<'a> {
-    pub(crate) placement: &'a dyn Placement,
+    pub(crate) flash: &'a dyn Below,
+    /// Which items go to flash.
+    pub(crate) admission: Admission,
     /// Hash seed of the image.
     pub(crate) seed: u64,
     /// Versions below this are dead.
@@ -211,7 +215,7 @@ impl DramTier {
         key: Key<'_>,
         new: &NewItem<'_>,
         context: &EvictContext<'_>,
-    ) -> Result<(), NoRoom> {
+    ) -> Result<(), NoSpace> {
         work::count(Work::TierEntry, 1);
         let header = new.header(key);
         if let Some(handle) = self.find(key)

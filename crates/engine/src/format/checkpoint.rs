@@ -1,61 +1,222 @@
-//! Checkpoints: what has died in every living segment, and the counters. A stream of bytes in
-//! checkpoint segments.
+//! Checkpoints: what has died in every living segment, the counters, and a section of the placement's own. A
+//! stream of bytes in checkpoint segments.
 //!
 //! ```text
 //!  "flowCKPT" │ clock u32 │ flush deadline u32, 0 for none │ partitions u32
 //!  per partition: flush cutoff u64
 //!  next segment sequence number u64
 //!  retired segments u32, each: number u32
+//!  dead keys u32, each: hash u64 │ version u64 │ before u64
 //!  living segments u32, each, in rising number:
-//!     number u32 │ sequence number u64 │ bytes of dead u32 │ bytes of recent u32 │ dead │ recent
+//!     number u32 │ sequence number u64 │ bytes of dead u32 │ dead
+//!  section: version u32 │ bytes u64 │ what the placement wrote
 //! ```
 //!
-//! `dead` and `recent` are lists of positions in rising order: varints (LEB128) of the differences,
-//! the first from 0. `recent` are the items read since they were written.
+//! `dead` is a list of positions in rising order: varints (LEB128) of the differences, the first from 0.
 
 use super::FormatError;
+use super::segment::SegmentId;
 
 /// Opens the stream.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"flowCKPT");
 
-/// Appends to a stream.
-#[derive(Debug, Default)]
-pub struct Writer {
-    bytes: Vec<u8>,
+/// Where a stream of bytes is read from.
+pub trait Source {
+    /// Why it cannot be read.
+    type Error;
+
+    /// Takes the next `len` bytes.
+    fn bytes(&mut self, len: usize) -> impl Future<Output = Result<Vec<u8>, Self::Error>>;
+
+    /// The error of bytes that verify and make no sense.
+    fn nonsense(&self) -> Self::Error;
 }
 
-impl Writer {
-    /// An empty stream.
+async fn u32_of<S: Source>(from: &mut S) -> Result<u32, S::Error> {
+    let bytes = from.bytes(4).await?;
+    Ok(u32::from_le_bytes(bytes.try_into().expect("four bytes")))
+}
+
+async fn u64_of<S: Source>(from: &mut S) -> Result<u64, S::Error> {
+    let bytes = from.bytes(8).await?;
+    Ok(u64::from_le_bytes(bytes.try_into().expect("eight bytes")))
+}
+
+/// Every copy of a key hash below a version is dead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeadKey {
+    /// The hash, as far as a journal record keeps it.
+    pub hash: u64,
+    /// Copies with lower versions are dead.
+    pub version: u64,
+    /// Only segments with lower sequence numbers can hold such a copy.
+    pub before: u64,
+}
+
+/// What a checkpoint says before its lists.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Head {
+    /// The latest Unix second.
+    pub clock: u32,
+    /// A `flush_all` whose time has not come.
+    pub flush_deadline: Option<u32>,
+    /// Flush cutoff of each partition.
+    pub cutoffs: Vec<u64>,
+    /// Sequence number that the next segment opened has got.
+    pub next_sequence: u64,
+    /// Segments that are not used any more.
+    pub retired: Vec<SegmentId>,
+    /// Keys whose copies cannot be located.
+    pub dead_keys: Vec<DeadKey>,
+    /// Lists that follow.
+    pub living: u32,
+}
+
+impl Head {
+    /// The bytes of the head.
     #[must_use]
-    pub fn new() -> Self {
-        Self::default()
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        let u32_to = |out: &mut Vec<u8>, value: u32| out.extend_from_slice(&value.to_le_bytes());
+        let u64_to = |out: &mut Vec<u8>, value: u64| out.extend_from_slice(&value.to_le_bytes());
+        u64_to(&mut out, MAGIC);
+        u32_to(&mut out, self.clock);
+        u32_to(&mut out, self.flush_deadline.unwrap_or(0));
+        u32_to(&mut out, self.cutoffs.len() as u32);
+        for &cutoff in &self.cutoffs {
+            u64_to(&mut out, cutoff);
+        }
+        u64_to(&mut out, self.next_sequence);
+        u32_to(&mut out, self.retired.len() as u32);
+        for segment in &self.retired {
+            u32_to(&mut out, segment.0);
+        }
+        u32_to(&mut out, self.dead_keys.len() as u32);
+        for key in &self.dead_keys {
+            u64_to(&mut out, key.hash);
+            u64_to(&mut out, key.version);
+            u64_to(&mut out, key.before);
+        }
+        u32_to(&mut out, self.living);
+        out
     }
 
-    /// Appends four bytes.
-    pub fn u32(&mut self, value: u32) {
-        self.bytes.extend_from_slice(&value.to_le_bytes());
+    /// Reads a head.
+    ///
+    /// # Errors
+    /// Those of the source; nonsense where it is no checkpoint.
+    pub async fn read<S: Source>(from: &mut S) -> Result<Self, S::Error> {
+        if u64_of(from).await? != MAGIC {
+            return Err(from.nonsense());
+        }
+        let clock = u32_of(from).await?;
+        let deadline = u32_of(from).await?;
+        let mut head = Self {
+            clock,
+            flush_deadline: (deadline != 0).then_some(deadline),
+            ..Self::default()
+        };
+        for _ in 0..u32_of(from).await? {
+            head.cutoffs.push(u64_of(from).await?);
+        }
+        head.next_sequence = u64_of(from).await?;
+        for _ in 0..u32_of(from).await? {
+            head.retired.push(SegmentId(u32_of(from).await?));
+        }
+        for _ in 0..u32_of(from).await? {
+            head.dead_keys.push(DeadKey {
+                hash: u64_of(from).await?,
+                version: u64_of(from).await?,
+                before: u64_of(from).await?,
+            });
+        }
+        head.living = u32_of(from).await?;
+        Ok(head)
     }
+}
 
-    /// Appends eight bytes.
-    pub fn u64(&mut self, value: u64) {
-        self.bytes.extend_from_slice(&value.to_le_bytes());
-    }
+/// What has died in one generation of a segment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeadList {
+    /// The segment.
+    pub segment: SegmentId,
+    /// Its sequence number.
+    pub sequence: u64,
+    /// Packed positions.
+    pub dead: Vec<u8>,
+}
 
-    /// Appends bytes as they are.
-    pub fn raw(&mut self, bytes: &[u8]) {
-        self.bytes.extend_from_slice(bytes);
-    }
-
-    /// The bytes appended.
+impl DeadList {
+    /// What stands before the packed positions.
     #[must_use]
-    pub fn bytes(&self) -> &[u8] {
-        &self.bytes
+    pub fn encode_head(segment: SegmentId, sequence: u64, dead_bytes: usize) -> [u8; 16] {
+        let mut out = [0; 16];
+        out[..4].copy_from_slice(&segment.0.to_le_bytes());
+        out[4..12].copy_from_slice(&sequence.to_le_bytes());
+        out[12..].copy_from_slice(&(dead_bytes as u32).to_le_bytes());
+        out
     }
 
-    /// The bytes, taken out.
+    /// Reads a list from the front of `bytes`; `None` where there is none. Returns what follows it, too.
     #[must_use]
-    pub fn into_bytes(self) -> Vec<u8> {
-        self.bytes
+    pub fn parse(bytes: &[u8]) -> Option<(Self, &[u8])> {
+        let (head, rest) = bytes.split_at_checked(16)?;
+        let word = |at: usize| u32::from_le_bytes(head[at..at + 4].try_into().expect("four bytes"));
+        let (dead, rest) = rest.split_at_checked(word(12) as usize)?;
+        let list = Self {
+            segment: SegmentId(word(0)),
+            sequence: u64::from(word(8)) << 32 | u64::from(word(4)),
+            dead: dead.to_vec(),
+        };
+        Some((list, rest))
+    }
+
+    /// Reads a list.
+    ///
+    /// # Errors
+    /// Those of the source.
+    pub async fn read<S: Source>(from: &mut S) -> Result<Self, S::Error> {
+        let segment = SegmentId(u32_of(from).await?);
+        let sequence = u64_of(from).await?;
+        let dead_bytes = u32_of(from).await?;
+        let dead = from.bytes(dead_bytes as usize).await?;
+        Ok(Self {
+            segment,
+            sequence,
+            dead,
+        })
+    }
+}
+
+/// The part of a checkpoint that belongs to the placement: bytes of its own, of a version of its own.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Section {
+    /// Version of the placement's format.
+    pub version: u32,
+    /// What it wrote.
+    pub bytes: Vec<u8>,
+}
+
+impl Section {
+    /// What stands before the bytes.
+    #[must_use]
+    pub fn encode_head(&self) -> [u8; 12] {
+        let mut out = [0; 12];
+        out[..4].copy_from_slice(&self.version.to_le_bytes());
+        out[4..].copy_from_slice(&(self.bytes.len() as u64).to_le_bytes());
+        out
+    }
+
+    /// Reads a section.
+    ///
+    /// # Errors
+    /// Those of the source.
+    pub async fn read<S: Source>(from: &mut S) -> Result<Self, S::Error> {
+        let version = u32_of(from).await?;
+        let len = u64_of(from).await?;
+        let len = usize::try_from(len).map_err(|_| from.nonsense())?;
+        let bytes = from.bytes(len).await?;
+        Ok(Self { version, bytes })
     }
 }
 
@@ -106,6 +267,21 @@ impl<'a> Positions<'a> {
             rest: bytes.iter(),
             before: None,
         }
+    }
+
+    /// The positions in the rest of a list, behind the position `before`.
+    #[must_use]
+    pub fn behind(before: u32, bytes: &'a [u8]) -> Self {
+        Self {
+            rest: bytes.iter(),
+            before: Some(before),
+        }
+    }
+
+    /// Bytes that have not been read yet.
+    #[must_use]
+    pub fn rest_bytes(&self) -> usize {
+        self.rest.len()
     }
 
     /// [`FormatError::Range`] for what no [`Packer`] has made; `None` at the end.

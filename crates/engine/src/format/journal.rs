@@ -5,28 +5,29 @@
 //!  word 0 magic                word 0 magic
 //!       1 format                    1 image
 //!       2 image                     2 sequence number: chunk s lies in place (s - 1) mod chunks
-//!       3 words of a chunk          3 first version of the run
-//!       4 chunks                    4 checksum of words 0 to 3
-//!       5 run                       5 to 7 zero
+//!       3 words of a chunk          3 checksum of words 0 to 2
+//!       4 chunks                    4 to 7 zero
+//!       5 run
 //!       6 checksum of words 0 to 4
 //!       8 latest Unix second seen
 //!       9 void
 //!      10 the last chunk that is durable as far as it had got
 //!
 //!  record: kind 4 bits │ 60 bits
-//!    1 DEAD          life 18 │ location 42       5 CUTOFF   partition 12 │ version 63..48, 16 bits
-//!    2 SEGMENT DEAD  segment 28 │ life 63..32    6          version 47..0
-//!    8               life 31..0                  7 FLUSH AT chunk 28 │ Unix second 32
-//!    3 HASH DEAD     hash 60                     4 RETIRED  segment 28
+//!    1 DEAD      generation 18 │ location 42       5 CUTOFF   partition 12 │ version 63..48, 16 bits
+//!    2 SEGMENT DEAD segment 28 │ generation 63..32 6          version 47..0
+//!    8               generation 31..0                7 FLUSH AT chunk 28 │ Unix second 32
+//!    3 KEY DEAD      hash 63..4, 60 bits         4 RETIRED  segment 28
+//!    9               version 60
 //! ```
 //!
-//! A life is a segment's sequence number, of DEAD its low bits. Records only ever kill: one that is
+//! A generation is a segment's sequence number, of DEAD its low bits. Records only ever kill: one that is
 //! read where it does not belong makes a miss.
 
 use super::FormatError;
 
 /// Version of the journal's format.
-pub const JOURNAL_FORMAT: u64 = 1;
+pub const JOURNAL_FORMAT: u64 = 2;
 /// Words of the head: a page.
 pub const HEAD_WORDS: usize = 512;
 /// Words of a chunk's header.
@@ -46,11 +47,32 @@ const HEAD_MAGIC: u64 = u64::from_le_bytes(*b"flowJRNL");
 const CHUNK_MAGIC: u64 = u64::from_le_bytes(*b"flowJCHK");
 
 const LOCATION_BITS: u32 = 42;
-/// Low bits of a life that a [`Record::Dead`] keeps.
-pub const LIFE_BITS: u32 = 18;
+/// Low bits of a generation that a [`Record::Dead`] keeps.
+pub const GENERATION_BITS: u32 = 18;
 const SEGMENT_BITS: u32 = 28;
 const CHUNK_BITS: u32 = 28;
 const PAYLOAD_BITS: u32 = 60;
+/// Versions are lower than this: more of one a [`Record::KeyDead`] cannot keep.
+pub const VERSION_LIMIT: u64 = 1 << PAYLOAD_BITS;
+
+/// Words of a chunk, at least.
+const MIN_CHUNK_WORDS: usize = 1 << 10;
+/// Words of a chunk for each partition, at least.
+const WORDS_PER_PARTITION: usize = 128;
+/// Chunks a journal must have.
+pub const MIN_CHUNKS: usize = 8;
+
+/// Words of a chunk of an image with so many partitions.
+#[must_use]
+pub fn chunk_words(partitions: u32) -> usize {
+    (partitions as usize * WORDS_PER_PARTITION).max(MIN_CHUNK_WORDS)
+}
+
+/// Bytes of the shortest journal of an image with so many partitions that does well.
+#[must_use]
+pub fn least_bytes(partitions: u32) -> u64 {
+    8 * (HEAD_WORDS + 2 * MIN_CHUNKS * chunk_words(partitions)) as u64
+}
 
 /// What a head says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,36 +141,24 @@ pub struct ChunkHeader {
     pub image: u64,
     /// Its sequence number, from 1.
     pub sequence: u64,
-    /// First version of the run that filled it.
-    pub first_version: u64,
 }
 
 impl ChunkHeader {
     /// The words to store.
     #[must_use]
     pub fn encode(&self) -> [u64; CHUNK_HEADER_WORDS] {
-        let mut words = [
-            CHUNK_MAGIC,
-            self.image,
-            self.sequence,
-            self.first_version,
-            0,
-            0,
-            0,
-            0,
-        ];
-        words[4] = checksum(&words[..4]);
+        let mut words = [CHUNK_MAGIC, self.image, self.sequence, 0, 0, 0, 0, 0];
+        words[3] = checksum(&words[..3]);
         words
     }
 
     /// Reads a header; `None` where there is no valid one.
     #[must_use]
     pub fn decode(words: &[u64; CHUNK_HEADER_WORDS]) -> Option<Self> {
-        let valid = words[0] == CHUNK_MAGIC && words[4] == checksum(&words[..4]);
+        let valid = words[0] == CHUNK_MAGIC && words[3] == checksum(&words[..3]);
         valid.then_some(Self {
             image: words[1],
             sequence: words[2],
-            first_version: words[3],
         })
     }
 }
@@ -163,24 +173,26 @@ fn checksum(words: &[u64]) -> u64 {
 /// One thing that died.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Record {
-    /// The item at a packed location, in a life of its segment.
+    /// The item at a packed location, in one generation of its segment.
     Dead {
-        /// Where.
+        /// The packed location.
         location: u64,
         /// Sequence number of the segment; its low bits are kept.
-        life: u64,
+        generation: u64,
     },
-    /// Every item of a life of a segment.
+    /// Every item of one generation of a segment.
     SegmentDead {
-        /// Its number.
+        /// The segment's number.
         segment: u32,
-        /// Its sequence number.
-        life: u64,
+        /// The segment's sequence number.
+        generation: u64,
     },
-    /// Every item of a key hash that is older than the run.
-    HashDead {
+    /// Every copy of a key hash with a lower version, wherever it lies and whatever run wrote it.
+    KeyDead {
         /// The hash; its low bits are lost.
         hash: u64,
+        /// Copies with lower versions are dead.
+        version: u64,
     },
     /// A segment is not used any more.
     Retired {
@@ -227,27 +239,42 @@ impl Record {
             words: [kind << PAYLOAD_BITS | payload, 0],
             len: 1,
         };
+        let two = |kind: u64, payload: u64, (second, rest): (u64, u64)| Encoded {
+            words: [
+                kind << PAYLOAD_BITS | payload,
+                second << PAYLOAD_BITS | rest,
+            ],
+            len: 2,
+        };
         match *self {
-            Self::Dead { location, life } => {
+            Self::Dead {
+                location,
+                generation,
+            } => {
                 debug_assert!(location < 1 << LOCATION_BITS);
-                one(1, low(life, LIFE_BITS) << LOCATION_BITS | location)
+                one(
+                    1,
+                    low(generation, GENERATION_BITS) << LOCATION_BITS | location,
+                )
             }
-            Self::SegmentDead { segment, life } => Encoded {
-                words: [
-                    2 << PAYLOAD_BITS | low(u64::from(segment), SEGMENT_BITS) << 32 | life >> 32,
-                    8 << PAYLOAD_BITS | low(life, 32),
-                ],
-                len: 2,
-            },
-            Self::HashDead { hash } => one(3, hash >> 4),
+            Self::SegmentDead {
+                segment,
+                generation,
+            } => two(
+                2,
+                low(u64::from(segment), SEGMENT_BITS) << 32 | generation >> 32,
+                (8, low(generation, 32)),
+            ),
+            Self::KeyDead { hash, version } => {
+                debug_assert!(version < VERSION_LIMIT);
+                two(3, hash >> 4, (9, low(version, PAYLOAD_BITS)))
+            }
             Self::Retired { segment } => one(4, u64::from(segment)),
-            Self::Cutoff { partition, version } => Encoded {
-                words: [
-                    5 << PAYLOAD_BITS | u64::from(partition) << 48 | version >> 48,
-                    6 << PAYLOAD_BITS | low(version, 48),
-                ],
-                len: 2,
-            },
+            Self::Cutoff { partition, version } => two(
+                5,
+                u64::from(partition) << 48 | version >> 48,
+                (6, low(version, 48)),
+            ),
             Self::FlushAt { deadline, chunk } => {
                 one(7, kept_chunk(chunk) << 32 | u64::from(deadline))
             }
@@ -263,35 +290,39 @@ impl Record {
             return (None, 0);
         };
         let payload = low(word, PAYLOAD_BITS);
+        // The payload of the second word, if that is of the kind that belongs to the first.
+        let second = |kind: u64| {
+            let word = words.get(1).filter(|&&word| word >> PAYLOAD_BITS == kind)?;
+            Some(low(*word, PAYLOAD_BITS))
+        };
         let record = match word >> PAYLOAD_BITS {
             1 => Self::Dead {
                 location: low(payload, LOCATION_BITS),
-                life: payload >> LOCATION_BITS,
+                generation: payload >> LOCATION_BITS,
             },
             2 => {
                 let segment = (payload >> 32) as u32;
-                return match words.get(1) {
-                    Some(second) if second >> PAYLOAD_BITS == 8 => {
-                        let life = low(payload, 32) << 32 | low(*second, 32);
-                        (Some(Self::SegmentDead { segment, life }), 2)
-                    }
-                    _ => (None, 1),
-                };
+                let record = second(8).map(|rest| Self::SegmentDead {
+                    segment,
+                    generation: low(payload, 32) << 32 | low(rest, 32),
+                });
+                return (record, 1 + usize::from(record.is_some()));
             }
-            3 => Self::HashDead { hash: payload << 4 },
+            3 => {
+                let hash = payload << 4;
+                let record = second(9).map(|version| Self::KeyDead { hash, version });
+                return (record, 1 + usize::from(record.is_some()));
+            }
             4 => Self::Retired {
                 segment: payload as u32,
             },
             5 => {
                 let partition = (payload >> 48) as u32;
-                let high = low(payload, 16) << 48;
-                return match words.get(1) {
-                    Some(second) if second >> PAYLOAD_BITS == 6 => {
-                        let version = high | low(*second, 48);
-                        (Some(Self::Cutoff { partition, version }), 2)
-                    }
-                    _ => (None, 1),
-                };
+                let record = second(6).map(|rest| Self::Cutoff {
+                    partition,
+                    version: low(payload, 16) << 48 | low(rest, 48),
+                });
+                return (record, 1 + usize::from(record.is_some()));
             }
             7 => Self::FlushAt {
                 deadline: low(payload, 32) as u32,
@@ -303,10 +334,10 @@ impl Record {
     }
 }
 
-/// Whether the low bits of a life that a [`Record::Dead`] keeps are those of `sequence`.
+/// Whether the low bits of a generation that a [`Record::Dead`] keeps are those of `sequence`.
 #[must_use]
-pub fn is_life(life: u64, sequence: u64) -> bool {
-    low(life, LIFE_BITS) == low(sequence, LIFE_BITS)
+pub fn is_generation(kept: u64, sequence: u64) -> bool {
+    low(kept, GENERATION_BITS) == low(sequence, GENERATION_BITS)
 }
 
 /// The part of a chunk's sequence number that a [`Record::FlushAt`] keeps.
@@ -315,7 +346,7 @@ pub fn kept_chunk(sequence: u64) -> u64 {
     low(sequence, CHUNK_BITS)
 }
 
-/// The part of a hash that a [`Record::HashDead`] keeps.
+/// The part of a hash that a [`Record::KeyDead`] keeps.
 #[must_use]
 pub fn kept_hash(hash: u64) -> u64 {
     hash >> 4 << 4
@@ -332,12 +363,17 @@ mod tests {
 
     fn any_record() -> impl Strategy<Value = Record> {
         prop_oneof![
-            (0u64..1 << 42, 0u64..1 << 18)
-                .prop_map(|(location, life)| Record::Dead { location, life }),
-            (0u32..1 << 28, any::<u64>())
-                .prop_map(|(segment, life)| Record::SegmentDead { segment, life }),
-            any::<u64>().prop_map(|hash| Record::HashDead {
-                hash: kept_hash(hash)
+            (0u64..1 << 42, 0u64..1 << 18).prop_map(|(location, generation)| Record::Dead {
+                location,
+                generation
+            }),
+            (0u32..1 << 28, any::<u64>()).prop_map(|(segment, generation)| Record::SegmentDead {
+                segment,
+                generation
+            }),
+            (any::<u64>(), 0..VERSION_LIMIT).prop_map(|(hash, version)| Record::KeyDead {
+                hash: kept_hash(hash),
+                version,
             }),
             (0u32..1 << 28).prop_map(|segment| Record::Retired { segment }),
             (0u32..1 << 12, any::<u64>())
@@ -397,10 +433,9 @@ mod tests {
         let header = ChunkHeader {
             image: 7,
             sequence: 9,
-            first_version: 11,
         };
         assert_eq!(ChunkHeader::decode(&header.encode()), Some(header));
-        for word in 0..5 {
+        for word in 0..4 {
             let mut torn = header.encode();
             torn[word] ^= 1;
             assert_eq!(ChunkHeader::decode(&torn), None, "word {word}");

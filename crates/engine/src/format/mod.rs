@@ -12,6 +12,7 @@
 pub mod checkpoint;
 pub mod item;
 pub mod journal;
+pub mod location;
 pub mod segment;
 pub mod superblock;
 

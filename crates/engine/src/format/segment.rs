@@ -42,6 +42,10 @@ const CLASS_PAGES: [u32; LARGE_UNITS as usize] = [
     416, 512, 656, 832, 1024, 1312, 1664, 2048,
 ];
 
+/// Physical number of a segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SegmentId(pub u32);
+
 /// What a segment holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]

@@ -7,12 +7,13 @@ use zerocopy::byteorder::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::FormatError;
+use super::journal::VERSION_LIMIT;
 use super::segment::PAGE_BYTES;
 
 /// Bytes of a copy.
 pub const SUPERBLOCK_BYTES: usize = 4096;
 /// Version of the whole image format.
-pub const IMAGE_FORMAT: u32 = 2;
+pub const IMAGE_FORMAT: u32 = 3;
 /// Most partitions of an image.
 pub const MAX_PARTITIONS: u32 = 1 << 12;
 /// Most segments a checkpoint may fill.
@@ -74,7 +75,9 @@ pub struct Superblock {
     pub journal_first: U64,
     /// Items with lower versions are stale: they missed writes while the cache was down.
     pub stale_below: U64,
-    padding: [u8; 108],
+    index_bytes: U64,
+    index_is_apart: u8,
+    padding: [u8; 99],
     checksum: U32,
 }
 
@@ -97,6 +100,99 @@ pub struct ImageShape {
     pub partitions: u32,
     /// Items that the index is laid out for: it decides which bits of a hash the index keeps.
     pub expected_items: u64,
+    /// What the index overwrites in place.
+    pub index_region: IndexRegion,
+}
+
+/// Where the part of an image lies that its index overwrites in place.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum IndexRegion {
+    /// There is none.
+    #[default]
+    None,
+    /// Behind the superblock, so many bytes, whole segments.
+    Inside(u64),
+    /// On a device of its own, so many bytes behind its header page.
+    Apart(u64),
+}
+
+impl ImageShape {
+    /// Bytes of the image between superblock and segments.
+    #[must_use]
+    pub fn inside_index_bytes(&self) -> u64 {
+        match self.index_region {
+            IndexRegion::Inside(bytes) => bytes,
+            IndexRegion::None | IndexRegion::Apart(_) => 0,
+        }
+    }
+}
+
+/// The first page of a device that holds nothing but the index of an image.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
+)]
+#[repr(C)]
+pub struct IndexHeader {
+    magic: U64,
+    format: U32,
+    checksum: U32,
+    /// The image that the index belongs to: its hash seed.
+    pub image: U64,
+    /// Bytes of the region behind this page.
+    pub region_bytes: U64,
+}
+
+/// Bytes of the page that an [`IndexHeader`] opens; zeros follow it.
+pub const INDEX_HEADER_BYTES: usize = 4096;
+
+const INDEX_MAGIC: u64 = u64::from_le_bytes(*b"flowINDX");
+
+impl IndexHeader {
+    /// The header of an image's index.
+    #[must_use]
+    pub fn new(image: u64, region_bytes: u64) -> Self {
+        let mut header = Self {
+            magic: U64::new(INDEX_MAGIC),
+            format: U32::new(IMAGE_FORMAT),
+            checksum: U32::new(0),
+            image: U64::new(image),
+            region_bytes: U64::new(region_bytes),
+        };
+        header.checksum = U32::new(header.own_checksum());
+        header
+    }
+
+    fn own_checksum(&self) -> u32 {
+        let unsigned = Self {
+            checksum: U32::new(0),
+            ..*self
+        };
+        crc32c::crc32c(unsigned.as_bytes())
+    }
+
+    /// Reads a header; `None` where there are only zeros.
+    ///
+    /// # Errors
+    /// [`FormatError`] for what is not a header of this format.
+    pub fn decode(page: &[u8]) -> Result<Option<Self>, FormatError> {
+        if page.iter().all(|&byte| byte == 0) {
+            return Ok(None);
+        }
+        let (header, _) = Self::read_from_prefix(page).map_err(|_| FormatError::Range)?;
+        if header.magic.get() != INDEX_MAGIC {
+            return Err(FormatError::Magic);
+        }
+        if header.format.get() != IMAGE_FORMAT {
+            return Err(FormatError::Version {
+                found: header.format.get(),
+                expected: IMAGE_FORMAT,
+            });
+        }
+        if header.checksum.get() != header.own_checksum() {
+            return Err(FormatError::Checksum);
+        }
+        Ok(Some(header))
+    }
 }
 
 impl Superblock {
@@ -117,6 +213,13 @@ impl Superblock {
         superblock.channels = U32::new(shape.channels);
         superblock.partitions = U32::new(shape.partitions);
         superblock.expected_items = U64::new(shape.expected_items);
+        let (index_bytes, is_apart) = match shape.index_region {
+            IndexRegion::None => (0, false),
+            IndexRegion::Inside(bytes) => (bytes, false),
+            IndexRegion::Apart(bytes) => (bytes, true),
+        };
+        superblock.index_bytes = U64::new(index_bytes);
+        superblock.index_is_apart = u8::from(is_apart);
         superblock.journal_first = U64::new(1);
         superblock.version_limit = U64::new(1);
         superblock.sequence_limit = U64::new(1);
@@ -138,6 +241,11 @@ impl Superblock {
             channels: self.channels.get(),
             partitions: self.partitions.get(),
             expected_items: self.expected_items.get(),
+            index_region: match (self.index_bytes.get(), self.index_is_apart) {
+                (0, _) => IndexRegion::None,
+                (bytes, 0) => IndexRegion::Inside(bytes),
+                (bytes, _) => IndexRegion::Apart(bytes),
+            },
         }
     }
 
@@ -226,7 +334,8 @@ impl Superblock {
     fn check_ranges(&self) -> Result<(), FormatError> {
         let shape = self.shape();
         let flash_bytes = u64::from(shape.segments).checked_mul(u64::from(shape.segment_bytes));
-        let fits = flash_bytes.is_some_and(|bytes| bytes <= shape.image_bytes);
+        let used = flash_bytes.and_then(|bytes| bytes.checked_add(shape.inside_index_bytes()));
+        let fits = used.is_some_and(|bytes| bytes <= shape.image_bytes);
         let sane = shape.partitions.is_power_of_two()
             && shape.partitions <= MAX_PARTITIONS
             && shape.segment_bytes.is_multiple_of(PAGE_BYTES)
@@ -236,7 +345,7 @@ impl Superblock {
             && shape.segments.is_multiple_of(shape.channels)
             && self.checkpoint_segments.get() as usize <= MAX_CHECKPOINT_SEGMENTS
             && self.journal_first.get() > 0
-            && self.version_limit.get() < 1 << 63
+            && self.version_limit.get() < VERSION_LIMIT
             && self.sequence_limit.get() < 1 << 63;
         if fits && sane {
             Ok(())
@@ -278,10 +387,11 @@ mod tests {
         hash_seed: 1,
         image_bytes: 1 << 30,
         segment_bytes: 1 << 20,
-        segments: 1023,
+        segments: 1015,
         channels: 1,
         partitions: 64,
         expected_items: 4 << 20,
+        index_region: IndexRegion::Inside(8 << 20),
     };
 
     #[test]

@@ -9,10 +9,10 @@ use std::collections::HashSet;
 use futures_util::stream::{self, StreamExt};
 
 use super::look::Look;
-use super::{Phase, Progress};
+use super::outlook::{Phase, Progress};
+use crate::durability::dead::Verdict;
+use crate::durability::find::LastRun;
 use crate::format::segment::{FOOTER_BYTES, Footer, Position, SUMMARY_ENTRY_BYTES, SummaryEntry};
-use crate::lifecycle::Found;
-use crate::placement::exact::dead::Verdict;
 use crate::store::SegmentRecord;
 
 /// Bytes of memory for each item alive.
@@ -61,7 +61,7 @@ struct Alive {
 /// Counts what is in living segments. Returns the segments whose summary does not verify, too.
 pub(super) async fn count(
     look: &Look,
-    found: &Found,
+    found: &LastRun,
     memory_bytes: u64,
     progress: &mut dyn FnMut(Progress),
 ) -> (ItemCounts, Vec<SegmentRecord>) {

@@ -5,20 +5,22 @@ use std::sync::Arc;
 
 use device::{DeviceError, Disk, DiskFlash, Flash, Journal as Log, Region};
 
-use super::{InspectError, Outlook, Phase, Progress};
+use super::outlook::{InspectError, Outlook, Phase, Progress};
 use crate::config::META_BYTES;
-use crate::format::journal::{HEAD_WORDS, Head, Record};
+use crate::durability::CheckpointContents;
+use crate::durability::dead::{DeadItems, DeadSet, Verdict};
+use crate::durability::error::{Distrust, OpenError};
+use crate::durability::find::{LastRun, find, look_at_journal, saved_checkpoint, unsaved_chunks};
+use crate::durability::flush::FlushCutoffs;
+use crate::durability::journal::{Journal, JournalError, Unusable};
+use crate::durability::superblocks::Copies;
+use crate::format::journal::{HEAD_WORDS, Head, Record, chunk_words};
 use crate::format::segment::{PAGE_BYTES, SummaryEntry};
 use crate::format::superblock::{Cleanliness, Superblock};
-use crate::horizon::Horizon;
-use crate::journal::{Journal, JournalError, Unusable, chunk_words};
-use crate::lifecycle::{
-    Copies, Distrust, Found, OpenError, PLACEMENT, find, look_at_journal, read_checkpoint,
-    saved_checkpoint, unsaved_chunks,
-};
-use crate::placement::exact::CheckpointContents;
-use crate::placement::exact::dead::{Dead, DeadItems, Verdict};
-use crate::store::{Layout, SegmentId, SegmentStore, StoreConfig};
+use crate::store::{Layout, SegmentId, SegmentStore, SlabClasses, StoreConfig};
+
+/// The placement whose images can be inspected.
+const PLACEMENT: &str = "exact";
 
 /// Whether a journal can tell what has died.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,8 +40,8 @@ pub struct RecordCounts {
     pub dead: u64,
     /// Whole segments.
     pub segment_dead: u64,
-    /// Hashes written while a recovery went on.
-    pub hash_dead: u64,
+    /// Keys whose copies are dead wherever they lie.
+    pub key_dead: u64,
     /// Segments given up.
     pub retired: u64,
     /// Partitions that have applied a `flush_all`.
@@ -108,10 +110,10 @@ pub(super) struct Look {
     pub(super) checkpoint: Option<CheckpointReport>,
     pub(super) outlook: Outlook,
     /// What a start would find, unless it would be empty.
-    pub(super) found: Option<Found>,
+    pub(super) found: Option<LastRun>,
     pub(super) segments: SegmentCounts,
     pub(super) flush_deadline: Option<u32>,
-    horizon: Horizon,
+    cutoffs: FlushCutoffs,
     clock: u32,
 }
 
@@ -129,8 +131,10 @@ impl Look {
         let saved = saved_checkpoint(&superblock);
         let checkpoint = match &saved {
             Some(saved) => {
-                let read =
-                    read_checkpoint(&store, saved, &mut Dead::new(shape.partitions, &store)).await;
+                let mut dead = DeadSet::new(shape.partitions, &store);
+                let read = dead
+                    .read_checkpoint(&mut store.open_checkpoint(saved))
+                    .await;
                 Some(CheckpointReport {
                     bytes: saved.bytes,
                     segments: saved.segments.clone(),
@@ -170,15 +174,15 @@ impl Look {
             found: None,
             segments: SegmentCounts::default(),
             flush_deadline: None,
-            horizon: Horizon::new(shape.partitions.trailing_zeros()),
+            cutoffs: FlushCutoffs::new(shape.partitions.trailing_zeros()),
             clock: runtime::unix_seconds(),
             store,
         };
         match (found, log) {
             (Ok(mut found), Some(log)) => {
                 let first_version = look.superblock.version_limit.get();
-                look.clock = found.settle(log, look.clock, first_version, &look.horizon);
-                look.flush_deadline = look.horizon.pending(look.clock);
+                look.clock = found.apply_time(log, look.clock, first_version, &look.cutoffs);
+                look.flush_deadline = look.cutoffs.pending(look.clock);
                 look.segments = count_found(&found, look.store.segments());
                 look.found = Some(found);
             }
@@ -208,7 +212,7 @@ impl Look {
     }
 
     pub(super) fn judge(&self, items: &DeadItems<'_>, entry: &SummaryEntry) -> Verdict {
-        items.judge(entry, &self.horizon, self.clock)
+        items.judge(entry, &self.cutoffs, self.clock)
     }
 }
 
@@ -282,24 +286,26 @@ fn open_store(
     superblock: &Superblock,
 ) -> Result<Arc<SegmentStore>, DeviceError> {
     let shape = superblock.shape();
-    let len_bytes = shape.image_bytes.saturating_sub(META_BYTES);
-    let region = Region::new(Arc::clone(disk), META_BYTES, len_bytes)?;
+    let start = META_BYTES + shape.inside_index_bytes();
+    let len_bytes = shape.image_bytes.saturating_sub(start);
+    let region = Region::new(Arc::clone(disk), start, len_bytes)?;
     let flash: Arc<dyn Flash> = Arc::new(DiskFlash::new(
         Arc::new(region),
         shape.segment_bytes,
         shape.channels,
         false,
     )?);
+    // It fills none.
+    let streams = Arc::new(SlabClasses::new(Layout::Packed, shape.segment_bytes));
     let config = StoreConfig {
         buffers: 2,
         image: shape.hash_seed,
         first_sequence: superblock.sequence_limit.get(),
         large_read_bytes: 0,
-        layout: Layout::default(),
         write_bytes: PAGE_BYTES,
         counts_reads: false,
     };
-    Ok(Arc::new(SegmentStore::new(flash, &config)))
+    Ok(Arc::new(SegmentStore::new(flash, streams, &config)))
 }
 
 pub(super) fn describe_journal(log: Option<&dyn Log>, superblock: &Superblock) -> JournalReport {
@@ -347,7 +353,7 @@ impl RecordCounts {
         let count = match record {
             Record::Dead { .. } => &mut self.dead,
             Record::SegmentDead { .. } => &mut self.segment_dead,
-            Record::HashDead { .. } => &mut self.hash_dead,
+            Record::KeyDead { .. } => &mut self.key_dead,
             Record::Retired { .. } => &mut self.retired,
             Record::Cutoff { .. } => &mut self.cutoff,
             Record::FlushAt { .. } => &mut self.flush_at,
@@ -356,7 +362,7 @@ impl RecordCounts {
     }
 }
 
-fn count_found(found: &Found, segments: u32) -> SegmentCounts {
+fn count_found(found: &LastRun, segments: u32) -> SegmentCounts {
     let mut taken: HashSet<SegmentId> = HashSet::new();
     let mut count = |ids: &mut dyn Iterator<Item = SegmentId>| {
         let new = ids.filter(|&id| id.0 < segments && taken.insert(id));

@@ -3,12 +3,12 @@
 use futures_util::stream::{self, StreamExt};
 
 use super::look::Look;
-use super::{Phase, Progress};
+use super::outlook::{Phase, Progress};
+use crate::durability::find::LastRun;
 use crate::format::FormatError;
 use crate::format::item::ItemRef;
 use crate::format::segment::{Footer, Position, SegmentKind, SummaryEntry, decode_summary};
 use crate::key::Key;
-use crate::lifecycle::Found;
 use crate::store::{ReadError, SegmentRecord};
 
 /// Places of damage that are remembered.
@@ -108,7 +108,7 @@ impl Checked {
 /// not counted.
 pub(super) async fn all(
     look: &Look,
-    found: &Found,
+    found: &LastRun,
     skip: impl Fn(&SegmentRecord) -> bool,
     verified: &mut Verified,
     progress: &mut dyn FnMut(Progress),
@@ -135,7 +135,7 @@ pub(super) async fn all(
 }
 
 /// Reads a segment and verifies its items.
-pub(super) async fn check(look: &Look, found: &Found, record: &SegmentRecord) -> Checked {
+pub(super) async fn check(look: &Look, found: &LastRun, record: &SegmentRecord) -> Checked {
     let len = look.store.segment_bytes();
     let read = look.store.read_range(record.segment, 0, len as usize);
     let Ok(bytes) = read.await else {

@@ -6,19 +6,23 @@ use std::time::Duration;
 
 use device::DeviceError;
 
-use super::superblocks::write_superblock;
-use super::{MAX_ROUNDS, Stop, VERSION_RESERVE};
+use super::VERSION_RESERVE;
 use crate::cache::Engine;
+use crate::dram::NoSpace;
+use crate::durability::checkpoint::WrittenCheckpoint;
+use crate::durability::journal::Journal;
+use crate::durability::superblocks::write_superblock;
+use crate::flash::BackgroundTask;
+use crate::format::checkpoint::Head;
 use crate::format::superblock::Cleanliness;
-use crate::journal::Journal;
-use crate::placement::BackgroundTask;
-use crate::placement::exact::{CheckpointHead, Written};
 use crate::store::SavedCheckpoint;
 
 /// How often an idle cache notes that it lives.
 const HEARTBEAT: Duration = Duration::from_secs(10);
 /// Checkpoints that fail one after the other before nobody waits for room in the journal any more.
 const MAX_FAILURES: u32 = 5;
+/// Times an orderly stop places what segments that could not be written have lost.
+const MAX_ROUNDS: usize = 3;
 /// Pause after a checkpoint that could not be written.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
@@ -37,11 +41,28 @@ pub struct CheckpointStats {
     pub sync_errors: u64,
 }
 
+/// What an orderly stop left behind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// Everything; the next start has it all.
+    Complete {
+        /// Objects on flash.
+        objects: u64,
+    },
+    /// The deadline passed or the device failed; the next start misses what was in memory only.
+    Incomplete {
+        /// Items that were not on flash yet.
+        items_left: u64,
+    },
+    /// It had been stopped before.
+    Already,
+}
+
 impl Engine {
     /// The work that goes on in background until [`stop`](Engine::stop). `spawn` starts each part on
     /// some worker; the engine does not write anything to flash before.
     pub fn start_background(self: &Arc<Self>, mut spawn: impl FnMut(BackgroundTask)) {
-        for task in Arc::clone(&self.placement).background() {
+        for task in self.flash.background() {
             spawn(task);
         }
         let engine = Arc::clone(self);
@@ -57,7 +78,7 @@ impl Engine {
     /// What has been done to survive a crash.
     #[must_use]
     pub fn checkpoint_stats(&self) -> CheckpointStats {
-        let stats = &self.lifecycle.stats;
+        let stats = &self.persistence.stats;
         CheckpointStats {
             written: stats.written.load(Ordering::Relaxed),
             bytes: stats.bytes.load(Ordering::Relaxed),
@@ -68,11 +89,11 @@ impl Engine {
     }
 
     fn is_stopped(&self) -> bool {
-        self.lifecycle.stopped.load(Ordering::Acquire)
+        self.persistence.stopped.load(Ordering::Acquire)
     }
 
     fn is_saved(&self) -> bool {
-        self.lifecycle.saved.load(Ordering::Acquire)
+        self.persistence.saved.load(Ordering::Acquire)
     }
 
     /// Syncs the journal, an interval after something has been appended, until an orderly stop is
@@ -80,7 +101,7 @@ impl Engine {
     async fn sync_journal(self: Arc<Self>) {
         loop {
             let dirtied = self.journal.dirtied().listener();
-            let stopping = self.lifecycle.stopping.listener();
+            let stopping = self.persistence.stopping.listener();
             if self.is_saved() {
                 return;
             }
@@ -99,7 +120,7 @@ impl Engine {
     }
 
     async fn sync_now(&self) -> bool {
-        let stats = &self.lifecycle.stats;
+        let stats = &self.persistence.stats;
         match self.journal.sync(runtime::unix_seconds()).await {
             Ok(()) => {
                 stats.syncs.fetch_add(1, Ordering::Relaxed);
@@ -116,16 +137,16 @@ impl Engine {
 
     /// Writes a checkpoint whenever half of the journal is full.
     async fn keep_checkpoints(self: Arc<Self>) {
-        self.placement.recovered().await;
+        self.flash.recovered().await;
         let mut failures = 0;
         loop {
             let pressure = self.journal.pressure().listener();
-            let stopping = self.lifecycle.stopping.listener();
-            let checkpointed = self.lifecycle.checkpointed.listener();
+            let stopping = self.persistence.stopping.listener();
+            let checkpointed = self.persistence.checkpointed.listener();
             if self.is_stopped() {
                 return;
             }
-            if self.lifecycle.checkpointing.load(Ordering::SeqCst) {
+            if self.persistence.checkpointing.load(Ordering::SeqCst) {
                 // Somebody else's: however long it takes, it has not failed.
                 futures_util::future::select(checkpointed, stopping).await;
                 continue;
@@ -139,11 +160,11 @@ impl Engine {
             } else if !self.is_stopped() {
                 failures += 1;
                 tracing::warn!("a checkpoint could not be written; it is tried again");
-                if failures >= MAX_FAILURES && !self.journal.has_room() {
+                if failures >= MAX_FAILURES && !self.journal.has_space() {
                     self.journal.give_up();
                 }
-                if self.journal.has_room() {
-                    self.placement.room().notify_all();
+                if self.journal.has_space() {
+                    self.flash.space().notify_all();
                 }
                 let _ = runtime::timeout(RETRY_PAUSE, stopping).await;
             }
@@ -153,15 +174,16 @@ impl Engine {
     /// Writes a checkpoint now, unless recovery goes on, another is being written or the cache is
     /// stopping. Returns whether it has.
     pub async fn checkpoint_now(&self) -> bool {
-        let recovery = self.placement.recovery();
-        if recovery.segments_done < recovery.segments
-            || self.lifecycle.checkpointing.swap(true, Ordering::SeqCst)
+        if self.flash.upkeep.recovery.is_running()
+            || self.persistence.checkpointing.swap(true, Ordering::SeqCst)
         {
             return false;
         }
         let written = !self.is_stopped() && self.checkpoint(false).await;
-        self.lifecycle.checkpointing.store(false, Ordering::SeqCst);
-        self.lifecycle.checkpointed.notify_all();
+        self.persistence
+            .checkpointing
+            .store(false, Ordering::SeqCst);
+        self.persistence.checkpointed.notify_all();
         written
     }
 
@@ -173,43 +195,45 @@ impl Engine {
         let cutoffs = (0..self.partitions.len())
             .map(|number| {
                 let _settled = self.lock_partition(number, now);
-                self.horizon.cutoff(number)
+                self.cutoffs.cutoff(number)
             })
             .collect();
-        let head = CheckpointHead {
+        let head = Head {
             clock: now.max(Journal::clock(self.journal.log())),
-            flush_deadline: self.horizon.pending(now),
+            flush_deadline: self.cutoffs.pending(now),
             cutoffs,
+            ..Head::default()
         };
-        let last = self.lifecycle.checkpoint.lock().clone();
+        let last = self.persistence.checkpoint.lock().clone();
+        let next_version = self.next_version();
         let written = self
-            .placement
-            .checkpoint(&head, end, last.as_ref(), is_last)
+            .flash
+            .checkpoint(head, end, next_version, last.as_ref(), is_last)
             .await;
-        let stats = &self.lifecycle.stats;
-        let Some(Written { saved, flash_bytes }) = written else {
+        let stats = &self.persistence.stats;
+        let Some(WrittenCheckpoint { saved, flash_bytes }) = written else {
             stats.failed.fetch_add(1, Ordering::Relaxed);
             return false;
         };
-        let named = match self.placement.sync().await {
+        let named = match self.store().sync().await {
             Ok(()) => self.name_checkpoint(&saved, end, is_last).await,
             Err(error) => Err(error),
         };
         if let Err(error) = named {
             // Whether the superblock came through is not known: neither is freed.
-            self.lifecycle.doubtful.lock().extend(saved.segments);
+            self.persistence.doubtful.lock().extend(saved.segments);
             tracing::warn!(%error, "a checkpoint could not be made durable");
             stats.failed.fetch_add(1, Ordering::Relaxed);
             return false;
         }
         stats.written.fetch_add(1, Ordering::Relaxed);
         stats.bytes.fetch_add(flash_bytes, Ordering::Relaxed);
-        let before = self.lifecycle.checkpoint.lock().replace(saved);
+        let before = self.persistence.checkpoint.lock().replace(saved);
         self.journal.retire(end);
         let mut freed = before.map(|before| before.segments).unwrap_or_default();
-        freed.append(&mut self.lifecycle.doubtful.lock());
+        freed.append(&mut self.persistence.doubtful.lock());
         // Wakes those who wait for room in the journal, too.
-        self.store.free_checkpoint(&freed);
+        self.store().free_checkpoint(&freed);
         true
     }
 
@@ -220,7 +244,7 @@ impl Engine {
         end: u64,
         is_last: bool,
     ) -> Result<(), DeviceError> {
-        let mut superblock = *self.lifecycle.superblock.lock();
+        let mut superblock = *self.persistence.superblock.lock();
         let segments: Vec<u32> = saved.segments.iter().map(|segment| segment.0).collect();
         superblock.set_checkpoint(saved.bytes, saved.sequence, &segments, end);
         let other_copy = superblock.version_limit.get();
@@ -229,37 +253,36 @@ impl Engine {
         if is_last {
             superblock.mark(Cleanliness::Clean);
         }
-        write_superblock(&self.lifecycle.meta, &mut superblock).await?;
-        *self.lifecycle.superblock.lock() = superblock;
+        write_superblock(&self.persistence.meta, &mut superblock).await?;
+        *self.persistence.superblock.lock() = superblock;
         // The copy before is still there, and a start that finds this one damaged goes by it.
         self.version_limit.fetch_max(other_copy, Ordering::Relaxed);
         Ok(())
     }
 
     fn next_version(&self) -> u64 {
-        let next = |partition: &crate::cache::CacheLine<
-            parking_lot::Mutex<crate::partition::Partition>,
-        >| { partition.0.lock().next_version };
-        self.partitions.iter().map(next).max().unwrap_or(0)
+        let partitions = self.partitions.iter();
+        let next = partitions.map(|partition| partition.0.lock().next_version);
+        next.max().unwrap_or(0)
     }
 
     /// Stops orderly: makes everything durable, memory included, within the configured deadline.
     /// A write that is acknowledged while this goes on is a miss at the next start, at worst.
     pub async fn stop(self: &Arc<Self>) -> Stop {
-        if self.lifecycle.stopped.swap(true, Ordering::AcqRel) {
+        if self.persistence.stopped.swap(true, Ordering::AcqRel) {
             return Stop::Already;
         }
-        self.lifecycle.stopping.notify_all();
+        self.persistence.stopping.notify_all();
         let deadline = self.config.stop_deadline;
         let saved = runtime::timeout(deadline, self.save()).await;
-        self.lifecycle.saved.store(true, Ordering::Release);
-        self.lifecycle.stopping.notify_all();
-        self.placement.stop();
+        self.persistence.saved.store(true, Ordering::Release);
+        self.persistence.stopping.notify_all();
+        self.flash.end();
         // Whatever has become of the rest, what has died is durable.
         self.sync_now().await;
         if saved == Ok(true) {
             Stop::Complete {
-                objects: self.placement.stats().objects,
+                objects: self.flash.stats().objects,
             }
         } else {
             Stop::Incomplete {
@@ -270,43 +293,43 @@ impl Engine {
 
     async fn save(self: &Arc<Self>) -> bool {
         loop {
-            let checkpointed = self.lifecycle.checkpointed.listener();
-            if !self.lifecycle.checkpointing.load(Ordering::SeqCst) {
+            let checkpointed = self.persistence.checkpointed.listener();
+            if !self.persistence.checkpointing.load(Ordering::SeqCst) {
                 break;
             }
             checkpointed.await;
         }
-        self.placement.recovered().await;
+        self.flash.recovered().await;
         let now = runtime::unix_seconds();
         for _ in 0..MAX_ROUNDS {
-            self.placement.use_reserve();
-            let lost = self.placement.stats().items_lost;
-            self.place_memory(now).await;
-            self.placement.drain().await;
-            if self.placement.stats().items_lost == lost {
+            self.flash.begin_stop();
+            let lost = self.flash.stats().items_lost;
+            self.clean_memory(now).await;
+            self.flash.drain().await;
+            if self.flash.stats().items_lost == lost {
                 break;
             }
             // Lost to segments that could not be written; memory still has them.
         }
-        self.placement.settle().await;
+        self.flash.quiesce().await;
         self.checkpoint(true).await
     }
 
-    /// Places everything on flash that only memory has.
-    async fn place_memory(&self, now: u32) {
+    /// Places everything on flash that only memory has; it stays in memory.
+    async fn clean_memory(&self, now: u32) {
         for number in 0..self.partitions.len() {
             self.lock_partition(number, now)
                 .tier
                 .mark_unplaced(&self.evict_context(number, now));
             loop {
-                let room = self.placement.room().listener();
-                let placed = {
+                let space = self.flash.space().listener();
+                let cleaned = {
                     let mut partition = self.lock_partition(number, now);
-                    partition.tier.place_all(&self.evict_context(number, now))
+                    partition.tier.clean(&self.evict_context(number, now))
                 };
-                match placed {
+                match cleaned {
                     Ok(()) => break,
-                    Err(crate::dram::NoRoom) => room.await,
+                    Err(NoSpace) => space.await,
                 }
             }
         }

@@ -3,29 +3,70 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 
-use device::Journal as Log;
+use device::{AlignedBuf, Disk, Journal as Log, Region};
 use parking_lot::Mutex;
 use runtime::sync::Notify;
+use zerocopy::IntoBytes;
 
-use super::find::{find, look_at_journal};
-use super::superblocks::{SUPERBLOCK_OFFSETS, read_superblock, write_superblock};
-use super::{
-    CheckpointCounters, Distrust, Lifecycle, Medium, OpenError, PLACEMENT, SEQUENCE_RESERVE, Start,
-    VERSION_RESERVE,
+use super::{SEQUENCE_RESERVE, VERSION_RESERVE};
+use crate::cache::Engine;
+use crate::config::{AfterDowntime, EngineConfig, META_BYTES, MemorySplit, PlacementConfig};
+use crate::counter::CacheLine;
+use crate::durability::error::{Distrust, OpenError};
+use crate::durability::find::{LastRun, find, look_at_journal};
+use crate::durability::flush::FlushCutoffs;
+use crate::durability::journal::{Journal, Unusable, ring_chunks};
+use crate::durability::medium::Medium;
+use crate::durability::persistence::{CheckpointCounters, Persistence, Start};
+use crate::durability::recovery::RecoveryQueue;
+use crate::durability::superblocks::{SUPERBLOCK_OFFSETS, read_superblock, write_superblock};
+use crate::flash::FlashTier;
+use crate::format::checkpoint::Section;
+use crate::format::journal::{Head, Record, chunk_words};
+use crate::format::location::LocationCodec;
+use crate::format::superblock::{
+    Cleanliness, INDEX_HEADER_BYTES, ImageShape, IndexHeader, IndexRegion, Superblock,
 };
-use crate::cache::{CacheLine, Engine};
-use crate::config::{AfterDowntime, Dram, EngineConfig, META_BYTES, MemorySplit, PlacementConfig};
-use crate::format::journal::{Head, Record};
-use crate::format::superblock::{Cleanliness, ImageShape, Superblock};
-use crate::horizon::Horizon;
-use crate::journal::{Journal, chunk_words, ring_chunks};
 use crate::partition::Partition;
-use crate::placement::Placement;
-use crate::placement::exact::{Exact, ExactConfig, ReclaimConfig};
+use crate::placement::{Parts, PlacementKind};
+use crate::reclaim::{IndexUse, ReturnToMemory, Upkeep};
 use crate::store::{SegmentId, SegmentStore, StoreConfig};
 
-impl Engine {
-    /// Opens the image on `medium` with its `journal`, or makes one there. The journal is opened once it
+/// An engine that is about to be opened.
+pub struct Opening {
+    medium: Medium,
+    config: EngineConfig,
+    kind: Arc<dyn PlacementKind>,
+    index_disk: Option<Arc<dyn Disk>>,
+}
+
+impl Opening {
+    /// Of the image on `medium`, with the placement that `config` names.
+    pub fn new(medium: impl Into<Medium>, config: EngineConfig) -> Self {
+        let PlacementConfig::Exact(settings) = config.placement;
+        Self {
+            medium: medium.into(),
+            config,
+            kind: Arc::new(settings),
+            index_disk: None,
+        }
+    }
+
+    /// With a placement of another kind than the configuration can name.
+    #[must_use]
+    pub fn with_placement(mut self, kind: Arc<dyn PlacementKind>) -> Self {
+        self.kind = kind;
+        self
+    }
+
+    /// With a device of its own for what the index overwrites in place (`--index-flash`).
+    #[must_use]
+    pub fn with_index_disk(mut self, disk: Arc<dyn Disk>) -> Self {
+        self.index_disk = Some(disk);
+        self
+    }
+
+    /// Opens the image with its `journal`, or makes one. The journal is opened once it
     /// is clear that the image can be. Nothing on either has been touched when this fails with
     /// anything but [`OpenError::Device`]. What an earlier run has left is found again by the
     /// background tasks: see [`recovered`](Engine::recovered).
@@ -33,157 +74,76 @@ impl Engine {
     /// # Errors
     /// [`OpenError`].
     pub async fn open(
-        medium: impl Into<Medium>,
+        self,
         journal: impl FnOnce() -> Result<Arc<dyn Log>, device::JournalError>,
-        config: EngineConfig,
-    ) -> Result<Arc<Self>, OpenError> {
-        let medium = medium.into();
-        let meta = medium.meta()?;
-        let (mut superblock, new) = match read_superblock(&meta).await {
-            Ok(Some(found)) => match check_image(&found, &medium) {
-                Ok(()) => (found, None),
-                Err(_) if config.force => (new_image(&medium, &config)?, Some(Start::Forced)),
-                Err(refused) => return Err(refused),
-            },
-            Ok(None) => (new_image(&medium, &config)?, Some(Start::New)),
-            Err(OpenError::Device(error)) => return Err(error.into()),
-            Err(_) if config.force => (new_image(&medium, &config)?, Some(Start::Forced)),
-            Err(refused) => return Err(refused),
-        };
+    ) -> Result<Arc<Engine>, OpenError> {
+        let meta = self.medium.meta()?;
+        let (mut superblock, new) = self.superblock(&meta).await?;
         let shape = superblock.shape();
-        config.check(u64::from(shape.segments), shape.segment_bytes)?;
+        self.config
+            .check(u64::from(shape.segments), shape.segment_bytes)?;
+        let index_region = self.index_region(&shape, new.is_some()).await?;
         let log = journal()?;
-        let usable = look_at_journal(&*log, &superblock, new.is_some(), config.force)?;
-        let usual_write_bytes = medium.usual_write_bytes();
-        let flash = medium.flash(&shape, config.writing.discard)?;
-        let first_sequence = superblock.sequence_limit.get();
-        let first_version = superblock.version_limit.get();
-        let PlacementConfig::Exact(settings) = config.placement;
-        let store = Arc::new(SegmentStore::new(
-            flash,
-            &StoreConfig {
-                buffers: config.writing.buffers,
-                image: shape.hash_seed,
-                first_sequence,
-                large_read_bytes: config.large_read_bytes(),
-                layout: settings.layout,
-                write_bytes: config.writing.write_bytes.unwrap_or(usual_write_bytes),
-                counts_reads: config.counts_reads(),
-            },
-        ));
+        let usable = look_at_journal(&*log, &superblock, new.is_some(), self.config.force)?;
+        let store = self.store(&superblock)?;
         let now = runtime::unix_seconds();
-        let away = usable.map(|()| now.saturating_sub(Journal::clock(&*log)));
-        let found = match (new, away) {
-            (Some(_), _) => Err(None),
-            (None, Err(unusable)) => Err(Some(Distrust::Journal(unusable))),
-            (None, Ok(away)) => {
-                let too_long = config.max_downtime.is_some_and(|most| away > most);
-                if too_long && config.after_downtime == AfterDowntime::Empty {
-                    Err(Some(Distrust::Downtime))
-                } else {
-                    if too_long {
-                        superblock.stale_below = first_version.into();
-                    }
-                    find(&store, &*log, &superblock, &mut |_| {})
-                        .await
-                        .map_err(Some)
-                }
-            }
+        let mut last_run = match new {
+            Some(_) => Err(None),
+            None => self
+                .last_run(&store, &*log, &mut superblock, usable, now)
+                .await
+                .map_err(Some),
         };
-        let chunks = Journal::chunks(&*log, shape.hash_seed, shape.partitions, 1);
-        let last_chunk = chunks.last().map_or(0, |chunk| chunk.header.sequence);
-        let orderly = superblock.cleanliness() == Cleanliness::Clean;
-        let start = match (&found, new) {
+        let start = match (&last_run, new) {
             (_, Some(new)) => new,
             (Err(why), None) => Start::Empty(why.unwrap_or(Distrust::JournalGap)),
-            (Ok(found), None) => Start::Warm {
-                items: found
-                    .living
-                    .iter()
-                    .map(|record| u64::from(record.items))
-                    .sum(),
-                orderly,
+            (Ok(last_run), None) => Start::Warm {
+                items: last_run.items(),
+                orderly: superblock.cleanliness() == Cleanliness::Clean,
             },
         };
-        if found.is_err() {
-            superblock.start_empty(last_chunk + 1);
-        }
-        let run = superblock.run.get() + 1;
-        superblock.run = run.into();
-        superblock.mark(Cleanliness::Dirty);
-        superblock.version_limit = (first_version + VERSION_RESERVE).into();
-        superblock.sequence_limit = (first_sequence + SEQUENCE_RESERVE).into();
-        // The journal first: one that is a run ahead holds all that has been recorded.
-        let head = Head {
-            image: shape.hash_seed,
-            chunk_words: chunk_words(shape.partitions) as u64,
-            chunks: ring_chunks(&*log, shape.partitions),
-            run,
-        };
-        let first_chunk = superblock.journal_first.get();
-        let last_chunk = last_chunk.max(first_chunk - 1);
-        Journal::write_head(&*log, head).await?;
-        // Both copies, so that none is left whose limits have been passed.
-        for _ in SUPERBLOCK_OFFSETS {
-            write_superblock(&meta, &mut superblock).await?;
-        }
-        // Not before: until then this start has not happened, and the time away counts on.
-        let known = found.as_ref().map_or(0, |found| found.dead.clock);
-        Journal::write_clock(&*log, now.max(known)).await?;
-        if found.is_err() {
-            Journal::start_empty(&*log);
-        }
-        let journal = Arc::new(Journal::take_over(
-            log,
-            shape.hash_seed,
-            shape.partitions,
-            first_version,
-            (first_chunk, last_chunk),
-        ));
-        let horizon = Arc::new(Horizon::new(shape.partitions.trailing_zeros()));
-        let exact = ExactConfig {
-            index_max_bytes: config.memory_bytes / 100 * u64::from(settings.index_percent),
+        // Whether the index can be set up is known before anything is written.
+        let index_use = IndexUse::new(self.kind.max_index_bytes(self.config.memory_bytes));
+        let index_use = Arc::new(index_use);
+        let section = last_run.as_mut().ok().and_then(LastRun::take_section);
+        let placement = self.kind.open(Parts {
+            codec: LocationCodec::new(store.segments(), store.segment_bytes()),
+            store: Arc::clone(&store),
             partition_bits: shape.partitions.trailing_zeros(),
             expected_items: shape.expected_items,
-            schedule: config.reclaim.schedule,
-            spare_buffers: match config.dram {
-                Dram::ItemCache => None,
-                Dram::WriteBuffers { spare_buffers } => spare_buffers,
-            },
-            writers: config.writing.writers,
-            reclaimers: config.reclaim.reclaimers,
-            reclaim: ReclaimConfig::new(&config, store.segments(), store.segment_bytes()),
+            items_to_restore: last_run.as_ref().map_or(0, LastRun::items_expected),
+            index_use: Arc::clone(&index_use),
+            index_region,
+            section: section.filter(|section| *section != Section::default()),
+        })?;
+        let first_version = superblock.version_limit.get();
+        let known_clock = last_run.as_ref().map_or(0, |last_run| last_run.dead.clock);
+        let journal = begin_run(
+            log,
+            &meta,
+            &mut superblock,
+            last_run.is_err(),
+            now.max(known_clock),
+        )
+        .await?;
+        let cutoffs = Arc::new(FlushCutoffs::new(shape.partitions.trailing_zeros()));
+        let partitions = shape.partitions as usize;
+        let (recovery, checkpoint) = match last_run {
+            Ok(last_run) => take_over(last_run, &store, &journal, &cutoffs, (now, first_version)),
+            Err(_) => (RecoveryQueue::new(Vec::new(), None, 0, partitions), None),
         };
-        let mut placement = Exact::new(
-            Arc::clone(&store),
-            Arc::clone(&horizon),
+        let upkeep = Upkeep::new(
+            store,
             Arc::clone(&journal),
-            &exact,
-        )?;
-        let checkpoint = found.ok().and_then(|mut found| {
-            let clock = found.settle(journal.log(), now, first_version, &horizon);
-            for (partition, &cutoff) in found.dead.cutoffs.iter().enumerate() {
-                if cutoff == first_version {
-                    // Or the next start would flush what this run writes, too.
-                    journal.append(Record::Cutoff {
-                        partition: partition as u32,
-                        version: cutoff,
-                    });
-                }
-            }
-            let kept: &[SegmentId] = found
-                .checkpoint
-                .as_ref()
-                .map_or(&[], |checkpoint| &checkpoint.segments);
-            for &SegmentId(segment) in &found.unreadable {
-                journal.append(Record::Retired { segment });
-            }
-            let retired = found.dead.retired().chain(found.unreadable);
-            store.adopt(&found.living, kept, retired);
-            placement.recover(found.living, found.dead, clock, first_sequence);
-            found.checkpoint
-        });
-        let lifecycle = Lifecycle {
+            Arc::clone(&cutoffs),
+            recovery,
+            index_use,
+            &self.config,
+        );
+        let workers = (self.config.reclaim.reclaimers, self.config.writing.writers);
+        let partition_bits = shape.partitions.trailing_zeros();
+        let flash = FlashTier::new(upkeep, placement, partition_bits, workers);
+        let persistence = Persistence {
             meta,
             checkpoint: Mutex::new(checkpoint),
             doubtful: Mutex::default(),
@@ -196,103 +156,304 @@ impl Engine {
             stats: CheckpointCounters::default(),
             superblock: Mutex::new(superblock),
         };
-        Ok(Arc::new(assemble(
-            store,
-            placement,
-            horizon,
+        let engine = Arc::new(assemble(
+            flash,
+            cutoffs,
             journal,
-            config,
+            self.config,
             &shape,
             first_version,
-            lifecycle,
-        )))
+            persistence,
+        ));
+        let memory: std::sync::Weak<dyn ReturnToMemory> = Arc::downgrade(&engine) as _;
+        engine.flash.upkeep.return_to(memory);
+        Ok(engine)
     }
 
-    /// What the open found.
-    #[must_use]
-    pub fn start(&self) -> Start {
-        self.lifecycle.start
+    /// The superblock of the image that is there, or of a new one with how it comes about.
+    async fn superblock(&self, meta: &Region) -> Result<(Superblock, Option<Start>), OpenError> {
+        let refused = match read_superblock(meta).await {
+            Ok(None) => return Ok((self.new_image()?, Some(Start::New))),
+            Ok(Some(found)) => match self.check_image(&found) {
+                Ok(()) => return Ok((found, None)),
+                Err(refused) => refused,
+            },
+            Err(OpenError::Device(error)) => return Err(error.into()),
+            Err(refused) => refused,
+        };
+        if self.config.force {
+            Ok((self.new_image()?, Some(Start::Forced)))
+        } else {
+            Err(refused)
+        }
     }
 
-    /// Resolves once everything of the last run that lives is found again. Until then a read may
-    /// miss what is there.
-    pub async fn recovered(&self) {
-        self.placement.recovered().await;
+    fn new_image(&self) -> Result<Superblock, OpenError> {
+        let (medium, config) = (&self.medium, &self.config);
+        let image_bytes = medium.image_bytes();
+        let wanted = self.kind.index_region_bytes(image_bytes);
+        let index_region = match (&self.index_disk, wanted) {
+            (Some(disk), _) => {
+                IndexRegion::Apart(disk.len_bytes().saturating_sub(INDEX_HEADER_BYTES as u64))
+            }
+            (None, 0) => IndexRegion::None,
+            (None, bytes) => IndexRegion::Inside(bytes.next_multiple_of(META_BYTES)),
+        };
+        let mut shape = ImageShape {
+            hash_seed: runtime::random_u64(),
+            image_bytes,
+            segment_bytes: 0,
+            segments: 0,
+            channels: 0,
+            partitions: 1 << config.partition_bits,
+            expected_items: 0,
+            index_region,
+        };
+        let segments = medium.segments(config, shape.inside_index_bytes())?;
+        let flash_bytes = image_bytes.saturating_sub(META_BYTES + shape.inside_index_bytes());
+        shape.segment_bytes = segments.bytes;
+        shape.segments = segments.count;
+        shape.channels = segments.channels;
+        shape.expected_items = config.expected_items(flash_bytes);
+        let mut superblock = Superblock::new(&shape, self.kind.name());
+        // Not the numbers of an image that was here before: what a lost write leaves of it must not verify.
+        superblock.sequence_limit = (1 + (runtime::random_u64() >> 8)).into();
+        superblock.floor_sequence = superblock.sequence_limit;
+        Ok(superblock)
+    }
+
+    fn check_image(&self, superblock: &Superblock) -> Result<(), OpenError> {
+        let shape = superblock.shape();
+        self.medium.check(&shape)?;
+        if superblock.placement() != self.kind.name() {
+            let found = superblock.placement().to_owned();
+            return Err(OpenError::Placement {
+                found,
+                expected: self.kind.name(),
+            });
+        }
+        match (shape.index_region, &self.index_disk) {
+            (IndexRegion::Apart(_), None) => Err(OpenError::IndexFlash { made: "with" }),
+            (IndexRegion::None | IndexRegion::Inside(_), Some(_)) => {
+                Err(OpenError::IndexFlash { made: "without" })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// What the index overwrites in place, where there is such a part.
+    async fn index_region(
+        &self,
+        shape: &ImageShape,
+        is_new: bool,
+    ) -> Result<Option<Region>, OpenError> {
+        let bytes = match shape.index_region {
+            IndexRegion::None => return Ok(None),
+            IndexRegion::Inside(bytes) => return Ok(Some(self.medium.inside_index(bytes)?)),
+            IndexRegion::Apart(bytes) => bytes,
+        };
+        let Some(disk) = &self.index_disk else {
+            return Err(OpenError::IndexFlash { made: "with" });
+        };
+        let page = disk.read(0, AlignedBuf::new(INDEX_HEADER_BYTES)).await?;
+        let header = IndexHeader::new(shape.hash_seed, bytes);
+        match IndexHeader::decode(&page) {
+            Ok(Some(found)) if found == header => {}
+            // An index of an image that was here before, or nothing, gives way to a new one's.
+            Ok(_) if is_new => {
+                let mut page = AlignedBuf::new(INDEX_HEADER_BYTES);
+                page.fill(0);
+                page[..size_of::<IndexHeader>()].copy_from_slice(header.as_bytes());
+                disk.write(0, page.into()).await?;
+                disk.sync().await?;
+            }
+            Ok(_) | Err(_) => return Err(OpenError::IndexDevice),
+        }
+        let region = Region::new(Arc::clone(disk), INDEX_HEADER_BYTES as u64, bytes)?;
+        Ok(Some(region))
+    }
+
+    fn store(&self, superblock: &Superblock) -> Result<Arc<SegmentStore>, OpenError> {
+        let (config, shape) = (&self.config, superblock.shape());
+        let usual_write_bytes = self.medium.usual_write_bytes();
+        let flash = self.medium.clone().flash(&shape, config.writing.discard)?;
+        let store = SegmentStore::new(
+            flash,
+            self.kind.streams(shape.segment_bytes),
+            &StoreConfig {
+                buffers: config.writing.buffers,
+                image: shape.hash_seed,
+                first_sequence: superblock.sequence_limit.get(),
+                large_read_bytes: config.large_read_bytes(),
+                write_bytes: config.writing.write_bytes.unwrap_or(usual_write_bytes),
+                counts_reads: config.counts_reads(),
+            },
+        );
+        Ok(Arc::new(store))
+    }
+
+    /// What the last run has left, unless it cannot be trusted.
+    async fn last_run(
+        &self,
+        store: &Arc<SegmentStore>,
+        log: &dyn Log,
+        superblock: &mut Superblock,
+        usable: Result<(), Unusable>,
+        now: u32,
+    ) -> Result<LastRun, Distrust> {
+        usable?;
+        let away = now.saturating_sub(Journal::clock(log));
+        if self.config.max_downtime.is_some_and(|most| away > most) {
+            if self.config.after_downtime == AfterDowntime::Empty {
+                return Err(Distrust::Downtime);
+            }
+            superblock.stale_below = superblock.version_limit;
+        }
+        find(store, log, superblock, &mut |_| {}).await
     }
 }
 
-#[expect(clippy::too_many_arguments, reason = "the parts of an engine, once")]
+/// Begins a run: raises what is reserved, durably, and takes the journal over. The journal's head goes first: one
+/// that is a run ahead holds all that has been recorded.
+async fn begin_run(
+    log: Arc<dyn Log>,
+    meta: &Region,
+    superblock: &mut Superblock,
+    starts_empty: bool,
+    clock: u32,
+) -> Result<Arc<Journal>, OpenError> {
+    let shape = superblock.shape();
+    let chunks = Journal::chunks(&*log, shape.hash_seed, shape.partitions, 1);
+    let last_chunk = chunks.last().map_or(0, |chunk| chunk.header.sequence);
+    if starts_empty {
+        superblock.start_empty(last_chunk + 1);
+    }
+    let run = superblock.run.get() + 1;
+    superblock.run = run.into();
+    superblock.mark(Cleanliness::Dirty);
+    superblock.version_limit = (superblock.version_limit.get() + VERSION_RESERVE).into();
+    superblock.sequence_limit = (superblock.sequence_limit.get() + SEQUENCE_RESERVE).into();
+    let head = Head {
+        image: shape.hash_seed,
+        chunk_words: chunk_words(shape.partitions) as u64,
+        chunks: ring_chunks(&*log, shape.partitions),
+        run,
+    };
+    let first_chunk = superblock.journal_first.get();
+    let last_chunk = last_chunk.max(first_chunk - 1);
+    Journal::write_head(&*log, head).await?;
+    // Both copies, so that none is left whose limits have been passed.
+    for _ in SUPERBLOCK_OFFSETS {
+        write_superblock(meta, superblock).await?;
+    }
+    // Not before: until then this start has not happened, and the time away counts on.
+    Journal::write_clock(&*log, clock).await?;
+    if starts_empty {
+        Journal::start_empty(&*log);
+    }
+    Ok(Arc::new(Journal::take_over(
+        log,
+        shape.hash_seed,
+        shape.partitions,
+        (first_chunk, last_chunk),
+    )))
+}
+
+/// Takes over what the last run has left: what is to be recovered, and the checkpoint in force.
+fn take_over(
+    mut last_run: LastRun,
+    store: &SegmentStore,
+    journal: &Journal,
+    cutoffs: &FlushCutoffs,
+    (now, first_version): (u32, u64),
+) -> (RecoveryQueue, Option<crate::store::SavedCheckpoint>) {
+    let clock = last_run.apply_time(journal.log(), now, first_version, cutoffs);
+    for (partition, &cutoff) in (0u32..).zip(&last_run.dead.cutoffs) {
+        if cutoff == first_version {
+            // Or the next start would flush what this run writes, too.
+            journal.append(Record::Cutoff {
+                partition,
+                version: cutoff,
+            });
+        }
+    }
+    for &SegmentId(segment) in &last_run.unreadable {
+        journal.append(Record::Retired { segment });
+    }
+    let kept = last_run.checkpoint.as_ref();
+    let kept = kept.map_or(&[][..], |checkpoint| &checkpoint.segments);
+    let unreadable = last_run.unreadable.iter().copied();
+    let retired = last_run.dead.retired().chain(unreadable);
+    store.adopt(&last_run.living, kept, retired);
+    let partitions = last_run.dead.cutoffs.len();
+    let LastRun {
+        living,
+        dead,
+        checkpoint,
+        ..
+    } = last_run;
+    let recovery = RecoveryQueue::new(living, Some(dead), clock, partitions);
+    (recovery, checkpoint)
+}
+
 fn assemble(
-    store: Arc<SegmentStore>,
-    placement: Exact,
-    horizon: Arc<Horizon>,
+    flash: FlashTier,
+    cutoffs: Arc<FlushCutoffs>,
     journal: Arc<Journal>,
     config: EngineConfig,
     shape: &ImageShape,
     first_version: u64,
-    lifecycle: Lifecycle,
+    persistence: Persistence,
 ) -> Engine {
-    let fixed = placement.memory().fixed_bytes + config.large_read_bytes();
+    let fixed = flash.memory().fixed_bytes + config.large_read_bytes();
     let partitions = u64::from(shape.partitions);
     let split = MemorySplit::new(&config, fixed, partitions);
-    let stale_below = lifecycle.superblock.lock().stale_below.get();
+    let stale_below = persistence.superblock.lock().stale_below.get();
+    let partition = |number| {
+        let partition = Partition::new(split.chunk_bytes, first_version, number, partitions);
+        CacheLine(Mutex::new(partition))
+    };
     Engine {
-        partitions: (0..partitions)
-            .map(|number| {
-                CacheLine(Mutex::new(Partition::new(
-                    split.chunk_bytes,
-                    first_version,
-                    number,
-                    partitions,
-                )))
-            })
-            .collect(),
+        partitions: (0..partitions).map(partition).collect(),
         partition_bits: shape.partitions.trailing_zeros(),
         seed: shape.hash_seed,
-        largest_body: config.largest_body().min(placement.largest_body()),
+        largest_body: config.largest_body().min(flash.largest_body()),
         version_limit: AtomicU64::new(first_version + VERSION_RESERVE),
         stale_below,
-        placement: Arc::new(placement),
-        store,
-        horizon,
+        flash: Arc::new(flash),
+        cutoffs,
         journal,
         split,
         config,
-        lifecycle,
-        waits: AtomicU64::new(0),
+        persistence,
+        write_stalls: AtomicU64::new(0),
         lent_bytes: AtomicU64::new(0),
         next_to_shrink: AtomicUsize::new(0),
     }
 }
 
-fn new_image(medium: &Medium, config: &EngineConfig) -> Result<Superblock, OpenError> {
-    let image_bytes = medium.image_bytes();
-    let flash_bytes = image_bytes.saturating_sub(META_BYTES);
-    let segments = medium.segments(config)?;
-    let shape = ImageShape {
-        hash_seed: runtime::random_u64(),
-        image_bytes,
-        segment_bytes: segments.bytes,
-        segments: segments.count,
-        channels: segments.channels,
-        partitions: 1 << config.partition_bits,
-        expected_items: config.expected_items(flash_bytes),
-    };
-    let mut superblock = Superblock::new(&shape, PLACEMENT);
-    // Not the numbers of an image that was here before: what a lost write leaves of it must not verify.
-    superblock.sequence_limit = (1 + (runtime::random_u64() >> 8)).into();
-    superblock.floor_sequence = superblock.sequence_limit;
-    Ok(superblock)
-}
-
-fn check_image(superblock: &Superblock, medium: &Medium) -> Result<(), OpenError> {
-    medium.check(&superblock.shape())?;
-    if superblock.placement() != PLACEMENT {
-        let found = superblock.placement().to_owned();
-        return Err(OpenError::Placement {
-            found,
-            expected: PLACEMENT,
-        });
+impl Engine {
+    /// Opens the image on `medium` with its `journal`, or makes one there: [`Opening::open`].
+    ///
+    /// # Errors
+    /// [`OpenError`].
+    pub async fn open(
+        medium: impl Into<Medium>,
+        journal: impl FnOnce() -> Result<Arc<dyn Log>, device::JournalError>,
+        config: EngineConfig,
+    ) -> Result<Arc<Self>, OpenError> {
+        Opening::new(medium, config).open(journal).await
     }
-    Ok(())
+
+    /// What the open found.
+    #[must_use]
+    pub fn start(&self) -> Start {
+        self.persistence.start
+    }
+
+    /// Resolves once everything of the last run that lives is found again. Until then a read may
+    /// miss what is there.
+    pub async fn recovered(&self) {
+        self.flash.recovered().await;
+    }
 }

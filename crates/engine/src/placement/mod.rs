@@ -1,12 +1,13 @@
-//! Placements: where items lie on flash, and how they are found again.
+//! Placements: an index of what lies on flash, and how items are found again by it.
 //!
-//! An index, a layout, a way to reclaim and a way to rebuild belong together, so they are one unit
-//! behind one trait, [`Placement`]. The request paths above know no segment; the segment store
-//! below knows no key.
+//! Index, streams and rebuild belong together, so they are one unit behind one trait, [`Placement`]. What all
+//! placements share is elsewhere and concrete: segments and reads (`store`), journal, checkpoints and the recovery
+//! queue (`durability`), writing and reclaim (`reclaim`), and what ties these to a placement (`flash`).
+//! `docs/placements.md` says what each method may assume, and what the others do for it.
 //!
-//! | placement | index | layout | reclaim |
+//! | placement | index | streams | displaced copies |
 //! |---|---|---|---|
-//! | [`exact`] | `direct`, all in memory | packed | FIFO, keeps what was read recently |
+//! | [`exact`] | `direct`, all in memory | one, or one for each slab class | located |
 
 pub mod exact;
 
@@ -14,11 +15,14 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use runtime::sync::Notify;
+use device::Region;
 
+use crate::durability::OpenError;
+use crate::format::checkpoint::Section;
+use crate::format::location::{LocationCodec, Place};
 use crate::key::{Key, KeyHash};
-use crate::store::{AppendItem, FlashItem, ReadError, SavedCheckpoint};
-use exact::{CheckpointHead, RecoveryStats, Written};
+use crate::reclaim::{IndexUse, Residents};
+use crate::store::{FlashItem, ReadError, SegmentRecord, SegmentStore, Streams};
 
 /// The future of a placement's work; it stays on the thread that started it.
 pub type PlacementFuture<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
@@ -28,25 +32,55 @@ pub type PlacementFuture<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
 pub enum Probe {
     /// It is not on flash.
     Absent,
-    /// It may be. The token changes whenever what the index says of the key does.
-    Present(Token),
+    /// It may be, and may not: never taken for a copy.
+    Perhaps,
+    /// The index names a copy.
+    At(Token),
 }
 
-/// Stands for what an index said of a key at some moment. Two are equal when they name the same
-/// bytes.
+/// A state of what an index says of a key. Opaque to all but the placement that made it; two are equal when they
+/// name the same bytes, and none comes back once it has gone.
 #[derive(Clone, Copy, Debug)]
 pub struct Token {
-    /// What the index's entry says.
-    pub entry: u64,
-    /// Which life of the place it names.
-    pub life: u64,
-    /// Whether it had been read before.
-    pub fetched: bool,
+    entry: u64,
+    generation: u64,
+    fetched: bool,
+}
+
+impl Token {
+    /// The state in which the index says `entry`, in a `generation` that makes it unique. `fetched` tells that the
+    /// item has been read since it was written; it does not count for equality.
+    #[must_use]
+    pub fn new(entry: u64, generation: u64, fetched: bool) -> Self {
+        Self {
+            entry,
+            generation,
+            fetched,
+        }
+    }
+
+    /// What the index says.
+    #[must_use]
+    pub fn entry(&self) -> u64 {
+        self.entry
+    }
+
+    /// In which generation.
+    #[must_use]
+    pub fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// Whether the item has been read since it was written.
+    #[must_use]
+    pub fn fetched(&self) -> bool {
+        self.fetched
+    }
 }
 
 impl PartialEq for Token {
     fn eq(&self, other: &Self) -> bool {
-        self.entry == other.entry && self.life == other.life
+        (self.entry, self.generation) == (other.entry, other.generation)
     }
 }
 
@@ -55,173 +89,147 @@ impl Eq for Token {}
 /// What a read of flash found.
 #[derive(Debug)]
 pub enum Found {
-    /// The item, verified: checksum and key. It counts as fetched if it was read from flash before.
+    /// The item, verified: checksum and key.
     Item(FlashItem),
-    /// No item of that key: the index entry was another key's.
+    /// No item of that key.
     Absent,
 }
 
-/// What an invalidation took out of the index.
+/// What a change displaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Displaced {
-    /// There was nothing.
+    /// There was no copy.
     None,
-    /// There may have been an older copy on flash.
-    Copy,
+    /// The copy at this place: it is journalled as dead by its place.
+    Known(Place),
+    /// There may be copies, nobody knows where: they are journalled as dead by key and version.
+    Unknown,
 }
 
-/// Memory in use, in bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct MemoryUse {
-    /// What grows with the number of objects on flash.
-    pub index_bytes: u64,
-    /// What does not: buffers and the segment table.
-    pub fixed_bytes: u64,
+/// What became of an item that was to be indexed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Inserted {
+    /// The index names it, and no longer what it displaced.
+    Yes(Displaced),
+    /// The index has no room for it, and names no other copy either; this is what it named before.
+    Full(Displaced),
 }
 
-/// Counters of a placement; they only grow, except `objects`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PlacementStats {
-    /// Items the index finds on flash.
-    pub objects: u64,
-    /// Free segments below which reclaim is pressing, and below which it begins.
-    pub low_watermark: u32,
-    /// The latter.
-    pub high_watermark: u32,
-    /// Segments reclaimed.
-    pub segments_reclaimed: u64,
-    /// Those of them that were dropped whole.
-    pub segments_dropped: u64,
-    /// How often wear was leveled.
-    pub wear_levelings: u64,
-    /// Segments erased for that.
-    pub segments_leveled: u64,
-    /// Bytes of the items that were copied for it.
-    pub bytes_copied_to_level: u64,
-    /// Items that reclaim kept by copying.
-    pub items_copied: u64,
-    /// Bytes of them.
-    pub bytes_copied: u64,
-    /// Live items that reclaim dropped.
-    pub items_evicted: u64,
-    /// Dead or expired items that reclaim found.
-    pub items_expired: u64,
-    /// Items dropped because the index had reached its bound.
-    pub index_full: u64,
-    /// Items lost with segments that could not be written.
-    pub items_lost: u64,
-}
-
-/// An item seen while dumping the flash.
-pub struct DumpItem<'a> {
-    /// The item.
-    pub item: crate::format::item::ItemRef<'a>,
+/// An item of an earlier run that is alive by all that is recorded.
+#[derive(Clone, Copy, Debug)]
+pub struct RecoveredItem {
     /// Hash of its key.
     pub hash: KeyHash,
+    /// Its version.
+    pub version: u64,
+    /// Where it lies.
+    pub place: Place,
 }
 
-/// Where items lie on flash. Used from all threads at once.
+/// What became of a [`RecoveredItem`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Restored {
+    /// The index names it now, and no longer what it displaced.
+    Taken(Displaced),
+    /// The index names the copy at another place: the higher version is to stay.
+    Contested(Place),
+    /// The index has no room for it.
+    Refused,
+}
+
+/// An index of what lies on flash. Used from all threads at once; it protects itself.
 ///
-/// `place`, `invalidate`, `forget` and `access` are called under the key's partition lock and take
-/// memory operations only.
-pub trait Placement: Send + Sync {
-    /// Its name, as presets and images call it.
-    fn name(&self) -> &'static str;
-
-    /// The longest item body, in bytes, that can be placed.
-    fn largest_body(&self) -> usize;
-
+/// `probe`, `access`, `insert`, `invalidate` and `forget` are called under the partition's lock of their key, and
+/// take memory operations only. What they displace is journalled by the caller, before the request is answered.
+pub trait Placement: Residents {
     /// What the index knows of a key.
     fn probe(&self, hash: KeyHash) -> Probe;
 
     /// As [`probe`](Placement::probe), and counts as a read of what is there.
     fn access(&self, hash: KeyHash) -> Probe;
 
-    /// Reads the item of `key`, of which the index has said `token`, or what has taken its place
-    /// since; [`Found::Absent`] when another key's item lies there.
+    /// Reads the item of `key`, of which the index said `probe`, or what has taken its place since. An index on
+    /// flash is read here, too.
     fn get<'a>(
         &'a self,
         key: Key<'a>,
-        token: Token,
+        probe: Probe,
     ) -> PlacementFuture<'a, Result<Found, ReadError>>;
 
-    /// Takes items from memory, oldest first. Returns how many it took: fewer than all when there
-    /// is no [`room`](Placement::room) at present.
-    fn place(&self, batch: &[AppendItem<'_>]) -> usize;
+    /// An item has been appended to an open segment: the index names it from now on. Called with the segment's
+    /// buffer locked, so that the segment keeps its generation.
+    fn insert(&self, hash: KeyHash, version: u64, place: Place) -> Inserted;
 
-    /// The copy of a key on flash, if there is one, is outdated.
-    fn invalidate(&self, hash: KeyHash) -> Displaced;
+    /// The copies of a key on flash with versions below `version` are outdated: the index names them no more.
+    fn invalidate(&self, hash: KeyHash, version: u64) -> Displaced;
 
     /// What the index says of a key is wrong or dead; forgets it if it still says the same.
-    fn forget(&self, hash: KeyHash, token: Token);
+    fn forget(&self, hash: KeyHash, token: Token) -> Displaced;
 
-    /// Whether a request that displaces something can go ahead; if not, it waits for
-    /// [`room`](Placement::room).
-    fn may_displace(&self) -> bool;
+    /// Puts items of an earlier run, all of one partition, into the index, unless it names another copy of the key
+    /// than the one that has been `beaten`. `each` is told what became of every one of them. Called without a
+    /// partition's lock, but never while a write of this run to one of the keys goes on.
+    fn restore(
+        &self,
+        items: &[RecoveredItem],
+        beaten: Option<Place>,
+        each: &mut dyn FnMut(usize, Restored),
+    );
 
-    /// Told when [`place`](Placement::place) may find room again.
-    fn room(&self) -> &Notify;
+    /// Everything of the last run has been restored.
+    fn recovered(&self) {}
 
-    /// A caller has found no room and is going to wait for [`room`](Placement::room).
-    fn ask_for_room(&self) {}
+    /// The placement's own part of a checkpoint, of these living segments in rising number. At an orderly stop,
+    /// the `last` one, nothing changes meanwhile.
+    fn section(&self, living: &[SegmentRecord], last: bool) -> Section;
 
-    /// The work that goes on in background until [`stop`](Placement::stop): writing, reclaiming.
-    /// Each future runs on some worker.
-    fn background(self: Arc<Self>) -> Vec<BackgroundTask>;
-
-    /// From now on the segments held in reserve for an orderly stop may be filled, again after a
-    /// [`drain`](Placement::drain) too.
-    fn use_reserve(&self);
-
-    /// Ends the background work once everything placed is on flash.
-    fn stop(&self);
-
-    /// Places nothing any more and resolves once everything placed so far is on flash. Requests that
-    /// go on do not hold it up; those that need room on flash wait.
-    fn drain(&self) -> PlacementFuture<'_, ()>;
-
-    /// As [`drain`](Placement::drain), and ends reclaim once a checkpoint has room.
-    fn settle(&self) -> PlacementFuture<'_, ()>;
-
-    /// Resolves once everything of the last run that lives is found again.
-    fn recovered(&self) -> PlacementFuture<'_, ()>;
-
-    /// How far that has come.
-    fn recovery(&self) -> RecoveryStats;
-
-    /// Writes a checkpoint of what has died, by the journal's chunks before `end` and the `last`
-    /// checkpoint, and where asked of what has been read. `None` when there is no room for it or the
-    /// device fails.
-    fn checkpoint<'a>(
-        &'a self,
-        head: &'a CheckpointHead,
-        end: u64,
-        last: Option<&'a SavedCheckpoint>,
-        with_recency: bool,
-    ) -> PlacementFuture<'a, Option<Written>>;
-
-    /// Makes everything written durable.
-    fn sync(&self) -> PlacementFuture<'_, Result<(), device::DeviceError>>;
-
-    /// Visits the items of one more part of the flash; false once there are no more parts.
-    fn dump<'a>(
-        &'a self,
-        cursor: &'a mut DumpCursor,
-        visit: &'a mut dyn FnMut(DumpItem<'_>),
-    ) -> PlacementFuture<'a, bool>;
-
-    /// Memory in use.
-    fn memory(&self) -> MemoryUse;
-
-    /// Counters.
-    fn stats(&self) -> PlacementStats;
+    /// Whether displaced copies are always [`Known`](Displaced::Known). Where they are not, segments are reclaimed
+    /// in order of age, and versions alone decide which copy of a key a recovery takes.
+    fn locates_displaced(&self) -> bool {
+        true
+    }
 }
 
-/// Where a dump has come to: the sequence number of the last segment visited.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct DumpCursor {
-    pub(crate) after_sequence: u64,
+/// What a placement is made of.
+pub struct Parts {
+    /// The segments, to read from.
+    pub store: Arc<SegmentStore>,
+    /// Packs segment and position into as few bits as the flash needs.
+    pub codec: LocationCodec,
+    /// Bits of the hash that choose the partition.
+    pub partition_bits: u32,
+    /// Items that the index is laid out for, for the life of the image.
+    pub expected_items: u64,
+    /// Items that will probably be restored.
+    pub items_to_restore: usize,
+    /// Where the placement keeps count of what it holds.
+    pub index_use: Arc<IndexUse>,
+    /// The part of the image, or the second device, that the index may overwrite in place.
+    pub index_region: Option<Region>,
+    /// Its own part of the last checkpoint. A version it does not know, or bytes that make no sense, are as none.
+    pub section: Option<Section>,
 }
 
-/// Makes the future of a background task on the worker that will run it.
-pub type BackgroundTask = Box<dyn FnOnce() -> Pin<Box<dyn Future<Output = ()>>> + Send>;
+/// A kind of placement, with its settings.
+pub trait PlacementKind: Send + Sync {
+    /// Its name, as images keep it: up to 11 bytes.
+    fn name(&self) -> &'static str;
+
+    /// The streams that items go to, in segments of so many bytes.
+    fn streams(&self, segment_bytes: u32) -> Arc<dyn Streams>;
+
+    /// Bytes of a new image, out of so many, that the index overwrites in place.
+    fn index_region_bytes(&self, _image_bytes: u64) -> u64 {
+        0
+    }
+
+    /// Bytes of memory, out of so many, at which reclaim has to make room in the index.
+    fn max_index_bytes(&self, memory_bytes: u64) -> u64;
+
+    /// Makes a placement, or what of an earlier one its section tells; the items follow by
+    /// [`restore`](Placement::restore).
+    ///
+    /// # Errors
+    /// When the flash is too large for the index.
+    fn open(&self, parts: Parts) -> Result<Arc<dyn Placement>, OpenError>;
+}

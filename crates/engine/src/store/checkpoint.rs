@@ -9,9 +9,11 @@ use std::time::Duration;
 use device::{AlignedBuf, SharedBuf};
 use zerocopy::IntoBytes;
 
-use super::{ReadError, SegmentId, SegmentStore};
+use super::core::SegmentStore;
+use super::read::ReadError;
 use crate::format::FormatError;
-use crate::format::segment::{FOOTER_BYTES, Footer, SegmentKind};
+use crate::format::checkpoint::Source;
+use crate::format::segment::{FOOTER_BYTES, Footer, SegmentId, SegmentKind};
 use crate::format::superblock::MAX_CHECKPOINT_SEGMENTS;
 
 /// Bytes written or read at once, unless a page is longer.
@@ -215,7 +217,7 @@ impl SegmentStore {
     /// Takes the next free segment, once there is one; `None` when there will not be any.
     async fn next_free(&self) -> Option<SegmentId> {
         loop {
-            let room = self.room.listener();
+            let space = self.space.listener();
             let free = self.pop_free();
             // There is one less, or none.
             self.work.notify_all();
@@ -225,7 +227,7 @@ impl SegmentStore {
             if self.queues.lock().is_still() {
                 return None;
             }
-            room.await;
+            space.await;
         }
     }
 
@@ -244,66 +246,12 @@ impl SegmentStore {
 }
 
 impl CheckpointSource {
-    /// Takes the next `N` bytes.
-    ///
-    /// # Errors
-    /// When a segment cannot be read or does not verify, or the stream has ended.
-    pub async fn take<const N: usize>(&mut self) -> Result<[u8; N], ReadError> {
-        while self.bytes.len() - self.at < N {
-            self.read_piece().await?;
-        }
-        let taken = self.bytes[self.at..self.at + N]
-            .try_into()
-            .expect("N bytes were read");
-        self.at += N;
-        Ok(taken)
-    }
-
-    /// Takes four bytes as an integer.
-    ///
-    /// # Errors
-    /// As for [`take`](Self::take).
-    pub async fn u32(&mut self) -> Result<u32, ReadError> {
-        self.take().await.map(u32::from_le_bytes)
-    }
-
-    /// Takes eight bytes as an integer.
-    ///
-    /// # Errors
-    /// As for [`take`](Self::take).
-    pub async fn u64(&mut self) -> Result<u64, ReadError> {
-        self.take().await.map(u64::from_le_bytes)
-    }
-
-    /// Takes so many bytes.
-    ///
-    /// # Errors
-    /// As for [`take`](Self::take).
-    pub async fn bytes(&mut self, len: usize) -> Result<Vec<u8>, ReadError> {
-        let mut taken = Vec::new();
-        while taken.len() < len {
-            if self.at == self.bytes.len() {
-                self.read_piece().await?;
-            }
-            let here = (len - taken.len()).min(self.bytes.len() - self.at);
-            taken.extend_from_slice(&self.bytes[self.at..self.at + here]);
-            self.at += here;
-        }
-        Ok(taken)
-    }
-
     /// Whether the whole stream has been taken.
     #[must_use]
     pub fn is_at_end(&self) -> bool {
         self.next == self.saved.segments.len()
             && self.part.read == self.part.bytes
             && self.at == self.bytes.len()
-    }
-
-    /// The error of a stream that verifies and makes no sense.
-    #[must_use]
-    pub fn nonsense(&self) -> ReadError {
-        self.corrupt(FormatError::Range)
     }
 
     fn corrupt(&self, source: FormatError) -> ReadError {
@@ -373,5 +321,26 @@ impl CheckpointSource {
             expected: footer.content_checksum.get(),
         };
         Ok(())
+    }
+}
+
+impl Source for CheckpointSource {
+    type Error = ReadError;
+
+    async fn bytes(&mut self, len: usize) -> Result<Vec<u8>, ReadError> {
+        let mut taken = Vec::new();
+        while taken.len() < len {
+            if self.at == self.bytes.len() {
+                self.read_piece().await?;
+            }
+            let here = (len - taken.len()).min(self.bytes.len() - self.at);
+            taken.extend_from_slice(&self.bytes[self.at..self.at + here]);
+            self.at += here;
+        }
+        Ok(taken)
+    }
+
+    fn nonsense(&self) -> ReadError {
+        self.corrupt(FormatError::Range)
     }
 }

@@ -13,7 +13,7 @@ use std::collections::{BTreeSet, VecDeque};
 
 use device::Geometry;
 
-use super::SegmentId;
+use crate::format::segment::SegmentId;
 
 /// A segment that can be opened. Ordered as they are opened.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

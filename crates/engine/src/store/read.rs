@@ -7,12 +7,13 @@ use runtime::budget::Share;
 use runtime::work::{self, Work};
 use zerocopy::FromBytes;
 
-use super::{Content, DRAINING, SegmentId, SegmentRecord, SegmentStore};
+use super::core::{Content, SegmentStore, block};
+use super::segment::{DRAINING, SegmentRecord};
 use crate::format::FormatError;
 use crate::format::item::{CHECKSUM_BYTES, ItemHeader, ItemRef};
 use crate::format::segment::{
-    FOOTER_BYTES, Footer, PAGE_BYTES, Position, SUMMARY_ENTRY_BYTES, SegmentKind, SummaryEntry,
-    decode_summary,
+    FOOTER_BYTES, Footer, PAGE_BYTES, Position, SUMMARY_ENTRY_BYTES, SegmentId, SegmentKind,
+    SummaryEntry, decode_summary,
 };
 
 /// Reads up to this many bytes take no share of the memory for large ones.
@@ -172,7 +173,7 @@ impl SegmentStore {
             work::count(Work::DeviceCommand, 1);
             self.counters.reads.add(1);
             self.counters.bytes_read.add(len as u64);
-            buf = match self.flash.read(pin.segment.block(), page, buf).await {
+            buf = match self.flash.read(block(pin.segment), page, buf).await {
                 Ok(buf) => buf,
                 Err(error) => {
                     self.counters.read_errors.fetch_add(1, Ordering::Relaxed);
@@ -292,7 +293,7 @@ impl SegmentStore {
         self.counters.bytes_read.add(len as u64);
         let read = self
             .flash
-            .read(segment.block(), offset, AlignedBuf::new(len))
+            .read(block(segment), offset, AlignedBuf::new(len))
             .await;
         if read.is_err() {
             self.counters.read_errors.fetch_add(1, Ordering::Relaxed);

@@ -6,9 +6,13 @@ use std::sync::atomic::Ordering;
 
 use device::AlignedBuf;
 
-use super::fill::{AppendItem, Filled, Filling, Source};
-use super::{Content, SegmentStore, WriteFailure};
+use super::core::{Content, SegmentStore};
+use super::filling::Filling;
+use super::incoming::{AppendItem, Source};
+use super::layout::StreamLayout;
+use super::write::WriteFailure;
 use crate::format::item::ItemRef;
+use crate::format::location::Place;
 use crate::format::segment::{Position, SummaryEntry};
 use crate::key::KeyHash;
 
@@ -22,7 +26,7 @@ impl SegmentStore {
         &self,
         failure: &WriteFailure,
         is_current: impl Fn(&SummaryEntry) -> bool,
-        mut moved: impl FnMut(&SummaryEntry, Filled),
+        mut moved: impl FnMut(&SummaryEntry, Place),
     ) -> bool {
         if !self.is_bad(failure.segment) {
             return false;
@@ -43,7 +47,11 @@ impl SegmentStore {
             .slot_bytes
             .load(Ordering::Relaxed);
         let bytes = AlignedBuf::new(old.len());
-        let mut filling = Filling::new(segment, sequence, bytes, slot_bytes);
+        let layout = match slot_bytes {
+            0 => StreamLayout::Packed,
+            bytes => StreamLayout::Slotted(bytes),
+        };
+        let mut filling = Filling::new(segment, sequence, bytes, layout);
         let mut placed = Vec::with_capacity(failure.entries.len());
         for entry in failure.entries.iter().filter(|entry| is_current(entry)) {
             let offset = Position::from_bits(entry.position.get()).offset();
@@ -56,7 +64,7 @@ impl SegmentStore {
                 placed.push((entry, position));
             }
         }
-        self.begin_life(segment, sequence, slot_bytes, failure.buffer);
+        self.begin_generation(segment, sequence, slot_bytes, failure.buffer);
         let (_, items, bytes) = filling.finish(self.image);
         self.segment(segment).items.store(items, Ordering::Release);
         *content = Content::Sealed {
@@ -69,7 +77,13 @@ impl SegmentStore {
             .store(0, Ordering::Release);
         // A reader that is sent to the bad block from here on finds that the index names another.
         for (entry, position) in placed {
-            moved(entry, Filled { segment, position });
+            self.count_in(segment);
+            let place = Place {
+                segment,
+                generation: sequence,
+                position,
+            };
+            moved(entry, place);
         }
         drop(content);
         self.queues.lock().push_sealed(segment, failure.buffer);

@@ -3,15 +3,18 @@
 
 use std::cell::Cell;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use device::{
-    DiskFlash, Endurance, Geometry, Latency, Libssd, MemoryDisk, Nand, NandConfig, NandTiming,
-    SegmentShape,
+    DiskFlash, Endurance, Flash, Geometry, Latency, Libssd, MemoryDisk, Nand, NandConfig,
+    NandTiming, SegmentShape,
 };
 use runtime::sim::Sim;
 
+use super::core::age_ms;
 use super::*;
+use crate::format::checkpoint::Source as _;
 use crate::format::item::{ItemHeader, ItemRef};
 use crate::format::segment::{Position, SummaryEntry};
 use crate::key::KeyHash;
@@ -23,7 +26,6 @@ const CONFIG: StoreConfig = StoreConfig {
     image: 7,
     first_sequence: 100,
     large_read_bytes: 1 << 20,
-    layout: Layout::Packed,
     write_bytes: 16 << 10,
     counts_reads: true,
 };
@@ -37,7 +39,8 @@ fn store(segments: u64, buffers: usize) -> Arc<SegmentStore> {
     let disk = MemoryDisk::with_latency(segments * u64::from(SEGMENT), latency);
     let flash = DiskFlash::new(Arc::new(disk), SEGMENT, 1, false).unwrap();
     let config = StoreConfig { buffers, ..CONFIG };
-    Arc::new(SegmentStore::new(Arc::new(flash), &config))
+    let packed = Arc::new(SlabClasses::new(Layout::Packed, SEGMENT));
+    Arc::new(SegmentStore::new(Arc::new(flash), packed, &config))
 }
 
 /// A store on emulated NAND of 32 segments that ends as `endurance` says.
@@ -57,17 +60,17 @@ fn store_on_nand(endurance: Endurance, layout: Layout) -> (Arc<SegmentStore>, Li
     };
     let nand = Arc::new(Nand::new(config).unwrap());
     let flash = Libssd::new(nand, SegmentShape::Block).unwrap();
-    let config = StoreConfig { layout, ..CONFIG };
-    let store = SegmentStore::new(Arc::new(flash.clone()), &config);
+    let streams = Arc::new(SlabClasses::new(layout, SEGMENT));
+    let store = SegmentStore::new(Arc::new(flash.clone()), streams, &CONFIG);
     (Arc::new(store), flash)
 }
 
 /// Appends one item of 2,000 bytes; `None` when there is no room.
-fn append(store: &SegmentStore, number: u64) -> Option<(Filled, u64)> {
+fn append(store: &SegmentStore, number: u64) -> Option<(Place, u64)> {
     append_len(store, number, 2000)
 }
 
-fn append_len(store: &SegmentStore, number: u64, len: u32) -> Option<(Filled, u64)> {
+fn append_len(store: &SegmentStore, number: u64, len: u32) -> Option<(Place, u64)> {
     let value = vec![number as u8; len as usize];
     let header = ItemHeader {
         version: number.into(),
@@ -93,7 +96,7 @@ fn append_len(store: &SegmentStore, number: u64, len: u32) -> Option<(Filled, u6
     at.map(|filled| (filled, number))
 }
 
-async fn check(store: &SegmentStore, (filled, number): (Filled, u64)) {
+async fn check(store: &SegmentStore, (filled, number): (Place, u64)) {
     let pin = store
         .pin(filled.segment, store.sequence(filled.segment))
         .unwrap();
@@ -134,9 +137,9 @@ fn buffers_are_the_back_pressure() {
         }
         assert_eq!(store.sealed_segments(), 2);
         assert_eq!(store.free_segments(), 6);
-        let room = store.room().listener();
+        let space = store.space().listener();
         assert!(matches!(store.write_next().await, Some(Written::Done(_))));
-        room.await;
+        space.await;
         appended.push(append(&store, appended.len() as u64).expect("a buffer is free"));
         for item in appended {
             check(&store, item).await;
@@ -278,13 +281,13 @@ fn a_checkpoint_reads_as_it_was_written() {
         assert_eq!(saved.segments.len(), 7);
         let mut source = store.open_checkpoint(&saved);
         for part in stream.chunks_exact(8) {
-            assert_eq!(source.take::<8>().await.unwrap(), part);
+            assert_eq!(source.bytes(8).await.unwrap(), part);
         }
-        assert!(source.take::<1>().await.is_err(), "it ends where it ended");
+        assert!(source.bytes(1).await.is_err(), "it ends where it ended");
         let mut short = saved.clone();
         short.segments.swap(0, 1);
         let mut source = store.open_checkpoint(&short);
-        assert!(source.take::<8>().await.is_err(), "parts out of order");
+        assert!(source.bytes(8).await.is_err(), "parts out of order");
         let mut sink = CheckpointSink::new(Arc::clone(&store));
         let pushed = sink.push(&stream).await;
         assert!(
@@ -402,7 +405,7 @@ fn with_every_segment_being_filled_one_is_sealed() {
         let (store, _) = store_on_nand(endurance, Layout::Slotted);
         let good = store.free_segments();
         assert!((1..=2).contains(&good), "{good} good blocks with this seed");
-        store.keep_back(1);
+        store.reserve_segments(1);
         for (number, len) in [(0, 100), (1, 2000), (2, 30_000)] {
             for _ in 0..3 {
                 if append_len(&store, number, len).is_some() {
@@ -422,12 +425,9 @@ fn with_every_segment_being_filled_one_is_sealed() {
 fn slotted_store(buffers: usize) -> Arc<SegmentStore> {
     let disk = MemoryDisk::new(64 * u64::from(SEGMENT));
     let flash = DiskFlash::new(Arc::new(disk), SEGMENT, 1, false).unwrap();
-    let config = StoreConfig {
-        buffers,
-        layout: Layout::Slotted,
-        ..CONFIG
-    };
-    Arc::new(SegmentStore::new(Arc::new(flash), &config))
+    let config = StoreConfig { buffers, ..CONFIG };
+    let packed = Arc::new(SlabClasses::new(Layout::Packed, SEGMENT));
+    Arc::new(SegmentStore::new(Arc::new(flash), packed, &config))
 }
 
 #[test]

@@ -9,10 +9,13 @@ use device::{AlignedBuf, BlockHealth, DeviceError, SharedBuf};
 use futures_util::stream::{self, StreamExt};
 use runtime::work::{self, Work};
 
+use super::core::{Content, SegmentStore, block};
 use super::queues::Queues;
-use super::{Content, MAX_FAILURES, SegmentId, SegmentRecord, SegmentStore};
+use super::segment::{MAX_FAILURES, SegmentRecord};
 use crate::format::FormatError;
-use crate::format::segment::{Footer, PAGE_BYTES, SegmentKind, SummaryEntry, decode_summary};
+use crate::format::segment::{
+    Footer, PAGE_BYTES, SegmentId, SegmentKind, SummaryEntry, decode_summary,
+};
 
 /// Footers read at once when an image is opened.
 const SCAN_DEPTH: usize = 64;
@@ -70,7 +73,7 @@ impl SegmentStore {
                 // In this order: whoever looks for living segments finds it in one of the two.
                 self.queues.lock().push_written(segment);
                 self.free_buffer(segment, buffer);
-                self.room.notify_all();
+                self.space.notify_all();
                 self.work.notify_all();
                 Some(Written::Done(segment))
             }
@@ -109,7 +112,7 @@ impl SegmentStore {
     pub(super) async fn erase(&self, segment: SegmentId) -> Result<(), DeviceError> {
         work::count(Work::DeviceCommand, 1);
         let begun = runtime::now();
-        self.flash.erase(segment.block()).await?;
+        self.flash.erase(block(segment)).await?;
         self.counters.erases.fetch_add(1, Ordering::Relaxed);
         self.erase_time.add(runtime::now().since(begun));
         Ok(())
@@ -130,9 +133,7 @@ impl SegmentStore {
     ) -> Result<(), DeviceError> {
         let bytes = data.len() as u64;
         work::count(Work::DeviceCommand, 1);
-        self.flash
-            .program(segment.block(), first_page, data)
-            .await?;
+        self.flash.program(block(segment), first_page, data).await?;
         self.counters
             .bytes_written
             .fetch_add(bytes, Ordering::Relaxed);
@@ -165,7 +166,7 @@ impl SegmentStore {
             .fetch_add(counted, Ordering::Relaxed)
             + counted;
         let is_retired = self.is_bad(failure.segment) || failures >= MAX_FAILURES;
-        self.end_life(failure.segment).await;
+        self.end_generation(failure.segment).await;
         let mut queues = self.queues.lock();
         queues.end_write(failure.segment);
         if is_retired {
@@ -174,13 +175,13 @@ impl SegmentStore {
             self.push_free(&mut queues, failure.segment);
         }
         drop(queues);
-        self.room.notify_all();
+        self.space.notify_all();
         is_retired
     }
 
     /// Whether the block of a segment has gone bad.
     pub(super) fn is_bad(&self, segment: SegmentId) -> bool {
-        self.flash.health(segment.block()) == BlockHealth::Bad
+        self.flash.health(block(segment)) == BlockHealth::Bad
     }
 
     /// A segment is used no more.
@@ -259,7 +260,7 @@ impl SegmentStore {
             }
         }
         drop(queues);
-        self.room.notify_all();
+        self.space.notify_all();
         self.work.notify_all();
         has_bad
     }

@@ -512,7 +512,7 @@ fn a_stop_finds_room_on_a_full_flash() {
             let engine = start(&disk, &config).await;
             assert!(is_warm(&engine), "{:?}", engine.start());
             // Reclaim may have gone on at once.
-            assert_eq!(engine.placement().recovery().items, objects);
+            assert_eq!(engine.recovery().items, objects);
             let missed = check(&engine, count, 1000).await;
             let stats = engine.stats();
             let dropped = stats.placement.items_evicted;

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use device::{Image, Latency, MemoryDisk};
-use flowstone_engine::format::superblock::{ImageShape, Superblock};
+use flowstone_engine::format::superblock::{ImageShape, IndexRegion, Superblock};
 use flowstone_engine::journal::Unusable;
 use flowstone_engine::{Distrust, EngineConfig, Put, Start, Stop};
 
@@ -43,6 +43,7 @@ fn small_image() -> (Image, Vec<u64>) {
         channels: 1,
         partitions: 1,
         expected_items: 1000,
+        index_region: IndexRegion::None,
     };
     let mut image = Image::new(IMAGE);
     image.write(0, &Superblock::new(&shape, "exact").encode());

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use device::{Disk, Fault, FaultyDisk, Image, Latency, Operation, Tear, When};
 use flowstone_engine::config::META_BYTES;
 use flowstone_engine::format::journal::{CLOCK_WORD, HEAD_WORDS, VOID_WORD};
-use flowstone_engine::format::superblock::{ImageShape, SUPERBLOCK_BYTES, Superblock};
+use flowstone_engine::format::superblock::{ImageShape, IndexRegion, SUPERBLOCK_BYTES, Superblock};
 use flowstone_engine::journal::{JournalError, Unusable};
 use flowstone_engine::{
     AfterDowntime, Distrust, Engine, EngineConfig, OpenError, Peek, Start, Stop,
@@ -108,6 +108,7 @@ fn an_image_of_another_placement_is_refused() {
         channels: 1,
         partitions: 4,
         expected_items: 1000,
+        index_region: IndexRegion::None,
     };
     let mut image = Image::new(IMAGE_BYTES);
     image.write(0, &Superblock::new(&shape, "tiered").encode());

@@ -12,7 +12,7 @@ use device::{
 };
 use flowstone_engine::config::META_BYTES;
 use flowstone_engine::format::FormatError;
-use flowstone_engine::format::superblock::{ImageShape, Superblock};
+use flowstone_engine::format::superblock::{ImageShape, IndexRegion, Superblock};
 use flowstone_engine::inspect::{
     self, Flaw, FlawedPlace, InspectError, InspectOptions, Inspection, ItemCounts, JournalState,
     Outlook,
@@ -153,7 +153,7 @@ fn what_is_alive_is_what_the_next_start_finds() {
         assert_eq!(inspection.outlook, CRASHED);
         let recovered = simulate(2, async {
             let engine = start(&left.media().1, &tight()).await;
-            engine.placement().recovery()
+            engine.recovery()
         });
         assert_eq!(inspection.segments.living, recovered.segments);
         assert_eq!(inspection.items.alive, recovered.items);
@@ -317,6 +317,7 @@ fn what_is_no_image_is_refused() {
         channels: 1,
         partitions: 4,
         expected_items: 1000,
+        index_region: IndexRegion::None,
     };
     let mut other = Image::new(IMAGE_BYTES);
     other.write(0, &Superblock::new(&shape, "tiered").encode());

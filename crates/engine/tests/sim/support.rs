@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use device::{Disk, Image, Latency, MemoryDisk, MemoryJournal};
 use flowstone_engine::{
-    CacheError, Dram, Engine, EngineConfig, ExactSettings, ItemView, Layout, Lookup,
-    OpenError, Peek, PlacementConfig, Put, ReclaimPolicy, ReclaimSettings, Reserve, Schedule,
-    Start, StaticReserve, Stop, Victim, WriteSettings,
+    CacheError, Dram, Engine, EngineConfig, ExactSettings, ItemView, Layout, Lookup, OpenError,
+    Peek, PlacementConfig, Put, ReclaimPolicy, ReclaimSettings, Reserve, Schedule, Start,
+    StaticReserve, Stop, Victim, WriteSettings,
 };
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -240,7 +240,7 @@ pub(crate) fn is_warm(engine: &Engine) -> bool {
 
 /// Objects that the index finds on flash.
 pub(crate) fn objects(engine: &Engine) -> u64 {
-    engine.placement().stats().objects
+    engine.flash_stats().objects
 }
 
 pub(crate) fn run_background(engine: &Arc<Engine>) {

@@ -271,7 +271,7 @@ impl Cache {
         let engine = self.inner.door.enter().ok_or(Error::Closed)?;
         let stats = engine.stats();
         let flash = engine.store().counters();
-        let recovery = engine.placement().recovery();
+        let recovery = engine.recovery();
         Ok(Stats {
             memory_hits: stats.paths.dram_hits,
             flash_hits: stats.paths.flash_hits,

@@ -76,7 +76,7 @@ impl Machine {
 
     /// Free segments and the watermarks now.
     pub(super) fn segments(&self) -> SegmentLevels {
-        let placement = self.engine.placement().stats();
+        let placement = self.engine.flash_stats();
         SegmentLevels {
             free: self.engine.store().free_segments(),
             low: placement.low_watermark,
@@ -86,7 +86,7 @@ impl Machine {
 
     /// The counters now.
     pub(super) fn counters(&self) -> Counters {
-        let placement = self.engine.placement().stats();
+        let placement = self.engine.flash_stats();
         let store = self.engine.store().counters();
         let flash_bytes_written = store.bytes_written.load(Ordering::Relaxed);
         Counters {

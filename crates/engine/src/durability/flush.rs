@@ -1,4 +1,4 @@
-//! What makes an item dead though nobody removed it: expiry and `flush_all`.
+//! [`FlushCutoffs`]: what makes an item dead though nobody removed it, expiry and `flush_all`.
 //!
 //! `flush_all` is a version cutoff per partition with a deadline. When the deadline has come, each
 //! partition sets its cutoff to its next version, under its own lock, before its next operation;
@@ -14,7 +14,7 @@ const NEVER: u32 = u32::MAX;
 
 /// The flush cutoffs of all partitions. Shared by the request paths and reclaim.
 #[derive(Debug)]
-pub struct Horizon {
+pub struct FlushCutoffs {
     partition_bits: u32,
     /// Unix second from which on the flush of this generation holds.
     deadline: AtomicU32,
@@ -23,7 +23,7 @@ pub struct Horizon {
     cutoffs: Box<[AtomicU64]>,
 }
 
-impl Horizon {
+impl FlushCutoffs {
     /// No flush so far, in `1 << partition_bits` partitions.
     #[must_use]
     pub fn new(partition_bits: u32) -> Self {
@@ -55,7 +55,13 @@ impl Horizon {
     /// generation it has `applied` and the version it will give next. Returns whether that is its
     /// cutoff from now on.
     #[inline]
-    pub fn settle(&self, partition: usize, applied: &mut u64, next_version: u64, now: u32) -> bool {
+    pub fn apply_due(
+        &self,
+        partition: usize,
+        applied: &mut u64,
+        next_version: u64,
+        now: u32,
+    ) -> bool {
         let generation = self.generation.load(Ordering::Acquire);
         let due = generation != *applied && now >= self.deadline.load(Ordering::Acquire);
         if due {
@@ -84,7 +90,7 @@ impl Horizon {
         !is_expired(expiry, now) && version >= self.cutoff(hash.partition(self.partition_bits))
     }
 
-    /// [`is_live`](Horizon::is_live) of an item's header.
+    /// [`is_live`](FlushCutoffs::is_live) of an item's header.
     #[must_use]
     #[inline]
     pub fn is_item_live(&self, hash: KeyHash, header: &ItemHeader, now: u32) -> bool {
@@ -98,29 +104,29 @@ mod tests {
 
     #[test]
     fn a_flush_takes_what_was_written_before_its_deadline() {
-        let horizon = Horizon::new(0);
+        let cutoffs = FlushCutoffs::new(0);
         let mut applied = 0;
-        horizon.flush_at(100);
-        horizon.settle(0, &mut applied, 50, 99);
-        assert!(horizon.is_live(KeyHash(0), 49, 0, 99));
-        assert_eq!(horizon.pending(99), Some(100));
-        horizon.settle(0, &mut applied, 60, 100);
-        assert!(!horizon.is_live(KeyHash(0), 59, 0, 100));
-        assert!(horizon.is_live(KeyHash(0), 60, 0, 100));
-        horizon.settle(0, &mut applied, 70, 101);
+        cutoffs.flush_at(100);
+        cutoffs.apply_due(0, &mut applied, 50, 99);
+        assert!(cutoffs.is_live(KeyHash(0), 49, 0, 99));
+        assert_eq!(cutoffs.pending(99), Some(100));
+        cutoffs.apply_due(0, &mut applied, 60, 100);
+        assert!(!cutoffs.is_live(KeyHash(0), 59, 0, 100));
+        assert!(cutoffs.is_live(KeyHash(0), 60, 0, 100));
+        cutoffs.apply_due(0, &mut applied, 70, 101);
         assert!(
-            horizon.is_live(KeyHash(0), 60, 0, 101),
+            cutoffs.is_live(KeyHash(0), 60, 0, 101),
             "a flush is applied once"
         );
     }
 
     #[test]
     fn a_later_flush_replaces_a_pending_one() {
-        let horizon = Horizon::new(0);
+        let cutoffs = FlushCutoffs::new(0);
         let mut applied = 0;
-        horizon.flush_at(100);
-        horizon.flush_at(200);
-        horizon.settle(0, &mut applied, 50, 150);
-        assert!(horizon.is_live(KeyHash(0), 1, 0, 150));
+        cutoffs.flush_at(100);
+        cutoffs.flush_at(200);
+        cutoffs.apply_due(0, &mut applied, 50, 150);
+        assert!(cutoffs.is_live(KeyHash(0), 1, 0, 150));
     }
 }

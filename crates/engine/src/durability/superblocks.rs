@@ -1,14 +1,14 @@
-//! The two copies of the superblock.
+//! The two copies of the superblock, written in turn.
 
 use device::{AlignedBuf, DeviceError, Disk, Region};
 
-use super::OpenError;
+use super::error::OpenError;
 use crate::config::META_BYTES;
 use crate::format::FormatError;
 use crate::format::superblock::{SUPERBLOCK_BYTES, Superblock};
 
 /// Where they lie.
-pub(super) const SUPERBLOCK_OFFSETS: [u64; 2] = [0, META_BYTES / 2];
+pub(crate) const SUPERBLOCK_OFFSETS: [u64; 2] = [0, META_BYTES / 2];
 
 /// What one copy of the superblock holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -81,7 +81,7 @@ impl Copies {
 }
 
 /// The valid copy with the higher generation; `None` on a device that holds nothing.
-pub(super) async fn read_superblock(meta: &Region) -> Result<Option<Superblock>, OpenError> {
+pub(crate) async fn read_superblock(meta: &Region) -> Result<Option<Superblock>, OpenError> {
     if meta.len_bytes() < META_BYTES {
         return Ok(None);
     }
@@ -89,7 +89,7 @@ pub(super) async fn read_superblock(meta: &Region) -> Result<Option<Superblock>,
 }
 
 /// Writes the copy whose turn it is, and waits until it is durable.
-pub(super) async fn write_superblock(
+pub(crate) async fn write_superblock(
     meta: &Region,
     superblock: &mut Superblock,
 ) -> Result<(), DeviceError> {

@@ -1,47 +1,42 @@
-//! What has died: the last checkpoint's lists and the journal's records, put together at a start.
+//! [`DeadSet`]: what has died, by the last checkpoint's lists and the journal's records, put together at a start.
 //!
 //! Everything here only ever kills. Lists are by segment and the low bits of its sequence number, so
-//! that what a record says of an earlier life of a segment says nothing of a later one. They stay as
+//! that what a record says of an earlier generation of a segment says nothing of a later one. They stay as
 //! packed as they were written; one segment's are unpacked into a bit for each unit of it.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 use device::Journal as Log;
 
-use super::location::LocationCodec;
-use crate::format::checkpoint::Positions;
+use super::flush::FlushCutoffs;
+use super::journal::ChunkRecords;
+use crate::format::checkpoint::{DeadKey, DeadList, Head, Positions, Section, Source};
 use crate::format::item::is_expired;
-use crate::format::journal::{LIFE_BITS, Record, is_life, kept_chunk, kept_hash};
-use crate::format::segment::{Position, SummaryEntry};
-use crate::horizon::Horizon;
-use crate::journal::ChunkRecords;
+use crate::format::journal::{GENERATION_BITS, Record, is_generation, kept_chunk, kept_hash};
+use crate::format::location::LocationCodec;
+use crate::format::segment::{Position, SegmentId, SummaryEntry};
 use crate::key::KeyHash;
-use crate::store::{CheckpointSource, ReadError, SegmentId, SegmentRecord, SegmentStore};
-
-/// What a checkpoint says of a segment that lived when it was written: packed positions.
-#[derive(Debug, Default)]
-struct Living {
-    sequence: u64,
-    dead: Box<[u8]>,
-    recent: Box<[u8]>,
-}
+use crate::store::{CheckpointSource, ReadError, SegmentRecord, SegmentStore};
 
 /// What has died.
 #[derive(Debug)]
-pub(crate) struct Dead {
+pub(crate) struct DeadSet {
     codec: LocationCodec,
-    /// Packed locations above the low bits of a life, as journalled; sorted by
+    /// Packed locations above the low bits of a generation, as journalled; sorted by
     /// [`sort`](Self::sort).
     places: Vec<u64>,
-    /// Segments, with the sequence numbers of their dead lives.
+    /// Segments, with the sequence numbers of their dead generations.
     segments: HashSet<(u32, u64)>,
-    /// First version of the run that has written them.
-    hashes: HashMap<u64, u64>,
+    /// By kept hash, the version below which copies are dead.
+    keys: HashMap<u64, u64>,
     retired: BTreeSet<u32>,
-    /// What a checkpoint names; nothing when there is none.
-    living: Option<HashMap<u32, Living>>,
+    /// What a checkpoint says of the segments that lived when it was written: sequence number and packed
+    /// positions. `None` when there is no checkpoint.
+    living: Option<HashMap<u32, (u64, Box<[u8]>)>>,
     /// The sequence number that the first segment after the checkpoint has got.
     next_sequence: u64,
+    /// The placement's own part of the checkpoint.
+    section: Option<Section>,
     /// Flush cutoff of each partition.
     pub(crate) cutoffs: Vec<u64>,
     flush: Option<Flush>,
@@ -56,10 +51,12 @@ pub struct CheckpointContents {
     pub living: u64,
     /// Positions of items that had died in them.
     pub dead: u64,
-    /// Positions of items that had been read.
-    pub recent: u64,
+    /// Keys whose copies are dead wherever they lie.
+    pub dead_keys: u64,
     /// Segments used no more.
     pub retired: u64,
+    /// Bytes of the placement's section.
+    pub section_bytes: u64,
 }
 
 /// Whether an item found in a living segment is alive, by itself.
@@ -68,7 +65,7 @@ pub(crate) enum Verdict {
     Alive,
     /// Its place is listed as dead.
     Displaced,
-    /// A write during an earlier recovery has killed it.
+    /// A KEY DEAD record has killed it.
     Overwritten,
     /// A `flush_all` has.
     Flushed,
@@ -82,81 +79,101 @@ struct Flush {
     applied: HashSet<u32>,
 }
 
-impl Dead {
+impl DeadSet {
     /// Nothing is known to have died, in so many partitions of a `store`.
     pub(crate) fn new(partitions: u32, store: &SegmentStore) -> Self {
         Self {
             codec: LocationCodec::new(store.segments(), store.segment_bytes()),
             places: Vec::new(),
             segments: HashSet::new(),
-            hashes: HashMap::new(),
+            keys: HashMap::new(),
             retired: BTreeSet::new(),
             living: None,
             next_sequence: 0,
+            section: None,
             cutoffs: vec![0; partitions as usize],
             flush: None,
             clock: 0,
         }
     }
 
-    /// Reads a checkpoint, from behind its magic.
+    /// Reads a checkpoint.
     pub(crate) async fn read_checkpoint(
         &mut self,
         from: &mut CheckpointSource,
     ) -> Result<CheckpointContents, ReadError> {
-        let mut contents = CheckpointContents::default();
-        self.clock = from.u32().await?;
-        let deadline = from.u32().await?;
-        if deadline != 0 {
-            self.flush_at(deadline);
-        }
-        if from.u32().await? as usize != self.cutoffs.len() {
+        let head = Head::read(from).await?;
+        if head.cutoffs.len() != self.cutoffs.len() {
             return Err(from.nonsense());
         }
-        for partition in 0..self.cutoffs.len() {
-            self.cutoffs[partition] = from.u64().await?;
+        let mut contents = CheckpointContents {
+            living: u64::from(head.living),
+            dead_keys: head.dead_keys.len() as u64,
+            retired: head.retired.len() as u64,
+            ..CheckpointContents::default()
+        };
+        self.clock = head.clock;
+        if let Some(deadline) = head.flush_deadline {
+            self.flush_at(deadline);
         }
-        self.next_sequence = from.u64().await?;
-        for _ in 0..from.u32().await? {
-            let retired = from.u32().await?;
-            self.retired.insert(retired);
-            contents.retired += 1;
+        self.cutoffs = head.cutoffs;
+        self.next_sequence = head.next_sequence;
+        self.retired
+            .extend(head.retired.iter().map(|segment| segment.0));
+        for &DeadKey { hash, version, .. } in &head.dead_keys {
+            self.kill_key(hash, version);
         }
         let mut living = HashMap::new();
-        for _ in 0..from.u32().await? {
-            let number = from.u32().await?;
-            let sequence = from.u64().await?;
-            let (dead_bytes, recent_bytes) = (from.u32().await?, from.u32().await?);
-            let dead: Box<[u8]> = from.bytes(dead_bytes as usize).await?.into();
-            let recent: Box<[u8]> = from.bytes(recent_bytes as usize).await?.into();
-            let count = |packed: &[u8]| {
-                Positions::of(packed).try_fold(0, |count, position| position.map(|_| count + 1))
-            };
-            contents.living += 1;
-            contents.dead += count(&dead).map_err(|_| from.nonsense())?;
-            contents.recent += count(&recent).map_err(|_| from.nonsense())?;
-            let known = Living {
-                sequence,
-                dead,
-                recent,
-            };
-            living.insert(number, known);
+        for _ in 0..head.living {
+            let list = DeadList::read(from).await?;
+            for position in Positions::of(&list.dead) {
+                position.map_err(|_| from.nonsense())?;
+                contents.dead += 1;
+            }
+            living.insert(list.segment.0, (list.sequence, list.dead.into()));
         }
         self.living = Some(living);
-        Ok(contents)
+        let section = Section::read(from).await?;
+        contents.section_bytes = section.bytes.len() as u64;
+        self.section = Some(section);
+        if from.is_at_end() {
+            Ok(contents)
+        } else {
+            Err(from.nonsense())
+        }
+    }
+
+    /// The placement's section of the checkpoint, once.
+    pub(crate) fn take_section(&mut self) -> Option<Section> {
+        self.section.take()
+    }
+
+    /// Versions below `first_version` are all there are: what is left of an earlier chunk could say more.
+    pub(crate) fn clamp_keys(&mut self, first_version: u64) {
+        for version in self.keys.values_mut() {
+            *version = first_version.min(*version);
+        }
+    }
+
+    fn kill_key(&mut self, hash: u64, version: u64) {
+        let known = self.keys.entry(kept_hash(hash)).or_default();
+        *known = version.max(*known);
     }
 
     /// Adds what the records of a chunk say.
     pub(crate) fn read_chunk(&mut self, log: &dyn Log, chunk: &ChunkRecords) {
         chunk.each(log, |record| match record {
-            Record::Dead { location, life } => self.places.push(location << LIFE_BITS | life),
-            Record::SegmentDead { segment, life } => {
-                self.segments.insert((segment, life));
+            Record::Dead {
+                location,
+                generation,
+            } => self.places.push(location << GENERATION_BITS | generation),
+            Record::SegmentDead {
+                segment,
+                generation,
+            } => {
+                self.segments.insert((segment, generation));
             }
-            Record::HashDead { hash } => {
-                let first_version = self.hashes.entry(hash).or_default();
-                *first_version = (*first_version).max(chunk.header.first_version);
-            }
+            Record::KeyDead { hash, version } => self.kill_key(hash, version),
             Record::Retired { segment } => {
                 self.retired.insert(segment);
             }
@@ -194,7 +211,7 @@ impl Dead {
 
     /// Applies a flush whose time has come by `now`: partitions that have not done so themselves had
     /// nothing to do since. Returns the deadline of one whose time has not.
-    pub(crate) fn settle_flush(&mut self, now: u32, first_version: u64) -> Option<u32> {
+    pub(crate) fn apply_flush(&mut self, now: u32, first_version: u64) -> Option<u32> {
         let flush = self.flush.take()?;
         if flush.deadline > now {
             return Some(flush.deadline);
@@ -212,13 +229,13 @@ impl Dead {
         self.retired.iter().map(|&segment| SegmentId(segment))
     }
 
-    /// Whether a life of a segment, found on flash, still counts.
+    /// Whether a generation of a segment, found on flash, still counts.
     pub(crate) fn is_living(&self, record: &SegmentRecord) -> bool {
         let number = record.segment.0;
         let known = match &self.living {
             Some(living) if record.sequence < self.next_sequence => living
                 .get(&number)
-                .is_some_and(|known| known.sequence == record.sequence),
+                .is_some_and(|&(sequence, _)| sequence == record.sequence),
             _ => true,
         };
         let dead = self.segments.contains(&(number, record.sequence));
@@ -232,27 +249,23 @@ impl Dead {
         let mut items = DeadItems {
             dead: self,
             positions: PositionSet::of(self.codec.units_per_segment()),
-            recent: PositionSet::of(self.codec.units_per_segment()),
         };
-        if let Some(living) = living.filter(|living| living.sequence == record.sequence) {
-            for position in Positions::of(&living.dead).flatten() {
+        if let Some((_, dead)) = living.filter(|(sequence, _)| *sequence == record.sequence) {
+            for position in Positions::of(dead).flatten() {
                 items.positions.insert(position);
-            }
-            for position in Positions::of(&living.recent).flatten() {
-                items.recent.insert(position);
             }
         }
         for locations in self.codec.locations_of(record.segment) {
             let from = self
                 .places
-                .partition_point(|&place| place >> LIFE_BITS < locations.start);
+                .partition_point(|&place| place >> GENERATION_BITS < locations.start);
             for &place in &self.places[from..] {
-                let location = place >> LIFE_BITS;
+                let location = place >> GENERATION_BITS;
                 if location >= locations.end {
                     break;
                 }
-                if is_life(place, record.sequence) {
-                    let position = self.codec.decode(location).position;
+                if is_generation(place, record.sequence) {
+                    let (_, position) = self.codec.decode(location);
                     items.positions.insert(position.bits());
                 }
             }
@@ -263,7 +276,7 @@ impl Dead {
     /// How many positions have died, or more.
     pub(crate) fn at_most(&self) -> u64 {
         let living = self.living.iter().flat_map(HashMap::values);
-        let listed: usize = living.map(|living| living.dead.len()).sum();
+        let listed: usize = living.map(|(_, dead)| dead.len()).sum();
         (listed + self.places.len()) as u64
     }
 
@@ -273,11 +286,14 @@ impl Dead {
             .living
             .iter()
             .flat_map(HashMap::values)
-            .map(|living| size_of::<(u32, Living)>() + living.dead.len() + living.recent.len())
+            .map(|(_, dead)| LIST_BYTES + dead.len())
             .sum();
-        (self.places.capacity() * 8 + living + self.hashes.capacity() * 17) as u64
+        (self.places.capacity() * 8 + living + self.keys.capacity() * 17) as u64
     }
 }
+
+/// Bytes of memory of a list beside its positions.
+const LIST_BYTES: usize = size_of::<(u32, (u64, Box<[u8]>))>();
 
 /// Positions of one segment, a bit for each unit. A large item takes the bit of its first units that
 /// its size class points to: no other item starts there.
@@ -319,24 +335,23 @@ impl PositionSet {
 
 /// What has died in one segment.
 pub(crate) struct DeadItems<'a> {
-    dead: &'a Dead,
+    dead: &'a DeadSet,
     positions: PositionSet,
-    recent: PositionSet,
 }
 
 impl DeadItems<'_> {
     /// Whether the item of a summary entry is alive at Unix second `now`. Whether there is a later one
     /// of its key, the index knows.
-    pub(crate) fn judge(&self, entry: &SummaryEntry, horizon: &Horizon, now: u32) -> Verdict {
+    pub(crate) fn judge(&self, entry: &SummaryEntry, cutoffs: &FlushCutoffs, now: u32) -> Verdict {
         let hash = KeyHash(entry.hash.get());
         let (version, expiry) = (entry.version.get(), entry.expiry.get());
         if self.has_position(Position::from_bits(entry.position.get())) {
             Verdict::Displaced
         } else if is_expired(expiry, now) {
             Verdict::Expired
-        } else if !horizon.is_live(hash, version, expiry, now) {
+        } else if !cutoffs.is_live(hash, version, expiry, now) {
             Verdict::Flushed
-        } else if self.has_hash(hash, version) {
+        } else if self.is_key_dead(hash, version) {
             Verdict::Overwritten
         } else {
             Verdict::Alive
@@ -348,16 +363,12 @@ impl DeadItems<'_> {
         self.positions.contains(position.bits())
     }
 
-    /// Whether a write during an earlier recovery has killed an item.
-    fn has_hash(&self, hash: KeyHash, version: u64) -> bool {
-        self.dead
-            .hashes
-            .get(&kept_hash(hash.0))
-            .is_some_and(|&first_version| version < first_version)
-    }
-
-    /// Whether the item at a position had been read when the cache was stopped.
-    pub(crate) fn is_recent(&self, position: Position) -> bool {
-        self.recent.contains(position.bits())
+    /// Whether a KEY DEAD record has killed an item.
+    fn is_key_dead(&self, hash: KeyHash, version: u64) -> bool {
+        let keys = &self.dead.keys;
+        !keys.is_empty()
+            && keys
+                .get(&kept_hash(hash.0))
+                .is_some_and(|&dead_below| version < dead_below)
     }
 }

@@ -1,4 +1,4 @@
-//! What an earlier run has left: found the same way by an open and by [`inspect`](crate::inspect).
+//! What an earlier run has left: found the same way by an open and by an inspection.
 //!
 //! Nothing is written here.
 
@@ -7,17 +7,17 @@ use std::sync::Arc;
 
 use device::Journal as Log;
 
-use super::Distrust;
-use crate::format::checkpoint::MAGIC;
+use super::dead::DeadSet;
+use super::error::Distrust;
+use super::flush::FlushCutoffs;
+use super::journal::{ChunkRecords, Journal, JournalError, Unusable};
+use crate::format::checkpoint::Section;
 use crate::format::superblock::Superblock;
-use crate::horizon::Horizon;
-use crate::journal::{ChunkRecords, Journal, JournalError, Unusable};
-use crate::placement::exact::dead::{CheckpointContents, Dead};
-use crate::store::{ReadError, SavedCheckpoint, SegmentId, SegmentRecord, SegmentStore};
+use crate::store::{SavedCheckpoint, SegmentId, SegmentRecord, SegmentStore};
 
 /// What an earlier run has left.
-pub(crate) struct Found {
-    pub(crate) dead: Dead,
+pub(crate) struct LastRun {
+    pub(crate) dead: DeadSet,
     /// Segments that hold items, oldest first.
     pub(crate) living: Vec<SegmentRecord>,
     /// Segments that held some and have died since.
@@ -27,25 +27,42 @@ pub(crate) struct Found {
     pub(crate) checkpoint: Option<SavedCheckpoint>,
 }
 
-impl Found {
+impl LastRun {
+    /// Items in living segments, dead ones among them.
+    pub(crate) fn items(&self) -> u64 {
+        let items = self.living.iter().map(|record| u64::from(record.items));
+        items.sum()
+    }
+
+    /// Items that probably live.
+    pub(crate) fn items_expected(&self) -> usize {
+        self.items().saturating_sub(self.dead.at_most()) as usize
+    }
+
+    /// The placement's section of the checkpoint, once.
+    pub(crate) fn take_section(&mut self) -> Option<Section> {
+        self.dead.take_section()
+    }
+
     /// Sets the cutoffs of a run that starts `now` and whose versions start at `first_version`. Returns
     /// the latest second known to have been.
-    pub(crate) fn settle(
+    pub(crate) fn apply_time(
         &mut self,
         log: &dyn Log,
         now: u32,
         first_version: u64,
-        horizon: &Horizon,
+        cutoffs: &FlushCutoffs,
     ) -> u32 {
         // The clock never goes back: what had expired stays so.
         let clock = now.max(Journal::clock(log)).max(self.dead.clock);
-        if let Some(deadline) = self.dead.settle_flush(clock, first_version) {
-            horizon.flush_at(deadline);
+        if let Some(deadline) = self.dead.apply_flush(clock, first_version) {
+            cutoffs.flush_at(deadline);
         }
+        self.dead.clamp_keys(first_version);
         for (partition, cutoff) in self.dead.cutoffs.iter_mut().enumerate() {
             // What is left of an earlier chunk could say more than any version there is.
             *cutoff = first_version.min(*cutoff);
-            horizon.restore_cutoff(partition, *cutoff);
+            cutoffs.restore_cutoff(partition, *cutoff);
         }
         clock
     }
@@ -86,11 +103,13 @@ pub(crate) async fn find(
     log: &dyn Log,
     superblock: &Superblock,
     progress: &mut dyn FnMut(SegmentId),
-) -> Result<Found, Distrust> {
-    let mut dead = Dead::new(superblock.shape().partitions, store);
+) -> Result<LastRun, Distrust> {
+    let mut dead = DeadSet::new(superblock.shape().partitions, store);
     let checkpoint = saved_checkpoint(superblock);
     if let Some(saved) = &checkpoint
-        && let Err(error) = read_checkpoint(store, saved, &mut dead).await
+        && let Err(error) = dead
+            .read_checkpoint(&mut store.open_checkpoint(saved))
+            .await
     {
         tracing::warn!(%error, "the checkpoint cannot be read");
         return Err(Distrust::Checkpoint);
@@ -113,7 +132,7 @@ pub(crate) async fn find(
         .found
         .into_iter()
         .partition(|record| dead.is_living(record) && !taken.contains(&record.segment));
-    Ok(Found {
+    Ok(LastRun {
         dead,
         living,
         gone,
@@ -130,24 +149,6 @@ pub(crate) fn saved_checkpoint(superblock: &Superblock) -> Option<SavedCheckpoin
         sequence: superblock.checkpoint_sequence.get(),
         segments,
     })
-}
-
-/// Adds what a checkpoint says to what is known to have died.
-pub(crate) async fn read_checkpoint(
-    store: &Arc<SegmentStore>,
-    saved: &SavedCheckpoint,
-    dead: &mut Dead,
-) -> Result<CheckpointContents, ReadError> {
-    let mut from = store.open_checkpoint(saved);
-    if from.u64().await? != MAGIC {
-        return Err(from.nonsense());
-    }
-    let contents = dead.read_checkpoint(&mut from).await?;
-    if from.is_at_end() {
-        Ok(contents)
-    } else {
-        Err(from.nonsense())
-    }
 }
 
 /// The journal's chunks that the checkpoint does not hold, and whether all that were durable are here.

@@ -1,9 +1,13 @@
-//! [`Striped`]: a counter that all threads add to without waiting for one another's cache line.
+//! [`Striped`]: a counter that all threads add to without waiting for one another's cache line, and the
+//! [`CacheLine`] that keeps neighbours apart.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use crate::cache::CacheLine;
+/// Keeps its content off the cache lines of its neighbours.
+#[derive(Default)]
+#[repr(align(128))]
+pub(crate) struct CacheLine<T>(pub(crate) T);
 
 /// Enough that the threads of a large machine seldom share one.
 const STRIPES: usize = 16;

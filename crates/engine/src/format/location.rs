@@ -1,20 +1,28 @@
-//! Locations in as few bits as the flash needs.
+//! Where items lie, and locations packed in as few bits as the flash needs.
+//!
+//! ```text
+//!  bit unit_bits        unit_bits - 1 … 0
+//!   │ a large item │ segment × units per segment + the unit of the position │
+//! ```
 
 use std::ops::Range;
 
-use crate::format::segment::{Position, UNIT_BYTES};
-use crate::store::SegmentId;
+use super::segment::{Position, SegmentId, UNIT_BYTES};
 
-/// Where an item lies.
+/// Where an item lies: a position in one generation of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Location {
-    pub(crate) segment: SegmentId,
-    pub(crate) position: Position,
+pub struct Place {
+    /// The segment.
+    pub segment: SegmentId,
+    /// The sequence number that the segment had when the item was appended.
+    pub generation: u64,
+    /// Where in the segment.
+    pub position: Position,
 }
 
-/// Packs a [`Location`]: a bit that tells a large item, above the unit's number on the device.
+/// Packs segment and position: a bit that tells a large item, above the unit's number on the device.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct LocationCodec {
+pub struct LocationCodec {
     units_per_segment: u64,
     unit_bits: u32,
 }
@@ -23,7 +31,9 @@ pub(crate) struct LocationCodec {
 const POSITION_LARGE: u32 = 1 << 31;
 
 impl LocationCodec {
-    pub(crate) fn new(segments: u32, segment_bytes: u32) -> Self {
+    /// The codec for a flash of `segments` segments of `segment_bytes` bytes.
+    #[must_use]
+    pub fn new(segments: u32, segment_bytes: u32) -> Self {
         let units_per_segment = u64::from(segment_bytes / UNIT_BYTES);
         let units = u64::from(segments) * units_per_segment;
         Self {
@@ -32,30 +42,38 @@ impl LocationCodec {
         }
     }
 
-    /// Bits a packed location takes.
-    pub(crate) fn bits(&self) -> u32 {
+    /// Bits of a packed location.
+    #[must_use]
+    pub fn bits(&self) -> u32 {
         self.unit_bits + 1
     }
 
-    pub(crate) fn units_per_segment(&self) -> u64 {
+    /// Units of 16 bytes in a segment.
+    #[must_use]
+    pub fn units_per_segment(&self) -> u64 {
         self.units_per_segment
     }
 
-    /// What the packed locations of a segment's small and large items are between.
-    pub(crate) fn locations_of(&self, segment: SegmentId) -> [Range<u64>; 2] {
+    /// The ranges of the packed locations of a segment's small items and of its large ones.
+    #[must_use]
+    pub fn locations_of(&self, segment: SegmentId) -> [Range<u64>; 2] {
         let small = u64::from(segment.0) * self.units_per_segment;
         let large = small | 1 << self.unit_bits;
         [small, large].map(|start| start..start + self.units_per_segment)
     }
 
-    pub(crate) fn encode(&self, location: Location) -> u64 {
-        let bits = location.position.bits();
-        let unit = u64::from(location.segment.0) * self.units_per_segment
-            + u64::from(bits & !POSITION_LARGE);
+    /// Packs a segment and a position in it.
+    #[must_use]
+    pub fn encode(&self, segment: SegmentId, position: Position) -> u64 {
+        let bits = position.bits();
+        let unit =
+            u64::from(segment.0) * self.units_per_segment + u64::from(bits & !POSITION_LARGE);
         unit | u64::from(bits >> 31) << self.unit_bits
     }
 
-    pub(crate) fn decode(&self, value: u64) -> Location {
+    /// Unpacks what [`encode`](Self::encode) packed.
+    #[must_use]
+    pub fn decode(&self, value: u64) -> (SegmentId, Position) {
         let unit = value & ((1 << self.unit_bits) - 1);
         let segment = SegmentId((unit / self.units_per_segment) as u32);
         let within = (unit % self.units_per_segment) as u32;
@@ -64,10 +82,7 @@ impl LocationCodec {
         } else {
             POSITION_LARGE
         };
-        Location {
-            segment,
-            position: Position::from_bits(within | large),
-        }
+        (segment, Position::from_bits(within | large))
     }
 }
 
@@ -94,9 +109,8 @@ mod tests {
             let codec = LocationCodec::new(segments, 1 << 20);
             let segment = SegmentId(segment % segments);
             let position = Position::new(align(cursor, bytes), bytes);
-            let location = Location { segment, position };
-            let value = codec.encode(location);
-            prop_assert_eq!(codec.decode(value), location);
+            let value = codec.encode(segment, position);
+            prop_assert_eq!(codec.decode(value), (segment, position));
         }
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use device::{DeviceError, Disk, DiskFlash, Flash, Region};
 
-use super::OpenError;
+use super::error::OpenError;
 use super::superblocks::read_superblock;
 use crate::config::{EngineConfig, META_BYTES};
 use crate::format::superblock::ImageShape;
@@ -24,15 +24,15 @@ pub enum Medium {
 }
 
 /// The segments of a new image.
-pub(super) struct Segments {
-    pub(super) bytes: u32,
-    pub(super) count: u32,
-    pub(super) channels: u32,
+pub(crate) struct Segments {
+    pub(crate) bytes: u32,
+    pub(crate) count: u32,
+    pub(crate) channels: u32,
 }
 
 impl Medium {
     /// Bytes of the whole image: the superblock's and the segments'.
-    pub(super) fn image_bytes(&self) -> u64 {
+    pub(crate) fn image_bytes(&self) -> u64 {
         match self {
             Self::Disk(disk) => disk.len_bytes(),
             Self::Flash { flash, .. } => {
@@ -43,7 +43,7 @@ impl Medium {
     }
 
     /// Bytes of one program where nothing else is said: few enough for reads to pass between two.
-    pub(super) fn usual_write_bytes(&self) -> u32 {
+    pub(crate) fn usual_write_bytes(&self) -> u32 {
         match self {
             Self::Disk(_) => 256 << 10,
             Self::Flash { flash, .. } => flash.geometry().page_bytes,
@@ -51,7 +51,7 @@ impl Medium {
     }
 
     /// Where the superblock lies.
-    pub(super) fn meta(&self) -> Result<Region, DeviceError> {
+    pub(crate) fn meta(&self) -> Result<Region, DeviceError> {
         let disk = match self {
             Self::Disk(disk) => disk,
             Self::Flash { meta, .. } => meta,
@@ -63,8 +63,12 @@ impl Medium {
     ///
     /// # Errors
     /// When the settings cannot work with them.
-    pub(super) fn segments(&self, config: &EngineConfig) -> Result<Segments, OpenError> {
-        let flash_bytes = self.image_bytes().saturating_sub(META_BYTES);
+    pub(crate) fn segments(
+        &self,
+        config: &EngineConfig,
+        index_bytes: u64,
+    ) -> Result<Segments, OpenError> {
+        let flash_bytes = self.image_bytes().saturating_sub(META_BYTES + index_bytes);
         let (bytes, count, channels) = match self {
             Self::Disk(_) => {
                 let bytes = config.choose_segment_bytes(flash_bytes);
@@ -88,7 +92,7 @@ impl Medium {
     }
 
     /// Whether an image of this shape can lie on it.
-    pub(super) fn check(&self, shape: &ImageShape) -> Result<(), OpenError> {
+    pub(crate) fn check(&self, shape: &ImageShape) -> Result<(), OpenError> {
         let (image, device) = (shape.image_bytes, self.image_bytes());
         let Self::Flash { flash, .. } = self else {
             return if image == device {
@@ -126,16 +130,26 @@ impl Medium {
         self.check(&shape).is_ok().then_some(shape.segment_bytes)
     }
 
+    /// The part of the image that its index overwrites in place.
+    pub(crate) fn inside_index(&self, bytes: u64) -> Result<Region, DeviceError> {
+        let disk = match self {
+            Self::Disk(disk) => disk,
+            Self::Flash { meta, .. } => meta,
+        };
+        Region::new(Arc::clone(disk), META_BYTES, bytes)
+    }
+
     /// The segments of an image of this shape.
-    pub(super) fn flash(
+    pub(crate) fn flash(
         self,
         shape: &ImageShape,
         discard: bool,
     ) -> Result<Arc<dyn Flash>, DeviceError> {
         match self {
             Self::Disk(disk) => {
-                let len = disk.len_bytes().saturating_sub(META_BYTES);
-                let region = Region::new(disk, META_BYTES, len)?;
+                let start = META_BYTES + shape.inside_index_bytes();
+                let len = disk.len_bytes().saturating_sub(start);
+                let region = Region::new(disk, start, len)?;
                 let (bytes, channels) = (shape.segment_bytes, shape.channels);
                 let flash = DiskFlash::new(Arc::new(region), bytes, channels, discard)?;
                 Ok(Arc::new(flash))

@@ -1,11 +1,11 @@
 //! The journal: what has died since the last checkpoint, in memory that survives the process.
 //!
 //! ```text
-//!   placement, horizon ── append ──> chunk being filled ── full ──> … ── checkpoint ──> free
+//!   placement, flush_all ── append ──> chunk being filled ── full ──> … ── checkpoint ──> free
 //! ```
 //!
 //! An append is a few stores under one mutex and never fails. Requests ask
-//! [`has_room`](Journal::has_room) first and wait if there is none; what goes on in background has a
+//! [`has_space`](Journal::has_space) first and wait if there is none; what goes on in background has a
 //! reserve. When even that is used up the journal becomes void: it takes no more
 //! records, and the next start finds nothing. See `docs/recovery.md`.
 
@@ -18,29 +18,12 @@ use runtime::sync::Notify;
 
 use crate::format::FormatError;
 use crate::format::journal::{
-    CHUNK_HEADER_WORDS, CLOCK_WORD, ChunkHeader, HEAD_WORDS, Head, Record, SYNCED_WORD, VOID_WORD,
+    CHUNK_HEADER_WORDS, CLOCK_WORD, ChunkHeader, HEAD_WORDS, Head, MIN_CHUNKS, Record, SYNCED_WORD,
+    VOID_WORD, chunk_words,
 };
 
-/// Words of a chunk, at least.
-const MIN_CHUNK_WORDS: usize = 1 << 10;
-/// Words of a chunk for each partition, at least.
-const WORDS_PER_PARTITION: usize = 128;
-/// Chunks a journal must have.
-pub const MIN_CHUNKS: usize = 8;
 /// Chunks kept for what cannot wait.
 const RESERVE_CHUNKS: u64 = 2;
-
-/// Words of a chunk of an image with so many partitions.
-#[must_use]
-pub fn chunk_words(partitions: u32) -> usize {
-    (partitions as usize * WORDS_PER_PARTITION).max(MIN_CHUNK_WORDS)
-}
-
-/// Bytes of the shortest journal of an image with so many partitions that does well.
-#[must_use]
-pub fn least_bytes(partitions: u32) -> u64 {
-    8 * (HEAD_WORDS + 2 * MIN_CHUNKS * chunk_words(partitions)) as u64
-}
 
 /// Chunks of the ring in a log.
 #[must_use]
@@ -101,7 +84,6 @@ pub struct Journal {
     image: u64,
     chunk_words: usize,
     chunks: u64,
-    first_version: u64,
     cursor: Mutex<Cursor>,
     is_tight: AtomicBool,
     is_void: AtomicBool,
@@ -214,7 +196,6 @@ impl Journal {
         log: Arc<dyn Log>,
         image: u64,
         partitions: u32,
-        first_version: u64,
         (first, last): (u64, u64),
     ) -> Self {
         let chunk_words = chunk_words(partitions);
@@ -224,7 +205,6 @@ impl Journal {
             image,
             chunk_words,
             chunks,
-            first_version,
             cursor: Mutex::new(Cursor {
                 sequence: last,
                 next: chunk_words,
@@ -281,7 +261,7 @@ impl Journal {
     /// Whether a request that may need records can go ahead.
     #[must_use]
     #[inline]
-    pub fn has_room(&self) -> bool {
+    pub fn has_space(&self) -> bool {
         !self.is_tight.load(Ordering::Acquire)
     }
 
@@ -327,13 +307,19 @@ impl Journal {
         self.records.load(Ordering::Relaxed)
     }
 
+    /// Bytes of the ring.
+    #[must_use]
+    pub fn ring_bytes(&self) -> u64 {
+        self.chunks * 8 * self.chunk_words as u64
+    }
+
     /// Bytes of the ring, and how many of them hold records.
     #[must_use]
     pub fn fill(&self) -> (u64, u64) {
         let cursor = self.cursor.lock();
         let chunk_bytes = 8 * self.chunk_words as u64;
         let used = cursor.sequence + 1 - cursor.first;
-        (self.chunks * chunk_bytes, used * chunk_bytes)
+        (self.ring_bytes(), used * chunk_bytes)
     }
 
     /// Bytes of memory it takes: the chunk being filled and the one before.
@@ -428,7 +414,6 @@ impl Journal {
         let header = ChunkHeader {
             image: self.image,
             sequence,
-            first_version: self.first_version,
         };
         for (number, word) in header.encode().into_iter().enumerate().rev() {
             self.log.store(start + number, word);

@@ -1,0 +1,136 @@
+//! Why an image cannot be opened, and why one that can starts empty.
+
+use device::DeviceError;
+
+use super::journal::{JournalError, Unusable};
+use crate::config::ConfigError;
+
+/// Why an image cannot be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The device failed.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    /// A setting cannot work.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The journal cannot be opened.
+    #[error(transparent)]
+    JournalFile(#[from] device::JournalError),
+    /// The journal cannot be used.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+    /// The index cannot be set up.
+    #[error("the index cannot be set up: {0}")]
+    Index(#[from] index::direct::ConfigError),
+    /// Somebody else's data.
+    #[error(
+        "it holds something that is not a Flowstone image; name another path, or use --force to \
+         overwrite it"
+    )]
+    Foreign,
+    /// An image of another format version.
+    #[error(
+        "it holds an image of format {found} and this program reads format {expected}: use the \
+         program that made it, or --force to start empty"
+    )]
+    Version {
+        /// The version found.
+        found: u32,
+        /// The version this program reads.
+        expected: u32,
+    },
+    /// An image whose superblocks are both damaged.
+    #[error("both copies of its superblock are damaged; use --force to start empty")]
+    Damaged,
+    /// An image of another size than the device.
+    #[error(
+        "it holds an image of {image} bytes and {device} are given: use --flash-size {image}, or \
+         --force to start empty"
+    )]
+    Size {
+        /// Bytes of the image.
+        image: u64,
+        /// Bytes of the device.
+        device: u64,
+    },
+    /// An image on flash of another size.
+    #[error(
+        "it holds an image on {image} bytes of flash and the device has {device}: give it the same \
+         device, or --force to start empty"
+    )]
+    FlashSize {
+        /// Bytes of flash of the image.
+        image: u64,
+        /// Bytes of flash of the device.
+        device: u64,
+    },
+    /// The superblock alone.
+    #[error(
+        "it is the superblock of an image on emulated flash: name the file with the flash, as \
+         nand:PRESET,file=PATH"
+    )]
+    SuperblockOnly,
+    /// An image made on flash of another shape.
+    #[error(
+        "it holds an image with segments of {image} bytes on {image_channels} channels and the \
+         device has {device} on {device_channels}: give it the same device, or --force to start \
+         empty"
+    )]
+    Geometry {
+        /// Bytes of a segment of the image.
+        image: u32,
+        /// Its channels.
+        image_channels: u32,
+        /// Bytes of an erase block of the device.
+        device: u64,
+        /// The device's channels.
+        device_channels: u32,
+    },
+    /// The device of the index is another image's, or holds something else.
+    #[error(
+        "--index-flash: it does not hold the index of this image: give it the device that the image was made \
+         with, or --force to start empty"
+    )]
+    IndexDevice,
+    /// The device of the index is missing, or the image has its index inside.
+    #[error(
+        "--index-flash: the image was made {made} a device of its own for the index: start it the same way, or \
+         --force to start empty"
+    )]
+    IndexFlash {
+        /// With or without.
+        made: &'static str,
+    },
+    /// An image of another placement.
+    #[error(
+        "it holds an image of the `{found}` placement and this preset uses `{expected}`: use the \
+         preset it was made with, or --force to start empty"
+    )]
+    Placement {
+        /// The placement found.
+        found: String,
+        /// The placement asked for.
+        expected: &'static str,
+    },
+}
+
+/// Why an image starts empty.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Distrust {
+    /// The journal cannot tell what has died.
+    #[error("its journal cannot be used: {0}")]
+    Journal(#[from] Unusable),
+    /// Records between the checkpoint and those that are left are missing.
+    #[error("part of its journal is missing")]
+    JournalGap,
+    /// The checkpoint does not verify.
+    #[error("its checkpoint does not verify")]
+    Checkpoint,
+    /// Too many segments cannot be read.
+    #[error("its flash cannot be read")]
+    Unreadable,
+    /// It has been down for longer than allowed.
+    #[error("it was down for longer than max_downtime")]
+    Downtime,
+}

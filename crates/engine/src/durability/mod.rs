@@ -1,0 +1,30 @@
+//! Durability: what survives the process, and what an earlier one has left.
+//!
+//! ```text
+//!   journal ── what has died since ──┐
+//!   checkpoint ── what had died ─────┴─> DeadSet ─> LastRun: living segments, less what has died
+//!   superblocks ── what the image is, which checkpoint counts
+//!   recovery ── the living segments whose summaries are still to be read
+//!   flush ── version cutoffs of `flush_all`, and expiry
+//! ```
+//!
+//! Records and checkpoints only ever kill; `docs/recovery.md` says why that is enough.
+
+pub(crate) mod checkpoint;
+pub(crate) mod dead;
+pub(crate) mod error;
+pub(crate) mod find;
+pub(crate) mod flush;
+pub mod journal;
+pub(crate) mod medium;
+pub(crate) mod persistence;
+pub(crate) mod recovery;
+pub(crate) mod superblocks;
+
+pub use dead::CheckpointContents;
+pub use error::{Distrust, OpenError};
+pub use flush::FlushCutoffs;
+pub use medium::Medium;
+pub use persistence::Start;
+pub use recovery::RecoveryStats;
+pub use superblocks::SuperblockCopy;

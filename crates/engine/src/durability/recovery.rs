@@ -1,0 +1,234 @@
+//! The recovery queue: living segments whose summaries have not been read yet, and which keys this run has
+//! written meanwhile.
+//!
+//! Several tasks share the queue, newest segment first. Reclaim takes a segment that nobody has claimed out of
+//! it, and waits for one that is being read. Until all is read, writes note their key here *before* they change
+//! the index, and what recovery finds goes into the index under the same lock: one of the two sees the other.
+
+use std::collections::{HashMap, HashSet};
+use std::hash::BuildHasherDefault;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use parking_lot::{Mutex, MutexGuard};
+use runtime::sync::Notify;
+
+use super::dead::DeadSet;
+use crate::format::journal::kept_hash;
+use crate::format::segment::SegmentId;
+use crate::key::{KeyHash, Passthrough};
+use crate::store::SegmentRecord;
+
+/// Bytes of memory of a key that has been written meanwhile, about.
+const WRITTEN_KEY_BYTES: u64 = 24;
+
+/// How far a recovery has come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RecoveryStats {
+    /// Segments to read at the start.
+    pub segments: u64,
+    /// Segments read, or taken by reclaim, so far.
+    pub segments_done: u64,
+    /// Items found alive.
+    pub items: u64,
+    /// Items found dead.
+    pub items_dead: u64,
+    /// Segments whose summary could not be read.
+    pub segments_unreadable: u64,
+    /// Microseconds from the start to the end, once it has ended.
+    pub micros: u64,
+}
+
+/// The queue, with what a recovery counts.
+pub(crate) struct RecoveryQueue {
+    queue: Mutex<Queue>,
+    is_running: AtomicBool,
+    /// Told whenever a segment has been read.
+    progress: Notify,
+    /// The Unix second by which items are judged: one moment for all, remembered by the journal, so that a
+    /// later start decides alike.
+    pub(crate) clock: u32,
+    started: runtime::Instant,
+    segments: u64,
+    pub(crate) items: AtomicU64,
+    pub(crate) items_dead: AtomicU64,
+    pub(crate) unreadable: AtomicU64,
+    micros: AtomicU64,
+    memory_bytes: AtomicU64,
+    /// Of each partition.
+    superseded: Box<[Mutex<Superseded>]>,
+}
+
+struct Queue {
+    /// The last is the newest.
+    unread: Vec<SegmentRecord>,
+    claimed: HashSet<SegmentId>,
+    dead: Option<Arc<DeadSet>>,
+}
+
+/// Keys of one partition with the version below which what recovery finds of them is dead.
+#[derive(Default)]
+pub(crate) struct Superseded(HashMap<u64, u64, BuildHasherDefault<Passthrough>>);
+
+impl Superseded {
+    /// Whether a copy with this version is dead.
+    pub(crate) fn kills(&self, hash: KeyHash, version: u64) -> bool {
+        let dead_below = self.0.get(&kept_hash(hash.0));
+        dead_below.is_some_and(|&dead_below| version < dead_below)
+    }
+
+    /// Copies with lower versions are dead; whether nothing had been known of the key.
+    pub(crate) fn insert(&mut self, hash: KeyHash, version: u64) -> bool {
+        let known = self.0.insert(kept_hash(hash.0), version);
+        if let Some(known) = known.filter(|&known| known > version) {
+            self.0.insert(kept_hash(hash.0), known);
+        }
+        known.is_none()
+    }
+}
+
+impl RecoveryQueue {
+    /// The queue of these segments, oldest first, of so many partitions.
+    pub(crate) fn new(
+        unread: Vec<SegmentRecord>,
+        dead: Option<DeadSet>,
+        clock: u32,
+        partitions: usize,
+    ) -> Self {
+        let dead = dead.filter(|_| !unread.is_empty());
+        Self {
+            segments: unread.len() as u64,
+            memory_bytes: AtomicU64::new(dead.as_ref().map_or(0, DeadSet::memory_bytes)),
+            is_running: AtomicBool::new(dead.is_some()),
+            queue: Mutex::new(Queue {
+                dead: dead.map(Arc::new),
+                unread,
+                claimed: HashSet::new(),
+            }),
+            progress: Notify::new(),
+            clock,
+            started: runtime::now(),
+            items: AtomicU64::new(0),
+            items_dead: AtomicU64::new(0),
+            unreadable: AtomicU64::new(0),
+            micros: AtomicU64::new(0),
+            superseded: (0..partitions).map(|_| Mutex::default()).collect(),
+        }
+    }
+
+    /// Whether it has not ended.
+    pub(crate) fn is_running(&self) -> bool {
+        self.is_running.load(Ordering::Acquire)
+    }
+
+    /// Bytes of memory it holds.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        self.memory_bytes.load(Ordering::Relaxed)
+    }
+
+    /// How far it has come.
+    pub(crate) fn stats(&self) -> RecoveryStats {
+        let left = {
+            let queue = self.queue.lock();
+            (queue.unread.len() + queue.claimed.len()) as u64
+        };
+        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        RecoveryStats {
+            segments: self.segments,
+            segments_done: self.segments - left,
+            items: load(&self.items),
+            items_dead: load(&self.items_dead),
+            segments_unreadable: load(&self.unreadable),
+            micros: load(&self.micros),
+        }
+    }
+
+    /// A key is about to be written or deleted under a version, in the hold of its partition's lock. Returns
+    /// whether its older copies have to be declared dead by key: recovery has yet to find where they lie.
+    #[inline]
+    pub(crate) fn note_write(&self, partition: usize, hash: KeyHash, version: u64) -> bool {
+        self.is_running() && {
+            let is_new = self.superseded[partition].lock().insert(hash, version);
+            self.memory_bytes
+                .fetch_add(u64::from(is_new) * WRITTEN_KEY_BYTES, Ordering::Relaxed);
+            is_new
+        }
+    }
+
+    /// What is dead of a partition, for as long as the index must not change against it.
+    pub(crate) fn superseded(&self, partition: usize) -> MutexGuard<'_, Superseded> {
+        self.superseded[partition].lock()
+    }
+
+    /// Takes the newest segment that nobody has read.
+    pub(crate) fn claim(&self) -> Option<(SegmentRecord, Arc<DeadSet>)> {
+        let mut queue = self.queue.lock();
+        let dead = queue.dead.clone()?;
+        let record = queue.unread.pop()?;
+        queue.claimed.insert(record.segment);
+        Some((record, dead))
+    }
+
+    /// A claimed segment has been read.
+    pub(crate) fn finish(&self, segment: SegmentId) {
+        self.queue.lock().claimed.remove(&segment);
+        self.progress.notify_all();
+    }
+
+    /// A segment that nobody has claimed need not be read any more.
+    pub(crate) fn forget_unread(
+        &self,
+        keep: impl Fn(&SegmentRecord) -> bool,
+    ) -> Vec<SegmentRecord> {
+        let mut queue = self.queue.lock();
+        let (kept, forgotten) = queue.unread.drain(..).partition(|record| keep(record));
+        queue.unread = kept;
+        forgotten
+    }
+
+    /// Reclaim wants a segment: it need not be read any more. Waits while it is being read.
+    pub(crate) async fn give_up(&self, segment: SegmentId) {
+        loop {
+            let progress = self.progress.listener();
+            self.forget_unread(|record| record.segment != segment);
+            if !self.queue.lock().claimed.contains(&segment) {
+                return;
+            }
+            progress.await;
+        }
+    }
+
+    /// Waits until everything has been read.
+    pub(crate) async fn wait(&self) {
+        loop {
+            let progress = self.progress.listener();
+            if !self.is_running() {
+                return;
+            }
+            progress.await;
+        }
+    }
+
+    /// Ends the recovery if nothing is left to read; whether this call has.
+    pub(crate) fn end_if_done(&self) -> bool {
+        let dead = {
+            let mut queue = self.queue.lock();
+            if !queue.unread.is_empty() || !queue.claimed.is_empty() {
+                return false;
+            }
+            queue.dead.take()
+        };
+        if dead.is_none() {
+            return false;
+        }
+        let micros = runtime::now().since(self.started).as_micros();
+        self.micros.store(micros as u64, Ordering::Relaxed);
+        self.is_running.store(false, Ordering::Release);
+        for superseded in &self.superseded {
+            superseded.lock().0 = HashMap::default();
+        }
+        self.memory_bytes.store(0, Ordering::Relaxed);
+        self.progress.notify_all();
+        true
+    }
+}

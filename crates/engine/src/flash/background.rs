@@ -1,0 +1,130 @@
+//! The work that goes on in background, and how it is brought to an end.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::{BackgroundTask, FlashTier, recover};
+
+/// Tasks that read summaries at a start; each goes to a worker of its own, while there are so many.
+const RECOVERY_TASKS: usize = 8;
+
+/// `count` tasks that do the same work on one tier.
+fn tasks<F, W>(tier: &Arc<FlashTier>, count: usize, work: W) -> impl Iterator<Item = BackgroundTask>
+where
+    F: Future<Output = ()> + 'static,
+    W: Fn(Arc<FlashTier>) -> F + Copy + Send + 'static,
+{
+    (0..count).map(move |_| -> BackgroundTask {
+        let tier = Arc::clone(tier);
+        Box::new(move || -> Pin<Box<dyn Future<Output = ()>>> { Box::pin(work(tier)) })
+    })
+}
+
+impl FlashTier {
+    /// Writing, reclaiming and recovery, until [`end`](FlashTier::end). Each runs on some worker.
+    pub(crate) fn background(self: &Arc<Self>) -> Vec<BackgroundTask> {
+        let upkeep = &self.upkeep;
+        let on_demand = if upkeep.works_in_background() {
+            0
+        } else {
+            self.writers
+        };
+        tasks(self, self.reclaimers, |tier| async move {
+            tier.upkeep.keep_free(&*tier.placement).await;
+        })
+        .chain(tasks(self, self.writers, |tier| async move {
+            tier.write_sealed().await;
+        }))
+        .chain(tasks(self, on_demand, |tier| async move {
+            tier.work_on_demand().await;
+        }))
+        .chain(tasks(self, RECOVERY_TASKS, |tier| async move {
+            recover::read_segments(&tier).await;
+        }))
+        .collect()
+    }
+
+    async fn write_sealed(&self) {
+        let upkeep = &self.upkeep;
+        loop {
+            let work = upkeep.store.work().listener();
+            if upkeep.writes_now() && upkeep.write_one(&*self.placement).await {
+                continue;
+            }
+            if upkeep.is_ended.load(Ordering::Acquire) {
+                return;
+            }
+            work.await;
+        }
+    }
+
+    /// Writes a segment and reclaims as many as are missing whenever a caller has asked for space, until
+    /// background tasks do.
+    async fn work_on_demand(&self) {
+        let upkeep = &self.upkeep;
+        loop {
+            let work = upkeep.store.work().listener();
+            if upkeep.works_in_background() || upkeep.is_ended.load(Ordering::Acquire) {
+                return;
+            }
+            if upkeep.is_asked.swap(false, Ordering::AcqRel) {
+                upkeep.write_one(&*self.placement).await;
+                while upkeep.reclaim_one(&*self.placement).await {}
+            } else {
+                work.await;
+            }
+        }
+    }
+
+    /// From now on the segments held for an orderly stop may be filled, again after a
+    /// [`drain`](FlashTier::drain) too.
+    pub(crate) fn begin_stop(&self) {
+        self.upkeep.is_stopping.store(true, Ordering::SeqCst);
+        self.store().reserve_segments(0);
+        self.store().reopen();
+    }
+
+    /// Ends the background work once everything placed is on flash.
+    pub(crate) fn end(&self) {
+        self.upkeep.is_ended.store(true, Ordering::Release);
+        self.store().work().notify_all();
+    }
+
+    /// Places nothing any more and resolves once everything placed so far is on flash or given up, and reclaim
+    /// has finished what it had begun. Requests that go on do not hold it up; those that need space wait.
+    pub(crate) async fn drain(&self) {
+        let upkeep = &self.upkeep;
+        upkeep.store.close();
+        loop {
+            let progress = upkeep.progress.listener();
+            upkeep.store.flush();
+            if upkeep.store.is_drained() && upkeep.reclaiming.load(Ordering::SeqCst) == 0 {
+                return;
+            }
+            progress.await;
+        }
+    }
+
+    /// Drains, waits for reclaim to free what the checkpoint needs, and ends it: from then on neither
+    /// the index names other places nor the segments change.
+    pub(crate) async fn quiesce(&self) {
+        let upkeep = &self.upkeep;
+        loop {
+            self.drain().await;
+            let progress = upkeep.progress.listener();
+            let store = &upkeep.store;
+            if store.free_segments() < upkeep.free_target() && store.written_segments() > 0 {
+                upkeep.is_frozen.store(false, Ordering::SeqCst);
+                store.work().notify_all();
+                progress.await;
+                continue;
+            }
+            upkeep.is_frozen.store(true, Ordering::SeqCst);
+            if upkeep.reclaiming.load(Ordering::SeqCst) == 0 {
+                return;
+            }
+        }
+    }
+}

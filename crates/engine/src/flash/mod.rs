@@ -1,0 +1,369 @@
+//! [`FlashTier`]: the flash as requests and the memory tier see it, whatever the placement.
+//!
+//! ```text
+//!   place ──> open segment of the item's stream ──> Placement::insert ──> what it displaced is journalled
+//!   invalidate, forget ──> noted while recovery runs ──> placement ──> what it displaced is journalled
+//!   background: writers, reclaimers, recovery │ drain, quiesce, checkpoint, dump
+//! ```
+//!
+//! Whatever an index lets go of is journalled here, in the hold of the partition's lock in which it is called and so
+//! before the request is answered: a placement cannot forget it.
+
+mod background;
+mod dump;
+mod recover;
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use runtime::sync::Notify;
+
+pub use dump::{DumpCursor, DumpItem};
+
+use crate::durability::RecoveryStats;
+use crate::durability::checkpoint::{CheckpointInput, Checkpointer, WrittenCheckpoint};
+use crate::format::checkpoint::Head;
+use crate::format::item::CHECKSUM_BYTES;
+use crate::format::journal::Record;
+use crate::format::segment::largest_item;
+use crate::key::KeyHash;
+use crate::placement::{Displaced, Inserted, Placement, Probe, Token};
+use crate::reclaim::{Upkeep, Watermarks};
+use crate::store::{AppendItem, SavedCheckpoint, SegmentStore, Source};
+
+/// Makes the future of a background task on the worker that will run it.
+pub type BackgroundTask = Box<dyn FnOnce() -> Pin<Box<dyn Future<Output = ()>>> + Send>;
+
+/// What became of an item that was to be placed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Placed {
+    /// It is on flash, or will be.
+    Placed,
+    /// There is no space at present: all items from this one on wait for [`FlashTier::space`].
+    NoSpace,
+    /// It is longer than a segment.
+    NeverFits,
+    /// It is gone: the index is full, or no flash is left.
+    Dropped,
+}
+
+/// Memory in use, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MemoryUse {
+    /// What grows with the number of objects on flash.
+    pub index_bytes: u64,
+    /// What does not: buffers, the segment table, journal and checkpoints.
+    pub fixed_bytes: u64,
+}
+
+/// Counters of the flash tier; they only grow, except objects and watermarks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FlashStats {
+    /// Items the index finds on flash.
+    pub objects: u64,
+    /// Free segments below which reclaim presses.
+    pub low_watermark: u32,
+    /// Free segments below which reclaim begins.
+    pub high_watermark: u32,
+    /// Segments reclaimed.
+    pub segments_reclaimed: u64,
+    /// Segments reclaimed by dropping all of their items.
+    pub segments_dropped: u64,
+    /// How often wear was leveled.
+    pub wear_levelings: u64,
+    /// Segments erased for wear leveling.
+    pub segments_leveled: u64,
+    /// Bytes of the items that were copied for wear leveling.
+    pub bytes_copied_to_level: u64,
+    /// Items that reclaim kept by copying.
+    pub items_copied: u64,
+    /// Bytes of the items that reclaim copied.
+    pub bytes_copied: u64,
+    /// Items that reclaim gave back to memory.
+    pub items_returned: u64,
+    /// Live items that reclaim dropped.
+    pub items_evicted: u64,
+    /// Expired or flushed items that reclaim found.
+    pub items_expired: u64,
+    /// Items dropped because the index had reached its bound.
+    pub index_full: u64,
+    /// Items lost with segments that could not be written or read.
+    pub items_lost: u64,
+}
+
+/// The flash: segments, journal and the placement that indexes them. Shared by all threads.
+pub(crate) struct FlashTier {
+    pub(crate) upkeep: Upkeep,
+    placement: Arc<dyn Placement>,
+    checkpointer: Checkpointer,
+    partition_bits: u32,
+    reclaimers: usize,
+    writers: usize,
+    largest_body: usize,
+    fixed_bytes: u64,
+}
+
+impl FlashTier {
+    pub(crate) fn new(
+        upkeep: Upkeep,
+        placement: Arc<dyn Placement>,
+        partition_bits: u32,
+        (reclaimers, writers): (usize, usize),
+    ) -> Self {
+        let (store, journal) = (Arc::clone(&upkeep.store), Arc::clone(&upkeep.journal));
+        let for_checkpoints =
+            crate::durability::checkpoint::memory_bytes(store.segments(), journal.ring_bytes());
+        Self {
+            largest_body: largest_item(store.segment_bytes()) as usize - CHECKSUM_BYTES,
+            fixed_bytes: store.memory_bytes() as u64 + journal.memory_bytes() + for_checkpoints,
+            checkpointer: Checkpointer::new(store, journal),
+            upkeep,
+            placement,
+            partition_bits,
+            reclaimers,
+            writers,
+        }
+    }
+
+    pub(crate) fn store(&self) -> &SegmentStore {
+        &self.upkeep.store
+    }
+
+    pub(crate) fn placement(&self) -> &dyn Placement {
+        &*self.placement
+    }
+
+    /// The longest item body, in bytes, that can be placed.
+    pub(crate) fn largest_body(&self) -> usize {
+        self.largest_body
+    }
+
+    /// What the index knows of a key.
+    #[inline]
+    pub(crate) fn probe(&self, hash: KeyHash) -> Probe {
+        self.placement.probe(hash)
+    }
+
+    /// What the index knows of a key; counts as a read of what is there.
+    #[inline]
+    pub(crate) fn access(&self, hash: KeyHash) -> Probe {
+        self.placement.access(hash)
+    }
+
+    /// Whether a request that displaces something can go ahead; if not, it waits for
+    /// [`space`](FlashTier::space).
+    #[inline]
+    pub(crate) fn may_displace(&self) -> bool {
+        self.upkeep.journal.has_space()
+    }
+
+    /// Told when what found no space may find some.
+    pub(crate) fn space(&self) -> &Notify {
+        self.store().space()
+    }
+
+    /// A caller has found no space and is going to wait for [`space`](FlashTier::space).
+    pub(crate) fn ask_for_space(&self) {
+        if !self.upkeep.works_in_background() {
+            self.upkeep.is_asked.store(true, Ordering::Release);
+            self.store().work().notify_all();
+        }
+    }
+
+    /// Places items, each under the lock of its partition, and tells `each` what became of it, in order. Items
+    /// behind one for which there is no space are not told of.
+    ///
+    /// `new` ones outdate what else there is of their keys; others have done so when they were set.
+    pub(crate) fn place(
+        &self,
+        items: &[AppendItem<'_>],
+        new: bool,
+        mut each: impl FnMut(usize, Placed),
+    ) {
+        let mut done = 0;
+        while done < items.len() {
+            let fitting = items[done..]
+                .iter()
+                .take_while(|item| item.item.header.body_bytes() <= self.largest_body)
+                .count();
+            if fitting == 0 {
+                let item = &items[done];
+                self.invalidate(item.hash, item.item.header.version.get());
+                each(done, Placed::NeverFits);
+                done += 1;
+                continue;
+            }
+            let batch = &items[done..done + fitting];
+            let placed = self.append(batch, new, |number, placed| each(done + number, placed));
+            if placed < batch.len() {
+                return each(done + placed, Placed::NoSpace);
+            }
+            done += placed;
+        }
+    }
+
+    /// Appends items that fit; returns for how many it knew what becomes of them.
+    fn append(
+        &self,
+        batch: &[AppendItem<'_>],
+        new: bool,
+        mut each: impl FnMut(usize, Placed),
+    ) -> usize {
+        let upkeep = &self.upkeep;
+        if upkeep.index_use.headroom() == 0
+            && self.store().written_segments() > 0
+            && !upkeep.is_stopping.load(Ordering::SeqCst)
+        {
+            // Reclaim makes room in the index as it does on flash.
+            self.store().work().notify_all();
+            return 0;
+        }
+        let mut number = 0;
+        let placed = self.store().append(batch, Source::Write, |index, place| {
+            let hash = batch[index].hash;
+            let version = batch[index].item.header.version.get();
+            self.note_write(hash, version);
+            let (displaced, placed) = match self.placement.insert(hash, version, place) {
+                Inserted::Yes(displaced) => (displaced, Placed::Placed),
+                Inserted::Full(displaced) => {
+                    add(&upkeep.counters.index_full);
+                    // Neither this copy nor an older one may come to life at a later start.
+                    upkeep.displace(place);
+                    (displaced, Placed::Dropped)
+                }
+            };
+            if new || displaced != Displaced::Unknown {
+                self.journal_displaced(hash, version, displaced);
+            }
+            each(index, placed);
+            number = index + 1;
+        });
+        debug_assert_eq!(placed, number, "each item that is appended is told of");
+        if placed == batch.len() || !self.store().is_exhausted() {
+            return placed;
+        }
+        // Waiting would be for ever: a cache without flash drops what memory cannot hold.
+        for (index, item) in batch.iter().enumerate().skip(placed) {
+            self.invalidate(item.hash, item.item.header.version.get());
+            add(&upkeep.counters.items_lost);
+            each(index, Placed::Dropped);
+        }
+        batch.len()
+    }
+
+    /// The copies of a key on flash with versions below `version` are outdated.
+    pub(crate) fn invalidate(&self, hash: KeyHash, version: u64) {
+        self.note_write(hash, version);
+        let displaced = self.placement.invalidate(hash, version);
+        self.journal_displaced(hash, version, displaced);
+    }
+
+    /// What the index says of a key is wrong or dead; copies with versions below `version` are.
+    pub(crate) fn forget(&self, hash: KeyHash, probe: Probe, version: u64) {
+        match probe {
+            Probe::Absent => {}
+            Probe::At(token) => self.forget_token(hash, token, version),
+            Probe::Perhaps => self.invalidate(hash, version),
+        }
+    }
+
+    fn forget_token(&self, hash: KeyHash, token: Token, version: u64) {
+        let displaced = self.placement.forget(hash, token);
+        self.journal_displaced(hash, version, displaced);
+    }
+
+    /// While recovery goes on, what a write displaces may not be known yet: all older copies of the key are
+    /// declared dead. Before the index changes, or recovery could put one of them into it behind the write.
+    fn note_write(&self, hash: KeyHash, version: u64) {
+        let partition = hash.partition(self.partition_bits);
+        if self.upkeep.recovery.note_write(partition, hash, version) {
+            self.journal_dead_key(hash, version);
+        }
+    }
+
+    fn journal_displaced(&self, hash: KeyHash, version: u64, displaced: Displaced) {
+        match displaced {
+            Displaced::None => {}
+            Displaced::Known(place) => self.upkeep.displace(place),
+            Displaced::Unknown => self.journal_dead_key(hash, version),
+        }
+    }
+
+    fn journal_dead_key(&self, hash: KeyHash, version: u64) {
+        let hash = hash.0;
+        self.upkeep
+            .journal
+            .append(Record::KeyDead { hash, version });
+    }
+
+    /// Writes a checkpoint of what has died, by the journal's chunks before `end` and the `last`
+    /// checkpoint. `None` when there is no free segment for it or the device fails.
+    pub(crate) async fn checkpoint(
+        &self,
+        head: Head,
+        end: u64,
+        next_version: u64,
+        last: Option<&SavedCheckpoint>,
+        is_last: bool,
+    ) -> Option<WrittenCheckpoint> {
+        let (living, _) = self.store().living();
+        let input = CheckpointInput {
+            head,
+            end,
+            next_version,
+            last,
+            section: self.placement.section(&living, is_last),
+            keeps_dead_keys: !self.placement.locates_displaced(),
+        };
+        self.checkpointer.write(&input).await
+    }
+
+    /// How far recovery has come.
+    pub(crate) fn recovery(&self) -> RecoveryStats {
+        self.upkeep.recovery.stats()
+    }
+
+    /// Resolves once everything of the last run that lives is found again.
+    pub(crate) async fn recovered(&self) {
+        self.upkeep.recovery.wait().await;
+    }
+
+    /// Memory in use.
+    pub(crate) fn memory(&self) -> MemoryUse {
+        let index_bytes = self.upkeep.index_use.bytes.load(Ordering::Relaxed);
+        MemoryUse {
+            index_bytes: index_bytes + self.upkeep.recovery.memory_bytes(),
+            fixed_bytes: self.fixed_bytes,
+        }
+    }
+
+    /// Counters.
+    pub(crate) fn stats(&self) -> FlashStats {
+        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let Watermarks { low, high } = self.upkeep.last_watermarks();
+        let counters = &self.upkeep.counters;
+        FlashStats {
+            objects: load(&self.upkeep.index_use.objects),
+            low_watermark: low,
+            high_watermark: high,
+            segments_reclaimed: load(&counters.segments_reclaimed),
+            segments_dropped: load(&counters.segments_dropped),
+            wear_levelings: load(&counters.wear_levelings),
+            segments_leveled: load(&counters.segments_leveled),
+            bytes_copied_to_level: load(&counters.bytes_copied_to_level),
+            items_copied: load(&counters.items_copied),
+            bytes_copied: load(&counters.bytes_copied),
+            items_returned: load(&counters.items_returned),
+            items_evicted: load(&counters.items_evicted),
+            items_expired: load(&counters.items_expired),
+            index_full: load(&counters.index_full),
+            items_lost: load(&counters.items_lost),
+        }
+    }
+}
+
+fn add(counter: &AtomicU64) {
+    counter.fetch_add(1, Ordering::Relaxed);
+}

@@ -1,0 +1,274 @@
+//! Recovery: the summaries of living segments, less what has died, become the index.
+//!
+//! ```text
+//!   unread segments, newest first ──claim──> summary ──> each item that lives ──> Placement::restore
+//!                                                          │ a write of this run has had the key, or a
+//!                                                          │ higher version is there: it is dead
+//! ```
+//!
+//! Where displaced copies are located, what loses is journalled as dead. Where they are not, versions decide at
+//! every start: an expired item goes on superseding older copies, and a segment that cannot be read takes all
+//! older ones with it, since it may have held what superseded their items.
+
+use std::sync::atomic::Ordering;
+
+use super::FlashTier;
+use crate::durability::dead::{DeadSet, Verdict};
+use crate::durability::recovery::Superseded;
+use crate::format::journal::Record;
+use crate::format::location::Place;
+use crate::format::segment::SummaryEntry;
+use crate::placement::{Displaced, RecoveredItem, Restored};
+use crate::reclaim::Resident;
+use crate::store::SegmentRecord;
+
+/// Reads segments until none is left. Whoever finishes the last one ends the recovery.
+pub(super) async fn read_segments(tier: &FlashTier) {
+    let recovery = &tier.upkeep.recovery;
+    while !tier.upkeep.is_ended.load(Ordering::Acquire)
+        && let Some((record, dead)) = recovery.claim()
+    {
+        read_segment(tier, &record, &dead).await;
+        drop(dead);
+        recovery.finish(record.segment);
+        end_if_done(tier);
+    }
+    end_if_done(tier);
+}
+
+fn end_if_done(tier: &FlashTier) {
+    let recovery = &tier.upkeep.recovery;
+    if !recovery.end_if_done() {
+        return;
+    }
+    tier.placement.recovered();
+    // What reclaim has put off can be done now.
+    tier.store().work().notify_all();
+    tier.store().space().notify_all();
+    let stats = recovery.stats();
+    tracing::info!(
+        items = stats.items,
+        dead = stats.items_dead,
+        segments = stats.segments,
+        unreadable = stats.segments_unreadable,
+        milliseconds = stats.micros / 1000,
+        "recovered"
+    );
+}
+
+/// An item of an earlier run that has not died, or an expired one that supersedes others.
+#[derive(Clone, Copy)]
+struct Offer {
+    item: RecoveredItem,
+    is_expired: bool,
+}
+
+async fn read_segment(tier: &FlashTier, record: &SegmentRecord, dead: &DeadSet) {
+    let recovery = &tier.upkeep.recovery;
+    let Some(_pin) = tier.store().pin(record.segment, record.sequence) else {
+        return;
+    };
+    let entries = match tier.store().read_summary(record).await {
+        Ok(entries) => entries,
+        Err(error) => {
+            tracing::warn!(
+                segment = record.segment.0,
+                %error,
+                "a summary could not be read; the segment's items are lost"
+            );
+            lose(tier, record);
+            return;
+        }
+    };
+    let listed = entries.len() as u64;
+    let offers = judge(tier, record, &entries, dead);
+    drop(entries);
+    let mut alive = 0;
+    for (partition, group) in by_partition(tier, offers) {
+        let mut contested = Vec::new();
+        {
+            let superseded = &mut recovery.superseded(partition);
+            restore(
+                tier,
+                superseded,
+                &group,
+                None,
+                |offer, answer| match answer {
+                    Answer::Taken => alive += u64::from(!offer.is_expired),
+                    Answer::Refused => {}
+                    Answer::Contested(rival) => contested.push((*offer, rival)),
+                },
+            );
+        }
+        for (offer, rival) in contested {
+            let is_taken = contest(tier, partition, &offer, rival).await;
+            alive += u64::from(is_taken && !offer.is_expired);
+        }
+        runtime::yield_now().await;
+    }
+    recovery.items.fetch_add(alive, Ordering::Relaxed);
+    recovery
+        .items_dead
+        .fetch_add(listed - alive, Ordering::Relaxed);
+}
+
+/// A segment whose summary cannot be read now must not be found by a later start.
+fn lose(tier: &FlashTier, record: &SegmentRecord) {
+    let upkeep = &tier.upkeep;
+    let mut lost = vec![*record];
+    if !tier.placement.locates_displaced() {
+        let older = |unread: &SegmentRecord| unread.sequence < record.sequence;
+        lost.extend(upkeep.recovery.forget_unread(|unread| !older(unread)));
+    }
+    for record in lost {
+        upkeep.journal.append(Record::SegmentDead {
+            segment: record.segment.0,
+            generation: record.sequence,
+        });
+        upkeep.recovery.unreadable.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// The items of a segment that have not died by what is recorded.
+fn judge(
+    tier: &FlashTier,
+    record: &SegmentRecord,
+    entries: &[SummaryEntry],
+    dead: &DeadSet,
+) -> Vec<Offer> {
+    let (upkeep, items) = (&tier.upkeep, dead.of_segment(record));
+    let is_located = tier.placement.locates_displaced();
+    let offer = |entry: &SummaryEntry| {
+        let Resident {
+            hash,
+            version,
+            place,
+        } = Resident::of(record, entry);
+        let item = RecoveredItem {
+            hash,
+            version,
+            place,
+        };
+        let of = |is_expired| Some(Offer { item, is_expired });
+        match items.judge(entry, &upkeep.cutoffs, upkeep.recovery.clock) {
+            Verdict::Alive => of(false),
+            Verdict::Expired if !is_located => of(true),
+            Verdict::Overwritten if is_located => {
+                // The record that says so by key is not kept.
+                upkeep.declare_dead(place);
+                None
+            }
+            Verdict::Overwritten | Verdict::Displaced | Verdict::Flushed | Verdict::Expired => None,
+        }
+    };
+    entries.iter().filter_map(offer).collect()
+}
+
+/// The offers by the partition they belong to.
+fn by_partition(tier: &FlashTier, offers: Vec<Offer>) -> Vec<(usize, Vec<Offer>)> {
+    let mut groups: Vec<Vec<Offer>> = Vec::new();
+    groups.resize_with(1 << tier.partition_bits, Vec::new);
+    for offer in offers {
+        groups[offer.item.hash.partition(tier.partition_bits)].push(offer);
+    }
+    let groups = groups.into_iter().enumerate();
+    groups.filter(|(_, group)| !group.is_empty()).collect()
+}
+
+/// What became of an [`Offer`].
+#[derive(Clone, Copy)]
+enum Answer {
+    Taken,
+    Refused,
+    /// Another copy has its place in the index: whichever has the higher version is to stay.
+    Contested(Place),
+}
+
+/// Offers items of one partition to the index, all but those that are superseded. `beaten` is the copy that they
+/// supersede themselves. What becomes of each is told, in any order.
+fn restore(
+    tier: &FlashTier,
+    superseded: &mut Superseded,
+    offers: &[Offer],
+    beaten: Option<Place>,
+    mut each: impl FnMut(&Offer, Answer),
+) {
+    let (mut offered, mut items) = (Vec::new(), Vec::new());
+    for offer in offers {
+        if superseded.kills(offer.item.hash, offer.item.version) {
+            each(offer, refuse(tier, &offer.item));
+        } else {
+            offered.push(offer);
+            items.push(offer.item);
+        }
+    }
+    let store = tier.store();
+    let mut taken = Vec::new();
+    tier.placement
+        .restore(&items, beaten, &mut |number, restored| {
+            let (offer, place) = (offered[number], items[number].place);
+            let answer = match restored {
+                Restored::Contested(rival) => Answer::Contested(rival),
+                Restored::Refused => refuse(tier, &offer.item),
+                Restored::Taken(displaced) => {
+                    store.count_in(place.segment);
+                    taken.push((offer, displaced));
+                    Answer::Taken
+                }
+            };
+            each(offer, answer);
+        });
+    for (offer, displaced) in taken {
+        let (hash, version) = (offer.item.hash, offer.item.version);
+        match displaced {
+            Displaced::Known(place) if tier.placement.locates_displaced() => {
+                tier.upkeep.displace(place);
+            }
+            Displaced::Known(place) => store.count_out(place.segment, place.generation),
+            Displaced::None | Displaced::Unknown => {}
+        }
+        if offer.is_expired {
+            // It has superseded what was there; now it goes itself.
+            superseded.insert(hash, version);
+            tier.placement.invalidate(hash, version + 1);
+            store.count_out(offer.item.place.segment, offer.item.place.generation);
+        }
+    }
+}
+
+fn refuse(tier: &FlashTier, item: &RecoveredItem) -> Answer {
+    if tier.placement.locates_displaced() {
+        tier.upkeep.declare_dead(item.place);
+    }
+    Answer::Refused
+}
+
+/// Decides about an offer whose place another copy has: the higher version stays. Whether it is the one offered.
+async fn contest(tier: &FlashTier, partition: usize, offer: &Offer, mut rival: Place) -> bool {
+    loop {
+        if version_at(tier, rival).await >= Some(offer.item.version) {
+            refuse(tier, &offer.item);
+            return false;
+        }
+        let mut answer = Answer::Refused;
+        {
+            let superseded = &mut tier.upkeep.recovery.superseded(partition);
+            let offers = std::slice::from_ref(offer);
+            restore(tier, superseded, offers, Some(rival), |_, said| {
+                answer = said
+            });
+        }
+        match answer {
+            Answer::Taken => return true,
+            Answer::Refused => return false,
+            Answer::Contested(other) => rival = other,
+        }
+    }
+}
+
+/// The version of the item at a place; `None` when it cannot be read.
+async fn version_at(tier: &FlashTier, place: Place) -> Option<u64> {
+    let pin = tier.store().pin(place.segment, place.generation)?;
+    let item = tier.store().read(&pin, place.position).await.ok()?;
+    Some(item.header().version.get())
+}

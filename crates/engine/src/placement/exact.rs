@@ -1,0 +1,342 @@
+//! `exact`: an index of everything in memory over packed or slotted segments.
+//!
+//! An index entry holds a packed location in as many bits as the flash needs; the rest of its 8 bytes tells keys
+//! apart. Two keys that agree in all those bits displace each other: a miss, never a wrong value. There is a table
+//! for each partition, behind a lock of its own that is taken below all others.
+//!
+//! An entry has no generation. None is needed: entries of a segment go before its generation ends, and the
+//! generation of a segment that an entry names is read while the table is locked.
+//!
+//! Its section of a checkpoint is written at an orderly stop: what has been read since it was written, for CLOCK
+//! and reclaim.
+
+mod recency;
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use index::direct::{DirectConfig, DirectTable, Entry};
+use parking_lot::{Mutex, RwLock};
+use runtime::work::{self, Work};
+
+use super::{
+    Displaced, Found, Inserted, Parts, Placement, PlacementFuture, PlacementKind, Probe,
+    RecoveredItem, Restored, Token,
+};
+use crate::config::ExactSettings;
+use crate::durability::OpenError;
+use crate::format::checkpoint::Section;
+use crate::format::item::state;
+use crate::format::location::{LocationCodec, Place};
+use crate::key::{Key, KeyHash};
+use crate::reclaim::{IndexUse, Named, Resident, Residents};
+use crate::store::{ReadError, SegmentRecord, SegmentStore, SlabClasses, Streams};
+use recency::Recency;
+
+/// Smallest buckets of a small table: more of them tell more keys apart, at 64 bytes each.
+const MIN_BUCKETS: u32 = 64;
+
+/// Items put into a table while their places in it are at hand.
+const BATCH: usize = 32;
+
+impl PlacementKind for ExactSettings {
+    fn name(&self) -> &'static str {
+        "exact"
+    }
+
+    fn streams(&self, segment_bytes: u32) -> Arc<dyn Streams> {
+        Arc::new(SlabClasses::new(self.layout, segment_bytes))
+    }
+
+    fn max_index_bytes(&self, memory_bytes: u64) -> u64 {
+        memory_bytes / 100 * u64::from(self.index_percent)
+    }
+
+    fn open(&self, parts: Parts) -> Result<Arc<dyn Placement>, OpenError> {
+        Ok(Arc::new(Exact::new(parts)?))
+    }
+}
+
+/// The `exact` placement.
+pub(super) struct Exact {
+    store: Arc<SegmentStore>,
+    codec: LocationCodec,
+    tables: Box<[Mutex<DirectTable>]>,
+    partition_bits: u32,
+    index_use: Arc<IndexUse>,
+    items_to_restore: usize,
+    /// What the last run's section said, until all of it has been restored.
+    recency: RwLock<Recency>,
+}
+
+impl Exact {
+    fn new(parts: Parts) -> Result<Self, index::direct::ConfigError> {
+        let tables = 1u64 << parts.partition_bits;
+        let config = DirectConfig {
+            value_bits: parts.codec.bits(),
+            max_entries_hint: (parts.expected_items / tables).max(1),
+            skip_bits: parts.partition_bits,
+            min_buckets: MIN_BUCKETS,
+            max_bytes: u64::MAX,
+        };
+        let tables = (0..tables)
+            .map(|_| DirectTable::new(config).map(Mutex::new))
+            .collect::<Result<Box<[_]>, _>>()?;
+        let bytes: u64 = tables.iter().map(|table| table.lock().memory_bytes()).sum();
+        let recency = Recency::read(parts.section);
+        let all_bytes = bytes + recency.memory_bytes();
+        parts.index_use.bytes.store(all_bytes, Ordering::Relaxed);
+        Ok(Self {
+            recency: RwLock::new(recency),
+            store: parts.store,
+            codec: parts.codec,
+            tables,
+            partition_bits: parts.partition_bits,
+            index_use: parts.index_use,
+            items_to_restore: parts.items_to_restore,
+        })
+    }
+
+    fn table(&self, hash: KeyHash) -> &Mutex<DirectTable> {
+        &self.tables[hash.partition(self.partition_bits)]
+    }
+
+    /// Runs `change` on the table of `hash` and accounts for what it did to the table's size.
+    fn change<T>(&self, hash: KeyHash, change: impl FnOnce(&mut DirectTable) -> T) -> T {
+        work::count(Work::IndexStep, 1);
+        let mut table = self.table(hash).lock();
+        let (len, bytes) = (table.len(), table.memory_bytes());
+        let result = change(&mut table);
+        let (new_len, new_bytes) = (table.len(), table.memory_bytes());
+        drop(table);
+        // Wrapping addition of the difference: it may be negative.
+        if new_len != len {
+            let grown = (new_len as u64).wrapping_sub(len as u64);
+            self.index_use.objects.fetch_add(grown, Ordering::Relaxed);
+        }
+        if new_bytes != bytes {
+            let grown = new_bytes.wrapping_sub(bytes);
+            self.index_use.bytes.fetch_add(grown, Ordering::Relaxed);
+        }
+        result
+    }
+
+    fn pack(&self, place: Place) -> u64 {
+        self.codec.encode(place.segment, place.position)
+    }
+
+    /// The place that an entry names. Its table is locked, so that the segment keeps its generation.
+    fn place(&self, value: u64) -> Place {
+        let (segment, position) = self.codec.decode(value);
+        Place {
+            segment,
+            generation: self.store.sequence(segment),
+            position,
+        }
+    }
+
+    fn displaced(&self, value: Option<u64>) -> Displaced {
+        value.map_or(Displaced::None, |value| Displaced::Known(self.place(value)))
+    }
+
+    fn probe_of(&self, entry: Option<Entry>) -> Probe {
+        entry.map_or(Probe::Absent, |entry| {
+            let generation = self.place(entry.value).generation;
+            Probe::At(Token::new(entry.value, generation, entry.recent))
+        })
+    }
+
+    fn restore_one(
+        &self,
+        table: &mut DirectTable,
+        recency: &Recency,
+        item: &RecoveredItem,
+        beaten: Option<Place>,
+    ) -> Restored {
+        if let Some(found) = table.lookup(item.hash.0) {
+            let rival = self.place(found.value);
+            if beaten != Some(rival) {
+                return Restored::Contested(rival);
+            }
+        }
+        match table.insert(item.hash.0, self.pack(item.place)) {
+            Ok(replaced) => {
+                if recency.contains(item.place) {
+                    table.mark_recent(item.hash.0);
+                }
+                Restored::Taken(self.displaced(replaced))
+            }
+            Err(_) => Restored::Refused,
+        }
+    }
+
+    async fn read(&self, key: Key<'_>, mut probe: Probe) -> Result<Found, ReadError> {
+        loop {
+            let Probe::At(token) = probe else {
+                return Ok(Found::Absent);
+            };
+            let (segment, position) = self.codec.decode(token.entry());
+            let Some(pin) = self.store.pin(segment, token.generation()) else {
+                // Reclaimed since the look-up: the item has moved, or it is gone.
+                probe = self.probe(key.hash());
+                continue;
+            };
+            return match self.store.read(&pin, position).await {
+                Ok(item) if item.item().key != key.bytes() => Ok(Found::Absent),
+                Ok(mut item) => {
+                    if token.fetched() {
+                        item.mark(state::FETCHED);
+                    }
+                    Ok(Found::Item(item))
+                }
+                Err(error) => {
+                    let now = self.probe(key.hash());
+                    if now != Probe::Absent && now != probe {
+                        // Overwritten meanwhile, or its block failed and it lies elsewhere.
+                        probe = now;
+                        continue;
+                    }
+                    Err(error)
+                }
+            };
+        }
+    }
+}
+
+impl Placement for Exact {
+    fn probe(&self, hash: KeyHash) -> Probe {
+        work::count(Work::IndexStep, 1);
+        let table = self.table(hash).lock();
+        self.probe_of(table.lookup(hash.0))
+    }
+
+    fn access(&self, hash: KeyHash) -> Probe {
+        work::count(Work::IndexStep, 1);
+        let mut table = self.table(hash).lock();
+        self.probe_of(table.access(hash.0))
+    }
+
+    fn get<'a>(
+        &'a self,
+        key: Key<'a>,
+        probe: Probe,
+    ) -> PlacementFuture<'a, Result<Found, ReadError>> {
+        Box::pin(self.read(key, probe))
+    }
+
+    fn insert(&self, hash: KeyHash, _version: u64, place: Place) -> Inserted {
+        let is_bounded = self.index_use.headroom() == 0;
+        self.change(hash, |table| {
+            // Once the bound is reached a table may fill up, but not grow.
+            let max_bytes = if is_bounded {
+                table.memory_bytes()
+            } else {
+                u64::MAX
+            };
+            table.set_max_bytes(max_bytes);
+            match table.insert(hash.0, self.pack(place)) {
+                Ok(replaced) => Inserted::Yes(self.displaced(replaced)),
+                Err(_) => Inserted::Full(self.displaced(table.remove(hash.0))),
+            }
+        })
+    }
+
+    fn invalidate(&self, hash: KeyHash, _version: u64) -> Displaced {
+        self.change(hash, |table| self.displaced(table.remove(hash.0)))
+    }
+
+    fn forget(&self, hash: KeyHash, token: Token) -> Displaced {
+        self.change(hash, |table| {
+            let place = self.place(token.entry());
+            let same = place.generation == token.generation();
+            if same && table.remove_if(hash.0, token.entry()) {
+                Displaced::Known(place)
+            } else {
+                Displaced::None
+            }
+        })
+    }
+
+    fn restore(
+        &self,
+        items: &[RecoveredItem],
+        beaten: Option<Place>,
+        each: &mut dyn FnMut(usize, Restored),
+    ) {
+        let Some(first) = items.first() else { return };
+        let recency = self.recency.read();
+        self.change(first.hash, |table| {
+            // All of it lives only if none of it has died, but that is near enough.
+            table.set_max_bytes(u64::MAX);
+            table.reserve(self.items_to_restore / self.tables.len());
+            for (number, batch) in (0..).step_by(BATCH).zip(items.chunks(BATCH)) {
+                table.warm(batch.iter().map(|item| item.hash.0));
+                for (number, item) in (number..).zip(batch) {
+                    each(number, self.restore_one(table, &recency, item, beaten));
+                }
+            }
+        });
+    }
+
+    fn recovered(&self) {
+        let recency = std::mem::take(&mut *self.recency.write());
+        let bytes = &self.index_use.bytes;
+        bytes.fetch_sub(recency.memory_bytes(), Ordering::Relaxed);
+    }
+
+    fn section(&self, living: &[SegmentRecord], last: bool) -> Section {
+        if !last {
+            return Section::default();
+        }
+        recency::write(living, self.store.segments(), |visit| {
+            for table in &self.tables {
+                table.lock().for_each(|_, value, recent| {
+                    if recent {
+                        let (segment, position) = self.codec.decode(value);
+                        visit(segment, position);
+                    }
+                });
+            }
+        })
+    }
+}
+
+impl Residents for Exact {
+    fn check(&self, item: &Resident, keep: &mut dyn FnMut(bool) -> bool) -> Named {
+        let value = self.pack(item.place);
+        self.change(item.hash, |table| {
+            let found = table.lookup(item.hash.0);
+            match found.filter(|found| found.value == value) {
+                None => Named::No,
+                Some(found) if keep(found.recent) => Named::Kept,
+                Some(_) => {
+                    table.remove(item.hash.0);
+                    Named::Removed
+                }
+            }
+        })
+    }
+
+    fn moved(&self, item: &Resident, to: Place) -> bool {
+        let (old, new) = (self.pack(item.place), self.pack(to));
+        self.change(item.hash, |table| table.replace_if(item.hash.0, old, new))
+    }
+
+    fn forget_segment(&self, record: &SegmentRecord) -> u64 {
+        let mut forgotten = 0;
+        for (number, table) in (0u64..).zip(&self.tables) {
+            let table_bits = (number << 1) << (63 - self.partition_bits);
+            let mut named = Vec::new();
+            table.lock().for_each(|hash, value, _| {
+                if self.codec.decode(value).0 == record.segment {
+                    named.push((KeyHash(hash | table_bits), value));
+                }
+            });
+            for (hash, value) in named {
+                let removed = self.change(hash, |table| table.remove_if(hash.0, value));
+                forgotten += u64::from(removed);
+            }
+        }
+        forgotten
+    }
+}

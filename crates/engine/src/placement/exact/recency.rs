@@ -1,0 +1,167 @@
+//! The section that `exact` has in the checkpoint of an orderly stop: the positions of the items that have been
+//! read since they were written. A list for each living segment in which there are some, as those of what is dead.
+
+use std::collections::HashMap;
+
+use crate::durability::checkpoint::{PositionBatch, batch_positions, merge};
+use crate::format::checkpoint::{DeadList, Packer, Positions, Section};
+use crate::format::location::Place;
+use crate::format::segment::{Position, SegmentId};
+use crate::store::SegmentRecord;
+
+/// Version of the section.
+const VERSION: u32 = 1;
+/// Positions unpacked one after the other to find one, at most.
+const STRIDE: usize = 64;
+
+/// Which items of an earlier run had been read, by segment.
+#[derive(Debug, Default)]
+pub(super) struct Recency(HashMap<u32, List>);
+
+#[derive(Debug)]
+struct List {
+    sequence: u64,
+    packed: Vec<u8>,
+    /// Of every [`STRIDE`]th position: what it is, and where in `packed` the next one starts.
+    index: Vec<(u32, usize)>,
+}
+
+impl Recency {
+    /// What a section says; nothing where there is none of this version.
+    pub(super) fn read(section: Option<Section>) -> Self {
+        let section = section.filter(|section| section.version == VERSION);
+        let mut lists = HashMap::new();
+        let mut rest = section.as_ref().map_or(&[][..], |section| &section.bytes);
+        while let Some((list, after)) = DeadList::parse(rest) {
+            rest = after;
+            let mut index = Vec::new();
+            let mut positions = Positions::of(&list.dead);
+            while let Some(position) = positions.nth(STRIDE - 1) {
+                let Ok(position) = position else { break };
+                index.push((position, list.dead.len() - positions.rest_bytes()));
+            }
+            let list_of_segment = List {
+                sequence: list.sequence,
+                packed: list.dead,
+                index,
+            };
+            lists.insert(list.segment.0, list_of_segment);
+        }
+        Self(lists)
+    }
+
+    /// Bytes of memory it takes, about.
+    pub(super) fn memory_bytes(&self) -> u64 {
+        let of_list = |list: &List| {
+            size_of::<(u32, List)>() + list.packed.len() + size_of_val(&list.index[..])
+        };
+        self.0.values().map(of_list).sum::<usize>() as u64
+    }
+
+    /// Whether the item at a place had been read.
+    pub(super) fn contains(&self, place: Place) -> bool {
+        let list = self.0.get(&place.segment.0);
+        let Some(list) = list.filter(|list| list.sequence == place.generation) else {
+            return false;
+        };
+        let wanted = place.position.bits();
+        let behind = list
+            .index
+            .partition_point(|&(position, _)| position < wanted);
+        let positions = match behind.checked_sub(1) {
+            None => Positions::of(&list.packed),
+            Some(entry) => {
+                let (position, at) = list.index[entry];
+                Positions::behind(position, &list.packed[at..])
+            }
+        };
+        positions
+            .map_while(Result::ok)
+            .take_while(|&position| position <= wanted)
+            .any(|position| position == wanted)
+    }
+}
+
+/// The section of these living segments; `visit_all` shows every item that has been read to its argument.
+pub(super) fn write(
+    living: &[SegmentRecord],
+    segments: u32,
+    visit_all: impl Fn(&mut dyn FnMut(SegmentId, Position)),
+) -> Section {
+    let mut counts = vec![0; segments as usize];
+    visit_all(&mut |segment, _| counts[segment.0 as usize] += 1);
+    let records = counts.iter().map(|&count: &u32| count as usize).sum();
+    let most = batch_positions(records);
+    let (mut bytes, mut packed) = (Vec::new(), Packer::default());
+    let mut rest = living;
+    while !rest.is_empty() {
+        let mut batch = PositionBatch::next(rest, &counts, most);
+        visit_all(&mut |segment, position| batch.insert(segment, position.bits(), |_| true));
+        let (range, after) = rest.split_at(batch.len());
+        for record in range {
+            packed.clear();
+            let merged = merge(&mut packed, &[], batch.of(record));
+            if merged.is_err() || packed.bytes().is_empty() {
+                continue;
+            }
+            let (segment, sequence) = (record.segment, record.sequence);
+            let dead = packed.bytes();
+            bytes.extend_from_slice(&DeadList::encode_head(segment, sequence, dead.len()));
+            bytes.extend_from_slice(dead);
+        }
+        rest = after;
+    }
+    Section {
+        version: VERSION,
+        bytes,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_had_been_read_is_found_again_in_its_generation_alone() {
+        let living = [2, 5, 6].map(|number| SegmentRecord {
+            segment: SegmentId(number),
+            sequence: 100 + u64::from(number),
+            items: 1000,
+            slot_bytes: 0,
+        });
+        let read = |segment: u32, unit: u32| segment != 5 && unit % (segment + 1) == 0;
+        let section = write(&living, 8, |visit| {
+            // In no order, as an index has them.
+            for unit in (0..1000).rev() {
+                for segment in [6, 5, 2].into_iter().filter(|&segment| read(segment, unit)) {
+                    visit(SegmentId(segment), Position::from_bits(unit));
+                }
+            }
+        });
+        let recency = Recency::read(Some(section.clone()));
+        for record in living {
+            for unit in 0..1000 {
+                let place = Place {
+                    segment: record.segment,
+                    generation: record.sequence,
+                    position: Position::from_bits(unit),
+                };
+                assert_eq!(
+                    recency.contains(place),
+                    read(record.segment.0, unit),
+                    "{place:?}"
+                );
+                let later = Place {
+                    generation: 999,
+                    ..place
+                };
+                assert!(!recency.contains(later));
+            }
+        }
+        let other = Section {
+            version: VERSION + 1,
+            ..section
+        };
+        assert!(Recency::read(Some(other)).0.is_empty());
+    }
+}

@@ -1,0 +1,337 @@
+//! Reclaim policies: which segment goes next and what becomes of its items, as pure functions of what is seen.
+//!
+//! | policy | segment | its items |
+//! |---|---|---|
+//! | drop | as configured | dropped |
+//! | copy recent | as configured | those read since they were written are copied, up to a bound |
+//! | copy valid | as configured | all valid ones are copied if that gains; writes stall meanwhile |
+//! | integrated | fewest valid bytes, if that gains | all valid ones are copied |
+//! | return recent | as configured | those read since they were written go back to memory |
+//!
+//! Below the low watermark policies that do not make writes wait drop whole segments: `DIDACache`, TOS 2018,
+//! section 4.1.3. Where victims are taken in order of age, one may be all valid though others have next to
+//! nothing in them; so the average of the last victims says whether copying gains.
+
+use crate::config::ReclaimPolicy;
+use crate::store::Victim;
+
+/// What a policy sees before a segment has been picked.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FlashView {
+    /// Segments that are free.
+    pub(crate) free: u32,
+    /// Free ones and those that are being reclaimed.
+    pub(crate) free_or_reclaiming: u32,
+    /// Segments that are being dropped.
+    pub(crate) dropping: u32,
+    /// Below so many free segments reclaim presses.
+    pub(crate) low: u32,
+    /// So many free segments are wanted.
+    pub(crate) target: u32,
+    /// Free segments that only copies may open.
+    pub(crate) reserved: u32,
+    /// The index has next to no room left.
+    pub(crate) is_index_short: bool,
+    /// Recovery goes on: what is not known yet cannot be kept.
+    pub(crate) is_recovering: bool,
+    /// An orderly stop has begun.
+    pub(crate) is_stopping: bool,
+    /// Copies have gained of late.
+    pub(crate) copies_gain: bool,
+    /// No segment worth copying from has been found since little has been written.
+    pub(crate) copying_rests: bool,
+    /// The most bytes of a segment that are kept.
+    pub(crate) max_copy_bytes: u64,
+}
+
+/// What a policy sees of the segment that was picked.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SegmentView {
+    /// Bytes of its items that the index names.
+    pub(crate) valid_bytes: u64,
+    /// Their moving average over the last victims, this one included.
+    pub(crate) average_valid_bytes: u64,
+    /// It is read more often than the average segment.
+    pub(crate) is_read_much: bool,
+}
+
+/// Which segment to take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pick {
+    /// One by this order, with no more valid bytes than that.
+    Victim(Victim, u64),
+    /// One that wear leveling wants erased.
+    LeastWorn,
+}
+
+/// What becomes of the items that the index still names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Keep {
+    /// They are dropped.
+    Nothing,
+    /// Those read since they were written are copied, up to so many bytes.
+    Recent(u64),
+    /// All are copied.
+    Valid,
+    /// All are copied if that gains, else dropped.
+    ValidIfGain,
+    /// All are copied if the segment is read much, else dropped: wear leveling.
+    ValidIfReadMuch,
+    /// All are copied for the sake of wear leveling.
+    ValidForWear,
+    /// Those read since they were written go back to memory.
+    Return,
+}
+
+/// Segments to try for, in this order; the first there is is reclaimed.
+pub(crate) type Choices = [Option<(Pick, Keep)>; 2];
+
+const NOTHING: Choices = [None, None];
+
+fn only(victim: Victim, keep: Keep) -> Choices {
+    [Some((Pick::Victim(victim, u64::MAX), keep)), None]
+}
+
+fn level_wear(may_copy: bool) -> Option<(Pick, Keep)> {
+    let keep = if may_copy {
+        Keep::ValidIfReadMuch
+    } else {
+        Keep::Nothing
+    };
+    Some((Pick::LeastWorn, keep))
+}
+
+/// What has to be reclaimed now.
+pub(crate) fn choose(policy: ReclaimPolicy, view: &FlashView) -> Choices {
+    let needs_index = view.is_index_short && !view.is_stopping;
+    if view.free_or_reclaiming >= view.target && !needs_index {
+        return if view.is_stopping {
+            // What is there when it stops is to be there when it starts.
+            NOTHING
+        } else {
+            [level_wear(view.free >= view.low), None]
+        };
+    }
+    if view.is_recovering && view.free > view.reserved {
+        // Only writes that stall are worth what has not been found yet.
+        return NOTHING;
+    }
+    if view.is_index_short || view.is_stopping {
+        return only(victim_of(policy), Keep::Nothing);
+    }
+    if let Some(victim) = under_pressure(policy)
+        && view.free + view.dropping < view.low
+    {
+        return only(victim, Keep::Nothing);
+    }
+    match policy {
+        ReclaimPolicy::Drop { victim } => only(victim, Keep::Nothing),
+        ReclaimPolicy::ReturnRecent { victim } => only(victim, Keep::Return),
+        ReclaimPolicy::CopyRecent { victim, .. } if view.copies_gain => {
+            only(victim, Keep::Recent(view.max_copy_bytes))
+        }
+        ReclaimPolicy::CopyRecent { victim, .. } => only(victim, Keep::Nothing),
+        ReclaimPolicy::CopyValid { victim, .. } => {
+            let keep = if view.copies_gain {
+                Keep::ValidIfGain
+            } else {
+                Keep::Nothing
+            };
+            [
+                level_wear(true),
+                Some((Pick::Victim(victim, u64::MAX), keep)),
+            ]
+        }
+        ReclaimPolicy::Integrated { .. } => {
+            let max_valid = if view.copies_gain {
+                view.max_copy_bytes
+            } else {
+                0
+            };
+            let gains = (Pick::Victim(Victim::FewestValid, max_valid), Keep::Valid);
+            [level_wear(true), (!view.copying_rests).then_some(gains)]
+        }
+    }
+}
+
+/// What becomes of the items of the segment that was picked.
+pub(crate) fn keep(
+    policy: ReclaimPolicy,
+    keep: Keep,
+    max_copy_bytes: u64,
+    segment: &SegmentView,
+) -> Keep {
+    let all_if = |gains: bool| if gains { Keep::Valid } else { Keep::Nothing };
+    match keep {
+        Keep::ValidIfReadMuch if segment.is_read_much => Keep::ValidForWear,
+        Keep::ValidIfReadMuch => Keep::Nothing,
+        Keep::ValidIfGain => {
+            let judged = match victim_of(policy) {
+                Victim::Oldest | Victim::LeastRecentlyRead => segment.average_valid_bytes,
+                Victim::FewestValid => segment.valid_bytes,
+            };
+            all_if(judged <= max_copy_bytes)
+        }
+        decided => decided,
+    }
+}
+
+/// Which segment a policy takes when nothing presses.
+pub(crate) fn victim_of(policy: ReclaimPolicy) -> Victim {
+    match policy {
+        ReclaimPolicy::Drop { victim }
+        | ReclaimPolicy::ReturnRecent { victim }
+        | ReclaimPolicy::CopyRecent { victim, .. }
+        | ReclaimPolicy::CopyValid { victim, .. } => victim,
+        ReclaimPolicy::Integrated { .. } => Victim::FewestValid,
+    }
+}
+
+/// Which segment is dropped below the low watermark; `None` where writes stall instead.
+pub(crate) fn under_pressure(policy: ReclaimPolicy) -> Option<Victim> {
+    match policy {
+        ReclaimPolicy::Drop { victim } => Some(victim),
+        ReclaimPolicy::CopyRecent { .. } | ReclaimPolicy::ReturnRecent { .. } => {
+            Some(Victim::Oldest)
+        }
+        ReclaimPolicy::CopyValid { .. } => None,
+        ReclaimPolicy::Integrated { under_pressure, .. } => Some(under_pressure),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const COPY_RECENT: ReclaimPolicy = ReclaimPolicy::CopyRecent {
+        victim: Victim::Oldest,
+        max_copy_sixteenths: 8,
+    };
+    const COPY_VALID: ReclaimPolicy = ReclaimPolicy::CopyValid {
+        victim: Victim::Oldest,
+        max_copy_sixteenths: 15,
+    };
+    const INTEGRATED: ReclaimPolicy = ReclaimPolicy::Integrated {
+        max_copy_sixteenths: 12,
+        under_pressure: Victim::LeastRecentlyRead,
+    };
+    /// Between the watermarks.
+    const VIEW: FlashView = FlashView {
+        free: 20,
+        free_or_reclaiming: 21,
+        dropping: 0,
+        low: 10,
+        target: 40,
+        reserved: 2,
+        is_index_short: false,
+        is_recovering: false,
+        is_stopping: false,
+        copies_gain: true,
+        copying_rests: false,
+        max_copy_bytes: 1000,
+    };
+
+    #[test]
+    fn with_enough_free_only_wear_is_leveled() {
+        let enough = FlashView {
+            free: 40,
+            free_or_reclaiming: 40,
+            ..VIEW
+        };
+        for policy in [COPY_RECENT, COPY_VALID, INTEGRATED] {
+            let leveling = [Some((Pick::LeastWorn, Keep::ValidIfReadMuch)), None];
+            assert_eq!(choose(policy, &enough), leveling);
+            let stopping = FlashView {
+                is_stopping: true,
+                is_index_short: true,
+                ..enough
+            };
+            assert_eq!(choose(policy, &stopping), NOTHING);
+            let short = FlashView {
+                is_index_short: true,
+                ..enough
+            };
+            assert_eq!(
+                choose(policy, &short),
+                only(victim_of(policy), Keep::Nothing)
+            );
+        }
+    }
+
+    #[test]
+    fn below_the_low_watermark_segments_are_dropped_unless_writes_stall() {
+        let pressed = FlashView { free: 9, ..VIEW };
+        assert_eq!(
+            choose(COPY_RECENT, &pressed),
+            only(Victim::Oldest, Keep::Nothing)
+        );
+        let quick_clean = only(Victim::LeastRecentlyRead, Keep::Nothing);
+        assert_eq!(choose(INTEGRATED, &pressed), quick_clean);
+        let one_is_being_dropped = FlashView {
+            dropping: 1,
+            ..pressed
+        };
+        assert_ne!(choose(INTEGRATED, &one_is_being_dropped), quick_clean);
+        let [_, copies] = choose(COPY_VALID, &pressed);
+        assert_eq!(
+            copies,
+            Some((Pick::Victim(Victim::Oldest, u64::MAX), Keep::ValidIfGain))
+        );
+    }
+
+    #[test]
+    fn what_recovery_has_not_found_yet_goes_only_for_writes_that_stall() {
+        let recovering = FlashView {
+            is_recovering: true,
+            ..VIEW
+        };
+        assert_eq!(choose(COPY_RECENT, &recovering), NOTHING);
+        let stalled = FlashView {
+            free: 2,
+            ..recovering
+        };
+        assert_eq!(
+            choose(COPY_RECENT, &stalled),
+            only(Victim::Oldest, Keep::Nothing)
+        );
+    }
+
+    #[test]
+    fn copying_has_to_gain() {
+        let full = SegmentView {
+            valid_bytes: 1001,
+            average_valid_bytes: 900,
+            is_read_much: true,
+        };
+        let of = |policy, kept| keep(policy, kept, VIEW.max_copy_bytes, &full);
+        assert_eq!(
+            of(COPY_VALID, Keep::ValidIfGain),
+            Keep::Valid,
+            "by the average"
+        );
+        let greedy = ReclaimPolicy::CopyValid {
+            victim: Victim::FewestValid,
+            max_copy_sixteenths: 15,
+        };
+        assert_eq!(of(greedy, Keep::ValidIfGain), Keep::Nothing, "by its own");
+        assert_eq!(of(INTEGRATED, Keep::ValidIfReadMuch), Keep::ValidForWear);
+        let costly = FlashView {
+            copies_gain: false,
+            ..VIEW
+        };
+        assert_eq!(
+            choose(COPY_RECENT, &costly),
+            only(Victim::Oldest, Keep::Nothing)
+        );
+        let [_, empty_ones] = choose(INTEGRATED, &costly);
+        assert_eq!(
+            empty_ones,
+            Some((Pick::Victim(Victim::FewestValid, 0), Keep::Valid))
+        );
+        let resting = FlashView {
+            copying_rests: true,
+            ..VIEW
+        };
+        assert_eq!(choose(INTEGRATED, &resting)[1], None);
+    }
+}

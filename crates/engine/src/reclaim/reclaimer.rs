@@ -1,0 +1,485 @@
+//! Reclaim: a segment goes; what its policy keeps is copied, or goes back to memory, the rest is dropped.
+//!
+//! Valid items of segments of many slab classes may fill as many segments as they come from, however few
+//! they are, and leave no buffers to writes. So it is counted what copies cost of the segments that are sealed, and
+//! when that is more than a share of those that are reclaimed, the next segment is dropped.
+
+use std::sync::atomic::Ordering;
+
+use super::policy::{self, Choices, FlashView, Keep, Pick, SegmentView};
+use super::residents::{Named, Resident, Residents};
+use super::upkeep::{CopyBalance, Counted, Upkeep, add};
+use crate::config::ReclaimPolicy;
+use crate::format::item::ItemRef;
+use crate::format::journal::Record;
+use crate::format::segment::{PAGE_BYTES, Position, SummaryEntry};
+use crate::store::{AppendItem, SegmentRecord, Source};
+
+/// Bytes read at once while copying; holes shorter than [`HOLE_BYTES`] are read through.
+const RUN_BYTES: u32 = 256 << 10;
+const HOLE_BYTES: u32 = 32 << 10;
+/// Segments by which copying may be ahead or behind.
+const GAIN_LIMIT: i64 = 4;
+/// Window of the moving average of valid bytes, in victims.
+const AVERAGED: u64 = 16;
+/// When copying has found nothing that gains, it rests until one of so many written segments is new.
+const RESTING_SHARE: u32 = 64;
+/// The most that copies may cost of as many segments as are reclaimed, in sixteenths.
+const MOST_FOR_COPIES_SIXTEENTHS: u32 = 12;
+/// Entries looked at before others get a turn.
+const ENTRIES_A_TURN: usize = 256;
+
+impl Upkeep {
+    /// Reclaims whenever there are too few free segments or the index is full, until told to end.
+    pub(crate) async fn keep_free(&self, residents: &dyn Residents) {
+        loop {
+            let work = self.store.work().listener();
+            if self.is_ended.load(Ordering::Acquire) {
+                return;
+            }
+            if !self.works_in_background() || !self.reclaim_one(residents).await {
+                work.await;
+            }
+        }
+    }
+
+    /// Reclaims a segment if one has to go; whether it has.
+    pub(crate) async fn reclaim_one(&self, residents: &dyn Residents) -> bool {
+        // Said before it is decided: who quiesces the flash looks at both in the other order.
+        let under_way = Counted::begin(&self.reclaiming);
+        let chosen = self.choose();
+        if let Some((record, keep)) = &chosen {
+            self.reclaim(residents, record, *keep).await;
+        }
+        drop(under_way);
+        self.progress.notify_all();
+        chosen.is_some()
+    }
+
+    /// Takes the segment that has to go, if one has, and says what of it is kept.
+    fn choose(&self) -> Option<(SegmentRecord, Keep)> {
+        if self.is_frozen.load(Ordering::SeqCst) {
+            return None;
+        }
+        let view = self.view();
+        let choices: Choices = policy::choose(self.policy, &view);
+        for (pick, keep) in choices.into_iter().flatten() {
+            let Some(record) = self.take(pick) else {
+                continue;
+            };
+            let segment = self.view_segment(&record, keep);
+            let keep = policy::keep(self.policy, keep, view.max_copy_bytes, &segment);
+            return Some((record, keep));
+        }
+        None
+    }
+
+    fn view(&self) -> FlashView {
+        let opened = &self.store.counters().segments_opened;
+        let rests_until = self.copying_rests_until.load(Ordering::Relaxed);
+        let sixteenths = u64::from(self.policy.max_copy_sixteenths().min(15));
+        FlashView {
+            free: self.store.free_segments(),
+            free_or_reclaiming: self.store.free_or_reclaiming(),
+            dropping: self.dropping.load(Ordering::SeqCst),
+            low: self.watermarks().low,
+            target: self.free_target(),
+            reserved: self.reserved_segments(),
+            is_index_short: self.index_use.headroom() < self.index_use.max_bytes / 64,
+            is_recovering: self.recovery.is_running(),
+            is_stopping: self.is_stopping.load(Ordering::SeqCst),
+            copies_gain: self.copies_gain(),
+            copying_rests: opened.load(Ordering::Relaxed) < rests_until,
+            max_copy_bytes: u64::from(self.store.segment_bytes()) * sixteenths / 16,
+        }
+    }
+
+    fn view_segment(&self, record: &SegmentRecord, keep: Keep) -> SegmentView {
+        let valid_bytes = self.store.valid_bytes(record.segment);
+        let average = self.average_valid.load(Ordering::Relaxed);
+        let average_valid_bytes = (average * (AVERAGED - 1) + valid_bytes) / AVERAGED;
+        if matches!(self.policy, ReclaimPolicy::CopyValid { .. }) {
+            self.average_valid
+                .store(average_valid_bytes, Ordering::Relaxed);
+        }
+        SegmentView {
+            valid_bytes,
+            average_valid_bytes,
+            is_read_much: keep == Keep::ValidIfReadMuch && self.store.is_read_much(record.segment),
+        }
+    }
+
+    fn take(&self, pick: Pick) -> Option<SegmentRecord> {
+        match pick {
+            Pick::LeastWorn => self.take_least_worn(),
+            Pick::Victim(victim, max_valid) => {
+                let record = self.store.take_victim(victim, max_valid);
+                if record.is_none() && max_valid < u64::MAX {
+                    let opened = &self.store.counters().segments_opened;
+                    let pause = u64::from(self.store.written_segments() / RESTING_SHARE);
+                    self.copying_rests_until
+                        .store(opened.load(Ordering::Relaxed) + pause, Ordering::Relaxed);
+                }
+                record
+            }
+        }
+    }
+
+    /// A segment that is erased for the sake of wear leveling (section 4.1.5): every so many erases the least
+    /// worn ones are marked.
+    fn take_least_worn(&self) -> Option<SegmentRecord> {
+        let multiple = self.wear_leveling?;
+        let erases = self.store.counters().erases.load(Ordering::Relaxed);
+        let last = self.leveled_at.load(Ordering::Relaxed);
+        let due = u64::from(multiple) * u64::from(self.store.segments());
+        if erases.saturating_sub(last) >= due
+            && self
+                .leveled_at
+                .compare_exchange(last, erases, Ordering::AcqRel, Ordering::Relaxed)
+                .is_ok()
+        {
+            let segments = self.store.level_wear();
+            add(&self.counters.wear_levelings, 1);
+            tracing::info!(
+                segments,
+                "wear leveling: the least worn segments are erased"
+            );
+        }
+        let record = self.store.take_worn_least()?;
+        add(&self.counters.segments_leveled, 1);
+        Some(record)
+    }
+
+    /// Whether copies have gained of late: slots may fill as many short segments as they came from, and keep
+    /// writes from filling theirs.
+    fn copies_gain(&self) -> bool {
+        let sixteenths = self.policy.max_copy_sixteenths();
+        let sixteenths = sixteenths.min(MOST_FOR_COPIES_SIXTEENTHS);
+        let segment_bytes = i64::from(self.store.segment_bytes());
+        let limit = GAIN_LIMIT * segment_bytes;
+        let mut balance = self.balance.lock();
+        let reclaimed = self.counters.segments_reclaimed.load(Ordering::Relaxed);
+        let for_copies = &self.store.counters().bytes_for_copies;
+        let for_copies = for_copies.load(Ordering::Relaxed);
+        let allowed =
+            (reclaimed - balance.reclaimed) as i64 * segment_bytes * i64::from(sixteenths) / 16;
+        let cost = (for_copies - balance.for_copies) as i64;
+        *balance = CopyBalance {
+            gained: (balance.gained + allowed - cost).clamp(-limit, limit),
+            reclaimed,
+            for_copies,
+        };
+        balance.gained > -limit
+    }
+
+    async fn reclaim(&self, residents: &dyn Residents, record: &SegmentRecord, keep: Keep) {
+        let begun = runtime::now();
+        let dropping = (keep == Keep::Nothing).then(|| Counted::begin(&self.dropping));
+        self.recovery.give_up(record.segment).await;
+        // Before anything of it leaves the index: from here on a start finds nothing in it.
+        self.journal.append(Record::SegmentDead {
+            segment: record.segment.0,
+            generation: record.sequence,
+        });
+        match self.store.read_summary(record).await {
+            Ok(entries) => {
+                let kept = self.classify(residents, record, keep, &entries).await;
+                self.keep_items(residents, record, keep, &kept).await;
+            }
+            Err(error) => {
+                tracing::warn!(
+                    segment = record.segment.0,
+                    %error,
+                    "a summary could not be read; the segment's items are lost"
+                );
+                let lost = residents.forget_segment(record);
+                add(&self.counters.items_lost, lost);
+            }
+        }
+        self.store.release(record.segment).await;
+        add(&self.counters.segments_reclaimed, 1);
+        if dropping.is_some() {
+            add(&self.counters.segments_dropped, 1);
+            self.drop_time.add(runtime::now().since(begun));
+        }
+    }
+
+    /// Takes everything that is not kept out of the index; returns what is.
+    async fn classify(
+        &self,
+        residents: &dyn Residents,
+        record: &SegmentRecord,
+        keep: Keep,
+        entries: &[SummaryEntry],
+    ) -> Vec<SummaryEntry> {
+        let now = runtime::unix_seconds();
+        let (mut left, all) = match keep {
+            Keep::Recent(max_bytes) => (max_bytes, false),
+            Keep::Return => (u64::MAX, false),
+            Keep::Valid | Keep::ValidForWear => (u64::MAX, true),
+            Keep::Nothing | Keep::ValidIfGain | Keep::ValidIfReadMuch => (0, false),
+        };
+        let mut kept = Vec::new();
+        for (number, entry) in entries.iter().enumerate() {
+            if number % ENTRIES_A_TURN == ENTRIES_A_TURN - 1 {
+                // The worker has clients to serve.
+                runtime::yield_now().await;
+            }
+            let item = Resident::of(record, entry);
+            let is_live = self
+                .cutoffs
+                .is_live(item.hash, item.version, entry.expiry.get(), now);
+            let bytes = entry_bytes(entry, entries.get(number + 1), record.slot_bytes);
+            let named = residents.check(&item, &mut |recent| {
+                is_live && (all || recent) && bytes <= left
+            });
+            match named {
+                Named::No => {}
+                Named::Kept => {
+                    left -= bytes;
+                    kept.push(*entry);
+                }
+                Named::Removed if is_live => add(&self.counters.items_evicted, 1),
+                Named::Removed => add(&self.counters.items_expired, 1),
+            }
+        }
+        kept
+    }
+
+    /// Reads what is kept, and copies it to open segments or hands it back to memory.
+    async fn keep_items(
+        &self,
+        residents: &dyn Residents,
+        record: &SegmentRecord,
+        keep: Keep,
+        kept: &[SummaryEntry],
+    ) {
+        let mut rest = kept;
+        while !rest.is_empty() {
+            let (run, start, len) = next_run(rest, record.slot_bytes, self.store.segment_bytes());
+            rest = &rest[run.len()..];
+            let read = self.store.read_range(record.segment, start, len as usize);
+            let bytes = match read.await {
+                Ok(bytes) => bytes,
+                Err(error) => {
+                    tracing::warn!(segment = record.segment.0, %error, "items could not be copied");
+                    self.drop_items(residents, record, run);
+                    continue;
+                }
+            };
+            let mut items = Vec::with_capacity(run.len());
+            for entry in run {
+                let offset = Position::from_bits(entry.position.get()).offset();
+                let at = &bytes[(offset - start) as usize..];
+                match ItemRef::decode(at, record.sequence, offset) {
+                    Ok(item) => items.push((*entry, item)),
+                    Err(error) => {
+                        tracing::warn!(segment = record.segment.0, offset, %error, "a damaged item");
+                        self.drop_items(residents, record, std::slice::from_ref(entry));
+                    }
+                }
+            }
+            match (keep, self.memory()) {
+                (Keep::Return, Some(memory)) => {
+                    for (entry, item) in &items {
+                        if memory.take_back(&Resident::of(record, entry), item) {
+                            add(&self.counters.items_returned, 1);
+                        } else {
+                            self.drop_items(residents, record, std::slice::from_ref(entry));
+                        }
+                    }
+                }
+                _ => self.copy(residents, record, keep, &items).await,
+            }
+        }
+    }
+
+    async fn copy(
+        &self,
+        residents: &dyn Residents,
+        record: &SegmentRecord,
+        keep: Keep,
+        items: &[(SummaryEntry, ItemRef<'_>)],
+    ) {
+        let copies: Vec<AppendItem<'_>> = items
+            .iter()
+            .map(|(entry, item)| AppendItem {
+                hash: Resident::of(record, entry).hash,
+                item: *item,
+            })
+            .collect();
+        let resident = |number: usize| Resident::of(record, &items[number].0);
+        let mut done = 0;
+        while done < items.len() {
+            // What has gone since it was read is not written again: a power cut could take the record that
+            // declares the copy dead, and leave the copy.
+            let is_named =
+                |number: &usize| residents.check(&resident(*number), &mut |_| true) == Named::Kept;
+            let end = done + (done..items.len()).take_while(is_named).count();
+            if end == done {
+                done += 1;
+                continue;
+            }
+            let space = self.store.space().listener();
+            let first = done;
+            done += self
+                .store
+                .append(&copies[first..end], Source::Copy, |number, place| {
+                    if residents.moved(&resident(first + number), place) {
+                        add(&self.counters.items_copied, 1);
+                        let bytes = copies[first + number].item.flash_bytes() as u64;
+                        add(&self.counters.bytes_copied, bytes);
+                        if keep == Keep::ValidForWear {
+                            add(&self.counters.bytes_copied_to_level, bytes);
+                        }
+                    } else {
+                        // Overwritten or deleted meanwhile: the copy is dead from the start.
+                        self.displace(place);
+                    }
+                });
+            if done == end {
+                continue;
+            }
+            let starved = (self.store.free_segments() == 0).then(|| Counted::begin(&self.starved));
+            if starved.is_some()
+                && self.starved.load(Ordering::SeqCst) >= self.store.reclaiming_segments()
+            {
+                // Every other reclaim waits, too: only this one can free a segment.
+                let left: Vec<SummaryEntry> =
+                    items[done..].iter().map(|(entry, _)| *entry).collect();
+                return self.drop_items(residents, record, &left);
+            }
+            if self.works_in_background() || starved.is_some() {
+                space.await;
+            } else if !self.write_one(residents).await && self.store.free_buffers() == 0 {
+                // Others write them.
+                space.await;
+            }
+        }
+    }
+
+    fn drop_items(&self, residents: &dyn Residents, record: &SegmentRecord, run: &[SummaryEntry]) {
+        for entry in run {
+            let removed = residents.check(&Resident::of(record, entry), &mut |_| false);
+            add(
+                &self.counters.items_evicted,
+                u64::from(removed == Named::Removed),
+            );
+        }
+    }
+}
+
+/// Bytes from an entry's item to the next one's, or of its slot.
+fn entry_bytes(entry: &SummaryEntry, next: Option<&SummaryEntry>, slot_bytes: u32) -> u64 {
+    let position = Position::from_bits(entry.position.get());
+    match next {
+        _ if slot_bytes > 0 => u64::from(slot_bytes),
+        Some(next) => {
+            u64::from(Position::from_bits(next.position.get()).offset() - position.offset())
+        }
+        None => u64::from(position.read_bytes(0)),
+    }
+}
+
+/// The entries at the front of `kept` that one read covers, with its offset and length in bytes.
+pub(crate) fn next_run(
+    kept: &[SummaryEntry],
+    slot_bytes: u32,
+    segment_bytes: u32,
+) -> (&[SummaryEntry], u32, u32) {
+    let reach = |entry: &SummaryEntry| {
+        let position = Position::from_bits(entry.position.get());
+        let page = position.offset() / PAGE_BYTES * PAGE_BYTES;
+        (
+            page,
+            (page + position.read_bytes(slot_bytes)).min(segment_bytes),
+        )
+    };
+    let (start, mut end) = reach(&kept[0]);
+    let mut count = 1;
+    for entry in &kept[1..] {
+        let (page, entry_end) = reach(entry);
+        if page > end + HOLE_BYTES || entry_end > start + RUN_BYTES {
+            break;
+        }
+        end = end.max(entry_end);
+        count += 1;
+    }
+    (&kept[..count], start, end - start)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::segment::align;
+    use proptest::prelude::*;
+
+    const SEGMENT_BYTES: u32 = 4 << 20;
+
+    /// Entries of items that lie one after the other, with their lengths.
+    fn entries(lengths: &[u32]) -> Vec<(SummaryEntry, u32)> {
+        let mut cursor = 0;
+        let mut entries = Vec::new();
+        for (number, &bytes) in (0u64..).zip(lengths) {
+            let offset = align(cursor, bytes);
+            cursor = offset + bytes;
+            if cursor > SEGMENT_BYTES - 4096 {
+                break;
+            }
+            let entry = SummaryEntry {
+                hash: number.into(),
+                version: number.into(),
+                expiry: 0.into(),
+                position: Position::new(offset, bytes).bits().into(),
+            };
+            entries.push((entry, bytes));
+        }
+        entries
+    }
+
+    proptest! {
+        #[test]
+        fn runs_cover_every_item_and_are_bounded(
+            lengths in proptest::collection::vec(
+                (prop_oneof![40u32..300, 40u32..9000, 9000u32..700_000], any::<bool>()),
+                1..300,
+            ),
+        ) {
+            let (bytes, picks): (Vec<u32>, Vec<bool>) = lengths.into_iter().unzip();
+            let picked: Vec<(SummaryEntry, u32)> = entries(&bytes)
+                .into_iter()
+                .zip(picks)
+                .filter_map(|(entry, pick)| pick.then_some(entry))
+                .collect();
+            let kept: Vec<SummaryEntry> = picked.iter().map(|(entry, _)| *entry).collect();
+            let (mut rest, mut seen) = (&kept[..], 0);
+            while !rest.is_empty() {
+                let (run, start, len) = next_run(rest, 0, SEGMENT_BYTES);
+                prop_assert!(!run.is_empty());
+                prop_assert!(start % PAGE_BYTES == 0 && len % PAGE_BYTES == 0);
+                prop_assert!(start + len <= SEGMENT_BYTES);
+                prop_assert!(len <= RUN_BYTES || run.len() == 1);
+                for (entry, bytes) in &picked[seen..seen + run.len()] {
+                    let offset = Position::from_bits(entry.position.get()).offset();
+                    prop_assert!(offset >= start && offset + bytes <= start + len);
+                }
+                seen += run.len();
+                rest = &rest[run.len()..];
+            }
+            prop_assert_eq!(seen, kept.len());
+        }
+
+        #[test]
+        fn an_entrys_bytes_are_at_least_its_items(
+            bytes in proptest::collection::vec(40u32..20_000, 1..100),
+        ) {
+            let all = entries(&bytes);
+            for (number, (entry, bytes)) in all.iter().enumerate() {
+                let next = all.get(number + 1).map(|(next, _)| next);
+                let counted = entry_bytes(entry, next, 0);
+                prop_assert!(counted >= u64::from(*bytes));
+                prop_assert!(counted <= u64::from(*bytes) * 4 / 3 + 2 * u64::from(PAGE_BYTES));
+            }
+        }
+    }
+}

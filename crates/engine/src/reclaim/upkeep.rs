@@ -1,0 +1,258 @@
+//! [`Upkeep`]: what writing and reclaim share: the store, the journal, the phase the cache is in, what is counted.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+
+use parking_lot::Mutex;
+use runtime::sync::Notify;
+
+use super::policy::under_pressure;
+use super::residents::{IndexUse, Resident};
+use super::watermarks::{Load, Regulator, Watermarks};
+use crate::config::{EngineConfig, ReclaimPolicy, Schedule};
+use crate::durability::FlushCutoffs;
+use crate::durability::journal::Journal;
+use crate::durability::recovery::RecoveryQueue;
+use crate::ewma::Ewma;
+use crate::format::item::ItemRef;
+use crate::format::journal::Record;
+use crate::format::location::{LocationCodec, Place};
+use crate::store::SegmentStore;
+
+/// Bytes an object takes in a checkpoint at most: dead, or read since it was written.
+const CHECKPOINT_ENTRY_BYTES: u64 = 2;
+/// Segments a checkpoint may need beyond those of its lists.
+const CHECKPOINT_SPARE_SEGMENTS: u32 = 2;
+
+/// Takes items back into memory whose segment is being reclaimed.
+pub(crate) trait ReturnToMemory: Send + Sync {
+    /// Takes an item that the index still names out of the index and into memory, dirty. False when the index
+    /// names it no more, or memory has no space.
+    fn take_back(&self, item: &Resident, contents: &ItemRef<'_>) -> bool;
+}
+
+/// Counters of writing and reclaim; they only grow.
+#[derive(Debug, Default)]
+pub(crate) struct UpkeepCounters {
+    pub(crate) segments_reclaimed: AtomicU64,
+    pub(crate) segments_dropped: AtomicU64,
+    pub(crate) wear_levelings: AtomicU64,
+    pub(crate) segments_leveled: AtomicU64,
+    pub(crate) bytes_copied_to_level: AtomicU64,
+    pub(crate) items_copied: AtomicU64,
+    pub(crate) bytes_copied: AtomicU64,
+    pub(crate) items_returned: AtomicU64,
+    pub(crate) items_evicted: AtomicU64,
+    pub(crate) items_expired: AtomicU64,
+    pub(crate) index_full: AtomicU64,
+    pub(crate) items_lost: AtomicU64,
+}
+
+/// Adds to a counter.
+pub(crate) fn add(counter: &AtomicU64, by: u64) {
+    counter.fetch_add(by, Ordering::Relaxed);
+}
+
+/// Writing and reclaim of one store. Shared by all threads.
+pub(crate) struct Upkeep {
+    pub(crate) store: Arc<SegmentStore>,
+    pub(crate) journal: Arc<Journal>,
+    pub(crate) cutoffs: Arc<FlushCutoffs>,
+    pub(crate) recovery: RecoveryQueue,
+    pub(crate) index_use: Arc<IndexUse>,
+    pub(crate) counters: UpkeepCounters,
+    codec: LocationCodec,
+    pub(super) policy: ReclaimPolicy,
+    pub(super) wear_leveling: Option<u32>,
+    schedule: Schedule,
+    spare_buffers: Option<usize>,
+    for_stop: Watermarks,
+    regulator: Regulator,
+    /// Memory that takes items back.
+    memory: OnceLock<Weak<dyn ReturnToMemory>>,
+
+    /// A caller has asked for space.
+    pub(crate) is_asked: AtomicBool,
+    /// An orderly stop has begun: the segments held for it may be filled.
+    pub(crate) is_stopping: AtomicBool,
+    /// Reclaim begins no more.
+    pub(crate) is_frozen: AtomicBool,
+    /// Background work ends.
+    pub(crate) is_ended: AtomicBool,
+    /// Reclaims under way, and those about to choose a segment.
+    pub(crate) reclaiming: AtomicU32,
+    /// Told whenever a segment has been written or given up, or a reclaim has ended.
+    pub(crate) progress: Notify,
+
+    pub(super) balance: Mutex<CopyBalance>,
+    /// Reclaims whose copies wait for a free segment.
+    pub(super) starved: AtomicU32,
+    /// Moving average of the valid bytes of victims.
+    pub(super) average_valid: AtomicU64,
+    /// What it takes to drop a segment.
+    pub(super) drop_time: Ewma,
+    /// Segments that are being dropped.
+    pub(super) dropping: AtomicU32,
+    /// Until so many segments have been opened no segment to copy from is looked for.
+    pub(super) copying_rests_until: AtomicU64,
+    /// Erases when wear was leveled last.
+    pub(super) leveled_at: AtomicU64,
+}
+
+/// What copying has gained of late, in bytes: a share of the segments that were reclaimed, less what copies have
+/// cost of the segments that were sealed.
+#[derive(Default)]
+pub(super) struct CopyBalance {
+    pub(super) gained: i64,
+    /// Segments reclaimed that are in it.
+    pub(super) reclaimed: u64,
+    /// Bytes of sealed segments taken by copies that are in it.
+    pub(super) for_copies: u64,
+}
+
+/// Counted for as long as it lives, also when the task that holds it is dropped.
+pub(super) struct Counted<'a>(&'a AtomicU32);
+
+impl<'a> Counted<'a> {
+    pub(super) fn begin(counter: &'a AtomicU32) -> Self {
+        counter.fetch_add(1, Ordering::SeqCst);
+        Self(counter)
+    }
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+impl Upkeep {
+    /// The upkeep of `store` as `config` says.
+    pub(crate) fn new(
+        store: Arc<SegmentStore>,
+        journal: Arc<Journal>,
+        cutoffs: Arc<FlushCutoffs>,
+        recovery: RecoveryQueue,
+        index_use: Arc<IndexUse>,
+        config: &EngineConfig,
+    ) -> Self {
+        let for_stop = stop_watermarks(config, store.segments(), store.segment_bytes());
+        let upkeep = Self {
+            codec: LocationCodec::new(store.segments(), store.segment_bytes()),
+            policy: config.reclaim.policy,
+            wear_leveling: config.reclaim.wear_leveling,
+            schedule: config.reclaim.schedule,
+            spare_buffers: config.spare_buffers(),
+            regulator: Regulator::new(config.reclaim.reserve, for_stop),
+            for_stop,
+            store,
+            journal,
+            cutoffs,
+            recovery,
+            index_use,
+            memory: OnceLock::new(),
+            counters: UpkeepCounters::default(),
+            is_asked: AtomicBool::new(false),
+            is_stopping: AtomicBool::new(false),
+            is_frozen: AtomicBool::new(false),
+            is_ended: AtomicBool::new(false),
+            reclaiming: AtomicU32::new(0),
+            progress: Notify::new(),
+            balance: Mutex::default(),
+            starved: AtomicU32::new(0),
+            average_valid: AtomicU64::new(0),
+            drop_time: Ewma::default(),
+            dropping: AtomicU32::new(0),
+            copying_rests_until: AtomicU64::new(0),
+            leveled_at: AtomicU64::new(0),
+        };
+        upkeep.store.reserve_segments(upkeep.reserved_segments());
+        upkeep
+    }
+
+    /// From now on items may go back to this memory.
+    pub(crate) fn return_to(&self, memory: Weak<dyn ReturnToMemory>) {
+        // It is set once, when the engine has been put together.
+        let _ = self.memory.set(memory);
+    }
+
+    pub(super) fn memory(&self) -> Option<Arc<dyn ReturnToMemory>> {
+        self.memory.get()?.upgrade()
+    }
+
+    /// Free segments that only copies may fill: where writes stall, they must not take what copies need.
+    pub(super) fn reserved_segments(&self) -> u32 {
+        match under_pressure(self.policy) {
+            Some(_) => 0,
+            None => self.for_stop.low,
+        }
+    }
+
+    /// The watermarks as they were found last.
+    pub(crate) fn last_watermarks(&self) -> Watermarks {
+        self.regulator.last()
+    }
+
+    /// The watermarks at present.
+    pub(super) fn watermarks(&self) -> Watermarks {
+        let opened = &self.store.counters().segments_opened_for_writes;
+        self.regulator.watermarks(&Load {
+            free: self.store.free_segments(),
+            channels: self.store.channels_in_use(),
+            segments: self.store.segments_in_use(),
+            opened: opened.load(Ordering::Relaxed),
+            service: self.drop_time.get() + self.store.erase_time(),
+        })
+    }
+
+    /// Free segments to keep at present: when stopping, those that the checkpoint will fill.
+    pub(crate) fn free_target(&self) -> u32 {
+        if !self.is_stopping.load(Ordering::SeqCst) {
+            // Writes need one more than what is reserved for copies.
+            return self.watermarks().high.max(self.reserved_segments() + 1);
+        }
+        let entries = self.store.items_placed() + u64::from(self.store.segments());
+        let segments = entries * CHECKPOINT_ENTRY_BYTES / u64::from(self.store.segment_bytes());
+        segments as u32 + CHECKPOINT_SPARE_SEGMENTS
+    }
+
+    /// Whether segments are written and reclaimed without being asked for: where they are not, they are
+    /// once the cache is stopping.
+    pub(crate) fn works_in_background(&self) -> bool {
+        self.schedule == Schedule::Background || self.is_stopping.load(Ordering::SeqCst)
+    }
+
+    /// Whether a sealed segment is to be written now.
+    pub(crate) fn writes_now(&self) -> bool {
+        // What is kept in memory cannot be reclaimed.
+        let may_wait = !self.is_stopping.load(Ordering::SeqCst)
+            && self.store.free_segments() >= self.free_target();
+        let spare = self.spare_buffers.filter(|_| may_wait);
+        self.works_in_background() && spare.is_none_or(|spare| self.store.free_buffers() < spare)
+    }
+
+    /// The copy at a place will never be read again: says so in the journal.
+    pub(crate) fn declare_dead(&self, place: Place) {
+        self.journal.append(Record::Dead {
+            location: self.codec.encode(place.segment, place.position),
+            generation: place.generation,
+        });
+    }
+
+    /// The index does not name the copy at a place any more.
+    pub(crate) fn displace(&self, place: Place) {
+        self.store.count_out(place.segment, place.generation);
+        self.declare_dead(place);
+    }
+}
+
+/// Enough is kept free for an orderly stop to write all of memory and the checkpoint, but never more than a quarter
+/// of the flash.
+fn stop_watermarks(config: &EngineConfig, segments: u32, segment_bytes: u32) -> Watermarks {
+    let spare = (segments / 64).clamp(2, 16);
+    let for_stop = config.segments_for_stop(segment_bytes);
+    Watermarks {
+        low: (spare / 2).max(2),
+        high: for_stop.min(segments / 4).max(1) + spare,
+    }
+}

@@ -1,0 +1,62 @@
+//! Writing sealed segments, and what becomes of one that could not be written.
+
+use super::residents::{Named, Resident, Residents};
+use super::upkeep::{Upkeep, add};
+use crate::format::journal::Record;
+use crate::format::segment::SummaryEntry;
+use crate::store::{SegmentRecord, WriteFailure, Written};
+
+impl Upkeep {
+    /// Writes the sealed segment whose turn it is; false when none waits.
+    pub(crate) async fn write_one(&self, residents: &dyn Residents) -> bool {
+        match self.store.write_next().await {
+            Some(Written::Done(_)) => {}
+            Some(Written::Failed(failure)) => self.give_up(residents, failure).await,
+            None => return false,
+        }
+        self.progress.notify_all();
+        true
+    }
+
+    /// Moves what a segment that could not be written holds to another, or forgets it.
+    async fn give_up(&self, residents: &dyn Residents, failure: WriteFailure) {
+        let record = SegmentRecord {
+            segment: failure.segment,
+            sequence: failure.sequence,
+            items: failure.entries.len() as u32,
+            slot_bytes: 0,
+        };
+        // It may be there all the same; what it holds counts no more.
+        self.journal.append(Record::SegmentDead {
+            segment: record.segment.0,
+            generation: record.sequence,
+        });
+        let of = |entry: &SummaryEntry| Resident::of(&record, entry);
+        let is_moved = self.store.move_elsewhere(
+            &failure,
+            |entry| residents.check(&of(entry), &mut |_| true) == Named::Kept,
+            |entry, place| {
+                if !residents.moved(&of(entry), place) {
+                    self.displace(place);
+                }
+            },
+        );
+        let mut lost = 0;
+        for entry in &failure.entries {
+            let removed = residents.check(&of(entry), &mut |_| false) == Named::Removed;
+            lost += u64::from(removed);
+        }
+        add(&self.counters.items_lost, lost);
+        tracing::warn!(
+            segment = record.segment.0,
+            items = record.items,
+            lost,
+            error = %failure.error,
+            "a segment could not be written"
+        );
+        if self.store.abandon(failure, is_moved).await {
+            let segment = record.segment.0;
+            self.journal.append(Record::Retired { segment });
+        }
+    }
+}

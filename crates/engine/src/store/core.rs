@@ -1,0 +1,535 @@
+//! [`SegmentStore`]: its parts, its segment table, victims, wear and releases.
+
+use std::cmp::Reverse;
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use device::{AlignedBuf, BlockHealth, BlockId, Flash, Geometry};
+use parking_lot::Mutex;
+use runtime::budget::Budget;
+use runtime::sync::Notify;
+
+use super::filling::{Cursor, Filling};
+use super::layout::{StreamLayout, Streams};
+use super::queues::Queues;
+use super::segment::{DRAINING, Segment, SegmentRecord};
+use crate::counter::Striped;
+use crate::ewma::Ewma;
+use crate::format::segment::SegmentId;
+
+/// Milliseconds that one time may be ahead of another and count as the same.
+const SAME_TIME_MS: u32 = 60_000;
+
+/// The erase block of a segment.
+pub(super) fn block(segment: SegmentId) -> BlockId {
+    BlockId(segment.0)
+}
+
+/// What a buffer holds.
+pub(super) enum Content {
+    Free(AlignedBuf),
+    Filling(Filling),
+    Sealed {
+        segment: SegmentId,
+        bytes: Arc<AlignedBuf>,
+    },
+    /// Its bytes were lost with a cancelled write; a fresh buffer is made on the next use.
+    Lost,
+}
+
+/// Which written segment is reclaimed next.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Victim {
+    /// The one written first.
+    #[default]
+    Oldest,
+    /// The one with the fewest valid bytes; of several, the oldest.
+    FewestValid,
+    /// The one of which nothing has been read for the longest time.
+    LeastRecentlyRead,
+}
+
+/// How the erases are spread over the segments in use.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Wear {
+    /// Erases of the segment with the fewest.
+    pub least: u64,
+    /// Of that with the most.
+    pub most: u64,
+    /// Their average.
+    pub mean: f64,
+}
+
+/// Counters of a segment store; read at any time.
+#[derive(Debug, Default)]
+pub struct StoreCounters {
+    /// Segments opened.
+    pub segments_opened: AtomicU64,
+    /// Segments sealed.
+    pub segments_sealed: AtomicU64,
+    /// Bytes of the sealed segments that copies cost: of each their part of what is in it.
+    pub bytes_for_copies: AtomicU64,
+    /// Segments written.
+    pub segments_written: AtomicU64,
+    /// Segments opened for writes, not for copies.
+    pub segments_opened_for_writes: AtomicU64,
+    /// Erases issued to the flash.
+    pub erases: AtomicU64,
+    /// Segments whose write failed and that were written elsewhere.
+    pub segments_moved: AtomicU64,
+    /// Bytes written to the flash.
+    pub bytes_written: AtomicU64,
+    /// Reads issued to the flash.
+    pub reads: Striped,
+    /// Bytes read from the flash.
+    pub bytes_read: Striped,
+    /// Reads that failed at the device.
+    pub read_errors: AtomicU64,
+    /// Items that did not verify.
+    pub corrupt_items: AtomicU64,
+    /// Segments whose write failed.
+    pub write_errors: AtomicU64,
+    /// Segments on bad blocks, and those given up after repeated failures.
+    pub segments_retired: AtomicU64,
+}
+
+/// How a [`SegmentStore`] is set up.
+#[derive(Clone, Copy, Debug)]
+pub struct StoreConfig {
+    /// Segments that may be in memory at once: one filling, the others waiting or being written.
+    pub buffers: usize,
+    /// The image that the segments belong to.
+    pub image: u64,
+    /// First sequence number to use.
+    pub first_sequence: u64,
+    /// Bytes that large items read from flash may hold at once.
+    pub large_read_bytes: u64,
+    /// Bytes of one program.
+    pub write_bytes: u32,
+    /// Count the reads of each segment.
+    pub counts_reads: bool,
+}
+
+/// The segments of one flash device. Shared by all threads.
+pub struct SegmentStore {
+    pub(super) flash: Arc<dyn Flash>,
+    pub(super) image: u64,
+    pub(super) segment_bytes: u32,
+    pub(super) write_bytes: usize,
+    pub(super) streams: Arc<dyn Streams>,
+    /// The layout of each stream.
+    pub(super) layouts: Box<[StreamLayout]>,
+    /// Segments that may be filled at once.
+    pub(super) max_filling: usize,
+    pub(super) segments: Box<[Segment]>,
+    pub(super) buffers: Box<[Mutex<Content>]>,
+    /// The buffers being filled, and the next sequence number.
+    pub(super) filling: Mutex<Cursor>,
+    pub(super) queues: Mutex<Queues>,
+    pub(super) counts_reads: bool,
+    pub(super) erase_time: Ewma,
+    /// Free segments that only copies may open.
+    pub(super) reserved: AtomicUsize,
+    pub(super) large_reads: Arc<Budget>,
+    pub(super) space: Notify,
+    pub(super) work: Notify,
+    pub(super) drained: Notify,
+    pub(super) counters: StoreCounters,
+}
+
+impl SegmentStore {
+    /// The store of `flash`, one segment a block, all of them free but those on bad blocks.
+    ///
+    /// # Panics
+    /// When there are no or more than 254 buffers: the configuration checks that.
+    #[must_use]
+    pub fn new(flash: Arc<dyn Flash>, streams: Arc<dyn Streams>, config: &StoreConfig) -> Self {
+        assert!((2..=254).contains(&config.buffers), "2 to 254 buffers");
+        let geometry = flash.geometry();
+        let segment_bytes =
+            u32::try_from(geometry.block_bytes()).expect("blocks are smaller than 4 GiB");
+        let segments: Box<[Segment]> = (0..geometry.blocks()).map(|_| Segment::default()).collect();
+        let (retired, free): (Vec<_>, Vec<_>) = (0..geometry.blocks())
+            .map(SegmentId)
+            .partition(|&segment| flash.health(block(segment)) == BlockHealth::Bad);
+        let free = round_robin(free, &geometry);
+        let layouts = streams.layouts();
+        let filling = Cursor::new(config.first_sequence, layouts.len());
+        let counters = StoreCounters::default();
+        counters
+            .segments_retired
+            .store(retired.len() as u64, Ordering::Relaxed);
+        let mut queues = Queues::new(&geometry);
+        queues.retired = retired;
+        for segment in free {
+            queues.push_free(segment, flash.erase_count(block(segment)));
+        }
+        Self {
+            image: config.image,
+            segment_bytes,
+            write_bytes: config.write_bytes.next_multiple_of(geometry.page_bytes) as usize,
+            streams,
+            layouts,
+            max_filling: (config.buffers * 3 / 4).clamp(1, (segments.len() / 4).max(1)),
+            segments,
+            buffers: (0..config.buffers)
+                .map(|_| Mutex::new(Content::Lost))
+                .collect(),
+            filling: Mutex::new(filling),
+            queues: Mutex::new(queues),
+            counts_reads: config.counts_reads,
+            erase_time: Ewma::default(),
+            reserved: AtomicUsize::new(0),
+            large_reads: Arc::new(Budget::new(config.large_read_bytes)),
+            space: Notify::new(),
+            work: Notify::new(),
+            drained: Notify::new(),
+            counters,
+            flash,
+        }
+    }
+
+    /// Bytes of a segment.
+    #[must_use]
+    pub fn segment_bytes(&self) -> u32 {
+        self.segment_bytes
+    }
+
+    /// Segments on the device.
+    #[must_use]
+    pub fn segments(&self) -> u32 {
+        self.segments.len() as u32
+    }
+
+    /// Segments that can be opened.
+    #[must_use]
+    pub fn free_segments(&self) -> u32 {
+        self.queues.lock().free() as u32
+    }
+
+    /// Segments that are free or will be when the reclaims under way have ended.
+    #[must_use]
+    pub fn free_or_reclaiming(&self) -> u32 {
+        let queues = self.queues.lock();
+        (queues.free() + queues.reclaiming()) as u32
+    }
+
+    /// Segments that are being reclaimed.
+    #[must_use]
+    pub fn reclaiming_segments(&self) -> u32 {
+        self.queues.lock().reclaiming() as u32
+    }
+
+    /// Channels that have a segment to fill or to reclaim, one at least.
+    #[must_use]
+    pub fn channels_in_use(&self) -> u32 {
+        self.queues.lock().channels_in_use().max(1) as u32
+    }
+
+    /// Segments that have not been given up.
+    #[must_use]
+    pub fn segments_in_use(&self) -> u32 {
+        let retired = self.counters.segments_retired.load(Ordering::Relaxed);
+        self.segments().saturating_sub(retired as u32)
+    }
+
+    /// Segments that wear leveling waits for.
+    #[must_use]
+    pub fn worn_least(&self) -> usize {
+        self.queues.lock().worn_least()
+    }
+
+    /// Segments written and not yet reclaimed.
+    #[must_use]
+    pub fn written_segments(&self) -> u32 {
+        self.queues.lock().written() as u32
+    }
+
+    /// Segments sealed in memory that wait to be written.
+    #[must_use]
+    pub fn sealed_segments(&self) -> u32 {
+        self.queues.lock().sealed() as u32
+    }
+
+    /// The counters.
+    #[must_use]
+    pub fn counters(&self) -> &StoreCounters {
+        &self.counters
+    }
+
+    /// Told whenever an append that found no room may find some.
+    #[must_use]
+    pub fn space(&self) -> &Notify {
+        &self.space
+    }
+
+    /// Told whenever there is something to write, or fewer free segments than before.
+    #[must_use]
+    pub fn work(&self) -> &Notify {
+        &self.work
+    }
+
+    /// Bytes of memory in use: buffers and the segment table.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        self.buffers.len() * self.segment_bytes as usize
+            + self.segments.len() * size_of::<Segment>()
+    }
+
+    /// Takes a written segment out of its queue, to reclaim it: one with no more valid bytes than
+    /// `max_valid`, if there is one. Where it is not the oldest that is taken, it is one of a single channel,
+    /// that with the fewest free segments.
+    #[must_use]
+    pub fn take_victim(&self, victim: Victim, max_valid: u64) -> Option<SegmentRecord> {
+        let now = self.now_ms();
+        let may = |segment| self.is_on_flash(segment) && self.valid_bytes(segment) <= max_valid;
+        let mut queues = self.queues.lock();
+        let segment = match victim {
+            Victim::Oldest => queues.take_first(|segment| {
+                let sequence = self.sequence(segment);
+                may(segment).then_some(sequence)
+            }),
+            Victim::FewestValid => queues.take_from_channel(|segment| {
+                let valid = self.valid_bytes(segment);
+                may(segment).then_some(valid)
+            }),
+            Victim::LeastRecentlyRead => queues.take_from_channel(|segment| {
+                let last_read = self.segment(segment).last_read_ms.load(Ordering::Relaxed);
+                may(segment).then(|| Reverse(age_ms(now, last_read)))
+            }),
+        }?;
+        Some(self.record(segment))
+    }
+
+    /// Takes a written segment that wear leveling wants to have erased.
+    #[must_use]
+    pub fn take_worn_least(&self) -> Option<SegmentRecord> {
+        let mut queues = self.queues.lock();
+        let segment = queues.take_worn_least(|segment, life| {
+            self.is_on_flash(segment) && self.sequence(segment) == life
+        })?;
+        Some(self.record(segment))
+    }
+
+    /// How the erases are spread over the segments in use, as the device counts them.
+    #[must_use]
+    pub fn wear(&self) -> Wear {
+        let retired: HashSet<SegmentId> = self.queues.lock().retired.iter().copied().collect();
+        let in_use = (0..self.segments()).map(SegmentId);
+        let mut counts: Vec<u64> = in_use
+            .filter(|segment| !retired.contains(segment))
+            .map(|segment| self.erase_count(segment))
+            .collect();
+        counts.sort_unstable();
+        Wear {
+            least: counts.first().copied().unwrap_or(0),
+            most: counts.last().copied().unwrap_or(0),
+            mean: counts.iter().sum::<u64>() as f64 / counts.len().max(1) as f64,
+        }
+    }
+
+    pub(super) fn erase_count(&self, segment: SegmentId) -> u64 {
+        self.flash.erase_count(block(segment))
+    }
+
+    /// Has the written segments erased whose blocks have had less than half as many erases as the average
+    /// one; returns how many.
+    pub fn level_wear(&self) -> usize {
+        let mean = self.wear().mean;
+        let mut queues = self.queues.lock();
+        let least: Vec<(SegmentId, u64)> = queues
+            .each_written()
+            .filter(|&segment| 2.0 * (self.erase_count(segment) as f64) < mean)
+            .map(|segment| (segment, self.sequence(segment)))
+            .collect();
+        queues.set_worn_least(least.iter().copied());
+        least.len()
+    }
+
+    /// Whether a segment is read more often than the average written one.
+    #[must_use]
+    pub fn is_read_much(&self, segment: SegmentId) -> bool {
+        let reads = |segment| u64::from(self.segment(segment).reads.load(Ordering::Relaxed));
+        let queues = self.queues.lock();
+        let total: u64 = queues.each_written().map(reads).sum();
+        reads(segment) * queues.written() as u64 > total
+    }
+
+    /// Not one written this very moment, whose buffer is about to be freed.
+    pub(super) fn is_on_flash(&self, segment: SegmentId) -> bool {
+        self.segment(segment).buffer.load(Ordering::Acquire) == 0
+    }
+
+    /// Notes that an item of a segment is being read.
+    pub(super) fn count_read(&self, segment: SegmentId) {
+        if self.counts_reads {
+            let state = self.segment(segment);
+            state.reads.fetch_add(1, Ordering::Relaxed);
+            state.last_read_ms.store(self.now_ms(), Ordering::Relaxed);
+        }
+    }
+
+    /// Milliseconds of the runtime's clock; they wrap around.
+    pub(super) fn now_ms(&self) -> u32 {
+        (runtime::now().as_nanos() / 1_000_000) as u32
+    }
+
+    /// Bytes of the items in a sealed segment that the index names, slots and all.
+    #[must_use]
+    pub fn valid_bytes(&self, segment: SegmentId) -> u64 {
+        let state = self.segment(segment);
+        let living = u64::from(state.living.load(Ordering::Relaxed));
+        match state.slot_bytes.load(Ordering::Relaxed) {
+            0 => {
+                let items = u64::from(state.items.load(Ordering::Relaxed).max(1));
+                living * u64::from(self.segment_bytes) / items
+            }
+            slot_bytes => living * u64::from(slot_bytes),
+        }
+    }
+
+    /// The index names one more item of a segment, or is about to.
+    pub(crate) fn count_in(&self, segment: SegmentId) {
+        self.segment(segment).living.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The index names one item less of a generation of a segment. Of one that has ended it says nothing.
+    pub fn count_out(&self, segment: SegmentId, generation: u64) {
+        let state = self.segment(segment);
+        if state.sequence.load(Ordering::Acquire) == generation {
+            // The generation may end in this very moment; the count is an estimate then, and never negative.
+            let _ = state
+                .living
+                .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |living| {
+                    living.checked_sub(1)
+                });
+        }
+    }
+
+    /// Every written segment, oldest first.
+    #[must_use]
+    pub fn written(&self) -> Vec<SegmentRecord> {
+        let written: Vec<SegmentId> = self.queues.lock().each_written().collect();
+        let mut records: Vec<SegmentRecord> = written
+            .into_iter()
+            .map(|segment| self.record(segment))
+            .collect();
+        records.sort_by_key(|record| record.sequence);
+        records
+    }
+
+    /// Items in the segments that live, dead ones among them.
+    #[must_use]
+    pub fn items_placed(&self) -> u64 {
+        let (living, _) = self.living();
+        living.iter().map(|record| u64::from(record.items)).sum()
+    }
+
+    pub(super) fn record(&self, segment: SegmentId) -> SegmentRecord {
+        let state = self.segment(segment);
+        SegmentRecord {
+            segment,
+            sequence: state.sequence.load(Ordering::Acquire),
+            items: state.items.load(Ordering::Acquire),
+            slot_bytes: state.slot_bytes.load(Ordering::Acquire),
+        }
+    }
+
+    /// Sequence number of a segment's present life, 0 when it is free.
+    #[must_use]
+    pub fn sequence(&self, segment: SegmentId) -> u64 {
+        self.segment(segment).sequence.load(Ordering::Acquire)
+    }
+
+    pub(super) fn segment(&self, segment: SegmentId) -> &Segment {
+        &self.segments[segment.0 as usize]
+    }
+
+    /// Gives a segment back that [`take_victim`](SegmentStore::take_victim) gave and that no index
+    /// names any more, once its last reader has left.
+    pub async fn release(&self, segment: SegmentId) {
+        self.end_generation(segment).await;
+        let mut queues = self.queues.lock();
+        queues.end_reclaim(segment);
+        self.push_free(&mut queues, segment);
+        drop(queues);
+        self.space.notify_all();
+    }
+
+    /// Ends the life of a segment that no index names any more, once its last reader has left.
+    pub(super) async fn end_generation(&self, segment: SegmentId) {
+        let state = self.segment(segment);
+        state.sequence.store(0, Ordering::SeqCst);
+        state.pins.fetch_or(DRAINING, Ordering::SeqCst);
+        loop {
+            let drained = self.drained.listener();
+            if state.pins.load(Ordering::Acquire) == DRAINING {
+                break;
+            }
+            drained.await;
+        }
+        state.pins.fetch_and(!DRAINING, Ordering::AcqRel);
+    }
+
+    /// Takes a segment to open.
+    pub(super) fn pop_free(&self) -> Option<SegmentId> {
+        let mut queues = self.queues.lock();
+        queues.pop_free(|channel| self.flash.channel_load(channel))
+    }
+
+    /// Begins the life of an empty segment, whose bytes are in a buffer.
+    pub(super) fn begin_generation(
+        &self,
+        segment: SegmentId,
+        sequence: u64,
+        slot_bytes: u32,
+        buffer: usize,
+    ) {
+        let state = self.segment(segment);
+        state.sequence.store(sequence, Ordering::Release);
+        state.items.store(0, Ordering::Release);
+        state.living.store(0, Ordering::Release);
+        state.slot_bytes.store(slot_bytes, Ordering::Release);
+        state.reads.store(0, Ordering::Relaxed);
+        state.last_read_ms.store(self.now_ms(), Ordering::Relaxed);
+        state.buffer.store(buffer as u8 + 1, Ordering::Release);
+    }
+
+    /// A segment can be opened from now on.
+    pub(super) fn push_free(&self, queues: &mut Queues, segment: SegmentId) {
+        queues.push_free(segment, self.erase_count(segment));
+    }
+
+    /// Makes everything written durable.
+    ///
+    /// # Errors
+    /// What the device says.
+    pub async fn sync(&self) -> Result<(), device::DeviceError> {
+        self.flash.sync().await
+    }
+}
+
+/// Segments in the order in which neighbours lie on different channels, then on different LUNs.
+fn round_robin(mut free: Vec<SegmentId>, geometry: &Geometry) -> Vec<SegmentId> {
+    free.sort_by_key(|segment| {
+        let lun = segment.0 / geometry.blocks_per_lun;
+        let block = segment.0 % geometry.blocks_per_lun;
+        let (channel, lun) = (
+            lun / geometry.luns_per_channel,
+            lun % geometry.luns_per_channel,
+        );
+        (block, lun, channel)
+    });
+    free
+}
+
+/// Milliseconds from `then` to `now`; none where another thread has noted it after `now` was.
+pub(super) fn age_ms(now: u32, then: u32) -> u32 {
+    let age = now.wrapping_sub(then);
+    if age > u32::MAX - SAME_TIME_MS {
+        0
+    } else {
+        age
+    }
+}

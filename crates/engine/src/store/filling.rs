@@ -1,0 +1,146 @@
+//! A segment being filled, and which of them are.
+
+use device::AlignedBuf;
+use runtime::work::{self, Work};
+use zerocopy::{FromBytes, IntoBytes};
+
+use super::incoming::{AppendItem, Source};
+use super::layout::StreamLayout;
+use crate::format::segment::{
+    FOOTER_BYTES, Footer, Position, SUMMARY_ENTRY_BYTES, SegmentId, SegmentKind, SummaryEntry,
+    summary_offset,
+};
+
+/// Which buffers are being filled, and the next sequence number. Behind the `filling` lock.
+pub(super) struct Cursor {
+    /// The buffer of each stream.
+    pub(super) filling: Box<[Option<usize>]>,
+    next_sequence: u64,
+    /// Nothing is opened any more.
+    pub(super) is_closed: bool,
+}
+
+impl Cursor {
+    pub(super) fn new(first_sequence: u64, streams: usize) -> Self {
+        Self {
+            filling: vec![None; streams].into(),
+            next_sequence: first_sequence,
+            is_closed: false,
+        }
+    }
+
+    pub(super) fn peek_sequence(&self) -> u64 {
+        self.next_sequence
+    }
+
+    pub(super) fn take_sequence(&mut self) -> u64 {
+        let sequence = self.next_sequence;
+        self.next_sequence += 1;
+        sequence
+    }
+}
+
+/// A segment being filled.
+pub(super) struct Filling {
+    pub(super) segment: SegmentId,
+    pub(super) sequence: u64,
+    pub(super) bytes: AlignedBuf,
+    layout: StreamLayout,
+    pub(super) data_bytes: u32,
+    pub(super) items: u32,
+    /// Bytes that items have taken of it, and those of them that copies have.
+    taken_bytes: u32,
+    copied_bytes: u32,
+}
+
+impl Filling {
+    pub(super) fn new(
+        segment: SegmentId,
+        sequence: u64,
+        bytes: AlignedBuf,
+        layout: StreamLayout,
+    ) -> Self {
+        Self {
+            segment,
+            sequence,
+            bytes,
+            layout,
+            data_bytes: 0,
+            items: 0,
+            taken_bytes: 0,
+            copied_bytes: 0,
+        }
+    }
+
+    /// Appends an item, or says that it does not fit any more.
+    pub(super) fn append(&mut self, append: &AppendItem<'_>, source: Source) -> Option<Position> {
+        let bytes = u32::try_from(append.item.flash_bytes()).ok()?;
+        let (offset, position) = self.layout.next(self.data_bytes, self.items, bytes);
+        let slot_bytes = self.layout.slot_bytes();
+        let summary = summary_offset(self.bytes.len() as u32, self.items + 1)?;
+        if offset.checked_add(bytes.max(slot_bytes))? > summary {
+            return None;
+        }
+        work::count(Work::ItemCopied, 1);
+        work::count(Work::ByteCopied, u64::from(bytes));
+        append
+            .item
+            .encode(&mut self.bytes[offset as usize..], self.sequence, offset);
+        let entry = SummaryEntry {
+            hash: append.hash.0.into(),
+            version: append.item.header.version,
+            expiry: append.item.header.expiry,
+            position: position.bits().into(),
+        };
+        let at = summary as usize;
+        self.bytes[at..at + SUMMARY_ENTRY_BYTES as usize].copy_from_slice(entry.as_bytes());
+        self.data_bytes = offset + bytes;
+        self.items += 1;
+        let taken = bytes.max(slot_bytes) + SUMMARY_ENTRY_BYTES;
+        self.taken_bytes += taken;
+        if source == Source::Copy {
+            self.copied_bytes += taken;
+        }
+        Some(position)
+    }
+
+    /// Bytes of the segment that copies cost, were it sealed now.
+    pub(super) fn bytes_for_copies(&self) -> u64 {
+        let share = u64::from(self.copied_bytes) * self.bytes.len() as u64;
+        share / u64::from(self.taken_bytes.max(1))
+    }
+
+    /// What the summary tells so far, in the order the items lie.
+    pub(super) fn entries(&self) -> Vec<SummaryEntry> {
+        let segment_bytes = self.bytes.len() as u32;
+        let start = summary_offset(segment_bytes, self.items).expect("append kept room");
+        let end = segment_bytes - FOOTER_BYTES;
+        <[SummaryEntry]>::ref_from_bytes(&self.bytes[start as usize..end as usize])
+            .expect("whole entries of any alignment")
+            .iter()
+            .rev()
+            .copied()
+            .collect()
+    }
+
+    /// Writes the footer, and zeros over what an earlier life left in the gap.
+    pub(super) fn finish(mut self, image: u64) -> (SegmentId, u32, AlignedBuf) {
+        let segment_bytes = self.bytes.len() as u32;
+        let summary = summary_offset(segment_bytes, self.items).expect("append kept room") as usize;
+        self.bytes[self.data_bytes as usize..summary].fill(0);
+        let footer_at = (segment_bytes - FOOTER_BYTES) as usize;
+        let checksum = crc32c::crc32c(&self.bytes[summary..footer_at]);
+        let footer = Footer::new(
+            SegmentKind::Items,
+            self.segment.0,
+            self.sequence,
+            self.items,
+            self.data_bytes,
+            checksum,
+        )
+        .of_image(image)
+        .with_slots(self.layout.slot_bytes());
+        self.bytes[footer_at..].copy_from_slice(footer.as_bytes());
+        (self.segment, self.items, self.bytes)
+    }
+}

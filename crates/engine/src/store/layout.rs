@@ -1,0 +1,145 @@
+//! Layouts and streams: where an item lies in a segment, and to which of several open segments it goes.
+//!
+//! A store fills a segment for each *stream* in use. Which stream an item belongs to is the placement's to say
+//! ([`Streams`]); how the items of a stream lie in its segments is the stream's [`StreamLayout`]. Where items are
+//! slotted, each slab class is a stream.
+
+use super::incoming::{AppendItem, Source};
+use crate::format::segment::{Position, UNIT_BYTES, align, largest_item, summary_offset};
+
+/// How items lie in the segments that are filled from now on. What is on flash tells its own layout.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Layout {
+    /// One after the other, in one segment at a time.
+    #[default]
+    Packed,
+    /// In slots of one length a segment; a segment at a time for each length in use.
+    Slotted,
+}
+
+/// How the items of one stream lie in its segments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StreamLayout {
+    /// One after the other.
+    Packed,
+    /// Each at the start of a slot of this many bytes.
+    Slotted(u32),
+}
+
+impl StreamLayout {
+    /// Bytes of a slot; 0 where items are packed.
+    #[must_use]
+    pub fn slot_bytes(self) -> u32 {
+        match self {
+            Self::Packed => 0,
+            Self::Slotted(bytes) => bytes,
+        }
+    }
+
+    /// Where the next item, of `bytes` bytes, lies in a segment with `items` items in `data_bytes` bytes.
+    pub(super) fn next(self, data_bytes: u32, items: u32, bytes: u32) -> (u32, Position) {
+        match self {
+            Self::Packed => {
+                let offset = align(data_bytes, bytes);
+                (offset, Position::new(offset, bytes))
+            }
+            Self::Slotted(slot_bytes) => {
+                let offset = items * slot_bytes;
+                (offset, Position::of_slot(offset))
+            }
+        }
+    }
+}
+
+/// The streams that a placement fills. Called with the store's locks held: it takes none and does not wait.
+pub trait Streams: Send + Sync {
+    /// The layout of each stream, one at least; of slotted ones, shorter slots come first.
+    fn layouts(&self) -> Box<[StreamLayout]>;
+
+    /// The number of the stream an item goes to, which fits it.
+    fn stream_of(&self, item: &AppendItem<'_>, source: Source) -> usize;
+}
+
+/// Length of the shortest slots, in bytes.
+const SHORTEST: u32 = 64;
+/// Each slab class has slots longer by a fraction of this denominator than the one before: the
+/// factor 1.25 of memcached and Fatcache.
+const GROWTH: u32 = 4;
+
+/// One stream of packed items, or one for each slab class.
+#[derive(Debug)]
+pub struct SlabClasses(Box<[u32]>);
+
+impl Streams for SlabClasses {
+    fn layouts(&self) -> Box<[StreamLayout]> {
+        let layout = |&slot: &u32| match slot {
+            0 => StreamLayout::Packed,
+            bytes => StreamLayout::Slotted(bytes),
+        };
+        self.0.iter().map(layout).collect()
+    }
+
+    fn stream_of(&self, item: &AppendItem<'_>, _source: Source) -> usize {
+        match &*self.0 {
+            [_] => 0,
+            _ => self.of_item(u32::try_from(item.item.flash_bytes()).unwrap_or(u32::MAX)),
+        }
+    }
+}
+
+impl SlabClasses {
+    /// The classes of a layout.
+    #[must_use]
+    pub fn new(layout: Layout, segment_bytes: u32) -> Self {
+        if layout == Layout::Packed {
+            return Self(Box::new([0]));
+        }
+        // The longest has its segment to itself, the one before shares it with another.
+        let longest = largest_item(segment_bytes);
+        let half = summary_offset(segment_bytes, 2).unwrap_or(0) / 2 / UNIT_BYTES * UNIT_BYTES;
+        let mut slots = Vec::new();
+        let mut slot = SHORTEST;
+        while slot < half {
+            slots.push(slot);
+            slot = (slot + slot / GROWTH).next_multiple_of(UNIT_BYTES);
+        }
+        slots.push(half);
+        slots.push(longest);
+        Self(slots.into())
+    }
+
+    /// The class of an item of `bytes` bytes that a segment can hold: the shortest slots it fits.
+    fn of_item(&self, bytes: u32) -> usize {
+        self.0
+            .partition_point(|&slot| slot < bytes)
+            .min(self.0.len() - 1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_grow_by_a_quarter_and_hold_every_item() {
+        for segment_bytes in [64 << 10, 1 << 20, 8 << 20, 12 << 20] {
+            let classes = SlabClasses::new(Layout::Slotted, segment_bytes);
+            let slots = &classes.0;
+            assert!(slots.is_sorted_by(|a, b| a < b), "{slots:?}");
+            for pair in slots.windows(2) {
+                let is_last = pair[1] == slots[slots.len() - 1];
+                let most = pair[0] + pair[0] / 4 + UNIT_BYTES;
+                assert!(pair[1] <= most || is_last, "{pair:?}");
+            }
+            let halves = slots[slots.len() - 2];
+            assert!(2 * halves <= summary_offset(segment_bytes, 2).unwrap());
+            for bytes in (40..=largest_item(segment_bytes)).step_by(97) {
+                let class = classes.of_item(bytes);
+                assert!(slots[class] >= bytes);
+                assert!(class == 0 || slots[class - 1] < bytes);
+            }
+        }
+        let packed = SlabClasses::new(Layout::Packed, 1 << 20);
+        assert_eq!(packed.layouts()[..], [StreamLayout::Packed]);
+    }
+}

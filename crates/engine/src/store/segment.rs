@@ -1,0 +1,51 @@
+//! What is known of a segment: its record, and its entry in the segment table.
+
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
+
+use crate::format::segment::SegmentId;
+
+/// A segment as the checkpoint remembers it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct SegmentRecord {
+    /// Its number.
+    pub segment: SegmentId,
+    /// Its sequence number.
+    pub sequence: u64,
+    /// Items in it.
+    pub items: u32,
+    /// Bytes of each item's slot; 0 where they are packed.
+    pub slot_bytes: u32,
+}
+
+/// What is known of one segment: [`SEGMENT_TABLE_BYTES`].
+#[derive(Default)]
+pub(super) struct Segment {
+    /// Sequence number of its present life, 0 when free.
+    pub(super) sequence: AtomicU64,
+    /// Items in it, once sealed.
+    pub(super) items: AtomicU32,
+    /// Those of them that the index names.
+    pub(super) living: AtomicU32,
+    /// Bytes of each item's slot; 0 where they are packed.
+    pub(super) slot_bytes: AtomicU32,
+    /// Reads of its items since it was opened, and when the last of them was; where they are counted.
+    pub(super) reads: AtomicU32,
+    pub(super) last_read_ms: AtomicU32,
+    /// Readers in it, and [`DRAINING`].
+    pub(super) pins: AtomicU32,
+    /// One more than the buffer that holds its bytes, 0 when they are on flash.
+    pub(super) buffer: AtomicU8,
+    /// Writes that failed in a row.
+    pub(super) failures: AtomicU8,
+}
+
+/// Bytes of memory for each segment of the flash.
+pub const SEGMENT_TABLE_BYTES: u64 = 40;
+
+const _: () = assert!(size_of::<Segment>() as u64 == SEGMENT_TABLE_BYTES);
+
+/// Set in [`Segment::pins`] while a release waits for the readers.
+pub(super) const DRAINING: u32 = 1 << 31;
+
+/// Failed writes in a row after which a segment is not used again.
+pub(super) const MAX_FAILURES: u8 = 3;
