@@ -560,6 +560,27 @@ impl EngineConfig {
         self.check(flash_bytes / u64::from(segment_bytes), segment_bytes)
     }
 
+    /// Checks that segments are reclaimed in order of age.
+    ///
+    /// # Errors
+    /// When they are not.
+    pub(crate) fn check_in_order_of_age(&self) -> Result<(), ConfigError> {
+        let in_order = match self.reclaim.policy {
+            ReclaimPolicy::Drop { victim }
+            | ReclaimPolicy::ReturnRecent { victim }
+            | ReclaimPolicy::CopyRecent { victim, .. }
+            | ReclaimPolicy::CopyValid { victim, .. } => victim == Victim::Oldest,
+            ReclaimPolicy::Integrated { .. } => false,
+        };
+        if in_order && self.reclaim.wear_leveling.is_none() {
+            return Ok(());
+        }
+        Err(ConfigError::Range {
+            name: "reclaim",
+            range: "in order of age and without wear leveling, with a placement that cannot locate displaced copies",
+        })
+    }
+
     /// Whether reads of segments are counted: something is decided by them.
     #[must_use]
     pub(crate) fn counts_reads(&self) -> bool {

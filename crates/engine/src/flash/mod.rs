@@ -98,6 +98,8 @@ pub(crate) struct FlashTier {
     pub(crate) upkeep: Upkeep,
     placement: Arc<dyn Placement>,
     checkpointer: Checkpointer,
+    /// Whether displaced copies are always known by their place.
+    locates_displaced: bool,
     partition_bits: u32,
     reclaimers: usize,
     writers: usize,
@@ -119,6 +121,7 @@ impl FlashTier {
             largest_body: largest_item(store.segment_bytes()) as usize - CHECKSUM_BYTES,
             fixed_bytes: store.memory_bytes() as u64 + journal.memory_bytes() + for_checkpoints,
             checkpointer: Checkpointer::new(store, journal),
+            locates_displaced: upkeep.locates_displaced,
             upkeep,
             placement,
             partition_bits,
@@ -315,7 +318,7 @@ impl FlashTier {
             next_version,
             last,
             section: self.placement.section(&living, is_last),
-            keeps_dead_keys: !self.placement.locates_displaced(),
+            keeps_dead_keys: !self.locates_displaced,
         };
         self.checkpointer.write(&input).await
     }

@@ -116,7 +116,7 @@ async fn read_segment(tier: &FlashTier, record: &SegmentRecord, dead: &DeadSet) 
 fn lose(tier: &FlashTier, record: &SegmentRecord) {
     let upkeep = &tier.upkeep;
     let mut lost = vec![*record];
-    if !tier.placement.locates_displaced() {
+    if !tier.locates_displaced {
         let older = |unread: &SegmentRecord| unread.sequence < record.sequence;
         lost.extend(upkeep.recovery.forget_unread(|unread| !older(unread)));
     }
@@ -137,7 +137,7 @@ fn judge(
     dead: &DeadSet,
 ) -> Vec<Offer> {
     let (upkeep, items) = (&tier.upkeep, dead.of_segment(record));
-    let is_located = tier.placement.locates_displaced();
+    let is_located = tier.locates_displaced;
     let offer = |entry: &SummaryEntry| {
         let Resident {
             hash,
@@ -221,7 +221,7 @@ fn restore(
     for (offer, displaced) in taken {
         let (hash, version) = (offer.item.hash, offer.item.version);
         match displaced {
-            Displaced::Known(place) if tier.placement.locates_displaced() => {
+            Displaced::Known(place) if tier.locates_displaced => {
                 tier.upkeep.displace(place);
             }
             Displaced::Known(place) => store.count_out(place.segment, place.generation),
@@ -237,7 +237,7 @@ fn restore(
 }
 
 fn refuse(tier: &FlashTier, item: &RecoveredItem) -> Answer {
-    if tier.placement.locates_displaced() {
+    if tier.locates_displaced {
         tier.upkeep.declare_dead(item.place);
     }
     Answer::Refused

@@ -82,6 +82,9 @@ impl Opening {
         let shape = superblock.shape();
         self.config
             .check(u64::from(shape.segments), shape.segment_bytes)?;
+        if !self.kind.locates_displaced() {
+            self.config.check_in_order_of_age()?;
+        }
         let index_region = self.index_region(&shape, new.is_some()).await?;
         let log = journal()?;
         let usable = look_at_journal(&*log, &superblock, new.is_some(), self.config.force)?;
@@ -138,6 +141,7 @@ impl Opening {
             Arc::clone(&cutoffs),
             recovery,
             index_use,
+            self.kind.locates_displaced(),
             &self.config,
         );
         let workers = (self.config.reclaim.reclaimers, self.config.writing.writers);
@@ -309,7 +313,12 @@ impl Opening {
             }
             superblock.stale_below = superblock.version_limit;
         }
-        find(store, log, superblock, &mut |_| {}).await
+        let last_run = find(store, log, superblock, &mut |_| {}).await?;
+        if !self.kind.locates_displaced() && !last_run.unreadable.is_empty() {
+            // It may have held what superseded items of others.
+            return Err(Distrust::Unreadable);
+        }
+        Ok(last_run)
     }
 }
 

@@ -48,6 +48,10 @@ impl PlacementKind for ExactSettings {
         Arc::new(SlabClasses::new(self.layout, segment_bytes))
     }
 
+    fn locates_displaced(&self) -> bool {
+        true
+    }
+
     fn max_index_bytes(&self, memory_bytes: u64) -> u64 {
         memory_bytes / 100 * u64::from(self.index_percent)
     }

@@ -182,12 +182,6 @@ pub trait Placement: Residents {
     /// The placement's own part of a checkpoint, of these living segments in rising number. At an orderly stop,
     /// the `last` one, nothing changes meanwhile.
     fn section(&self, living: &[SegmentRecord], last: bool) -> Section;
-
-    /// Whether displaced copies are always [`Known`](Displaced::Known). Where they are not, segments are reclaimed
-    /// in order of age, and versions alone decide which copy of a key a recovery takes.
-    fn locates_displaced(&self) -> bool {
-        true
-    }
 }
 
 /// What a placement is made of.
@@ -222,6 +216,10 @@ pub trait PlacementKind: Send + Sync {
     fn index_region_bytes(&self, _image_bytes: u64) -> u64 {
         0
     }
+
+    /// Whether displaced copies are always [`Known`](Displaced::Known). Where they are not, segments are reclaimed
+    /// in order of age, and versions alone decide which copy of a key a recovery takes.
+    fn locates_displaced(&self) -> bool;
 
     /// Bytes of memory, out of so many, at which reclaim has to make room in the index.
     fn max_index_bytes(&self, memory_bytes: u64) -> u64;

@@ -5,6 +5,7 @@
 //! when that is more than a share of those that are reclaimed, the next segment is dropped.
 
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use super::policy::{self, Choices, FlashView, Keep, Pick, SegmentView};
 use super::residents::{Named, Resident, Residents};
@@ -26,6 +27,8 @@ const AVERAGED: u64 = 16;
 const RESTING_SHARE: u32 = 64;
 /// The most that copies may cost of as many segments as are reclaimed, in sixteenths.
 const MOST_FOR_COPIES_SIXTEENTHS: u32 = 12;
+/// Pause after a sync that failed.
+const SYNC_PAUSE: Duration = Duration::from_secs(1);
 /// Entries looked at before others get a turn.
 const ENTRIES_A_TURN: usize = 256;
 
@@ -63,12 +66,18 @@ impl Upkeep {
         }
         let view = self.view();
         let choices: Choices = policy::choose(self.policy, &view);
+        let _in_order = self.taking.lock();
         for (pick, keep) in choices.into_iter().flatten() {
             let Some(record) = self.take(pick) else {
                 continue;
             };
             let segment = self.view_segment(&record, keep);
             let keep = policy::keep(self.policy, keep, view.max_copy_bytes, &segment);
+            // Before anything of it leaves the index: from here on a start finds nothing in it.
+            self.journal.append(Record::SegmentDead {
+                segment: record.segment.0,
+                generation: record.sequence,
+            });
             return Some((record, keep));
         }
         None
@@ -176,11 +185,6 @@ impl Upkeep {
         let begun = runtime::now();
         let dropping = (keep == Keep::Nothing).then(|| Counted::begin(&self.dropping));
         self.recovery.give_up(record.segment).await;
-        // Before anything of it leaves the index: from here on a start finds nothing in it.
-        self.journal.append(Record::SegmentDead {
-            segment: record.segment.0,
-            generation: record.sequence,
-        });
         match self.store.read_summary(record).await {
             Ok(entries) => {
                 let kept = self.classify(residents, record, keep, &entries).await;
@@ -196,11 +200,28 @@ impl Upkeep {
                 add(&self.counters.items_lost, lost);
             }
         }
+        if !self.locates_displaced {
+            self.sync_deaths().await;
+        }
         self.store.release(record.segment).await;
         add(&self.counters.segments_reclaimed, 1);
         if dropping.is_some() {
             add(&self.counters.segments_dropped, 1);
             self.drop_time.add(runtime::now().since(begun));
+        }
+    }
+
+    /// What this segment has superseded in older ones must not outlive it: that these are dead is durable before
+    /// the segment is used again. Until the device takes it, the segment is not.
+    async fn sync_deaths(&self) {
+        while !self.is_ended.load(Ordering::Acquire) {
+            match self.journal.sync(runtime::unix_seconds()).await {
+                Ok(()) => return,
+                Err(error) => {
+                    tracing::warn!(%error, "a reclaimed segment waits for the journal to be synced");
+                    runtime::sleep(SYNC_PAUSE).await;
+                }
+            }
         }
     }
 

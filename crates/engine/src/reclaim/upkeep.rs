@@ -61,6 +61,8 @@ pub(crate) struct Upkeep {
     pub(crate) recovery: RecoveryQueue,
     pub(crate) index_use: Arc<IndexUse>,
     pub(crate) counters: UpkeepCounters,
+    /// Whether displaced copies are always known by their place.
+    pub(crate) locates_displaced: bool,
     codec: LocationCodec,
     pub(super) policy: ReclaimPolicy,
     pub(super) wear_leveling: Option<u32>,
@@ -84,6 +86,8 @@ pub(crate) struct Upkeep {
     /// Told whenever a segment has been written or given up, or a reclaim has ended.
     pub(crate) progress: Notify,
 
+    /// Held while a victim is taken and declared dead: victims die in the order in which they are taken.
+    pub(super) taking: Mutex<()>,
     pub(super) balance: Mutex<CopyBalance>,
     /// Reclaims whose copies wait for a free segment.
     pub(super) starved: AtomicU32,
@@ -134,10 +138,12 @@ impl Upkeep {
         cutoffs: Arc<FlushCutoffs>,
         recovery: RecoveryQueue,
         index_use: Arc<IndexUse>,
+        locates_displaced: bool,
         config: &EngineConfig,
     ) -> Self {
         let for_stop = stop_watermarks(config, store.segments(), store.segment_bytes());
         let upkeep = Self {
+            locates_displaced,
             codec: LocationCodec::new(store.segments(), store.segment_bytes()),
             policy: config.reclaim.policy,
             wear_leveling: config.reclaim.wear_leveling,
@@ -158,6 +164,7 @@ impl Upkeep {
             is_ended: AtomicBool::new(false),
             reclaiming: AtomicU32::new(0),
             progress: Notify::new(),
+            taking: Mutex::default(),
             balance: Mutex::default(),
             starved: AtomicU32::new(0),
             average_valid: AtomicU64::new(0),

@@ -426,8 +426,8 @@ fn slotted_store(buffers: usize) -> Arc<SegmentStore> {
     let disk = MemoryDisk::new(64 * u64::from(SEGMENT));
     let flash = DiskFlash::new(Arc::new(disk), SEGMENT, 1, false).unwrap();
     let config = StoreConfig { buffers, ..CONFIG };
-    let packed = Arc::new(SlabClasses::new(Layout::Packed, SEGMENT));
-    Arc::new(SegmentStore::new(Arc::new(flash), packed, &config))
+    let slotted = Arc::new(SlabClasses::new(Layout::Slotted, SEGMENT));
+    Arc::new(SegmentStore::new(Arc::new(flash), slotted, &config))
 }
 
 #[test]
@@ -499,7 +499,6 @@ fn the_victim_is_the_oldest_or_the_one_with_the_fewest_valid_bytes() {
             for (len, count) in [(3000, 3), (700, 2), (100, 20)] {
                 for number in 0..count {
                     let (filled, _) = append_len(&store, number, len).unwrap();
-                    store.count_in(filled.segment);
                     segments.push(filled.segment);
                 }
                 store.flush();

@@ -17,11 +17,11 @@ const META: u64 = 1 << 20;
 const SEGMENT: u64 = 256 << 10;
 const IMAGE: u64 = META + 8 * SEGMENT;
 /// XXH3 of the whole image: no CRC, which bytes with their own CRC behind them would not change.
-const CHECKSUM: u64 = 0xf3e5_2e40_0f8d_686e;
+const CHECKSUM: u64 = 0x3e7f_4253_f1b8_7884;
 /// Sequence numbers reserved for a run.
 const SEQUENCES: u64 = (1 << 40) + 100_003;
 /// Bytes of the second run's checkpoint.
-const CHECKPOINT_BYTES: u64 = 44 + 20 + 1 + 5;
+const CHECKPOINT_BYTES: u64 = 48 + 16 + 1 + 12 + 16 + 5;
 /// The simulation's wall clock when the items were written.
 const NOW: u32 = 1_800_000_000;
 
@@ -133,7 +133,7 @@ fn the_superblock_lies_as_documented() {
     let (clean, dirty) = (0, META / 2);
     for (at, generation, clean) in [(clean, 6, 1), (dirty, 5, 0)] {
         assert_eq!(&bytes.take(at), b"flowSTNE");
-        assert_eq!(bytes.u32(at + 8), 2, "format");
+        assert_eq!(bytes.u32(at + 8), 3, "format");
         assert_eq!(bytes.u8(at + 12), clean);
         assert_eq!(&bytes.take(at + 13), b"exact\0\0\0\0\0\0");
         assert_eq!(bytes.u64(at + 24), generation);
@@ -143,13 +143,15 @@ fn the_superblock_lies_as_documented() {
         assert_eq!(bytes.u32(at + 52), 8, "segments");
         assert_eq!(bytes.u32(at + 56), 1, "channels");
         assert_eq!(bytes.u32(at + 60), 1, "partitions");
-        assert_eq!(bytes.u64(at + 64), 4 + (2 << 44), "version limit");
+        assert_eq!(bytes.u64(at + 64), 4 + (2 << 40), "version limit");
         assert_eq!(bytes.u64(at + 72), 1 + 2 * SEQUENCES, "sequence limit");
         assert_eq!(bytes.u64(at + 3944), 1000, "expected items");
         assert_eq!(bytes.u64(at + 3952), 2, "run");
         assert_eq!(bytes.u64(at + 3960), 1, "floor");
         assert_eq!(bytes.u64(at + 3976), 0, "stale below");
-        assert_eq!(bytes.vec(at + 3984, 108), vec![0; 108]);
+        assert_eq!(bytes.u64(at + 3984), 0, "bytes of the index region");
+        assert_eq!(bytes.u8(at + 3992), 0, "on a device of its own");
+        assert_eq!(bytes.vec(at + 3993, 99), vec![0; 99]);
         let sealed = crc32c::crc32c(&bytes.vec(at, 4092));
         assert_eq!(bytes.u32(at + 4092), sealed);
     }
@@ -171,20 +173,21 @@ fn the_journal_lies_as_documented() {
         u64::from(crc32c::crc32c(&bytes))
     };
     let image = 0x0123_4567_89ab_cdef;
-    let head = [u64::from_le_bytes(*b"flowJRNL"), 1, image, 1024, 128, 2];
+    let head = [u64::from_le_bytes(*b"flowJRNL"), 2, image, 1024, 128, 2];
     assert_eq!(words[..6], head);
     assert_eq!(words[6], checksum(&head[..5]));
     assert_eq!(words[8], u64::from(NOW), "clock");
     assert_eq!(words[9], 0, "void");
     let magic = u64::from_le_bytes(*b"flowJCHK");
     let flush_at = 7 << 60 | 1 << 32 | u64::from(NOW + 3600);
-    // The plain item, at the start of segment 0 in its first life.
+    // The plain item, at the start of segment 0 in its first generation.
     let dead = 1 << 60 | 1 << 42;
-    for (number, first_version, record) in [(1, 1, flush_at), (2, 4 + (1 << 44), dead)] {
+    for (number, record) in [(1, flush_at), (2, dead)] {
         let at = 512 + 1024 * (number - 1);
-        let header = [magic, image, number as u64, first_version];
-        assert_eq!(words[at..at + 4], header, "chunk {number}");
-        assert_eq!(words[at + 4], checksum(&header));
+        let header = [magic, image, number as u64];
+        assert_eq!(words[at..at + 3], header, "chunk {number}");
+        assert_eq!(words[at + 3], checksum(&header));
+        assert_eq!(words[at + 4..at + 8], [0; 4]);
         assert_eq!(words[at + 8], record);
         assert!(words[at + 9..at + 1024].iter().all(|&word| word == 0));
     }
@@ -273,16 +276,21 @@ fn the_checkpoint_lies_as_documented() {
     assert_eq!(bytes.u64(at + 20), 0, "cutoff of partition 0");
     assert_eq!(bytes.u64(at + 28), 1 + SEQUENCES, "next sequence");
     assert_eq!(bytes.u32(at + 36), 0, "retired");
-    assert_eq!(bytes.u32(at + 40), 1, "living");
-    assert_eq!(bytes.u32(at + 44), 0, "number");
-    assert_eq!(bytes.u64(at + 48), 1, "sequence number");
-    assert_eq!(bytes.u32(at + 56), 1, "bytes of dead");
-    assert_eq!(bytes.u32(at + 60), 5, "bytes of recent");
+    assert_eq!(bytes.u32(at + 40), 0, "dead keys");
+    assert_eq!(bytes.u32(at + 44), 1, "living");
+    assert_eq!(bytes.u32(at + 48), 0, "number");
+    assert_eq!(bytes.u64(at + 52), 1, "sequence number");
+    assert_eq!(bytes.u32(at + 60), 1, "bytes of dead");
     assert_eq!(bytes.u8(at + 64), 0, "the plain item's position");
+    assert_eq!(bytes.u32(at + 65), 1, "version of the section");
+    assert_eq!(bytes.u64(at + 69), 21, "bytes of the section");
+    assert_eq!(bytes.u32(at + 77), 0, "number");
+    assert_eq!(bytes.u64(at + 81), 1, "sequence number");
+    assert_eq!(bytes.u32(at + 89), 5, "bytes of recent");
     let large: u32 = 1 << 31 | 32 | 1;
     let leb = |shift: u32| (large >> shift) as u8 | 0x80;
     let packed = [leb(0), leb(7), leb(14), leb(21), (large >> 28) as u8];
-    assert_eq!(bytes.take(at + 65), packed, "the large item's position");
+    assert_eq!(bytes.take(at + 93), packed, "the large item's position");
     // The page behind the stream ends with it.
     let footer = at + 2 * 4096 - 64;
     assert_eq!(&bytes.take(footer), b"flowSEGM");

@@ -7,8 +7,10 @@ use std::sync::Arc;
 
 use device::{Disk, Fault, FaultyDisk, Image, Latency, Operation, Tear, When};
 use flowstone_engine::config::META_BYTES;
-use flowstone_engine::format::journal::{CLOCK_WORD, HEAD_WORDS, VOID_WORD};
-use flowstone_engine::format::superblock::{ImageShape, IndexRegion, SUPERBLOCK_BYTES, Superblock};
+use flowstone_engine::format::journal::{CLOCK_WORD, HEAD_WORDS, JOURNAL_FORMAT, VOID_WORD};
+use flowstone_engine::format::superblock::{
+    IMAGE_FORMAT, ImageShape, IndexRegion, SUPERBLOCK_BYTES, Superblock,
+};
 use flowstone_engine::journal::{JournalError, Unusable};
 use flowstone_engine::{
     AfterDowntime, Distrust, Engine, EngineConfig, OpenError, Peek, Start, Stop,
@@ -118,13 +120,32 @@ fn an_image_of_another_placement_is_refused() {
     ));
 }
 
+/// The last format is not read; so is a later one. The refusal says what to do, and nothing is touched.
 #[test]
 fn an_image_of_another_format_is_refused() {
-    let left = map_superblocks(stopped(10), |bytes| bytes[8] = 77);
-    assert!(matches!(
-        refused(&left, &tight()),
-        OpenError::Version { found: 77, .. }
-    ));
+    for format in [IMAGE_FORMAT as u8 - 1, 77] {
+        let left = map_superblocks(stopped(10), |bytes| bytes[8] = format);
+        let refusal = refused(&left, &tight());
+        assert!(
+            matches!(refusal, OpenError::Version { found, expected: IMAGE_FORMAT } if found == u32::from(format))
+        );
+        let words = refusal.to_string();
+        assert!(words.contains("the program that made it") && words.contains("--force"));
+    }
+}
+
+/// A journal of the last format cannot tell what has died: the image starts empty, and says why.
+#[test]
+fn a_journal_of_the_last_format_makes_the_start_empty() {
+    let mut left = stopped(10);
+    left.words[1] = JOURNAL_FORMAT - 1;
+    simulate(1, async {
+        let (_, media) = left.media();
+        let engine = start(&media, &tight()).await;
+        let why = Distrust::Journal(Unusable::Format);
+        assert_eq!(engine.start(), Start::Empty(why));
+        assert_eq!(get(&engine, &numbered(3)).await, None);
+    });
 }
 
 #[test]

@@ -296,10 +296,10 @@ fn what_is_no_image_is_refused() {
         }
         image
     };
-    let newer = changed(&|image, at| image.write(at + 8, &[3]));
+    let newer = changed(&|image, at| image.write(at + 8, &[4]));
     let expected = InspectError::Version {
-        found: 3,
-        expected: 2,
+        found: 4,
+        expected: 3,
     };
     assert_eq!(refusal(&newer).to_string(), expected.to_string());
     let damaged = changed(&|image, at| image.flip_bit(at + 3000, 2));
@@ -415,6 +415,7 @@ fn a_running_cache_is_never_said_to_be_damaged() {
                 let slow = Media {
                     disk: Arc::new(SlowReads(Arc::clone(&media.disk), delay)),
                     journal: Arc::clone(&media.journal),
+                    placement: None,
                 };
                 let inspection = match inspect_media(&slow, options).await {
                     Err(InspectError::Busy) => continue,

@@ -12,6 +12,7 @@ mod faults;
 mod golden;
 mod images;
 mod inspect;
+mod map_placement;
 mod memory;
 mod model;
 mod nand;

@@ -14,6 +14,7 @@ use flowstone_engine::{
 use rand::Rng;
 use rand::rngs::SmallRng;
 
+use crate::map_placement::MapKind;
 use crate::support::{
     self, Media, Seen, any_len, for_each_seed, get, get_item, is_warm, memory_disk, numbered,
     random, seen, set, simulate, slotted, start, tight, value,
@@ -43,8 +44,7 @@ struct Bench {
 }
 
 impl Bench {
-    async fn new(seed: u64, config: EngineConfig, flash_bytes: u64, misses: Misses) -> Self {
-        let disk = memory_disk(flash_bytes);
+    async fn new(seed: u64, config: EngineConfig, disk: Media, misses: Misses) -> Self {
         let engine = start(&disk, &config).await;
         assert_eq!(engine.start(), Start::New);
         Self {
@@ -347,12 +347,16 @@ fn brief(item: &Seen) -> (usize, u64, u32) {
 }
 
 fn run(seed: u64, config: EngineConfig, flash_bytes: u64, misses: Misses, steps: usize) {
+    run_on(seed, config, memory_disk(flash_bytes), misses, steps);
+}
+
+fn run_on(seed: u64, config: EngineConfig, disk: Media, misses: Misses, steps: usize) {
     simulate(seed, async {
         let config = EngineConfig {
             partition_bits: [0, 1, 2, 4, 6][(seed % 5) as usize],
             ..config
         };
-        let mut bench = Bench::new(seed, config, flash_bytes, misses).await;
+        let mut bench = Bench::new(seed, config, disk, misses).await;
         for _ in 0..steps {
             bench.step().await;
         }
@@ -391,6 +395,22 @@ fn answers_of_write_buffers_and_slots_are_the_maps_or_misses() {
             _ => (9, Misses::Allowed),
         };
         run(seed, slotted(seed), flash_mib << 20, misses, 3000);
+    });
+}
+
+/// The same with an index that locates nothing it displaces.
+#[test]
+fn answers_of_a_placement_that_says_perhaps_are_the_maps_or_misses() {
+    for_each_seed("answers_of_a_placement", 30, |seed| {
+        let (flash_mib, misses) = match seed % 2 {
+            0 => (257, Misses::Never),
+            _ => (9, Misses::Allowed),
+        };
+        let disk = Media {
+            placement: Some(Arc::new(MapKind)),
+            ..memory_disk(flash_mib << 20)
+        };
+        run_on(seed, tight(), disk, misses, 2500);
     });
 }
 

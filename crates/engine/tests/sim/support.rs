@@ -5,9 +5,10 @@ use std::future::Future;
 use std::sync::Arc;
 
 use device::{Disk, Image, Latency, MemoryDisk, MemoryJournal};
+use flowstone_engine::placement::PlacementKind;
 use flowstone_engine::{
     CacheError, Dram, Engine, EngineConfig, ExactSettings, ItemView, Layout, Lookup, OpenError,
-    Peek, PlacementConfig, Put, ReclaimPolicy, ReclaimSettings, Reserve, Schedule, Start,
+    Opening, Peek, PlacementConfig, Put, ReclaimPolicy, ReclaimSettings, Reserve, Schedule, Start,
     StaticReserve, Stop, Victim, WriteSettings,
 };
 use rand::rngs::SmallRng;
@@ -162,6 +163,8 @@ pub(crate) fn didacache() -> EngineConfig {
 pub(crate) struct Media {
     pub(crate) disk: Arc<dyn Disk>,
     pub(crate) journal: Arc<MemoryJournal>,
+    /// Another placement than the configuration's.
+    pub(crate) placement: Option<Arc<dyn PlacementKind>>,
 }
 
 impl Media {
@@ -175,12 +178,17 @@ impl Media {
         Self {
             disk,
             journal: Arc::new(MemoryJournal::from_words(words)),
+            placement: None,
         }
     }
 
     pub(crate) async fn open(&self, config: &EngineConfig) -> Result<Arc<Engine>, OpenError> {
         let (disk, journal) = (Arc::clone(&self.disk), Arc::clone(&self.journal));
-        Engine::open(disk, move || Ok(journal), config.clone()).await
+        let mut opening = Opening::new(disk, config.clone());
+        if let Some(placement) = &self.placement {
+            opening = opening.with_placement(Arc::clone(placement));
+        }
+        opening.open(move || Ok(journal)).await
     }
 }
 

@@ -1,0 +1,160 @@
+//! The smallest placement: a plain map that cannot locate what it displaces. It answers Perhaps for every key and
+//! leaves displaced copies to KEY DEAD records, so that what the placements with such indexes rely on is tried.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use flowstone_engine::format::checkpoint::Section;
+use flowstone_engine::format::location::Place;
+use flowstone_engine::placement::{
+    Displaced, Found, Inserted, Parts, Placement, PlacementFuture, PlacementKind, Probe,
+    RecoveredItem, Restored, Token,
+};
+use flowstone_engine::reclaim::{IndexUse, Named, Resident, Residents};
+use flowstone_engine::store::{
+    Layout, ReadError, SegmentRecord, SegmentStore, SlabClasses, Streams,
+};
+use flowstone_engine::{Key, KeyHash, OpenError};
+use parking_lot::Mutex;
+
+/// Makes [`MapPlacement`]s.
+pub(crate) struct MapKind;
+
+/// By key hash, where the item lies and whether it has been read.
+type Map = HashMap<KeyHash, (Place, bool)>;
+
+struct MapPlacement {
+    map: Mutex<Map>,
+    store: Arc<SegmentStore>,
+    index_use: Arc<IndexUse>,
+}
+
+impl PlacementKind for MapKind {
+    fn name(&self) -> &'static str {
+        "map"
+    }
+
+    fn streams(&self, segment_bytes: u32) -> Arc<dyn Streams> {
+        Arc::new(SlabClasses::new(Layout::Packed, segment_bytes))
+    }
+
+    fn locates_displaced(&self) -> bool {
+        false
+    }
+
+    fn max_index_bytes(&self, memory_bytes: u64) -> u64 {
+        memory_bytes
+    }
+
+    fn open(&self, parts: Parts) -> Result<Arc<dyn Placement>, OpenError> {
+        Ok(Arc::new(MapPlacement {
+            map: Mutex::default(),
+            store: parts.store,
+            index_use: parts.index_use,
+        }))
+    }
+}
+
+impl MapPlacement {
+    fn change<T>(&self, change: impl FnOnce(&mut Map) -> T) -> T {
+        let mut map = self.map.lock();
+        let changed = change(&mut map);
+        self.index_use
+            .objects
+            .store(map.len() as u64, Ordering::Relaxed);
+        changed
+    }
+}
+
+impl Placement for MapPlacement {
+    fn probe(&self, _hash: KeyHash) -> Probe {
+        Probe::Perhaps
+    }
+
+    fn access(&self, hash: KeyHash) -> Probe {
+        if let Some((_, read)) = self.map.lock().get_mut(&hash) {
+            *read = true;
+        }
+        Probe::Perhaps
+    }
+
+    fn get<'a>(
+        &'a self,
+        key: Key<'a>,
+        _probe: Probe,
+    ) -> PlacementFuture<'a, Result<Found, ReadError>> {
+        Box::pin(async move {
+            let named = || self.map.lock().get(&key.hash()).map(|(place, _)| *place);
+            let mut last = None;
+            while let Some(place) = named().filter(|place| last != Some(*place)) {
+                last = Some(place);
+                // Otherwise it has been reclaimed: it has moved, or it is gone.
+                if let Some(pin) = self.store.pin(place.segment, place.generation) {
+                    let item = self.store.read(&pin, place.position).await?;
+                    if item.item().key == key.bytes() {
+                        return Ok(Found::Item(item));
+                    }
+                }
+            }
+            Ok(Found::Absent)
+        })
+    }
+
+    fn insert(&self, hash: KeyHash, _version: u64, place: Place) -> Inserted {
+        self.change(|map| map.insert(hash, (place, false)));
+        Inserted::Yes(Displaced::Unknown)
+    }
+
+    fn invalidate(&self, hash: KeyHash, _version: u64) -> Displaced {
+        self.change(|map| map.remove(&hash));
+        Displaced::Unknown
+    }
+
+    fn forget(&self, hash: KeyHash, _token: Token) -> Displaced {
+        self.invalidate(hash, 0)
+    }
+
+    fn restore(
+        &self,
+        items: &[RecoveredItem],
+        beaten: Option<Place>,
+        each: &mut dyn FnMut(usize, Restored),
+    ) {
+        for (number, item) in items.iter().enumerate() {
+            let restored = self.change(|map| match map.get(&item.hash) {
+                Some(&(rival, _)) if beaten != Some(rival) => Restored::Contested(rival),
+                _ => {
+                    map.insert(item.hash, (item.place, false));
+                    Restored::Taken(Displaced::Unknown)
+                }
+            });
+            each(number, restored);
+        }
+    }
+
+    fn section(&self, _living: &[SegmentRecord], _last: bool) -> Section {
+        Section::default()
+    }
+}
+
+impl Residents for MapPlacement {
+    fn check(&self, item: &Resident, keep: &mut dyn FnMut(bool) -> bool) -> Named {
+        self.change(|map| match map.get(&item.hash) {
+            Some(&(place, read)) if place == item.place && keep(read) => Named::Kept,
+            Some(&(place, _)) if place == item.place => {
+                map.remove(&item.hash);
+                Named::Removed
+            }
+            _ => Named::No,
+        })
+    }
+
+    fn moved(&self, item: &Resident, to: Place) -> bool {
+        self.change(|map| {
+            let named = map.get_mut(&item.hash);
+            let entry = named.filter(|(place, _)| *place == item.place);
+            entry.map(|entry| *entry = (to, false)).is_some()
+        })
+    }
+}
