@@ -7,7 +7,7 @@
 //!                          ├─ worker (thread 2) ...
 //!                          └─ watch: progress, processor time ──▶ report
 //!
-//!   connection = source of requests (+ schedule) ─▶ request ─▶ socket ─▶ response ─▶ inflight ─▶ stats
+//!   connection = source of requests (+ schedule) ─▶ request ─▶ socket ─▶ replies ─▶ inflight ─▶ stats
 //! ```
 //!
 //! It runs on the same cores as the server under test, so what it costs is taken from the server:
@@ -36,7 +36,6 @@ mod options;
 mod phase;
 mod report;
 mod request;
-mod response;
 mod stats;
 mod target;
 #[cfg(test)]
