@@ -18,7 +18,8 @@
 //! loop (`--rate`): requests have times; one that the connection's pipeline had no room for is sent
 //! late, and its latency counts from its time.
 //!
-//! With `--backend`, another loop runs instead of this one: [`look_aside`].
+//! With `--backend`, another loop runs instead of this one: [`look_aside`], in programs built with the
+//! feature `backends`.
 //!
 //! Failures are counted and reported. The exit code is 0 if anything succeeded and no value was
 //! wrong, 1 otherwise, and 2 for a wrong option.
@@ -31,6 +32,7 @@ mod connection;
 mod cpu;
 mod figures;
 mod inflight;
+#[cfg(feature = "backends")]
 mod look_aside;
 mod options;
 mod phase;
@@ -145,6 +147,19 @@ fn running(plan: &Plan) -> Phase {
         warm_up: plan.warm_up,
         duration: plan.duration,
         timeline: plan.timeline,
+    }
+}
+
+/// In the place of the loop that this program was built without.
+#[cfg(not(feature = "backends"))]
+mod look_aside {
+    use std::process::ExitCode;
+
+    pub(super) fn run(_: &super::Plan, _: &str) -> ExitCode {
+        crate::refuse(
+            "this program was built without database drivers; for --backend, build one with `cargo \
+             build --release --features backends`",
+        )
     }
 }
 

@@ -81,7 +81,8 @@ pub(crate) struct BenchArgs {
     #[arg(long)]
     verify: bool,
     /// Put a database behind the server: what a get does not find there is read from it and stored;
-    /// measured without and with the cache. --load and --load-only fill the database
+    /// measured without and with the cache. --load and --load-only fill the database. For programs built
+    /// with --features backends
     #[arg(
         long,
         value_name = "sqlite|sqlite:PATH|mysql://...|postgres://...",
