@@ -56,28 +56,15 @@ use target::{Socket, Target};
 const IDLE_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Carries out the command.
-#[expect(
-    clippy::print_stderr,
-    reason = "what went wrong goes to the user of the command"
-)]
 pub(crate) fn run(args: &BenchArgs) -> ExitCode {
     let plan = match args.plan() {
         Ok(plan) => plan,
-        Err(error) => {
-            eprintln!("flowstone: {error}");
-            return ExitCode::from(crate::USAGE);
-        }
+        Err(error) => return crate::refuse(error),
     };
     if let Some(backend) = &args.backend {
         return look_aside::run(&plan, backend);
     }
-    match measure(&plan) {
-        Ok(code) => code,
-        Err(words) => {
-            eprintln!("flowstone: {words}");
-            ExitCode::FAILURE
-        }
-    }
+    measure(&plan).unwrap_or_else(crate::fail)
 }
 
 fn measure(plan: &Plan) -> Result<ExitCode, String> {
