@@ -37,6 +37,7 @@ pub mod measure;
 mod memory;
 mod nand;
 mod paced;
+mod size;
 mod spec;
 
 pub use adapter::DiskFlash;
@@ -56,6 +57,7 @@ pub use nand::{
 };
 pub use paced::{DriveModel, PacedDisk};
 pub use runtime::buffer::{AlignedBuf, PAGE_BYTES};
+pub use size::{Bytes, parse_bytes};
 pub use spec::{DeviceSpec, Emulated, SpecError};
 
 use std::future::Future;

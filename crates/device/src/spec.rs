@@ -7,7 +7,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use crate::nand::{self, ConfigError, Nand, NandConfig, NandError, Preset};
-use crate::{Disk, Ftl, FtlConfig, Geometry, Libssd, SegmentShape};
+use crate::{Disk, Ftl, FtlConfig, Geometry, Libssd, SegmentShape, parse_bytes};
 
 /// Bytes of flash when nothing is said.
 const DEFAULT_BYTES: u64 = 4 << 30;
@@ -351,7 +351,8 @@ impl DeviceSpec {
         };
         match option.split_once('=') {
             Some((name @ ("size" | "block"), text)) => {
-                let size = parse_size(text).ok_or_else(|| SpecError::Size {
+                let size = parse_bytes(text).filter(|&bytes| bytes > 0);
+                let size = size.ok_or_else(|| SpecError::Size {
                     text: text.to_owned(),
                 })?;
                 let given = match name {
@@ -374,26 +375,6 @@ impl DeviceSpec {
             }),
         }
     }
-}
-
-/// A number of bytes of at least one.
-fn parse_size(text: &str) -> Option<u64> {
-    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let unit = match &text[digits.len()..] {
-        "" | "B" => 1,
-        "KiB" => 1 << 10,
-        "MiB" => 1 << 20,
-        "GiB" => 1 << 30,
-        "TiB" => 1u64 << 40,
-        "KB" => 1_000,
-        "MB" => 1_000_000,
-        "GB" => 1_000_000_000,
-        "TB" => 1_000_000_000_000,
-        _ => return None,
-    };
-    let number: f64 = digits.parse().ok()?;
-    let bytes = number * unit as f64;
-    (1.0..=1e18).contains(&bytes).then_some(bytes as u64)
 }
 
 #[cfg(test)]

@@ -33,9 +33,13 @@
 
 #![forbid(unsafe_code)]
 
-mod block_on;
 mod cache;
 
-pub use block_on::block_on;
 pub use cache::{Cache, CacheConfig, Error, InsertOptions, OpenError, Stats, Value};
 pub use engine::{Distrust, Start, Stop};
+
+/// Runs `work` to its end on the calling thread, which sleeps while there is nothing to do: for
+/// programs without an async runtime. Any other executor does as well.
+pub fn block_on<F: Future>(work: F) -> F::Output {
+    pollster::block_on(work)
+}

@@ -3,6 +3,7 @@
 //! A field that makes no sense is absent, never zero. A row is one JSON object; rows below each
 //! other are a table.
 
+use device::Bytes;
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 
@@ -221,20 +222,11 @@ impl Column {
 fn shown(name: &str, field: &Field) -> String {
     match field {
         Field::Text(text) => text.clone(),
-        Field::Whole(bytes) if name.ends_with("_bytes") => size(*bytes),
+        Field::Whole(bytes) if name.ends_with("_bytes") => format!("{:.2}", Bytes(*bytes)),
         Field::Whole(whole) => whole.to_string(),
         Field::Number(number) => measure(*number),
         Field::Truth(true) => "yes".to_owned(),
         Field::Truth(false) => "no".to_owned(),
-    }
-}
-
-fn size(bytes: u64) -> String {
-    let units = [(30, "GiB"), (20, "MiB"), (10, "KiB")];
-    let whole = |&(shift, _): &(u32, _)| bytes > 0 && bytes.trailing_zeros() >= shift;
-    match units.into_iter().find(whole) {
-        Some((shift, unit)) => format!("{} {unit}", bytes >> shift),
-        None => format!("{bytes} B"),
     }
 }
 
@@ -286,10 +278,5 @@ mod tests {
         let text =
             "reads\nread_bytes   rate\n     4 KiB\n            46473\n\nwrites\npattern\nrandom\n";
         assert_eq!(table(&rows), text);
-        assert_eq!((size(0), size(1500)), ("0 B".into(), "1500 B".into()));
-        assert_eq!(
-            (size(512 << 20), size(1 << 30)),
-            ("512 MiB".into(), "1 GiB".into())
-        );
     }
 }

@@ -8,6 +8,8 @@
 //!                                └─▶ Parsed::Binary       log a line, close
 //! ```
 //!
+//! [`client`] is the other side: it reads what [`write`](mod@write) writes.
+//!
 //! Nothing here sees a socket, a clock or an item. Commands borrow from the input: no key or value
 //! is copied, and parsing allocates nothing. Writers append to a `Vec<u8>` and allocate only when
 //! that grows. The crate has no threads and no state between calls, so every function may be called
@@ -27,6 +29,7 @@
 
 mod arithmetic;
 mod base64;
+pub mod client;
 mod command;
 mod exptime;
 mod key;

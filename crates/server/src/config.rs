@@ -13,7 +13,7 @@ use serde::de::{self, Unexpected, Visitor};
 
 use crate::flash::FlashSetting;
 
-/// A number of bytes, written as an integer or with `KiB MiB GiB TiB KB MB GB TB`.
+/// A number of bytes as settings have it: an integer, or text that [`device::parse_bytes`] reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Size(pub u64);
 
@@ -21,48 +21,16 @@ impl std::str::FromStr for Size {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-        let unit: u64 = match &text[digits.len()..] {
-            "" | "B" => 1,
-            "KiB" | "K" | "k" => 1 << 10,
-            "MiB" | "M" | "m" => 1 << 20,
-            "GiB" | "G" | "g" => 1 << 30,
-            "TiB" | "T" | "t" => 1 << 40,
-            "KB" => 1_000,
-            "MB" => 1_000_000,
-            "GB" => 1_000_000_000,
-            "TB" => 1_000_000_000_000,
-            other => {
-                return Err(format!(
-                    "`{other}` is no unit of size; use KiB MiB GiB KB MB GB"
-                ));
-            }
-        };
-        let number: f64 = digits
-            .trim()
-            .parse()
-            .map_err(|_| format!("`{text}` is no size; write for example 256MiB or 4GiB"))?;
-        let bytes = number * unit as f64;
-        if !(0.0..=1e18).contains(&bytes) {
-            return Err(format!("`{text}` is out of range"));
-        }
-        Ok(Self(bytes as u64))
+        let bytes = device::parse_bytes(text).map(Self);
+        bytes.ok_or_else(|| {
+            format!("`{text}` is no size; write for example 256MiB or 4GiB (KiB MiB GiB TiB KB MB GB TB)")
+        })
     }
 }
 
 impl fmt::Display for Size {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (unit, name) in [
-            (1u64 << 40, "TiB"),
-            (1 << 30, "GiB"),
-            (1 << 20, "MiB"),
-            (1 << 10, "KiB"),
-        ] {
-            if self.0 >= unit && self.0.is_multiple_of(unit) {
-                return write!(f, "{}{name}", self.0 / unit);
-            }
-        }
-        write!(f, "{}", self.0)
+        device::Bytes(self.0).fmt(f)
     }
 }
 
@@ -544,21 +512,6 @@ fn content(whence: &str, error: &toml::de::Error, text: Option<&str>) -> ConfigE
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn sizes_are_read_and_written() {
-        for (text, bytes) in [
-            ("512", 512),
-            ("4GiB", 4 << 30),
-            ("1.5MiB", 3 << 19),
-            ("2GB", 2_000_000_000),
-        ] {
-            assert_eq!(text.parse::<Size>(), Ok(Size(bytes)), "{text}");
-        }
-        assert!("4 bananas".parse::<Size>().is_err());
-        assert!("GiB".parse::<Size>().is_err());
-        assert_eq!(Size(256 << 20).to_string(), "256MiB");
-    }
 
     #[test]
     fn overrides_win_and_need_no_quotes() {

@@ -1,15 +1,19 @@
 //! A client's connection: as much of memcached's protocols as is needed.
 
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use protocol::client::{Answer, Reply, unique_of};
 
 use crate::history::Seen;
 use crate::values::tag_of;
 
 /// How long an answer may take.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// What one `read` may return.
+const READ_BYTES: usize = 16 << 10;
 
 pub(super) fn unix_seconds() -> u32 {
     let since = SystemTime::now()
@@ -43,7 +47,9 @@ pub(super) enum Swap {
 }
 
 pub(super) struct Connection {
-    stream: BufReader<UnixStream>,
+    stream: UnixStream,
+    reply: Reply,
+    input: Box<[u8]>,
 }
 
 impl Connection {
@@ -51,34 +57,32 @@ impl Connection {
         let stream = UnixStream::connect(socket)?;
         stream.set_read_timeout(Some(PATIENCE))?;
         Ok(Self {
-            stream: BufReader::new(stream),
+            stream,
+            reply: Reply::default(),
+            input: vec![0; READ_BYTES].into_boxed_slice(),
         })
     }
 
-    fn line(&mut self) -> io::Result<String> {
-        let mut line = String::new();
-        if self.stream.read_line(&mut line)? == 0 {
-            return Err(io::ErrorKind::UnexpectedEof.into());
+    fn ask(&mut self, request: &[u8]) -> io::Result<Answer> {
+        self.stream.write_all(request)?;
+        loop {
+            let count = self.stream.read(&mut self.input)?;
+            if count == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            let answer = self.reply.feed(&self.input[..count]);
+            if let Some(answer) = answer.map_err(io::Error::other)? {
+                return Ok(answer);
+            }
         }
-        Ok(line)
     }
 
-    fn say(&mut self, request: &[u8]) -> io::Result<()> {
-        self.stream.get_mut().write_all(request)
-    }
-
-    fn ask(&mut self, request: &[u8]) -> io::Result<String> {
-        self.say(request)?;
-        self.line()
-    }
-
-    fn expect(&mut self, request: &[u8], answers: &[&str]) -> io::Result<usize> {
-        let line = self.ask(request)?;
-        let answer = line.trim_end();
-        answers
-            .iter()
-            .position(|expected| *expected == answer)
-            .ok_or_else(|| unexpected(answer))
+    /// Which of `lines` the server answers.
+    fn expect(&mut self, request: &[u8], lines: &[&str]) -> io::Result<usize> {
+        let answer = self.ask(request)?;
+        let is_answer = |line: &&str| matches!(&answer, Answer::Line(said) if said == line);
+        let found = lines.iter().position(is_answer);
+        found.ok_or_else(|| unexpected(&answer))
     }
 
     pub(super) fn version(&mut self) -> io::Result<()> {
@@ -98,7 +102,7 @@ impl Connection {
     /// Stores without an answer: a later one on this connection stands for it.
     pub(super) fn set_quietly(&mut self, key: &str, expiry: u32, value: &[u8]) -> io::Result<()> {
         let head = format!("set {key} 0 {expiry} {} noreply\r\n", value.len());
-        self.say(&block(&head, value))
+        self.stream.write_all(&block(&head, value))
     }
 
     pub(super) fn swap(&mut self, key: &str, unique: u64, value: &[u8]) -> io::Result<Swap> {
@@ -123,7 +127,8 @@ impl Connection {
     }
 
     pub(super) fn delete_quietly(&mut self, key: &str) -> io::Result<()> {
-        self.say(format!("delete {key} noreply\r\n").as_bytes())
+        let request = format!("delete {key} noreply\r\n");
+        self.stream.write_all(request.as_bytes())
     }
 
     /// Touches an item with a time in the past. False when there was none.
@@ -135,10 +140,11 @@ impl Connection {
 
     /// Adds one. `None` when there is nothing to add to.
     pub(super) fn increment(&mut self, key: &str) -> io::Result<Option<u64>> {
-        let line = self.ask(format!("incr {key} 1\r\n").as_bytes())?;
-        match line.trim_end() {
-            "NOT_FOUND" => Ok(None),
-            number => number.parse().map(Some).map_err(|_| unexpected(number)),
+        let answer = self.ask(format!("incr {key} 1\r\n").as_bytes())?;
+        match &answer {
+            Answer::Line(line) if line == "NOT_FOUND" => Ok(None),
+            Answer::Line(number) => number.parse().map(Some).map_err(|_| unexpected(&answer)),
+            Answer::Value | Answer::Error(_) => Err(unexpected(&answer)),
         }
     }
 
@@ -146,65 +152,43 @@ impl Connection {
         self.expect(b"flush_all\r\n", &["OK"]).map(drop)
     }
 
-    /// A number among `stats flash`.
+    /// Numbers among `stats flash`.
     pub(super) fn flash_stats(&mut self, names: &[&str]) -> io::Result<Vec<u64>> {
-        self.say(b"stats flash\r\n")?;
-        let mut found = vec![0; names.len()];
-        loop {
-            let line = self.line()?;
-            let mut words = line.split_ascii_whitespace();
-            if words.next() != Some("STAT") {
-                return Ok(found);
-            }
-            let (name, value) = (words.next(), words.next());
-            for (number, wanted) in names.iter().enumerate() {
-                if name == Some(wanted) {
-                    let value = value.and_then(|value| value.parse().ok());
-                    found[number] = value.ok_or_else(|| unexpected(line.trim_end()))?;
-                }
-            }
-        }
+        self.expect(b"stats flash\r\n", &["END"])?;
+        let stats = String::from_utf8_lossy(self.reply.value());
+        let number = |name: &&str| {
+            let value = |line: &str| line.strip_prefix(*name)?.strip_prefix(' ')?.parse().ok();
+            let found = stats.lines().find_map(value);
+            found.ok_or_else(|| io::Error::other(format!("`stats flash` has no number {name}")))
+        };
+        names.iter().map(number).collect()
     }
 
-    /// Reads the bytes of a key.
-    fn bytes(&mut self, key: &str, read: Ask) -> io::Result<Option<(Vec<u8>, Option<u64>)>> {
+    /// Reads the value of a key, which the reply then holds; false when there is none.
+    fn fetch(&mut self, key: &str, read: Ask) -> io::Result<bool> {
         let request = match read {
             Ask::Get => format!("get {key}\r\n"),
             Ask::Gets => format!("gets {key}\r\n"),
             Ask::Meta => format!("mg {key} v c\r\n"),
             Ask::Touching(expiry) => format!("gats {expiry} {key}\r\n"),
         };
-        let line = self.ask(request.as_bytes())?;
-        let words: Vec<&str> = line.split_ascii_whitespace().collect();
-        let (len, unique) = match words[..] {
-            ["END" | "EN"] => return Ok(None),
-            ["VALUE", _, _, len] => (len, None),
-            ["VALUE", _, _, len, unique] => (len, Some(unique)),
-            ["VA", len, unique] => (len, unique.strip_prefix('c')),
-            _ => return Err(unexpected(line.trim_end())),
-        };
-        let number = |word: &str| word.parse().map_err(|_| unexpected(line.trim_end()));
-        let len = number(len)? as usize;
-        let unique = unique.map(number).transpose()?;
-        let mut value = vec![0; len + 2];
-        self.stream.read_exact(&mut value)?;
-        value.truncate(len);
-        if !matches!(read, Ask::Meta) {
-            self.line()?;
+        match self.ask(request.as_bytes())? {
+            Answer::Value => Ok(true),
+            Answer::Line(line) if line == "END" || line == "EN" => Ok(false),
+            answer => Err(unexpected(&answer)),
         }
-        Ok(Some((value, unique)))
     }
 
     pub(super) fn read(&mut self, key: &str, read: Ask) -> io::Result<Found> {
-        let Some((value, unique)) = self.bytes(key, read)? else {
+        if !self.fetch(key, read)? {
             return Ok(Found::Miss);
-        };
-        Ok(match tag_of(&value) {
+        }
+        Ok(match tag_of(self.reply.value()) {
             // The server's clock may be a second behind.
             Some(tag) => Found::Value(Seen {
                 tag,
                 expiry: None,
-                unique,
+                unique: unique_of(self.reply.head()),
                 now: unix_seconds().saturating_sub(1),
             }),
             None => Found::Damaged,
@@ -213,12 +197,14 @@ impl Connection {
 
     /// Reads a number.
     pub(super) fn count(&mut self, key: &str) -> io::Result<Option<u64>> {
-        let Some((value, _)) = self.bytes(key, Ask::Get)? else {
+        if !self.fetch(key, Ask::Get)? {
             return Ok(None);
-        };
-        let digits = String::from_utf8_lossy(&value);
+        }
+        let digits = String::from_utf8_lossy(self.reply.value());
         let number = digits.trim_end().parse();
-        number.map(Some).map_err(|_| unexpected(&digits))
+        number
+            .map(Some)
+            .map_err(|_| io::Error::other(format!("the value of {key} is `{digits}`")))
     }
 }
 
@@ -226,6 +212,6 @@ fn block(head: &str, value: &[u8]) -> Vec<u8> {
     [head.as_bytes(), value, b"\r\n"].concat()
 }
 
-fn unexpected(answer: &str) -> io::Error {
-    io::Error::other(format!("the server answered `{answer}`"))
+fn unexpected(answer: &Answer) -> io::Error {
+    io::Error::other(format!("the server answered {answer:?}"))
 }

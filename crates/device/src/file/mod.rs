@@ -18,7 +18,7 @@ use runtime::file::{Direct, DirectFile, Kind};
 pub use open::{FileOptions, OpenError};
 
 use crate::disk::check_access;
-use crate::{AlignedBuf, DeviceError, Disk, IoFuture, Operation, PAGE_BYTES, SharedBuf};
+use crate::{AlignedBuf, Bytes, DeviceError, Disk, IoFuture, Operation, PAGE_BYTES, SharedBuf};
 
 /// Bytes of a new image when nothing is said.
 pub const DEFAULT_IMAGE_BYTES: u64 = 4 << 30;
@@ -129,10 +129,10 @@ impl FileDisk {
             Direct::No { reason } => format!("through the page cache ({reason})"),
         };
         let path = self.file.path().display();
-        let size = open::Size(self.len_bytes);
+        let size = Bytes(self.len_bytes);
         match runtime::live::io_path_here() {
-            Some(io_path) => format!("{kind} {path}, {size}, {direct}, {io_path}"),
-            None => format!("{kind} {path}, {size}, {direct}"),
+            Some(io_path) => format!("{kind} {path}, {size:.2}, {direct}, {io_path}"),
+            None => format!("{kind} {path}, {size:.2}, {direct}"),
         }
     }
 }

@@ -1,7 +1,6 @@
 //! Opening a [`FileDisk`](super::FileDisk): the checks before anything is changed, and what each
 //! refusal says.
 
-use std::fmt;
 use std::fs::FileType;
 use std::io;
 use std::os::unix::fs::FileTypeExt;
@@ -10,7 +9,7 @@ use std::path::{Path, PathBuf};
 use runtime::file::{DirectFile, Kind, OpenFlags};
 
 use super::whole_pages;
-use crate::PAGE_BYTES;
+use crate::{Bytes, PAGE_BYTES};
 
 /// How to open a [`FileDisk`](super::FileDisk).
 #[derive(Clone, Copy, Debug)]
@@ -72,21 +71,21 @@ pub enum OpenError {
     #[error("{}: the device has partitions; name one of them, or use --force to overwrite them all", path.display())]
     Partitioned { path: PathBuf },
     /// It is smaller than asked for.
-    #[error("{}: holds {}, {} are needed; ask for less or name a larger one", path.display(), Size(*has_bytes), Size(*needs_bytes))]
+    #[error("{}: holds {:.2}, {:.2} are needed; ask for less or name a larger one", path.display(), Bytes(*has_bytes), Bytes(*needs_bytes))]
     TooSmall {
         path: PathBuf,
         has_bytes: u64,
         needs_bytes: u64,
     },
     /// It holds an image smaller than what is asked for.
-    #[error("{}: has {} and --flash-size asks for {}: leave --flash-size out to open it as it is, or add --force to start empty with the new size", path.display(), Size(*has_bytes), Size(*asked_bytes))]
+    #[error("{}: has {:.2} and --flash-size asks for {:.2}: leave --flash-size out to open it as it is, or add --force to start empty with the new size", path.display(), Bytes(*has_bytes), Bytes(*asked_bytes))]
     Smaller {
         path: PathBuf,
         has_bytes: u64,
         asked_bytes: u64,
     },
     /// The file system has no room for the size asked for.
-    #[error("{}: {} do not fit, the file system has room for {}; ask for less or free some space", path.display(), Size(*needs_bytes), Size(*room_bytes))]
+    #[error("{}: {:.2} do not fit, the file system has room for {:.2}; ask for less or free some space", path.display(), Bytes(*needs_bytes), Bytes(*room_bytes))]
     NoSpace {
         path: PathBuf,
         needs_bytes: u64,
@@ -101,28 +100,6 @@ pub enum OpenError {
     /// Anything else that the system says.
     #[error("{}: cannot be opened: {source}", path.display())]
     Io { path: PathBuf, source: io::Error },
-}
-
-/// Bytes, for people.
-pub(super) struct Size(pub(super) u64);
-
-impl fmt::Display for Size {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const UNITS: [(u64, &str); 4] = [
-            (1 << 40, "TiB"),
-            (1 << 30, "GiB"),
-            (1 << 20, "MiB"),
-            (1 << 10, "KiB"),
-        ];
-        let Some((unit, name)) = UNITS.into_iter().find(|(unit, _)| self.0 >= *unit) else {
-            return write!(f, "{} bytes", self.0);
-        };
-        if self.0.is_multiple_of(unit) {
-            write!(f, "{} {name}", self.0 / unit)
-        } else {
-            write!(f, "{:.2} {name}", self.0 as f64 / unit as f64)
-        }
-    }
 }
 
 /// Opens, locks and sizes the file; returns the bytes to use of it.

@@ -12,8 +12,7 @@ use workload::{Arrivals, Clients, Op, Pace};
 use super::connection::{Connection, Rules, Source};
 use super::cpu;
 use super::inflight::Inflight;
-use super::options::Plan;
-use super::request::{Dialect, Writer};
+use super::options::{Plan, measured_ns};
 use super::stats::Stats;
 use super::worker::{Shared, Worker};
 
@@ -155,21 +154,15 @@ fn watch(
 }
 
 fn rules<'a>(plan: &'a Plan, phase: &Phase) -> Rules<'a> {
-    let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+    let (warm_up_ns, end_ns) = measured_ns(phase.warm_up, phase.duration);
     Rules {
         workload: &plan.workload,
-        writer: Writer {
-            dialect: plan.dialect,
-            names: plan.workload.key_names(),
-            return_keys: plan.verify && plan.dialect == Dialect::Meta,
-        },
+        writer: plan.writer(),
         pipeline: phase.pipeline,
         multiget: plan.multiget,
         set_on_miss: plan.workload.set_on_miss() && matches!(phase.kind, Kind::Run { .. }),
-        warm_up_ns: nanoseconds(phase.warm_up),
-        end_ns: phase.duration.map_or(u64::MAX, |duration| {
-            nanoseconds(phase.warm_up.saturating_add(duration))
-        }),
+        warm_up_ns,
+        end_ns,
     }
 }
 
@@ -184,13 +177,10 @@ fn connection(plan: &Plan, phase: &Phase, clients_of_run: &Clients, client: u64)
     let source = match phase.kind {
         Kind::Load => sweep(Op::Set),
         Kind::Scan => sweep(Op::Get),
-        Kind::Run { requests } => {
-            let share = |all: u64| all / clients + u64::from(client < all % clients);
-            Source::Run {
-                stream: Box::new(clients_of_run.client(client)),
-                left: requests.map_or(u64::MAX, share),
-            }
-        }
+        Kind::Run { requests } => Source::Run {
+            stream: Box::new(clients_of_run.client(client)),
+            left: requests.map_or(u64::MAX, |all| plan.share(all, client)),
+        },
     };
     let seed = plan.workload.settings().seed;
     let schedule = phase

@@ -8,7 +8,10 @@ use clap::Args;
 use engine::Stop;
 use server::FlashSetting;
 use server::config::{Config, ListenAddress, LogFormat, Size};
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{Layer, fmt};
 
 /// Options of `serve`. Each stands for a setting of the configuration file and wins over it.
 #[derive(Args)]
@@ -106,27 +109,27 @@ impl ServeArgs {
 pub(crate) fn run(args: ServeArgs) -> ExitCode {
     let config = match args.config() {
         Ok(config) => config,
-        Err(what) => return crate::refuse(&what),
+        Err(what) => return crate::refuse(what),
     };
     let preset = match lab::presets::named(&config.cache.preset) {
         Ok(preset) => preset,
-        Err(error) => return crate::refuse(&format!("--preset (cache.preset): {error}")),
+        Err(error) => return crate::refuse(format!("--preset (cache.preset): {error}")),
     };
-    let filter = match EnvFilter::try_new(&config.log.level) {
+    let filter = match config.log.level.parse::<Targets>() {
         Ok(filter) => filter,
-        Err(error) => return crate::refuse(&format!("log.level: {error}")),
+        Err(error) => return crate::refuse(format!("log.level: {error}")),
     };
-    let log = tracing_subscriber::fmt()
-        .with_env_filter(filter)
+    let log = fmt::layer()
         .with_ansi(std::io::stderr().is_terminal())
         .with_writer(std::io::stderr);
-    match config.log.format {
-        LogFormat::Text => log.with_target(false).init(),
-        LogFormat::Json => log.json().init(),
-    }
+    let log = match config.log.format {
+        LogFormat::Text => log.with_target(false).boxed(),
+        LogFormat::Json => log.json().boxed(),
+    };
+    tracing_subscriber::registry().with(filter).with(log).init();
     match server::run(config, preset.config) {
         Ok(Stop::Complete { .. } | Stop::Already) => ExitCode::SUCCESS,
         Ok(Stop::Incomplete { .. }) => ExitCode::FAILURE,
-        Err(error) => crate::refuse(&error.to_string()),
+        Err(error) => crate::refuse(error),
     }
 }

@@ -7,7 +7,7 @@
 //!                          ├─ worker (thread 2) ...
 //!                          └─ watch: progress, processor time ──▶ report
 //!
-//!   connection = source of requests (+ schedule) ─▶ request ─▶ socket ─▶ response ─▶ inflight ─▶ stats
+//!   connection = source of requests (+ schedule) ─▶ request ─▶ socket ─▶ replies ─▶ inflight ─▶ stats
 //! ```
 //!
 //! It runs on the same cores as the server under test, so what it costs is taken from the server:
@@ -18,7 +18,8 @@
 //! loop (`--rate`): requests have times; one that the connection's pipeline had no room for is sent
 //! late, and its latency counts from its time.
 //!
-//! With `--backend`, another loop runs instead of this one: [`look_aside`].
+//! With `--backend`, another loop runs instead of this one: [`look_aside`], in programs built with the
+//! feature `backends`.
 //!
 //! Failures are counted and reported. The exit code is 0 if anything succeeded and no value was
 //! wrong, 1 otherwise, and 2 for a wrong option.
@@ -31,12 +32,12 @@ mod connection;
 mod cpu;
 mod figures;
 mod inflight;
+#[cfg(feature = "backends")]
 mod look_aside;
 mod options;
 mod phase;
 mod report;
 mod request;
-mod response;
 mod stats;
 mod target;
 #[cfg(test)]
@@ -55,28 +56,15 @@ use target::{Socket, Target};
 const IDLE_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Carries out the command.
-#[expect(
-    clippy::print_stderr,
-    reason = "what went wrong goes to the user of the command"
-)]
 pub(crate) fn run(args: &BenchArgs) -> ExitCode {
     let plan = match args.plan() {
         Ok(plan) => plan,
-        Err(error) => {
-            eprintln!("flowstone: {error}");
-            return ExitCode::from(crate::USAGE);
-        }
+        Err(error) => return crate::refuse(error),
     };
     if let Some(backend) = &args.backend {
         return look_aside::run(&plan, backend);
     }
-    match measure(&plan) {
-        Ok(code) => code,
-        Err(words) => {
-            eprintln!("flowstone: {words}");
-            ExitCode::FAILURE
-        }
-    }
+    measure(&plan).unwrap_or_else(crate::fail)
 }
 
 fn measure(plan: &Plan) -> Result<ExitCode, String> {
@@ -146,6 +134,19 @@ fn running(plan: &Plan) -> Phase {
         warm_up: plan.warm_up,
         duration: plan.duration,
         timeline: plan.timeline,
+    }
+}
+
+/// In the place of the loop that this program was built without.
+#[cfg(not(feature = "backends"))]
+mod look_aside {
+    use std::process::ExitCode;
+
+    pub(super) fn run(_: &super::Plan, _: &str) -> ExitCode {
+        crate::refuse(
+            "this program was built without database drivers; for --backend, build one with `cargo \
+             build --release --features backends`",
+        )
     }
 }
 

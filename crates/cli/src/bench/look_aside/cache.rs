@@ -3,14 +3,14 @@
 use std::io;
 use std::time::Duration;
 
+use protocol::client::{Answer, Reply, Violation, key_of};
 use thiserror::Error;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::timeout;
 use workload::Request;
 
-use crate::bench::request::{Dialect, Writer, key_of_value_line};
-use crate::bench::response::{Event, Line, Parser, Violation};
+use crate::bench::request::Writer;
 use crate::bench::target::Target;
 
 /// How long one answer may take.
@@ -35,19 +35,6 @@ pub(super) enum CacheError {
         target: String,
         violation: Violation,
     },
-    #[error("the cache at {target} answered what nobody had asked")]
-    Unasked { target: String },
-}
-
-/// What the cache said.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Answer {
-    /// The value; [`Cache::value`] has it.
-    Value,
-    /// Nothing is there, or all is done.
-    Done,
-    /// An error, in the server's words.
-    Error(String),
 }
 
 trait Duplex: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -58,20 +45,9 @@ pub(super) struct Cache {
     target: Target,
     stream: Box<dyn Duplex>,
     writer: Writer,
-    parser: Parser,
+    reply: Reply,
     input: Box<[u8]>,
     output: Vec<u8>,
-    value: Vec<u8>,
-    /// Whose value it is, where the server tells.
-    owner: Vec<u8>,
-}
-
-/// What has arrived of one answer.
-#[derive(Debug, Default)]
-struct Arrived {
-    answer: Option<Answer>,
-    has_value: bool,
-    unasked: bool,
 }
 
 impl Cache {
@@ -98,11 +74,9 @@ impl Cache {
             target: target.clone(),
             stream,
             writer,
-            parser: Parser::new(),
+            reply: Reply::default(),
             input: vec![0; READ_BYTES].into_boxed_slice(),
             output: Vec::new(),
-            value: Vec::new(),
-            owner: Vec::new(),
         })
     }
 
@@ -114,12 +88,12 @@ impl Cache {
 
     /// The value that the last [`Answer::Value`] brought.
     pub(super) fn value(&self) -> &[u8] {
-        &self.value
+        self.reply.value()
     }
 
-    /// The name that stood beside it; empty if the server names none.
-    pub(super) fn owner(&self) -> &[u8] {
-        &self.owner
+    /// The key that stood beside it, if the server names one.
+    pub(super) fn owner(&self) -> Option<&[u8]> {
+        key_of(self.reply.head())
     }
 
     pub(super) async fn get(&mut self, request: &Request) -> Result<Answer, CacheError> {
@@ -166,67 +140,18 @@ impl Cache {
         };
         self.stream.write_all(&self.output).await.map_err(gone)?;
         self.output.clear();
-        let mut arrived = Arrived::default();
         loop {
             let count = self.stream.read(&mut self.input).await.map_err(gone)?;
             if count == 0 {
                 return Err(gone(io::Error::other("it closed the connection")));
             }
-            let (value, owner, dialect) = (&mut self.value, &mut self.owner, self.writer.dialect);
-            self.parser
-                .feed(&self.input[..count], |event| {
-                    arrived.take(&event, dialect, value, owner);
-                })
-                .map_err(|violation| CacheError::Violation {
-                    target: target(),
-                    violation,
-                })?;
-            if arrived.unasked {
-                return Err(CacheError::Unasked { target: target() });
-            }
-            if let Some(answer) = arrived.answer {
+            let answer = self.reply.feed(&self.input[..count]);
+            let answer = answer.map_err(|violation| CacheError::Violation {
+                target: target(),
+                violation,
+            })?;
+            if let Some(answer) = answer {
                 return Ok(answer);
-            }
-        }
-    }
-}
-
-impl Arrived {
-    /// Takes a part of the answer to one command on one key.
-    fn take(
-        &mut self,
-        event: &Event<'_>,
-        dialect: Dialect,
-        value: &mut Vec<u8>,
-        owner: &mut Vec<u8>,
-    ) {
-        if self.answer.is_some() {
-            self.unasked = true;
-            return;
-        }
-        match event {
-            Event::Value { line, .. } => {
-                value.clear();
-                owner.clear();
-                owner.extend_from_slice(key_of_value_line(line).unwrap_or_default());
-                self.unasked = self.has_value;
-                self.has_value = true;
-            }
-            Event::Body(bytes) => value.extend_from_slice(bytes),
-            Event::ValueEnd => {
-                if dialect == Dialect::Meta {
-                    self.answer = Some(Answer::Value);
-                }
-            }
-            Event::Line(Line::End | Line::Absent | Line::Done | Line::Unchanged) => {
-                self.answer = Some(if self.has_value {
-                    Answer::Value
-                } else {
-                    Answer::Done
-                });
-            }
-            Event::Error(words) => {
-                self.answer = Some(Answer::Error(String::from_utf8_lossy(words).into_owned()));
             }
         }
     }

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use clap::Args;
+use device::parse_bytes;
 use workload::{DEFAULT_MAX_VALUE_BYTES, KeySize, Mix, Settings, SizeHistogram, ValueSize};
 
 /// What is chosen about a workload, beside its name.
@@ -75,7 +76,8 @@ fn value_size(text: &str) -> Result<ValueSize, String> {
             .map(|histogram| ValueSize::Measured(Arc::new(histogram)))
             .map_err(|error| error.to_string());
     }
-    bytes(text).map(ValueSize::Fixed).ok_or_else(|| {
+    let bytes = parse_bytes(text).and_then(|bytes| u32::try_from(bytes).ok());
+    bytes.map(ValueSize::Fixed).ok_or_else(|| {
         wrong(
             text,
             "a number of bytes, such as 270, 64KiB or 1MiB, or `etc`, or cachelib:FILE",
@@ -83,37 +85,7 @@ fn value_size(text: &str) -> Result<ValueSize, String> {
     })
 }
 
-/// A size with one of the usual units.
-fn bytes(text: &str) -> Option<u32> {
-    let units = [
-        ("KiB", 1 << 10),
-        ("MiB", 1 << 20),
-        ("GiB", 1 << 30),
-        ("KB", 1_000),
-        ("MB", 1_000_000),
-        ("B", 1),
-    ];
-    let (number, unit) = units
-        .iter()
-        .find_map(|(name, unit)| Some((text.strip_suffix(name)?, *unit)))
-        .unwrap_or((text, 1));
-    number.trim().parse::<u32>().ok()?.checked_mul(unit)
-}
-
 /// What is wrong with the text of an option.
 pub(crate) fn wrong(text: impl fmt::Display, wanted: &str) -> String {
     format!("'{text}' is not {wanted}")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn sizes_take_units() {
-        assert_eq!(bytes("270"), Some(270));
-        assert_eq!(bytes("4MiB"), Some(4 << 20));
-        assert_eq!(bytes("1KB"), Some(1000));
-        assert_eq!(bytes("8GiB"), None);
-    }
 }

@@ -13,9 +13,8 @@ use super::client::{Client, Rules};
 use super::counts::Counts;
 use super::database::Database;
 use crate::bench::cpu;
-use crate::bench::options::Plan;
+use crate::bench::options::{Plan, measured_ns};
 use crate::bench::phase::{REFRESH, bar};
-use crate::bench::request::{Dialect, Writer};
 
 /// What a phase has measured.
 #[derive(Debug)]
@@ -38,7 +37,7 @@ pub(super) async fn run(
     let mut caches = Vec::new();
     for _ in 0..plan.clients {
         caches.push(if cached {
-            Some(Cache::connect(&plan.target, writer(plan)).await?)
+            Some(Cache::connect(&plan.target, plan.writer()).await?)
         } else {
             None
         });
@@ -47,8 +46,8 @@ pub(super) async fn run(
     let rules = Arc::new(rules(plan));
     let mut tasks = JoinSet::new();
     for (index, (database, cache)) in databases.drain(..).zip(caches).enumerate() {
-        let (number, clients) = (index as u64, plan.clients as u64);
-        let share = |all: u64| all / clients + u64::from(number < all % clients);
+        let number = index as u64;
+        let share = |all| plan.share(all, number);
         let client = Client {
             rules: Arc::clone(&rules),
             database,
@@ -111,23 +110,13 @@ fn panicked(error: JoinError) -> Trouble {
 }
 
 fn rules(plan: &Plan) -> Rules {
-    let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+    let (warm_up_ns, end_ns) = measured_ns(plan.warm_up, plan.duration);
     Rules {
         workload: plan.workload.clone(),
         verify: plan.verify,
         epoch: Instant::now(),
-        warm_up_ns: nanoseconds(plan.warm_up),
-        end_ns: plan.duration.map_or(u64::MAX, |duration| {
-            nanoseconds(plan.warm_up.saturating_add(duration))
-        }),
+        warm_up_ns,
+        end_ns,
         counts: Mutex::new(Counts::new()),
-    }
-}
-
-fn writer(plan: &Plan) -> Writer {
-    Writer {
-        dialect: plan.dialect,
-        names: plan.workload.key_names(),
-        return_keys: plan.verify && plan.dialect == Dialect::Meta,
     }
 }

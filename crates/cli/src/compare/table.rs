@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
+use device::Bytes;
 use lab::compare::{FIELDS, Outcome, Plan};
 use serde_json::Value;
 
@@ -75,7 +76,7 @@ fn shown(name: &str, value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
         Value::Number(number) => match (number.as_u64(), number.as_f64()) {
-            (Some(bytes), _) if name.contains("bytes") => size(bytes),
+            (Some(bytes), _) if name.contains("bytes") => format!("{:.1}", Bytes(bytes)),
             (Some(count), _) => count.to_string(),
             (None, Some(measure)) if measure >= 1000.0 => format!("{measure:.0}"),
             (None, Some(measure)) if measure >= 10.0 => format!("{measure:.1}"),
@@ -83,14 +84,6 @@ fn shown(name: &str, value: &Value) -> String {
             (None, None) => number.to_string(),
         },
         other => other.to_string(),
-    }
-}
-
-fn size(bytes: u64) -> String {
-    const UNITS: [(u64, &str); 3] = [(1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
-    match UNITS.into_iter().find(|(unit, _)| bytes >= *unit) {
-        Some((unit, name)) => format!("{:.1} {name}", bytes as f64 / unit as f64),
-        None => format!("{bytes} B"),
     }
 }
 

@@ -6,10 +6,10 @@
 
 use std::collections::VecDeque;
 
+use protocol::client::{Event, key_of};
 use workload::{KeyId, Op, Request, ValueCheck, Workload};
 
-use super::request::{Dialect, key_of_value_line};
-use super::response::{Event, Line};
+use super::request::Dialect;
 use super::stats::Stats;
 
 /// A command that has been sent.
@@ -150,7 +150,12 @@ impl Inflight {
                     return false;
                 }
             }
-            Event::Line(Line::End | Line::Absent | Line::Done | Line::Unchanged) => {}
+            // Nobody asks for statistics.
+            Event::Statistic(_) => {
+                self.confused = true;
+                return false;
+            }
+            Event::Line(_) => {}
             Event::Error(words) => {
                 let words = || String::from_utf8_lossy(words).into_owned();
                 judge
@@ -193,7 +198,7 @@ impl Inflight {
         let Some(oldest) = self.commands.front_mut() else {
             return;
         };
-        let id = key_of_value_line(line).and_then(|name| judge.workload.key_names().parse(name));
+        let id = key_of(line).and_then(|name| judge.workload.key_names().parse(name));
         while oldest.unseen > 0 {
             oldest.unseen -= 1;
             let asked = self.keys.pop_front();
@@ -228,9 +233,9 @@ fn corrupt(judge: &mut Judge<'_>, words: impl FnOnce() -> String) {
 
 #[cfg(test)]
 mod tests {
+    use protocol::client::Parser;
     use workload::{KeySize, MAX_KEY_BYTES, Settings, ValueBytes, ValueSize};
 
-    use super::super::response::Parser;
     use super::*;
 
     fn workload() -> Workload {
@@ -275,7 +280,7 @@ mod tests {
             now_ns: 200,
             warm_up_ns: 50,
         };
-        Parser::new()
+        Parser::default()
             .feed(answer, |event| {
                 inflight.on(&event, &mut judge);
             })

@@ -2,6 +2,7 @@
 //!
 //! A wrong option is answered with one line on standard error and exit code 2.
 
+use std::fmt::Display;
 use std::process::ExitCode;
 
 use clap::error::ErrorKind;
@@ -58,10 +59,6 @@ fn main() -> ExitCode {
 const USAGE: u8 = 2;
 
 /// Prints help as it is, and an error as one line.
-#[expect(
-    clippy::print_stderr,
-    reason = "what is wrong with the command line goes to its user"
-)]
 fn usage_error(error: &clap::Error) -> ExitCode {
     if matches!(
         error.kind(),
@@ -79,19 +76,24 @@ fn usage_error(error: &clap::Error) -> ExitCode {
         .filter(|line| !line.is_empty())
         .collect();
     let line = lines.join(" ");
-    eprintln!(
-        "flowstone: {}",
-        line.strip_prefix("error: ").unwrap_or(&line)
-    );
-    ExitCode::from(USAGE)
+    refuse(line.strip_prefix("error: ").unwrap_or(&line))
 }
 
-/// Says in one line why a command cannot be carried out.
+/// Says in one line what is wrong with the command line or its input.
+fn refuse(what: impl Display) -> ExitCode {
+    say_wrong(what, ExitCode::from(USAGE))
+}
+
+/// Says in one line what went wrong though nothing was wrong with the command line.
+fn fail(what: impl Display) -> ExitCode {
+    say_wrong(what, ExitCode::FAILURE)
+}
+
 #[expect(
     clippy::print_stderr,
-    reason = "the user asked for it on this terminal"
+    reason = "what went wrong goes to the user of the command"
 )]
-fn refuse(what: &str) -> ExitCode {
+fn say_wrong(what: impl Display, code: ExitCode) -> ExitCode {
     eprintln!("flowstone: {what}");
-    ExitCode::from(USAGE)
+    code
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use workload::{CATALOG, Known, Pace, Settings, Workload, WorkloadError};
 
-use super::request::Dialect;
+use super::request::{Dialect, Writer};
 use super::target::Target;
 use crate::workload_args::{WorkloadArgs, wrong};
 
@@ -81,7 +81,8 @@ pub(crate) struct BenchArgs {
     #[arg(long)]
     verify: bool,
     /// Put a database behind the server: what a get does not find there is read from it and stored;
-    /// measured without and with the cache. --load and --load-only fill the database
+    /// measured without and with the cache. --load and --load-only fill the database. For programs built
+    /// with --features backends
     #[arg(
         long,
         value_name = "sqlite|sqlite:PATH|mysql://...|postgres://...",
@@ -240,6 +241,30 @@ impl BenchArgs {
             server_pid: self.server_pid,
         })
     }
+}
+
+impl Plan {
+    /// What appends the requests of the plan.
+    pub(super) fn writer(&self) -> Writer {
+        Writer {
+            dialect: self.dialect,
+            names: self.workload.key_names(),
+            return_keys: self.verify && self.dialect == Dialect::Meta,
+        }
+    }
+
+    /// What `client` makes of `all` requests that the clients share.
+    pub(super) fn share(&self, all: u64, client: u64) -> u64 {
+        let clients = self.clients as u64;
+        all / clients + u64::from(client < all % clients)
+    }
+}
+
+/// When the measured part of a phase begins and ends, in nanoseconds since its start.
+pub(super) fn measured_ns(warm_up: Duration, duration: Option<Duration>) -> (u64, u64) {
+    let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+    let end = duration.map(|duration| nanoseconds(warm_up.saturating_add(duration)));
+    (nanoseconds(warm_up), end.unwrap_or(u64::MAX))
 }
 
 /// The help on workloads: all of them, with a line about each.

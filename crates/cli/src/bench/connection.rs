@@ -9,11 +9,12 @@
 
 use std::io::{self, ErrorKind, Read, Write};
 
+use protocol::client::{Parser, Violation};
+use thiserror::Error;
 use workload::{Arrivals, ClientStream, KeyId, Op, Request, TraceError, ValueBytes, Workload};
 
 use super::inflight::{Inflight, Judge};
 use super::request::Writer;
-use super::response::{Parser, Violation};
 use super::target::Socket;
 
 /// No further request is added to an output buffer that holds this much.
@@ -64,18 +65,14 @@ pub(super) enum Wait {
 }
 
 /// How a connection ended.
-#[derive(Debug)]
+#[derive(Debug, Error)]
 pub(super) enum Broken {
+    #[error("the server closed a connection")]
     Closed,
-    Io(io::Error),
-    Violation(Violation),
-    Unasked,
-}
-
-impl From<io::Error> for Broken {
-    fn from(error: io::Error) -> Self {
-        Self::Io(error)
-    }
+    #[error("a connection broke: {0}")]
+    Io(#[from] io::Error),
+    #[error(transparent)]
+    Violation(#[from] Violation),
 }
 
 /// A client and its connection. Belongs to one thread.
@@ -117,7 +114,7 @@ impl Connection {
             inflight,
             source,
             schedule,
-            parser: Parser::new(),
+            parser: Parser::default(),
             out: Vec::new(),
             written: 0,
             body: None,
@@ -134,7 +131,7 @@ impl Connection {
         self.inflight.clear();
         self.socket = None;
         self.awaits_room = false;
-        self.parser = Parser::new();
+        self.parser = Parser::default();
         self.out.clear();
         self.written = 0;
         self.body = None;
@@ -162,13 +159,11 @@ impl Connection {
             };
             judge.now_ns = clock();
             let inflight = &mut self.inflight;
-            self.parser
-                .feed(&buffer[..count], |event| {
-                    completed += usize::from(inflight.on(&event, judge))
-                })
-                .map_err(Broken::Violation)?;
+            self.parser.feed(&buffer[..count], |event| {
+                completed += usize::from(inflight.on(&event, judge))
+            })?;
             if inflight.is_confused() {
-                return Err(Broken::Unasked);
+                return Err(Violation::Unasked.into());
             }
             // Less than asked for: the socket is empty, and more will be reported.
             if count < buffer.len() {

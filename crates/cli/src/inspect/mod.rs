@@ -53,7 +53,7 @@ impl Subject<'_> {
 pub(crate) fn run(args: &InspectArgs) -> ExitCode {
     let subject = match look(args) {
         Ok(subject) => subject,
-        Err(what) => return crate::refuse(&what),
+        Err(what) => return crate::refuse(what),
     };
     let text = if args.json {
         format!("{}\n", json::object(&subject))

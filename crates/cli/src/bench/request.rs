@@ -118,28 +118,7 @@ const LONGEST_TTL_S: u32 = 30 * 24 * 3600;
 /// Writes `number` in decimal.
 #[inline]
 fn number(number: u32, out: &mut Vec<u8>) {
-    let mut digits = [0; 10];
-    let mut at = digits.len();
-    let mut rest = number;
-    loop {
-        at -= 1;
-        digits[at] = b'0' + (rest % 10) as u8;
-        rest /= 10;
-        if rest == 0 {
-            break;
-        }
-    }
-    out.extend_from_slice(&digits[at..]);
-}
-
-/// The key in a line that announces a value, if it is there.
-pub(super) fn key_of_value_line(line: &[u8]) -> Option<&[u8]> {
-    if let Some(rest) = line.strip_prefix(b"VALUE ") {
-        return rest.split(|&byte| byte == b' ').next();
-    }
-    line.split(|&byte| byte == b' ')
-        .skip(2)
-        .find_map(|flag| flag.strip_prefix(b"k"))
+    out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
 }
 
 #[cfg(test)]
@@ -207,12 +186,5 @@ mod tests {
             });
             assert_eq!(text, expected);
         }
-    }
-
-    #[test]
-    fn keys_are_found_in_value_lines() {
-        assert_eq!(key_of_value_line(b"VALUE key:1 0 5"), Some(&b"key:1"[..]));
-        assert_eq!(key_of_value_line(b"VA 5 f0 kkey:1 t9"), Some(&b"key:1"[..]));
-        assert_eq!(key_of_value_line(b"VA 5"), None);
     }
 }

@@ -330,30 +330,14 @@ impl<'a> Worker<'a> {
         self.inflight -= connection.inflight.len();
         let lost = connection.disconnect();
         let stats = &mut self.stats;
-        match broken {
-            Broken::Closed => stats.failed(
-                |failures| &mut failures.closed,
-                1,
-                || "the server closed a connection".to_owned(),
-            ),
-            Broken::Io(error) => stats.failed(
-                |failures| &mut failures.closed,
-                1,
-                || format!("a connection broke: {error}"),
-            ),
-            Broken::Violation(violation) => {
-                stats.failed(
-                    |failures| &mut failures.protocol,
-                    1,
-                    || violation.to_string(),
-                );
-            }
-            Broken::Unasked => stats.failed(
-                |failures| &mut failures.protocol,
-                1,
-                || "the server answered what nobody had asked".to_owned(),
-            ),
-        }
+        stats.failed(
+            |failures| match broken {
+                Broken::Closed | Broken::Io(_) => &mut failures.closed,
+                Broken::Violation(_) => &mut failures.protocol,
+            },
+            1,
+            || broken.to_string(),
+        );
         stats.failed(
             |failures| &mut failures.lost,
             lost,

@@ -90,22 +90,12 @@ impl Trouble {
 }
 
 /// Carries out the command with a database behind the server.
-#[expect(
-    clippy::print_stderr,
-    reason = "what went wrong goes to the user of the command"
-)]
 pub(super) fn run(plan: &Plan, backend: &str) -> ExitCode {
     match measure(plan, backend) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
-        Err(trouble) => {
-            eprintln!("flowstone: {trouble}");
-            if trouble.is_usage() {
-                ExitCode::from(crate::USAGE)
-            } else {
-                ExitCode::FAILURE
-            }
-        }
+        Err(trouble) if trouble.is_usage() => crate::refuse(trouble),
+        Err(trouble) => crate::fail(trouble),
     }
 }
 

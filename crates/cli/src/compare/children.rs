@@ -13,7 +13,7 @@ use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use lab::compare::{DeviceChoice, Outcome, Plan};
 use lab::presets::Preset;
 
-use super::fail;
+use crate::fail;
 
 const PROGRESS: &str = "progress ";
 
@@ -89,7 +89,7 @@ pub(super) fn run(
         }
         while let Some(Some(outcome)) = ended.get(shown) {
             let printed = bars.hide_while(|| each(outcome));
-            printed.map_err(|error| fail(&format!("cannot write a row: {error}")))?;
+            printed.map_err(|error| fail(format!("cannot write a row: {error}")))?;
             shown += 1;
         }
     }
@@ -132,10 +132,7 @@ fn tell_failure(preset: &Preset, words: &str, code: Option<i32>) -> ExitCode {
             Some(code) => format!("with exit code {code}"),
             None => "by a signal; there may be too little memory".to_owned(),
         };
-        return fail(&format!(
-            "the process of preset {} ended {how}",
-            preset.name
-        ));
+        return fail(format!("the process of preset {} ended {how}", preset.name));
     }
     // It has said it as this process would.
     let words = words.strip_prefix("flowstone: ").unwrap_or(words);
@@ -152,7 +149,7 @@ fn start(
     running: &mut Running,
 ) -> Result<(), ExitCode> {
     let cannot = |error: io::Error| {
-        fail(&format!(
+        fail(format!(
             "the process of preset {} cannot be started: {error}",
             preset.name
         ))

@@ -16,10 +16,11 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use parking_lot::Mutex;
+use protocol::client::Answer;
 use workload::{ClientStream, Op, Request, ValueCheck, Workload};
 
 use super::Trouble;
-use super::cache::{Answer, Cache, CacheError};
+use super::cache::{Cache, CacheError};
 use super::counts::{Counts, Outcome};
 use super::database::{Database, DatabaseError};
 use super::fill::{name, value};
@@ -121,8 +122,7 @@ impl Client {
         if let Some(cache) = &mut self.cache {
             let answer = cache.get(request).await?;
             if answer == Answer::Value {
-                let owner = cache.owner();
-                let wrong = if !owner.is_empty() && owner != name {
+                let wrong = if cache.owner().is_some_and(|owner| owner != name) {
                     Some("a value came for a key that was not asked for".to_owned())
                 } else {
                     self.rules.wrong(request, cache.value())
