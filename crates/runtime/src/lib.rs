@@ -27,6 +27,7 @@ pub mod budget;
 pub mod buffer;
 pub mod file;
 mod in_flight;
+mod instant;
 pub mod live;
 pub mod net;
 pub mod process;
@@ -36,8 +37,9 @@ mod task;
 mod time;
 pub mod work;
 
+pub use instant::Instant;
 pub use task::{JoinHandle, spawn, spawn_detached, yield_now};
-pub use time::{Elapsed, Instant, now, sleep, timeout, unix_seconds};
+pub use time::{Elapsed, now, sleep, timeout, unix_seconds};
 
 /// A random number: from the seed under simulation, from the system otherwise.
 #[must_use]

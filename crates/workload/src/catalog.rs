@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use crate::alias::Alias;
-use crate::clients::Clients;
 use crate::error::WorkloadError;
-use crate::keys::{COMPACT_DIGITS, KeyId, KeyNames, KeySize};
+use crate::key_id::KeyId;
+use crate::keys::{COMPACT_DIGITS, KeyNames, KeySize};
 use crate::mix::Op;
-use crate::names::Name;
+use crate::name::Name;
 use crate::popularity::Picker;
 use crate::presets::{Preset, Share, preset};
 use crate::request::Request;
@@ -210,13 +210,8 @@ impl Workload {
         Ok(())
     }
 
-    /// The clients of one run, all at the beginning of their requests. A trace is opened anew.
-    pub fn clients(&self) -> Result<Clients, WorkloadError> {
-        Ok(Clients::new(self.clone(), self.open()?))
-    }
-
     /// Opens the trace that it replays, if it does.
-    fn open(&self) -> Result<Option<TraceReader>, TraceError> {
+    pub(crate) fn open(&self) -> Result<Option<TraceReader>, TraceError> {
         match &self.name {
             Name::Trace(format, path) => TraceReader::open(path, *format).map(Some),
             _ => Ok(None),
@@ -253,8 +248,8 @@ fn tenant(share: Share, settings: &Settings) -> Tenant {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::known::NAMES;
     use crate::mix::Mix;
-    use crate::names::NAMES;
 
     fn requests(workload: &Workload, client: u64, count: usize) -> Vec<Request> {
         let mut stream = workload.clients().unwrap().client(client);

@@ -3,7 +3,7 @@
 use thiserror::Error;
 
 use crate::histogram::HistogramError;
-use crate::names::forms;
+use crate::known::forms;
 use crate::trace::TraceError;
 
 /// A workload that cannot be carried out; the message says what is allowed.

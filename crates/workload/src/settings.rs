@@ -1,7 +1,8 @@
 //! What can be chosen about a workload, and which choices make sense.
 
 use crate::error::WorkloadError;
-use crate::keys::{KeySize, MAX_KEY_BYTES};
+use crate::key_id::MAX_KEY_BYTES;
+use crate::keys::KeySize;
 use crate::mix::Mix;
 use crate::sizes::ValueSize;
 use crate::ttl::Ttl;

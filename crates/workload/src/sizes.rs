@@ -5,7 +5,7 @@
 use std::sync::{Arc, LazyLock};
 
 use crate::histogram::SizeHistogram;
-use crate::keys::{KeyId, MAX_KEY_BYTES};
+use crate::key_id::{KeyId, MAX_KEY_BYTES};
 use crate::lengths::Lengths;
 use crate::math;
 use crate::stream::{mix_pair, mix64, unit_of};

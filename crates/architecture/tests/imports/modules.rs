@@ -57,7 +57,7 @@ struct Module {
     children: BTreeMap<String, usize>,
     items: BTreeSet<String>,
     uses: Vec<Use>,
-    /// Paths in the code, of one word or more.
+    /// Paths in the code. Of single words, those that may be items: types and what is called.
     paths: BTreeSet<Vec<String>>,
 }
 
@@ -165,8 +165,12 @@ impl Tree<'_> {
                             path.push(word.clone());
                             at += 2;
                         }
-                        let after = start.checked_sub(1).map(|before| &tokens[before]);
-                        if !after.is_some_and(|token| token.is(".") || token.is("::")) {
+                        let before = start.checked_sub(1).map(|before| &tokens[before]);
+                        let is_local = path.len() == 1
+                            && word.starts_with(char::is_lowercase)
+                            && !tokens.get(at + 1).is_some_and(|token| token.is("("));
+                        let goes_on = before.is_some_and(|token| token.is(".") || token.is("::"));
+                        if !is_local && !goes_on {
                             self.modules[id].paths.insert(path);
                         }
                     }

@@ -18,7 +18,8 @@ use runtime::file::{Direct, DirectFile, Kind};
 pub use open::{FileOptions, OpenError};
 
 use crate::disk::check_access;
-use crate::{AlignedBuf, DeviceError, Disk, IoFuture, Operation, PAGE_BYTES, SharedBuf};
+use crate::{AlignedBuf, DeviceError, Disk, IoFuture, Operation, SharedBuf};
+use open::whole_pages;
 
 /// Bytes of a new image when nothing is said.
 pub const DEFAULT_IMAGE_BYTES: u64 = 4 << 30;
@@ -135,10 +136,6 @@ impl FileDisk {
             None => format!("{kind} {path}, {size}, {direct}"),
         }
     }
-}
-
-fn whole_pages(len: u64) -> u64 {
-    len / PAGE_BYTES as u64 * PAGE_BYTES as u64
 }
 
 /// Turns the outcome of an access into the device's terms.

@@ -5,6 +5,7 @@
 //! refused with a [`ConfigError`] that says which field to change.
 
 use super::layout::Layout;
+use super::sub_table::{empty_bytes, empty_sub_table_bytes};
 
 /// Entries a sub-table holds, at most, when the table holds `max_entries_hint`.
 ///
@@ -59,9 +60,8 @@ impl DirectConfig {
         floor_bytes: u64,
     ) -> Self {
         let sub_tables = 1u128 << (sub_bits(max_entries_hint) + skip_bits.min(63));
-        let empty_bytes = |min_buckets| {
-            sub_tables.saturating_mul(u128::from(super::empty_sub_table_bytes(min_buckets)))
-        };
+        let empty_bytes =
+            |min_buckets| sub_tables.saturating_mul(u128::from(empty_sub_table_bytes(min_buckets)));
         let mut min_buckets = 64;
         while min_buckets > MIN_BUCKETS_LOWEST && empty_bytes(min_buckets) > floor_bytes.into() {
             min_buckets /= 2;
@@ -134,7 +134,7 @@ impl DirectConfig {
             bucket_bits,
             u64::BITS - used,
         );
-        let needed = super::empty_bytes(&layout, self.min_buckets);
+        let needed = empty_bytes(&layout, self.min_buckets);
         if self.max_bytes < needed {
             return Err(ConfigError::MaxBytes {
                 max_bytes: self.max_bytes,

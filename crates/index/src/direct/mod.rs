@@ -39,7 +39,7 @@ pub use layout::Entry;
 
 use layout::{Layout, Positions, Probe};
 use sizes::Stages;
-use sub_table::{SLOTS, Slot, SubTable};
+use sub_table::{SLOTS, Slot, SubTable, empty_bytes, heap_bytes};
 
 /// Why an insertion was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -383,17 +383,4 @@ impl DirectTable {
     fn stages(&self, number: usize) -> Stages {
         Stages::new(self.min_buckets as usize, number, self.layout.sub_bits())
     }
-}
-
-fn heap_bytes(buckets: usize) -> u64 {
-    SubTable::heap_bytes(buckets) as u64
-}
-
-/// Bytes of an empty table; saturates for configurations beyond any machine.
-fn empty_bytes(layout: &Layout, min_buckets: u32) -> u64 {
-    (layout.sub_tables() as u64).saturating_mul(empty_sub_table_bytes(min_buckets))
-}
-
-fn empty_sub_table_bytes(min_buckets: u32) -> u64 {
-    size_of::<SubTable>() as u64 + heap_bytes(min_buckets as usize)
 }

@@ -6,8 +6,8 @@
 //! what is answered.
 
 use super::block::{self, BlockLength, OnRefusal};
-use super::{Parsed, Request};
-use crate::command::{Command, StoreVerb};
+use super::request::{Parsed, Request};
+use crate::command::Command;
 use crate::exptime::Exptime;
 use crate::key::{self, MetaKey};
 use crate::meta::{
@@ -15,6 +15,7 @@ use crate::meta::{
 };
 use crate::number::{parse_i64, parse_u32, parse_u64};
 use crate::reply::Refusal;
+use crate::store_verb::StoreVerb;
 use crate::words::Words;
 
 /// Words of a meta command, its name included.

@@ -1,6 +1,6 @@
 //! Records of binary traces. All of them are reads.
 
-use crate::keys::KeyId;
+use crate::key_id::KeyId;
 use crate::mix::Op;
 use crate::request::Request;
 
