@@ -65,14 +65,13 @@ pub(crate) fn forms() -> String {
     CATALOG.map(|known| known.form).join(", ")
 }
 
-/// The names that stand for themselves, with nothing to fill in.
-pub const NAMES: [&str; 8] = [
-    "uniform",
-    "zipfian",
-    "hotspot",
-    "normal",
-    "latest",
-    "single",
-    "etc",
-    "memcachier",
-];
+/// The names that stand for themselves, with nothing to fill in: the first of the catalog.
+pub const NAMES: [&str; 8] = {
+    let mut names = [""; 8];
+    let mut number = 0;
+    while number < names.len() {
+        names[number] = CATALOG[number].form;
+        number += 1;
+    }
+    names
+};

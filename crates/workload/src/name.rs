@@ -4,6 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 
 use crate::error::WorkloadError;
+use crate::known::NAMES;
 use crate::trace::Format;
 
 /// A name that has been understood.
@@ -25,22 +26,25 @@ pub(crate) enum Name {
     Trace(Option<Format>, PathBuf),
 }
 
+/// What each of [`NAMES`] stands for.
+static PLAIN: [Name; NAMES.len()] = [
+    Name::Uniform,
+    Name::Zipfian,
+    Name::Hotspot,
+    Name::Normal,
+    Name::Latest,
+    Name::Single,
+    Name::Etc,
+    Name::Memcachier(None),
+];
+
 impl Name {
     pub(crate) fn parse(text: &str) -> Result<Self, WorkloadError> {
         let unknown = || WorkloadError::UnknownName(text.to_owned());
         let number = |digits: &str| digits.parse().map_err(|_| unknown());
         let Some((family, rest)) = text.split_once(':') else {
-            return Ok(match text {
-                "uniform" => Self::Uniform,
-                "zipfian" => Self::Zipfian,
-                "hotspot" => Self::Hotspot,
-                "normal" => Self::Normal,
-                "latest" => Self::Latest,
-                "single" => Self::Single,
-                "etc" => Self::Etc,
-                "memcachier" => Self::Memcachier(None),
-                _ => return Err(unknown()),
-            });
+            let known = NAMES.iter().position(|known| *known == text);
+            return known.map(|at| PLAIN[at].clone()).ok_or_else(unknown);
         };
         match family {
             "memcachier" => {
@@ -67,19 +71,15 @@ impl Name {
 impl fmt::Display for Name {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Uniform => f.write_str("uniform"),
-            Self::Zipfian => f.write_str("zipfian"),
-            Self::Hotspot => f.write_str("hotspot"),
-            Self::Normal => f.write_str("normal"),
-            Self::Latest => f.write_str("latest"),
-            Self::Single => f.write_str("single"),
-            Self::Etc => f.write_str("etc"),
-            Self::Memcachier(None) => f.write_str("memcachier"),
             Self::Memcachier(Some(application)) => write!(f, "memcachier:app{application}"),
             Self::Twitter(cluster) => write!(f, "twitter:{cluster}"),
             Self::CacheLib(prefix) => write!(f, "cachelib:{}", prefix.display()),
             Self::Trace(None, path) => write!(f, "trace:{}", path.display()),
             Self::Trace(Some(format), path) => write!(f, "trace:{format}:{}", path.display()),
+            plain => {
+                let known = PLAIN.iter().position(|known| known == plain);
+                f.write_str(known.map_or("", |at| NAMES[at]))
+            }
         }
     }
 }
@@ -87,7 +87,7 @@ impl fmt::Display for Name {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::known::{CATALOG, NAMES};
+    use crate::known::CATALOG;
 
     #[test]
     fn names_are_read_and_written() {
