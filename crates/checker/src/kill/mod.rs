@@ -61,43 +61,27 @@ pub struct KillReport {
 
 /// Why it cannot go on, or what was found wrong.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the fields are what the message says they are")]
 pub enum KillError {
     /// The server does not do what it should.
     #[error("{what}: {source}")]
     Server {
-        /// What was tried.
         what: &'static str,
-        /// What became of it.
         source: io::Error,
     },
     /// A wrong or resurrected value.
     #[error("after kill {kill}: {wrong}")]
-    Wrong {
-        /// The number of the kill.
-        kill: u32,
-        /// What was seen.
-        wrong: Wrong,
-    },
+    Wrong { kill: u32, wrong: Wrong },
     /// A value that is not whole.
     #[error("after kill {kill}: the value of key {key} is damaged")]
-    Damaged {
-        /// The number of the kill.
-        kill: u32,
-        /// The key.
-        key: u64,
-    },
+    Damaged { kill: u32, key: u64 },
     /// A number that is none of those it can be.
     #[error("after kill {kill}: {key} is {number}; it was {last}, or {asked:?}")]
     Counter {
-        /// The number of the kill.
         kill: u32,
-        /// The key.
         key: String,
-        /// What was found.
         number: u64,
-        /// The last one answered.
         last: u64,
-        /// The one asked for and not answered.
         asked: Option<u64>,
     },
 }
