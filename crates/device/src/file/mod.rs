@@ -153,12 +153,7 @@ fn checked(
             len,
             done,
         }),
-        Err(source) => Err(DeviceError::Io {
-            operation,
-            offset,
-            len,
-            source,
-        }),
+        Err(source) => Err(DeviceError::io(operation, offset, len, source)),
     }
 }
 
@@ -169,7 +164,7 @@ impl Disk for FileDisk {
 
     fn read(&self, offset: u64, buf: AlignedBuf) -> IoFuture<'_, AlignedBuf> {
         Box::pin(async move {
-            check_access(Operation::Read, offset, buf.len(), self.len_bytes)?;
+            check_access(Operation::Read, offset, buf.len() as u64, self.len_bytes)?;
             let (outcome, buf) = self.file.read_at(buf, offset).await;
             checked(Operation::Read, offset, buf.len(), outcome)?;
             Ok(buf)
@@ -178,7 +173,7 @@ impl Disk for FileDisk {
 
     fn write(&self, offset: u64, data: SharedBuf) -> IoFuture<'_, ()> {
         Box::pin(async move {
-            check_access(Operation::Write, offset, data.len(), self.len_bytes)?;
+            check_access(Operation::Write, offset, data.len() as u64, self.len_bytes)?;
             let (outcome, data) = self.file.write_at(data, offset).await;
             checked(Operation::Write, offset, data.len(), outcome)
         })
@@ -186,15 +181,10 @@ impl Disk for FileDisk {
 
     fn discard(&self, offset: u64, len: u64) -> IoFuture<'_, ()> {
         Box::pin(async move {
-            let len_usize = usize::try_from(len).unwrap_or(usize::MAX);
-            check_access(Operation::Erase, offset, len_usize, self.len_bytes)?;
+            check_access(Operation::Erase, offset, len, self.len_bytes)?;
             let outcome = self.file.discard(offset, len).await;
-            checked(
-                Operation::Erase,
-                offset,
-                len_usize,
-                outcome.map(|()| len_usize),
-            )
+            let len = usize::try_from(len).unwrap_or(usize::MAX);
+            checked(Operation::Erase, offset, len, outcome.map(|()| len))
         })
     }
 

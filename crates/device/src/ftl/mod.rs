@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   read, write, discard
-//!        │ queue: so many commands at once            gate.rs
+//!        │ queue: so many commands at once            host.rs
 //!        │ link: one after the other                  host.rs
 //!        ├── write.rs ──┐
 //!        ├── read.rs    ├──▶ map.rs: where pages lie, where the next goes, what GC takes
@@ -24,7 +24,6 @@
 
 mod collect;
 mod config;
-mod gate;
 mod host;
 mod map;
 mod read;
@@ -182,12 +181,12 @@ impl Ftl {
 
     /// Too few blocks are left.
     fn no_room(offset: u64, len: usize) -> DeviceError {
-        DeviceError::Io {
-            operation: Operation::Write,
+        DeviceError::io(
+            Operation::Write,
             offset,
             len,
-            source: std::io::ErrorKind::StorageFull.into(),
-        }
+            std::io::ErrorKind::StorageFull,
+        )
     }
 }
 
@@ -227,22 +226,21 @@ impl Disk for Ftl {
 
     fn read(&self, offset: u64, buf: AlignedBuf) -> IoFuture<'_, AlignedBuf> {
         Box::pin(async move {
-            check_access(Operation::Read, offset, buf.len(), self.len_bytes)?;
+            check_access(Operation::Read, offset, buf.len() as u64, self.len_bytes)?;
             self.read_pages(offset, buf).await
         })
     }
 
     fn write(&self, offset: u64, data: SharedBuf) -> IoFuture<'_, ()> {
         Box::pin(async move {
-            check_access(Operation::Write, offset, data.len(), self.len_bytes)?;
+            check_access(Operation::Write, offset, data.len() as u64, self.len_bytes)?;
             self.write_pages(offset, data).await
         })
     }
 
     fn discard(&self, offset: u64, len: u64) -> IoFuture<'_, ()> {
         Box::pin(async move {
-            let len_usize = usize::try_from(len).unwrap_or(usize::MAX);
-            check_access(Operation::Erase, offset, len_usize, self.len_bytes)?;
+            check_access(Operation::Erase, offset, len, self.len_bytes)?;
             let page_bytes = self.page_bytes as u64;
             let first = offset.div_ceil(page_bytes);
             let end = (offset + len) / page_bytes;
