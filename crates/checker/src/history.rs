@@ -70,63 +70,38 @@ struct PendingFlush {
 
 /// Why an answer cannot be right.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "the fields are what the message says they are")]
 pub enum Wrong {
     /// A value that nobody has written.
     #[error("key {key}: value {tag} was never written there")]
-    Invented {
-        /// The key.
-        key: u64,
-        /// The value.
-        tag: u64,
-    },
+    Invented { key: u64, tag: u64 },
     /// A value that had been overwritten, deleted or flushed.
     #[error("key {key}: value {tag} is back: written by {written}, gone by {gone}, read at {read}")]
     Resurrected {
-        /// The key.
         key: u64,
-        /// The value.
         tag: u64,
-        /// When its write had been answered.
         written: Moment,
-        /// When what took its place had been answered.
         gone: Moment,
-        /// When it was read.
         read: Moment,
     },
     /// A value whose time has passed, or another time than it was given.
     #[error("key {key}: value {tag} with expiry {expiry:?} at second {now}")]
     Expired {
-        /// The key.
         key: u64,
-        /// The value.
         tag: u64,
-        /// Its expiry.
         expiry: Option<u32>,
-        /// The second of the read.
         now: u32,
     },
     /// A value older than one that has been seen since the crash.
     #[error("key {key}: value {tag} after value {newer} had been seen")]
-    Backwards {
-        /// The key.
-        key: u64,
-        /// The value.
-        tag: u64,
-        /// The one seen before.
-        newer: u64,
-    },
+    Backwards { key: u64, tag: u64, newer: u64 },
     /// A CAS unique that two values have had, or a value that has had two.
     #[error("key {key}: value {tag} has CAS unique {unique}; value {other} has had {others}")]
     Unique {
-        /// The key.
         key: u64,
-        /// The value.
         tag: u64,
-        /// Its CAS unique.
         unique: u64,
-        /// The other value, or the same.
         other: u64,
-        /// The CAS unique of that.
         others: u64,
     },
 }

@@ -1,4 +1,4 @@
-//! Values that tell which write they are from, and whether they are whole.
+//! Keys, and values that tell which write they are from and whether they are whole.
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -22,4 +22,9 @@ pub(crate) fn value_of(tag: u64, len: usize) -> Vec<u8> {
 pub(crate) fn tag_of(value: &[u8]) -> Option<u64> {
     let tag = u64::from_le_bytes(value.get(..8)?.try_into().ok()?);
     (value_of(tag, value.len()) == value).then_some(tag)
+}
+
+/// The bytes of key `number` of a simulation.
+pub(crate) fn key_bytes(number: u64) -> Vec<u8> {
+    format!("key-{number:05}").into_bytes()
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::disk::check_access;
+use crate::disk::{check_access, refused};
 use crate::{
     AlignedBuf, BlockHealth, BlockId, DeviceError, Disk, Flash, Geometry, IoFuture, Operation,
     PAGE_BYTES, SharedBuf,
@@ -39,21 +39,13 @@ impl DiskFlash {
         discard_on_erase: bool,
     ) -> Result<Self, DeviceError> {
         let len = block_bytes as usize;
-        let refused = DeviceError::Address {
-            operation: Operation::Write,
-            offset: disk.len_bytes(),
-            len,
-        };
-        if block_bytes == 0 || !len.is_multiple_of(PAGE_BYTES) || channels == 0 {
-            return Err(refused);
-        }
-        let blocks = disk.len_bytes() / u64::from(block_bytes);
-        let Ok(blocks_per_channel) = u32::try_from(blocks / u64::from(channels)) else {
-            return Err(refused);
-        };
-        if blocks_per_channel == 0 {
-            return Err(refused);
-        }
+        let is_whole = len.is_multiple_of(PAGE_BYTES);
+        let blocks = disk.len_bytes().checked_div(block_bytes.into());
+        let blocks_per_channel = blocks
+            .and_then(|blocks| blocks.checked_div(channels.into()))
+            .and_then(|blocks| u32::try_from(blocks).ok())
+            .filter(|&blocks| blocks > 0 && is_whole)
+            .ok_or_else(|| DeviceError::address(Operation::Write, disk.len_bytes(), len))?;
         let geometry = Geometry {
             channels,
             luns_per_channel: 1,
@@ -82,13 +74,9 @@ impl DiskFlash {
     ) -> Result<u64, DeviceError> {
         let start = u64::from(block.0) * self.geometry.block_bytes();
         if block.0 >= self.geometry.blocks() {
-            return Err(DeviceError::Address {
-                operation,
-                offset: start + offset,
-                len,
-            });
+            return Err(DeviceError::address(operation, start + offset, len));
         }
-        check_access(operation, offset, len, self.geometry.block_bytes())?;
+        check_access(operation, offset, len as u64, self.geometry.block_bytes())?;
         Ok(start + offset)
     }
 }
@@ -101,7 +89,7 @@ impl Flash for DiskFlash {
     fn read(&self, block: BlockId, offset: u32, buf: AlignedBuf) -> IoFuture<'_, AlignedBuf> {
         match self.locate(Operation::Read, block, u64::from(offset), buf.len()) {
             Ok(at) => self.disk.read(at, buf),
-            Err(refused) => Box::pin(std::future::ready(Err(refused))),
+            Err(error) => refused(error),
         }
     }
 

@@ -87,22 +87,23 @@ impl AsRef<[u8]> for SharedBuf {
 pub(crate) fn check_access(
     operation: Operation,
     offset: u64,
-    len: usize,
+    len: u64,
     device_bytes: u64,
 ) -> Result<(), DeviceError> {
     let page = PAGE_BYTES as u64;
     let fits = offset
-        .checked_add(len as u64)
+        .checked_add(len)
         .is_some_and(|end| end <= device_bytes);
-    if fits && offset.is_multiple_of(page) && (len as u64).is_multiple_of(page) {
-        Ok(())
-    } else {
-        Err(DeviceError::Address {
-            operation,
-            offset,
-            len,
-        })
+    if fits && offset.is_multiple_of(page) && len.is_multiple_of(page) {
+        return Ok(());
     }
+    let len = usize::try_from(len).unwrap_or(usize::MAX);
+    Err(DeviceError::address(operation, offset, len))
+}
+
+/// The future of an access that is refused at once.
+pub(crate) fn refused<'a, T: 'a>(error: DeviceError) -> IoFuture<'a, T> {
+    Box::pin(std::future::ready(Err(error)))
 }
 
 /// A part of a disk, seen as a disk of its own.
@@ -119,8 +120,7 @@ impl Region {
     /// # Errors
     /// [`DeviceError::Address`] when the region is not page-aligned or reaches past the disk.
     pub fn new(disk: Arc<dyn Disk>, start: u64, len_bytes: u64) -> Result<Self, DeviceError> {
-        let len = usize::try_from(len_bytes).unwrap_or(usize::MAX);
-        check_access(Operation::Read, start, len, disk.len_bytes())?;
+        check_access(Operation::Read, start, len_bytes, disk.len_bytes())?;
         Ok(Self {
             disk,
             start,
@@ -128,7 +128,7 @@ impl Region {
         })
     }
 
-    fn check(&self, operation: Operation, offset: u64, len: usize) -> Result<u64, DeviceError> {
+    fn check(&self, operation: Operation, offset: u64, len: u64) -> Result<u64, DeviceError> {
         check_access(operation, offset, len, self.len_bytes)?;
         Ok(self.start + offset)
     }
@@ -140,24 +140,23 @@ impl Disk for Region {
     }
 
     fn read(&self, offset: u64, buf: AlignedBuf) -> IoFuture<'_, AlignedBuf> {
-        match self.check(Operation::Read, offset, buf.len()) {
+        match self.check(Operation::Read, offset, buf.len() as u64) {
             Ok(at) => self.disk.read(at, buf),
-            Err(refused) => Box::pin(std::future::ready(Err(refused))),
+            Err(error) => refused(error),
         }
     }
 
     fn write(&self, offset: u64, data: SharedBuf) -> IoFuture<'_, ()> {
-        match self.check(Operation::Write, offset, data.len()) {
+        match self.check(Operation::Write, offset, data.len() as u64) {
             Ok(at) => self.disk.write(at, data),
-            Err(refused) => Box::pin(std::future::ready(Err(refused))),
+            Err(error) => refused(error),
         }
     }
 
     fn discard(&self, offset: u64, len: u64) -> IoFuture<'_, ()> {
-        let len_usize = usize::try_from(len).unwrap_or(usize::MAX);
-        match self.check(Operation::Erase, offset, len_usize) {
+        match self.check(Operation::Erase, offset, len) {
             Ok(at) => self.disk.discard(at, len),
-            Err(refused) => Box::pin(std::future::ready(Err(refused))),
+            Err(error) => refused(error),
         }
     }
 

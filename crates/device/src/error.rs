@@ -28,17 +28,14 @@ impl fmt::Display for Operation {
 
 /// An I/O that failed.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the fields are what the message says they are")]
 pub enum DeviceError {
     /// The operating system or the drive refused.
     #[error("{operation} of {len} bytes at byte {offset} failed: {source}")]
     Io {
-        /// What was tried.
         operation: Operation,
-        /// Where, in bytes from the start of the device.
         offset: u64,
-        /// How much, in bytes.
         len: usize,
-        /// Why.
         source: std::io::Error,
     },
     /// Fewer bytes than asked for: the device is shorter than it was when opened.
@@ -46,82 +43,71 @@ pub enum DeviceError {
         "{operation} at byte {offset} ended after {done} of {len} bytes: the device is truncated"
     )]
     Short {
-        /// What was tried.
         operation: Operation,
-        /// Where, in bytes from the start of the device.
         offset: u64,
-        /// How much was asked for, in bytes.
         len: usize,
-        /// How much was done, in bytes.
         done: usize,
     },
     /// The address lies outside the device or is not aligned: an error of the caller.
     #[error("{operation} of {len} bytes at byte {offset} is outside the device or not aligned")]
     Address {
-        /// What was tried.
         operation: Operation,
-        /// Where, in bytes from the start of the device.
         offset: u64,
-        /// How much, in bytes.
         len: usize,
     },
     /// Pages of a block were not programmed in order, or not erased first.
     #[error("block {block}: page {page} programmed while page {expected} is next")]
     ProgramOrder {
-        /// The block.
         block: u32,
-        /// The page asked for.
         page: u32,
-        /// The page the block expects.
         expected: u32,
     },
     /// A page was programmed a second time, or after an erase that was cut short.
     #[error("block {block}: page {page} is programmed already; erase the block first")]
-    NotErased {
-        /// The block.
-        block: u32,
-        /// The page asked for.
-        page: u32,
-    },
+    NotErased { block: u32, page: u32 },
     /// The block is known to be bad.
     #[error("{operation} refused: block {block} is bad; use another")]
-    BadBlock {
-        /// What was tried.
-        operation: Operation,
-        /// The block.
-        block: u32,
-    },
+    BadBlock { operation: Operation, block: u32 },
     /// The block has failed, and is bad from now on.
     #[error("{operation} failed: block {block} is worn out after {erases} erases; use another")]
     WornOut {
-        /// What was tried.
         operation: Operation,
-        /// The block.
         block: u32,
-        /// Its erases so far.
         erases: u32,
     },
     /// The page was being programmed when it was read, or when the power failed.
     #[error(
         "block {block}: page {page} cannot be read: its program or its block's erase has not ended"
     )]
-    Unreadable {
-        /// The block.
-        block: u32,
-        /// The page.
-        page: u32,
-    },
+    Unreadable { block: u32, page: u32 },
     /// The power failed while the device was at it.
     #[error("{operation} in block {block}: the power failed")]
-    PowerLost {
-        /// What was tried.
-        operation: Operation,
-        /// The block.
-        block: u32,
-    },
+    PowerLost { operation: Operation, block: u32 },
 }
 
 impl DeviceError {
+    pub(crate) fn io(
+        operation: Operation,
+        offset: u64,
+        len: usize,
+        source: impl Into<std::io::Error>,
+    ) -> Self {
+        Self::Io {
+            operation,
+            offset,
+            len,
+            source: source.into(),
+        }
+    }
+
+    pub(crate) fn address(operation: Operation, offset: u64, len: usize) -> Self {
+        Self::Address {
+            operation,
+            offset,
+            len,
+        }
+    }
+
     /// Whether the device has no room left.
     #[must_use]
     pub fn is_full(&self) -> bool {

@@ -160,11 +160,8 @@ impl Libssd {
         if segment.0 < self.geometry.blocks() && is_whole && is_within {
             return Ok(());
         }
-        Err(DeviceError::Address {
-            operation,
-            offset: u64::from(segment.0) * self.geometry.block_bytes() + offset,
-            len,
-        })
+        let start = u64::from(segment.0) * self.geometry.block_bytes();
+        Err(DeviceError::address(operation, start + offset, len))
     }
 
     async fn wait_all(pending: Vec<Pending<'_>>) -> Result<(), DeviceError> {

@@ -70,7 +70,7 @@ impl Disk for MemoryDisk {
 
     fn read(&self, offset: u64, mut buf: AlignedBuf) -> IoFuture<'_, AlignedBuf> {
         Box::pin(async move {
-            check_access(Operation::Read, offset, buf.len(), self.len_bytes)?;
+            check_access(Operation::Read, offset, buf.len() as u64, self.len_bytes)?;
             take(self.latency.read).await;
             self.contents.lock().read(offset, &mut buf);
             Ok(buf)
@@ -79,7 +79,7 @@ impl Disk for MemoryDisk {
 
     fn write(&self, offset: u64, data: SharedBuf) -> IoFuture<'_, ()> {
         Box::pin(async move {
-            check_access(Operation::Write, offset, data.len(), self.len_bytes)?;
+            check_access(Operation::Write, offset, data.len() as u64, self.len_bytes)?;
             take(self.latency.write).await;
             self.contents.lock().write(offset, &data);
             Ok(())
@@ -88,8 +88,7 @@ impl Disk for MemoryDisk {
 
     fn discard(&self, offset: u64, len: u64) -> IoFuture<'_, ()> {
         Box::pin(async move {
-            let len_usize = usize::try_from(len).unwrap_or(usize::MAX);
-            check_access(Operation::Erase, offset, len_usize, self.len_bytes)?;
+            check_access(Operation::Erase, offset, len, self.len_bytes)?;
             self.contents.lock().discard(offset, len);
             Ok(())
         })

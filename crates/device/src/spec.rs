@@ -42,47 +42,30 @@ pub struct DeviceSpec {
 
 /// Why a device cannot be understood or made, in one line.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the fields are what the message says they are")]
 pub enum SpecError {
     /// It is no emulated device.
     #[error("`{text}` is no emulated device; {USAGE}")]
-    NoDevice {
-        /// What was written.
-        text: String,
-    },
+    NoDevice { text: String },
     /// There is no such preset.
     #[error("`{name}` is no device preset; use one of {}", preset_names())]
-    NoPreset {
-        /// What was written.
-        name: String,
-    },
+    NoPreset { name: String },
     /// An option that there is not.
     #[error("`{option}` is no option of this device; {USAGE}")]
-    NoOption {
-        /// What was written.
-        option: String,
-    },
+    NoOption { option: String },
     /// An option given twice.
     #[error("`{name}` is given twice; leave one out")]
-    Twice {
-        /// Its name.
-        name: String,
-    },
+    Twice { name: String },
     /// A size that is none.
     #[error("`{text}` is no size of a device; write for example 256MiB or 4GiB")]
-    Size {
-        /// What was written.
-        text: String,
-    },
+    Size { text: String },
     /// A block that is not made of pages.
     #[error(
         "block={bytes} is no block of this device: it must be whole pages of {page_bytes} bytes, {most} bytes at most"
     )]
     Block {
-        /// What was given.
         bytes: u64,
-        /// Bytes of a page.
         page_bytes: u32,
-        /// Bytes of the usual block.
         most: u64,
     },
     /// A size that GC of a conventional drive cannot live with.
@@ -91,13 +74,9 @@ pub enum SpecError {
          give a larger size or smaller blocks (block=S)"
     )]
     TooSmall {
-        /// What was given.
         bytes: u64,
-        /// Bytes of the smallest such drive.
         smallest: u64,
-        /// Blocks of a LUN of it.
         blocks: u32,
-        /// Bytes of one.
         block_bytes: u64,
     },
     /// There can be no such device.

@@ -3,6 +3,7 @@
 use crate::exptime::Exptime;
 use crate::key::Keys;
 use crate::meta::MetaCommand;
+use crate::store_verb::StoreVerb;
 use crate::words::Words;
 
 /// One complete request.
@@ -119,23 +120,6 @@ pub enum Command<'a> {
     },
     /// A command of the meta protocol.
     Meta(MetaCommand<'a>),
-}
-
-/// How a value is stored.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum StoreVerb {
-    /// Whatever was there before.
-    Set,
-    /// Only where there is nothing.
-    Add,
-    /// Only where there is something.
-    Replace,
-    /// Behind what is there.
-    Append,
-    /// In front of what is there.
-    Prepend,
-    /// Only where the version is the one named.
-    Cas,
 }
 
 /// How to shut down.

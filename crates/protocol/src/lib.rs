@@ -37,11 +37,12 @@ mod meta;
 mod number;
 mod parse;
 mod reply;
+mod store_verb;
 mod words;
 pub mod write;
 
 pub use arithmetic::{Adjusted, adjust, stored_decimal};
-pub use command::{Command, CrawlScope, CrawlerCommand, ShutdownMode, StoreVerb};
+pub use command::{Command, CrawlScope, CrawlerCommand, ShutdownMode};
 pub use exptime::{Expiry, Exptime};
 pub use key::{KEY_MAX_BYTES, Keys, MetaKey};
 pub use meta::{
@@ -49,4 +50,5 @@ pub use meta::{
 };
 pub use parse::{Limits, Parsed, parse};
 pub use reply::{Refusal, Status};
+pub use store_verb::StoreVerb;
 pub use words::Words;

@@ -3,9 +3,9 @@
 //! A command's flags are parsed into typed fields, and kept as sent too, because replies return
 //! flags in the order of the request.
 
-use crate::command::StoreVerb;
 use crate::exptime::{Expiry, Exptime};
 use crate::key::MetaKey;
+use crate::store_verb::StoreVerb;
 use crate::words::Words;
 
 /// A command of the meta protocol.

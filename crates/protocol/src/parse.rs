@@ -7,88 +7,25 @@ mod admin;
 mod block;
 mod items;
 mod meta;
+mod request;
 mod retrieval;
 mod storage;
 
 use memchr::memchr;
 
 use crate::command::Command;
-use crate::key::MetaKey;
 use crate::reply::Refusal;
+use crate::store_verb::StoreVerb;
 use crate::words::Words;
+use request::Request;
+
+pub use request::{Limits, Parsed};
 
 /// First byte of every request of the old binary protocol.
 const BINARY_MAGIC: u8 = 0x80;
 
 /// How far into a line memcached looks for the `get` that excuses its length.
 const LEADING_SPACES_MAX: usize = 100;
-
-/// What a connection may send.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
-    /// Longest value that is stored, in bytes.
-    pub max_value_bytes: usize,
-    /// Longest line, in bytes with its terminator, except:
-    pub max_line_bytes: usize,
-    /// longest line of a command that takes many keys (`get gets gat gats`).
-    pub max_multiget_bytes: usize,
-}
-
-impl Limits {
-    /// memcached's limits, with values of up to `max_value_bytes`. memcached sets none for
-    /// multigets; here it is 1 MiB.
-    pub const fn new(max_value_bytes: usize) -> Self {
-        Self {
-            max_value_bytes,
-            max_line_bytes: 2048,
-            max_multiget_bytes: 1 << 20,
-        }
-    }
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self::new(1 << 20)
-    }
-}
-
-/// The first request in the input, or what to do for want of one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[allow(clippy::large_enum_variant)] // Never stored: it lives between parsing and execution.
-pub enum Parsed<'a> {
-    /// The request is not all there. Nothing is consumed.
-    Incomplete {
-        /// Bytes the request takes in all, once its line has announced it, so that the connection
-        /// can size its buffer; never more than the limits allow.
-        need: Option<usize>,
-    },
-    /// A request.
-    Command {
-        /// What to do.
-        command: Command<'a>,
-        /// Bytes of input it took.
-        consumed: usize,
-    },
-    /// A request that cannot be carried out. In this order: remove `invalidates` from the cache,
-    /// answer `reply` unless `quiet`, drop `consumed` bytes of input, throw away the next
-    /// `swallow` bytes as they arrive (they may be far more than any limit), and close if `close`.
-    Refused {
-        /// The answer.
-        reply: Refusal,
-        /// Bytes of input the request took, as far as they are there.
-        consumed: usize,
-        /// Bytes of its data block, which are not part of `consumed`.
-        swallow: usize,
-        /// Whether the client asked for no reply.
-        quiet: bool,
-        /// The key whose old value must go, because a new one cannot be stored.
-        invalidates: Option<MetaKey<'a>>,
-        /// Whether the connection is of no more use.
-        close: bool,
-    },
-    /// The old binary protocol: one clear line in the log, and close.
-    Binary,
-}
 
 /// Parses the first request in `input`, the unread bytes of a connection. Never copies a value,
 /// never allocates, never panics.
@@ -122,52 +59,13 @@ pub fn parse<'a>(input: &'a [u8], limits: &Limits) -> Parsed<'a> {
         return retrieval::get(&request, keys, false);
     }
     if let Some(rest) = line.strip_prefix(b"set ") {
-        return storage::store(&request, crate::StoreVerb::Set, Words::new(rest));
+        return storage::store(&request, StoreVerb::Set, Words::new(rest));
     }
     dispatch(&request, line)
 }
 
-/// A line to be understood, and where it came from.
-struct Request<'a, 'l> {
-    input: &'a [u8],
-    limits: &'l Limits,
-    /// Bytes of the line with its terminator.
-    consumed: usize,
-}
-
-impl<'a> Request<'a, '_> {
-    fn command(&self, command: Command<'a>) -> Parsed<'a> {
-        Parsed::Command {
-            command,
-            consumed: self.consumed,
-        }
-    }
-
-    #[cold]
-    fn refuse(&self, reply: Refusal) -> Parsed<'a> {
-        self.refuse_quietly(reply, false)
-    }
-
-    #[cold]
-    fn refuse_quietly(&self, reply: Refusal, quiet: bool) -> Parsed<'a> {
-        self.refuse_block(reply, quiet, 0)
-    }
-
-    #[cold]
-    fn refuse_block(&self, reply: Refusal, quiet: bool, swallow: usize) -> Parsed<'a> {
-        Parsed::Refused {
-            reply,
-            consumed: self.consumed,
-            swallow,
-            quiet,
-            invalidates: None,
-            close: false,
-        }
-    }
-}
-
 fn dispatch<'a>(request: &Request<'a, '_>, line: &'a [u8]) -> Parsed<'a> {
-    use crate::StoreVerb::{Add, Append, Cas, Prepend, Replace, Set};
+    use StoreVerb::{Add, Append, Cas, Prepend, Replace, Set};
     let mut words = Words::new(line);
     let Some(name) = words.next() else {
         return request.refuse(Refusal::UnknownCommand);

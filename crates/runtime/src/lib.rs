@@ -27,6 +27,7 @@ pub mod budget;
 pub mod buffer;
 pub mod file;
 mod in_flight;
+mod instant;
 pub mod live;
 pub mod net;
 pub mod process;
@@ -39,8 +40,9 @@ pub mod work;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
+pub use instant::Instant;
 pub use task::{JoinHandle, spawn, spawn_detached, yield_now};
-pub use time::{Elapsed, Instant, now, sleep, timeout, unix_seconds};
+pub use time::{Elapsed, now, sleep, timeout, unix_seconds};
 
 /// A random number: from the seed under simulation, from the system otherwise.
 #[must_use]

@@ -1,5 +1,6 @@
 //! What tasks wait on: usable from any thread and from both runtimes.
 
+use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -92,5 +93,113 @@ impl<T> Future for Receiver<T> {
             none => *none = Some(cx.waker().clone()),
         }
         Poll::Pending
+    }
+}
+
+/// Lets a bounded number of tasks go on at once, in the order in which they came. Clones are the
+/// same semaphore.
+#[derive(Clone)]
+pub struct Semaphore(Arc<Mutex<Permits>>);
+
+struct Permits {
+    free: usize,
+    waiting: VecDeque<Sender<Permit>>,
+}
+
+/// The right to go on; handed to the next in line on drop.
+pub struct Permit(Semaphore);
+
+impl Semaphore {
+    /// A semaphore of so many permits.
+    #[must_use]
+    pub fn new(permits: usize) -> Self {
+        Self(Arc::new(Mutex::new(Permits {
+            free: permits,
+            waiting: VecDeque::new(),
+        })))
+    }
+
+    /// A permit, if one is free now and nobody waits.
+    #[must_use]
+    pub fn try_acquire(&self) -> Option<Permit> {
+        self.take_or(|_| ()).ok()
+    }
+
+    /// Waits for a permit. Dropping the future gives the place in line up.
+    pub async fn acquire(&self) -> Permit {
+        let taken = self.take_or(|permits| {
+            let (turn, comes) = oneshot();
+            permits.waiting.push_back(turn);
+            comes
+        });
+        match taken {
+            Ok(permit) => permit,
+            Err(comes) => comes.await.expect("who waits is kept until their turn"),
+        }
+    }
+
+    fn take_or<T>(&self, otherwise: impl FnOnce(&mut Permits) -> T) -> Result<Permit, T> {
+        let mut permits = self.0.lock();
+        if permits.free == 0 || !permits.waiting.is_empty() {
+            return Err(otherwise(&mut permits));
+        }
+        permits.free -= 1;
+        Ok(Permit(self.clone()))
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        let next = {
+            let mut permits = self.0.0.lock();
+            let next = permits.waiting.pop_front();
+            permits.free += usize::from(next.is_none());
+            next
+        };
+        // One who has gone away drops the permit in turn, and so it goes on to the one behind.
+        if let Some(next) = next {
+            next.send(Self(self.0.clone()));
+        }
+    }
+}
+
+impl std::fmt::Debug for Semaphore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Semaphore").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sim::Sim;
+    use std::time::Duration;
+
+    #[test]
+    fn who_comes_first_goes_first_and_who_goes_away_holds_nobody_up() {
+        Sim::new(1).block_on(async {
+            let semaphore = Semaphore::new(1);
+            let first = semaphore.acquire().await;
+            let gone = crate::timeout(Duration::from_nanos(5), semaphore.acquire()).await;
+            assert!(gone.is_err());
+            let order = Arc::new(Mutex::new(Vec::new()));
+            let mut tasks = Vec::new();
+            for number in 0..5 {
+                let (semaphore, order) = (semaphore.clone(), Arc::clone(&order));
+                tasks.push(crate::spawn(async move {
+                    crate::sleep(Duration::from_nanos(number)).await;
+                    let _in = semaphore.acquire().await;
+                    crate::sleep(Duration::from_nanos(100)).await;
+                    order.lock().push(number);
+                }));
+            }
+            crate::sleep(Duration::from_nanos(50)).await;
+            drop(first);
+            for task in tasks {
+                task.await;
+            }
+            assert_eq!(*order.lock(), [0, 1, 2, 3, 4]);
+            assert!(semaphore.try_acquire().is_some());
+        });
     }
 }

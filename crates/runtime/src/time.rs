@@ -1,46 +1,12 @@
-//! The clock: monotonic instants, sleeping, and wall time in seconds.
+//! The clock: the current instant, sleeping, and wall time in seconds.
 
 use std::future::Future;
 use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
 
+use crate::instant::Instant;
 use crate::{live, sim};
-
-/// Nanoseconds on the runtime's monotonic clock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Instant(u64);
-
-impl Instant {
-    /// The instant `nanos` nanoseconds after the clock's zero.
-    #[must_use]
-    pub const fn from_nanos(nanos: u64) -> Self {
-        Self(nanos)
-    }
-
-    /// Nanoseconds since the clock's zero.
-    #[must_use]
-    pub const fn as_nanos(self) -> u64 {
-        self.0
-    }
-
-    /// Time from `earlier` to `self`, zero when `earlier` is later.
-    #[must_use]
-    pub const fn since(self, earlier: Self) -> Duration {
-        Duration::from_nanos(self.0.saturating_sub(earlier.0))
-    }
-}
-
-impl std::ops::Add<Duration> for Instant {
-    type Output = Self;
-
-    fn add(self, later: Duration) -> Self {
-        Self(
-            self.0
-                .saturating_add(u64::try_from(later.as_nanos()).unwrap_or(u64::MAX)),
-        )
-    }
-}
 
 /// The current instant.
 #[must_use]

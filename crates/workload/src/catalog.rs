@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use crate::alias::Alias;
-use crate::clients::Clients;
 use crate::error::WorkloadError;
-use crate::keys::{COMPACT_DIGITS, KeyId, KeyNames, KeySize};
+use crate::key_id::KeyId;
+use crate::keys::{COMPACT_DIGITS, KeyNames, KeySize};
 use crate::mix::Op;
-use crate::names::Name;
+use crate::name::Name;
 use crate::popularity::Picker;
 use crate::presets::{Preset, Share, preset};
 use crate::request::Request;
@@ -210,13 +210,8 @@ impl Workload {
         Ok(())
     }
 
-    /// The clients of one run, all at the beginning of their requests. A trace is opened anew.
-    pub fn clients(&self) -> Result<Clients, WorkloadError> {
-        Ok(Clients::new(self.clone(), self.open()?))
-    }
-
     /// Opens the trace that it replays, if it does.
-    fn open(&self) -> Result<Option<TraceReader>, TraceError> {
+    pub(crate) fn open(&self) -> Result<Option<TraceReader>, TraceError> {
         match &self.name {
             Name::Trace(format, path) => TraceReader::open(path, *format).map(Some),
             _ => Ok(None),
@@ -253,8 +248,8 @@ fn tenant(share: Share, settings: &Settings) -> Tenant {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::known::NAMES;
     use crate::mix::Mix;
-    use crate::names::NAMES;
 
     fn requests(workload: &Workload, client: u64, count: usize) -> Vec<Request> {
         let mut stream = workload.clients().unwrap().client(client);
@@ -450,83 +445,28 @@ mod tests {
 
     #[test]
     fn settings_out_of_range_are_refused_by_name() {
-        let refused = |settings, named: &str| {
-            let error = Workload::parse("uniform", settings)
-                .unwrap_err()
-                .to_string();
-            assert!(error.contains(named), "{error}");
-        };
-        let base = Settings::default;
-        refused(Settings { keys: 0, ..base() }, "keys");
-        refused(
-            Settings {
-                clients: 0,
-                ..base()
-            },
-            "clients",
-        );
-        refused(
-            Settings {
-                theta: Some(10.5),
-                ..base()
-            },
-            "theta",
-        );
-        refused(
-            Settings {
-                theta: Some(f64::NAN),
-                ..base()
-            },
-            "theta",
-        );
-        refused(
-            Settings {
-                hot_data: 0.0,
-                ..base()
-            },
-            "hot data",
-        );
-        refused(
-            Settings {
-                hot_operations: 1.1,
-                ..base()
-            },
-            "hot operations",
-        );
-        refused(
-            Settings {
-                deviation: -1.0,
-                ..base()
-            },
-            "deviation",
-        );
-        refused(
-            Settings {
-                drift: f64::INFINITY,
-                ..base()
-            },
-            "drift",
-        );
-        refused(
-            Settings {
-                key_size: Some(KeySize::Fixed(5)),
-                ..base()
-            },
-            "6 to 250 bytes",
-        );
-        refused(
-            Settings {
-                key_size: Some(KeySize::Fixed(251)),
-                ..base()
-            },
-            "key size",
-        );
-        refused(
-            Settings {
-                value_size: Some(ValueSize::Fixed(u32::MAX)),
-                ..base()
-            },
-            "value size",
-        );
+        type Setting = fn(&mut Settings);
+        let cases: [(Setting, &str); 11] = [
+            (|to| to.keys = 0, "keys"),
+            (|to| to.clients = 0, "clients"),
+            (|to| to.theta = Some(10.5), "theta"),
+            (|to| to.theta = Some(f64::NAN), "theta"),
+            (|to| to.hot_data = 0.0, "hot data"),
+            (|to| to.hot_operations = 1.1, "hot operations"),
+            (|to| to.deviation = -1.0, "deviation"),
+            (|to| to.drift = f64::INFINITY, "drift"),
+            (|to| to.key_size = Some(KeySize::Fixed(5)), "6 to 250 bytes"),
+            (|to| to.key_size = Some(KeySize::Fixed(251)), "key size"),
+            (
+                |to| to.value_size = Some(ValueSize::Fixed(u32::MAX)),
+                "value size",
+            ),
+        ];
+        for (set, named) in cases {
+            let mut settings = Settings::default();
+            set(&mut settings);
+            let error = Workload::parse("uniform", settings).unwrap_err();
+            assert!(error.to_string().contains(named), "{error}");
+        }
     }
 }

@@ -13,7 +13,7 @@ use crate::arrivals::{Arrivals, Pace};
 use crate::catalog::Workload;
 use crate::clients::ClientStream;
 use crate::error::WorkloadError;
-use crate::keys::KeyId;
+use crate::key_id::KeyId;
 use crate::mix::{Mix, Op};
 use crate::popularity::{Picker, Popularity};
 use crate::presets;

@@ -4,7 +4,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::alias::Alias;
 use crate::catalog::Workload;
-use crate::keys::KeyId;
+use crate::error::WorkloadError;
+use crate::key_id::KeyId;
 use crate::mix::Op;
 use crate::request::Request;
 use crate::sizes::ValueSize;
@@ -20,14 +21,18 @@ pub struct Clients {
     trace: Option<Arc<Mutex<TraceReader>>>,
 }
 
-impl Clients {
-    pub(crate) fn new(workload: Workload, trace: Option<TraceReader>) -> Self {
-        Self {
-            workload,
+impl Workload {
+    /// The clients of one run, all at the beginning of their requests. A trace is opened anew.
+    pub fn clients(&self) -> Result<Clients, WorkloadError> {
+        let trace = self.open()?;
+        Ok(Clients {
+            workload: self.clone(),
             trace: trace.map(|trace| Arc::new(Mutex::new(trace))),
-        }
+        })
     }
+}
 
+impl Clients {
     /// The requests of client `client`. Those of a generated workload are its own; of a trace, every
     /// request goes to the client that asks first.
     #[must_use]

@@ -3,11 +3,12 @@
 use thiserror::Error;
 
 use crate::histogram::HistogramError;
-use crate::names::forms;
+use crate::known::forms;
 use crate::trace::TraceError;
 
 /// A workload that cannot be carried out; the message says what is allowed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[allow(missing_docs, reason = "the fields are what the message says they are")]
 pub enum WorkloadError {
     /// No workload has this name.
     #[error("no workload is called '{0}'; choose one of {names}", names = forms())]
@@ -18,29 +19,21 @@ pub enum WorkloadError {
     /// A number is outside its range.
     #[error("{name} is {value}, but must be {allowed}")]
     OutOfRange {
-        /// The setting.
         name: &'static str,
-        /// What was asked for.
         value: String,
-        /// What is allowed.
         allowed: String,
     },
     /// A number names nothing.
     #[error("'{given}' is no {what}; there are {known}")]
     NotOneOf {
-        /// What it should name.
         what: &'static str,
-        /// What was asked for.
         given: String,
-        /// What there is.
         known: String,
     },
     /// A setting that the workload brings itself.
     #[error("{name} cannot be set: {workload} brings its own")]
     Fixed {
-        /// The setting.
         name: &'static str,
-        /// The workload.
         workload: String,
     },
     /// There is nothing to do.
@@ -53,12 +46,7 @@ pub enum WorkloadError {
     NoKeys(String),
     /// What a user of the workload can hold is too little for it.
     #[error("the workload {workload} does not fit: {what}")]
-    DoesNotFit {
-        /// The workload.
-        workload: String,
-        /// What it needs, and how much there is.
-        what: String,
-    },
+    DoesNotFit { workload: String, what: String },
     /// A histogram cannot be used.
     #[error(transparent)]
     Histogram(#[from] HistogramError),

@@ -7,7 +7,7 @@
 //! ```text
 //!   name, Settings ──parse──▶ Workload ──clients──▶ ClientStream ──next_request──▶ Request
 //!                                │                       │          {op, key, value_len, ttl_s}
-//!             names, presets ────┤                       ├ stream      random bits of (seed, n)
+//!             known, presets ────┤                       ├ stream      random bits of (seed, n)
 //!         what a name stands for │                       ├ mix         which operation
 //!                                │                       ├ popularity  which key
 //!                                │                       ├ turnover    which keys come and go
@@ -52,11 +52,13 @@ mod clients;
 mod divisor;
 mod error;
 mod histogram;
+mod key_id;
 mod keys;
+mod known;
 mod lengths;
 mod math;
 mod mix;
-mod names;
+mod name;
 mod popularity;
 mod presets;
 mod profile;
@@ -78,9 +80,10 @@ pub use check::{CheckRow, check};
 pub use clients::{ClientStream, Clients};
 pub use error::WorkloadError;
 pub use histogram::{HistogramError, PopularityHistogram, SizeHistogram};
-pub use keys::{KeyId, KeyNames, KeySize, MAX_KEY_BYTES};
+pub use key_id::{KeyId, MAX_KEY_BYTES};
+pub use keys::{KeyNames, KeySize};
+pub use known::{CATALOG, Known, NAMES};
 pub use mix::{Mix, Op};
-pub use names::{CATALOG, Known, NAMES};
 pub use popularity::{Picker, Popularity};
 pub use profile::Profile;
 pub use request::Request;

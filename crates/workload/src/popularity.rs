@@ -213,6 +213,8 @@ pub(crate) fn fnv1a(word: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    //! How often each key comes is tested by [`check`](crate::check).
+
     use super::*;
 
     fn draw(popularity: &Popularity, keys: u64, draws: u32) -> Vec<u64> {
@@ -221,71 +223,6 @@ mod tests {
         (0..draws)
             .map(|_| picker.pick(Op::Get, &mut stream))
             .collect()
-    }
-
-    fn histogram(ids: &[u64], keys: u64) -> Vec<f64> {
-        let mut counts = vec![0.0; keys as usize];
-        for &id in ids {
-            counts[id as usize] += 1.0;
-        }
-        counts
-    }
-
-    /// Asserts that counts fit expectations: chi-square within five standard deviations of its mean.
-    fn assert_fits(counts: &[f64], expected: &[f64]) {
-        let statistic: f64 = counts
-            .iter()
-            .zip(expected)
-            .map(|(seen, mean)| (seen - mean).powi(2) / mean)
-            .sum();
-        let freedom = counts.len() as f64 - 1.0;
-        let distance = (statistic - freedom) / (2.0 * freedom).sqrt();
-        assert!(
-            distance.abs() < 5.0,
-            "chi-square {statistic} with {freedom} degrees of freedom"
-        );
-    }
-
-    #[test]
-    fn uniform_draws_fit_a_chi_square_test() {
-        let ids = draw(&Popularity::Uniform, 1000, 500_000);
-        assert_fits(&histogram(&ids, 1000), &[500.0; 1000]);
-    }
-
-    #[test]
-    fn hotspot_draws_fit_a_chi_square_test() {
-        let ids = draw(
-            &Popularity::Hotspot {
-                data: 0.2,
-                operations: 0.8,
-            },
-            1000,
-            500_000,
-        );
-        let mut expected = [500_000.0 * 0.2 / 800.0; 1000];
-        expected[..200].fill(500_000.0 * 0.8 / 200.0);
-        assert_fits(&histogram(&ids, 1000), &expected);
-    }
-
-    #[test]
-    fn zipfian_draws_give_each_key_the_weight_of_the_ranks_hashed_to_it() {
-        let (keys, draws) = (1000, 500_000);
-        let ids = draw(&Popularity::Zipfian { theta: 0.99 }, keys, draws);
-        let counts = histogram(&ids, keys);
-        // The two exact ranks dominate the key they land on; the rest spreads almost evenly.
-        let zeta = 26.469_028_201_783_02;
-        for rank in 0..2u64 {
-            let own = ((rank + 1) as f64).powf(-0.99) / zeta * f64::from(draws);
-            let seen = counts[(fnv1a(rank) % keys) as usize];
-            assert!(
-                seen > own && seen < own * 1.25,
-                "rank {rank}: {seen}, alone {own}"
-            );
-        }
-        assert!(
-            counts.iter().all(|&count| count > 0.0),
-            "every key is reachable"
-        );
     }
 
     #[test]
@@ -307,48 +244,6 @@ mod tests {
         for word in [0, 1, 255, 256, u64::MAX, 0x0123_4567_89AB_CDEF] {
             assert_eq!(fnv1a(word), by_hand(&word.to_le_bytes()));
         }
-    }
-
-    #[test]
-    fn normal_draws_have_the_stated_mean_and_deviation() {
-        let ids = draw(
-            &Popularity::Normal {
-                deviation: 0.05,
-                drift: 0.0,
-            },
-            100_000,
-            200_000,
-        );
-        let mean = ids.iter().sum::<u64>() as f64 / ids.len() as f64;
-        let variance = ids
-            .iter()
-            .map(|&id| (id as f64 - mean).powi(2))
-            .sum::<f64>()
-            / ids.len() as f64;
-        assert!((mean - 50_000.0).abs() < 50.0, "mean {mean}");
-        assert!(
-            (variance.sqrt() - 5_000.0).abs() < 40.0,
-            "deviation {}",
-            variance.sqrt()
-        );
-    }
-
-    #[test]
-    fn the_mean_of_normal_draws_drifts_and_wraps() {
-        let ids = draw(
-            &Popularity::Normal {
-                deviation: 0.001,
-                drift: 1.0,
-            },
-            100_000,
-            100_000,
-        );
-        let mean = |part: &[u64]| part.iter().sum::<u64>() as f64 / part.len() as f64;
-        assert!((mean(&ids[10_000..10_100]) - 60_050.0).abs() < 100.0);
-        assert!(
-            (mean(&ids[70_000..70_100]) - 20_050.0).abs() < 100.0,
-            "wrapped"
-        );
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 use serde::Serialize;
 
 use crate::clients::ClientStream;
-use crate::keys::KeyId;
+use crate::key_id::KeyId;
 use crate::mix::Op;
 use crate::stream::mix64;
 use crate::trace::TraceError;

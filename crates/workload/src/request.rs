@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU8;
 
-use crate::keys::KeyId;
+use crate::key_id::KeyId;
 use crate::mix::Op;
 
 /// One operation on one key.

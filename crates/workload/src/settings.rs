@@ -1,7 +1,8 @@
 //! What can be chosen about a workload, and which choices make sense.
 
 use crate::error::WorkloadError;
-use crate::keys::{KeySize, MAX_KEY_BYTES};
+use crate::key_id::MAX_KEY_BYTES;
+use crate::keys::KeySize;
 use crate::mix::Mix;
 use crate::sizes::ValueSize;
 use crate::ttl::Ttl;
@@ -75,35 +76,22 @@ pub(crate) const MAX_KEYS: u64 = 1 << 40;
 impl Settings {
     /// Checks what does not depend on the named workload.
     pub(crate) fn check(&self) -> Result<(), WorkloadError> {
-        range(
-            "keys",
-            self.keys,
-            (1..=MAX_KEYS).contains(&self.keys),
-            "1 to 2^40",
-        )?;
+        let keys = (1..=MAX_KEYS).contains(&self.keys);
+        range("keys", self.keys, keys, "1 to 2^40")?;
         range("clients", self.clients, self.clients > 0, "at least 1")?;
-        if let Some(theta) = self.theta {
-            let allowed = format!("between 0 and {MAX_THETA}");
-            range("theta", theta, (0.0..=MAX_THETA).contains(&theta), &allowed)?;
-        }
+        let theta = self.theta.unwrap_or(0.0);
+        let allowed = format!("between 0 and {MAX_THETA}");
+        range("theta", theta, (0.0..=MAX_THETA).contains(&theta), &allowed)?;
         for (name, value) in [
             ("hot data", self.hot_data),
             ("hot operations", self.hot_operations),
             ("deviation", self.deviation),
         ] {
-            range(
-                name,
-                value,
-                value > 0.0 && value <= 1.0,
-                "above 0 and at most 1",
-            )?;
+            let valid = value > 0.0 && value <= 1.0;
+            range(name, value, valid, "above 0 and at most 1")?;
         }
-        range(
-            "drift",
-            self.drift,
-            self.drift.is_finite(),
-            "a finite number",
-        )?;
+        let drift = self.drift;
+        range("drift", drift, drift.is_finite(), "a finite number")?;
         for (name, share) in [("unread", self.unread), ("renewing", self.renewing)] {
             let value = share.unwrap_or(0.0);
             range(name, value, (0.0..=1.0).contains(&value), "between 0 and 1")?;

@@ -5,7 +5,7 @@
 use std::sync::{Arc, LazyLock};
 
 use crate::histogram::SizeHistogram;
-use crate::keys::{KeyId, MAX_KEY_BYTES};
+use crate::key_id::{KeyId, MAX_KEY_BYTES};
 use crate::lengths::Lengths;
 use crate::math;
 use crate::stream::{mix_pair, mix64, unit_of};
@@ -155,64 +155,6 @@ mod tests {
     const ETC: ValueSize = ValueSize::Etc {
         max_bytes: DEFAULT_MAX_VALUE_BYTES,
     };
-
-    /// The share of draws at or below `x` against the distribution function at `x`.
-    fn assert_share(sizes: &[f64], x: f64, expected: f64) {
-        let seen = sizes.iter().filter(|&&size| size <= x).count() as f64 / sizes.len() as f64;
-        let deviation = (expected * (1.0 - expected) / sizes.len() as f64).sqrt();
-        assert!(
-            (seen - expected).abs() < 4.0 * deviation + 1e-9,
-            "<= {x}: {seen} {expected}"
-        );
-    }
-
-    #[test]
-    fn etc_values_follow_their_distribution_function() {
-        let sizes: Vec<f64> = (0..200_000)
-            .map(|id| f64::from(ETC.of(1, KeyId(id))))
-            .collect();
-        for x in [10.0, 100.0, 300.0, 1000.0, 5000.0] {
-            let expected = 1.0 - (1.0 + 0.348_238 * x / 214.476f64).powf(-1.0 / 0.348_238);
-            assert_share(&sizes, x, expected);
-        }
-        // The mean is scale / (1 - shape), plus half a byte for rounding up.
-        let mean = sizes.iter().sum::<f64>() / sizes.len() as f64;
-        assert!((mean - 329.57).abs() < 6.0, "mean {mean}");
-    }
-
-    #[test]
-    fn etc_keys_follow_their_distribution_function() {
-        let sizes: Vec<f64> = (0..200_000)
-            .map(|id| etc_key_len(1, KeyId(id)) as f64)
-            .collect();
-        for x in [20.0, 30.0, 40.0, 60.0, 80.0] {
-            // Lengths are rounded, so "at most x" means below x and a half.
-            let reduced = 1.0 + 0.078_688 * (x + 0.5 - 30.7984) / 8.20449f64;
-            assert_share(&sizes, x, (-reduced.powf(-1.0 / 0.078_688)).exp());
-        }
-    }
-
-    #[test]
-    fn geometric_values_follow_their_distribution_function() {
-        for mean in [1.0f64, 4.0, 273.0, 20_134.0] {
-            let size = ValueSize::Geometric(Geometric::new(mean));
-            let count = 200_000u32;
-            let sizes: Vec<f64> = (0..u64::from(count))
-                .map(|id| f64::from(size.of(1, KeyId(id))))
-                .collect();
-            for share in [0.2, 0.5, 1.0, 2.0, 5.0] {
-                let x = (share * mean).ceil();
-                let expected = 1.0 - (1.0 - 1.0 / mean).powf(x);
-                assert_share(&sizes, x, expected);
-            }
-            let seen = sizes.iter().sum::<f64>() / f64::from(count);
-            let deviation = (mean * (mean - 1.0) / f64::from(count)).sqrt();
-            assert!(
-                (seen - mean).abs() <= 4.0 * deviation,
-                "mean {seen} instead of {mean}"
-            );
-        }
-    }
 
     #[test]
     fn sizes_depend_on_seed_and_key_alone_and_stay_in_range() {

@@ -1,6 +1,6 @@
 //! One application's share of a workload: its keys, its operations, and the sizes of its values.
 
-use crate::keys::KeyId;
+use crate::key_id::KeyId;
 use crate::mix::{Mix, Op};
 use crate::popularity::Picker;
 use crate::request::Request;

@@ -1,7 +1,7 @@
 //! How long values live: a pure function of the seed and the key id.
 
 use crate::alias::Alias;
-use crate::keys::KeyId;
+use crate::key_id::KeyId;
 use crate::stream::mix_pair;
 
 /// Times to live, and the share of the keys that have each. A key keeps its time to live for ever.

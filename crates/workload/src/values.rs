@@ -13,7 +13,7 @@
 //!
 //! Both directions are incremental, so that a value of several MiB needs no buffer of its size.
 
-use crate::keys::KeyId;
+use crate::key_id::KeyId;
 use crate::stream::{GOLDEN, mix_pair};
 
 /// Bytes that hold the key id and the version.

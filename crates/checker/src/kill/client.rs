@@ -7,8 +7,8 @@ use std::sync::atomic::Ordering;
 use rand::Rng;
 use rand::rngs::SmallRng;
 
-use super::Shared;
 use super::connection::{Ask, Connection, Found, Swap, unix_seconds};
+use super::shared::Shared;
 use crate::history::{Asked, Effect, Wrong};
 use crate::values::value_of;
 

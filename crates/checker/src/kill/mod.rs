@@ -2,21 +2,21 @@
 
 mod client;
 mod connection;
+mod shared;
 
 use std::io;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
-use crate::history::{Asked, Effect, History, Moment, Wrong};
+use crate::history::Wrong;
 use client::{Counter, key_of};
 use connection::{Ask, Connection, Found};
+use shared::Shared;
 
 /// The longest life of a server that is killed while it recovers.
 const SHORTEST: Duration = Duration::from_millis(30);
@@ -61,43 +61,27 @@ pub struct KillReport {
 
 /// Why it cannot go on, or what was found wrong.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the fields are what the message says they are")]
 pub enum KillError {
     /// The server does not do what it should.
     #[error("{what}: {source}")]
     Server {
-        /// What was tried.
         what: &'static str,
-        /// What became of it.
         source: io::Error,
     },
     /// A wrong or resurrected value.
     #[error("after kill {kill}: {wrong}")]
-    Wrong {
-        /// The number of the kill.
-        kill: u32,
-        /// What was seen.
-        wrong: Wrong,
-    },
+    Wrong { kill: u32, wrong: Wrong },
     /// A value that is not whole.
     #[error("after kill {kill}: the value of key {key} is damaged")]
-    Damaged {
-        /// The number of the kill.
-        kill: u32,
-        /// The key.
-        key: u64,
-    },
+    Damaged { kill: u32, key: u64 },
     /// A number that is none of those it can be.
     #[error("after kill {kill}: {key} is {number}; it was {last}, or {asked:?}")]
     Counter {
-        /// The number of the kill.
         kill: u32,
-        /// The key.
         key: String,
-        /// What was found.
         number: u64,
-        /// The last one answered.
         last: u64,
-        /// The one asked for and not answered.
         asked: Option<u64>,
     },
 }
@@ -112,14 +96,11 @@ pub fn kill(
     mut told: impl FnMut(&KillReport),
 ) -> Result<KillReport, KillError> {
     let mut random = SmallRng::seed_from_u64(seed);
-    let shared = Arc::new(Shared {
-        history: Mutex::default(),
-        wrong: Mutex::new(None),
+    let shared = Shared {
         next_tag: AtomicU64::new(1),
         keys: options.keys,
-        flushes: AtomicU64::new(0),
-        stop: AtomicBool::new(false),
-    });
+        ..Shared::default()
+    };
     let mut counters: Vec<Counter> = (0..options.clients).map(Counter::new).collect();
     let mut report = KillReport::default();
     let mut on_flash = None;
@@ -172,7 +153,7 @@ pub fn kill(
 /// can be told.
 fn live(
     random: &mut SmallRng,
-    shared: &Arc<Shared>,
+    shared: &Shared,
     server: &mut Server,
     counters: &mut [Counter],
     life: Duration,
@@ -207,46 +188,6 @@ fn objects_on_flash(connection: &mut Connection) -> Option<u64> {
     let found = connection.flash_stats(&names).ok()?;
     let (objects, written, waiting) = (found[0], found[1], found[2]);
     Some(objects * written / (written + waiting + 1))
-}
-
-struct Shared {
-    history: Mutex<History>,
-    wrong: Mutex<Option<Wrong>>,
-    next_tag: AtomicU64,
-    keys: u64,
-    /// Flushes asked for.
-    flushes: AtomicU64,
-    stop: AtomicBool,
-}
-
-impl Shared {
-    fn answer(&self, asked: Asked, effect: Option<Effect>) {
-        self.history.lock().answer(asked, effect, 0);
-    }
-
-    fn next_tag(&self) -> u64 {
-        self.next_tag.fetch_add(1, Ordering::Relaxed)
-    }
-
-    fn is_stopped(&self) -> bool {
-        self.stop.load(Ordering::Relaxed)
-    }
-
-    fn found_wrong(&self, wrong: Wrong) {
-        self.wrong.lock().get_or_insert(wrong);
-        self.stop.store(true, Ordering::Relaxed);
-    }
-
-    fn check(&self, key: u64, asked: Moment, found: &Found) {
-        let checked = match found {
-            Found::Miss => Ok(()),
-            Found::Value(seen) => self.history.lock().check(key, asked, Some(*seen)),
-            Found::Damaged => Err(Wrong::Invented { key, tag: 0 }),
-        };
-        if let Err(wrong) = checked {
-            self.found_wrong(wrong);
-        }
-    }
 }
 
 /// A server process; killed when dropped.

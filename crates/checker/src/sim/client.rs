@@ -12,12 +12,11 @@ use parking_lot::{Mutex, MutexGuard};
 use rand::Rng;
 use rand::rngs::SmallRng;
 
-use super::key_bytes;
 use super::media::Media;
 use super::plan::Plan;
 use super::watch::Watch;
 use crate::history::{Asked, Effect, History, Seen, Wrong};
-use crate::values::{tag_of, value_of};
+use crate::values::{key_bytes, tag_of, value_of};
 
 /// An effect that explains nothing: no write has its tag.
 const NOTHING: Effect = Effect::Value { tag: 0, expiry: 0 };

@@ -11,11 +11,12 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use runtime::sim::{EPOCH_UNIX_SECONDS, Sim};
 
-use super::Report;
 use super::client::{World, client};
 use super::media::{Media, Remains};
 use super::plan::Plan;
+use super::report::Report;
 use super::watch::{CrashPoint, Watch, WatchState};
+use super::watched;
 use crate::history::{History, Wrong};
 
 /// One life in so many ends with an orderly stop.
@@ -82,7 +83,7 @@ impl Machine {
         self.journal
             .observe(move |number| in_store.at_store(number));
         let log = Arc::clone(&self.journal);
-        let medium = Media::watched_by(&self.watch);
+        let medium = watched::medium(&self.watch);
         let engine = Engine::open(medium, move || Ok(log), plan.config.clone())
             .await
             .map_err(|error| format!("cannot be opened: {error}"))?;

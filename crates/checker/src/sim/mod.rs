@@ -15,8 +15,10 @@ mod client;
 mod life;
 mod media;
 mod plan;
+mod report;
 mod verify;
 mod watch;
+mod watched;
 
 use std::fmt;
 
@@ -29,77 +31,10 @@ use media::Remains;
 use plan::Plan;
 use watch::CrashPoint;
 
+pub use report::Report;
+
 /// One crash point in so many is opened by an engine that dies in its recovery first.
 const CRASHES_PER_STUMBLE: u32 = 4;
-
-/// What a simulation did.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Report {
-    /// Operations answered.
-    pub operations: u64,
-    /// Crash points looked at.
-    pub crashes: u64,
-    /// Of them, those on NAND.
-    pub crashes_on_nand: u64,
-    /// Of all, those of engines that had not recovered from the one before.
-    pub stumbles: u64,
-    /// Orderly stops.
-    pub stops: u64,
-    /// Keys read at crash points.
-    pub reads: u64,
-    /// Of them, found.
-    pub hits: u64,
-    /// Items that had to be found again.
-    pub expected: u64,
-    /// Of them, those that reclaim had taken by then.
-    pub excused: u64,
-    /// Of them, those that torn records of a power cut have killed.
-    pub lost: u64,
-    /// Checkpoints written.
-    pub checkpoints: u64,
-    /// Segments of the longest checkpoint.
-    pub checkpoint_segments: u64,
-    /// Segments reclaimed.
-    pub reclaimed: u64,
-    /// Blocks that failed in use.
-    pub failed_blocks: u64,
-    /// Segments written elsewhere because their blocks had failed.
-    pub moved: u64,
-    /// Times an operation waited for room on flash or in the journal.
-    pub waits: u64,
-    /// Follows from everything that happened: equal for equal runs.
-    pub digest: u64,
-}
-
-impl Report {
-    fn digest(&mut self, fact: u64) {
-        self.digest = (self.digest ^ fact)
-            .wrapping_mul(0x9e37_79b9_7f4a_7c15)
-            .rotate_left(29);
-    }
-}
-
-impl std::ops::AddAssign for Report {
-    fn add_assign(&mut self, more: Self) {
-        self.operations += more.operations;
-        self.crashes += more.crashes;
-        self.crashes_on_nand += more.crashes_on_nand;
-        self.stumbles += more.stumbles;
-        self.stops += more.stops;
-        self.reads += more.reads;
-        self.hits += more.hits;
-        self.expected += more.expected;
-        self.excused += more.excused;
-        self.lost += more.lost;
-        self.checkpoints += more.checkpoints;
-        self.checkpoint_segments = self.checkpoint_segments.max(more.checkpoint_segments);
-        self.reclaimed += more.reclaimed;
-        self.failed_blocks += more.failed_blocks;
-        self.moved += more.moved;
-        self.waits += more.waits;
-        self.digest(more.digest);
-    }
-}
 
 /// What was found wrong.
 #[derive(Clone, Debug)]
@@ -177,10 +112,6 @@ fn look_at(
             .map_err(|wrong| format!("{}: {wrong}", again.label))?;
     }
     verify::verify(random.random(), plan, point, report)
-}
-
-fn key_bytes(number: u64) -> Vec<u8> {
-    format!("key-{number:05}").into_bytes()
 }
 
 #[cfg(test)]

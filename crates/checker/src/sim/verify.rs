@@ -13,9 +13,10 @@ use rand::{Rng, SeedableRng};
 use super::client::read;
 use super::life::Machine;
 use super::plan::{Plan, Rates};
+use super::report::Report;
 use super::watch::CrashPoint;
-use super::{Report, key_bytes};
 use crate::history::History;
+use crate::values::key_bytes;
 
 /// Readers at once while recovery goes on, and how many keys they read at most.
 const READERS: usize = 4;

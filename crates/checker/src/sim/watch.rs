@@ -11,10 +11,10 @@ use parking_lot::Mutex;
 use rand::Rng;
 use rand::rngs::SmallRng;
 
-use super::key_bytes;
 use super::media::{End, Media, Remains};
 use super::plan::Rates;
 use crate::history::{Crash, History};
+use crate::values::key_bytes;
 
 /// How long the journal may not notice that time passes.
 const HEARTBEAT_SECONDS: u32 = 12;

@@ -40,11 +40,11 @@ use shadow::{Change, Event, Shadow};
 pub struct FaultCounts {
     /// Reads asked for.
     pub reads: u64,
-    /// Bytes of them.
+    /// Bytes of those reads.
     pub read_bytes: u64,
     /// Writes asked for.
     pub writes: u64,
-    /// Bytes of them.
+    /// Bytes of those writes.
     pub written_bytes: u64,
     /// Discards asked for.
     pub discards: u64,
@@ -235,15 +235,15 @@ impl FaultyDisk {
         faults
     }
 
-    /// What of a write reaches the medium, and where.
-    fn distort(&self, offset: u64, data: &[u8], faults: &[Fault]) -> Vec<(u64, Vec<u8>)> {
+    /// What of a write reaches the medium, and where; `None` for nothing.
+    fn distort(&self, offset: u64, data: &[u8], faults: &[Fault]) -> Option<(u64, Vec<u8>)> {
         let mut state = self.state.lock();
         let random = &mut state.random;
         let mut at = offset;
         let mut data = data.to_vec();
         for fault in faults {
             match fault {
-                Fault::Lost | Fault::Full => return Vec::new(),
+                Fault::Lost | Fault::Full => return None,
                 // A failed write may have been done in part, in whole or not at all.
                 Fault::Torn | Fault::Error => {
                     let pages = data.len() / PAGE_BYTES;
@@ -262,11 +262,7 @@ impl FaultyDisk {
                 Fault::FlippedBit | Fault::Slow(_) => {}
             }
         }
-        if data.is_empty() {
-            Vec::new()
-        } else {
-            vec![(at, data)]
-        }
+        (!data.is_empty()).then_some((at, data))
     }
 
     fn issue(&self, change: Change) -> u64 {
@@ -305,12 +301,8 @@ fn failure(faults: &[Fault], operation: Operation, range: &Range<u64>) -> Result
     } else {
         return Ok(());
     };
-    Err(DeviceError::Io {
-        operation,
-        offset: range.start,
-        len: usize::try_from(range.end - range.start).unwrap_or(usize::MAX),
-        source,
-    })
+    let len = usize::try_from(range.end - range.start).unwrap_or(usize::MAX);
+    Err(DeviceError::io(operation, range.start, len, source))
 }
 
 impl Disk for FaultyDisk {
@@ -320,7 +312,7 @@ impl Disk for FaultyDisk {
 
     fn read(&self, offset: u64, buf: AlignedBuf) -> IoFuture<'_, AlignedBuf> {
         Box::pin(async move {
-            check_access(Operation::Read, offset, buf.len(), self.len_bytes())?;
+            check_access(Operation::Read, offset, buf.len() as u64, self.len_bytes())?;
             let range = offset..offset + buf.len() as u64;
             let faults = self.faults(Operation::Read, offset, buf.len() as u64);
             {
@@ -342,7 +334,12 @@ impl Disk for FaultyDisk {
 
     fn write(&self, offset: u64, data: SharedBuf) -> IoFuture<'_, ()> {
         Box::pin(async move {
-            check_access(Operation::Write, offset, data.len(), self.len_bytes())?;
+            check_access(
+                Operation::Write,
+                offset,
+                data.len() as u64,
+                self.len_bytes(),
+            )?;
             let range = offset..offset + data.len() as u64;
             let faults = self.faults(Operation::Write, offset, data.len() as u64);
             {
@@ -350,19 +347,19 @@ impl Disk for FaultyDisk {
                 state.counts.writes += 1;
                 state.counts.written_bytes += data.len() as u64;
             }
-            let stored = self.distort(offset, &data, &faults);
-            let mut ids = Vec::new();
-            for (at, bytes) in &stored {
-                let data = Arc::from(bytes.as_slice());
-                ids.push(self.issue(Change::Write { offset: *at, data }));
-            }
+            let stored = self.distort(offset, &data, &faults).map(|(offset, bytes)| {
+                let data: Arc<[u8]> = bytes.into();
+                let id = self.issue(Change::Write {
+                    offset,
+                    data: Arc::clone(&data),
+                });
+                (id, offset, data)
+            });
             be_slow(&faults).await;
-            for (at, bytes) in stored {
+            if let Some((id, at, bytes)) = stored {
                 let mut buf = AlignedBuf::new(bytes.len());
                 buf.copy_from_slice(&bytes);
                 self.medium.write(at, buf.into()).await?;
-            }
-            for id in ids {
                 self.complete(id);
             }
             failure(&faults, Operation::Write, &range)
@@ -371,8 +368,7 @@ impl Disk for FaultyDisk {
 
     fn discard(&self, offset: u64, len: u64) -> IoFuture<'_, ()> {
         Box::pin(async move {
-            let len_usize = usize::try_from(len).unwrap_or(usize::MAX);
-            check_access(Operation::Erase, offset, len_usize, self.len_bytes())?;
+            check_access(Operation::Erase, offset, len, self.len_bytes())?;
             let faults = self.faults(Operation::Erase, offset, len);
             self.state.lock().counts.discards += 1;
             failure(&faults, Operation::Erase, &(offset..offset + len))?;

@@ -18,7 +18,8 @@ use runtime::file::{Direct, DirectFile, Kind};
 pub use open::{FileOptions, OpenError};
 
 use crate::disk::check_access;
-use crate::{AlignedBuf, Bytes, DeviceError, Disk, IoFuture, Operation, PAGE_BYTES, SharedBuf};
+use crate::{AlignedBuf, Bytes, DeviceError, Disk, IoFuture, Operation, SharedBuf};
+use open::whole_pages;
 
 /// Bytes of a new image when nothing is said.
 pub const DEFAULT_IMAGE_BYTES: u64 = 4 << 30;
@@ -137,10 +138,6 @@ impl FileDisk {
     }
 }
 
-fn whole_pages(len: u64) -> u64 {
-    len / PAGE_BYTES as u64 * PAGE_BYTES as u64
-}
-
 /// Turns the outcome of an access into the device's terms.
 fn checked(
     operation: Operation,
@@ -156,12 +153,7 @@ fn checked(
             len,
             done,
         }),
-        Err(source) => Err(DeviceError::Io {
-            operation,
-            offset,
-            len,
-            source,
-        }),
+        Err(source) => Err(DeviceError::io(operation, offset, len, source)),
     }
 }
 
@@ -172,7 +164,7 @@ impl Disk for FileDisk {
 
     fn read(&self, offset: u64, buf: AlignedBuf) -> IoFuture<'_, AlignedBuf> {
         Box::pin(async move {
-            check_access(Operation::Read, offset, buf.len(), self.len_bytes)?;
+            check_access(Operation::Read, offset, buf.len() as u64, self.len_bytes)?;
             let (outcome, buf) = self.file.read_at(buf, offset).await;
             checked(Operation::Read, offset, buf.len(), outcome)?;
             Ok(buf)
@@ -181,7 +173,7 @@ impl Disk for FileDisk {
 
     fn write(&self, offset: u64, data: SharedBuf) -> IoFuture<'_, ()> {
         Box::pin(async move {
-            check_access(Operation::Write, offset, data.len(), self.len_bytes)?;
+            check_access(Operation::Write, offset, data.len() as u64, self.len_bytes)?;
             let (outcome, data) = self.file.write_at(data, offset).await;
             checked(Operation::Write, offset, data.len(), outcome)
         })
@@ -189,15 +181,10 @@ impl Disk for FileDisk {
 
     fn discard(&self, offset: u64, len: u64) -> IoFuture<'_, ()> {
         Box::pin(async move {
-            let len_usize = usize::try_from(len).unwrap_or(usize::MAX);
-            check_access(Operation::Erase, offset, len_usize, self.len_bytes)?;
+            check_access(Operation::Erase, offset, len, self.len_bytes)?;
             let outcome = self.file.discard(offset, len).await;
-            checked(
-                Operation::Erase,
-                offset,
-                len_usize,
-                outcome.map(|()| len_usize),
-            )
+            let len = usize::try_from(len).unwrap_or(usize::MAX);
+            checked(Operation::Erase, offset, len, outcome.map(|()| len))
         })
     }
 

@@ -8,7 +8,6 @@ use std::path::{Path, PathBuf};
 
 use runtime::file::{DirectFile, Kind, OpenFlags};
 
-use super::whole_pages;
 use crate::{Bytes, PAGE_BYTES};
 
 /// How to open a [`FileDisk`](super::FileDisk).
@@ -157,6 +156,11 @@ pub(super) fn open_read_only(path: &Path) -> Result<(DirectFile, u64), OpenError
     let file = DirectFile::open(path, flags).map_err(refusal)?;
     let len_bytes = file.len_bytes().map_err(refusal)?;
     Ok((file, whole_pages(len_bytes)))
+}
+
+/// Bytes of the whole pages among the first `len`.
+pub(super) fn whole_pages(len: u64) -> u64 {
+    len / PAGE_BYTES as u64 * PAGE_BYTES as u64
 }
 
 fn check_type(path: &Path, found: FileType) -> Result<(), OpenError> {

@@ -3,7 +3,7 @@
 use super::map::{GroupId, PhysicalPage};
 use super::{Ftl, LunId, Run, Stream};
 use crate::DeviceError;
-use crate::nand::Tag;
+use crate::nand::{Pending, Tag};
 
 /// Pages moved at once.
 const BATCH_PAGES: usize = 32;
@@ -107,10 +107,7 @@ impl Ftl {
                 return Ok(false);
             }
         }
-        let erased = match self.start_erase(victim) {
-            Ok(pending) => pending.wait().await,
-            Err(refused) => Err(refused),
-        };
+        let erased = ended(self.start_erase(victim)).await;
         let mut state = self.state.lock();
         state.counts.collections += 1;
         match erased {
@@ -203,10 +200,7 @@ impl Ftl {
         }
         let mut moved = 0;
         for (mut copies, started) in programming {
-            let outcome = match started {
-                Ok(pending) => pending.wait().await,
-                Err(refused) => Err(refused),
-            };
+            let outcome = ended(started).await;
             let mut state = self.state.lock();
             let state = &mut *state;
             let pages = std::mem::take(&mut copies.pages);
@@ -234,6 +228,11 @@ impl Ftl {
         }
         Ok(moved > 0 || !is_full)
     }
+}
+
+/// How a command that may have been refused ends.
+async fn ended(started: Result<Pending<'_>, DeviceError>) -> Result<(), DeviceError> {
+    started?.wait().await
 }
 
 /// Whether a block has failed, and no more than that.

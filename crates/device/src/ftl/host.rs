@@ -2,36 +2,39 @@
 
 use std::time::Duration;
 
+use runtime::sync::{Permit, Semaphore};
+
 use super::config::LinkTiming;
-use super::gate::{Gate, Permit};
 use crate::PAGE_BYTES;
 
 /// The queue and the link.
 #[derive(Debug)]
 pub(super) struct Host {
     timing: LinkTiming,
-    queue: Gate,
+    queue: Semaphore,
     /// One command at a time is on the link or on its way to the channels.
-    link: Gate,
+    link: Semaphore,
     /// How many reads each channel takes, where that is bounded.
-    channels: Box<[Gate]>,
+    channels: Box<[Semaphore]>,
 }
 
 impl Host {
     pub(super) fn new(queue_depth: u32, timing: LinkTiming, channels: u32) -> Self {
-        let gates = timing.channel_depth.map_or(0, |_| channels);
+        let bounded = timing.channel_depth.map_or(0, |_| channels);
         let depth = timing.channel_depth.unwrap_or(0);
         Self {
             timing,
-            queue: Gate::new(queue_depth),
-            link: Gate::new(1),
-            channels: (0..gates).map(|_| Gate::new(depth)).collect(),
+            queue: Semaphore::new(queue_depth as usize),
+            link: Semaphore::new(1),
+            channels: (0..bounded)
+                .map(|_| Semaphore::new(depth as usize))
+                .collect(),
         }
     }
 
     /// A place in the queue.
     pub(super) async fn enter(&self) -> Permit {
-        self.queue.enter().await
+        self.queue.acquire().await
     }
 
     /// Takes a command with `len` bytes of data over the link. What is given back keeps others
@@ -42,7 +45,7 @@ impl Host {
         if crossing_ns == 0 && self.channels.is_empty() {
             return None;
         }
-        let link = self.link.enter().await;
+        let link = self.link.acquire().await;
         if crossing_ns > 0 {
             runtime::sleep(Duration::from_nanos(crossing_ns)).await;
         }
@@ -54,8 +57,8 @@ impl Host {
         runtime::sleep(Duration::from_nanos(self.timing.retry_ns)).await;
     }
 
-    /// The gate of a channel, if there is one.
-    pub(super) fn channel(&self, channel: u32) -> Option<&Gate> {
+    /// The places of a channel, where they are bounded.
+    pub(super) fn channel(&self, channel: u32) -> Option<&Semaphore> {
         self.channels.get(channel as usize)
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   read, write, discard
-//!        │ queue: so many commands at once            gate.rs
+//!        │ queue: so many commands at once            host.rs
 //!        │ link: one after the other                  host.rs
 //!        ├── write.rs ──┐
 //!        ├── read.rs    ├──▶ map.rs: where pages lie, where the next goes, what GC takes
@@ -24,11 +24,11 @@
 
 mod collect;
 mod config;
-mod gate;
 mod host;
 mod map;
 mod read;
 mod recover;
+mod state;
 #[cfg(test)]
 mod tests;
 mod untimed;
@@ -40,40 +40,15 @@ use parking_lot::Mutex;
 use runtime::sync::Notify;
 
 pub use config::{FtlConfig, LinkTiming, Striping};
+pub use state::FtlCounts;
 pub(crate) use untimed::UntimedFtl;
 
 use crate::disk::check_access;
 use crate::nand::{ConfigError, Nand, NandConfig, Pending, Rows};
 use crate::{AlignedBuf, BlockId, DeviceError, Disk, IoFuture, Operation, PAGE_BYTES, SharedBuf};
 use host::Host;
-use map::{GroupId, LunId, Map, MapShape, PhysicalPage, Place, Stream};
-
-/// What a drive has done.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct FtlCounts {
-    /// Bytes that the host has read.
-    pub host_bytes_read: u64,
-    /// Bytes that the host has written.
-    pub host_bytes_written: u64,
-    /// Bytes that the host has discarded.
-    pub host_bytes_discarded: u64,
-    /// Bytes programmed into flash, by the host and by GC.
-    pub nand_bytes_programmed: u64,
-    /// Those of them that GC has moved.
-    pub moved_bytes: u64,
-    /// Groups of blocks collected.
-    pub collections: u64,
-    /// Pages whose program failed and that were written elsewhere.
-    pub rewritten_pages: u64,
-}
-
-impl FtlCounts {
-    /// Device-level write amplification: bytes programmed for each byte that the host wrote.
-    #[must_use]
-    pub fn dlwa(&self) -> f64 {
-        self.nand_bytes_programmed as f64 / self.host_bytes_written.max(1) as f64
-    }
-}
+use map::{GroupId, LunId, MapShape, PhysicalPage, Place, Stream};
+use state::State;
 
 /// A conventional SSD.
 #[derive(Debug)]
@@ -88,42 +63,6 @@ pub struct Ftl {
     state: Mutex<State>,
     /// Told whenever a page is free to be written again, or a LUN has been collected.
     changed: Notify,
-}
-
-#[derive(Debug)]
-struct State {
-    map: Map,
-    /// One bit for each logical page: whether it is being written.
-    claimed: Box<[u64]>,
-    /// One for each LUN: whether somebody collects it.
-    collecting: Box<[bool]>,
-    next_version: u64,
-    next_stamp: u64,
-    counts: FtlCounts,
-}
-
-impl State {
-    /// Takes a logical page to write it; false while somebody else has it.
-    fn claim(&mut self, logical: u32) -> bool {
-        let (word, bit) = ((logical / 64) as usize, 1 << (logical % 64));
-        let is_free = self.claimed[word] & bit == 0;
-        self.claimed[word] |= bit;
-        is_free
-    }
-
-    fn unclaim(&mut self, logical: u32) {
-        self.claimed[(logical / 64) as usize] &= !(1 << (logical % 64));
-    }
-
-    fn version(&mut self) -> u64 {
-        self.next_version += 1;
-        self.next_version
-    }
-
-    fn stamp(&mut self) -> u64 {
-        self.next_stamp += 1;
-        self.next_stamp
-    }
 }
 
 /// The sizes of the map of a drive made of `nand`.
@@ -242,12 +181,12 @@ impl Ftl {
 
     /// Too few blocks are left.
     fn no_room(offset: u64, len: usize) -> DeviceError {
-        DeviceError::Io {
-            operation: Operation::Write,
+        DeviceError::io(
+            Operation::Write,
             offset,
             len,
-            source: std::io::ErrorKind::StorageFull.into(),
-        }
+            std::io::ErrorKind::StorageFull,
+        )
     }
 }
 
@@ -287,22 +226,21 @@ impl Disk for Ftl {
 
     fn read(&self, offset: u64, buf: AlignedBuf) -> IoFuture<'_, AlignedBuf> {
         Box::pin(async move {
-            check_access(Operation::Read, offset, buf.len(), self.len_bytes)?;
+            check_access(Operation::Read, offset, buf.len() as u64, self.len_bytes)?;
             self.read_pages(offset, buf).await
         })
     }
 
     fn write(&self, offset: u64, data: SharedBuf) -> IoFuture<'_, ()> {
         Box::pin(async move {
-            check_access(Operation::Write, offset, data.len(), self.len_bytes)?;
+            check_access(Operation::Write, offset, data.len() as u64, self.len_bytes)?;
             self.write_pages(offset, data).await
         })
     }
 
     fn discard(&self, offset: u64, len: u64) -> IoFuture<'_, ()> {
         Box::pin(async move {
-            let len_usize = usize::try_from(len).unwrap_or(usize::MAX);
-            check_access(Operation::Erase, offset, len_usize, self.len_bytes)?;
+            check_access(Operation::Erase, offset, len, self.len_bytes)?;
             let page_bytes = self.page_bytes as u64;
             let first = offset.div_ceil(page_bytes);
             let end = (offset + len) / page_bytes;

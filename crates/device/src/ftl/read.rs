@@ -1,6 +1,7 @@
 //! Reading: pages are looked up and handed to their channels, in order.
 
-use super::gate::Permit;
+use runtime::sync::Permit;
+
 use super::{Ftl, Run};
 use crate::nand::Pending;
 use crate::{AlignedBuf, DeviceError};
@@ -70,15 +71,15 @@ impl Ftl {
         reading: &mut Reading<'_>,
     ) -> Result<Option<Permit>, DeviceError> {
         let channel = self.state.lock().map.shape().channel_of(run.first);
-        let Some(gate) = self.host.channel(channel) else {
+        let Some(places) = self.host.channel(channel) else {
             return Ok(None);
         };
-        if let Some(permit) = gate.try_enter() {
+        if let Some(permit) = places.try_acquire() {
             return Ok(Some(permit));
         }
         finish(reading).await?;
         loop {
-            if let Some(permit) = gate.try_enter() {
+            if let Some(permit) = places.try_acquire() {
                 return Ok(Some(permit));
             }
             self.host.wait_to_retry().await;

@@ -2,7 +2,7 @@
 //! higher version counts; of two with one version, the one programmed later.
 
 use super::map::{FoundGroup, GroupId, Map, MapShape, PhysicalPage};
-use super::{FtlCounts, State};
+use super::state::{FtlCounts, State};
 use crate::nand::{Nand, Tag};
 use crate::{BlockHealth, BlockId, Flash};
 

@@ -38,7 +38,8 @@ enum Content {
 struct Batch<'a> {
     ftl: &'a Ftl,
     pages: Vec<Page>,
-    runs: VecDeque<(Run, Pending<'a>)>,
+    /// What is being programmed; a command that is waited for is taken out.
+    runs: VecDeque<(Run, Option<Pending<'a>>)>,
 }
 
 /// Why no more pages can be placed at present.
@@ -200,7 +201,7 @@ impl Ftl {
         let mut failed = None;
         for run in runs {
             match self.program(state, &run, &batch.pages, data) {
-                Ok(pending) => batch.runs.push_back((run, pending)),
+                Ok(pending) => batch.runs.push_back((run, Some(pending))),
                 Err(error) => {
                     // Its pages are given out and cannot be taken back: the group is left alone.
                     self.lose_run(state, &run, todo);
@@ -287,35 +288,30 @@ impl Ftl {
         batch: &mut Batch<'_>,
         todo: &mut VecDeque<usize>,
     ) -> Result<(), DeviceError> {
-        while let Some((run, pending)) = batch.runs.pop_front() {
-            let mut guard = RunGuard {
-                ftl: self,
-                run: Some(run),
+        while let Some((_, pending)) = batch.runs.front_mut() {
+            let outcome = match pending.take() {
+                Some(pending) => pending.wait().await,
+                None => Ok(()),
             };
-            let outcome = pending.wait().await;
+            if let Err(error) = &outcome
+                && !is_worn(error)
+            {
+                return outcome;
+            }
+            let Some((run, _)) = batch.runs.pop_front() else {
+                break;
+            };
             let mut state = self.state.lock();
             let state = &mut *state;
-            match outcome {
-                Ok(()) => {
-                    let Some(run) = guard.run.take() else {
-                        continue;
-                    };
-                    for (at, &(logical, index)) in run.pages.iter().enumerate() {
-                        state.map.commit(logical, run.page(at));
-                        state.counts.nand_bytes_programmed += self.page_bytes as u64;
-                        state.unclaim(logical);
-                        batch.pages[index].is_claimed = false;
-                    }
-                }
-                Err(error) if is_worn(&error) => {
-                    let Some(run) = guard.run.take() else {
-                        continue;
-                    };
-                    state.counts.nand_bytes_programmed +=
-                        run.pages.len() as u64 * self.page_bytes as u64;
-                    self.lose_run(state, &run, todo);
-                }
-                Err(error) => return Err(error),
+            state.counts.nand_bytes_programmed += (run.pages.len() * self.page_bytes) as u64;
+            if outcome.is_err() {
+                self.lose_run(state, &run, todo);
+                continue;
+            }
+            for (at, &(logical, index)) in run.pages.iter().enumerate() {
+                state.map.commit(logical, run.page(at));
+                state.unclaim(logical);
+                batch.pages[index].is_claimed = false;
             }
         }
         self.changed.notify_all();
@@ -325,7 +321,7 @@ impl Ftl {
     /// The pages of a run are to be written elsewhere.
     fn lose_run(&self, state: &mut State, run: &Run, todo: &mut VecDeque<usize>) {
         state.map.retire(state.map.shape().group_of(run.first));
-        give_back(state, std::slice::from_ref(run));
+        give_back(state, run);
         state.counts.rewritten_pages += run.pages.len() as u64;
         for &(_, index) in run.pages.iter().rev() {
             todo.push_front(index);
@@ -334,25 +330,9 @@ impl Ftl {
 }
 
 /// Pages given out are not used.
-fn give_back(state: &mut State, runs: &[Run]) {
-    for run in runs {
-        for at in 0..run.pages.len() {
-            state.map.lose(run.page(at), Stream::Host);
-        }
-    }
-}
-
-/// Gives the pages of a run back when whoever waits for it goes away.
-struct RunGuard<'a> {
-    ftl: &'a Ftl,
-    run: Option<Run>,
-}
-
-impl Drop for RunGuard<'_> {
-    fn drop(&mut self) {
-        if let Some(run) = self.run.take() {
-            give_back(&mut self.ftl.state.lock(), &[run]);
-        }
+fn give_back(state: &mut State, run: &Run) {
+    for at in 0..run.pages.len() {
+        state.map.lose(run.page(at), Stream::Host);
     }
 }
 
@@ -363,7 +343,7 @@ impl Drop for Batch<'_> {
         }
         let mut state = self.ftl.state.lock();
         for (run, _) in &self.runs {
-            give_back(&mut state, std::slice::from_ref(run));
+            give_back(&mut state, run);
         }
         for page in &self.pages {
             if page.is_claimed {

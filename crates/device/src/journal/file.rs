@@ -12,37 +12,20 @@ use crate::{DeviceError, IoFuture, Operation};
 
 /// Why a journal cannot be used, in one line, with what to do.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the fields are what the message says they are")]
 pub enum JournalError {
     /// Another process has it.
     #[error("{}: in use by another process; stop that one or name another journal", path.display())]
-    InUse {
-        /// The journal.
-        path: PathBuf,
-    },
+    InUse { path: PathBuf },
     /// There is no room for it.
     #[error("{}: {bytes} bytes do not fit its file system; free some space or name another place with cache.journal", path.display())]
-    NoSpace {
-        /// The journal.
-        path: PathBuf,
-        /// What it needs.
-        bytes: u64,
-    },
+    NoSpace { path: PathBuf, bytes: u64 },
     /// It cannot be read.
     #[error("{}: the journal cannot be read: {source}", path.display())]
-    Unreadable {
-        /// The journal.
-        path: PathBuf,
-        /// What the system says.
-        source: io::Error,
-    },
+    Unreadable { path: PathBuf, source: io::Error },
     /// It may not be written.
     #[error("{}: the journal must be a regular file that can be read and written: {source}; name another place with cache.journal", path.display())]
-    Io {
-        /// The journal.
-        path: PathBuf,
-        /// What the system says.
-        source: io::Error,
-    },
+    Io { path: PathBuf, source: io::Error },
 }
 
 /// A journal in a file, with the file's exclusive lock unless it is open for reading only.
@@ -137,12 +120,8 @@ impl Journal for FileJournal {
 
     fn sync(&self) -> IoFuture<'_, ()> {
         Box::pin(async move {
-            self.file.sync().await.map_err(|source| DeviceError::Io {
-                operation: Operation::Sync,
-                offset: 0,
-                len: 0,
-                source,
-            })
+            let synced = self.file.sync().await;
+            synced.map_err(|source| DeviceError::io(Operation::Sync, 0, 0, source))
         })
     }
 

@@ -141,12 +141,8 @@ impl Journal for MemoryJournal {
             runtime::yield_now().await;
             let mut state = self.state.lock();
             if state.sync_fails {
-                return Err(DeviceError::Io {
-                    operation: Operation::Sync,
-                    offset: 0,
-                    len: 0,
-                    source: std::io::Error::other("injected"),
-                });
+                let source = std::io::Error::other("injected");
+                return Err(DeviceError::io(Operation::Sync, 0, 0, source));
             }
             state.durable = words;
             for (page, count) in stores {

@@ -77,65 +77,41 @@ pub struct NandConfig {
 
 /// Why no device can be made as asked, in one line.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "the fields are what the message says they are")]
 pub enum ConfigError {
     /// A count that must be at least one.
     #[error("a device needs at least one {what}, not 0")]
-    Zero {
-        /// What there is none of.
-        what: &'static str,
-    },
+    Zero { what: &'static str },
     /// A page is not a multiple of the I/O page.
     #[error(
         "a page of {page_bytes} bytes is not a multiple of {PAGE_BYTES}; use 4096, 8192 or 16384"
     )]
-    PageBytes {
-        /// The page.
-        page_bytes: u32,
-    },
+    PageBytes { page_bytes: u32 },
     /// Blocks that cannot be shared out to the planes.
     #[error("{blocks} blocks of a LUN do not divide by {planes} planes; use a multiple")]
-    Planes {
-        /// Blocks of a LUN.
-        blocks: u32,
-        /// Planes of a LUN.
-        planes: u32,
-    },
+    Planes { blocks: u32, planes: u32 },
     /// A number beyond what can be emulated.
     #[error("{value} {what} are more than {limit}; use fewer")]
     TooMany {
-        /// What there is too much of.
         what: &'static str,
-        /// How many.
         value: u64,
-        /// How many there may be.
         limit: u64,
     },
     /// A share outside 0 to 1.
     #[error("{what} must be a share from 0 to 1")]
-    Share {
-        /// Of what.
-        what: &'static str,
-    },
+    Share { what: &'static str },
     /// Something does not divide.
     #[error("{what} of {bytes} bytes is not a multiple of {unit_bytes} bytes")]
     NotWhole {
-        /// What.
         what: &'static str,
-        /// Its size.
         bytes: u64,
-        /// What it must be a multiple of.
         unit_bytes: u64,
     },
     /// Too little is left for the drive to work with.
     #[error(
         "a LUN has {has} groups of blocks where the drive needs {needs}; ask for a larger size or more over-provisioning"
     )]
-    NoSpare {
-        /// Groups there are.
-        has: u32,
-        /// Groups needed.
-        needs: u32,
-    },
+    NoSpare { has: u32, needs: u32 },
 }
 
 impl NandConfig {

@@ -365,12 +365,7 @@ impl NandFile {
     ) -> Result<(), DeviceError> {
         let at = self.layout.bytes_of(block) + offset as u64;
         let read = self.file.read_exact_at(into, at);
-        read.map_err(|source| DeviceError::Io {
-            operation: Operation::Read,
-            offset: at,
-            len: into.len(),
-            source,
-        })
+        read.map_err(|source| DeviceError::io(Operation::Read, at, into.len(), source))
     }
 
     pub(super) fn store(
@@ -383,18 +378,13 @@ impl NandFile {
         let at = self.layout.bytes_of(block) + u64::from(first_page) * self.layout.page_bytes;
         self.mark(block, first_page, pages, BEING_PROGRAMMED)
             .and_then(|()| self.file.write_all_at(data, at))
-            .map_err(|source| DeviceError::Io {
-                operation: Operation::Write,
-                offset: at,
-                len: data.len(),
-                source,
-            })
+            .map_err(|source| DeviceError::io(Operation::Write, at, data.len(), source))
     }
 
     /// The program of a page has ended.
     pub(super) fn programmed(&self, block: u32, page: u32) -> Result<(), DeviceError> {
-        self.mark(block, page, 1, PROGRAMMED)
-            .map_err(|source| self.table_error(Operation::Write, block, source))
+        let marked = self.mark(block, page, 1, PROGRAMMED);
+        marked.map_err(|source| self.table_error(Operation::Write, block, source))
     }
 
     /// The pages have never been programmed.
@@ -434,12 +424,8 @@ impl NandFile {
 
     /// Makes all of it outlive the machine. Blocks the thread.
     pub(super) fn sync(&self) -> Result<(), DeviceError> {
-        self.file.sync_data().map_err(|source| DeviceError::Io {
-            operation: Operation::Sync,
-            offset: 0,
-            len: 0,
-            source,
-        })
+        let synced = self.file.sync_data();
+        synced.map_err(|source| DeviceError::io(Operation::Sync, 0, 0, source))
     }
 
     fn mark(&self, block: u32, first_page: u32, pages: u32, what: u8) -> io::Result<()> {
@@ -449,11 +435,6 @@ impl NandFile {
     }
 
     fn table_error(&self, operation: Operation, block: u32, source: io::Error) -> DeviceError {
-        DeviceError::Io {
-            operation,
-            offset: self.layout.bytes_of(block),
-            len: 0,
-            source,
-        }
+        DeviceError::io(operation, self.layout.bytes_of(block), 0, source)
     }
 }

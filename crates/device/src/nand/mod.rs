@@ -98,6 +98,20 @@ impl Nand {
         Ok(Self::from_image(NandImage::new(config)?))
     }
 
+    /// The device in memory that `image` is of, as after a restart.
+    #[must_use]
+    pub fn from_image(image: NandImage) -> Self {
+        let NandImage {
+            config,
+            blocks,
+            bytes,
+        } = image;
+        let shape = config.geometry;
+        let stored = blocks.iter().map(|block| block.programmed);
+        let contents = Contents::in_memory(bytes, stored, shape.block_bytes(), shape.page_bytes);
+        Self::with_contents(config, contents, blocks)
+    }
+
     /// The device in the file at `path`, made if there is none. Blocks the thread.
     ///
     /// # Errors
@@ -281,6 +295,29 @@ impl Nand {
             }
         }
         Ok(())
+    }
+
+    /// What a crash now would leave. The device itself goes on.
+    ///
+    /// # Panics
+    /// When the device is in a file, which is such an image itself.
+    #[must_use]
+    pub fn crash(&self, how: NandCrash) -> NandImage {
+        let mut blocks = Vec::with_capacity(self.config.geometry.blocks() as usize);
+        for channel in 0..self.config.geometry.channels {
+            let mut left = self.up_to_date(channel).clone();
+            match how {
+                NandCrash::PowerCut => left.cut_power(runtime::now().as_nanos()),
+                NandCrash::Killed => left.kill(),
+                NandCrash::Finished => left.finish_all(),
+            }
+            blocks.extend(left.blocks.into_iter().map(Block::restarted));
+        }
+        NandImage {
+            config: self.config.clone(),
+            blocks,
+            bytes: self.contents.shared(),
+        }
     }
 
     /// A channel with everything done that has happened by now.

@@ -1,10 +1,11 @@
 //! What the creator of a [`DirectTable`](super::DirectTable) decides, and how it can be wrong.
 //!
-//! Invariant: a [`DirectConfig`] that passed [`DirectConfig::validate`] gives a table whose bit
+//! Invariant: a [`DirectConfig`] that a table is made of gives one whose bit
 //! fields fit a 64-bit entry and whose fingerprint fits the 64-bit hash. Every other one is
 //! refused with a [`ConfigError`] that says which field to change.
 
 use super::layout::Layout;
+use super::sub_table::{empty_bytes, empty_sub_table_bytes};
 
 /// Entries a sub-table holds, at most, when the table holds `max_entries_hint`.
 ///
@@ -59,9 +60,8 @@ impl DirectConfig {
         floor_bytes: u64,
     ) -> Self {
         let sub_tables = 1u128 << (sub_bits(max_entries_hint) + skip_bits.min(63));
-        let empty_bytes = |min_buckets| {
-            sub_tables.saturating_mul(u128::from(super::empty_sub_table_bytes(min_buckets)))
-        };
+        let empty_bytes =
+            |min_buckets| sub_tables.saturating_mul(u128::from(empty_sub_table_bytes(min_buckets)));
         let mut min_buckets = 64;
         while min_buckets > MIN_BUCKETS_LOWEST && empty_bytes(min_buckets) > floor_bytes.into() {
             min_buckets /= 2;
@@ -73,15 +73,6 @@ impl DirectConfig {
             min_buckets,
             max_bytes: u64::MAX,
         }
-    }
-
-    /// Checks every field.
-    ///
-    /// # Errors
-    ///
-    /// The first [`ConfigError`] found; each names the field.
-    pub fn validate(&self) -> Result<(), ConfigError> {
-        self.layout().map(|_| ())
     }
 
     /// Largest value the table stores: `2^value_bits - 2`. (All ones is taken: an entry holds its
@@ -96,7 +87,7 @@ impl DirectConfig {
     ///
     /// # Errors
     ///
-    /// As [`DirectConfig::validate`].
+    /// The first [`ConfigError`] found; each names the field.
     pub fn fingerprint_bits(&self) -> Result<u32, ConfigError> {
         let layout = self.layout()?;
         Ok(self.skip_bits + layout.fingerprint_bits())
@@ -134,7 +125,7 @@ impl DirectConfig {
             bucket_bits,
             u64::BITS - used,
         );
-        let needed = super::empty_bytes(&layout, self.min_buckets);
+        let needed = empty_bytes(&layout, self.min_buckets);
         if self.max_bytes < needed {
             return Err(ConfigError::MaxBytes {
                 max_bytes: self.max_bytes,
@@ -154,42 +145,27 @@ fn sub_bits(max_entries_hint: u64) -> u32 {
 
 /// A [`DirectConfig`] that no table can be made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "the fields are what the message says they are")]
 pub enum ConfigError {
     /// `value_bits` out of range.
     #[error("value_bits is {value_bits}; choose 1 to {VALUE_BITS_HIGHEST}")]
-    ValueBits {
-        /// As configured.
-        value_bits: u32,
-    },
+    ValueBits { value_bits: u32 },
     /// `min_buckets` not a power of two, or out of range.
     #[error(
         "min_buckets is {min_buckets}; choose a power of two from {MIN_BUCKETS_LOWEST} to \
          {MIN_BUCKETS_HIGHEST}"
     )]
-    MinBuckets {
-        /// As configured.
-        min_buckets: u32,
-    },
+    MinBuckets { min_buckets: u32 },
     /// Partition, sub-table and bucket leave too little of the hash for a tag.
     #[error(
         "{skip_bits} partition bits and {sub_bits} sub-table bits leave too little of a 64-bit \
          hash; lower skip_bits or max_entries_hint"
     )]
-    HashBits {
-        /// As configured.
-        skip_bits: u32,
-        /// Following from `max_entries_hint`.
-        sub_bits: u32,
-    },
+    HashBits { skip_bits: u32, sub_bits: u32 },
     /// `max_bytes` below what the empty table takes.
     #[error(
         "max_bytes is {max_bytes}, but the empty table takes {needed}; raise max_bytes, or \
          lower min_buckets or max_entries_hint"
     )]
-    MaxBytes {
-        /// As configured.
-        max_bytes: u64,
-        /// Bytes of the empty table.
-        needed: u64,
-    },
+    MaxBytes { max_bytes: u64, needed: u64 },
 }

@@ -39,19 +39,15 @@ pub use layout::Entry;
 
 use layout::{Layout, Positions, Probe};
 use sizes::Stages;
-use sub_table::{SLOTS, Slot, SubTable};
+use sub_table::{SLOTS, Slot, SubTable, empty_bytes, heap_bytes};
 
 /// Why an insertion was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "the fields are what the message says they are")]
 pub enum Full {
     /// The sub-table must grow and `max_bytes` does not allow it. Others may still have room.
     #[error("the index would take {needed} bytes and may take {max_bytes}")]
-    Memory {
-        /// What the table would take after growing.
-        needed: u64,
-        /// The bound.
-        max_bytes: u64,
-    },
+    Memory { needed: u64, max_bytes: u64 },
     /// Too many hashes lie close together. With well-mixed hashes in any order that does not
     /// follow the hashes this does not happen; growing on and on for it would let hostile keys
     /// take all memory.
@@ -230,12 +226,7 @@ impl DirectTable {
 
     /// Sets the recency bit of the entry of a hash. Returns whether there is such an entry.
     pub fn mark_recent(&mut self, hash: u64) -> bool {
-        self.mark_where(hash, |_| true)
-    }
-
-    /// Sets the recency bit if the entry holds `value`. Returns whether it does.
-    pub fn mark_recent_if(&mut self, hash: u64, value: u64) -> bool {
-        self.mark_where(hash, |entry| entry.value == value)
+        self.access(hash).is_some()
     }
 
     /// Forgets everything and returns to the smallest size.
@@ -274,11 +265,6 @@ impl DirectTable {
         self.max_bytes = max_bytes;
     }
 
-    /// Largest value that may be inserted.
-    pub fn max_value(&self) -> u64 {
-        self.layout.max_value()
-    }
-
     /// Visits every entry as (hash prefix, value, recent). The prefix has the fingerprint's bits
     /// in their places in the hash and zeros elsewhere, the skipped partition bits included;
     /// inserting it with the value into an empty table of the same configuration restores the
@@ -314,18 +300,6 @@ impl DirectTable {
         let sub_table = &self.sub_tables[number];
         let slot = sub_table.search(&self.layout, probe).ok()?;
         Some((slot, self.layout.unpack(sub_table.get(slot))))
-    }
-
-    #[inline]
-    fn mark_where(&mut self, hash: u64, wanted: impl FnOnce(Entry) -> bool) -> bool {
-        let (number, probe) = self.layout.split(hash);
-        match self.find(number, probe) {
-            Some((slot, entry)) if wanted(entry) => {
-                self.sub_tables[number].set_recent(&self.layout, slot);
-                true
-            }
-            _ => false,
-        }
     }
 
     fn remove_at(&mut self, number: usize, slot: Slot) {
@@ -383,17 +357,4 @@ impl DirectTable {
     fn stages(&self, number: usize) -> Stages {
         Stages::new(self.min_buckets as usize, number, self.layout.sub_bits())
     }
-}
-
-fn heap_bytes(buckets: usize) -> u64 {
-    SubTable::heap_bytes(buckets) as u64
-}
-
-/// Bytes of an empty table; saturates for configurations beyond any machine.
-fn empty_bytes(layout: &Layout, min_buckets: u32) -> u64 {
-    (layout.sub_tables() as u64).saturating_mul(empty_sub_table_bytes(min_buckets))
-}
-
-fn empty_sub_table_bytes(min_buckets: u32) -> u64 {
-    size_of::<SubTable>() as u64 + heap_bytes(min_buckets as usize)
 }

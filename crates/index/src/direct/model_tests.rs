@@ -43,7 +43,6 @@ enum Operation {
     ReplaceIf(u64, u64, u64),
     Mark(u64),
     Access(u64),
-    MarkIf(u64, u64),
     RemoveMany(u64),
     Clear,
 }
@@ -70,7 +69,6 @@ fn any_operation() -> impl Strategy<Value = Operation> {
         6 => (any_hash(), value(), value()).prop_map(|(h, v, w)| Operation::ReplaceIf(h, v, w)),
         10 => any_hash().prop_map(Operation::Mark),
         10 => any_hash().prop_map(Operation::Access),
-        6 => (any_hash(), value()).prop_map(|(h, v)| Operation::MarkIf(h, v)),
         1 => (1..5u64).prop_map(Operation::RemoveMany),
         1 => Just(Operation::Clear),
     ]
@@ -137,12 +135,6 @@ fn apply(table: &mut DirectTable, model: &mut Model, operation: Operation) {
         Operation::Access(hash) => {
             let entry = model.entries.get_mut(&model.fingerprint(hash));
             assert_eq!(table.access(hash), entry.as_deref().copied());
-            entry.into_iter().for_each(|entry| entry.recent = true);
-        }
-        Operation::MarkIf(hash, value) => {
-            let entry = model.entries.get_mut(&model.fingerprint(hash));
-            let entry = entry.filter(|entry| entry.value == value);
-            assert_eq!(table.mark_recent_if(hash, value), entry.is_some());
             entry.into_iter().for_each(|entry| entry.recent = true);
         }
         Operation::RemoveMany(keep_one_in) => {
@@ -220,11 +212,11 @@ proptest! {
             value_bits, skip_bits, max_entries_hint: hint, min_buckets: 1 << min_log,
             max_bytes: u64::MAX,
         };
-        prop_assume!(config.validate().is_ok());
+        prop_assume!(config.fingerprint_bits().is_ok());
         let mut table = table(config);
         let model = Model::new(config);
         for hash in hashes {
-            table.insert(hash, table.max_value()).unwrap();
+            table.insert(hash, config.max_value()).unwrap();
             let mut restored = false;
             table.for_each(|prefix, _, _| restored |= prefix == model.prefix(hash));
             prop_assert!(restored);

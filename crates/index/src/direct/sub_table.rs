@@ -87,11 +87,6 @@ impl SubTable {
         self.buckets as usize
     }
 
-    /// Bytes asked of the allocator for a sub-table of this many buckets, its cell aside.
-    pub(super) fn heap_bytes(buckets: usize) -> usize {
-        buckets * BUCKET_BYTES + buckets.div_ceil(CHUNK_BUCKETS) * size_of::<Box<[Bucket]>>()
-    }
-
     #[inline]
     pub(super) fn len(&self) -> usize {
         self.len as usize
@@ -375,6 +370,22 @@ impl SubTable {
             displacement,
         }
     }
+}
+
+/// Bytes asked of the allocator for a sub-table of this many buckets, its cell aside.
+pub(super) fn heap_bytes(buckets: usize) -> u64 {
+    let chunks = buckets.div_ceil(CHUNK_BUCKETS) * size_of::<Box<[Bucket]>>();
+    (buckets * BUCKET_BYTES + chunks) as u64
+}
+
+/// Bytes of an empty table; saturates for configurations beyond any machine.
+pub(super) fn empty_bytes(layout: &Layout, min_buckets: u32) -> u64 {
+    (layout.sub_tables() as u64).saturating_mul(empty_sub_table_bytes(min_buckets))
+}
+
+/// Bytes of an empty sub-table, its cell in the directory included.
+pub(super) fn empty_sub_table_bytes(min_buckets: u32) -> u64 {
+    size_of::<SubTable>() as u64 + heap_bytes(min_buckets as usize)
 }
 
 fn greatest_common_divisor(mut a: usize, mut b: usize) -> usize {

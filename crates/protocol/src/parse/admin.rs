@@ -1,6 +1,6 @@
 //! Commands that concern no single item, and what is no command at all.
 
-use super::{Parsed, Request};
+use super::request::{Parsed, Request};
 use crate::command::{Command, CrawlScope, CrawlerCommand, ShutdownMode};
 use crate::exptime::Exptime;
 use crate::number::{parse_f64, parse_i64, parse_u32};

@@ -1,6 +1,6 @@
 //! Data blocks: the value behind the line of a storage command.
 
-use super::{Parsed, Request};
+use super::request::{Parsed, Request};
 use crate::command::Command;
 use crate::key::MetaKey;
 use crate::number::parse_u64;

@@ -1,6 +1,6 @@
 //! `delete`, `incr`, `decr`, `touch`: one key, no data block.
 
-use super::{Parsed, Request};
+use super::request::{Parsed, Request};
 use crate::command::Command;
 use crate::exptime::Exptime;
 use crate::key;

@@ -5,7 +5,7 @@
 
 use memchr::memchr2;
 
-use super::{Parsed, Request};
+use super::request::{Parsed, Request};
 use crate::command::Command;
 use crate::exptime::Exptime;
 use crate::key::{KEY_MAX_BYTES, Keys};

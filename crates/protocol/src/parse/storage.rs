@@ -3,12 +3,13 @@
 use memchr::memchr2;
 
 use super::block::{self, BlockLength, OnRefusal};
-use super::{Parsed, Request};
-use crate::command::{Command, StoreVerb};
+use super::request::{Parsed, Request};
+use crate::command::Command;
 use crate::exptime::Exptime;
 use crate::key::{self, KEY_MAX_BYTES, MetaKey};
 use crate::number::{parse_i64, parse_u32, parse_u64};
 use crate::reply::Refusal;
+use crate::store_verb::StoreVerb;
 use crate::words::{Arguments, Words};
 
 /// `<verb> <key> <flags> <exptime> <bytes> [noreply]`, and for `cas` the version before `noreply`.

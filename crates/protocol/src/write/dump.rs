@@ -36,20 +36,23 @@ pub fn metadump_line(out: &mut Vec<u8>, item: &DumpedItem<'_>) {
     }
     out.extend_from_slice(b" la=");
     decimal(out, item.last_access);
+    common_fields(out, item);
+    out.extend_from_slice(b" flags=");
+    decimal(out, item.client_flags);
+    out.push(b'\n');
+}
+
+/// Appends the fields that dumps and `me` write alike.
+pub(super) fn common_fields(out: &mut Vec<u8>, item: &DumpedItem<'_>) {
     out.extend_from_slice(b" cas=");
     decimal(out, item.cas_unique);
-    out.extend_from_slice(if item.fetched {
-        b" fetch=yes"
-    } else {
-        b" fetch=no"
-    });
+    let fetched: &[u8] = if item.fetched { b"yes" } else { b"no" };
+    out.extend_from_slice(b" fetch=");
+    out.extend_from_slice(fetched);
     out.extend_from_slice(b" cls=");
     decimal(out, item.class);
     out.extend_from_slice(b" size=");
     decimal(out, item.total_bytes);
-    out.extend_from_slice(b" flags=");
-    decimal(out, item.client_flags);
-    out.push(b'\n');
 }
 
 /// Appends the line of `mgdump` for a key: a command that reads it. A key that would not survive

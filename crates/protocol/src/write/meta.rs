@@ -4,7 +4,7 @@
 //! order. What the `q` flag silences: a miss of `mg`, and success of `ms`, `md`, `ma`. Nothing
 //! else (not an `ma` that created its item, for one), and never an error.
 
-use super::dump::DumpedItem;
+use super::dump::{DumpedItem, common_fields};
 use super::{TERMINATOR, decimal};
 use crate::base64;
 use crate::key::{KEY_MAX_BYTES, MetaKey};
@@ -105,13 +105,8 @@ pub fn meta_get_head(out: &mut Vec<u8>, request: &MetaGet<'_>, item: &ItemMeta) 
     } else {
         out.extend_from_slice(b"HD");
     }
-    item_flags(
-        out,
-        request.flags,
-        &request.key,
-        item,
-        request.touch.is_some(),
-    );
+    let touches = request.touch.is_some();
+    flags(out, request.flags, &request.key, b"stcflhOk", item, touches);
     for (shown, flag) in [
         (item.token_sent, b" Z"),
         (item.stale, b" X"),
@@ -125,12 +120,14 @@ pub fn meta_get_head(out: &mut Vec<u8>, request: &MetaGet<'_>, item: &ItemMeta) 
     with_value
 }
 
-/// The flags of a reply that tells about an item: those of `mg`. `T` is in effect from where it
-/// was sent on; so is `N`, of an item it created, unless `T` is there too.
-fn item_flags(
+/// Appends the flags of a request that its reply answers: those among `answered`. `T` is in effect
+/// from where it was sent on; so is `N`, of an item it created, unless `T` is there too.
+#[inline]
+fn flags(
     out: &mut Vec<u8>,
     flags: MetaFlags<'_>,
     key: &MetaKey<'_>,
+    answered: &[u8],
     item: &ItemMeta,
     touches: bool,
 ) {
@@ -139,6 +136,7 @@ fn item_flags(
         match flag.letter {
             b'T' => ttl = item.ttl_after,
             b'N' if !touches => ttl = item.ttl_after,
+            letter if !answered.contains(&letter) => {}
             b's' => number_flag(out, b's', item.value_bytes),
             b't' => number_flag(out, b't', ttl.unwrap_or(-1)),
             b'c' => number_flag(out, b'c', item.cas_unique),
@@ -173,15 +171,12 @@ pub fn meta_set(out: &mut Vec<u8>, request: &MetaSet<'_>, outcome: SetOutcome) {
         SetOutcome::NotFound => (b"NF", 0, request.value.len()),
     };
     out.extend_from_slice(code);
-    for flag in request.flags {
-        match flag.letter {
-            b'O' => opaque(out, flag.token),
-            b'k' => key_flag(out, &request.key),
-            b'c' => number_flag(out, b'c', cas_unique),
-            b's' => number_flag(out, b's', value_bytes),
-            _ => {}
-        }
-    }
+    let item = ItemMeta {
+        cas_unique,
+        value_bytes,
+        ..ItemMeta::default()
+    };
+    flags(out, request.flags, &request.key, b"Okcs", &item, false);
     out.extend_from_slice(TERMINATOR);
 }
 
@@ -228,18 +223,8 @@ fn arithmetic_done(out: &mut Vec<u8>, request: &MetaArithmetic<'_>, value: u64, 
     } else {
         out.extend_from_slice(b"HD");
     }
-    let mut ttl = item.ttl;
-    for flag in request.flags {
-        match flag.letter {
-            b'T' => ttl = item.ttl_after,
-            b'N' if request.touch.is_none() => ttl = item.ttl_after,
-            b't' => number_flag(out, b't', ttl.unwrap_or(-1)),
-            b'c' => number_flag(out, b'c', item.cas_unique),
-            b'O' => opaque(out, flag.token),
-            b'k' => key_flag(out, &request.key),
-            _ => {}
-        }
-    }
+    let touches = request.touch.is_some();
+    flags(out, request.flags, &request.key, b"tcOk", item, touches);
     out.extend_from_slice(TERMINATOR);
     if request.value {
         out.extend_from_slice(digits);
@@ -267,17 +252,7 @@ pub fn meta_debug(
     }
     out.extend_from_slice(b" la=");
     decimal(out, now.saturating_sub(item.last_access));
-    out.extend_from_slice(b" cas=");
-    decimal(out, item.cas_unique);
-    out.extend_from_slice(if item.fetched {
-        b" fetch=yes"
-    } else {
-        b" fetch=no"
-    });
-    out.extend_from_slice(b" cls=");
-    decimal(out, item.class);
-    out.extend_from_slice(b" size=");
-    decimal(out, item.total_bytes);
+    common_fields(out, item);
     out.extend_from_slice(TERMINATOR);
 }
 
@@ -287,14 +262,8 @@ pub fn meta_noop(out: &mut Vec<u8>) {
 }
 
 /// The flags of a reply that has no item to tell about, and the end of the line.
-fn identity_flags(out: &mut Vec<u8>, flags: MetaFlags<'_>, key: &MetaKey<'_>) {
-    for flag in flags {
-        match flag.letter {
-            b'O' => opaque(out, flag.token),
-            b'k' => key_flag(out, key),
-            _ => {}
-        }
-    }
+fn identity_flags(out: &mut Vec<u8>, of: MetaFlags<'_>, key: &MetaKey<'_>) {
+    flags(out, of, key, b"Ok", &ItemMeta::default(), false);
     out.extend_from_slice(TERMINATOR);
 }
 

@@ -199,7 +199,7 @@ impl MappedFile {
     /// # Errors
     /// The system's. What was not durable before may be lost then, even if a later call succeeds.
     pub async fn sync(&self) -> io::Result<()> {
-        let _thread = gate::pass_unless_ring().await;
+        let _thread = gate::permit_unless_ring().await;
         let sync = op::Sync::new(Arc::clone(&self.fd), true);
         let BufResult(result, _) = compio::runtime::submit(sync).await;
         result.map(drop)

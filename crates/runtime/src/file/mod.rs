@@ -228,7 +228,7 @@ impl DirectFile {
         let mut buf = buf;
         let mut from = 0;
         loop {
-            let _permit = gate::pass_unless_ring().await;
+            let _permit = gate::permit_unless_ring().await;
             let read = op::ReadAt::new(
                 Arc::clone(&self.fd),
                 offset + from as u64,
@@ -257,7 +257,7 @@ impl DirectFile {
         let mut data = data;
         let mut from = 0;
         loop {
-            let _permit = gate::pass_unless_ring().await;
+            let _permit = gate::permit_unless_ring().await;
             let write = op::WriteAt::new(
                 Arc::clone(&self.fd),
                 offset + from as u64,
@@ -278,7 +278,7 @@ impl DirectFile {
     /// # Errors
     /// The system's. What was not durable before may be lost then, even if a later call succeeds.
     pub async fn sync_data(&self) -> io::Result<()> {
-        let _permit = gate::pass_unless_ring().await;
+        let _permit = gate::permit_unless_ring().await;
         let sync = op::Sync::new(Arc::clone(&self.fd), true);
         let BufResult(result, _) = compio::runtime::submit(sync).await;
         result.map(drop)
@@ -295,7 +295,7 @@ impl DirectFile {
         }
         let fd = Arc::clone(&self.fd);
         let kind = self.kind;
-        let _permit = gate::pass().await;
+        let _permit = gate::permit().await;
         let result = live::blocking(move || match kind {
             Kind::File => {
                 let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;

@@ -193,7 +193,7 @@ impl Driver {
                     Ok(()) => failures = 0,
                     Err(panic) => {
                         failures += 1;
-                        super::log_panic("waiting for I/O", &*panic);
+                        super::panics::log("waiting for I/O", &*panic);
                         if failures == RING_FAILURES {
                             tracing::error!("I/O keeps failing; giving up");
                             std::process::abort();

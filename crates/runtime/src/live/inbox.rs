@@ -83,7 +83,7 @@ impl Inbox {
         for job in queues.jobs {
             let job = std::panic::AssertUnwindSafe(job);
             if let Err(panic) = std::panic::catch_unwind(job) {
-                super::log_panic("starting a task", &*panic);
+                super::panics::log("starting a task", &*panic);
             }
         }
     }

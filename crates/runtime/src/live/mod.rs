@@ -22,6 +22,7 @@
 
 mod driver;
 mod inbox;
+mod panics;
 mod signals;
 mod workers;
 
@@ -71,7 +72,7 @@ pub(crate) fn spawn_local(task: impl Future<Output = ()> + 'static) {
             task.as_mut().poll(&mut Context::from_waker(waker))
         });
         if let Err(panic) = outcome.await {
-            log_panic("a task", &*panic);
+            panics::log("a task", &*panic);
         }
     };
     compio::runtime::spawn(guarded).detach();
@@ -88,13 +89,4 @@ where
         .await
         .resume_unwind()
         .expect("a task awaited here is not cancelled")
-}
-
-fn log_panic(what: &str, panic: &(dyn std::any::Any + Send)) {
-    let message = panic
-        .downcast_ref::<&str>()
-        .copied()
-        .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
-        .unwrap_or("no message");
-    tracing::error!(panic = message, "{what} panicked and was dropped");
 }

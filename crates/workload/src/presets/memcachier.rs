@@ -23,7 +23,7 @@ use crate::sizes::{Geometric, ValueSize};
 use crate::tenant::Churn;
 use crate::zipf::Zipf;
 
-use super::{Preset, Share};
+use super::share::{Preset, Share};
 
 /// What is known about one application.
 struct Application {

@@ -1,6 +1,7 @@
 //! What the named workloads are made of.
 
 mod memcachier;
+mod share;
 mod twitter;
 mod twitter_clusters;
 
@@ -13,36 +14,17 @@ use crate::error::WorkloadError;
 use crate::histogram::{PopularityHistogram, SizeHistogram};
 use crate::keys::KeySize;
 use crate::mix::Mix;
-use crate::names::Name;
+use crate::name::Name;
 use crate::popularity::Popularity;
 use crate::settings::Settings;
 use crate::sizes::{DEFAULT_MAX_VALUE_BYTES, ValueSize};
 use crate::tenant::Churn;
-use crate::ttl::Ttl;
+
+pub(crate) use share::{Preset, Share};
 
 /// What is known about Twitter's clusters.
 pub(crate) fn twitter_clusters() -> &'static [twitter_clusters::Cluster] {
     &twitter_clusters::CLUSTERS
-}
-
-/// One application of a preset.
-pub(crate) struct Share {
-    pub(crate) application: u16,
-    /// Its share of the requests, in proportion to the others'.
-    pub(crate) weight: f64,
-    pub(crate) keys: u64,
-    pub(crate) mix: Mix,
-    pub(crate) popularity: Popularity,
-    pub(crate) value_size: ValueSize,
-    pub(crate) ttl: Option<Ttl>,
-    pub(crate) churn: Churn,
-}
-
-/// What a name stands for, before settings override parts of it.
-pub(crate) struct Preset {
-    pub(crate) shares: Vec<Share>,
-    pub(crate) key_size: KeySize,
-    pub(crate) set_on_miss: bool,
 }
 
 /// Keys and values where nothing else is said.

@@ -14,8 +14,8 @@ use crate::sizes::{Geometric, ValueSize};
 use crate::tenant::Churn;
 use crate::ttl::Ttl;
 
+use super::share::{Preset, Share};
 use super::twitter_clusters::{CLUSTERS, Cluster};
-use super::{Preset, Share};
 
 /// The exponent of clusters for which none is published.
 const UNKNOWN_ALPHA: f64 = 0.855;

@@ -1,38 +1,17 @@
 //! Records of binary traces. All of them are reads.
 
-use crate::keys::KeyId;
+use crate::key_id::KeyId;
 use crate::mix::Op;
 use crate::request::Request;
+use crate::settings::MAX_VALUE_BYTES;
 
 /// libCacheSim's oracleGeneral, little-endian: `time u32, object id u64, size u32, next i64`.
 #[inline]
 pub(super) fn oracle_general(record: [u8; 24]) -> Request {
-    let [
-        _,
-        _,
-        _,
-        _,
-        a,
-        b,
-        c,
-        d,
-        e,
-        f,
-        g,
-        h,
-        size @ ..,
-        _,
-        _,
-        _,
-        _,
-        _,
-        _,
-        _,
-        _,
-    ] = record;
+    let word = |at: usize| u32::from_le_bytes(std::array::from_fn(|byte| record[at + byte]));
     Request {
-        value_len: u32::from_le_bytes(size).min(crate::settings::MAX_VALUE_BYTES),
-        ..read(u64::from_le_bytes([a, b, c, d, e, f, g, h]))
+        value_len: word(12).min(MAX_VALUE_BYTES),
+        ..read(u64::from(word(4)) | u64::from(word(8)) << 32)
     }
 }
 

@@ -4,9 +4,8 @@
 use crate::mix::Op;
 use crate::request::Request;
 
-use super::columns::{Header, Row, shown};
+use super::columns::{Header, Row, hashed, key_len, shown, value_len};
 use super::error::Trouble;
-use super::{hashed, key_len, value_len};
 
 /// Where the columns are.
 #[derive(Debug)]

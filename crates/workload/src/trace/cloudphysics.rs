@@ -1,13 +1,12 @@
 //! Rows of the CloudPhysics block traces in libCacheSim's form. A block number is a key; the bytes
 //! read or written are its value.
 
-use crate::keys::KeyId;
+use crate::key_id::KeyId;
 use crate::mix::Op;
 use crate::request::Request;
 
-use super::columns::{Header, Row, shown};
+use super::columns::{Header, Row, shown, value_len};
 use super::error::Trouble;
-use super::value_len;
 
 /// Where the columns are.
 #[derive(Debug)]

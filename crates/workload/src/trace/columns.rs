@@ -1,6 +1,10 @@
-//! Columns of text: where they are, and the numbers in them.
+//! Columns of text: where they are, and the keys and numbers in them.
+
+use std::num::NonZeroU8;
 
 use super::error::Trouble;
+use crate::key_id::{KeyId, MAX_KEY_BYTES};
+use crate::settings::MAX_VALUE_BYTES;
 
 /// The first line of a file that names its columns.
 #[derive(Debug)]
@@ -129,4 +133,32 @@ pub(super) fn number(digits: &[u8], name: &str) -> Result<u64, Trouble> {
 pub(super) fn shown(bytes: &[u8]) -> String {
     let text = bytes[..bytes.len().min(40)].escape_ascii();
     text.to_string()
+}
+
+/// The id of a key that is no number.
+#[inline]
+pub(super) fn hashed(key: &[u8]) -> KeyId {
+    KeyId(xxhash_rust::xxh3::xxh3_64(key))
+}
+
+/// A key's length as a row states it; 0 stands for unknown.
+#[inline]
+pub(super) fn key_len(bytes: u64) -> Result<Option<NonZeroU8>, Trouble> {
+    if bytes > MAX_KEY_BYTES as u64 {
+        return Err(Trouble::Row(format!(
+            "a key of {bytes} bytes; keys have at most {MAX_KEY_BYTES}"
+        )));
+    }
+    Ok(NonZeroU8::new(bytes as u8))
+}
+
+/// A value's length as a row states it.
+#[inline]
+pub(super) fn value_len(bytes: u64) -> Result<u32, Trouble> {
+    match u32::try_from(bytes) {
+        Ok(bytes) if bytes <= MAX_VALUE_BYTES => Ok(bytes),
+        _ => Err(Trouble::Row(format!(
+            "a value of {bytes} bytes; values have at most 1 GiB"
+        ))),
+    }
 }

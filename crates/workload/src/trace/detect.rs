@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use super::Format;
 use super::error::Trouble;
+use super::format::Format;
 
 /// Endings of the names of compressed files.
 const COMPRESSED: [&str; 5] = [".xz", ".zst", ".zstd", ".gz", ".gzip"];

@@ -18,80 +18,22 @@ mod cloudphysics;
 mod columns;
 mod detect;
 mod error;
+mod format;
 mod input;
 mod twitter;
 mod window;
 
-use std::fmt;
-use std::num::NonZeroU8;
 use std::path::Path;
 
-use crate::keys::MAX_KEY_BYTES;
 use crate::request::Request;
 
 pub use error::TraceError;
+pub use format::Format;
 
 use cachelib::CacheLib;
 use cloudphysics::CloudPhysics;
 use error::Trouble;
 use window::Window;
-
-/// The format of a trace.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
-    /// Twitter's: `timestamp,key,key size,value size,client,operation,TTL`, without a header.
-    Twitter,
-    /// Meta's kvcache traces: CSV with a header that names the columns, at least `key`, `op` and
-    /// `size`.
-    CacheLib,
-    /// libCacheSim's form of the CloudPhysics block traces: CSV with a header that names the
-    /// columns, at least `op`, `size` and `lbn`.
-    CloudPhysics,
-    /// libCacheSim's binary records of 24 bytes.
-    OracleGeneral,
-    /// Keys of eight bytes, big-endian, one after the other.
-    Be64,
-    /// Keys of four bytes, big-endian, one after the other.
-    Be32,
-}
-
-/// All formats with their names.
-const FORMATS: [(Format, &str); 6] = [
-    (Format::Twitter, "twitter"),
-    (Format::CacheLib, "kvcache"),
-    (Format::CloudPhysics, "cloudphysics"),
-    (Format::OracleGeneral, "oraclegeneral"),
-    (Format::Be64, "be64"),
-    (Format::Be32, "be32"),
-];
-
-impl Format {
-    /// The format called `name`: `twitter`, `kvcache`, `cloudphysics`, `oraclegeneral`, `be64` or
-    /// `be32`.
-    #[must_use]
-    pub fn by_name(name: &str) -> Option<Self> {
-        let known = FORMATS
-            .iter()
-            .find(|(_, known)| known.eq_ignore_ascii_case(name));
-        known.map(|(format, _)| *format)
-    }
-
-    /// The names of all formats, separated by commas.
-    pub(crate) fn all() -> String {
-        FORMATS.map(|(_, name)| name).join(", ")
-    }
-
-    fn is_text(self) -> bool {
-        matches!(self, Self::Twitter | Self::CacheLib | Self::CloudPhysics)
-    }
-}
-
-impl fmt::Display for Format {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let known = FORMATS.iter().find(|(format, _)| format == self);
-        f.write_str(known.map_or("", |(_, name)| name))
-    }
-}
 
 /// The requests of one trace, in order. Memory use does not depend on the length of the trace.
 #[derive(Debug)]
@@ -213,34 +155,6 @@ impl TraceReader {
                 return Ok(Some(request));
             },
         }
-    }
-}
-
-/// The id of a key that is no number.
-#[inline]
-fn hashed(key: &[u8]) -> crate::keys::KeyId {
-    crate::keys::KeyId(xxhash_rust::xxh3::xxh3_64(key))
-}
-
-/// A key's length as a row states it; 0 stands for unknown.
-#[inline]
-fn key_len(bytes: u64) -> Result<Option<NonZeroU8>, Trouble> {
-    if bytes > MAX_KEY_BYTES as u64 {
-        return Err(Trouble::Row(format!(
-            "a key of {bytes} bytes; keys have at most {MAX_KEY_BYTES}"
-        )));
-    }
-    Ok(NonZeroU8::new(bytes as u8))
-}
-
-/// A value's length as a row states it.
-#[inline]
-fn value_len(bytes: u64) -> Result<u32, Trouble> {
-    match u32::try_from(bytes) {
-        Ok(bytes) if bytes <= crate::settings::MAX_VALUE_BYTES => Ok(bytes),
-        _ => Err(Trouble::Row(format!(
-            "a value of {bytes} bytes; values have at most 1 GiB"
-        ))),
     }
 }
 

@@ -5,8 +5,12 @@ use std::io::Write;
 
 use lzma_rust2::{XzOptions, XzWriter};
 
+use std::num::NonZeroU8;
+
+use super::columns::hashed;
+use super::format::FORMATS;
 use super::*;
-use crate::keys::KeyId;
+use crate::key_id::KeyId;
 use crate::mix::Op;
 
 const TWITTER: &str = "0,q:q:1:8WTfjZU14ee,17,213,4,get,0\n\

@@ -6,9 +6,8 @@
 use crate::mix::Op;
 use crate::request::Request;
 
-use super::columns::{number, shown, wrong_count};
+use super::columns::{hashed, key_len, number, shown, value_len, wrong_count};
 use super::error::Trouble;
-use super::{hashed, key_len, value_len};
 
 /// Columns of a row.
 const COLUMNS: usize = 7;

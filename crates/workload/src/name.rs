@@ -1,87 +1,11 @@
-//! The names of workloads, and what they look like.
+//! The name of a workload, read and written.
 
 use std::fmt;
 use std::path::PathBuf;
 
 use crate::error::WorkloadError;
+use crate::known::NAMES;
 use crate::trace::Format;
-
-/// A workload that users can name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Known {
-    /// How the name is written; capitals stand for what the user fills in.
-    pub form: &'static str,
-    /// What it is, in one line.
-    pub about: &'static str,
-}
-
-const fn known(form: &'static str, about: &'static str) -> Known {
-    Known { form, about }
-}
-
-/// All workloads, with a line about each, for lists and help texts.
-pub const CATALOG: [Known; 13] = [
-    known("uniform", "every key equally likely"),
-    known(
-        "zipfian",
-        "YCSB: Zipf's law, exponent 0.99, popular keys scattered by a hash",
-    ),
-    known(
-        "hotspot",
-        "YCSB: 20 % of the keys get 80 % of the operations",
-    ),
-    known(
-        "normal",
-        "normally distributed around a mean, which may drift",
-    ),
-    known(
-        "latest",
-        "YCSB: every write makes a new key, and new keys are the most read",
-    ),
-    known("single", "every operation on the same key"),
-    known(
-        "etc",
-        "Facebook's ETC pool: its key and value sizes, 30 reads to a write, zipfian",
-    ),
-    known(
-        "memcachier",
-        "twenty applications of a memcached service, with keys nobody reads",
-    ),
-    known(
-        "memcachier:APP",
-        "one of them, for example memcachier:app19",
-    ),
-    known(
-        "twitter:NN",
-        "Twitter's cluster NN, from its published statistics",
-    ),
-    known(
-        "cachelib:PREFIX",
-        "histograms of CacheLib: PREFIX_sizes.json and PREFIX_pop.json",
-    ),
-    known(
-        "trace:PATH",
-        "a recorded trace; its format is told by name and content",
-    ),
-    known("trace:FORMAT:PATH", "a recorded trace of the given format"),
-];
-
-/// The forms of all names, separated by commas.
-pub(crate) fn forms() -> String {
-    CATALOG.map(|known| known.form).join(", ")
-}
-
-/// The names that stand for themselves, with nothing to fill in.
-pub const NAMES: [&str; 8] = [
-    "uniform",
-    "zipfian",
-    "hotspot",
-    "normal",
-    "latest",
-    "single",
-    "etc",
-    "memcachier",
-];
 
 /// A name that has been understood.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -102,22 +26,25 @@ pub(crate) enum Name {
     Trace(Option<Format>, PathBuf),
 }
 
+/// What each of [`NAMES`] stands for.
+static PLAIN: [Name; NAMES.len()] = [
+    Name::Uniform,
+    Name::Zipfian,
+    Name::Hotspot,
+    Name::Normal,
+    Name::Latest,
+    Name::Single,
+    Name::Etc,
+    Name::Memcachier(None),
+];
+
 impl Name {
     pub(crate) fn parse(text: &str) -> Result<Self, WorkloadError> {
         let unknown = || WorkloadError::UnknownName(text.to_owned());
         let number = |digits: &str| digits.parse().map_err(|_| unknown());
         let Some((family, rest)) = text.split_once(':') else {
-            return Ok(match text {
-                "uniform" => Self::Uniform,
-                "zipfian" => Self::Zipfian,
-                "hotspot" => Self::Hotspot,
-                "normal" => Self::Normal,
-                "latest" => Self::Latest,
-                "single" => Self::Single,
-                "etc" => Self::Etc,
-                "memcachier" => Self::Memcachier(None),
-                _ => return Err(unknown()),
-            });
+            let known = NAMES.iter().position(|known| *known == text);
+            return known.map(|at| PLAIN[at].clone()).ok_or_else(unknown);
         };
         match family {
             "memcachier" => {
@@ -144,19 +71,15 @@ impl Name {
 impl fmt::Display for Name {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Uniform => f.write_str("uniform"),
-            Self::Zipfian => f.write_str("zipfian"),
-            Self::Hotspot => f.write_str("hotspot"),
-            Self::Normal => f.write_str("normal"),
-            Self::Latest => f.write_str("latest"),
-            Self::Single => f.write_str("single"),
-            Self::Etc => f.write_str("etc"),
-            Self::Memcachier(None) => f.write_str("memcachier"),
             Self::Memcachier(Some(application)) => write!(f, "memcachier:app{application}"),
             Self::Twitter(cluster) => write!(f, "twitter:{cluster}"),
             Self::CacheLib(prefix) => write!(f, "cachelib:{}", prefix.display()),
             Self::Trace(None, path) => write!(f, "trace:{}", path.display()),
             Self::Trace(Some(format), path) => write!(f, "trace:{format}:{}", path.display()),
+            plain => {
+                let known = PLAIN.iter().position(|known| known == plain);
+                f.write_str(known.map_or("", |at| NAMES[at]))
+            }
         }
     }
 }
@@ -164,6 +87,7 @@ impl fmt::Display for Name {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::known::CATALOG;
 
     #[test]
     fn names_are_read_and_written() {

@@ -1,0 +1,70 @@
+//! What simulations did, added up.
+
+/// What a simulation did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// Operations answered.
+    pub operations: u64,
+    /// Crash points looked at.
+    pub crashes: u64,
+    /// Of them, those on NAND.
+    pub crashes_on_nand: u64,
+    /// Of all, those of engines that had not recovered from the one before.
+    pub stumbles: u64,
+    /// Orderly stops.
+    pub stops: u64,
+    /// Keys read at crash points.
+    pub reads: u64,
+    /// Of them, found.
+    pub hits: u64,
+    /// Items that had to be found again.
+    pub expected: u64,
+    /// Of them, those that reclaim had taken by then.
+    pub excused: u64,
+    /// Of them, those that torn records of a power cut have killed.
+    pub lost: u64,
+    /// Checkpoints written.
+    pub checkpoints: u64,
+    /// Segments of the longest checkpoint.
+    pub checkpoint_segments: u64,
+    /// Segments reclaimed.
+    pub reclaimed: u64,
+    /// Blocks that failed in use.
+    pub failed_blocks: u64,
+    /// Segments written elsewhere because their blocks had failed.
+    pub moved: u64,
+    /// Times an operation waited for room on flash or in the journal.
+    pub waits: u64,
+    /// Follows from everything that happened: equal for equal runs.
+    pub digest: u64,
+}
+
+impl Report {
+    pub(super) fn digest(&mut self, fact: u64) {
+        self.digest = (self.digest ^ fact)
+            .wrapping_mul(0x9e37_79b9_7f4a_7c15)
+            .rotate_left(29);
+    }
+}
+
+impl std::ops::AddAssign for Report {
+    fn add_assign(&mut self, more: Self) {
+        self.operations += more.operations;
+        self.crashes += more.crashes;
+        self.crashes_on_nand += more.crashes_on_nand;
+        self.stumbles += more.stumbles;
+        self.stops += more.stops;
+        self.reads += more.reads;
+        self.hits += more.hits;
+        self.expected += more.expected;
+        self.excused += more.excused;
+        self.lost += more.lost;
+        self.checkpoints += more.checkpoints;
+        self.checkpoint_segments = self.checkpoint_segments.max(more.checkpoint_segments);
+        self.reclaimed += more.reclaimed;
+        self.failed_blocks += more.failed_blocks;
+        self.moved += more.moved;
+        self.waits += more.waits;
+        self.digest(more.digest);
+    }
+}

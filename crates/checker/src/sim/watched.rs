@@ -1,0 +1,162 @@
+//! The devices of a life, at whose accesses crash points are taken.
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use device::{
+    AlignedBuf, BlockHealth, BlockId, DeviceError, Disk, Flash, Geometry, IoFuture, Libssd,
+    SharedBuf,
+};
+use engine::Medium;
+
+use super::plan::Rates;
+use super::watch::Watch;
+
+/// What an engine opens: crash points are taken at its accesses.
+pub(super) fn medium(watch: &Arc<Watch>) -> Medium {
+    let disk = Arc::new(WatchedDisk(Arc::clone(watch)));
+    if watch.media.is_flash() {
+        let flash = Arc::new(WatchedFlash(Arc::clone(watch)));
+        Medium::Flash { flash, meta: disk }
+    } else {
+        Medium::Disk(disk)
+    }
+}
+
+/// Does `access`, called `what`. Crash points are taken before it, at some `moment` of it, at once where
+/// none is given, and after it.
+async fn watched<T>(
+    watch: &Watch,
+    rate: fn(&Rates) -> u32,
+    what: &str,
+    moment: Option<Duration>,
+    access: impl Future<Output = Result<T, DeviceError>>,
+) -> Result<T, DeviceError> {
+    watch.at_access(rate, "before", what);
+    let mut access = pin!(access);
+    let mut moment = moment.map(|after| Box::pin(runtime::sleep(after)));
+    let mut is_past = false;
+    let done = std::future::poll_fn(|cx| {
+        let polled = access.as_mut().poll(cx);
+        let mut is_now = || {
+            let moment = moment.as_mut();
+            moment.is_none_or(|moment| moment.as_mut().poll(cx).is_ready())
+        };
+        if !is_past && polled.is_pending() && is_now() {
+            is_past = true;
+            watch.at_access(rate, "during", what);
+        }
+        polled
+    })
+    .await;
+    watch.at_access(rate, "after", what);
+    done
+}
+
+const READS: fn(&Rates) -> u32 = |rates| rates.reads;
+const CHANGES: fn(&Rates) -> u32 = |rates| rates.accesses;
+
+/// The disk at whose accesses crash points are taken.
+struct WatchedDisk(Arc<Watch>);
+
+impl Disk for WatchedDisk {
+    fn len_bytes(&self) -> u64 {
+        self.0.media.disk.len_bytes()
+    }
+
+    fn read(&self, offset: u64, buf: AlignedBuf) -> IoFuture<'_, AlignedBuf> {
+        Box::pin(async move {
+            let read = self.0.media.disk.read(offset, buf).await;
+            self.0.at_access(READS, "after", "a read");
+            read
+        })
+    }
+
+    fn write(&self, offset: u64, data: SharedBuf) -> IoFuture<'_, ()> {
+        self.0.media.note_write(offset, data.len());
+        let write = self.0.media.disk.write(offset, data);
+        Box::pin(watched(&self.0, CHANGES, "a write", None, write))
+    }
+
+    fn discard(&self, offset: u64, len: u64) -> IoFuture<'_, ()> {
+        Box::pin(async move {
+            let discarded = self.0.media.disk.discard(offset, len).await;
+            self.0.at_access(CHANGES, "after", "a discard");
+            discarded
+        })
+    }
+
+    fn sync(&self) -> IoFuture<'_, ()> {
+        Box::pin(async move {
+            self.0.at_access(CHANGES, "before", "a sync");
+            let written = self.0.written_now();
+            self.0.media.disk.sync().await?;
+            self.0.synced(written);
+            self.0.at_access(CHANGES, "after", "a sync");
+            Ok(())
+        })
+    }
+}
+
+/// The flash at whose accesses crash points are taken.
+struct WatchedFlash(Arc<Watch>);
+
+impl WatchedFlash {
+    fn flash(&self) -> &Libssd {
+        let flash = self.0.media.flash.as_ref();
+        flash.expect("it is made where there is flash")
+    }
+
+    fn watched<'a, T: 'a>(
+        &'a self,
+        rate: fn(&Rates) -> u32,
+        what: &'static str,
+        access: impl Future<Output = Result<T, DeviceError>> + 'a,
+    ) -> IoFuture<'a, T> {
+        let moment = Some(self.0.any_moment());
+        Box::pin(watched(&self.0, rate, what, moment, access))
+    }
+}
+
+impl Flash for WatchedFlash {
+    fn geometry(&self) -> Geometry {
+        self.flash().geometry()
+    }
+
+    fn read(&self, block: BlockId, offset: u32, buf: AlignedBuf) -> IoFuture<'_, AlignedBuf> {
+        let held_up = std::mem::take(&mut *self.0.media.slow_read.lock());
+        self.watched(READS, "a read", async move {
+            if !held_up.is_zero() {
+                runtime::sleep(held_up).await;
+            }
+            self.flash().read(block, offset, buf).await
+        })
+    }
+
+    fn program(&self, block: BlockId, first_page: u32, data: SharedBuf) -> IoFuture<'_, ()> {
+        let program = self.flash().program(block, first_page, data);
+        self.watched(CHANGES, "a program", program)
+    }
+
+    fn erase(&self, block: BlockId) -> IoFuture<'_, ()> {
+        self.watched(CHANGES, "an erase", self.flash().erase(block))
+    }
+
+    fn health(&self, block: BlockId) -> BlockHealth {
+        self.flash().health(block)
+    }
+
+    fn erase_count(&self, block: BlockId) -> u64 {
+        self.flash().erase_count(block)
+    }
+
+    fn channel_load(&self, channel: u32) -> u64 {
+        self.flash().channel_load(channel)
+    }
+
+    fn sync(&self) -> IoFuture<'_, ()> {
+        self.flash().sync()
+    }
+}

@@ -1,0 +1,60 @@
+//! The formats of traces, by name.
+
+use std::fmt;
+
+/// The format of a trace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// Twitter's: `timestamp,key,key size,value size,client,operation,TTL`, without a header.
+    Twitter,
+    /// Meta's kvcache traces: CSV with a header that names the columns, at least `key`, `op` and
+    /// `size`.
+    CacheLib,
+    /// libCacheSim's form of the CloudPhysics block traces: CSV with a header that names the
+    /// columns, at least `op`, `size` and `lbn`.
+    CloudPhysics,
+    /// libCacheSim's binary records of 24 bytes.
+    OracleGeneral,
+    /// Keys of eight bytes, big-endian, one after the other.
+    Be64,
+    /// Keys of four bytes, big-endian, one after the other.
+    Be32,
+}
+
+/// All formats with their names.
+pub(super) const FORMATS: [(Format, &str); 6] = [
+    (Format::Twitter, "twitter"),
+    (Format::CacheLib, "kvcache"),
+    (Format::CloudPhysics, "cloudphysics"),
+    (Format::OracleGeneral, "oraclegeneral"),
+    (Format::Be64, "be64"),
+    (Format::Be32, "be32"),
+];
+
+impl Format {
+    /// The format called `name`: `twitter`, `kvcache`, `cloudphysics`, `oraclegeneral`, `be64` or
+    /// `be32`.
+    #[must_use]
+    pub fn by_name(name: &str) -> Option<Self> {
+        let known = FORMATS
+            .iter()
+            .find(|(_, known)| known.eq_ignore_ascii_case(name));
+        known.map(|(format, _)| *format)
+    }
+
+    /// The names of all formats, separated by commas.
+    pub(crate) fn all() -> String {
+        FORMATS.map(|(_, name)| name).join(", ")
+    }
+
+    pub(super) fn is_text(self) -> bool {
+        matches!(self, Self::Twitter | Self::CacheLib | Self::CloudPhysics)
+    }
+}
+
+impl fmt::Display for Format {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let known = FORMATS.iter().find(|(format, _)| format == self);
+        f.write_str(known.map_or("", |(_, name)| name))
+    }
+}
