@@ -200,18 +200,18 @@ impl Engine {
             self.erase(partition, key);
             present = None;
         }
-        if present.is_none()
-            && let Probe::Present(token) = self.placement.probe(key.hash())
-        {
+        if present.is_none() {
             // What was read counts only as long as nobody has written to the key since.
             let generation = partition.write_generation(key.hash());
             match fetched.filter(|fetched| fetched.write_generation == generation) {
-                Some(fetched) => present = self.still_live(fetched, key, now),
+                Some(fetched) if self.placement.probe(key.hash()) != Probe::Absent => {
+                    present = self.still_live(fetched, key, now);
+                }
+                Some(_) => {}
                 None => {
-                    let hash = key.hash();
-                    let mut read = self.share_read(partition, hash, now, Peek::Yes, token);
-                    read.counts_hit = false;
-                    return Attempt::OnFlash(read);
+                    if let Some(read) = self.ask_flash(partition, key, now, Peek::Yes, false) {
+                        return Attempt::OnFlash(read);
+                    }
                 }
             }
         }
@@ -283,7 +283,7 @@ impl Engine {
     fn erase(&self, partition: &mut Partition, key: Key<'_>) {
         partition.tier.remove(key);
         self.placement.invalidate(key.hash());
-        partition.note_write(key.hash());
+        partition.count_write(key.hash());
     }
 
     fn put(
@@ -351,7 +351,7 @@ impl Engine {
             self.placement.invalidate(key.hash());
         }
         let version = partition.take_version();
-        partition.note_write(key.hash());
+        partition.count_write(key.hash());
         Ok(new.cas_unique.unwrap_or(version))
     }
 
@@ -411,7 +411,7 @@ impl Engine {
             let header = partition.tier.header_mut(*handle);
             header.state = bits;
             header.expiry = expiry.into();
-            partition.note_write(key.hash());
+            partition.count_write(key.hash());
             return Ok(cas_unique);
         }
         // The value is copied out: its place in the log may go while room is made for the new one.

@@ -108,7 +108,7 @@ pub struct FlashRead {
     now: u32,
     peek: Peek,
     /// Whether a hit is counted where the read completes; a change counts its own.
-    pub(super) counts_hit: bool,
+    counts_hit: bool,
     /// What the index said, for the request that was the first to ask; the others wait.
     first: Option<Token>,
     /// Set while the read is this value's to make.
@@ -255,9 +255,12 @@ impl Engine {
         if let Some(shown) = self.look(&mut partition, key, now, peek, view) {
             return Lookup::Hit(shown);
         }
-        match self.ask_flash(&mut partition, key, now, peek) {
+        match self.ask_flash(&mut partition, key, now, peek, true) {
             Some(read) => Lookup::Flash(read),
-            None => Lookup::Miss,
+            None => {
+                partition.stats.misses += 1;
+                Lookup::Miss
+            }
         }
     }
 
@@ -319,49 +322,37 @@ impl Engine {
         Some(shown)
     }
 
-    /// The read of a key that is not in memory, if flash may have it; counts a miss if not.
+    /// The read of a key that is not in memory, if flash may have it: one that is in flight already,
+    /// or a new one.
     #[inline]
-    fn ask_flash(
+    pub(super) fn ask_flash(
         self: &Arc<Self>,
         partition: &mut Partition,
         key: Key<'_>,
         now: u32,
         peek: Peek,
+        counts_hit: bool,
     ) -> Option<FlashRead> {
+        let hash = key.hash();
         let probe = match peek {
-            Peek::No => self.placement.access(key.hash()),
-            Peek::Yes => self.placement.probe(key.hash()),
+            Peek::No => self.placement.access(hash),
+            Peek::Yes => self.placement.probe(hash),
         };
-        match probe {
-            Probe::Present(token) => Some(self.share_read(partition, key.hash(), now, peek, token)),
-            Probe::Absent => {
-                partition.stats.misses += 1;
-                None
-            }
-        }
-    }
-
-    /// Joins the in-flight read of a key, or begins one.
-    pub(super) fn share_read(
-        self: &Arc<Self>,
-        partition: &mut Partition,
-        hash: KeyHash,
-        now: u32,
-        peek: Peek,
-        token: Token,
-    ) -> FlashRead {
+        let Probe::Present(token) = probe else {
+            return None;
+        };
         let (in_flight, is_first) = partition.join_read(hash);
-        FlashRead {
+        Some(FlashRead {
             engine: Arc::clone(self),
             hash,
             write_generation: partition.write_generation(hash),
             now,
             peek,
-            counts_hit: true,
+            counts_hit,
             first: is_first.then_some(token),
             leads: is_first,
             in_flight,
-        }
+        })
     }
 
     /// Carries a [`FlashRead`] out. `None` when there is no such item, or it could not be read; both
@@ -404,12 +395,14 @@ impl Engine {
                     partition.stats.dram_hits += 1;
                     return Some(Arc::new(item));
                 }
-                ReadOutcome::Absent => {
+                ReadOutcome::Item { .. } | ReadOutcome::Abandoned
+                    if let Some(again) = self.ask_flash(&mut partition, key, now, peek, true) =>
+                {
+                    read = again;
+                }
+                _ => {
                     partition.stats.misses += 1;
                     return None;
-                }
-                ReadOutcome::Item { .. } | ReadOutcome::Abandoned => {
-                    read = self.ask_flash(&mut partition, key, now, peek)?;
                 }
             }
         }

@@ -133,10 +133,16 @@ impl DramTier {
             return Verdict::Again;
         }
         // The copy of a clean item may have been reclaimed while this one stayed.
-        if !header.has(state::DIRTY) && context.placement.probe(hash) != Probe::Absent {
-            if header.has(state::REFERENCED) || header.has(state::FETCHED) {
-                context.placement.access(hash);
-            }
+        let is_on_flash = || {
+            let read = header.has(state::REFERENCED) || header.has(state::FETCHED);
+            let probe = if read {
+                context.placement.access(hash)
+            } else {
+                context.placement.probe(hash)
+            };
+            probe != Probe::Absent
+        };
+        if !header.has(state::DIRTY) && is_on_flash() {
             self.stats.clean_evictions += 1;
             self.stats.evictions += 1;
             return Verdict::Drop;
