@@ -199,14 +199,14 @@ impl Connection {
         partial: &mut Vec<u8>,
         need: Option<usize>,
     ) -> io::Result<Option<usize>> {
-        // Room doubles with what has arrived: announcing a large value costs nothing.
+        // The buffer doubles with what has arrived: announcing a large value costs nothing.
         let limit = need.unwrap_or(self.limits.max_multiget_bytes + FREE_BYTES);
         let missing = limit
             .saturating_sub(partial.len())
             .clamp(1, LARGE_RECV_BYTES);
         let more = missing.min(partial.len().max(FREE_BYTES));
-        let room = (partial.len() + more).max(partial.capacity());
-        if !self.share.grow(room as u64).await {
+        let capacity = (partial.len() + more).max(partial.capacity());
+        if !self.share.grow(capacity as u64).await {
             return Ok(None);
         }
         let mut buffer = std::mem::take(partial);

@@ -57,6 +57,10 @@ impl<'i> Batch<'_, 'i> {
     /// Leaves a place for `content` at the end of the replies so far.
     pub(super) fn leave_pending(&mut self, content: Content<'i>) {
         let at = self.replies.out.len();
+        if self.pending.is_empty() {
+            // Most often it stays the only one.
+            self.pending.reserve_exact(1);
+        }
         self.pending.push(PendingReply { at, content });
     }
 
