@@ -58,9 +58,24 @@ enum Rest {
     Close,
 }
 
+/// The start of a partial request, its length once known, how many bytes that have not arrived yet are
+/// to be thrown away, and what is to be answered then.
+type Left = (Vec<u8>, Option<usize>, usize, Option<Refusal>);
+
+impl Rest {
+    /// What is left of `input`; `None` at the end of the connection.
+    fn keep(self, input: &[u8]) -> Option<Left> {
+        match self {
+            Self::Close => None,
+            Self::Swallow(bytes, reply) => Some((Vec::new(), None, bytes, reply)),
+            Self::Partial { at, need } => Some((input[at..].to_vec(), need, 0, None)),
+        }
+    }
+}
+
 impl Connection {
-    pub(crate) fn new(shared: Arc<Shared>, worker: usize, stream: Stream, place: Place) -> Self {
-        let counters = &shared.counters[worker];
+    pub(crate) fn new(shared: Arc<Shared>, stream: Stream, place: Place) -> Self {
+        let counters = &shared.counters[place.worker];
         Self {
             replies: Replies::new(stream, &shared.budget, Arc::clone(counters)),
             counters: Arc::clone(counters),
@@ -133,19 +148,10 @@ impl Connection {
                     if matches!(rest, Rest::Close) || self.replies.out.len() > FREE_REPLY_BYTES {
                         self.replies.send().await?;
                     }
-                    match rest {
-                        Rest::Close => return Ok(()),
-                        Rest::Swallow(bytes, reply) => (swallow, withheld) = (bytes, reply),
-                        Rest::Partial {
-                            at,
-                            need: announced,
-                        } => {
-                            need = announced;
-                            if at < input.len() {
-                                partial = input[at..].to_vec();
-                            }
-                        }
-                    }
+                    let Some(left) = rest.keep(input) else {
+                        return Ok(());
+                    };
+                    (partial, need, swallow, withheld) = left;
                     drop(received);
                     if !self.replies.out.is_empty() && need.is_none_or(|need| need <= FREE_BYTES) {
                         ahead = Some(self.replies.send_and_recv().await?);
@@ -158,24 +164,14 @@ impl Connection {
             let whole = std::mem::take(&mut partial);
             let rest = self.process(&whole).await?;
             self.replies.send().await?;
-            need = None;
-            match rest {
-                Rest::Close => return Ok(()),
-                Rest::Swallow(bytes, reply) => (swallow, withheld) = (bytes, reply),
-                Rest::Partial {
-                    at,
-                    need: announced,
-                } => {
-                    need = announced;
-                    if at == 0 {
-                        partial = whole;
-                        continue;
-                    }
-                    if at < whole.len() {
-                        partial = whole[at..].to_vec();
-                    }
-                }
+            if let Rest::Partial { at: 0, need: more } = rest {
+                (partial, need) = (whole, more);
+                continue;
             }
+            let Some(left) = rest.keep(&whole) else {
+                return Ok(());
+            };
+            (partial, need, swallow, withheld) = left;
             keep_buffer(whole);
             if partial.len() < FREE_BYTES {
                 self.share.clear();

@@ -8,9 +8,9 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use engine::format::item::{ItemRef, state};
+use engine::format::item::ItemRef;
 use engine::{DumpCursor, ItemView};
-use protocol::write::{DumpedItem, metadump_line, mgdump_line};
+use protocol::write::DumpedItem;
 use protocol::{CrawlScope, Refusal, Status, write};
 
 use crate::replies::{FLUSH_BYTES, Replies};
@@ -35,37 +35,13 @@ pub(crate) fn dumped<'a>(view: &ItemView<'a>) -> DumpedItem<'a> {
 
 fn dumped_item<'a>(item: &ItemRef<'a>) -> DumpedItem<'a> {
     DumpedItem {
-        key: item.key,
-        expiry: item.header.expiry.get(),
-        last_access: item.header.last_access.get(),
-        cas_unique: item.cas_unique,
-        fetched: item.header.has(state::FETCHED),
-        class: CLASS,
         total_bytes: item.header.body_bytes(),
-        client_flags: item.header.client_flags.get(),
+        ..dumped(&ItemView::new(*item, None))
     }
 }
 
-pub(crate) async fn metadump(
-    shared: &Arc<Shared>,
-    replies: &mut Replies,
-    scope: CrawlScope<'_>,
-) -> io::Result<()> {
-    dump(shared, replies, scope, Status::End, metadump_line).await
-}
-
-pub(crate) async fn mgdump(
-    shared: &Arc<Shared>,
-    replies: &mut Replies,
-    scope: CrawlScope<'_>,
-) -> io::Result<()> {
-    dump(shared, replies, scope, Status::MetaEnd, |out, item| {
-        mgdump_line(out, item.key)
-    })
-    .await
-}
-
-async fn dump(
+/// Appends a `line` for every item, and `end` after the last.
+pub(crate) async fn dump(
     shared: &Arc<Shared>,
     replies: &mut Replies,
     scope: CrawlScope<'_>,

@@ -18,7 +18,7 @@ use crate::config::{CacheSection, Config, IoSetting, ListenAddress, ReserveSetti
 use crate::counters::{Counters, Totals};
 use crate::error::ServeError;
 use crate::flash::FlashSetting;
-use crate::listen::{self, Load};
+use crate::listen;
 use crate::open::{IN_USE_PATIENCE, OpenFlash, PARTITION_BITS, retry_until};
 use crate::shared::{Connections, Shared};
 
@@ -66,20 +66,12 @@ pub fn run(
         }
     };
     let settings = config.clone();
-    let opened = on_worker(&workers, 0, move || open_engine(flash, settings, preset));
-    let engine = match opened {
-        Some(Ok(engine)) => engine,
-        Some(Err(error)) => {
-            workers.shutdown();
-            return Err(error);
-        }
-        None => {
-            workers.shutdown();
-            return Err(ServeError::Workers(io::Error::other(
-                "a worker ended at the start",
-            )));
-        }
-    };
+    let engine = on_worker(&workers, 0, move || open_engine(flash, settings, preset))
+        .unwrap_or_else(|| {
+            let ended = io::Error::other("a worker ended at the start");
+            Err(ServeError::Workers(ended))
+        })
+        .inspect_err(|_| workers.clone().shutdown())?;
     log_start(&engine, &flash_words, &io_words, &config);
     if let Some(notice) = notice {
         tracing::info!("{notice}");
@@ -93,7 +85,7 @@ pub fn run(
             .collect(),
         reset_base: Mutex::new(Totals::default()),
         budget: Arc::new(Budget::new(budget_bytes)),
-        connections: Connections::default(),
+        connections: Connections::new(threads),
         stopping: AtomicBool::new(false),
         dumping: AtomicBool::new(false),
         idle_kicks: AtomicU64::new(0),
@@ -155,10 +147,9 @@ async fn serve(shared: Arc<Shared>, listeners: Vec<Arc<Listener>>) -> Stop {
     });
     // Little is found at once; of much, clients are told what is known so far.
     let _ = runtime::timeout(RECOVERY_PATIENCE, shared.engine.recovered()).await;
-    let load = Load::new(shared.workers.count());
     for listener in &listeners {
         let (shared, listener) = (Arc::clone(&shared), Arc::clone(listener));
-        runtime::spawn_detached(listen::accept(shared, listener, Arc::clone(&load)));
+        runtime::spawn_detached(listen::accept(shared, listener));
     }
     runtime::spawn_detached(listen::close_idle(Arc::clone(&shared)));
     let why = wait_for_stop(&shared).await;

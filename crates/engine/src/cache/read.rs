@@ -44,7 +44,9 @@ pub struct ItemView<'a> {
 }
 
 impl<'a> ItemView<'a> {
-    pub(super) fn new(item: ItemRef<'a>, shared: Option<&'a Arc<[u8]>>) -> Self {
+    /// An item, and the owner of its value where it has one.
+    #[must_use]
+    pub fn new(item: ItemRef<'a>, shared: Option<&'a Arc<[u8]>>) -> Self {
         let header = item.header;
         Self {
             key: item.key,

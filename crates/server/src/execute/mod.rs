@@ -10,6 +10,7 @@ mod text;
 
 use std::io;
 
+use protocol::write::{DumpedItem, metadump_line, mgdump_line};
 use protocol::{Command, CrawlerCommand, Refusal, ShutdownMode, Status, write};
 
 use crate::stats::VERSION;
@@ -104,18 +105,22 @@ impl<'i> Batch<'_, 'i> {
     }
 
     async fn crawl(&mut self, command: CrawlerCommand<'_>) -> io::Result<()> {
+        let (shared, replies) = (self.shared, &mut *self.replies);
         match command {
             CrawlerCommand::Metadump(scope) => {
-                dump::metadump(self.shared, self.replies, scope).await
+                dump::dump(shared, replies, scope, Status::End, metadump_line).await
             }
-            CrawlerCommand::Mgdump(scope) => dump::mgdump(self.shared, self.replies, scope).await,
+            CrawlerCommand::Mgdump(scope) => {
+                let line = |out: &mut Vec<u8>, item: &DumpedItem<'_>| mgdump_line(out, item.key);
+                dump::dump(shared, replies, scope, Status::MetaEnd, line).await
+            }
             // Expired items leave by themselves: there is no crawler to steer.
             CrawlerCommand::Enable
             | CrawlerCommand::Disable
             | CrawlerCommand::Sleep(_)
             | CrawlerCommand::ToCrawl(_)
             | CrawlerCommand::Crawl(_) => {
-                write::status(&mut self.replies.out, Status::Ok, false);
+                write::status(&mut replies.out, Status::Ok, false);
                 Ok(())
             }
         }
