@@ -192,8 +192,8 @@ async fn read(engine: &Arc<Engine>, key: u32) -> Option<Vec<u8>> {
     match engine.lookup(key, now, Peek::No, |item| item.value.to_vec()) {
         Lookup::Hit(value) => Some(value),
         Lookup::Miss => None,
-        Lookup::Flash(flight) => {
-            let hit = engine.read_flash(key, flight).await?;
+        Lookup::Flash(read) => {
+            let hit = engine.read_flash(key, read).await?;
             Some(hit.view().value.to_vec())
         }
     }

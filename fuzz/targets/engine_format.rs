@@ -192,7 +192,7 @@ fn journal(input: &[u8]) {
             assert_eq!((again, len), (Some(record), encoded.words().len()));
         }
         match record {
-            Some(Record::HashDead { hash }) => assert_eq!(kept_hash(hash), hash),
+            Some(Record::KeyDead { hash, .. }) => assert_eq!(kept_hash(hash), hash),
             Some(Record::Dead { life, .. }) => assert!(is_life(life, life | 1 << 60)),
             _ => {}
         }

@@ -95,15 +95,15 @@ impl Partition {
         }
     }
 
-    /// Counts the writes to a key, deletions included: as long as it is the same, what was read of
-    /// the key from flash may be changed.
+    /// How many writes to a key, deletions included, there have been: as long as it is the same, a
+    /// change may be based on what was read from flash.
     pub(crate) fn write_generation(&self, hash: KeyHash) -> u32 {
         self.write_generations[hash.0 as usize % WRITE_GENERATIONS]
     }
 
-    /// Takes note of a write to a key. Who asks from now on does not share a read that is under
-    /// way, and what was fetched for a change does not count any more.
-    pub(crate) fn note_write(&mut self, hash: KeyHash) {
+    /// Counts a write to a key. Who asks from now on does not share a read that is under way, and
+    /// what was fetched for a change does not count any more.
+    pub(crate) fn count_write(&mut self, hash: KeyHash) {
         let generation = &mut self.write_generations[hash.0 as usize % WRITE_GENERATIONS];
         *generation = generation.wrapping_add(1);
         if !self.in_flight.is_empty() {

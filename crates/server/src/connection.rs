@@ -1,8 +1,8 @@
 //! One connection: bytes in, requests carried out in order, replies out.
 //!
 //! ```text
-//!   recv ──> parse ──> execute ──> out ──────────────> send
-//!     ▲         │          └─ flash read: a hole in out, filled before anything behind it is sent
+//!   recv ──> parse ──> execute ──> replies ──────────────> send
+//!     ▲         │          └─ flash read: a pending reply, filled before anything behind it is sent
 //!     └ rest kept until more arrives
 //! ```
 //!
@@ -11,91 +11,39 @@
 //! and everything waits for a write, so that one connection's commands take effect in order.
 //!
 //! Memory: an idle connection holds no buffer. A request that does not fit a receive buffer takes a
-//! share of the server's budget as its bytes arrive, and replies are sent as soon as they fill
-//! [`FLUSH_BYTES`], so that neither a slow sender nor a slow reader holds more.
+//! share of the server's budget as its bytes arrive, so that a slow sender does not hold more.
 
-use std::cell::RefCell;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use engine::Engine;
 use protocol::{Limits, MetaKey, Parsed, Refusal, parse};
 use runtime::budget::Share;
-use runtime::net::{Received, Stream};
+use runtime::net::Stream;
 
 use crate::counters::Counters;
-use crate::execute::hole::Hole;
+use crate::execute::Flow;
+use crate::execute::batch::Batch;
+use crate::replies::{FREE_REPLY_BYTES, Replies, keep_buffer};
 use crate::shared::{Place, Shared};
 
-/// Replies are sent once they fill this many bytes.
-pub(crate) const FLUSH_BYTES: usize = 16 << 10;
-/// Flash reads of one connection at once, and how many of them need no share of the budget.
-const MAX_HOLES: usize = 128;
-const FREE_HOLES: usize = 8;
-/// Bytes a flash read of a small item holds until its reply is written.
-const HOLE_BYTES: usize = 4 << 10;
 /// Bytes of a partial request that a connection may hold without a share of the budget.
 const FREE_BYTES: usize = 2 << 10;
-/// Replies of up to this many bytes are sent without a share of the budget.
-const FREE_REPLY_BYTES: usize = 8 << 10;
-/// How long a client may take to read a longer one.
-const SEND_PATIENCE: Duration = Duration::from_secs(30);
 /// Most bytes taken from the socket at once for a large request.
 const LARGE_RECV_BYTES: usize = 256 << 10;
-/// Reply buffers a worker keeps for reuse, and the largest one kept.
-const KEPT_BUFFERS: usize = 64;
-const KEPT_BUFFER_BYTES: usize = 32 << 10;
-
-thread_local! {
-    static BUFFERS: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
-}
-
-/// An empty buffer of this worker.
-pub(crate) fn take_buffer() -> Vec<u8> {
-    BUFFERS
-        .with(|buffers| buffers.borrow_mut().pop())
-        .unwrap_or_default()
-}
-
-/// Gives a buffer back to this worker.
-pub(crate) fn keep_buffer(mut buffer: Vec<u8>) {
-    if buffer.capacity() == 0 || buffer.capacity() > KEPT_BUFFER_BYTES {
-        return;
-    }
-    buffer.clear();
-    BUFFERS.with(|buffers| {
-        let mut buffers = buffers.borrow_mut();
-        if buffers.len() < KEPT_BUFFERS {
-            buffers.push(buffer);
-        }
-    });
-}
-
-/// What to do after a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Flow {
-    Continue,
-    Close,
-}
 
 /// A client's connection.
 pub(crate) struct Connection {
-    pub(crate) shared: Arc<Shared>,
-    pub(crate) engine: Arc<Engine>,
-    pub(crate) counters: Arc<Counters>,
-    pub(crate) stream: Stream,
+    shared: Arc<Shared>,
+    counters: Arc<Counters>,
+    replies: Replies,
     place: Place,
     limits: Limits,
-    /// Replies not yet sent.
-    pub(crate) out: Vec<u8>,
     /// Unix second of the requests being carried out.
-    pub(crate) now: u32,
+    now: u32,
     /// Memory of a large request.
     share: Share,
-    /// Memory of flash reads under way and of a long reply.
-    reply_share: Share,
 }
 
 /// What was left of the input after the requests in it.
@@ -110,19 +58,31 @@ enum Rest {
     Close,
 }
 
+/// The start of a partial request, its length once known, how many bytes that have not arrived yet are
+/// to be thrown away, and what is to be answered then.
+type Left = (Vec<u8>, Option<usize>, usize, Option<Refusal>);
+
+impl Rest {
+    /// What is left of `input`; `None` at the end of the connection.
+    fn keep(self, input: &[u8]) -> Option<Left> {
+        match self {
+            Self::Close => None,
+            Self::Swallow(bytes, reply) => Some((Vec::new(), None, bytes, reply)),
+            Self::Partial { at, need } => Some((input[at..].to_vec(), need, 0, None)),
+        }
+    }
+}
+
 impl Connection {
-    pub(crate) fn new(shared: Arc<Shared>, worker: usize, stream: Stream, place: Place) -> Self {
-        let max_value_bytes = shared.config.max_item_size().0 as usize;
+    pub(crate) fn new(shared: Arc<Shared>, stream: Stream, place: Place) -> Self {
+        let counters = &shared.counters[place.worker];
         Self {
-            engine: Arc::clone(&shared.engine),
-            counters: Arc::clone(&shared.counters[worker]),
+            replies: Replies::new(stream, &shared.budget, Arc::clone(counters)),
+            counters: Arc::clone(counters),
             share: Share::empty(&shared.budget),
-            reply_share: Share::empty(&shared.budget),
-            limits: Limits::new(max_value_bytes),
+            limits: Limits::new(shared.config.max_item_size().0 as usize),
             shared,
-            stream,
             place,
-            out: Vec::new(),
             now: 0,
         }
     }
@@ -163,7 +123,7 @@ impl Connection {
             } else {
                 let received = match ahead.take() {
                     Some(received) => received,
-                    None => self.stream.recv().await?,
+                    None => self.replies.stream.recv().await?,
                 };
                 if received.is_empty() {
                     return Ok(());
@@ -179,69 +139,45 @@ impl Connection {
                     }
                     // As memcached does, the answer waits for the whole of what it refuses.
                     if let Some(reply) = withheld.take() {
-                        protocol::write::refusal(&mut self.out, reply, false);
+                        protocol::write::refusal(&mut self.replies.out, reply, false);
                     }
                 }
                 if partial.is_empty() {
                     // The usual case: parsed where it was received.
                     let rest = self.process(input).await?;
-                    if matches!(rest, Rest::Close) || self.out.len() > FREE_REPLY_BYTES {
-                        self.send().await?;
+                    if matches!(rest, Rest::Close) || self.replies.out.len() > FREE_REPLY_BYTES {
+                        self.replies.send().await?;
                     }
-                    match rest {
-                        Rest::Close => return Ok(()),
-                        Rest::Swallow(bytes, reply) => (swallow, withheld) = (bytes, reply),
-                        Rest::Partial {
-                            at,
-                            need: announced,
-                        } => {
-                            need = announced;
-                            if at < input.len() {
-                                partial = input[at..].to_vec();
-                            }
-                        }
-                    }
+                    let Some(left) = rest.keep(input) else {
+                        return Ok(());
+                    };
+                    (partial, need, swallow, withheld) = left;
                     drop(received);
-                    if !self.out.is_empty() && need.is_none_or(|need| need <= FREE_BYTES) {
-                        ahead = Some(self.send_and_recv().await?);
+                    if !self.replies.out.is_empty() && need.is_none_or(|need| need <= FREE_BYTES) {
+                        ahead = Some(self.replies.send_and_recv().await?);
                     }
-                    self.send().await?;
+                    self.replies.send().await?;
                     continue;
                 }
                 partial.extend_from_slice(input);
             }
             let whole = std::mem::take(&mut partial);
             let rest = self.process(&whole).await?;
-            self.send().await?;
-            need = None;
-            match rest {
-                Rest::Close => return Ok(()),
-                Rest::Swallow(bytes, reply) => (swallow, withheld) = (bytes, reply),
-                Rest::Partial {
-                    at,
-                    need: announced,
-                } => {
-                    need = announced;
-                    if at == 0 {
-                        partial = whole;
-                        continue;
-                    }
-                    if at < whole.len() {
-                        partial = whole[at..].to_vec();
-                    }
-                }
+            self.replies.send().await?;
+            if let Rest::Partial { at: 0, need: more } = rest {
+                (partial, need) = (whole, more);
+                continue;
             }
+            let Some(left) = rest.keep(&whole) else {
+                return Ok(());
+            };
+            (partial, need, swallow, withheld) = left;
             keep_buffer(whole);
             if partial.len() < FREE_BYTES {
                 self.share.clear();
             }
         }
         Ok(())
-    }
-
-    /// The largest value that is stored, in bytes.
-    pub(crate) fn max_value_bytes(&self) -> usize {
-        self.limits.max_value_bytes
     }
 
     fn received(&mut self, bytes: usize) {
@@ -259,19 +195,19 @@ impl Connection {
         partial: &mut Vec<u8>,
         need: Option<usize>,
     ) -> io::Result<Option<usize>> {
-        // Room doubles with what has arrived: announcing a large value costs nothing.
+        // The buffer doubles with what has arrived: announcing a large value costs nothing.
         let limit = need.unwrap_or(self.limits.max_multiget_bytes + FREE_BYTES);
         let missing = limit
             .saturating_sub(partial.len())
             .clamp(1, LARGE_RECV_BYTES);
         let more = missing.min(partial.len().max(FREE_BYTES));
-        let room = (partial.len() + more).max(partial.capacity());
-        if !self.share.grow(room as u64).await {
+        let capacity = (partial.len() + more).max(partial.capacity());
+        if !self.share.grow(capacity as u64).await {
             return Ok(None);
         }
         let mut buffer = std::mem::take(partial);
         buffer.reserve_exact(more);
-        let (received, buffer) = self.stream.recv_into(buffer, more).await;
+        let (received, buffer) = self.replies.stream.recv_into(buffer, more).await;
         *partial = buffer;
         received.map(Some)
     }
@@ -294,8 +230,10 @@ impl Connection {
                 invalidates,
                 ..
             } => {
-                self.invalidate(invalidates);
-                protocol::write::refusal(&mut self.out, Refusal::OutOfMemoryStoring, quiet);
+                if let Some(key) = invalidates {
+                    invalidate(&self.shared.engine, key, self.now);
+                }
+                protocol::write::refusal(&mut self.replies.out, Refusal::OutOfMemoryStoring, quiet);
                 Some((consumed + swallow).saturating_sub(partial.len()))
             }
             // A line without an end: what follows cannot be told from commands.
@@ -306,28 +244,23 @@ impl Connection {
     /// Carries out every complete request in `input`.
     async fn process(&mut self, input: &[u8]) -> io::Result<Rest> {
         self.place.info.busy.store(true, Ordering::Relaxed);
-        let mut holes: Vec<Hole<'_>> = Vec::new();
-        let rest = self.process_all(input, &mut holes).await;
-        self.fill(&mut holes).await?;
-        self.reply_share.clear();
-        self.place.info.busy.store(false, Ordering::Relaxed);
-        rest
-    }
-
-    async fn process_all<'i>(
-        &mut self,
-        input: &'i [u8],
-        holes: &mut Vec<Hole<'i>>,
-    ) -> io::Result<Rest> {
-        let limits = self.limits;
+        let mut batch = Batch {
+            shared: &self.shared,
+            engine: &self.shared.engine,
+            counters: &self.counters,
+            replies: &mut self.replies,
+            now: self.now,
+            max_value_bytes: self.limits.max_value_bytes,
+            pending: Vec::new(),
+        };
         let mut at = 0;
-        loop {
-            match parse(&input[at..], &limits) {
-                Parsed::Incomplete { need } => return Ok(Rest::Partial { at, need }),
+        let rest = loop {
+            match parse(&input[at..], &self.limits) {
+                Parsed::Incomplete { need } => break Rest::Partial { at, need },
                 Parsed::Command { command, consumed } => {
                     at += consumed;
-                    if self.execute(command, holes).await? == Flow::Close {
-                        return Ok(Rest::Close);
+                    if batch.execute(command).await? == Flow::Close {
+                        break Rest::Close;
                     }
                 }
                 Parsed::Refused {
@@ -342,22 +275,21 @@ impl Connection {
                     if reply == Refusal::TooLarge {
                         self.counters.store_too_large.hit();
                     }
-                    if invalidates.is_some() {
-                        self.fill(holes).await?;
-                    }
-                    self.invalidate(invalidates);
-                    if close {
-                        protocol::write::refusal(&mut self.out, reply, quiet);
-                        return Ok(Rest::Close);
+                    if let Some(key) = invalidates {
+                        batch.fill().await?;
+                        invalidate(&self.shared.engine, key, self.now);
                     }
                     at += consumed;
                     let here = swallow.min(input.len() - at);
                     at += here;
-                    if here < swallow {
+                    if here < swallow && !close {
                         let reply = (!quiet).then_some(reply);
-                        return Ok(Rest::Swallow(swallow - here, reply));
+                        break Rest::Swallow(swallow - here, reply);
                     }
-                    protocol::write::refusal(&mut self.out, reply, quiet);
+                    protocol::write::refusal(&mut batch.replies.out, reply, quiet);
+                    if close {
+                        break Rest::Close;
+                    }
                 }
                 Parsed::Binary => {
                     tracing::warn!(
@@ -365,77 +297,22 @@ impl Connection {
                         "a client speaks the old binary protocol, which is not supported; use the \
                          text or meta protocol. Its connection was closed"
                     );
-                    return Ok(Rest::Close);
+                    break Rest::Close;
                 }
             }
-            if self.must_fill(holes.len()) {
-                self.fill(holes).await?;
-                self.send().await?;
-            }
-        }
-    }
-
-    /// A value that cannot be stored takes the old one with it.
-    fn invalidate(&self, key: Option<MetaKey<'_>>) {
-        let mut buffer = [0; protocol::KEY_MAX_BYTES];
-        if let Some(key) = key.and_then(|key| self.engine.key(key.decode(&mut buffer))) {
-            self.engine.remove(key, self.now);
-        }
-    }
-
-    /// Whether the holes have to be filled and the replies sent before more is started.
-    pub(crate) fn must_fill(&mut self, holes: usize) -> bool {
-        if self.out.len() >= FLUSH_BYTES || holes >= MAX_HOLES {
-            return true;
-        }
-        holes >= FREE_HOLES && !self.reply_share.try_grow((holes * HOLE_BYTES) as u64)
-    }
-
-    /// Sends what is in `out`. A client that does not read is waited for, but not for ever: what it
-    /// holds up is others' memory.
-    pub(crate) async fn send(&mut self) -> io::Result<()> {
-        if self.out.is_empty() {
-            return Ok(());
-        }
-        self.counters.bytes_written.add(self.out.len() as u64);
-        let out = std::mem::take(&mut self.out);
-        let (sent, buffer) = if out.len() <= FREE_REPLY_BYTES {
-            self.stream.send(out).await
-        } else {
-            if !self.reply_share.grow(out.len() as u64).await {
-                return Err(io::ErrorKind::OutOfMemory.into());
-            }
-            let sent = runtime::timeout(SEND_PATIENCE, self.stream.send(out)).await;
-            self.reply_share.clear();
-            sent.map_err(|_| io::ErrorKind::TimedOut)?
+            batch.send_if_full().await?;
         };
-        keep_buffer(buffer);
-        sent?;
-        self.out = take_buffer();
-        Ok(())
+        batch.fill().await?;
+        self.replies.share.clear();
+        self.place.info.busy.store(false, Ordering::Relaxed);
+        Ok(rest)
     }
+}
 
-    /// Sends a short reply and waits for more requests, both in one go.
-    async fn send_and_recv(&mut self) -> io::Result<Received> {
-        let out = std::mem::take(&mut self.out);
-        self.counters.bytes_written.add(out.len() as u64);
-        let ((sent, buffer), received) =
-            futures_util::future::join(self.stream.send(out), self.stream.recv()).await;
-        keep_buffer(buffer);
-        sent?;
-        self.out = take_buffer();
-        received
-    }
-
-    /// Sends a long value from where it lies.
-    pub(crate) async fn send_value(&mut self, value: Arc<[u8]>) -> io::Result<()> {
-        self.send().await?;
-        self.counters.bytes_written.add(value.len() as u64);
-        if !self.reply_share.grow(value.len() as u64).await {
-            return Err(io::ErrorKind::OutOfMemory.into());
-        }
-        let sent = runtime::timeout(SEND_PATIENCE, self.stream.send_shared(value)).await;
-        self.reply_share.clear();
-        sent.map_err(|_| io::ErrorKind::TimedOut)?
+/// A value that cannot be stored takes the old one with it.
+fn invalidate(engine: &Engine, key: MetaKey<'_>, now: u32) {
+    let mut buffer = [0; protocol::KEY_MAX_BYTES];
+    if let Some(key) = engine.key(key.decode(&mut buffer)) {
+        engine.remove(key, now);
     }
 }

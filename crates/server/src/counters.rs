@@ -4,12 +4,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Counts events of one worker.
 #[derive(Debug, Default)]
-pub struct Counter(AtomicU64);
+pub(crate) struct Counter(AtomicU64);
 
 impl Counter {
     /// Adds `by`. Only the owning worker does, so that a load and a store suffice.
     #[inline]
-    pub fn add(&self, by: u64) {
+    pub(crate) fn add(&self, by: u64) {
         self.0.store(
             self.0.load(Ordering::Relaxed).wrapping_add(by),
             Ordering::Relaxed,
@@ -18,7 +18,7 @@ impl Counter {
 
     /// Adds one.
     #[inline]
-    pub fn hit(&self) {
+    pub(crate) fn hit(&self) {
         self.add(1);
     }
 
@@ -43,21 +43,21 @@ macro_rules! counters {
         /// The events of one worker.
         #[repr(align(128))]
         #[derive(Debug, Default)]
-        pub struct Counters { $(#[allow(missing_docs)] pub $name: Counter),* }
+        pub(crate) struct Counters { $(pub(crate) $name: Counter),* }
 
         /// The events of all workers.
         #[derive(Clone, Copy, Debug, Default)]
-        pub struct Totals { $(#[allow(missing_docs)] pub $name: u64),* }
+        pub(crate) struct Totals { $(pub(crate) $name: u64),* }
 
         impl Totals {
             /// Adds the events of a worker.
-            pub fn add(&mut self, worker: &Counters) {
+            pub(crate) fn add(&mut self, worker: &Counters) {
                 $(self.$name = self.$name.wrapping_add(worker.$name.get());)*
             }
 
             /// The events since `base`.
             #[must_use]
-            pub fn since(mut self, base: &Self) -> Self {
+            pub(crate) fn since(mut self, base: &Self) -> Self {
                 $(self.$name = self.$name.wrapping_sub(base.$name);)*
                 self
             }

@@ -8,12 +8,12 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use engine::format::item::{ItemRef, state};
+use engine::format::item::ItemRef;
 use engine::{DumpCursor, ItemView};
-use protocol::write::{DumpedItem, metadump_line, mgdump_line};
+use protocol::write::DumpedItem;
 use protocol::{CrawlScope, Refusal, Status, write};
 
-use crate::connection::{Connection, FLUSH_BYTES};
+use crate::replies::{FLUSH_BYTES, Replies};
 use crate::shared::Shared;
 
 /// The slab class that stands for all: there are none.
@@ -35,30 +35,15 @@ pub(crate) fn dumped<'a>(view: &ItemView<'a>) -> DumpedItem<'a> {
 
 fn dumped_item<'a>(item: &ItemRef<'a>) -> DumpedItem<'a> {
     DumpedItem {
-        key: item.key,
-        expiry: item.header.expiry.get(),
-        last_access: item.header.last_access.get(),
-        cas_unique: item.cas_unique,
-        fetched: item.header.has(state::FETCHED),
-        class: CLASS,
         total_bytes: item.header.body_bytes(),
-        client_flags: item.header.client_flags.get(),
+        ..dumped(&ItemView::new(*item, None))
     }
 }
 
-pub(crate) async fn metadump(connection: &mut Connection, scope: CrawlScope<'_>) -> io::Result<()> {
-    dump(connection, scope, Status::End, metadump_line).await
-}
-
-pub(crate) async fn mgdump(connection: &mut Connection, scope: CrawlScope<'_>) -> io::Result<()> {
-    dump(connection, scope, Status::MetaEnd, |out, item| {
-        mgdump_line(out, item.key)
-    })
-    .await
-}
-
-async fn dump(
-    connection: &mut Connection,
+/// Appends a `line` for every item, and `end` after the last.
+pub(crate) async fn dump(
+    shared: &Arc<Shared>,
+    replies: &mut Replies,
     scope: CrawlScope<'_>,
     end: Status,
     line: impl Fn(&mut Vec<u8>, &DumpedItem<'_>),
@@ -68,39 +53,39 @@ async fn dump(
             .split(|&byte| byte == b',')
             .any(|class| class == CLASS.to_string().as_bytes())
     {
-        write::status(&mut connection.out, end, false);
+        write::status(&mut replies.out, end, false);
         return Ok(());
     }
-    let Some(_turn) = Turn::take(&connection.shared) else {
-        write::refusal(&mut connection.out, Refusal::CrawlerBusy, false);
+    let Some(_turn) = Turn::take(shared) else {
+        write::refusal(&mut replies.out, Refusal::CrawlerBusy, false);
         return Ok(());
     };
-    let engine = connection.engine.clone();
+    let engine = &shared.engine;
     let mut partition = 0;
     while engine.dump_memory(partition, |item| {
-        line(&mut connection.out, &dumped_item(&item))
+        line(&mut replies.out, &dumped_item(&item))
     }) {
         partition += 1;
-        if connection.out.len() >= FLUSH_BYTES {
-            connection.send().await?;
+        if replies.out.len() >= FLUSH_BYTES {
+            replies.send().await?;
         }
     }
     let mut cursor = DumpCursor::default();
     loop {
-        let out = &mut connection.out;
+        let out = &mut replies.out;
         let more = engine
             .dump_flash(&mut cursor, |item| line(out, &dumped_item(&item)))
             .await;
-        connection.send().await?;
-        if connection.shared.is_stopping() {
-            write::refusal(&mut connection.out, Refusal::Internal, false);
+        replies.send().await?;
+        if shared.is_stopping() {
+            write::refusal(&mut replies.out, Refusal::Internal, false);
             return Ok(());
         }
         if !more {
             break;
         }
     }
-    write::status(&mut connection.out, end, false);
+    write::status(&mut replies.out, end, false);
     Ok(())
 }
 

@@ -9,25 +9,29 @@
 //!   background, on some worker each:  write sealed segments │ reclaim │ close idle connections
 //! ```
 //!
+//! A file names only files before it: counters, settings (`flash`, `config`), errors, `open`, shared state,
+//! `stats`, `replies`, `dump`, `execute`, `connection`, `listen`, `start`.
+//!
 //! A connection stays on its worker, and so do its flash reads. [`run`] composes it all, waits for
 //! a signal or a client's `shutdown`, and stops orderly.
 
 #![forbid(unsafe_code)]
 
 pub mod config;
-pub mod counters;
 
 mod connection;
+mod counters;
 mod dump;
+mod error;
 mod execute;
 mod flash;
 mod listen;
+mod open;
+mod replies;
 mod shared;
 mod start;
 mod stats;
 
+pub use error::ServeError;
 pub use flash::FlashSetting;
-pub use start::{ServeError, run};
-
-/// The version clients are told: memcached's whose protocol is spoken, then our own.
-pub const VERSION: &str = concat!("1.6.18-flowstone-", env!("CARGO_PKG_VERSION"));
+pub use start::run;

@@ -1,7 +1,7 @@
 //! Accepting connections, and closing silent ones.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use protocol::Refusal;
@@ -15,48 +15,11 @@ const REFUSED_PAUSE: Duration = Duration::from_millis(50);
 /// How often silent connections are looked for.
 const IDLE_SWEEP: Duration = Duration::from_secs(1);
 
-/// Connections by worker.
-pub(crate) struct Load(Box<[AtomicUsize]>);
-
-impl Load {
-    pub(crate) fn new(workers: usize) -> Arc<Self> {
-        Arc::new(Self((0..workers).map(|_| AtomicUsize::new(0)).collect()))
-    }
-
-    /// The worker with the fewest connections.
-    fn lightest(&self) -> usize {
-        let load = |&worker: &usize| self.0[worker].load(Ordering::Relaxed);
-        (0..self.0.len()).min_by_key(load).unwrap_or(0)
-    }
-}
-
-/// A connection counted for its worker, however it ends.
-struct Seat {
-    load: Arc<Load>,
-    worker: usize,
-}
-
-impl Seat {
-    fn take(load: &Arc<Load>, worker: usize) -> Self {
-        load.0[worker].fetch_add(1, Ordering::Relaxed);
-        Self {
-            load: Arc::clone(load),
-            worker,
-        }
-    }
-}
-
-impl Drop for Seat {
-    fn drop(&mut self) {
-        self.load.0[self.worker].fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
 /// Accepts connections until the server stops.
-pub(crate) async fn accept(shared: Arc<Shared>, listener: Arc<Listener>, load: Arc<Load>) {
+pub(crate) async fn accept(shared: Arc<Shared>, listener: Arc<Listener>) {
     while !shared.is_stopping() {
         match listener.accept().await {
-            Ok((stream, peer)) => admit(&shared, &load, stream, peer),
+            Ok((stream, peer)) => admit(&shared, stream, peer),
             Err(_) if shared.is_stopping() => return,
             Err(error) => {
                 tracing::warn!(%error, "a connection could not be accepted");
@@ -66,7 +29,7 @@ pub(crate) async fn accept(shared: Arc<Shared>, listener: Arc<Listener>, load: A
     }
 }
 
-fn admit(shared: &Arc<Shared>, load: &Arc<Load>, stream: Stream, peer: PeerAddr) {
+fn admit(shared: &Arc<Shared>, stream: Stream, peer: PeerAddr) {
     let connections = &shared.connections;
     if shared.is_stopping() {
         return;
@@ -81,13 +44,9 @@ fn admit(shared: &Arc<Shared>, load: &Arc<Load>, stream: Stream, peer: PeerAddr)
         return;
     }
     let place = Place::take(shared, peer, stream.closer());
-    let worker = load.lightest();
-    let seat = Seat::take(load, worker);
-    let shared = Arc::clone(shared);
-    let workers = shared.workers.clone();
-    workers.spawn_on(worker, move || async move {
-        Connection::new(shared, worker, stream, place).run().await;
-        drop(seat);
+    let connection = Arc::clone(shared);
+    shared.workers.spawn_on(place.worker, move || {
+        Connection::new(connection, stream, place).run()
     });
 }
 

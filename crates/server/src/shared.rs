@@ -45,20 +45,20 @@ pub(crate) struct Shared {
 impl Shared {
     /// Everything counted since the last reset.
     pub(crate) fn totals(&self) -> Totals {
+        self.totals_since_start().since(&self.reset_base.lock())
+    }
+
+    fn totals_since_start(&self) -> Totals {
         let mut totals = Totals::default();
         for counters in &self.counters {
             totals.add(counters);
         }
-        totals.since(&self.reset_base.lock())
+        totals
     }
 
     /// Starts counting anew.
     pub(crate) fn reset_counters(&self) {
-        let mut totals = Totals::default();
-        for counters in &self.counters {
-            totals.add(counters);
-        }
-        *self.reset_base.lock() = totals;
+        *self.reset_base.lock() = self.totals_since_start();
         self.engine.reset_stats();
     }
 
@@ -74,9 +74,9 @@ impl Shared {
 }
 
 /// The open connections.
-#[derive(Default)]
 pub(crate) struct Connections {
     open: Mutex<HashMap<u64, Arc<ConnectionInfo>>>,
+    by_worker: Box<[AtomicUsize]>,
     pub(crate) current: AtomicUsize,
     pub(crate) total: AtomicU64,
     pub(crate) rejected: AtomicU64,
@@ -99,6 +99,8 @@ pub(crate) struct ConnectionInfo {
 pub(crate) struct Place {
     shared: Arc<Shared>,
     id: u64,
+    /// The worker that serves it: the one with the fewest when it came.
+    pub(crate) worker: usize,
     pub(crate) info: Arc<ConnectionInfo>,
 }
 
@@ -113,12 +115,17 @@ impl Place {
             busy: AtomicBool::new(false),
         });
         connections.open.lock().insert(id, Arc::clone(&info));
+        let load = |&worker: &usize| connections.by_worker[worker].load(Ordering::Relaxed);
+        let workers = 0..connections.by_worker.len();
+        let worker = workers.min_by_key(load).unwrap_or(0);
+        connections.by_worker[worker].fetch_add(1, Ordering::Relaxed);
         connections.current.fetch_add(1, Ordering::AcqRel);
         connections.total.fetch_add(1, Ordering::Relaxed);
         shared.engine.lend_memory(CONNECTION_BYTES);
         Self {
             shared: Arc::clone(shared),
             id,
+            worker,
             info,
         }
     }
@@ -128,6 +135,7 @@ impl Drop for Place {
     fn drop(&mut self) {
         let connections = &self.shared.connections;
         connections.open.lock().remove(&self.id);
+        connections.by_worker[self.worker].fetch_sub(1, Ordering::Relaxed);
         connections.current.fetch_sub(1, Ordering::AcqRel);
         self.shared.engine.return_memory(CONNECTION_BYTES);
         connections.ended.notify_all();
@@ -135,6 +143,18 @@ impl Drop for Place {
 }
 
 impl Connections {
+    pub(crate) fn new(workers: usize) -> Self {
+        Self {
+            open: Mutex::default(),
+            by_worker: (0..workers).map(|_| AtomicUsize::new(0)).collect(),
+            current: AtomicUsize::new(0),
+            total: AtomicU64::new(0),
+            rejected: AtomicU64::new(0),
+            next_id: AtomicU64::new(0),
+            ended: Notify::new(),
+        }
+    }
+
     /// Visits every open connection by its number.
     pub(crate) fn each(&self, mut visit: impl FnMut(u64, &ConnectionInfo)) {
         for (&id, info) in self.open.lock().iter() {

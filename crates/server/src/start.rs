@@ -1,108 +1,35 @@
 //! Starting and stopping: the composition of a server.
 
 use std::io;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use device::{JournalError, SpecError};
 use engine::config::{META_BYTES, Sizes, WORKER_BYTES, engine_share};
 use engine::{
     Engine, EngineConfig, OpenError, PlacementConfig, Reserve, Start, StaticReserve, Stop,
 };
+use futures_util::future::{Either, select};
 use parking_lot::Mutex;
 use runtime::budget::Budget;
 use runtime::live::{IoChoice, IoPath, LiveConfig, Workers};
 use runtime::net::Listener;
-use runtime::sync::{Notify, oneshot};
+use runtime::sync::Notify;
 
-use crate::config::{
-    CacheSection, Config, ConfigError, IoSetting, ListenAddress, ReserveSetting, Size,
-};
+use crate::config::{CacheSection, Config, IoSetting, ListenAddress, ReserveSetting, Size};
 use crate::counters::{Counters, Totals};
-use crate::flash::{FlashSetting, OpenFlash};
-use crate::listen::{self, Load};
+use crate::error::ServeError;
+use crate::flash::FlashSetting;
+use crate::listen;
+use crate::open::{IN_USE_PATIENCE, OpenFlash, PARTITION_BITS, retry_until};
 use crate::shared::{Connections, Shared};
 
-/// The key space is cut into two to the power of this many partitions.
-pub(crate) const PARTITION_BITS: u32 = 6;
 /// How long clients wait at most for what the last run has left to be found again.
 const RECOVERY_PATIENCE: Duration = Duration::from_millis(500);
 /// Memory of the process that nobody asks for: code, libraries, stacks, allocator.
 const BASE_BYTES: u64 = 8 << 20;
-/// How long to wait for another process to let go of the flash and of the addresses, and how often
-/// to look.
-pub(crate) const IN_USE_PATIENCE: Duration = Duration::from_secs(2);
-const IN_USE_PAUSE: Duration = Duration::from_millis(20);
 /// How long open connections may finish what they are doing.
 const CONNECTION_GRACE: Duration = Duration::from_secs(2);
-
-/// Why a server could not start, in one line that says what and how to mend it.
-#[derive(Debug, thiserror::Error)]
-pub enum ServeError {
-    /// A setting cannot work.
-    #[error(transparent)]
-    Config(#[from] ConfigError),
-    /// The memory is too small for the server alone.
-    #[error("--memory: {given} is too little; the server needs {needed} with these settings")]
-    Memory {
-        /// What was given.
-        given: Size,
-        /// What is needed.
-        needed: Size,
-    },
-    /// The sizes do not fit together.
-    #[error("--memory, --flash-size, --max-item-size: {0}")]
-    Sizes(#[from] engine::ConfigError),
-    /// Watermarks without what they are for.
-    #[error(
-        "cache.low_watermark, cache.high_watermark: set cache.reserve to `static`, or leave them out"
-    )]
-    Watermarks,
-    /// Watermarks that make no sense.
-    #[error("cache.low_watermark, cache.high_watermark: {0}")]
-    Reserve(engine::ConfigError),
-    /// The flash cannot be opened.
-    #[error(transparent)]
-    Device(#[from] device::OpenError),
-    /// The emulated device cannot be had.
-    #[error("--flash: {0}")]
-    Emulated(#[from] SpecError),
-    /// There is flash in a file, and no superblock beside it.
-    #[error(
-        "{path}: no such file, and without it nothing in {flash} can be found: give it back, or use \
-         --force to start empty"
-    )]
-    NoSuperblock {
-        /// Where it should be.
-        path: PathBuf,
-        /// The flash.
-        flash: PathBuf,
-    },
-    /// The image on it cannot be.
-    #[error("{path}: {source}")]
-    Image {
-        /// The flash.
-        path: PathBuf,
-        /// Why.
-        source: OpenError,
-    },
-    /// The journal cannot be opened.
-    #[error(transparent)]
-    Journal(JournalError),
-    /// An address cannot be listened on.
-    #[error("cannot listen on {address}: {source}")]
-    Listen {
-        /// The address or path.
-        address: String,
-        /// Why.
-        source: io::Error,
-    },
-    /// The workers cannot start.
-    #[error("the workers cannot start: {0}")]
-    Workers(io::Error),
-}
 
 /// Runs a server until it is told to stop. Returns what the stop left behind. `preset` makes the
 /// engine's settings, of which those that are set in `config` are not taken.
@@ -141,20 +68,12 @@ pub fn run(
         }
     };
     let settings = config.clone();
-    let opened = on_worker(&workers, 0, move || open_engine(flash, settings, preset));
-    let engine = match opened {
-        Some(Ok(engine)) => engine,
-        Some(Err(error)) => {
-            workers.shutdown();
-            return Err(error);
-        }
-        None => {
-            workers.shutdown();
-            return Err(ServeError::Workers(io::Error::other(
-                "a worker ended at the start",
-            )));
-        }
-    };
+    let engine = on_worker(&workers, 0, move || open_engine(flash, settings, preset))
+        .unwrap_or_else(|| {
+            let ended = io::Error::other("a worker ended at the start");
+            Err(ServeError::Workers(ended))
+        })
+        .inspect_err(|_| workers.clone().shutdown())?;
     log_start(&engine, &flash_words, &io_words, &config);
     if let Some(notice) = notice {
         tracing::info!("{notice}");
@@ -168,7 +87,7 @@ pub fn run(
             .collect(),
         reset_base: Mutex::new(Totals::default()),
         budget: Arc::new(Budget::new(budget_bytes)),
-        connections: Connections::default(),
+        connections: Connections::new(threads),
         stopping: AtomicBool::new(false),
         dumping: AtomicBool::new(false),
         idle_kicks: AtomicU64::new(0),
@@ -230,10 +149,9 @@ async fn serve(shared: Arc<Shared>, listeners: Vec<Arc<Listener>>) -> Stop {
     });
     // Little is found at once; of much, clients are told what is known so far.
     let _ = runtime::timeout(RECOVERY_PATIENCE, shared.engine.recovered()).await;
-    let load = Load::new(shared.workers.count());
     for listener in &listeners {
         let (shared, listener) = (Arc::clone(&shared), Arc::clone(listener));
-        runtime::spawn_detached(listen::accept(shared, listener, Arc::clone(&load)));
+        runtime::spawn_detached(listen::accept(shared, listener));
     }
     runtime::spawn_detached(listen::close_idle(Arc::clone(&shared)));
     let why = wait_for_stop(&shared).await;
@@ -267,71 +185,55 @@ async fn serve(shared: Arc<Shared>, listeners: Vec<Arc<Listener>>) -> Stop {
 }
 
 async fn wait_for_stop(shared: &Shared) -> &'static str {
-    let (signalled, signal) = oneshot();
-    match runtime::live::signals() {
-        Ok(mut signals) => runtime::spawn_detached(async move {
-            if let Ok(signal) = signals.next().await {
-                signalled.send(signal);
-            }
-            // A second signal ends the process at once: the handler goes with `signals`.
-        }),
-        Err(error) => {
-            tracing::warn!(%error, "signals cannot be handled; use the shutdown command");
-            drop(signalled);
-        }
-    }
-    let mut signal = std::pin::pin!(signal);
+    let mut signal = std::pin::pin!(signal());
     loop {
         let asked = shared.shutdown.listener();
         if shared.shutdown_asked.load(Ordering::Acquire) {
             return "a client's shutdown";
         }
-        let mut asked = std::pin::pin!(asked);
-        let signalled = std::future::poll_fn(|cx| {
-            use std::task::Poll;
-            match signal.as_mut().poll(cx) {
-                Poll::Ready(Some(_)) => return Poll::Ready(true),
-                // Without a handler only a client can ask.
-                Poll::Ready(None) | Poll::Pending => {}
-            }
-            asked.as_mut().poll(cx).map(|()| false)
-        })
-        .await;
-        if signalled {
+        if let Either::Left(_) = select(signal.as_mut(), asked).await {
             return "a signal";
         }
     }
 }
 
-/// Ends all connections, and gives those in the middle of a request a moment to finish it.
-async fn close_connections(shared: &Shared) {
-    let finish = async {
-        loop {
-            let ended = shared.connections.ended.listener();
-            if shared.connections.current.load(Ordering::Acquire) == 0 {
+/// Resolves at the first signal. A second one ends the process at once: the handler goes with this.
+async fn signal() {
+    match runtime::live::signals() {
+        Ok(mut signals) => {
+            if signals.next().await.is_ok() {
                 return;
             }
-            shared.connections.each(|_, info| {
-                if !info.busy.load(Ordering::Acquire) {
-                    info.closer.close();
-                }
-            });
-            ended.await;
         }
-    };
-    if runtime::timeout(CONNECTION_GRACE, finish).await.is_err() {
-        shared.connections.each(|_, info| info.closer.close());
+        Err(error) => {
+            tracing::warn!(%error, "signals cannot be handled; use the shutdown command");
+        }
+    }
+    std::future::pending().await
+}
+
+/// Ends all connections, and gives those in the middle of a request a moment to finish it.
+///
+/// What still runs after the second round is waiting for the flash, and the stop has its own deadline.
+async fn close_connections(shared: &Shared) {
+    for even_busy in [false, true] {
         let finish = async {
             loop {
                 let ended = shared.connections.ended.listener();
                 if shared.connections.current.load(Ordering::Acquire) == 0 {
                     return;
                 }
+                shared.connections.each(|_, info| {
+                    if even_busy || !info.busy.load(Ordering::Acquire) {
+                        info.closer.close();
+                    }
+                });
                 ended.await;
             }
         };
-        // What still runs then is waiting for the flash, and the stop has its own deadline.
-        let _ = runtime::timeout(CONNECTION_GRACE, finish).await;
+        if runtime::timeout(CONNECTION_GRACE, finish).await.is_ok() {
+            return;
+        }
     }
 }
 
@@ -451,23 +353,6 @@ fn bind(config: &Config) -> Result<Vec<Arc<Listener>>, ServeError> {
             })
     };
     config.server.listen.iter().map(listen).collect()
-}
-
-/// A process that was killed a moment ago may still hold the address and the flash: the kernel ends
-/// its I/O first.
-pub(crate) fn retry_until<T, E>(
-    deadline: Instant,
-    in_use: impl Fn(&E) -> bool,
-    attempt: impl Fn() -> Result<T, E>,
-) -> Result<T, E> {
-    loop {
-        match attempt() {
-            Err(error) if in_use(&error) && Instant::now() < deadline => {
-                std::thread::sleep(IN_USE_PAUSE);
-            }
-            result => return result,
-        }
-    }
 }
 
 fn log_start(engine: &Engine, flash: &str, io: &str, config: &Config) {

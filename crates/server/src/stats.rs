@@ -6,9 +6,11 @@ use std::sync::atomic::Ordering;
 use engine::EngineStats;
 use protocol::{Status, write};
 
-use crate::VERSION;
 use crate::config::ListenAddress;
 use crate::shared::Shared;
+
+/// The version clients are told: memcached's whose protocol is spoken, then our own.
+pub(crate) const VERSION: &str = concat!("1.6.18-flowstone-", env!("CARGO_PKG_VERSION"));
 
 /// Appends the answer to `stats [argument]`.
 pub(crate) fn write(shared: &Shared, out: &mut Vec<u8>, argument: Option<&[u8]>) {
@@ -44,39 +46,23 @@ fn general(shared: &Shared, out: &mut Vec<u8>) {
     let totals = shared.totals();
     let engine = shared.engine.stats();
     let now = runtime::unix_seconds();
-    let usage = usage();
+    let usage = runtime::process::usage();
     let connections = &shared.connections;
     stat(out, "pid", std::process::id());
     stat(out, "uptime", now.saturating_sub(shared.started_unix));
     stat(out, "time", now);
     stat(out, "version", VERSION);
     stat(out, "pointer_size", usize::BITS);
-    stat(
-        out,
-        "rusage_user",
-        format_args!("{:.6}", usage.user_seconds),
-    );
-    stat(
-        out,
-        "rusage_system",
-        format_args!("{:.6}", usage.system_seconds),
-    );
+    let (user, system) = (usage.user.as_secs_f64(), usage.system.as_secs_f64());
+    stat(out, "rusage_user", format_args!("{user:.6}"));
+    stat(out, "rusage_system", format_args!("{system:.6}"));
     stat(out, "max_connections", shared.config.server.max_connections);
-    stat(
-        out,
-        "curr_connections",
-        connections.current.load(Ordering::Relaxed),
-    );
-    stat(
-        out,
-        "total_connections",
-        connections.total.load(Ordering::Relaxed),
-    );
-    stat(
-        out,
-        "rejected_connections",
-        connections.rejected.load(Ordering::Relaxed),
-    );
+    let current = connections.current.load(Ordering::Relaxed);
+    stat(out, "curr_connections", current);
+    let total = connections.total.load(Ordering::Relaxed);
+    stat(out, "total_connections", total);
+    let rejected = connections.rejected.load(Ordering::Relaxed);
+    stat(out, "rejected_connections", rejected);
     for (name, value) in [
         ("cmd_get", totals.cmd_get),
         ("cmd_set", totals.cmd_set),
@@ -113,16 +99,10 @@ fn general(shared: &Shared, out: &mut Vec<u8>) {
     stat(out, "bytes", engine.dram_item_bytes);
     stat(out, "curr_items", curr_items(&engine));
     stat(out, "total_items", engine.paths.items_set);
-    stat(
-        out,
-        "evictions",
-        engine.placement.items_evicted + engine.placement.index_full,
-    );
-    stat(
-        out,
-        "reclaimed",
-        engine.tier.reclaimed + engine.placement.items_expired,
-    );
+    let evictions = engine.placement.items_evicted + engine.placement.index_full;
+    stat(out, "evictions", evictions);
+    let reclaimed = engine.tier.reclaimed + engine.placement.items_expired;
+    stat(out, "reclaimed", reclaimed);
     stat(out, "dram_hits", engine.paths.dram_hits);
     stat(out, "flash_hits", engine.paths.flash_hits);
     stat(out, "flash_misses", engine.paths.misses);
@@ -139,22 +119,13 @@ fn settings(shared: &Shared, out: &mut Vec<u8>) {
     let config = &shared.config;
     stat(out, "maxbytes", config.cache.memory.0);
     stat(out, "maxconns", config.server.max_connections);
-    let tcp = config
-        .server
-        .listen
-        .iter()
-        .find_map(|address| match address {
-            ListenAddress::Tcp(address) => Some(address),
-            ListenAddress::Unix(_) => None,
-        });
-    let unix = config
-        .server
-        .listen
-        .iter()
-        .find_map(|address| match address {
-            ListenAddress::Unix(path) => Some(path.display().to_string()),
-            ListenAddress::Tcp(_) => None,
-        });
+    let (mut tcp, mut unix) = (None, None);
+    for address in config.server.listen.iter().rev() {
+        match address {
+            ListenAddress::Tcp(address) => tcp = Some(address),
+            ListenAddress::Unix(path) => unix = Some(path.display().to_string()),
+        }
+    }
     stat(out, "tcpport", tcp.map_or(0, |address| address.port()));
     stat(out, "udpport", 0);
     let inter = tcp.map(|address| address.ip().to_string());
@@ -170,11 +141,8 @@ fn settings(shared: &Shared, out: &mut Vec<u8>) {
     stat(out, "maxconns_fast", "yes");
     stat(out, "idle_timeout", config.server.idle_timeout);
     stat(out, "flush_enabled", yes_no(config.server.enable_flush_all));
-    stat(
-        out,
-        "shutdown_command",
-        yes_no(config.server.enable_shutdown),
-    );
+    let shutdown = yes_no(config.server.enable_shutdown);
+    stat(out, "shutdown_command", shutdown);
     stat(out, "dump_enabled", "yes");
     stat(out, "hash_algorithm", "xxh3");
     stat(out, "binding_protocol", "ascii");
@@ -233,11 +201,8 @@ fn flash(shared: &Shared, out: &mut Vec<u8>) {
     stat(out, "device", &shared.flash_words);
     stat(out, "io", &shared.io_words);
     let segment_bytes = u64::from(store.segment_bytes());
-    stat(
-        out,
-        "flash_bytes",
-        u64::from(store.segments()) * segment_bytes,
-    );
+    let flash_bytes = u64::from(store.segments()) * segment_bytes;
+    stat(out, "flash_bytes", flash_bytes);
     stat(out, "segment_bytes", segment_bytes);
     stat(out, "segments", store.segments());
     stat(out, "segments_free", store.free_segments());
@@ -250,11 +215,8 @@ fn flash(shared: &Shared, out: &mut Vec<u8>) {
     stat(out, "flash_bytes_written", load(&counters.bytes_written));
     stat(out, "item_bytes_set", engine.paths.item_bytes_set);
     let set = engine.paths.item_bytes_set.max(1) as f64;
-    stat(
-        out,
-        "clwa",
-        format_args!("{:.3}", load(&counters.bytes_written) as f64 / set),
-    );
+    let clwa = load(&counters.bytes_written) as f64 / set;
+    stat(out, "clwa", format_args!("{clwa:.3}"));
     stat(out, "read_errors", load(&counters.read_errors));
     stat(out, "write_errors", load(&counters.write_errors));
     stat(out, "corrupt_items", load(&counters.corrupt_items));
@@ -287,11 +249,8 @@ fn durability(shared: &Shared, out: &mut Vec<u8>) {
     stat(out, "recovery_segments_done", recovery.segments_done);
     stat(out, "recovery_items", recovery.items);
     stat(out, "recovery_items_dead", recovery.items_dead);
-    stat(
-        out,
-        "recovery_segments_unreadable",
-        recovery.segments_unreadable,
-    );
+    let unreadable = recovery.segments_unreadable;
+    stat(out, "recovery_segments_unreadable", unreadable);
     stat(out, "recovery_us", recovery.micros);
 }
 
@@ -339,20 +298,4 @@ fn wear(shared: &Shared, out: &mut Vec<u8>) {
     stat(out, "segments_moved", moved);
     let retired = counters.segments_retired.load(Ordering::Relaxed);
     stat(out, "segments_retired", retired);
-}
-
-/// What the process has used.
-struct Usage {
-    user_seconds: f64,
-    system_seconds: f64,
-    resident_bytes: u64,
-}
-
-fn usage() -> Usage {
-    let ticks = runtime::process::usage();
-    Usage {
-        user_seconds: ticks.user.as_secs_f64(),
-        system_seconds: ticks.system.as_secs_f64(),
-        resident_bytes: ticks.resident_bytes,
-    }
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use device::{Latency, MemoryJournal};
-use engine::{Engine, Start, Stop};
+use engine::{Engine, Opening, Start, Stop};
 use parking_lot::Mutex;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -84,7 +84,12 @@ impl Machine {
             .observe(move |number| in_store.at_store(number));
         let log = Arc::clone(&self.journal);
         let medium = watched::medium(&self.watch);
-        let engine = Engine::open(medium, move || Ok(log), plan.config.clone())
+        let mut opening = Opening::new(medium, plan.config.clone());
+        if let Some(placement) = &plan.placement {
+            opening = opening.with_placement(Arc::clone(placement));
+        }
+        let engine = opening
+            .open(move || Ok(log))
             .await
             .map_err(|error| format!("cannot be opened: {error}"))?;
         let before = &self.watch.before;

@@ -1,10 +1,12 @@
 //! What a seed decides before anything happens.
 
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::Duration;
 
 use device::{Endurance, Geometry, NandConfig, NandTiming};
 use engine::config::META_BYTES;
+use engine::placement::PlacementKind;
 use engine::{
     Dram, EngineConfig, ExactSettings, Layout, PlacementConfig, ReclaimPolicy, ReclaimSettings,
     Reserve, Schedule, StaticReserve, Victim, WriteSettings,
@@ -67,10 +69,12 @@ pub(super) struct Rates {
 }
 
 /// A run.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(super) struct Plan {
     pub(super) kind: Kind,
     pub(super) config: EngineConfig,
+    /// Another placement than the configuration's.
+    pub(super) placement: Option<Arc<dyn PlacementKind>>,
     /// Bytes of the disk, and the NAND beside it if the cache is on that.
     pub(super) image_bytes: u64,
     pub(super) nand: Option<NandConfig>,
@@ -231,6 +235,21 @@ fn on_nand(seed: u64, segments: u64) -> Option<(NandConfig, EngineConfig)> {
 }
 
 impl Plan {
+    /// The same plan with another placement: on a disk, reclaimed in order of age.
+    pub(super) fn with_placement(&mut self, placement: Arc<dyn PlacementKind>) {
+        if let Some(nand) = self.nand.take() {
+            let geometry = nand.geometry;
+            self.image_bytes = META_BYTES + u64::from(geometry.blocks()) * geometry.block_bytes();
+        }
+        self.config.placement = EngineConfig::default().placement;
+        self.config.reclaim.policy = ReclaimPolicy::CopyRecent {
+            victim: Victim::Oldest,
+            max_copy_sixteenths: 8,
+        };
+        self.config.reclaim.wear_leveling = None;
+        self.placement = Some(placement);
+    }
+
     pub(super) fn new(random: &mut SmallRng, seed: u64) -> Self {
         let kind = match random.random_range(0..24) {
             0..8 => Kind::Small,
@@ -314,6 +333,7 @@ impl Plan {
         Self {
             kind,
             config,
+            placement: None,
             image_bytes: match nand {
                 Some(_) => META_BYTES,
                 None => META_BYTES + segments * SEGMENT_BYTES,

@@ -270,8 +270,8 @@ impl Watch {
             let bytes = key_bytes(number);
             let key = engine.key(&bytes).expect("a key");
             match engine.placement().probe(key.hash()) {
-                Probe::Present(token) => durable.contains(&token.life),
-                Probe::Absent => false,
+                Probe::At(token) => durable.contains(&token.generation()),
+                Probe::Absent | Probe::Perhaps => false,
             }
         };
         let mut expected: Vec<(u64, u64)> = (0..self.keys)

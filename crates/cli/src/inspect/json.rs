@@ -98,7 +98,7 @@ fn journal(subject: &Subject<'_>) -> Value {
         "records": {
             "dead": records.dead,
             "segment_dead": records.segment_dead,
-            "hash_dead": records.hash_dead,
+            "key_dead": records.key_dead,
             "retired": records.retired,
             "cutoff": records.cutoff,
             "flush_at": records.flush_at,
@@ -136,7 +136,8 @@ fn checkpoint(inspection: &Inspection) -> Value {
         Ok(contents) => {
             object["segments_listed"] = contents.living.into();
             object["positions_dead"] = contents.dead.into();
-            object["positions_recent"] = contents.recent.into();
+            object["keys_dead"] = contents.dead_keys.into();
+            object["section_bytes"] = contents.section_bytes.into();
             object["retired"] = contents.retired.into();
         }
         Err(problem) => object["problem"] = problem.as_str().into(),

@@ -132,7 +132,7 @@ fn journal(f: &mut fmt::Formatter<'_>, subject: &Subject<'_>) -> fmt::Result {
     for (name, count) in [
         ("item dead", records.dead),
         ("segment dead", records.segment_dead),
-        ("hash dead", records.hash_dead),
+        ("key dead", records.key_dead),
         ("segment retired", records.retired),
         ("flush applied", records.cutoff),
         ("flush to come", records.flush_at),
@@ -160,7 +160,8 @@ fn checkpoint(f: &mut fmt::Formatter<'_>, subject: &Subject<'_>) -> fmt::Result 
             line(f, "checkpoint", where_)?;
             row(f, "living segments listed", contents.living, None)?;
             row(f, "positions of the dead", contents.dead, None)?;
-            row(f, "positions of the recent", contents.recent, None)
+            row(f, "dead keys", contents.dead_keys, None)?;
+            row(f, "placement's section", contents.section_bytes, None)
         }
     }
 }

@@ -201,20 +201,18 @@ impl Engine {
             self.erase(partition, key);
             present = None;
         }
-        let probe = match present {
-            Some(_) => Probe::Absent,
-            None => self.flash.probe(key.hash()),
-        };
-        if probe != Probe::Absent {
+        if present.is_none() {
             // What was read counts only as long as nobody has written to the key since.
             let generation = partition.write_generation(key.hash());
             match fetched.filter(|fetched| fetched.write_generation == generation) {
-                Some(fetched) => present = self.still_live(fetched, key, now),
+                Some(fetched) if self.flash.probe(key.hash()) != Probe::Absent => {
+                    present = self.still_live(fetched, key, now);
+                }
+                Some(_) => {}
                 None => {
-                    let hash = key.hash();
-                    let mut read = self.share_read(partition, hash, now, Peek::Yes, probe);
-                    read.counts_hit = false;
-                    return Attempt::OnFlash(read);
+                    if let Some(read) = self.ask_flash(partition, key, now, Peek::Yes, false) {
+                        return Attempt::OnFlash(read);
+                    }
                 }
             }
         }
@@ -286,7 +284,7 @@ impl Engine {
     fn erase(&self, partition: &mut Partition, key: Key<'_>) {
         partition.tier.remove(key);
         self.flash.invalidate(key.hash(), partition.next_version);
-        partition.note_write(key.hash());
+        partition.count_write(key.hash());
     }
 
     fn put(
@@ -354,7 +352,7 @@ impl Engine {
             self.flash.invalidate(key.hash(), new.version);
         }
         let version = partition.take_version();
-        partition.note_write(key.hash());
+        partition.count_write(key.hash());
         Ok(new.cas_unique.unwrap_or(version))
     }
 
@@ -387,7 +385,7 @@ impl Engine {
         };
         partition.tier.remove(key);
         refused.map_or(Ok(()), |error| {
-            partition.note_write(hash);
+            partition.count_write(hash);
             Err(Refused::Never(error))
         })
     }
@@ -425,7 +423,7 @@ impl Engine {
             let header = partition.tier.header_mut(*handle);
             header.state = bits;
             header.expiry = expiry.into();
-            partition.note_write(key.hash());
+            partition.count_write(key.hash());
             return Ok(cas_unique);
         }
         // The value is copied out: its place in the log may go while space is made for the new one.

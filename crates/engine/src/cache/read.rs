@@ -44,7 +44,9 @@ pub struct ItemView<'a> {
 }
 
 impl<'a> ItemView<'a> {
-    pub(super) fn new(item: ItemRef<'a>, shared: Option<&'a Arc<[u8]>>) -> Self {
+    /// An item, and the owner of its value where it has one.
+    #[must_use]
+    pub fn new(item: ItemRef<'a>, shared: Option<&'a Arc<[u8]>>) -> Self {
         let header = item.header;
         Self {
             key: item.key,
@@ -108,7 +110,7 @@ pub struct FlashRead {
     now: u32,
     peek: Peek,
     /// Whether a hit is counted where the read completes; a change counts its own.
-    pub(super) counts_hit: bool,
+    counts_hit: bool,
     /// What the index said, for the request that was the first to ask; the others wait.
     first: Option<Probe>,
     /// Set while the read is this value's to make.
@@ -263,9 +265,12 @@ impl Engine {
         if let Some(shown) = self.look(&mut partition, key, now, peek, view) {
             return Lookup::Hit(shown);
         }
-        match self.ask_flash(&mut partition, key, now, peek) {
+        match self.ask_flash(&mut partition, key, now, peek, true) {
             Some(read) => Lookup::Flash(read),
-            None => Lookup::Miss,
+            None => {
+                partition.stats.misses += 1;
+                Lookup::Miss
+            }
         }
     }
 
@@ -327,49 +332,37 @@ impl Engine {
         Some(shown)
     }
 
-    /// The read of a key that is not in memory, if flash may have it; counts a miss if not.
+    /// The read of a key that is not in memory, if flash may have it: one that is in flight already,
+    /// or a new one.
     #[inline]
-    fn ask_flash(
+    pub(super) fn ask_flash(
         self: &Arc<Self>,
         partition: &mut Partition,
         key: Key<'_>,
         now: u32,
         peek: Peek,
+        counts_hit: bool,
     ) -> Option<FlashRead> {
+        let hash = key.hash();
         let probe = match peek {
-            Peek::No => self.flash.access(key.hash()),
-            Peek::Yes => self.flash.probe(key.hash()),
+            Peek::No => self.flash.access(hash),
+            Peek::Yes => self.flash.probe(hash),
         };
-        match probe {
-            Probe::Absent => {
-                partition.stats.misses += 1;
-                None
-            }
-            probe => Some(self.share_read(partition, key.hash(), now, peek, probe)),
+        if probe == Probe::Absent {
+            return None;
         }
-    }
-
-    /// Joins the in-flight read of a key, or begins one.
-    pub(super) fn share_read(
-        self: &Arc<Self>,
-        partition: &mut Partition,
-        hash: KeyHash,
-        now: u32,
-        peek: Peek,
-        probe: Probe,
-    ) -> FlashRead {
         let (in_flight, is_first) = partition.join_read(hash);
-        FlashRead {
+        Some(FlashRead {
             engine: Arc::clone(self),
             hash,
             write_generation: partition.write_generation(hash),
             now,
             peek,
-            counts_hit: true,
+            counts_hit,
             first: is_first.then_some(probe),
             leads: is_first,
             in_flight,
-        }
+        })
     }
 
     /// Carries a [`FlashRead`] out. `None` when there is no such item, or it could not be read; both
@@ -412,12 +405,14 @@ impl Engine {
                     partition.stats.dram_hits += 1;
                     return Some(Arc::new(item));
                 }
-                ReadOutcome::Absent => {
+                ReadOutcome::Item { .. } | ReadOutcome::Abandoned
+                    if let Some(again) = self.ask_flash(&mut partition, key, now, peek, true) =>
+                {
+                    read = again;
+                }
+                _ => {
                     partition.stats.misses += 1;
                     return None;
-                }
-                ReadOutcome::Item { .. } | ReadOutcome::Abandoned => {
-                    read = self.ask_flash(&mut partition, key, now, peek)?;
                 }
             }
         }

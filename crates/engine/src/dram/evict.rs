@@ -133,10 +133,14 @@ impl DramTier {
             return Fate::Again;
         }
         // The copy of a clean item may have been reclaimed while this one stayed.
-        if !header.has(state::DIRTY) && context.flash.holds(hash) {
+        let is_on_flash = || {
             if header.has(state::REFERENCED) || header.has(state::FETCHED) {
-                context.flash.access(hash);
+                context.flash.access(hash)
+            } else {
+                context.flash.holds(hash)
             }
+        };
+        if !header.has(state::DIRTY) && is_on_flash() {
             self.stats.clean_evictions += 1;
             self.stats.evictions += 1;
             return Fate::Drop;

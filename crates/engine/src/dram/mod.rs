@@ -39,8 +39,8 @@ pub(crate) trait Below {
     /// Whether the index names a copy of a key. Of one that it may have it does not.
     fn holds(&self, hash: KeyHash) -> bool;
 
-    /// Counts as a read of the copy of a key.
-    fn access(&self, hash: KeyHash);
+    /// As [`holds`](Below::holds), and counts as a read of the copy.
+    fn access(&self, hash: KeyHash) -> bool;
 
     /// Places items until there is no space, and tells what became of each.
     fn place(&self, items: &[AppendItem<'_>], each: &mut dyn FnMut(usize, Placed));
@@ -51,8 +51,8 @@ impl Below for FlashTier {
         matches!(self.probe(hash), Probe::At(_))
     }
 
-    fn access(&self, hash: KeyHash) {
-        self.access(hash);
+    fn access(&self, hash: KeyHash) -> bool {
+        matches!(self.access(hash), Probe::At(_))
     }
 
     fn place(&self, items: &[AppendItem<'_>], each: &mut dyn FnMut(usize, Placed)) {

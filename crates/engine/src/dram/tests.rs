@@ -54,8 +54,9 @@ impl Below for MapFlash {
         self.items.lock().contains_key(&hash.0)
     }
 
-    fn access(&self, hash: KeyHash) {
+    fn access(&self, hash: KeyHash) -> bool {
         self.touched.lock().push(hash);
+        self.holds(hash)
     }
 
     fn place(&self, items: &[AppendItem<'_>], each: &mut dyn FnMut(usize, Placed)) {

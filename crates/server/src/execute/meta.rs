@@ -1,4 +1,4 @@
-//! The meta commands.
+//! The meta commands, but for `mg`.
 
 use std::borrow::Cow;
 use std::io;
@@ -6,172 +6,45 @@ use std::io;
 use engine::{Amend, Change, ItemView, Key, Lookup, Peek, Put};
 use protocol::write::{ArithmeticOutcome, DeleteOutcome, DumpedItem, ItemMeta, SetOutcome};
 use protocol::{
-    Expiry, KEY_MAX_BYTES, MetaArithmetic, MetaCommand, MetaDebug, MetaDelete, MetaGet, MetaSet,
-    Refusal, StoreVerb, adjust, write,
+    Expiry, KEY_MAX_BYTES, MetaArithmetic, MetaCommand, MetaDebug, MetaDelete, MetaSet, Refusal,
+    StoreVerb, adjust, write,
 };
 
-use super::hole::{Content, Hole};
+use super::batch::Batch;
+use super::get::describe;
 use super::text::{renumbered, replacing};
-use crate::connection::Connection;
 use crate::dump::dumped;
 
-impl Connection {
-    pub(super) async fn meta<'i>(
-        &mut self,
-        command: &MetaCommand<'i>,
-        holes: &mut Vec<Hole<'i>>,
-    ) -> io::Result<()> {
-        match command {
-            MetaCommand::Get(request) => self.meta_get(request, holes).await,
-            MetaCommand::Set(request) => self.meta_set(request, holes).await,
-            MetaCommand::Delete(request) => self.meta_delete(request, holes).await,
-            MetaCommand::Arithmetic(request) => self.meta_arithmetic(request, holes).await,
-            MetaCommand::Debug(request) => self.meta_debug(request, holes).await,
+impl<'i> Batch<'_, 'i> {
+    pub(super) async fn meta(&mut self, command: &MetaCommand<'i>) -> io::Result<()> {
+        let key = match command {
+            MetaCommand::Get(request) => return self.meta_get(request).await,
             MetaCommand::Noop => {
-                write::meta_noop(&mut self.out);
-                Ok(())
-            }
-        }
-    }
-
-    async fn meta_get<'i>(
-        &mut self,
-        request: &MetaGet<'i>,
-        holes: &mut Vec<Hole<'i>>,
-    ) -> io::Result<()> {
-        self.counters.cmd_get.hit();
-        let changes =
-            request.vivify.is_some() || request.recache.is_some() || request.touch.is_some();
-        if request.key.is_base64() {
-            // The key proper does not outlive this call, so the read is waited for here.
-            let mut buffer = [0; KEY_MAX_BYTES];
-            let Some(key) = self.engine.key(request.key.decode(&mut buffer)) else {
+                write::meta_noop(&mut self.replies.out);
                 return Ok(());
-            };
-            self.fill(holes).await?;
-            return self.meta_get_changing(key, request).await;
-        }
-        let Some(key) = self.engine.key(request.key.raw()) else {
-            return Ok(());
+            }
+            MetaCommand::Set(request) => &request.key,
+            MetaCommand::Delete(request) => &request.key,
+            MetaCommand::Arithmetic(request) => &request.key,
+            MetaCommand::Debug(request) => &request.key,
         };
-        // An earlier read of the same key shows in what this one tells of the item.
-        self.before_write(key, holes).await?;
-        if changes {
-            return self.meta_get_changing(key, request).await;
-        }
-        let (out, now) = (&mut self.out, self.now);
-        let peek = peek(request);
-        let shown = self.engine.lookup(key, now, peek, |view| {
-            if view.stale {
-                return false;
-            }
-            write_hit(out, request, view, now);
-            true
-        });
-        match shown {
-            Lookup::Hit(true) => self.counters.get_hits.hit(),
-            // A stale item has a token to give away: that changes it.
-            Lookup::Hit(false) => {
-                self.before_write(key, holes).await?;
-                return self.meta_get_changing(key, request).await;
-            }
-            Lookup::Miss => {
-                self.counters.get_misses.hit();
-                write::meta_get_miss(&mut self.out, request);
-            }
-            Lookup::Flash(read) => {
-                let content = Content::Meta {
-                    key,
-                    request: *request,
-                    read,
-                };
-                holes.push(Hole {
-                    at: self.out.len(),
-                    content,
-                });
-            }
-        }
-        Ok(())
-    }
-
-    /// An `mg` that may change the item: touch, vivify, win or recache.
-    pub(super) async fn meta_get_changing(
-        &mut self,
-        key: Key<'_>,
-        request: &MetaGet<'_>,
-    ) -> io::Result<()> {
-        let now = self.now;
-        let start = self.out.len();
-        let out = &mut self.out;
-        let outcome = self
-            .engine
-            .modify(key, now, |found| {
-                out.truncate(start);
-                match (found, request.vivify) {
-                    (Some(view), _) => {
-                        let (amend, meta) = decide_get(request, view, now);
-                        write::meta_get_hit(out, request, &meta, view.value);
-                        (Change::Amend(amend), GetOutcome::Hit)
-                    }
-                    (None, Some(exptime)) => {
-                        // `T` beside `N` applies to what `N` makes.
-                        let expiry = request.touch.unwrap_or(exptime).to_absolute(now);
-                        let put = Put {
-                            expiry: expiry.0,
-                            cas_unique: request.new_cas,
-                            won: true,
-                            binary_key: request.key.is_base64(),
-                            ..Put::default()
-                        };
-                        (Change::Put(put), GetOutcome::Created(expiry))
-                    }
-                    (None, None) => (Change::Keep, GetOutcome::Miss),
-                }
-            })
-            .await;
-        match outcome {
-            Ok(modified) => match modified.result {
-                GetOutcome::Hit => {
-                    self.counters.get_hits.hit();
-                    if request.touch.is_some() {
-                        self.counters.cmd_touch.hit();
-                        self.counters.touch_hits.hit();
-                    }
-                }
-                GetOutcome::Created(expiry) => {
-                    self.counters.get_misses.hit();
-                    let meta = ItemMeta {
-                        cas_unique: modified.cas_unique,
-                        ttl_after: expiry.ttl(now),
-                        won: true,
-                        ..ItemMeta::default()
-                    };
-                    write::meta_get_hit(&mut self.out, request, &meta, b"");
-                }
-                GetOutcome::Miss => {
-                    self.counters.get_misses.hit();
-                    write::meta_get_miss(&mut self.out, request);
-                }
-            },
-            Err(error) => {
-                self.out.truncate(start);
-                self.refuse(error, false);
-            }
-        }
-        Ok(())
-    }
-
-    async fn meta_set<'i>(
-        &mut self,
-        request: &MetaSet<'i>,
-        holes: &mut Vec<Hole<'i>>,
-    ) -> io::Result<()> {
-        self.counters.cmd_set.hit();
         let mut buffer = [0; KEY_MAX_BYTES];
-        let Some(key) = self.engine.key(request.key.decode(&mut buffer)) else {
+        let Some(key) = self.engine.key(key.decode(&mut buffer)) else {
             return Ok(());
         };
-        self.before_write(key, holes).await?;
+        self.after_reads(key).await?;
+        match command {
+            MetaCommand::Set(request) => self.meta_set(key, request).await,
+            MetaCommand::Delete(request) => self.meta_delete(key, request).await,
+            MetaCommand::Arithmetic(request) => self.meta_arithmetic(key, request).await,
+            MetaCommand::Debug(request) => self.meta_debug(key, request).await,
+            MetaCommand::Get(_) | MetaCommand::Noop => {}
+        }
+        Ok(())
+    }
+
+    async fn meta_set(&mut self, key: Key<'_>, request: &MetaSet<'i>) {
+        self.counters.cmd_set.hit();
         let now = self.now;
         let put = Put {
             value: Cow::Borrowed(request.value),
@@ -181,13 +54,10 @@ impl Connection {
             binary_key: request.key.is_base64(),
             ..Put::default()
         };
-        let max = self.max_value_bytes();
+        let max = self.max_value_bytes;
         let unconditional = request.verb == StoreVerb::Set && request.compare_cas.is_none();
         let outcome = if unconditional {
-            let stored = match self.engine.try_set(key, now, &put) {
-                Some(stored) => stored,
-                None => self.engine.set(key, now, &put).await,
-            };
+            let stored = self.set(key, &put).await;
             let value_bytes = put.value.len();
             stored.map(|cas_unique| SetOutcome::Stored {
                 cas_unique,
@@ -217,23 +87,13 @@ impl Connection {
                         }
                     }
                 }
-                write::meta_set(&mut self.out, request, outcome);
+                write::meta_set(&mut self.replies.out, request, outcome);
             }
             Err(error) => self.refuse(error, false),
         }
-        Ok(())
     }
 
-    async fn meta_delete<'i>(
-        &mut self,
-        request: &MetaDelete<'i>,
-        holes: &mut Vec<Hole<'i>>,
-    ) -> io::Result<()> {
-        let mut buffer = [0; KEY_MAX_BYTES];
-        let Some(key) = self.engine.key(request.key.decode(&mut buffer)) else {
-            return Ok(());
-        };
-        self.before_write(key, holes).await?;
+    async fn meta_delete(&mut self, key: Key<'_>, request: &MetaDelete<'i>) {
         let now = self.now;
         let deleted = self
             .engine
@@ -246,23 +106,13 @@ impl Connection {
                     DeleteOutcome::NotFound => self.counters.delete_misses.hit(),
                     DeleteOutcome::Exists => {}
                 }
-                write::meta_delete(&mut self.out, request, modified.result);
+                write::meta_delete(&mut self.replies.out, request, modified.result);
             }
             Err(error) => self.refuse(error, false),
         }
-        Ok(())
     }
 
-    async fn meta_arithmetic<'i>(
-        &mut self,
-        request: &MetaArithmetic<'i>,
-        holes: &mut Vec<Hole<'i>>,
-    ) -> io::Result<()> {
-        let mut buffer = [0; KEY_MAX_BYTES];
-        let Some(key) = self.engine.key(request.key.decode(&mut buffer)) else {
-            return Ok(());
-        };
-        self.before_write(key, holes).await?;
+    async fn meta_arithmetic(&mut self, key: Key<'_>, request: &MetaArithmetic<'i>) {
         let now = self.now;
         let changed = self
             .engine
@@ -286,33 +136,23 @@ impl Connection {
                         created,
                         item,
                     };
-                    write::meta_arithmetic(&mut self.out, request, done);
+                    write::meta_arithmetic(&mut self.replies.out, request, done);
                 }
                 Some(other) => {
                     if other == ArithmeticOutcome::NotFound {
                         misses.hit();
                     }
-                    write::meta_arithmetic(&mut self.out, request, other);
+                    write::meta_arithmetic(&mut self.replies.out, request, other);
                 }
-                None => write::refusal(&mut self.out, Refusal::NonNumeric, false),
+                None => write::refusal(&mut self.replies.out, Refusal::NonNumeric, false),
             },
             Err(error) => self.refuse(error, false),
         }
-        Ok(())
     }
 
-    async fn meta_debug<'i>(
-        &mut self,
-        request: &MetaDebug<'i>,
-        holes: &mut Vec<Hole<'i>>,
-    ) -> io::Result<()> {
-        let mut buffer = [0; KEY_MAX_BYTES];
-        let Some(key) = self.engine.key(request.key.decode(&mut buffer)) else {
-            return Ok(());
-        };
-        self.fill(holes).await?;
+    async fn meta_debug(&mut self, key: Key<'_>, request: &MetaDebug<'i>) {
         let now = self.now;
-        let out = &mut self.out;
+        let out = &mut self.replies.out;
         let describe = |out: &mut Vec<u8>, view: &ItemView<'_>| {
             write::meta_debug(out, request, Some(&dumped(view)), now);
         };
@@ -321,66 +161,15 @@ impl Connection {
             .lookup(key, now, Peek::Yes, |view| describe(out, view))
         {
             Lookup::Hit(()) => {}
-            Lookup::Miss => write::meta_debug(&mut self.out, request, None, now),
+            Lookup::Miss => write::meta_debug(&mut self.replies.out, request, None, now),
             Lookup::Flash(read) => match self.engine.read_flash(key, read).await {
-                Some(hit) => describe(&mut self.out, &hit.view()),
-                None => write::meta_debug(&mut self.out, request, None::<&DumpedItem<'_>>, now),
+                Some(hit) => describe(&mut self.replies.out, &hit.view()),
+                None => {
+                    write::meta_debug(&mut self.replies.out, request, None::<&DumpedItem<'_>>, now)
+                }
             },
         }
-        Ok(())
     }
-}
-
-/// Whether an `mg` counts as an access.
-pub(super) fn peek(request: &MetaGet<'_>) -> Peek {
-    if request.no_bump { Peek::Yes } else { Peek::No }
-}
-
-enum GetOutcome {
-    Hit,
-    Created(Expiry),
-    Miss,
-}
-
-/// Writes the reply of an `mg` that found an item and leaves it as it is.
-pub(super) fn write_hit(out: &mut Vec<u8>, request: &MetaGet<'_>, view: &ItemView<'_>, now: u32) {
-    let meta = describe(view, now);
-    write::meta_get_hit(out, request, &meta, view.value);
-}
-
-fn describe(view: &ItemView<'_>, now: u32) -> ItemMeta {
-    let ttl = Expiry(view.expiry).ttl(now);
-    ItemMeta {
-        client_flags: view.client_flags,
-        cas_unique: view.cas_unique,
-        value_bytes: view.value.len(),
-        ttl,
-        ttl_after: ttl,
-        last_access_secs: now.saturating_sub(view.last_access),
-        fetched: view.fetched,
-        stale: view.stale,
-        won: false,
-        token_sent: view.won,
-    }
-}
-
-fn decide_get(request: &MetaGet<'_>, view: &ItemView<'_>, now: u32) -> (Amend, ItemMeta) {
-    let touched = request.touch.map(|exptime| exptime.to_absolute(now));
-    let seen = match touched {
-        Some(expiry) if request.touches_before_recache() => expiry,
-        _ => Expiry(view.expiry),
-    };
-    let wins = request.wins(seen, view.stale, view.won, false, now);
-    let mut meta = describe(view, now);
-    meta.won = wins;
-    meta.ttl_after = touched.unwrap_or(Expiry(view.expiry)).ttl(now);
-    let amend = Amend {
-        expiry: touched.map(|expiry| expiry.0),
-        won: wins.then_some(true),
-        access: !request.no_bump,
-        ..Amend::default()
-    };
-    (amend, meta)
 }
 
 fn decide_set<'v>(

@@ -1,94 +1,80 @@
 //! What each command means.
 //!
 //! Commands that memory can answer are carried out at once; a read that needs flash leaves a
-//! [`hole`] in the replies; a write that has to wait does so here, in its turn.
+//! [pending reply](batch::PendingReply); a write that has to wait does so here, in its turn.
 
-pub(crate) mod hole;
+pub(crate) mod batch;
+mod get;
 mod meta;
 mod text;
 
 use std::io;
 
-use engine::{CacheError, Key};
+use protocol::write::{DumpedItem, metadump_line, mgdump_line};
 use protocol::{Command, CrawlerCommand, Refusal, ShutdownMode, Status, write};
 
-use crate::connection::{Connection, Flow};
-use crate::{VERSION, dump, stats};
-use hole::{Hole, start_all};
+use crate::stats::VERSION;
+use crate::{dump, stats};
+use batch::Batch;
 
-impl Connection {
-    pub(crate) async fn execute<'i>(
-        &mut self,
-        command: Command<'i>,
-        holes: &mut Vec<Hole<'i>>,
-    ) -> io::Result<Flow> {
+/// What to do after a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Flow {
+    Continue,
+    Close,
+}
+
+impl<'i> Batch<'_, 'i> {
+    pub(crate) async fn execute(&mut self, command: Command<'i>) -> io::Result<Flow> {
         // A single read is made by this very task, at the end; any other command may wait first.
         if !matches!(command, Command::Get { .. }) {
-            start_all(holes);
+            self.start_reads();
         }
         match command {
-            Command::Get { with_cas, keys } => self.get(keys, with_cas, holes).await?,
-            Command::Store { .. } => self.store(&command, holes).await?,
+            Command::Get { with_cas, keys } => self.get(keys, with_cas).await?,
+            Command::Store { .. }
+            | Command::Delete { .. }
+            | Command::Arithmetic { .. }
+            | Command::Touch { .. } => self.write(&command).await?,
             Command::Meta(meta) => {
                 self.counters.cmd_meta.hit();
-                self.meta(&meta, holes).await?;
+                self.meta(&meta).await?;
             }
             Command::GetAndTouch {
                 with_cas,
                 exptime,
                 keys,
             } => {
-                self.get_and_touch(keys, exptime, with_cas, holes).await?;
-            }
-            Command::Delete { key, noreply } => self.delete(key, noreply, holes).await?,
-            Command::Arithmetic {
-                key,
-                delta,
-                decrement,
-                noreply,
-            } => {
-                self.arithmetic(key, delta, decrement, noreply, holes)
-                    .await?;
-            }
-            Command::Touch {
-                key,
-                exptime,
-                noreply,
-            } => {
-                self.touch(key, exptime, noreply, holes).await?;
+                self.get_and_touch(keys, exptime, with_cas).await?;
             }
             Command::Quit => return Ok(Flow::Close),
-            other => return self.administer(other, holes).await,
+            other => return self.administer(other).await,
         }
         Ok(Flow::Continue)
     }
 
     /// The commands that concern the server as a whole. They wait for what came before them.
-    async fn administer<'i>(
-        &mut self,
-        command: Command<'i>,
-        holes: &mut Vec<Hole<'i>>,
-    ) -> io::Result<Flow> {
-        self.fill(holes).await?;
+    async fn administer(&mut self, command: Command<'i>) -> io::Result<Flow> {
+        self.fill().await?;
         match command {
-            Command::Version => write::version(&mut self.out, VERSION),
+            Command::Version => write::version(&mut self.replies.out, VERSION),
             Command::Verbosity { noreply, .. } | Command::Tuning { noreply } => {
-                write::status(&mut self.out, Status::Ok, noreply);
+                write::status(&mut self.replies.out, Status::Ok, noreply);
             }
             Command::FlushAll { delay, noreply } => {
                 if self.shared.config.server.enable_flush_all {
                     self.counters.cmd_flush.hit();
                     self.engine.flush_all(delay.flush_at(self.now));
-                    write::status(&mut self.out, Status::Ok, noreply);
+                    write::status(&mut self.replies.out, Status::Ok, noreply);
                 } else {
-                    write::refusal(&mut self.out, Refusal::FlushNotAllowed, noreply);
+                    write::refusal(&mut self.replies.out, Refusal::FlushNotAllowed, noreply);
                 }
             }
             Command::CacheMemlimit { noreply, .. } => {
-                write::refusal(&mut self.out, Refusal::MemlimitFixed, noreply);
+                write::refusal(&mut self.replies.out, Refusal::MemlimitFixed, noreply);
             }
             Command::Stats { argument, .. } => {
-                stats::write(&self.shared, &mut self.out, argument);
+                stats::write(self.shared, &mut self.replies.out, argument);
             }
             Command::Shutdown { mode } => return Ok(self.shutdown(mode)),
             Command::LruCrawler(crawler) => self.crawl(crawler).await?,
@@ -107,11 +93,11 @@ impl Connection {
 
     fn shutdown(&mut self, mode: ShutdownMode) -> Flow {
         if !self.shared.config.server.enable_shutdown {
-            write::refusal(&mut self.out, Refusal::ShutdownNotEnabled, false);
+            write::refusal(&mut self.replies.out, Refusal::ShutdownNotEnabled, false);
             return Flow::Continue;
         }
         if mode == ShutdownMode::Invalid {
-            write::refusal(&mut self.out, Refusal::InvalidShutdownMode, false);
+            write::refusal(&mut self.replies.out, Refusal::InvalidShutdownMode, false);
             return Flow::Continue;
         }
         self.shared.ask_shutdown();
@@ -119,45 +105,24 @@ impl Connection {
     }
 
     async fn crawl(&mut self, command: CrawlerCommand<'_>) -> io::Result<()> {
+        let (shared, replies) = (self.shared, &mut *self.replies);
         match command {
-            CrawlerCommand::Metadump(scope) => dump::metadump(self, scope).await,
-            CrawlerCommand::Mgdump(scope) => dump::mgdump(self, scope).await,
+            CrawlerCommand::Metadump(scope) => {
+                dump::dump(shared, replies, scope, Status::End, metadump_line).await
+            }
+            CrawlerCommand::Mgdump(scope) => {
+                let line = |out: &mut Vec<u8>, item: &DumpedItem<'_>| mgdump_line(out, item.key);
+                dump::dump(shared, replies, scope, Status::MetaEnd, line).await
+            }
             // Expired items leave by themselves: there is no crawler to steer.
             CrawlerCommand::Enable
             | CrawlerCommand::Disable
             | CrawlerCommand::Sleep(_)
             | CrawlerCommand::ToCrawl(_)
             | CrawlerCommand::Crawl(_) => {
-                write::status(&mut self.out, Status::Ok, false);
+                write::status(&mut replies.out, Status::Ok, false);
                 Ok(())
             }
         }
-    }
-
-    /// Waits for earlier reads of a key that is about to be written.
-    pub(crate) async fn before_write<'i>(
-        &mut self,
-        key: Key<'_>,
-        holes: &mut Vec<Hole<'i>>,
-    ) -> io::Result<()> {
-        if holes.iter().any(|hole| hole.concerns(key)) {
-            self.fill(holes).await?;
-        }
-        Ok(())
-    }
-
-    /// Answers a write that the cache refused.
-    pub(crate) fn refuse(&mut self, error: CacheError, quiet: bool) {
-        let refusal = match error {
-            CacheError::TooLarge => {
-                self.counters.store_too_large.hit();
-                Refusal::TooLarge
-            }
-            CacheError::OutOfMemory => {
-                self.counters.store_no_memory.hit();
-                Refusal::OutOfMemoryStoring
-            }
-        };
-        write::refusal(&mut self.out, refusal, quiet);
     }
 }

@@ -1,84 +1,20 @@
-//! The classic text commands on items.
+//! The classic text commands that write.
 
 use std::borrow::Cow;
 use std::io;
-use std::sync::Arc;
 
-use engine::{Amend, CacheError, Change, ItemView, Key, Lookup, Modified, Peek, Put};
+use engine::{Amend, CacheError, Change, ItemView, Key, Modified, Put};
 use protocol::{Adjusted, Command, Exptime, Keys, Refusal, Status, StoreVerb, adjust, write};
 
-use super::hole::{Content, Hole};
-use crate::connection::{Connection, FLUSH_BYTES};
+use super::batch::Batch;
 use crate::counters::{Counter, Counters};
 
-/// Values at least this long are sent from where they lie, not copied.
-const SHARE_BYTES: usize = 64 << 10;
-
-/// The outcome of a conditional store.
-enum Stored {
-    Yes,
-    No(Status),
-}
-
-impl Connection {
-    pub(super) async fn get<'i>(
-        &mut self,
-        keys: Keys<'i>,
-        with_cas: bool,
-        holes: &mut Vec<Hole<'i>>,
-    ) -> io::Result<()> {
-        for bytes in keys {
-            self.get_one(bytes, with_cas, holes);
-            if self.must_fill(holes.len()) {
-                self.fill(holes).await?;
-                self.send().await?;
-            }
-        }
-        self.out.extend_from_slice(Status::End.as_bytes());
-        Ok(())
-    }
-
-    fn get_one<'i>(&mut self, bytes: &'i [u8], with_cas: bool, holes: &mut Vec<Hole<'i>>) {
-        self.counters.cmd_get.hit();
-        let Some(key) = self.engine.key(bytes) else {
-            return;
-        };
-        let out = &mut self.out;
-        let shown = self.engine.lookup(key, self.now, Peek::No, |view| {
-            let cas_unique = with_cas.then_some(view.cas_unique);
-            write_value(out, key, view, cas_unique)
-        });
-        match shown {
-            Lookup::Hit(None) => self.counters.get_hits.hit(),
-            Lookup::Hit(Some(value)) => {
-                self.counters.get_hits.hit();
-                holes.push(Hole {
-                    at: self.out.len(),
-                    content: Content::Shared(value),
-                });
-                self.out.extend_from_slice(b"\r\n");
-            }
-            Lookup::Miss => self.counters.get_misses.hit(),
-            Lookup::Flash(read) => {
-                let content = Content::Value {
-                    key,
-                    with_cas,
-                    read,
-                };
-                holes.push(Hole {
-                    at: self.out.len(),
-                    content,
-                });
-            }
-        }
-    }
-
-    pub(super) async fn get_and_touch<'i>(
+impl<'i> Batch<'_, 'i> {
+    pub(super) async fn get_and_touch(
         &mut self,
         keys: Keys<'i>,
         exptime: Exptime,
         with_cas: bool,
-        holes: &mut Vec<Hole<'i>>,
     ) -> io::Result<()> {
         let expiry = exptime.to_absolute(self.now).0;
         for bytes in keys {
@@ -87,9 +23,9 @@ impl Connection {
             let Some(key) = self.engine.key(bytes) else {
                 continue;
             };
-            self.before_write(key, holes).await?;
-            let start = self.out.len();
-            let out = &mut self.out;
+            self.after_reads(key).await?;
+            let start = self.replies.out.len();
+            let out = &mut self.replies.out;
             let touched = self
                 .engine
                 .modify(key, self.now, |found| {
@@ -108,49 +44,67 @@ impl Connection {
                     (Change::Amend(amend), true)
                 })
                 .await;
-            let counters = &self.counters;
+            let counters = self.counters;
             match touched {
                 Ok(modified) if modified.result => {
                     counters.get_hits.hit();
                     counters.touch_hits.hit();
                 }
                 _ => {
-                    self.out.truncate(start);
+                    self.replies.out.truncate(start);
                     counters.get_misses.hit();
                     counters.touch_misses.hit();
                 }
             }
-            if self.out.len() >= FLUSH_BYTES {
-                self.fill(holes).await?;
-                self.send().await?;
-            }
+            self.send_if_full().await?;
         }
-        self.out.extend_from_slice(Status::End.as_bytes());
+        self.replies.out.extend_from_slice(Status::End.as_bytes());
         Ok(())
     }
 
-    pub(super) async fn store<'i>(
-        &mut self,
-        command: &Command<'i>,
-        holes: &mut Vec<Hole<'i>>,
-    ) -> io::Result<()> {
+    /// Carries out a command that writes to one key.
+    pub(super) async fn write(&mut self, command: &Command<'i>) -> io::Result<()> {
+        let (Command::Store { key, .. }
+        | Command::Delete { key, .. }
+        | Command::Arithmetic { key, .. }
+        | Command::Touch { key, .. }) = *command
+        else {
+            return Ok(());
+        };
+        let Some(key) = self.engine.key(key) else {
+            return Ok(());
+        };
+        self.after_reads(key).await?;
+        match *command {
+            Command::Delete { noreply, .. } => self.delete(key, noreply).await,
+            Command::Arithmetic {
+                delta,
+                decrement,
+                noreply,
+                ..
+            } => self.arithmetic(key, delta, decrement, noreply).await,
+            Command::Touch {
+                exptime, noreply, ..
+            } => self.touch(key, exptime, noreply).await,
+            _ => self.store(key, command).await,
+        }
+        Ok(())
+    }
+
+    async fn store(&mut self, key: Key<'_>, command: &Command<'i>) {
         let Command::Store {
             verb,
-            key,
             client_flags,
             exptime,
             cas_unique,
             value,
             noreply,
+            ..
         } = *command
         else {
-            return Ok(());
+            return;
         };
         self.counters.cmd_set.hit();
-        let Some(key) = self.engine.key(key) else {
-            return Ok(());
-        };
-        self.before_write(key, holes).await?;
         let put = Put {
             value: Cow::Borrowed(value),
             client_flags,
@@ -158,17 +112,13 @@ impl Connection {
             ..Put::default()
         };
         if verb == StoreVerb::Set {
-            let stored = match self.engine.try_set(key, self.now, &put) {
-                Some(stored) => stored,
-                None => self.engine.set(key, self.now, &put).await,
-            };
-            match stored {
-                Ok(_) => write::status(&mut self.out, Status::Stored, noreply),
+            match self.set(key, &put).await {
+                Ok(_) => write::status(&mut self.replies.out, Status::Stored, noreply),
                 Err(error) => self.refuse(error, noreply),
             }
-            return Ok(());
+            return;
         }
-        let max = self.max_value_bytes();
+        let max = self.max_value_bytes;
         let stored = self
             .engine
             .modify(key, self.now, |found| {
@@ -177,10 +127,7 @@ impl Connection {
             .await;
         match stored {
             Ok(modified) => {
-                let status = match modified.result {
-                    Stored::Yes => Status::Stored,
-                    Stored::No(status) => status,
-                };
+                let status = modified.result;
                 if verb == StoreVerb::Cas {
                     match status {
                         Status::Stored => self.counters.cas_hits.hit(),
@@ -188,23 +135,13 @@ impl Connection {
                         _ => self.counters.cas_misses.hit(),
                     }
                 }
-                write::status(&mut self.out, status, noreply);
+                write::status(&mut self.replies.out, status, noreply);
             }
             Err(error) => self.refuse(error, noreply),
         }
-        Ok(())
     }
 
-    pub(super) async fn delete<'i>(
-        &mut self,
-        key: &[u8],
-        noreply: bool,
-        holes: &mut Vec<Hole<'i>>,
-    ) -> io::Result<()> {
-        let Some(key) = self.engine.key(key) else {
-            return Ok(());
-        };
-        self.before_write(key, holes).await?;
+    async fn delete(&mut self, key: Key<'_>, noreply: bool) {
         let deleted = self
             .engine
             // Removed also where nothing is found: recovery may not have come to it yet.
@@ -216,21 +153,9 @@ impl Connection {
             Status::Deleted,
             noreply,
         );
-        Ok(())
     }
 
-    pub(super) async fn arithmetic<'i>(
-        &mut self,
-        key: &[u8],
-        delta: u64,
-        decrement: bool,
-        noreply: bool,
-        holes: &mut Vec<Hole<'i>>,
-    ) -> io::Result<()> {
-        let Some(key) = self.engine.key(key) else {
-            return Ok(());
-        };
-        self.before_write(key, holes).await?;
+    async fn arithmetic(&mut self, key: Key<'_>, delta: u64, decrement: bool, noreply: bool) {
         let changed = self
             .engine
             .modify(key, self.now, |found| {
@@ -250,30 +175,21 @@ impl Connection {
         match changed.map(|modified| modified.result) {
             Ok(Some(Ok(value))) => {
                 hits.hit();
-                write::number(&mut self.out, value, noreply);
+                write::number(&mut self.replies.out, value, noreply);
             }
-            Ok(Some(Err(()))) => write::refusal(&mut self.out, Refusal::NonNumeric, noreply),
+            Ok(Some(Err(()))) => {
+                write::refusal(&mut self.replies.out, Refusal::NonNumeric, noreply)
+            }
             Ok(None) => {
                 misses.hit();
-                write::status(&mut self.out, Status::NotFound, noreply);
+                write::status(&mut self.replies.out, Status::NotFound, noreply);
             }
             Err(error) => self.refuse(error, noreply),
         }
-        Ok(())
     }
 
-    pub(super) async fn touch<'i>(
-        &mut self,
-        key: &[u8],
-        exptime: Exptime,
-        noreply: bool,
-        holes: &mut Vec<Hole<'i>>,
-    ) -> io::Result<()> {
+    async fn touch(&mut self, key: Key<'_>, exptime: Exptime, noreply: bool) {
         self.counters.cmd_touch.hit();
-        let Some(key) = self.engine.key(key) else {
-            return Ok(());
-        };
-        self.before_write(key, holes).await?;
         let expiry = exptime.to_absolute(self.now).0;
         let touched = self
             .engine
@@ -292,7 +208,6 @@ impl Connection {
             Status::Touched,
             noreply,
         );
-        Ok(())
     }
 
     /// Counts and answers a command on an item that was there, or was not.
@@ -303,38 +218,17 @@ impl Connection {
         done: Status,
         noreply: bool,
     ) {
-        let (hits, misses) = counts(&self.counters);
+        let (hits, misses) = counts(self.counters);
         match found {
             Ok(modified) if modified.result => {
                 hits.hit();
-                write::status(&mut self.out, done, noreply);
+                write::status(&mut self.replies.out, done, noreply);
             }
             Ok(_) => {
                 misses.hit();
-                write::status(&mut self.out, Status::NotFound, noreply);
+                write::status(&mut self.replies.out, Status::NotFound, noreply);
             }
             Err(error) => self.refuse(error, noreply),
-        }
-    }
-}
-
-/// Writes a `VALUE` block. A long value that can be shared is left out and returned: its place is
-/// behind what was written.
-fn write_value(
-    out: &mut Vec<u8>,
-    key: Key<'_>,
-    view: &ItemView<'_>,
-    cas_unique: Option<u64>,
-) -> Option<Arc<[u8]>> {
-    match view.shared {
-        Some(value) if value.len() >= SHARE_BYTES => {
-            let len = value.len();
-            write::value_header(out, key.bytes(), view.client_flags, cas_unique, len);
-            Some(Arc::clone(value))
-        }
-        _ => {
-            write::value(out, key.bytes(), view.client_flags, cas_unique, view.value);
-            None
         }
     }
 }
@@ -345,18 +239,18 @@ fn decide_store<'v>(
     put: &Put<'v>,
     found: Option<&ItemView<'_>>,
     max_value_bytes: usize,
-) -> (Change<'v>, Stored) {
-    let stored = |put: Put<'v>| (Change::Put(put), Stored::Yes);
+) -> (Change<'v>, Status) {
+    let stored = |put: Put<'v>| (Change::Put(put), Status::Stored);
     match (verb, found) {
-        (StoreVerb::Add, Some(_)) => (Change::Access, Stored::No(Status::NotStored)),
+        (StoreVerb::Add, Some(_)) => (Change::Access, Status::NotStored),
         (StoreVerb::Replace | StoreVerb::Append | StoreVerb::Prepend, None) => {
-            (Change::Keep, Stored::No(Status::NotStored))
+            (Change::Keep, Status::NotStored)
         }
         // What would grow too large stays as it is, as in memcached.
         (StoreVerb::Append | StoreVerb::Prepend, Some(view))
             if view.value.len() + put.value.len() > max_value_bytes =>
         {
-            (Change::Keep, Stored::No(Status::NotStored))
+            (Change::Keep, Status::NotStored)
         }
         (StoreVerb::Append, Some(view)) => {
             stored(replacing(view, [view.value, &put.value].concat()))
@@ -364,9 +258,9 @@ fn decide_store<'v>(
         (StoreVerb::Prepend, Some(view)) => {
             stored(replacing(view, [&put.value, view.value].concat()))
         }
-        (StoreVerb::Cas, None) => (Change::Keep, Stored::No(Status::NotFound)),
+        (StoreVerb::Cas, None) => (Change::Keep, Status::NotFound),
         (StoreVerb::Cas, Some(view)) if view.cas_unique != cas_unique => {
-            (Change::Keep, Stored::No(Status::Exists))
+            (Change::Keep, Status::Exists)
         }
         (StoreVerb::Set | StoreVerb::Add | StoreVerb::Replace | StoreVerb::Cas, _) => {
             stored(put.clone())

@@ -1,0 +1,235 @@
+//! Opening what the items lie on.
+//!
+//! | `--flash` | segments | superblock | journal |
+//! |---|---|---|---|
+//! | `PATH` | of a size that is chosen, in the file or device | its first MiB | `PATH.journal` |
+//! | `nand:PRESET,file=PATH` | erase blocks in the file | `PATH.meta` | `PATH.journal` |
+//! | `nand:PRESET` | erase blocks in memory | in memory | in memory |
+//! | `ftl:PRESET` | of a size that is chosen, on a disk in memory | its first MiB | in memory |
+//!
+//! Failure: one line, and nothing that was there before has been touched.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use device::{
+    DeviceSpec, Emulated, FileDisk, FileJournal, FileOptions, Journal, JournalError, MemoryDisk,
+    MemoryJournal, NandError, NandFileError, SpecError,
+};
+use engine::Medium;
+use engine::config::{META_BYTES, journal_bytes};
+
+use crate::config::{CacheSection, Config, Size};
+use crate::error::ServeError;
+use crate::flash::{FlashSetting, meta_beside};
+
+/// Decides about the bad blocks of an emulated device: every start in memory has the same.
+const DEVICE_SEED: u64 = 1;
+/// The key space is cut into two to the power of this many partitions.
+pub(crate) const PARTITION_BITS: u32 = 6;
+/// How long to wait for another process to let go of the flash and of the addresses, and how often
+/// to look.
+pub(crate) const IN_USE_PATIENCE: Duration = Duration::from_secs(2);
+const IN_USE_PAUSE: Duration = Duration::from_millis(20);
+
+/// What an engine is opened on.
+pub(crate) struct OpenFlash {
+    pub(crate) medium: Medium,
+    /// Bytes for segments and what goes with them.
+    pub(crate) bytes: u64,
+    /// Bytes of a segment, where the device says how many.
+    pub(crate) block_bytes: Option<u32>,
+    /// One line for the log.
+    pub(crate) words: String,
+    /// One more about what is not as on a drive.
+    pub(crate) notice: Option<String>,
+    journal: JournalPlace,
+}
+
+/// Where the journal is, or is made.
+pub(crate) struct JournalPlace {
+    /// `None` for one in memory.
+    path: Option<PathBuf>,
+    bytes: u64,
+}
+
+impl JournalPlace {
+    /// Opens it. Blocks the thread.
+    pub(crate) fn open(self) -> Result<Arc<dyn Journal>, JournalError> {
+        let Some(path) = self.path else {
+            let words = self.bytes as usize / size_of::<u64>();
+            return Ok(Arc::new(MemoryJournal::new(words)));
+        };
+        let deadline = Instant::now() + IN_USE_PATIENCE;
+        let in_use = |error: &JournalError| matches!(error, JournalError::InUse { .. });
+        let open = || FileJournal::open(&path, self.bytes);
+        Ok(Arc::new(retry_until(deadline, in_use, open)?))
+    }
+}
+
+impl OpenFlash {
+    /// Opens what the settings name. Blocks the thread.
+    pub(crate) fn open(config: &Config) -> Result<Self, ServeError> {
+        match &config.cache.flash {
+            FlashSetting::Path(path) => Self::open_path(config, path),
+            FlashSetting::Emulated(spec) => Self::open_emulated(config, spec),
+        }
+    }
+
+    fn open_path(config: &Config, path: &Path) -> Result<Self, ServeError> {
+        let cache = &config.cache;
+        let asked = cache.flash_size.map(|size| size.0);
+        let disk = open_file(|| FileDisk::open_image(path, asked, options(cache)))?;
+        let words = disk.describe();
+        Ok(Self::on(config, Medium::Disk(Arc::new(disk)), words))
+    }
+
+    fn open_emulated(config: &Config, spec: &DeviceSpec) -> Result<Self, ServeError> {
+        let is_locked =
+            |error: &NandError| matches!(error, NandError::File(NandFileError::InUse { .. }));
+        let in_use =
+            |error: &SpecError| matches!(error, SpecError::Device(error) if is_locked(error));
+        let deadline = Instant::now() + IN_USE_PATIENCE;
+        let device = retry_until(deadline, in_use, || spec.open(DEVICE_SEED))?;
+        let memory = Size(device.memory_bytes().next_multiple_of(1 << 20));
+        let (words, notice) = (device.describe(), notice(spec, memory));
+        let medium = match device {
+            Emulated::Ftl(disk) => Medium::Disk(disk),
+            Emulated::Nand(flash) => Medium::Flash {
+                meta: match spec.file() {
+                    None => Arc::new(MemoryDisk::new(META_BYTES)),
+                    Some(file) => Arc::new(open_meta(&config.cache, file, flash.nand().is_new())?),
+                },
+                flash,
+            },
+        };
+        let mut open = Self::on(config, medium, words);
+        open.notice = Some(notice);
+        Ok(open)
+    }
+
+    fn on(config: &Config, medium: Medium, words: String) -> Self {
+        let (bytes, block_bytes) = match &medium {
+            Medium::Disk(disk) => (disk.len_bytes(), None),
+            Medium::Flash { flash, .. } => {
+                let shape = flash.geometry();
+                let bytes = u64::from(shape.blocks()) * shape.block_bytes();
+                (bytes, u32::try_from(shape.block_bytes()).ok())
+            }
+        };
+        let cache = &config.cache;
+        let journal = JournalPlace {
+            path: config.journal(),
+            bytes: match cache.journal_size {
+                Some(size) => size.0,
+                None => journal_bytes(bytes, cache.memory.0, PARTITION_BITS),
+            },
+        };
+        Self {
+            medium,
+            bytes,
+            block_bytes,
+            words,
+            notice: None,
+            journal,
+        }
+    }
+
+    /// What an engine takes: the medium and what opens its journal.
+    pub(crate) fn into_parts(self) -> (Medium, JournalPlace) {
+        (self.medium, self.journal)
+    }
+}
+
+fn notice(spec: &DeviceSpec, memory: Size) -> String {
+    match spec.file() {
+        Some(file) => format!(
+            "the flash is emulated in a file, its superblock in {}; it takes up to {memory} of \
+             memory beside --memory",
+            meta_beside(file).display()
+        ),
+        None => format!(
+            "the flash is emulated in memory: what it holds goes with this process; it takes up to \
+             {memory} beside --memory"
+        ),
+    }
+}
+
+fn options(cache: &CacheSection) -> FileOptions {
+    FileOptions {
+        preallocate: cache.preallocate,
+        force: cache.force,
+        ..FileOptions::default()
+    }
+}
+
+fn open_file(
+    open: impl Fn() -> Result<FileDisk, device::OpenError>,
+) -> Result<FileDisk, device::OpenError> {
+    let deadline = Instant::now() + IN_USE_PATIENCE;
+    let in_use = |error: &device::OpenError| matches!(error, device::OpenError::InUse { .. });
+    retry_until(deadline, in_use, open)
+}
+
+/// Opens the superblock's file, and makes it for flash that has held nothing yet.
+fn open_meta(cache: &CacheSection, file: &Path, is_new: bool) -> Result<FileDisk, ServeError> {
+    let path = meta_beside(file);
+    if !is_new && !cache.force && !path.exists() {
+        return Err(ServeError::NoSuperblock {
+            path,
+            flash: file.to_owned(),
+        });
+    }
+    let options = FileOptions {
+        size: Some(META_BYTES),
+        create: true,
+        min_bytes: META_BYTES,
+        ..options(cache)
+    };
+    Ok(open_file(|| FileDisk::open(&path, &options))?)
+}
+
+/// A process that was killed a moment ago may still hold the address and the flash: the kernel ends
+/// its I/O first.
+pub(crate) fn retry_until<T, E>(
+    deadline: Instant,
+    in_use: impl Fn(&E) -> bool,
+    attempt: impl Fn() -> Result<T, E>,
+) -> Result<T, E> {
+    loop {
+        match attempt() {
+            Err(error) if in_use(&error) && Instant::now() < deadline => {
+                std::thread::sleep(IN_USE_PAUSE);
+            }
+            result => return result,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use device::Disk;
+
+    use super::*;
+
+    #[test]
+    fn flash_whose_superblock_is_gone_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("flash");
+        let mut cache = CacheSection::default();
+        let refused = open_meta(&cache, &file, false).unwrap_err().to_string();
+        assert!(refused.contains("flash.meta") && refused.contains("--force"));
+        assert!(!meta_beside(&file).exists());
+        cache.force = true;
+        assert_eq!(
+            open_meta(&cache, &file, false).unwrap().len_bytes(),
+            META_BYTES
+        );
+        cache.force = false;
+        assert_eq!(
+            open_meta(&cache, &file, true).unwrap().len_bytes(),
+            META_BYTES
+        );
+    }
+}
