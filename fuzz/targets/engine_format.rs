@@ -5,12 +5,12 @@
 use flowstone_engine::format::checkpoint::{Packer, Positions};
 use flowstone_engine::format::item::{HEADER_BYTES, ItemHeader, ItemRef, MAX_KEY_BYTES};
 use flowstone_engine::format::journal::{
-    CHUNK_HEADER_WORDS, ChunkHeader, Head, Record, is_life, kept_hash,
+    CHUNK_HEADER_WORDS, ChunkHeader, Head, Record, is_generation, kept_hash,
 };
 use flowstone_engine::format::segment::{
     FOOTER_BYTES, Footer, Position, SUMMARY_ENTRY_BYTES, SegmentKind, decode_summary, largest_item,
 };
-use flowstone_engine::format::superblock::{ImageShape, SUPERBLOCK_BYTES, Superblock};
+use flowstone_engine::format::superblock::{ImageShape, IndexRegion, SUPERBLOCK_BYTES, Superblock};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|input: &[u8]| {
@@ -55,6 +55,7 @@ fn superblock(input: &[u8]) {
         channels: 1,
         partitions: 64,
         expected_items: word(input, 8),
+        index_region: IndexRegion::None,
     };
     let mut sound = Superblock::new(&shape, "exact").encode();
     assert!(Superblock::decode(&sound).is_ok());
@@ -193,7 +194,7 @@ fn journal(input: &[u8]) {
         }
         match record {
             Some(Record::KeyDead { hash, .. }) => assert_eq!(kept_hash(hash), hash),
-            Some(Record::Dead { life, .. }) => assert!(is_life(life, life | 1 << 60)),
+            Some(Record::Dead { life, .. }) => assert!(is_generation(life, life | 1 << 60)),
             _ => {}
         }
         rest = &rest[len..];

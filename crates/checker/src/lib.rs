@@ -17,4 +17,4 @@ mod values;
 
 pub use history::{Asked, Certain, Crash, Effect, History, Moment, Seen, Wrong};
 pub use kill::{KillError, KillOptions, KillReport, kill};
-pub use sim::{Failure, Report, simulate};
+pub use sim::{Failure, Report, simulate, simulate_placement};

@@ -70,10 +70,7 @@ pub fn simulate(seed: u64) -> Result<Report, Failure> {
 ///
 /// # Errors
 /// The first thing found wrong.
-pub fn simulate_placement(
-    seed: u64,
-    placement: Arc<dyn PlacementKind>,
-) -> Result<Report, Failure> {
+pub fn simulate_placement(seed: u64, placement: Arc<dyn PlacementKind>) -> Result<Report, Failure> {
     let mut random = SmallRng::seed_from_u64(seed);
     let mut plan = Plan::new(&mut random, seed);
     plan.with_placement(placement);

@@ -306,7 +306,7 @@ impl Watch {
                 let certain = history.certain(number)?;
                 let bytes = key_bytes(number);
                 let key = engine.key(&bytes).expect("a key");
-                let on_flash = engine.placement().probe(key.hash()) != Probe::Absent;
+                let on_flash = matches!(engine.placement().probe(key.hash()), Probe::At(_));
                 let there = certain.expiry == 0 && (on_flash || in_memory.contains(&bytes));
                 there.then_some((number, certain.tag))
             })

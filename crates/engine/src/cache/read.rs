@@ -152,6 +152,7 @@ impl FlashRead {
         let now = runtime::unix_seconds().max(self.now);
         let mut partition = engine.lock(self.hash, now);
         let is_current = partition.end_read(self.hash, &self.in_flight);
+        let mut is_dead = false;
         let outcome = match found {
             Ok(Found::Item(mut item)) => {
                 if item.header().version.get() < engine.stale_below {
@@ -164,9 +165,7 @@ impl FlashRead {
                     ReadOutcome::Item { item, kept }
                 } else {
                     partition.count_dead(item.header().is_expired(now));
-                    engine
-                        .flash
-                        .forget(self.hash, probe, partition.next_version);
+                    is_dead = true;
                     ReadOutcome::Absent
                 }
             }
@@ -174,15 +173,16 @@ impl FlashRead {
             Err(ReadError::NoMemory { .. }) => ReadOutcome::Busy,
             Err(error) => {
                 tracing::debug!(%error, "a flash read failed");
-                if matches!(error, ReadError::Corrupt { .. }) {
-                    // What lies there is not the item: an older copy must not come back in its place.
-                    engine
-                        .flash
-                        .forget(self.hash, probe, partition.next_version);
-                }
+                is_dead = matches!(error, ReadError::Corrupt { .. });
                 ReadOutcome::Failed
             }
         };
+        if is_dead && is_current {
+            // An older copy must not come back in its place. What has been written meanwhile stays.
+            engine
+                .flash
+                .forget(self.hash, probe, partition.next_version);
+        }
         drop(partition);
         self.leads = false;
         // Nobody joins any more: without another reference there is nobody to tell.

@@ -6,8 +6,9 @@
 //! so that no more than [`batch_positions`] positions are in memory at a time.
 //!
 //! Dead keys stay in the list until no copy of them can be left: every segment that could hold one is gone, or
-//! a copy with a higher version is durable in a younger segment. The latter counts only because placements
-//! whose displaced copies are known by key alone reclaim in order of age.
+//! a copy that is not lower is durable in a segment that none of those is younger than. The latter counts only
+//! because placements whose displaced copies are known by key alone reclaim in order of age. Which segments could
+//! hold a copy is known by the chunk: those that had been opened when the next one was begun.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -108,7 +109,9 @@ impl Checkpointer {
     async fn fill(&self, sink: &mut CheckpointSink, input: &CheckpointInput<'_>) -> Option<()> {
         let (mut living, next_sequence) = self.store.living();
         let chunks = self.journal.before(input.end);
-        let survey = self.survey(&chunks, input.next_version).await;
+        let survey = self
+            .survey(&chunks, input.next_version, next_sequence)
+            .await;
         // The journal decides, whatever the store still says of a segment.
         living.retain(|record| {
             let generation = (record.segment.0, record.sequence);
@@ -120,7 +123,7 @@ impl Checkpointer {
         };
         let dead_keys = if input.keeps_dead_keys {
             let known = before.as_ref().map_or(&[][..], |before| &before.dead_keys);
-            let keys = join_dead_keys(known, &survey.dead_keys, next_sequence);
+            let keys = join_dead_keys(known, survey.dead_keys);
             self.without_superseded(keys, &living).await
         } else {
             Vec::new()
@@ -177,14 +180,21 @@ impl Checkpointer {
         sink.finish().await
     }
 
-    async fn survey(&self, chunks: &[ChunkRecords], next_version: u64) -> Survey {
+    async fn survey(
+        &self,
+        chunks: &[ChunkRecords],
+        next_version: u64,
+        next_sequence: u64,
+    ) -> Survey {
         let mut survey = Survey {
             records: 0,
             dead: vec![0; self.store.segments() as usize],
             dead_segments: HashSet::new(),
-            dead_keys: HashMap::new(),
+            dead_keys: Vec::new(),
         };
-        for chunk in chunks {
+        for (number, chunk) in chunks.iter().enumerate() {
+            let next = chunks.get(number + 1);
+            let before = next.map_or(next_sequence, |next| next.header.next_segment);
             chunk.each(self.journal.log(), |record| match record {
                 Record::Dead { location, .. } => {
                     let (segment, _) = self.codec.decode(location);
@@ -200,9 +210,12 @@ impl Checkpointer {
                     survey.dead_segments.insert((segment, generation));
                 }
                 Record::KeyDead { hash, version } => {
-                    let known = survey.dead_keys.entry(kept_hash(hash)).or_default();
-                    // What is left of an earlier chunk could say more than any version there is.
-                    *known = version.min(next_version).max(*known);
+                    survey.dead_keys.push(DeadKey {
+                        hash: kept_hash(hash),
+                        // What is left of an earlier chunk could say more than any version there is.
+                        version: version.min(next_version),
+                        before,
+                    });
                 }
                 _ => {}
             });
@@ -234,7 +247,9 @@ impl Checkpointer {
                 };
                 for entry in entries {
                     let hash = kept_hash(entry.hash.get());
-                    let superseded = |key: &DeadKey| entry.version.get() >= key.version;
+                    let superseded = |key: &DeadKey| {
+                        entry.version.get() >= key.version && record.sequence + 1 >= key.before
+                    };
                     if keys.get(&hash).is_some_and(superseded) {
                         keys.remove(&hash);
                     }
@@ -256,26 +271,15 @@ struct Survey {
     /// DEAD records of each segment.
     dead: Vec<u32>,
     dead_segments: HashSet<(u32, u64)>,
-    /// By kept hash, the version below which copies are dead.
-    dead_keys: HashMap<u64, u64>,
+    dead_keys: Vec<DeadKey>,
 }
 
-/// The keys that the last checkpoint listed with those of the journal. Of the latter, dead copies can lie in
-/// every segment that has been opened by now.
-fn join_dead_keys(
-    known: &[DeadKey],
-    new: &HashMap<u64, u64>,
-    next_sequence: u64,
-) -> HashMap<u64, DeadKey> {
+/// The keys that the last checkpoint listed with those of the journal: of each the highest version.
+fn join_dead_keys(known: &[DeadKey], new: Vec<DeadKey>) -> HashMap<u64, DeadKey> {
     let mut keys: HashMap<u64, DeadKey> = known.iter().map(|&key| (key.hash, key)).collect();
-    for (&hash, &version) in new {
-        let key = DeadKey {
-            hash,
-            version,
-            before: next_sequence,
-        };
-        let known = keys.entry(hash).or_insert(key);
-        if known.version < version {
+    for key in new {
+        let known = keys.entry(key.hash).or_insert(key);
+        if known.version <= key.version {
             *known = key;
         }
     }

@@ -84,6 +84,8 @@ pub struct Journal {
     image: u64,
     chunk_words: usize,
     chunks: u64,
+    /// The sequence number of the next segment, as the store counts.
+    next_segment: Arc<AtomicU64>,
     cursor: Mutex<Cursor>,
     is_tight: AtomicBool,
     is_void: AtomicBool,
@@ -197,6 +199,7 @@ impl Journal {
         image: u64,
         partitions: u32,
         (first, last): (u64, u64),
+        next_segment: Arc<AtomicU64>,
     ) -> Self {
         let chunk_words = chunk_words(partitions);
         let chunks = ring_chunks(&*log, partitions);
@@ -205,6 +208,7 @@ impl Journal {
             image,
             chunk_words,
             chunks,
+            next_segment,
             cursor: Mutex::new(Cursor {
                 sequence: last,
                 next: chunk_words,
@@ -414,6 +418,7 @@ impl Journal {
         let header = ChunkHeader {
             image: self.image,
             sequence,
+            next_segment: self.next_segment.load(Ordering::Acquire),
         };
         for (number, word) in header.encode().into_iter().enumerate().rev() {
             self.log.store(start + number, word);

@@ -146,13 +146,24 @@ impl FlashTier {
     /// What the index knows of a key.
     #[inline]
     pub(crate) fn probe(&self, hash: KeyHash) -> Probe {
+        if self.is_hidden() {
+            return Probe::Absent;
+        }
         self.placement.probe(hash)
     }
 
     /// What the index knows of a key; counts as a read of what is there.
     #[inline]
     pub(crate) fn access(&self, hash: KeyHash) -> Probe {
+        if self.is_hidden() {
+            return Probe::Absent;
+        }
         self.placement.access(hash)
+    }
+
+    /// Where versions alone decide which copy of a key counts, none does before all have been found.
+    fn is_hidden(&self) -> bool {
+        !self.locates_displaced && self.upkeep.recovery.is_running()
     }
 
     /// Whether a request that displaces something can go ahead; if not, it waits for

@@ -246,7 +246,11 @@ fn refuse(tier: &FlashTier, item: &RecoveredItem) -> Answer {
 /// Decides about an offer whose place another copy has: the higher version stays. Whether it is the one offered.
 async fn contest(tier: &FlashTier, partition: usize, offer: &Offer, mut rival: Place) -> bool {
     loop {
-        if version_at(tier, rival).await >= Some(offer.item.version) {
+        let version = version_at(tier, rival).await;
+        let is_there = tier.store().sequence(rival.segment) == rival.generation;
+        // Of one that cannot be read it is not known which is the later: where nothing else tells, neither counts.
+        let is_unknown = version.is_none() && is_there && !tier.locates_displaced;
+        if is_unknown || version >= Some(offer.item.version) {
             refuse(tier, &offer.item);
             return false;
         }

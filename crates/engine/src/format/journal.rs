@@ -5,9 +5,9 @@
 //!  word 0 magic                word 0 magic
 //!       1 format                    1 image
 //!       2 image                     2 sequence number: chunk s lies in place (s - 1) mod chunks
-//!       3 words of a chunk          3 checksum of words 0 to 2
-//!       4 chunks                    4 to 7 zero
-//!       5 run
+//!       3 words of a chunk          3 next segment sequence number when it was begun
+//!       4 chunks                    4 checksum of words 0 to 3
+//!       5 run                       5 to 7 zero
 //!       6 checksum of words 0 to 4
 //!       8 latest Unix second seen
 //!       9 void
@@ -141,24 +141,33 @@ pub struct ChunkHeader {
     pub image: u64,
     /// Its sequence number, from 1.
     pub sequence: u64,
+    /// Segments that had been opened before it was begun have lower sequence numbers.
+    pub next_segment: u64,
 }
 
 impl ChunkHeader {
     /// The words to store.
     #[must_use]
     pub fn encode(&self) -> [u64; CHUNK_HEADER_WORDS] {
-        let mut words = [CHUNK_MAGIC, self.image, self.sequence, 0, 0, 0, 0, 0];
-        words[3] = checksum(&words[..3]);
+        let mut words = [0; CHUNK_HEADER_WORDS];
+        words[..4].copy_from_slice(&[
+            CHUNK_MAGIC,
+            self.image,
+            self.sequence,
+            self.next_segment,
+        ]);
+        words[4] = checksum(&words[..4]);
         words
     }
 
     /// Reads a header; `None` where there is no valid one.
     #[must_use]
     pub fn decode(words: &[u64; CHUNK_HEADER_WORDS]) -> Option<Self> {
-        let valid = words[0] == CHUNK_MAGIC && words[3] == checksum(&words[..3]);
+        let valid = words[0] == CHUNK_MAGIC && words[4] == checksum(&words[..4]);
         valid.then_some(Self {
             image: words[1],
             sequence: words[2],
+            next_segment: words[3],
         })
     }
 }
@@ -433,9 +442,10 @@ mod tests {
         let header = ChunkHeader {
             image: 7,
             sequence: 9,
+            next_segment: 11,
         };
         assert_eq!(ChunkHeader::decode(&header.encode()), Some(header));
-        for word in 0..4 {
+        for word in 0..5 {
             let mut torn = header.encode();
             torn[word] ^= 1;
             assert_eq!(ChunkHeader::decode(&torn), None, "word {word}");

@@ -345,6 +345,7 @@ impl Superblock {
             && shape.segments.is_multiple_of(shape.channels)
             && self.checkpoint_segments.get() as usize <= MAX_CHECKPOINT_SEGMENTS
             && self.journal_first.get() > 0
+            && self.index_bytes.get().is_multiple_of(u64::from(PAGE_BYTES))
             && self.version_limit.get() < VERSION_LIMIT
             && self.sequence_limit.get() < 1 << 63;
         if fits && sane {

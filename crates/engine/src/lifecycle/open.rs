@@ -127,6 +127,7 @@ impl Opening {
             &mut superblock,
             last_run.is_err(),
             now.max(known_clock),
+            &store,
         )
         .await?;
         let cutoffs = Arc::new(FlushCutoffs::new(shape.partitions.trailing_zeros()));
@@ -330,6 +331,7 @@ async fn begin_run(
     superblock: &mut Superblock,
     starts_empty: bool,
     clock: u32,
+    store: &SegmentStore,
 ) -> Result<Arc<Journal>, OpenError> {
     let shape = superblock.shape();
     let chunks = Journal::chunks(&*log, shape.hash_seed, shape.partitions, 1);
@@ -365,6 +367,7 @@ async fn begin_run(
         shape.hash_seed,
         shape.partitions,
         (first_chunk, last_chunk),
+        store.next_sequence(),
     )))
 }
 

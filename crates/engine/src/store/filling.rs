@@ -1,5 +1,8 @@
 //! A segment being filled, and which of them are.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use device::AlignedBuf;
 use runtime::work::{self, Work};
 use zerocopy::{FromBytes, IntoBytes};
@@ -15,7 +18,8 @@ use crate::format::segment::{
 pub(super) struct Cursor {
     /// The buffer of each stream.
     pub(super) filling: Box<[Option<usize>]>,
-    next_sequence: u64,
+    /// Shared with the journal, which reads it.
+    next_sequence: Arc<AtomicU64>,
     /// Nothing is opened any more.
     pub(super) is_closed: bool,
 }
@@ -24,19 +28,21 @@ impl Cursor {
     pub(super) fn new(first_sequence: u64, streams: usize) -> Self {
         Self {
             filling: vec![None; streams].into(),
-            next_sequence: first_sequence,
+            next_sequence: Arc::new(AtomicU64::new(first_sequence)),
             is_closed: false,
         }
     }
 
     pub(super) fn peek_sequence(&self) -> u64 {
-        self.next_sequence
+        self.next_sequence.load(Ordering::Acquire)
+    }
+
+    pub(super) fn shared_sequence(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.next_sequence)
     }
 
     pub(super) fn take_sequence(&mut self) -> u64 {
-        let sequence = self.next_sequence;
-        self.next_sequence += 1;
-        sequence
+        self.next_sequence.fetch_add(1, Ordering::AcqRel)
     }
 }
 

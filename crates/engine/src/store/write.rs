@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use device::{AlignedBuf, BlockHealth, DeviceError, SharedBuf};
@@ -238,6 +238,11 @@ impl SegmentStore {
         living.dedup_by_key(|record| record.segment);
         living.retain(|record| record.sequence != 0 && record.sequence < next_sequence);
         (living, next_sequence)
+    }
+
+    /// The sequence number of the next segment, to be read without a lock.
+    pub(crate) fn next_sequence(&self) -> Arc<AtomicU64> {
+        self.filling.lock().shared_sequence()
     }
 
     /// The segments that are used no more.

@@ -182,12 +182,12 @@ fn the_journal_lies_as_documented() {
     let flush_at = 7 << 60 | 1 << 32 | u64::from(NOW + 3600);
     // The plain item, at the start of segment 0 in its first generation.
     let dead = 1 << 60 | 1 << 42;
-    for (number, record) in [(1, flush_at), (2, dead)] {
+    for (number, next_segment, record) in [(1, 1, flush_at), (2, 1 + SEQUENCES, dead)] {
         let at = 512 + 1024 * (number - 1);
-        let header = [magic, image, number as u64];
-        assert_eq!(words[at..at + 3], header, "chunk {number}");
-        assert_eq!(words[at + 3], checksum(&header));
-        assert_eq!(words[at + 4..at + 8], [0; 4]);
+        let header = [magic, image, number as u64, next_segment];
+        assert_eq!(words[at..at + 4], header, "chunk {number}");
+        assert_eq!(words[at + 4], checksum(&header));
+        assert_eq!(words[at + 5..at + 8], [0; 3]);
         assert_eq!(words[at + 8], record);
         assert!(words[at + 9..at + 1024].iter().all(|&word| word == 0));
     }
