@@ -8,18 +8,14 @@ use std::time::{Duration, Instant};
 
 use device::{JournalError, SpecError};
 use engine::config::{META_BYTES, Sizes, WORKER_BYTES, engine_share};
-use engine::{
-    Engine, EngineConfig, OpenError, PlacementConfig, Reserve, Start, StaticReserve, Stop,
-};
+use engine::{Engine, EngineConfig, OpenError, PlacementConfig, Reserve, Start, Stop};
 use parking_lot::Mutex;
 use runtime::budget::Budget;
 use runtime::live::{IoChoice, IoPath, LiveConfig, Workers};
 use runtime::net::Listener;
 use runtime::sync::{Notify, oneshot};
 
-use crate::config::{
-    CacheSection, Config, ConfigError, IoSetting, ListenAddress, ReserveSetting, Size,
-};
+use crate::config::{CacheSection, Config, ConfigError, IoSetting, ListenAddress, Size};
 use crate::counters::{Counters, Totals};
 use crate::flash::{FlashSetting, OpenFlash};
 use crate::listen::{self, Load};
@@ -415,20 +411,13 @@ fn engine_config(
 /// The reserve that is set, if one is.
 fn reserve(cache: &CacheSection) -> Result<Option<Reserve>, ServeError> {
     let (low, high) = (cache.low_watermark, cache.high_watermark);
-    let is_static = cache.reserve == Some(ReserveSetting::Static);
-    if (low.is_some() || high.is_some()) && !is_static {
+    let mut reserve = cache.reserve;
+    if let Some(Reserve::Static(shares)) = &mut reserve {
+        shares.low_percent = low.unwrap_or(shares.low_percent);
+        shares.high_percent = high.unwrap_or(shares.high_percent);
+    } else if low.is_some() || high.is_some() {
         return Err(ServeError::Watermarks);
     }
-    let usual = StaticReserve::default();
-    let reserve = cache.reserve.map(|setting| match setting {
-        ReserveSetting::ForStop => Reserve::ForStop,
-        ReserveSetting::Static => Reserve::Static(StaticReserve {
-            low_percent: low.unwrap_or(usual.low_percent),
-            high_percent: high.unwrap_or(usual.high_percent),
-        }),
-        ReserveSetting::Heuristic => Reserve::Heuristic,
-        ReserveSetting::Queueing => Reserve::Queueing,
-    });
     reserve
         .map_or(Ok(()), Reserve::check)
         .map_err(ServeError::Reserve)?;
