@@ -200,6 +200,24 @@ impl Default for StaticReserve {
     }
 }
 
+impl std::str::FromStr for Reserve {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        Ok(match name {
+            "for-stop" => Self::ForStop,
+            "static" => Self::Static(StaticReserve::default()),
+            "heuristic" => Self::Heuristic,
+            "queueing" => Self::Queueing,
+            _ => {
+                return Err(format!(
+                    "unknown variant `{name}`, expected one of `for-stop`, `static`, `heuristic`, `queueing`"
+                ));
+            }
+        })
+    }
+}
+
 impl Reserve {
     /// Checks what was set.
     ///

@@ -13,7 +13,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         Some(path) => PathBuf::from(path),
         None => PathBuf::from("cpu-table.flash"),
     };
-    let measured = flowstone_lab::cpu::measure(&path)?;
+    let measured = flowstone_lab::calibrate::measure(&path)?;
     println!(
         "# What the processor is charged under virtual time, in nanoseconds for each unit of a kind of work."
     );

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use device::DeviceSpec;
+use engine::Reserve;
 use serde::Deserialize;
 use serde::de::{self, Unexpected, Visitor};
 
@@ -200,7 +201,8 @@ pub struct CacheSection {
     /// The most of a reclaimed segment kept by copying, in sixteenths.
     pub max_copy_sixteenths: Option<u32>,
     /// How many segments are kept free.
-    pub reserve: Option<ReserveSetting>,
+    #[serde(deserialize_with = "reserve")]
+    pub reserve: Option<Reserve>,
     /// With a static reserve: below that share of free segments, in percent, reclaim is pressing.
     pub low_watermark: Option<u32>,
     /// With a static reserve: below that share of free segments, in percent, reclaim begins.
@@ -223,18 +225,10 @@ pub struct CacheSection {
     pub after_downtime: DowntimeSetting,
 }
 
-/// How many segments are kept free.
-#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
-#[serde(rename_all = "kebab-case")]
-pub enum ReserveSetting {
-    /// As many as an orderly stop needs.
-    ForStop,
-    /// A share of the flash.
-    Static,
-    /// It follows how often it is used up.
-    Heuristic,
-    /// It follows the rate of writes.
-    Queueing,
+/// Reads a reserve by its name.
+fn reserve<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Reserve>, D::Error> {
+    let name = String::deserialize(deserializer)?;
+    name.parse().map(Some).map_err(de::Error::custom)
 }
 
 /// What a cache does that was down for longer than allowed.

@@ -6,9 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use engine::config::{META_BYTES, Sizes, WORKER_BYTES, engine_share};
-use engine::{
-    Engine, EngineConfig, OpenError, PlacementConfig, Reserve, Start, StaticReserve, Stop,
-};
+use engine::{Engine, EngineConfig, OpenError, PlacementConfig, Reserve, Start, Stop};
 use futures_util::future::{Either, select};
 use parking_lot::Mutex;
 use runtime::budget::Budget;
@@ -16,7 +14,7 @@ use runtime::live::{IoChoice, IoPath, LiveConfig, Workers};
 use runtime::net::Listener;
 use runtime::sync::Notify;
 
-use crate::config::{CacheSection, Config, IoSetting, ListenAddress, ReserveSetting, Size};
+use crate::config::{CacheSection, Config, IoSetting, ListenAddress, Size};
 use crate::counters::{Counters, Totals};
 use crate::error::ServeError;
 use crate::flash::FlashSetting;
@@ -317,20 +315,13 @@ fn engine_config(
 /// The reserve that is set, if one is.
 fn reserve(cache: &CacheSection) -> Result<Option<Reserve>, ServeError> {
     let (low, high) = (cache.low_watermark, cache.high_watermark);
-    let is_static = cache.reserve == Some(ReserveSetting::Static);
-    if (low.is_some() || high.is_some()) && !is_static {
+    let mut reserve = cache.reserve;
+    if let Some(Reserve::Static(shares)) = &mut reserve {
+        shares.low_percent = low.unwrap_or(shares.low_percent);
+        shares.high_percent = high.unwrap_or(shares.high_percent);
+    } else if low.is_some() || high.is_some() {
         return Err(ServeError::Watermarks);
     }
-    let usual = StaticReserve::default();
-    let reserve = cache.reserve.map(|setting| match setting {
-        ReserveSetting::ForStop => Reserve::ForStop,
-        ReserveSetting::Static => Reserve::Static(StaticReserve {
-            low_percent: low.unwrap_or(usual.low_percent),
-            high_percent: high.unwrap_or(usual.high_percent),
-        }),
-        ReserveSetting::Heuristic => Reserve::Heuristic,
-        ReserveSetting::Queueing => Reserve::Queueing,
-    });
     reserve
         .map_or(Ok(()), Reserve::check)
         .map_err(ServeError::Reserve)?;

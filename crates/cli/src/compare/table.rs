@@ -18,7 +18,7 @@ pub(super) fn text(plan: &Plan, outcomes: &[Outcome]) -> String {
     let rows: Vec<Cells> = outcomes.iter().map(cells).collect();
     let mut text = heading(plan, outcomes);
     let is_there = |name: &&str| rows.iter().any(|row| row.contains_key(*name));
-    let names: Vec<&str> = FIELDS.into_iter().filter(is_there).collect();
+    let names: Vec<&str> = FIELDS.iter().copied().filter(is_there).collect();
     let first = names.iter().map(|name| name.len()).max().unwrap_or(0);
     for name in names {
         let mut line = format!("{name:first$}");

@@ -19,11 +19,15 @@ use workload::{
     ClientStream, KeyId, MAX_KEY_BYTES, Op, Request, TraceError, ValueBytes, ValueCheck, Workload,
 };
 
-use super::Progress;
-use super::counters::{Machine, Mark};
 use super::curve::{Curve, Recorder};
+use super::error::CompareError;
+use super::machine::{Machine, Mark};
 use super::plan::{Pace, Plan};
 use crate::cpu::Cpus;
+use crate::presets::Preset;
+
+/// Called now and then with the requests made so far.
+pub type Progress = Box<dyn Fn(u64) + Send + Sync>;
 
 /// The longest latency told apart from longer ones: a quarter of an hour.
 const LONGEST_NS: u64 = 900_000_000_000;
@@ -31,7 +35,7 @@ const DIGITS: u8 = 3;
 
 /// Why a client cannot go on.
 #[derive(Debug)]
-pub(super) enum Trouble {
+enum Trouble {
     /// A damaged trace.
     Trace(TraceError),
     /// A wrong value under this key.
@@ -174,12 +178,13 @@ impl Run {
         }
     }
 
-    /// With the pace of a plan, and its database.
-    pub(super) fn paced(self, plan: &Plan) -> Self {
+    /// All of a plan.
+    pub(super) fn of(plan: &Plan, machine: Machine, progress: Progress) -> Self {
+        let counts = (plan.loaded_keys(), plan.warmup, plan.end());
         Self {
             pace: plan.pace.clone(),
             database: plan.database,
-            ..self
+            ..Self::new(machine, plan.workload.clone(), counts, progress)
         }
     }
 
@@ -200,9 +205,18 @@ impl Run {
         self.stopped.store(true, Ordering::Relaxed);
     }
 
+    /// # Errors
     /// The first trouble that a client had.
-    pub(super) fn trouble(&self) -> Option<Trouble> {
-        self.trouble.lock().take()
+    pub(super) fn check(&self, preset: &Preset) -> Result<(), CompareError> {
+        match self.trouble.lock().take() {
+            None => Ok(()),
+            Some(Trouble::Trace(error)) => Err(error.into()),
+            Some(Trouble::WrongValue(key)) => Err(CompareError::WrongValue {
+                preset: preset.name,
+                key,
+                seed: self.workload.settings().seed,
+            }),
+        }
     }
 
     /// Where what is measured began; `None` when the requests ended before.

@@ -8,7 +8,7 @@ use engine::PlacementConfig;
 use engine::config::Sizes;
 use workload::{MAX_KEY_BYTES, Workload};
 
-use super::CompareError;
+use super::error::CompareError;
 use super::storage::Storage;
 use crate::presets::Preset;
 

@@ -13,20 +13,22 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::Duration;
 
-use device::{FileDisk, FileJournal, FileOptions, Journal, JournalError};
+use device::{FileDisk, FileJournal, FileOptions, JournalError};
 use engine::Engine;
-use engine::config::{META_BYTES, journal_bytes};
+use engine::config::META_BYTES;
 use runtime::live::{LiveConfig, Workers};
 use runtime::work::{self, WorkDone};
 use workload::Workload;
 
-use super::clients::{Client, Run, Seen};
-use super::counters::{Machine, detail, row};
+use super::clients::{Client, Progress, Run, Seen};
+use super::error::CompareError;
+use super::figures::outcome;
+use super::host::Host;
+use super::machine::Machine;
+use super::outcome::Outcome;
 use super::plan::Plan;
 use super::row::ratio;
 use super::storage::Storage;
-use super::virtual_time::explain;
-use super::{CompareError, Outcome, Progress};
 use crate::presets::Preset;
 
 /// Receive buffers of a worker: it has no sockets.
@@ -68,7 +70,8 @@ fn with_cache<T>(
         ..LiveConfig::default()
     })
     .map_err(CompareError::Workers)?;
-    let opened = open(plan, preset, &workers, &storage, &claim.journal);
+    let host = Host::new(plan, preset, &storage);
+    let opened = open(host, &workers, claim.journal.clone());
     let acted = opened.and_then(|engine| {
         let mut worker = 0;
         engine.start_background(|task| {
@@ -89,24 +92,16 @@ fn measured(
     progress: Progress,
 ) -> Result<Outcome, CompareError> {
     let device = format!("{}, {} bytes", plan.device, machine.storage.bytes());
-    let counts = (plan.loaded_keys(), plan.warmup, plan.end());
-    let run = Run::new(machine, plan.workload.clone(), counts, progress);
-    let run = Arc::new(run.paced(plan));
+    let run = Arc::new(Run::of(plan, machine, progress));
     let seen = complete(plan, preset, workers, &run)?;
     let end = run.machine.mark();
     let begun = run.begun().unwrap_or(end);
     let processor = end.processor.saturating_sub(begun.processor);
-    let mut row = row(plan, preset, &run, &seen);
-    row.virtual_time = false;
-    row.peak_rss_bytes = peak_rss_bytes();
-    row.cpu_us_per_op = ratio(processor.as_secs_f64() * 1e6, seen.operations() as f64);
-    Ok(Outcome {
-        row,
-        curve: run.finish(),
-        refused_sets: seen.refused_sets,
-        device,
-        detail: detail(&run, &seen),
-    })
+    let mut outcome = outcome(plan, preset, &run, &seen, device);
+    outcome.row.virtual_time = false;
+    outcome.row.peak_rss_bytes = peak_rss_bytes();
+    outcome.row.cpu_us_per_op = ratio(processor.as_secs_f64() * 1e6, seen.operations() as f64);
+    Ok(outcome)
 }
 
 /// Has the clients do all of `run`.
@@ -117,10 +112,8 @@ fn complete(
     run: &Arc<Run>,
 ) -> Result<Seen, CompareError> {
     let seen = collect(plan.clients, &start_clients(plan, workers, run)?)?;
-    match run.trouble() {
-        Some(trouble) => Err(explain(plan, preset, trouble)),
-        None => Ok(seen),
-    }
+    run.check(preset)?;
+    Ok(seen)
 }
 
 /// What a round of requests took.
@@ -182,35 +175,20 @@ fn work_done(workers: &Workers) -> Result<WorkDone, CompareError> {
     Ok(sum)
 }
 
-fn open(
-    plan: &Plan,
-    preset: &'static Preset,
-    workers: &Workers,
-    storage: &Storage,
-    journal: &Path,
-) -> Result<Arc<Engine>, CompareError> {
-    let config = (preset.config)(plan.sizes(storage));
-    let bytes = journal_bytes(storage.bytes(), config.memory_bytes, config.partition_bits);
-    let journal = journal.to_owned();
-    let medium = storage.medium();
+fn open(host: Host, workers: &Workers, journal: PathBuf) -> Result<Arc<Engine>, CompareError> {
     let (done, opened) = sync_channel(1);
     workers.spawn_on(0, move || async move {
-        let log = move || {
+        let log = move |bytes| {
             let opened = FileJournal::open(&journal, bytes);
             if !matches!(opened, Err(JournalError::InUse { .. })) {
                 unname(&journal);
             }
-            Ok(Arc::new(opened?) as Arc<dyn Journal>)
+            Ok(Arc::new(opened?) as _)
         };
         // The receiver waits below until this sends.
-        let _ = done.send(Engine::open(medium, log, config).await);
+        let _ = done.send(host.open(log).await);
     });
-    let opened = opened.recv().map_err(|_| ended_early())?;
-    opened.map_err(|source| CompareError::Open {
-        preset: preset.name,
-        device: plan.device.to_string(),
-        source,
-    })
+    opened.recv().map_err(|_| ended_early())?
 }
 
 fn start_clients(

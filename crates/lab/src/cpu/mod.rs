@@ -10,11 +10,8 @@
 //! occupies a server for as long as the work costs, behind whoever came before, and goes on after
 //! that. So a flash read runs beside the processor time of the poll that asked for it.
 
-mod fit;
-mod measure;
 mod servers;
 mod table;
 
-pub use measure::{MeasureError, Measured, measure};
 pub use servers::{Cpus, Metered};
 pub use table::{CpuTable, TableError};

@@ -4,8 +4,9 @@
 use device::measure::{ChannelPlacement, Placement, crucial_m4, read_rate, write_rate};
 use device::{FtlConfig, LinkTiming, PAGE_BYTES};
 
-use super::{Experiment, ExperimentError, Finding, Outcome, Scale, Setting};
-use crate::plot::{self, Axis, Line, Plot};
+use super::descriptor::{Experiment, Finding, Outcome, Scale, Setting};
+use super::error::ExperimentError;
+use crate::plot::{Axis, Line, Plot};
 use crate::row::{PART, Row};
 
 /// The experiment.
@@ -188,7 +189,7 @@ impl Points {
     }
 
     fn plots(&self, extent: &Extent) -> Vec<Plot> {
-        let threads = || Axis::new("threads", plot::Scale::Log2);
+        let threads = || Axis::log2("threads");
         let placement = |placement: Placement| {
             let point = |&threads| {
                 let rate = self.of_placement(READS, threads, placement)?;
@@ -210,27 +211,27 @@ impl Points {
             Some((kib as f64, rate * (kib << 10) as f64 / 1e6))
         };
         vec![
-            Plot {
-                title: "a. Reads of 4 KiB, by how they fall on channels".to_owned(),
-                x: threads(),
-                y: Axis::new("reads", plot::Scale::Linear).unit("1/s"),
-                lines: Placement::ALL.map(placement).into(),
-            },
-            Plot {
-                title: "b. Writes at once".to_owned(),
-                x: threads(),
-                y: Axis::new("written", plot::Scale::Linear).unit("MB/s"),
-                lines: extent.write_kib.iter().map(write).collect(),
-            },
-            Plot {
-                title: "c. Random reads, one thread".to_owned(),
-                x: Axis::new("size of a read", plot::Scale::Log2).unit("KiB"),
-                y: Axis::new("read", plot::Scale::Linear).unit("MB/s"),
-                lines: vec![Line::new(
+            Plot::new(
+                "a. Reads of 4 KiB, by how they fall on channels",
+                threads(),
+                Axis::linear("reads").unit("1/s"),
+                Placement::ALL.map(placement).into(),
+            ),
+            Plot::new(
+                "b. Writes at once",
+                threads(),
+                Axis::linear("written").unit("MB/s"),
+                extent.write_kib.iter().map(write).collect(),
+            ),
+            Plot::new(
+                "c. Random reads, one thread",
+                Axis::log2("size of a read").unit("KiB"),
+                Axis::linear("read").unit("MB/s"),
+                vec![Line::new(
                     "1 thread",
                     extent.read_kib.iter().filter_map(size).collect(),
                 )],
-            },
+            ),
         ]
     }
 
@@ -241,11 +242,7 @@ impl Points {
             Some(rate * kib as f64)
         };
         let gain = |part, over| self.gain(part, MOST_THREADS, over);
-        let finding = |measure: &str, paper, here| Finding {
-            measure: measure.to_owned(),
-            paper,
-            here,
-        };
+        let finding = |measure: &str, paper, here| Finding::new(measure, paper, here);
         vec![
             finding(
                 "reads, best over worst placement, 32 threads",

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread;
 
-use super::ExperimentError;
+use super::error::ExperimentError;
 
 /// Hears how many cells are done, and of how many. Called from several threads.
 pub type Progress<'a> = &'a (dyn Fn(u64, u64) + Sync);

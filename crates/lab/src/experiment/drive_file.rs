@@ -9,7 +9,7 @@ use device::{AlignedBuf, Disk, FileDisk, FileOptions};
 use engine::config::META_BYTES;
 use runtime::file::is_locked;
 
-use super::ExperimentError;
+use super::error::ExperimentError;
 
 /// How long the system may take to let go of a file, and how often it is asked.
 const PATIENCE: Duration = Duration::from_secs(10);

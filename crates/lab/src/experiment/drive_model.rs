@@ -5,10 +5,11 @@ use std::time::Duration;
 use device::PAGE_BYTES;
 use device::measure::{Mixed, Pace, Probe, Profile};
 
+use super::descriptor::{Experiment, Finding, Outcome, Scale, Setting};
 use super::drive_file::DriveFile;
-use super::{Experiment, ExperimentError, Finding, Outcome, Scale, Setting};
+use super::error::ExperimentError;
 use crate::calibrate::{drive_model, probe_model};
-use crate::plot::{self, Axis, Line, Plot};
+use crate::plot::{Axis, Line, Plot};
 use crate::row::{PART, Row};
 
 /// The experiment.
@@ -162,24 +163,24 @@ fn plots(measured: &Profile, modelled: &Profile) -> Vec<Plot> {
         Line::new(name, profile.writes.iter().map(point).collect())
     };
     vec![
-        Plot {
-            title: "Random reads of 4 KiB".to_owned(),
-            x: Axis::new("at once", plot::Scale::Log2),
-            y: Axis::new("reads", plot::Scale::Linear).unit("1/s"),
-            lines: vec![
+        Plot::new(
+            "Random reads of 4 KiB",
+            Axis::log2("at once"),
+            Axis::linear("reads").unit("1/s"),
+            vec![
                 reads("measured", measured),
                 reads("modelled", modelled).dashed(),
             ],
-        },
-        Plot {
-            title: "Writes, one after the other".to_owned(),
-            x: Axis::new("size of a write", plot::Scale::Log2).unit("KiB"),
-            y: Axis::new("written", plot::Scale::Linear).unit("MB/s"),
-            lines: vec![
+        ),
+        Plot::new(
+            "Writes, one after the other",
+            Axis::log2("size of a write").unit("KiB"),
+            Axis::linear("written").unit("MB/s"),
+            vec![
                 writes("measured", measured),
                 writes("modelled", modelled).dashed(),
             ],
-        },
+        ),
     ]
 }
 
@@ -187,11 +188,7 @@ fn findings(pairs: &[Pair]) -> Vec<Finding> {
     let worst = |measure: &str, is_fitted: bool| {
         let apart = |pair: &Pair| pair.ratio().max(1.0 / pair.ratio());
         let among = pairs.iter().filter(|pair| pair.is_fitted == is_fitted);
-        Finding {
-            measure: measure.to_owned(),
-            paper: None,
-            here: among.map(apart).max_by(f64::total_cmp),
-        }
+        Finding::new(measure, None, among.map(apart).max_by(f64::total_cmp))
     };
     vec![
         worst(

@@ -3,8 +3,9 @@
 
 use device::measure::{Pattern, WriteAmplification};
 
-use super::{Experiment, ExperimentError, Finding, Outcome, Scale, Setting};
-use crate::plot::{self, Axis, Line, Plot};
+use super::descriptor::{Experiment, Finding, Outcome, Scale, Setting};
+use super::error::ExperimentError;
+use crate::plot::{Axis, Line, Plot};
 use crate::row::{PART, Row};
 
 /// The experiment.
@@ -136,12 +137,12 @@ fn plots(points: &[(Cell, f64)]) -> Vec<Plot> {
                 .map(|(cell, dlwa)| (cell.utilization * 100.0, *dlwa));
             Line::new(format!("{} MiB", size[0].0.write_mib), points.collect())
         };
-        Plot {
-            title: format!("Bytes programmed / bytes written, {}", part[0].0.part()),
-            x: Axis::new("utilization", plot::Scale::Linear).unit("%"),
-            y: Axis::new("DLWA", plot::Scale::Linear),
-            lines: sizes.map(line).collect(),
-        }
+        Plot::new(
+            format!("Bytes programmed / bytes written, {}", part[0].0.part()),
+            Axis::linear("utilization").unit("%"),
+            Axis::linear("DLWA"),
+            sizes.map(line).collect(),
+        )
     };
     parts.map(plot).collect()
 }
@@ -157,14 +158,14 @@ fn findings(points: &[(Cell, f64)]) -> Vec<Finding> {
             (cell.pattern, cell.write_mib, cell.utilization) == (pattern, write_mib, 1.0)
         };
         let found = points.iter().find(|(cell, _)| is_it(cell));
-        Finding {
-            measure: format!(
+        Finding::new(
+            format!(
                 "DLWA of {} {write_mib} MiB writes, full drive",
                 pattern.name()
             ),
-            paper: Some(paper),
-            here: found.map(|(_, dlwa)| *dlwa),
-        }
+            Some(paper),
+            found.map(|(_, dlwa)| *dlwa),
+        )
     };
     cases.map(finding).into()
 }

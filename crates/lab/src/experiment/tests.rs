@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use super::*;
 use crate::plot;
 use crate::plot::tests::assert_well_formed;
+use crate::row::Row;
 
 fn tiny(name: &str, seed: u64, threads: usize) -> Outcome {
     let directory = tempfile::tempdir().unwrap();

@@ -2,7 +2,8 @@
 
 use workload::CheckRow;
 
-use super::{Experiment, ExperimentError, Finding, Outcome, Scale, Setting};
+use super::descriptor::{Experiment, Finding, Outcome, Scale, Setting};
+use super::error::ExperimentError;
 use crate::row::Row;
 
 /// The experiment.
@@ -29,14 +30,14 @@ fn run(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
     Ok(Outcome {
         rows: checks.iter().map(|check| row(check, draws)).collect(),
         plots: Vec::new(),
-        findings: vec![Finding {
-            measure: format!(
+        findings: vec![Finding::new(
+            format!(
                 "statistics of {} that chance does not explain",
                 checks.len()
             ),
-            paper: None,
-            here: Some(failed as f64),
-        }],
+            None,
+            Some(failed as f64),
+        )],
         wrong: (failed > 0).then(|| {
             format!(
                 "{failed} of {} statistics do not fit their formula with seed {}: one correct \

@@ -1,9 +1,11 @@
 //! `DIDACache` (TOS 2018), figures 12 and 13: throughput and latency of SET against the length of the items.
 
-use super::super::{Experiment, ExperimentError, Finding, Outcome, Scale, Setting};
-use super::items::{Headed, Items, LENGTHS, PRESETS, among};
-use super::{COPY_SCALES, Cell, Machine, figure, quotient};
-use crate::plot::{self, Axis, Line, Plot};
+use super::super::descriptor::{Experiment, Finding, Outcome, Scale, Setting};
+use super::super::error::ExperimentError;
+use super::cell::{COPY_SCALES, Cell, among, figure, lines, quotient};
+use super::items::{self, Items, LENGTHS, PRESETS};
+use super::machine::Machine;
+use crate::plot::{Axis, Plot};
 use crate::row::{PART, Row};
 
 /// The experiment.
@@ -44,16 +46,21 @@ fn run(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
         let head = Row::new()
             .with(PART, RESERVE_BESIDE)
             .with("item_bytes", items.bytes);
-        cells.extend(Headed::of_each(
-            &machine,
-            &PRESETS,
-            &plan,
-            copy_scales,
-            &head,
-        ));
+        cells.extend(items::cells(&machine, &PRESETS, &plan, copy_scales, &head));
     }
-    cells.extend(on_the_same_flash(setting, &machine)?);
-    let rows = setting.cells.run(&cells, |cell| Ok(cell.row()?.0))?;
+    // The shortest items where the reserve of the conventional drive is taken from the same flash.
+    let plan = SHORTEST.plan(setting, 100, SHORTEST.keys(setting.scale) / 4)?;
+    let head = Row::new()
+        .with(PART, SAME_FLASH)
+        .with("item_bytes", SHORTEST.bytes);
+    cells.extend(Cell::of_each(
+        &machine,
+        &["fatcache-async"],
+        &plan,
+        &[1],
+        &head,
+    ));
+    let rows = setting.cells.run(&cells, items::row)?;
     Ok(Outcome {
         plots: plots(&rows),
         findings: findings(&rows),
@@ -62,51 +69,24 @@ fn run(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
     })
 }
 
-/// The shortest items where the reserve of the conventional drive is taken from the same flash.
-fn on_the_same_flash(
-    setting: &Setting<'_>,
-    machine: &Machine,
-) -> Result<Vec<Headed>, ExperimentError> {
-    let plan = SHORTEST.plan(setting, 100, SHORTEST.keys(setting.scale) / 4)?;
-    let head = Row::new()
-        .with(PART, SAME_FLASH)
-        .with("item_bytes", SHORTEST.bytes);
-    let cells = Cell::of_each(machine, &["fatcache-async"], &plan).into_iter();
-    Ok(cells
-        .filter(|cell| cell.plan.copy_scale == 1)
-        .map(|cell| Headed {
-            head: head.clone(),
-            cell,
-        })
-        .collect())
-}
-
 fn plots(rows: &[Row]) -> Vec<Plot> {
     let rows = among(rows, PART, RESERVE_BESIDE);
-    let figure = |title: &str, y: Axis, field| Plot {
-        title: title.to_owned(),
-        x: Axis::new("item", plot::Scale::Log2).unit("bytes"),
-        y,
-        lines: PRESETS.map(|preset| line(&rows, preset, field)).into(),
+    let figure = |title, y, field| {
+        let x = Axis::log2("item").unit("bytes");
+        Plot::new(title, x, y, lines(&rows, &PRESETS, "item_bytes", field))
     };
     vec![
         figure(
             "12. Throughput of SET",
-            Axis::new("requests", plot::Scale::Linear).unit("1/s"),
+            Axis::linear("requests").unit("1/s"),
             "ops_per_s",
         ),
         figure(
             "13. Mean latency of SET",
-            Axis::new("latency", plot::Scale::Log10).unit("us"),
+            Axis::log10("latency").unit("us"),
             "mean_us",
         ),
     ]
-}
-
-fn line(rows: &[Row], preset: &'static str, field: &str) -> Line {
-    let of_preset = among(&among(rows, "preset", preset), "copy_scale", 1u64);
-    let point = |row: &Row| Some((row.number("item_bytes")?, row.number(field)?));
-    Line::new(preset, of_preset.iter().filter_map(point).collect())
 }
 
 fn findings(rows: &[Row]) -> Vec<Finding> {
@@ -127,11 +107,11 @@ fn findings(rows: &[Row]) -> Vec<Finding> {
     let same = among(rows, PART, SAME_FLASH);
     let didacache = figure(&shortest, "didacache", 1, "ops_per_s");
     let fatcache = figure(&same, "fatcache-async", 1, "ops_per_s");
-    findings.push(Finding {
-        measure: "throughput, didacache / fatcache-async, 64 bytes, the same flash".to_owned(),
-        paper: None,
-        here: quotient(didacache, fatcache),
-    });
+    findings.push(Finding::new(
+        "throughput, didacache / fatcache-async, 64 bytes, the same flash",
+        None,
+        quotient(didacache, fatcache),
+    ));
     findings.extend(memory(&shortest));
     findings
 }
@@ -146,23 +126,27 @@ const PAPER: [(&str, &str, &str, &str); 4] = [
 
 fn over_fatcache(rows: &[Row], items: Items, copy_scale: u32) -> Vec<Finding> {
     let bytes = items.bytes;
-    let finding = |(what, field, preset, paper): (&str, &str, &str, &'static str)| Finding {
-        measure: format!("{what}, didacache / {preset}, {bytes} bytes, copying x {copy_scale}"),
-        paper: (items == SHORTEST).then_some(paper),
-        here: quotient(
-            figure(rows, "didacache", copy_scale, field),
-            figure(rows, preset, copy_scale, field),
-        ),
+    let finding = |(what, field, preset, paper): (&str, &str, &str, &'static str)| {
+        Finding::new(
+            format!("{what}, didacache / {preset}, {bytes} bytes, copying x {copy_scale}"),
+            (items == SHORTEST).then_some(paper),
+            quotient(
+                figure(rows, "didacache", copy_scale, field),
+                figure(rows, preset, copy_scale, field),
+            ),
+        )
     };
     PAPER.map(finding).into()
 }
 
 /// Memory for the map of a drive and for the index of the cache.
 fn memory(rows: &[Row]) -> Vec<Finding> {
-    let of = |what: &str, preset, field, paper| Finding {
-        measure: format!("{what}, {preset}"),
-        paper,
-        here: figure(rows, preset, 1, field),
+    let of = |what: &str, preset, field, paper| {
+        Finding::new(
+            format!("{what}, {preset}"),
+            paper,
+            figure(rows, preset, 1, field),
+        )
     };
     vec![
         of(

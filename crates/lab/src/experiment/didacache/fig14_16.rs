@@ -1,9 +1,11 @@
 //! `DIDACache` (TOS 2018), figures 14 to 16: SET and GET mixed.
 
-use super::super::{Experiment, ExperimentError, Finding, Outcome, Scale, Setting};
-use super::items::{Headed, PRESETS, SET_SHARES, USUAL, among};
-use super::{COPY_SCALES, Machine, figure, quotient};
-use crate::plot::{self, Axis, Line, Plot};
+use super::super::descriptor::{Experiment, Finding, Outcome, Scale, Setting};
+use super::super::error::ExperimentError;
+use super::cell::{COPY_SCALES, Cell, among, figure, lines, quotient};
+use super::items::{self, PRESETS, SET_SHARES, USUAL};
+use super::machine::Machine;
+use crate::plot::{Axis, Plot};
 use crate::row::{PART, Row};
 
 /// The experiment.
@@ -27,13 +29,7 @@ fn run(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
         let plan = USUAL.plan(setting, set_share, requests)?;
         let head = Row::new().with("sets_percent", set_share);
         let copy_scales = copy_scales(setting.scale, set_share);
-        cells.extend(Headed::of_each(
-            &machine,
-            &PRESETS,
-            &plan,
-            copy_scales,
-            &head,
-        ));
+        cells.extend(items::cells(&machine, &PRESETS, &plan, copy_scales, &head));
     }
     let measured = setting.cells.run(&cells, measure)?;
     let (rows, distributions): (Vec<Row>, Vec<Vec<Row>>) = measured.into_iter().unzip();
@@ -56,13 +52,12 @@ fn copy_scales(scale: Scale, set_share: u32) -> &'static [u32] {
 }
 
 /// A row for the requests, and one for each step of the distribution of their latency.
-fn measure(cell: &Headed) -> Result<(Row, Vec<Row>), ExperimentError> {
-    let (row, ran) = cell.row()?;
+fn measure(cell: &Cell) -> Result<(Row, Vec<Row>), ExperimentError> {
+    let (row, ran) = items::measure(cell)?;
     let step = |&(percent, latency_us): &(f64, f64)| {
         Row::new()
             .with(PART, DISTRIBUTION)
             .and(cell.head.clone())
-            .and(cell.cell.row())
             .with("requests_percent", percent)
             .with("within_us", latency_us)
     };
@@ -71,47 +66,39 @@ fn measure(cell: &Headed) -> Result<(Row, Vec<Row>), ExperimentError> {
 }
 
 fn plots(rows: &[Row]) -> Vec<Plot> {
-    let rows = among(rows, "copy_scale", 1u64);
-    let requests = among(&rows, PART, REQUESTS);
-    let by_share = |title: &str, y: Axis, field| Plot {
-        title: title.to_owned(),
-        x: Axis::new("SETs", plot::Scale::Linear).unit("%"),
-        y,
-        lines: PRESETS
-            .map(|preset| line(&requests, preset, ("sets_percent", field)))
-            .into(),
+    let requests = among(rows, PART, REQUESTS);
+    let by_share = |title, y, field| {
+        let x = Axis::linear("SETs").unit("%");
+        Plot::new(
+            title,
+            x,
+            y,
+            lines(&requests, &PRESETS, "sets_percent", field),
+        )
     };
     let mut plots = vec![
         by_share(
             "14. Throughput",
-            Axis::new("requests", plot::Scale::Linear).unit("1/s"),
+            Axis::linear("requests").unit("1/s"),
             "ops_per_s",
         ),
         by_share(
             "15. Mean latency",
-            Axis::new("latency", plot::Scale::Linear).unit("us"),
+            Axis::linear("latency").unit("us"),
             "mean_us",
         ),
     ];
-    let distribution = among(&rows, PART, DISTRIBUTION);
+    let distribution = among(rows, PART, DISTRIBUTION);
     plots.extend(SET_SHARES.map(|share| {
         let steps = among(&distribution, "sets_percent", share);
-        Plot {
-            title: format!("16. Distribution of the latency, {share} % SETs"),
-            x: Axis::new("latency", plot::Scale::Log10).unit("us"),
-            y: Axis::new("requests", plot::Scale::Linear).unit("%"),
-            lines: PRESETS
-                .map(|preset| line(&steps, preset, ("within_us", "requests_percent")))
-                .into(),
-        }
+        Plot::new(
+            format!("16. Distribution of the latency, {share} % SETs"),
+            Axis::log10("latency").unit("us"),
+            Axis::linear("requests").unit("%"),
+            lines(&steps, &PRESETS, "within_us", "requests_percent"),
+        )
     }));
     plots
-}
-
-fn line(rows: &[Row], preset: &'static str, (across, upwards): (&str, &str)) -> Line {
-    let point = |row: &Row| Some((row.number(across)?, row.number(upwards)?));
-    let points = among(rows, "preset", preset);
-    Line::new(preset, points.iter().filter_map(point).collect())
 }
 
 fn findings(rows: &[Row]) -> Vec<Finding> {
@@ -127,11 +114,7 @@ fn findings(rows: &[Row]) -> Vec<Finding> {
                     let measure = format!(
                         "{what}, didacache / {fatcache}, {share} % SETs, copying x {copy_scale}"
                     );
-                    findings.extend(here.map(|here| Finding {
-                        measure,
-                        paper,
-                        here: Some(here),
-                    }));
+                    findings.extend(here.map(|here| Finding::new(measure, paper, Some(here))));
                 }
             }
         }

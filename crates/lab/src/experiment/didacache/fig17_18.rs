@@ -2,11 +2,13 @@
 
 use workload::Mix;
 
-use super::super::{Experiment, ExperimentError, Finding, Outcome, Scale, Setting};
-use super::items::{Headed, among};
-use super::{COPY_SCALES, Machine, etc, figure, quotient};
+use super::super::descriptor::{Experiment, Finding, Outcome, Scale, Setting};
+use super::super::error::ExperimentError;
+use super::cell::{COPY_SCALES, among, copy_scales, figure, quotient};
+use super::items;
+use super::machine::{Machine, etc};
 use crate::compare::Plan;
-use crate::plot::{self, Axis, Line, Plot};
+use crate::plot::{Axis, Line, Plot};
 use crate::row::Row;
 
 /// The experiment.
@@ -28,10 +30,11 @@ const OPERATIONS: [(&str, f64, f64); 2] = [("SET", 0.0, 1.0), ("GET", 1.0, 0.0)]
 fn run(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
     let machine = Machine::of(setting.scale);
     // Of 30 GB, 25 are filled.
-    let (keys, copy_scales) = match setting.scale {
-        Scale::Tiny => (machine.etc_keys(1.0 / 30.0), &COPY_SCALES[..1]),
-        Scale::Small | Scale::Paper => (machine.etc_keys(25.0 / 30.0), &COPY_SCALES[..]),
-    };
+    let keys = machine.etc_keys(match setting.scale {
+        Scale::Tiny => 1.0 / 30.0,
+        Scale::Small | Scale::Paper => 25.0 / 30.0,
+    });
+    let copy_scales = copy_scales(setting.scale);
     let mut cells = Vec::new();
     for (operation, gets, sets) in OPERATIONS {
         let workload = etc(setting, keys, Mix::new(gets, sets, 0.0)?)?;
@@ -44,16 +47,10 @@ fn run(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
             let head = Row::new()
                 .with("operation", operation)
                 .with("flash_over_buffers", part);
-            cells.extend(Headed::of_each(
-                &machine,
-                &[PRESET],
-                &plan,
-                copy_scales,
-                &head,
-            ));
+            cells.extend(items::cells(&machine, &[PRESET], &plan, copy_scales, &head));
         }
     }
-    let rows = setting.cells.run(&cells, |cell| Ok(cell.row()?.0))?;
+    let rows = setting.cells.run(&cells, items::row)?;
     Ok(Outcome {
         plots: OPERATIONS
             .iter()
@@ -67,21 +64,23 @@ fn run(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
 
 fn plots(rows: &[Row], operation: &str) -> [Plot; 2] {
     let rows = among(rows, "operation", operation);
-    let figure = |title: String, y: Axis, field| Plot {
-        title,
-        x: Axis::new("write buffers", plot::Scale::Log2).unit("parts of the flash"),
-        y,
-        lines: COPY_SCALES.map(|scale| line(&rows, scale, field)).into(),
+    let figure = |title: String, y: Axis, field| {
+        Plot::new(
+            title,
+            Axis::log2("write buffers").unit("parts of the flash"),
+            y,
+            COPY_SCALES.map(|scale| line(&rows, scale, field)).into(),
+        )
     };
     [
         figure(
             format!("Throughput of {operation}"),
-            Axis::new("requests", plot::Scale::Linear).unit("1/s"),
+            Axis::linear("requests").unit("1/s"),
             "ops_per_s",
         ),
         figure(
             format!("Mean latency of {operation}"),
-            Axis::new("latency", plot::Scale::Linear).unit("us"),
+            Axis::linear("latency").unit("us"),
             "mean_us",
         ),
     ]
@@ -108,16 +107,12 @@ fn findings(rows: &[Row]) -> Vec<Finding> {
         let (small, large) = (of(least), of(most));
         for (what, field) in [("throughput", "ops_per_s"), ("mean latency", "mean_us")] {
             for copy_scale in COPY_SCALES {
-                findings.push(Finding {
-                    measure: format!(
+                findings.push(Finding::new(format!(
                         "{what} of {operation}, a {most}th of the flash for buffers / a {least}nd, copying x {copy_scale}"
-                    ),
-                    paper: Some("about 1"),
-                    here: quotient(
+                    ), Some("about 1"), quotient(
                         figure(&large, PRESET, copy_scale, field),
                         figure(&small, PRESET, copy_scale, field),
-                    ),
-                });
+                    )));
             }
         }
     }

@@ -5,10 +5,12 @@
 
 use workload::{KeySize, Mix, Settings, ValueSize, Workload};
 
-use super::super::{ExperimentError, Scale, Setting};
-use super::{CLIENTS, Cell, Machine};
+use super::super::descriptor::{Scale, Setting};
+use super::super::error::ExperimentError;
+use super::cell::Cell;
+use super::machine::{CLIENTS, Machine};
 use crate::compare::{Outcome as Ran, Plan};
-use crate::row::{Field, Row};
+use crate::row::Row;
 
 /// Fatcache, synchronous and asynchronous, and what is compared with it.
 pub(super) const PRESETS: [&str; 3] = ["fatcache-sync", "fatcache-async", "didacache"];
@@ -89,71 +91,51 @@ impl Items {
     }
 }
 
-/// A cell, and what its row begins with.
-pub(super) struct Headed {
-    pub(super) head: Row,
-    pub(super) cell: Cell,
+/// Cells with the reserve of a conventional drive beside the flash.
+pub(super) fn cells(
+    machine: &Machine,
+    presets: &[&str],
+    plan: &Plan,
+    copy_scales: &[u32],
+    head: &Row,
+) -> Vec<Cell> {
+    let cells = Cell::of_each(machine, presets, plan, copy_scales, head).into_iter();
+    cells
+        .map(|cell| cell.with_reserve_beside(machine))
+        .collect()
 }
 
-impl Headed {
-    /// `plan` for each preset and each of the costs of copying.
-    pub(super) fn of_each(
-        machine: &Machine,
-        presets: &[&'static str],
-        plan: &Plan,
-        copy_scales: &[u32],
-        head: &Row,
-    ) -> Vec<Self> {
-        let cells = Cell::of_each(machine, presets, plan).into_iter();
-        cells
-            .filter(|cell| copy_scales.contains(&cell.plan.copy_scale))
-            .map(|cell| Self {
-                head: head.clone(),
-                cell: cell.with_reserve_beside(machine),
-            })
-            .collect()
-    }
-
-    /// Its row: throughput and latencies, and where the time went.
-    pub(super) fn row(&self) -> Result<(Row, Ran), ExperimentError> {
-        let ran = self.cell.run()?;
-        let (row, detail) = (&ran.row, &ran.detail);
-        let seconds_busy = detail
-            .cpu_busy
-            .map(|busy| busy * f64::from(self.cell.plan.cpus));
-        let busy_us = seconds_busy
-            .zip(row.ops_per_s)
-            .map(|(busy, rate)| busy / rate * 1e6);
-        let row = self
-            .head
-            .clone()
-            .and(self.cell.row())
-            .with_some("ops_per_s", row.ops_per_s)
-            .with("mean_us", detail.mean_us)
-            .with_some("p50_us", row.p50_us)
-            .with_some("p99_us", row.p99_us)
-            .with_some("p999_us", row.p999_us)
-            .with_some("hit_ratio", row.hit_ratio)
-            .with_some("cpu_busy", detail.cpu_busy)
-            .with_some("cpu_us_an_op", busy_us)
-            .with_some("clwa", row.clwa)
-            .with_some("dlwa", row.dlwa)
-            .with_some("gc_bytes_copied", row.gc_bytes_copied)
-            .with_some("erases", row.erases)
-            .with_some("low_watermark", row.low_watermark)
-            .with_some("objects_on_flash", row.objects_on_flash)
-            .with_some(
-                "dram_bytes_an_object",
-                row.dram_bits_per_object.map(|bits| bits / 8.0),
-            )
-            .with("device_mapping_bytes", detail.mapping_bytes);
-        Ok((row, ran))
-    }
+/// What came of a cell, and its row: throughput and latencies, and where the time went.
+pub(super) fn measure(cell: &Cell) -> Result<(Row, Ran), ExperimentError> {
+    let ran = cell.run()?;
+    let (row, detail) = (&ran.row, &ran.detail);
+    let seconds_busy = detail.cpu_busy.map(|busy| busy * f64::from(cell.plan.cpus));
+    let busy_us = seconds_busy
+        .zip(row.ops_per_s)
+        .map(|(busy, rate)| busy / rate * 1e6);
+    let bytes_an_object = row.dram_bits_per_object.map(|bits| bits / 8.0);
+    let row = cell
+        .head
+        .clone()
+        .with_some("ops_per_s", row.ops_per_s)
+        .with("mean_us", detail.mean_us)
+        .and(row.figures(&["p50_us", "p99_us", "p999_us", "hit_ratio"]))
+        .with_some("cpu_busy", detail.cpu_busy)
+        .with_some("cpu_us_an_op", busy_us)
+        .and(row.figures(&[
+            "clwa",
+            "dlwa",
+            "gc_bytes_copied",
+            "erases",
+            "low_watermark",
+            "objects_on_flash",
+        ]))
+        .with_some("dram_bytes_an_object", bytes_an_object)
+        .with("device_mapping_bytes", detail.mapping_bytes);
+    Ok((row, ran))
 }
 
-/// The rows whose field has this value.
-pub(super) fn among(rows: &[Row], field: &str, value: impl Into<Field>) -> Vec<Row> {
-    let value = value.into();
-    let has_it = |row: &&Row| row.get(field) == Some(&value);
-    rows.iter().filter(has_it).cloned().collect()
+/// The row of a cell alone.
+pub(super) fn row(cell: &Cell) -> Result<Row, ExperimentError> {
+    Ok(measure(cell)?.0)
 }

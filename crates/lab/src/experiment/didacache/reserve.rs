@@ -1,12 +1,13 @@
 //! `DIDACache` (TOS 2018), figures 23 to 26 and table 3: how much flash is kept free as the rate of requests changes.
 
-use super::super::{Experiment, ExperimentError, Finding, Outcome, Scale, Setting};
-use super::{
-    COPY_SCALES, Cell, DATABASE, Machine, figure, figure_of, look_aside, quotient, request_us,
-    requests_per_s,
+use super::super::descriptor::{Experiment, Finding, Outcome, Setting};
+use super::super::error::ExperimentError;
+use super::cell::{
+    COPY_SCALES, Cell, DATABASE, among, copy_scales, figure, quotient, request_us, requests_per_s,
 };
+use super::machine::{Machine, look_aside};
 use crate::compare::{Outcome as Ran, Pace, Plan, Rate, Sample};
-use crate::plot::{self, Axis, Line, Plot};
+use crate::plot::{Axis, Line, Plot};
 use crate::row::Row;
 
 /// The experiment.
@@ -48,19 +49,19 @@ fn run(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
         pace: Pace::Rates(rates(&machine, requests)),
         ..machine.plan(look_aside(setting, keys)?, requests)
     };
-    let mut cells = Cell::of_each(&machine, &PRESETS, &plan);
-    if setting.scale == Scale::Tiny {
-        cells.truncate(PRESETS.len());
-    }
+    let cells = |plan: &Plan, scales, pace| {
+        let cells = Cell::of_each(&machine, &PRESETS, plan, scales, &Row::new()).into_iter();
+        cells.map(move |cell| cell.with("pace", pace))
+    };
+    let paced = cells(&plan, copy_scales(setting.scale), PACED);
     // At rates that all of them keep up with there is no throughput to compare.
     let unpaced = Plan {
         pace: Pace::Closed,
         clients: machine.few_clients(),
         requests: Some(requests / 2),
-        ..plan
+        ..plan.clone()
     };
-    let unpaced = Cell::of_each(&machine, &PRESETS, &unpaced).into_iter();
-    cells.extend(unpaced.take(PRESETS.len()));
+    let cells: Vec<Cell> = paced.chain(cells(&unpaced, &[1], UNPACED)).collect();
     let regulated = setting.cells.run(&cells, Regulated::of)?;
     let rows: Vec<Row> = regulated.iter().map(|ran| ran.row.clone()).collect();
     Ok(Outcome {
@@ -97,33 +98,21 @@ impl Regulated {
         let segments = ran.detail.erase_counts.len();
         let samples = thinned(&ran, cell.plan.warmup);
         let kept_free = mean(&samples, |sample| sample.segments.free);
-        let (requests_per_s, request_us) = (requests_per_s(&ran), request_us(&ran));
-        let row = ran.row;
-        let pace = match cell.plan.pace {
-            Pace::Closed => UNPACED,
-            Pace::Rates(_) => PACED,
-        };
+        let row = &ran.row;
+        let low = mean(&samples, |sample| sample.segments.low);
         let row = cell
-            .row()
-            .with("pace", pace)
-            .with_some("hit_ratio", row.hit_ratio)
-            .with_some("erases", row.erases)
-            .with_some("gc_bytes_copied", row.gc_bytes_copied)
-            .with("request_us", request_us)
-            .with_some("p50_us", row.p50_us)
-            .with_some("p99_us", row.p99_us)
-            .with_some("p999_us", row.p999_us)
-            .with_some("requests_per_s", requests_per_s)
+            .head
+            .clone()
+            .and(row.figures(&["hit_ratio", "erases", "gc_bytes_copied"]))
+            .with("request_us", request_us(&ran))
+            .and(row.figures(&["p50_us", "p99_us", "p999_us"]))
+            .with_some("requests_per_s", requests_per_s(&ran))
             .with("free_share", kept_free / segments as f64)
-            .with(
-                "low_share",
-                mean(&samples, |sample| sample.segments.low) / segments as f64,
-            )
+            .with("low_share", low / segments as f64)
             .with_some("cpu_busy", ran.detail.cpu_busy)
-            .with_some("item_bytes_set", row.item_bytes_set)
-            .with_some("objects_on_flash", row.objects_on_flash);
+            .and(row.figures(&["item_bytes_set", "objects_on_flash"]));
         Ok(Self {
-            preset: cell.preset,
+            preset: cell.preset.name,
             row,
             samples,
             latencies: ran.detail.latencies,
@@ -140,11 +129,11 @@ impl Regulated {
 
     fn levels(&self) -> Plot {
         let percent = |segments: u32| 100.0 * f64::from(segments) / self.segments as f64;
-        Plot {
-            title: format!("Free segments and watermarks, {}", self.preset),
-            x: seconds(),
-            y: Axis::new("segments", plot::Scale::Linear).unit("% of the flash"),
-            lines: vec![
+        Plot::new(
+            format!("Free segments and watermarks, {}", self.preset),
+            seconds(),
+            Axis::linear("segments").unit("% of the flash"),
+            vec![
                 Line::new(
                     "free",
                     self.over_time(|sample| percent(sample.segments.free)),
@@ -156,7 +145,7 @@ impl Regulated {
                 )
                 .dashed(),
             ],
-        }
+        )
     }
 
     fn hit_ratio(&self) -> Line {
@@ -192,38 +181,38 @@ fn mean(samples: &[Sample], figure: impl Fn(&Sample) -> u32) -> f64 {
 }
 
 fn seconds() -> Axis {
-    Axis::new("time", plot::Scale::Linear).unit("s")
+    Axis::linear("time").unit("s")
 }
 
 fn plots(regulated: &[Regulated]) -> Vec<Plot> {
     let mut plots: Vec<Plot> = regulated.iter().map(Regulated::levels).collect();
-    plots.push(Plot {
-        title: "Hit ratio".to_owned(),
-        x: seconds(),
-        y: Axis::new("hit ratio", plot::Scale::Linear),
-        lines: regulated.iter().map(Regulated::hit_ratio).collect(),
-    });
+    plots.push(Plot::new(
+        "Hit ratio",
+        seconds(),
+        Axis::linear("hit ratio"),
+        regulated.iter().map(Regulated::hit_ratio).collect(),
+    ));
     let presets = regulated.iter().map(|ran| ran.preset.to_owned()).collect();
     let bar = |(at, ran): (usize, &Regulated)| Some((at as f64, ran.row.number("erases")?));
-    plots.push(Plot {
-        title: "Erases".to_owned(),
-        x: Axis::new("preset", plot::Scale::Named(presets)),
-        y: Axis::new("erases", plot::Scale::Linear),
-        lines: vec![Line::new(
+    plots.push(Plot::new(
+        "Erases",
+        Axis::named("preset", presets),
+        Axis::linear("erases"),
+        vec![Line::new(
             "erases",
             regulated.iter().enumerate().filter_map(bar).collect(),
         )],
-    });
+    ));
     let latency = |ran: &Regulated| {
         let point = |&(percent, micros): &(f64, f64)| (micros, percent / 100.0);
         Line::new(ran.preset, ran.latencies.iter().map(point).collect())
     };
-    plots.push(Plot {
-        title: "Operations that took no longer".to_owned(),
-        x: Axis::new("latency", plot::Scale::Log10).unit("us"),
-        y: Axis::new("share of the operations", plot::Scale::Linear),
-        lines: regulated.iter().map(latency).collect(),
-    });
+    plots.push(Plot::new(
+        "Operations that took no longer",
+        Axis::log10("latency").unit("us"),
+        Axis::linear("share of the operations"),
+        regulated.iter().map(latency).collect(),
+    ));
     plots
 }
 
@@ -250,31 +239,29 @@ fn findings(rows: &[Row]) -> Vec<Finding> {
                     over_static("request_us"),
                 ),
             ] {
-                findings.push(Finding {
-                    measure: format!("{what}, {preset}, copying x {scale}"),
-                    paper: Some(paper),
+                findings.push(Finding::new(
+                    format!("{what}, {preset}, copying x {scale}"),
+                    Some(paper),
                     here,
-                });
+                ));
             }
         }
     }
-    let throughput = |preset| {
-        let unpaced = rows.iter().filter(|row| row.text("pace") == Some(UNPACED));
-        figure_of(unpaced, preset, 1, "requests_per_s")
-    };
+    let unpaced = among(rows, "pace", UNPACED);
+    let throughput = |preset| figure(&unpaced, preset, 1, "requests_per_s");
     for (preset, paper) in [(QUEUEING, "1.16"), (HEURISTIC, "1.13")] {
-        findings.push(Finding {
-            measure: format!("throughput of clients in a closed loop / static, {preset}"),
-            paper: Some(paper),
-            here: quotient(throughput(preset), throughput(STATIC)),
-        });
+        findings.push(Finding::new(
+            format!("throughput of clients in a closed loop / static, {preset}"),
+            Some(paper),
+            quotient(throughput(preset), throughput(STATIC)),
+        ));
     }
     for (preset, paper) in PRESETS.into_iter().zip(["0.877", "0.941", "0.948"]) {
-        findings.push(Finding {
-            measure: format!("hit ratio, {preset}"),
-            paper: Some(paper),
-            here: figure(rows, preset, 1, "hit_ratio"),
-        });
+        findings.push(Finding::new(
+            format!("hit ratio, {preset}"),
+            Some(paper),
+            figure(rows, preset, 1, "hit_ratio"),
+        ));
     }
     findings
 }

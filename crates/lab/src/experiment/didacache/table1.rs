@@ -2,9 +2,13 @@
 
 use workload::Mix;
 
-use super::super::{Experiment, ExperimentError, Finding, Outcome, Scale, Setting};
-use super::{COPY_SCALES, Cell, Machine, etc, figure, quotient};
+use super::super::descriptor::{Experiment, Finding, Outcome, Setting};
+use super::super::error::ExperimentError;
+use super::cell::{COPY_SCALES, Cell, copy_scales, figure, quotient};
+use super::items;
+use super::machine::{Machine, etc};
 use crate::compare::Plan;
+use crate::presets::MadeFor;
 use crate::row::Row;
 
 /// The experiment.
@@ -39,13 +43,8 @@ fn run(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
         ..machine.plan(etc(setting, keys, sets_only)?, keys)
     };
     // The paper's simulator is given the flash that the drive has, not only the 30 GB that it offers.
-    let cells = Cell::of_each(&machine, &PRESETS, &plan).into_iter();
-    let mut cells: Vec<Cell> = cells
-        .map(|cell| cell.with_reserve_beside(&machine))
-        .collect();
-    if setting.scale == Scale::Tiny {
-        cells.truncate(PRESETS.len());
-    }
+    let scales = copy_scales(setting.scale);
+    let cells = items::cells(&machine, &PRESETS, &plan, scales, &Row::new());
     let rows = setting.cells.run(&cells, row)?;
     Ok(Outcome {
         findings: findings(&rows),
@@ -56,25 +55,21 @@ fn run(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
 
 fn row(cell: &Cell) -> Result<Row, ExperimentError> {
     let ran = cell.run()?;
-    let row = ran.row;
+    let row = &ran.row;
     // What the device copies of its own accord; there is no such thing where the cache drives it.
-    let pages_copied = cell
-        .preset
-        .starts_with("fatcache")
-        .then_some(row.dlwa)
-        .flatten()
+    let is_on_drive = cell.preset.made_for == MadeFor::Drive;
+    let pages_copied = row
+        .dlwa
+        .filter(|_| is_on_drive)
         .map(|dlwa| (dlwa - 1.0).max(0.0) * row.flash_bytes_written.unwrap_or(0) as f64);
     Ok(cell
-        .row()
-        .with_some("gc_bytes_copied", row.gc_bytes_copied)
+        .head
+        .clone()
+        .and(row.figures(&["gc_bytes_copied"]))
         .with_some("device_bytes_copied", pages_copied)
-        .with_some("erases", row.erases)
-        .with_some("item_bytes_set", row.item_bytes_set)
-        .with_some("clwa", row.clwa)
-        .with_some("dlwa", row.dlwa)
-        .with_some("ops_per_s", row.ops_per_s)
+        .and(row.figures(&["erases", "item_bytes_set", "clwa", "dlwa", "ops_per_s"]))
         .with("mean_us", ran.detail.mean_us)
-        .with_some("objects_on_flash", row.objects_on_flash)
+        .and(row.figures(&["objects_on_flash"]))
         .with("device_mapping_bytes", ran.detail.mapping_bytes))
 }
 
@@ -96,11 +91,11 @@ fn findings(rows: &[Row]) -> Vec<Finding> {
                 ("erases", "erases", erases),
                 ("item bytes copied", "gc_bytes_copied", copied),
             ] {
-                findings.push(Finding {
-                    measure: format!("{what}, {preset} / fatcache-fifo, copying x {scale}"),
-                    paper: Some(paper),
-                    here: over_fifo(preset, field),
-                });
+                findings.push(Finding::new(
+                    format!("{what}, {preset} / fatcache-fifo, copying x {scale}"),
+                    Some(paper),
+                    over_fifo(preset, field),
+                ));
             }
         }
     }

@@ -1,8 +1,10 @@
 //! `DIDACache` (TOS 2018), table 4: how busy the processors are.
 
-use super::super::{Experiment, ExperimentError, Finding, Outcome, Scale, Setting};
-use super::items::{Headed, PRESETS, USUAL, among};
-use super::{COPY_SCALES, Machine, figure};
+use super::super::descriptor::{Experiment, Finding, Outcome, Scale, Setting};
+use super::super::error::ExperimentError;
+use super::cell::{COPY_SCALES, among, figure};
+use super::items::{self, PRESETS, USUAL};
+use super::machine::Machine;
 use crate::compare::{Pace, Plan, Rate};
 use crate::row::{PART, Row};
 
@@ -68,16 +70,10 @@ fn run(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
                 (Scale::Paper, ..) | (Scale::Small, PACED, 50) => &COPY_SCALES[..],
                 _ => &COPY_SCALES[..1],
             };
-            cells.extend(Headed::of_each(
-                &machine,
-                &PRESETS,
-                &plan,
-                copy_scales,
-                &head,
-            ));
+            cells.extend(items::cells(&machine, &PRESETS, &plan, copy_scales, &head));
         }
     }
-    let rows = setting.cells.run(&cells, |cell| Ok(cell.row()?.0))?;
+    let rows = setting.cells.run(&cells, items::row)?;
     Ok(Outcome {
         findings: findings(&rows),
         rows,
@@ -102,14 +98,14 @@ fn findings(rows: &[Row]) -> Vec<Finding> {
 fn busy(rows: &[Row], (part, asked): (&str, &Asked), copy_scale: u32) -> Vec<Finding> {
     let finding = |(preset, paper): (&'static str, &'static str)| {
         let busy = figure(rows, preset, copy_scale, "cpu_busy")?;
-        Some(Finding {
-            measure: format!(
+        Some(Finding::new(
+            format!(
                 "processors busy, in percent, {preset}, {}, {part}, copying x {copy_scale}",
                 asked.name
             ),
-            paper: Some(paper),
-            here: Some(busy * 100.0),
-        })
+            Some(paper),
+            Some(busy * 100.0),
+        ))
     };
     let presets = PRESETS.into_iter().zip(asked.paper);
     presets.filter_map(finding).collect()

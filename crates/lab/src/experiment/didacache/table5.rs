@@ -6,9 +6,11 @@
 use device::{NandConfig, Preset};
 use runtime::work::Work;
 
-use super::super::{Experiment, ExperimentError, Finding, Outcome, Scale, Setting};
-use super::items::{Headed, PRESETS, USUAL, among};
-use super::{COPY_SCALES, Machine, figure};
+use super::super::descriptor::{Experiment, Finding, Outcome, Scale, Setting};
+use super::super::error::ExperimentError;
+use super::cell::{COPY_SCALES, Cell, among, figure};
+use super::items::{self, PRESETS, USUAL};
+use super::machine::Machine;
 use crate::compare::Plan;
 use crate::cpu::CpuTable;
 use crate::row::{PART, Row};
@@ -55,13 +57,7 @@ fn run(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
             (Scale::Tiny, _) | (Scale::Small, WORST_MIXED) => &COPY_SCALES[..1],
             _ => &COPY_SCALES[..],
         };
-        cells.extend(Headed::of_each(
-            &machine,
-            &PRESETS,
-            &plan,
-            copy_scales,
-            &head,
-        ));
+        cells.extend(items::cells(&machine, &PRESETS, &plan, copy_scales, &head));
     }
     let mut rows = setting.cells.run(&cells, row)?;
     rows.extend(computed(&machine));
@@ -73,13 +69,12 @@ fn run(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
 }
 
 /// Shortest and longest times.
-fn row(cell: &Headed) -> Result<Row, ExperimentError> {
-    let ran = cell.cell.run()?;
+fn row(cell: &Cell) -> Result<Row, ExperimentError> {
+    let ran = cell.run()?;
     let (sets, gets) = (ran.detail.set_us, ran.detail.get_us);
     Ok(cell
         .head
         .clone()
-        .and(cell.cell.row())
         .with_some("set_least_us", sets.map(|(least, _)| least))
         .with_some("set_most_us", sets.map(|(_, most)| most))
         .with_some("get_least_us", gets.map(|(least, _)| least))
@@ -208,15 +203,15 @@ fn times(rows: &[Row], part: &str, presets: &[&str], copy_scale: u32) -> Vec<Fin
             let Some(here) = figure(rows, preset, copy_scale, field) else {
                 continue;
             };
-            findings.push(Finding {
-                measure: format!("{what}, us, {preset}, {part}, copying x {copy_scale}"),
-                paper: Some(if preset == DRIVEN {
+            findings.push(Finding::new(
+                format!("{what}, us, {preset}, {part}, copying x {copy_scale}"),
+                Some(if preset == DRIVEN {
                     driven
                 } else {
                     conventional
                 }),
-                here: Some(here),
-            });
+                Some(here),
+            ));
         }
     }
     findings

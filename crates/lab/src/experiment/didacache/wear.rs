@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 
 use workload::Mix;
 
-use super::super::{Experiment, ExperimentError, Finding, Outcome, Scale, Setting};
-use super::{COPY_SCALES, Cell, ETC_FLASH_BYTES, Machine, etc, figure, quotient};
-use crate::plot::{self, Axis, Line, Plot};
+use super::super::descriptor::{Experiment, Finding, Outcome, Setting};
+use super::super::error::ExperimentError;
+use super::cell::{COPY_SCALES, Cell, copy_scales, figure, quotient};
+use super::machine::{ETC_FLASH_BYTES, Machine, etc};
+use crate::plot::{Axis, Line, Plot};
 use crate::row::Row;
 
 /// The experiment.
@@ -35,10 +37,8 @@ fn run(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
     let requested = machine.flash_bytes() as f64 * REQUESTED_TIMES;
     let requests = (requested / ETC_FLASH_BYTES) as u64;
     let plan = machine.plan(etc(setting, keys, half_sets)?, requests);
-    let mut cells = Cell::of_each(&machine, &PRESETS, &plan);
-    if setting.scale == Scale::Tiny {
-        cells.truncate(PRESETS.len());
-    }
+    let scales = copy_scales(setting.scale);
+    let cells = Cell::of_each(&machine, &PRESETS, &plan, scales, &Row::new());
     let worn = setting.cells.run(&cells, Worn::of)?;
     let rows: Vec<Row> = worn.iter().map(|worn| worn.row.clone()).collect();
     Ok(Outcome {
@@ -65,9 +65,9 @@ impl Worn {
         let spread = row.erase_max.zip(row.erase_min);
         let erases = ran.detail.erase_counts;
         let row = cell
-            .row()
-            .with_some("erase_min", row.erase_min)
-            .with_some("erase_max", row.erase_max)
+            .head
+            .clone()
+            .and(row.figures(&["erase_min", "erase_max"]))
             .with_some("erase_spread", spread.map(|(most, least)| most - least))
             .with("erase_mean", mean(&erases))
             .with("near_mean", near_mean(&erases))
@@ -82,11 +82,9 @@ impl Worn {
             .with("wear_levelings", levelings)
             .with("leveling_erases", leveled)
             .with("leveling_bytes_copied", copied_to_level)
-            .with_some("hit_ratio", row.hit_ratio)
-            .with_some("item_bytes_set", row.item_bytes_set)
-            .with_some("ops_per_s", row.ops_per_s);
+            .and(row.figures(&["hit_ratio", "item_bytes_set", "ops_per_s"]));
         Ok(Self {
-            preset: cell.preset,
+            preset: cell.preset.name,
             row,
             erases,
         })
@@ -120,16 +118,12 @@ fn plots(worn: &[Worn]) -> Vec<Plot> {
         let line = |worn: &Worn| Line::new(worn.preset, points(worn));
         worn.iter().map(line).collect()
     };
-    let plot = |title: &str, y: Axis, lines| Plot {
-        title: title.to_owned(),
-        x: Axis::new("erases of a block", plot::Scale::Linear),
-        y,
-        lines,
-    };
+    let plot =
+        |title: &str, y: Axis, lines| Plot::new(title, Axis::linear("erases of a block"), y, lines);
     vec![
         plot(
             "Wear of the blocks",
-            Axis::new("blocks", plot::Scale::Linear),
+            Axis::linear("blocks"),
             lines(|worn| {
                 let blocks = worn.blocks().into_iter();
                 blocks
@@ -139,7 +133,7 @@ fn plots(worn: &[Worn]) -> Vec<Plot> {
         ),
         plot(
             "Blocks erased at most so often",
-            Axis::new("share of the blocks", plot::Scale::Linear),
+            Axis::linear("share of the blocks"),
             lines(|worn| {
                 let (mut below, all) = (0, worn.erases.len() as f64);
                 let share = |(erases, blocks)| {
@@ -166,11 +160,11 @@ fn findings(rows: &[Row]) -> Vec<Finding> {
             ("erases of garbage collection", "0.96", "gc_erases"),
             ("bytes it copies", "0.87", "gc_bytes_copied"),
         ] {
-            findings.push(Finding {
-                measure: format!("{what}, with leveling / without, copying x {scale}"),
-                paper: Some(paper),
-                here: ratio(field),
-            });
+            findings.push(Finding::new(
+                format!("{what}, with leveling / without, copying x {scale}"),
+                Some(paper),
+                ratio(field),
+            ));
         }
     }
     let leveled = |field| figure(rows, LEVELED, 1, field);
@@ -199,11 +193,7 @@ fn findings(rows: &[Row]) -> Vec<Finding> {
             figure(rows, UNLEVELED, 1, "erase_max"),
         ),
     ] {
-        findings.push(Finding {
-            measure: measure.to_owned(),
-            paper: Some(paper),
-            here,
-        });
+        findings.push(Finding::new(measure, Some(paper), here));
     }
     findings
 }

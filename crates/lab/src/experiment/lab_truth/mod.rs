@@ -24,8 +24,9 @@ use device::measure::Probe;
 use workload::{Mix, Settings, Workload};
 
 use self::verdict::{Judged, Spread, judge};
+use super::descriptor::{Experiment, Finding, Outcome, Scale, Setting};
 use super::drive_file::DriveFile;
-use super::{Experiment, ExperimentError, Finding, Outcome, Scale, Setting};
+use super::error::ExperimentError;
 use crate::calibrate::drive_model;
 use crate::compare::{CompareRow, DeviceChoice, Pace, Plan, run as run_plan};
 use crate::presets::{Preset, named};
@@ -290,23 +291,21 @@ fn findings(work: &str, judged: &Judged) -> [Finding; 3] {
             .max_by(|one, other| distance(one).total_cmp(&distance(other)))
     });
     [
-        Finding {
-            measure: format!("{work}: pairs of presets in another order"),
-            paper: None,
-            here: Some(judged.misordered.len() as f64),
-        },
-        Finding {
-            measure: format!(
-                "{work}: throughput over the first preset's, virtual over real, at worst"
-            ),
-            paper: None,
-            here: worst,
-        },
-        Finding {
-            measure: format!("{work}: the same of any two presets"),
-            paper: None,
-            here: Some(judged.worst),
-        },
+        Finding::new(
+            format!("{work}: pairs of presets in another order"),
+            None,
+            Some(judged.misordered.len() as f64),
+        ),
+        Finding::new(
+            format!("{work}: throughput over the first preset's, virtual over real, at worst"),
+            None,
+            worst,
+        ),
+        Finding::new(
+            format!("{work}: the same of any two presets"),
+            None,
+            Some(judged.worst),
+        ),
     ]
 }
 

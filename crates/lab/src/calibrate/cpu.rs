@@ -21,10 +21,9 @@ use std::time::Duration;
 use runtime::work::Work;
 use workload::{KeySize, Mix, Settings, ValueSize, Workload, WorkloadError};
 
-use super::CpuTable;
 use super::fit::{Unknown, fit};
-use super::table::TableError;
 use crate::compare::{CompareError, DeviceChoice, Pace, Plan, Spent, spend};
+use crate::cpu::{CpuTable, TableError};
 use crate::presets::named;
 
 const ROUNDS: u64 = 3;

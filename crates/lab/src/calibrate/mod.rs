@@ -1,0 +1,8 @@
+//! What virtual time takes from measurements: the model of a drive, and the table of processor costs.
+
+mod cpu;
+mod drive;
+mod fit;
+
+pub use cpu::{MeasureError, Measured, measure};
+pub use drive::{drive_model, probe_model};

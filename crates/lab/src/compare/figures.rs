@@ -1,0 +1,116 @@
+//! The figures of a run that is over.
+
+use super::clients::{Run, Seen};
+use super::machine::Counters;
+use super::outcome::{Detail, Outcome};
+use super::plan::Plan;
+use super::row::{CompareRow, ratio};
+use crate::presets::Preset;
+
+/// What came of a run on `device`. The runtime of the run is still there.
+pub(super) fn outcome(
+    plan: &Plan,
+    preset: &Preset,
+    run: &Run,
+    seen: &Seen,
+    device: String,
+) -> Outcome {
+    Outcome {
+        row: row(plan, preset, run, seen),
+        detail: detail(run, seen),
+        curve: run.finish(),
+        refused_sets: seen.refused_sets,
+        device,
+    }
+}
+
+/// Steps of the latency distribution, in percent.
+const LATENCY_STEPS: [f64; 14] = [
+    1.0, 5.0, 10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 98.0, 99.0, 99.5, 99.9, 99.99, 100.0,
+];
+
+/// What the row of a run leaves out.
+fn detail(run: &Run, seen: &Seen) -> Detail {
+    let machine = &run.machine;
+    let begun = run.begun().map(|begun| begun.counters).unwrap_or_default();
+    let end = machine.counters();
+    let micros = |percent| seen.latencies.value_at_percentile(percent) as f64 / 1000.0;
+    Detail {
+        mean_us: seen.latencies.mean() / 1000.0,
+        latencies: LATENCY_STEPS
+            .iter()
+            .map(|&percent| (percent, micros(percent)))
+            .collect(),
+        get_us: seen.get_ns.micros(),
+        set_us: seen.set_ns.micros(),
+        cpu_busy: None,
+        erase_counts: machine.storage.erase_counts(),
+        mapping_bytes: machine.storage.mapping_bytes(),
+        wear_leveling: (
+            end.wear_levelings - begun.wear_levelings,
+            end.segments_leveled - begun.segments_leveled,
+            end.bytes_copied_to_level - begun.bytes_copied_to_level,
+        ),
+    }
+}
+
+/// The figures of what was measured.
+fn row(plan: &Plan, preset: &Preset, run: &Run, seen: &Seen) -> CompareRow {
+    let machine = &run.machine;
+    let end = machine.mark();
+    let begun = run.begun().unwrap_or(end);
+    let did = |count: fn(&Counters) -> u64| count(&end.counters) - count(&begun.counters);
+    let flash_bytes_written = did(|count| count.flash_bytes_written);
+    let programmed = did(|count| count.nand_bytes_programmed);
+    let seconds = end.at.since(begun.at).as_secs_f64();
+    let (hits, misses) = (seen.hits(), seen.gets - seen.hits());
+    let reads_of_hits = did(|count| count.flash_reads).saturating_sub(seen.misses_on_flash);
+    let stats = machine.engine.stats();
+    let objects = stats.placement.objects;
+    let index_bytes = stats.memory.index_bytes;
+    let quantile = |share| {
+        let micros = seen.latencies.value_at_quantile(share) as f64 / 1000.0;
+        (!seen.latencies.is_empty()).then_some(micros)
+    };
+    let spread = machine.storage.erase_spread();
+    let nand = machine.storage.nand_bytes_programmed();
+    CompareRow {
+        preset: preset.name.to_owned(),
+        workload: plan.workload.name(),
+        requests: seen.requests,
+        gets: seen.gets,
+        sets: seen.sets,
+        deletes: seen.deletes,
+        hits,
+        hit_ratio: ratio(hits as f64, seen.gets as f64),
+        dram_hits: Some(seen.dram_hits),
+        flash_hits: Some(seen.flash_hits),
+        flash_reads_per_hit: ratio(reads_of_hits as f64, seen.flash_hits as f64),
+        flash_reads_per_miss: ratio(seen.misses_on_flash as f64, misses as f64),
+        ops_per_s: ratio(seen.operations() as f64, seconds),
+        p50_us: quantile(0.5),
+        p99_us: quantile(0.99),
+        p999_us: quantile(0.999),
+        item_bytes_set: Some(seen.item_bytes_set),
+        flash_bytes_written: Some(flash_bytes_written),
+        clwa: ratio(flash_bytes_written as f64, seen.item_bytes_set as f64),
+        nand_bytes_programmed: nand.map(|_| programmed),
+        dlwa: nand.and_then(|_| {
+            let host_bytes_written = did(|count| count.host_bytes_written);
+            ratio(programmed as f64, host_bytes_written as f64)
+        }),
+        erases: nand.map(|_| did(|count| count.erases)),
+        erase_min: spread.map(|(least, _)| least),
+        erase_max: spread.map(|(_, most)| most),
+        gc_items_copied: Some(did(|count| count.gc_items_copied)),
+        gc_bytes_copied: Some(did(|count| count.gc_bytes_copied)),
+        objects_on_flash: Some(objects),
+        index_dram_bytes: Some(index_bytes),
+        dram_bits_per_object: ratio(index_bytes as f64 * 8.0, objects as f64),
+        low_watermark: Some(stats.placement.low_watermark.into()),
+        high_watermark: Some(stats.placement.high_watermark.into()),
+        virtual_time: true,
+        seed: plan.workload.settings().seed,
+        ..CompareRow::default()
+    }
+}

@@ -1,0 +1,43 @@
+//! What comes of a run.
+
+use serde::{Deserialize, Serialize};
+
+use super::curve::Curve;
+use super::row::CompareRow;
+
+/// What came of one run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Outcome {
+    /// The figures.
+    pub row: CompareRow,
+    /// How the run went on.
+    pub curve: Curve,
+    /// Sets that the cache refused, because they were too large or there was no memory.
+    pub refused_sets: u64,
+    /// The device, in words.
+    pub device: String,
+    /// What else the experiments ask for; it is not passed on between processes.
+    #[serde(skip)]
+    pub detail: Detail,
+}
+
+/// What a run has beside its row.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Detail {
+    /// Average time of an operation, in microseconds.
+    pub mean_us: f64,
+    /// Shares of the operations, in percent, that took no longer than so many microseconds.
+    pub latencies: Vec<(f64, f64)>,
+    /// The shortest and the longest time of a get, in microseconds.
+    pub get_us: Option<(f64, f64)>,
+    /// The same of a set.
+    pub set_us: Option<(f64, f64)>,
+    /// Share of the time that the processors were busy under virtual time.
+    pub cpu_busy: Option<f64>,
+    /// Erases of every good block, by rising number of the block.
+    pub erase_counts: Vec<u64>,
+    /// What the drive keeps in its own memory to know where pages lie, in bytes.
+    pub mapping_bytes: u64,
+    /// What the cache did to level wear, while it was measured: levelings, segments erased, bytes copied.
+    pub wear_leveling: (u64, u64, u64),
+}

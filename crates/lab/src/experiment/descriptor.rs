@@ -1,0 +1,134 @@
+//! What an experiment is, what it is run with, and what comes of it.
+
+use std::path::Path;
+
+use super::cells::{Cells, Progress};
+use super::error::ExperimentError;
+use crate::plot::Plot;
+use crate::row::Row;
+
+/// What there is to know about an experiment before it runs.
+#[derive(Debug)]
+pub struct Experiment {
+    /// Its name on the command line.
+    pub name: &'static str,
+    /// Which table or figure it repeats, or what it checks.
+    pub source: &'static str,
+    /// What it measures, in a line.
+    pub measures: &'static str,
+    /// Whether it draws figures. One that does not is a table of its rows.
+    pub has_plots: bool,
+    /// Whether it measures a real file. What it finds depends on the machine, then.
+    pub needs_file: bool,
+    pub(super) run: fn(&Setting<'_>) -> Result<Outcome, ExperimentError>,
+}
+
+/// How much is measured. The method is the same; devices are smaller and cells fewer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scale {
+    /// A second or so: for tests.
+    Tiny,
+    /// Less than a minute on two cores.
+    Small,
+    /// What `docs/reproduction.md` has.
+    Paper,
+}
+
+impl Scale {
+    /// Its name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Tiny => "tiny",
+            Self::Small => "small",
+            Self::Paper => "paper",
+        }
+    }
+}
+
+/// What an experiment is run with.
+pub struct Setting<'a> {
+    /// How much is measured.
+    pub scale: Scale,
+    /// Decides whatever is left to chance.
+    pub seed: u64,
+    /// Where a file can be made and measured.
+    pub file: Option<&'a Path>,
+    /// Runs the cells.
+    pub cells: Cells<'a>,
+}
+
+/// What a user asks for.
+pub struct Request<'a> {
+    /// How much is measured.
+    pub scale: Scale,
+    /// Decides whatever is left to chance.
+    pub seed: u64,
+    /// Cells at once.
+    pub threads: usize,
+    /// A file that does not exist yet, for an experiment that needs one. It is removed afterwards.
+    pub file: Option<&'a Path>,
+    /// Hears of cells done.
+    pub progress: Progress<'a>,
+}
+
+/// What came of an experiment.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Outcome {
+    /// One for each measurement, in a fixed order.
+    pub rows: Vec<Row>,
+    /// The figures.
+    pub plots: Vec<Plot>,
+    /// What the rows say, next to what the paper says.
+    pub findings: Vec<Finding>,
+    /// Why the result is not merely different but wrong, where an experiment can tell.
+    pub wrong: Option<String>,
+}
+
+/// One line of the table in `docs/reproduction.md`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Finding {
+    /// What was measured.
+    pub measure: String,
+    /// What the paper says, in its words.
+    pub paper: Option<&'static str>,
+    /// What was found here; none if this scale has no such row.
+    pub here: Option<f64>,
+}
+
+impl Finding {
+    /// A line of the table.
+    pub(super) fn new(
+        measure: impl Into<String>,
+        paper: Option<&'static str>,
+        here: Option<f64>,
+    ) -> Self {
+        Self {
+            measure: measure.into(),
+            paper,
+            here,
+        }
+    }
+}
+
+impl Experiment {
+    /// Runs it.
+    ///
+    /// # Errors
+    /// When what it measures cannot be made, or fails.
+    pub fn run(&self, request: &Request<'_>) -> Result<Outcome, ExperimentError> {
+        let Request { scale, seed, .. } = *request;
+        let mut outcome = (self.run)(&Setting {
+            scale,
+            seed,
+            file: request.file,
+            cells: Cells::new(request.threads, request.progress),
+        })?;
+        let of = Row::new().with("experiment", self.name);
+        let with = Row::new().with("scale", scale.name()).with("seed", seed);
+        for row in &mut outcome.rows {
+            *row = of.clone().and(std::mem::take(row)).and(with.clone());
+        }
+        Ok(outcome)
+    }
+}
