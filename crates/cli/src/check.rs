@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use checker::{KillOptions, Report};
 use clap::{Args, Subcommand};
 use indicatif::ProgressBar;
+use serde_json::{Value, json};
 
 /// Options of `flowstone check`.
 #[derive(Args)]
@@ -75,9 +76,14 @@ fn progress_bar(length: u64, of: &str) -> ProgressBar {
     crate::progress::bar(length, &template)
 }
 
+/// Prints the report, as an object or in words.
 #[expect(clippy::print_stdout, reason = "the report is what was asked for")]
-fn say(words: &str) {
-    println!("{words}");
+fn say(as_json: bool, object: &Value, words: &str) {
+    if as_json {
+        println!("{object}");
+    } else {
+        println!("{words}");
+    }
 }
 
 fn crashes(args: &CrashArgs) -> ExitCode {
@@ -90,16 +96,13 @@ fn crashes(args: &CrashArgs) -> ExitCode {
             Ok(more) => report += more,
             Err(failure) => {
                 bar.finish_and_clear();
-                if args.json {
-                    say(&serde_json::json!({
-                        "failed": true, "seed": seed, "what": failure.what,
-                    })
-                    .to_string());
-                } else {
-                    say(&format!(
-                        "WRONG: {failure}\nrepeat with: flowstone check crashes --seed {seed} --points 1"
-                    ));
-                }
+                let object = json!({ "failed": true, "seed": seed, "what": failure.what });
+                let repeat = format!("flowstone check crashes --seed {seed} --points 1");
+                say(
+                    args.json,
+                    &object,
+                    &format!("WRONG: {failure}\nrepeat with: {repeat}"),
+                );
                 return ExitCode::FAILURE;
             }
         }
@@ -109,42 +112,39 @@ fn crashes(args: &CrashArgs) -> ExitCode {
     bar.finish_and_clear();
     let seconds = started.elapsed().as_secs_f64();
     let rate = report.operations as f64 / seconds;
-    if args.json {
-        say(&serde_json::json!({
-            "failed": false, "first_seed": args.seed, "seeds": seed - args.seed,
-            "crashes": report.crashes, "crashes_in_recovery": report.stumbles,
-            "crashes_on_nand": report.crashes_on_nand, "blocks_failed": report.failed_blocks,
-            "segments_moved": report.moved,
-            "orderly_stops": report.stops, "operations": report.operations,
-            "reads": report.reads, "hits": report.hits, "expected": report.expected,
-            "excused": report.excused, "lost": report.lost, "checkpoints": report.checkpoints,
-            "longest_checkpoint_segments": report.checkpoint_segments,
-            "segments_reclaimed": report.reclaimed, "waits": report.waits,
-            "digest": format!("{:016x}", report.digest), "seconds": seconds, "ops_per_s": rate,
-        })
-        .to_string());
-    } else {
-        say(&format!(
-            "right: {} crash points ({} in a recovery), {} orderly stops, {} keys read at them, {} \
+    let object = json!({
+        "failed": false, "first_seed": args.seed, "seeds": seed - args.seed,
+        "crashes": report.crashes, "crashes_in_recovery": report.stumbles,
+        "crashes_on_nand": report.crashes_on_nand, "blocks_failed": report.failed_blocks,
+        "segments_moved": report.moved,
+        "orderly_stops": report.stops, "operations": report.operations,
+        "reads": report.reads, "hits": report.hits, "expected": report.expected,
+        "excused": report.excused, "lost": report.lost, "checkpoints": report.checkpoints,
+        "longest_checkpoint_segments": report.checkpoint_segments,
+        "segments_reclaimed": report.reclaimed, "waits": report.waits,
+        "digest": format!("{:016x}", report.digest), "seconds": seconds, "ops_per_s": rate,
+    });
+    let words = format!(
+        "right: {} crash points ({} in a recovery), {} orderly stops, {} keys read at them, {} \
              found; of {} items that had to be there {} were reclaimed by then and {} lost to torn \
              records; {} operations, {} \
              checkpoints, {} segments reclaimed; seeds {} to {}, {seconds:.1} s, {rate:.0} \
              operations a second",
-            report.crashes,
-            report.stumbles,
-            report.stops,
-            report.reads,
-            report.hits,
-            report.expected,
-            report.excused,
-            report.lost,
-            report.operations,
-            report.checkpoints,
-            report.reclaimed,
-            args.seed,
-            seed - 1,
-        ));
-    }
+        report.crashes,
+        report.stumbles,
+        report.stops,
+        report.reads,
+        report.hits,
+        report.expected,
+        report.excused,
+        report.lost,
+        report.operations,
+        report.checkpoints,
+        report.reclaimed,
+        args.seed,
+        seed - 1,
+    );
+    say(args.json, &object, &words);
     ExitCode::SUCCESS
 }
 
@@ -184,44 +184,33 @@ fn kills(args: &KillArgs) -> ExitCode {
     let code = match &outcome {
         Ok(report) => {
             let slowest = report.slowest_start.as_secs_f64() * 1e3;
-            if args.json {
-                say(&serde_json::json!({
-                    "failed": false, "seed": args.seed, "kills": report.kills,
-                    "operations": report.operations, "reads": report.reads, "hits": report.hits,
-                    "early_kills": report.early, "on_flash": report.on_flash, "kept": report.kept,
-                    "slowest_start_ms": slowest,
-                })
-                .to_string());
-            } else {
-                say(&format!(
-                    "right: {} kills ({} of them during a start), {} operations, {} keys read after \
+            let object = json!({
+                "failed": false, "seed": args.seed, "kills": report.kills,
+                "operations": report.operations, "reads": report.reads, "hits": report.hits,
+                "early_kills": report.early, "on_flash": report.on_flash, "kept": report.kept,
+                "slowest_start_ms": slowest,
+            });
+            let words = format!(
+                "right: {} kills ({} of them during a start), {} operations, {} keys read after \
                      kills, {} found; of {} items on flash before kills {} found after; slowest \
                      start {slowest:.0} ms; seed {}",
-                    report.kills,
-                    report.early,
-                    report.operations,
-                    report.reads,
-                    report.hits,
-                    report.on_flash,
-                    report.kept,
-                    args.seed,
-                ));
-            }
+                report.kills,
+                report.early,
+                report.operations,
+                report.reads,
+                report.hits,
+                report.on_flash,
+                report.kept,
+                args.seed,
+            );
+            say(args.json, &object, &words);
             ExitCode::SUCCESS
         }
         Err(error) => {
-            let where_ = options.directory.display();
-            if args.json {
-                say(&serde_json::json!({
-                    "failed": true, "seed": args.seed, "what": error.to_string(),
-                })
-                .to_string());
-            } else {
-                say(&format!(
-                    "WRONG: {error}\nseed {}; the files are left in {where_}",
-                    args.seed
-                ));
-            }
+            let directory = options.directory.display();
+            let object = json!({ "failed": true, "seed": args.seed, "what": error.to_string() });
+            let place = format!("seed {}; the files are left in {directory}", args.seed);
+            say(args.json, &object, &format!("WRONG: {error}\n{place}"));
             ExitCode::FAILURE
         }
     };

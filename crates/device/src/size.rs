@@ -48,16 +48,16 @@ pub struct Bytes(pub u64);
 impl fmt::Display for Bytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let bytes = self.0;
-        let is_whole = |unit: u64| bytes >= unit && bytes.is_multiple_of(unit);
         let Some(decimals) = f.precision() else {
-            return match UNITS.iter().find(|(_, unit)| is_whole(*unit)) {
+            let divides = |(_, unit): &&(&str, u64)| bytes >= *unit && bytes.is_multiple_of(*unit);
+            return match UNITS.iter().find(divides) {
                 Some((name, unit)) if *unit > 1 => write!(f, "{}{name}", bytes / unit),
                 _ => write!(f, "{bytes}"),
             };
         };
         let fits = UNITS.iter().find(|(_, unit)| bytes >= *unit);
         let (name, unit) = *fits.unwrap_or(&("B", 1));
-        if is_whole(unit) {
+        if bytes.is_multiple_of(unit) {
             write!(f, "{} {name}", bytes / unit)
         } else {
             write!(f, "{:.decimals$} {name}", bytes as f64 / unit as f64)

@@ -242,7 +242,7 @@ impl Reply {
             return Err(Violation::Unasked);
         }
         let answer = arrived.answer.take();
-        arrived.is_over = answer.is_some();
+        arrived.is_over |= answer.is_some();
         Ok(answer)
     }
 

@@ -50,37 +50,42 @@ pub(super) struct Latencies {
     delete: Option<Latency>,
 }
 
+/// Figures of loading.
+#[derive(Debug, Serialize)]
+pub(super) struct Load {
+    pub(super) load_keys: u64,
+    pub(super) load_seconds: f64,
+    pub(super) load_ops_per_s: f64,
+}
+
+/// Figures of a measured phase.
+#[derive(Debug, Serialize)]
+pub(super) struct Run {
+    #[serde(flatten)]
+    pub(super) requests: Requests,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) hits: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    misses: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) hit_ratio: Option<f64>,
+    pub(super) duration_s: f64,
+    pub(super) ops_per_s: f64,
+    #[serde(flatten)]
+    pub(super) latency: Latency,
+    #[serde(flatten)]
+    pub(super) latencies: Latencies,
+    pub(super) generator_cpu_us_per_op: f64,
+}
+
 /// What went wrong.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Errors {
     errors: u64,
     #[serde(flatten)]
-    kinds: Kinds,
+    kinds: Failures,
     #[serde(skip_serializing_if = "Option::is_none")]
     first_error: Option<String>,
-}
-
-/// Failures by kind; those that did not happen are absent.
-#[derive(Debug, Default, Serialize)]
-struct Kinds {
-    #[serde(skip_serializing_if = "is_zero")]
-    connections_refused: u64,
-    #[serde(skip_serializing_if = "is_zero")]
-    connections_closed: u64,
-    #[serde(skip_serializing_if = "is_zero")]
-    requests_lost: u64,
-    #[serde(skip_serializing_if = "is_zero")]
-    server_errors: u64,
-    #[serde(skip_serializing_if = "is_zero")]
-    protocol_errors: u64,
-    #[serde(skip_serializing_if = "is_zero")]
-    timeouts: u64,
-    #[serde(skip_serializing_if = "is_zero")]
-    corrupt_values: u64,
-    #[serde(skip_serializing_if = "is_zero")]
-    workload_errors: u64,
-    #[serde(skip_serializing_if = "is_zero")]
-    database_errors: u64,
 }
 
 #[expect(
@@ -121,6 +126,36 @@ impl Requests {
     }
 }
 
+impl Load {
+    pub(super) fn new(keys: u64, seconds: f64) -> Self {
+        Self {
+            load_keys: keys,
+            load_seconds: seconds,
+            load_ops_per_s: rate(keys, seconds),
+        }
+    }
+}
+
+impl Run {
+    /// Of a phase of so many seconds in which this process worked for `own_cpu`; `cached` if there was
+    /// a cache to be hit.
+    pub(super) fn new(stats: &Stats, seconds: f64, own_cpu: Duration, cached: bool) -> Self {
+        let gets = stats.requests[Op::Get as usize];
+        let requests = stats.total();
+        Self {
+            requests: Requests::new(stats),
+            hits: cached.then_some(stats.hits),
+            misses: cached.then_some(gets - stats.hits),
+            hit_ratio: (cached && gets > 0).then(|| stats.hits as f64 / gets as f64),
+            duration_s: seconds,
+            ops_per_s: rate(requests, seconds),
+            latency: Latency::of(&stats.all_latencies()),
+            latencies: Latencies::new(stats),
+            generator_cpu_us_per_op: us_per(own_cpu, requests.max(1)),
+        }
+    }
+}
+
 impl Latency {
     pub(super) fn of<C: Counter>(histogram: &Histogram<C>) -> Self {
         let us = |ns: u64| ns as f64 / 1e3;
@@ -154,24 +189,8 @@ impl Errors {
     pub(super) fn new(stats: &Stats) -> Self {
         Self {
             errors: stats.failures.total(),
-            kinds: Kinds::new(&stats.failures),
+            kinds: stats.failures,
             first_error: stats.first_failure.clone(),
-        }
-    }
-}
-
-impl Kinds {
-    fn new(failures: &Failures) -> Self {
-        Self {
-            connections_refused: failures.refused,
-            connections_closed: failures.closed,
-            requests_lost: failures.lost,
-            server_errors: failures.server,
-            protocol_errors: failures.protocol,
-            timeouts: failures.timeouts,
-            corrupt_values: failures.corrupt,
-            workload_errors: failures.workload,
-            database_errors: failures.database,
         }
     }
 }

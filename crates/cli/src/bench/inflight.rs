@@ -10,7 +10,7 @@ use protocol::client::{Event, key_of};
 use workload::{KeyId, Op, Request, ValueCheck, Workload};
 
 use super::request::Dialect;
-use super::stats::Stats;
+use super::stats::{Failure, Stats};
 
 /// A command that has been sent.
 #[derive(Clone, Copy, Debug)]
@@ -158,9 +158,7 @@ impl Inflight {
             Event::Line(_) => {}
             Event::Error(words) => {
                 let words = || String::from_utf8_lossy(words).into_owned();
-                judge
-                    .stats
-                    .failed(|failures| &mut failures.server, 1, words);
+                judge.stats.failed(Failure::Server, 1, words);
                 if !several {
                     self.finish(judge, false);
                 }
@@ -226,9 +224,7 @@ impl Inflight {
 
 #[cold]
 fn corrupt(judge: &mut Judge<'_>, words: impl FnOnce() -> String) {
-    judge
-        .stats
-        .failed(|failures| &mut failures.corrupt, 1, words);
+    judge.stats.failed(Failure::Corrupt, 1, words);
 }
 
 #[cfg(test)]
@@ -334,18 +330,12 @@ mod tests {
         let workload = workload();
         let good = [value(&workload, 3), b"END\r\n".to_vec()].concat();
         assert_eq!(
-            judge(Dialect::Text, &[(Op::Get, &[3])], &good)
-                .0
-                .failures
-                .corrupt,
+            judge(Dialect::Text, &[(Op::Get, &[3])], &good).0.failures[Failure::Corrupt],
             0
         );
         // Another key's value, announced under its own name and under the name asked for.
         assert_eq!(
-            judge(Dialect::Text, &[(Op::Get, &[4])], &good)
-                .0
-                .failures
-                .corrupt,
+            judge(Dialect::Text, &[(Op::Get, &[4])], &good).0.failures[Failure::Corrupt],
             1
         );
         let mut renamed = good.clone();
@@ -353,19 +343,12 @@ mod tests {
         assert_eq!(
             judge(Dialect::Text, &[(Op::Get, &[4])], &renamed)
                 .0
-                .failures
-                .corrupt,
+                .failures[Failure::Corrupt],
             1
         );
         // A wrong length.
         let short = b"VALUE 00000003 0 3\r\nabc\r\nEND\r\n";
-        assert!(
-            judge(Dialect::Text, &[(Op::Get, &[3])], short)
-                .0
-                .failures
-                .corrupt
-                >= 1
-        );
+        assert!(judge(Dialect::Text, &[(Op::Get, &[3])], short).0.failures[Failure::Corrupt] >= 1);
     }
 
     #[test]
@@ -373,7 +356,10 @@ mod tests {
         let answer = b"SERVER_ERROR out of memory\r\nEND\r\n";
         let commands: [(Op, &[u64]); 2] = [(Op::Set, &[1]), (Op::Get, &[1])];
         let (stats, inflight) = judge(Dialect::Text, &commands, answer);
-        assert_eq!((stats.requests, stats.failures.server), ([1, 0, 0], 1));
+        assert_eq!(
+            (stats.requests, stats.failures[Failure::Server]),
+            ([1, 0, 0], 1)
+        );
         assert_eq!(inflight.len(), 0);
         assert_eq!(
             stats.first_failure.as_deref(),

@@ -50,6 +50,7 @@ use figures::print;
 use options::Plan;
 use phase::{Kind, Measured, Phase};
 use report::Report;
+use stats::Failure;
 use target::{Socket, Target};
 
 /// How long opening one silent connection may take.
@@ -94,7 +95,7 @@ fn measure(plan: &Plan) -> Result<ExitCode, String> {
     let correct = load
         .iter()
         .chain(&run)
-        .all(|phase| phase.stats.failures.corrupt == 0);
+        .all(|phase| phase.stats.failures[Failure::Corrupt] == 0);
     let last = run.as_ref().or(load.as_ref());
     Ok(if correct && last.is_some_and(has_success) {
         ExitCode::SUCCESS

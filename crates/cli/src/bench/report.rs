@@ -8,7 +8,7 @@ use std::fmt::{self, Write as _};
 use serde::Serialize;
 use workload::Op;
 
-use super::figures::{Errors, Latencies, Latency, Requests, Subject, rate, us_per};
+use super::figures::{self, Errors, Latency, Subject, rate, us_per};
 use super::options::Plan;
 use super::phase::Measured;
 use super::stats::{Second, Stats};
@@ -41,24 +41,13 @@ pub(super) struct Report {
 #[derive(Debug, Serialize)]
 struct Run {
     #[serde(flatten)]
-    requests: Requests,
-    hits: u64,
-    misses: u64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    hit_ratio: Option<f64>,
-    duration_s: f64,
-    ops_per_s: f64,
+    figures: figures::Run,
     hits_per_s: f64,
-    #[serde(flatten)]
-    latency: Latency,
-    #[serde(flatten)]
-    latencies: Latencies,
     #[serde(skip_serializing_if = "Option::is_none")]
     target_rate: Option<f64>,
     /// Open loop: commands whose time came but which were never sent.
     #[serde(skip_serializing_if = "Option::is_none")]
     unsent: Option<u64>,
-    generator_cpu_us_per_op: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
     cpu_us_per_op: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -68,9 +57,8 @@ struct Run {
 /// Figures of the loading phase.
 #[derive(Debug, Serialize)]
 struct Load {
-    load_keys: u64,
-    load_seconds: f64,
-    load_ops_per_s: f64,
+    #[serde(flatten)]
+    figures: figures::Load,
     load_p99_us: f64,
 }
 
@@ -120,27 +108,17 @@ impl Report {
 impl Run {
     fn new(plan: &Plan, measured: &Measured) -> Self {
         let stats = &measured.stats;
-        let gets = stats.requests[Op::Get as usize];
-        let requests = stats.total();
-        let positive = |count: u64| (count > 0).then_some(count);
         let server_cpu = |count: u64| {
-            let per = measured.server_cpu.zip(positive(count));
-            per.map(|(time, count)| us_per(time, count))
+            let time = measured.server_cpu.filter(|_| count > 0)?;
+            Some(us_per(time, count))
         };
+        let (seconds, own_cpu) = (measured.seconds, measured.generator_cpu);
         Self {
-            requests: Requests::new(stats),
-            hits: stats.hits,
-            misses: gets - stats.hits,
-            hit_ratio: positive(gets).map(|gets| stats.hits as f64 / gets as f64),
-            duration_s: measured.seconds,
-            ops_per_s: rate(requests, measured.seconds),
+            figures: figures::Run::new(stats, seconds, own_cpu, true),
             hits_per_s: rate(stats.hits, measured.seconds),
-            latency: Latency::of(&stats.all_latencies()),
-            latencies: Latencies::new(stats),
             target_rate: plan.rate.map(|(_, rate)| rate),
             unsent: plan.rate.map(|_| stats.unsent),
-            generator_cpu_us_per_op: us_per(measured.generator_cpu, requests.max(1)),
-            cpu_us_per_op: server_cpu(requests),
+            cpu_us_per_op: server_cpu(stats.total()),
             cpu_us_per_hit: server_cpu(stats.hits),
         }
     }
@@ -150,9 +128,7 @@ impl Load {
     fn new(measured: &Measured) -> Self {
         let sets = measured.stats.requests[Op::Set as usize];
         Self {
-            load_keys: sets,
-            load_seconds: measured.seconds,
-            load_ops_per_s: rate(sets, measured.seconds),
+            figures: figures::Load::new(sets, measured.seconds),
             load_p99_us: Latency::of(&measured.stats.latencies[Op::Set as usize]).p99_us,
         }
     }
@@ -183,10 +159,11 @@ impl fmt::Display for Report {
             self.subject, self.clients, self.pipeline, self.threads, self.seed
         )?;
         if let Some(load) = &self.load {
+            let (figures, p99_us) = (&load.figures, load.load_p99_us);
             writeln!(
                 f,
-                "loaded    {} keys in {:.1} s, {:.0}/s, p99 {:.0} us",
-                load.load_keys, load.load_seconds, load.load_ops_per_s, load.load_p99_us
+                "loaded    {} keys in {:.1} s, {:.0}/s, p99 {p99_us:.0} us",
+                figures.load_keys, figures.load_seconds, figures.load_ops_per_s
             )?;
         }
         if let Some(run) = &self.run {
@@ -211,9 +188,10 @@ impl fmt::Display for Report {
 
 impl fmt::Display for Run {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.requests.write(f, self.duration_s, self.ops_per_s)?;
-        if let Some(ratio) = self.hit_ratio {
-            let hits = self.hits;
+        let figures = &self.figures;
+        let requests = &figures.requests;
+        requests.write(f, figures.duration_s, figures.ops_per_s)?;
+        if let (Some(hits), Some(ratio)) = (figures.hits, figures.hit_ratio) {
             writeln!(
                 f,
                 "hits      {hits}: {:.0}/s, {:.2} % of gets",
@@ -221,14 +199,14 @@ impl fmt::Display for Run {
                 ratio * 100.0
             )?;
         }
-        self.latencies.fmt(f)?;
+        figures.latencies.fmt(f)?;
         if let Some(unsent) = self.unsent.filter(|unsent| *unsent > 0) {
             writeln!(
                 f,
                 "late      {unsent} commands were never sent: the rate is too high"
             )?;
         }
-        let mut cpu = format!("generator {:.2}", self.generator_cpu_us_per_op);
+        let mut cpu = format!("generator {:.2}", figures.generator_cpu_us_per_op);
         if let Some(server) = self.cpu_us_per_op {
             write!(cpu, ", server {server:.2}")?;
         }

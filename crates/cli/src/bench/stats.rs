@@ -4,7 +4,10 @@
 //! A `get` of several keys is one latency and as many requests as it has keys. Failures are counted
 //! always: a connection refused in the warm-up is no less of a finding.
 
+use std::ops::Index;
+
 use hdrhistogram::Histogram;
+use serde::{Serialize, Serializer};
 use workload::Op;
 
 /// Latencies of up to a minute, three significant digits, in nanoseconds.
@@ -18,54 +21,64 @@ const TIMELINE_DIGITS: u8 = 2;
 pub(super) const MAX_TIMELINE_S: usize = 24 * 3600;
 
 /// Kinds of failures.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Failures {
-    /// Connections that could not be opened.
-    pub(super) refused: u64,
-    /// Connections that the server closed or that broke; their unanswered requests are in `lost`.
-    pub(super) closed: u64,
-    /// Requests that were unanswered when their connection ended.
-    pub(super) lost: u64,
-    /// Requests that were answered by an error.
-    pub(super) server: u64,
-    /// Connections given up because the answer was no memcached response.
-    pub(super) protocol: u64,
-    /// Requests without an answer when the run had to end.
-    pub(super) timeouts: u64,
-    /// Values that were not what had been written.
-    pub(super) corrupt: u64,
-    /// Traces that could not be read to their end.
-    pub(super) workload: u64,
-    /// Requests that the database behind the cache refused.
-    pub(super) database: u64,
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Failure {
+    /// A connection that could not be opened.
+    Refused,
+    /// A connection that the server closed or that broke; its unanswered requests are `Lost`.
+    Closed,
+    /// A request that was unanswered when its connection ended.
+    Lost,
+    /// A request that was answered by an error.
+    Server,
+    /// A connection given up because the answer was no memcached response.
+    Protocol,
+    /// A request without an answer when the run had to end.
+    Timeout,
+    /// A value that was not what had been written.
+    Corrupt,
+    /// A trace that could not be read to its end.
+    Workload,
+    /// A request that the database behind the cache refused.
+    Database,
 }
+
+/// What the kinds of failures are called in reports, in their order.
+const FAILURES: [&str; 9] = [
+    "connections_refused",
+    "connections_closed",
+    "requests_lost",
+    "server_errors",
+    "protocol_errors",
+    "timeouts",
+    "corrupt_values",
+    "workload_errors",
+    "database_errors",
+];
+
+/// Failures by kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Failures([u64; FAILURES.len()]);
 
 impl Failures {
     pub(super) fn total(&self) -> u64 {
-        let Self {
-            refused,
-            closed,
-            lost,
-            server,
-            protocol,
-            timeouts,
-            corrupt,
-            workload,
-            database,
-        } = self;
-        refused + closed + lost + server + protocol + timeouts + corrupt + workload + database
+        self.0.iter().sum()
     }
+}
 
-    fn add(&mut self, other: &Self) {
-        self.refused += other.refused;
-        self.closed += other.closed;
-        self.lost += other.lost;
-        self.server += other.server;
-        self.protocol += other.protocol;
-        self.timeouts += other.timeouts;
-        self.corrupt += other.corrupt;
-        self.workload += other.workload;
-        self.database += other.database;
+impl Index<Failure> for Failures {
+    type Output = u64;
+
+    fn index(&self, kind: Failure) -> &u64 {
+        &self.0[kind as usize]
+    }
+}
+
+/// Those that happened, by name.
+impl Serialize for Failures {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let all = FAILURES.iter().zip(&self.0);
+        serializer.collect_map(all.filter(|(_, count)| **count > 0))
     }
 }
 
@@ -148,13 +161,8 @@ impl Stats {
 
     /// Counts failures of one kind and remembers the words of the first.
     #[cold]
-    pub(super) fn failed(
-        &mut self,
-        kind: impl FnOnce(&mut Failures) -> &mut u64,
-        count: u64,
-        words: impl FnOnce() -> String,
-    ) {
-        *kind(&mut self.failures) += count;
+    pub(super) fn failed(&mut self, kind: Failure, count: u64, words: impl FnOnce() -> String) {
+        self.failures.0[kind as usize] += count;
         if count > 0 {
             self.first_failure.get_or_insert_with(words);
         }
@@ -180,14 +188,15 @@ impl Stats {
 
     /// Adds what another thread has counted.
     pub(super) fn merge(&mut self, other: &Self) {
-        for (own, more) in self.requests.iter_mut().zip(other.requests) {
+        let requests = self.requests.iter_mut().zip(other.requests);
+        let failures = self.failures.0.iter_mut().zip(other.failures.0);
+        for (own, more) in requests.chain(failures) {
             *own += more;
         }
         for (own, more) in self.latencies.iter_mut().zip(&other.latencies) {
             own.add(more).expect("histograms of one range add up");
         }
         self.hits += other.hits;
-        self.failures.add(&other.failures);
         self.unsent += other.unsent;
         self.last_ns = self.last_ns.max(other.last_ns);
         if self.first_failure.is_none() {
@@ -218,15 +227,11 @@ mod tests {
     fn merging_adds_everything_up() {
         let mut left = Stats::new(true);
         left.completed(Op::Get, 2, 1, 0, 1_000_000);
-        left.failed(
-            |failures| &mut failures.server,
-            2,
-            || "SERVER_ERROR".to_owned(),
-        );
+        left.failed(Failure::Server, 2, || "SERVER_ERROR".to_owned());
         let mut right = Stats::new(true);
         right.completed(Op::Set, 1, 0, 0, 2_000_000_000);
         right.completed(Op::Get, 1, 1, 500_000_000, 1_500_000_000);
-        right.failed(|failures| &mut failures.lost, 1, || "lost".to_owned());
+        right.failed(Failure::Lost, 1, || "lost".to_owned());
         left.merge(&right);
         assert_eq!(left.requests, [3, 1, 0]);
         assert_eq!((left.hits, left.total(), left.failures.total()), (2, 4, 3));

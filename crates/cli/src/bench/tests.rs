@@ -9,7 +9,9 @@ use std::thread;
 
 use clap::Parser;
 
+use super::options::Plan;
 use super::phase::Measured;
+use super::stats::{Failure, Stats};
 use super::{BenchArgs, Report, loading, phase, running};
 
 /// How the server misbehaves.
@@ -110,13 +112,16 @@ struct Command {
     args: BenchArgs,
 }
 
+/// The plan of `flowstone bench` with `options`.
+pub(super) fn plan(options: &str) -> Plan {
+    let line = format!("bench {options}");
+    let command = Command::parse_from(line.split_ascii_whitespace());
+    command.args.plan().unwrap()
+}
+
 /// Both phases of `flowstone bench` with `options`, and the report.
 fn bench(address: &str, options: &str) -> (Option<Measured>, Option<Measured>, String) {
-    let line = format!("bench --server {address} --keys 200 {options}");
-    let plan = Command::parse_from(line.split_ascii_whitespace())
-        .args
-        .plan()
-        .unwrap();
+    let plan = plan(&format!("--server {address} --keys 200 {options}"));
     let load = plan
         .load
         .then(|| phase::run(&plan, &loading(&plan)).unwrap());
@@ -165,11 +170,7 @@ fn a_scan_asks_for_every_key_once() {
     assert_eq!(run.unwrap().stats.total(), 1);
     for options in ["", "--clients 1", "--clients 7 --pipeline 4 --verify"] {
         // Twice as many keys as were stored, the first half of them there.
-        let line = format!("bench --server {address} --keys 400 --scan {options}");
-        let plan = Command::parse_from(line.split_ascii_whitespace())
-            .args
-            .plan()
-            .unwrap();
+        let plan = plan(&format!("--server {address} --keys 400 --scan {options}"));
         let stats = phase::run(&plan, &running(&plan)).unwrap().stats;
         assert_eq!(
             (stats.requests, stats.hits),
@@ -191,16 +192,8 @@ fn values_longer_than_all_buffers_pass_through() {
     assert_eq!(run.failures.total(), 0, "{json}");
 }
 
-fn bench_keys(
-    address: &str,
-    keys: u32,
-    options: &str,
-) -> (super::stats::Stats, super::stats::Stats, String) {
-    let line = format!("bench --server {address} --keys {keys} {options}");
-    let plan = Command::parse_from(line.split_ascii_whitespace())
-        .args
-        .plan()
-        .unwrap();
+fn bench_keys(address: &str, keys: u32, options: &str) -> (Stats, Stats, String) {
+    let plan = plan(&format!("--server {address} --keys {keys} {options}"));
     let load = phase::run(&plan, &loading(&plan)).unwrap();
     let run = phase::run(&plan, &running(&plan)).unwrap();
     let json = serde_json::to_string(&Report::new(&plan, Some(&load), Some(&run))).unwrap();
@@ -222,7 +215,7 @@ fn one_seed_makes_one_sequence_of_requests() {
 fn wrong_bytes_are_counted_and_only_with_verification() {
     let (address, _) = server(Manner::Corrupt);
     let (_, run, json) = bench(&address, "--load --requests 50 --clients 2 --verify");
-    assert_eq!(run.unwrap().stats.failures.corrupt, 50);
+    assert_eq!(run.unwrap().stats.failures[Failure::Corrupt], 50);
     assert!(json.contains("\"corrupt_values\":50"), "{json}");
     let (_, run, _) = bench(&address, "--requests 50 --clients 2");
     assert_eq!(run.unwrap().stats.failures.total(), 0);
@@ -233,7 +226,7 @@ fn errors_of_the_server_are_reported_in_its_words() {
     let (address, _) = server(Manner::Full);
     let (load, _, json) = bench(&address, "--load-only --clients 4");
     let load = load.unwrap().stats;
-    assert_eq!((load.total(), load.failures.server), (0, 200));
+    assert_eq!((load.total(), load.failures[Failure::Server]), (0, 200));
     assert!(json.contains("out of memory storing object"), "{json}");
 }
 
@@ -243,7 +236,10 @@ fn closed_connections_are_counted_and_opened_again() {
     let (_, run, _) = bench(&address, "--requests 45 --clients 1");
     let stats = run.unwrap().stats;
     assert_eq!(
-        (stats.total() + stats.failures.lost, stats.failures.closed),
+        (
+            stats.total() + stats.failures[Failure::Lost],
+            stats.failures[Failure::Closed]
+        ),
         (45, 4)
     );
     assert_eq!(connections.load(Ordering::Relaxed), 5);
@@ -254,7 +250,7 @@ fn what_does_not_speak_memcached_is_found_out() {
     let (address, _) = server(Manner::Babbles);
     let (_, run, json) = bench(&address, "--requests 2 --clients 2");
     let stats = run.unwrap().stats;
-    assert_eq!((stats.total(), stats.failures.protocol), (0, 2));
+    assert_eq!((stats.total(), stats.failures[Failure::Protocol]), (0, 2));
     assert!(json.contains("220 ready"), "{json}");
 }
 
@@ -265,7 +261,7 @@ fn a_server_that_is_not_there_ends_the_run_at_once() {
         .local_addr()
         .unwrap();
     let (_, run, json) = bench(&unused.to_string(), "--duration 60 --clients 3");
-    assert_eq!(run.unwrap().stats.failures.refused, 3);
+    assert_eq!(run.unwrap().stats.failures[Failure::Refused], 3);
     assert!(json.contains("cannot connect"), "{json}");
 }
 
@@ -320,7 +316,7 @@ fn a_trace_is_replayed_by_all_clients_once() {
 
     std::fs::write(trace.path(), rows + "0,some-key,11,5,1\n").unwrap();
     let (_, run, json) = bench(&address, &options(&trace));
-    assert_eq!(run.unwrap().stats.failures.workload, 1, "{json}");
+    assert_eq!(run.unwrap().stats.failures[Failure::Workload], 1, "{json}");
     assert!(json.contains("line 301: 5 columns"), "{json}");
 }
 

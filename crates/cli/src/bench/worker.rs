@@ -30,7 +30,7 @@ use rustix::time::{
 
 use super::connection::{Broken, Connection, Rules, Wait};
 use super::inflight::Judge;
-use super::stats::Stats;
+use super::stats::{Failure, Stats};
 use super::target::Target;
 
 /// How long opening a connection may take.
@@ -205,11 +205,9 @@ impl<'a> Worker<'a> {
         for connection in &mut self.connections {
             self.stats.unsent += connection.overdue(stop_ns);
             let open = connection.disconnect();
-            self.stats.failed(
-                |failures| &mut failures.timeouts,
-                open,
-                || "the server left requests unanswered".to_owned(),
-            );
+            self.stats.failed(Failure::Timeout, open, || {
+                "the server left requests unanswered".to_owned()
+            });
         }
     }
 
@@ -229,8 +227,7 @@ impl<'a> Worker<'a> {
             Err(error) => {
                 let target = self.target;
                 let words = || format!("cannot connect to {target}: {error}");
-                self.stats
-                    .failed(|failures| &mut failures.refused, 1, words);
+                self.stats.failed(Failure::Refused, 1, words);
                 let retry_ns = self.now_ns() + RETRY_NS;
                 self.wake_at(index, retry_ns);
             }
@@ -279,8 +276,7 @@ impl<'a> Worker<'a> {
         self.inflight += connection.inflight.len() - before;
         if let Some(damage) = connection.damage.take() {
             let words = || damage.to_string();
-            self.stats
-                .failed(|failures| &mut failures.workload, 1, words);
+            self.stats.failed(Failure::Workload, 1, words);
         }
         match sent {
             Err(broken) => self.broken(index, &broken),
@@ -331,18 +327,14 @@ impl<'a> Worker<'a> {
         let lost = connection.disconnect();
         let stats = &mut self.stats;
         stats.failed(
-            |failures| match broken {
-                Broken::Closed | Broken::Io(_) => &mut failures.closed,
-                Broken::Violation(_) => &mut failures.protocol,
+            match broken {
+                Broken::Closed | Broken::Io(_) => Failure::Closed,
+                Broken::Violation(_) => Failure::Protocol,
             },
             1,
             || broken.to_string(),
         );
-        stats.failed(
-            |failures| &mut failures.lost,
-            lost,
-            || "requests were lost".to_owned(),
-        );
+        stats.failed(Failure::Lost, lost, || "requests were lost".to_owned());
         let now_ns = self.now_ns();
         let connection = &mut self.connections[index];
         if connection.finished {

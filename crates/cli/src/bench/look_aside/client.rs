@@ -24,7 +24,7 @@ use super::cache::{Cache, CacheError};
 use super::counts::{Counts, Outcome};
 use super::database::{Database, DatabaseError};
 use super::fill::{name, value};
-use crate::bench::stats::Failures;
+use crate::bench::stats::Failure;
 
 /// What all clients of a phase share.
 #[derive(Debug)]
@@ -63,17 +63,17 @@ impl Client {
                 Ok(Some(request)) => request,
                 Ok(None) => break,
                 Err(damage) => {
-                    rules.failed(|failures| &mut failures.workload, damage.to_string());
+                    rules.failed(Failure::Workload, damage.to_string());
                     break;
                 }
             };
             let outcome = match self.serve(&request).await {
                 Err(Trouble::Database(error @ DatabaseError::Refused { .. })) => {
-                    rules.failed(|failures| &mut failures.database, error.to_string());
+                    rules.failed(Failure::Database, error.to_string());
                     Outcome::Failed
                 }
                 Err(Trouble::Cache(gone @ CacheError::Gone { .. })) => {
-                    rules.failed(|failures| &mut failures.closed, gone.to_string());
+                    rules.failed(Failure::Closed, gone.to_string());
                     if let Some(cache) = &mut self.cache {
                         cache.reconnect().await.map_err(|_| gone)?;
                     }
@@ -147,20 +147,20 @@ impl Client {
     /// Counts an error that the cache answered; the request goes on without it.
     fn note(&self, answer: Answer) {
         if let Answer::Error(words) = answer {
-            self.rules.failed(|failures| &mut failures.server, words);
+            self.rules.failed(Failure::Server, words);
         }
     }
 
     fn corrupt(&self, wrong: Option<String>) {
         if let Some(words) = wrong {
-            self.rules.failed(|failures| &mut failures.corrupt, words);
+            self.rules.failed(Failure::Corrupt, words);
         }
     }
 }
 
 impl Rules {
     /// Counts a failure of one kind.
-    fn failed(&self, kind: impl FnOnce(&mut Failures) -> &mut u64, words: String) {
+    fn failed(&self, kind: Failure, words: String) {
         self.counts.lock().stats.failed(kind, 1, || words);
     }
 

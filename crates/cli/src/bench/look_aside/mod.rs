@@ -51,6 +51,7 @@ use super::cpu;
 use super::figures::print;
 use super::options::Plan;
 use super::phase::bar;
+use super::stats::Failure;
 
 /// Descriptors that one client may need: its cache, its database, and a SQLite file's companions.
 const DESCRIPTORS_PER_CLIENT: u64 = 5;
@@ -157,7 +158,7 @@ async fn phases(plan: &Plan, backend: &Arc<Backend>) -> Result<bool, Trouble> {
 
 fn is_good(measured: &Measured) -> bool {
     let stats = &measured.counts.stats;
-    stats.total() > 0 && stats.failures.corrupt == 0
+    stats.total() > 0 && stats.failures[Failure::Corrupt] == 0
 }
 
 /// Fills the database; returns how many keys it took, and how many seconds.

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use clap::Parser;
 use tokio::runtime::Builder;
 
 use super::backend::Backend;
@@ -10,24 +9,17 @@ use super::database::Database;
 use super::phase::{self, Measured};
 use super::report::Row;
 use super::{Plan, Trouble, fill};
-use crate::bench::BenchArgs;
+use crate::bench;
 use crate::bench::phase::bar;
+use crate::bench::stats::Failure;
 use crate::bench::tests::{Manner, server};
-
-#[derive(Parser)]
-struct Command {
-    #[command(flatten)]
-    args: BenchArgs,
-}
 
 const KEYS: u64 = 300;
 
 fn plan(address: &str, options: &str) -> Plan {
-    let line = format!("bench --server {address} --backend sqlite --keys {KEYS} {options}");
-    Command::parse_from(line.split_ascii_whitespace())
-        .args
-        .plan()
-        .unwrap()
+    bench::tests::plan(&format!(
+        "--server {address} --backend sqlite --keys {KEYS} {options}"
+    ))
 }
 
 /// Fills a temporary database and runs the phase with the cache.
@@ -88,7 +80,7 @@ fn a_cache_that_stores_nothing_is_only_in_the_way() {
         .unwrap()
         .counts;
     assert_eq!((counts.stats.total(), counts.stats.hits), (50, 0));
-    assert_eq!(counts.stats.failures.server, 50);
+    assert_eq!(counts.stats.failures[Failure::Server], 50);
 }
 
 #[test]
@@ -97,7 +89,7 @@ fn wrong_bytes_in_the_cache_are_noticed() {
         .unwrap()
         .counts;
     assert!(counts.stats.hits > 0);
-    assert_eq!(counts.stats.failures.corrupt, counts.stats.hits);
+    assert_eq!(counts.stats.failures[Failure::Corrupt], counts.stats.hits);
 }
 
 #[test]
@@ -105,7 +97,7 @@ fn closed_connections_are_counted_and_opened_again() {
     let counts = cached(Manner::Closes(10), "--clients 1 --requests 200")
         .unwrap()
         .counts;
-    let closed = counts.stats.failures.closed;
+    let closed = counts.stats.failures[Failure::Closed];
     assert_eq!(counts.stats.total() + closed, 200);
     assert!(closed > 10, "{closed} closed");
 }
