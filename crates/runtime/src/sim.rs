@@ -46,7 +46,6 @@ pub struct Sim {
 
 impl Sim {
     /// A simulation in which everything follows from `seed`.
-    #[must_use]
     pub fn new(seed: u64) -> Self {
         let ready = Arc::default();
         Self {
@@ -313,7 +312,6 @@ pub struct Sleep {
 
 impl Sleep {
     /// Until `at`, on the virtual clock of whichever simulation polls it.
-    #[must_use]
     pub const fn until(at: Instant) -> Self {
         Self {
             until_nanos: at.as_nanos(),
