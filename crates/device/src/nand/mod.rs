@@ -297,11 +297,10 @@ impl Nand {
     /// done to their blocks; nothing else of the outcome can go wrong but the power.
     pub(crate) fn start_read(&self, rows: Rows) -> Result<Pending<'_>, DeviceError> {
         self.start(Kind::Read, rows, |channel, own| {
-            own.pages()
-                .zip(rows.pages())
-                .try_for_each(|((block, page), (number, _))| {
-                    channel.blocks[block.0 as usize].check_read(number.0, page)
-                })
+            let base = rows.first_block.0 - own.first_block.0;
+            own.pages().try_for_each(|(block, page)| {
+                channel.blocks[block.0 as usize].check_read(base + block.0, page)
+            })
         })
     }
 
@@ -314,9 +313,9 @@ impl Nand {
     ) -> Result<Pending<'_>, DeviceError> {
         let pages = self.config.geometry.pages_per_block as usize;
         self.start(Kind::Program, rows, |channel, own| {
-            let first_row = own.pages().zip(rows.pages()).take(own.planes as usize);
-            for ((block, page), (number, _)) in first_row {
-                channel.blocks[block.0 as usize].check_program(number.0, page)?;
+            let base = rows.first_block.0 - own.first_block.0;
+            for (block, page) in own.pages().take(own.planes as usize) {
+                channel.blocks[block.0 as usize].check_program(base + block.0, page)?;
             }
             for block in own.blocks() {
                 let block = &mut channel.blocks[block.0 as usize];

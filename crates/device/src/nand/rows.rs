@@ -16,33 +16,39 @@ pub(crate) struct Rows {
 
 impl Rows {
     /// (block, page) of page `q`.
+    #[inline]
     pub(crate) fn place(&self, q: u32) -> (BlockId, u32) {
         let block = self.first_block.0 + q % self.planes;
         (BlockId(block), q / self.planes)
     }
 
     /// The blocks, one of each plane.
+    #[inline]
     pub(super) fn blocks(&self) -> impl Iterator<Item = BlockId> + use<> {
         (self.first_block.0..self.first_block.0 + self.planes).map(BlockId)
     }
 
     /// (block, page) of each page.
+    #[inline]
     pub(super) fn pages(self) -> impl Iterator<Item = (BlockId, u32)> {
         (self.first..self.first + self.count).map(move |q| self.place(q))
     }
 
     /// Pages of the row that it begins with.
+    #[inline]
     pub(super) fn row(&self) -> u32 {
         (self.planes - self.first % self.planes).min(self.count)
     }
 
     /// (block, page) of each page of that row.
+    #[inline]
     pub(super) fn row_pages(self) -> impl Iterator<Item = (BlockId, u32)> {
         let count = self.row();
         Self { count, ..self }.pages()
     }
 
     /// What is left of it after its first row.
+    #[inline]
     pub(super) fn rest(self) -> Self {
         let row = self.row();
         Self {
