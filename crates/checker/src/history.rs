@@ -57,7 +57,7 @@ struct Change {
     effect: Effect,
     /// CAS unique of the value it left; 0 when nobody was told.
     unique: u64,
-    /// Of a flush that was asked for beforehand: the Unix second it was for.
+    /// The Unix second that a flush asked for beforehand was for; 0 for other changes.
     due: u32,
 }
 
@@ -111,9 +111,9 @@ pub enum Wrong {
 pub struct Seen {
     /// The value's name.
     pub tag: u64,
-    /// Its expiry, where the reader is told.
+    /// Unix second from which on the value is gone, where the reader is told.
     pub expiry: Option<u32>,
-    /// Its CAS unique, where the reader is told.
+    /// The CAS unique of the value, where the reader is told.
     pub unique: Option<u64>,
     /// The Unix second of the read.
     pub now: u32,
@@ -165,7 +165,6 @@ pub struct Asked {
 
 impl Asked {
     /// The key; `None` for all.
-    #[must_use]
     pub fn key(&self) -> Option<u64> {
         self.key
     }
@@ -193,7 +192,6 @@ impl History {
     }
 
     /// Operations answered so far.
-    #[must_use]
     pub fn operations(&self) -> u64 {
         self.operations
     }
@@ -441,7 +439,6 @@ impl History {
     }
 
     /// What a key holds, unless it has been evicted: `None` where that is not certain.
-    #[must_use]
     pub fn certain(&self, key: u64) -> Option<Certain> {
         let changes = self.keys.get(&key)?;
         let real = || changes.iter().filter(|change| change.asked != OPEN);
@@ -464,7 +461,6 @@ impl History {
     }
 
     /// What was done to a key, and to all, for people.
-    #[must_use]
     pub fn tell(&self, key: u64) -> String {
         let changes = self.keys.get(&key).map_or(&[][..], Vec::as_slice);
         let all = changes.iter().chain(&self.flushes);
@@ -573,20 +569,12 @@ mod tests {
         history.answer(second, Some(value(11)), 0);
         assert_eq!(history.check(1, during, seen(10)), Ok(()), "it overlaps");
         let after = history.tick();
-        assert!(matches!(
-            history.check(1, after, seen(10)),
-            Err(Wrong::Resurrected { .. })
-        ));
-        assert_eq!(history.check(1, after, seen(11)), Ok(()));
+        let mut read = |key, tag| history.check(key, after, seen(tag));
+        assert!(matches!(read(1, 10), Err(Wrong::Resurrected { .. })));
+        assert_eq!(read(1, 11), Ok(()));
+        assert!(matches!(read(1, 12), Err(Wrong::Invented { .. })));
+        assert!(matches!(read(2, 11), Err(Wrong::Invented { .. })));
         assert_eq!(history.check(1, after, None), Ok(()));
-        assert!(matches!(
-            history.check(1, after, seen(12)),
-            Err(Wrong::Invented { .. })
-        ));
-        assert!(matches!(
-            history.check(2, after, seen(11)),
-            Err(Wrong::Invented { .. })
-        ));
     }
 
     #[test]

@@ -40,7 +40,6 @@ impl SharedBuf {
     ///
     /// # Panics
     /// When the range is empty, not page-aligned, or reaches past the buffer.
-    #[must_use]
     pub fn new(buf: Arc<AlignedBuf>, range: Range<usize>) -> Self {
         assert!(
             range.start < range.end && range.end <= buf.len(),

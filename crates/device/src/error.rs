@@ -109,7 +109,6 @@ impl DeviceError {
     }
 
     /// Whether the device has no room left.
-    #[must_use]
     pub fn is_full(&self) -> bool {
         matches!(self, Self::Io { source, .. } if source.kind() == std::io::ErrorKind::StorageFull)
     }

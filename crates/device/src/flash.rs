@@ -23,19 +23,16 @@ pub struct Geometry {
 
 impl Geometry {
     /// Erase blocks on the device.
-    #[must_use]
     pub const fn blocks(&self) -> u32 {
         self.channels * self.luns_per_channel * self.blocks_per_lun
     }
 
     /// Bytes in an erase block.
-    #[must_use]
     pub const fn block_bytes(&self) -> u64 {
         self.pages_per_block as u64 * self.page_bytes as u64
     }
 
     /// The channel a block lies on.
-    #[must_use]
     pub const fn channel_of(&self, block: BlockId) -> u32 {
         block.0 / (self.luns_per_channel * self.blocks_per_lun)
     }

@@ -17,7 +17,6 @@ pub struct Image {
 
 impl Image {
     /// Zeros, `len_bytes` of them rounded down to whole pages.
-    #[must_use]
     pub fn new(len_bytes: u64) -> Self {
         Self {
             len_bytes: len_bytes / PAGE_BYTES as u64 * PAGE_BYTES as u64,
@@ -26,7 +25,6 @@ impl Image {
     }
 
     /// Size in bytes, a multiple of [`PAGE_BYTES`].
-    #[must_use]
     pub fn len_bytes(&self) -> u64 {
         self.len_bytes
     }

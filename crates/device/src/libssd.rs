@@ -76,13 +76,11 @@ impl Libssd {
     }
 
     /// The device.
-    #[must_use]
     pub fn nand(&self) -> &Arc<Nand> {
         &self.nand
     }
 
     /// The blocks of a segment.
-    #[must_use]
     pub fn blocks_of(&self, segment: BlockId) -> Vec<BlockId> {
         let raw = self.nand.geometry();
         match self.shape {
@@ -102,7 +100,6 @@ impl Libssd {
     }
 
     /// The segments that cannot be used, by rising number.
-    #[must_use]
     pub fn bad_segments(&self) -> Vec<BlockId> {
         (0..self.geometry.blocks())
             .map(BlockId)

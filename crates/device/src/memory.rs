@@ -28,19 +28,16 @@ pub struct MemoryDisk {
 
 impl MemoryDisk {
     /// An empty disk of `len_bytes` bytes (rounded down to whole pages) that answers at once.
-    #[must_use]
     pub fn new(len_bytes: u64) -> Self {
         Self::with_latency(len_bytes, Latency::default())
     }
 
     /// An empty disk whose accesses take the given times.
-    #[must_use]
     pub fn with_latency(len_bytes: u64, latency: Latency) -> Self {
         Self::from_image(Image::new(len_bytes), latency)
     }
 
     /// A disk that holds what `image` does.
-    #[must_use]
     pub fn from_image(image: Image, latency: Latency) -> Self {
         Self {
             len_bytes: image.len_bytes(),
@@ -50,7 +47,6 @@ impl MemoryDisk {
     }
 
     /// What the disk holds now.
-    #[must_use]
     pub fn snapshot(&self) -> Image {
         self.contents.lock().clone()
     }

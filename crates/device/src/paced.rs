@@ -20,11 +20,11 @@ pub struct DriveModel {
     /// What a read takes besides its time on the link, by how many commands are in the drive,
     /// itself included.
     pub read: Vec<(u32, Duration)>,
-    /// Its time on the link, by its bytes.
+    /// Time of a read on the link, by its bytes.
     pub read_link: Vec<(u32, Duration)>,
     /// What a write takes besides its time on the link, alone in the drive.
     pub write: Duration,
-    /// Its time on the link, by its bytes.
+    /// Time of a write on the link, by its bytes.
     pub write_link: Vec<(u32, Duration)>,
     /// What a sync takes.
     pub sync: Duration,
@@ -53,7 +53,7 @@ impl DriveModel {
         on_curve(&self.read, f64::from(commands))
     }
 
-    /// And a write: others hold it up as they do a read.
+    /// What a write takes besides the link, in nanoseconds: others hold it up as they do a read.
     fn write_ns(&self, commands: u32) -> f64 {
         let held_up = self.read_ns(commands) - self.read_ns(1);
         self.write.as_nanos() as f64 + held_up.max(0.0)
@@ -86,7 +86,6 @@ impl Drop for Command<'_> {
 
 impl PacedDisk {
     /// The contents of `inner` at the pace of `model`.
-    #[must_use]
     pub fn new(inner: Arc<dyn Disk>, model: DriveModel) -> Self {
         Self {
             inner,

@@ -105,19 +105,16 @@ pub enum Emulated {
 
 impl DeviceSpec {
     /// Whether `text` names an emulated device, rather than a file.
-    #[must_use]
     pub fn is_one(text: &str) -> bool {
         text.starts_with("nand:") || text.starts_with("ftl:")
     }
 
     /// Whether it is a conventional drive.
-    #[must_use]
     pub fn is_ftl(&self) -> bool {
         self.kind == Kind::Ftl
     }
 
     /// The file it is kept in, if there is one.
-    #[must_use]
     pub fn file(&self) -> Option<&Path> {
         self.file.as_deref()
     }
@@ -204,7 +201,6 @@ impl DeviceSpec {
 
 impl Emulated {
     /// The flash that it is, or is made of.
-    #[must_use]
     pub fn nand(&self) -> &Arc<Nand> {
         match self {
             Self::Nand(flash) => flash.nand(),
@@ -214,7 +210,6 @@ impl Emulated {
 
     /// Bytes of the process's memory that it takes once it is full: what it holds, unless that is in
     /// a file, and what is known of each page.
-    #[must_use]
     pub fn memory_bytes(&self) -> u64 {
         let nand = self.nand();
         let contents = if nand.is_in_file() {
@@ -232,7 +227,6 @@ impl Emulated {
     }
 
     /// One line for the log: shape, size, and what is left of it.
-    #[must_use]
     pub fn describe(&self) -> String {
         let config = self.nand().config();
         let shape = &config.geometry;

@@ -6,9 +6,14 @@ use crate::meta::MetaCommand;
 use crate::store_verb::StoreVerb;
 use crate::words::Words;
 
-/// One complete request.
+/// One complete request. A `key` has 1 to 250 bytes; where there is a `noreply`, it says whether to
+/// keep quiet about the outcome.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(clippy::large_enum_variant)] // Never stored: it lives between parsing and execution.
+#[allow(
+    missing_docs,
+    reason = "what fields mean alike in many commands is said once, above"
+)]
 pub enum Command<'a> {
     /// `get`, `gets` (and the ancient `bget`): a value for every key held, then `END`.
     Get {
@@ -19,7 +24,6 @@ pub enum Command<'a> {
     },
     /// `gat`, `gats`: the same, and every item found gets a new expiry.
     GetAndTouch {
-        /// Whether the CAS unique is answered too.
         with_cas: bool,
         /// The new expiry.
         exptime: Exptime,
@@ -30,7 +34,6 @@ pub enum Command<'a> {
     Store {
         /// Which of them.
         verb: StoreVerb,
-        /// 1 to 250 bytes.
         key: &'a [u8],
         /// The client's own number; `append` and `prepend` ignore it.
         client_flags: u32,
@@ -40,48 +43,36 @@ pub enum Command<'a> {
         cas_unique: u64,
         /// The data block, without its terminator.
         value: &'a [u8],
-        /// Whether to keep quiet about the outcome.
         noreply: bool,
     },
     /// `delete`.
-    Delete {
-        /// 1 to 250 bytes.
-        key: &'a [u8],
-        /// Whether to keep quiet about the outcome.
-        noreply: bool,
-    },
+    Delete { key: &'a [u8], noreply: bool },
     /// `incr`, `decr`.
     Arithmetic {
-        /// 1 to 250 bytes.
         key: &'a [u8],
         /// By how much.
         delta: u64,
         /// Whether it is `decr`.
         decrement: bool,
-        /// Whether to keep quiet about the outcome.
         noreply: bool,
     },
     /// `touch`.
     Touch {
-        /// 1 to 250 bytes.
         key: &'a [u8],
         /// The new expiry.
         exptime: Exptime,
-        /// Whether to keep quiet about the outcome.
         noreply: bool,
     },
     /// `flush_all`; see [`Exptime::flush_at`].
     FlushAll {
         /// When it takes effect.
         delay: Exptime,
-        /// Whether to keep quiet about the outcome.
         noreply: bool,
     },
     /// `verbosity`.
     Verbosity {
         /// The level asked for; memcached knows 0 to 2.
         level: u32,
-        /// Whether to keep quiet about the outcome.
         noreply: bool,
     },
     /// `version`.
@@ -107,15 +98,11 @@ pub enum Command<'a> {
     LruCrawler(CrawlerCommand<'a>),
     /// `lru` and `slabs automove`: knobs of memcached's own memory management, checked as memcached
     /// checks them. There is nothing here for them to turn; the answer is `OK`.
-    Tuning {
-        /// Whether to keep quiet about the outcome.
-        noreply: bool,
-    },
+    Tuning { noreply: bool },
     /// `cache_memlimit`, with a number memcached would consider.
     CacheMemlimit {
         /// The limit asked for, 8 to 1,000,000,000.
         megabytes: u32,
-        /// Whether to keep quiet about the outcome.
         noreply: bool,
     },
     /// A command of the meta protocol.

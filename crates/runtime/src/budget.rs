@@ -25,7 +25,6 @@ pub struct Share {
 
 impl Budget {
     /// A budget of `bytes`.
-    #[must_use]
     pub fn new(bytes: u64) -> Self {
         Self {
             left: AtomicU64::new(bytes),
@@ -34,17 +33,16 @@ impl Budget {
     }
 
     fn try_take(&self, bytes: u64) -> bool {
-        self.left
-            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |left| {
-                left.checked_sub(bytes)
-            })
-            .is_ok()
+        let less = |left: u64| left.checked_sub(bytes);
+        let taken = self
+            .left
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, less);
+        taken.is_ok()
     }
 }
 
 impl Share {
     /// A share of nothing.
-    #[must_use]
     pub fn empty(budget: &Arc<Budget>) -> Self {
         Self {
             budget: Arc::clone(budget),
@@ -54,27 +52,23 @@ impl Share {
 
     /// Grows the share to `bytes` if that many are left now.
     pub fn try_grow(&mut self, bytes: u64) -> bool {
-        let Some(more) = bytes.checked_sub(self.bytes).filter(|&more| more > 0) else {
-            return true;
-        };
-        let taken = self.budget.try_take(more);
-        if taken {
+        let grows = bytes > self.bytes && self.budget.try_take(bytes - self.bytes);
+        if grows {
             self.bytes = bytes;
         }
-        taken
+        self.bytes >= bytes
     }
 
     /// Grows the share to `bytes`, waiting a moment for others to give theirs back. False when they
     /// do not.
     pub async fn grow(&mut self, bytes: u64) -> bool {
-        let Some(more) = bytes.checked_sub(self.bytes).filter(|&more| more > 0) else {
+        if self.try_grow(bytes) {
             return true;
-        };
+        }
         let deadline = crate::now() + PATIENCE;
         loop {
             let given_back = self.budget.given_back.listener();
-            if self.budget.try_take(more) {
-                self.bytes = bytes;
+            if self.try_grow(bytes) {
                 return true;
             }
             let left = deadline.since(crate::now());

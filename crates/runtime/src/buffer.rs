@@ -33,7 +33,6 @@ unsafe impl Sync for AlignedBuf {}
 
 impl AlignedBuf {
     /// A buffer of `len` bytes, `len` rounded up to whole pages and at least one.
-    #[must_use]
     pub fn new(len: usize) -> Self {
         let len = len.max(1).next_multiple_of(PAGE_BYTES);
         if len == PAGE_BYTES
@@ -59,13 +58,11 @@ impl AlignedBuf {
     }
 
     /// Bytes in the buffer.
-    #[must_use]
     pub fn len(&self) -> usize {
         self.len
     }
 
     /// Never true: a buffer has at least one page.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -96,22 +93,18 @@ impl AsRef<[u8]> for AlignedBuf {
 impl Drop for AlignedBuf {
     fn drop(&mut self) {
         if self.len == PAGE_BYTES {
-            let page = Self {
-                start: self.start,
-                len: self.len,
-            };
-            let mut page = std::mem::ManuallyDrop::new(page);
             let kept = FREE_PAGES.try_with(|pages| {
                 // A page dropped while the list itself is being torn down or borrowed is freed.
                 let Ok(mut pages) = pages.try_borrow_mut() else {
                     return false;
                 };
-                if pages.len() >= KEPT_PAGES {
-                    return false;
+                let has_place = pages.len() < KEPT_PAGES;
+                if has_place {
+                    // The page changes hands: what is dropped here is not used again.
+                    let (start, len) = (self.start, self.len);
+                    pages.push(Self { start, len });
                 }
-                // SAFETY: ownership moves into the list; the guard is not used again.
-                pages.push(unsafe { std::mem::ManuallyDrop::take(&mut page) });
-                true
+                has_place
             });
             if kept == Ok(true) {
                 return;

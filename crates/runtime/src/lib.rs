@@ -45,7 +45,6 @@ pub use task::{JoinHandle, spawn, spawn_detached, yield_now};
 pub use time::{Elapsed, now, sleep, timeout, unix_seconds};
 
 /// A random number: from the seed under simulation, from the system otherwise.
-#[must_use]
 pub fn random_u64() -> u64 {
     sim::with_current(|core| core.random_u64()).unwrap_or_else(|| SmallRng::from_os_rng().random())
 }

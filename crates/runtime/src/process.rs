@@ -14,7 +14,6 @@ pub struct Usage {
 }
 
 /// Asks the system.
-#[must_use]
 pub fn usage() -> Usage {
     // SAFETY: a zeroed `rusage` is a valid one, and the call fills it.
     let times = unsafe {

@@ -6,7 +6,8 @@
 //! its seed.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -46,7 +47,6 @@ pub struct Sim {
 
 impl Sim {
     /// A simulation in which everything follows from `seed`.
-    #[must_use]
     pub fn new(seed: u64) -> Self {
         let ready = Arc::default();
         Self {
@@ -132,14 +132,40 @@ pub(crate) struct Core {
     tasks: RefCell<Tasks>,
     next_task: Cell<u64>,
     next_timer: Cell<u64>,
-    /// Whom to wake, by deadline in nanoseconds and order of creation.
-    timers: RefCell<BTreeMap<(u64, u64), Waker>>,
+    /// The timers, the earliest on top.
+    timers: RefCell<BinaryHeap<Reverse<Timer>>>,
     main: Arc<TaskWaker>,
     ready: Ready,
 }
 
 /// The tasks that can run, each once, in the order in which they were woken.
 type Ready = Arc<Mutex<Vec<Arc<TaskWaker>>>>;
+
+struct Timer {
+    at_nanos: u64,
+    order: u64,
+    waker: Waker,
+}
+
+impl PartialEq for Timer {
+    fn eq(&self, other: &Self) -> bool {
+        self.order == other.order
+    }
+}
+
+impl Eq for Timer {}
+
+impl PartialOrd for Timer {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Timer {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (self.at_nanos, self.order).cmp(&(other.at_nanos, other.order))
+    }
+}
 
 /// Wakes one task. All wakers of a task are this one.
 struct TaskWaker {
@@ -223,7 +249,11 @@ impl Core {
     fn add_timer(&self, at_nanos: u64, waker: Waker) {
         let order = self.next_timer.get();
         self.next_timer.set(order + 1);
-        self.timers.borrow_mut().insert((at_nanos, order), waker);
+        self.timers.borrow_mut().push(Reverse(Timer {
+            at_nanos,
+            order,
+            waker,
+        }));
     }
 
     fn run<F: Future>(&self, work: F) -> F::Output {
@@ -293,14 +323,14 @@ impl Core {
     }
 
     fn advance_clock(&self) {
-        let Some(((at_nanos, _), waker)) = self.timers.borrow_mut().pop_first() else {
+        let Some(Reverse(timer)) = self.timers.borrow_mut().pop() else {
             panic!(
                 "simulation stuck: no task ready and no timer set (seed {})",
                 self.seed
             );
         };
-        self.now_nanos.set(self.now_nanos.get().max(at_nanos));
-        waker.wake();
+        self.now_nanos.set(self.now_nanos.get().max(timer.at_nanos));
+        timer.waker.wake();
     }
 }
 
@@ -313,7 +343,6 @@ pub struct Sleep {
 
 impl Sleep {
     /// Until `at`, on the virtual clock of whichever simulation polls it.
-    #[must_use]
     pub const fn until(at: Instant) -> Self {
         Self {
             until_nanos: at.as_nanos(),

@@ -18,7 +18,6 @@ pub struct Notify(Event);
 
 impl Notify {
     /// A notifier nobody waits on.
-    #[must_use]
     pub const fn new() -> Self {
         Self(Event::new())
     }
@@ -111,7 +110,6 @@ pub struct Permit(Semaphore);
 
 impl Semaphore {
     /// A semaphore of so many permits.
-    #[must_use]
     pub fn new(permits: usize) -> Self {
         Self(Arc::new(Mutex::new(Permits {
             free: permits,

@@ -18,11 +18,7 @@ where
     F::Output: 'static,
 {
     let (done, output) = sync::oneshot();
-    let task = async move { done.send(work.await) };
-    match sim::current() {
-        Some(core) => core.spawn(Box::pin(task)),
-        None => live::spawn_local(task),
-    }
+    spawn_detached(async move { done.send(work.await) });
     JoinHandle(output)
 }
 

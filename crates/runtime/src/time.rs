@@ -9,13 +9,11 @@ use crate::instant::Instant;
 use crate::{live, sim};
 
 /// The current instant.
-#[must_use]
 pub fn now() -> Instant {
     sim::with_current(|core| core.now()).unwrap_or_else(live::monotonic_now)
 }
 
 /// Seconds since the Unix epoch, from a coarse clock (a few milliseconds).
-#[must_use]
 pub fn unix_seconds() -> u32 {
     sim::with_current(|core| core.unix_seconds()).unwrap_or_else(live::unix_seconds)
 }

@@ -17,7 +17,7 @@ pub enum Work {
     TierEntry,
     /// An item copied: into memory, to a segment, or from one to another.
     ItemCopied,
-    /// Bytes of them.
+    /// Bytes of the items copied.
     ByteCopied,
     /// A read, program, write or erase handed to a device.
     DeviceCommand,
@@ -83,7 +83,6 @@ pub fn count(work: Work, amount: u64) {
 }
 
 /// Everything counted on this thread so far.
-#[must_use]
 pub fn done() -> WorkDone {
     DONE.with(Cell::get)
 }

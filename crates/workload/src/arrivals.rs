@@ -31,7 +31,6 @@ const ARRIVAL_SALT: u64 = 0xA221_7A15;
 impl Arrivals {
     /// The schedule of client `client` of `clients`, which together send `rate_per_s` requests a
     /// second (more than 0).
-    #[must_use]
     pub fn new(pace: Pace, rate_per_s: f64, client: u64, clients: u64, seed: u64) -> Self {
         assert!(rate_per_s > 0.0, "a rate must be positive");
         let gap_ns = 1e9 * clients as f64 / rate_per_s;
@@ -50,7 +49,6 @@ impl Arrivals {
 
     /// The time of the next request, in nanoseconds since the start.
     #[inline]
-    #[must_use]
     pub fn peek_ns(&self) -> u64 {
         self.next_ns as u64
     }

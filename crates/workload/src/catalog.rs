@@ -121,31 +121,26 @@ impl Workload {
     }
 
     /// The name it was made by.
-    #[must_use]
     pub fn name(&self) -> String {
         self.name.to_string()
     }
 
     /// The settings it was made from.
-    #[must_use]
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
 
     /// Makes the names of keys.
-    #[must_use]
     pub fn key_names(&self) -> KeyNames {
         self.names
     }
 
     /// Whether a client stores, with [`Request::fill`], what a get did not find.
-    #[must_use]
     pub fn set_on_miss(&self) -> bool {
         self.set_on_miss
     }
 
     /// Number of keys in use at any time, which can be stored beforehand; 0 for a trace.
-    #[must_use]
     pub fn keys(&self) -> u64 {
         self.tenants.iter().map(|tenant| tenant.keys).sum()
     }
@@ -153,7 +148,6 @@ impl Workload {
     /// The set that stores key `index` beforehand. Panics if there is no such key: `index` must be
     /// below [`Workload::keys`].
     #[inline]
-    #[must_use]
     pub fn load(&self, index: u64) -> Request {
         let mut before = 0;
         for tenant in &*self.tenants {
@@ -168,7 +162,6 @@ impl Workload {
     /// The length of the value of `id`, in bytes, the same for every writer and reader. None for a
     /// trace, where every write may have another length.
     #[inline]
-    #[must_use]
     pub fn value_len(&self, id: KeyId) -> Option<u32> {
         let tenant = self.tenant_of(id)?;
         Some(tenant.value_size.of(self.settings.seed, id))

@@ -352,13 +352,9 @@ fn operations(seed: u64, draws: u64) -> Result<CheckRow, WorkloadError> {
     for _ in 0..draws {
         counts[mix.pick(&mut stream) as usize] += 1;
     }
-    let shares = [70.0, 25.0, 5.0];
-    Ok(CheckRow::chi_square(
-        "mix 70:25:5",
-        "chi-square of operations",
-        &counts,
-        &shares,
-    ))
+    let (statistic, shares) = ("chi-square of operations", [70.0, 25.0, 5.0]);
+    let row = CheckRow::chi_square("mix 70:25:5", statistic, &counts, &shares);
+    Ok(row)
 }
 
 fn arrivals(seed: u64, draws: u64) -> Vec<CheckRow> {
@@ -375,15 +371,11 @@ fn arrivals(seed: u64, draws: u64) -> Vec<CheckRow> {
     let count = draws as f64;
     let mean = (last - first) as f64 * rate / 1e9 / count;
     // Gaps in units of their mean have the moments 1 and 2, whose own variances are 1 and 20.
+    let (first, second) = ((1.0 / count).sqrt(), (20.0 / count).sqrt());
+    let squared = squares / count;
     vec![
-        CheckRow::near("poisson", "mean gap", 1.0, (1.0 / count).sqrt(), mean),
-        CheckRow::near(
-            "poisson",
-            "mean squared gap",
-            2.0,
-            (20.0 / count).sqrt(),
-            squares / count,
-        ),
+        CheckRow::near("poisson", "mean gap", 1.0, first, mean),
+        CheckRow::near("poisson", "mean squared gap", 2.0, second, squared),
     ]
 }
 
@@ -468,28 +460,14 @@ fn twitter(seed: u64, draws: u64) -> Result<Vec<CheckRow>, WorkloadError> {
         let profile = Profile::of(&mut workload.clients()?.client(0), draws)?;
         let [gets, sets, deletes] = cluster.percents;
         let all = gets + sets + deletes;
-        rows.push(CheckRow::share(
-            &name,
-            "reads",
-            gets / all,
-            draws,
-            profile.gets,
-        ));
+        let reads = CheckRow::share(&name, "reads", gets / all, draws, profile.gets);
         let mean = cluster.value_bytes;
-        let bytes: u64 = (0..draws)
-            .filter_map(|id| workload.value_len(KeyId(id)))
-            .map(u64::from)
-            .sum();
+        let lengths = (0..draws).filter_map(|id| workload.value_len(KeyId(id)));
+        let bytes: u64 = lengths.map(u64::from).sum();
         let deviation = (mean * (mean - 1.0) / draws as f64).sqrt();
         let seen = bytes as f64 / draws as f64;
-        rows.push(CheckRow::near(
-            &name,
-            "mean value bytes",
-            mean,
-            deviation,
-            seen,
-        ));
-        rows.push(ttls(&name, cluster.ttls, seed, draws));
+        let sizes = CheckRow::near(&name, "mean value bytes", mean, deviation, seen);
+        rows.extend([reads, sizes, ttls(&name, cluster.ttls, seed, draws)]);
     }
     Ok(rows)
 }

@@ -35,7 +35,6 @@ impl Workload {
 impl Clients {
     /// The requests of client `client`. Those of a generated workload are its own; of a trace, every
     /// request goes to the client that asks first.
-    #[must_use]
     pub fn client(&self, client: u64) -> ClientStream {
         let workload = &self.workload;
         let source = match &self.trace {

@@ -90,14 +90,12 @@ impl SizeHistogram {
     }
 
     /// The largest size there can be, in bytes.
-    #[must_use]
     pub fn longest(&self) -> u32 {
         let last = |&(smallest, sizes): &(u32, u32)| smallest + (sizes - 1);
         self.bins.iter().map(last).max().unwrap_or(0)
     }
 
     /// The mean size, in bytes.
-    #[must_use]
     pub fn mean(&self) -> f64 {
         let all: f64 = self.weights.iter().sum();
         let middle =
@@ -107,7 +105,6 @@ impl SizeHistogram {
     }
 
     /// The share of sizes of at most `bytes`.
-    #[must_use]
     pub fn share_up_to(&self, bytes: u32) -> f64 {
         let all: f64 = self.weights.iter().sum();
         let part = |&(smallest, sizes): &(u32, u32)| {
@@ -176,7 +173,6 @@ impl PopularityHistogram {
     }
 
     /// How many objects were measured.
-    #[must_use]
     pub fn objects(&self) -> u64 {
         self.objects
     }
@@ -189,7 +185,6 @@ impl PopularityHistogram {
     }
 
     /// The share of accesses that go to the first `share` of the objects.
-    #[must_use]
     pub fn share_of_first(&self, share: f64) -> f64 {
         let all: f64 = self.weights.iter().sum();
         let part = |&(start, length): &(f64, f64)| ((share - start) / length).clamp(0.0, 1.0);

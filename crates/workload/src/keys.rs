@@ -12,9 +12,6 @@ use crate::key_id::{APPLICATION_SHIFT, KeyId, MAX_KEY_BYTES};
 use crate::request::Request;
 use crate::sizes::etc_key_len;
 
-/// Digits of the largest id.
-const MAX_DIGITS: usize = 20;
-
 /// Opens a name that has room for it.
 const PREFIX: &[u8] = b"key:";
 
@@ -54,17 +51,6 @@ pub struct KeyNames {
 /// The digits of compact names, and how many make an id.
 const COMPACT: &[u8; 64] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz-_";
 pub(crate) const COMPACT_DIGITS: usize = 11;
-
-/// Two decimal digits for each of the numbers 0 to 99.
-static PAIRS: [[u8; 2]; 100] = {
-    let mut pairs = [[0; 2]; 100];
-    let mut number = 0;
-    while number < 100 {
-        pairs[number] = [b'0' + (number / 10) as u8, b'0' + (number % 10) as u8];
-        number += 1;
-    }
-    pairs
-};
 
 impl KeyNames {
     pub(crate) fn new(size: KeySize, seed: u64) -> Self {
@@ -114,9 +100,9 @@ impl KeyNames {
         match self.spelling {
             Spelling::Decimal => write_decimal(prefix_of(wanted), id.0, wanted, out),
             Spelling::Applications => {
-                let (prefix, from) = application_prefix(id.application());
+                let (prefix, len) = application_prefix(id.application());
                 let number = id.0 & ((1 << APPLICATION_SHIFT) - 1);
-                write_decimal(&prefix[from..], number, wanted, out)
+                write_decimal(&prefix[..len], number, wanted, out)
             }
             Spelling::Compact => write_compact(id.0, wanted, out),
         }
@@ -124,7 +110,6 @@ impl KeyNames {
 
     /// Reads a name back into its id; none if the name is not what [`KeyNames::write`] makes. The
     /// names of traces may have any length.
-    #[must_use]
     pub fn parse(&self, name: &[u8]) -> Option<KeyId> {
         let id = match self.spelling {
             Spelling::Compact => return parse_compact(name),
@@ -149,13 +134,10 @@ impl KeyNames {
     pub(crate) fn longest(&self, application: u16, keys: u64) -> usize {
         match self.size {
             KeySize::Fixed(len) => {
-                let mut digits = [0; MAX_DIGITS];
-                let used = MAX_DIGITS - write_digits(keys.saturating_sub(1), &mut digits);
+                let used = itoa::Buffer::new().format(keys.saturating_sub(1)).len();
                 len.max(match self.spelling {
                     Spelling::Decimal => used + prefix_of(len).len(),
-                    Spelling::Applications => {
-                        used + APPLICATION_PREFIX_BYTES - application_prefix(application).1
-                    }
+                    Spelling::Applications => used + application_prefix(application).1,
                     Spelling::Compact => COMPACT_DIGITS,
                 })
             }
@@ -179,18 +161,14 @@ fn prefix_of(len: usize) -> &'static [u8] {
 /// Room for the number of an application and a colon.
 const APPLICATION_PREFIX_BYTES: usize = 6;
 
-/// What the names of an application begin with: the bytes, and where they begin.
+/// What the names of an application begin with: the bytes, and how many they are.
 #[inline]
 fn application_prefix(application: u16) -> ([u8; APPLICATION_PREFIX_BYTES], usize) {
     let mut prefix = [b':'; APPLICATION_PREFIX_BYTES];
-    let mut from = APPLICATION_PREFIX_BYTES - 1;
-    let mut rest = application;
-    while rest > 0 || from == APPLICATION_PREFIX_BYTES - 1 {
-        from -= 1;
-        prefix[from] = b'0' + (rest % 10) as u8;
-        rest /= 10;
-    }
-    (prefix, from)
+    let mut buffer = itoa::Buffer::new();
+    let digits = buffer.format(application).as_bytes();
+    prefix[..digits.len()].copy_from_slice(digits);
+    (prefix, digits.len() + 1)
 }
 
 #[inline]
@@ -207,14 +185,13 @@ fn write_decimal(prefix: &[u8], number: u64, wanted: usize, out: &mut [u8]) -> u
         front[wanted - 8..wanted].copy_from_slice(&eight_digits(number));
         return wanted;
     }
-    let mut digits = [b'0'; MAX_DIGITS];
-    let first = write_digits(number, &mut digits);
-    let used = MAX_DIGITS - first;
-    let len = wanted.max(prefix.len() + used);
-    let (front, back) = out[..len].split_at_mut(len - used);
+    let mut buffer = itoa::Buffer::new();
+    let digits = buffer.format(number).as_bytes();
+    let len = wanted.max(prefix.len() + digits.len());
+    let (front, back) = out[..len].split_at_mut(len - digits.len());
     front[..prefix.len()].copy_from_slice(prefix);
     front[prefix.len()..].fill(b'0');
-    back.copy_from_slice(&digits[first..]);
+    back.copy_from_slice(digits);
     len
 }
 
@@ -269,25 +246,6 @@ fn parse_compact(name: &[u8]) -> Option<KeyId> {
         id.checked_mul(64)?.checked_add(digit as u64)
     })?;
     Some(KeyId(id))
-}
-
-/// Writes `number` in decimal to the end of `out`; returns where it begins.
-#[inline]
-fn write_digits(mut number: u64, out: &mut [u8; MAX_DIGITS]) -> usize {
-    let mut at = MAX_DIGITS;
-    while number >= 100 {
-        at -= 2;
-        out[at..at + 2].copy_from_slice(&PAIRS[(number % 100) as usize]);
-        number /= 100;
-    }
-    if number >= 10 {
-        at -= 2;
-        out[at..at + 2].copy_from_slice(&PAIRS[number as usize]);
-    } else {
-        at -= 1;
-        out[at] = b'0' + number as u8;
-    }
-    at
 }
 
 #[cfg(test)]
@@ -404,14 +362,6 @@ mod tests {
         fn eight_digits_are_those_of_the_standard_library(number in 0u64..100_000_000) {
             let expected = format!("{number:08}");
             prop_assert_eq!(&eight_digits(number)[..], expected.as_bytes());
-        }
-
-        #[test]
-        fn digits_are_those_of_the_standard_library(number: u64) {
-            let mut out = [0; MAX_DIGITS];
-            let from = write_digits(number, &mut out);
-            let expected = number.to_string();
-            prop_assert_eq!(&out[from..], expected.as_bytes());
         }
     }
 }

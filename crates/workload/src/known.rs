@@ -14,49 +14,20 @@ const fn known(form: &'static str, about: &'static str) -> Known {
 }
 
 /// All workloads, with a line about each, for lists and help texts.
+#[rustfmt::skip]
 pub const CATALOG: [Known; 13] = [
     known("uniform", "every key equally likely"),
-    known(
-        "zipfian",
-        "YCSB: Zipf's law, exponent 0.99, popular keys scattered by a hash",
-    ),
-    known(
-        "hotspot",
-        "YCSB: 20 % of the keys get 80 % of the operations",
-    ),
-    known(
-        "normal",
-        "normally distributed around a mean, which may drift",
-    ),
-    known(
-        "latest",
-        "YCSB: every write makes a new key, and new keys are the most read",
-    ),
+    known("zipfian", "YCSB: Zipf's law, exponent 0.99, popular keys scattered by a hash"),
+    known("hotspot", "YCSB: 20 % of the keys get 80 % of the operations"),
+    known("normal", "normally distributed around a mean, which may drift"),
+    known("latest", "YCSB: every write makes a new key, and new keys are the most read"),
     known("single", "every operation on the same key"),
-    known(
-        "etc",
-        "Facebook's ETC pool: its key and value sizes, 30 reads to a write, zipfian",
-    ),
-    known(
-        "memcachier",
-        "twenty applications of a memcached service, with keys nobody reads",
-    ),
-    known(
-        "memcachier:APP",
-        "one of them, for example memcachier:app19",
-    ),
-    known(
-        "twitter:NN",
-        "Twitter's cluster NN, from its published statistics",
-    ),
-    known(
-        "cachelib:PREFIX",
-        "histograms of CacheLib: PREFIX_sizes.json and PREFIX_pop.json",
-    ),
-    known(
-        "trace:PATH",
-        "a recorded trace; its format is told by name and content",
-    ),
+    known("etc", "Facebook's ETC pool: its key and value sizes, 30 reads to a write, zipfian"),
+    known("memcachier", "twenty applications of a memcached service, with keys nobody reads"),
+    known("memcachier:APP", "one of them, for example memcachier:app19"),
+    known("twitter:NN", "Twitter's cluster NN, from its published statistics"),
+    known("cachelib:PREFIX", "histograms of CacheLib: PREFIX_sizes.json and PREFIX_pop.json"),
+    known("trace:PATH", "a recorded trace; its format is told by name and content"),
     known("trace:FORMAT:PATH", "a recorded trace of the given format"),
 ];
 

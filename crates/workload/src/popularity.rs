@@ -106,7 +106,6 @@ enum Kind {
 
 impl Picker {
     /// The picker of client 0 of `clients` over `keys` keys (at least 1 of each).
-    #[must_use]
     pub fn new(popularity: &Popularity, keys: u64, clients: u64) -> Self {
         let kind = match popularity {
             Popularity::Uniform => Kind::Uniform,
@@ -143,7 +142,6 @@ impl Picker {
     }
 
     /// The same picker in its initial state, for client `client`.
-    #[must_use]
     pub fn for_client(&self, client: u64) -> Self {
         let mut picker = self.clone();
         if let Kind::Latest { client: own, .. } = &mut picker.kind {

@@ -34,7 +34,7 @@ pub struct Profile {
     pub unread_sets: u64,
     /// Keys that were written, and never read afterwards.
     pub unread_keys: u64,
-    /// Of the requests that the most popular key received.
+    /// Requests for the most popular key.
     pub most_popular: u64,
     /// Bytes of the values of all requests.
     pub value_bytes: u64,

@@ -25,7 +25,6 @@ pub struct Request {
 impl Request {
     /// The set with which a look-aside client follows a get that found nothing.
     #[inline]
-    #[must_use]
     pub fn fill(self) -> Self {
         Self {
             op: Op::Set,

@@ -43,7 +43,6 @@ pub struct Geometric {
 
 impl Geometric {
     /// The distribution with mean `mean`, in bytes. Means below 1 are taken as 1.
-    #[must_use]
     pub fn new(mean: f64) -> Self {
         let mean = mean.max(1.0);
         Self {
@@ -53,7 +52,6 @@ impl Geometric {
     }
 
     /// The mean before truncation, in bytes.
-    #[must_use]
     pub fn mean(&self) -> f64 {
         self.mean
     }
@@ -81,7 +79,6 @@ const KEY_SALT: u64 = 0x6B65_7900;
 impl ValueSize {
     /// The length of the value of `id`, in bytes.
     #[inline]
-    #[must_use]
     pub fn of(&self, seed: u64, id: KeyId) -> u32 {
         let word = || mix_pair(VALUE_SALT, seed, id.0);
         match self {
@@ -104,7 +101,6 @@ impl ValueSize {
     }
 
     /// The longest value there can be, in bytes.
-    #[must_use]
     pub fn longest(&self) -> u32 {
         match self {
             Self::Fixed(bytes) => *bytes,

@@ -42,7 +42,6 @@ pub(crate) fn unit_of(word: u64) -> f64 {
 
 impl Stream {
     /// The stream of client `client` under `seed`. Different pairs give unrelated streams.
-    #[must_use]
     pub fn new(seed: u64, client: u64) -> Self {
         let mut word = mix_pair(0x5EED, seed, client);
         let state = std::array::from_fn(|_| {

@@ -17,7 +17,6 @@ const TTL_SALT: u64 = 0x7474_6C00;
 impl Ttl {
     /// Times to live in seconds with their weights; 0 means that a value never expires. None if no
     /// weight is above 0.
-    #[must_use]
     pub fn new(weights: &[(u32, f64)]) -> Option<Self> {
         let alias = Alias::new(
             &weights
@@ -31,7 +30,6 @@ impl Ttl {
 
     /// The time to live of values of `id`, in seconds; 0 if they never expire.
     #[inline]
-    #[must_use]
     pub fn of(&self, seed: u64, id: KeyId) -> u32 {
         self.seconds[self.alias.choose(mix_pair(TTL_SALT, seed, id.0))]
     }

@@ -62,7 +62,6 @@ pub struct ValueBytes {
 
 impl ValueBytes {
     /// The value of `id` at `version`, `len` bytes long.
-    #[must_use]
     pub fn new(id: KeyId, version: u64, len: usize) -> Self {
         Self {
             pattern: Pattern::new(id, version),
@@ -72,7 +71,6 @@ impl ValueBytes {
     }
 
     /// How many bytes are still to come.
-    #[must_use]
     pub fn remaining(&self) -> usize {
         self.len - self.at
     }
@@ -114,7 +112,6 @@ pub struct ValueCheck {
 
 impl ValueCheck {
     /// Expects a value of `id` at any version.
-    #[must_use]
     pub fn new(id: KeyId) -> Self {
         Self {
             pattern: Pattern {
@@ -162,7 +159,6 @@ impl ValueCheck {
     }
 
     /// Whether every byte so far was as expected.
-    #[must_use]
     pub fn is_correct(&self) -> bool {
         self.correct
     }

@@ -38,7 +38,6 @@ const EXACT_TERMS: u64 = 4096;
 
 impl Zipf {
     /// A distribution over `items` ranks (at least 1) with skew `theta` in `0.0..=MAX_THETA`.
-    #[must_use]
     pub fn new(items: u64, theta: f64) -> Self {
         assert!(items > 0, "a Zipf distribution needs at least one rank");
         assert!(
@@ -66,7 +65,6 @@ impl Zipf {
 
     /// A random rank.
     #[inline]
-    #[must_use]
     pub fn rank(&self, stream: &mut Stream) -> u64 {
         loop {
             let area = self.highest + stream.unit() * (self.lowest - self.highest);
@@ -82,13 +80,11 @@ impl Zipf {
     }
 
     /// The probability of `rank`, a number below the number of ranks.
-    #[must_use]
     pub fn probability(&self, rank: u64) -> f64 {
         self.weight(rank as f64 + 1.0) / harmonic(self.items as u64, self.theta)
     }
 
     /// The share of the draws that go to the first `ranks` ranks.
-    #[must_use]
     pub fn share_of_first(&self, ranks: u64) -> f64 {
         let ranks = ranks.min(self.items as u64);
         if ranks == 0 {

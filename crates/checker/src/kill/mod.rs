@@ -45,15 +45,15 @@ pub struct KillReport {
     pub kills: u32,
     /// Operations answered.
     pub operations: u64,
-    /// Keys read after a kill, and of them found.
+    /// Keys read after a kill.
     pub reads: u64,
-    /// Found.
+    /// Keys found after a kill.
     pub hits: u64,
     /// Kills that came while the server before was still recovering, or had not even answered.
     pub early: u32,
-    /// Items on flash before kills, and of them found after the next start.
+    /// Items on flash before kills.
     pub on_flash: u64,
-    /// Of them.
+    /// Items on flash before a kill that were found after the next start.
     pub kept: u64,
     /// The longest time from a start to the first connection.
     pub slowest_start: Duration,

@@ -20,7 +20,6 @@ mod verify;
 mod watch;
 mod watched;
 
-use std::fmt;
 use std::sync::Arc;
 
 use engine::placement::PlacementKind;
@@ -39,21 +38,14 @@ pub use report::Report;
 const CRASHES_PER_STUMBLE: u32 = 4;
 
 /// What was found wrong.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("seed {seed}: {what}")]
 pub struct Failure {
     /// The seed of the run.
     pub seed: u64,
-    /// When.
+    /// In which life and at which crash point, and what was found.
     pub what: String,
 }
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "seed {}: {}", self.seed, self.what)
-    }
-}
-
-impl std::error::Error for Failure {}
 
 /// Runs one seed.
 ///

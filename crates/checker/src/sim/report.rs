@@ -7,21 +7,21 @@ pub struct Report {
     pub operations: u64,
     /// Crash points looked at.
     pub crashes: u64,
-    /// Of them, those on NAND.
+    /// Crash points on NAND.
     pub crashes_on_nand: u64,
-    /// Of all, those of engines that had not recovered from the one before.
+    /// Crash points of engines that had not recovered from the one before.
     pub stumbles: u64,
     /// Orderly stops.
     pub stops: u64,
     /// Keys read at crash points.
     pub reads: u64,
-    /// Of them, found.
+    /// Keys found at crash points.
     pub hits: u64,
     /// Items that had to be found again.
     pub expected: u64,
-    /// Of them, those that reclaim had taken by then.
+    /// Expected items that reclaim had taken by then.
     pub excused: u64,
-    /// Of them, those that torn records of a power cut have killed.
+    /// Expected items that torn records of a power cut have killed.
     pub lost: u64,
     /// Checkpoints written.
     pub checkpoints: u64,
@@ -33,7 +33,7 @@ pub struct Report {
     pub failed_blocks: u64,
     /// Segments written elsewhere because their blocks had failed.
     pub moved: u64,
-    /// Times an operation waited for room on flash or in the journal.
+    /// Write stalls: operations that waited for space on flash or in the journal.
     pub waits: u64,
     /// Follows from everything that happened: equal for equal runs.
     pub digest: u64,

@@ -25,25 +25,13 @@ impl History {
 
     /// How many events there are. The power may be cut before the first, after the last, and
     /// between any two: at the points `0..=len()`.
-    #[must_use]
     pub fn len(&self) -> usize {
         self.events.len()
     }
 
     /// Whether nothing has happened.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.events.is_empty()
-    }
-
-    /// What a power cut after the first `point` events leaves, as drawn from `seed`.
-    #[must_use]
-    pub fn crash_at(&self, point: usize, seed: u64, tear: Tear) -> Image {
-        let mut shadow = Shadow::new(self.base.clone());
-        for event in self.events.iter().take(point) {
-            shadow.record(event);
-        }
-        shadow.crash(seed, tear)
     }
 
     /// What a power cut leaves at every point in turn; the seed of each is `seed` plus the point.

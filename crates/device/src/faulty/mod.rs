@@ -95,14 +95,12 @@ impl State {
 
 impl FaultyDisk {
     /// Wraps a disk that holds only zeros. No fault happens until one is asked for.
-    #[must_use]
     pub fn new(medium: Arc<dyn Disk>, seed: u64) -> Self {
         let base = Image::new(medium.len_bytes());
         Self::with_base(medium, base, seed)
     }
 
     /// Wraps a disk that holds `base`.
-    #[must_use]
     pub fn with_base(medium: Arc<dyn Disk>, base: Image, seed: u64) -> Self {
         Self {
             medium,
@@ -119,14 +117,12 @@ impl FaultyDisk {
     }
 
     /// A disk in memory that holds `image`: what a machine finds after a power cut.
-    #[must_use]
     pub fn from_image(image: Image, latency: Latency, seed: u64) -> Self {
         let medium = Arc::new(MemoryDisk::from_image(image.clone(), latency));
         Self::with_base(medium, image, seed)
     }
 
     /// An empty disk in memory.
-    #[must_use]
     pub fn in_memory(len_bytes: u64, seed: u64) -> Self {
         Self::from_image(Image::new(len_bytes), Latency::default(), seed)
     }
@@ -170,19 +166,16 @@ impl FaultyDisk {
     }
 
     /// How often what has happened.
-    #[must_use]
     pub fn counts(&self) -> FaultCounts {
         self.state.lock().counts
     }
 
     /// Writes and discards that a power cut now could undo.
-    #[must_use]
     pub fn pending(&self) -> usize {
         self.state.lock().shadow.pending()
     }
 
     /// What a power cut now would leave, as drawn from `seed`. The disk itself goes on.
-    #[must_use]
     pub fn crash(&self, seed: u64, tear: Tear) -> Image {
         self.state.lock().shadow.crash(seed, tear)
     }
@@ -205,15 +198,27 @@ impl FaultyDisk {
     }
 
     /// What has happened since [`keep_history`](FaultyDisk::keep_history).
-    #[must_use]
     pub fn history(&self) -> Option<History> {
         self.state.lock().history.clone()
     }
 
-    /// Draws the faults of one access.
+    /// Counts an access and draws its faults.
     fn faults(&self, operation: Operation, offset: u64, len: u64) -> Vec<Fault> {
         let mut state = self.state.lock();
         let state = &mut *state;
+        let counts = &mut state.counts;
+        match operation {
+            Operation::Read => {
+                counts.reads += 1;
+                counts.read_bytes += len;
+            }
+            Operation::Write => {
+                counts.writes += 1;
+                counts.written_bytes += len;
+            }
+            Operation::Erase => counts.discards += 1,
+            Operation::Sync => counts.syncs += 1,
+        }
         let range = offset..offset.saturating_add(len);
         let mut faults = state.plan.pick(&mut state.random, operation, &range);
         if state.is_full && operation == Operation::Write {
@@ -315,11 +320,6 @@ impl Disk for FaultyDisk {
             check_access(Operation::Read, offset, buf.len() as u64, self.len_bytes())?;
             let range = offset..offset + buf.len() as u64;
             let faults = self.faults(Operation::Read, offset, buf.len() as u64);
-            {
-                let mut state = self.state.lock();
-                state.counts.reads += 1;
-                state.counts.read_bytes += buf.len() as u64;
-            }
             be_slow(&faults).await;
             failure(&faults, Operation::Read, &range)?;
             let mut buf = self.medium.read(offset, buf).await?;
@@ -342,11 +342,6 @@ impl Disk for FaultyDisk {
             )?;
             let range = offset..offset + data.len() as u64;
             let faults = self.faults(Operation::Write, offset, data.len() as u64);
-            {
-                let mut state = self.state.lock();
-                state.counts.writes += 1;
-                state.counts.written_bytes += data.len() as u64;
-            }
             let stored = self.distort(offset, &data, &faults).map(|(offset, bytes)| {
                 let data: Arc<[u8]> = bytes.into();
                 let id = self.issue(Change::Write {
@@ -370,7 +365,6 @@ impl Disk for FaultyDisk {
         Box::pin(async move {
             check_access(Operation::Erase, offset, len, self.len_bytes())?;
             let faults = self.faults(Operation::Erase, offset, len);
-            self.state.lock().counts.discards += 1;
             failure(&faults, Operation::Erase, &(offset..offset + len))?;
             let id = self.issue(Change::Discard { offset, len });
             be_slow(&faults).await;
@@ -383,11 +377,7 @@ impl Disk for FaultyDisk {
     fn sync(&self) -> IoFuture<'_, ()> {
         Box::pin(async move {
             let faults = self.faults(Operation::Sync, 0, 0);
-            let covered = {
-                let mut state = self.state.lock();
-                state.counts.syncs += 1;
-                state.shadow.completed()
-            };
+            let covered = self.state.lock().shadow.completed();
             be_slow(&faults).await;
             if faults.contains(&Fault::Error) {
                 let mut state = self.state.lock();

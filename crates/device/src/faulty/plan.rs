@@ -47,19 +47,18 @@ impl Fault {
 /// Which accesses a scripted fault meets.
 #[derive(Clone, Debug)]
 pub struct When {
-    /// Their kind.
+    /// The kind of access.
     pub operation: Operation,
-    /// Only those that touch a byte of this range; all when `None`. Syncs have no place.
+    /// Only accesses that touch a byte of this range; all when `None`. Syncs have no place.
     pub within: Option<Range<u64>>,
-    /// Let this many of them pass first.
+    /// Let this many accesses pass first.
     pub after: u64,
-    /// Meet this many; `u64::MAX` for all that follow.
+    /// Meet this many accesses; `u64::MAX` for all that follow.
     pub times: u64,
 }
 
 impl When {
     /// The next access of a kind.
-    #[must_use]
     pub fn next(operation: Operation) -> Self {
         Self {
             operation,
@@ -70,7 +69,6 @@ impl When {
     }
 
     /// Every access of a kind from now on.
-    #[must_use]
     pub fn every(operation: Operation) -> Self {
         Self {
             times: u64::MAX,
@@ -79,7 +77,6 @@ impl When {
     }
 
     /// The same, but only where it touches `within`.
-    #[must_use]
     pub fn within(self, within: Range<u64>) -> Self {
         Self {
             within: Some(within),
@@ -88,7 +85,6 @@ impl When {
     }
 
     /// The same, but after `after` of them have passed.
-    #[must_use]
     pub fn after(self, after: u64) -> Self {
         Self { after, ..self }
     }

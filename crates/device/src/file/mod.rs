@@ -98,7 +98,7 @@ impl FileDisk {
     pub fn extend_to(&mut self, len_bytes: u64, preallocate: bool) -> Result<(), OpenError> {
         let len_bytes = whole_pages(len_bytes);
         if len_bytes > self.len_bytes {
-            open::make_room(&self.file, len_bytes, preallocate)?;
+            open::set_size(&self.file, len_bytes, preallocate)?;
             self.len_bytes = len_bytes;
         }
         Ok(())
@@ -113,13 +113,11 @@ impl FileDisk {
     }
 
     /// Where it lies.
-    #[must_use]
     pub fn path(&self) -> &Path {
         self.file.path()
     }
 
     /// One line for the log: what it is, how large, and how it is accessed.
-    #[must_use]
     pub fn describe(&self) -> String {
         let kind = match self.file.kind() {
             Kind::File => "file",

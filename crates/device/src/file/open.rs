@@ -232,7 +232,7 @@ fn lock_and_size(file: &DirectFile, options: &FileOptions) -> Result<u64, OpenEr
         Kind::BlockDevice => check_minimum(path, has, asked)?,
         Kind::File if has == 0 => {
             check_minimum(path, asked, options.min_bytes)?;
-            make_room(file, asked, options.preallocate)?;
+            set_size(file, asked, options.preallocate)?;
             0
         }
         Kind::File => 0,
@@ -246,7 +246,7 @@ fn lock_and_size(file: &DirectFile, options: &FileOptions) -> Result<u64, OpenEr
 }
 
 /// Makes a regular file `len` bytes long.
-pub(super) fn make_room(file: &DirectFile, len: u64, preallocate: bool) -> Result<(), OpenError> {
+pub(super) fn set_size(file: &DirectFile, len: u64, preallocate: bool) -> Result<(), OpenError> {
     let path = file.path();
     if file.kind() == Kind::BlockDevice {
         let has = file.len_bytes().map_err(|error| refusal(path, error))?;

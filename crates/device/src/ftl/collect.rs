@@ -50,7 +50,7 @@ impl Drop for Copies<'_> {
 impl Ftl {
     /// Collects groups of a LUN until the host can have a page of it, or waits for whoever does.
     /// `offset` and `len` are those of the write that needs it, for the error.
-    pub(super) async fn make_room(
+    pub(super) async fn free_a_page(
         &self,
         lun: LunId,
         offset: u64,
@@ -60,7 +60,7 @@ impl Ftl {
             let changed = self.changed.listener();
             {
                 let mut state = self.state.lock();
-                if state.map.has_room(lun) {
+                if state.map.has_free_page(lun) {
                     return Ok(());
                 }
                 let is_taken = &mut state.collecting[lun.0 as usize];
@@ -74,11 +74,13 @@ impl Ftl {
             let changed = self.changed.listener();
             let victim = {
                 let mut state = self.state.lock();
-                if state.map.has_room(lun) {
+                if state.map.has_free_page(lun) {
                     break;
                 }
                 match state.map.victim(lun) {
-                    None if !state.map.is_settling(lun) => return Err(Self::no_room(offset, len)),
+                    None if !state.map.has_pages_in_flight(lun) => {
+                        return Err(Self::no_space(offset, len));
+                    }
                     victim => victim,
                 }
             };
@@ -87,7 +89,7 @@ impl Ftl {
                 None => changed.await,
                 Some(victim) => {
                     if !self.collect(lun, victim).await? {
-                        return Err(Self::no_room(offset, len));
+                        return Err(Self::no_space(offset, len));
                     }
                 }
             }

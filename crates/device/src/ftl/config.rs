@@ -45,7 +45,7 @@ pub struct FtlConfig {
     pub over_provisioning: f64,
     /// Erases by which the groups of a LUN may differ before the least erased is collected.
     pub wear_spread: u32,
-    /// Its link.
+    /// The link to the host.
     pub link: LinkTiming,
 }
 
@@ -65,7 +65,6 @@ impl Default for FtlConfig {
 
 impl FtlConfig {
     /// The drive made of a preset's NAND.
-    #[must_use]
     pub fn of(preset: Preset) -> Self {
         match preset {
             Preset::CrucialM4 => Self {
@@ -79,14 +78,12 @@ impl FtlConfig {
 
     /// The NAND of a drive with at least `bytes` of flash, of the kind of `full`: as many LUNs as have the blocks
     /// that GC needs.
-    #[must_use]
     pub fn nand(&self, full: NandConfig, bytes: u64) -> NandConfig {
         let least = self.least_blocks_per_lun(&full);
         full.sized(bytes, least, least)
     }
 
     /// Blocks that a LUN of a drive made of `nand` needs for GC.
-    #[must_use]
     pub fn least_blocks_per_lun(&self, nand: &NandConfig) -> u32 {
         let spare = f64::from(WORKING_GROUPS + 1) / self.over_provisioning.max(0.01);
         (spare.ceil() as u32 + 1) * nand.planes

@@ -233,7 +233,7 @@ impl Map {
                 let Some(lun) = self.next_lun(channel, may_use) else {
                     continue;
                 };
-                if !self.has_room(lun) {
+                if !self.has_free_page(lun) {
                     return Place::Collect(lun);
                 }
                 let page = self.allocate(lun, Stream::Host);
@@ -272,7 +272,7 @@ impl Map {
     }
 
     /// Whether the host can have a page of a LUN without GC.
-    pub(crate) fn has_room(&self, lun: LunId) -> bool {
+    pub(crate) fn has_free_page(&self, lun: LunId) -> bool {
         let state = &self.luns[lun.0 as usize];
         state.host.is_some() || state.free.len() as u32 > GC_RESERVE
     }
@@ -363,11 +363,6 @@ impl Map {
         lun.free.retain(|&free| free != group);
     }
 
-    /// The logical page holds nothing any more.
-    pub(crate) fn discard(&mut self, logical: u32) {
-        self.unmap(logical);
-    }
-
     /// A logical page was found at a physical one when the drive was started.
     pub(crate) fn found(&mut self, logical: u32, page: PhysicalPage) {
         self.set(logical, page);
@@ -381,7 +376,8 @@ impl Map {
         self.groups[self.shape.group_of(page).0 as usize].valid += 1;
     }
 
-    fn unmap(&mut self, logical: u32) {
+    /// The logical page holds nothing any more.
+    pub(crate) fn unmap(&mut self, logical: u32) {
         let Some(page) = self.lookup(logical) else {
             return;
         };
@@ -419,7 +415,7 @@ impl Map {
     }
 
     /// Whether a closed group of a LUN has pages in flight.
-    pub(crate) fn is_settling(&self, lun: LunId) -> bool {
+    pub(crate) fn has_pages_in_flight(&self, lun: LunId) -> bool {
         self.groups[self.shape.groups_of(lun)]
             .iter()
             .any(|group| group.state == GroupState::Closed && group.in_flight > 0)
@@ -444,20 +440,6 @@ impl Map {
         self.luns[self.shape.lun_of(group).0 as usize]
             .free
             .push(group);
-    }
-
-    /// Logical pages that lie somewhere.
-    pub(crate) fn mapped(&self) -> u32 {
-        (0..self.shape.luns())
-            .map(|lun| self.valid_on(LunId(lun)))
-            .sum()
-    }
-
-    fn valid_on(&self, lun: LunId) -> u32 {
-        self.groups[self.shape.groups_of(lun)]
-            .iter()
-            .map(|group| group.valid)
-            .sum()
     }
 
     /// The fewest and the most erases of a group.
@@ -504,7 +486,9 @@ impl Map {
             let state = &self.luns[lun.0 as usize];
             let in_range = |group: &GroupId| self.shape.lun_of(*group) == lun;
             assert!(state.free.iter().all(in_range));
-            assert!(state.used >= self.valid_on(lun), "lun {lun:?}");
+            let groups = &self.groups[self.shape.groups_of(lun)];
+            let valid: u32 = groups.iter().map(|group| group.valid).sum();
+            assert!(state.used >= valid, "lun {lun:?}");
         }
     }
 }

@@ -110,44 +110,32 @@ impl Ftl {
     }
 
     /// The flash it is made of.
-    #[must_use]
     pub fn nand(&self) -> &Arc<Nand> {
         &self.nand
     }
 
     /// How it is made.
-    #[must_use]
     pub fn config(&self) -> &FtlConfig {
         &self.config
     }
 
     /// Bytes of its own memory that it takes to know where pages lie.
-    #[must_use]
     pub fn map_bytes(&self) -> u64 {
         self.state.lock().map.bytes()
     }
 
     /// What it has done since it was opened.
-    #[must_use]
     pub fn counts(&self) -> FtlCounts {
         self.state.lock().counts
     }
 
-    /// Bytes that are stored, in whole pages.
-    #[must_use]
-    pub fn mapped_bytes(&self) -> u64 {
-        u64::from(self.state.lock().map.mapped()) * self.page_bytes as u64
-    }
-
     /// The fewest and the most erases of its blocks.
-    #[must_use]
     pub fn erase_spread(&self) -> (u32, u32) {
         self.state.lock().map.erase_spread()
     }
 
     /// The channel that the page at byte `offset` lies on; `None` when nothing is stored there. A
     /// real drive does not tell: this is what an estimate of it can be compared with.
-    #[must_use]
     pub fn channel_of(&self, offset: u64) -> Option<u32> {
         let logical = u32::try_from(offset / self.page_bytes as u64).ok()?;
         let state = self.state.lock();
@@ -180,7 +168,7 @@ impl Ftl {
     }
 
     /// Too few blocks are left.
-    fn no_room(offset: u64, len: usize) -> DeviceError {
+    fn no_space(offset: u64, len: usize) -> DeviceError {
         DeviceError::io(
             Operation::Write,
             offset,
@@ -247,7 +235,7 @@ impl Disk for Ftl {
             let mut state = self.state.lock();
             state.counts.host_bytes_discarded += len;
             for logical in first..end {
-                state.map.discard(logical as u32);
+                state.map.unmap(logical as u32);
             }
             Ok(())
         })

@@ -13,7 +13,7 @@ pub struct FtlCounts {
     pub host_bytes_discarded: u64,
     /// Bytes programmed into flash, by the host and by GC.
     pub nand_bytes_programmed: u64,
-    /// Those of them that GC has moved.
+    /// Bytes programmed by GC.
     pub moved_bytes: u64,
     /// Groups of blocks collected.
     pub collections: u64,
@@ -23,7 +23,6 @@ pub struct FtlCounts {
 
 impl FtlCounts {
     /// Device-level write amplification: bytes programmed for each byte that the host wrote.
-    #[must_use]
     pub fn dlwa(&self) -> f64 {
         self.nand_bytes_programmed as f64 / self.host_bytes_written.max(1) as f64
     }
@@ -35,7 +34,7 @@ pub(super) struct State {
     pub(super) map: Map,
     /// One bit for each logical page: whether it is being written.
     pub(super) claimed: Box<[u64]>,
-    /// One for each LUN: whether somebody collects it.
+    /// For each LUN whether somebody collects it.
     pub(super) collecting: Box<[bool]>,
     pub(super) next_version: u64,
     pub(super) next_stamp: u64,

@@ -59,7 +59,7 @@ impl UntimedFtl {
     }
 
     fn collect(&mut self, lun: LunId) {
-        while !self.map.has_room(lun) {
+        while !self.map.has_free_page(lun) {
             let victim = self
                 .map
                 .victim(lun)

@@ -111,11 +111,11 @@ impl Ftl {
                 }
                 Obstacle::Collect(lun) => {
                     self.finish(batch, todo).await?;
-                    self.make_room(lun, offset, data.len()).await?;
+                    self.free_a_page(lun, offset, data.len()).await?;
                 }
                 Obstacle::Full => {
                     self.finish(batch, todo).await?;
-                    return Err(Self::no_room(offset, data.len()));
+                    return Err(Self::no_space(offset, data.len()));
                 }
             }
         }

@@ -37,7 +37,6 @@ pub struct FileJournal {
 impl FileJournal {
     /// Where the journal of the flash at `flash` is, unless said otherwise: beside a file; in the
     /// current directory for a block device, whose directory is no place for files.
-    #[must_use]
     pub fn path_beside(flash: &Path) -> PathBuf {
         let is_device =
             std::fs::metadata(flash).is_ok_and(|found| found.file_type().is_block_device());

@@ -32,13 +32,11 @@ struct State {
 
 impl MemoryJournal {
     /// Zeros, `words` of them.
-    #[must_use]
     pub fn new(words: usize) -> Self {
         Self::from_words(vec![0; words])
     }
 
     /// A journal that holds `words`, durably: what a start finds after a crash.
-    #[must_use]
     pub fn from_words(words: Vec<u64>) -> Self {
         Self {
             state: Mutex::new(State {
@@ -53,14 +51,12 @@ impl MemoryJournal {
     }
 
     /// What a crash of the process now would leave: every store.
-    #[must_use]
     pub fn crash(&self) -> Vec<u64> {
         self.state.lock().words.clone()
     }
 
     /// What a power cut now would leave, as drawn from `seed`: what was synced, and of each page a
     /// state it has had since.
-    #[must_use]
     pub fn power_cut(&self, seed: u64) -> Vec<u64> {
         let state = self.state.lock();
         let mut random = SmallRng::seed_from_u64(seed);
@@ -75,7 +71,6 @@ impl MemoryJournal {
     }
 
     /// Stores so far.
-    #[must_use]
     pub fn stores(&self) -> u64 {
         self.state.lock().stores
     }

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use runtime::sim::Sim;
-use runtime::{Instant, now, spawn};
+use runtime::{Instant, JoinHandle, now, spawn};
 
 use crate::{AlignedBuf, ConfigError, Disk, Ftl, FtlConfig, Nand, PAGE_BYTES, Preset, SharedBuf};
 
@@ -23,11 +23,10 @@ pub enum Placement {
 }
 
 impl Placement {
-    /// All of them.
+    /// All placements.
     pub const ALL: [Self; 3] = [Self::Best, Self::Random, Self::Worst];
 
     /// Its name.
-    #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::Best => "best",
@@ -40,9 +39,9 @@ impl Placement {
 /// A drive to measure, and how long.
 #[derive(Clone, Debug)]
 pub struct ChannelPlacement {
-    /// The preset of its NAND.
+    /// The preset of the NAND.
     pub preset: Preset,
-    /// The rest of it.
+    /// The drive around the NAND.
     pub ftl: FtlConfig,
     /// Bytes of flash.
     pub flash_bytes: u64,
@@ -55,7 +54,6 @@ pub struct ChannelPlacement {
 }
 
 /// The paper's drive, with as much of its flash as the measurement needs.
-#[must_use]
 pub fn crucial_m4() -> ChannelPlacement {
     ChannelPlacement {
         preset: Preset::CrucialM4,
@@ -93,7 +91,11 @@ impl ChannelPlacement {
     }
 }
 
-fn per_second(operations: u64, begin: Instant) -> f64 {
+/// Waits for tasks; how many operations a second they did together.
+async fn per_second(tasks: Vec<JoinHandle<()>>, operations: u64, begin: Instant) -> f64 {
+    for task in tasks {
+        task.await;
+    }
     operations as f64 / now().since(begin).as_secs_f64()
 }
 
@@ -132,13 +134,8 @@ pub fn read_rate(
                 }
             }));
         }
-        for reader in readers {
-            reader.await;
-        }
-        Ok(per_second(
-            u64::from(threads) * u64::from(setup.operations),
-            begin,
-        ))
+        let operations = u64::from(threads) * u64::from(setup.operations);
+        Ok(per_second(readers, operations, begin).await)
     })
 }
 
@@ -174,9 +171,6 @@ pub fn write_rate(
                 }
             }));
         }
-        for writer in writers {
-            writer.await;
-        }
-        Ok(per_second(operations * u64::from(threads), begin))
+        Ok(per_second(writers, operations * u64::from(threads), begin).await)
     })
 }

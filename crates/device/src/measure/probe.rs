@@ -14,7 +14,7 @@ use crate::{AlignedBuf, DeviceError, Disk, PAGE_BYTES, SharedBuf};
 /// What is measured, and for how long.
 #[derive(Clone, Debug)]
 pub struct Probe {
-    /// Random reads of a page: how many at once, in turn.
+    /// Random reads of a page: how many at once, one depth after the other.
     pub read_depths: Vec<u32>,
     /// Reads one after the other, of so many bytes each.
     pub read_bytes: Vec<usize>,
@@ -40,7 +40,6 @@ impl Default for Probe {
 
 impl Probe {
     /// Measures nothing but the sync.
-    #[must_use]
     pub fn nothing() -> Self {
         Self {
             read_depths: Vec::new(),
@@ -55,15 +54,15 @@ impl Probe {
 /// How fast accesses of one kind were.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Pace {
-    /// How many.
+    /// How many accesses.
     pub count: u64,
-    /// How many a second.
+    /// Accesses a second.
     pub per_s: f64,
-    /// How long one took, on average.
+    /// Mean latency of an access.
     pub mean_us: f64,
-    /// And half of them at most.
+    /// Median latency.
     pub p50_us: f64,
-    /// And all but one in a hundred.
+    /// Latency that one access in a hundred exceeds.
     pub p99_us: f64,
 }
 
@@ -150,13 +149,13 @@ pub async fn probe(disk: &Arc<dyn Disk>, what: &Probe) -> Result<Profile, Device
     }
     for &bytes in &what.write_bytes {
         let run = Run::begin(disk, what.duration);
-        let writer = vec![run.writer(bytes, Sync::Never)];
+        let writer = vec![run.writer(bytes, false)];
         profile.writes.push((bytes, pace(writer, run.begun).await?));
     }
     for &(depth, write_bytes) in &what.mixed {
         let run = Run::begin(disk, what.duration);
         let (writer, readers) = (
-            vec![run.writer(write_bytes, Sync::Never)],
+            vec![run.writer(write_bytes, false)],
             run.readers(depth, PAGE_BYTES),
         );
         profile.mixed.push(Mixed {
@@ -167,16 +166,9 @@ pub async fn probe(disk: &Arc<dyn Disk>, what: &Probe) -> Result<Profile, Device
         });
     }
     let run = Run::begin(disk, what.duration);
-    let writer = vec![run.writer(PAGE_BYTES, Sync::Each)];
+    let writer = vec![run.writer(PAGE_BYTES, true)];
     profile.syncs = pace(writer, run.begun).await?;
     Ok(profile)
-}
-
-/// Whether a writer makes what it wrote durable each time.
-#[derive(Clone, Copy, PartialEq)]
-enum Sync {
-    Never,
-    Each,
 }
 
 /// The latencies of one task, and when its last access ended.
@@ -220,7 +212,8 @@ impl Run {
         })
     }
 
-    fn writer(&self, bytes: usize, sync: Sync) -> Task {
+    /// Starts a task that writes, and, where it `syncs`, makes each write durable.
+    fn writer(&self, bytes: usize, syncs: bool) -> Task {
         let (disk, begun, duration) = (Arc::clone(&self.disk), self.begun, self.duration);
         spawn(async move {
             let mut data = AlignedBuf::new(bytes);
@@ -233,7 +226,7 @@ impl Run {
                     break;
                 }
                 disk.write(offset, data.clone()).await?;
-                if sync == Sync::Each {
+                if syncs {
                     disk.sync().await?;
                 }
                 let end = now();

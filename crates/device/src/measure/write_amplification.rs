@@ -17,11 +17,10 @@ pub enum Pattern {
 }
 
 impl Pattern {
-    /// Both.
+    /// Both patterns.
     pub const ALL: [Self; 2] = [Self::Random, Self::Sequential];
 
     /// Its name.
-    #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::Random => "random",
@@ -33,9 +32,9 @@ impl Pattern {
 /// A drive to measure, and how long.
 #[derive(Clone, Debug)]
 pub struct WriteAmplification {
-    /// Its NAND.
+    /// The NAND it is made of.
     pub nand: NandConfig,
-    /// The rest of it.
+    /// The drive around the NAND.
     pub ftl: FtlConfig,
     /// What is written before the measurement, in times the part of the drive in use.
     pub warm_up: f64,
@@ -49,13 +48,11 @@ impl WriteAmplification {
     /// A drive like the paper's, an eighth of its size: 128 LUNs with erase units of 4 MiB, so that a
     /// stripe over all of them has 512 MiB, and a page of 64 KiB stands for four of 16 KiB on four
     /// planes. 128 stripes; `over_provisioning` is the share that is not offered.
-    #[must_use]
     pub fn paper(over_provisioning: f64) -> Self {
         Self::with_luns(16, 8, over_provisioning)
     }
 
     /// The same drive with fewer LUNs, whose stripe is as many times smaller.
-    #[must_use]
     pub fn with_luns(channels: u32, luns_per_channel: u32, over_provisioning: f64) -> Self {
         Self {
             nand: NandConfig {

@@ -12,12 +12,13 @@ use std::collections::VecDeque;
 
 use super::block::{Block, PageCounts, State};
 use super::counts::Counts;
-use crate::{DeviceError, Operation};
+use super::rows::Rows;
+use crate::{BlockId, DeviceError, Operation};
 
 /// Reads that may pass a waiting program or erase, one after the other.
 const READS_IN_A_ROW: u32 = 8;
 
-/// Never.
+/// The end of a phase that has none yet.
 const NEVER: u64 = u64::MAX;
 
 /// Number of a command on its channel.
@@ -34,36 +35,12 @@ pub(super) enum Kind {
     Erase,
 }
 
-/// Pages of the blocks `first_block..first_block + planes` of a channel, one in each plane of a
-/// LUN, taken in rows: page `q` is page `q / planes` of block `first_block + q % planes`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Span {
-    pub(super) first_block: u32,
-    pub(super) planes: u32,
-    pub(super) first: u32,
-    pub(super) count: u32,
-}
-
-impl Span {
-    /// Pages of the row that it begins with.
-    fn row(&self) -> u32 {
-        (self.planes - self.first % self.planes).min(self.count)
-    }
-
-    /// (block, page) of each page of that row.
-    fn row_pages(&self) -> impl Iterator<Item = (usize, u32)> + use<> {
-        let (first_block, planes) = (self.first_block, self.planes);
-        (self.first..self.first + self.row())
-            .map(move |q| ((first_block + q % planes) as usize, q / planes))
-    }
-
-    /// What is left of it after its first row.
-    fn rest(self) -> Self {
-        let row = self.row();
-        Self {
-            first: self.first + row,
-            count: self.count - row,
-            ..self
+impl Kind {
+    pub(super) const fn operation(self) -> Operation {
+        match self {
+            Self::Read => Operation::Read,
+            Self::Program => Operation::Write,
+            Self::Erase => Operation::Erase,
         }
     }
 }
@@ -89,7 +66,7 @@ struct Command {
     kind: Kind,
     lun: u32,
     /// What is still to do, with the row under way.
-    left: Span,
+    left: Rows,
     /// Rises with every command of the channel.
     order: u64,
     outcome: Outcome,
@@ -129,9 +106,9 @@ pub(super) struct Times {
 }
 
 impl Times {
-    /// Cell time of the row that `span` begins with.
-    fn cells(&self, kind: Kind, span: &Span) -> u64 {
-        let of = |times: &[u64]| times[(span.first / span.planes) as usize % times.len()];
+    /// Cell time of the row that `rows` begins with.
+    fn cells(&self, kind: Kind, rows: &Rows) -> u64 {
+        let of = |times: &[u64]| times[(rows.first / rows.planes) as usize % times.len()];
         match kind {
             Kind::Read => of(&self.read),
             Kind::Program => of(&self.program),
@@ -146,23 +123,23 @@ impl Times {
         }
     }
 
-    /// All of `span`, if nothing gets in its way.
-    fn alone(&self, kind: Kind, span: &Span) -> u64 {
+    /// All of `rows`, if nothing gets in its way.
+    fn alone(&self, kind: Kind, rows: &Rows) -> u64 {
         let times = match kind {
-            Kind::Erase => return if span.count == 0 { 0 } else { self.erase },
+            Kind::Erase => return if rows.count == 0 { 0 } else { self.erase },
             Kind::Read => &self.read,
             Kind::Program => &self.program,
         };
-        if span.count == 0 {
+        if rows.count == 0 {
             return 0;
         }
-        let first = (span.first / span.planes) as usize;
-        let last = ((span.first + span.count - 1) / span.planes) as usize;
-        let rows = last - first + 1;
+        let first = (rows.first / rows.planes) as usize;
+        let last = ((rows.first + rows.count - 1) / rows.planes) as usize;
+        let steps = last - first + 1;
         let cycle: u64 = times.iter().sum();
-        let beyond = (first..first + rows % times.len()).map(|row| times[row % times.len()]);
-        let cells = cycle * (rows / times.len()) as u64 + beyond.sum::<u64>();
-        cells + self.transfers(kind, span.count)
+        let beyond = (first..first + steps % times.len()).map(|row| times[row % times.len()]);
+        let cells = cycle * (steps / times.len()) as u64 + beyond.sum::<u64>();
+        cells + self.transfers(kind, rows.count)
     }
 }
 
@@ -171,7 +148,7 @@ impl Times {
 pub(super) enum Change {
     /// The program of a page has ended.
     Programmed { block: u32, page: u32 },
-    /// Its state or its erases have changed.
+    /// The state of a block or its number of erases has changed.
     Block { block: u32 },
 }
 
@@ -187,7 +164,6 @@ pub(super) struct Channel {
     free_commands: Vec<CommandId>,
     bus_user: Option<usize>,
     bus_queue: VecDeque<usize>,
-    pub(super) bus_busy_ns: u64,
     /// When the next phase of any LUN ends.
     next: u64,
     /// Commands taken so far.
@@ -219,7 +195,6 @@ impl Channel {
             free_commands: Vec::new(),
             bus_user: None,
             bus_queue: VecDeque::new(),
-            bus_busy_ns: 0,
             next: NEVER,
             orders: 0,
             changes: None,
@@ -251,15 +226,15 @@ impl Channel {
     }
 
     /// Takes a command that its rules allow; [`outcome`](Channel::outcome) is to be asked for.
-    pub(super) fn submit(&mut self, now: u64, kind: Kind, span: Span) -> CommandId {
+    pub(super) fn submit(&mut self, now: u64, kind: Kind, rows: Rows) -> CommandId {
         self.advance(now);
         self.orders += 1;
-        self.begin(kind, &span);
-        let lun = (span.first_block / self.blocks_per_lun) as usize;
+        self.begin(kind, &rows);
+        let lun = (rows.first_block.0 / self.blocks_per_lun) as usize;
         let command = Command {
             kind,
             lun: lun as u32,
-            left: span,
+            left: rows,
             order: self.orders,
             outcome: Outcome::Pending,
             is_abandoned: false,
@@ -288,19 +263,17 @@ impl Channel {
     }
 
     /// What the blocks know from the moment that a command is taken.
-    fn begin(&mut self, kind: Kind, span: &Span) {
-        let blocks = span.first_block as usize..(span.first_block + span.planes) as usize;
+    fn begin(&mut self, kind: Kind, rows: &Rows) {
         match kind {
             Kind::Read => {}
             Kind::Program => {
-                for q in span.first..span.first + span.count {
-                    let block = &mut self.blocks[(span.first_block + q % span.planes) as usize];
-                    block.issued = q / span.planes + 1;
+                for (block, page) in rows.pages() {
+                    self.blocks[block.0 as usize].issued = page + 1;
                 }
             }
             Kind::Erase => {
-                for block in &mut self.blocks[blocks] {
-                    block.begin_erase(self.orders);
+                for block in rows.blocks() {
+                    self.blocks[block.0 as usize].begin_erase(self.orders);
                 }
             }
         }
@@ -314,11 +287,7 @@ impl Channel {
         block_base: u32,
     ) -> Option<Result<(), DeviceError>> {
         let command = self.commands[id as usize];
-        let operation = match command.kind {
-            Kind::Read => Operation::Read,
-            Kind::Program => Operation::Write,
-            Kind::Erase => Operation::Erase,
-        };
+        let operation = command.kind.operation();
         let outcome = match command.outcome {
             Outcome::Pending => return None,
             Outcome::Done => Ok(()),
@@ -333,7 +302,7 @@ impl Channel {
             }),
             Outcome::PowerLost => Err(DeviceError::PowerLost {
                 operation,
-                block: block_base + command.left.first_block,
+                block: block_base + command.left.first_block.0,
             }),
         };
         self.free_commands.push(id);
@@ -444,7 +413,6 @@ impl Channel {
     fn start_transfer(&mut self, lun: usize, at: u64) {
         let transfer_ns = self.transfer_ns(lun);
         self.bus_user = Some(lun);
-        self.bus_busy_ns += transfer_ns;
         self.luns[lun].phase = Phase::Transfer;
         self.luns[lun].ends_at = at + transfer_ns;
     }
@@ -483,9 +451,8 @@ impl Channel {
     fn end_pages(&mut self, lun: usize, command: &Command) -> Option<u32> {
         let counts = &mut self.luns[lun].counts;
         let mut failed = None;
-        for (block, page) in command.left.row_pages() {
-            let number = block as u32;
-            let block = &mut self.blocks[block];
+        for (BlockId(number), page) in command.left.row_pages() {
+            let block = &mut self.blocks[number as usize];
             match command.kind {
                 Kind::Read => {
                     counts.reads += 1;
@@ -547,12 +514,11 @@ impl Channel {
             };
             let command = self.commands[id as usize];
             if command.kind == Kind::Program
-                && let Some((bad, _)) = command
+                && let Some((BlockId(block), _)) = command
                     .left
                     .row_pages()
-                    .find(|&(block, _)| self.blocks[block].state == State::Bad)
+                    .find(|(block, _)| self.blocks[block.0 as usize].state == State::Bad)
             {
-                let block = bad as u32;
                 self.finish(id, Outcome::BadBlock { block });
                 continue;
             }
@@ -589,7 +555,7 @@ impl Channel {
                 let command = self.commands[current as usize];
                 if command.kind == Kind::Program && lun.phase == Phase::Cells {
                     for (block, _) in command.left.row_pages() {
-                        let block = &mut self.blocks[block];
+                        let block = &mut self.blocks[block.0 as usize];
                         if block.erased_by < command.order && block.state == State::Good {
                             block.tear();
                         }

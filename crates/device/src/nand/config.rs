@@ -26,7 +26,6 @@ pub struct NandTiming {
 
 impl NandTiming {
     /// A device that takes no time.
-    #[must_use]
     pub fn instant() -> Self {
         Self {
             read_ns: vec![0],
@@ -50,7 +49,6 @@ pub struct Endurance {
 
 impl Endurance {
     /// Blocks that never fail.
-    #[must_use]
     pub const fn unlimited() -> Self {
         Self {
             cycles: u32::MAX,
@@ -63,11 +61,11 @@ impl Endurance {
 /// A NAND device: everything that decides how it behaves.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NandConfig {
-    /// Its shape. Blocks of a LUN are those of all its planes.
+    /// Shape of the device. The blocks of a LUN are those of all its planes.
     pub geometry: Geometry,
     /// Planes of a LUN: block `b` of a LUN lies in plane `b % planes`.
     pub planes: u32,
-    /// Its times.
+    /// Times of its operations.
     pub timing: NandTiming,
     /// How its blocks end.
     pub endurance: Endurance,
@@ -173,7 +171,6 @@ impl NandConfig {
     }
 
     /// Bytes of all its blocks, good and bad.
-    #[must_use]
     pub fn raw_bytes(&self) -> u64 {
         u64::from(self.geometry.blocks()) * self.geometry.block_bytes()
     }

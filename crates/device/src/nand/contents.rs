@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use parking_lot::Mutex;
 
 use super::file::NandFile;
-use crate::DeviceError;
+use crate::{DeviceError, Geometry};
 
 /// Buffers of erased blocks that are kept for the next ones.
 const KEPT_BUFFERS: usize = 64;
@@ -27,8 +27,9 @@ pub(super) struct Contents {
 /// The bytes of a block in memory, from its first program to its erase; shared with images.
 pub(super) type BlockBytes = Option<Arc<Box<[u8]>>>;
 
+/// Where the bytes of all blocks are.
 #[derive(Debug)]
-enum Place {
+pub(super) enum Place {
     Memory {
         blocks: Box<[Mutex<BlockBytes>]>,
         spare: Mutex<Vec<Arc<Box<[u8]>>>>,
@@ -36,22 +37,23 @@ enum Place {
     File(NandFile),
 }
 
+impl Place {
+    pub(super) fn memory(blocks: Vec<BlockBytes>) -> Self {
+        Self::Memory {
+            blocks: blocks.into_iter().map(Mutex::new).collect(),
+            spare: Mutex::default(),
+        }
+    }
+}
+
 impl Contents {
-    /// These bytes, of which `stored` pages of each block count.
-    pub(super) fn in_memory(
-        blocks: Vec<BlockBytes>,
-        stored: impl Iterator<Item = u32>,
-        block_bytes: u64,
-        page_bytes: u32,
-    ) -> Self {
+    /// The bytes that lie in `place`, of which `stored` pages of each block count.
+    pub(super) fn new(place: Place, stored: impl Iterator<Item = u32>, shape: &Geometry) -> Self {
         Self {
-            page_bytes: page_bytes as usize,
-            block_bytes: block_bytes as usize,
+            page_bytes: shape.page_bytes as usize,
+            block_bytes: shape.block_bytes() as usize,
             stored: stored.map(AtomicU32::new).collect(),
-            place: Place::Memory {
-                blocks: blocks.into_iter().map(Mutex::new).collect(),
-                spare: Mutex::new(Vec::new()),
-            },
+            place,
         }
     }
 
@@ -64,21 +66,6 @@ impl Contents {
             panic!("the device is in memory");
         };
         blocks.iter().map(|bytes| bytes.lock().clone()).collect()
-    }
-
-    /// What `file` holds, of which `stored` pages of each block count.
-    pub(super) fn in_file(
-        file: NandFile,
-        stored: Box<[AtomicU32]>,
-        block_bytes: u64,
-        page_bytes: u32,
-    ) -> Self {
-        Self {
-            page_bytes: page_bytes as usize,
-            block_bytes: block_bytes as usize,
-            stored,
-            place: Place::File(file),
-        }
     }
 
     /// The file, if there is one.

@@ -1,6 +1,6 @@
 //! What has been done, and for how long.
 
-use std::ops::AddAssign;
+use std::iter::Sum;
 
 /// Operations of a LUN, a channel or a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -17,13 +17,15 @@ pub struct Counts {
     pub busy_ns: u64,
 }
 
-impl AddAssign for Counts {
-    fn add_assign(&mut self, other: Self) {
-        self.reads += other.reads;
-        self.programs += other.programs;
-        self.erases += other.erases;
-        self.failures += other.failures;
-        self.busy_ns += other.busy_ns;
+impl Sum for Counts {
+    fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
+        all.fold(Self::default(), |sum, more| Self {
+            reads: sum.reads + more.reads,
+            programs: sum.programs + more.programs,
+            erases: sum.erases + more.erases,
+            failures: sum.failures + more.failures,
+            busy_ns: sum.busy_ns + more.busy_ns,
+        })
     }
 }
 

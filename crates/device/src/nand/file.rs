@@ -229,7 +229,6 @@ fn io_error(path: &Path) -> impl Fn(io::Error) -> NandFileError + '_ {
 }
 
 /// Whether the file at `path` begins as a device of this emulator does, of whatever version.
-#[must_use]
 pub fn is_nand_file(path: &Path) -> bool {
     let mut magic = [0; MAGIC.len()];
     let read = File::open(path).and_then(|file| file.read_exact_at(&mut magic, 0));

@@ -25,9 +25,9 @@ mod fate;
 mod file;
 mod image;
 mod preset;
+mod rows;
 
 use std::path::Path;
-use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -40,14 +40,14 @@ pub(crate) use file::peek;
 pub use file::{NandFileError, is_nand_file};
 pub use image::{NandCrash, NandImage};
 pub use preset::Preset;
+pub(crate) use rows::Rows;
 
 use crate::{
-    AlignedBuf, BlockHealth, BlockId, DeviceError, Flash, Geometry, IoFuture, Operation,
-    PAGE_BYTES, SharedBuf,
+    AlignedBuf, BlockHealth, BlockId, DeviceError, Flash, Geometry, IoFuture, PAGE_BYTES, SharedBuf,
 };
 use block::{Block, State};
-use channel::{Change, Channel, CommandId, Kind, Span, Times};
-use contents::Contents;
+use channel::{Change, Channel, CommandId, Kind, Times};
+use contents::{Contents, Place};
 use file::NandFile;
 use image::fresh_blocks;
 
@@ -60,24 +60,6 @@ pub enum NandError {
     /// The file does not hold one.
     #[error(transparent)]
     File(#[from] NandFileError),
-}
-
-/// Pages of `planes` neighbouring blocks of a LUN, taken in rows: page `q` of it is page
-/// `q / planes` of block `first_block + q % planes`. With one plane, just pages of a block.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Rows {
-    pub(crate) first_block: BlockId,
-    pub(crate) planes: u32,
-    pub(crate) first: u32,
-    pub(crate) count: u32,
-}
-
-impl Rows {
-    /// (block, page) of page `q`.
-    pub(crate) fn place(&self, q: u32) -> (BlockId, u32) {
-        let block = self.first_block.0 + q % self.planes;
-        (BlockId(block), q / self.planes)
-    }
 }
 
 /// An emulated open-channel SSD.
@@ -99,16 +81,14 @@ impl Nand {
     }
 
     /// The device in memory that `image` is of, as after a restart.
-    #[must_use]
     pub fn from_image(image: NandImage) -> Self {
         let NandImage {
             config,
             blocks,
             bytes,
         } = image;
-        let shape = config.geometry;
         let stored = blocks.iter().map(|block| block.programmed);
-        let contents = Contents::in_memory(bytes, stored, shape.block_bytes(), shape.page_bytes);
+        let contents = Contents::new(Place::memory(bytes), stored, &config.geometry);
         Self::with_contents(config, contents, blocks)
     }
 
@@ -119,11 +99,10 @@ impl Nand {
     pub fn open_file(config: NandConfig, path: &Path) -> Result<Self, NandError> {
         config.check()?;
         let (file, found) = NandFile::open(path, &config)?;
-        let shape = config.geometry;
+        let shape = &config.geometry;
         let stored = (0..shape.blocks() as usize)
-            .map(|block| AtomicU32::new(found.as_ref().map_or(0, |found| found[block].pages)))
-            .collect();
-        let contents = Contents::in_file(file, stored, shape.block_bytes(), shape.page_bytes);
+            .map(|block| found.as_ref().map_or(0, |found| found[block].pages));
+        let contents = Contents::new(Place::File(file), stored, shape);
         let mut blocks = fresh_blocks(&config);
         for (block, found) in blocks.iter_mut().zip(found.into_iter().flatten()) {
             let state = if block.state == State::Bad {
@@ -167,7 +146,6 @@ impl Nand {
     }
 
     /// How it is made.
-    #[must_use]
     pub fn config(&self) -> &NandConfig {
         &self.config
     }
@@ -176,7 +154,6 @@ impl Nand {
     ///
     /// # Panics
     /// When there is no such channel or LUN.
-    #[must_use]
     pub fn lun_counts(&self, channel: u32, lun: u32) -> Counts {
         self.up_to_date(channel).lun_counts(lun)
     }
@@ -185,33 +162,16 @@ impl Nand {
     ///
     /// # Panics
     /// When there is no such channel.
-    #[must_use]
     pub fn channel_counts(&self, channel: u32) -> Counts {
         let channel = self.up_to_date(channel);
-        let mut counts = Counts::default();
-        for lun in 0..self.config.geometry.luns_per_channel {
-            counts += channel.lun_counts(lun);
-        }
-        counts
-    }
-
-    /// How long a channel's bus has been moving pages.
-    ///
-    /// # Panics
-    /// When there is no such channel.
-    #[must_use]
-    pub fn bus_busy(&self, channel: u32) -> Duration {
-        Duration::from_nanos(self.up_to_date(channel).bus_busy_ns)
+        let luns = 0..self.config.geometry.luns_per_channel;
+        luns.map(|lun| channel.lun_counts(lun)).sum()
     }
 
     /// What has been done on the device.
-    #[must_use]
     pub fn counts(&self) -> Counts {
-        let mut counts = Counts::default();
-        for channel in 0..self.config.geometry.channels {
-            counts += self.channel_counts(channel);
-        }
-        counts
+        let channels = 0..self.config.geometry.channels;
+        channels.map(|channel| self.channel_counts(channel)).sum()
     }
 
     /// What has been done to a block. Reads and programs are counted from the first program on,
@@ -219,7 +179,6 @@ impl Nand {
     ///
     /// # Panics
     /// When there is no such block.
-    #[must_use]
     pub fn block_counts(&self, block: BlockId) -> BlockCounts {
         self.with_block(block, |block| {
             let pages = block.page_counts.as_deref().unwrap_or_default();
@@ -236,7 +195,6 @@ impl Nand {
     ///
     /// # Panics
     /// When there is no such page.
-    #[must_use]
     pub fn page_counts(&self, block: BlockId, page: u32) -> PageCounts {
         assert!(
             page < self.config.geometry.pages_per_block,
@@ -252,26 +210,22 @@ impl Nand {
     ///
     /// # Panics
     /// When there is no such block.
-    #[must_use]
     pub fn erases(&self, block: BlockId) -> u32 {
         self.with_block(block, |block| block.erases)
     }
 
     /// Whether its contents are in a file.
-    #[must_use]
     pub fn is_in_file(&self) -> bool {
         self.contents.file().is_some()
     }
 
     /// Whether it has never held anything.
-    #[must_use]
     pub fn is_new(&self) -> bool {
         let mut blocks = (0..self.config.geometry.blocks()).map(BlockId);
         blocks.all(|block| self.with_block(block, |block| block.programmed + block.erases == 0))
     }
 
     /// The blocks that cannot be used, by rising number.
-    #[must_use]
     pub fn bad_blocks(&self) -> Vec<BlockId> {
         let blocks = (0..self.config.geometry.blocks()).map(BlockId);
         blocks
@@ -301,7 +255,6 @@ impl Nand {
     ///
     /// # Panics
     /// When the device is in a file, which is such an image itself.
-    #[must_use]
     pub fn crash(&self, how: NandCrash) -> NandImage {
         let mut blocks = Vec::with_capacity(self.config.geometry.blocks() as usize);
         for channel in 0..self.config.geometry.channels {
@@ -343,13 +296,11 @@ impl Nand {
     /// Begins to read pages. Their bytes are to be [`load`](Nand::load)ed before anything else is
     /// done to their blocks; nothing else of the outcome can go wrong but the power.
     pub(crate) fn start_read(&self, rows: Rows) -> Result<Pending<'_>, DeviceError> {
-        self.start(Kind::Read, rows, |channel, span| {
-            for q in span.first..span.first + span.count {
-                let (block, page) = (span.first_block + q % span.planes, q / span.planes);
-                let number = rows.first_block.0 + q % span.planes;
-                channel.blocks[block as usize].check_read(number, page)?;
-            }
-            Ok(())
+        self.start(Kind::Read, rows, |channel, own| {
+            let base = rows.first_block.0 - own.first_block.0;
+            own.pages().try_for_each(|(block, page)| {
+                channel.blocks[block.0 as usize].check_read(base + block.0, page)
+            })
         })
     }
 
@@ -361,15 +312,13 @@ impl Nand {
         tags: &[Tag],
     ) -> Result<Pending<'_>, DeviceError> {
         let pages = self.config.geometry.pages_per_block as usize;
-        self.start(Kind::Program, rows, |channel, span| {
-            let end = span.first + span.count;
-            for q in span.first..end.min(span.first + span.planes) {
-                let number = rows.first_block.0 + q % span.planes;
-                channel.blocks[(span.first_block + q % span.planes) as usize]
-                    .check_program(number, q / span.planes)?;
+        self.start(Kind::Program, rows, |channel, own| {
+            let base = rows.first_block.0 - own.first_block.0;
+            for (block, page) in own.pages().take(own.planes as usize) {
+                channel.blocks[block.0 as usize].check_program(base + block.0, page)?;
             }
-            for plane in 0..span.planes {
-                let block = &mut channel.blocks[(span.first_block + plane) as usize];
+            for block in own.blocks() {
+                let block = &mut channel.blocks[block.0 as usize];
                 if block.page_counts.is_none() {
                     block.page_counts = Some(vec![PageCounts::default(); pages].into());
                 }
@@ -377,10 +326,9 @@ impl Nand {
                     block.tags = Some(vec![Tag::default(); pages].into());
                 }
             }
-            for (q, &tag) in (span.first..end).zip(tags) {
-                let block = &mut channel.blocks[(span.first_block + q % span.planes) as usize];
-                if let Some(tags) = &mut block.tags {
-                    tags[(q / span.planes) as usize] = tag;
+            for ((block, page), &tag) in own.pages().zip(tags) {
+                if let Some(tags) = &mut channel.blocks[block.0 as usize].tags {
+                    tags[page as usize] = tag;
                 }
             }
             Ok(())
@@ -399,31 +347,32 @@ impl Nand {
             first: 0,
             count: planes,
         };
-        let pending = self.start(Kind::Erase, rows, |channel, span| {
-            for plane in 0..planes {
-                let block = &channel.blocks[(span.first_block + plane) as usize];
-                block.check_erase(first_block.0 + plane)?;
+        let pending = self.start(Kind::Erase, rows, |channel, own| {
+            let blocks = || own.blocks().zip(rows.blocks());
+            for (block, number) in blocks() {
+                channel.blocks[block.0 as usize].check_erase(number.0)?;
             }
             if let Some(file) = self.contents.file() {
-                for plane in 0..planes {
-                    let block = &channel.blocks[(span.first_block + plane) as usize];
-                    file.record(first_block.0 + plane, State::Torn, block.erases)?;
+                for (block, number) in blocks() {
+                    let erases = channel.blocks[block.0 as usize].erases;
+                    file.record(number.0, State::Torn, erases)?;
                 }
             }
             Ok(())
         })?;
-        for plane in 0..planes {
-            self.contents.erase(first_block.0 + plane)?;
+        for block in rows.blocks() {
+            self.contents.erase(block.0)?;
         }
         Ok(pending)
     }
 
-    /// Takes a command if it is within the device and `check` allows it.
+    /// Takes a command if it is within the device and `check` allows it, which is given the pages as
+    /// their channel numbers them.
     fn start(
         &self,
         kind: Kind,
         rows: Rows,
-        check: impl FnOnce(&mut Channel, &Span) -> Result<(), DeviceError>,
+        check: impl FnOnce(&mut Channel, Rows) -> Result<(), DeviceError>,
     ) -> Result<Pending<'_>, DeviceError> {
         let shape = &self.config.geometry;
         let end = u64::from(rows.first) + u64::from(rows.count);
@@ -436,17 +385,15 @@ impl Nand {
             return Err(self.address_error(kind, rows));
         }
         let (channel, first_block) = self.locate(rows.first_block);
-        let span = Span {
-            first_block,
-            planes: rows.planes,
-            first: rows.first,
-            count: rows.count,
+        let own = Rows {
+            first_block: BlockId(first_block),
+            ..rows
         };
         let now = runtime::now().as_nanos();
         let mut state = self.channels[channel as usize].lock();
         state.advance(now);
-        check(&mut state, &span)?;
-        let command = state.submit(now, kind, span);
+        check(&mut state, own)?;
+        let command = state.submit(now, kind, own);
         let written = self.write_down(channel, &mut state);
         drop(state);
         let pending = Pending {
@@ -461,16 +408,10 @@ impl Nand {
     fn address_error(&self, kind: Kind, rows: Rows) -> DeviceError {
         let shape = &self.config.geometry;
         let page_bytes = u64::from(shape.page_bytes);
-        DeviceError::Address {
-            operation: match kind {
-                Kind::Read => Operation::Read,
-                Kind::Program => Operation::Write,
-                Kind::Erase => Operation::Erase,
-            },
-            offset: u64::from(rows.first_block.0) * shape.block_bytes()
-                + u64::from(rows.first / rows.planes.max(1)) * page_bytes,
-            len: (u64::from(rows.count) * page_bytes) as usize,
-        }
+        let offset = u64::from(rows.first_block.0) * shape.block_bytes()
+            + u64::from(rows.first / rows.planes.max(1)) * page_bytes;
+        let len = (u64::from(rows.count) * page_bytes) as usize;
+        DeviceError::address(kind.operation(), offset, len)
     }
 
     /// Puts into the file what has changed on a channel.

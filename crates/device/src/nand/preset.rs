@@ -27,7 +27,7 @@ pub enum Preset {
 }
 
 impl Preset {
-    /// All of them.
+    /// All presets.
     pub const ALL: [Self; 5] = [
         Self::Didacache,
         Self::CrucialM4,
@@ -37,7 +37,6 @@ impl Preset {
     ];
 
     /// Its name.
-    #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::Didacache => "didacache",
@@ -49,13 +48,11 @@ impl Preset {
     }
 
     /// The preset with that name.
-    #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|preset| preset.name() == name)
     }
 
     /// The device in its full size.
-    #[must_use]
     pub fn full(self, seed: u64) -> NandConfig {
         let shape = |channels, luns, blocks, pages, page_kib: u32| Geometry {
             channels,
@@ -111,7 +108,6 @@ impl Preset {
 
     /// The device with blocks of so many pages. The time of an erase shrinks or grows with them, so that it
     /// remains the same share of what it takes to fill a block.
-    #[must_use]
     pub fn with_blocks_of(self, pages: u32, seed: u64) -> NandConfig {
         let mut config = self.full(seed);
         let (usual, pages) = (config.geometry.pages_per_block, pages.max(1));
@@ -124,7 +120,6 @@ impl Preset {
 impl NandConfig {
     /// The device with at least `bytes` of flash: all channels, as many LUNs as leave each `kept` blocks,
     /// `least` blocks a LUN in any case, and whole blocks on every plane.
-    #[must_use]
     pub fn sized(self, bytes: u64, kept: u32, least: u32) -> Self {
         let mut config = self;
         let shape = &mut config.geometry;

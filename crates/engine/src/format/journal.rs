@@ -150,12 +150,7 @@ impl ChunkHeader {
     #[must_use]
     pub fn encode(&self) -> [u64; CHUNK_HEADER_WORDS] {
         let mut words = [0; CHUNK_HEADER_WORDS];
-        words[..4].copy_from_slice(&[
-            CHUNK_MAGIC,
-            self.image,
-            self.sequence,
-            self.next_segment,
-        ]);
+        words[..4].copy_from_slice(&[CHUNK_MAGIC, self.image, self.sequence, self.next_segment]);
         words[4] = checksum(&words[..4]);
         words
     }

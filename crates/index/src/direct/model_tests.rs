@@ -47,6 +47,11 @@ enum Operation {
     Clear,
 }
 
+fn fresh(value: u64) -> Entry {
+    let recent = false;
+    Entry { value, recent }
+}
+
 /// Hashes from a small universe, part of it crowded at the end of a sub-table (so that entries
 /// wrap) or around one place (so that windows fill), some differing only below the fingerprint.
 fn any_hash() -> impl Strategy<Value = u64> {
@@ -81,10 +86,7 @@ fn apply(table: &mut DirectTable, model: &mut Model, operation: Operation) {
             let fingerprint = model.fingerprint(hash);
             match table.insert(hash, value) {
                 Ok(replaced) => {
-                    let entry = Entry {
-                        value,
-                        recent: false,
-                    };
+                    let entry = fresh(value);
                     let before = model.entries.insert(fingerprint, entry);
                     assert_eq!(replaced, before.map(|entry| entry.value));
                 }
@@ -118,13 +120,7 @@ fn apply(table: &mut DirectTable, model: &mut Model, operation: Operation) {
                 .is_some_and(|e| e.value == old);
             assert_eq!(table.replace_if(hash, old, new), holds);
             if holds {
-                model.entries.insert(
-                    fingerprint,
-                    Entry {
-                        value: new,
-                        recent: false,
-                    },
-                );
+                model.entries.insert(fingerprint, fresh(new));
             }
         }
         Operation::Mark(hash) => {

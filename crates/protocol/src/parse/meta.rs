@@ -24,13 +24,25 @@ const WORDS_MAX: usize = 19;
 const OPAQUE_MAX_BYTES: usize = 31;
 
 /// `mg <key> <flags>*`.
-pub(super) fn get<'a>(request: &Request<'a, '_>, words: Words<'a>) -> Parsed<'a> {
-    let get = |words| {
-        let (key, flags, values) = flagged(words, Refusal::TooManyGetFlags, |wrong| wrong)?;
-        if values.opaque_too_long {
-            return Err(Refusal::OpaqueTooLong);
-        }
-        Ok(MetaCommand::Get(MetaGet {
+pub(super) fn get<'a>(request: &Request<'a, '_>, mut words: Words<'a>) -> Parsed<'a> {
+    let head = match Head::parse(&mut words) {
+        Ok(head) => head,
+        Err(refusal) => return request.refuse(refusal),
+    };
+    let flags = MetaFlags::new(words);
+    if 2 + flags.count() > WORDS_MAX {
+        return request.refuse(Refusal::TooManyGetFlags);
+    }
+    let (key, values) = match values(head, flags) {
+        Ok(found) => found,
+        Err(refusal) => return request.refuse(refusal),
+    };
+    if values.opaque_too_long {
+        return request.refuse(Refusal::OpaqueTooLong);
+    }
+    meta(
+        request,
+        MetaCommand::Get(MetaGet {
             key,
             flags,
             value: values.value,
@@ -41,9 +53,8 @@ pub(super) fn get<'a>(request: &Request<'a, '_>, words: Words<'a>) -> Parsed<'a>
             touch: values.touch,
             compare_cas: values.compare_cas,
             new_cas: values.new_cas,
-        }))
-    };
-    answer(request, get(words))
+        }),
+    )
 }
 
 /// `ms <key> <datalen> <flags>*` and its data block. Once the length is known, the block is
@@ -120,12 +131,16 @@ fn set_verb(mode: Option<u8>, compares: bool) -> Option<StoreVerb> {
 
 /// `md <key> <flags>*`.
 pub(super) fn delete<'a>(request: &Request<'a, '_>, words: Words<'a>) -> Parsed<'a> {
-    let delete = |words| {
-        let (key, flags, values) = terse(words)?;
-        if values.opaque_too_long {
-            return Err(Refusal::OpaqueTooLong);
-        }
-        Ok(MetaCommand::Delete(MetaDelete {
+    let (key, flags, values) = match terse(words) {
+        Ok(found) => found,
+        Err(refusal) => return request.refuse(refusal),
+    };
+    if values.opaque_too_long {
+        return request.refuse(Refusal::OpaqueTooLong);
+    }
+    meta(
+        request,
+        MetaCommand::Delete(MetaDelete {
             key,
             flags,
             compare_cas: values.compare_cas,
@@ -134,24 +149,27 @@ pub(super) fn delete<'a>(request: &Request<'a, '_>, words: Words<'a>) -> Parsed<
             remove_value: values.remove_value,
             touch: values.touch,
             quiet: values.quiet,
-        }))
-    };
-    answer(request, delete(words))
+        }),
+    )
 }
 
 /// `ma <key> <flags>*`.
 pub(super) fn arithmetic<'a>(request: &Request<'a, '_>, words: Words<'a>) -> Parsed<'a> {
-    let arithmetic = |words| {
-        let (key, flags, values) = terse(words)?;
-        let decrement = match values.mode {
-            None | Some(b'I' | b'+') => false,
-            Some(b'D' | b'-') => true,
-            Some(_) => return Err(Refusal::ArithmeticMode),
-        };
-        if values.opaque_too_long {
-            return Err(Refusal::OpaqueTooLong);
-        }
-        Ok(MetaCommand::Arithmetic(MetaArithmetic {
+    let (key, flags, values) = match terse(words) {
+        Ok(found) => found,
+        Err(refusal) => return request.refuse(refusal),
+    };
+    let decrement = match values.mode {
+        None | Some(b'I' | b'+') => false,
+        Some(b'D' | b'-') => true,
+        Some(_) => return request.refuse(Refusal::ArithmeticMode),
+    };
+    if values.opaque_too_long {
+        return request.refuse(Refusal::OpaqueTooLong);
+    }
+    meta(
+        request,
+        MetaCommand::Arithmetic(MetaArithmetic {
             key,
             flags,
             decrement,
@@ -163,9 +181,8 @@ pub(super) fn arithmetic<'a>(request: &Request<'a, '_>, words: Words<'a>) -> Par
             new_cas: values.new_cas,
             value: values.value,
             quiet: values.quiet,
-        }))
-    };
-    answer(request, arithmetic(words))
+        }),
+    )
 }
 
 /// `me <key> [b]`.
@@ -175,21 +192,19 @@ pub(super) fn debug<'a>(request: &Request<'a, '_>, mut words: Words<'a>) -> Pars
         Ok(Head(key)) => Some(MetaKey::plain(key)),
         Err(_) => None,
     };
-    let debug = key.map(|key| MetaCommand::Debug(MetaDebug { key }));
-    answer(request, debug.ok_or(Refusal::BadFormat))
+    match key {
+        Some(key) => meta(request, MetaCommand::Debug(MetaDebug { key })),
+        None => request.refuse(Refusal::BadFormat),
+    }
 }
 
 /// `mn`.
 pub(super) fn noop<'a>(request: &Request<'a, '_>) -> Parsed<'a> {
-    answer(request, Ok(MetaCommand::Noop))
+    meta(request, MetaCommand::Noop)
 }
 
-#[inline]
-fn answer<'a>(request: &Request<'a, '_>, command: Result<MetaCommand<'a>, Refusal>) -> Parsed<'a> {
-    match command {
-        Ok(command) => request.command(Command::Meta(command)),
-        Err(refusal) => request.refuse(refusal),
-    }
+fn meta<'a>(request: &Request<'a, '_>, command: MetaCommand<'a>) -> Parsed<'a> {
+    request.command(Command::Meta(command))
 }
 
 /// The key as it stands on the line, of valid length, before any flag says what it means.
@@ -207,29 +222,15 @@ impl<'a> Head<'a> {
     }
 }
 
-/// Key, flags, and what the flags come to.
-type Flagged<'a> = (MetaKey<'a>, MetaFlags<'a>, FlagValues);
-
-/// Reads the line of a command without a data block; `wrong` is said of what is wrong with a flag.
-fn flagged<'a>(
-    mut words: Words<'a>,
-    too_many: Refusal,
-    wrong: fn(Refusal) -> Refusal,
-) -> Result<Flagged<'a>, Refusal> {
+/// `md` and `ma` have one message for whatever is wrong with their flags.
+fn terse<'a>(mut words: Words<'a>) -> Result<(MetaKey<'a>, MetaFlags<'a>, FlagValues), Refusal> {
     let head = Head::parse(&mut words)?;
     let flags = MetaFlags::new(words);
     if 2 + flags.count() > WORDS_MAX {
-        return Err(too_many);
+        return Err(Refusal::TooManyFlags);
     }
-    let (key, values) = values(head, flags).map_err(wrong)?;
+    let (key, values) = values(head, flags).map_err(|_| Refusal::InvalidOrDuplicateFlag)?;
     Ok((key, flags, values))
-}
-
-/// `md` and `ma` have one message for whatever is wrong with their flags.
-fn terse(words: Words<'_>) -> Result<Flagged<'_>, Refusal> {
-    flagged(words, Refusal::TooManyFlags, |_| {
-        Refusal::InvalidOrDuplicateFlag
-    })
 }
 
 /// What all flags of a line come to.

@@ -80,6 +80,7 @@ pub(super) struct Request<'a, 'l> {
 }
 
 impl<'a> Request<'a, '_> {
+    #[inline]
     pub(super) fn command(&self, command: Command<'a>) -> Parsed<'a> {
         Parsed::Command {
             command,

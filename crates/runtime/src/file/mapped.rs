@@ -117,7 +117,6 @@ impl MappedFile {
     }
 
     /// How many words it has.
-    #[must_use]
     pub fn word_count(&self) -> usize {
         self.words
     }
@@ -131,7 +130,6 @@ impl MappedFile {
     ///
     /// # Panics
     /// Past the end.
-    #[must_use]
     pub fn load(&self, word: usize) -> u64 {
         u64::from_le(self.words()[word].load(Ordering::Acquire))
     }

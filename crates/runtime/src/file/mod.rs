@@ -61,7 +61,7 @@ pub enum Direct {
     Yes,
     /// They go through the page cache.
     No {
-        /// Why.
+        /// Why the page cache is used.
         reason: String,
     },
 }
@@ -86,22 +86,11 @@ impl DirectFile {
         let (file, direct) = if flags.direct {
             match open_with(path, flags, libc::O_DIRECT) {
                 Ok(file) if takes_direct_reads(&file) => (file, Direct::Yes),
-                // The second open must not ask for a new file: the first one has created it.
-                Ok(_) => (
-                    open_with(
-                        path,
-                        OpenFlags {
-                            create_new: false,
-                            ..flags
-                        },
-                        0,
-                    )?,
-                    refused_direct(),
-                ),
-                Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
-                    (open_after_refusal(path, flags)?, refused_direct())
+                Err(error) if error.raw_os_error() != Some(libc::EINVAL) => return Err(error),
+                _ => {
+                    let reason = "the file system does not take O_DIRECT".to_owned();
+                    (open_after_refusal(path, flags)?, Direct::No { reason })
                 }
-                Err(error) => return Err(error),
             }
         } else {
             let reason = "not asked for".to_owned();
@@ -125,19 +114,16 @@ impl DirectFile {
     }
 
     /// The path it was opened by.
-    #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
     /// What it is.
-    #[must_use]
     pub fn kind(&self) -> Kind {
         self.kind
     }
 
     /// Whether the page cache is bypassed.
-    #[must_use]
     pub fn direct(&self) -> &Direct {
         &self.direct
     }
@@ -358,8 +344,8 @@ fn open_with(path: &Path, flags: OpenFlags, custom: i32) -> io::Result<File> {
         .open(path)
 }
 
-/// Opens again without O_DIRECT. Whether the refused open has created the file differs between
-/// kernels.
+/// Opens again without O_DIRECT. Whether the open that was refused, or whose reads are, has created
+/// the file differs between kernels.
 fn open_after_refusal(path: &Path, flags: OpenFlags) -> io::Result<File> {
     let existing = OpenFlags {
         create_new: false,
@@ -380,12 +366,6 @@ fn takes_direct_reads(file: &File) -> bool {
         .is_ok_and(|found| found.file_type().is_block_device() || found.size() > 0);
     let mut page = AlignedBuf::new(PAGE_BYTES);
     !is_storage || !matches!(rustix::io::pread(file, &mut page[..], 0), Err(Errno::INVAL))
-}
-
-fn refused_direct() -> Direct {
-    Direct::No {
-        reason: "the file system does not take O_DIRECT".to_owned(),
-    }
 }
 
 fn discard_blocks(fd: &OwnedFd, offset: u64, len: u64) -> Result<(), Errno> {

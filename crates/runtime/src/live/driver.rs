@@ -224,23 +224,18 @@ fn ring(config: &LiveConfig) -> io::Result<Runtime> {
     proactor.cqsize(RING_COMPLETIONS);
     // The taskrun flag lets a turn that must not wait still collect what has completed: deferred
     // completions are otherwise delivered only to a call that waits.
-    proactor
-        .single_issuer(true)
-        .coop_taskrun(true)
-        .taskrun_flag(true)
-        .defer_taskrun(true);
-    runtime(&proactor).or_else(|refused| {
+    let with_hints = |proactor: &mut ProactorBuilder, on: bool| {
+        let hinted = proactor.single_issuer(on).coop_taskrun(on);
+        hinted.taskrun_flag(on).defer_taskrun(on);
+        runtime(proactor)
+    };
+    match with_hints(&mut proactor, true) {
         // Kernels before 6.1 refuse these hints.
-        if refused.kind() != io::ErrorKind::InvalidInput {
-            return Err(refused);
+        Err(refused) if refused.kind() == io::ErrorKind::InvalidInput => {
+            with_hints(&mut proactor, false)
         }
-        proactor
-            .single_issuer(false)
-            .coop_taskrun(false)
-            .taskrun_flag(false)
-            .defer_taskrun(false);
-        runtime(&proactor)
-    })
+        made => made,
+    }
 }
 
 fn polling(config: &LiveConfig) -> io::Result<Runtime> {

@@ -18,13 +18,11 @@ thread_local! {
 }
 
 /// The number of the worker that runs the caller.
-#[must_use]
 pub fn current_worker() -> Option<usize> {
     CURRENT.get()
 }
 
 /// The way the calling thread waits for I/O; `None` outside the live runtime.
-#[must_use]
 pub fn io_path_here() -> Option<IoPath> {
     driver::io_path().map(|path| (*path).clone())
 }
@@ -93,13 +91,11 @@ impl Workers {
     }
 
     /// How many workers there are.
-    #[must_use]
     pub fn count(&self) -> usize {
         self.shared.inboxes.len()
     }
 
     /// The way the workers wait for I/O.
-    #[must_use]
     pub fn io_path(&self) -> &IoPath {
         &self.shared.io_path
     }

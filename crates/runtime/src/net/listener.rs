@@ -40,13 +40,9 @@ impl fmt::Display for PeerAddr {
 #[derive(Debug)]
 pub struct Listener {
     socket: Arc<OwnedFd>,
-    bound: Bound,
-}
-
-#[derive(Debug)]
-enum Bound {
-    Tcp(SocketAddr),
-    Unix(SocketFile),
+    tcp_address: Option<SocketAddr>,
+    /// Removed with the listener.
+    _file: Option<SocketFile>,
 }
 
 impl Listener {
@@ -67,7 +63,8 @@ impl Listener {
         let bound = socket.local_addr()?.as_socket().unwrap_or(address);
         Ok(Self {
             socket: Arc::new(OwnedFd::from(socket)),
-            bound: Bound::Tcp(bound),
+            tcp_address: Some(bound),
+            _file: None,
         })
     }
 
@@ -87,26 +84,14 @@ impl Listener {
         socket.set_nonblocking(true)?;
         Ok(Self {
             socket: Arc::new(OwnedFd::from(socket)),
-            bound: Bound::Unix(file),
+            tcp_address: None,
+            _file: Some(file),
         })
     }
 
     /// The TCP address listened on; `None` for a unix socket.
-    #[must_use]
     pub fn tcp_address(&self) -> Option<SocketAddr> {
-        match &self.bound {
-            Bound::Tcp(address) => Some(*address),
-            Bound::Unix(_) => None,
-        }
-    }
-
-    /// The path of the unix socket; `None` for a TCP one.
-    #[must_use]
-    pub fn unix_path(&self) -> Option<&Path> {
-        match &self.bound {
-            Bound::Tcp(_) => None,
-            Bound::Unix(file) => Some(&file.path),
-        }
+        self.tcp_address
     }
 
     /// Refuses connections from now on, also those that wait to be accepted. The address is free

@@ -95,7 +95,6 @@ impl Stream {
     }
 
     /// A handle with which another task of any worker can end this connection.
-    #[must_use]
     pub fn closer(&self) -> Closer {
         Closer(Arc::downgrade(&self.socket))
     }

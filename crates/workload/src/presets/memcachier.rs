@@ -30,28 +30,34 @@ struct Application {
     number: u16,
     unique_keys: u64,
     object_bytes: f64,
-    get_percent: f64,
-    /// Puts and increments.
-    put_percent: f64,
-    delete_percent: f64,
+    /// Gets, puts with increments, and deletes, in percent of the requests.
+    percents: [f64; 3],
     /// Its share of the mixed workload.
     weight: f64,
+}
+
+impl Application {
+    fn gets(&self) -> f64 {
+        self.percents[0]
+    }
+
+    fn puts(&self) -> f64 {
+        self.percents[1]
+    }
 }
 
 const fn application(
     number: u16,
     unique_keys: u64,
     object_bytes: f64,
-    [get_percent, put_percent, delete_percent]: [f64; 3],
+    percents: [f64; 3],
     weight: f64,
 ) -> Application {
     Application {
         number,
         unique_keys,
         object_bytes,
-        get_percent,
-        put_percent,
-        delete_percent,
+        percents,
         weight,
     }
 }
@@ -80,10 +86,10 @@ const APPLICATIONS: [Application; 20] = [
     application(227, 35_492, 261.097, [97.233_9, 2.308_5, 0.005_7], 0.061_374_1),
 ];
 
-/// Of the puts of all applications, those that are no updates of an object in use: 9.5 of 9.5 + 0.5.
+/// Share of the puts of all applications that are no updates of an object in use: 9.5 of 9.5 + 0.5.
 const WRITES_OF_PUTS: f64 = 0.95;
 
-/// Of the writes that are no updates, those whose object is never read.
+/// Share of the writes that are no updates whose object is never read.
 const UNREAD_OF_WRITES: f64 = 0.606;
 
 /// The exponent of the popularity within an application, unless told otherwise.
@@ -118,17 +124,12 @@ pub(super) fn preset(only: Option<u16>, settings: &Settings) -> Result<Preset, W
     let passing = passing_share(&chosen, &keys, theta);
     let writes = WRITES_OF_PUTS;
     let shares = chosen.iter().zip(&keys).map(|(application, &keys)| {
-        let Application {
-            get_percent,
-            put_percent,
-            delete_percent,
-            ..
-        } = **application;
+        let [gets, puts, deletes] = application.percents;
         Ok(Share {
             application: application.number,
             weight: application.weight,
             keys,
-            mix: Mix::new(get_percent, put_percent, delete_percent)?,
+            mix: Mix::new(gets, puts, deletes)?,
             popularity: Popularity::Ranked { theta },
             value_size: ValueSize::Geometric(Geometric::new(application.object_bytes - key_bytes)),
             ttl: None,
@@ -176,12 +177,12 @@ fn divide(keys: u64, chosen: &[&Application]) -> Result<Vec<u64>, WorkloadError>
 /// The share of the writes that must go to passing keys, so that with those whose new key is
 /// replaced before anybody reads it [`UNREAD_OF_WRITES`] stay unread.
 fn passing_share(chosen: &[&Application], keys: &[u64], theta: f64) -> f64 {
-    let puts = |application: &Application| application.weight * application.put_percent;
+    let puts = |application: &Application| application.weight * application.puts();
     let all: f64 = chosen.iter().map(|application| puts(application)).sum();
     let unread = |passing: f64| {
         let each = chosen.iter().zip(keys).map(|(application, &keys)| {
-            let renewals = application.put_percent * WRITES_OF_PUTS * (1.0 - passing);
-            let reads_per_life = application.get_percent / renewals;
+            let renewals = application.puts() * WRITES_OF_PUTS * (1.0 - passing);
+            let reads_per_life = application.gets() / renewals;
             puts(application) / all * unread_lives(keys, theta, reads_per_life)
         });
         passing + (1.0 - passing) * each.sum::<f64>()
@@ -227,10 +228,10 @@ mod tests {
             weighted.sum::<f64>()
         };
         assert!((mean(|_| 1.0) - 1.0).abs() < 1e-5);
-        let puts = mean(|application| application.put_percent);
-        let reads = mean(|application| application.get_percent);
+        let puts = mean(|application| application.puts());
+        let reads = mean(|application| application.gets());
         assert!((reads / (reads + puts) - 0.9).abs() < 1e-5);
-        let bytes = mean(|application| application.put_percent * application.object_bytes) / puts;
+        let bytes = mean(|application| application.puts() * application.object_bytes) / puts;
         assert!((bytes - 257.0).abs() < 0.05, "{bytes}");
     }
 

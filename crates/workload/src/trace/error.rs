@@ -1,19 +1,11 @@
 //! Why a trace cannot be read, and where.
 
-use std::fmt;
 use std::path::Path;
 
 /// A trace that cannot be read; the message names the file, the line or record, and what is wrong.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
 pub struct TraceError(Box<str>);
-
-impl fmt::Display for TraceError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for TraceError {}
 
 /// What went wrong, before it is known where.
 #[derive(Debug)]

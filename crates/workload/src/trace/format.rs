@@ -34,7 +34,6 @@ pub(super) const FORMATS: [(Format, &str); 6] = [
 impl Format {
     /// The format called `name`: `twitter`, `kvcache`, `cloudphysics`, `oraclegeneral`, `be64` or
     /// `be32`.
-    #[must_use]
     pub fn by_name(name: &str) -> Option<Self> {
         let known = FORMATS
             .iter()

@@ -22,7 +22,7 @@ type File256 = BufReader<File>;
 
 /// The bytes of a trace, decompressed.
 pub(super) struct Input {
-    /// Of the compressed data, for messages; empty if there is none.
+    /// Name of the compression, for messages; empty if there is none.
     compression: &'static str,
     bytes: Box<dyn Read + Send>,
 }

@@ -68,47 +68,36 @@ impl TraceReader {
             Some(format) => format,
             None => detect::format(path, window.peek().map_err(fail)?).map_err(fail)?,
         };
-        let mut position = 0;
-        let mut header = |window: &mut Window| {
-            position = 1;
-            let line = window
-                .line()?
-                .ok_or_else(|| Trouble::Row("the file is empty".to_owned()))?;
-            columns::Header::of(line)
-        };
-        let on_header = |trouble: Trouble| trouble.at(path, "line", 1);
         let rows = match format {
-            Format::Twitter => Rows::Twitter,
-            Format::CacheLib => {
-                let header = header(&mut window).map_err(on_header)?;
-                Rows::CacheLib(CacheLib::new(&header).map_err(on_header)?)
-            }
-            Format::CloudPhysics => {
-                let header = header(&mut window).map_err(on_header)?;
-                Rows::CloudPhysics(CloudPhysics::new(&header).map_err(on_header)?)
-            }
-            Format::OracleGeneral => Rows::OracleGeneral,
-            Format::Be64 => Rows::Be64,
-            Format::Be32 => Rows::Be32,
+            Format::Twitter => Ok(Rows::Twitter),
+            Format::CacheLib => header(&mut window)
+                .and_then(|header| CacheLib::new(&header))
+                .map(Rows::CacheLib),
+            Format::CloudPhysics => header(&mut window)
+                .and_then(|header| CloudPhysics::new(&header))
+                .map(Rows::CloudPhysics),
+            Format::OracleGeneral => Ok(Rows::OracleGeneral),
+            Format::Be64 => Ok(Rows::Be64),
+            Format::Be32 => Ok(Rows::Be32),
         };
+        let rows = rows.map_err(|trouble| trouble.at(path, "line", 1))?;
+        let has_header = matches!(rows, Rows::CacheLib(_) | Rows::CloudPhysics(_));
         Ok(Self {
             path: path.into(),
             window,
             format,
             rows,
-            position,
+            position: has_header.into(),
             again: None,
         })
     }
 
     /// The format of the trace.
-    #[must_use]
     pub fn format(&self) -> Format {
         self.format
     }
 
     /// Whether the trace knows how long values are.
-    #[must_use]
     pub fn has_sizes(&self) -> bool {
         !matches!(self.format, Format::Be64 | Format::Be32)
     }
@@ -156,6 +145,12 @@ impl TraceReader {
             },
         }
     }
+}
+
+/// Reads the first line of a file that names its columns.
+fn header(window: &mut Window) -> Result<columns::Header, Trouble> {
+    let line = window.line()?;
+    columns::Header::of(line.ok_or_else(|| Trouble::Row("the file is empty".to_owned()))?)
 }
 
 #[cfg(test)]

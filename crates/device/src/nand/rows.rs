@@ -1,0 +1,60 @@
+//! [`Rows`]: the pages that one command of a LUN is about.
+
+use crate::BlockId;
+
+/// Pages of `planes` neighbouring blocks of a LUN, taken in rows, one page of each plane: page `q` is
+/// page `q / planes` of block `first_block + q % planes`. With one plane, just pages of a block.
+///
+/// Blocks are numbered on the device, or, within a channel, from its first block on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Rows {
+    pub(crate) first_block: BlockId,
+    pub(crate) planes: u32,
+    pub(crate) first: u32,
+    pub(crate) count: u32,
+}
+
+impl Rows {
+    /// (block, page) of page `q`.
+    #[inline]
+    pub(crate) fn place(&self, q: u32) -> (BlockId, u32) {
+        let block = self.first_block.0 + q % self.planes;
+        (BlockId(block), q / self.planes)
+    }
+
+    /// The blocks, one of each plane.
+    #[inline]
+    pub(super) fn blocks(&self) -> impl Iterator<Item = BlockId> + use<> {
+        (self.first_block.0..self.first_block.0 + self.planes).map(BlockId)
+    }
+
+    /// (block, page) of each page.
+    #[inline]
+    pub(super) fn pages(self) -> impl Iterator<Item = (BlockId, u32)> {
+        (self.first..self.first + self.count).map(move |q| self.place(q))
+    }
+
+    /// Pages of the row that it begins with.
+    #[inline]
+    pub(super) fn row(&self) -> u32 {
+        (self.planes - self.first % self.planes).min(self.count)
+    }
+
+    /// (block, page) of each page of that row.
+    #[inline]
+    pub(super) fn row_pages(self) -> impl Iterator<Item = (BlockId, u32)> {
+        let count = self.row();
+        Self { count, ..self }.pages()
+    }
+
+    /// What is left of it after its first row.
+    #[inline]
+    pub(super) fn rest(self) -> Self {
+        let row = self.row();
+        Self {
+            first: self.first + row,
+            count: self.count - row,
+            ..self
+        }
+    }
+}
