@@ -151,7 +151,7 @@ fn crashes(args: &CrashArgs) -> ExitCode {
 fn kills(args: &KillArgs) -> ExitCode {
     let program = match std::env::current_exe() {
         Ok(program) => program,
-        Err(error) => return crate::refuse(format!("cannot find this program: {error}")),
+        Err(error) => return crate::exit::refuse(format!("cannot find this program: {error}")),
     };
     let own = PathBuf::from(format!(
         "{}/flowstone-check-{}",
@@ -160,10 +160,10 @@ fn kills(args: &KillArgs) -> ExitCode {
     ));
     let directory = args.dir.clone().unwrap_or_else(|| own.clone());
     if let Err(error) = std::fs::create_dir_all(&directory) {
-        return crate::refuse(format!("{}: {error}", directory.display()));
+        return crate::exit::refuse(format!("{}: {error}", directory.display()));
     }
     if args.dir.is_some() && directory.join("flowstone.flash").exists() {
-        return crate::refuse(format!(
+        return crate::exit::refuse(format!(
             "{}: holds a flash already; name an empty directory",
             directory.display()
         ));

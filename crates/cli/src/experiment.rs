@@ -82,9 +82,9 @@ pub(crate) fn run(args: &ExperimentArgs) -> ExitCode {
     match experiment(args) {
         Ok(outcome) => match outcome.wrong {
             None => ExitCode::SUCCESS,
-            Some(what) => crate::fail(what),
+            Some(what) => crate::exit::fail(what),
         },
-        Err(what) => crate::refuse(what),
+        Err(what) => crate::exit::refuse(what),
     }
 }
 

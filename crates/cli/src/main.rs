@@ -2,7 +2,6 @@
 //!
 //! A wrong option is answered with one line on standard error and exit code 2.
 
-use std::fmt::Display;
 use std::process::ExitCode;
 
 use clap::error::ErrorKind;
@@ -11,6 +10,7 @@ use clap::{Parser, Subcommand};
 mod bench;
 mod check;
 mod compare;
+mod exit;
 mod experiment;
 mod inspect;
 mod progress;
@@ -55,9 +55,6 @@ fn main() -> ExitCode {
     }
 }
 
-/// Exit code of a wrong option or configuration.
-const USAGE: u8 = 2;
-
 /// Prints help as it is, and an error as one line.
 fn usage_error(error: &clap::Error) -> ExitCode {
     if matches!(
@@ -76,24 +73,5 @@ fn usage_error(error: &clap::Error) -> ExitCode {
         .filter(|line| !line.is_empty())
         .collect();
     let line = lines.join(" ");
-    refuse(line.strip_prefix("error: ").unwrap_or(&line))
-}
-
-/// Says in one line what is wrong with the command line or its input.
-fn refuse(what: impl Display) -> ExitCode {
-    say_wrong(what, ExitCode::from(USAGE))
-}
-
-/// Says in one line what went wrong though nothing was wrong with the command line.
-fn fail(what: impl Display) -> ExitCode {
-    say_wrong(what, ExitCode::FAILURE)
-}
-
-#[expect(
-    clippy::print_stderr,
-    reason = "what went wrong goes to the user of the command"
-)]
-fn say_wrong(what: impl Display, code: ExitCode) -> ExitCode {
-    eprintln!("flowstone: {what}");
-    code
+    exit::refuse(line.strip_prefix("error: ").unwrap_or(&line))
 }

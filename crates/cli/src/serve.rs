@@ -109,15 +109,15 @@ impl ServeArgs {
 pub(crate) fn run(args: ServeArgs) -> ExitCode {
     let config = match args.config() {
         Ok(config) => config,
-        Err(what) => return crate::refuse(what),
+        Err(what) => return crate::exit::refuse(what),
     };
     let preset = match lab::presets::named(&config.cache.preset) {
         Ok(preset) => preset,
-        Err(error) => return crate::refuse(format!("--preset (cache.preset): {error}")),
+        Err(error) => return crate::exit::refuse(format!("--preset (cache.preset): {error}")),
     };
     let filter = match config.log.level.parse::<Targets>() {
         Ok(filter) => filter,
-        Err(error) => return crate::refuse(format!("log.level: {error}")),
+        Err(error) => return crate::exit::refuse(format!("log.level: {error}")),
     };
     let log = fmt::layer()
         .with_ansi(std::io::stderr().is_terminal())
@@ -130,6 +130,6 @@ pub(crate) fn run(args: ServeArgs) -> ExitCode {
     match server::run(config, preset.config) {
         Ok(Stop::Complete { .. } | Stop::Already) => ExitCode::SUCCESS,
         Ok(Stop::Incomplete { .. }) => ExitCode::FAILURE,
-        Err(error) => crate::refuse(error),
+        Err(error) => crate::exit::refuse(error),
     }
 }

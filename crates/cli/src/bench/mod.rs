@@ -60,12 +60,12 @@ const IDLE_PATIENCE: Duration = Duration::from_secs(5);
 pub(crate) fn run(args: &BenchArgs) -> ExitCode {
     let plan = match args.plan() {
         Ok(plan) => plan,
-        Err(error) => return crate::refuse(error),
+        Err(error) => return crate::exit::refuse(error),
     };
     if let Some(backend) = &args.backend {
         return look_aside::run(&plan, backend);
     }
-    measure(&plan).unwrap_or_else(crate::fail)
+    measure(&plan).unwrap_or_else(crate::exit::fail)
 }
 
 fn measure(plan: &Plan) -> Result<ExitCode, String> {
@@ -144,7 +144,7 @@ mod look_aside {
     use std::process::ExitCode;
 
     pub(super) fn run(_: &super::Plan, _: &str) -> ExitCode {
-        crate::refuse(
+        crate::exit::refuse(
             "this program was built without database drivers; for --backend, build one with `cargo \
              build --release --features backends`",
         )

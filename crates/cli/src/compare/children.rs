@@ -13,7 +13,7 @@ use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use lab::compare::{DeviceChoice, Outcome, Plan};
 use lab::presets::Preset;
 
-use crate::fail;
+use crate::exit::fail;
 
 const PROGRESS: &str = "progress ";
 
@@ -137,7 +137,7 @@ fn tell_failure(preset: &Preset, words: &str, code: Option<i32>) -> ExitCode {
     // It has said it as this process would.
     let words = words.strip_prefix("flowstone: ").unwrap_or(words);
     match code {
-        Some(code) if code == i32::from(crate::USAGE) => crate::refuse(words),
+        Some(code) if code == i32::from(crate::exit::USAGE) => crate::exit::refuse(words),
         _ => fail(words),
     }
 }

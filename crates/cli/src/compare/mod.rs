@@ -46,7 +46,7 @@ pub(crate) fn run(args: &CompareArgs) -> ExitCode {
     };
     match report(args, &plan, &outcomes) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => crate::fail(format!("cannot write the report: {error}")),
+        Err(error) => crate::exit::fail(format!("cannot write the report: {error}")),
     }
 }
 
@@ -55,7 +55,7 @@ fn work(plan: &Plan, preset: &'static Preset) -> ExitCode {
     match lab::compare::run(plan, preset, Box::new(children::tell)) {
         Ok(outcome) => match children::answer(&outcome) {
             Ok(()) => ExitCode::SUCCESS,
-            Err(error) => crate::fail(format!("cannot write the outcome: {error}")),
+            Err(error) => crate::exit::fail(format!("cannot write the outcome: {error}")),
         },
         Err(error) => refuse(&error),
     }
@@ -85,8 +85,8 @@ fn report(args: &CompareArgs, plan: &Plan, outcomes: &[Outcome]) -> io::Result<(
 
 fn refuse(error: &CompareError) -> ExitCode {
     if error.is_usage() {
-        crate::refuse(error)
+        crate::exit::refuse(error)
     } else {
-        crate::fail(error)
+        crate::exit::fail(error)
     }
 }

@@ -5,7 +5,7 @@ use engine::journal::{JournalError, Unusable};
 use engine::{Distrust, SuperblockCopy};
 use serde_json::{Value, json};
 
-use super::Subject;
+use super::subject::Subject;
 
 pub(super) fn object(subject: &Subject<'_>) -> Value {
     let inspection = &subject.inspection;

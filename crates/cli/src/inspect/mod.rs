@@ -5,6 +5,7 @@
 
 mod json;
 mod report;
+mod subject;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -13,8 +14,10 @@ use std::sync::Arc;
 
 use clap::Args;
 use device::{Disk, FileDisk, FileJournal, Journal};
-use engine::inspect::{InspectOptions, Inspection, Phase, Progress, inspect};
+use engine::inspect::{InspectOptions, Phase, Progress, inspect};
 use indicatif::ProgressBar;
+
+use subject::Subject;
 
 /// Options of `flowstone inspect`.
 #[derive(Args)]
@@ -32,28 +35,11 @@ pub(crate) struct InspectArgs {
     json: bool,
 }
 
-/// What has been inspected, and what was found.
-struct Subject<'a> {
-    path: &'a Path,
-    device_bytes: u64,
-    journal: PathBuf,
-    /// Somebody has the image's lock.
-    in_use: bool,
-    inspection: Inspection,
-}
-
-impl Subject<'_> {
-    /// Whether the image is in use, or has been while it was looked at.
-    fn is_live(&self) -> bool {
-        self.in_use || self.inspection.is_changing
-    }
-}
-
 /// Inspects an image.
 pub(crate) fn run(args: &InspectArgs) -> ExitCode {
     let subject = match look(args) {
         Ok(subject) => subject,
-        Err(what) => return crate::refuse(what),
+        Err(what) => return crate::exit::refuse(what),
     };
     let text = if args.json {
         format!("{}\n", json::object(&subject))

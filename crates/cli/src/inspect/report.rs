@@ -7,7 +7,7 @@ use engine::format::superblock::{Cleanliness, IMAGE_FORMAT};
 use engine::inspect::{JournalState, Outlook};
 use indicatif::{HumanBytes, HumanCount};
 
-use super::Subject;
+use super::subject::Subject;
 
 /// Damaged places that are shown.
 const PLACES: usize = 10;

@@ -19,7 +19,7 @@ use parking_lot::Mutex;
 use protocol::client::Answer;
 use workload::{ClientStream, Op, Request, ValueCheck, Workload};
 
-use super::Trouble;
+use super::trouble::Trouble;
 use super::cache::{Cache, CacheError};
 use super::counts::{Counts, Outcome};
 use super::database::{Database, DatabaseError};

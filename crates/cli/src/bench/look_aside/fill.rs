@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use indicatif::ProgressBar;
 use workload::{ClientStream, KeyId, MAX_KEY_BYTES, Request, ValueBytes, Workload};
 
-use super::Trouble;
+use super::trouble::Trouble;
 use super::database::{Database, Rows};
 
 /// Rows that one statement writes.

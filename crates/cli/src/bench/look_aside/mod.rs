@@ -17,17 +17,15 @@
 //! cache closes, what it answers by an error, and what the database refuses (a deadlock, say) are counted. What the user has to mend (the
 //! URL, the password, a table of somebody else) ends it with exit code 2 before anything is measured.
 
-use std::io;
 use std::pin::pin;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Instant;
 
 use futures_util::future::{Either, select};
-use thiserror::Error;
 use tokio::runtime::Builder;
 use tokio::signal::unix::{SignalKind, signal};
-use workload::{Op, TraceError, WorkloadError};
+use workload::Op;
 
 mod backend;
 mod cache;
@@ -38,14 +36,15 @@ mod fill;
 mod phase;
 mod report;
 mod sql;
+mod trouble;
 #[cfg(test)]
 mod tests;
 
-use backend::{Backend, BackendError};
-use cache::CacheError;
-use database::{Database, DatabaseError};
+use backend::Backend;
+use database::Database;
 use phase::Measured;
 use report::Row;
+use trouble::Trouble;
 
 use super::cpu;
 use super::figures::print;
@@ -56,47 +55,13 @@ use super::stats::Failure;
 /// Descriptors that one client may need: its cache, its database, and a SQLite file's companions.
 const DESCRIPTORS_PER_CLIENT: u64 = 5;
 
-/// Why a run ends early.
-#[derive(Debug, Error)]
-enum Trouble {
-    #[error(transparent)]
-    Backend(#[from] BackendError),
-    #[error(transparent)]
-    Database(#[from] DatabaseError),
-    #[error(transparent)]
-    Cache(#[from] CacheError),
-    #[error(transparent)]
-    Workload(#[from] WorkloadError),
-    #[error(transparent)]
-    Trace(#[from] TraceError),
-    #[error("cannot run: {0}")]
-    Io(#[from] io::Error),
-    #[error("cannot run: {0}")]
-    Limit(String),
-    #[error("interrupted")]
-    Interrupted,
-}
-
-impl Trouble {
-    /// Whether another command line would help.
-    fn is_usage(&self) -> bool {
-        match self {
-            Self::Backend(_) | Self::Workload(_) => true,
-            Self::Database(error) => error.is_usage(),
-            Self::Cache(_) | Self::Trace(_) | Self::Io(_) | Self::Limit(_) | Self::Interrupted => {
-                false
-            }
-        }
-    }
-}
-
 /// Carries out the command with a database behind the server.
 pub(super) fn run(plan: &Plan, backend: &str) -> ExitCode {
     match measure(plan, backend) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
-        Err(trouble) if trouble.is_usage() => crate::refuse(trouble),
-        Err(trouble) => crate::fail(trouble),
+        Err(trouble) if trouble.is_usage() => crate::exit::refuse(trouble),
+        Err(trouble) => crate::exit::fail(trouble),
     }
 }
 

@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::timeout;
 
-use super::Trouble;
+use super::trouble::Trouble;
 use super::cache::Cache;
 use super::client::{Client, Rules};
 use super::counts::Counts;

@@ -1,0 +1,44 @@
+//! Why a look-aside run ends early.
+
+use std::io;
+
+use thiserror::Error;
+use workload::{TraceError, WorkloadError};
+
+use super::backend::BackendError;
+use super::cache::CacheError;
+use super::database::DatabaseError;
+
+/// Why a run ends early.
+#[derive(Debug, Error)]
+pub(super) enum Trouble {
+    #[error(transparent)]
+    Backend(#[from] BackendError),
+    #[error(transparent)]
+    Database(#[from] DatabaseError),
+    #[error(transparent)]
+    Cache(#[from] CacheError),
+    #[error(transparent)]
+    Workload(#[from] WorkloadError),
+    #[error(transparent)]
+    Trace(#[from] TraceError),
+    #[error("cannot run: {0}")]
+    Io(#[from] io::Error),
+    #[error("cannot run: {0}")]
+    Limit(String),
+    #[error("interrupted")]
+    Interrupted,
+}
+
+impl Trouble {
+    /// Whether another command line would help.
+    pub(super) fn is_usage(&self) -> bool {
+        match self {
+            Self::Backend(_) | Self::Workload(_) => true,
+            Self::Database(error) => error.is_usage(),
+            Self::Cache(_) | Self::Trace(_) | Self::Io(_) | Self::Limit(_) | Self::Interrupted => {
+                false
+            }
+        }
+    }
+}

@@ -1,0 +1,26 @@
+//! How a command ends when something is wrong: one line on standard error, and an exit code.
+
+use std::fmt::Display;
+use std::process::ExitCode;
+
+/// Exit code of a wrong option or configuration.
+pub(crate) const USAGE: u8 = 2;
+
+/// Says in one line what is wrong with the command line or its input.
+pub(crate) fn refuse(what: impl Display) -> ExitCode {
+    say_wrong(what, ExitCode::from(USAGE))
+}
+
+/// Says in one line what went wrong though nothing was wrong with the command line.
+pub(crate) fn fail(what: impl Display) -> ExitCode {
+    say_wrong(what, ExitCode::FAILURE)
+}
+
+#[expect(
+    clippy::print_stderr,
+    reason = "what went wrong goes to the user of the command"
+)]
+fn say_wrong(what: impl Display, code: ExitCode) -> ExitCode {
+    eprintln!("flowstone: {what}");
+    code
+}
