@@ -40,6 +40,10 @@ pub(super) enum Failure {
     /// A trace that could not be read to its end.
     Workload,
     /// A request that the database behind the cache refused.
+    #[cfg_attr(
+        not(feature = "backends"),
+        expect(dead_code, reason = "there is no database")
+    )]
     Database,
 }
 
