@@ -379,7 +379,7 @@ impl Engine {
             });
         let refused = match outcome {
             Placed::NoSpace => return Err(Refused::NoSpace),
-            Placed::Placed => None,
+            Placed::OnFlash => None,
             Placed::NeverFits => Some(CacheError::TooLarge),
             Placed::Dropped => Some(CacheError::OutOfMemory),
         };

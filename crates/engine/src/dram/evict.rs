@@ -219,7 +219,7 @@ impl DramTier {
         let mut taken = Vec::with_capacity(batch.len());
         context.flash.place(&batch, &mut |_, placed| match placed {
             Placed::NoSpace => {}
-            Placed::Placed => taken.push(true),
+            Placed::OnFlash => taken.push(true),
             Placed::NeverFits | Placed::Dropped => taken.push(false),
         });
         taken

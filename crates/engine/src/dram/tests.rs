@@ -68,7 +68,7 @@ impl Below for MapFlash {
             let value = append.item.value.to_vec();
             self.items.lock().insert(append.hash.0, value);
             self.order.lock().push(append.item.key.to_vec());
-            each(number, Placed::Placed);
+            each(number, Placed::OnFlash);
         }
     }
 }

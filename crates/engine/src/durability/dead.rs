@@ -30,9 +30,8 @@ pub(crate) struct DeadSet {
     /// By kept hash, the version below which copies are dead.
     keys: HashMap<u64, u64>,
     retired: BTreeSet<u32>,
-    /// What a checkpoint says of the segments that lived when it was written: sequence number and packed
-    /// positions. `None` when there is no checkpoint.
-    living: Option<HashMap<u32, (u64, Box<[u8]>)>>,
+    /// What a checkpoint says of the segments that lived when it was written. `None` when there is no checkpoint.
+    living: Option<HashMap<u32, Living>>,
     /// The sequence number that the first segment after the checkpoint has got.
     next_sequence: u64,
     /// The placement's own part of the checkpoint.
@@ -43,6 +42,9 @@ pub(crate) struct DeadSet {
     /// The latest Unix second that is known to have been.
     pub(crate) clock: u32,
 }
+
+/// A segment in a checkpoint: its sequence number and the packed positions of what had died.
+type Living = (u64, Box<[u8]>);
 
 /// How much a checkpoint says.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -293,7 +295,7 @@ impl DeadSet {
 }
 
 /// Bytes of memory of a list beside its positions.
-const LIST_BYTES: usize = size_of::<(u32, (u64, Box<[u8]>))>();
+const LIST_BYTES: usize = size_of::<(u32, Living)>();
 
 /// Positions of one segment, a bit for each unit. A large item takes the bit of its first units that
 /// its size class points to: no other item starts there.

@@ -40,7 +40,7 @@ pub type BackgroundTask = Box<dyn FnOnce() -> Pin<Box<dyn Future<Output = ()>>> 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Placed {
     /// It is on flash, or will be.
-    Placed,
+    OnFlash,
     /// There is no space at present: all items from this one on wait for [`FlashTier::space`].
     NoSpace,
     /// It is longer than a segment.
@@ -240,7 +240,7 @@ impl FlashTier {
             let version = batch[index].item.header.version.get();
             self.note_write(hash, version);
             let (displaced, placed) = match self.placement.insert(hash, version, place) {
-                Inserted::Yes(displaced) => (displaced, Placed::Placed),
+                Inserted::Yes(displaced) => (displaced, Placed::OnFlash),
                 Inserted::Full(displaced) => {
                     add(&upkeep.counters.index_full);
                     // Neither this copy nor an older one may come to life at a later start.

@@ -19,11 +19,11 @@ use parking_lot::Mutex;
 use protocol::client::Answer;
 use workload::{ClientStream, Op, Request, ValueCheck, Workload};
 
-use super::trouble::Trouble;
 use super::cache::{Cache, CacheError};
 use super::counts::{Counts, Outcome};
 use super::database::{Database, DatabaseError};
 use super::fill::{name, value};
+use super::trouble::Trouble;
 use crate::bench::stats::Failure;
 
 /// What all clients of a phase share.

@@ -5,8 +5,8 @@ use std::collections::HashSet;
 use indicatif::ProgressBar;
 use workload::{ClientStream, KeyId, MAX_KEY_BYTES, Request, ValueBytes, Workload};
 
-use super::trouble::Trouble;
 use super::database::{Database, Rows};
+use super::trouble::Trouble;
 
 /// Rows that one statement writes.
 const ROWS_PER_STATEMENT: usize = 100;

@@ -36,9 +36,9 @@ mod fill;
 mod phase;
 mod report;
 mod sql;
-mod trouble;
 #[cfg(test)]
 mod tests;
+mod trouble;
 
 use backend::Backend;
 use database::Database;

@@ -7,11 +7,11 @@ use parking_lot::Mutex;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::timeout;
 
-use super::trouble::Trouble;
 use super::cache::Cache;
 use super::client::{Client, Rules};
 use super::counts::Counts;
 use super::database::Database;
+use super::trouble::Trouble;
 use crate::bench::cpu;
 use crate::bench::options::{Plan, measured_ns};
 use crate::bench::phase::{REFRESH, bar};

@@ -129,7 +129,7 @@ mod tests {
             items: 1000,
             slot_bytes: 0,
         });
-        let read = |segment: u32, unit: u32| segment != 5 && unit % (segment + 1) == 0;
+        let read = |segment: u32, unit: u32| segment != 5 && unit.is_multiple_of(segment + 1);
         let section = write(&living, 8, |visit| {
             // In no order, as an index has them.
             for unit in (0..1000).rev() {
