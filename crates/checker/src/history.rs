@@ -191,6 +191,11 @@ impl History {
         }
     }
 
+    /// Whether a crash has left it open that all keys were flushed: then a start may flush more than it should.
+    pub fn is_flush_in_doubt(&self) -> bool {
+        self.may_be_pending || self.flushes.iter().any(|flush| flush.settled == IN_DOUBT)
+    }
+
     /// Operations answered so far.
     pub fn operations(&self) -> u64 {
         self.operations

@@ -250,7 +250,9 @@ async fn contest(tier: &FlashTier, partition: usize, offer: &Offer, mut rival: P
         let is_there = tier.store().sequence(rival.segment) == rival.generation;
         // Of one that cannot be read it is not known which is the later: where nothing else tells, neither counts.
         let is_unknown = version.is_none() && is_there && !tier.locates_displaced;
-        if is_unknown || version >= Some(offer.item.version) {
+        // Of two copies of one version that in the younger segment stays longer.
+        let rank = version.map(|version| (version, rival.generation));
+        if is_unknown || rank >= Some((offer.item.version, offer.item.place.generation)) {
             refuse(tier, &offer.item);
             return false;
         }
