@@ -22,7 +22,13 @@ pub enum OpenError {
     Journal(#[from] JournalError),
     /// The index cannot be set up.
     #[error("the index cannot be set up: {0}")]
-    Index(#[from] index::direct::ConfigError),
+    Index(String),
+    /// Flash cannot be overwritten in place.
+    #[error(
+        "the index of this placement is overwritten in place, which flash cannot be: give it a device of its own \
+         with --index-flash"
+    )]
+    IndexNeedsDevice,
     /// Somebody else's data.
     #[error(
         "it holds something that is not a Flowstone image; name another path, or use --force to \

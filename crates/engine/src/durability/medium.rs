@@ -42,6 +42,11 @@ impl Medium {
         }
     }
 
+    /// Whether it can be overwritten in place.
+    pub(crate) fn is_disk(&self) -> bool {
+        matches!(self, Self::Disk(_))
+    }
+
     /// Bytes of one program where nothing else is said: few enough for reads to pass between two.
     pub(crate) fn usual_write_bytes(&self) -> u32 {
         match self {
@@ -132,10 +137,7 @@ impl Medium {
 
     /// The part of the image that its index overwrites in place.
     pub(crate) fn inside_index(&self, bytes: u64) -> Result<Region, DeviceError> {
-        let disk = match self {
-            Self::Disk(disk) => disk,
-            Self::Flash { meta, .. } => meta,
-        };
+        let (Self::Disk(disk) | Self::Flash { meta: disk, .. }) = self;
         Region::new(Arc::clone(disk), META_BYTES, bytes)
     }
 

@@ -43,6 +43,7 @@ impl FlashTier {
         .chain(tasks(self, RECOVERY_TASKS, |tier| async move {
             recover::read_segments(&tier).await;
         }))
+        .chain(Arc::clone(&self.placement).background())
         .collect()
     }
 

@@ -13,11 +13,10 @@ mod background;
 mod dump;
 mod recover;
 
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use device::{DeviceError, Disk, Region};
 use runtime::sync::Notify;
 
 pub use dump::{DumpCursor, DumpItem};
@@ -29,12 +28,10 @@ use crate::format::item::CHECKSUM_BYTES;
 use crate::format::journal::Record;
 use crate::format::segment::largest_item;
 use crate::key::KeyHash;
+pub use crate::placement::BackgroundTask;
 use crate::placement::{Displaced, Inserted, Placement, Probe, Token};
 use crate::reclaim::{Upkeep, Watermarks};
 use crate::store::{AppendItem, SavedCheckpoint, SegmentStore, Source};
-
-/// Makes the future of a background task on the worker that will run it.
-pub type BackgroundTask = Box<dyn FnOnce() -> Pin<Box<dyn Future<Output = ()>>> + Send>;
 
 /// What became of an item that was to be placed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,6 +95,8 @@ pub(crate) struct FlashTier {
     pub(crate) upkeep: Upkeep,
     placement: Arc<dyn Placement>,
     checkpointer: Checkpointer,
+    /// What the index overwrites in place.
+    index_region: Option<Region>,
     /// Whether displaced copies are always known by their place.
     locates_displaced: bool,
     partition_bits: u32,
@@ -111,6 +110,7 @@ impl FlashTier {
     pub(crate) fn new(
         upkeep: Upkeep,
         placement: Arc<dyn Placement>,
+        index_region: Option<Region>,
         partition_bits: u32,
         (reclaimers, writers): (usize, usize),
     ) -> Self {
@@ -124,6 +124,7 @@ impl FlashTier {
             locates_displaced: upkeep.locates_displaced,
             upkeep,
             placement,
+            index_region,
             partition_bits,
             reclaimers,
             writers,
@@ -300,7 +301,13 @@ impl FlashTier {
     fn journal_displaced(&self, hash: KeyHash, version: u64, displaced: Displaced) {
         match displaced {
             Displaced::None => {}
-            Displaced::Known(place) => self.upkeep.displace(place),
+            Displaced::Known(place) => {
+                self.upkeep.displace(place);
+                if !self.locates_displaced {
+                    // There may be others.
+                    self.journal_dead_key(hash, version);
+                }
+            }
             Displaced::Unknown => self.journal_dead_key(hash, version),
         }
     }
@@ -332,6 +339,15 @@ impl FlashTier {
             keeps_dead_keys: !self.locates_displaced,
         };
         self.checkpointer.write(&input).await
+    }
+
+    /// Makes everything written durable: segments, and what the index has overwritten.
+    pub(crate) async fn sync(&self) -> Result<(), DeviceError> {
+        self.store().sync().await?;
+        match &self.index_region {
+            Some(region) => region.sync().await,
+            None => Ok(()),
+        }
     }
 
     /// How far recovery has come.

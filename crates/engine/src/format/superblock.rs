@@ -110,7 +110,7 @@ pub enum IndexRegion {
     /// There is none.
     #[default]
     None,
-    /// Behind the superblock, so many bytes, whole segments.
+    /// On the disk behind the superblock, so many bytes, whole MiB.
     Inside(u64),
     /// On a device of its own, so many bytes behind its header page.
     Apart(u64),

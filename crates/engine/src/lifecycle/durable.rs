@@ -215,7 +215,7 @@ impl Engine {
             stats.failed.fetch_add(1, Ordering::Relaxed);
             return false;
         };
-        let named = match self.store().sync().await {
+        let named = match self.flash.sync().await {
             Ok(()) => self.name_checkpoint(&saved, end, is_last).await,
             Err(error) => Err(error),
         };

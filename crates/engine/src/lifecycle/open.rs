@@ -116,7 +116,7 @@ impl Opening {
             expected_items: shape.expected_items,
             items_to_restore: last_run.as_ref().map_or(0, LastRun::items_expected),
             index_use: Arc::clone(&index_use),
-            index_region,
+            index_region: index_region.clone(),
             section: section.filter(|section| *section != Section::default()),
         })?;
         let first_version = superblock.version_limit.get();
@@ -147,7 +147,7 @@ impl Opening {
         );
         let workers = (self.config.reclaim.reclaimers, self.config.writing.writers);
         let partition_bits = shape.partitions.trailing_zeros();
-        let flash = FlashTier::new(upkeep, placement, partition_bits, workers);
+        let flash = FlashTier::new(upkeep, placement, index_region, partition_bits, workers);
         let persistence = Persistence {
             meta,
             checkpoint: Mutex::new(checkpoint),
@@ -202,6 +202,7 @@ impl Opening {
                 IndexRegion::Apart(disk.len_bytes().saturating_sub(INDEX_HEADER_BYTES as u64))
             }
             (None, 0) => IndexRegion::None,
+            (None, _) if !medium.is_disk() => return Err(OpenError::IndexNeedsDevice),
             (None, bytes) => IndexRegion::Inside(bytes.next_multiple_of(META_BYTES)),
         };
         let mut shape = ImageShape {
@@ -265,7 +266,7 @@ impl Opening {
         match IndexHeader::decode(&page) {
             Ok(Some(found)) if found == header => {}
             // An index of an image that was here before, or nothing, gives way to a new one's.
-            Ok(_) if is_new => {
+            found if is_new && (found.is_ok() || self.config.force) => {
                 let mut page = AlignedBuf::new(INDEX_HEADER_BYTES);
                 page.fill(0);
                 page[..size_of::<IndexHeader>()].copy_from_slice(header.as_bytes());

@@ -57,7 +57,8 @@ impl PlacementKind for ExactSettings {
     }
 
     fn open(&self, parts: Parts) -> Result<Arc<dyn Placement>, OpenError> {
-        Ok(Arc::new(Exact::new(parts)?))
+        let exact = Exact::new(parts).map_err(|error| OpenError::Index(error.to_string()))?;
+        Ok(Arc::new(exact))
     }
 }
 

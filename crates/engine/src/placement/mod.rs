@@ -27,6 +27,9 @@ use crate::store::{FlashItem, ReadError, SegmentRecord, SegmentStore, Streams};
 /// The future of a placement's work; it stays on the thread that started it.
 pub type PlacementFuture<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
 
+/// Makes the future of a background task on the worker that will run it.
+pub type BackgroundTask = Box<dyn FnOnce() -> Pin<Box<dyn Future<Output = ()>>> + Send>;
+
 /// What an index knows of a key without reading flash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Probe {
@@ -175,6 +178,11 @@ pub trait Placement: Residents {
         beaten: Option<Place>,
         each: &mut dyn FnMut(usize, Restored),
     );
+
+    /// Work of its own that goes on in background, each task on some worker, for as long as the engine does.
+    fn background(self: Arc<Self>) -> Vec<BackgroundTask> {
+        Vec::new()
+    }
 
     /// Everything of the last run has been restored.
     fn recovered(&self) {}

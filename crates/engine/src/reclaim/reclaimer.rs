@@ -121,6 +121,8 @@ impl Upkeep {
     fn take(&self, pick: Pick) -> Option<SegmentRecord> {
         match pick {
             Pick::LeastWorn => self.take_least_worn(),
+            // Versions alone decide: what supersedes must outlive what it has superseded.
+            Pick::Victim(..) if !self.locates_displaced => self.store.take_in_order(),
             Pick::Victim(victim, max_valid) => {
                 let record = self.store.take_victim(victim, max_valid);
                 if record.is_none() && max_valid < u64::MAX {

@@ -22,8 +22,8 @@ const MOST_WASTE: u32 = 4;
 
 impl SegmentStore {
     /// Appends `items` in order, telling `placed` where each came to lie before any later append
-    /// can seal its segment. Returns how many were appended: fewer than all when there is no room,
-    /// and then [`room`](SegmentStore::room) tells when to try again.
+    /// can seal its segment. Returns how many were appended: fewer than all when there is no space,
+    /// and then [`space`](SegmentStore::space) tells when to try again.
     ///
     /// An item longer than [`largest_item`](crate::format::segment::largest_item) never fits: the
     /// caller has checked.
@@ -149,7 +149,7 @@ impl SegmentStore {
     }
 
     /// The buffer that is being filled for a slab class, or else one opened for it, or one with
-    /// longer slots, and the stream that it is of. `None` when there is no room.
+    /// longer slots, and the stream that it is of. `None` when there is no space.
     fn buffer_for(
         &self,
         cursor: &mut Cursor,

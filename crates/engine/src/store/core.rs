@@ -302,6 +302,32 @@ impl SegmentStore {
         Some(self.record(segment))
     }
 
+    /// Takes the written segment with the lowest sequence number, unless one that is not written yet has a lower
+    /// one. What is being filled and holds it up is sealed.
+    #[must_use]
+    pub fn take_in_order(&self) -> Option<SegmentRecord> {
+        let unwritten = self.in_memory();
+        let oldest = unwritten.iter().map(|record| record.sequence).min();
+        let taken = self.queues.lock().take_least(|segment| {
+            let sequence = self.sequence(segment);
+            let is_next = oldest.is_none_or(|oldest| sequence < oldest);
+            (is_next && self.is_on_flash(segment)).then_some(sequence)
+        });
+        if taken.is_none() && self.written_segments() > 0 && self.is_filling_older() {
+            self.flush();
+        }
+        taken.map(|segment| self.record(segment))
+    }
+
+    /// Whether a segment is being filled that had been opened before the oldest written one.
+    fn is_filling_older(&self) -> bool {
+        let written = self.written();
+        let oldest = written.first().map_or(0, |record| record.sequence);
+        self.buffers.iter().any(|buffer| {
+            matches!(&*buffer.lock(), Content::Filling(filling) if filling.sequence < oldest)
+        })
+    }
+
     /// Takes a written segment that wear leveling wants to have erased.
     #[must_use]
     pub fn take_worn_least(&self) -> Option<SegmentRecord> {

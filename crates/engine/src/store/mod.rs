@@ -12,7 +12,7 @@
 //! its last pin is gone. Where items lie in slots, a segment is being filled for each slab class in
 //! use; when there are more of them than buffers, the fullest is sealed short, or longer slots are used.
 //! Buffers are the back-pressure: when all are filled or being
-//! written, [`append`](SegmentStore::append) says there is no room and [`room`](SegmentStore::room)
+//! written, [`append`](SegmentStore::append) says there is no space and [`space`](SegmentStore::space)
 //! tells when to try again.
 //!
 //! Locks, in the order they may nest: `filling`, then one buffer's content, then `queues`. None is

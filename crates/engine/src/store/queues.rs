@@ -236,6 +236,23 @@ impl Queues {
         Some(self.take_written(number, 0))
     }
 
+    /// Takes the segment out of all written ones for which `rank` is lowest; those without a rank do not count.
+    pub(super) fn take_least<R: Ord>(
+        &mut self,
+        rank: impl Fn(SegmentId) -> Option<R>,
+    ) -> Option<SegmentId> {
+        let mut least: Option<(R, usize, usize)> = None;
+        for (number, channel) in self.channels.iter().enumerate() {
+            for (place, &segment) in channel.written.iter().enumerate() {
+                let rank = rank(segment)
+                    .filter(|rank| least.as_ref().is_none_or(|(least, ..)| rank < least));
+                least = rank.map(|rank| (rank, number, place)).or(least);
+            }
+        }
+        let (_, number, place) = least?;
+        Some(self.take_written(number, place))
+    }
+
     /// Takes a segment out of the written ones of one channel: of that with the fewest free segments in which
     /// there is one with a rank, that with the lowest.
     pub(super) fn take_from_channel<R: Ord>(

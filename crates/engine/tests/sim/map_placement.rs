@@ -60,10 +60,14 @@ impl MapPlacement {
     fn change<T>(&self, change: impl FnOnce(&mut Map) -> T) -> T {
         let mut map = self.map.lock();
         let changed = change(&mut map);
-        self.index_use
-            .objects
-            .store(map.len() as u64, Ordering::Relaxed);
+        let objects = &self.index_use.objects;
+        objects.store(map.len() as u64, Ordering::Relaxed);
         changed
+    }
+
+    fn take(&self, item: &RecoveredItem) -> Restored {
+        self.change(|map| map.insert(item.hash, (item.place, false)));
+        Restored::Taken(Displaced::Unknown)
     }
 }
 
@@ -122,14 +126,12 @@ impl Placement for MapPlacement {
         each: &mut dyn FnMut(usize, Restored),
     ) {
         for (number, item) in items.iter().enumerate() {
-            let restored = self.change(|map| match map.get(&item.hash) {
-                Some(&(rival, _)) if beaten != Some(rival) => Restored::Contested(rival),
-                _ => {
-                    map.insert(item.hash, (item.place, false));
-                    Restored::Taken(Displaced::Unknown)
-                }
-            });
-            each(number, restored);
+            let named = self.map.lock().get(&item.hash).map(|(place, _)| *place);
+            let rival = named.filter(|rival| beaten != Some(*rival));
+            each(
+                number,
+                rival.map_or_else(|| self.take(item), Restored::Contested),
+            );
         }
     }
 

@@ -5,7 +5,9 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use device::{Latency, MemoryDisk};
-use flowstone_engine::{Dram, Engine, EngineConfig, ReclaimPolicy, Schedule, Stop, Victim};
+use flowstone_engine::{
+    Admission, Dram, Engine, EngineConfig, ReclaimPolicy, Schedule, Stop, Victim,
+};
 use rand::Rng;
 use rand::seq::SliceRandom;
 
@@ -68,6 +70,59 @@ fn what_is_read_survives_and_what_is_not_does_not() {
         );
         assert!(stats.items_copied + engine.stats().tier.demotions > 0);
     }
+}
+
+/// Nothing is copied on flash: what is read goes back to memory, from where it is written again.
+#[test]
+fn what_is_read_goes_back_to_memory_where_it_is_returned() {
+    let mut config = tight();
+    let victim = Victim::Oldest;
+    config.reclaim.policy = ReclaimPolicy::ReturnRecent { victim };
+    let (read, unread, engine) = turn_over(1, &config);
+    let stats = engine.stats().placement;
+    assert!(
+        read > 900 && unread < 300,
+        "{read} read, {unread} unread; {stats:?}"
+    );
+    assert!(
+        stats.items_returned > 100 && stats.items_copied == 0,
+        "{stats:?}"
+    );
+    config.reclaim.policy = ReclaimPolicy::Drop { victim };
+    let (dropped_read, ..) = turn_over(1, &config);
+    assert!(dropped_read < read, "{dropped_read} of {read}");
+}
+
+/// What is not admitted is a miss, and so is what it had replaced on flash.
+#[test]
+fn what_is_not_admitted_is_gone_and_nothing_older_comes_back() {
+    simulate(1, async {
+        let config = EngineConfig {
+            admission: Admission::Random { per_mille: 300 },
+            ..tight()
+        };
+        let media = memory_disk(129 << 20);
+        let all = start(&media, &tight()).await;
+        for number in 0..8000 {
+            let put = set(&all, &numbered(number), &value(1, 2000)).await;
+            put.unwrap();
+        }
+        assert!(matches!(all.stop().await, Stop::Complete { .. }));
+        let engine = start(&media, &config).await;
+        for number in 0..8000 {
+            let put = set(&engine, &numbered(number), &value(2, 2000)).await;
+            put.unwrap();
+        }
+        let mut found = 0;
+        for number in 0..4000 {
+            if let Some(seen) = get(&engine, &numbered(number)).await {
+                assert!(seen == value(2, 2000), "an older value");
+                found += 1;
+            }
+        }
+        assert!((1000..1400).contains(&found), "{found} of 4,000 admitted");
+        assert!(engine.stats().tier.rejections > 4000);
+    });
 }
 
 /// The smallest engine, copying so much of a segment.
