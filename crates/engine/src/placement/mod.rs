@@ -148,8 +148,10 @@ pub trait Placement: Residents {
     /// What the index knows of a key.
     fn probe(&self, hash: KeyHash) -> Probe;
 
-    /// As [`probe`](Placement::probe), and counts as a read of what is there.
-    fn access(&self, hash: KeyHash) -> Probe;
+    /// As [`probe`](Placement::probe), and counts as a read of what is there, where the index remembers that.
+    fn access(&self, hash: KeyHash) -> Probe {
+        self.probe(hash)
+    }
 
     /// Reads the item of `key`, of which the index said `probe`, or what has taken its place since. An index on
     /// flash is read here, too.
@@ -189,7 +191,9 @@ pub trait Placement: Residents {
 
     /// The placement's own part of a checkpoint, of these living segments in rising number. At an orderly stop,
     /// the `last` one, nothing changes meanwhile.
-    fn section(&self, living: &[SegmentRecord], last: bool) -> Section;
+    fn section(&self, _living: &[SegmentRecord], _last: bool) -> Section {
+        Section::default()
+    }
 }
 
 /// What a placement is made of.
@@ -230,7 +234,9 @@ pub trait PlacementKind: Send + Sync {
     fn locates_displaced(&self) -> bool;
 
     /// Bytes of memory, out of so many, at which reclaim has to make room in the index.
-    fn max_index_bytes(&self, memory_bytes: u64) -> u64;
+    fn max_index_bytes(&self, memory_bytes: u64) -> u64 {
+        memory_bytes
+    }
 
     /// Makes a placement, or what of an earlier one its section tells; the items follow by
     /// [`restore`](Placement::restore).

@@ -664,10 +664,6 @@ impl PlacementKind for WithRegion {
         3 << 20
     }
 
-    fn max_index_bytes(&self, memory_bytes: u64) -> u64 {
-        memory_bytes
-    }
-
     fn open(&self, parts: Parts) -> Result<Arc<dyn Placement>, OpenError> {
         *self.0.lock() = parts.index_region.clone();
         MapKind.open(parts)

@@ -5,24 +5,21 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use flowstone_engine::format::checkpoint::Section;
 use flowstone_engine::format::location::Place;
 use flowstone_engine::placement::{
     Displaced, Found, Inserted, Parts, Placement, PlacementFuture, PlacementKind, Probe,
     RecoveredItem, Restored, Token,
 };
 use flowstone_engine::reclaim::{IndexUse, Named, Resident, Residents};
-use flowstone_engine::store::{
-    Layout, ReadError, SegmentRecord, SegmentStore, SlabClasses, Streams,
-};
+use flowstone_engine::store::{Layout, ReadError, SegmentStore, SlabClasses, Streams};
 use flowstone_engine::{Key, KeyHash, OpenError};
 use parking_lot::Mutex;
 
 /// Makes [`MapPlacement`]s.
 pub(crate) struct MapKind;
 
-/// By key hash, where the item lies and whether it has been read.
-type Map = HashMap<KeyHash, (Place, bool)>;
+/// By key hash, where the item lies.
+type Map = HashMap<KeyHash, Place>;
 
 struct MapPlacement {
     map: Mutex<Map>,
@@ -41,10 +38,6 @@ impl PlacementKind for MapKind {
 
     fn locates_displaced(&self) -> bool {
         false
-    }
-
-    fn max_index_bytes(&self, memory_bytes: u64) -> u64 {
-        memory_bytes
     }
 
     fn open(&self, parts: Parts) -> Result<Arc<dyn Placement>, OpenError> {
@@ -66,7 +59,7 @@ impl MapPlacement {
     }
 
     fn take(&self, item: &RecoveredItem) -> Restored {
-        self.change(|map| map.insert(item.hash, (item.place, false)));
+        self.change(|map| map.insert(item.hash, item.place));
         Restored::Taken(Displaced::Unknown)
     }
 }
@@ -76,20 +69,13 @@ impl Placement for MapPlacement {
         Probe::Perhaps
     }
 
-    fn access(&self, hash: KeyHash) -> Probe {
-        if let Some((_, read)) = self.map.lock().get_mut(&hash) {
-            *read = true;
-        }
-        Probe::Perhaps
-    }
-
     fn get<'a>(
         &'a self,
         key: Key<'a>,
         _probe: Probe,
     ) -> PlacementFuture<'a, Result<Found, ReadError>> {
         Box::pin(async move {
-            let named = || self.map.lock().get(&key.hash()).map(|(place, _)| *place);
+            let named = || self.map.lock().get(&key.hash()).copied();
             let mut last = None;
             while let Some(place) = named().filter(|place| last != Some(*place)) {
                 last = Some(place);
@@ -106,7 +92,7 @@ impl Placement for MapPlacement {
     }
 
     fn insert(&self, hash: KeyHash, _version: u64, place: Place) -> Inserted {
-        self.change(|map| map.insert(hash, (place, false)));
+        self.change(|map| map.insert(hash, place));
         Inserted::Yes(Displaced::Unknown)
     }
 
@@ -126,7 +112,7 @@ impl Placement for MapPlacement {
         each: &mut dyn FnMut(usize, Restored),
     ) {
         for (number, item) in items.iter().enumerate() {
-            let named = self.map.lock().get(&item.hash).map(|(place, _)| *place);
+            let named = self.map.lock().get(&item.hash).copied();
             let rival = named.filter(|rival| beaten != Some(*rival));
             each(
                 number,
@@ -134,17 +120,14 @@ impl Placement for MapPlacement {
             );
         }
     }
-
-    fn section(&self, _living: &[SegmentRecord], _last: bool) -> Section {
-        Section::default()
-    }
 }
 
 impl Residents for MapPlacement {
     fn check(&self, item: &Resident, keep: &mut dyn FnMut(bool) -> bool) -> Named {
         self.change(|map| match map.get(&item.hash) {
-            Some(&(place, read)) if place == item.place && keep(read) => Named::Kept,
-            Some(&(place, _)) if place == item.place => {
+            // Nobody remembers what has been read: all of it counts as such.
+            Some(place) if *place == item.place && keep(true) => Named::Kept,
+            Some(place) if *place == item.place => {
                 map.remove(&item.hash);
                 Named::Removed
             }
@@ -155,8 +138,8 @@ impl Residents for MapPlacement {
     fn moved(&self, item: &Resident, to: Place) -> bool {
         self.change(|map| {
             let named = map.get_mut(&item.hash);
-            let entry = named.filter(|(place, _)| *place == item.place);
-            entry.map(|entry| *entry = (to, false)).is_some()
+            let place = named.filter(|place| **place == item.place);
+            place.map(|place| *place = to).is_some()
         })
     }
 }
