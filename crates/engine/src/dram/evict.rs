@@ -88,14 +88,14 @@ impl DramTier {
         let Some(slot) = self.log.tail() else {
             return Ok(());
         };
-        let entries: Vec<Handle> = self.log.entries(slot).collect();
+        let live = |handle: &Handle| !self.log.header(*handle).has(state::DEAD);
+        let with_hash = |handle: Handle| (self.hash_of(handle, context.seed), handle);
+        let entries: Vec<(KeyHash, Handle)> =
+            self.log.entries(slot).filter(live).map(with_hash).collect();
+        context.flash.warm(&entries);
         let mut to_place: Vec<(KeyHash, Handle)> = Vec::new();
-        for handle in entries {
-            if self.log.header(handle).has(state::DEAD) {
-                continue;
-            }
+        for (hash, handle) in entries {
             work::count(Work::TierEntry, 1);
-            let hash = self.hash_of(handle, context.seed);
             match self.decide(handle, hash, context, chances) {
                 Fate::Drop => self.unlink(hash, handle),
                 Fate::Again => self.append_again(handle, hash),

@@ -42,6 +42,9 @@ pub(crate) trait Below {
     /// As [`holds`](Below::holds), and counts as a read of the copy.
     fn access(&self, hash: KeyHash) -> bool;
 
+    /// What is asked for next concerns these keys, all of one partition.
+    fn warm(&self, _keys: &[(KeyHash, Handle)]) {}
+
     /// Places items until there is no space, and tells what became of each.
     fn place(&self, items: &[AppendItem<'_>], each: &mut dyn FnMut(usize, Placed));
 }
@@ -53,6 +56,11 @@ impl Below for FlashTier {
 
     fn access(&self, hash: KeyHash) -> bool {
         matches!(self.access(hash), Probe::At(_))
+    }
+
+    fn warm(&self, keys: &[(KeyHash, Handle)]) {
+        self.placement()
+            .warm(&mut keys.iter().map(|(hash, _)| *hash));
     }
 
     fn place(&self, items: &[AppendItem<'_>], each: &mut dyn FnMut(usize, Placed)) {

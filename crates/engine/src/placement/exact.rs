@@ -221,6 +221,12 @@ impl Placement for Exact {
         self.probe_of(table.access(hash.0))
     }
 
+    fn warm(&self, hashes: &mut dyn Iterator<Item = KeyHash>) {
+        let Some(first) = hashes.next() else { return };
+        let table = self.table(first).lock();
+        table.warm(hashes.map(|hash| hash.0));
+    }
+
     fn get<'a>(
         &'a self,
         key: Key<'a>,

@@ -153,6 +153,9 @@ pub trait Placement: Residents {
         self.probe(hash)
     }
 
+    /// What is asked for next concerns these keys, all of one partition: memory accesses may overlap.
+    fn warm(&self, _hashes: &mut dyn Iterator<Item = KeyHash>) {}
+
     /// Reads the item of `key`, of which the index said `probe`, or what has taken its place since. An index on
     /// flash is read here, too.
     fn get<'a>(
