@@ -11,17 +11,17 @@ use std::sync::Arc;
 
 use flowstone_device::{Disk, Image, Latency, MemoryDisk, MemoryJournal};
 use flowstone_engine::config::META_BYTES;
-use flowstone_engine::format::checkpoint::{MAGIC, Writer};
+use flowstone_engine::format::checkpoint::{DeadList, Head as CheckpointHead, Section};
 use flowstone_engine::format::item::{ItemHeader, ItemRef};
 use flowstone_engine::format::journal::{
-    CHUNK_HEADER_WORDS, ChunkHeader, HEAD_WORDS, Head, Record,
+    CHUNK_HEADER_WORDS, ChunkHeader, HEAD_WORDS, Head, MIN_CHUNKS, Record, chunk_words,
 };
 use flowstone_engine::format::segment::{
-    FOOTER_BYTES, Footer, Position, SUMMARY_ENTRY_BYTES, SegmentKind, SummaryEntry, UNIT_BYTES,
+    FOOTER_BYTES, Footer, Position, SUMMARY_ENTRY_BYTES, SegmentId, SegmentKind, SummaryEntry,
+    UNIT_BYTES,
 };
-use flowstone_engine::format::superblock::{ImageShape, Superblock};
+use flowstone_engine::format::superblock::{ImageShape, IndexRegion, Superblock};
 use flowstone_engine::inspect::{InspectOptions, Inspection, Outlook, inspect};
-use flowstone_engine::journal::{MIN_CHUNKS, chunk_words};
 use flowstone_engine::{Engine, EngineConfig, Key, Lookup, Peek, Put, Start, Stop};
 use flowstone_runtime::{self as runtime, sim::Sim};
 use libfuzzer_sys::fuzz_target;
@@ -81,11 +81,14 @@ impl<'a> Input<'a> {
         while !rest.is_empty() {
             let (record, len) = Record::decode(rest);
             let kills = match record {
-                Some(Record::Dead { location, life }) => location == unit && life == sequence,
+                Some(Record::Dead {
+                    location,
+                    generation,
+                }) => location == unit && generation == sequence,
                 Some(Record::SegmentDead {
                     segment: dead,
-                    life,
-                }) => (dead, life) == (segment, sequence),
+                    generation,
+                }) => (dead, generation) == (segment, sequence),
                 _ => false,
             };
             if kills {
@@ -109,7 +112,7 @@ fuzz_target!(|input: &[u8]| {
             if let Some(value) = read(&engine, key).await {
                 let living = LIVING
                     .iter()
-                    .any(|&life| value == old(life.1) && !input.is_dead(key, life));
+                    .any(|&segment| value == old(segment.1) && !input.is_dead(key, segment));
                 assert!(living, "item {key} is dead, or never was");
             }
         }
@@ -218,6 +221,7 @@ fn image(input: &Input<'_>) -> Image {
         channels: 1,
         partitions: PARTITIONS,
         expected_items: 1000,
+        index_region: IndexRegion::None,
     };
     let stream = stream(input);
     let mut superblock = Superblock::new(&shape, "exact");
@@ -243,41 +247,41 @@ fn image(input: &Input<'_>) -> Image {
             crc32c::crc32c(&stream),
         ),
     );
-    for life in LIVING {
-        write_items(&mut image, life, input);
+    for segment in LIVING {
+        write_items(&mut image, segment, input);
     }
     image
 }
 
 /// A checkpoint whose beginning is as it should be, or not.
 fn stream(input: &Input<'_>) -> Vec<u8> {
-    let mut out = Writer::new();
+    let mut out = Vec::new();
     if !input.has(1) {
-        out.u64(MAGIC);
-        out.u32(0);
-        out.u32(0);
-        out.u32(PARTITIONS);
-        out.raw(&[0; 8 * PARTITIONS as usize]);
-        out.u64(u64::from(input.choice >> 4) + 10);
-        out.u32(0);
+        let head = CheckpointHead {
+            cutoffs: vec![0; PARTITIONS as usize],
+            next_sequence: u64::from(input.choice >> 4) + 10,
+            living: LIVING.len() as u32,
+            ..CheckpointHead::default()
+        };
+        out = head.encode();
     }
     if !input.has(2) {
-        out.u32(LIVING.len() as u32);
+        let dead = usize::from(input.stream.first().map_or(0, |&bytes| bytes & 7));
+        let dead = input.stream.get(1..1 + dead).unwrap_or_default();
         for (segment, sequence) in LIVING {
-            out.u32(segment);
-            out.u64(sequence);
-            out.u32(
-                input
-                    .stream
-                    .first()
-                    .map_or(0, |&bytes| u32::from(bytes & 7)),
-            );
-            out.u32(0);
-            out.raw(input.stream.get(1..8).unwrap_or_default());
+            let head = DeadList::encode_head(SegmentId(segment), sequence, dead.len());
+            out.extend_from_slice(&head);
+            out.extend_from_slice(dead);
         }
+        // A section of `exact`, whatever it holds.
+        let section = Section {
+            version: 1,
+            bytes: input.stream.to_vec(),
+        };
+        out.extend_from_slice(&section.encode_head());
     }
-    out.raw(input.stream);
-    out.into_bytes()
+    out.extend_from_slice(input.stream);
+    out
 }
 
 /// A segment of whole items; the second one's summary may be any.
@@ -355,7 +359,7 @@ fn journal(input: &Input<'_>) -> Vec<u64> {
     let header = ChunkHeader {
         image: SEED,
         sequence: 1,
-        first_version: 900,
+        next_segment: 900,
     };
     let chunk = &mut words[HEAD_WORDS..];
     chunk[..CHUNK_HEADER_WORDS].copy_from_slice(&header.encode());

@@ -176,7 +176,7 @@ fn journal(input: &[u8]) {
     let mut sound = ChunkHeader {
         image: word(input, 5),
         sequence: word(input, 6),
-        first_version: word(input, 7),
+        next_segment: word(input, 7),
     }
     .encode();
     assert!(ChunkHeader::decode(&sound).is_some());
@@ -194,7 +194,9 @@ fn journal(input: &[u8]) {
         }
         match record {
             Some(Record::KeyDead { hash, .. }) => assert_eq!(kept_hash(hash), hash),
-            Some(Record::Dead { life, .. }) => assert!(is_generation(life, life | 1 << 60)),
+            Some(Record::Dead { generation, .. }) => {
+                assert!(is_generation(generation, generation | 1 << 60));
+            }
             _ => {}
         }
         rest = &rest[len..];
