@@ -8,7 +8,6 @@ use super::error::ExperimentError;
 use crate::plot::{Axis, Line, Plot};
 use crate::row::{PART, Row};
 
-/// The experiment.
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "flashield-fig1",
     source: "Flashield, NSDI '19, figure 1",
@@ -118,12 +117,8 @@ fn run(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
     })?;
     let points: Vec<(Cell, f64)> = cells.into_iter().zip(measured).collect();
     let row = |(cell, dlwa): &(Cell, f64)| cell.row(*dlwa);
-    Ok(Outcome {
-        rows: points.iter().map(row).collect(),
-        plots: plots(&points),
-        findings: findings(&points),
-        wrong: None,
-    })
+    let rows = points.iter().map(row).collect();
+    Ok(Outcome::of(plots(&points), findings(&points), rows))
 }
 
 /// A figure for each part, a line for each write size.

@@ -1,12 +1,10 @@
 //! The flash and the machine beside it, and what the clients of the paper ask for.
 
-use std::time::Duration;
-
 use workload::{KeySize, Mix, Settings, ValueSize, Workload};
 
 use super::super::descriptor::{Scale, Setting};
 use super::super::error::ExperimentError;
-use crate::compare::{DeviceChoice, Pace, Plan};
+use crate::compare::{DeviceChoice, Plan};
 use crate::presets::MadeFor;
 
 /// The paper's clients.
@@ -108,24 +106,18 @@ impl Machine {
     /// Requests of 32 clients, one after the other, for the items of a workload.
     pub(super) fn plan(&self, workload: Workload, requests: u64) -> Plan {
         let segment_bytes = self.block_kib << 10;
+        let device = self.device(MadeFor::Flash, self.flash_mib);
+        // All of the index, whatever the items: memory is not what is compared here.
+        let memory_bytes = self.flash_bytes() / 4 + (64 << 20);
         Plan {
-            // All of the index, whatever the items: memory is not what is compared here.
-            memory_bytes: self.flash_bytes() / 4 + (64 << 20),
             segment_bytes: u32::try_from(segment_bytes).ok(),
             buffer_bytes: Some(
                 (self.flash_bytes() / BUFFER_SHARE).max(LEAST_BUFFERS * segment_bytes),
             ),
-            workload,
-            device: self.device(MadeFor::Flash, self.flash_mib),
             requests: Some(requests),
-            warmup: 0,
             load: true,
-            clients: CLIENTS,
             cpus: self.cpus,
-            cpu_scale: 1,
-            copy_scale: 1,
-            pace: Pace::Closed,
-            database: Duration::ZERO,
+            ..Plan::new(workload, device, memory_bytes, CLIENTS)
         }
     }
 }

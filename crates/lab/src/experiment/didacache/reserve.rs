@@ -10,7 +10,6 @@ use crate::compare::{Outcome as Ran, Pace, Plan, Rate, Sample};
 use crate::plot::{Axis, Line, Plot};
 use crate::row::Row;
 
-/// The experiment.
 pub(in crate::experiment) const EXPERIMENT: Experiment = Experiment {
     name: "didacache-fig23-26-table3",
     source: "DIDACache, TOS 2018, figures 23 to 26 and table 3",
@@ -64,12 +63,8 @@ fn run(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
     let cells: Vec<Cell> = paced.chain(cells(&unpaced, &[1], UNPACED)).collect();
     let regulated = setting.cells.run(&cells, Regulated::of)?;
     let rows: Vec<Row> = regulated.iter().map(|ran| ran.row.clone()).collect();
-    Ok(Outcome {
-        findings: findings(&rows),
-        plots: plots(&regulated[..PRESETS.len()]),
-        rows,
-        ..Outcome::default()
-    })
+    let plots = plots(&regulated[..PRESETS.len()]);
+    Ok(Outcome::of(plots, findings(&rows), rows))
 }
 
 /// The rates, as long as each other, and so many requests in all.

@@ -8,7 +8,6 @@ use super::machine::Machine;
 use crate::compare::{Pace, Plan, Rate};
 use crate::row::{PART, Row};
 
-/// The experiment.
 pub(in crate::experiment) const EXPERIMENT: Experiment = Experiment {
     name: "didacache-table4",
     source: "DIDACache, TOS 2018, table 4",
@@ -74,11 +73,7 @@ fn run(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
         }
     }
     let rows = setting.cells.run(&cells, items::row)?;
-    Ok(Outcome {
-        findings: findings(&rows),
-        rows,
-        ..Outcome::default()
-    })
+    Ok(Outcome::of(Vec::new(), findings(&rows), rows))
 }
 
 fn findings(rows: &[Row]) -> Vec<Finding> {
