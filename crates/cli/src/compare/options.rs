@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use clap::Args;
 use device::{DeviceSpec, SpecError};
-use lab::compare::{CompareError, DeviceChoice, Pace, Plan};
+use lab::compare::{CompareError, DeviceChoice, Plan};
 use lab::presets::{Preset, named};
 use server::config::Size;
 use workload::Workload;
@@ -126,21 +126,17 @@ impl CompareArgs {
         let device = self.device()?;
         Ok(Plan {
             load: self.load.unwrap_or(!is_trace && !workload.set_on_miss()),
-            workload,
             cpus: self.cpus(&device),
-            device,
-            memory_bytes: self.memory.0,
             segment_bytes: self
                 .segment_size
                 .map(|size| u32::try_from(size.0).unwrap_or(u32::MAX)),
             buffer_bytes: self.write_buffers.map(|size| size.0),
             requests,
             warmup: self.warmup.unwrap_or(usual_warmup),
-            clients: self.clients.get(),
             cpu_scale: self.cpu_scale,
             copy_scale: self.copy_scale,
-            pace: Pace::Closed,
             database: Duration::from_micros(self.database_us),
+            ..Plan::new(workload, device, self.memory.0, self.clients.get())
         })
     }
 

@@ -6,6 +6,7 @@
 pub(crate) mod batch;
 mod get;
 mod meta;
+mod store;
 mod text;
 
 use std::io;
