@@ -225,7 +225,6 @@ pub struct CacheSection {
     pub after_downtime: DowntimeSetting,
 }
 
-/// Reads a reserve by its name.
 fn reserve<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Reserve>, D::Error> {
     let name = String::deserialize(deserializer)?;
     name.parse().map(Some).map_err(de::Error::custom)
@@ -310,10 +309,7 @@ impl Default for LogSection {
 
 /// What is wrong with the settings, in one line.
 #[derive(Debug, thiserror::Error)]
-#[allow(
-    missing_docs,
-    reason = "the messages say what the variants and fields are"
-)]
+#[allow(missing_docs, reason = "the messages say what each is")]
 pub enum ConfigError {
     #[error("{path}: {source}")]
     Read {

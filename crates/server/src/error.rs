@@ -10,10 +10,7 @@ use crate::config::{ConfigError, Size};
 
 /// Why a server could not start, in one line that says what and how to mend it.
 #[derive(Debug, thiserror::Error)]
-#[allow(
-    missing_docs,
-    reason = "the messages say what the variants and fields are"
-)]
+#[allow(missing_docs, reason = "the messages say what each is")]
 pub enum ServeError {
     #[error(transparent)]
     Config(#[from] ConfigError),

@@ -48,7 +48,6 @@ pub(crate) fn keep_buffer(mut buffer: Vec<u8>) {
     });
 }
 
-/// The sending side of a connection.
 pub(crate) struct Replies {
     /// Replies not yet sent.
     pub(crate) out: Vec<u8>,

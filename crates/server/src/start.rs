@@ -294,7 +294,6 @@ fn engine_config(
     })
 }
 
-/// The reserve that is set, if one is.
 fn reserve(cache: &CacheSection) -> Result<Option<Reserve>, ServeError> {
     let (low, high) = (cache.low_watermark, cache.high_watermark);
     let mut reserve = cache.reserve;

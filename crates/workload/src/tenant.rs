@@ -43,7 +43,6 @@ impl Tenant {
         KeyId::of_application(self.application, number)
     }
 
-    /// The state of client `client`.
     pub(crate) fn client(&self, client: u64) -> TenantClient {
         TenantClient {
             mix: self.mix,

@@ -54,9 +54,7 @@ pub(super) struct Rules<'a> {
 /// Why a client sends nothing more for now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wait {
-    /// For responses.
     Responses,
-    /// For the socket to take more.
     Room,
     /// For this time, in nanoseconds since the start.
     Time(u64),
@@ -64,7 +62,6 @@ pub(super) enum Wait {
     Finished,
 }
 
-/// How a connection ended.
 #[derive(Debug, Error)]
 pub(super) enum Broken {
     #[error("the server closed a connection")]
@@ -319,7 +316,6 @@ impl Connection {
         Ok(true)
     }
 
-    /// Whether it has nothing more to ask for.
     pub(super) fn is_exhausted(&self) -> bool {
         match &self.source {
             Source::Sweep { next, end, .. } => next >= end,

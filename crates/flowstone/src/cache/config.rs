@@ -115,7 +115,6 @@ impl CacheConfig {
         self.max_value_bytes as usize
     }
 
-    /// Worker threads to start.
     pub(super) fn worker_threads(&self) -> usize {
         self.threads.unwrap_or_else(|| {
             std::thread::available_parallelism()
@@ -124,7 +123,6 @@ impl CacheConfig {
         })
     }
 
-    /// The engine's part of the settings.
     pub(super) fn engine(&self) -> Result<EngineConfig, OpenError> {
         let range = |ok: bool, name, range| {
             if ok {

@@ -329,7 +329,6 @@ impl fmt::Debug for Cache {
 }
 
 impl Inner {
-    /// Hands a flash read to a worker.
     fn start_read(&self, stay: Stay<Engine>, key: Key<'_>) -> Receiver<Option<Value>> {
         let (done, value) = oneshot();
         let worker = key.hash().0 % self.workers.count() as u64;
@@ -353,7 +352,6 @@ impl Drop for Inner {
     }
 }
 
-/// Reads an item, on a worker.
 async fn read(engine: &Arc<Engine>, key: &[u8]) -> Option<Value> {
     let key = engine.key(key)?;
     let now = runtime::unix_seconds();
@@ -371,7 +369,6 @@ fn checked<'k>(engine: &Engine, key: &'k [u8]) -> Result<Key<'k>, Error> {
     engine.key(key).ok_or(Error::Key { len: key.len() })
 }
 
-/// Opens a cache on the calling thread.
 fn open(config: &CacheConfig) -> Result<Cache, OpenError> {
     let engine_config = config.engine()?;
     let disk = config.open_flash()?;

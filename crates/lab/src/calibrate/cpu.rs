@@ -32,10 +32,7 @@ const NAME_BYTES: usize = 30;
 
 /// Why nothing could be measured, in one line.
 #[derive(Debug, thiserror::Error)]
-#[allow(
-    missing_docs,
-    reason = "the messages say what the variants and fields are"
-)]
+#[allow(missing_docs, reason = "the messages say what each is")]
 pub enum MeasureError {
     #[error(transparent)]
     Run(#[from] CompareError),
@@ -45,7 +42,6 @@ pub enum MeasureError {
     Table(#[from] TableError),
 }
 
-/// Requests of one kind.
 struct Scenario {
     name: &'static str,
     preset: &'static str,
@@ -138,7 +134,6 @@ impl Scenario {
         Ok(Workload::parse("zipfian", settings)?)
     }
 
-    /// What one operation took.
     fn measure(&self, path: &Path) -> Result<Vec<f64>, MeasureError> {
         let device = DeviceChoice::File {
             path: path.to_owned(),

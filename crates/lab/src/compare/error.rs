@@ -4,10 +4,7 @@ use crate::presets::UnknownPreset;
 
 /// Why there is no outcome, in one line.
 #[derive(Debug, thiserror::Error)]
-#[allow(
-    missing_docs,
-    reason = "the messages say what the variants and fields are"
-)]
+#[allow(missing_docs, reason = "the messages say what each is")]
 pub enum CompareError {
     #[error(transparent)]
     Preset(#[from] UnknownPreset),

@@ -152,7 +152,6 @@ impl Plan {
         }
     }
 
-    /// Keys stored beforehand.
     pub(super) fn loaded_keys(&self) -> u64 {
         if self.load { self.workload.keys() } else { 0 }
     }
@@ -181,7 +180,6 @@ impl Plan {
         self.check_size(preset, &storage)
     }
 
-    /// Checks the preset against a new device.
     pub(super) fn check_size(
         &self,
         preset: &'static Preset,

@@ -112,7 +112,6 @@ fn complete(
     Ok(seen)
 }
 
-/// What a round of requests took.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Spent {
     /// Gets, sets and deletes.
@@ -154,7 +153,6 @@ pub(crate) fn spend(
     })
 }
 
-/// What has been counted on all workers.
 fn work_done(workers: &Workers) -> Result<WorkDone, CompareError> {
     (0..workers.count()).try_fold(WorkDone::default(), |sum, worker| {
         let done = workers.run_on(worker, || async { work::done() });
@@ -197,7 +195,6 @@ fn start_clients(
     Ok(seen)
 }
 
-/// What all clients have seen.
 fn collect(clients: u32, each: &Receiver<Box<Seen>>) -> Result<Seen, CompareError> {
     let mut all = Seen::new();
     for _ in 0..clients {

@@ -41,10 +41,7 @@ struct Written {
 
 /// Why a table cannot be used, in one line.
 #[derive(Debug, thiserror::Error)]
-#[allow(
-    missing_docs,
-    reason = "the messages say what the variants and fields are"
-)]
+#[allow(missing_docs, reason = "the messages say what each is")]
 pub enum TableError {
     #[error("the table of processor costs: {}", .0.message())]
     Toml(#[from] toml::de::Error),
@@ -112,7 +109,6 @@ impl CpuTable {
         self.request_ps as f64 / PICOS_PER_NANO
     }
 
-    /// Picoseconds of `requests` and of `done`.
     #[inline]
     pub(super) fn picos(&self, requests: u64, done: &WorkDone) -> u64 {
         let mut picos = requests * self.request_ps;

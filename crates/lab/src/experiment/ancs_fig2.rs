@@ -23,7 +23,6 @@ const UNLIMITED: &str = "reads, without limits of link and controller";
 const WRITES: &str = "writes";
 const SIZES: &str = "read sizes";
 
-/// What is measured, and on how much of a drive.
 struct Extent {
     threads: &'static [u32],
     write_kib: &'static [usize],
@@ -124,7 +123,6 @@ impl Cell {
     }
 }
 
-/// The paper's largest number of threads.
 const MOST_THREADS: u32 = 32;
 
 /// Everything measured, with its rate.

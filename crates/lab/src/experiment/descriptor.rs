@@ -108,7 +108,6 @@ pub struct Finding {
 }
 
 impl Finding {
-    /// A line of the table.
     pub(super) fn new(
         measure: impl Into<String>,
         paper: Option<&'static str>,

@@ -7,10 +7,7 @@ use crate::compare::CompareError;
 
 /// Why an experiment could not be run.
 #[derive(Debug, thiserror::Error)]
-#[allow(
-    missing_docs,
-    reason = "the messages say what the variants and fields are"
-)]
+#[allow(missing_docs, reason = "the messages say what each is")]
 pub enum ExperimentError {
     #[error("the emulated device: {0}")]
     Device(#[from] ConfigError),

@@ -22,7 +22,6 @@ const PAPER_SPARE: f64 = 0.07;
 /// What the emulated drives have if nothing else is said.
 const DEFAULT_SPARE: f64 = 0.25;
 
-/// A drive and what is written to it.
 struct Extent {
     /// Channels and LUNs on each: the stripe is as many times 4 MiB.
     luns: (u32, u32),
@@ -77,7 +76,6 @@ impl Extent {
     }
 }
 
-/// One point of the figure.
 #[derive(Clone, Copy)]
 struct Cell {
     spare: f64,

@@ -35,7 +35,6 @@ pub(crate) struct PendingReply<'i> {
     pub(super) content: Content<'i>,
 }
 
-/// What is filled in.
 pub(super) enum Content<'i> {
     /// The answer of a `get` for one key, if there is one.
     Get {

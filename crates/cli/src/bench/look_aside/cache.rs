@@ -40,7 +40,6 @@ pub(super) enum CacheError {
 trait Duplex: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Duplex for T {}
 
-/// A connection. Belongs to one client.
 pub(super) struct Cache {
     target: Target,
     stream: Box<dyn Duplex>,

@@ -60,7 +60,6 @@ impl DatabaseError {
     }
 }
 
-/// A connection. Belongs to one client.
 #[derive(Debug)]
 pub(super) struct Database {
     backend: Arc<Backend>,

@@ -2,7 +2,6 @@
 
 use super::backend::Kind;
 
-/// The table, in every database.
 pub(super) const TABLE: &str = "flowstone";
 
 /// What is asked of one kind of database.

@@ -7,9 +7,7 @@ use super::super::error::ExperimentError;
 use crate::compare::{DeviceChoice, Plan};
 use crate::presets::MadeFor;
 
-/// The paper's clients.
 pub(super) const CLIENTS: u32 = 32;
-/// LUNs of the paper's flash.
 pub(super) const PAPER_LUNS: u32 = 192;
 /// One of so many bytes of flash is there in memory for slabs.
 pub(super) const BUFFER_SHARE: u64 = 32;
@@ -25,7 +23,6 @@ pub(super) const GETS_PER_SET: f64 = 30.0;
 /// its own; with this one the cache with the least recently used items goes finds 0.97 with 12 % of the data set and
 /// 0.86 with three quarters of that, the paper's systems 0.95 and 0.87.
 pub(super) const LOOK_ASIDE_DEVIATION: f64 = 0.025;
-/// The longest value.
 pub(super) const MOST_VALUE_BYTES: u32 = 4 << 10;
 
 /// The flash, and the machine beside it.
@@ -84,7 +81,6 @@ impl Machine {
         (self.flash_bytes() as f64 * share / ETC_FLASH_BYTES) as u64
     }
 
-    /// LUNs of the flash.
     pub(super) fn luns(&self) -> u32 {
         let DeviceChoice::Emulated(spec) = self.device(MadeFor::Flash, self.flash_mib) else {
             return 1;

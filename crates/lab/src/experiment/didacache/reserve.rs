@@ -33,7 +33,6 @@ const UNPACED: &str = "closed";
 const CACHE_PERCENT: f64 = 12.0;
 /// Requests a second for each LUN, each rate for as long as the others. The paper's runs reach 1,200.
 const RATES: [f64; 5] = [250.0, 500.0, 1000.0, 500.0, 250.0];
-/// Points of a curve.
 const POINTS: usize = 40;
 
 fn run(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
@@ -77,7 +76,6 @@ fn rates(machine: &Machine, requests: u64) -> Vec<Rate> {
     RATES.into_iter().map(rate).collect()
 }
 
-/// What came of a preset.
 struct Regulated {
     preset: &'static str,
     row: Row,

@@ -24,7 +24,6 @@ const PACED: &str = "at the same rate";
 /// Requests a second for each processor: every preset keeps up with that.
 const RATE_A_PROCESSOR: f64 = 20_000.0;
 
-/// What is asked for.
 struct Asked {
     name: &'static str,
     set_share: u32,

@@ -63,7 +63,6 @@ fn run(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
     Ok(Outcome::of(Vec::new(), findings(&rows), rows))
 }
 
-/// Shortest and longest times.
 fn row(cell: &Cell) -> Result<Row, ExperimentError> {
     let ran = cell.run()?;
     let (sets, gets) = (ran.detail.set_us, ran.detail.get_us);

@@ -44,11 +44,9 @@ fn run(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
     Ok(Outcome::of(plots, findings(&rows), rows))
 }
 
-/// What came of a preset.
 struct Worn {
     preset: &'static str,
     row: Row,
-    /// Erases of every block.
     erases: Vec<u64>,
 }
 

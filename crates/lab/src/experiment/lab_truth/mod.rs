@@ -85,7 +85,6 @@ const WORKS: [Work; 3] = [
     },
 ];
 
-/// Sizes and rounds.
 struct Extent {
     flash_bytes: u64,
     memory_bytes: u64,
@@ -137,7 +136,6 @@ impl Work {
     }
 }
 
-/// One preset on one workload.
 struct Cell {
     work: &'static str,
     preset: &'static Preset,
