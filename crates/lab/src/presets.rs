@@ -291,6 +291,17 @@ mod tests {
         assert!(error.contains("`bigcache`") && error.contains("fatcache-async-fifo-drop"));
     }
 
+    fn sizes(memory_mib: u64, flash_gib: u64, block_bytes: Option<u32>) -> Sizes {
+        Sizes {
+            memory_bytes: memory_mib << 20,
+            flash_bytes: flash_gib << 30,
+            block_bytes,
+            segment_bytes: None,
+            buffer_bytes: None,
+            max_value_bytes: 1 << 20,
+        }
+    }
+
     #[test]
     fn every_preset_fits_usual_sizes() {
         for preset in PRESETS {
@@ -300,14 +311,7 @@ mod tests {
                 (256, 4, Some(8 << 20)),
                 (4096, 256, None),
             ] {
-                let sizes = Sizes {
-                    memory_bytes: memory_mib << 20,
-                    flash_bytes: flash_gib << 30,
-                    block_bytes,
-                    segment_bytes: None,
-                    buffer_bytes: None,
-                    max_value_bytes: 1 << 20,
-                };
+                let sizes = sizes(memory_mib, flash_gib, block_bytes);
                 let config = (preset.config)(sizes);
                 let usual = config.choose_segment_bytes(sizes.flash_bytes);
                 let segment = block_bytes.unwrap_or(usual);
@@ -319,20 +323,10 @@ mod tests {
 
     #[test]
     fn fatcache_has_the_buffers_of_the_paper() {
-        let sizes = Sizes {
-            memory_bytes: 256 << 20,
-            flash_bytes: 4 << 30,
-            block_bytes: Some(8 << 20),
-            segment_bytes: None,
-            buffer_bytes: None,
-            max_value_bytes: 1 << 20,
-        };
-        let config = (named("fatcache-async").unwrap().config)(sizes);
+        let on_flash = sizes(256, 4, Some(8 << 20));
+        let config = (named("fatcache-async").unwrap().config)(on_flash);
         assert_eq!(config.writing.buffers as u64 * (8 << 20), 128 << 20);
-        let on_a_drive = (named("fatcache-sync").unwrap().config)(Sizes {
-            block_bytes: None,
-            ..sizes
-        });
+        let on_a_drive = (named("fatcache-sync").unwrap().config)(sizes(256, 4, None));
         assert_eq!(
             (on_a_drive.writing.buffers, on_a_drive.segment_bytes),
             (64, Some(2 << 20))

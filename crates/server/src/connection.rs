@@ -86,7 +86,6 @@ impl Connection {
         }
     }
 
-    /// Serves the connection to its end.
     pub(crate) async fn run(mut self) {
         if let Err(error) = self.serve().await {
             tracing::debug!(peer = %self.place.info.peer, %error, "a connection broke");

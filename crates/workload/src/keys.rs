@@ -29,7 +29,6 @@ pub enum KeySize {
     Etc,
 }
 
-/// How ids are spelled in names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Spelling {
     /// `key:` and the id in decimal.

@@ -20,7 +20,6 @@ use super::target::Socket;
 /// No further request is added to an output buffer that holds this much.
 const OUTPUT_BYTES: usize = 128 << 10;
 
-/// What a client asks for.
 #[derive(Debug)]
 pub(super) enum Source {
     /// One operation on every key once: `next`, `next + step`, ... below `end`.
@@ -37,7 +36,6 @@ pub(super) enum Source {
     },
 }
 
-/// What all clients of a thread have in common.
 #[derive(Debug)]
 pub(super) struct Rules<'a> {
     pub(super) workload: &'a Workload,
@@ -80,7 +78,6 @@ pub(super) struct Connection {
     pub(super) awaits_room: bool,
     /// Whether it will send nothing more in this phase.
     pub(super) finished: bool,
-    /// Whether a timer will wake it.
     pub(super) timed: bool,
     pub(super) inflight: Inflight,
     source: Source,

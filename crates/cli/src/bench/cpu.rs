@@ -3,7 +3,6 @@
 use std::fs;
 use std::time::Duration;
 
-/// User and system time this process has used.
 pub(super) fn of_this_process() -> Duration {
     let used = runtime::process::usage();
     used.user + used.system

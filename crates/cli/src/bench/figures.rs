@@ -232,7 +232,6 @@ impl Display for Latencies {
     }
 }
 
-/// The line of a latency, if it was measured.
 pub(super) fn write_latency(
     f: &mut Formatter<'_>,
     name: &str,

@@ -95,7 +95,6 @@ impl Report {
         }
     }
 
-    /// Adds how the silent connections fared.
     pub(super) fn set_idle(&mut self, open: usize, closed: usize) {
         self.idle_connections = Some(open);
         self.idle_connections_closed = Some(closed);

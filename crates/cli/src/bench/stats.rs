@@ -84,7 +84,6 @@ impl Serialize for Failures {
     }
 }
 
-/// One second of the timeline.
 #[derive(Clone, Debug)]
 pub(super) struct Second {
     pub(super) requests: u64,

@@ -11,7 +11,6 @@ use std::time::Duration;
 use mio::event::Source;
 use mio::net::{TcpStream, UnixStream};
 
-/// Where the server listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Target {
     Tcp(SocketAddr),

@@ -14,7 +14,6 @@ use super::phase::Measured;
 use super::stats::{Failure, Stats};
 use super::{BenchArgs, Report, loading, phase, running};
 
-/// How the server misbehaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Manner {
     Good,

@@ -125,11 +125,8 @@ impl CacheConfig {
 
     pub(super) fn engine(&self) -> Result<EngineConfig, OpenError> {
         let range = |ok: bool, name, range| {
-            if ok {
-                Ok(())
-            } else {
-                Err(OpenError::Range { name, range })
-            }
+            let valid = ok.then_some(());
+            valid.ok_or(OpenError::Range { name, range })
         };
         let threads = self.worker_threads();
         range(

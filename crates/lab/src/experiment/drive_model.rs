@@ -60,7 +60,6 @@ fn run(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
     ))
 }
 
-/// One measurement, of the drive and of the model.
 struct Pair {
     part: &'static str,
     /// Reads at once.

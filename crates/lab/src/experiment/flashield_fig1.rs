@@ -85,7 +85,6 @@ struct Cell {
 }
 
 impl Cell {
-    /// Which part of the figure it belongs to.
     fn part(&self) -> String {
         let percent = self.spare * 100.0;
         format!("{}, {percent:.0} % over-provisioning", self.pattern.name())

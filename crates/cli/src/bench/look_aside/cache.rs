@@ -20,7 +20,6 @@ const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
 /// What one `read` may return.
 const READ_BYTES: usize = 64 << 10;
 
-/// Why a connection is no use any more.
 #[derive(Debug, Error)]
 pub(super) enum CacheError {
     #[error("cannot connect to the cache at {target}: {error}")]

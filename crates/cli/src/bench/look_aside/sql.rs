@@ -4,7 +4,6 @@ use super::backend::Kind;
 
 pub(super) const TABLE: &str = "flowstone";
 
-/// What is asked of one kind of database.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Statements {
     /// After connecting.
