@@ -63,7 +63,6 @@ struct KillArgs {
     json: bool,
 }
 
-/// Runs the check.
 pub(crate) fn run(args: &CheckArgs) -> ExitCode {
     match &args.what {
         What::Crashes(args) => crashes(args),

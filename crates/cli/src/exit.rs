@@ -6,6 +6,15 @@ use std::process::ExitCode;
 /// Exit code of a wrong option or configuration.
 pub(crate) const USAGE: u8 = 2;
 
+/// The exit code of a command that has found that all is right, or that something is not.
+pub(crate) fn of(is_right: bool) -> ExitCode {
+    if is_right {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
+}
+
 /// Says in one line what is wrong with the command line or its input.
 pub(crate) fn refuse(what: impl Display) -> ExitCode {
     say_wrong(what, ExitCode::from(USAGE))

@@ -70,38 +70,27 @@ impl ServeArgs {
         if !self.listen.is_empty() {
             server.listen = self.listen;
         }
-        let take = |setting: &mut _, given| {
-            if let Some(given) = given {
-                *setting = given;
-            }
-        };
         take(&mut server.threads, self.threads);
         take(&mut server.max_connections, self.max_connections);
-        if let Some(seconds) = self.idle_timeout {
-            server.idle_timeout = seconds;
-        }
+        take(&mut server.idle_timeout, self.idle_timeout);
         server.enable_shutdown |= self.enable_shutdown;
         let cache = &mut config.cache;
-        if let Some(memory) = self.memory {
-            cache.memory = memory;
-        }
+        take(&mut cache.memory, self.memory);
         if let Some(flash) = self.flash {
             cache.flash = FlashSetting::new(flash).map_err(|error| format!("--flash: {error}"))?;
         }
-        if self.flash_size.is_some() {
-            cache.flash_size = self.flash_size;
-        }
-        if let Some(preset) = self.preset {
-            cache.preset = preset;
-        }
-        if let Some(size) = self.max_item_size {
-            cache.max_item_size = Some(size);
-        }
-        if let Some(seconds) = self.max_downtime {
-            cache.max_downtime = seconds;
-        }
+        cache.flash_size = self.flash_size.or(cache.flash_size);
+        take(&mut cache.preset, self.preset);
+        cache.max_item_size = self.max_item_size.or(cache.max_item_size);
+        take(&mut cache.max_downtime, self.max_downtime);
         cache.force |= self.force;
         Ok(config)
+    }
+}
+
+fn take<T>(setting: &mut T, given: Option<T>) {
+    if let Some(given) = given {
+        *setting = given;
     }
 }
 

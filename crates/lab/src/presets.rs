@@ -120,90 +120,42 @@ const fn on_flash(
     }
 }
 
+/// Fatcache, with its schedule and its policy.
+macro_rules! fatcache {
+    ($name:literal, $about:literal, $schedule:ident, $policy:ident) => {
+        on_drive($name, $about, |sizes| {
+            fatcache(sizes, Schedule::$schedule, $policy)
+        })
+    };
+}
+
+/// `DIDACache`, with its policy and its reserve.
+macro_rules! didacache {
+    ($name:literal, $about:literal, $policy:ident, $reserve:expr) => {
+        on_flash($name, $about, |sizes| didacache(sizes, $policy, $reserve))
+    };
+}
+
 /// Every preset.
+#[rustfmt::skip]
 pub const PRESETS: &[Preset] = &[
-    on_drive(
-        "flowstone",
-        "items in memory; what leaves it is packed into segments; what is read stays on flash",
-        flowstone,
-    ),
-    on_drive(
-        "fatcache-sync",
-        "Fatcache: slabs; a set that finds no free one waits while it copies the oldest",
-        |sizes| fatcache(sizes, Schedule::OnDemand, FIFO),
-    ),
-    on_drive("fatcache-sync-fifo", "the same as fatcache-sync", |sizes| {
-        fatcache(sizes, Schedule::OnDemand, FIFO)
-    }),
-    on_drive(
-        "fatcache-sync-greedy",
-        "copies the slab with the fewest valid bytes",
-        |sizes| fatcache(sizes, Schedule::OnDemand, GREEDY),
-    ),
-    on_drive(
-        "fatcache-sync-kick",
-        "drops the slab with the fewest valid bytes",
-        |sizes| fatcache(sizes, Schedule::OnDemand, KICK),
-    ),
-    on_drive(
-        "fatcache-sync-fifo-drop",
-        "drops the oldest slab",
-        |sizes| fatcache(sizes, Schedule::OnDemand, FIFO_DROP),
-    ),
-    on_drive(
-        "fatcache-async",
-        "Fatcache with a drain: slabs are written and reclaimed in the background",
-        |sizes| fatcache(sizes, Schedule::Background, FIFO),
-    ),
-    on_drive(
-        "fatcache-async-fifo",
-        "the same as fatcache-async",
-        |sizes| fatcache(sizes, Schedule::Background, FIFO),
-    ),
-    on_drive(
-        "fatcache-async-greedy",
-        "copies the slab with the fewest valid bytes",
-        |sizes| fatcache(sizes, Schedule::Background, GREEDY),
-    ),
-    on_drive(
-        "fatcache-async-kick",
-        "drops the slab with the fewest valid bytes",
-        |sizes| fatcache(sizes, Schedule::Background, KICK),
-    ),
-    on_drive(
-        "fatcache-async-fifo-drop",
-        "drops the oldest slab",
-        |sizes| fatcache(sizes, Schedule::Background, FIFO_DROP),
-    ),
-    on_flash(
-        "didacache",
-        "DIDACache: a slab is an erase block; copies while that gains, drops under pressure",
-        |sizes| didacache(sizes, INTEGRATED, Reserve::Queueing),
-    ),
-    on_flash(
-        "didacache-static",
-        "always keeps a quarter of the flash free",
-        |sizes| {
-            let reserve = Reserve::Static(StaticReserve::default());
-            didacache(sizes, INTEGRATED, reserve)
-        },
-    ),
-    on_flash(
-        "didacache-heuristic",
-        "its reserve follows how often it is used up",
-        |sizes| didacache(sizes, INTEGRATED, Reserve::Heuristic),
-    ),
-    on_flash("didacache-space", "copies only, and writes wait", |sizes| {
-        didacache(sizes, SPACE, Reserve::Queueing)
-    }),
-    on_flash("didacache-locality", "drops only", |sizes| {
-        didacache(sizes, LOCALITY, Reserve::Queueing)
-    }),
-    on_flash("didacache-unleveled", "without wear leveling", |sizes| {
-        let mut config = didacache(sizes, INTEGRATED, Reserve::Queueing);
-        config.reclaim.wear_leveling = None;
-        config
-    }),
+    on_drive("flowstone", "items in memory; what leaves it is packed into segments; what is read stays on flash", flowstone),
+    fatcache!("fatcache-sync", "Fatcache: slabs; a set that finds no free one waits while it copies the oldest", OnDemand, FIFO),
+    fatcache!("fatcache-sync-fifo", "the same as fatcache-sync", OnDemand, FIFO),
+    fatcache!("fatcache-sync-greedy", "copies the slab with the fewest valid bytes", OnDemand, GREEDY),
+    fatcache!("fatcache-sync-kick", "drops the slab with the fewest valid bytes", OnDemand, KICK),
+    fatcache!("fatcache-sync-fifo-drop", "drops the oldest slab", OnDemand, FIFO_DROP),
+    fatcache!("fatcache-async", "Fatcache with a drain: slabs are written and reclaimed in the background", Background, FIFO),
+    fatcache!("fatcache-async-fifo", "the same as fatcache-async", Background, FIFO),
+    fatcache!("fatcache-async-greedy", "copies the slab with the fewest valid bytes", Background, GREEDY),
+    fatcache!("fatcache-async-kick", "drops the slab with the fewest valid bytes", Background, KICK),
+    fatcache!("fatcache-async-fifo-drop", "drops the oldest slab", Background, FIFO_DROP),
+    didacache!("didacache", "DIDACache: a slab is an erase block; copies while that gains, drops under pressure", INTEGRATED, Reserve::Queueing),
+    didacache!("didacache-static", "always keeps a quarter of the flash free", INTEGRATED, Reserve::Static(StaticReserve::default())),
+    didacache!("didacache-heuristic", "its reserve follows how often it is used up", INTEGRATED, Reserve::Heuristic),
+    didacache!("didacache-space", "copies only, and writes wait", SPACE, Reserve::Queueing),
+    didacache!("didacache-locality", "drops only", LOCALITY, Reserve::Queueing),
+    on_flash("didacache-unleveled", "without wear leveling", unleveled),
 ];
 
 /// What every engine of these sizes has.
@@ -283,6 +235,12 @@ fn didacache(sizes: Sizes, policy: ReclaimPolicy, reserve: Reserve) -> EngineCon
     config
 }
 
+fn unleveled(sizes: Sizes) -> EngineConfig {
+    let mut config = didacache(sizes, INTEGRATED, Reserve::Queueing);
+    config.reclaim.wear_leveling = None;
+    config
+}
+
 /// The largest power of two up to `wanted` bytes that a slab can have, and that holds every item.
 fn slab_bytes(config: &EngineConfig, wanted: u64) -> u64 {
     let (least, most) = FATCACHE_SLAB_BYTES.into_inner();
@@ -299,9 +257,6 @@ fn slab_bytes(config: &EngineConfig, wanted: u64) -> u64 {
 pub struct UnknownPreset(pub String);
 
 /// The preset called `name`.
-///
-/// # Errors
-/// When there is none: the line names those there are.
 pub fn named(name: &str) -> Result<&'static Preset, UnknownPreset> {
     let mut presets = PRESETS.iter();
     presets
@@ -310,7 +265,6 @@ pub fn named(name: &str) -> Result<&'static Preset, UnknownPreset> {
 }
 
 /// The presets, one a line with what it is, for help texts.
-#[must_use]
 pub fn list() -> String {
     let mut text = "Presets:".to_owned();
     for Preset { name, about, .. } in PRESETS {
@@ -337,6 +291,17 @@ mod tests {
         assert!(error.contains("`bigcache`") && error.contains("fatcache-async-fifo-drop"));
     }
 
+    fn sizes(memory_mib: u64, flash_gib: u64, block_bytes: Option<u32>) -> Sizes {
+        Sizes {
+            memory_bytes: memory_mib << 20,
+            flash_bytes: flash_gib << 30,
+            block_bytes,
+            segment_bytes: None,
+            buffer_bytes: None,
+            max_value_bytes: 1 << 20,
+        }
+    }
+
     #[test]
     fn every_preset_fits_usual_sizes() {
         for preset in PRESETS {
@@ -346,14 +311,7 @@ mod tests {
                 (256, 4, Some(8 << 20)),
                 (4096, 256, None),
             ] {
-                let sizes = Sizes {
-                    memory_bytes: memory_mib << 20,
-                    flash_bytes: flash_gib << 30,
-                    block_bytes,
-                    segment_bytes: None,
-                    buffer_bytes: None,
-                    max_value_bytes: 1 << 20,
-                };
+                let sizes = sizes(memory_mib, flash_gib, block_bytes);
                 let config = (preset.config)(sizes);
                 let usual = config.choose_segment_bytes(sizes.flash_bytes);
                 let segment = block_bytes.unwrap_or(usual);
@@ -365,20 +323,10 @@ mod tests {
 
     #[test]
     fn fatcache_has_the_buffers_of_the_paper() {
-        let sizes = Sizes {
-            memory_bytes: 256 << 20,
-            flash_bytes: 4 << 30,
-            block_bytes: Some(8 << 20),
-            segment_bytes: None,
-            buffer_bytes: None,
-            max_value_bytes: 1 << 20,
-        };
-        let config = (named("fatcache-async").unwrap().config)(sizes);
+        let on_flash = sizes(256, 4, Some(8 << 20));
+        let config = (named("fatcache-async").unwrap().config)(on_flash);
         assert_eq!(config.writing.buffers as u64 * (8 << 20), 128 << 20);
-        let on_a_drive = (named("fatcache-sync").unwrap().config)(Sizes {
-            block_bytes: None,
-            ..sizes
-        });
+        let on_a_drive = (named("fatcache-sync").unwrap().config)(sizes(256, 4, None));
         assert_eq!(
             (on_a_drive.writing.buffers, on_a_drive.segment_bytes),
             (64, Some(2 << 20))

@@ -29,14 +29,12 @@ pub enum Field {
 
 impl Row {
     /// A row without fields.
-    #[must_use]
     pub const fn new() -> Self {
         Self { fields: Vec::new() }
     }
 
     /// The row with one more field at its end. A number that is not finite makes no sense and stays
     /// out.
-    #[must_use]
     pub fn with(mut self, name: &'static str, value: impl Into<Field>) -> Self {
         match value.into() {
             Field::Number(number) if !number.is_finite() => {}
@@ -46,7 +44,6 @@ impl Row {
     }
 
     /// The row with one more field, if there is a value for it.
-    #[must_use]
     pub fn with_some(self, name: &'static str, value: Option<impl Into<Field>>) -> Self {
         match value {
             Some(value) => self.with(name, value),
@@ -55,21 +52,18 @@ impl Row {
     }
 
     /// The row with the fields of another at its end.
-    #[must_use]
     pub fn and(mut self, other: Self) -> Self {
         self.fields.extend(other.fields);
         self
     }
 
     /// The value of a field.
-    #[must_use]
     pub fn get(&self, name: &str) -> Option<&Field> {
         let mut fields = self.fields.iter();
         fields.find(|field| field.0 == name).map(|field| &field.1)
     }
 
     /// The value of a field that is a count or a measure.
-    #[must_use]
     pub fn number(&self, name: &str) -> Option<f64> {
         match *self.get(name)? {
             Field::Whole(whole) => Some(whole as f64),
@@ -79,7 +73,6 @@ impl Row {
     }
 
     /// The value of a field that is a name.
-    #[must_use]
     pub fn text(&self, name: &str) -> Option<&str> {
         match self.get(name)? {
             Field::Text(text) => Some(text),
@@ -93,7 +86,6 @@ impl Row {
     }
 
     /// The row as one JSON object in one line.
-    #[must_use]
     pub fn json(&self) -> String {
         serde_json::to_string(self).expect("text, numbers and names are JSON")
     }
@@ -109,51 +101,28 @@ impl Serialize for Row {
     }
 }
 
-impl From<&str> for Field {
-    fn from(text: &str) -> Self {
-        Self::Text(text.to_owned())
-    }
+macro_rules! fields_of {
+    ($($kind:ty: $value:ident => $field:expr;)*) => {
+        $(impl From<$kind> for Field {
+            fn from($value: $kind) -> Self {
+                $field
+            }
+        })*
+    };
 }
 
-impl From<String> for Field {
-    fn from(text: String) -> Self {
-        Self::Text(text)
-    }
-}
-
-impl From<u64> for Field {
-    fn from(whole: u64) -> Self {
-        Self::Whole(whole)
-    }
-}
-
-impl From<u32> for Field {
-    fn from(whole: u32) -> Self {
-        Self::Whole(u64::from(whole))
-    }
-}
-
-impl From<usize> for Field {
-    fn from(whole: usize) -> Self {
-        Self::Whole(whole as u64)
-    }
-}
-
-impl From<f64> for Field {
-    fn from(number: f64) -> Self {
-        Self::Number(number)
-    }
-}
-
-impl From<bool> for Field {
-    fn from(truth: bool) -> Self {
-        Self::Truth(truth)
-    }
+fields_of! {
+    &str: text => Self::Text(text.to_owned());
+    String: text => Self::Text(text);
+    u64: whole => Self::Whole(whole);
+    u32: whole => Self::Whole(whole.into());
+    usize: whole => Self::Whole(whole as u64);
+    f64: number => Self::Number(number);
+    bool: truth => Self::Truth(truth);
 }
 
 /// Rows as text for people: a table for each run of rows with the same `part`, its heading.
 /// Bytes are given in KiB, MiB or GiB where they are whole ones.
-#[must_use]
 pub fn table(rows: &[Row]) -> String {
     let tables = rows.chunk_by(|one, other| one.get(PART) == other.get(PART));
     tables.map(one_table).collect::<Vec<_>>().join("\n")
@@ -231,7 +200,6 @@ fn shown(name: &str, field: &Field) -> String {
 }
 
 /// A number with four digits that count, as people read it.
-#[must_use]
 pub fn measure(number: f64) -> String {
     let decimals = match number.abs() {
         1000.0.. => 0,

@@ -225,7 +225,6 @@ pub struct CacheSection {
     pub after_downtime: DowntimeSetting,
 }
 
-/// Reads a reserve by its name.
 fn reserve<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Reserve>, D::Error> {
     let name = String::deserialize(deserializer)?;
     name.parse().map(Some).map_err(de::Error::custom)
@@ -310,31 +309,17 @@ impl Default for LogSection {
 
 /// What is wrong with the settings, in one line.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say what each is")]
 pub enum ConfigError {
-    /// The file cannot be read.
     #[error("{path}: {source}")]
     Read {
-        /// The file.
         path: PathBuf,
-        /// Why.
         source: std::io::Error,
     },
-    /// The file, or a `--set`, does not say what it should.
     #[error("{whence}: {what}")]
-    Content {
-        /// The file, or the option.
-        whence: String,
-        /// What is wrong, with the line where there is one.
-        what: String,
-    },
-    /// A value that cannot work.
+    Content { whence: String, what: String },
     #[error("{name}: {what}")]
-    Value {
-        /// The setting.
-        name: &'static str,
-        /// What is wrong.
-        what: String,
-    },
+    Value { name: &'static str, what: String },
 }
 
 impl Config {

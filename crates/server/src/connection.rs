@@ -33,7 +33,6 @@ const FREE_BYTES: usize = 2 << 10;
 /// Most bytes taken from the socket at once for a large request.
 const LARGE_RECV_BYTES: usize = 256 << 10;
 
-/// A client's connection.
 pub(crate) struct Connection {
     shared: Arc<Shared>,
     counters: Arc<Counters>,
@@ -87,7 +86,6 @@ impl Connection {
         }
     }
 
-    /// Serves the connection to its end.
     pub(crate) async fn run(mut self) {
         if let Err(error) = self.serve().await {
             tracing::debug!(peer = %self.place.info.peer, %error, "a connection broke");

@@ -2,7 +2,6 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Counts events of one worker.
 #[derive(Debug, Default)]
 pub(crate) struct Counter(AtomicU64);
 
@@ -16,7 +15,6 @@ impl Counter {
         );
     }
 
-    /// Adds one.
     #[inline]
     pub(crate) fn hit(&self) {
         self.add(1);
@@ -40,22 +38,18 @@ impl Counters {
 
 macro_rules! counters {
     ($($name:ident),* $(,)?) => {
-        /// The events of one worker.
         #[repr(align(128))]
         #[derive(Debug, Default)]
         pub(crate) struct Counters { $(pub(crate) $name: Counter),* }
 
-        /// The events of all workers.
         #[derive(Clone, Copy, Debug, Default)]
         pub(crate) struct Totals { $(pub(crate) $name: u64),* }
 
         impl Totals {
-            /// Adds the events of a worker.
             pub(crate) fn add(&mut self, worker: &Counters) {
                 $(self.$name = self.$name.wrapping_add(worker.$name.get());)*
             }
 
-            /// The events since `base`.
             #[must_use]
             pub(crate) fn since(mut self, base: &Self) -> Self {
                 $(self.$name = self.$name.wrapping_sub(base.$name);)*

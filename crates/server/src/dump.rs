@@ -19,7 +19,6 @@ use crate::shared::Shared;
 /// The slab class that stands for all: there are none.
 const CLASS: u32 = 1;
 
-/// An item as a dump tells it.
 pub(crate) fn dumped<'a>(view: &ItemView<'a>) -> DumpedItem<'a> {
     DumpedItem {
         key: view.key,

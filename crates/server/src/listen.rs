@@ -15,7 +15,6 @@ const REFUSED_PAUSE: Duration = Duration::from_millis(50);
 /// How often silent connections are looked for.
 const IDLE_SWEEP: Duration = Duration::from_secs(1);
 
-/// Accepts connections until the server stops.
 pub(crate) async fn accept(shared: Arc<Shared>, listener: Arc<Listener>) {
     while !shared.is_stopping() {
         match listener.accept().await {

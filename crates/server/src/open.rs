@@ -40,7 +40,6 @@ pub(crate) struct OpenFlash {
     pub(crate) bytes: u64,
     /// Bytes of a segment, where the device says how many.
     pub(crate) block_bytes: Option<u32>,
-    /// One line for the log.
     pub(crate) words: String,
     /// One more about what is not as on a drive.
     pub(crate) notice: Option<String>,

@@ -27,7 +27,6 @@ thread_local! {
     static BUFFERS: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// An empty buffer of this worker.
 pub(crate) fn take_buffer() -> Vec<u8> {
     BUFFERS
         .with(|buffers| buffers.borrow_mut().pop())
@@ -48,9 +47,7 @@ pub(crate) fn keep_buffer(mut buffer: Vec<u8>) {
     });
 }
 
-/// The sending side of a connection.
 pub(crate) struct Replies {
-    /// Replies not yet sent.
     pub(crate) out: Vec<u8>,
     /// Memory of flash reads under way and of a long reply.
     pub(crate) share: Share,

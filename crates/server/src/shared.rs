@@ -56,13 +56,11 @@ impl Shared {
         totals
     }
 
-    /// Starts counting anew.
     pub(crate) fn reset_counters(&self) {
         *self.reset_base.lock() = self.totals_since_start();
         self.engine.reset_stats();
     }
 
-    /// A client asked for a stop.
     pub(crate) fn ask_shutdown(&self) {
         self.shutdown_asked.store(true, Ordering::Release);
         self.shutdown.notify_all();
@@ -73,7 +71,6 @@ impl Shared {
     }
 }
 
-/// The open connections.
 pub(crate) struct Connections {
     open: Mutex<HashMap<u64, Arc<ConnectionInfo>>>,
     by_worker: Box<[AtomicUsize]>,

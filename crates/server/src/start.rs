@@ -66,7 +66,8 @@ pub fn run(
         }
     };
     let settings = config.clone();
-    let engine = on_worker(&workers, 0, move || open_engine(flash, settings, preset))
+    let engine = workers
+        .run_on(0, move || open_engine(flash, settings, preset))
         .unwrap_or_else(|| {
             let ended = io::Error::other("a worker ended at the start");
             Err(ServeError::Workers(ended))
@@ -97,7 +98,7 @@ pub fn run(
         config,
     });
     let serving = Arc::clone(&shared);
-    let stopped = on_worker(&workers, 0, move || serve(serving, listeners));
+    let stopped = workers.run_on(0, move || serve(serving, listeners));
     workers.shutdown();
     Ok(stopped.unwrap_or(Stop::Incomplete { items_left: 0 }))
 }
@@ -124,27 +125,8 @@ async fn open_engine(
         })
 }
 
-/// Runs `make`'s future on a worker and blocks until it ends; `None` when it panicked.
-fn on_worker<T, F, Fut>(workers: &Workers, worker: usize, make: F) -> Option<T>
-where
-    T: Send + 'static,
-    F: FnOnce() -> Fut + Send + 'static,
-    Fut: Future<Output = T> + 'static,
-{
-    let (done, result) = std::sync::mpsc::sync_channel(1);
-    workers.spawn_on(worker, move || async move {
-        // The receiver waits below until this sends.
-        let _ = done.send(make().await);
-    });
-    result.recv().ok()
-}
-
 async fn serve(shared: Arc<Shared>, listeners: Vec<Arc<Listener>>) -> Stop {
-    let mut worker = 0;
-    shared.engine.start_background(|task| {
-        worker = (worker + 1) % shared.workers.count();
-        shared.workers.spawn_on(worker, task);
-    });
+    shared.engine.start_background(shared.workers.spread());
     // Little is found at once; of much, clients are told what is known so far.
     let _ = runtime::timeout(RECOVERY_PATIENCE, shared.engine.recovered()).await;
     for listener in &listeners {
@@ -312,7 +294,6 @@ fn engine_config(
     })
 }
 
-/// The reserve that is set, if one is.
 fn reserve(cache: &CacheSection) -> Result<Option<Reserve>, ServeError> {
     let (low, high) = (cache.low_watermark, cache.high_watermark);
     let mut reserve = cache.reserve;

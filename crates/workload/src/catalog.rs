@@ -203,7 +203,6 @@ impl Workload {
         Ok(())
     }
 
-    /// Opens the trace that it replays, if it does.
     pub(crate) fn open(&self) -> Result<Option<TraceReader>, TraceError> {
         match &self.name {
             Name::Trace(format, path) => TraceReader::open(path, *format).map(Some),

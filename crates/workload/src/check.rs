@@ -112,7 +112,6 @@ impl CheckRow {
     }
 }
 
-/// How well counts fit what was expected.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fit {
     pub(crate) statistic: f64,

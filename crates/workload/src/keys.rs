@@ -29,7 +29,6 @@ pub enum KeySize {
     Etc,
 }
 
-/// How ids are spelled in names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Spelling {
     /// `key:` and the id in decimal.
@@ -215,13 +214,15 @@ fn eight_digits(number: u64) -> [u8; 8] {
     (eighths + u64::from_le_bytes([b'0'; 8])).to_le_bytes()
 }
 
-fn parse_decimal(digits: &[u8]) -> Option<u64> {
+#[inline]
+pub(crate) fn parse_decimal(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() {
         return None;
     }
     digits.iter().try_fold(0u64, |number, &byte| {
-        let digit = byte.is_ascii_digit().then(|| u64::from(byte - b'0'))?;
-        number.checked_mul(10)?.checked_add(digit)
+        let digit = byte.wrapping_sub(b'0');
+        let number = number.checked_mul(10)?.checked_add(u64::from(digit))?;
+        (digit < 10).then_some(number)
     })
 }
 

@@ -92,7 +92,6 @@ const EXP_BOUND: f64 = 708.0;
 /// Adding it rounds a number to the nearest integer, which is then in the lowest bits.
 const ROUNDER: f64 = 6_755_399_441_055_744.0;
 
-/// The exponential function.
 #[inline]
 pub(crate) fn exp(x: f64) -> f64 {
     if x > EXP_BOUND {

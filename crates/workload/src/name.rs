@@ -7,7 +7,6 @@ use crate::error::WorkloadError;
 use crate::known::NAMES;
 use crate::trace::Format;
 
-/// A name that has been understood.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Name {
     Uniform,

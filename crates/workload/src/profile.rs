@@ -42,7 +42,6 @@ pub struct Profile {
     pub set_bytes: u64,
 }
 
-/// What is known of one key.
 #[derive(Clone, Copy, Debug, Default)]
 struct Seen {
     requests: u64,

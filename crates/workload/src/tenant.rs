@@ -26,7 +26,6 @@ pub(crate) struct Churn {
 pub(crate) struct Tenant {
     /// Number of the application; 0 if there is only one.
     pub(crate) application: u16,
-    /// Keys in use at any time.
     pub(crate) keys: u64,
     pub(crate) mix: Mix,
     pub(crate) churn: Churn,
@@ -37,13 +36,11 @@ pub(crate) struct Tenant {
 }
 
 impl Tenant {
-    /// The key with number `number` of this application.
     #[inline]
     pub(crate) fn key(&self, number: u64) -> KeyId {
         KeyId::of_application(self.application, number)
     }
 
-    /// The state of client `client`.
     pub(crate) fn client(&self, client: u64) -> TenantClient {
         TenantClient {
             mix: self.mix,
@@ -56,7 +53,6 @@ impl Tenant {
         }
     }
 
-    /// A request of `op` on `key`.
     #[inline]
     pub(crate) fn request(&self, op: Op, key: KeyId, seed: u64) -> Request {
         Request {

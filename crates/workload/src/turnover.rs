@@ -47,7 +47,6 @@ impl Turnover {
         }
     }
 
-    /// The key that occupies `slot`.
     #[inline]
     pub(crate) fn occupant(&self, slot: u64) -> u64 {
         if self.renewed == 0 {

@@ -20,7 +20,6 @@ use super::target::Socket;
 /// No further request is added to an output buffer that holds this much.
 const OUTPUT_BYTES: usize = 128 << 10;
 
-/// What a client asks for.
 #[derive(Debug)]
 pub(super) enum Source {
     /// One operation on every key once: `next`, `next + step`, ... below `end`.
@@ -37,7 +36,6 @@ pub(super) enum Source {
     },
 }
 
-/// What all clients of a thread have in common.
 #[derive(Debug)]
 pub(super) struct Rules<'a> {
     pub(super) workload: &'a Workload,
@@ -54,9 +52,7 @@ pub(super) struct Rules<'a> {
 /// Why a client sends nothing more for now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wait {
-    /// For responses.
     Responses,
-    /// For the socket to take more.
     Room,
     /// For this time, in nanoseconds since the start.
     Time(u64),
@@ -64,7 +60,6 @@ pub(super) enum Wait {
     Finished,
 }
 
-/// How a connection ended.
 #[derive(Debug, Error)]
 pub(super) enum Broken {
     #[error("the server closed a connection")]
@@ -83,7 +78,6 @@ pub(super) struct Connection {
     pub(super) awaits_room: bool,
     /// Whether it will send nothing more in this phase.
     pub(super) finished: bool,
-    /// Whether a timer will wake it.
     pub(super) timed: bool,
     pub(super) inflight: Inflight,
     source: Source,
@@ -319,7 +313,6 @@ impl Connection {
         Ok(true)
     }
 
-    /// Whether it has nothing more to ask for.
     pub(super) fn is_exhausted(&self) -> bool {
         match &self.source {
             Source::Sweep { next, end, .. } => next >= end,

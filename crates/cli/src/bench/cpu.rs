@@ -3,16 +3,9 @@
 use std::fs;
 use std::time::Duration;
 
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use rustix::time::{ClockId, clock_gettime};
-
-/// User and system time this process has used.
 pub(super) fn of_this_process() -> Duration {
-    let time = clock_gettime(ClockId::ProcessCPUTime);
-    Duration::new(
-        time.tv_sec.unsigned_abs(),
-        u32::try_from(time.tv_nsec).unwrap_or(0),
-    )
+    let used = runtime::process::usage();
+    used.user + used.system
 }
 
 /// User and system time that process `pid` has used, in steps of the kernel's clock tick (10 ms);
@@ -38,26 +31,10 @@ fn ticks_of_stat(stat: &str) -> Option<u64> {
 /// Descriptors that are needed besides connections.
 const OTHER_DESCRIPTORS: u64 = 64;
 
-/// Makes room for `connections` descriptors. The error says how many are allowed.
+/// Lets this process open so many connections. The error says how many files are allowed.
 pub(super) fn allow_connections(connections: u64) -> Result<(), String> {
-    let needed = connections + OTHER_DESCRIPTORS;
-    let limit = getrlimit(Resource::Nofile);
-    if limit.current.is_none_or(|current| current >= needed) {
-        return Ok(());
-    }
-    let raised = Rlimit {
-        current: Some(needed),
-        maximum: limit.maximum,
-    };
-    if limit.maximum.is_none_or(|maximum| maximum >= needed)
-        && setrlimit(Resource::Nofile, raised).is_ok()
-    {
-        return Ok(());
-    }
-    let allowed = limit.maximum.unwrap_or(u64::MAX);
-    Err(format!(
-        "{needed} open files are needed but only {allowed} are allowed; raise the limit (ulimit -Hn)"
-    ))
+    let allowed = runtime::process::allow_files(connections + OTHER_DESCRIPTORS);
+    allowed.map_err(|error| error.to_string())
 }
 
 #[cfg(test)]

@@ -11,7 +11,6 @@ use workload::{Op, Workload};
 use super::options::Plan;
 use super::stats::{Failures, Stats};
 
-/// What was asked for.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Subject {
     workload: String,
@@ -20,7 +19,6 @@ pub(super) struct Subject {
     keys: u64,
 }
 
-/// Requests by kind.
 #[derive(Debug, Serialize)]
 pub(super) struct Requests {
     requests: u64,
@@ -50,7 +48,6 @@ pub(super) struct Latencies {
     delete: Option<Latency>,
 }
 
-/// Figures of loading.
 #[derive(Debug, Serialize)]
 pub(super) struct Load {
     pub(super) load_keys: u64,
@@ -58,7 +55,6 @@ pub(super) struct Load {
     pub(super) load_ops_per_s: f64,
 }
 
-/// Figures of a measured phase.
 #[derive(Debug, Serialize)]
 pub(super) struct Run {
     #[serde(flatten)]
@@ -78,7 +74,6 @@ pub(super) struct Run {
     pub(super) generator_cpu_us_per_op: f64,
 }
 
-/// What went wrong.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Errors {
     errors: u64,
@@ -237,7 +232,6 @@ impl Display for Latencies {
     }
 }
 
-/// The line of a latency, if it was measured.
 pub(super) fn write_latency(
     f: &mut Formatter<'_>,
     name: &str,

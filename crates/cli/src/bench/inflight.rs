@@ -12,7 +12,6 @@ use workload::{KeyId, Op, Request, ValueCheck, Workload};
 use super::request::Dialect;
 use super::stats::{Failure, Stats};
 
-/// A command that has been sent.
 #[derive(Clone, Copy, Debug)]
 struct Pending {
     op: Op,
@@ -26,7 +25,6 @@ struct Pending {
     fill: Option<Request>,
 }
 
-/// What is needed to judge and count responses.
 pub(super) struct Judge<'a> {
     pub(super) workload: &'a Workload,
     pub(super) stats: &'a mut Stats,

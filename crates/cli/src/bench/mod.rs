@@ -56,7 +56,6 @@ use target::{Socket, Target};
 /// How long opening one silent connection may take.
 const IDLE_PATIENCE: Duration = Duration::from_secs(5);
 
-/// Carries out the command.
 pub(crate) fn run(args: &BenchArgs) -> ExitCode {
     let plan = match args.plan() {
         Ok(plan) => plan,
@@ -97,11 +96,7 @@ fn measure(plan: &Plan) -> Result<ExitCode, String> {
         .chain(&run)
         .all(|phase| phase.stats.failures[Failure::Corrupt] == 0);
     let last = run.as_ref().or(load.as_ref());
-    Ok(if correct && last.is_some_and(has_success) {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    })
+    Ok(crate::exit::of(correct && last.is_some_and(has_success)))
 }
 
 fn has_success(measured: &Measured) -> bool {
@@ -151,7 +146,6 @@ mod look_aside {
     }
 }
 
-/// Opens the silent connections.
 fn open_idle(target: &Target, count: usize) -> Result<Vec<Socket>, String> {
     (0..count)
         .map(|number| {

@@ -4,7 +4,7 @@ use std::num::{NonZeroU32, NonZeroU64, NonZeroUsize};
 use std::thread::available_parallelism;
 use std::time::Duration;
 
-use clap::{Args, ValueEnum};
+use clap::{Parser, ValueEnum};
 use workload::{CATALOG, Known, Pace, Settings, Workload, WorkloadError};
 
 use super::request::{Dialect, Writer};
@@ -12,7 +12,7 @@ use super::target::Target;
 use crate::workload_args::{WorkloadArgs, wrong};
 
 /// Put load on a memcached-speaking server and measure it.
-#[derive(Args, Debug)]
+#[derive(Parser, Debug)]
 pub(crate) struct BenchArgs {
     /// The server: HOST:PORT, or the path of a unix socket
     #[arg(long, value_name = "HOST:PORT|PATH")]
@@ -147,7 +147,6 @@ impl From<PaceName> for Pace {
     }
 }
 
-/// Options that have been checked.
 #[derive(Debug)]
 pub(super) struct Plan {
     pub(super) target: Target,
@@ -297,24 +296,13 @@ fn rate(text: &str) -> Result<f64, String> {
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser;
-
     use super::*;
-
-    #[derive(Parser)]
-    struct Command {
-        #[command(flatten)]
-        args: BenchArgs,
-    }
 
     fn plan(options: &str) -> Result<Plan, String> {
         let line = format!("bench --server 127.0.0.1:1 {options}");
-        let command = Command::try_parse_from(line.split_ascii_whitespace());
-        command
-            .map_err(|error| error.to_string())?
-            .args
-            .plan()
-            .map_err(|error| error.to_string())
+        let args = BenchArgs::try_parse_from(line.split_ascii_whitespace());
+        let plan = args.map_err(|error| error.to_string())?.plan();
+        plan.map_err(|error| error.to_string())
     }
 
     #[test]

@@ -31,15 +31,14 @@ pub(super) struct Phase {
     pub(super) timeline: bool,
 }
 
-/// What is asked for.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Kind {
-    /// Store every key once.
     Load,
-    /// Read every key once.
     Scan,
     /// The workload; at most so many requests.
-    Run { requests: Option<u64> },
+    Run {
+        requests: Option<u64>,
+    },
 }
 
 /// What a phase has measured.

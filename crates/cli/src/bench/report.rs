@@ -13,7 +13,6 @@ use super::options::Plan;
 use super::phase::Measured;
 use super::stats::{Second, Stats};
 
-/// One run.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Report {
     #[serde(flatten)]
@@ -37,7 +36,6 @@ pub(super) struct Report {
     timeline: Option<Vec<TimelineRow>>,
 }
 
-/// Figures of the measured phase.
 #[derive(Debug, Serialize)]
 struct Run {
     #[serde(flatten)]
@@ -54,7 +52,6 @@ struct Run {
     cpu_us_per_hit: Option<f64>,
 }
 
-/// Figures of the loading phase.
 #[derive(Debug, Serialize)]
 struct Load {
     #[serde(flatten)]
@@ -98,7 +95,6 @@ impl Report {
         }
     }
 
-    /// Adds how the silent connections fared.
     pub(super) fn set_idle(&mut self, open: usize, closed: usize) {
         self.idle_connections = Some(open);
         self.idle_connections_closed = Some(closed);
@@ -150,7 +146,6 @@ fn timeline(seconds: &[Second]) -> Vec<TimelineRow> {
     seconds.iter().enumerate().map(row).collect()
 }
 
-/// The report for people.
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(

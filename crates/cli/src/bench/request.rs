@@ -5,7 +5,6 @@
 
 use workload::{KeyId, KeyNames, MAX_KEY_BYTES, Request};
 
-/// Which commands are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Dialect {
     /// `get`, `set`, `delete`.
@@ -14,7 +13,6 @@ pub(super) enum Dialect {
     Meta,
 }
 
-/// Appends requests to a buffer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Writer {
     pub(super) dialect: Dialect,
@@ -86,7 +84,6 @@ impl Writer {
         out.extend_from_slice(b"\r\n");
     }
 
-    /// A removal of the key of `request`.
     #[inline]
     pub(super) fn delete(&self, request: &Request, out: &mut Vec<u8>) {
         out.extend_from_slice(match self.dialect {
@@ -115,7 +112,6 @@ impl Writer {
 /// Longer times to live are taken as dates by memcached: 30 days.
 const LONGEST_TTL_S: u32 = 30 * 24 * 3600;
 
-/// Writes `number` in decimal.
 #[inline]
 fn number(number: u32, out: &mut Vec<u8>) {
     out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());

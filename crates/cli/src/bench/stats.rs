@@ -20,7 +20,6 @@ const TIMELINE_DIGITS: u8 = 2;
 /// The longest timeline, in seconds; what is later falls into the last one.
 pub(super) const MAX_TIMELINE_S: usize = 24 * 3600;
 
-/// Kinds of failures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Failure {
     /// A connection that could not be opened.
@@ -60,7 +59,6 @@ const FAILURES: [&str; 9] = [
     "database_errors",
 ];
 
-/// Failures by kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Failures([u64; FAILURES.len()]);
 
@@ -86,7 +84,6 @@ impl Serialize for Failures {
     }
 }
 
-/// One second of the timeline.
 #[derive(Clone, Debug)]
 pub(super) struct Second {
     pub(super) requests: u64,
@@ -113,7 +110,6 @@ pub(super) struct Stats {
     timeline: Option<Vec<Second>>,
 }
 
-/// A histogram of latencies, in nanoseconds.
 pub(super) fn latencies() -> Histogram<u64> {
     histogram(DIGITS)
 }
@@ -177,7 +173,6 @@ impl Stats {
         self.requests.iter().sum()
     }
 
-    /// Latencies of all commands.
     pub(super) fn all_latencies(&self) -> Histogram<u64> {
         let mut all = self.latencies[0].clone();
         for part in &self.latencies[1..] {

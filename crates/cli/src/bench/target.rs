@@ -10,9 +10,7 @@ use std::time::Duration;
 
 use mio::event::Source;
 use mio::net::{TcpStream, UnixStream};
-use mio::{Interest, Registry, Token};
 
-/// Where the server listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Target {
     Tcp(SocketAddr),
@@ -60,79 +58,33 @@ impl Target {
                 let stream = std::net::TcpStream::connect_timeout(address, patience)?;
                 stream.set_nonblocking(true)?;
                 stream.set_nodelay(true)?;
-                Ok(Socket::Tcp(TcpStream::from_std(stream)))
+                Ok(Box::new(TcpStream::from_std(stream)))
             }
             Self::Unix(path) => {
                 let stream = StdUnixStream::connect(path)?;
                 stream.set_nonblocking(true)?;
-                Ok(Socket::Unix(UnixStream::from_std(stream)))
+                Ok(Box::new(UnixStream::from_std(stream)))
             }
         }
     }
 }
 
 /// A non-blocking connection to a [`Target`].
-#[derive(Debug)]
-pub(super) enum Socket {
-    Tcp(TcpStream),
-    Unix(UnixStream),
-}
+pub(super) type Socket = Box<dyn Stream>;
 
-impl Socket {
+/// What a socket of either kind does.
+pub(super) trait Stream: Read + Write + Source + Send + fmt::Debug {
     /// Whether the server has closed a connection on which nothing was asked.
-    pub(super) fn is_closed(&mut self) -> bool {
-        let mut byte = [0];
-        match self.read(&mut byte) {
+    fn is_closed(&mut self) -> bool {
+        match self.read(&mut [0]) {
             Ok(count) => count == 0,
             Err(error) => error.kind() != io::ErrorKind::WouldBlock,
         }
     }
 }
 
-impl Read for Socket {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        match self {
-            Self::Tcp(stream) => stream.read(buffer),
-            Self::Unix(stream) => stream.read(buffer),
-        }
-    }
-}
-
-impl Write for Socket {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match self {
-            Self::Tcp(stream) => stream.write(bytes),
-            Self::Unix(stream) => stream.write(bytes),
-        }
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-impl Source for Socket {
-    fn register(&mut self, registry: &Registry, token: Token, what: Interest) -> io::Result<()> {
-        match self {
-            Self::Tcp(stream) => stream.register(registry, token, what),
-            Self::Unix(stream) => stream.register(registry, token, what),
-        }
-    }
-
-    fn reregister(&mut self, registry: &Registry, token: Token, what: Interest) -> io::Result<()> {
-        match self {
-            Self::Tcp(stream) => stream.reregister(registry, token, what),
-            Self::Unix(stream) => stream.reregister(registry, token, what),
-        }
-    }
-
-    fn deregister(&mut self, registry: &Registry) -> io::Result<()> {
-        match self {
-            Self::Tcp(stream) => stream.deregister(registry),
-            Self::Unix(stream) => stream.deregister(registry),
-        }
-    }
-}
+impl Stream for TcpStream {}
+impl Stream for UnixStream {}
 
 #[cfg(test)]
 mod tests {

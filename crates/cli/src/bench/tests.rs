@@ -14,7 +14,6 @@ use super::phase::Measured;
 use super::stats::{Failure, Stats};
 use super::{BenchArgs, Report, loading, phase, running};
 
-/// How the server misbehaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Manner {
     Good,
@@ -106,17 +105,11 @@ fn serve(stream: TcpStream, store: &Store, manner: Manner) -> std::io::Result<()
     Ok(())
 }
 
-#[derive(Parser)]
-struct Command {
-    #[command(flatten)]
-    args: BenchArgs,
-}
-
 /// The plan of `flowstone bench` with `options`.
 pub(super) fn plan(options: &str) -> Plan {
     let line = format!("bench {options}");
-    let command = Command::parse_from(line.split_ascii_whitespace());
-    command.args.plan().unwrap()
+    let args = BenchArgs::parse_from(line.split_ascii_whitespace());
+    args.plan().unwrap()
 }
 
 /// Both phases of `flowstone bench` with `options`, and the report.

@@ -54,7 +54,6 @@ const EVENTS: usize = 1024;
 
 const TIMER: Token = Token(usize::MAX - 1);
 
-/// What all threads of a phase share.
 #[derive(Debug)]
 pub(super) struct Shared {
     /// All threads, and the one that watches them, pass it when all connections stand.
@@ -67,7 +66,6 @@ pub(super) struct Shared {
     pub(super) done: AtomicU64,
 }
 
-/// A thread's state. Belongs to that thread.
 pub(super) struct Worker<'a> {
     shared: &'a Shared,
     target: &'a Target,
@@ -199,7 +197,6 @@ impl<'a> Worker<'a> {
             || (self.inflight > 0 && now_ns - self.progress_ns > STALL_NS)
     }
 
-    /// Counts what was left undone.
     fn close(&mut self) {
         let stop_ns = self.rules.end_ns.min(self.now_ns());
         for connection in &mut self.connections {
@@ -387,12 +384,8 @@ impl<'a> Worker<'a> {
             tv_sec: (gap_ns / 1_000_000_000) as i64,
             tv_nsec: (gap_ns % 1_000_000_000) as _,
         };
-        let interval = Timespec {
-            tv_sec: 0,
-            tv_nsec: 0,
-        };
         let setting = Itimerspec {
-            it_interval: interval,
+            it_interval: Timespec::default(),
             it_value: at,
         };
         timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &setting)?;

@@ -36,7 +36,6 @@ pub(super) fn answer(outcome: &Outcome) -> io::Result<()> {
     writeln!(out)
 }
 
-/// What a child has to say.
 enum Event {
     Progress(usize, u64),
     /// It has no more to say; what it said to the user where there is no outcome.
@@ -205,7 +204,6 @@ fn listen(
     serde_json::from_str(&text).map_err(|_| words)
 }
 
-/// A progress bar for each preset, on a terminal.
 struct Bars {
     all: MultiProgress,
     bars: Vec<ProgressBar>,

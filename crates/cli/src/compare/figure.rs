@@ -5,7 +5,6 @@ use lab::plot::{Axis, Line, Plot, page};
 
 type Points = Vec<(f64, f64)>;
 
-/// The figure as an SVG document.
 pub(super) fn svg(plan: &Plan, outcomes: &[Outcome]) -> String {
     let title = format!("{} on {}", plan.workload.name(), plan.device);
     let plot = |y, points: fn(&Curve) -> Points| {

@@ -22,7 +22,6 @@ use lab::presets::Preset;
 
 pub(crate) use options::CompareArgs;
 
-/// Carries out the command.
 pub(crate) fn run(args: &CompareArgs) -> ExitCode {
     let plan = match args.plan() {
         Ok(plan) => plan,

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use std::thread::available_parallelism;
 use std::time::Duration;
 
-use clap::Args;
+use clap::Parser;
 use device::{DeviceSpec, SpecError};
-use lab::compare::{CompareError, DeviceChoice, Pace, Plan};
+use lab::compare::{CompareError, DeviceChoice, Plan};
 use lab::presets::{Preset, named};
 use server::config::Size;
 use workload::Workload;
@@ -20,7 +20,7 @@ const DEFAULT_REQUESTS: u64 = 1_000_000;
 const DEFAULT_CPUS: u32 = 4;
 
 /// Run presets side by side on the same work.
-#[derive(Args, Debug)]
+#[derive(Parser, Debug)]
 #[command(after_help = lab::presets::list())]
 pub(crate) struct CompareArgs {
     /// The presets, separated by commas; they are listed below
@@ -126,21 +126,17 @@ impl CompareArgs {
         let device = self.device()?;
         Ok(Plan {
             load: self.load.unwrap_or(!is_trace && !workload.set_on_miss()),
-            workload,
             cpus: self.cpus(&device),
-            device,
-            memory_bytes: self.memory.0,
             segment_bytes: self
                 .segment_size
                 .map(|size| u32::try_from(size.0).unwrap_or(u32::MAX)),
             buffer_bytes: self.write_buffers.map(|size| size.0),
             requests,
             warmup: self.warmup.unwrap_or(usual_warmup),
-            clients: self.clients.get(),
             cpu_scale: self.cpu_scale,
             copy_scale: self.copy_scale,
-            pace: Pace::Closed,
             database: Duration::from_micros(self.database_us),
+            ..Plan::new(workload, device, self.memory.0, self.clients.get())
         })
     }
 
@@ -177,26 +173,12 @@ impl CompareArgs {
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser;
-
     use super::*;
 
-    #[derive(Parser)]
-    struct Command {
-        #[command(flatten)]
-        args: CompareArgs,
-    }
-
-    fn args(options: &str) -> Result<CompareArgs, String> {
-        let line = format!("compare {options}");
-        let command = Command::try_parse_from(line.split_ascii_whitespace());
-        command
-            .map(|command| command.args)
-            .map_err(|error| error.to_string())
-    }
-
     fn checked(options: &str) -> Result<Plan, String> {
-        let args = args(&format!("--presets flowstone {options}"))?;
+        let line = format!("compare --presets flowstone {options}");
+        let args = CompareArgs::try_parse_from(line.split_ascii_whitespace());
+        let args = args.map_err(|error| error.to_string())?;
         let plan = args.plan().map_err(|error| error.to_string())?;
         for preset in args.presets().map_err(|error| error.to_string())? {
             plan.check(preset).map_err(|error| error.to_string())?;

@@ -13,7 +13,6 @@ const COMMON: [&str; 3] = ["workload", "virtual_time", "seed"];
 
 type Cells = BTreeMap<String, String>;
 
-/// The whole report.
 pub(super) fn text(plan: &Plan, outcomes: &[Outcome]) -> String {
     let rows: Vec<Cells> = outcomes.iter().map(cells).collect();
     let mut text = heading(plan, outcomes);

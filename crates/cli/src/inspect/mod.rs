@@ -35,7 +35,6 @@ pub(crate) struct InspectArgs {
     json: bool,
 }
 
-/// Inspects an image.
 pub(crate) fn run(args: &InspectArgs) -> ExitCode {
     let subject = match look(args) {
         Ok(subject) => subject,
@@ -48,11 +47,7 @@ pub(crate) fn run(args: &InspectArgs) -> ExitCode {
     };
     // A reader that closes its end early has seen enough.
     let _ = std::io::stdout().write_all(text.as_bytes());
-    if subject.inspection.is_sound() {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    }
+    crate::exit::of(subject.inspection.is_sound())
 }
 
 fn look(args: &InspectArgs) -> Result<Subject<'_>, String> {

@@ -115,7 +115,6 @@ impl CacheConfig {
         self.max_value_bytes as usize
     }
 
-    /// Worker threads to start.
     pub(super) fn worker_threads(&self) -> usize {
         self.threads.unwrap_or_else(|| {
             std::thread::available_parallelism()
@@ -124,14 +123,10 @@ impl CacheConfig {
         })
     }
 
-    /// The engine's part of the settings.
     pub(super) fn engine(&self) -> Result<EngineConfig, OpenError> {
         let range = |ok: bool, name, range| {
-            if ok {
-                Ok(())
-            } else {
-                Err(OpenError::Range { name, range })
-            }
+            let valid = ok.then_some(());
+            valid.ok_or(OpenError::Range { name, range })
         };
         let threads = self.worker_threads();
         range(

@@ -27,7 +27,6 @@ thread_local! {
 #[repr(align(128))]
 struct Stripe<T>(RwLock<Option<Arc<T>>>);
 
-/// The way to the engine, `T`, until it is shut.
 pub(super) struct Door<T> {
     stripes: Box<[Stripe<T>]>,
     stays: Arc<Stays>,

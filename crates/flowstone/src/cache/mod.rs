@@ -329,7 +329,6 @@ impl fmt::Debug for Cache {
 }
 
 impl Inner {
-    /// Hands a flash read to a worker.
     fn start_read(&self, stay: Stay<Engine>, key: Key<'_>) -> Receiver<Option<Value>> {
         let (done, value) = oneshot();
         let worker = key.hash().0 % self.workers.count() as u64;
@@ -353,7 +352,6 @@ impl Drop for Inner {
     }
 }
 
-/// Reads an item, on a worker.
 async fn read(engine: &Arc<Engine>, key: &[u8]) -> Option<Value> {
     let key = engine.key(key)?;
     let now = runtime::unix_seconds();
@@ -371,7 +369,6 @@ fn checked<'k>(engine: &Engine, key: &'k [u8]) -> Result<Key<'k>, Error> {
     engine.key(key).ok_or(Error::Key { len: key.len() })
 }
 
-/// Opens a cache on the calling thread.
 fn open(config: &CacheConfig) -> Result<Cache, OpenError> {
     let engine_config = config.engine()?;
     let disk = config.open_flash()?;
@@ -382,30 +379,20 @@ fn open(config: &CacheConfig) -> Result<Cache, OpenError> {
         ..LiveConfig::default()
     })
     .map_err(OpenError::Workers)?;
-    let (done, opened) = std::sync::mpsc::sync_channel(1);
-    workers.spawn_on(0, move || async move {
-        let disk: Arc<dyn Disk> = Arc::new(disk);
-        // The receiver waits below until this sends.
-        let _ = done.send(Engine::open(disk, journal, engine_config).await);
+    let disk: Arc<dyn Disk> = Arc::new(disk);
+    let path = config.path.clone();
+    let engine = workers
+        .run_on(0, move || Engine::open(disk, journal, engine_config))
+        .ok_or_else(ended_early)
+        .and_then(|opened| opened.map_err(|source| OpenError::Image { path, source }))
+        .inspect_err(|_| workers.clone().shutdown())?;
+    engine.start_background(workers.spread());
+    let found = Arc::clone(&engine);
+    // Little is found again at once; of much, callers are told what is known so far. A worker that has ended
+    // says so at the first operation.
+    let _ = workers.run_on(0, move || async move {
+        runtime::timeout(RECOVERY_PATIENCE, found.recovered()).await
     });
-    let engine = match opened.recv() {
-        Ok(Ok(engine)) => engine,
-        Ok(Err(source)) => {
-            workers.shutdown();
-            let path = config.path.clone();
-            return Err(OpenError::Image { path, source });
-        }
-        Err(_) => {
-            workers.shutdown();
-            return Err(ended_early());
-        }
-    };
-    let mut worker = 0;
-    engine.start_background(|task| {
-        worker = (worker + 1) % workers.count();
-        workers.spawn_on(worker, task);
-    });
-    wait_for_recovery(&engine, &workers);
     Ok(Cache {
         inner: Arc::new(Inner {
             door: Door::new(&engine),
@@ -415,19 +402,6 @@ fn open(config: &CacheConfig) -> Result<Cache, OpenError> {
             stop_deadline: config.stop_deadline,
         }),
     })
-}
-
-/// Little is found again at once; of much, callers are told what is known so far.
-fn wait_for_recovery(engine: &Arc<Engine>, workers: &Workers) {
-    let (done, recovered) = std::sync::mpsc::sync_channel(1);
-    let engine = Arc::clone(engine);
-    workers.spawn_on(0, move || async move {
-        let _ = runtime::timeout(RECOVERY_PATIENCE, engine.recovered()).await;
-        // The receiver waits below until this sends.
-        let _ = done.send(());
-    });
-    // A worker that has ended says so at the first operation.
-    let _ = recovered.recv();
 }
 
 fn ended_early() -> OpenError {

@@ -13,16 +13,13 @@
 //! work, because one whose neighbour works is slower, and all on one cache, whose locks and counters
 //! they share. Of several rounds the median counts.
 
-use std::num::NonZeroUsize;
 use std::path::Path;
-use std::thread::available_parallelism;
-use std::time::Duration;
 
 use runtime::work::Work;
 use workload::{KeySize, Mix, Settings, ValueSize, Workload, WorkloadError};
 
 use super::fit::{Unknown, fit};
-use crate::compare::{CompareError, DeviceChoice, Pace, Plan, Spent, spend};
+use crate::compare::{CompareError, DeviceChoice, Plan, Spent, spend};
 use crate::cpu::{CpuTable, TableError};
 use crate::presets::named;
 
@@ -35,19 +32,16 @@ const NAME_BYTES: usize = 30;
 
 /// Why nothing could be measured, in one line.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say what each is")]
 pub enum MeasureError {
-    /// A run failed.
     #[error(transparent)]
     Run(#[from] CompareError),
-    /// A workload that there is not.
     #[error(transparent)]
     Workload(#[from] WorkloadError),
-    /// The costs make no table.
     #[error(transparent)]
     Table(#[from] TableError),
 }
 
-/// Requests of one kind.
 struct Scenario {
     name: &'static str,
     preset: &'static str,
@@ -140,26 +134,15 @@ impl Scenario {
         Ok(Workload::parse("zipfian", settings)?)
     }
 
-    /// What one operation took.
     fn measure(&self, path: &Path) -> Result<Vec<f64>, MeasureError> {
+        let device = DeviceChoice::File {
+            path: path.to_owned(),
+            bytes: Some(FLASH_BYTES),
+        };
+        let asked_for = self.workload(self.name_bytes, 0)?;
         let plan = Plan {
-            workload: self.workload(self.name_bytes, 0)?,
-            device: DeviceChoice::File {
-                path: path.to_owned(),
-                bytes: Some(FLASH_BYTES),
-            },
-            memory_bytes: MEMORY_BYTES,
-            segment_bytes: None,
-            buffer_bytes: None,
             requests: Some(self.requests),
-            warmup: 0,
-            load: false,
-            clients: CLIENTS,
-            cpus: available_parallelism().map_or(1, NonZeroUsize::get) as u32,
-            cpu_scale: 1,
-            copy_scale: 1,
-            pace: Pace::Closed,
-            database: Duration::ZERO,
+            ..Plan::new(asked_for, device, MEMORY_BYTES, CLIENTS)
         };
         let preset = named(self.preset).expect("the presets are in the list");
         let loaded = self.workload(NAME_BYTES, 0)?;
@@ -192,9 +175,6 @@ pub struct Measured {
 
 /// Measures every kind of work that the engine does, with a new file at `path`, which is
 /// removed. Blocks the thread for a minute.
-///
-/// # Errors
-/// [`MeasureError`].
 pub fn measure(path: &Path) -> Result<Measured, MeasureError> {
     let rows: Result<Vec<Vec<f64>>, MeasureError> = SCENARIOS
         .iter()

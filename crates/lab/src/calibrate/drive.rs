@@ -11,7 +11,6 @@ use device::{DeviceError, Disk, DriveModel, MemoryDisk, PAGE_BYTES, PacedDisk};
 use runtime::sim::Sim;
 
 /// The model that does what the drive did. What a probe left out takes no time.
-#[must_use]
 pub fn drive_model(profile: &Profile) -> DriveModel {
     with_reads(profile, writes(profile))
 }

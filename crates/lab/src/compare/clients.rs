@@ -36,9 +36,7 @@ const DIGITS: u8 = 3;
 /// Why a client cannot go on.
 #[derive(Debug)]
 enum Trouble {
-    /// A damaged trace.
     Trace(TraceError),
-    /// A wrong value under this key.
     WrongValue(String),
 }
 
@@ -46,9 +44,7 @@ enum Trouble {
 pub(super) struct Run {
     pub(super) machine: Machine,
     pub(super) workload: Workload,
-    /// Keys to store beforehand.
     pub(super) load: u64,
-    /// Requests that are not counted.
     pub(super) warmup: u64,
     /// Requests in all; without end for a whole trace.
     pub(super) end: u64,
@@ -63,23 +59,6 @@ pub(super) struct Run {
     busy_ns_before: AtomicU64,
     stopped: AtomicBool,
     trouble: Mutex<Option<Trouble>>,
-}
-
-/// What the clients of a thread have seen of the measured requests.
-pub(super) struct Seen {
-    pub(super) requests: u64,
-    pub(super) gets: u64,
-    pub(super) sets: u64,
-    pub(super) deletes: u64,
-    pub(super) dram_hits: u64,
-    pub(super) flash_hits: u64,
-    /// Misses for which flash was read.
-    pub(super) misses_on_flash: u64,
-    pub(super) item_bytes_set: u64,
-    pub(super) refused_sets: u64,
-    pub(super) latencies: Histogram<u64>,
-    pub(super) get_ns: Extremes,
-    pub(super) set_ns: Extremes,
 }
 
 /// The shortest and the longest of some times, in nanoseconds.
@@ -107,48 +86,53 @@ impl Extremes {
     }
 }
 
-impl Seen {
-    pub(super) fn new() -> Self {
-        let latencies = Histogram::new_with_bounds(1, LONGEST_NS, DIGITS);
-        Self {
-            requests: 0,
-            gets: 0,
-            sets: 0,
-            deletes: 0,
-            dram_hits: 0,
-            flash_hits: 0,
-            misses_on_flash: 0,
-            item_bytes_set: 0,
-            refused_sets: 0,
-            latencies: latencies.expect("bounds that a histogram can have"),
-            get_ns: Extremes::NONE,
-            set_ns: Extremes::NONE,
+macro_rules! seen {
+    ($($(#[$doc:meta])* $count:ident,)*) => {
+        /// What the clients of a thread have seen of the measured requests.
+        pub(super) struct Seen {
+            $($(#[$doc])* pub(super) $count: u64,)*
+            pub(super) latencies: Histogram<u64>,
+            pub(super) get_ns: Extremes,
+            pub(super) set_ns: Extremes,
         }
-    }
 
+        impl Seen {
+            pub(super) fn new() -> Self {
+                let latencies = Histogram::new_with_bounds(1, LONGEST_NS, DIGITS);
+                Self {
+                    $($count: 0,)*
+                    latencies: latencies.expect("bounds that a histogram can have"),
+                    get_ns: Extremes::NONE,
+                    set_ns: Extremes::NONE,
+                }
+            }
+
+            pub(super) fn merge(&mut self, other: &Self) {
+                $(self.$count += other.$count;)*
+                self.latencies
+                    .add(&other.latencies)
+                    .expect("all histograms have the same bounds");
+                self.get_ns.widen(other.get_ns);
+                self.set_ns.widen(other.set_ns);
+            }
+        }
+    };
+}
+
+seen! {
+    requests, gets, sets, deletes, dram_hits, flash_hits,
+    /// Misses for which flash was read.
+    misses_on_flash,
+    item_bytes_set, refused_sets,
+}
+
+impl Seen {
     pub(super) fn operations(&self) -> u64 {
         self.gets + self.sets + self.deletes
     }
 
     pub(super) fn hits(&self) -> u64 {
         self.dram_hits + self.flash_hits
-    }
-
-    pub(super) fn merge(&mut self, other: &Self) {
-        self.requests += other.requests;
-        self.gets += other.gets;
-        self.sets += other.sets;
-        self.deletes += other.deletes;
-        self.dram_hits += other.dram_hits;
-        self.flash_hits += other.flash_hits;
-        self.misses_on_flash += other.misses_on_flash;
-        self.item_bytes_set += other.item_bytes_set;
-        self.refused_sets += other.refused_sets;
-        self.latencies
-            .add(&other.latencies)
-            .expect("all histograms have the same bounds");
-        self.get_ns.widen(other.get_ns);
-        self.set_ns.widen(other.set_ns);
     }
 }
 
@@ -224,12 +208,10 @@ impl Run {
         *self.begun.lock()
     }
 
-    /// Requests begun.
     pub(super) fn requests(&self) -> u64 {
         self.next.load(Ordering::Relaxed).min(self.end)
     }
 
-    /// When what is measured began, or now.
     pub(super) fn begun_at(&self) -> Instant {
         self.begun().map_or_else(runtime::now, |begun| begun.at)
     }
@@ -272,7 +254,6 @@ impl Run {
     }
 }
 
-/// One client.
 pub(super) struct Client {
     run: Arc<Run>,
     stream: ClientStream,
@@ -284,7 +265,6 @@ pub(super) struct Client {
     due: Option<Instant>,
 }
 
-/// What a get found.
 enum Found {
     InMemory,
     OnFlash,
@@ -457,7 +437,6 @@ impl Client {
         }
     }
 
-    /// An operation begins.
     fn begin(&mut self) -> Instant {
         if let Some(cpus) = &self.cpus {
             cpus.charge_request();

@@ -43,7 +43,6 @@ pub struct Curve {
 
 impl Curve {
     /// Hit ratio between neighbouring samples: (requests, ratio).
-    #[must_use]
     pub fn hit_ratio(&self) -> Vec<(f64, f64)> {
         self.steps(|from, to| {
             let gets = to.gets - from.gets;
@@ -52,7 +51,6 @@ impl Curve {
     }
 
     /// Requests a second between neighbouring samples: (requests, rate).
-    #[must_use]
     pub fn requests_per_s(&self) -> Vec<(f64, f64)> {
         self.steps(|from, to| {
             let nanos = to.nanos.saturating_sub(from.nanos);

@@ -54,7 +54,6 @@ fn detail(run: &Run, seen: &Seen) -> Detail {
     }
 }
 
-/// The figures of what was measured.
 fn row(plan: &Plan, preset: &Preset, run: &Run, seen: &Seen) -> CompareRow {
     let machine = &run.machine;
     let end = machine.mark();

@@ -10,14 +10,12 @@ use runtime::Instant;
 use super::curve::SegmentLevels;
 use super::storage::Storage;
 
-/// What a run takes place on.
 #[derive(Clone)]
 pub(super) struct Machine {
     pub(super) engine: Arc<Engine>,
     pub(super) storage: Storage,
 }
 
-/// Counters at one moment.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Counters {
     pub(super) flash_reads: u64,
@@ -37,7 +35,6 @@ pub(super) struct Counters {
 pub(super) struct Mark {
     pub(super) at: Instant,
     pub(super) counters: Counters,
-    /// Processor time of the process so far.
     pub(super) processor: Duration,
 }
 
@@ -52,7 +49,6 @@ impl Machine {
         }
     }
 
-    /// Free segments and the watermarks now.
     pub(super) fn segments(&self) -> SegmentLevels {
         let placement = self.engine.flash_stats();
         SegmentLevels {
@@ -62,7 +58,6 @@ impl Machine {
         }
     }
 
-    /// The counters now.
     pub(super) fn counters(&self) -> Counters {
         let placement = self.engine.flash_stats();
         let store = self.engine.store().counters();

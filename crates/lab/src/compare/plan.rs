@@ -1,6 +1,9 @@
 //! What is to be run, and whether it can be.
 
+use std::num::NonZeroUsize;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
+use std::thread::available_parallelism;
 use std::time::Duration;
 
 use device::{DeviceSpec, DriveModel};
@@ -22,11 +25,6 @@ const SIZE_SAMPLE: u64 = 4096;
 const LEAST_MAX_VALUE_BYTES: u32 = 512 << 10;
 /// The same where the workload's are not known beforehand.
 const UNKNOWN_MAX_VALUE_BYTES: u32 = 1 << 20;
-/// The most clients.
-const MOST_CLIENTS: u64 = 1 << 16;
-/// The most processors.
-const MOST_CPUS: u64 = 1024;
-const MOST_CPU_SCALE: u64 = 2;
 
 /// Where items are stored.
 #[derive(Clone, Debug)]
@@ -125,6 +123,27 @@ impl Pace {
 }
 
 impl Plan {
+    /// Requests of closed-loop clients for `workload`, one processor for each thread of this machine, and
+    /// nothing before the requests that are measured.
+    pub fn new(workload: Workload, device: DeviceChoice, memory_bytes: u64, clients: u32) -> Self {
+        Self {
+            workload,
+            device,
+            memory_bytes,
+            segment_bytes: None,
+            buffer_bytes: None,
+            requests: None,
+            warmup: 0,
+            load: false,
+            clients,
+            cpus: available_parallelism().map_or(1, NonZeroUsize::get) as u32,
+            cpu_scale: 1,
+            copy_scale: 1,
+            pace: Pace::Closed,
+            database: Duration::ZERO,
+        }
+    }
+
     /// Requests after the last one, without end for a whole trace.
     pub(super) fn end(&self) -> u64 {
         match self.requests {
@@ -133,38 +152,21 @@ impl Plan {
         }
     }
 
-    /// Keys stored beforehand.
     pub(super) fn loaded_keys(&self) -> u64 {
         if self.load { self.workload.keys() } else { 0 }
     }
 
     /// Requests in all, those of the warm-up included; `None` for a whole trace.
-    #[must_use]
     pub fn total_requests(&self) -> Option<u64> {
         self.requests.map(|_| self.end())
     }
 
     /// Checks all that can be checked without a device.
-    ///
-    /// # Errors
-    /// The first thing that cannot work, in one line.
     pub fn check(&self, preset: &'static Preset) -> Result<(), CompareError> {
-        range("clients", self.clients.into(), MOST_CLIENTS, "1 to 65536")?;
-        range("cpus", self.cpus.into(), MOST_CPUS, "1 to 1024")?;
-        if u64::from(self.cpu_scale) > MOST_CPU_SCALE {
-            return Err(CompareError::Range {
-                name: "cpu-scale",
-                given: self.cpu_scale.into(),
-                allowed: "0, 1 or 2",
-            });
-        }
-        if u64::from(self.copy_scale) > MOST_CPU_SCALE {
-            return Err(CompareError::Range {
-                name: "copy-scale",
-                given: self.copy_scale.into(),
-                allowed: "0, 1 or 2",
-            });
-        }
+        range("clients", self.clients, 1..=1 << 16, "1 to 65536")?;
+        range("cpus", self.cpus, 1..=1024, "1 to 1024")?;
+        range("cpu-scale", self.cpu_scale, 0..=2, "0, 1 or 2")?;
+        range("copy-scale", self.copy_scale, 0..=2, "0, 1 or 2")?;
         self.workload.check_fits(u64::MAX, MAX_KEY_BYTES)?;
         let storage = match &self.device {
             DeviceChoice::Emulated(spec) if spec.file().is_some() => {
@@ -178,7 +180,6 @@ impl Plan {
         self.check_size(preset, &storage)
     }
 
-    /// Checks the preset against a new device.
     pub(super) fn check_size(
         &self,
         preset: &'static Preset,
@@ -270,11 +271,11 @@ impl std::fmt::Display for DeviceChoice {
 
 fn range(
     name: &'static str,
-    given: u64,
-    most: u64,
+    given: u32,
+    range: RangeInclusive<u32>,
     allowed: &'static str,
 ) -> Result<(), CompareError> {
-    if (1..=most).contains(&given) {
+    if range.contains(&given) {
         return Ok(());
     }
     Err(CompareError::Range {

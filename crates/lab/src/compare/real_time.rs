@@ -73,11 +73,7 @@ fn with_cache<T>(
     let host = Host::new(plan, preset, &storage);
     let opened = open(host, &workers, claim.journal.clone());
     let acted = opened.and_then(|engine| {
-        let mut worker = 0;
-        engine.start_background(|task| {
-            worker = (worker + 1) % workers.count();
-            workers.spawn_on(worker, task);
-        });
+        engine.start_background(workers.spread());
         act(&workers, Machine { engine, storage })
     });
     workers.shutdown();
@@ -116,7 +112,6 @@ fn complete(
     Ok(seen)
 }
 
-/// What a round of requests took.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Spent {
     /// Gets, sets and deletes.
@@ -158,37 +153,23 @@ pub(crate) fn spend(
     })
 }
 
-/// What has been counted on all workers.
 fn work_done(workers: &Workers) -> Result<WorkDone, CompareError> {
-    let (done, each) = sync_channel(workers.count());
-    for worker in 0..workers.count() {
-        let done = done.clone();
-        workers.spawn_on(worker, move || async move {
-            // There is room for all of them.
-            let _ = done.send(work::done());
-        });
-    }
-    let mut sum = WorkDone::default();
-    for _ in 0..workers.count() {
-        sum = sum + each.recv().map_err(|_| ended_early())?;
-    }
-    Ok(sum)
+    (0..workers.count()).try_fold(WorkDone::default(), |sum, worker| {
+        let done = workers.run_on(worker, || async { work::done() });
+        Ok(sum + done.ok_or_else(ended_early)?)
+    })
 }
 
 fn open(host: Host, workers: &Workers, journal: PathBuf) -> Result<Arc<Engine>, CompareError> {
-    let (done, opened) = sync_channel(1);
-    workers.spawn_on(0, move || async move {
-        let log = move |bytes| {
-            let opened = FileJournal::open(&journal, bytes);
-            if !matches!(opened, Err(JournalError::InUse { .. })) {
-                unname(&journal);
-            }
-            Ok(Arc::new(opened?) as _)
-        };
-        // The receiver waits below until this sends.
-        let _ = done.send(host.open(log).await);
-    });
-    opened.recv().map_err(|_| ended_early())?
+    let log = move |bytes| {
+        let opened = FileJournal::open(&journal, bytes);
+        if !matches!(opened, Err(JournalError::InUse { .. })) {
+            unname(&journal);
+        }
+        Ok(Arc::new(opened?) as _)
+    };
+    let opened = workers.run_on(0, move || host.open(log));
+    opened.unwrap_or_else(|| Err(ended_early()))
 }
 
 fn start_clients(
@@ -214,7 +195,6 @@ fn start_clients(
     Ok(seen)
 }
 
-/// What all clients have seen.
 fn collect(clients: u32, each: &Receiver<Box<Seen>>) -> Result<Seen, CompareError> {
     let mut all = Seen::new();
     for _ in 0..clients {

@@ -6,7 +6,6 @@ use device::{Disk, DriveModel, Emulated, Flash, Ftl, Libssd, MemoryDisk, Nand, P
 use engine::Medium;
 use engine::config::META_BYTES;
 
-/// What a preset runs on.
 #[derive(Clone)]
 pub(super) enum Storage {
     /// A conventional drive, emulated.
@@ -73,7 +72,6 @@ impl Storage {
         Some((shape.blocks().into(), bytes))
     }
 
-    /// Bytes programmed into flash.
     pub(super) fn nand_bytes_programmed(&self) -> Option<u64> {
         let nand = self.nand()?;
         Some(nand.counts().programs * u64::from(nand.config().geometry.page_bytes))
@@ -87,12 +85,10 @@ impl Storage {
         }
     }
 
-    /// Blocks erased.
     pub(super) fn erases(&self) -> Option<u64> {
         Some(self.nand()?.counts().erases)
     }
 
-    /// Erases of every good block.
     pub(super) fn erase_counts(&self) -> Vec<u64> {
         let Some(nand) = self.nand() else {
             return Vec::new();

@@ -19,21 +19,13 @@ fn plan(device: &str, seed: u64) -> Plan {
         value_size: Some(ValueSize::Fixed(400)),
         ..Settings::default()
     };
+    let workload = Workload::parse("etc", settings).unwrap();
+    let device = DeviceChoice::Emulated(device.parse().unwrap());
     Plan {
-        workload: Workload::parse("etc", settings).unwrap(),
-        device: DeviceChoice::Emulated(device.parse().unwrap()),
-        memory_bytes: 64 << 20,
-        segment_bytes: None,
-        buffer_bytes: None,
         requests: Some(20_000),
         warmup: 20_000,
-        load: false,
-        clients: 8,
         cpus: 2,
-        cpu_scale: 1,
-        copy_scale: 1,
-        pace: Pace::Closed,
-        database: Duration::ZERO,
+        ..Plan::new(workload, device, 64 << 20, 8)
     }
 }
 

@@ -34,7 +34,6 @@ impl Cpus {
     ///
     /// # Panics
     /// When there are none.
-    #[must_use]
     pub fn new(count: usize, table: CpuTable, scale: u32) -> Rc<Self> {
         assert!(count > 0, "at least one processor");
         Rc::new(Self {
@@ -77,7 +76,6 @@ impl Cpus {
     }
 
     /// Time that they were busy, added up, in nanoseconds.
-    #[must_use]
     pub fn busy_ns(&self) -> u64 {
         self.busy_ns.get()
     }

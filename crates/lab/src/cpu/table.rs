@@ -41,18 +41,12 @@ struct Written {
 
 /// Why a table cannot be used, in one line.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say what each is")]
 pub enum TableError {
-    /// It does not parse.
     #[error("the table of processor costs: {}", .0.message())]
     Toml(#[from] toml::de::Error),
-    /// A cost is none.
     #[error("the table of processor costs: {name} is {nanos}, but must be 0 to 1e9 nanoseconds")]
-    Range {
-        /// The kind of work.
-        name: &'static str,
-        /// What it should cost.
-        nanos: f64,
-    },
+    Range { name: &'static str, nanos: f64 },
 }
 
 impl CpuTable {
@@ -60,15 +54,11 @@ impl CpuTable {
     ///
     /// # Panics
     /// Never: a test parses it.
-    #[must_use]
     pub fn frozen() -> Self {
         Self::parse(FROZEN).expect("the frozen table is a table")
     }
 
     /// Reads a table as `crates/lab/cpu.toml` is written.
-    ///
-    /// # Errors
-    /// One line about what is wrong.
     pub fn parse(text: &str) -> Result<Self, TableError> {
         let written: Written = toml::from_str(text)?;
         Self::of_nanos(written.request, |work| match work {
@@ -83,9 +73,6 @@ impl CpuTable {
     }
 
     /// A table of costs in nanoseconds.
-    ///
-    /// # Errors
-    /// When one is no cost.
     pub fn of_nanos(request: f64, cost: impl Fn(Work) -> f64) -> Result<Self, TableError> {
         let picos = |name, nanos: f64| {
             if (0.0..=MOST_NANOS).contains(&nanos) {
@@ -105,7 +92,6 @@ impl CpuTable {
     }
 
     /// The table where items and bytes copied, by writes and by reclaim, cost `scale` times as much.
-    #[must_use]
     pub fn with_copies_times(mut self, scale: u32) -> Self {
         for work in [Work::ItemCopied, Work::ByteCopied] {
             self.by_work_ps[work as usize] *= u64::from(scale);
@@ -114,18 +100,15 @@ impl CpuTable {
     }
 
     /// Nanoseconds that one unit of `work` costs.
-    #[must_use]
     pub fn nanos(&self, work: Work) -> f64 {
         self.by_work_ps[work as usize] as f64 / PICOS_PER_NANO
     }
 
     /// Nanoseconds that a request costs beside what the engine does for it.
-    #[must_use]
     pub fn request_nanos(&self) -> f64 {
         self.request_ps as f64 / PICOS_PER_NANO
     }
 
-    /// Picoseconds of `requests` and of `done`.
     #[inline]
     pub(super) fn picos(&self, requests: u64, done: &WorkDone) -> u64 {
         let mut picos = requests * self.request_ps;

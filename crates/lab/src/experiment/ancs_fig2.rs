@@ -9,7 +9,6 @@ use super::error::ExperimentError;
 use crate::plot::{Axis, Line, Plot};
 use crate::row::{PART, Row};
 
-/// The experiment.
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "ancs-fig2",
     source: "slice indexes, ANCS '14, figure 2",
@@ -24,7 +23,6 @@ const UNLIMITED: &str = "reads, without limits of link and controller";
 const WRITES: &str = "writes";
 const SIZES: &str = "read sizes";
 
-/// What is measured, and on how much of a drive.
 struct Extent {
     threads: &'static [u32],
     write_kib: &'static [usize],
@@ -125,7 +123,6 @@ impl Cell {
     }
 }
 
-/// The paper's largest number of threads.
 const MOST_THREADS: u32 = 32;
 
 /// Everything measured, with its rate.
@@ -138,16 +135,9 @@ fn run(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
         .cells
         .run(&cells, |cell| cell.measure(&extent.setup))?;
     let points = Points(cells.into_iter().zip(rates).collect());
-    Ok(Outcome {
-        rows: points
-            .0
-            .iter()
-            .map(|(cell, rate)| points.row(cell, *rate))
-            .collect(),
-        plots: points.plots(&extent),
-        findings: points.findings(),
-        wrong: None,
-    })
+    let row = |(cell, rate): &(Cell, f64)| points.row(cell, *rate);
+    let rows = points.0.iter().map(row).collect();
+    Ok(Outcome::of(points.plots(&extent), points.findings(), rows))
 }
 
 impl Points {

@@ -28,9 +28,6 @@ impl<'a> Cells<'a> {
 
     /// What `measure` makes of each cell, in the order of the cells. After an error no further cell
     /// is begun; of several errors the one of the earliest cell is returned.
-    ///
-    /// # Errors
-    /// Those of `measure`.
     pub fn run<C: Sync, T: Send>(
         &self,
         cells: &[C],

@@ -36,7 +36,6 @@ pub enum Scale {
 
 impl Scale {
     /// Its name.
-    #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::Tiny => "tiny",
@@ -85,6 +84,18 @@ pub struct Outcome {
     pub wrong: Option<String>,
 }
 
+impl Outcome {
+    /// What came of an experiment that finds nothing wrong.
+    pub(super) fn of(plots: Vec<Plot>, findings: Vec<Finding>, rows: Vec<Row>) -> Self {
+        Self {
+            rows,
+            plots,
+            findings,
+            wrong: None,
+        }
+    }
+}
+
 /// One line of the table in `docs/reproduction.md`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Finding {
@@ -97,7 +108,6 @@ pub struct Finding {
 }
 
 impl Finding {
-    /// A line of the table.
     pub(super) fn new(
         measure: impl Into<String>,
         paper: Option<&'static str>,
@@ -113,9 +123,6 @@ impl Finding {
 
 impl Experiment {
     /// Runs it.
-    ///
-    /// # Errors
-    /// When what it measures cannot be made, or fails.
     pub fn run(&self, request: &Request<'_>) -> Result<Outcome, ExperimentError> {
         let Request { scale, seed, .. } = *request;
         let mut outcome = (self.run)(&Setting {

@@ -56,7 +56,6 @@ impl<'a> DriveFile<'a> {
         self.path
     }
 
-    /// Its size.
     pub(super) fn len_bytes(&self) -> u64 {
         self.len_bytes
     }

@@ -12,7 +12,6 @@ use crate::calibrate::{drive_model, probe_model};
 use crate::plot::{Axis, Line, Plot};
 use crate::row::{PART, Row};
 
-/// The experiment.
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "drive-model",
     source: "the drive under a file; docs/devices.md",
@@ -53,15 +52,14 @@ fn run(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
     let model = drive_model(&measured);
     let modelled = probe_model(&model, &what, setting.seed)?;
     let pairs = pairs(&measured, &modelled);
-    Ok(Outcome {
-        rows: pairs.iter().map(Pair::row).collect(),
-        plots: plots(&measured, &modelled),
-        findings: findings(&pairs),
-        wrong: None,
-    })
+    let rows = pairs.iter().map(Pair::row).collect();
+    Ok(Outcome::of(
+        plots(&measured, &modelled),
+        findings(&pairs),
+        rows,
+    ))
 }
 
-/// One measurement, of the drive and of the model.
 struct Pair {
     part: &'static str,
     /// Reads at once.

@@ -8,7 +8,6 @@ use super::error::ExperimentError;
 use crate::plot::{Axis, Line, Plot};
 use crate::row::{PART, Row};
 
-/// The experiment.
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "flashield-fig1",
     source: "Flashield, NSDI '19, figure 1",
@@ -23,7 +22,6 @@ const PAPER_SPARE: f64 = 0.07;
 /// What the emulated drives have if nothing else is said.
 const DEFAULT_SPARE: f64 = 0.25;
 
-/// A drive and what is written to it.
 struct Extent {
     /// Channels and LUNs on each: the stripe is as many times 4 MiB.
     luns: (u32, u32),
@@ -78,7 +76,6 @@ impl Extent {
     }
 }
 
-/// One point of the figure.
 #[derive(Clone, Copy)]
 struct Cell {
     spare: f64,
@@ -88,7 +85,6 @@ struct Cell {
 }
 
 impl Cell {
-    /// Which part of the figure it belongs to.
     fn part(&self) -> String {
         let percent = self.spare * 100.0;
         format!("{}, {percent:.0} % over-provisioning", self.pattern.name())
@@ -118,12 +114,8 @@ fn run(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
     })?;
     let points: Vec<(Cell, f64)> = cells.into_iter().zip(measured).collect();
     let row = |(cell, dlwa): &(Cell, f64)| cell.row(*dlwa);
-    Ok(Outcome {
-        rows: points.iter().map(row).collect(),
-        plots: plots(&points),
-        findings: findings(&points),
-        wrong: None,
-    })
+    let rows = points.iter().map(row).collect();
+    Ok(Outcome::of(plots(&points), findings(&points), rows))
 }
 
 /// A figure for each part, a line for each write size.

@@ -48,7 +48,6 @@ pub const CATALOG: &[Experiment] = &[
 ];
 
 /// The experiment of that name.
-#[must_use]
 pub fn find(name: &str) -> Option<&'static Experiment> {
     CATALOG.iter().find(|experiment| experiment.name == name)
 }

@@ -6,7 +6,6 @@ use super::descriptor::{Experiment, Finding, Outcome, Scale, Setting};
 use super::error::ExperimentError;
 use crate::row::Row;
 
-/// The experiment.
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "workload-check",
     source: "the closed forms in docs/workloads.md",

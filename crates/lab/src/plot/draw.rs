@@ -46,7 +46,6 @@ type Area<'a> = DrawingArea<Svg<'a>, Shift>;
 type Drawn = Result<(), DrawingAreaErrorKind<std::io::Error>>;
 
 /// Several figures below each other as one SVG document.
-#[must_use]
 pub fn page(plots: &[Plot]) -> String {
     let panels = plots.len().max(1);
     let height = HEIGHT * panels as u32;

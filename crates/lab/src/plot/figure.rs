@@ -60,31 +60,26 @@ impl Axis {
     }
 
     /// An axis on which equal differences are equal distances, without a unit.
-    #[must_use]
     pub fn linear(title: &str) -> Self {
         Self::new(title, Scale::Linear)
     }
 
     /// The same with ticks at powers of two.
-    #[must_use]
     pub fn log2(title: &str) -> Self {
         Self::new(title, Scale::Log2)
     }
 
     /// The same with ticks at powers of ten.
-    #[must_use]
     pub fn log10(title: &str) -> Self {
         Self::new(title, Scale::Log10)
     }
 
     /// An axis of names.
-    #[must_use]
     pub fn named(title: &str, names: Vec<String>) -> Self {
         Self::new(title, Scale::Named(names))
     }
 
     /// The same axis, in `unit`.
-    #[must_use]
     pub fn unit(mut self, unit: impl Into<String>) -> Self {
         self.unit = unit.into();
         self
@@ -109,7 +104,6 @@ impl Line {
     }
 
     /// The same line, dashed.
-    #[must_use]
     pub fn dashed(mut self) -> Self {
         self.is_dashed = true;
         self
@@ -128,7 +122,6 @@ impl Plot {
     }
 
     /// The figure's numbers as a table for people.
-    #[must_use]
     pub fn table(&self) -> String {
         let mut across: Vec<f64> = Vec::new();
         for (x, _) in self.lines.iter().flat_map(|line| &line.points) {

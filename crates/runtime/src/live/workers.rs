@@ -115,6 +115,38 @@ impl Workers {
         self.shared.inboxes[worker].push(Box::new(move || super::spawn_local(make())));
     }
 
+    /// Calls `make` on worker number `worker`, runs its future there, and blocks the calling thread, which is
+    /// no worker, until it ends; `None` when it did not.
+    ///
+    /// # Panics
+    /// When there is no such worker.
+    pub fn run_on<T, F, Fut>(&self, worker: usize, make: F) -> Option<T>
+    where
+        T: Send + 'static,
+        F: FnOnce() -> Fut + Send + 'static,
+        Fut: Future<Output = T> + 'static,
+    {
+        let (done, result) = mpsc::sync_channel(1);
+        self.spawn_on(worker, move || async move {
+            // The receiver waits below until this sends.
+            let _ = done.send(make().await);
+        });
+        result.recv().ok()
+    }
+
+    /// Hands tasks to the workers, one after the other, from the second on.
+    pub fn spread<F, Fut>(&self) -> impl FnMut(F)
+    where
+        F: FnOnce() -> Fut + Send + 'static,
+        Fut: Future<Output = ()> + 'static,
+    {
+        let mut worker = 0;
+        move |task| {
+            worker = (worker + 1) % self.count();
+            self.spawn_on(worker, task);
+        }
+    }
+
     /// Tells all workers to stop: each drops its tasks where they stand and ends. Callable from
     /// anywhere, a worker included.
     pub fn stop(&self) {

@@ -23,19 +23,16 @@ pub(crate) struct Batch<'c, 'i> {
     pub(crate) replies: &'c mut Replies,
     /// Unix second at which they arrived.
     pub(crate) now: u32,
-    /// The largest value that is stored, in bytes.
     pub(crate) max_value_bytes: usize,
     pub(crate) pending: Vec<PendingReply<'i>>,
 }
 
 /// A place in the replies that is filled later.
 pub(crate) struct PendingReply<'i> {
-    /// Where in the replies it is.
     pub(super) at: usize,
     pub(super) content: Content<'i>,
 }
 
-/// What is filled in.
 pub(super) enum Content<'i> {
     /// The answer of a `get` for one key, if there is one.
     Get {
@@ -76,7 +73,6 @@ impl<'i> Batch<'_, 'i> {
         }
     }
 
-    /// Whether a pending reply reads `key`.
     pub(super) fn reads(&self, key: Key<'_>) -> bool {
         self.pending.iter().any(|reply| match &reply.content {
             Content::Get { key: read, .. } | Content::MetaGet { key: read, .. } => {

@@ -4,15 +4,16 @@ use std::borrow::Cow;
 use std::io;
 
 use engine::{Amend, Change, ItemView, Key, Lookup, Peek, Put};
-use protocol::write::{ArithmeticOutcome, DeleteOutcome, DumpedItem, ItemMeta, SetOutcome};
+use protocol::write::{ArithmeticOutcome, DeleteOutcome, DumpedItem, ItemMeta};
 use protocol::{
     Expiry, KEY_MAX_BYTES, MetaArithmetic, MetaCommand, MetaDebug, MetaDelete, MetaSet, Refusal,
-    StoreVerb, adjust, write,
+    adjust, write,
 };
 
 use super::batch::Batch;
 use super::get::describe;
-use super::text::{renumbered, replacing};
+use super::store::Condition;
+use super::text::renumbered;
 use crate::dump::dumped;
 
 impl<'i> Batch<'_, 'i> {
@@ -54,41 +55,14 @@ impl<'i> Batch<'_, 'i> {
             binary_key: request.key.is_base64(),
             ..Put::default()
         };
-        let max = self.max_value_bytes;
-        let unconditional = request.verb == StoreVerb::Set && request.compare_cas.is_none();
-        let outcome = if unconditional {
-            let stored = self.set(key, &put).await;
-            let value_bytes = put.value.len();
-            stored.map(|cas_unique| SetOutcome::Stored {
-                cas_unique,
-                value_bytes,
-            })
-        } else {
-            let stored = self
-                .engine
-                .modify(key, now, |found| decide_set(request, &put, found, now, max))
-                .await;
-            stored.map(|modified| match modified.result {
-                SetOutcome::Stored { value_bytes, .. } => SetOutcome::Stored {
-                    cas_unique: modified.cas_unique,
-                    value_bytes,
-                },
-                other => other,
-            })
+        let condition = Condition {
+            verb: request.verb,
+            compare_cas: request.compare_cas,
+            invalidate: request.invalidate,
+            vivify: request.vivify,
         };
-        match outcome {
-            Ok(outcome) => {
-                if request.verb == StoreVerb::Cas {
-                    match outcome {
-                        SetOutcome::Stored { .. } => self.counters.cas_hits.hit(),
-                        SetOutcome::Exists => self.counters.cas_badval.hit(),
-                        SetOutcome::NotStored | SetOutcome::NotFound => {
-                            self.counters.cas_misses.hit();
-                        }
-                    }
-                }
-                write::meta_set(&mut self.replies.out, request, outcome);
-            }
+        match self.store_if(key, &condition, &put).await {
+            Ok(outcome) => write::meta_set(&mut self.replies.out, request, outcome),
             Err(error) => self.refuse(error, false),
         }
     }
@@ -121,28 +95,19 @@ impl<'i> Batch<'_, 'i> {
         let (hits, misses) = self.counters.arithmetic(request.decrement);
         match changed {
             Ok(modified) => match modified.result {
-                Some(ArithmeticOutcome::Done {
-                    value,
-                    created,
-                    mut item,
-                }) => {
-                    // As in memcached, creating the number counts as neither.
-                    if !created {
-                        hits.hit();
+                Some(mut outcome) => {
+                    match &mut outcome {
+                        ArithmeticOutcome::Done { created, item, .. } => {
+                            // As in memcached, creating the number counts as neither.
+                            if !*created {
+                                hits.hit();
+                            }
+                            item.cas_unique = modified.cas_unique;
+                        }
+                        ArithmeticOutcome::NotFound => misses.hit(),
+                        ArithmeticOutcome::Exists | ArithmeticOutcome::NotStored => {}
                     }
-                    item.cas_unique = modified.cas_unique;
-                    let done = ArithmeticOutcome::Done {
-                        value,
-                        created,
-                        item,
-                    };
-                    write::meta_arithmetic(&mut self.replies.out, request, done);
-                }
-                Some(other) => {
-                    if other == ArithmeticOutcome::NotFound {
-                        misses.hit();
-                    }
-                    write::meta_arithmetic(&mut self.replies.out, request, other);
+                    write::meta_arithmetic(&mut self.replies.out, request, outcome);
                 }
                 None => write::refusal(&mut self.replies.out, Refusal::NonNumeric, false),
             },
@@ -169,70 +134,6 @@ impl<'i> Batch<'_, 'i> {
                 }
             },
         }
-    }
-}
-
-fn decide_set<'v>(
-    request: &MetaSet<'_>,
-    put: &Put<'v>,
-    found: Option<&ItemView<'_>>,
-    now: u32,
-    max_value_bytes: usize,
-) -> (Change<'v>, SetOutcome) {
-    let store = |put: Put<'v>| {
-        let value_bytes = put.value.len();
-        (
-            Change::Put(put),
-            SetOutcome::Stored {
-                cas_unique: 0,
-                value_bytes,
-            },
-        )
-    };
-    let Some(view) = found else {
-        return match (request.verb, request.vivify) {
-            (StoreVerb::Append | StoreVerb::Prepend, Some(exptime)) => {
-                let expiry = exptime.to_absolute(now).0;
-                store(Put {
-                    expiry,
-                    ..put.clone()
-                })
-            }
-            (StoreVerb::Set | StoreVerb::Add, _) => store(put.clone()),
-            (StoreVerb::Cas, _) => (Change::Keep, SetOutcome::NotFound),
-            _ => (Change::Keep, SetOutcome::NotStored),
-        };
-    };
-    if request.verb == StoreVerb::Add {
-        return (Change::Access, SetOutcome::NotStored);
-    }
-    if let Some(expected) = request.compare_cas
-        && expected != view.cas_unique
-    {
-        if request.invalidate && expected < view.cas_unique {
-            // An older version than the item's: kept, but marked, and its time stays.
-            let stale = Put {
-                stale: true,
-                won: view.won,
-                expiry: view.expiry,
-                ..put.clone()
-            };
-            return store(stale);
-        }
-        return (Change::Keep, SetOutcome::Exists);
-    }
-    let joins = matches!(request.verb, StoreVerb::Append | StoreVerb::Prepend);
-    if joins && view.value.len() + put.value.len() > max_value_bytes {
-        return (Change::Keep, SetOutcome::NotStored);
-    }
-    let joined = |value| Put {
-        cas_unique: put.cas_unique,
-        ..replacing(view, value)
-    };
-    match request.verb {
-        StoreVerb::Append => store(joined([view.value, &put.value].concat())),
-        StoreVerb::Prepend => store(joined([&put.value, view.value].concat())),
-        _ => store(put.clone()),
     }
 }
 

@@ -6,6 +6,7 @@
 pub(crate) mod batch;
 mod get;
 mod meta;
+mod store;
 mod text;
 
 use std::io;
@@ -17,7 +18,6 @@ use crate::stats::VERSION;
 use crate::{dump, stats};
 use batch::Batch;
 
-/// What to do after a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Flow {
     Continue,

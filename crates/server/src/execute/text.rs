@@ -4,9 +4,11 @@ use std::borrow::Cow;
 use std::io;
 
 use engine::{Amend, CacheError, Change, ItemView, Key, Modified, Put};
+use protocol::write::SetOutcome;
 use protocol::{Adjusted, Command, Exptime, Keys, Refusal, Status, StoreVerb, adjust, write};
 
 use super::batch::Batch;
+use super::store::{Condition, replacing};
 use crate::counters::{Counter, Counters};
 
 impl<'i> Batch<'_, 'i> {
@@ -118,23 +120,20 @@ impl<'i> Batch<'_, 'i> {
             }
             return;
         }
-        let max = self.max_value_bytes;
-        let stored = self
-            .engine
-            .modify(key, self.now, |found| {
-                decide_store(verb, cas_unique, &put, found, max)
-            })
-            .await;
-        match stored {
-            Ok(modified) => {
-                let status = modified.result;
-                if verb == StoreVerb::Cas {
-                    match status {
-                        Status::Stored => self.counters.cas_hits.hit(),
-                        Status::Exists => self.counters.cas_badval.hit(),
-                        _ => self.counters.cas_misses.hit(),
-                    }
-                }
+        let condition = Condition {
+            verb,
+            compare_cas: (verb == StoreVerb::Cas).then_some(cas_unique),
+            invalidate: false,
+            vivify: None,
+        };
+        match self.store_if(key, &condition, &put).await {
+            Ok(outcome) => {
+                let status = match outcome {
+                    SetOutcome::Stored { .. } => Status::Stored,
+                    SetOutcome::NotStored => Status::NotStored,
+                    SetOutcome::Exists => Status::Exists,
+                    SetOutcome::NotFound => Status::NotFound,
+                };
                 write::status(&mut self.replies.out, status, noreply);
             }
             Err(error) => self.refuse(error, noreply),
@@ -230,52 +229,6 @@ impl<'i> Batch<'_, 'i> {
             }
             Err(error) => self.refuse(error, noreply),
         }
-    }
-}
-
-fn decide_store<'v>(
-    verb: StoreVerb,
-    cas_unique: u64,
-    put: &Put<'v>,
-    found: Option<&ItemView<'_>>,
-    max_value_bytes: usize,
-) -> (Change<'v>, Status) {
-    let stored = |put: Put<'v>| (Change::Put(put), Status::Stored);
-    match (verb, found) {
-        (StoreVerb::Add, Some(_)) => (Change::Access, Status::NotStored),
-        (StoreVerb::Replace | StoreVerb::Append | StoreVerb::Prepend, None) => {
-            (Change::Keep, Status::NotStored)
-        }
-        // What would grow too large stays as it is, as in memcached.
-        (StoreVerb::Append | StoreVerb::Prepend, Some(view))
-            if view.value.len() + put.value.len() > max_value_bytes =>
-        {
-            (Change::Keep, Status::NotStored)
-        }
-        (StoreVerb::Append, Some(view)) => {
-            stored(replacing(view, [view.value, &put.value].concat()))
-        }
-        (StoreVerb::Prepend, Some(view)) => {
-            stored(replacing(view, [&put.value, view.value].concat()))
-        }
-        (StoreVerb::Cas, None) => (Change::Keep, Status::NotFound),
-        (StoreVerb::Cas, Some(view)) if view.cas_unique != cas_unique => {
-            (Change::Keep, Status::Exists)
-        }
-        (StoreVerb::Set | StoreVerb::Add | StoreVerb::Replace | StoreVerb::Cas, _) => {
-            stored(put.clone())
-        }
-    }
-}
-
-/// A new value for an item that keeps its other properties.
-pub(super) fn replacing<'v>(view: &ItemView<'_>, value: Vec<u8>) -> Put<'v> {
-    Put {
-        value: Cow::Owned(value),
-        client_flags: view.client_flags,
-        expiry: view.expiry,
-        binary_key: view.binary_key,
-        ..Put::default()
     }
 }
 

@@ -25,7 +25,6 @@ use crate::zipf::Zipf;
 
 use super::share::{Preset, Share};
 
-/// What is known about one application.
 struct Application {
     number: u16,
     unique_keys: u64,

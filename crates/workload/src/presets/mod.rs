@@ -22,7 +22,6 @@ use crate::tenant::Churn;
 
 pub(crate) use share::{Preset, Share};
 
-/// What is known about Twitter's clusters.
 pub(crate) fn twitter_clusters() -> &'static [twitter_clusters::Cluster] {
     &twitter_clusters::CLUSTERS
 }

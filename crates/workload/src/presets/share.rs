@@ -7,7 +7,6 @@ use crate::sizes::ValueSize;
 use crate::tenant::Churn;
 use crate::ttl::Ttl;
 
-/// One application of a preset.
 pub(crate) struct Share {
     pub(crate) application: u16,
     /// Its share of the requests, in proportion to the others'.

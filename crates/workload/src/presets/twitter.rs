@@ -20,7 +20,6 @@ use super::twitter_clusters::{CLUSTERS, Cluster};
 /// The exponent of clusters for which none is published.
 const UNKNOWN_ALPHA: f64 = 0.855;
 
-/// The cluster with number `number`.
 pub(super) fn preset(number: u16, settings: &Settings) -> Result<Preset, WorkloadError> {
     let cluster = CLUSTERS
         .iter()

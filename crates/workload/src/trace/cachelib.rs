@@ -7,7 +7,6 @@ use crate::request::Request;
 use super::columns::{Header, Row, hashed, key_len, shown, value_len};
 use super::error::Trouble;
 
-/// Where the columns are.
 #[derive(Debug)]
 pub(super) struct CacheLib {
     columns: usize,

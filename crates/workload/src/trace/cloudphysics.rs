@@ -8,7 +8,6 @@ use crate::request::Request;
 use super::columns::{Header, Row, shown, value_len};
 use super::error::Trouble;
 
-/// Where the columns are.
 #[derive(Debug)]
 pub(super) struct CloudPhysics {
     columns: usize,
@@ -27,7 +26,6 @@ impl CloudPhysics {
         })
     }
 
-    /// The request of one line.
     #[inline]
     pub(super) fn request(&self, line: &[u8]) -> Result<Request, Trouble> {
         let row = Row::of(line, self.columns)?;

@@ -4,6 +4,7 @@ use std::num::NonZeroU8;
 
 use super::error::Trouble;
 use crate::key_id::{KeyId, MAX_KEY_BYTES};
+use crate::keys::parse_decimal;
 use crate::settings::MAX_VALUE_BYTES;
 
 /// The first line of a file that names its columns.
@@ -15,7 +16,6 @@ pub(super) struct Header {
 /// Columns of a row that are looked at.
 pub(super) const MAX_COLUMNS: usize = 16;
 
-/// The columns of one row.
 pub(super) struct Row<'a> {
     columns: [&'a [u8]; MAX_COLUMNS],
     count: usize,
@@ -112,21 +112,10 @@ pub(super) fn wrong_count(count: usize, expected: usize) -> Trouble {
 /// A number in decimal, which is called `name` in messages.
 #[inline]
 pub(super) fn number(digits: &[u8], name: &str) -> Result<u64, Trouble> {
-    let wrong = || {
+    parse_decimal(digits).ok_or_else(|| {
         let shown = shown(digits);
         Trouble::Row(format!("the {name} '{shown}' is not a number of 0 or more"))
-    };
-    if digits.is_empty() {
-        return Err(wrong());
-    }
-    digits
-        .iter()
-        .try_fold(0u64, |number, &byte| {
-            let digit = byte.wrapping_sub(b'0');
-            let number = number.checked_mul(10)?.checked_add(u64::from(digit))?;
-            (digit < 10).then_some(number)
-        })
-        .ok_or_else(wrong)
+    })
 }
 
 /// The beginning of some bytes, for messages.

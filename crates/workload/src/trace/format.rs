@@ -21,7 +21,6 @@ pub enum Format {
     Be32,
 }
 
-/// All formats with their names.
 pub(super) const FORMATS: [(Format, &str); 6] = [
     (Format::Twitter, "twitter"),
     (Format::CacheLib, "kvcache"),
@@ -41,7 +40,6 @@ impl Format {
         known.map(|(format, _)| *format)
     }
 
-    /// The names of all formats, separated by commas.
     pub(crate) fn all() -> String {
         FORMATS.map(|(_, name)| name).join(", ")
     }

@@ -33,7 +33,6 @@ impl std::fmt::Debug for Input {
     }
 }
 
-/// Opens the file at `path`.
 pub(super) fn open(path: &Path) -> Result<Input, Trouble> {
     let cannot = |error| Trouble::Input(format!("cannot be read: {error}"));
     let file = File::open(path).map_err(cannot)?;

@@ -48,7 +48,6 @@ pub struct TraceReader {
     again: Option<(Request, u32)>,
 }
 
-/// What is known about the rows of a trace.
 #[derive(Debug)]
 enum Rows {
     Twitter,

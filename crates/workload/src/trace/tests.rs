@@ -101,6 +101,10 @@ fn gzip(bytes: &[u8]) -> Vec<u8> {
     writer.finish().unwrap()
 }
 
+type Compress = fn(&[u8]) -> Vec<u8>;
+
+const COMPRESSIONS: [(&str, Compress); 3] = [("xz", xz), ("zstd", zstd), ("gzip", gzip)];
+
 #[test]
 fn twitter_rows_are_read() {
     let first = request(Op::Get, hashed(b"q:q:1:8WTfjZU14ee"), 17, 213, 0);
@@ -202,7 +206,7 @@ fn compressed_traces_are_read_as_they_are_whatever_their_name() {
 fn compressed_parts_one_after_the_other_are_one_trace() {
     let (front, back) = TWITTER.as_bytes().split_at(50);
     let plain = read("t.csv", TWITTER).unwrap();
-    for compress in [xz, zstd, gzip] {
+    for (_, compress) in COMPRESSIONS {
         let parts = [compress(front), compress(back)].concat();
         assert_eq!(read("t.csv", parts).unwrap(), plain);
     }
@@ -234,7 +238,7 @@ fn long_traces_are_read_to_their_end() {
         let key = crate::stream::mix64(row as u64);
         assert_eq!(request.key, hashed(format!("{key:016x}").as_bytes()));
     }
-    for compress in [xz, zstd, gzip] {
+    for (_, compress) in COMPRESSIONS {
         assert_eq!(read("t.csv", compress(rows.as_bytes())).unwrap(), plain);
     }
 }
@@ -242,11 +246,7 @@ fn long_traces_are_read_to_their_end() {
 #[test]
 fn compressed_data_that_are_cut_off_say_after_which_line() {
     let rows = long();
-    for (name, compress) in [
-        ("xz", xz as fn(&[u8]) -> Vec<u8>),
-        ("zstd", zstd),
-        ("gzip", gzip),
-    ] {
+    for (name, compress) in COMPRESSIONS {
         let bytes = compress(rows.as_bytes());
         for keep in [bytes.len() / 2, bytes.len() - 1] {
             let error = read_as(Format::Twitter, &bytes[..keep]).unwrap_err();
@@ -263,11 +263,7 @@ fn compressed_data_that_are_cut_off_say_after_which_line() {
 #[test]
 fn corrupt_compressed_data_are_noticed() {
     let rows = long();
-    for (name, compress) in [
-        ("xz", xz as fn(&[u8]) -> Vec<u8>),
-        ("zstd", zstd),
-        ("gzip", gzip),
-    ] {
+    for (name, compress) in COMPRESSIONS {
         let mut bytes = compress(rows.as_bytes());
         let middle = bytes.len() / 2;
         for byte in &mut bytes[middle..middle + 8] {

@@ -9,10 +9,8 @@ use crate::request::Request;
 use super::columns::{hashed, key_len, number, shown, value_len, wrong_count};
 use super::error::Trouble;
 
-/// Columns of a row.
 const COLUMNS: usize = 7;
 
-/// The request of one line.
 #[inline]
 pub(super) fn request(line: &[u8]) -> Result<Request, Trouble> {
     let mut columns = [&b""[..]; COLUMNS - 2];

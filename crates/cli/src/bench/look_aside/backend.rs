@@ -13,7 +13,6 @@ use sqlx::{ConnectOptions, Error};
 use tempfile::TempDir;
 use thiserror::Error;
 
-/// The databases that are spoken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Sqlite,
@@ -21,7 +20,6 @@ pub(super) enum Kind {
     Postgres,
 }
 
-/// A database by its address.
 #[derive(Debug)]
 pub(super) struct Backend {
     pub(super) kind: Kind,
@@ -37,7 +35,6 @@ enum Address {
     Server(AnyConnectOptions),
 }
 
-/// Why a text names no database.
 #[derive(Debug, Error)]
 pub(super) enum BackendError {
     #[error(

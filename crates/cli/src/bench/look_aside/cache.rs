@@ -20,7 +20,6 @@ const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
 /// What one `read` may return.
 const READ_BYTES: usize = 64 << 10;
 
-/// Why a connection is no use any more.
 #[derive(Debug, Error)]
 pub(super) enum CacheError {
     #[error("cannot connect to the cache at {target}: {error}")]
@@ -40,7 +39,6 @@ pub(super) enum CacheError {
 trait Duplex: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Duplex for T {}
 
-/// A connection. Belongs to one client.
 pub(super) struct Cache {
     target: Target,
     stream: Box<dyn Duplex>,

@@ -39,7 +39,6 @@ pub(super) struct Rules {
     pub(super) counts: Mutex<Counts>,
 }
 
-/// A client, in a task of its own.
 pub(super) struct Client {
     pub(super) rules: Arc<Rules>,
     pub(super) database: Database,
@@ -159,7 +158,6 @@ impl Client {
 }
 
 impl Rules {
-    /// Counts a failure of one kind.
     fn failed(&self, kind: Failure, words: String) {
         self.counts.lock().stats.failed(kind, 1, || words);
     }

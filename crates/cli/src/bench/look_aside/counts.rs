@@ -5,7 +5,6 @@ use workload::Op;
 
 use crate::bench::stats::{Stats, latencies};
 
-/// How a request went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
     /// A get that the cache answered.
@@ -20,7 +19,6 @@ pub(super) enum Outcome {
     Failed,
 }
 
-/// The counters of a phase.
 #[derive(Clone, Debug)]
 pub(super) struct Counts {
     pub(super) stats: Stats,

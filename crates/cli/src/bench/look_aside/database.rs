@@ -21,7 +21,6 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// How long connecting may take.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
 
-/// What the database, or the connection to it, did not do.
 #[derive(Debug, Error)]
 pub(super) enum DatabaseError {
     #[error("cannot use the database {database}: {reason}")]
@@ -60,7 +59,6 @@ impl DatabaseError {
     }
 }
 
-/// A connection. Belongs to one client.
 #[derive(Debug)]
 pub(super) struct Database {
     backend: Arc<Backend>,

@@ -130,14 +130,12 @@ impl<'a> Keys<'a> {
     }
 }
 
-/// The name of the key of `request`.
 pub(super) fn name(workload: &Workload, request: &Request) -> Vec<u8> {
     let mut name = [0; MAX_KEY_BYTES];
     let len = workload.key_names().write_for(request, &mut name);
     name[..len].to_vec()
 }
 
-/// The value that `request` stores.
 pub(super) fn value(request: &Request, version: u64) -> Vec<u8> {
     let mut value = Vec::new();
     ValueBytes::new(request.key, version, request.value_len as usize)

@@ -58,8 +58,7 @@ const DESCRIPTORS_PER_CLIENT: u64 = 5;
 /// Carries out the command with a database behind the server.
 pub(super) fn run(plan: &Plan, backend: &str) -> ExitCode {
     match measure(plan, backend) {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
+        Ok(is_right) => crate::exit::of(is_right),
         Err(trouble) if trouble.is_usage() => crate::exit::refuse(trouble),
         Err(trouble) => crate::exit::fail(trouble),
     }

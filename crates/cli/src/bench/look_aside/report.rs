@@ -11,7 +11,6 @@ use super::phase::Measured;
 use crate::bench::figures::{self, Errors, Latency, Subject, rate, write_latency};
 use crate::bench::options::Plan;
 
-/// One phase.
 #[derive(Debug, Serialize)]
 pub(super) struct Row {
     #[serde(flatten)]
@@ -39,7 +38,6 @@ enum Figures {
     Run(Box<Run>),
 }
 
-/// Figures of the loop.
 #[derive(Debug, Serialize)]
 struct Run {
     #[serde(flatten)]
@@ -117,7 +115,6 @@ impl Run {
     }
 }
 
-/// The row for people.
 impl fmt::Display for Row {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.figures {

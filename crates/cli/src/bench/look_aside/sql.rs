@@ -2,10 +2,8 @@
 
 use super::backend::Kind;
 
-/// The table, in every database.
 pub(super) const TABLE: &str = "flowstone";
 
-/// What is asked of one kind of database.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Statements {
     /// After connecting.

@@ -9,7 +9,6 @@ use super::backend::BackendError;
 use super::cache::CacheError;
 use super::database::DatabaseError;
 
-/// Why a run ends early.
 #[derive(Debug, Error)]
 pub(super) enum Trouble {
     #[error(transparent)]

@@ -25,11 +25,9 @@ pub(super) const fn copy_scales(scale: Scale) -> &'static [u32] {
     }
 }
 
-/// A preset and its work.
 pub(super) struct Cell {
     pub(super) preset: &'static Preset,
     pub(super) plan: Plan,
-    /// What its row begins with.
     pub(super) head: Row,
 }
 
@@ -99,7 +97,6 @@ pub(super) fn request_us(ran: &Ran) -> f64 {
     (operations_us + database_us) / row.requests as f64
 }
 
-/// One over the other, if both are there.
 pub(super) fn quotient(one: Option<f64>, other: Option<f64>) -> Option<f64> {
     Some(one? / other?).filter(|quotient| quotient.is_finite())
 }
@@ -113,7 +110,6 @@ pub(super) fn figure(rows: &[Row], preset: &str, copy_scale: u32, field: &str) -
     rows.iter().find(is_it)?.number(field)
 }
 
-/// The rows whose field has this value.
 pub(super) fn among(rows: &[Row], field: &str, value: impl Into<Field>) -> Vec<Row> {
     let value = value.into();
     let has_it = |row: &&Row| row.get(field) == Some(&value);

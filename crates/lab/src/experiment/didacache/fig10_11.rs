@@ -11,7 +11,6 @@ use crate::compare::Plan;
 use crate::plot::{Axis, Plot};
 use crate::row::Row;
 
-/// The experiment.
 pub(in crate::experiment) const EXPERIMENT: Experiment = Experiment {
     name: "didacache-fig10-11",
     source: "DIDACache, TOS 2018, figures 10 and 11",
@@ -45,12 +44,7 @@ fn run(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
         cells.extend(of_size.map(|cell| cell.with("cache_percent", percent)));
     }
     let rows = setting.cells.run(&cells, row)?;
-    Ok(Outcome {
-        findings: findings(&rows),
-        plots: plots(&rows),
-        rows,
-        ..Outcome::default()
-    })
+    Ok(Outcome::of(plots(&rows), findings(&rows), rows))
 }
 
 /// The presets with flash for `percent` of the data set. It is the data set that differs: the flash is the same.

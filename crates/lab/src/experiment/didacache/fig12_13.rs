@@ -8,7 +8,6 @@ use super::machine::Machine;
 use crate::plot::{Axis, Plot};
 use crate::row::{PART, Row};
 
-/// The experiment.
 pub(in crate::experiment) const EXPERIMENT: Experiment = Experiment {
     name: "didacache-fig12-13",
     source: "DIDACache, TOS 2018, figures 12 and 13",
@@ -61,12 +60,7 @@ fn run(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
         &head,
     ));
     let rows = setting.cells.run(&cells, items::row)?;
-    Ok(Outcome {
-        plots: plots(&rows),
-        findings: findings(&rows),
-        rows,
-        wrong: None,
-    })
+    Ok(Outcome::of(plots(&rows), findings(&rows), rows))
 }
 
 fn plots(rows: &[Row]) -> Vec<Plot> {

@@ -8,7 +8,6 @@ use super::machine::Machine;
 use crate::plot::{Axis, Plot};
 use crate::row::{PART, Row};
 
-/// The experiment.
 pub(in crate::experiment) const EXPERIMENT: Experiment = Experiment {
     name: "didacache-fig14-16",
     source: "DIDACache, TOS 2018, figures 14 to 16",
@@ -35,12 +34,7 @@ fn run(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
     let (rows, distributions): (Vec<Row>, Vec<Vec<Row>>) = measured.into_iter().unzip();
     let findings = findings(&rows);
     let rows: Vec<Row> = rows.into_iter().chain(distributions.concat()).collect();
-    Ok(Outcome {
-        plots: plots(&rows),
-        findings,
-        rows,
-        wrong: None,
-    })
+    Ok(Outcome::of(plots(&rows), findings, rows))
 }
 
 /// With which costs of copying requests of so many percent SETs are measured.

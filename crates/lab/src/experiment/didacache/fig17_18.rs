@@ -11,7 +11,6 @@ use crate::compare::Plan;
 use crate::plot::{Axis, Line, Plot};
 use crate::row::Row;
 
-/// The experiment.
 pub(in crate::experiment) const EXPERIMENT: Experiment = Experiment {
     name: "didacache-fig17-18",
     source: "DIDACache, TOS 2018, figures 17 and 18",
@@ -51,15 +50,8 @@ fn run(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
         }
     }
     let rows = setting.cells.run(&cells, items::row)?;
-    Ok(Outcome {
-        plots: OPERATIONS
-            .iter()
-            .flat_map(|&(operation, ..)| plots(&rows, operation))
-            .collect(),
-        findings: findings(&rows),
-        rows,
-        wrong: None,
-    })
+    let plots = OPERATIONS.map(|(operation, ..)| plots(&rows, operation));
+    Ok(Outcome::of(plots.concat(), findings(&rows), rows))
 }
 
 fn plots(rows: &[Row], operation: &str) -> [Plot; 2] {

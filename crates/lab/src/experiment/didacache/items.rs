@@ -135,7 +135,6 @@ pub(super) fn measure(cell: &Cell) -> Result<(Row, Ran), ExperimentError> {
     Ok((row, ran))
 }
 
-/// The row of a cell alone.
 pub(super) fn row(cell: &Cell) -> Result<Row, ExperimentError> {
     Ok(measure(cell)?.0)
 }

@@ -1,17 +1,13 @@
 //! The flash and the machine beside it, and what the clients of the paper ask for.
 
-use std::time::Duration;
-
 use workload::{KeySize, Mix, Settings, ValueSize, Workload};
 
 use super::super::descriptor::{Scale, Setting};
 use super::super::error::ExperimentError;
-use crate::compare::{DeviceChoice, Pace, Plan};
+use crate::compare::{DeviceChoice, Plan};
 use crate::presets::MadeFor;
 
-/// The paper's clients.
 pub(super) const CLIENTS: u32 = 32;
-/// LUNs of the paper's flash.
 pub(super) const PAPER_LUNS: u32 = 192;
 /// One of so many bytes of flash is there in memory for slabs.
 pub(super) const BUFFER_SHARE: u64 = 32;
@@ -27,7 +23,6 @@ pub(super) const GETS_PER_SET: f64 = 30.0;
 /// its own; with this one the cache with the least recently used items goes finds 0.97 with 12 % of the data set and
 /// 0.86 with three quarters of that, the paper's systems 0.95 and 0.87.
 pub(super) const LOOK_ASIDE_DEVIATION: f64 = 0.025;
-/// The longest value.
 pub(super) const MOST_VALUE_BYTES: u32 = 4 << 10;
 
 /// The flash, and the machine beside it.
@@ -86,7 +81,6 @@ impl Machine {
         (self.flash_bytes() as f64 * share / ETC_FLASH_BYTES) as u64
     }
 
-    /// LUNs of the flash.
     pub(super) fn luns(&self) -> u32 {
         let DeviceChoice::Emulated(spec) = self.device(MadeFor::Flash, self.flash_mib) else {
             return 1;
@@ -108,24 +102,18 @@ impl Machine {
     /// Requests of 32 clients, one after the other, for the items of a workload.
     pub(super) fn plan(&self, workload: Workload, requests: u64) -> Plan {
         let segment_bytes = self.block_kib << 10;
+        let device = self.device(MadeFor::Flash, self.flash_mib);
+        // All of the index, whatever the items: memory is not what is compared here.
+        let memory_bytes = self.flash_bytes() / 4 + (64 << 20);
         Plan {
-            // All of the index, whatever the items: memory is not what is compared here.
-            memory_bytes: self.flash_bytes() / 4 + (64 << 20),
             segment_bytes: u32::try_from(segment_bytes).ok(),
             buffer_bytes: Some(
                 (self.flash_bytes() / BUFFER_SHARE).max(LEAST_BUFFERS * segment_bytes),
             ),
-            workload,
-            device: self.device(MadeFor::Flash, self.flash_mib),
             requests: Some(requests),
-            warmup: 0,
             load: true,
-            clients: CLIENTS,
             cpus: self.cpus,
-            cpu_scale: 1,
-            copy_scale: 1,
-            pace: Pace::Closed,
-            database: Duration::ZERO,
+            ..Plan::new(workload, device, memory_bytes, CLIENTS)
         }
     }
 }

@@ -10,7 +10,6 @@ use crate::compare::{Outcome as Ran, Pace, Plan, Rate, Sample};
 use crate::plot::{Axis, Line, Plot};
 use crate::row::Row;
 
-/// The experiment.
 pub(in crate::experiment) const EXPERIMENT: Experiment = Experiment {
     name: "didacache-fig23-26-table3",
     source: "DIDACache, TOS 2018, figures 23 to 26 and table 3",
@@ -34,7 +33,6 @@ const UNPACED: &str = "closed";
 const CACHE_PERCENT: f64 = 12.0;
 /// Requests a second for each LUN, each rate for as long as the others. The paper's runs reach 1,200.
 const RATES: [f64; 5] = [250.0, 500.0, 1000.0, 500.0, 250.0];
-/// Points of a curve.
 const POINTS: usize = 40;
 
 fn run(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
@@ -64,12 +62,8 @@ fn run(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
     let cells: Vec<Cell> = paced.chain(cells(&unpaced, &[1], UNPACED)).collect();
     let regulated = setting.cells.run(&cells, Regulated::of)?;
     let rows: Vec<Row> = regulated.iter().map(|ran| ran.row.clone()).collect();
-    Ok(Outcome {
-        findings: findings(&rows),
-        plots: plots(&regulated[..PRESETS.len()]),
-        rows,
-        ..Outcome::default()
-    })
+    let plots = plots(&regulated[..PRESETS.len()]);
+    Ok(Outcome::of(plots, findings(&rows), rows))
 }
 
 /// The rates, as long as each other, and so many requests in all.
@@ -82,7 +76,6 @@ fn rates(machine: &Machine, requests: u64) -> Vec<Rate> {
     RATES.into_iter().map(rate).collect()
 }
 
-/// What came of a preset.
 struct Regulated {
     preset: &'static str,
     row: Row,

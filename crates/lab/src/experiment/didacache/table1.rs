@@ -11,7 +11,6 @@ use crate::compare::Plan;
 use crate::presets::MadeFor;
 use crate::row::Row;
 
-/// The experiment.
 pub(in crate::experiment) const EXPERIMENT: Experiment = Experiment {
     name: "didacache-table1",
     source: "DIDACache, TOS 2018, table 1",
@@ -46,11 +45,7 @@ fn run(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
     let scales = copy_scales(setting.scale);
     let cells = items::cells(&machine, &PRESETS, &plan, scales, &Row::new());
     let rows = setting.cells.run(&cells, row)?;
-    Ok(Outcome {
-        findings: findings(&rows),
-        rows,
-        ..Outcome::default()
-    })
+    Ok(Outcome::of(Vec::new(), findings(&rows), rows))
 }
 
 fn row(cell: &Cell) -> Result<Row, ExperimentError> {

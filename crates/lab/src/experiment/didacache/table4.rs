@@ -8,7 +8,6 @@ use super::machine::Machine;
 use crate::compare::{Pace, Plan, Rate};
 use crate::row::{PART, Row};
 
-/// The experiment.
 pub(in crate::experiment) const EXPERIMENT: Experiment = Experiment {
     name: "didacache-table4",
     source: "DIDACache, TOS 2018, table 4",
@@ -25,7 +24,6 @@ const PACED: &str = "at the same rate";
 /// Requests a second for each processor: every preset keeps up with that.
 const RATE_A_PROCESSOR: f64 = 20_000.0;
 
-/// What is asked for.
 struct Asked {
     name: &'static str,
     set_share: u32,
@@ -74,11 +72,7 @@ fn run(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
         }
     }
     let rows = setting.cells.run(&cells, items::row)?;
-    Ok(Outcome {
-        findings: findings(&rows),
-        rows,
-        ..Outcome::default()
-    })
+    Ok(Outcome::of(Vec::new(), findings(&rows), rows))
 }
 
 fn findings(rows: &[Row]) -> Vec<Finding> {

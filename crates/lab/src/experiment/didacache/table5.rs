@@ -15,7 +15,6 @@ use crate::compare::Plan;
 use crate::cpu::CpuTable;
 use crate::row::{PART, Row};
 
-/// The experiment.
 pub(in crate::experiment) const EXPERIMENT: Experiment = Experiment {
     name: "didacache-table5",
     source: "DIDACache, TOS 2018, table 5",
@@ -61,14 +60,9 @@ fn run(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
     }
     let mut rows = setting.cells.run(&cells, row)?;
     rows.extend(computed(&machine));
-    Ok(Outcome {
-        findings: findings(&rows),
-        rows,
-        ..Outcome::default()
-    })
+    Ok(Outcome::of(Vec::new(), findings(&rows), rows))
 }
 
-/// Shortest and longest times.
 fn row(cell: &Cell) -> Result<Row, ExperimentError> {
     let ran = cell.run()?;
     let (sets, gets) = (ran.detail.set_us, ran.detail.get_us);

@@ -11,7 +11,6 @@ use super::machine::{ETC_FLASH_BYTES, Machine, etc};
 use crate::plot::{Axis, Line, Plot};
 use crate::row::Row;
 
-/// The experiment.
 pub(in crate::experiment) const EXPERIMENT: Experiment = Experiment {
     name: "didacache-fig19-22-table2",
     source: "DIDACache, TOS 2018, figures 19 to 22 and table 2",
@@ -41,19 +40,13 @@ fn run(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
     let cells = Cell::of_each(&machine, &PRESETS, &plan, scales, &Row::new());
     let worn = setting.cells.run(&cells, Worn::of)?;
     let rows: Vec<Row> = worn.iter().map(|worn| worn.row.clone()).collect();
-    Ok(Outcome {
-        findings: findings(&rows),
-        plots: plots(&worn[..PRESETS.len()]),
-        rows,
-        ..Outcome::default()
-    })
+    let plots = plots(&worn[..PRESETS.len()]);
+    Ok(Outcome::of(plots, findings(&rows), rows))
 }
 
-/// What came of a preset.
 struct Worn {
     preset: &'static str,
     row: Row,
-    /// Erases of every block.
     erases: Vec<u64>,
 }
 

@@ -14,9 +14,7 @@
 
 mod verdict;
 
-use std::num::NonZeroUsize;
 use std::slice;
-use std::thread::available_parallelism;
 use std::time::Duration;
 
 use device::DriveModel;
@@ -28,11 +26,10 @@ use super::descriptor::{Experiment, Finding, Outcome, Scale, Setting};
 use super::drive_file::DriveFile;
 use super::error::ExperimentError;
 use crate::calibrate::drive_model;
-use crate::compare::{CompareRow, DeviceChoice, Pace, Plan, run as run_plan};
+use crate::compare::{CompareRow, DeviceChoice, Plan, run as run_plan};
 use crate::presets::{Preset, named};
 use crate::row::Row;
 
-/// The experiment.
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "lab-truth",
     source: "docs/compare.md",
@@ -88,7 +85,6 @@ const WORKS: [Work; 3] = [
     },
 ];
 
-/// Sizes and rounds.
 struct Extent {
     flash_bytes: u64,
     memory_bytes: u64,
@@ -126,29 +122,20 @@ impl Work {
             ..Settings::default()
         };
         let share = |share: f64| (keys as f64 * share) as u64;
+        let workload = Workload::parse(self.workload, settings)?;
+        let device = DeviceChoice::Modelled {
+            model: DriveModel::default(),
+            bytes: extent.flash_bytes,
+        };
         Ok(Plan {
-            workload: Workload::parse(self.workload, settings)?,
-            device: DeviceChoice::Modelled {
-                model: DriveModel::default(),
-                bytes: extent.flash_bytes,
-            },
-            memory_bytes: extent.memory_bytes,
-            segment_bytes: None,
-            buffer_bytes: None,
             requests: Some(share(self.requests)),
             warmup: share(self.warmup),
             load: true,
-            clients: CLIENTS,
-            cpus: available_parallelism().map_or(1, NonZeroUsize::get) as u32,
-            cpu_scale: 1,
-            copy_scale: 1,
-            pace: Pace::Closed,
-            database: Duration::ZERO,
+            ..Plan::new(workload, device, extent.memory_bytes, CLIENTS)
         })
     }
 }
 
-/// One preset on one workload.
 struct Cell {
     work: &'static str,
     preset: &'static Preset,

@@ -33,7 +33,6 @@ impl Spread {
     }
 }
 
-/// What there is to say about one workload.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Judged {
     /// Of each preset: its rate over that of the first, foretold over measured.

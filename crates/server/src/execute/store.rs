@@ -1,0 +1,126 @@
+//! Storing under a condition, as the classic and the meta commands do.
+
+use std::borrow::Cow;
+
+use engine::{CacheError, Change, ItemView, Key, Put};
+use protocol::write::SetOutcome;
+use protocol::{Exptime, StoreVerb};
+
+use super::batch::Batch;
+
+/// When a value is stored; [`protocol::MetaSet`] says what each part means.
+pub(super) struct Condition {
+    pub(super) verb: StoreVerb,
+    pub(super) compare_cas: Option<u64>,
+    pub(super) invalidate: bool,
+    pub(super) vivify: Option<Exptime>,
+}
+
+impl Batch<'_, '_> {
+    /// Stores `put` if `condition` holds. A comparison of versions is counted.
+    pub(super) async fn store_if(
+        &mut self,
+        key: Key<'_>,
+        condition: &Condition,
+        put: &Put<'_>,
+    ) -> Result<SetOutcome, CacheError> {
+        if condition.verb == StoreVerb::Set && condition.compare_cas.is_none() {
+            let cas_unique = self.set(key, put).await?;
+            let value_bytes = put.value.len();
+            return Ok(SetOutcome::Stored {
+                cas_unique,
+                value_bytes,
+            });
+        }
+        let (now, max) = (self.now, self.max_value_bytes);
+        let decide = |found: Option<&ItemView<'_>>| decide_set(condition, put, found, now, max);
+        let modified = self.engine.modify(key, now, decide).await?;
+        let mut outcome = modified.result;
+        if let SetOutcome::Stored { cas_unique, .. } = &mut outcome {
+            *cas_unique = modified.cas_unique;
+        }
+        if condition.verb == StoreVerb::Cas {
+            match outcome {
+                SetOutcome::Stored { .. } => self.counters.cas_hits.hit(),
+                SetOutcome::Exists => self.counters.cas_badval.hit(),
+                SetOutcome::NotStored | SetOutcome::NotFound => self.counters.cas_misses.hit(),
+            }
+        }
+        Ok(outcome)
+    }
+}
+
+fn decide_set<'v>(
+    condition: &Condition,
+    put: &Put<'v>,
+    found: Option<&ItemView<'_>>,
+    now: u32,
+    max_value_bytes: usize,
+) -> (Change<'v>, SetOutcome) {
+    let store = |put: Put<'v>| {
+        let value_bytes = put.value.len();
+        (
+            Change::Put(put),
+            SetOutcome::Stored {
+                cas_unique: 0,
+                value_bytes,
+            },
+        )
+    };
+    let Some(view) = found else {
+        return match (condition.verb, condition.vivify) {
+            (StoreVerb::Append | StoreVerb::Prepend, Some(exptime)) => {
+                let expiry = exptime.to_absolute(now).0;
+                store(Put {
+                    expiry,
+                    ..put.clone()
+                })
+            }
+            (StoreVerb::Set | StoreVerb::Add, _) => store(put.clone()),
+            (StoreVerb::Cas, _) => (Change::Keep, SetOutcome::NotFound),
+            _ => (Change::Keep, SetOutcome::NotStored),
+        };
+    };
+    if condition.verb == StoreVerb::Add {
+        return (Change::Access, SetOutcome::NotStored);
+    }
+    if let Some(expected) = condition.compare_cas
+        && expected != view.cas_unique
+    {
+        if condition.invalidate && expected < view.cas_unique {
+            // An older version than the item's: kept, but marked, and its time stays.
+            let stale = Put {
+                stale: true,
+                won: view.won,
+                expiry: view.expiry,
+                ..put.clone()
+            };
+            return store(stale);
+        }
+        return (Change::Keep, SetOutcome::Exists);
+    }
+    let joins = matches!(condition.verb, StoreVerb::Append | StoreVerb::Prepend);
+    if joins && view.value.len() + put.value.len() > max_value_bytes {
+        return (Change::Keep, SetOutcome::NotStored);
+    }
+    let joined = |value| Put {
+        cas_unique: put.cas_unique,
+        ..replacing(view, value)
+    };
+    match condition.verb {
+        StoreVerb::Append => store(joined([view.value, &put.value].concat())),
+        StoreVerb::Prepend => store(joined([&put.value, view.value].concat())),
+        _ => store(put.clone()),
+    }
+}
+
+/// A new value for an item that keeps its other properties.
+pub(super) fn replacing<'v>(view: &ItemView<'_>, value: Vec<u8>) -> Put<'v> {
+    Put {
+        value: Cow::Owned(value),
+        client_flags: view.client_flags,
+        expiry: view.expiry,
+        binary_key: view.binary_key,
+        ..Put::default()
+    }
+}
