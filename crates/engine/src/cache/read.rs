@@ -13,7 +13,7 @@ use crate::placement::{Found, Probe};
 use crate::store::{FlashItem, ReadError};
 use runtime::work::{self, Work};
 
-/// One flash read in so many is kept in memory at the cost of another item's place.
+/// One flash read in this many is kept in memory at the cost of another item's place.
 const PROMOTE_ONE_IN: u32 = 4;
 
 /// An item as readers see it.
@@ -37,7 +37,7 @@ pub struct ItemView<'a> {
     pub fetched: bool,
     /// Marked stale.
     pub stale: bool,
-    /// Somebody has been told to recache it.
+    /// A client has been given the task to recache it.
     pub won: bool,
     /// The key came base64-encoded.
     pub binary_key: bool,
@@ -200,16 +200,7 @@ impl FlashRead {
         let engine = &self.engine;
         let item = item.item();
         let header = item.header;
-        let mut new = NewItem {
-            version: header.version.get(),
-            cas_unique: header.has(state::HAS_CAS).then_some(item.cas_unique),
-            client_flags: header.client_flags.get(),
-            expiry: header.expiry.get(),
-            last_access: header.last_access.get(),
-            state: header.state & state::ON_FLASH,
-            value: item.value,
-            shared: None,
-        };
+        let mut new = NewItem::copy_of(&item, 0);
         if self.counts_hit && self.peek == Peek::No {
             // Not yet a second chance.
             new.state |= state::FETCHED;
@@ -221,7 +212,7 @@ impl FlashRead {
         let worth = self.in_flight.is_shared()
             || partition
                 .tier
-                .has_room(&new.header(key), context.limit_bytes)
+                .has_space(&new.header(key), context.limit_bytes)
             || partition.take_turn(PROMOTE_ONE_IN);
         let kept = fits && worth && partition.tier.put(key, &new, &context).is_ok();
         partition.stats.promotions += u64::from(kept);

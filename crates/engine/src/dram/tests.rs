@@ -17,7 +17,7 @@ use crate::store::AppendItem;
 const SEED: u64 = 7;
 const CHUNK: usize = 4096;
 
-/// Keeps what is placed, in order, until it has no room left.
+/// Keeps what is placed, in order, until it has no space left.
 #[derive(Default)]
 struct MapFlash {
     items: Mutex<HashMap<u64, Vec<u8>>>,
@@ -41,9 +41,7 @@ impl MapFlash {
         let hash = Key::new(key, SEED).unwrap().hash();
         self.items.lock().get(&hash.0).cloned()
     }
-}
 
-impl MapFlash {
     fn invalidate(&self, hash: KeyHash) {
         self.items.lock().remove(&hash.0);
     }
@@ -85,9 +83,9 @@ struct Bench {
 }
 
 impl Bench {
-    fn new(limit_bytes: usize, room: usize) -> Self {
+    fn new(limit_bytes: usize, space: usize) -> Self {
         Self {
-            flash: MapFlash::with_space(room),
+            flash: MapFlash::with_space(space),
             tier: DramTier::new(CHUNK),
             limit_bytes,
             admission: Admission::All,
@@ -218,7 +216,7 @@ fn the_oldest_leave_first_and_the_referenced_get_one_more_turn() {
 }
 
 #[test]
-fn a_tier_of_referenced_items_alone_still_makes_room() {
+fn a_tier_of_referenced_items_alone_still_makes_space() {
     let mut bench = Bench::new(6 * CHUNK, usize::MAX);
     for number in 0..2000 {
         bench.put(&name(number), &[1; 100]).unwrap();
@@ -280,7 +278,7 @@ fn what_is_dead_is_not_placed() {
 }
 
 #[test]
-fn without_room_nothing_is_lost_and_the_put_changes_nothing() {
+fn without_space_nothing_is_lost_and_the_put_changes_nothing() {
     let mut bench = Bench::new(6 * CHUNK, 7);
     let mut stored = 0;
     while bench.put(&name(stored), &[3; 100]).is_ok() {

@@ -28,7 +28,7 @@ pub(crate) struct LastRun {
 }
 
 impl LastRun {
-    /// Items in living segments, dead ones among them.
+    /// Items in live segments, dead ones among them.
     pub(crate) fn items(&self) -> u64 {
         let items = self.living.iter().map(|record| u64::from(record.items));
         items.sum()

@@ -294,7 +294,7 @@ impl Journal {
         self.is_void.load(Ordering::Acquire)
     }
 
-    /// No checkpoint can be written: records are left out from here on, and nobody waits for room.
+    /// No checkpoint can be written: records are left out from here on, and nobody waits for space.
     pub fn give_up(&self) {
         if !self.is_void.swap(true, Ordering::AcqRel) {
             self.log.store(VOID_WORD, 1);

@@ -1,4 +1,4 @@
-//! Checkpoints: what has died in every living segment, the counters, and a section of the placement's own. A
+//! Checkpoints: what has died in every live segment, the counters, and a section of the placement's own. A
 //! stream of bytes in checkpoint segments.
 //!
 //! ```text
@@ -7,7 +7,7 @@
 //!  next segment sequence number u64
 //!  retired segments u32, each: number u32
 //!  dead keys u32, each: hash u64 │ version u64 │ before u64
-//!  living segments u32, each, in rising number:
+//!  live segments u32, each, in rising number:
 //!     number u32 │ sequence number u64 │ bytes of dead u32 │ dead
 //!  section: version u32 │ bytes u64 │ what the placement wrote
 //! ```

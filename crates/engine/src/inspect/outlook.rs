@@ -10,9 +10,9 @@ use crate::durability::journal::JournalError;
 pub enum Phase {
     /// The last page of every segment.
     Footers,
-    /// The summaries of the living ones.
+    /// The summaries of live segments.
     Summaries,
-    /// All of the living ones.
+    /// All items of live segments.
     Items,
 }
 
@@ -23,7 +23,7 @@ pub struct Progress {
     pub phase: Phase,
     /// Segments done in this phase.
     pub done: u64,
-    /// Of so many.
+    /// Segments to do in this phase.
     pub total: u64,
 }
 

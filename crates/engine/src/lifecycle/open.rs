@@ -158,7 +158,7 @@ impl Opening {
             checkpointing: AtomicBool::new(false),
             checkpointed: Notify::new(),
             start,
-            stats: CheckpointCounters::default(),
+            counters: CheckpointCounters::default(),
             superblock: Mutex::new(superblock),
         };
         let engine = Arc::new(assemble(
@@ -204,22 +204,20 @@ impl Opening {
             (None, 0) => IndexRegion::None,
             (None, bytes) => IndexRegion::Inside(bytes.next_multiple_of(META_BYTES)),
         };
-        let mut shape = ImageShape {
+        let before_segments = META_BYTES + index_region.inside_bytes();
+        let flash_bytes = image_bytes.saturating_sub(before_segments);
+        let (segment_bytes, segments, channels) = medium.segments(config, flash_bytes);
+        config.check(u64::from(segments), segment_bytes)?;
+        let shape = ImageShape {
             hash_seed: runtime::random_u64(),
             image_bytes,
-            segment_bytes: 0,
-            segments: 0,
-            channels: 0,
+            segment_bytes,
+            segments,
+            channels,
             partitions: 1 << config.partition_bits,
-            expected_items: 0,
+            expected_items: config.expected_items(flash_bytes),
             index_region,
         };
-        let segments = medium.segments(config, shape.inside_index_bytes())?;
-        let flash_bytes = image_bytes.saturating_sub(META_BYTES + shape.inside_index_bytes());
-        shape.segment_bytes = segments.bytes;
-        shape.segments = segments.count;
-        shape.channels = segments.channels;
-        shape.expected_items = config.expected_items(flash_bytes);
         let mut superblock = Superblock::new(&shape, self.kind.name());
         // Not the numbers of an image that was here before: what a lost write leaves of it must not verify.
         superblock.sequence_limit = (1 + (runtime::random_u64() >> 8)).into();
@@ -463,8 +461,8 @@ impl Engine {
         self.persistence.start
     }
 
-    /// Resolves once everything of the last run that lives is found again. Until then a read may
-    /// miss what is there.
+    /// Resolves once everything of the last run that is live is found again. Until then a read may miss what is
+    /// there.
     pub async fn recovered(&self) {
         self.flash.recovered().await;
     }

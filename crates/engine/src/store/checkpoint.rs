@@ -41,8 +41,9 @@ pub struct CheckpointSink {
     store: Arc<SegmentStore>,
     piece: AlignedBuf,
     used: usize,
-    /// Bytes of the present part that are on flash, and the checksum of them.
+    /// Bytes of the present part that are on flash.
     part_bytes: u32,
+    /// Checksum of those `part_bytes`.
     part_checksum: u32,
     /// Bytes on flash, footers and all.
     flash_bytes: u64,
@@ -179,7 +180,7 @@ impl CheckpointSink {
 }
 
 /// Reads a checkpoint, a piece in memory at a time. What it gives counts only once the end of the
-/// stream has been reached without an error: parts are verified when all of them has been read.
+/// stream has been reached without an error: a part is verified when the last byte of it has been read.
 pub struct CheckpointSource {
     store: Arc<SegmentStore>,
     saved: SavedCheckpoint,

@@ -65,7 +65,7 @@ fn store_on_nand(endurance: Endurance, layout: Layout) -> (Arc<SegmentStore>, Li
     (Arc::new(store), flash)
 }
 
-/// Appends one item of 2,000 bytes; `None` when there is no room.
+/// Appends one item of 2,000 bytes; `None` when there is no space.
 fn append(store: &SegmentStore, number: u64) -> Option<(Place, u64)> {
     append_len(store, number, 2000)
 }
@@ -148,7 +148,7 @@ fn buffers_are_the_back_pressure() {
 }
 
 #[test]
-fn a_full_flash_has_no_room_until_a_segment_is_released() {
+fn a_full_flash_has_no_space_until_a_segment_is_released() {
     Sim::new(1).block_on(async {
         let store = store(3, 4);
         let mut number = 0;
@@ -168,11 +168,11 @@ fn a_full_flash_has_no_room_until_a_segment_is_released() {
         assert!(ended(&store), "it is free");
         let (filled, _) = append(&store, number).unwrap();
         assert_eq!(filled.segment, oldest.segment);
-        assert!(ended(&store), "it is in another life");
+        assert!(ended(&store), "it is in another generation");
         let pin = store
             .pin(filled.segment, store.sequence(filled.segment))
             .unwrap();
-        assert_eq!(pin.sequence(), 103, "a life of its own");
+        assert_eq!(pin.sequence(), 103, "a generation of its own");
     });
 }
 
@@ -197,7 +197,7 @@ fn a_segment_is_not_released_under_a_reader() {
             done.set(true);
         });
         runtime::sleep(Duration::from_secs(1)).await;
-        // Its life ends when the release begins: who comes now finds it gone, and holds nothing up.
+        // Its generation ends when the release begins: a later reader finds it gone, and holds nothing up.
         assert!(store.pin(record.segment, record.sequence).is_none());
         drop(second);
         runtime::sleep(Duration::from_secs(1)).await;
@@ -212,7 +212,7 @@ fn a_segment_is_not_released_under_a_reader() {
 }
 
 #[test]
-fn what_an_earlier_life_left_does_not_verify() {
+fn what_an_earlier_generation_left_does_not_verify() {
     Sim::new(1).block_on(async {
         let store = store(1, 2);
         let (filled, _) = append(&store, 1).unwrap();
@@ -221,7 +221,7 @@ fn what_an_earlier_life_left_does_not_verify() {
         let record = store.take_victim(Victim::Oldest, u64::MAX).unwrap();
         let stale = filled.position;
         store.release(record.segment).await;
-        // The same place in the next life, which nothing has been written to yet.
+        // The same place in the next generation, which nothing has been written to yet.
         let (again, number) = append(&store, 2).unwrap();
         assert_eq!(again.position, stale);
         store.flush();
@@ -292,7 +292,7 @@ fn a_checkpoint_reads_as_it_was_written() {
         let pushed = sink.push(&stream).await;
         assert!(
             pushed.is_none() || sink.finish().await.is_none(),
-            "no room for another"
+            "no space for another"
         );
     });
 }

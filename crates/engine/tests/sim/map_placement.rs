@@ -8,8 +8,8 @@ use std::sync::atomic::Ordering;
 use flowstone_engine::format::checkpoint::Section;
 use flowstone_engine::format::location::Place;
 use flowstone_engine::placement::{
-    Displaced, Found, Inserted, Parts, Placement, PlacementFuture, PlacementKind, Probe,
-    RecoveredItem, Restored, Token,
+    Displaced, Found, Inserted, Parts, Placement, PlacementFuture, PlacementKind, Probe, Restored,
+    Token,
 };
 use flowstone_engine::reclaim::{IndexUse, Named, Resident, Residents};
 use flowstone_engine::store::{
@@ -117,7 +117,7 @@ impl Placement for MapPlacement {
 
     fn restore(
         &self,
-        items: &[RecoveredItem],
+        items: &[Resident],
         beaten: Option<Place>,
         each: &mut dyn FnMut(usize, Restored),
     ) {

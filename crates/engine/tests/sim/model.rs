@@ -324,7 +324,12 @@ impl Bench {
             assert_eq!(dumped.len(), expected.len());
         }
         for (key, cas_unique) in dumped {
-            assert_eq!(expected.get(&key), Some(&cas_unique), "{:?} of {cas_unique}", String::from_utf8_lossy(&key));
+            assert_eq!(
+                expected.get(&key),
+                Some(&cas_unique),
+                "{:?} of {cas_unique}",
+                String::from_utf8_lossy(&key)
+            );
         }
     }
 
