@@ -95,15 +95,16 @@ impl Bench {
         }
     }
 
-    fn context(&self) -> EvictContext<'_> {
-        EvictContext {
+    fn parts(&mut self) -> (&mut DramTier, EvictContext<'_>) {
+        let context = EvictContext {
             flash: &self.flash,
             admission: self.admission,
             seed: SEED,
             cutoff: self.cutoff,
             now: self.now,
             limit_bytes: self.limit_bytes,
-        }
+        };
+        (&mut self.tier, context)
     }
 
     fn put_with(&mut self, key: &[u8], value: &[u8], bits: u8, expiry: u32) -> Result<(), NoSpace> {
@@ -118,15 +119,8 @@ impl Bench {
             value,
             shared: None,
         };
-        let context = EvictContext {
-            flash: &self.flash,
-            admission: self.admission,
-            seed: SEED,
-            cutoff: self.cutoff,
-            now: self.now,
-            limit_bytes: self.limit_bytes,
-        };
-        self.tier.put(key, &new, &context)?;
+        let (tier, context) = self.parts();
+        tier.put(key, &new, &context)?;
         self.next_version += 1;
         if bits & state::DIRTY != 0 {
             self.flash.invalidate(key.hash());
@@ -152,15 +146,8 @@ impl Bench {
     }
 
     fn clean(&mut self) -> Result<(), NoSpace> {
-        let context = EvictContext {
-            flash: &self.flash,
-            admission: self.admission,
-            seed: SEED,
-            cutoff: self.cutoff,
-            now: self.now,
-            limit_bytes: self.limit_bytes,
-        };
-        self.tier.clean(&context)
+        let (tier, context) = self.parts();
+        tier.clean(&context)
     }
 }
 
@@ -332,9 +319,8 @@ fn placing_all_goes_on_where_it_stopped() {
         .flash
         .invalidate(Key::new(&name(50), SEED).unwrap().hash());
     bench.flash.space_left.store(9, Ordering::Relaxed);
-    let mut tier = std::mem::replace(&mut bench.tier, DramTier::new(CHUNK));
-    tier.mark_unplaced(&bench.context());
-    bench.tier = tier;
+    let (tier, context) = bench.parts();
+    tier.mark_unplaced(&context);
     bench.clean().unwrap();
     assert_eq!(bench.flash.placed()[1000..], [name(50)]);
 }

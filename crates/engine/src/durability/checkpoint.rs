@@ -90,12 +90,10 @@ impl Checkpointer {
         for _ in 0..MAX_TRIES {
             let mut sink = CheckpointSink::new(Arc::clone(&self.store));
             let filled = self.fill(&mut sink, input).await;
-            let flash_bytes = sink.flash_bytes();
-            let saved = sink.saved();
             if filled.is_some() {
-                return Some((saved, flash_bytes));
+                return Some((sink.saved, sink.flash_bytes));
             }
-            if !self.store.free_checkpoint(&saved.segments) {
+            if !self.store.free_checkpoint(&sink.saved.segments) {
                 break;
             }
         }

@@ -35,7 +35,7 @@ pub(crate) struct DeadSet {
     /// The sequence number that the first segment after the checkpoint has got.
     next_sequence: u64,
     /// The placement's own part of the checkpoint.
-    section: Option<Section>,
+    pub(crate) section: Option<Section>,
     /// Flush cutoff of each partition.
     pub(crate) cutoffs: Vec<u64>,
     flush: Option<Flush>,
@@ -143,11 +143,6 @@ impl DeadSet {
         } else {
             Err(from.nonsense())
         }
-    }
-
-    /// The placement's section of the checkpoint, once.
-    pub(crate) fn take_section(&mut self) -> Option<Section> {
-        self.section.take()
     }
 
     /// Versions below `first_version` are all there are: what is left of an earlier chunk could say more.

@@ -104,6 +104,13 @@ struct Cursor {
     first: u64,
 }
 
+impl Cursor {
+    /// Chunks in use.
+    fn used(&self) -> u64 {
+        self.sequence + 1 - self.first
+    }
+}
+
 impl Journal {
     /// What an existing journal tells of itself.
     ///
@@ -149,20 +156,18 @@ impl Journal {
     pub fn chunks(log: &dyn Log, image: u64, partitions: u32, first: u64) -> Vec<ChunkRecords> {
         let chunk_words = chunk_words(partitions);
         let chunks = ring_chunks(log, partitions) as usize;
-        let mut found: Vec<ChunkRecords> = (0..chunks)
-            .filter_map(|place| {
-                let start = HEAD_WORDS + place * chunk_words;
-                let header = header_at(log, start)?;
-                let here = header.image == image
-                    && header.sequence >= first
-                    && (header.sequence - 1) % chunks as u64 == place as u64;
-                here.then_some(ChunkRecords {
-                    header,
-                    start,
-                    end: start + chunk_words,
-                })
-            })
-            .collect();
+        let belongs_at = |header: &ChunkHeader, place: usize| {
+            header.image == image
+                && header.sequence >= first
+                && (header.sequence - 1) % chunks as u64 == place as u64
+        };
+        let chunk_at = |place| {
+            let start = HEAD_WORDS + place * chunk_words;
+            let header = header_at(log, start).filter(|header| belongs_at(header, place))?;
+            let end = start + chunk_words;
+            Some(ChunkRecords { header, start, end })
+        };
+        let mut found: Vec<ChunkRecords> = (0..chunks).filter_map(chunk_at).collect();
         found.sort_unstable_by_key(|chunk| chunk.header.sequence);
         found
     }
@@ -284,8 +289,7 @@ impl Journal {
     /// Whether a checkpoint is due: half of the ring is full.
     #[must_use]
     pub fn is_due(&self) -> bool {
-        let cursor = self.cursor.lock();
-        cursor.sequence + 1 - cursor.first >= self.chunks / 2
+        self.cursor.lock().used() >= self.chunks / 2
     }
 
     /// Whether records have been left out.
@@ -320,10 +324,8 @@ impl Journal {
     /// Bytes of the ring, and how many of them hold records.
     #[must_use]
     pub fn fill(&self) -> (u64, u64) {
-        let cursor = self.cursor.lock();
-        let chunk_bytes = 8 * self.chunk_words as u64;
-        let used = cursor.sequence + 1 - cursor.first;
-        (self.ring_bytes(), used * chunk_bytes)
+        let used = self.cursor.lock().used();
+        (self.ring_bytes(), used * 8 * self.chunk_words as u64)
     }
 
     /// Bytes of memory it takes: the chunk being filled and the one before.
@@ -344,16 +346,12 @@ impl Journal {
     #[must_use]
     pub fn before(&self, end: u64) -> Vec<ChunkRecords> {
         let first = self.cursor.lock().first;
-        (first..end)
-            .filter_map(|sequence| {
-                let start = self.place(sequence);
-                Some(ChunkRecords {
-                    header: self.header(sequence)?,
-                    start,
-                    end: start + self.chunk_words,
-                })
-            })
-            .collect()
+        let chunk = |sequence| {
+            let start = self.place(sequence);
+            let (header, end) = (self.header(sequence)?, start + self.chunk_words);
+            Some(ChunkRecords { header, start, end })
+        };
+        (first..end).filter_map(chunk).collect()
     }
 
     /// The log underneath.
@@ -389,13 +387,14 @@ impl Journal {
         self.is_dirty.load(Ordering::Relaxed)
     }
 
+    /// The word at which a chunk starts.
     fn place(&self, sequence: u64) -> usize {
-        place(sequence, self.chunks, self.chunk_words)
+        HEAD_WORDS + ((sequence - 1) % self.chunks) as usize * self.chunk_words
     }
 
     /// Opens the next chunk; false when there is none, and then the journal is void.
     fn open_chunk(&self, cursor: &mut Cursor) -> bool {
-        if cursor.sequence + 1 - cursor.first >= self.chunks {
+        if cursor.used() >= self.chunks {
             self.give_up();
             return false;
         }
@@ -433,18 +432,13 @@ impl Journal {
     }
 
     fn update(&self, cursor: &Cursor) {
-        let used = cursor.sequence + 1 - cursor.first;
+        let used = cursor.used();
         let is_tight = used + RESERVE_CHUNKS >= self.chunks && !self.is_void();
         self.is_tight.store(is_tight, Ordering::Release);
         if used >= self.chunks / 2 {
             self.pressure.notify_all();
         }
     }
-}
-
-/// Where a chunk lies.
-fn place(sequence: u64, chunks: u64, chunk_words: usize) -> usize {
-    HEAD_WORDS + ((sequence - 1) % chunks) as usize * chunk_words
 }
 
 fn header_at(log: &dyn Log, start: usize) -> Option<ChunkHeader> {

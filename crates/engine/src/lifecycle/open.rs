@@ -80,6 +80,7 @@ impl Opening {
         let meta = self.medium.meta()?;
         let (mut superblock, new) = self.superblock(&meta).await?;
         let shape = superblock.shape();
+        let partition_bits = shape.partitions.trailing_zeros();
         self.config
             .check(u64::from(shape.segments), shape.segment_bytes)?;
         if !self.kind.locates_displaced() {
@@ -108,11 +109,14 @@ impl Opening {
         // Whether the index can be set up is known before anything is written.
         let index_use = IndexUse::new(self.kind.max_index_bytes(self.config.memory_bytes));
         let index_use = Arc::new(index_use);
-        let section = last_run.as_mut().ok().and_then(LastRun::take_section);
+        let section = last_run
+            .as_mut()
+            .ok()
+            .and_then(|last| last.dead.section.take());
         let placement = self.kind.open(Parts {
             codec: LocationCodec::new(store.segments(), store.segment_bytes()),
             store: Arc::clone(&store),
-            partition_bits: shape.partitions.trailing_zeros(),
+            partition_bits,
             expected_items: shape.expected_items,
             items_to_restore: last_run.as_ref().map_or(0, LastRun::items_expected),
             index_use: Arc::clone(&index_use),
@@ -130,7 +134,7 @@ impl Opening {
             &store,
         )
         .await?;
-        let cutoffs = Arc::new(FlushCutoffs::new(shape.partitions.trailing_zeros()));
+        let cutoffs = Arc::new(FlushCutoffs::new(partition_bits));
         let partitions = shape.partitions as usize;
         let (recovery, checkpoint) = match last_run {
             Ok(last_run) => take_over(last_run, &store, &journal, &cutoffs, (now, first_version)),
@@ -146,7 +150,6 @@ impl Opening {
             &self.config,
         );
         let workers = (self.config.reclaim.reclaimers, self.config.writing.writers);
-        let partition_bits = shape.partitions.trailing_zeros();
         let flash = FlashTier::new(upkeep, placement, partition_bits, workers);
         let persistence = Persistence {
             meta,

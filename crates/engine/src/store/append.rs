@@ -109,14 +109,12 @@ impl SegmentStore {
     /// The summary of a pinned segment that is in memory; `None` when it is not any more.
     #[must_use]
     pub fn summary_in_memory(&self, pin: &SegmentPin<'_>) -> Option<Vec<SummaryEntry>> {
-        let number = self.segment(pin.segment()).buffer.load(Ordering::Acquire);
+        let number = self.segment(pin.segment).buffer.load(Ordering::Acquire);
         let buffer = usize::from(number).checked_sub(1)?;
         match &*self.buffers[buffer].lock() {
-            Content::Filling(filling) if filling.segment == pin.segment() => {
-                Some(filling.entries())
-            }
-            Content::Sealed { segment, bytes } if *segment == pin.segment() => {
-                summary_of(bytes, *segment, pin.sequence()).ok()
+            Content::Filling(filling) if filling.segment == pin.segment => Some(filling.entries()),
+            Content::Sealed { segment, bytes } if *segment == pin.segment => {
+                summary_of(bytes, *segment, pin.sequence).ok()
             }
             _ => None,
         }
@@ -184,7 +182,7 @@ impl SegmentStore {
             // With nothing to reclaim there will be no copies to reserve segments for.
             return Some(usize::MAX);
         }
-        queues.free().checked_sub(reserved)
+        queues.free.checked_sub(reserved)
     }
 
     /// Reserves free segments for what reclaim copies.

@@ -26,7 +26,7 @@ const SEGMENT_PATIENCE: Duration = Duration::from_secs(1);
 pub const CHECKPOINT_STREAM_BYTES: u64 = 3 * PIECE_BYTES as u64;
 
 /// Where a checkpoint lies.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SavedCheckpoint {
     /// Bytes of the stream.
     pub bytes: u64,
@@ -45,27 +45,23 @@ pub struct CheckpointSink {
     part_bytes: u32,
     /// Checksum of those `part_bytes`.
     part_checksum: u32,
-    /// Bytes on flash, footers and all.
-    flash_bytes: u64,
-    saved: SavedCheckpoint,
+    /// Bytes written to flash, footers and all.
+    pub flash_bytes: u64,
+    /// Where what has been written lies.
+    pub saved: SavedCheckpoint,
 }
 
 impl CheckpointSink {
     /// An empty checkpoint in `store`.
     #[must_use]
     pub fn new(store: Arc<SegmentStore>) -> Self {
-        let saved = SavedCheckpoint {
-            bytes: 0,
-            sequence: 0,
-            segments: Vec::new(),
-        };
         Self {
             piece: AlignedBuf::new(store.piece_bytes() as usize),
             used: 0,
             part_bytes: 0,
             part_checksum: 0,
             flash_bytes: 0,
-            saved,
+            saved: SavedCheckpoint::default(),
             store,
         }
     }
@@ -99,18 +95,6 @@ impl CheckpointSink {
             self.end_part().await?;
         }
         Some(())
-    }
-
-    /// Bytes written to flash.
-    #[must_use]
-    pub fn flash_bytes(&self) -> u64 {
-        self.flash_bytes
-    }
-
-    /// Where what has been written lies.
-    #[must_use]
-    pub fn saved(self) -> SavedCheckpoint {
-        self.saved
     }
 
     async fn write_piece(&mut self) -> Option<()> {

@@ -203,20 +203,20 @@ impl SegmentStore {
     /// Segments that can be opened.
     #[must_use]
     pub fn free_segments(&self) -> u32 {
-        self.queues.lock().free() as u32
+        self.queues.lock().free as u32
     }
 
     /// Segments that are free or will be when the reclaims under way have ended.
     #[must_use]
     pub fn free_or_reclaiming(&self) -> u32 {
         let queues = self.queues.lock();
-        (queues.free() + queues.reclaiming()) as u32
+        (queues.free + queues.reclaiming) as u32
     }
 
     /// Segments that are being reclaimed.
     #[must_use]
     pub fn reclaiming_segments(&self) -> u32 {
-        self.queues.lock().reclaiming() as u32
+        self.queues.lock().reclaiming as u32
     }
 
     /// Channels that have a segment to fill or to reclaim, one at least.
@@ -241,7 +241,7 @@ impl SegmentStore {
     /// Segments written and not yet reclaimed.
     #[must_use]
     pub fn written_segments(&self) -> u32 {
-        self.queues.lock().written() as u32
+        self.queues.lock().written as u32
     }
 
     /// Segments sealed in memory that wait to be written.
@@ -351,7 +351,7 @@ impl SegmentStore {
         let reads = |segment| u64::from(self.segment(segment).reads.load(Ordering::Relaxed));
         let queues = self.queues.lock();
         let total: u64 = queues.each_written().map(reads).sum();
-        reads(segment) * queues.written() as u64 > total
+        reads(segment) * queues.written as u64 > total
     }
 
     /// Not one written this very moment, whose buffer is about to be freed.

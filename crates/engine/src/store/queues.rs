@@ -43,9 +43,12 @@ struct Channel {
 pub(super) struct Queues {
     segments_per_channel: u32,
     channels: Box<[Channel]>,
-    free: usize,
-    written: usize,
-    reclaiming: usize,
+    /// Segments that can be opened.
+    pub(super) free: usize,
+    /// Written segments that are not being reclaimed.
+    pub(super) written: usize,
+    /// Segments that are being reclaimed.
+    pub(super) reclaiming: usize,
     turn: u64,
     /// The channel looked at first for the next segment to open, and for the next victim.
     next_open: usize,
@@ -75,21 +78,6 @@ impl Queues {
 
     fn channel(&mut self, segment: SegmentId) -> &mut Channel {
         &mut self.channels[self.channel_of(segment)]
-    }
-
-    /// Segments that can be opened.
-    pub(super) fn free(&self) -> usize {
-        self.free
-    }
-
-    /// Written segments that are not being reclaimed.
-    pub(super) fn written(&self) -> usize {
-        self.written
-    }
-
-    /// Segments that are being reclaimed.
-    pub(super) fn reclaiming(&self) -> usize {
-        self.reclaiming
     }
 
     /// Sealed segments that wait to be written.
@@ -397,13 +385,13 @@ mod tests {
         for &segment in &opened {
             write(&mut queues, segment);
         }
-        assert_eq!((queues.free(), queues.written()), (12, 12));
+        assert_eq!((queues.free, queues.written), (12, 12));
         // All but one of channel 1 are used up.
         queues.retain_free(|segment| segment.0 / EACH != 1 || segment.0 == EACH + 7);
         let lowest = |segment: SegmentId| Some(segment.0);
         let victim = queues.take_from_channel(lowest).unwrap();
         assert_eq!((queues.channel_of(victim), victim.0), (1, EACH));
-        assert_eq!((queues.written(), queues.reclaiming()), (11, 1));
+        assert_eq!((queues.written, queues.reclaiming), (11, 1));
         // Those without a rank do not count, and then another channel's turn comes.
         let elsewhere = |segment: SegmentId| (segment.0 / EACH != 1).then_some(segment.0);
         let victim = queues.take_from_channel(elsewhere).unwrap();

@@ -23,32 +23,14 @@ const SMALL_READ_BYTES: usize = PAGE_BYTES as usize;
 /// Keeps a segment from being written again while it is being read.
 pub struct SegmentPin<'a> {
     store: &'a SegmentStore,
-    segment: SegmentId,
-    sequence: u64,
-}
-
-impl SegmentPin<'_> {
-    /// The segment.
-    #[must_use]
-    pub fn segment(&self) -> SegmentId {
-        self.segment
-    }
-
-    /// Sequence number of the segment when it was pinned.
-    #[must_use]
-    pub fn sequence(&self) -> u64 {
-        self.sequence
-    }
+    pub(super) segment: SegmentId,
+    pub(super) sequence: u64,
 }
 
 impl Drop for SegmentPin<'_> {
     fn drop(&mut self) {
-        let before = self
-            .store
-            .segment(self.segment)
-            .pins
-            .fetch_sub(1, Ordering::AcqRel);
-        if before == DRAINING | 1 {
+        let pins = &self.store.segment(self.segment).pins;
+        if pins.fetch_sub(1, Ordering::AcqRel) == DRAINING | 1 {
             self.store.drained.notify_all();
         }
     }

@@ -96,10 +96,13 @@ fn append_len(store: &SegmentStore, number: u64, len: u32) -> Option<(Place, u64
     at.map(|filled| (filled, number))
 }
 
+/// Pins the present generation of a segment.
+fn pin(store: &SegmentStore, segment: SegmentId) -> SegmentPin<'_> {
+    store.pin(segment, store.sequence(segment)).unwrap()
+}
+
 async fn check(store: &SegmentStore, (filled, number): (Place, u64)) {
-    let pin = store
-        .pin(filled.segment, store.sequence(filled.segment))
-        .unwrap();
+    let pin = pin(store, filled.segment);
     let item = store.read(&pin, filled.position).await.unwrap();
     assert_eq!(item.header().version.get(), number);
     assert!(item.item().value.iter().all(|&byte| byte == number as u8));
@@ -169,10 +172,8 @@ fn a_full_flash_has_no_space_until_a_segment_is_released() {
         let (filled, _) = append(&store, number).unwrap();
         assert_eq!(filled.segment, oldest.segment);
         assert!(ended(&store), "it is in another generation");
-        let pin = store
-            .pin(filled.segment, store.sequence(filled.segment))
-            .unwrap();
-        assert_eq!(pin.sequence(), 103, "a generation of its own");
+        let pin = pin(&store, filled.segment);
+        assert_eq!(pin.sequence, 103, "a generation of its own");
     });
 }
 
@@ -183,12 +184,8 @@ fn a_segment_is_not_released_under_a_reader() {
         let (filled, number) = append(&store, 1).unwrap();
         store.flush();
         store.write_next().await;
-        let first = store
-            .pin(filled.segment, store.sequence(filled.segment))
-            .unwrap();
-        let second = store
-            .pin(filled.segment, store.sequence(filled.segment))
-            .unwrap();
+        let first = pin(&store, filled.segment);
+        let second = pin(&store, filled.segment);
         let record = store.take_victim(Victim::Oldest, u64::MAX).unwrap();
         let released = Rc::new(Cell::new(false));
         let (releasing, done) = (Arc::clone(&store), Rc::clone(&released));
@@ -227,9 +224,7 @@ fn what_an_earlier_generation_left_does_not_verify() {
         store.flush();
         store.write_next().await;
         check(&store, (again, number)).await;
-        let pin = store
-            .pin(filled.segment, store.sequence(filled.segment))
-            .unwrap();
+        let pin = pin(&store, filled.segment);
         let beyond = Position::new(4096, 2031);
         assert!(matches!(
             store.read(&pin, beyond).await,
@@ -276,7 +271,7 @@ fn a_checkpoint_reads_as_it_was_written() {
             sink.push(part).await.unwrap();
         }
         sink.finish().await.unwrap();
-        let saved = sink.saved();
+        let saved = sink.saved;
         assert_eq!(saved.bytes, stream.len() as u64);
         assert_eq!(saved.segments.len(), 7);
         let mut source = store.open_checkpoint(&saved);
