@@ -28,10 +28,10 @@ const MOST_STATIC_PERCENT: u32 = 50;
 /// What a cache does that was down for longer than allowed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AfterDowntime {
-    /// It starts empty.
+    /// The cache starts empty.
     #[default]
     Empty,
-    /// It serves what it has as stale: the meta protocol tells, and gives one client the task to
+    /// The cache serves what it has as stale: the meta protocol says so, and gives one client the task to
     /// recache.
     Stale,
 }
@@ -180,7 +180,7 @@ pub enum Reserve {
     /// Enough is kept free for an orderly stop to write what is in memory.
     #[default]
     ForStop,
-    /// They are these shares of the flash.
+    /// The watermarks are these shares of the flash.
     Static(StaticReserve),
     /// The low watermark doubles when reclaim falls so far behind that only half of it is free. It is lowered by a
     /// hundredth of the flash when the high one is hit, and for every hundredth of the flash that is opened
@@ -440,9 +440,9 @@ pub enum ConfigError {
          below the high one, and that {most} % at most"
     )]
     Watermarks {
-        /// The low one, in percent of the flash.
+        /// The low watermark, in percent of the flash.
         low_percent: u32,
-        /// The high one.
+        /// The high watermark, in percent of the flash.
         high_percent: u32,
         /// The most that can be kept free.
         most: u32,

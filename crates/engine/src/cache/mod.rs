@@ -50,7 +50,7 @@ pub enum CacheError {
     /// The item is larger than the settings allow.
     #[error("object too large for cache")]
     TooLarge,
-    /// There is no memory for it, and flash takes nothing off.
+    /// There is no memory for the item, and flash cannot take others out of memory.
     #[error("out of memory storing object")]
     OutOfMemory,
 }

@@ -25,15 +25,15 @@ const MAX_READS: usize = 100_000;
 /// What becomes of an item.
 #[derive(Clone, Debug)]
 pub enum Change<'v> {
-    /// It stays as it is.
+    /// The item stays as it is.
     Keep,
-    /// It stays, and counts as read.
+    /// The item stays, and counts as read.
     Access,
-    /// It goes.
+    /// The item is removed.
     Remove,
-    /// It is replaced, or comes to be.
+    /// The item is stored, whatever was there before.
     Put(Put<'v>),
-    /// Its value stays.
+    /// The item's properties change; its value stays.
     Amend(Amend),
 }
 

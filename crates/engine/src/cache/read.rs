@@ -1,4 +1,4 @@
-//! Reading.
+//! Reading: from memory, or with a flash read that requests for one key share.
 
 use std::sync::Arc;
 
@@ -67,9 +67,9 @@ impl<'a> ItemView<'a> {
 /// Whether a look counts as an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Peek {
-    /// It does: the item is fetched, referenced, accessed now.
+    /// The look counts: the item is fetched, referenced, accessed now.
     No,
-    /// It leaves no trace.
+    /// The look leaves no trace.
     Yes,
 }
 
@@ -79,7 +79,7 @@ pub enum Lookup<T> {
     Hit(T),
     /// There is no such item.
     Miss,
-    /// It may be on flash.
+    /// The item may be on flash.
     Flash(FlashRead),
 }
 
@@ -90,7 +90,7 @@ pub enum MemoryLookup<T> {
     Hit(T),
     /// There is no such item.
     Miss,
-    /// It may be on flash: a worker has to read it.
+    /// The item may be on flash: a worker has to read it.
     OnFlash,
 }
 
@@ -202,7 +202,7 @@ impl FlashRead {
         let header = item.header;
         let mut new = NewItem::copy_of(&item, 0);
         if self.counts_hit && self.peek == Peek::No {
-            // Not yet a second chance.
+            // The CLOCK hand gives no second chance for this read.
             new.state |= state::FETCHED;
             new.last_access = now;
         }
@@ -416,7 +416,7 @@ impl Engine {
     }
 }
 
-/// Remembers in memory that an item kept there was read from flash. It is not yet a second chance.
+/// Remembers in memory that an item kept there was read from flash. The CLOCK hand gives no second chance for it.
 fn mark_fetched(partition: &mut Partition, key: Key<'_>, now: u32) {
     if let Some(handle) = partition.tier.find(key) {
         let header = partition.tier.header_mut(handle);

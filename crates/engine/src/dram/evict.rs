@@ -17,11 +17,11 @@ const BESIDE_SHARE: usize = 4;
 
 /// What the CLOCK hand does with an entry.
 enum Fate {
-    /// Nothing is lost with it.
+    /// The entry goes, and nothing is lost with it.
     Drop,
-    /// It was read: append it again.
+    /// The entry was read: it is appended again.
     Again,
-    /// It has to be on flash first.
+    /// The item has to be placed on flash first.
     Place,
 }
 

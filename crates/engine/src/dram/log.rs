@@ -9,7 +9,7 @@ use crate::format::item::{HEADER_BYTES, ItemHeader, ItemRef, state};
 
 /// Entries start at multiples of this many bytes.
 const UNIT: usize = 8;
-/// In `ItemHeader::reserved[0]`: the value lies beside the log.
+/// Value of `ItemHeader::reserved[0]` in an entry whose value lies beside the log.
 const STUB: u8 = 1;
 /// Bytes that follow the key of a stub: the number of its value.
 const STUB_BYTES: usize = 4;

@@ -27,7 +27,7 @@ pub(crate) struct DeadSet {
     places: Vec<u64>,
     /// Segments, with the sequence numbers of their dead generations.
     segments: HashSet<(u32, u64)>,
-    /// By kept hash, the version below which copies are dead.
+    /// The version below which copies of a key are dead, by the key's kept hash.
     keys: HashMap<u64, u64>,
     retired: BTreeSet<u32>,
     /// What a checkpoint says of the segments that were live when it was written. `None` when there is no checkpoint.
@@ -65,7 +65,7 @@ pub struct CheckpointContents {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ItemState {
     Live,
-    /// Its place is listed as dead.
+    /// The item's place is listed as dead.
     Displaced,
     /// A KEY DEAD record names its key and a higher version.
     Overwritten,
@@ -193,7 +193,7 @@ impl DeadSet {
         });
     }
 
-    /// All has been read.
+    /// Brings places in order, once all records have been read.
     pub(crate) fn sort(&mut self) {
         self.places.sort_unstable();
         self.places.dedup();

@@ -23,7 +23,7 @@ pub enum OpenError {
     /// The index cannot be set up.
     #[error("the index cannot be set up: {0}")]
     Index(#[from] index::direct::ConfigError),
-    /// Somebody else's data.
+    /// The device holds another program's data.
     #[error(
         "it holds something that is not a Flowstone image; name another path, or use --force to \
          overwrite it"
@@ -80,7 +80,7 @@ pub enum OpenError {
     Geometry {
         /// Bytes of a segment of the image.
         image: u32,
-        /// Its channels.
+        /// Channels of the image.
         image_channels: u32,
         /// Bytes of an erase block of the device.
         device: u64,
@@ -118,7 +118,7 @@ pub enum OpenError {
 /// Why an image starts empty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Distrust {
-    /// The journal cannot tell what has died.
+    /// The journal cannot be used to tell what has died.
     #[error("its journal cannot be used: {0}")]
     Journal(#[from] Unusable),
     /// Records between the checkpoint and those that are left are missing.
@@ -130,7 +130,7 @@ pub enum Distrust {
     /// Too many segments cannot be read.
     #[error("its flash cannot be read")]
     Unreadable,
-    /// It has been down for longer than allowed.
+    /// The cache was down for longer than allowed.
     #[error("it was down for longer than max_downtime")]
     Downtime,
 }

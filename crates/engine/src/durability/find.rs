@@ -1,6 +1,6 @@
 //! What an earlier run has left: found the same way by an open and by an inspection.
 //!
-//! Nothing is written here.
+//! Nothing in this file writes.
 
 use std::collections::HashSet;
 use std::sync::Arc;

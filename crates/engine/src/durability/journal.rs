@@ -34,22 +34,22 @@ pub fn ring_chunks(log: &dyn Log, partitions: u32) -> u64 {
 /// Why what a journal holds cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unusable {
-    /// It is new.
+    /// The journal is new.
     #[error("it is missing")]
     Missing,
-    /// It is of another run than the image.
+    /// The journal is of another run than the image.
     #[error("it is of another run of the cache")]
     Run,
-    /// It has another size than when it was used.
+    /// The journal has another size than when it was used.
     #[error("its size has changed")]
     Size,
     /// Records had to be left out.
     #[error("it was full, and no checkpoint could be written")]
     Void,
-    /// Its head is damaged.
+    /// The journal's head is damaged.
     #[error("its head is damaged")]
     Damaged,
-    /// It is of another version of the format.
+    /// The journal is of another version of the format.
     #[error("it is of another format")]
     Format,
 }
@@ -57,18 +57,18 @@ pub enum Unusable {
 /// A journal that cannot be taken over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum JournalError {
-    /// It holds something else.
+    /// The log holds something that is no journal.
     #[error(
         "the journal holds something that is not Flowstone's; name another one, or use --force to \
          overwrite it"
     )]
     Foreign,
-    /// It belongs to another image.
+    /// The journal belongs to another image.
     #[error(
         "the journal belongs to another image; name this image's, or use --force to start empty"
     )]
     OtherImage,
-    /// It is too short.
+    /// The log is too short.
     #[error("the journal has {words} words and {needed} are needed; remove it to get a new one")]
     TooShort {
         /// What it has.
@@ -274,13 +274,13 @@ impl Journal {
         !self.is_tight.load(Ordering::Acquire)
     }
 
-    /// Told when there is something to sync.
+    /// Notified when there is something to sync.
     #[must_use]
     pub fn dirtied(&self) -> &Notify {
         &self.dirtied
     }
 
-    /// Told when a checkpoint is due.
+    /// Notified when a checkpoint is due.
     #[must_use]
     pub fn pressure(&self) -> &Notify {
         &self.pressure
@@ -376,7 +376,7 @@ impl Journal {
         note_time(&*self.log, now);
         let last = self.cursor.lock().sequence;
         self.log.sync().await?;
-        // Durable with the next sync: it never tells of more than is.
+        // This word itself is durable with the next sync: it never names a chunk that is not.
         self.log.store(SYNCED_WORD, last);
         Ok(())
     }
@@ -457,7 +457,7 @@ fn note_time(log: &dyn Log, now: u32) {
 /// A chunk of records in a log.
 #[derive(Clone, Copy, Debug)]
 pub struct ChunkRecords {
-    /// Its header.
+    /// The chunk's header.
     pub header: ChunkHeader,
     start: usize,
     end: usize,

@@ -20,7 +20,7 @@ pub enum Start {
     Warm {
         /// Items in live segments, dead ones among them.
         items: u64,
-        /// It was stopped orderly: memory is there, too.
+        /// The image was stopped orderly: what was in memory is there, too.
         orderly: bool,
     },
     /// Nothing that can be trusted.
@@ -40,11 +40,11 @@ pub(crate) struct Persistence {
     pub(crate) stopped: AtomicBool,
     /// The stop has saved all that it is going to save.
     pub(crate) saved: AtomicBool,
-    /// Told when it is stopped, and again when it is saved.
+    /// Notified when `stopped` is set, and again when `saved` is.
     pub(crate) stopping: Notify,
     /// A checkpoint is being written.
     pub(crate) checkpointing: AtomicBool,
-    /// Told when a checkpoint is not being written any more.
+    /// Notified when a checkpoint is not being written any more.
     pub(crate) checkpointed: Notify,
     pub(crate) start: Start,
     pub(crate) counters: CheckpointCounters,

@@ -48,7 +48,7 @@ counters! {
 pub(crate) struct RecoveryQueue {
     queue: Mutex<Queue>,
     is_running: AtomicBool,
-    /// Told whenever a segment has been read.
+    /// Notified whenever a segment has been read.
     progress: Notify,
     /// The Unix second by which items are classified: one moment for all, remembered by the journal, so that a
     /// later start decides alike.
@@ -57,7 +57,7 @@ pub(crate) struct RecoveryQueue {
     segments: u64,
     pub(crate) counters: RecoveryCounters,
     memory_bytes: AtomicU64,
-    /// Of each partition.
+    /// What this run has superseded, for each partition.
     superseded: Box<[Mutex<Superseded>]>,
 }
 

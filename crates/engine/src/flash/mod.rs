@@ -41,13 +41,13 @@ pub type BackgroundTask = Box<dyn FnOnce() -> Pin<Box<dyn Future<Output = ()>>> 
 /// What became of an item that was to be placed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Placed {
-    /// It is on flash, or will be.
+    /// The item is on flash, or will be.
     OnFlash,
     /// There is no space at present: all items from this one on wait for [`FlashTier::space`].
     NoSpace,
-    /// It is longer than a segment.
+    /// The item is longer than a segment.
     NeverFits,
-    /// It is gone: the index is full, or no flash is left.
+    /// The item is gone: the index is full, or no flash is left.
     Dropped,
 }
 

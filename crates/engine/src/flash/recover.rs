@@ -208,7 +208,7 @@ fn restore(
             Displaced::None | Displaced::Unknown => {}
         }
         if offer.is_expired {
-            // It has superseded what was there; now it goes itself.
+            // The expired item has superseded older copies; now it is removed itself.
             superseded.insert(hash, version);
             tier.placement.invalidate(hash, version + 1);
             store.count_out(offer.item.place.segment, offer.item.place.generation);

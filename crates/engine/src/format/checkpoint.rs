@@ -104,7 +104,7 @@ impl Head {
     /// Reads a head.
     ///
     /// # Errors
-    /// Those of the source; nonsense where it is no checkpoint.
+    /// The source's errors; nonsense where the bytes are no checkpoint.
     pub async fn read<S: Source>(from: &mut S) -> Result<Self, S::Error> {
         if u64_of(from).await? != MAGIC {
             return Err(from.nonsense());
@@ -140,7 +140,7 @@ impl Head {
 pub struct DeadList {
     /// The segment.
     pub segment: SegmentId,
-    /// Its sequence number.
+    /// The segment's sequence number.
     pub sequence: u64,
     /// Packed positions.
     pub dead: Vec<u8>,
@@ -174,7 +174,7 @@ impl DeadList {
     /// Reads a list.
     ///
     /// # Errors
-    /// Those of the source.
+    /// The source's errors.
     pub async fn read<S: Source>(from: &mut S) -> Result<Self, S::Error> {
         let segment = SegmentId(u32_of(from).await?);
         let sequence = u64_of(from).await?;
@@ -210,7 +210,7 @@ impl Section {
     /// Reads a section.
     ///
     /// # Errors
-    /// Those of the source.
+    /// The source's errors.
     pub async fn read<S: Source>(from: &mut S) -> Result<Self, S::Error> {
         let version = u32_of(from).await?;
         let len = u64_of(from).await?;

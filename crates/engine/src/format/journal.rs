@@ -139,7 +139,7 @@ impl Head {
 pub struct ChunkHeader {
     /// The image it belongs to.
     pub image: u64,
-    /// Its sequence number, from 1.
+    /// The chunk's sequence number, from 1.
     pub sequence: u64,
     /// Segments that had been opened before it was begun have lower sequence numbers.
     pub next_segment: u64,
@@ -174,7 +174,7 @@ fn checksum(words: &[u64]) -> u64 {
     u64::from(checksum)
 }
 
-/// One thing that died.
+/// What a record declares dead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Record {
     /// The item at a packed location, in one generation of its segment.
@@ -200,7 +200,7 @@ pub enum Record {
     },
     /// A segment is not used any more.
     Retired {
-        /// Its number.
+        /// The segment's number.
         segment: u32,
     },
     /// Every item of a partition with a lower version.

@@ -24,9 +24,9 @@ const MAGIC: u64 = u64::from_le_bytes(*b"flowSTNE");
 /// How the last run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cleanliness {
-    /// It is in use, or its user died: what was in memory only is lost.
+    /// The image is in use, or its user died: what was in memory only is lost.
     Dirty,
-    /// It was stopped orderly: all of memory is on flash.
+    /// The image was stopped orderly: all of memory is on flash.
     Clean,
 }
 
@@ -107,7 +107,7 @@ pub struct ImageShape {
 /// Where the part of an image lies that its index overwrites in place.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum IndexRegion {
-    /// There is none.
+    /// The index overwrites nothing in place.
     #[default]
     None,
     /// This many bytes behind the superblock, whole segments.

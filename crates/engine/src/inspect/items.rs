@@ -24,7 +24,7 @@ const SUMMARY_DEPTH: usize = 16;
 /// Items in live segments. Each is in one state; bytes are what they take, up to the next one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ItemCounts {
-    /// In summaries.
+    /// Items in summaries.
     pub listed: u64,
     /// Displaced: their places are listed as dead.
     pub displaced: u64,
@@ -34,15 +34,15 @@ pub struct ItemCounts {
     pub flushed: u64,
     /// Expired.
     pub expired: u64,
-    /// Older than another one of their key that is alive.
+    /// Older than another live item of their key.
     pub superseded: u64,
-    /// In segments whose summary is damaged.
+    /// Items in segments whose summary is damaged.
     pub unreadable: u64,
-    /// Alive: what a recovery would find.
+    /// Live: what a recovery would find.
     pub alive: u64,
-    /// Bytes of those alive.
+    /// Bytes of live items.
     pub alive_bytes: u64,
-    /// Bytes of the others.
+    /// Bytes of all other items.
     pub dead_bytes: u64,
     /// Bytes of summaries and footers.
     pub summary_bytes: u64,

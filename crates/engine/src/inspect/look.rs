@@ -26,11 +26,11 @@ const PLACEMENT: &str = "exact";
 /// Whether a journal can tell what has died.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JournalState {
-    /// It can.
+    /// The journal can tell.
     Usable,
-    /// It cannot: a start would be empty.
+    /// The journal cannot tell: a start would be empty.
     Unusable(Unusable),
-    /// It is not this image's: a start would be refused.
+    /// The journal is not this image's: a start would be refused.
     Refused(JournalError),
 }
 
@@ -68,7 +68,7 @@ pub struct JournalReport {
     pub chunk_bytes: u64,
     /// Chunks are missing between the checkpoint and those that are there.
     pub has_gap: bool,
-    /// Its records.
+    /// Records of each kind.
     pub records: RecordCounts,
 }
 
@@ -88,7 +88,7 @@ pub struct CheckpointReport {
 pub struct SegmentCounts {
     /// Holding items that a recovery would look at.
     pub living: u64,
-    /// Of the checkpoint.
+    /// Holding the checkpoint.
     pub checkpoint: u64,
     /// Holding items that have all died: not written again yet.
     pub dead: u64,
@@ -278,7 +278,7 @@ fn open_store(
 ) -> Result<Arc<SegmentStore>, DeviceError> {
     let shape = superblock.shape();
     let flash = Medium::Disk(Arc::clone(disk)).flash(&shape, false)?;
-    // It fills none.
+    // No segment is ever filled, so that the layout does not matter.
     let streams = Arc::new(SlabClasses::new(Layout::Packed, shape.segment_bytes));
     let config = StoreConfig {
         buffers: 2,

@@ -58,9 +58,9 @@ pub struct Inspection {
     pub verified: Option<Verified>,
     /// Damage, beyond doubt; the first [`FlawedPlace`]s.
     pub flaws: Vec<FlawedPlace>,
-    /// How many there are.
+    /// How many flaws there are.
     pub flaw_count: u64,
-    /// It has changed meanwhile: somebody uses it.
+    /// The image has changed meanwhile: a cache is running on it.
     pub is_changing: bool,
     /// Segments that were written again while they were looked at; what they held is left out.
     pub segments_changed: u64,

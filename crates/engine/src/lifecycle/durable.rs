@@ -30,7 +30,7 @@ const RETRY_PAUSE: Duration = Duration::from_secs(1);
 /// What an orderly stop left behind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
-    /// Everything; the next start has it all.
+    /// Nothing was lost: the next start has everything.
     Complete {
         /// Objects on flash.
         objects: u64,
@@ -40,7 +40,7 @@ pub enum Stop {
         /// Items that were not on flash yet.
         items_left: u64,
     },
-    /// It had been stopped before.
+    /// The cache had been stopped before.
     Already,
 }
 
@@ -86,7 +86,7 @@ impl Engine {
             }
             if !self.journal.is_dirty() {
                 let either = futures_util::future::select(dirtied, stopping);
-                // Whatever comes first, the journal is looked at again.
+                // Whichever comes first, the journal is looked at again.
                 let _ = runtime::timeout(HEARTBEAT, either).await;
             }
             if self.journal.is_dirty() {
@@ -122,7 +122,7 @@ impl Engine {
                 return;
             }
             if self.persistence.checkpointing.load(Ordering::SeqCst) {
-                // Somebody else's: however long it takes, it has not failed.
+                // Another caller writes a checkpoint: however long it takes, it has not failed.
                 futures_util::future::select(checkpointed, stopping).await;
                 continue;
             }
@@ -196,7 +196,7 @@ impl Engine {
             Err(error) => Err(error),
         };
         if let Err(error) = named {
-            // Whether the superblock came through is not known: neither is freed.
+            // Whether the superblock was written is not known: neither checkpoint is freed.
             self.persistence.doubtful.lock().extend(saved.segments);
             tracing::warn!(%error, "a checkpoint could not be made durable");
             counters.failed.add(1);

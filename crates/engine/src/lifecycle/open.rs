@@ -1,4 +1,4 @@
-//! Opening.
+//! Opening an image, or making one.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
@@ -317,7 +317,7 @@ impl Opening {
         }
         let last_run = find(store, log, superblock, &mut |_| {}).await?;
         if !self.kind.locates_displaced() && !last_run.unreadable.is_empty() {
-            // It may have held what superseded items of others.
+            // An unreadable segment may have held what superseded items of other segments.
             return Err(Distrust::Unreadable);
         }
         Ok(last_run)
@@ -383,7 +383,7 @@ fn take_over(
     let clock = last_run.apply_time(journal.log(), now, first_version, cutoffs);
     for (partition, &cutoff) in (0u32..).zip(&last_run.dead.cutoffs) {
         if cutoff == first_version {
-            // Or the next start would flush what this run writes, too.
+            // Without this record the next start would flush what this run writes, too.
             journal.append(Record::Cutoff {
                 partition,
                 version: cutoff,

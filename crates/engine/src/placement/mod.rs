@@ -30,9 +30,9 @@ pub type PlacementFuture<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
 /// What an index knows of a key without reading flash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Probe {
-    /// It is not on flash.
+    /// The key is not on flash.
     Absent,
-    /// It may be, and may not: never taken for a copy.
+    /// The key may be on flash or not: this is never taken for a copy.
     Perhaps,
     /// The index names a copy.
     At(Token),
@@ -65,7 +65,7 @@ impl Token {
         self.entry
     }
 
-    /// In which generation.
+    /// The generation that makes the entry unique.
     #[must_use]
     pub fn generation(&self) -> u64 {
         self.generation
@@ -195,7 +195,7 @@ pub struct Parts {
 
 /// A kind of placement, with its settings.
 pub trait PlacementKind: Send + Sync {
-    /// Its name, as images keep it: up to 11 bytes.
+    /// The placement's name, as images keep it: up to 11 bytes.
     fn name(&self) -> &'static str;
 
     /// The streams that items go to, in segments of `segment_bytes`.

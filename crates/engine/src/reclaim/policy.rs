@@ -51,7 +51,7 @@ pub(crate) struct SegmentView {
     pub(crate) valid_bytes: u64,
     /// Moving average of `valid_bytes` over the last victims, this one included.
     pub(crate) average_valid_bytes: u64,
-    /// It is read more often than the average segment.
+    /// Whether it is read more often than the average segment.
     pub(crate) is_read_much: bool,
 }
 
@@ -60,26 +60,26 @@ pub(crate) struct SegmentView {
 pub(crate) enum Pick {
     /// The first in this order of those with no more valid bytes than this.
     Victim(Victim, u64),
-    /// One that wear leveling wants erased.
+    /// A segment that wear leveling wants erased.
     LeastWorn,
 }
 
 /// What becomes of the items that the index still names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Keep {
-    /// They are dropped.
+    /// All items are dropped.
     Nothing,
-    /// Those read since they were written are copied, up to this many bytes.
+    /// Items read since they were written are copied, up to this many bytes.
     Recent(u64),
-    /// All are copied.
+    /// All items are copied.
     Valid,
-    /// All are copied if that gains, else dropped.
+    /// All items are copied if that gains, else dropped.
     ValidIfGain,
-    /// All are copied if the segment is read much, else dropped: wear leveling.
+    /// All items are copied if the segment is read much, else dropped: wear leveling.
     ValidIfReadMuch,
-    /// All are copied for the sake of wear leveling.
+    /// All items are copied for the sake of wear leveling.
     ValidForWear,
-    /// Those read since they were written go back to memory.
+    /// Items read since they were written go back to memory.
     Return,
 }
 

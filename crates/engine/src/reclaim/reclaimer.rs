@@ -361,7 +361,7 @@ impl Upkeep {
             if self.works_in_background() || starved.is_some() {
                 space.await;
             } else if !self.write_one(residents).await && self.store.free_buffers() == 0 {
-                // Others write them.
+                // All sealed segments are being written by other tasks.
                 space.await;
             }
         }

@@ -13,9 +13,9 @@ use crate::store::SegmentRecord;
 pub struct Resident {
     /// Hash of its key.
     pub hash: KeyHash,
-    /// Its version.
+    /// The item's version.
     pub version: u64,
-    /// Where it lies.
+    /// Where the item lies.
     pub place: Place,
 }
 
@@ -40,9 +40,9 @@ impl Resident {
 pub enum Named {
     /// The index does not name the item: it is dead.
     No,
-    /// It does, and goes on doing so.
+    /// The index names the item, and goes on naming it.
     Kept,
-    /// It did; not any more.
+    /// The index named the item, and does not any more.
     Removed,
 }
 
@@ -76,7 +76,7 @@ pub struct IndexUse {
 }
 
 impl IndexUse {
-    /// Nothing yet.
+    /// An index that holds nothing yet.
     #[must_use]
     pub fn new(max_bytes: u64) -> Self {
         Self {

@@ -100,7 +100,7 @@ pub(crate) struct Upkeep {
     pub(crate) is_ended: AtomicBool,
     /// Reclaims under way, and those about to choose a segment.
     pub(crate) reclaiming: AtomicU32,
-    /// Told whenever a segment has been written or given up, or a reclaim has ended.
+    /// Notified whenever a segment has been written or given up, or a reclaim has ended.
     pub(crate) progress: Notify,
 
     /// Held while a victim is taken and declared dead: victims die in the order in which they are taken.
@@ -196,7 +196,7 @@ impl Upkeep {
 
     /// From now on items may go back to this memory.
     pub(crate) fn return_to(&self, memory: Weak<dyn ReturnToMemory>) {
-        // It is set once, when the engine has been put together.
+        // Set once, when the engine has been put together.
         let _ = self.memory.set(memory);
     }
 

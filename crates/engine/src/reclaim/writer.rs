@@ -27,7 +27,7 @@ impl Upkeep {
             items: failure.entries.len() as u32,
             slot_bytes: 0,
         };
-        // It may be there all the same; what it holds counts no more.
+        // Parts of the segment may be on flash all the same: no start may find them.
         self.declare_segment_dead(&record);
         let of = |entry: &SummaryEntry| Resident::of(&record, entry);
         let is_moved = self.store.move_elsewhere(

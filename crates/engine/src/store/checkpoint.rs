@@ -116,7 +116,7 @@ impl CheckpointSink {
         }
         let free = self.store.next_free();
         let segment = runtime::timeout(SEGMENT_PATIENCE, free).await.ok()??;
-        // It is written at once.
+        // The segment is written at once, and not by a writer of sealed segments.
         self.store.queues.lock().forget_opened(segment);
         if self.saved.segments.is_empty() {
             self.saved.sequence = self.store.filling.lock().take_sequence();
@@ -204,7 +204,7 @@ impl SegmentStore {
         loop {
             let space = self.space.listener();
             let free = self.pop_free();
-            // There is one less, or none.
+            // Reclaim may have something to do: there is one free segment less, or none.
             self.work.notify_all();
             if free.is_some() {
                 return free;

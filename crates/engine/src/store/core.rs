@@ -55,9 +55,9 @@ pub enum Victim {
 pub struct Wear {
     /// Erases of the segment with the fewest.
     pub least: u64,
-    /// Of that with the most.
+    /// Erases of the segment with the most.
     pub most: u64,
-    /// Their average.
+    /// Average erases of a segment.
     pub mean: f64,
 }
 
@@ -68,7 +68,7 @@ pub struct StoreCounters {
     pub segments_opened: AtomicU64,
     /// Segments sealed.
     pub segments_sealed: AtomicU64,
-    /// Bytes of the sealed segments that copies cost: of each their part of what is in it.
+    /// Bytes of sealed segments that copies took: of each segment the share of its content that was copied.
     pub bytes_for_copies: AtomicU64,
     /// Segments written.
     pub segments_written: AtomicU64,
@@ -354,7 +354,7 @@ impl SegmentStore {
         reads(segment) * queues.written as u64 > total
     }
 
-    /// Not one written this very moment, whose buffer is about to be freed.
+    /// Whether a written segment's buffer has been freed.
     pub(super) fn is_on_flash(&self, segment: SegmentId) -> bool {
         self.segment(segment).buffer.load(Ordering::Acquire) == 0
     }

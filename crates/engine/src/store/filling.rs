@@ -20,7 +20,7 @@ pub(super) struct Cursor {
     pub(super) filling: Box<[Option<usize>]>,
     /// Shared with the journal, which reads it.
     next_sequence: Arc<AtomicU64>,
-    /// Nothing is opened any more.
+    /// No segment is opened for writes any more.
     pub(super) is_closed: bool,
 }
 

@@ -42,7 +42,7 @@ pub struct FlashItem {
     bytes: AlignedBuf,
     /// Where the item's body starts.
     body: usize,
-    /// Its share of the memory for large items; given back with it.
+    /// The item's share of the memory for large items; given back when the item is dropped.
     _share: Option<Share>,
 }
 
@@ -78,7 +78,7 @@ impl FlashItem {
         ItemRef::parse(&self.bytes[self.body..]).expect("verified when it was read")
     }
 
-    /// Its fixed part.
+    /// The item's fixed part.
     #[must_use]
     pub fn header(&self) -> &ItemHeader {
         ItemHeader::ref_from_prefix(&self.bytes[self.body..])

@@ -7,9 +7,9 @@ use crate::format::segment::SegmentId;
 /// A segment as the checkpoint remembers it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SegmentRecord {
-    /// Its number.
+    /// The segment's number.
     pub segment: SegmentId,
-    /// Its sequence number.
+    /// The sequence number of its generation.
     pub sequence: u64,
     /// Items in it.
     pub items: u32,

@@ -33,9 +33,9 @@ pub struct Scan {
 /// What became of a sealed segment.
 #[derive(Debug)]
 pub enum Written {
-    /// It is on flash.
+    /// The segment is on flash.
     Done(SegmentId),
-    /// It is not, and never will be.
+    /// The segment is not on flash, and never will be.
     Failed(WriteFailure),
 }
 

@@ -131,7 +131,7 @@ mod tests {
         });
         let read = |segment: u32, unit: u32| segment != 5 && unit.is_multiple_of(segment + 1);
         let section = write(&live, 8, |visit| {
-            // In no order, as an index has them.
+            // In no particular order, as an index visits them.
             for unit in (0..1000).rev() {
                 for segment in [6, 5, 2].into_iter().filter(|&segment| read(segment, unit)) {
                     visit(SegmentId(segment), Position::from_bits(unit));
