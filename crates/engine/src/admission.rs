@@ -1,7 +1,7 @@
 //! Admission: whether an item that leaves memory goes to flash.
 //!
-//! This is the one place where that is judged. The memory tier asks when it evicts an item that flash does not
-//! have; what is not admitted is gone. Its older copies on flash have been outdated since it was set, so that a
+//! This is the one place where that is decided. The memory tier asks when it evicts an item that flash does not
+//! have; what is not admitted is gone. Older copies on flash have been outdated since the item was set, so that a
 //! refusal makes a miss and nothing worse.
 
 use crate::format::item::ItemHeader;
@@ -10,10 +10,10 @@ use crate::key::KeyHash;
 /// Which items that leave memory go to flash.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Admission {
-    /// All of them.
+    /// All items.
     #[default]
     All,
-    /// A share of them, drawn by key and version: a baseline for policies that learn.
+    /// A share of the items, drawn by key and version: a baseline for policies that learn.
     Random {
         /// How many out of a thousand.
         per_mille: u32,

@@ -22,16 +22,16 @@ const EXPECTED_ITEM_BYTES: u64 = 256;
 const MEMORY_PER_EXPECTED_ITEM: u64 = 4;
 const MIN_SEGMENT_BYTES: u64 = 256 << 10;
 const MAX_SEGMENT_BYTES: u64 = 8 << 20;
-/// The most of the flash that static watermarks may hold back, in percent.
+/// The most of the flash that static watermarks may keep free, in percent.
 const MOST_STATIC_PERCENT: u32 = 50;
 
 /// What a cache does that was down for longer than allowed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AfterDowntime {
-    /// It starts empty.
+    /// The cache starts empty.
     #[default]
     Empty,
-    /// It serves what it has as stale: the meta protocol tells, and gives one client the task to
+    /// The cache serves what it has as stale: the meta protocol says so, and gives one client the task to
     /// recache.
     Stale,
 }
@@ -45,8 +45,8 @@ pub enum Dram {
     ItemCache,
     /// Nothing: items go into the write buffers at once, and are read from flash once written.
     WriteBuffers {
-        /// Sealed segments stay in memory, to be read from there, while so many buffers are free;
-        /// `None` writes them at once.
+        /// Sealed segments stay in memory, to be read from there, while this many buffers are free; `None` writes
+        /// them at once.
         spare_buffers: Option<usize>,
     },
 }
@@ -94,8 +94,8 @@ pub enum ReclaimPolicy {
         /// The most that is copied.
         max_copy_sixteenths: u32,
     },
-    /// All valid items are copied, and writes stall for it; but none when victims have more of them
-    /// than may be copied.
+    /// All valid items are copied, and writes stall for it; but none when victims have more valid bytes than may be
+    /// copied.
     CopyValid {
         /// Which segment is reclaimed.
         victim: Victim,
@@ -125,7 +125,7 @@ impl ReclaimPolicy {
         self.max_copy().map_or(0, |most| *most)
     }
 
-    /// The same policy, copying so much at most. A policy that copies nothing stays as it is.
+    /// The same policy, copying `sixteenths` of a segment at most. A policy that copies nothing stays as it is.
     #[must_use]
     pub fn with_max_copy(mut self, sixteenths: u32) -> Self {
         if let Some(most) = self.max_copy() {
@@ -138,30 +138,39 @@ impl ReclaimPolicy {
         match self {
             Self::Drop { .. } | Self::ReturnRecent { .. } => None,
             Self::CopyRecent {
-                max_copy_sixteenths: most,
+                max_copy_sixteenths,
                 ..
             }
             | Self::CopyValid {
-                max_copy_sixteenths: most,
+                max_copy_sixteenths,
                 ..
             }
             | Self::Integrated {
-                max_copy_sixteenths: most,
+                max_copy_sixteenths,
                 ..
-            } => Some(most),
+            } => Some(max_copy_sixteenths),
         }
     }
 
-    /// Whether it counts how often segments are read.
-    fn counts_reads(self) -> bool {
-        let decisive = match self {
+    /// Which segment is reclaimed when nothing presses.
+    pub(crate) fn victim(self) -> Victim {
+        match self {
             Self::Drop { victim }
             | Self::ReturnRecent { victim }
             | Self::CopyRecent { victim, .. }
             | Self::CopyValid { victim, .. } => victim,
-            Self::Integrated { under_pressure, .. } => under_pressure,
-        };
-        decisive == Victim::LeastRecentlyRead
+            Self::Integrated { .. } => Victim::FewestValid,
+        }
+    }
+
+    /// Which segment is dropped below the low watermark; `None` where writes stall instead.
+    pub(crate) fn under_pressure(self) -> Option<Victim> {
+        match self {
+            Self::Drop { victim } => Some(victim),
+            Self::CopyRecent { .. } | Self::ReturnRecent { .. } => Some(Victim::Oldest),
+            Self::CopyValid { .. } => None,
+            Self::Integrated { under_pressure, .. } => Some(under_pressure),
+        }
     }
 }
 
@@ -171,7 +180,7 @@ pub enum Reserve {
     /// Enough is kept free for an orderly stop to write what is in memory.
     #[default]
     ForStop,
-    /// They are these shares of the flash.
+    /// The watermarks are these shares of the flash.
     Static(StaticReserve),
     /// The low watermark doubles when reclaim falls so far behind that only half of it is free. It is lowered by a
     /// hundredth of the flash when the high one is hit, and for every hundredth of the flash that is opened
@@ -186,12 +195,12 @@ pub enum Reserve {
 pub struct StaticReserve {
     /// The low watermark, in percent.
     pub low_percent: u32,
-    /// The high one.
+    /// The high watermark, in percent.
     pub high_percent: u32,
 }
 
 impl Default for StaticReserve {
-    /// A quarter of the flash is always held back, as in conventional drives.
+    /// A quarter of the flash is always kept free, as in conventional drives.
     fn default() -> Self {
         Self {
             low_percent: 25,
@@ -204,17 +213,15 @@ impl std::str::FromStr for Reserve {
     type Err = String;
 
     fn from_str(name: &str) -> Result<Self, String> {
-        Ok(match name {
-            "for-stop" => Self::ForStop,
-            "static" => Self::Static(StaticReserve::default()),
-            "heuristic" => Self::Heuristic,
-            "queueing" => Self::Queueing,
-            _ => {
-                return Err(format!(
-                    "unknown variant `{name}`, expected one of `for-stop`, `static`, `heuristic`, `queueing`"
-                ));
-            }
-        })
+        match name {
+            "for-stop" => Ok(Self::ForStop),
+            "static" => Ok(Self::Static(StaticReserve::default())),
+            "heuristic" => Ok(Self::Heuristic),
+            "queueing" => Ok(Self::Queueing),
+            _ => Err(format!(
+                "unknown variant `{name}`, expected one of `for-stop`, `static`, `heuristic`, `queueing`"
+            )),
+        }
     }
 }
 
@@ -222,7 +229,7 @@ impl Reserve {
     /// Checks what was set.
     ///
     /// # Errors
-    /// Watermarks that cross, or that hold back more than half of the flash.
+    /// Watermarks that cross, or that keep more than half of the flash free.
     pub fn check(self) -> Result<(), ConfigError> {
         match self {
             Self::Static(StaticReserve {
@@ -243,11 +250,10 @@ impl Reserve {
 /// When sealed segments are written and old ones reclaimed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Schedule {
-    /// As soon as there are some, and while too few are free.
+    /// Sealed segments are written as soon as there are some, and old ones reclaimed while too few are free.
     #[default]
     Background,
-    /// The same, but nothing is done before a write finds no free segment; it waits until there is
-    /// one.
+    /// Nothing is written or reclaimed before a write finds no free segment and stalls.
     OnDemand,
 }
 
@@ -258,7 +264,7 @@ pub struct ReclaimSettings {
     pub policy: ReclaimPolicy,
     /// How many segments are kept free.
     pub reserve: Reserve,
-    /// Wear is leveled after so many erases for each segment; `None` leaves that to the device.
+    /// Wear leveling takes place after this many erases for each segment; `None` leaves that to the device.
     pub wear_leveling: Option<u32>,
     /// Segments reclaimed at once.
     pub reclaimers: usize,
@@ -273,8 +279,7 @@ pub struct WriteSettings {
     pub buffers: usize,
     /// Segments written at once.
     pub writers: usize,
-    /// Bytes of one program: as many as reads have to wait for at most. `None`: 256 KiB on a drive, a
-    /// page on flash.
+    /// Bytes of one program, for which reads may have to wait. `None`: 256 KiB on a drive, a page on flash.
     pub write_bytes: Option<u32>,
     /// Tell the device of erased blocks.
     pub discard: bool,
@@ -325,10 +330,10 @@ pub struct EngineConfig {
     pub stop_deadline: Duration,
     /// How long after an append the journal is synced: what a power cut may bring back.
     pub sync_interval: Duration,
-    /// Seconds after which what a cache held when it went down is not trusted any more; `None` for
-    /// never. Writes missed while it was down are why.
+    /// Seconds of downtime after which what the cache held is not trusted any more, because it has missed writes
+    /// meanwhile; `None` for never.
     pub max_downtime: Option<u32>,
-    /// What becomes of it then.
+    /// What a cache does that was down for longer.
     pub after_downtime: AfterDowntime,
     /// Take over a device that holds something else, or another kind of image. What it held is lost.
     pub force: bool,
@@ -384,7 +389,7 @@ pub fn journal_bytes(flash_bytes: u64, memory_bytes: u64, partition_bits: u32) -
         .next_multiple_of(device::PAGE_BYTES as u64)
 }
 
-/// What is left for the engine of `given` bytes of memory when its host needs `own` of them.
+/// What is left for the engine of `given` bytes of memory when its host needs `own` bytes.
 ///
 /// # Errors
 /// When that is too little: the least that would do instead of `given`, in whole MiB.
@@ -435,11 +440,11 @@ pub enum ConfigError {
          below the high one, and that {most} % at most"
     )]
     Watermarks {
-        /// The low one, in percent of the flash.
+        /// The low watermark, in percent of the flash.
         low_percent: u32,
-        /// The high one.
+        /// The high watermark, in percent of the flash.
         high_percent: u32,
-        /// The most that can be held back.
+        /// The most that can be kept free.
         most: u32,
     },
     /// A number out of range.
@@ -498,52 +503,37 @@ impl EngineConfig {
     /// # Errors
     /// The first setting that cannot work.
     pub fn check(&self, segments: u64, segment_bytes: u32) -> Result<(), ConfigError> {
-        let range = |ok: bool, name, range| {
-            if ok {
-                Ok(())
-            } else {
-                Err(ConfigError::Range { name, range })
-            }
-        };
-        range(self.partition_bits <= 12, "partition_bits", "0 to 12")?;
-        let WriteSettings {
-            buffers,
-            writers,
-            write_bytes,
-            ..
-        } = self.writing;
-        range((2..=254).contains(&buffers), "buffers", "2 to 254")?;
-        range((1..=254).contains(&writers), "writers", "1 to 254")?;
+        let (writing, reclaim) = (&self.writing, &self.reclaim);
         let PlacementConfig::Exact(exact) = self.placement;
-        range(
-            (1..=90).contains(&exact.index_percent),
-            "index_percent",
-            "1 to 90",
-        )?;
-        let ReclaimSettings {
-            policy,
-            reclaimers,
-            wear_leveling,
-            ..
-        } = self.reclaim;
-        range(
-            policy.max_copy_sixteenths() <= 15,
-            "max_copy_sixteenths",
-            "0 to 15",
-        )?;
-        range((1..=64).contains(&reclaimers), "reclaimers", "1 to 64")?;
-        range(wear_leveling != Some(0), "wear_leveling", "1 or more")?;
-        self.reclaim.reserve.check()?;
-        range(
-            write_bytes.is_none_or(|bytes| bytes >= PAGE_BYTES),
-            "write_bytes",
-            "4096 at least",
-        )?;
-        range(
-            segment_bytes.is_multiple_of(PAGE_BYTES) && segment_bytes >= 64 << 10,
-            "segment_bytes",
-            "a whole number of 4 KiB pages, 64 KiB at least",
-        )?;
+        let index_fits = (1..=90).contains(&exact.index_percent);
+        let copies_fit = reclaim.policy.max_copy_sixteenths() <= 15;
+        let write_fits = writing.write_bytes.is_none_or(|bytes| bytes >= PAGE_BYTES);
+        let segment_fits = segment_bytes.is_multiple_of(PAGE_BYTES) && segment_bytes >= 64 << 10;
+        let whole_pages = "a whole number of 4 KiB pages, 64 KiB at least";
+        for (fits, name, range) in [
+            (self.partition_bits <= 12, "partition_bits", "0 to 12"),
+            ((2..=254).contains(&writing.buffers), "buffers", "2 to 254"),
+            ((1..=254).contains(&writing.writers), "writers", "1 to 254"),
+            (index_fits, "index_percent", "1 to 90"),
+            (copies_fit, "max_copy_sixteenths", "0 to 15"),
+            (
+                (1..=64).contains(&reclaim.reclaimers),
+                "reclaimers",
+                "1 to 64",
+            ),
+            (
+                reclaim.wear_leveling != Some(0),
+                "wear_leveling",
+                "1 or more",
+            ),
+            (write_fits, "write_bytes", "4096 at least"),
+            (segment_fits, "segment_bytes", whole_pages),
+        ] {
+            if !fits {
+                return Err(ConfigError::Range { name, range });
+            }
+        }
+        reclaim.reserve.check()?;
         if segments < MIN_SEGMENTS {
             return Err(ConfigError::Flash {
                 given: segments * u64::from(segment_bytes),
@@ -556,7 +546,7 @@ impl EngineConfig {
                 segment_bytes,
             });
         }
-        let buffer_bytes = buffers as u64 * u64::from(segment_bytes);
+        let buffer_bytes = writing.buffers as u64 * u64::from(segment_bytes);
         let table = segments.saturating_mul(SEGMENT_TABLE_BYTES);
         let needed = (buffer_bytes * 3 / 2 + table * 2).max(MIN_MEMORY_BYTES);
         if self.memory_bytes < needed {
@@ -583,14 +573,8 @@ impl EngineConfig {
     /// # Errors
     /// When they are not.
     pub(crate) fn check_in_order_of_age(&self) -> Result<(), ConfigError> {
-        let in_order = match self.reclaim.policy {
-            ReclaimPolicy::Drop { victim }
-            | ReclaimPolicy::ReturnRecent { victim }
-            | ReclaimPolicy::CopyRecent { victim, .. }
-            | ReclaimPolicy::CopyValid { victim, .. } => victim == Victim::Oldest,
-            ReclaimPolicy::Integrated { .. } => false,
-        };
-        if in_order && self.reclaim.wear_leveling.is_none() {
+        let is_in_order = self.reclaim.policy.victim() == Victim::Oldest;
+        if is_in_order && self.reclaim.wear_leveling.is_none() {
             return Ok(());
         }
         Err(ConfigError::Range {
@@ -602,7 +586,9 @@ impl EngineConfig {
     /// Whether reads of segments are counted: something is decided by them.
     #[must_use]
     pub(crate) fn counts_reads(&self) -> bool {
-        self.reclaim.policy.counts_reads() || self.reclaim.wear_leveling.is_some()
+        let policy = self.reclaim.policy;
+        let victims = [Some(policy.victim()), policy.under_pressure()];
+        victims.contains(&Some(Victim::LeastRecentlyRead)) || self.reclaim.wear_leveling.is_some()
     }
 
     /// Free buffers below which sealed segments are written; `None` writes them at once.

@@ -1,8 +1,77 @@
-//! [`Striped`]: a counter that all threads add to without waiting for one another's cache line, and the
-//! [`CacheLine`] that keeps neighbours apart.
+//! Counters that all threads add to: [`Count`] of an atomic number, [`Striped`] where threads would wait for one
+//! another's cache line, and the [`CacheLine`] that keeps neighbours apart.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+/// A number that is only counted with: no order to anything else is implied.
+pub(crate) trait Count {
+    fn add(&self, by: u64);
+    fn get(&self) -> u64;
+}
+
+impl Count for AtomicU64 {
+    fn add(&self, by: u64) {
+        self.fetch_add(by, Ordering::Relaxed);
+    }
+
+    fn get(&self) -> u64 {
+        self.load(Ordering::Relaxed)
+    }
+}
+
+/// Declares counters, and the struct of plain numbers that is read from them. That struct may have `also` fields,
+/// which whoever reads fills in.
+macro_rules! counters {
+    (
+        $counters:ident, read as
+        $(#[$about:meta])* $stats:ident {
+            $($(#[$doc:meta])* $field:ident,)*
+        }
+        $(also { $($(#[$also_doc:meta])* $also:ident: $type:ty,)* })?
+    ) => {
+        $(#[$about])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        pub struct $stats {
+            $($(#[$doc])* pub $field: u64,)*
+            $($($(#[$also_doc])* pub $also: $type,)*)?
+        }
+
+        #[doc = concat!("What is counted for [`", stringify!($stats), "`].")]
+        #[derive(Debug, Default)]
+        pub(crate) struct $counters {
+            $(pub(crate) $field: std::sync::atomic::AtomicU64,)*
+        }
+
+        impl $counters {
+            pub(crate) fn read(&self) -> $stats {
+                $stats {
+                    $($field: crate::counter::Count::get(&self.$field),)*
+                    $($($also: <$type>::default(),)*)?
+                }
+            }
+        }
+    };
+}
+pub(crate) use counters;
+
+/// Declares counters that one thread at a time adds to, and that can be added up.
+macro_rules! summed {
+    ($(#[$about:meta])* $stats:ident { $($(#[$doc:meta])* $field:ident,)* }) => {
+        $(#[$about])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        pub struct $stats {
+            $($(#[$doc])* pub $field: u64,)*
+        }
+
+        impl std::ops::AddAssign for $stats {
+            fn add_assign(&mut self, part: Self) {
+                $(self.$field += part.$field;)*
+            }
+        }
+    };
+}
+pub(crate) use summed;
 
 /// Keeps its content off the cache lines of its neighbours.
 #[derive(Default)]
@@ -25,16 +94,13 @@ pub struct Striped([CacheLine<AtomicU64>; STRIPES]);
 
 impl Striped {
     pub(crate) fn add(&self, count: u64) {
-        self.0[STRIPE.get()].0.fetch_add(count, Ordering::Relaxed);
+        self.0[STRIPE.get()].0.add(count);
     }
 
     /// What has been added so far.
     #[must_use]
     pub fn sum(&self) -> u64 {
-        self.0
-            .iter()
-            .map(|part| part.0.load(Ordering::Relaxed))
-            .sum()
+        self.0.iter().map(|part| part.0.get()).sum()
     }
 }
 

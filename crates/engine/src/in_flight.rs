@@ -21,7 +21,7 @@ pub(crate) enum ReadOutcome {
     Absent,
     /// The device failed or gave wrong bytes: a miss, and the index may still name the item.
     Failed,
-    /// There was no memory to read it: the index still names it.
+    /// There was no memory to read the item: the index still names it.
     Busy,
     /// The request that made the read went away: whoever waits for it has to read for itself.
     Abandoned,
@@ -47,14 +47,14 @@ impl InFlightRead {
         self.is_shared.load(Ordering::Relaxed)
     }
 
-    /// Tells everybody who waits how it ended. Called once.
+    /// Ends the read and wakes all that wait for it. Called once.
     pub(crate) fn end(&self, outcome: ReadOutcome) {
         let ended_before = self.outcome.set(outcome).is_err();
         debug_assert!(!ended_before, "a read ends once");
         self.ended.notify_all();
     }
 
-    /// Waits for the end.
+    /// Waits until the read has ended.
     pub(crate) async fn outcome(&self) -> ReadOutcome {
         loop {
             let ended = self.ended.listener();

@@ -5,6 +5,7 @@ use std::collections::hash_map::Entry;
 use std::hash::BuildHasherDefault;
 use std::sync::Arc;
 
+use crate::counter::summed;
 use crate::dram::DramTier;
 use crate::in_flight::InFlightRead;
 use crate::key::{KeyHash, Passthrough};
@@ -13,29 +14,30 @@ use crate::key::{KeyHash, Passthrough};
 /// fetched item then reads once more than it had to.
 const WRITE_GENERATIONS: usize = 256;
 
-/// Counters of the request paths of one partition.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PathStats {
-    /// Reads answered from memory.
-    pub dram_hits: u64,
-    /// Reads answered from flash, also those that shared another's read.
-    pub flash_hits: u64,
-    /// Reads of what is not there.
-    pub misses: u64,
-    /// Misses among them because the device failed or gave wrong bytes.
-    pub failed_reads: u64,
-    /// Reads that found an item expired.
-    pub expired: u64,
-    /// Reads that found an item flushed.
-    pub flushed: u64,
-    /// Items stored, and their bytes of key and value.
-    pub items_set: u64,
-    /// Bytes of key and value stored.
-    pub item_bytes_set: u64,
-    /// Reads that shared another's flash read.
-    pub shared_reads: u64,
-    /// Items read from flash that were kept in memory.
-    pub promotions: u64,
+summed! {
+    /// Counters of the request paths of one partition.
+    PathStats {
+        /// Reads answered from memory.
+        dram_hits,
+        /// Reads answered from flash, also those that shared another's read.
+        flash_hits,
+        /// Reads of what is not there.
+        misses,
+        /// Misses because the device failed or gave wrong bytes; `misses` counts them, too.
+        failed_reads,
+        /// Reads that found an item expired.
+        expired,
+        /// Reads that found an item flushed.
+        flushed,
+        /// Items stored.
+        items_set,
+        /// Bytes of key and value stored.
+        item_bytes_set,
+        /// Reads that shared another's flash read.
+        shared_reads,
+        /// Items read from flash that were kept in memory.
+        promotions,
+    }
 }
 
 /// What a partition's lock protects.

@@ -10,9 +10,9 @@
 //!                 └─> version, then the flash copy is invalidated, all under the partition's lock
 //! ```
 //!
-//! A partition's lock is held for memory operations only. What has to wait, for a flash read or for
-//! room, lets go of the lock and starts over, so that every change is made against the state it was
-//! decided on. All is memcached-agnostic: what `append` or `mg` mean is the server's business.
+//! A partition's lock is held for memory operations only. An operation that has to wait, for a flash read or for
+//! space, lets go of the lock and starts over, so that every change is made against the state it was decided on.
+//! Nothing here knows memcached: what `append` or `mg` mean is the server's business.
 
 mod modify;
 mod read;
@@ -50,7 +50,7 @@ pub enum CacheError {
     /// The item is larger than the settings allow.
     #[error("object too large for cache")]
     TooLarge,
-    /// There is no memory for it, and flash takes nothing off.
+    /// There is no memory for the item, and flash cannot take others out of memory.
     #[error("out of memory storing object")]
     OutOfMemory,
 }
@@ -117,17 +117,7 @@ impl ReturnToMemory for Engine {
         if !removed || partition.tier.find(key).is_some() {
             return false;
         }
-        let header = contents.header;
-        let new = NewItem {
-            version: header.version.get(),
-            cas_unique: header.has(state::HAS_CAS).then_some(contents.cas_unique),
-            client_flags: header.client_flags.get(),
-            expiry: header.expiry.get(),
-            last_access: header.last_access.get(),
-            state: header.state & state::ON_FLASH | state::DIRTY,
-            value: contents.value,
-            shared: None,
-        };
+        let new = NewItem::copy_of(contents, state::DIRTY);
         let context = self.evict_context(number, now);
         partition.tier.put(key, &new, &context).is_ok()
     }
@@ -238,7 +228,7 @@ impl Engine {
     /// Counters of the flash tier alone: takes no partition's lock.
     #[must_use]
     pub fn flash_stats(&self) -> FlashStats {
-        self.flash.stats()
+        self.flash.upkeep.stats()
     }
 
     /// How far recovery has come.
@@ -263,7 +253,7 @@ impl Engine {
     #[must_use]
     pub fn stats(&self) -> EngineStats {
         let mut stats = EngineStats {
-            placement: self.flash.stats(),
+            placement: self.flash.upkeep.stats(),
             memory: self.flash.memory(),
             write_waits: self.write_stalls.load(Ordering::Relaxed),
             ..EngineStats::default()
@@ -272,8 +262,8 @@ impl Engine {
         stats.dram_limit_bytes = limit * self.partitions.len() as u64;
         for partition in &self.partitions {
             let partition = partition.0.lock();
-            add_paths(&mut stats.paths, &partition.stats);
-            add_tier(&mut stats.tier, &partition.tier.stats());
+            stats.paths += partition.stats;
+            stats.tier += partition.tier.stats();
             stats.dram_items += partition.tier.len() as u64;
             stats.dram_dirty_items += partition.tier.dirty_items();
             stats.dram_item_bytes += partition.tier.live_bytes();
@@ -328,26 +318,4 @@ impl Engine {
             })
             .await
     }
-}
-
-fn add_paths(sum: &mut PathStats, part: &PathStats) {
-    sum.dram_hits += part.dram_hits;
-    sum.flash_hits += part.flash_hits;
-    sum.misses += part.misses;
-    sum.failed_reads += part.failed_reads;
-    sum.expired += part.expired;
-    sum.flushed += part.flushed;
-    sum.items_set += part.items_set;
-    sum.item_bytes_set += part.item_bytes_set;
-    sum.shared_reads += part.shared_reads;
-    sum.promotions += part.promotions;
-}
-
-fn add_tier(sum: &mut TierStats, part: &TierStats) {
-    sum.evictions += part.evictions;
-    sum.demotions += part.demotions;
-    sum.clean_evictions += part.clean_evictions;
-    sum.second_chances += part.second_chances;
-    sum.reclaimed += part.reclaimed;
-    sum.rejections += part.rejections;
 }

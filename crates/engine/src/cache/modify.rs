@@ -4,11 +4,14 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use parking_lot::MutexGuard;
+
 use super::{CacheError, Engine, FlashRead, ItemView, LARGEST_SHARE, Peek};
 use crate::config::Dram;
+use crate::counter::Count as _;
 use crate::dram::NewItem;
 use crate::flash::Placed;
-use crate::format::item::{ItemRef, state};
+use crate::format::item::{ItemHeader, ItemRef, state};
 use crate::in_flight::ReadOutcome;
 use crate::key::Key;
 use crate::partition::Partition;
@@ -22,15 +25,15 @@ const MAX_READS: usize = 100_000;
 /// What becomes of an item.
 #[derive(Clone, Debug)]
 pub enum Change<'v> {
-    /// It stays as it is.
+    /// The item stays as it is.
     Keep,
-    /// It stays, and counts as read.
+    /// The item stays, and counts as read.
     Access,
-    /// It goes.
+    /// The item is removed.
     Remove,
-    /// It is replaced, or comes to be.
+    /// The item is stored, whatever was there before.
     Put(Put<'v>),
-    /// Its value stays.
+    /// The item's properties change; its value stays.
     Amend(Amend),
 }
 
@@ -47,7 +50,7 @@ pub struct Put<'v> {
     pub cas_unique: Option<u64>,
     /// Marked stale.
     pub stale: bool,
-    /// Somebody has been told to recache it.
+    /// A client has been given the task to recache it.
     pub won: bool,
     /// The key came base64-encoded.
     pub binary_key: bool,
@@ -60,7 +63,7 @@ pub struct Amend {
     pub expiry: Option<u32>,
     /// Marked stale.
     pub stale: Option<bool>,
-    /// Somebody has been told to recache it.
+    /// A client has been given the task to recache it.
     pub won: Option<bool>,
     /// Give it a new CAS unique: the one given, or one of the cache's own.
     pub cas_unique: Option<Option<u64>>,
@@ -103,18 +106,14 @@ impl Engine {
     ) -> Result<Modified<R>, CacheError> {
         let mut fetched = None;
         let mut reads = 0;
-        // Registered before an attempt only after one has found no space.
+        // A listener is taken only after an attempt has found no space, and then the attempt is repeated.
         let mut space = None;
         loop {
             match self.try_modify(key, now, fetched.as_ref(), &mut decide) {
                 Attempt::Done(done) => return done,
                 Attempt::NoSpace => match space.take() {
                     None => space = Some(self.flash.space().listener()),
-                    Some(told) => {
-                        self.write_stalls.fetch_add(1, Ordering::Relaxed);
-                        self.flash.ask_for_space();
-                        told.await;
-                    }
+                    Some(space) => self.stall(space).await,
                 },
                 Attempt::OnFlash(_) if reads == MAX_READS => {
                     self.remove(key, now);
@@ -138,19 +137,24 @@ impl Engine {
         now: u32,
         put: &Put<'_>,
     ) -> Result<u64, CacheError> {
+        // A listener is taken only after an attempt has found no space, and then the attempt is repeated.
+        let mut space = None;
         loop {
-            // Registered only when needed: the common case takes no listener.
             if let Some(done) = self.try_set(key, now, put) {
                 return done;
             }
-            let space = self.flash.space().listener();
-            if let Some(done) = self.try_set(key, now, put) {
-                return done;
+            match space.take() {
+                None => space = Some(self.flash.space().listener()),
+                Some(space) => self.stall(space).await,
             }
-            self.write_stalls.fetch_add(1, Ordering::Relaxed);
-            self.flash.ask_for_space();
-            space.await;
         }
+    }
+
+    /// Waits until flash may have space.
+    async fn stall(&self, space: impl Future<Output = ()>) {
+        self.write_stalls.add(1);
+        self.flash.ask_for_space();
+        space.await;
     }
 
     /// Stores an item whatever was there before, without waiting: `None` when there is no space at
@@ -164,9 +168,7 @@ impl Engine {
         if !self.flash.may_displace() {
             return None;
         }
-        let number = key.hash().partition(self.partition_bits);
-        let mut partition = self.lock_partition(number, now);
-        match self.put(&mut partition, number, key, now, put) {
+        match self.hold(key, now).put(put) {
             Ok(cas_unique) => Some(Ok(cas_unique)),
             Err(Refused::Never(error)) => Some(Err(error)),
             Err(Refused::NoSpace) => None,
@@ -175,8 +177,18 @@ impl Engine {
 
     /// Removes whatever a key has, in memory and on flash.
     pub fn remove(&self, key: Key<'_>, now: u32) {
-        let mut partition = self.lock(key.hash(), now);
-        self.erase(&mut partition, key);
+        self.hold(key, now).erase();
+    }
+
+    fn hold<'a>(&'a self, key: Key<'a>, now: u32) -> Held<'a> {
+        let number = key.hash().partition(self.partition_bits);
+        Held {
+            engine: self,
+            partition: self.lock_partition(number, now),
+            number,
+            key,
+            now,
+        }
     }
 
     fn try_modify<'v, R>(
@@ -189,27 +201,27 @@ impl Engine {
         if !self.flash.may_displace() {
             return Attempt::NoSpace;
         }
-        let number = key.hash().partition(self.partition_bits);
-        let mut guard = self.lock_partition(number, now);
-        let partition = &mut *guard;
-        let mut present = partition.tier.find(key).map(Present::InMemory);
+        let mut held = self.hold(key, now);
+        let mut present = held.partition.tier.find(key).map(Present::InMemory);
         if let Some(Present::InMemory(handle)) = present
-            && !self
-                .cutoffs
-                .is_item_live(key.hash(), partition.tier.header(handle), now)
+            && !held.is_live(held.partition.tier.header(handle))
         {
-            self.erase(partition, key);
+            held.erase();
             present = None;
         }
         if present.is_none() {
             // What was read counts only as long as nobody has written to the key since.
-            let generation = partition.write_generation(key.hash());
+            let generation = held.partition.write_generation(key.hash());
             match fetched.filter(|fetched| fetched.write_generation == generation) {
                 Some(fetched) if self.flash.probe(key.hash()) != Probe::Absent => {
-                    present = self.still_live(fetched, key, now);
+                    let item = fetched.item.as_ref().filter(|item| {
+                        held.is_live(item.header()) && item.item().key == key.bytes()
+                    });
+                    present = item.map(|item| Present::Fetched(Arc::clone(item)));
                 }
                 Some(_) => {}
                 None => {
+                    let partition = &mut held.partition;
                     if let Some(read) = self.ask_flash(partition, key, now, Peek::Yes, false) {
                         return Attempt::OnFlash(read);
                     }
@@ -218,152 +230,161 @@ impl Engine {
         }
         let (change, result) = match &present {
             Some(present) => {
-                let (item, shared) = present.item(partition);
+                let (item, shared) = present.item(&held.partition);
                 decide(Some(&ItemView::new(item, shared)))
             }
             None => decide(None),
         };
-        match self.carry_out(partition, number, key, now, present, change) {
+        match held.carry_out(present, change) {
             Ok(cas_unique) => Attempt::Done(Ok(Modified { result, cas_unique })),
             Err(Refused::Never(error)) => Attempt::Done(Err(error)),
             Err(Refused::NoSpace) => Attempt::NoSpace,
         }
     }
 
-    fn still_live(&self, fetched: &Fetched, key: Key<'_>, now: u32) -> Option<Present> {
-        let item = fetched.item.as_ref()?;
-        let live = self.cutoffs.is_item_live(key.hash(), item.header(), now);
-        (live && item.item().key == key.bytes()).then(|| Present::Fetched(Arc::clone(item)))
+    /// Reads an item that is on flash. `None` when the read has to be tried again.
+    async fn fetch(
+        self: &Arc<Self>,
+        key: Key<'_>,
+        mut read: FlashRead,
+        now: u32,
+    ) -> Result<Option<Fetched>, CacheError> {
+        let mut write_generation = read.write_generation;
+        let item = match read.outcome(key).await {
+            ReadOutcome::Item { item, .. } => Some(item),
+            ReadOutcome::Absent => None,
+            ReadOutcome::Abandoned => return Ok(None),
+            ReadOutcome::Busy => return Err(CacheError::OutOfMemory),
+            ReadOutcome::Failed => {
+                // What cannot be read is a miss; after a change it must not come back either.
+                let mut held = self.hold(key, now);
+                held.partition.stats.failed_reads += 1;
+                held.erase();
+                write_generation = held.partition.write_generation(key.hash());
+                None
+            }
+        };
+        Ok(Some(Fetched {
+            write_generation,
+            item,
+        }))
+    }
+}
+
+/// A write to a key, in one hold of its partition's lock.
+struct Held<'a> {
+    engine: &'a Engine,
+    partition: MutexGuard<'a, Partition>,
+    /// The partition's number.
+    number: usize,
+    key: Key<'a>,
+    /// Unix second of the request.
+    now: u32,
+}
+
+impl Held<'_> {
+    fn is_live(&self, header: &ItemHeader) -> bool {
+        let cutoffs = &self.engine.cutoffs;
+        cutoffs.is_item_live(self.key.hash(), header, self.now)
     }
 
-    fn carry_out(
-        &self,
-        partition: &mut Partition,
-        number: usize,
-        key: Key<'_>,
-        now: u32,
-        present: Option<Present>,
-        change: Change<'_>,
-    ) -> Result<u64, Refused> {
+    fn carry_out(&mut self, present: Option<Present>, change: Change<'_>) -> Result<u64, Refused> {
         match (change, present) {
             (Change::Remove, _) => {
-                self.erase(partition, key);
+                self.erase();
                 Ok(0)
             }
-            (Change::Put(put), _) => self.put(partition, number, key, now, &put),
+            (Change::Put(put), _) => self.put(&put),
             (_, None) => Ok(0),
-            (Change::Keep, Some(present)) => Ok(present.item(partition).0.cas_unique),
+            (Change::Keep, Some(present)) => Ok(present.item(&self.partition).0.cas_unique),
             (Change::Access, Some(present)) => {
-                self.access(partition, key, &present, now);
-                Ok(present.item(partition).0.cas_unique)
+                self.access(&present);
+                Ok(present.item(&self.partition).0.cas_unique)
             }
             (Change::Amend(amend), Some(present)) => {
                 if amend.access {
-                    self.access(partition, key, &present, now);
+                    self.access(&present);
                 }
-                self.amend(partition, number, key, &present, now, &amend)
+                self.amend(&present, &amend)
             }
         }
     }
 
-    fn access(&self, partition: &mut Partition, key: Key<'_>, present: &Present, now: u32) {
+    fn access(&mut self, present: &Present) {
+        let partition = &mut *self.partition;
         match present {
             Present::InMemory(handle) => {
                 let header = partition.tier.header_mut(*handle);
                 header.state |= state::FETCHED | state::REFERENCED;
-                header.last_access = now.into();
+                header.last_access = self.now.into();
                 partition.stats.dram_hits += 1;
             }
             Present::Fetched(_) => {
-                self.flash.access(key.hash());
+                self.engine.flash.access(self.key.hash());
                 partition.stats.flash_hits += 1;
             }
         }
     }
 
-    fn erase(&self, partition: &mut Partition, key: Key<'_>) {
-        partition.tier.remove(key);
-        self.flash.invalidate(key.hash(), partition.next_version);
-        partition.count_write(key.hash());
+    fn erase(&mut self) {
+        let hash = self.key.hash();
+        self.partition.tier.remove(self.key);
+        let below = self.partition.next_version;
+        self.engine.flash.invalidate(hash, below);
+        self.partition.count_write(hash);
     }
 
-    fn put(
-        &self,
-        partition: &mut Partition,
-        number: usize,
-        key: Key<'_>,
-        now: u32,
-        put: &Put<'_>,
-    ) -> Result<u64, Refused> {
-        let mut bits = state::DIRTY;
-        for (set, bit) in [
-            (put.stale, state::STALE),
-            (put.won, state::WON),
-            (put.binary_key, state::BINARY_KEY),
-        ] {
-            if set {
-                bits |= bit;
-            }
-        }
+    fn put(&mut self, put: &Put<'_>) -> Result<u64, Refused> {
         let new = NewItem {
-            version: partition.next_version,
+            version: self.partition.next_version,
             cas_unique: put.cas_unique,
             client_flags: put.client_flags,
             expiry: put.expiry,
-            last_access: now,
-            state: bits,
+            last_access: self.now,
+            state: state::DIRTY
+                | (u8::from(put.stale) * state::STALE)
+                | (u8::from(put.won) * state::WON)
+                | (u8::from(put.binary_key) * state::BINARY_KEY),
             value: &put.value,
             shared: None,
         };
-        let cas_unique = self.store_new(partition, number, key, now, &new)?;
-        partition.stats.items_set += 1;
-        partition.stats.item_bytes_set += (key.bytes().len() + put.value.len()) as u64;
+        let cas_unique = self.store_new(&new)?;
+        let stats = &mut self.partition.stats;
+        stats.items_set += 1;
+        stats.item_bytes_set += (self.key.bytes().len() + put.value.len()) as u64;
         Ok(cas_unique)
     }
 
     /// Stores an item under a new version; the copy on flash is outdated from then on.
-    fn store_new(
-        &self,
-        partition: &mut Partition,
-        number: usize,
-        key: Key<'_>,
-        now: u32,
-        new: &NewItem<'_>,
-    ) -> Result<u64, Refused> {
-        let context = self.evict_context(number, now);
-        let body = new.body_bytes(key);
-        let refused = if body > self.largest_body {
-            Some(CacheError::TooLarge)
-        } else if partition.next_version >= self.version_limit.load(Ordering::Relaxed) {
-            Some(CacheError::OutOfMemory)
-        } else {
-            None
-        };
-        if let Some(error) = refused {
-            self.erase(partition, key);
-            return Err(Refused::Never(error));
+    fn store_new(&mut self, new: &NewItem<'_>) -> Result<u64, Refused> {
+        let engine = self.engine;
+        let context = engine.evict_context(self.number, self.now);
+        let body = new.body_bytes(self.key);
+        if body > engine.largest_body {
+            self.erase();
+            return Err(Refused::Never(CacheError::TooLarge));
         }
-        let goes_to_flash = self.config.dram != Dram::ItemCache;
+        if new.version >= engine.version_limit.load(Ordering::Relaxed) {
+            self.erase();
+            return Err(Refused::Never(CacheError::OutOfMemory));
+        }
+        let goes_to_flash = engine.config.dram != Dram::ItemCache;
         if goes_to_flash || body > context.limit_bytes / LARGEST_SHARE {
-            self.place_at_once(partition, key, new)?;
+            self.place_at_once(new)?;
         } else {
-            let put = partition.tier.put(key, new, &context);
+            let put = self.partition.tier.put(self.key, new, &context);
             put.map_err(|_| Refused::NoSpace)?;
-            self.flash.invalidate(key.hash(), new.version);
+            engine.flash.invalidate(self.key.hash(), new.version);
         }
-        let version = partition.take_version();
-        partition.count_write(key.hash());
+        let version = self.partition.take_version();
+        self.partition.count_write(self.key.hash());
         Ok(new.cas_unique.unwrap_or(version))
     }
 
     /// Stores an item that memory does not keep in the segment being filled. Its index entry takes the
     /// place of an older one.
-    fn place_at_once(
-        &self,
-        partition: &mut Partition,
-        key: Key<'_>,
-        new: &NewItem<'_>,
-    ) -> Result<(), Refused> {
+    fn place_at_once(&mut self, new: &NewItem<'_>) -> Result<(), Refused> {
+        let (key, hash) = (self.key, self.key.hash());
         let header = new.header(key);
         let item = ItemRef {
             header: &header,
@@ -371,35 +392,25 @@ impl Engine {
             key: key.bytes(),
             value: new.value,
         };
-        let hash = key.hash();
         let mut outcome = Placed::NoSpace;
-        self.flash
-            .place(&[AppendItem { hash, item }], true, |_, placed| {
-                outcome = placed;
-            });
+        let items = [AppendItem { hash, item }];
+        let flash = &self.engine.flash;
+        flash.place(&items, true, |_, placed| outcome = placed);
         let refused = match outcome {
             Placed::NoSpace => return Err(Refused::NoSpace),
             Placed::OnFlash => None,
             Placed::NeverFits => Some(CacheError::TooLarge),
             Placed::Dropped => Some(CacheError::OutOfMemory),
         };
-        partition.tier.remove(key);
+        self.partition.tier.remove(key);
         refused.map_or(Ok(()), |error| {
-            partition.count_write(hash);
+            self.partition.count_write(hash);
             Err(Refused::Never(error))
         })
     }
 
-    fn amend(
-        &self,
-        partition: &mut Partition,
-        number: usize,
-        key: Key<'_>,
-        present: &Present,
-        now: u32,
-        amend: &Amend,
-    ) -> Result<u64, Refused> {
-        let (item, shared) = present.item(partition);
+    fn amend(&mut self, present: &Present, amend: &Amend) -> Result<u64, Refused> {
+        let (item, shared) = present.item(&self.partition);
         let header = *item.header;
         let mut bits = header.state;
         for (set, bit) in [(amend.stale, state::STALE), (amend.won, state::WON)] {
@@ -420,20 +431,18 @@ impl Engine {
             && amend.cas_unique.is_none()
         {
             // No copy of this version is on flash, so that it may still change.
-            let header = partition.tier.header_mut(*handle);
+            let header = self.partition.tier.header_mut(*handle);
             header.state = bits;
             header.expiry = expiry.into();
-            partition.count_write(key.hash());
+            self.partition.count_write(self.key.hash());
             return Ok(cas_unique);
         }
         // The value is copied out: its place in the log may go while space is made for the new one.
         let shared = shared.cloned();
-        let value = match &shared {
-            Some(_) => Vec::new(),
-            None => item.value.to_vec(),
-        };
+        let inline = if shared.is_some() { &[] } else { item.value };
+        let value = inline.to_vec();
         let new = NewItem {
-            version: partition.next_version,
+            version: self.partition.next_version,
             cas_unique: amend.cas_unique.unwrap_or(Some(cas_unique)),
             client_flags: header.client_flags.get(),
             expiry,
@@ -442,35 +451,7 @@ impl Engine {
             value: shared.as_deref().unwrap_or(&value),
             shared: shared.clone(),
         };
-        self.store_new(partition, number, key, now, &new)
-    }
-
-    /// Reads an item that is on flash. `None` when the read has to be tried again.
-    async fn fetch(
-        self: &Arc<Self>,
-        key: Key<'_>,
-        mut read: FlashRead,
-        now: u32,
-    ) -> Result<Option<Fetched>, CacheError> {
-        let mut write_generation = read.write_generation;
-        let item = match read.outcome(key).await {
-            ReadOutcome::Item { item, .. } => Some(item),
-            ReadOutcome::Absent => None,
-            ReadOutcome::Abandoned => return Ok(None),
-            ReadOutcome::Busy => return Err(CacheError::OutOfMemory),
-            ReadOutcome::Failed => {
-                // What cannot be read is a miss; after a change it must not come back either.
-                let mut partition = self.lock(key.hash(), now);
-                partition.stats.failed_reads += 1;
-                self.erase(&mut partition, key);
-                write_generation = partition.write_generation(key.hash());
-                None
-            }
-        };
-        Ok(Some(Fetched {
-            write_generation,
-            item,
-        }))
+        self.store_new(&new)
     }
 }
 

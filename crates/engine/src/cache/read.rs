@@ -1,4 +1,4 @@
-//! Reading.
+//! Reading: from memory, or with a flash read that requests for one key share.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::placement::{Found, Probe};
 use crate::store::{FlashItem, ReadError};
 use runtime::work::{self, Work};
 
-/// One flash read in so many is kept in memory at the cost of another item's place.
+/// One flash read in this many is kept in memory at the cost of another item's place.
 const PROMOTE_ONE_IN: u32 = 4;
 
 /// An item as readers see it.
@@ -37,7 +37,7 @@ pub struct ItemView<'a> {
     pub fetched: bool,
     /// Marked stale.
     pub stale: bool,
-    /// Somebody has been told to recache it.
+    /// A client has been given the task to recache it.
     pub won: bool,
     /// The key came base64-encoded.
     pub binary_key: bool,
@@ -67,9 +67,9 @@ impl<'a> ItemView<'a> {
 /// Whether a look counts as an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Peek {
-    /// It does: the item is fetched, referenced, accessed now.
+    /// The look counts: the item is fetched, referenced, accessed now.
     No,
-    /// It leaves no trace.
+    /// The look leaves no trace.
     Yes,
 }
 
@@ -79,7 +79,7 @@ pub enum Lookup<T> {
     Hit(T),
     /// There is no such item.
     Miss,
-    /// It may be on flash.
+    /// The item may be on flash.
     Flash(FlashRead),
 }
 
@@ -90,7 +90,7 @@ pub enum MemoryLookup<T> {
     Hit(T),
     /// There is no such item.
     Miss,
-    /// It may be on flash: a worker has to read it.
+    /// The item may be on flash: a worker has to read it.
     OnFlash,
 }
 
@@ -200,18 +200,9 @@ impl FlashRead {
         let engine = &self.engine;
         let item = item.item();
         let header = item.header;
-        let mut new = NewItem {
-            version: header.version.get(),
-            cas_unique: header.has(state::HAS_CAS).then_some(item.cas_unique),
-            client_flags: header.client_flags.get(),
-            expiry: header.expiry.get(),
-            last_access: header.last_access.get(),
-            state: header.state & state::ON_FLASH,
-            value: item.value,
-            shared: None,
-        };
+        let mut new = NewItem::copy_of(&item, 0);
         if self.counts_hit && self.peek == Peek::No {
-            // Not yet a second chance.
+            // The CLOCK hand gives no second chance for this read.
             new.state |= state::FETCHED;
             new.last_access = now;
         }
@@ -221,7 +212,7 @@ impl FlashRead {
         let worth = self.in_flight.is_shared()
             || partition
                 .tier
-                .has_room(&new.header(key), context.limit_bytes)
+                .has_space(&new.header(key), context.limit_bytes)
             || partition.take_turn(PROMOTE_ONE_IN);
         let kept = fits && worth && partition.tier.put(key, &new, &context).is_ok();
         partition.stats.promotions += u64::from(kept);
@@ -425,7 +416,7 @@ impl Engine {
     }
 }
 
-/// Remembers in memory that an item kept there was read from flash. It is not yet a second chance.
+/// Remembers in memory that an item kept there was read from flash. The CLOCK hand gives no second chance for it.
 fn mark_fetched(partition: &mut Partition, key: Key<'_>, now: u32) {
     if let Some(handle) = partition.tier.find(key) {
         let header = partition.tier.header_mut(handle);

@@ -2,36 +2,36 @@
 
 use super::NoSpace;
 use super::log::Handle;
-use super::tier::{DramTier, EvictContext, table_hash};
+use super::tier::{DramTier, EvictContext, Slot, table_hash};
 use crate::flash::Placed;
 use crate::format::item::{HEADER_BYTES, ItemHeader, MAX_KEY_BYTES, state};
 use crate::key::{Key, KeyHash};
 use crate::store::AppendItem;
 use runtime::work::{self, Work};
 
-/// Chunks the hand may pass for one item's room before it stops giving second chances.
+/// Chunks that the CLOCK hand may pass to make space for one item before it stops giving second chances.
 const PATIENCE: usize = 16;
 
 /// The part of a tier's memory that values beside one chunk may take, beyond the first of them.
 const BESIDE_SHARE: usize = 4;
 
-/// What the hand does with an entry.
+/// What the CLOCK hand does with an entry.
 enum Fate {
-    /// Nothing is lost with it.
+    /// The entry goes, and nothing is lost with it.
     Drop,
-    /// It was read: append it again.
+    /// The entry was read: it is appended again.
     Again,
-    /// It has to be on flash first.
+    /// The item has to be placed on flash first.
     Place,
 }
 
 impl DramTier {
-    /// Makes room for an entry of `bytes` in the log and `value_bytes` beside it.
+    /// Makes space for an entry of `bytes` in the log and `value_bytes` beside it.
     ///
     /// Every round gives up the oldest chunk, and after [`PATIENCE`] rounds nothing is appended
     /// again, so that it ends. One chunk with nothing beside it is the least a tier can do with,
     /// whatever the bound.
-    pub(super) fn make_room(
+    pub(super) fn make_space(
         &mut self,
         bytes: usize,
         value_bytes: usize,
@@ -61,7 +61,7 @@ impl DramTier {
         }
     }
 
-    /// Gives up memory beyond the bound, as far as flash has room for what only memory has.
+    /// Gives up memory beyond the bound, as far as flash has space for what only memory has.
     pub(crate) fn shrink(&mut self, context: &EvictContext<'_>) {
         let mut rounds = 0;
         while self.memory_bytes() > context.limit_bytes && self.log.open_chunks() > 1 {
@@ -74,16 +74,13 @@ impl DramTier {
 
     /// Bytes that the table grows by when one more entry is inserted.
     fn table_growth(&self) -> usize {
-        if self.table.len() == self.table.capacity() {
-            self.table.allocation_size()
-        } else {
-            0
-        }
+        let is_full = self.table.len() == self.table.capacity();
+        usize::from(is_full) * self.table.allocation_size()
     }
 
     /// Takes the oldest chunk: its entries leave, or are appended again.
     ///
-    /// When flash has no room for one, the entries before it have left, it and those after it stay.
+    /// When flash has no space for one, the entries before it have left, it and those after it stay.
     fn evict_tail(&mut self, context: &EvictContext<'_>, chances: bool) -> Result<(), NoSpace> {
         let Some(slot) = self.log.tail() else {
             return Ok(());
@@ -142,15 +139,13 @@ impl DramTier {
         };
         if !header.has(state::DIRTY) && is_on_flash() {
             self.stats.clean_evictions += 1;
-            self.stats.evictions += 1;
-            return Fate::Drop;
-        }
-        if !context.admission.admits(hash, &header) {
+        } else if !context.admission.admits(hash, &header) {
             self.stats.rejections += 1;
-            self.stats.evictions += 1;
-            return Fate::Drop;
+        } else {
+            return Fate::Place;
         }
-        Fate::Place
+        self.stats.evictions += 1;
+        Fate::Drop
     }
 
     /// Appends an entry again at the head, its reference bit cleared.
@@ -163,11 +158,8 @@ impl DramTier {
         let mut key = [0; MAX_KEY_BYTES];
         let key = &mut key[..item.key.len()];
         key.copy_from_slice(item.key);
-        let value = if shared.is_some() {
-            Vec::new()
-        } else {
-            item.value.to_vec()
-        };
+        let inline = if shared.is_some() { &[] } else { item.value };
+        let value = inline.to_vec();
         let (bytes, _) = self.log.entry_bytes(&header);
         work::count(Work::ItemCopied, 1);
         work::count(Work::ByteCopied, header.body_bytes() as u64);
@@ -176,11 +168,8 @@ impl DramTier {
             self.log.open_head();
         }
         let new = self.log.append(&header, cas_unique, key, &value, shared);
-        let low = hash.low();
-        if let Some(slot) = self
-            .table
-            .find_mut(table_hash(low), |slot| slot.handle == handle)
-        {
+        let is_old = |slot: &Slot| slot.handle == handle;
+        if let Some(slot) = self.table.find_mut(table_hash(hash.low()), is_old) {
             slot.handle = new;
         }
     }
@@ -200,11 +189,7 @@ impl DramTier {
         }
         self.stats.demotions += taken as u64;
         self.stats.evictions += taken as u64;
-        if taken < entries.len() {
-            Err(NoSpace)
-        } else {
-            Ok(())
-        }
+        (taken == entries.len()).then_some(()).ok_or(NoSpace)
     }
 
     /// Hands items to flash; tells of those for which there was space whether flash has them.
@@ -227,11 +212,7 @@ impl DramTier {
 
     /// Marks the items whose copy has left the flash as dirty, for an orderly stop to place them.
     pub(crate) fn mark_unplaced(&mut self, context: &EvictContext<'_>) {
-        let handles: Vec<Handle> = self
-            .log
-            .slots_in_order()
-            .flat_map(|slot| self.log.entries(slot))
-            .collect();
+        let handles: Vec<Handle> = self.log.all_entries().collect();
         for handle in handles {
             if self.log.header(handle).has(state::DEAD | state::DIRTY) {
                 continue;
@@ -260,10 +241,8 @@ impl DramTier {
                 && !header.is_expired(context.now)
                 && header.version.get() >= context.cutoff
         };
-        let dirty: Vec<(KeyHash, Handle)> = self
-            .log
-            .slots_in_order()
-            .flat_map(|slot| self.log.entries(slot))
+        let entries = self.log.all_entries();
+        let dirty: Vec<(KeyHash, Handle)> = entries
             .filter(|&handle| is_worth(self.log.header(handle)))
             .map(|handle| (self.hash_of(handle, context.seed), handle))
             .collect();

@@ -9,16 +9,20 @@ use crate::format::item::{HEADER_BYTES, ItemHeader, ItemRef, state};
 
 /// Entries start at multiples of this many bytes.
 const UNIT: usize = 8;
-/// In `ItemHeader::reserved[0]`: the value lies beside the log.
+/// Value of `ItemHeader::reserved[0]` in an entry whose value lies beside the log.
 const STUB: u8 = 1;
 /// Bytes that follow the key of a stub: the number of its value.
 const STUB_BYTES: usize = 4;
+
+/// The longest body that lies in a chunk, as a part of it; a longer item's value lies beside the log.
+const LARGEST_INLINE: usize = 4;
 
 /// Where an entry starts: chunk slot and unit within it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Handle(u32);
 
 /// A log of items.
+#[derive(Default)]
 pub(super) struct Log {
     chunk_bytes: usize,
     unit_bits: u32,
@@ -58,21 +62,9 @@ impl Log {
         Self {
             chunk_bytes,
             unit_bits: (chunk_bytes / UNIT).trailing_zeros(),
-            slots: Vec::new(),
-            vacant: Vec::new(),
-            order: VecDeque::new(),
             head_bytes: chunk_bytes,
-            spare: None,
-            large: Vec::new(),
-            vacant_large: Vec::new(),
-            large_bytes: 0,
-            head_large_bytes: 0,
+            ..Self::default()
         }
-    }
-
-    /// The longest body that lies in a chunk; a longer item's value lies beside the log.
-    pub(super) fn largest_inline(&self) -> usize {
-        self.chunk_bytes / 4
     }
 
     /// Chunks held, the spare included.
@@ -120,22 +112,11 @@ impl Log {
             .spare
             .take()
             .unwrap_or_else(|| vec![0; self.chunk_bytes].into_boxed_slice());
-        let slot = match self.vacant.pop() {
-            Some(slot) => {
-                self.slots[slot as usize] = Some(chunk);
-                slot
-            }
-            None => {
-                self.slots.push(Some(chunk));
-                self.slots.len() as u32 - 1
-            }
-        };
+        let slot = put_vacant(&mut self.slots, &mut self.vacant, chunk);
         // What is left of the old head is marked so that the tail's walk ends there.
         if let Some(&old) = self.order.back() {
             let at = self.head_bytes;
-            let old = self.slots[old as usize]
-                .as_mut()
-                .expect("slots in order hold chunks");
+            let old = self.chunk_mut(old as usize);
             if at + HEADER_BYTES <= old.len() {
                 old[at..at + HEADER_BYTES].fill(0);
             }
@@ -150,9 +131,9 @@ impl Log {
         self.order.front().copied()
     }
 
-    /// The slots of all chunks, oldest first.
-    pub(super) fn slots_in_order(&self) -> impl Iterator<Item = u32> + '_ {
-        self.order.iter().copied()
+    /// The entries of all chunks, oldest first, dead ones included.
+    pub(super) fn all_entries(&self) -> impl Iterator<Item = Handle> + '_ {
+        self.order.iter().flat_map(|&slot| self.entries(slot))
     }
 
     /// Gives up the oldest chunk, all of whose entries are dead; it becomes the spare when there is
@@ -171,18 +152,18 @@ impl Log {
         }
     }
 
-    /// Bytes an item of these parts takes in the log, and whether its value lies beside it.
-    pub(super) fn entry_bytes(&self, header: &ItemHeader) -> (usize, bool) {
-        let body = header.body_bytes();
-        if body <= self.largest_inline() {
-            (body, false)
+    /// Bytes that an item takes in the log and beside it: its value lies in one or the other.
+    pub(super) fn entry_bytes(&self, header: &ItemHeader) -> (usize, usize) {
+        let (body, value) = (header.body_bytes(), header.value_bytes.get() as usize);
+        if body <= self.chunk_bytes / LARGEST_INLINE {
+            (body, 0)
         } else {
-            (body - header.value_bytes.get() as usize + STUB_BYTES, true)
+            (body - value + STUB_BYTES, value)
         }
     }
 
-    /// Appends an item; the head chunk has room for it. `shared` is its value when one is at hand
-    /// that can lie beside the log as it is.
+    /// Appends an item, which fits the head chunk. `shared` is its value when one is at hand that can lie beside
+    /// the log as it is.
     pub(super) fn append(
         &mut self,
         header: &ItemHeader,
@@ -191,26 +172,20 @@ impl Log {
         value: &[u8],
         shared: Option<Arc<[u8]>>,
     ) -> Handle {
-        let (bytes, beside) = self.entry_bytes(header);
+        let (bytes, value_bytes) = self.entry_bytes(header);
         debug_assert!(self.fits(bytes), "the caller opened a chunk");
-        let stub = if beside {
-            let value = shared.unwrap_or_else(|| value.into());
-            Some(self.keep_large(value))
-        } else {
-            None
-        };
+        let stub =
+            (value_bytes > 0).then(|| self.keep_large(shared.unwrap_or_else(|| value.into())));
         let slot = *self.order.back().expect("a head chunk is open");
-        let chunk = self.slots[slot as usize]
-            .as_mut()
-            .expect("slots in order hold chunks");
         let start = self.head_bytes;
+        let chunk = self.chunk_mut(slot as usize);
         let mut at = start;
         let mut put = |bytes: &[u8]| {
             chunk[at..at + bytes.len()].copy_from_slice(bytes);
             at += bytes.len();
         };
         let mut header = *header;
-        header.reserved = [if beside { STUB } else { 0 }, 0];
+        header.reserved = [u8::from(stub.is_some()) * STUB, 0];
         put(header.as_bytes());
         if header.has(state::HAS_CAS) {
             put(&cas_unique.to_le_bytes());
@@ -227,16 +202,7 @@ impl Log {
     fn keep_large(&mut self, value: Arc<[u8]>) -> u32 {
         self.large_bytes += value.len();
         self.head_large_bytes += value.len();
-        match self.vacant_large.pop() {
-            Some(number) => {
-                self.large[number as usize] = Some(value);
-                number
-            }
-            None => {
-                self.large.push(Some(value));
-                self.large.len() as u32 - 1
-            }
-        }
+        put_vacant(&mut self.large, &mut self.vacant_large, value)
     }
 
     fn place(&self, handle: Handle) -> (usize, usize) {
@@ -248,6 +214,12 @@ impl Log {
     fn chunk(&self, slot: usize) -> &[u8] {
         self.slots[slot]
             .as_deref()
+            .expect("handles name open chunks")
+    }
+
+    fn chunk_mut(&mut self, slot: usize) -> &mut [u8] {
+        self.slots[slot]
+            .as_deref_mut()
             .expect("handles name open chunks")
     }
 
@@ -281,8 +253,7 @@ impl Log {
     /// The fixed part of an entry, to be changed in all but its lengths.
     pub(super) fn header_mut(&mut self, handle: Handle) -> &mut ItemHeader {
         let (slot, start) = self.place(handle);
-        let chunk = self.slots[slot].as_mut().expect("handles name open chunks");
-        ItemHeader::mut_from_prefix(&mut chunk[start..])
+        ItemHeader::mut_from_prefix(&mut self.chunk_mut(slot)[start..])
             .expect("entries lie within their chunk")
             .0
     }
@@ -293,8 +264,7 @@ impl Log {
         let header = Self::header_at(self.chunk(slot), start);
         let beside = header.reserved[0] == STUB;
         let extent = Self::extent(header, start);
-        let chunk = self.slots[slot].as_mut().expect("handles name open chunks");
-        (!beside).then(|| &mut chunk[extent.value..extent.end])
+        (!beside).then(|| &mut self.chunk_mut(slot)[extent.value..extent.end])
     }
 
     /// The key of an entry.
@@ -319,35 +289,17 @@ impl Log {
         };
         let key = &chunk[extent.key..extent.value];
         let tail = &chunk[extent.value..extent.end];
-        if header.reserved[0] == STUB {
-            let owner = self.large_value(tail);
-            (
-                ItemRef {
-                    header,
-                    cas_unique,
-                    key,
-                    value: owner,
-                },
-                Some(owner),
-            )
-        } else {
-            (
-                ItemRef {
-                    header,
-                    cas_unique,
-                    key,
-                    value: tail,
-                },
-                None,
-            )
-        }
-    }
-
-    fn large_value(&self, number: &[u8]) -> &Arc<[u8]> {
-        let number = u32::from_le_bytes(number.try_into().expect("a stub's number"));
-        self.large[number as usize]
-            .as_ref()
-            .expect("a live stub names a value")
+        let owner = (header.reserved[0] == STUB).then(|| {
+            let value = self.large[stub_number(tail)].as_ref();
+            value.expect("a live stub names a value")
+        });
+        let item = ItemRef {
+            header,
+            cas_unique,
+            key,
+            value: owner.map_or(tail, |owner| owner),
+        };
+        (item, owner)
     }
 
     /// Marks an entry dead and gives up its value if that lies beside the log.
@@ -357,12 +309,11 @@ impl Log {
         let header = Self::header_at(chunk, start);
         if header.reserved[0] == STUB && !header.has(state::DEAD) {
             let extent = Self::extent(header, start);
-            let number = &chunk[extent.value..extent.end];
-            let number = u32::from_le_bytes(number.try_into().expect("a stub's number"));
-            if let Some(value) = self.large[number as usize].take() {
+            let number = stub_number(&chunk[extent.value..extent.end]);
+            if let Some(value) = self.large[number].take() {
                 self.large_bytes -= value.len();
             }
-            self.vacant_large.push(number);
+            self.vacant_large.push(number as u32);
         }
         self.header_mut(handle).state |= state::DEAD;
     }
@@ -390,4 +341,18 @@ impl Log {
             Some(handle)
         })
     }
+}
+
+/// Puts a value into a vacant place of a table, or a new one; returns its number.
+fn put_vacant<T>(table: &mut Vec<Option<T>>, vacant: &mut Vec<u32>, value: T) -> u32 {
+    let number = vacant.pop().unwrap_or_else(|| {
+        table.push(None);
+        table.len() as u32 - 1
+    });
+    table[number as usize] = Some(value);
+    number
+}
+
+fn stub_number(bytes: &[u8]) -> usize {
+    u32::from_le_bytes(bytes.try_into().expect("a stub's number")) as usize
 }

@@ -17,7 +17,7 @@ use crate::store::AppendItem;
 const SEED: u64 = 7;
 const CHUNK: usize = 4096;
 
-/// Keeps what is placed, in order, until it has no room left.
+/// Keeps what is placed, in order, until it has no space left.
 #[derive(Default)]
 struct MapFlash {
     items: Mutex<HashMap<u64, Vec<u8>>>,
@@ -41,9 +41,7 @@ impl MapFlash {
         let hash = Key::new(key, SEED).unwrap().hash();
         self.items.lock().get(&hash.0).cloned()
     }
-}
 
-impl MapFlash {
     fn invalidate(&self, hash: KeyHash) {
         self.items.lock().remove(&hash.0);
     }
@@ -85,9 +83,9 @@ struct Bench {
 }
 
 impl Bench {
-    fn new(limit_bytes: usize, room: usize) -> Self {
+    fn new(limit_bytes: usize, space: usize) -> Self {
         Self {
-            flash: MapFlash::with_space(room),
+            flash: MapFlash::with_space(space),
             tier: DramTier::new(CHUNK),
             limit_bytes,
             admission: Admission::All,
@@ -97,15 +95,16 @@ impl Bench {
         }
     }
 
-    fn context(&self) -> EvictContext<'_> {
-        EvictContext {
+    fn parts(&mut self) -> (&mut DramTier, EvictContext<'_>) {
+        let context = EvictContext {
             flash: &self.flash,
             admission: self.admission,
             seed: SEED,
             cutoff: self.cutoff,
             now: self.now,
             limit_bytes: self.limit_bytes,
-        }
+        };
+        (&mut self.tier, context)
     }
 
     fn put_with(&mut self, key: &[u8], value: &[u8], bits: u8, expiry: u32) -> Result<(), NoSpace> {
@@ -120,15 +119,8 @@ impl Bench {
             value,
             shared: None,
         };
-        let context = EvictContext {
-            flash: &self.flash,
-            admission: self.admission,
-            seed: SEED,
-            cutoff: self.cutoff,
-            now: self.now,
-            limit_bytes: self.limit_bytes,
-        };
-        self.tier.put(key, &new, &context)?;
+        let (tier, context) = self.parts();
+        tier.put(key, &new, &context)?;
         self.next_version += 1;
         if bits & state::DIRTY != 0 {
             self.flash.invalidate(key.hash());
@@ -154,15 +146,8 @@ impl Bench {
     }
 
     fn clean(&mut self) -> Result<(), NoSpace> {
-        let context = EvictContext {
-            flash: &self.flash,
-            admission: self.admission,
-            seed: SEED,
-            cutoff: self.cutoff,
-            now: self.now,
-            limit_bytes: self.limit_bytes,
-        };
-        self.tier.clean(&context)
+        let (tier, context) = self.parts();
+        tier.clean(&context)
     }
 }
 
@@ -218,7 +203,7 @@ fn the_oldest_leave_first_and_the_referenced_get_one_more_turn() {
 }
 
 #[test]
-fn a_tier_of_referenced_items_alone_still_makes_room() {
+fn a_tier_of_referenced_items_alone_still_makes_space() {
     let mut bench = Bench::new(6 * CHUNK, usize::MAX);
     for number in 0..2000 {
         bench.put(&name(number), &[1; 100]).unwrap();
@@ -280,7 +265,7 @@ fn what_is_dead_is_not_placed() {
 }
 
 #[test]
-fn without_room_nothing_is_lost_and_the_put_changes_nothing() {
+fn without_space_nothing_is_lost_and_the_put_changes_nothing() {
     let mut bench = Bench::new(6 * CHUNK, 7);
     let mut stored = 0;
     while bench.put(&name(stored), &[3; 100]).is_ok() {
@@ -334,9 +319,8 @@ fn placing_all_goes_on_where_it_stopped() {
         .flash
         .invalidate(Key::new(&name(50), SEED).unwrap().hash());
     bench.flash.space_left.store(9, Ordering::Relaxed);
-    let mut tier = std::mem::replace(&mut bench.tier, DramTier::new(CHUNK));
-    tier.mark_unplaced(&bench.context());
-    bench.tier = tier;
+    let (tier, context) = bench.parts();
+    tier.mark_unplaced(&context);
     bench.clean().unwrap();
     assert_eq!(bench.flash.placed()[1000..], [name(50)]);
 }

@@ -10,6 +10,7 @@ pub use super::log::Handle;
 use super::log::Log;
 use super::{Below, NoSpace};
 use crate::admission::Admission;
+use crate::counter::summed;
 use crate::format::item::{CAS_BYTES, HEADER_BYTES, ItemHeader, ItemRef, state};
 use crate::key::{Key, KeyHash};
 
@@ -41,13 +42,24 @@ pub struct NewItem<'a> {
     pub shared: Option<Arc<[u8]>>,
 }
 
-impl NewItem<'_> {
+impl<'a> NewItem<'a> {
+    /// The same item as that read from flash: what else its state says in memory are `bits`.
+    pub(crate) fn copy_of(item: &ItemRef<'a>, bits: u8) -> Self {
+        let header = item.header;
+        Self {
+            version: header.version.get(),
+            cas_unique: header.has(state::HAS_CAS).then_some(item.cas_unique),
+            client_flags: header.client_flags.get(),
+            expiry: header.expiry.get(),
+            last_access: header.last_access.get(),
+            state: header.state & state::ON_FLASH | bits,
+            value: item.value,
+            shared: None,
+        }
+    }
+
     pub(crate) fn header(&self, key: Key<'_>) -> ItemHeader {
-        let cas = if self.cas_unique.is_some() {
-            state::HAS_CAS
-        } else {
-            0
-        };
+        let cas = u8::from(self.cas_unique.is_some()) * state::HAS_CAS;
         ItemHeader {
             version: self.version.into(),
             value_bytes: (self.value.len() as u32).into(),
@@ -63,30 +75,27 @@ impl NewItem<'_> {
     /// Bytes of the item's body.
     #[must_use]
     pub fn body_bytes(&self, key: Key<'_>) -> usize {
-        let cas = if self.cas_unique.is_some() {
-            CAS_BYTES
-        } else {
-            0
-        };
-        HEADER_BYTES + cas + key.bytes().len() + self.value.len()
+        let cas_bytes = usize::from(self.cas_unique.is_some()) * CAS_BYTES;
+        HEADER_BYTES + cas_bytes + key.bytes().len() + self.value.len()
     }
 }
 
-/// Counters of a tier.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct TierStats {
-    /// Items that left while they had not expired.
-    pub evictions: u64,
-    /// Items placed on flash.
-    pub demotions: u64,
-    /// Items that left with their copy on flash.
-    pub clean_evictions: u64,
-    /// Items the hand passed because they had been read.
-    pub second_chances: u64,
-    /// Items that had expired, or been flushed, when the hand came.
-    pub reclaimed: u64,
-    /// Items that left and were not admitted to flash.
-    pub rejections: u64,
+summed! {
+    /// Counters of a tier.
+    TierStats {
+        /// Items that left while they had not expired.
+        evictions,
+        /// Items placed on flash.
+        demotions,
+        /// Items that left with their copy on flash.
+        clean_evictions,
+        /// Items that the CLOCK hand passed because they had been read.
+        second_chances,
+        /// Items that had expired, or been flushed, when the CLOCK hand came.
+        reclaimed,
+        /// Items that left and were not admitted to flash.
+        rejections,
+    }
 }
 
 /// The items of one partition in memory.
@@ -209,7 +218,7 @@ impl DramTier {
         self.log.header_mut(handle)
     }
 
-    /// Puts an item in place of what the tier has of `key`, making room first.
+    /// Puts an item in place of what the tier has of `key`, making space first.
     pub(crate) fn put(
         &mut self,
         key: Key<'_>,
@@ -223,14 +232,9 @@ impl DramTier {
         {
             return Ok(());
         }
-        let (bytes, beside) = self.log.entry_bytes(&header);
-        let value_bytes = if beside {
-            header.value_bytes.get() as usize
-        } else {
-            0
-        };
-        self.make_room(bytes, value_bytes, context)?;
-        // Making room may have evicted the old entry, so it is looked up again.
+        let (bytes, value_bytes) = self.log.entry_bytes(&header);
+        self.make_space(bytes, value_bytes, context)?;
+        // Making space may have evicted the old entry, so it is looked up again.
         self.remove(key);
         let cas_unique = new.cas_unique.unwrap_or(new.version);
         work::count(Work::ItemCopied, 1);
@@ -275,18 +279,10 @@ impl DramTier {
     }
 
     /// Whether an item with this header can be put without evicting another.
-    pub(crate) fn has_room(&self, header: &ItemHeader, limit_bytes: usize) -> bool {
-        let (bytes, beside) = self.log.entry_bytes(header);
-        let value_bytes = if beside {
-            header.value_bytes.get() as usize
-        } else {
-            0
-        };
-        let chunk = if self.log.fits(bytes) {
-            0
-        } else {
-            self.log.next_head_bytes()
-        };
+    pub(crate) fn has_space(&self, header: &ItemHeader, limit_bytes: usize) -> bool {
+        let (bytes, value_bytes) = self.log.entry_bytes(header);
+        let fits = self.log.fits(bytes);
+        let chunk = if fits { 0 } else { self.log.next_head_bytes() };
         self.memory_bytes() + value_bytes + chunk <= limit_bytes
     }
 

@@ -1,14 +1,14 @@
-//! Writing a checkpoint: what has died in every living segment, and the placement's section. See
+//! Writing a checkpoint: what has died in every live segment, and the placement's section. See
 //! `docs/recovery.md`.
 //!
-//! Living segments go by rising number. Their lists are merged from two sources in the same order: the last
+//! Live segments go by rising number. Their lists are merged from two sources in the same order: the last
 //! checkpoint and the journal's chunks before the cut. Chunks are gone through once for each range of segments,
 //! so that no more than [`batch_positions`] positions are in memory at a time.
 //!
-//! Dead keys stay in the list until no copy of them can be left: every segment that could hold one is gone, or
-//! a copy that is not lower is durable in a segment that none of those is younger than. The latter counts only
-//! because placements whose displaced copies are known by key alone reclaim in order of age. Which segments could
-//! hold a copy is known by the chunk: those that had been opened when the next one was begun.
+//! A dead key stays in the list until no dead copy of it can be left. Segments that could hold one are those that had
+//! been opened when the next chunk of the journal was begun. Either all of them are gone, or a copy with the key's
+//! version or a higher one is durable in a segment that is not older than any of them: placements whose displaced
+//! copies are known by key alone reclaim in order of age, so that this copy goes last.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -49,13 +49,6 @@ pub(crate) struct CheckpointInput<'a> {
     pub(crate) keeps_dead_keys: bool,
 }
 
-/// A checkpoint that has been written, and what it took.
-pub(crate) struct WrittenCheckpoint {
-    pub(crate) saved: SavedCheckpoint,
-    /// Bytes written to flash.
-    pub(crate) flash_bytes: u64,
-}
-
 /// Writes checkpoints of one store and its journal.
 pub(crate) struct Checkpointer {
     store: Arc<SegmentStore>,
@@ -73,7 +66,7 @@ pub(crate) fn memory_bytes(segments: u32, journal_bytes: u64) -> u64 {
     (batch + places + counts) as u64 + CHECKPOINT_STREAM_BYTES
 }
 
-/// Positions held in memory at once for so many records: few enough passes, little enough memory.
+/// Positions held in memory at once for this many records: few enough passes, little enough memory.
 pub(crate) fn batch_positions(records: usize) -> usize {
     BATCH_POSITIONS.max(records / 8)
 }
@@ -88,18 +81,19 @@ impl Checkpointer {
         }
     }
 
-    /// Writes a checkpoint. It goes elsewhere when a block fails under it. `None` when there is no free
-    /// segment for it, or the device fails.
-    pub(crate) async fn write(&self, input: &CheckpointInput<'_>) -> Option<WrittenCheckpoint> {
+    /// Writes a checkpoint; returns where it lies, and the bytes written to flash for it. It goes elsewhere when a
+    /// block fails under it. `None` when there is no free segment for it, or the device fails.
+    pub(crate) async fn write(
+        &self,
+        input: &CheckpointInput<'_>,
+    ) -> Option<(SavedCheckpoint, u64)> {
         for _ in 0..MAX_TRIES {
             let mut sink = CheckpointSink::new(Arc::clone(&self.store));
             let filled = self.fill(&mut sink, input).await;
-            let flash_bytes = sink.flash_bytes();
-            let saved = sink.saved();
             if filled.is_some() {
-                return Some(WrittenCheckpoint { saved, flash_bytes });
+                return Some((sink.saved, sink.flash_bytes));
             }
-            if !self.store.free_checkpoint(&saved.segments) {
+            if !self.store.free_checkpoint(&sink.saved.segments) {
                 break;
             }
         }
@@ -107,13 +101,13 @@ impl Checkpointer {
     }
 
     async fn fill(&self, sink: &mut CheckpointSink, input: &CheckpointInput<'_>) -> Option<()> {
-        let (mut living, next_sequence) = self.store.living();
+        let (mut live, next_sequence) = self.store.live_segments();
         let chunks = self.journal.before(input.end);
         let survey = self
             .survey(&chunks, input.next_version, next_sequence)
             .await;
         // The journal decides, whatever the store still says of a segment.
-        living.retain(|record| {
+        live.retain(|record| {
             let generation = (record.segment.0, record.sequence);
             !survey.dead_segments.contains(&generation)
         });
@@ -124,7 +118,7 @@ impl Checkpointer {
         let dead_keys = if input.keeps_dead_keys {
             let known = before.as_ref().map_or(&[][..], |before| &before.dead_keys);
             let keys = join_dead_keys(known, survey.dead_keys);
-            self.without_superseded(keys, &living).await
+            self.without_superseded(keys, &live).await
         } else {
             Vec::new()
         };
@@ -132,13 +126,13 @@ impl Checkpointer {
             next_sequence,
             retired: self.store.retired(),
             dead_keys,
-            living: living.len() as u32,
+            living: live.len() as u32,
             ..input.head.clone()
         };
         sink.push(&head.encode()).await?;
         let most = batch_positions(survey.records);
         let mut packed = Packer::default();
-        let mut rest = &living[..];
+        let mut rest = &live[..];
         while !rest.is_empty() {
             let mut batch = PositionBatch::next(rest, &survey.dead, most);
             for chunk in &chunks {
@@ -229,9 +223,9 @@ impl Checkpointer {
     async fn without_superseded(
         &self,
         mut keys: HashMap<u64, DeadKey>,
-        living: &[SegmentRecord],
+        live: &[SegmentRecord],
     ) -> Vec<DeadKey> {
-        let oldest = living.iter().map(|record| record.sequence).min();
+        let oldest = live.iter().map(|record| record.sequence).min();
         keys.retain(|_, key| oldest.is_some_and(|oldest| oldest < key.before));
         let written = self.store.written();
         let searched = std::mem::take(&mut *self.searched.lock());

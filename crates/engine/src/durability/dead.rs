@@ -1,8 +1,8 @@
 //! [`DeadSet`]: what has died, by the last checkpoint's lists and the journal's records, put together at a start.
 //!
-//! Everything here only ever kills. Lists are by segment and the low bits of its sequence number, so
-//! that what a record says of an earlier generation of a segment says nothing of a later one. They stay as
-//! packed as they were written; one segment's are unpacked into a bit for each unit of it.
+//! Records only ever declare items dead. Those of positions name a segment and the low bits of its sequence number,
+//! so that what one says of an earlier generation of a segment says nothing of a later one. They stay packed as they
+//! were written; when a segment is looked at, its positions are unpacked into a bit for each unit of it.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -14,7 +14,7 @@ use crate::format::checkpoint::{DeadKey, DeadList, Head, Positions, Section, Sou
 use crate::format::item::is_expired;
 use crate::format::journal::{GENERATION_BITS, Record, is_generation, kept_chunk, kept_hash};
 use crate::format::location::LocationCodec;
-use crate::format::segment::{Position, SegmentId, SummaryEntry};
+use crate::format::segment::{SegmentId, SummaryEntry};
 use crate::key::KeyHash;
 use crate::store::{CheckpointSource, ReadError, SegmentRecord, SegmentStore};
 
@@ -27,15 +27,15 @@ pub(crate) struct DeadSet {
     places: Vec<u64>,
     /// Segments, with the sequence numbers of their dead generations.
     segments: HashSet<(u32, u64)>,
-    /// By kept hash, the version below which copies are dead.
+    /// The version below which copies of a key are dead, by the key's kept hash.
     keys: HashMap<u64, u64>,
     retired: BTreeSet<u32>,
-    /// What a checkpoint says of the segments that lived when it was written. `None` when there is no checkpoint.
-    living: Option<HashMap<u32, Living>>,
+    /// What a checkpoint says of the segments that were live when it was written. `None` when there is no checkpoint.
+    living: Option<HashMap<u32, LiveSegment>>,
     /// The sequence number that the first segment after the checkpoint has got.
     next_sequence: u64,
     /// The placement's own part of the checkpoint.
-    section: Option<Section>,
+    pub(crate) section: Option<Section>,
     /// Flush cutoff of each partition.
     pub(crate) cutoffs: Vec<u64>,
     flush: Option<Flush>,
@@ -44,12 +44,12 @@ pub(crate) struct DeadSet {
 }
 
 /// A segment in a checkpoint: its sequence number and the packed positions of what had died.
-type Living = (u64, Box<[u8]>);
+type LiveSegment = (u64, Box<[u8]>);
 
 /// How much a checkpoint says.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CheckpointContents {
-    /// Segments that lived when it was written.
+    /// Segments that were live when it was written.
     pub living: u64,
     /// Positions of items that had died in them.
     pub dead: u64,
@@ -61,15 +61,15 @@ pub struct CheckpointContents {
     pub section_bytes: u64,
 }
 
-/// Whether an item found in a living segment is alive, by itself.
+/// Whether an item found in a live segment is live by what is recorded of it alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
-    Alive,
-    /// Its place is listed as dead.
+pub(crate) enum ItemState {
+    Live,
+    /// The item's place is listed as dead.
     Displaced,
-    /// A KEY DEAD record has killed it.
+    /// A KEY DEAD record names its key and a higher version.
     Overwritten,
-    /// A `flush_all` has.
+    /// A `flush_all` came after it.
     Flushed,
     Expired,
 }
@@ -82,7 +82,7 @@ struct Flush {
 }
 
 impl DeadSet {
-    /// Nothing is known to have died, in so many partitions of a `store`.
+    /// Nothing is known to have died.
     pub(crate) fn new(partitions: u32, store: &SegmentStore) -> Self {
         Self {
             codec: LocationCodec::new(store.segments(), store.segment_bytes()),
@@ -145,11 +145,6 @@ impl DeadSet {
         }
     }
 
-    /// The placement's section of the checkpoint, once.
-    pub(crate) fn take_section(&mut self) -> Option<Section> {
-        self.section.take()
-    }
-
     /// Versions below `first_version` are all there are: what is left of an earlier chunk could say more.
     pub(crate) fn clamp_keys(&mut self, first_version: u64) {
         for version in self.keys.values_mut() {
@@ -198,7 +193,7 @@ impl DeadSet {
         });
     }
 
-    /// All has been read.
+    /// Brings places in order, once all records have been read.
     pub(crate) fn sort(&mut self) {
         self.places.sort_unstable();
         self.places.dedup();
@@ -295,7 +290,7 @@ impl DeadSet {
 }
 
 /// Bytes of memory of a list beside its positions.
-const LIST_BYTES: usize = size_of::<(u32, Living)>();
+const LIST_BYTES: usize = size_of::<(u32, LiveSegment)>();
 
 /// Positions of one segment, a bit for each unit. A large item takes the bit of its first units that
 /// its size class points to: no other item starts there.
@@ -342,35 +337,27 @@ pub(crate) struct DeadItems<'a> {
 }
 
 impl DeadItems<'_> {
-    /// Whether the item of a summary entry is alive at Unix second `now`. Whether there is a later one
-    /// of its key, the index knows.
-    pub(crate) fn judge(&self, entry: &SummaryEntry, cutoffs: &FlushCutoffs, now: u32) -> Verdict {
+    /// What an item of the segment is at Unix second `now`. Whether there is a later one of its key, the index
+    /// knows.
+    pub(crate) fn classify(
+        &self,
+        entry: &SummaryEntry,
+        cutoffs: &FlushCutoffs,
+        now: u32,
+    ) -> ItemState {
         let hash = KeyHash(entry.hash.get());
         let (version, expiry) = (entry.version.get(), entry.expiry.get());
-        if self.has_position(Position::from_bits(entry.position.get())) {
-            Verdict::Displaced
+        let dead_below = || self.dead.keys.get(&kept_hash(hash.0));
+        if self.positions.contains(entry.position.get()) {
+            ItemState::Displaced
         } else if is_expired(expiry, now) {
-            Verdict::Expired
+            ItemState::Expired
         } else if !cutoffs.is_live(hash, version, expiry, now) {
-            Verdict::Flushed
-        } else if self.is_key_dead(hash, version) {
-            Verdict::Overwritten
+            ItemState::Flushed
+        } else if dead_below().is_some_and(|&below| version < below) {
+            ItemState::Overwritten
         } else {
-            Verdict::Alive
+            ItemState::Live
         }
-    }
-
-    /// Whether the item at a position has died by itself, or its segment has.
-    fn has_position(&self, position: Position) -> bool {
-        self.positions.contains(position.bits())
-    }
-
-    /// Whether a KEY DEAD record has killed an item.
-    fn is_key_dead(&self, hash: KeyHash, version: u64) -> bool {
-        let keys = &self.dead.keys;
-        !keys.is_empty()
-            && keys
-                .get(&kept_hash(hash.0))
-                .is_some_and(|&dead_below| version < dead_below)
     }
 }

@@ -29,7 +29,7 @@ pub enum OpenError {
          with --index-flash"
     )]
     IndexNeedsDevice,
-    /// Somebody else's data.
+    /// The device holds another program's data.
     #[error(
         "it holds something that is not a Flowstone image; name another path, or use --force to \
          overwrite it"
@@ -86,7 +86,7 @@ pub enum OpenError {
     Geometry {
         /// Bytes of a segment of the image.
         image: u32,
-        /// Its channels.
+        /// Channels of the image.
         image_channels: u32,
         /// Bytes of an erase block of the device.
         device: u64,
@@ -124,7 +124,7 @@ pub enum OpenError {
 /// Why an image starts empty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Distrust {
-    /// The journal cannot tell what has died.
+    /// The journal cannot be used to tell what has died.
     #[error("its journal cannot be used: {0}")]
     Journal(#[from] Unusable),
     /// Records between the checkpoint and those that are left are missing.
@@ -136,7 +136,7 @@ pub enum Distrust {
     /// Too many segments cannot be read.
     #[error("its flash cannot be read")]
     Unreadable,
-    /// It has been down for longer than allowed.
+    /// The cache was down for longer than allowed.
     #[error("it was down for longer than max_downtime")]
     Downtime,
 }

@@ -1,6 +1,6 @@
 //! What an earlier run has left: found the same way by an open and by an inspection.
 //!
-//! Nothing is written here.
+//! Nothing in this file writes.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -11,7 +11,6 @@ use super::dead::DeadSet;
 use super::error::Distrust;
 use super::flush::FlushCutoffs;
 use super::journal::{ChunkRecords, Journal, JournalError, Unusable};
-use crate::format::checkpoint::Section;
 use crate::format::superblock::Superblock;
 use crate::store::{SavedCheckpoint, SegmentId, SegmentRecord, SegmentStore};
 
@@ -28,7 +27,7 @@ pub(crate) struct LastRun {
 }
 
 impl LastRun {
-    /// Items in living segments, dead ones among them.
+    /// Items in live segments, dead ones among them.
     pub(crate) fn items(&self) -> u64 {
         let items = self.living.iter().map(|record| u64::from(record.items));
         items.sum()
@@ -37,11 +36,6 @@ impl LastRun {
     /// Items that probably live.
     pub(crate) fn items_expected(&self) -> usize {
         self.items().saturating_sub(self.dead.at_most()) as usize
-    }
-
-    /// The placement's section of the checkpoint, once.
-    pub(crate) fn take_section(&mut self) -> Option<Section> {
-        self.dead.take_section()
     }
 
     /// Sets the cutoffs of a run that starts `now` and whose versions start at `first_version`. Returns

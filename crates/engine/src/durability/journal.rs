@@ -34,22 +34,22 @@ pub fn ring_chunks(log: &dyn Log, partitions: u32) -> u64 {
 /// Why what a journal holds cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unusable {
-    /// It is new.
+    /// The journal is new.
     #[error("it is missing")]
     Missing,
-    /// It is of another run than the image.
+    /// The journal is of another run than the image.
     #[error("it is of another run of the cache")]
     Run,
-    /// It has another size than when it was used.
+    /// The journal has another size than when it was used.
     #[error("its size has changed")]
     Size,
     /// Records had to be left out.
     #[error("it was full, and no checkpoint could be written")]
     Void,
-    /// Its head is damaged.
+    /// The journal's head is damaged.
     #[error("its head is damaged")]
     Damaged,
-    /// It is of another version of the format.
+    /// The journal is of another version of the format.
     #[error("it is of another format")]
     Format,
 }
@@ -57,18 +57,18 @@ pub enum Unusable {
 /// A journal that cannot be taken over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum JournalError {
-    /// It holds something else.
+    /// The log holds something that is no journal.
     #[error(
         "the journal holds something that is not Flowstone's; name another one, or use --force to \
          overwrite it"
     )]
     Foreign,
-    /// It belongs to another image.
+    /// The journal belongs to another image.
     #[error(
         "the journal belongs to another image; name this image's, or use --force to start empty"
     )]
     OtherImage,
-    /// It is too short.
+    /// The log is too short.
     #[error("the journal has {words} words and {needed} are needed; remove it to get a new one")]
     TooShort {
         /// What it has.
@@ -102,6 +102,13 @@ struct Cursor {
     next: usize,
     /// The first chunk that no checkpoint has taken.
     first: u64,
+}
+
+impl Cursor {
+    /// Chunks in use.
+    fn used(&self) -> u64 {
+        self.sequence + 1 - self.first
+    }
 }
 
 impl Journal {
@@ -149,20 +156,18 @@ impl Journal {
     pub fn chunks(log: &dyn Log, image: u64, partitions: u32, first: u64) -> Vec<ChunkRecords> {
         let chunk_words = chunk_words(partitions);
         let chunks = ring_chunks(log, partitions) as usize;
-        let mut found: Vec<ChunkRecords> = (0..chunks)
-            .filter_map(|place| {
-                let start = HEAD_WORDS + place * chunk_words;
-                let header = header_at(log, start)?;
-                let here = header.image == image
-                    && header.sequence >= first
-                    && (header.sequence - 1) % chunks as u64 == place as u64;
-                here.then_some(ChunkRecords {
-                    header,
-                    start,
-                    end: start + chunk_words,
-                })
-            })
-            .collect();
+        let belongs_at = |header: &ChunkHeader, place: usize| {
+            header.image == image
+                && header.sequence >= first
+                && (header.sequence - 1) % chunks as u64 == place as u64
+        };
+        let chunk_at = |place| {
+            let start = HEAD_WORDS + place * chunk_words;
+            let header = header_at(log, start).filter(|header| belongs_at(header, place))?;
+            let end = start + chunk_words;
+            Some(ChunkRecords { header, start, end })
+        };
+        let mut found: Vec<ChunkRecords> = (0..chunks).filter_map(chunk_at).collect();
         found.sort_unstable_by_key(|chunk| chunk.header.sequence);
         found
     }
@@ -269,13 +274,13 @@ impl Journal {
         !self.is_tight.load(Ordering::Acquire)
     }
 
-    /// Told when there is something to sync.
+    /// Notified when there is something to sync.
     #[must_use]
     pub fn dirtied(&self) -> &Notify {
         &self.dirtied
     }
 
-    /// Told when a checkpoint is due.
+    /// Notified when a checkpoint is due.
     #[must_use]
     pub fn pressure(&self) -> &Notify {
         &self.pressure
@@ -284,8 +289,7 @@ impl Journal {
     /// Whether a checkpoint is due: half of the ring is full.
     #[must_use]
     pub fn is_due(&self) -> bool {
-        let cursor = self.cursor.lock();
-        cursor.sequence + 1 - cursor.first >= self.chunks / 2
+        self.cursor.lock().used() >= self.chunks / 2
     }
 
     /// Whether records have been left out.
@@ -294,7 +298,7 @@ impl Journal {
         self.is_void.load(Ordering::Acquire)
     }
 
-    /// No checkpoint can be written: records are left out from here on, and nobody waits for room.
+    /// No checkpoint can be written: records are left out from here on, and nobody waits for space.
     pub fn give_up(&self) {
         if !self.is_void.swap(true, Ordering::AcqRel) {
             self.log.store(VOID_WORD, 1);
@@ -320,10 +324,8 @@ impl Journal {
     /// Bytes of the ring, and how many of them hold records.
     #[must_use]
     pub fn fill(&self) -> (u64, u64) {
-        let cursor = self.cursor.lock();
-        let chunk_bytes = 8 * self.chunk_words as u64;
-        let used = cursor.sequence + 1 - cursor.first;
-        (self.ring_bytes(), used * chunk_bytes)
+        let used = self.cursor.lock().used();
+        (self.ring_bytes(), used * 8 * self.chunk_words as u64)
     }
 
     /// Bytes of memory it takes: the chunk being filled and the one before.
@@ -344,16 +346,12 @@ impl Journal {
     #[must_use]
     pub fn before(&self, end: u64) -> Vec<ChunkRecords> {
         let first = self.cursor.lock().first;
-        (first..end)
-            .filter_map(|sequence| {
-                let start = self.place(sequence);
-                Some(ChunkRecords {
-                    header: self.header(sequence)?,
-                    start,
-                    end: start + self.chunk_words,
-                })
-            })
-            .collect()
+        let chunk = |sequence| {
+            let start = self.place(sequence);
+            let (header, end) = (self.header(sequence)?, start + self.chunk_words);
+            Some(ChunkRecords { header, start, end })
+        };
+        (first..end).filter_map(chunk).collect()
     }
 
     /// The log underneath.
@@ -378,7 +376,7 @@ impl Journal {
         note_time(&*self.log, now);
         let last = self.cursor.lock().sequence;
         self.log.sync().await?;
-        // Durable with the next sync: it never tells of more than is.
+        // This word itself is durable with the next sync: it never names a chunk that is not.
         self.log.store(SYNCED_WORD, last);
         Ok(())
     }
@@ -389,13 +387,14 @@ impl Journal {
         self.is_dirty.load(Ordering::Relaxed)
     }
 
+    /// The word at which a chunk starts.
     fn place(&self, sequence: u64) -> usize {
-        place(sequence, self.chunks, self.chunk_words)
+        HEAD_WORDS + ((sequence - 1) % self.chunks) as usize * self.chunk_words
     }
 
     /// Opens the next chunk; false when there is none, and then the journal is void.
     fn open_chunk(&self, cursor: &mut Cursor) -> bool {
-        if cursor.sequence + 1 - cursor.first >= self.chunks {
+        if cursor.used() >= self.chunks {
             self.give_up();
             return false;
         }
@@ -433,18 +432,13 @@ impl Journal {
     }
 
     fn update(&self, cursor: &Cursor) {
-        let used = cursor.sequence + 1 - cursor.first;
+        let used = cursor.used();
         let is_tight = used + RESERVE_CHUNKS >= self.chunks && !self.is_void();
         self.is_tight.store(is_tight, Ordering::Release);
         if used >= self.chunks / 2 {
             self.pressure.notify_all();
         }
     }
-}
-
-/// Where a chunk lies.
-fn place(sequence: u64, chunks: u64, chunk_words: usize) -> usize {
-    HEAD_WORDS + ((sequence - 1) % chunks) as usize * chunk_words
 }
 
 fn header_at(log: &dyn Log, start: usize) -> Option<ChunkHeader> {
@@ -463,7 +457,7 @@ fn note_time(log: &dyn Log, now: u32) {
 /// A chunk of records in a log.
 #[derive(Clone, Copy, Debug)]
 pub struct ChunkRecords {
-    /// Its header.
+    /// The chunk's header.
     pub header: ChunkHeader,
     start: usize,
     end: usize,

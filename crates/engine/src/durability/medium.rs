@@ -23,13 +23,6 @@ pub enum Medium {
     },
 }
 
-/// The segments of a new image.
-pub(crate) struct Segments {
-    pub(crate) bytes: u32,
-    pub(crate) count: u32,
-    pub(crate) channels: u32,
-}
-
 impl Medium {
     /// Bytes of the whole image: the superblock's and the segments'.
     pub(crate) fn image_bytes(&self) -> u64 {
@@ -55,45 +48,36 @@ impl Medium {
         }
     }
 
-    /// Where the superblock lies.
-    pub(crate) fn meta(&self) -> Result<Region, DeviceError> {
-        let disk = match self {
+    /// What is overwritten in place: the superblock, and behind it the index if it has a part inside the image.
+    fn overwritten(&self) -> &Arc<dyn Disk> {
+        match self {
             Self::Disk(disk) => disk,
             Self::Flash { meta, .. } => meta,
-        };
+        }
+    }
+
+    /// Where the superblock lies.
+    pub(crate) fn meta(&self) -> Result<Region, DeviceError> {
+        let disk = self.overwritten();
         Region::new(Arc::clone(disk), 0, META_BYTES.min(disk.len_bytes()))
     }
 
-    /// The segments of a new image.
-    ///
-    /// # Errors
-    /// When the settings cannot work with them.
-    pub(crate) fn segments(
-        &self,
-        config: &EngineConfig,
-        index_bytes: u64,
-    ) -> Result<Segments, OpenError> {
-        let flash_bytes = self.image_bytes().saturating_sub(META_BYTES + index_bytes);
-        let (bytes, count, channels) = match self {
+    /// Segments of a new image on `flash_bytes` beside superblock and index: bytes of one, how many, and on how many
+    /// channels.
+    pub(crate) fn segments(&self, config: &EngineConfig, flash_bytes: u64) -> (u32, u32, u32) {
+        match self {
             Self::Disk(_) => {
                 let bytes = config.choose_segment_bytes(flash_bytes);
                 let channels = config.channels.max(1);
                 let all = flash_bytes / u64::from(bytes.max(1));
-                let per_channel = all as u32 / channels;
-                (bytes, per_channel * channels, channels)
+                (bytes, all as u32 / channels * channels, channels)
             }
             Self::Flash { flash, .. } => {
                 let geometry = flash.geometry();
                 let bytes = u32::try_from(geometry.block_bytes()).unwrap_or(u32::MAX);
                 (bytes, geometry.blocks(), geometry.channels)
             }
-        };
-        config.check(u64::from(count), bytes)?;
-        Ok(Segments {
-            bytes,
-            count,
-            channels,
-        })
+        }
     }
 
     /// Whether an image of this shape can lie on it.
@@ -137,8 +121,7 @@ impl Medium {
 
     /// The part of the image that its index overwrites in place.
     pub(crate) fn inside_index(&self, bytes: u64) -> Result<Region, DeviceError> {
-        let (Self::Disk(disk) | Self::Flash { meta: disk, .. }) = self;
-        Region::new(Arc::clone(disk), META_BYTES, bytes)
+        Region::new(Arc::clone(self.overwritten()), META_BYTES, bytes)
     }
 
     /// The segments of an image of this shape.
@@ -149,12 +132,11 @@ impl Medium {
     ) -> Result<Arc<dyn Flash>, DeviceError> {
         match self {
             Self::Disk(disk) => {
-                let start = META_BYTES + shape.inside_index_bytes();
-                let len = disk.len_bytes().saturating_sub(start);
-                let region = Region::new(disk, start, len)?;
+                let start = META_BYTES + shape.index_region.inside_bytes();
+                let len = shape.image_bytes.saturating_sub(start);
+                let region = Arc::new(Region::new(disk, start, len)?);
                 let (bytes, channels) = (shape.segment_bytes, shape.channels);
-                let flash = DiskFlash::new(Arc::new(region), bytes, channels, discard)?;
-                Ok(Arc::new(flash))
+                Ok(Arc::new(DiskFlash::new(region, bytes, channels, discard)?))
             }
             Self::Flash { flash, .. } => Ok(flash),
         }

@@ -2,9 +2,9 @@
 //!
 //! ```text
 //!   journal ── what has died since ──┐
-//!   checkpoint ── what had died ─────┴─> DeadSet ─> LastRun: living segments, less what has died
+//!   checkpoint ── what had died ─────┴─> DeadSet ─> LastRun: live segments, less what has died
 //!   superblocks ── what the image is, which checkpoint counts
-//!   recovery ── the living segments whose summaries are still to be read
+//!   recovery ── the live segments whose summaries are still to be read
 //!   flush ── version cutoffs of `flush_all`, and expiry
 //! ```
 //!

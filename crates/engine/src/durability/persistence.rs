@@ -1,12 +1,13 @@
 //! The state of an open image.
 
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::AtomicBool;
 
 use device::Region;
 use parking_lot::Mutex;
 use runtime::sync::Notify;
 
 use super::error::Distrust;
+use crate::counter::counters;
 use crate::format::superblock::Superblock;
 use crate::store::{SavedCheckpoint, SegmentId};
 
@@ -17,9 +18,9 @@ pub enum Start {
     New,
     /// What the last run has left on flash.
     Warm {
-        /// Items in living segments, dead ones among them.
+        /// Items in live segments, dead ones among them.
         items: u64,
-        /// It was stopped orderly: memory is there, too.
+        /// The image was stopped orderly: what was in memory is there, too.
         orderly: bool,
     },
     /// Nothing that can be trusted.
@@ -37,23 +38,31 @@ pub(crate) struct Persistence {
     /// Segments of checkpoints of which it is not known whether the superblock names them.
     pub(crate) doubtful: Mutex<Vec<SegmentId>>,
     pub(crate) stopped: AtomicBool,
-    /// It has stopped as far as it is going to be.
+    /// The stop has saved all that it is going to save.
     pub(crate) saved: AtomicBool,
-    /// Told when it is stopped, and again when it is saved.
+    /// Notified when `stopped` is set, and again when `saved` is.
     pub(crate) stopping: Notify,
     /// A checkpoint is being written.
     pub(crate) checkpointing: AtomicBool,
-    /// Told when it is not any more.
+    /// Notified when a checkpoint is not being written any more.
     pub(crate) checkpointed: Notify,
     pub(crate) start: Start,
-    pub(crate) stats: CheckpointCounters,
+    pub(crate) counters: CheckpointCounters,
 }
 
-#[derive(Debug, Default)]
-pub(crate) struct CheckpointCounters {
-    pub(crate) written: AtomicU64,
-    pub(crate) bytes: AtomicU64,
-    pub(crate) failed: AtomicU64,
-    pub(crate) syncs: AtomicU64,
-    pub(crate) sync_errors: AtomicU64,
+counters! {
+    CheckpointCounters, read as
+    /// What has been done to survive a crash; only grows.
+    CheckpointStats {
+        /// Checkpoints written.
+        written,
+        /// Bytes of the checkpoints written, on flash.
+        bytes,
+        /// Checkpoints that could not be written.
+        failed,
+        /// Times that the journal was synced.
+        syncs,
+        /// Times that the journal could not be synced.
+        sync_errors,
+    }
 }

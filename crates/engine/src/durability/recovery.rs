@@ -1,4 +1,4 @@
-//! The recovery queue: living segments whose summaries have not been read yet, and which keys this run has
+//! The recovery queue: live segments whose summaries have not been read yet, and which keys this run has
 //! written meanwhile.
 //!
 //! Several tasks share the queue, newest segment first. Reclaim takes a segment that nobody has claimed out of
@@ -14,6 +14,7 @@ use parking_lot::{Mutex, MutexGuard};
 use runtime::sync::Notify;
 
 use super::dead::DeadSet;
+use crate::counter::{Count as _, counters};
 use crate::format::journal::kept_hash;
 use crate::format::segment::SegmentId;
 use crate::key::{KeyHash, Passthrough};
@@ -22,40 +23,41 @@ use crate::store::SegmentRecord;
 /// Bytes of memory of a key that has been written meanwhile, about.
 const WRITTEN_KEY_BYTES: u64 = 24;
 
-/// How far a recovery has come.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct RecoveryStats {
-    /// Segments to read at the start.
-    pub segments: u64,
-    /// Segments read, or taken by reclaim, so far.
-    pub segments_done: u64,
-    /// Items found alive.
-    pub items: u64,
-    /// Items found dead.
-    pub items_dead: u64,
-    /// Segments whose summary could not be read.
-    pub segments_unreadable: u64,
-    /// Microseconds from the start to the end, once it has ended.
-    pub micros: u64,
+counters! {
+    RecoveryCounters, read as
+    /// How far a recovery has come.
+    RecoveryStats {
+        /// Items found live.
+        items,
+        /// Items found dead.
+        items_dead,
+        /// Segments whose summary could not be read.
+        segments_unreadable,
+        /// Microseconds from the start to the end, once it has ended.
+        micros,
+    }
+    also {
+        /// Segments to read at the start.
+        segments: u64,
+        /// Segments read, or taken by reclaim, so far.
+        segments_done: u64,
+    }
 }
 
 /// The queue, with what a recovery counts.
 pub(crate) struct RecoveryQueue {
     queue: Mutex<Queue>,
     is_running: AtomicBool,
-    /// Told whenever a segment has been read.
+    /// Notified whenever a segment has been read.
     progress: Notify,
-    /// The Unix second by which items are judged: one moment for all, remembered by the journal, so that a
+    /// The Unix second by which items are classified: one moment for all, remembered by the journal, so that a
     /// later start decides alike.
     pub(crate) clock: u32,
     started: runtime::Instant,
     segments: u64,
-    pub(crate) items: AtomicU64,
-    pub(crate) items_dead: AtomicU64,
-    pub(crate) unreadable: AtomicU64,
-    micros: AtomicU64,
+    pub(crate) counters: RecoveryCounters,
     memory_bytes: AtomicU64,
-    /// Of each partition.
+    /// What this run has superseded, for each partition.
     superseded: Box<[Mutex<Superseded>]>,
 }
 
@@ -88,7 +90,7 @@ impl Superseded {
 }
 
 impl RecoveryQueue {
-    /// The queue of these segments, oldest first, of so many partitions.
+    /// The queue of these segments, oldest first.
     pub(crate) fn new(
         unread: Vec<SegmentRecord>,
         dead: Option<DeadSet>,
@@ -108,10 +110,7 @@ impl RecoveryQueue {
             progress: Notify::new(),
             clock,
             started: runtime::now(),
-            items: AtomicU64::new(0),
-            items_dead: AtomicU64::new(0),
-            unreadable: AtomicU64::new(0),
-            micros: AtomicU64::new(0),
+            counters: RecoveryCounters::default(),
             superseded: (0..partitions).map(|_| Mutex::default()).collect(),
         }
     }
@@ -123,23 +122,17 @@ impl RecoveryQueue {
 
     /// Bytes of memory it holds.
     pub(crate) fn memory_bytes(&self) -> u64 {
-        self.memory_bytes.load(Ordering::Relaxed)
+        self.memory_bytes.get()
     }
 
     /// How far it has come.
     pub(crate) fn stats(&self) -> RecoveryStats {
-        let left = {
-            let queue = self.queue.lock();
-            (queue.unread.len() + queue.claimed.len()) as u64
-        };
-        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let queue = self.queue.lock();
+        let left = queue.unread.len() + queue.claimed.len();
         RecoveryStats {
             segments: self.segments,
-            segments_done: self.segments - left,
-            items: load(&self.items),
-            items_dead: load(&self.items_dead),
-            segments_unreadable: load(&self.unreadable),
-            micros: load(&self.micros),
+            segments_done: self.segments - left as u64,
+            ..self.counters.read()
         }
     }
 
@@ -149,8 +142,7 @@ impl RecoveryQueue {
     pub(crate) fn note_write(&self, partition: usize, hash: KeyHash, version: u64) -> bool {
         self.is_running() && {
             let is_new = self.superseded[partition].lock().insert(hash, version);
-            self.memory_bytes
-                .fetch_add(u64::from(is_new) * WRITTEN_KEY_BYTES, Ordering::Relaxed);
+            self.memory_bytes.add(u64::from(is_new) * WRITTEN_KEY_BYTES);
             is_new
         }
     }
@@ -222,7 +214,7 @@ impl RecoveryQueue {
             return false;
         }
         let micros = runtime::now().since(self.started).as_micros();
-        self.micros.store(micros as u64, Ordering::Relaxed);
+        self.counters.micros.add(micros as u64);
         self.is_running.store(false, Ordering::Release);
         for superseded in &self.superseded {
             superseded.lock().0 = HashMap::default();

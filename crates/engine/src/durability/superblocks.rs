@@ -21,7 +21,7 @@ pub enum SuperblockCopy {
     Invalid(FormatError),
 }
 
-/// Both copies.
+/// Both copies of the superblock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Copies {
     pub(crate) copies: [SuperblockCopy; 2],
@@ -32,7 +32,7 @@ pub(crate) struct Copies {
 impl Copies {
     /// Reads both.
     pub(crate) async fn read(meta: &Region) -> Result<Self, DeviceError> {
-        // All of it is looked at: others have their first bytes elsewhere.
+        // All of the region is looked at: other programs have their first bytes elsewhere.
         let head = meta.read(0, AlignedBuf::new(META_BYTES as usize)).await?;
         let copies = SUPERBLOCK_OFFSETS.map(|offset| {
             let bytes = &head[offset as usize..][..SUPERBLOCK_BYTES];
@@ -64,7 +64,7 @@ impl Copies {
                 &SuperblockCopy::Invalid(FormatError::Version { found, expected }) => {
                     refusal = OpenError::Version { found, expected };
                 }
-                // Others begin where the device does: what the second copy says is of no use then.
+                // Another program's data begins where the device does: the second copy says nothing more.
                 SuperblockCopy::Invalid(FormatError::Magic) if number == 0 => {
                     return Err(OpenError::Foreign);
                 }

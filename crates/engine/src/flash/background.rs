@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 
 use super::{BackgroundTask, FlashTier, recover};
 
-/// Tasks that read summaries at a start; each goes to a worker of its own, while there are so many.
+/// Tasks that read summaries at a start; each goes to a worker of its own if there are enough workers.
 const RECOVERY_TASKS: usize = 8;
 
 /// `count` tasks that do the same work on one tier.

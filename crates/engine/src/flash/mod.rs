@@ -14,35 +14,37 @@ mod dump;
 mod recover;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 use device::{DeviceError, Disk, Region};
 use runtime::sync::Notify;
 
 pub use dump::{DumpCursor, DumpItem};
 
+use crate::counter::Count as _;
 use crate::durability::RecoveryStats;
-use crate::durability::checkpoint::{CheckpointInput, Checkpointer, WrittenCheckpoint};
+use crate::durability::checkpoint::{CheckpointInput, Checkpointer};
 use crate::format::checkpoint::Head;
 use crate::format::item::CHECKSUM_BYTES;
 use crate::format::journal::Record;
 use crate::format::segment::largest_item;
 use crate::key::KeyHash;
 pub use crate::placement::BackgroundTask;
-use crate::placement::{Displaced, Inserted, Placement, Probe, Token};
-use crate::reclaim::{Upkeep, Watermarks};
+use crate::placement::{Displaced, Inserted, Placement, Probe};
+pub use crate::reclaim::FlashStats;
+use crate::reclaim::Upkeep;
 use crate::store::{AppendItem, SavedCheckpoint, SegmentStore, Source};
 
 /// What became of an item that was to be placed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Placed {
-    /// It is on flash, or will be.
+    /// The item is on flash, or will be.
     OnFlash,
     /// There is no space at present: all items from this one on wait for [`FlashTier::space`].
     NoSpace,
-    /// It is longer than a segment.
+    /// The item is longer than a segment.
     NeverFits,
-    /// It is gone: the index is full, or no flash is left.
+    /// The item is gone: the index is full, or no flash is left.
     Dropped,
 }
 
@@ -53,41 +55,6 @@ pub struct MemoryUse {
     pub index_bytes: u64,
     /// What does not: buffers, the segment table, journal and checkpoints.
     pub fixed_bytes: u64,
-}
-
-/// Counters of the flash tier; they only grow, except objects and watermarks.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct FlashStats {
-    /// Items the index finds on flash.
-    pub objects: u64,
-    /// Free segments below which reclaim presses.
-    pub low_watermark: u32,
-    /// Free segments below which reclaim begins.
-    pub high_watermark: u32,
-    /// Segments reclaimed.
-    pub segments_reclaimed: u64,
-    /// Segments reclaimed by dropping all of their items.
-    pub segments_dropped: u64,
-    /// How often wear was leveled.
-    pub wear_levelings: u64,
-    /// Segments erased for wear leveling.
-    pub segments_leveled: u64,
-    /// Bytes of the items that were copied for wear leveling.
-    pub bytes_copied_to_level: u64,
-    /// Items that reclaim kept by copying.
-    pub items_copied: u64,
-    /// Bytes of the items that reclaim copied.
-    pub bytes_copied: u64,
-    /// Items that reclaim gave back to memory.
-    pub items_returned: u64,
-    /// Live items that reclaim dropped.
-    pub items_evicted: u64,
-    /// Expired or flushed items that reclaim found.
-    pub items_expired: u64,
-    /// Items dropped because the index had reached its bound.
-    pub index_full: u64,
-    /// Items lost with segments that could not be written or read.
-    pub items_lost: u64,
 }
 
 /// The flash: segments, journal and the placement that indexes them. Shared by all threads.
@@ -174,7 +141,7 @@ impl FlashTier {
         self.upkeep.journal.has_space()
     }
 
-    /// Told when what found no space may find some.
+    /// Notified when what found no space may find some.
     pub(crate) fn space(&self) -> &Notify {
         self.store().space()
     }
@@ -188,7 +155,7 @@ impl FlashTier {
     }
 
     /// Places items, each under the lock of its partition, and tells `each` what became of it, in order. Items
-    /// behind one for which there is no space are not told of.
+    /// behind one for which there is no space are left out.
     ///
     /// `new` ones outdate what else there is of their keys; others have done so when they were set.
     pub(crate) fn place(
@@ -219,7 +186,7 @@ impl FlashTier {
         }
     }
 
-    /// Appends items that fit; returns for how many it knew what becomes of them.
+    /// Appends items that fit a segment; returns how many of the first were placed or dropped.
     fn append(
         &self,
         batch: &[AppendItem<'_>],
@@ -231,7 +198,7 @@ impl FlashTier {
             && self.store().written_segments() > 0
             && !upkeep.is_stopping.load(Ordering::SeqCst)
         {
-            // Reclaim makes room in the index as it does on flash.
+            // Reclaim makes space in the index as it does on flash.
             self.store().work().notify_all();
             return 0;
         }
@@ -243,8 +210,8 @@ impl FlashTier {
             let (displaced, placed) = match self.placement.insert(hash, version, place) {
                 Inserted::Yes(displaced) => (displaced, Placed::OnFlash),
                 Inserted::Full(displaced) => {
-                    add(&upkeep.counters.index_full);
-                    // Neither this copy nor an older one may come to life at a later start.
+                    upkeep.counters.index_full.add(1);
+                    // Neither this copy nor an older one may be found again at a later start.
                     upkeep.displace(place);
                     (displaced, Placed::Dropped)
                 }
@@ -255,14 +222,17 @@ impl FlashTier {
             each(index, placed);
             number = index + 1;
         });
-        debug_assert_eq!(placed, number, "each item that is appended is told of");
+        debug_assert_eq!(
+            placed, number,
+            "the store reports each item that it appends"
+        );
         if placed == batch.len() || !self.store().is_exhausted() {
             return placed;
         }
         // Waiting would be for ever: a cache without flash drops what memory cannot hold.
         for (index, item) in batch.iter().enumerate().skip(placed) {
             self.invalidate(item.hash, item.item.header.version.get());
-            add(&upkeep.counters.items_lost);
+            upkeep.counters.items_lost.add(1);
             each(index, Placed::Dropped);
         }
         batch.len()
@@ -279,18 +249,16 @@ impl FlashTier {
     pub(crate) fn forget(&self, hash: KeyHash, probe: Probe, version: u64) {
         match probe {
             Probe::Absent => {}
-            Probe::At(token) => self.forget_token(hash, token, version),
+            Probe::At(token) => {
+                let displaced = self.placement.forget(hash, token);
+                self.journal_displaced(hash, version, displaced);
+            }
             Probe::Perhaps => self.invalidate(hash, version),
         }
     }
 
-    fn forget_token(&self, hash: KeyHash, token: Token, version: u64) {
-        let displaced = self.placement.forget(hash, token);
-        self.journal_displaced(hash, version, displaced);
-    }
-
-    /// While recovery goes on, what a write displaces may not be known yet: all older copies of the key are
-    /// declared dead. Before the index changes, or recovery could put one of them into it behind the write.
+    /// While recovery goes on, what a write displaces may not be known yet: all older copies of the key are declared
+    /// dead. Called before the index changes, or recovery could put an older copy into it behind the write.
     fn note_write(&self, hash: KeyHash, version: u64) {
         let partition = hash.partition(self.partition_bits);
         if self.upkeep.recovery.note_write(partition, hash, version) {
@@ -319,8 +287,8 @@ impl FlashTier {
             .append(Record::KeyDead { hash, version });
     }
 
-    /// Writes a checkpoint of what has died, by the journal's chunks before `end` and the `last`
-    /// checkpoint. `None` when there is no free segment for it or the device fails.
+    /// Writes a checkpoint of what has died, by the journal's chunks before `end` and the `last` checkpoint, as
+    /// [`Checkpointer::write`] does.
     pub(crate) async fn checkpoint(
         &self,
         head: Head,
@@ -328,14 +296,14 @@ impl FlashTier {
         next_version: u64,
         last: Option<&SavedCheckpoint>,
         is_last: bool,
-    ) -> Option<WrittenCheckpoint> {
-        let (living, _) = self.store().living();
+    ) -> Option<(SavedCheckpoint, u64)> {
+        let (live, _) = self.store().live_segments();
         let input = CheckpointInput {
             head,
             end,
             next_version,
             last,
-            section: self.placement.section(&living, is_last),
+            section: self.placement.section(&live, is_last),
             keeps_dead_keys: !self.locates_displaced,
         };
         self.checkpointer.write(&input).await
@@ -355,45 +323,17 @@ impl FlashTier {
         self.upkeep.recovery.stats()
     }
 
-    /// Resolves once everything of the last run that lives is found again.
+    /// Resolves once everything of the last run that is live is found again.
     pub(crate) async fn recovered(&self) {
         self.upkeep.recovery.wait().await;
     }
 
     /// Memory in use.
     pub(crate) fn memory(&self) -> MemoryUse {
-        let index_bytes = self.upkeep.index_use.bytes.load(Ordering::Relaxed);
+        let index_bytes = self.upkeep.index_use.bytes.get();
         MemoryUse {
             index_bytes: index_bytes + self.upkeep.recovery.memory_bytes(),
             fixed_bytes: self.fixed_bytes,
         }
     }
-
-    /// Counters.
-    pub(crate) fn stats(&self) -> FlashStats {
-        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let Watermarks { low, high } = self.upkeep.last_watermarks();
-        let counters = &self.upkeep.counters;
-        FlashStats {
-            objects: load(&self.upkeep.index_use.objects),
-            low_watermark: low,
-            high_watermark: high,
-            segments_reclaimed: load(&counters.segments_reclaimed),
-            segments_dropped: load(&counters.segments_dropped),
-            wear_levelings: load(&counters.wear_levelings),
-            segments_leveled: load(&counters.segments_leveled),
-            bytes_copied_to_level: load(&counters.bytes_copied_to_level),
-            items_copied: load(&counters.items_copied),
-            bytes_copied: load(&counters.bytes_copied),
-            items_returned: load(&counters.items_returned),
-            items_evicted: load(&counters.items_evicted),
-            items_expired: load(&counters.items_expired),
-            index_full: load(&counters.index_full),
-            items_lost: load(&counters.items_lost),
-        }
-    }
-}
-
-fn add(counter: &AtomicU64) {
-    counter.fetch_add(1, Ordering::Relaxed);
 }

@@ -1,7 +1,7 @@
-//! Recovery: the summaries of living segments, less what has died, become the index.
+//! Recovery: the summaries of live segments, less what is dead, become the index.
 //!
 //! ```text
-//!   unread segments, newest first ──claim──> summary ──> each item that lives ──> Placement::restore
+//!   unread segments, newest first ──claim──> summary ──> each live item ──> Placement::restore
 //!                                                          │ a write of this run has had the key, or a
 //!                                                          │ higher version is there: it is dead
 //! ```
@@ -13,12 +13,11 @@
 use std::sync::atomic::Ordering;
 
 use super::FlashTier;
-use crate::durability::dead::{DeadSet, Verdict};
-use crate::durability::recovery::Superseded;
-use crate::format::journal::Record;
+use crate::counter::Count as _;
+use crate::durability::dead::{DeadSet, ItemState};
 use crate::format::location::Place;
 use crate::format::segment::SummaryEntry;
-use crate::placement::{Displaced, RecoveredItem, Restored};
+use crate::placement::{Displaced, Restored};
 use crate::reclaim::Resident;
 use crate::store::SegmentRecord;
 
@@ -56,10 +55,10 @@ fn end_if_done(tier: &FlashTier) {
     );
 }
 
-/// An item of an earlier run that has not died, or an expired one that supersedes others.
+/// An item of an earlier run that is live, or an expired one that supersedes others.
 #[derive(Clone, Copy)]
 struct Offer {
-    item: RecoveredItem,
+    item: Resident,
     is_expired: bool,
 }
 
@@ -81,35 +80,30 @@ async fn read_segment(tier: &FlashTier, record: &SegmentRecord, dead: &DeadSet) 
         }
     };
     let listed = entries.len() as u64;
-    let offers = judge(tier, record, &entries, dead);
+    let offers = classify(tier, record, &entries, dead);
     drop(entries);
     let mut alive = 0;
     for (partition, group) in by_partition(tier, offers) {
         let mut contested = Vec::new();
-        {
-            let superseded = &mut recovery.superseded(partition);
-            restore(
-                tier,
-                superseded,
-                &group,
-                None,
-                |offer, answer| match answer {
-                    Answer::Taken => alive += u64::from(!offer.is_expired),
-                    Answer::Refused => {}
-                    Answer::Contested(rival) => contested.push((*offer, rival)),
-                },
-            );
-        }
+        restore(
+            tier,
+            partition,
+            &group,
+            None,
+            |offer, answer| match answer {
+                Answer::Taken => alive += u64::from(!offer.is_expired),
+                Answer::Refused => {}
+                Answer::Contested(rival) => contested.push((*offer, rival)),
+            },
+        );
         for (offer, rival) in contested {
             let is_taken = contest(tier, partition, &offer, rival).await;
             alive += u64::from(is_taken && !offer.is_expired);
         }
         runtime::yield_now().await;
     }
-    recovery.items.fetch_add(alive, Ordering::Relaxed);
-    recovery
-        .items_dead
-        .fetch_add(listed - alive, Ordering::Relaxed);
+    recovery.counters.items.add(alive);
+    recovery.counters.items_dead.add(listed - alive);
 }
 
 /// A segment whose summary cannot be read now must not be found by a later start.
@@ -121,16 +115,13 @@ fn lose(tier: &FlashTier, record: &SegmentRecord) {
         lost.extend(upkeep.recovery.forget_unread(|unread| !older(unread)));
     }
     for record in lost {
-        upkeep.journal.append(Record::SegmentDead {
-            segment: record.segment.0,
-            generation: record.sequence,
-        });
-        upkeep.recovery.unreadable.fetch_add(1, Ordering::Relaxed);
+        upkeep.declare_segment_dead(&record);
+        upkeep.recovery.counters.segments_unreadable.add(1);
     }
 }
 
-/// The items of a segment that have not died by what is recorded.
-fn judge(
+/// The items of a segment that are not dead by what is recorded.
+fn classify(
     tier: &FlashTier,
     record: &SegmentRecord,
     entries: &[SummaryEntry],
@@ -139,27 +130,15 @@ fn judge(
     let (upkeep, items) = (&tier.upkeep, dead.of_segment(record));
     let is_located = tier.locates_displaced;
     let offer = |entry: &SummaryEntry| {
-        let Resident {
-            hash,
-            version,
-            place,
-        } = Resident::of(record, entry);
-        let item = RecoveredItem {
-            hash,
-            version,
-            place,
-        };
-        let of = |is_expired| Some(Offer { item, is_expired });
-        match items.judge(entry, &upkeep.cutoffs, upkeep.recovery.clock) {
-            Verdict::Alive => of(false),
-            Verdict::Expired if !is_located => of(true),
-            Verdict::Overwritten if is_located => {
-                // The record that says so by key is not kept.
-                upkeep.declare_dead(place);
-                None
-            }
-            Verdict::Overwritten | Verdict::Displaced | Verdict::Flushed | Verdict::Expired => None,
+        let item = Resident::of(record, entry);
+        let state = items.classify(entry, &upkeep.cutoffs, upkeep.recovery.clock);
+        if state == ItemState::Overwritten && is_located {
+            // The record that says so by key is not kept.
+            upkeep.declare_dead(item.place);
         }
+        let is_expired = state == ItemState::Expired && !is_located;
+        let is_offered = state == ItemState::Live || is_expired;
+        is_offered.then_some(Offer { item, is_expired })
     };
     entries.iter().filter_map(offer).collect()
 }
@@ -185,14 +164,15 @@ enum Answer {
 }
 
 /// Offers items of one partition to the index, all but those that are superseded. `beaten` is the copy that they
-/// supersede themselves. What becomes of each is told, in any order.
+/// supersede themselves. `each` is called with what became of every offer, in any order.
 fn restore(
     tier: &FlashTier,
-    superseded: &mut Superseded,
+    partition: usize,
     offers: &[Offer],
     beaten: Option<Place>,
     mut each: impl FnMut(&Offer, Answer),
 ) {
+    let superseded = &mut tier.upkeep.recovery.superseded(partition);
     let (mut offered, mut items) = (Vec::new(), Vec::new());
     for offer in offers {
         if superseded.kills(offer.item.hash, offer.item.version) {
@@ -228,7 +208,7 @@ fn restore(
             Displaced::None | Displaced::Unknown => {}
         }
         if offer.is_expired {
-            // It has superseded what was there; now it goes itself.
+            // The expired item has superseded older copies; now it is removed itself.
             superseded.insert(hash, version);
             tier.placement.invalidate(hash, version + 1);
             store.count_out(offer.item.place.segment, offer.item.place.generation);
@@ -236,7 +216,7 @@ fn restore(
     }
 }
 
-fn refuse(tier: &FlashTier, item: &RecoveredItem) -> Answer {
+fn refuse(tier: &FlashTier, item: &Resident) -> Answer {
     if tier.locates_displaced {
         tier.upkeep.declare_dead(item.place);
     }
@@ -248,22 +228,19 @@ async fn contest(tier: &FlashTier, partition: usize, offer: &Offer, mut rival: P
     loop {
         let version = version_at(tier, rival).await;
         let is_there = tier.store().sequence(rival.segment) == rival.generation;
-        // Of one that cannot be read it is not known which is the later: where nothing else tells, neither counts.
+        // A copy that cannot be read may be the later one: where versions alone decide, neither copy counts.
         let is_unknown = version.is_none() && is_there && !tier.locates_displaced;
-        // Of two copies of one version that in the younger segment stays longer.
+        // Of two copies of one version the one in the younger segment will be reclaimed later.
         let rank = version.map(|version| (version, rival.generation));
         if is_unknown || rank >= Some((offer.item.version, offer.item.place.generation)) {
             refuse(tier, &offer.item);
             return false;
         }
         let mut answer = Answer::Refused;
-        {
-            let superseded = &mut tier.upkeep.recovery.superseded(partition);
-            let offers = std::slice::from_ref(offer);
-            restore(tier, superseded, offers, Some(rival), |_, said| {
-                answer = said
-            });
-        }
+        let offers = std::slice::from_ref(offer);
+        restore(tier, partition, offers, Some(rival), |_, said| {
+            answer = said
+        });
         match answer {
             Answer::Taken => return true,
             Answer::Refused => return false,

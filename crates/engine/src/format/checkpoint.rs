@@ -1,4 +1,4 @@
-//! Checkpoints: what has died in every living segment, the counters, and a section of the placement's own. A
+//! Checkpoints: what has died in every live segment, the counters, and a section of the placement's own. A
 //! stream of bytes in checkpoint segments.
 //!
 //! ```text
@@ -7,7 +7,7 @@
 //!  next segment sequence number u64
 //!  retired segments u32, each: number u32
 //!  dead keys u32, each: hash u64 │ version u64 │ before u64
-//!  living segments u32, each, in rising number:
+//!  live segments u32, each, in rising number:
 //!     number u32 │ sequence number u64 │ bytes of dead u32 │ dead
 //!  section: version u32 │ bytes u64 │ what the placement wrote
 //! ```
@@ -104,7 +104,7 @@ impl Head {
     /// Reads a head.
     ///
     /// # Errors
-    /// Those of the source; nonsense where it is no checkpoint.
+    /// The source's errors; nonsense where the bytes are no checkpoint.
     pub async fn read<S: Source>(from: &mut S) -> Result<Self, S::Error> {
         if u64_of(from).await? != MAGIC {
             return Err(from.nonsense());
@@ -140,7 +140,7 @@ impl Head {
 pub struct DeadList {
     /// The segment.
     pub segment: SegmentId,
-    /// Its sequence number.
+    /// The segment's sequence number.
     pub sequence: u64,
     /// Packed positions.
     pub dead: Vec<u8>,
@@ -174,7 +174,7 @@ impl DeadList {
     /// Reads a list.
     ///
     /// # Errors
-    /// Those of the source.
+    /// The source's errors.
     pub async fn read<S: Source>(from: &mut S) -> Result<Self, S::Error> {
         let segment = SegmentId(u32_of(from).await?);
         let sequence = u64_of(from).await?;
@@ -210,7 +210,7 @@ impl Section {
     /// Reads a section.
     ///
     /// # Errors
-    /// Those of the source.
+    /// The source's errors.
     pub async fn read<S: Source>(from: &mut S) -> Result<Self, S::Error> {
         let version = u32_of(from).await?;
         let len = u64_of(from).await?;

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! The checksum covers the body and is seeded with the segment's sequence number and the item's
-//! offset in it, so that an item read from the wrong place, or from an earlier life of its segment,
+//! offset in it, so that an item read from the wrong place, or from an earlier generation of its segment,
 //! does not verify.
 
 use zerocopy::byteorder::little_endian::{U32, U64};
@@ -83,11 +83,7 @@ impl ItemHeader {
     /// Bytes of the CAS unique that follows the header.
     #[must_use]
     pub fn cas_bytes(&self) -> usize {
-        if self.has(state::HAS_CAS) {
-            CAS_BYTES
-        } else {
-            0
-        }
+        usize::from(self.has(state::HAS_CAS)) * CAS_BYTES
     }
 
     /// Whether any of `bits` is set.

@@ -62,13 +62,13 @@ const WORDS_PER_PARTITION: usize = 128;
 /// Chunks a journal must have.
 pub const MIN_CHUNKS: usize = 8;
 
-/// Words of a chunk of an image with so many partitions.
+/// Words of a chunk of an image with this many partitions.
 #[must_use]
 pub fn chunk_words(partitions: u32) -> usize {
     (partitions as usize * WORDS_PER_PARTITION).max(MIN_CHUNK_WORDS)
 }
 
-/// Bytes of the shortest journal of an image with so many partitions that does well.
+/// Bytes of the shortest journal that suits an image with this many partitions.
 #[must_use]
 pub fn least_bytes(partitions: u32) -> u64 {
     8 * (HEAD_WORDS + 2 * MIN_CHUNKS * chunk_words(partitions)) as u64
@@ -139,7 +139,7 @@ impl Head {
 pub struct ChunkHeader {
     /// The image it belongs to.
     pub image: u64,
-    /// Its sequence number, from 1.
+    /// The chunk's sequence number, from 1.
     pub sequence: u64,
     /// Segments that had been opened before it was begun have lower sequence numbers.
     pub next_segment: u64,
@@ -174,7 +174,7 @@ fn checksum(words: &[u64]) -> u64 {
     u64::from(checksum)
 }
 
-/// One thing that died.
+/// What a record declares dead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Record {
     /// The item at a packed location, in one generation of its segment.
@@ -200,7 +200,7 @@ pub enum Record {
     },
     /// A segment is not used any more.
     Retired {
-        /// Its number.
+        /// The segment's number.
         segment: u32,
     },
     /// Every item of a partition with a lower version.
@@ -304,35 +304,31 @@ impl Record {
                 location: low(payload, LOCATION_BITS),
                 generation: payload >> LOCATION_BITS,
             },
-            2 => {
-                let segment = (payload >> 32) as u32;
-                let record = second(8).map(|rest| Self::SegmentDead {
-                    segment,
-                    generation: low(payload, 32) << 32 | low(rest, 32),
-                });
-                return (record, 1 + usize::from(record.is_some()));
-            }
-            3 => {
-                let hash = payload << 4;
-                let record = second(9).map(|version| Self::KeyDead { hash, version });
-                return (record, 1 + usize::from(record.is_some()));
-            }
             4 => Self::Retired {
                 segment: payload as u32,
             },
-            5 => {
-                let partition = (payload >> 48) as u32;
-                let record = second(6).map(|rest| Self::Cutoff {
-                    partition,
-                    version: low(payload, 16) << 48 | low(rest, 48),
-                });
-                return (record, 1 + usize::from(record.is_some()));
-            }
             7 => Self::FlushAt {
                 deadline: low(payload, 32) as u32,
                 chunk: payload >> 32,
             },
-            _ => return (None, 1),
+            kind => {
+                let record = match kind {
+                    2 => second(8).map(|rest| Self::SegmentDead {
+                        segment: (payload >> 32) as u32,
+                        generation: low(payload, 32) << 32 | low(rest, 32),
+                    }),
+                    3 => second(9).map(|version| Self::KeyDead {
+                        hash: payload << 4,
+                        version,
+                    }),
+                    5 => second(6).map(|rest| Self::Cutoff {
+                        partition: (payload >> 48) as u32,
+                        version: low(payload, 16) << 48 | low(rest, 48),
+                    }),
+                    _ => None,
+                };
+                return (record, 1 + usize::from(record.is_some()));
+            }
         };
         (Some(record), 1)
     }

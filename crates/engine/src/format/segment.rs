@@ -280,14 +280,12 @@ impl Footer {
             .find(|&kind| kind as u8 == self.kind)
     }
 
-    /// Reads the footer at the end of `bytes`, of whatever kind and life of `segment`.
+    /// Reads the footer at the end of `bytes`, of whatever kind and generation of `segment`.
     ///
     /// # Errors
     /// What does not fit.
     pub fn read(bytes: &[u8], segment: u32, segment_bytes: u32) -> Result<Self, FormatError> {
-        let footer = Self::read_from_suffix(bytes)
-            .map_err(|_| FormatError::Range)?
-            .1;
+        let (_, footer) = Self::read_from_suffix(bytes).map_err(|_| FormatError::Range)?;
         if footer.magic.get() != MAGIC {
             return Err(FormatError::Magic);
         }
@@ -295,10 +293,9 @@ impl Footer {
             return Err(FormatError::Checksum);
         }
         if footer.format.get() != SEGMENT_FORMAT {
-            let found = u32::from(footer.format.get());
             return Err(FormatError::Version {
-                found,
-                expected: u32::from(SEGMENT_FORMAT),
+                found: footer.format.get().into(),
+                expected: SEGMENT_FORMAT.into(),
             });
         }
         if footer.segment.get() != segment {
@@ -314,6 +311,20 @@ impl Footer {
             _ => Err(FormatError::Range),
         }
     }
+}
+
+/// Reads footer and summary of a segment of items from `tail`, its last bytes.
+///
+/// # Errors
+/// Those of [`Footer::decode`] and [`decode_summary`].
+pub fn decode_tail(
+    tail: &[u8],
+    segment: u32,
+    sequence: u64,
+    segment_bytes: u32,
+) -> Result<(Footer, Vec<SummaryEntry>), FormatError> {
+    let footer = Footer::decode(tail, SegmentKind::Items, segment, sequence, segment_bytes)?;
+    Ok((footer, decode_summary(tail, &footer)?))
 }
 
 /// Reads the summary of a segment from `tail`, its last bytes, in the order the items lie.

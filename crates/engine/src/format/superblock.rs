@@ -24,9 +24,9 @@ const MAGIC: u64 = u64::from_le_bytes(*b"flowSTNE");
 /// How the last run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cleanliness {
-    /// It is in use, or its user died: what was in memory only is lost.
+    /// The image is in use, or its user died: what was in memory only is lost.
     Dirty,
-    /// It was stopped orderly: all of memory is on flash.
+    /// The image was stopped orderly: all of memory is on flash.
     Clean,
 }
 
@@ -83,7 +83,7 @@ pub struct Superblock {
 
 const _: () = assert!(size_of::<Superblock>() == SUPERBLOCK_BYTES);
 
-/// What an image is made with and keeps for life.
+/// What an image is made with and never changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ImageShape {
     /// Seed of the key hash.
@@ -107,22 +107,22 @@ pub struct ImageShape {
 /// Where the part of an image lies that its index overwrites in place.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum IndexRegion {
-    /// There is none.
+    /// The index overwrites nothing in place.
     #[default]
     None,
-    /// On the disk behind the superblock, so many bytes, whole MiB.
+    /// This many bytes on the disk behind the superblock, whole MiB.
     Inside(u64),
-    /// On a device of its own, so many bytes behind its header page.
+    /// This many bytes behind the header page of a device of its own.
     Apart(u64),
 }
 
-impl ImageShape {
+impl IndexRegion {
     /// Bytes of the image between superblock and segments.
     #[must_use]
-    pub fn inside_index_bytes(&self) -> u64 {
-        match self.index_region {
-            IndexRegion::Inside(bytes) => bytes,
-            IndexRegion::None | IndexRegion::Apart(_) => 0,
+    pub fn inside_bytes(self) -> u64 {
+        match self {
+            Self::Inside(bytes) => bytes,
+            Self::None | Self::Apart(_) => 0,
         }
     }
 }
@@ -202,7 +202,7 @@ impl Superblock {
     /// When the placement's name is longer than 11 bytes.
     #[must_use]
     pub fn new(shape: &ImageShape, placement: &str) -> Self {
-        let mut superblock = Self::new_zeroed();
+        let mut superblock: Self = zerocopy::FromZeros::new_zeroed();
         superblock.magic = U64::new(MAGIC);
         superblock.format = U32::new(IMAGE_FORMAT);
         superblock.placement[..placement.len()].copy_from_slice(placement.as_bytes());
@@ -224,10 +224,6 @@ impl Superblock {
         superblock.version_limit = U64::new(1);
         superblock.sequence_limit = U64::new(1);
         superblock
-    }
-
-    fn new_zeroed() -> Self {
-        <Self as FromBytes>::read_from_bytes(&[0; SUPERBLOCK_BYTES]).expect("sizes match")
     }
 
     /// What the image was made with.
@@ -252,12 +248,8 @@ impl Superblock {
     /// The placement the image was made for.
     #[must_use]
     pub fn placement(&self) -> &str {
-        let end = self
-            .placement
-            .iter()
-            .position(|&byte| byte == 0)
-            .unwrap_or(self.placement.len());
-        std::str::from_utf8(&self.placement[..end]).unwrap_or("?")
+        let name = self.placement.split(|&byte| byte == 0).next();
+        std::str::from_utf8(name.unwrap_or_default()).unwrap_or("?")
     }
 
     /// Whether the image was stopped orderly.
@@ -301,10 +293,8 @@ impl Superblock {
         self.checkpoint_bytes = U64::new(bytes);
         self.checkpoint_sequence = U64::new(sequence);
         self.checkpoint_segments = U32::new(segments.len() as u32);
-        for (slot, &segment) in self.checkpoint_segment[..segments.len()]
-            .iter_mut()
-            .zip(segments)
-        {
+        let slots = &mut self.checkpoint_segment[..segments.len()];
+        for (slot, &segment) in slots.iter_mut().zip(segments) {
             *slot = U32::new(segment);
         }
     }
@@ -322,9 +312,7 @@ impl Superblock {
     pub fn encode(&self) -> [u8; SUPERBLOCK_BYTES] {
         let mut sealed = *self;
         sealed.checksum = U32::new(sealed.own_checksum());
-        let mut bytes = [0; SUPERBLOCK_BYTES];
-        bytes.copy_from_slice(sealed.as_bytes());
-        bytes
+        zerocopy::transmute!(sealed)
     }
 
     fn own_checksum(&self) -> u32 {
@@ -334,7 +322,8 @@ impl Superblock {
     fn check_ranges(&self) -> Result<(), FormatError> {
         let shape = self.shape();
         let flash_bytes = u64::from(shape.segments).checked_mul(u64::from(shape.segment_bytes));
-        let used = flash_bytes.and_then(|bytes| bytes.checked_add(shape.inside_index_bytes()));
+        let used =
+            flash_bytes.and_then(|bytes| bytes.checked_add(shape.index_region.inside_bytes()));
         let fits = used.is_some_and(|bytes| bytes <= shape.image_bytes);
         let sane = shape.partitions.is_power_of_two()
             && shape.partitions <= MAX_PARTITIONS
@@ -348,11 +337,7 @@ impl Superblock {
             && self.index_bytes.get().is_multiple_of(u64::from(PAGE_BYTES))
             && self.version_limit.get() < VERSION_LIMIT
             && self.sequence_limit.get() < 1 << 63;
-        if fits && sane {
-            Ok(())
-        } else {
-            Err(FormatError::Range)
-        }
+        (fits && sane).then_some(()).ok_or(FormatError::Range)
     }
 
     /// Reads a copy.
@@ -366,9 +351,8 @@ impl Superblock {
             return Err(FormatError::Magic);
         }
         if superblock.format.get() != IMAGE_FORMAT {
-            let found = superblock.format.get();
             return Err(FormatError::Version {
-                found,
+                found: superblock.format.get(),
                 expected: IMAGE_FORMAT,
             });
         }

@@ -1,4 +1,4 @@
-//! Counting items by state, from the summaries of living segments.
+//! Counting items by state, from the summaries of live segments.
 //!
 //! Which of several items of a key is the latest is told by sorting their hashes and versions. Where
 //! that takes more memory than allowed, the summaries are gone through several times, each time for a
@@ -10,21 +10,21 @@ use futures_util::stream::{self, StreamExt};
 
 use super::look::Look;
 use super::outlook::{Phase, Progress};
-use crate::durability::dead::Verdict;
+use crate::durability::dead::ItemState;
 use crate::durability::find::LastRun;
 use crate::format::segment::{FOOTER_BYTES, Footer, Position, SUMMARY_ENTRY_BYTES, SummaryEntry};
 use crate::store::SegmentRecord;
 
-/// Bytes of memory for each item alive.
-pub const ITEM_BYTES: u64 = size_of::<Alive>() as u64;
+/// Bytes of memory for each live item.
+pub const ITEM_BYTES: u64 = size_of::<Live>() as u64;
 
 /// Summaries read at once.
 const SUMMARY_DEPTH: usize = 16;
 
-/// Items in living segments. Each is in one state; bytes are what they take, up to the next one.
+/// Items in live segments. Each is in one state; bytes are what they take, up to the next one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ItemCounts {
-    /// In summaries.
+    /// Items in summaries.
     pub listed: u64,
     /// Displaced: their places are listed as dead.
     pub displaced: u64,
@@ -34,31 +34,26 @@ pub struct ItemCounts {
     pub flushed: u64,
     /// Expired.
     pub expired: u64,
-    /// Older than another one of their key that is alive.
+    /// Older than another live item of their key.
     pub superseded: u64,
-    /// In segments whose summary is damaged.
+    /// Items in segments whose summary is damaged.
     pub unreadable: u64,
-    /// Alive: what a recovery would find.
+    /// Live: what a recovery would find.
     pub alive: u64,
-    /// Bytes of those alive.
+    /// Bytes of live items.
     pub alive_bytes: u64,
-    /// Bytes of the others.
+    /// Bytes of all other items.
     pub dead_bytes: u64,
     /// Bytes of summaries and footers.
     pub summary_bytes: u64,
-    /// Bytes of living segments that nothing lies in.
+    /// Bytes of live segments that nothing lies in.
     pub unused_bytes: u64,
 }
 
-/// An item alive: sorted by hash, the latest version last.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Alive {
-    hash: u64,
-    version: u64,
-    bytes: u32,
-}
+/// Hash, version and bytes of a live item: sorted by hash, the latest version last.
+type Live = (u64, u64, u32);
 
-/// Counts what is in living segments. Returns the segments whose summary does not verify, too.
+/// Counts what is in live segments. Returns the segments whose summary does not verify, too.
 pub(super) async fn count(
     look: &Look,
     found: &LastRun,
@@ -66,11 +61,7 @@ pub(super) async fn count(
     progress: &mut dyn FnMut(Progress),
 ) -> (ItemCounts, Vec<SegmentRecord>) {
     let mut counts = ItemCounts::default();
-    let listed: u64 = found
-        .living
-        .iter()
-        .map(|record| u64::from(record.items))
-        .sum();
+    let listed = found.items();
     let passes = (listed * ITEM_BYTES)
         .div_ceil(memory_bytes.max(ITEM_BYTES))
         .max(1);
@@ -78,7 +69,7 @@ pub(super) async fn count(
     let mut done = 0;
     let mut unread: HashSet<SegmentRecord> = HashSet::new();
     for pass in 0..passes {
-        let mut alive: Vec<Alive> = Vec::with_capacity((listed / passes) as usize);
+        let mut live: Vec<Live> = Vec::with_capacity((listed / passes) as usize);
         let segments: Vec<&SegmentRecord> = found
             .living
             .iter()
@@ -106,21 +97,22 @@ pub(super) async fn count(
                     continue;
                 }
                 let bytes = bytes_of(entry, entries.get(number + 1), &footer);
-                let verdict = look.judge(&items, entry);
-                counts.add(verdict, bytes);
-                if verdict == Verdict::Alive {
-                    alive.push(Alive {
-                        hash,
-                        version,
-                        bytes,
-                    });
+                let state = look.classify(&items, entry);
+                counts.add(state, bytes);
+                if state == ItemState::Live {
+                    live.push((hash, version, bytes));
                 }
             }
         }
-        alive.sort_unstable();
-        for pair in alive.windows(2) {
-            if pair[0].hash == pair[1].hash {
-                counts.supersede(pair[0].bytes);
+        live.sort_unstable();
+        for pair in live.windows(2) {
+            let ((hash, _, bytes), (next, ..)) = (pair[0], pair[1]);
+            if hash == next {
+                // Taken for live, and not the latest of its key.
+                counts.alive -= 1;
+                counts.alive_bytes -= u64::from(bytes);
+                counts.superseded += 1;
+                counts.dead_bytes += u64::from(bytes);
             }
         }
     }
@@ -131,7 +123,7 @@ pub(super) async fn count(
     (counts, unread.into_iter().collect())
 }
 
-/// Which of so many parts of all hashes one is in.
+/// The part of all hashes that one is in, out of `parts`.
 fn part(hash: u64, parts: u64) -> u64 {
     ((u128::from(hash) * u128::from(parts)) >> 64) as u64
 }
@@ -144,25 +136,17 @@ fn bytes_of(entry: &SummaryEntry, next: Option<&SummaryEntry>, footer: &Footer) 
 }
 
 impl ItemCounts {
-    fn add(&mut self, verdict: Verdict, bytes: u32) {
+    fn add(&mut self, state: ItemState, bytes: u32) {
         self.listed += 1;
-        let (count, sum) = match verdict {
-            Verdict::Alive => (&mut self.alive, &mut self.alive_bytes),
-            Verdict::Displaced => (&mut self.displaced, &mut self.dead_bytes),
-            Verdict::Overwritten => (&mut self.overwritten, &mut self.dead_bytes),
-            Verdict::Flushed => (&mut self.flushed, &mut self.dead_bytes),
-            Verdict::Expired => (&mut self.expired, &mut self.dead_bytes),
+        let (count, sum) = match state {
+            ItemState::Live => (&mut self.alive, &mut self.alive_bytes),
+            ItemState::Displaced => (&mut self.displaced, &mut self.dead_bytes),
+            ItemState::Overwritten => (&mut self.overwritten, &mut self.dead_bytes),
+            ItemState::Flushed => (&mut self.flushed, &mut self.dead_bytes),
+            ItemState::Expired => (&mut self.expired, &mut self.dead_bytes),
         };
         *count += 1;
         *sum += u64::from(bytes);
-    }
-
-    /// One that was taken for alive is not the latest of its key.
-    fn supersede(&mut self, bytes: u32) {
-        self.alive -= 1;
-        self.alive_bytes -= u64::from(bytes);
-        self.superseded += 1;
-        self.dead_bytes += u64::from(bytes);
     }
 }
 

@@ -3,16 +3,17 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use device::{DeviceError, Disk, DiskFlash, Flash, Journal as Log, Region};
+use device::{DeviceError, Disk, Journal as Log, Region};
 
 use super::outlook::{InspectError, Outlook, Phase, Progress};
 use crate::config::META_BYTES;
 use crate::durability::CheckpointContents;
-use crate::durability::dead::{DeadItems, DeadSet, Verdict};
+use crate::durability::dead::{DeadItems, DeadSet, ItemState};
 use crate::durability::error::{Distrust, OpenError};
 use crate::durability::find::{LastRun, find, look_at_journal, saved_checkpoint, unsaved_chunks};
 use crate::durability::flush::FlushCutoffs;
 use crate::durability::journal::{Journal, JournalError, Unusable};
+use crate::durability::medium::Medium;
 use crate::durability::superblocks::Copies;
 use crate::format::journal::{HEAD_WORDS, Head, Record, chunk_words};
 use crate::format::segment::{PAGE_BYTES, SummaryEntry};
@@ -25,11 +26,11 @@ const PLACEMENT: &str = "exact";
 /// Whether a journal can tell what has died.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JournalState {
-    /// It can.
+    /// The journal can tell.
     Usable,
-    /// It cannot: a start would be empty.
+    /// The journal cannot tell: a start would be empty.
     Unusable(Unusable),
-    /// It is not this image's: a start would be refused.
+    /// The journal is not this image's: a start would be refused.
     Refused(JournalError),
 }
 
@@ -67,7 +68,7 @@ pub struct JournalReport {
     pub chunk_bytes: u64,
     /// Chunks are missing between the checkpoint and those that are there.
     pub has_gap: bool,
-    /// Its records.
+    /// Records of each kind.
     pub records: RecordCounts,
 }
 
@@ -87,7 +88,7 @@ pub struct CheckpointReport {
 pub struct SegmentCounts {
     /// Holding items that a recovery would look at.
     pub living: u64,
-    /// Of the checkpoint.
+    /// Holding the checkpoint.
     pub checkpoint: u64,
     /// Holding items that have all died: not written again yet.
     pub dead: u64,
@@ -129,29 +130,23 @@ impl Look {
         let store = open_store(disk, &superblock)?;
         let journal = describe_journal(log, &superblock);
         let saved = saved_checkpoint(&superblock);
-        let checkpoint = match &saved {
-            Some(saved) => {
-                let mut dead = DeadSet::new(shape.partitions, &store);
-                let read = dead
-                    .read_checkpoint(&mut store.open_checkpoint(saved))
-                    .await;
-                Some(CheckpointReport {
-                    bytes: saved.bytes,
-                    segments: saved.segments.clone(),
-                    contents: read.map_err(|error| error.to_string()),
-                })
-            }
-            None => None,
-        };
+        let mut checkpoint = None;
+        if let Some(saved) = &saved {
+            let mut dead = DeadSet::new(shape.partitions, &store);
+            let mut source = store.open_checkpoint(saved);
+            let contents = dead.read_checkpoint(&mut source).await;
+            checkpoint = Some(CheckpointReport {
+                bytes: saved.bytes,
+                segments: saved.segments.clone(),
+                contents: contents.map_err(|error| error.to_string()),
+            });
+        }
         let total = u64::from(store.segments());
         let mut done = 0;
+        let phase = Phase::Footers;
         let mut on_segment = |_| {
             done += 1;
-            progress(Progress {
-                phase: Phase::Footers,
-                done,
-                total,
-            });
+            progress(Progress { phase, done, total });
         };
         let found = match (journal.state, log) {
             (JournalState::Usable, Some(log)) => find(&store, log, &superblock, &mut on_segment)
@@ -206,13 +201,14 @@ impl Look {
         Ok(look)
     }
 
-    /// Whether a recovery would take the item of a summary entry for alive.
-    pub(super) fn is_alive(&self, items: &DeadItems<'_>, entry: &SummaryEntry) -> bool {
-        self.judge(items, entry) == Verdict::Alive
+    /// Whether a recovery would take the item of a summary entry for live.
+    pub(super) fn is_live(&self, items: &DeadItems<'_>, entry: &SummaryEntry) -> bool {
+        self.classify(items, entry) == ItemState::Live
     }
 
-    pub(super) fn judge(&self, items: &DeadItems<'_>, entry: &SummaryEntry) -> Verdict {
-        items.judge(entry, &self.cutoffs, self.clock)
+    /// What a recovery would take the item of a summary entry for.
+    pub(super) fn classify(&self, items: &DeadItems<'_>, entry: &SummaryEntry) -> ItemState {
+        items.classify(entry, &self.cutoffs, self.clock)
     }
 }
 
@@ -232,15 +228,10 @@ impl SegmentCounts {
     }
 
     /// What is in no other state is free.
-    fn with_free(mut self, segments: u32) -> Self {
-        let taken = self.living
-            + self.checkpoint
-            + self.dead
-            + self.distrusted
-            + self.retired
-            + self.unreadable;
-        self.free = u64::from(segments).saturating_sub(taken);
-        self
+    fn with_free(self, segments: u32) -> Self {
+        let taken: u64 = self.by_state().iter().map(|(_, count)| count).sum();
+        let free = u64::from(segments).saturating_sub(taken);
+        Self { free, ..self }
     }
 }
 
@@ -286,16 +277,8 @@ fn open_store(
     superblock: &Superblock,
 ) -> Result<Arc<SegmentStore>, DeviceError> {
     let shape = superblock.shape();
-    let start = META_BYTES + shape.inside_index_bytes();
-    let len_bytes = shape.image_bytes.saturating_sub(start);
-    let region = Region::new(Arc::clone(disk), start, len_bytes)?;
-    let flash: Arc<dyn Flash> = Arc::new(DiskFlash::new(
-        Arc::new(region),
-        shape.segment_bytes,
-        shape.channels,
-        false,
-    )?);
-    // It fills none.
+    let flash = Medium::Disk(Arc::clone(disk)).flash(&shape, false)?;
+    // No segment is ever filled, so that the layout does not matter.
     let streams = Arc::new(SlabClasses::new(Layout::Packed, shape.segment_bytes));
     let config = StoreConfig {
         buffers: 2,

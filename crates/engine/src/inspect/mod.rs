@@ -3,8 +3,8 @@
 //! ```text
 //!   superblock ─> journal head ─> checkpoint ─> journal ─> footers      the code of an open: find
 //!        └ changed meanwhile: again
-//!   summaries ──> each item judged as recovery does ──> by key hash: which is the latest
-//!   segments  ──> each living item: checksum, key (where asked for)
+//!   summaries ──> each item classified as recovery does ──> by key hash: which is the latest
+//!   segments  ──> each live item: checksum, key (where asked for)
 //! ```
 //!
 //! It works beside a running cache, of which it takes no lock. Then things change under it. What the

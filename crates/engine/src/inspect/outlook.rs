@@ -5,25 +5,25 @@ use device::DeviceError;
 use crate::durability::Distrust;
 use crate::durability::journal::JournalError;
 
-/// What an inspection is at.
+/// What an inspection is reading.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
     /// The last page of every segment.
     Footers,
-    /// The summaries of the living ones.
+    /// The summaries of live segments.
     Summaries,
-    /// All of the living ones.
+    /// All items of live segments.
     Items,
 }
 
 /// How far an inspection has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
-    /// What it is at.
+    /// What the inspection is reading.
     pub phase: Phase,
     /// Segments done in this phase.
     pub done: u64,
-    /// Of so many.
+    /// Segments to do in this phase.
     pub total: u64,
 }
 
@@ -33,10 +33,10 @@ pub enum InspectError {
     /// The device failed.
     #[error(transparent)]
     Device(#[from] DeviceError),
-    /// Zeros.
+    /// The device holds nothing but zeros.
     #[error("it holds nothing yet; start a server on it to make an image")]
     Nothing,
-    /// Somebody else's data.
+    /// The device holds another program's data.
     #[error("it holds something that is not a Flowstone image; name the file of one")]
     Foreign,
     /// An image of another format version.
@@ -70,7 +70,7 @@ pub enum InspectError {
          server for `stats flash`"
     )]
     SuperblockOnly,
-    /// Its user writes superblocks faster than it can be looked at.
+    /// A running cache writes superblocks faster than they can be looked at.
     #[error("it changes faster than it can be looked at; try again")]
     Busy,
     /// An image of another placement.

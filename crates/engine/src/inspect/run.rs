@@ -20,7 +20,7 @@ const LOOKS: usize = 5;
 /// What to look at.
 #[derive(Clone, Copy, Debug)]
 pub struct InspectOptions {
-    /// Read every living segment and verify every living item in it.
+    /// Read every live segment and verify every live item in it.
     pub verify: bool,
     /// Bytes of memory to tell by which items are the latest of their keys.
     pub memory_bytes: u64,
@@ -58,9 +58,9 @@ pub struct Inspection {
     pub verified: Option<Verified>,
     /// Damage, beyond doubt; the first [`FlawedPlace`]s.
     pub flaws: Vec<FlawedPlace>,
-    /// How many there are.
+    /// How many flaws there are.
     pub flaw_count: u64,
-    /// It has changed meanwhile: somebody uses it.
+    /// The image has changed meanwhile: a cache is running on it.
     pub is_changing: bool,
     /// Segments that were written again while they were looked at; what they held is left out.
     pub segments_changed: u64,
@@ -112,7 +112,7 @@ pub async fn inspect(
         }
         if !doubtful.is_empty() {
             is_changing |=
-                settle_doubts(disk, log, &look, found, &doubtful, &unread, &mut inspection).await?;
+                check_again(disk, log, &look, found, &doubtful, &unread, &mut inspection).await?;
         }
     }
     inspection.is_changing = is_changing
@@ -145,7 +145,7 @@ async fn steady_look(
 
 /// Reads what did not verify again, then looks whether it should be there. Returns whether something
 /// has changed meanwhile.
-async fn settle_doubts(
+async fn check_again(
     disk: &Arc<dyn Disk>,
     log: Option<&dyn Log>,
     look: &Look,
@@ -178,7 +178,7 @@ async fn settle_doubts(
         let certain: Vec<FlawedPlace> = checked
             .flawed
             .into_iter()
-            .filter(|(entry, _)| entry.is_none_or(|entry| now.is_alive(&items, &entry)))
+            .filter(|(entry, _)| entry.is_none_or(|entry| now.is_live(&items, &entry)))
             .map(|(_, place)| place)
             .collect();
         if certain.is_empty() {
@@ -193,8 +193,8 @@ async fn settle_doubts(
             verified.items_corrupt += certain.len() as u64;
         }
         inspection.flaw_count += certain.len() as u64;
-        let room = verify::FLAWS_KEPT.saturating_sub(inspection.flaws.len());
-        inspection.flaws.extend(certain.into_iter().take(room));
+        let left = verify::FLAWS_KEPT.saturating_sub(inspection.flaws.len());
+        inspection.flaws.extend(certain.into_iter().take(left));
     }
     Ok(has_changed)
 }

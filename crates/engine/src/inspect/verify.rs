@@ -7,7 +7,7 @@ use super::outlook::{Phase, Progress};
 use crate::durability::find::LastRun;
 use crate::format::FormatError;
 use crate::format::item::ItemRef;
-use crate::format::segment::{Footer, Position, SegmentKind, SummaryEntry, decode_summary};
+use crate::format::segment::{Position, SummaryEntry, decode_tail};
 use crate::key::Key;
 use crate::store::{ReadError, SegmentRecord};
 
@@ -22,9 +22,9 @@ const SEGMENT_DEPTH: usize = 2;
 pub struct Verified {
     /// Segments read.
     pub segments: u64,
-    /// Living items that are as they were written.
+    /// Live items that are as they were written.
     pub items_sound: u64,
-    /// Living items that are not.
+    /// Live items that are not.
     pub items_corrupt: u64,
     /// Dead items in those segments that are as they were written.
     pub dead_sound: u64,
@@ -86,7 +86,7 @@ pub(super) struct Checked {
     pub(super) sound: u64,
     dead_sound: u64,
     dead_corrupt: u64,
-    /// Of what lives. With the entry of an item, where it is one.
+    /// What is wrong with live items or the summary; with the item's entry, where it is an item.
     pub(super) flawed: Vec<(Option<SummaryEntry>, FlawedPlace)>,
 }
 
@@ -104,7 +104,7 @@ impl Checked {
     }
 }
 
-/// Verifies every living segment that is not to be skipped. Returns those that are not sound; they are
+/// Verifies every live segment that is not to be skipped. Returns those that are not sound; they are
 /// not counted.
 pub(super) async fn all(
     look: &Look,
@@ -142,10 +142,8 @@ pub(super) async fn check(look: &Look, found: &LastRun, record: &SegmentRecord) 
         return Checked::failed(record, 0, Flaw::Device);
     };
     let (segment, sequence) = (record.segment.0, record.sequence);
-    let summary = Footer::decode(&bytes, SegmentKind::Items, segment, sequence, len)
-        .and_then(|footer| decode_summary(&bytes, &footer));
-    let entries = match summary {
-        Ok(entries) => entries,
+    let entries = match decode_tail(&bytes, segment, sequence, len) {
+        Ok((_, entries)) => entries,
         Err(error) => return Checked::failed(record, 0, Flaw::Summary(error)),
     };
     let items = found.dead.of_segment(record);
@@ -155,7 +153,7 @@ pub(super) async fn check(look: &Look, found: &LastRun, record: &SegmentRecord) 
         let offset = Position::from_bits(entry.position.get()).offset();
         let sound = check_item(&bytes[offset as usize..], sequence, offset, &entry, seed);
         match sound {
-            _ if !look.is_alive(&items, &entry) => {
+            _ if !look.is_live(&items, &entry) => {
                 checked.dead_sound += u64::from(sound.is_ok());
                 checked.dead_corrupt += u64::from(sound.is_err());
             }

@@ -8,43 +8,29 @@ use device::DeviceError;
 
 use super::VERSION_RESERVE;
 use crate::cache::Engine;
+use crate::counter::Count as _;
 use crate::dram::NoSpace;
-use crate::durability::checkpoint::WrittenCheckpoint;
 use crate::durability::journal::Journal;
+pub use crate::durability::persistence::CheckpointStats;
 use crate::durability::superblocks::write_superblock;
 use crate::flash::BackgroundTask;
 use crate::format::checkpoint::Head;
 use crate::format::superblock::Cleanliness;
 use crate::store::SavedCheckpoint;
 
-/// How often an idle cache notes that it lives.
+/// How often an idle cache notes the time in the journal: what the next start counts as downtime begins then.
 const HEARTBEAT: Duration = Duration::from_secs(10);
-/// Checkpoints that fail one after the other before nobody waits for room in the journal any more.
+/// Checkpoints that fail one after the other before nobody waits for space in the journal any more.
 const MAX_FAILURES: u32 = 5;
 /// Times an orderly stop places what segments that could not be written have lost.
 const MAX_ROUNDS: usize = 3;
 /// Pause after a checkpoint that could not be written.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
-/// What has been done to survive a crash; only grows.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct CheckpointStats {
-    /// Checkpoints written.
-    pub written: u64,
-    /// Bytes of them on flash.
-    pub bytes: u64,
-    /// Checkpoints that could not be written.
-    pub failed: u64,
-    /// Times the journal was synced.
-    pub syncs: u64,
-    /// Times it could not be.
-    pub sync_errors: u64,
-}
-
 /// What an orderly stop left behind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
-    /// Everything; the next start has it all.
+    /// Nothing was lost: the next start has everything.
     Complete {
         /// Objects on flash.
         objects: u64,
@@ -54,7 +40,7 @@ pub enum Stop {
         /// Items that were not on flash yet.
         items_left: u64,
     },
-    /// It had been stopped before.
+    /// The cache had been stopped before.
     Already,
 }
 
@@ -78,14 +64,7 @@ impl Engine {
     /// What has been done to survive a crash.
     #[must_use]
     pub fn checkpoint_stats(&self) -> CheckpointStats {
-        let stats = &self.persistence.stats;
-        CheckpointStats {
-            written: stats.written.load(Ordering::Relaxed),
-            bytes: stats.bytes.load(Ordering::Relaxed),
-            failed: stats.failed.load(Ordering::Relaxed),
-            syncs: stats.syncs.load(Ordering::Relaxed),
-            sync_errors: stats.sync_errors.load(Ordering::Relaxed),
-        }
+        self.persistence.counters.read()
     }
 
     fn is_stopped(&self) -> bool {
@@ -107,7 +86,7 @@ impl Engine {
             }
             if !self.journal.is_dirty() {
                 let either = futures_util::future::select(dirtied, stopping);
-                // Whatever comes first, the journal is looked at again.
+                // Whichever comes first, the journal is looked at again.
                 let _ = runtime::timeout(HEARTBEAT, either).await;
             }
             if self.journal.is_dirty() {
@@ -119,19 +98,15 @@ impl Engine {
         }
     }
 
-    async fn sync_now(&self) -> bool {
-        let stats = &self.persistence.stats;
-        match self.journal.sync(runtime::unix_seconds()).await {
-            Ok(()) => {
-                stats.syncs.fetch_add(1, Ordering::Relaxed);
-                true
+    async fn sync_now(&self) {
+        let counters = &self.persistence.counters;
+        let synced = self.journal.sync(runtime::unix_seconds()).await;
+        match &synced {
+            Ok(()) => counters.syncs.add(1),
+            Err(error) if counters.sync_errors.fetch_add(1, Ordering::Relaxed) == 0 => {
+                tracing::error!(%error, "the journal cannot be synced: a power cut may bring old values back");
             }
-            Err(error) => {
-                if stats.sync_errors.fetch_add(1, Ordering::Relaxed) == 0 {
-                    tracing::error!(%error, "the journal cannot be synced: a power cut may bring old values back");
-                }
-                false
-            }
+            Err(_) => {}
         }
     }
 
@@ -147,7 +122,7 @@ impl Engine {
                 return;
             }
             if self.persistence.checkpointing.load(Ordering::SeqCst) {
-                // Somebody else's: however long it takes, it has not failed.
+                // Another caller writes a checkpoint: however long it takes, it has not failed.
                 futures_util::future::select(checkpointed, stopping).await;
                 continue;
             }
@@ -194,7 +169,8 @@ impl Engine {
         let end = self.journal.cut();
         let cutoffs = (0..self.partitions.len())
             .map(|number| {
-                let _settled = self.lock_partition(number, now);
+                // Taking the lock applies a flush that is due.
+                let _partition = self.lock_partition(number, now);
                 self.cutoffs.cutoff(number)
             })
             .collect();
@@ -210,9 +186,9 @@ impl Engine {
             .flash
             .checkpoint(head, end, next_version, last.as_ref(), is_last)
             .await;
-        let stats = &self.persistence.stats;
-        let Some(WrittenCheckpoint { saved, flash_bytes }) = written else {
-            stats.failed.fetch_add(1, Ordering::Relaxed);
+        let counters = &self.persistence.counters;
+        let Some((saved, flash_bytes)) = written else {
+            counters.failed.add(1);
             return false;
         };
         let named = match self.flash.sync().await {
@@ -220,19 +196,19 @@ impl Engine {
             Err(error) => Err(error),
         };
         if let Err(error) = named {
-            // Whether the superblock came through is not known: neither is freed.
+            // Whether the superblock was written is not known: neither checkpoint is freed.
             self.persistence.doubtful.lock().extend(saved.segments);
             tracing::warn!(%error, "a checkpoint could not be made durable");
-            stats.failed.fetch_add(1, Ordering::Relaxed);
+            counters.failed.add(1);
             return false;
         }
-        stats.written.fetch_add(1, Ordering::Relaxed);
-        stats.bytes.fetch_add(flash_bytes, Ordering::Relaxed);
+        counters.written.add(1);
+        counters.bytes.add(flash_bytes);
         let before = self.persistence.checkpoint.lock().replace(saved);
         self.journal.retire(end);
         let mut freed = before.map(|before| before.segments).unwrap_or_default();
         freed.append(&mut self.persistence.doubtful.lock());
-        // Wakes those who wait for room in the journal, too.
+        // Wakes those who wait for space in the journal, too.
         self.store().free_checkpoint(&freed);
         true
     }
@@ -278,11 +254,11 @@ impl Engine {
         self.persistence.saved.store(true, Ordering::Release);
         self.persistence.stopping.notify_all();
         self.flash.end();
-        // Whatever has become of the rest, what has died is durable.
+        // Whatever was not saved in time, the records of what has died are durable.
         self.sync_now().await;
         if saved == Ok(true) {
             Stop::Complete {
-                objects: self.flash.stats().objects,
+                objects: self.flash.upkeep.stats().objects,
             }
         } else {
             Stop::Incomplete {
@@ -303,10 +279,10 @@ impl Engine {
         let now = runtime::unix_seconds();
         for _ in 0..MAX_ROUNDS {
             self.flash.begin_stop();
-            let lost = self.flash.stats().items_lost;
+            let lost = self.flash.upkeep.stats().items_lost;
             self.clean_memory(now).await;
             self.flash.drain().await;
-            if self.flash.stats().items_lost == lost {
+            if self.flash.upkeep.stats().items_lost == lost {
                 break;
             }
             // Lost to segments that could not be written; memory still has them.

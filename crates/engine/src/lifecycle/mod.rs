@@ -1,7 +1,7 @@
 //! Opening, keeping durable and stopping an image.
 //!
 //! ```text
-//!   open:  superblock, journal head ─> checkpoint, journal, footers: what lives, what is dead
+//!   open:  superblock, journal head ─> checkpoint, journal, footers: what is live, what is dead
 //!             ─> journal head, superblock: a new run, higher limits; synced ─> serve
 //!   run:   journal synced every interval │ checkpoint when half of the journal is full
 //!   stop:  clean all of memory ─> drain ─> checkpoint ─> sync ─> set the clean mark ─> sync

@@ -1,4 +1,4 @@
-//! Opening.
+//! Opening an image, or making one.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
@@ -80,6 +80,7 @@ impl Opening {
         let meta = self.medium.meta()?;
         let (mut superblock, new) = self.superblock(&meta).await?;
         let shape = superblock.shape();
+        let partition_bits = shape.partitions.trailing_zeros();
         self.config
             .check(u64::from(shape.segments), shape.segment_bytes)?;
         if !self.kind.locates_displaced() {
@@ -108,11 +109,14 @@ impl Opening {
         // Whether the index can be set up is known before anything is written.
         let index_use = IndexUse::new(self.kind.max_index_bytes(self.config.memory_bytes));
         let index_use = Arc::new(index_use);
-        let section = last_run.as_mut().ok().and_then(LastRun::take_section);
+        let section = last_run
+            .as_mut()
+            .ok()
+            .and_then(|last| last.dead.section.take());
         let placement = self.kind.open(Parts {
             codec: LocationCodec::new(store.segments(), store.segment_bytes()),
             store: Arc::clone(&store),
-            partition_bits: shape.partitions.trailing_zeros(),
+            partition_bits,
             expected_items: shape.expected_items,
             items_to_restore: last_run.as_ref().map_or(0, LastRun::items_expected),
             index_use: Arc::clone(&index_use),
@@ -130,7 +134,7 @@ impl Opening {
             &store,
         )
         .await?;
-        let cutoffs = Arc::new(FlushCutoffs::new(shape.partitions.trailing_zeros()));
+        let cutoffs = Arc::new(FlushCutoffs::new(partition_bits));
         let partitions = shape.partitions as usize;
         let (recovery, checkpoint) = match last_run {
             Ok(last_run) => take_over(last_run, &store, &journal, &cutoffs, (now, first_version)),
@@ -146,7 +150,6 @@ impl Opening {
             &self.config,
         );
         let workers = (self.config.reclaim.reclaimers, self.config.writing.writers);
-        let partition_bits = shape.partitions.trailing_zeros();
         let flash = FlashTier::new(upkeep, placement, index_region, partition_bits, workers);
         let persistence = Persistence {
             meta,
@@ -158,7 +161,7 @@ impl Opening {
             checkpointing: AtomicBool::new(false),
             checkpointed: Notify::new(),
             start,
-            stats: CheckpointCounters::default(),
+            counters: CheckpointCounters::default(),
             superblock: Mutex::new(superblock),
         };
         let engine = Arc::new(assemble(
@@ -205,22 +208,20 @@ impl Opening {
             (None, _) if !medium.is_disk() => return Err(OpenError::IndexNeedsDevice),
             (None, bytes) => IndexRegion::Inside(bytes.next_multiple_of(META_BYTES)),
         };
-        let mut shape = ImageShape {
+        let before_segments = META_BYTES + index_region.inside_bytes();
+        let flash_bytes = image_bytes.saturating_sub(before_segments);
+        let (segment_bytes, segments, channels) = medium.segments(config, flash_bytes);
+        config.check(u64::from(segments), segment_bytes)?;
+        let shape = ImageShape {
             hash_seed: runtime::random_u64(),
             image_bytes,
-            segment_bytes: 0,
-            segments: 0,
-            channels: 0,
+            segment_bytes,
+            segments,
+            channels,
             partitions: 1 << config.partition_bits,
-            expected_items: 0,
+            expected_items: config.expected_items(flash_bytes),
             index_region,
         };
-        let segments = medium.segments(config, shape.inside_index_bytes())?;
-        let flash_bytes = image_bytes.saturating_sub(META_BYTES + shape.inside_index_bytes());
-        shape.segment_bytes = segments.bytes;
-        shape.segments = segments.count;
-        shape.channels = segments.channels;
-        shape.expected_items = config.expected_items(flash_bytes);
         let mut superblock = Superblock::new(&shape, self.kind.name());
         // Not the numbers of an image that was here before: what a lost write leaves of it must not verify.
         superblock.sequence_limit = (1 + (runtime::random_u64() >> 8)).into();
@@ -317,7 +318,7 @@ impl Opening {
         }
         let last_run = find(store, log, superblock, &mut |_| {}).await?;
         if !self.kind.locates_displaced() && !last_run.unreadable.is_empty() {
-            // It may have held what superseded items of others.
+            // An unreadable segment may have held what superseded items of other segments.
             return Err(Distrust::Unreadable);
         }
         Ok(last_run)
@@ -383,7 +384,7 @@ fn take_over(
     let clock = last_run.apply_time(journal.log(), now, first_version, cutoffs);
     for (partition, &cutoff) in (0u32..).zip(&last_run.dead.cutoffs) {
         if cutoff == first_version {
-            // Or the next start would flush what this run writes, too.
+            // Without this record the next start would flush what this run writes, too.
             journal.append(Record::Cutoff {
                 partition,
                 version: cutoff,
@@ -464,8 +465,8 @@ impl Engine {
         self.persistence.start
     }
 
-    /// Resolves once everything of the last run that lives is found again. Until then a read may
-    /// miss what is there.
+    /// Resolves once everything of the last run that is live is found again. Until then a read may miss what is
+    /// there.
     pub async fn recovered(&self) {
         self.flash.recovered().await;
     }

@@ -20,10 +20,11 @@ use parking_lot::{Mutex, RwLock};
 use runtime::work::{self, Work};
 
 use super::{
-    Displaced, Found, Inserted, Parts, Placement, PlacementFuture, PlacementKind, Probe,
-    RecoveredItem, Restored, Token,
+    Displaced, Found, Inserted, Parts, Placement, PlacementFuture, PlacementKind, Probe, Restored,
+    Token,
 };
 use crate::config::ExactSettings;
+use crate::counter::Count as _;
 use crate::durability::OpenError;
 use crate::format::checkpoint::Section;
 use crate::format::item::state;
@@ -117,11 +118,11 @@ impl Exact {
         // Wrapping addition of the difference: it may be negative.
         if new_len != len {
             let grown = (new_len as u64).wrapping_sub(len as u64);
-            self.index_use.objects.fetch_add(grown, Ordering::Relaxed);
+            self.index_use.objects.add(grown);
         }
         if new_bytes != bytes {
             let grown = new_bytes.wrapping_sub(bytes);
-            self.index_use.bytes.fetch_add(grown, Ordering::Relaxed);
+            self.index_use.bytes.add(grown);
         }
         result
     }
@@ -155,7 +156,7 @@ impl Exact {
         &self,
         table: &mut DirectTable,
         recency: &Recency,
-        item: &RecoveredItem,
+        item: &Resident,
         beaten: Option<Place>,
     ) -> Restored {
         if let Some(found) = table.lookup(item.hash.0) {
@@ -239,12 +240,8 @@ impl Placement for Exact {
         let is_bounded = self.index_use.headroom() == 0;
         self.change(hash, |table| {
             // Once the bound is reached a table may fill up, but not grow.
-            let max_bytes = if is_bounded {
-                table.memory_bytes()
-            } else {
-                u64::MAX
-            };
-            table.set_max_bytes(max_bytes);
+            let bytes = table.memory_bytes();
+            table.set_max_bytes(if is_bounded { bytes } else { u64::MAX });
             match table.insert(hash.0, self.pack(place)) {
                 Ok(replaced) => Inserted::Yes(self.displaced(replaced)),
                 Err(_) => Inserted::Full(self.displaced(table.remove(hash.0))),
@@ -270,14 +267,14 @@ impl Placement for Exact {
 
     fn restore(
         &self,
-        items: &[RecoveredItem],
+        items: &[Resident],
         beaten: Option<Place>,
         each: &mut dyn FnMut(usize, Restored),
     ) {
         let Some(first) = items.first() else { return };
         let recency = self.recency.read();
         self.change(first.hash, |table| {
-            // All of it lives only if none of it has died, but that is near enough.
+            // An estimate: what turns out to be dead leaves some of it unused.
             table.set_max_bytes(u64::MAX);
             table.reserve(self.items_to_restore / self.tables.len());
             for (number, batch) in (0..).step_by(BATCH).zip(items.chunks(BATCH)) {
@@ -295,11 +292,11 @@ impl Placement for Exact {
         bytes.fetch_sub(recency.memory_bytes(), Ordering::Relaxed);
     }
 
-    fn section(&self, living: &[SegmentRecord], last: bool) -> Section {
+    fn section(&self, live: &[SegmentRecord], last: bool) -> Section {
         if !last {
             return Section::default();
         }
-        recency::write(living, self.store.segments(), |visit| {
+        recency::write(live, self.store.segments(), |visit| {
             for table in &self.tables {
                 table.lock().for_each(|_, value, recent| {
                     if recent {

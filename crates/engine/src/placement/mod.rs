@@ -21,7 +21,7 @@ use crate::durability::OpenError;
 use crate::format::checkpoint::Section;
 use crate::format::location::{LocationCodec, Place};
 use crate::key::{Key, KeyHash};
-use crate::reclaim::{IndexUse, Residents};
+use crate::reclaim::{IndexUse, Resident, Residents};
 use crate::store::{FlashItem, ReadError, SegmentRecord, SegmentStore, Streams};
 
 /// The future of a placement's work; it stays on the thread that started it.
@@ -33,9 +33,9 @@ pub type BackgroundTask = Box<dyn FnOnce() -> Pin<Box<dyn Future<Output = ()>>> 
 /// What an index knows of a key without reading flash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Probe {
-    /// It is not on flash.
+    /// The key is not on flash.
     Absent,
-    /// It may be, and may not: never taken for a copy.
+    /// The key may be on flash or not: this is never taken for a copy.
     Perhaps,
     /// The index names a copy.
     At(Token),
@@ -68,7 +68,7 @@ impl Token {
         self.entry
     }
 
-    /// In which generation.
+    /// The generation that makes the entry unique.
     #[must_use]
     pub fn generation(&self) -> u64 {
         self.generation
@@ -114,29 +114,18 @@ pub enum Displaced {
 pub enum Inserted {
     /// The index names it, and no longer what it displaced.
     Yes(Displaced),
-    /// The index has no room for it, and names no other copy either; this is what it named before.
+    /// The index has no space for it, and names no other copy either; this is what it named before.
     Full(Displaced),
 }
 
-/// An item of an earlier run that is alive by all that is recorded.
-#[derive(Clone, Copy, Debug)]
-pub struct RecoveredItem {
-    /// Hash of its key.
-    pub hash: KeyHash,
-    /// Its version.
-    pub version: u64,
-    /// Where it lies.
-    pub place: Place,
-}
-
-/// What became of a [`RecoveredItem`].
+/// What became of an item that was to be restored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Restored {
     /// The index names it now, and no longer what it displaced.
     Taken(Displaced),
     /// The index names the copy at another place: the higher version is to stay.
     Contested(Place),
-    /// The index has no room for it.
+    /// The index has no space for it.
     Refused,
 }
 
@@ -175,11 +164,11 @@ pub trait Placement: Residents {
     fn forget(&self, hash: KeyHash, token: Token) -> Displaced;
 
     /// Puts items of an earlier run, all of one partition, into the index, unless it names another copy of the key
-    /// than the one that has been `beaten`. `each` is told what became of every one of them. Called without a
-    /// partition's lock, but never while a write of this run to one of the keys goes on.
+    /// than the one that has been `beaten`. `each` is called with the number of each item and what became of it.
+    /// Called without a partition's lock, but never while a write of this run to one of the keys goes on.
     fn restore(
         &self,
-        items: &[RecoveredItem],
+        items: &[Resident],
         beaten: Option<Place>,
         each: &mut dyn FnMut(usize, Restored),
     );
@@ -192,7 +181,7 @@ pub trait Placement: Residents {
     /// Everything of the last run has been restored.
     fn recovered(&self) {}
 
-    /// The placement's own part of a checkpoint, of these living segments in rising number. At an orderly stop,
+    /// The placement's own part of a checkpoint, of these live segments in rising number. At an orderly stop,
     /// the `last` one, nothing changes meanwhile.
     fn section(&self, _living: &[SegmentRecord], _last: bool) -> Section {
         Section::default()
@@ -207,7 +196,7 @@ pub struct Parts {
     pub codec: LocationCodec,
     /// Bits of the hash that choose the partition.
     pub partition_bits: u32,
-    /// Items that the index is laid out for, for the life of the image.
+    /// Items that the index is laid out for; an image never changes it.
     pub expected_items: u64,
     /// Items that will probably be restored.
     pub items_to_restore: usize,
@@ -221,13 +210,13 @@ pub struct Parts {
 
 /// A kind of placement, with its settings.
 pub trait PlacementKind: Send + Sync {
-    /// Its name, as images keep it: up to 11 bytes.
+    /// The placement's name, as images keep it: up to 11 bytes.
     fn name(&self) -> &'static str;
 
-    /// The streams that items go to, in segments of so many bytes.
+    /// The streams that items go to, in segments of `segment_bytes`.
     fn streams(&self, segment_bytes: u32) -> Arc<dyn Streams>;
 
-    /// Bytes of a new image, out of so many, that the index overwrites in place.
+    /// Bytes of a new image of `image_bytes` that the index overwrites in place.
     fn index_region_bytes(&self, _image_bytes: u64) -> u64 {
         0
     }
@@ -236,7 +225,7 @@ pub trait PlacementKind: Send + Sync {
     /// in order of age, and versions alone decide which copy of a key a recovery takes.
     fn locates_displaced(&self) -> bool;
 
-    /// Bytes of memory, out of so many, at which reclaim has to make room in the index.
+    /// Bytes of memory, out of `memory_bytes`, at which reclaim has to make space in the index.
     fn max_index_bytes(&self, memory_bytes: u64) -> u64 {
         memory_bytes
     }

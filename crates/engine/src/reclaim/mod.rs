@@ -18,5 +18,6 @@ mod writer;
 
 pub(crate) use reclaimer::next_run;
 pub use residents::{IndexUse, Named, Resident, Residents};
+pub use upkeep::FlashStats;
 pub(crate) use upkeep::{ReturnToMemory, Upkeep};
 pub use watermarks::Watermarks;

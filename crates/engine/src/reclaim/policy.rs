@@ -24,21 +24,21 @@ pub(crate) struct FlashView {
     pub(crate) free_or_reclaiming: u32,
     /// Segments that are being dropped.
     pub(crate) dropping: u32,
-    /// Below so many free segments reclaim presses.
+    /// The low free-segment watermark: reclaim presses below it.
     pub(crate) low: u32,
-    /// So many free segments are wanted.
+    /// Free segments at which reclaim stops.
     pub(crate) target: u32,
     /// Free segments that only copies may open.
     pub(crate) reserved: u32,
-    /// The index has next to no room left.
+    /// The index has next to no space left.
     pub(crate) is_index_short: bool,
     /// Recovery goes on: what is not known yet cannot be kept.
     pub(crate) is_recovering: bool,
     /// An orderly stop has begun.
     pub(crate) is_stopping: bool,
-    /// Copies have gained of late.
+    /// The last copies have gained more space than they took.
     pub(crate) copies_gain: bool,
-    /// No segment worth copying from has been found since little has been written.
+    /// No segment worth copying from was found a short while ago, and little has been written since.
     pub(crate) copying_rests: bool,
     /// The most bytes of a segment that are kept.
     pub(crate) max_copy_bytes: u64,
@@ -49,37 +49,37 @@ pub(crate) struct FlashView {
 pub(crate) struct SegmentView {
     /// Bytes of its items that the index names.
     pub(crate) valid_bytes: u64,
-    /// Their moving average over the last victims, this one included.
+    /// Moving average of `valid_bytes` over the last victims, this one included.
     pub(crate) average_valid_bytes: u64,
-    /// It is read more often than the average segment.
+    /// Whether it is read more often than the average segment.
     pub(crate) is_read_much: bool,
 }
 
 /// Which segment to take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pick {
-    /// One by this order, with no more valid bytes than that.
+    /// The first in this order of those with no more valid bytes than this.
     Victim(Victim, u64),
-    /// One that wear leveling wants erased.
+    /// A segment that wear leveling wants erased.
     LeastWorn,
 }
 
 /// What becomes of the items that the index still names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Keep {
-    /// They are dropped.
+    /// All items are dropped.
     Nothing,
-    /// Those read since they were written are copied, up to so many bytes.
+    /// Items read since they were written are copied, up to this many bytes.
     Recent(u64),
-    /// All are copied.
+    /// All items are copied.
     Valid,
-    /// All are copied if that gains, else dropped.
+    /// All items are copied if that gains, else dropped.
     ValidIfGain,
-    /// All are copied if the segment is read much, else dropped: wear leveling.
+    /// All items are copied if the segment is read much, else dropped: wear leveling.
     ValidIfReadMuch,
-    /// All are copied for the sake of wear leveling.
+    /// All items are copied for the sake of wear leveling.
     ValidForWear,
-    /// Those read since they were written go back to memory.
+    /// Items read since they were written go back to memory.
     Return,
 }
 
@@ -92,34 +92,31 @@ fn only(victim: Victim, keep: Keep) -> Choices {
     [Some((Pick::Victim(victim, u64::MAX), keep)), None]
 }
 
+fn keep_if(condition: bool, keep: Keep) -> Keep {
+    if condition { keep } else { Keep::Nothing }
+}
+
 fn level_wear(may_copy: bool) -> Option<(Pick, Keep)> {
-    let keep = if may_copy {
-        Keep::ValidIfReadMuch
-    } else {
-        Keep::Nothing
-    };
-    Some((Pick::LeastWorn, keep))
+    Some((Pick::LeastWorn, keep_if(may_copy, Keep::ValidIfReadMuch)))
 }
 
 /// What has to be reclaimed now.
 pub(crate) fn choose(policy: ReclaimPolicy, view: &FlashView) -> Choices {
     let needs_index = view.is_index_short && !view.is_stopping;
     if view.free_or_reclaiming >= view.target && !needs_index {
-        return if view.is_stopping {
-            // What is there when it stops is to be there when it starts.
-            NOTHING
-        } else {
-            [level_wear(view.free >= view.low), None]
-        };
+        // What is there when the cache stops is to be there when it starts.
+        let leveling = !view.is_stopping;
+        let choice = leveling.then(|| level_wear(view.free >= view.low));
+        return [choice.flatten(), None];
     }
     if view.is_recovering && view.free > view.reserved {
         // Only writes that stall are worth what has not been found yet.
         return NOTHING;
     }
     if view.is_index_short || view.is_stopping {
-        return only(victim_of(policy), Keep::Nothing);
+        return only(policy.victim(), Keep::Nothing);
     }
-    if let Some(victim) = under_pressure(policy)
+    if let Some(victim) = policy.under_pressure()
         && view.free + view.dropping < view.low
     {
         return only(victim, Keep::Nothing);
@@ -127,27 +124,16 @@ pub(crate) fn choose(policy: ReclaimPolicy, view: &FlashView) -> Choices {
     match policy {
         ReclaimPolicy::Drop { victim } => only(victim, Keep::Nothing),
         ReclaimPolicy::ReturnRecent { victim } => only(victim, Keep::Return),
-        ReclaimPolicy::CopyRecent { victim, .. } if view.copies_gain => {
-            only(victim, Keep::Recent(view.max_copy_bytes))
+        ReclaimPolicy::CopyRecent { victim, .. } => {
+            let recent = Keep::Recent(view.max_copy_bytes);
+            only(victim, keep_if(view.copies_gain, recent))
         }
-        ReclaimPolicy::CopyRecent { victim, .. } => only(victim, Keep::Nothing),
         ReclaimPolicy::CopyValid { victim, .. } => {
-            let keep = if view.copies_gain {
-                Keep::ValidIfGain
-            } else {
-                Keep::Nothing
-            };
-            [
-                level_wear(true),
-                Some((Pick::Victim(victim, u64::MAX), keep)),
-            ]
+            let keep = keep_if(view.copies_gain, Keep::ValidIfGain);
+            [level_wear(true), only(victim, keep)[0]]
         }
         ReclaimPolicy::Integrated { .. } => {
-            let max_valid = if view.copies_gain {
-                view.max_copy_bytes
-            } else {
-                0
-            };
+            let max_valid = u64::from(view.copies_gain) * view.max_copy_bytes;
             let gains = (Pick::Victim(Victim::FewestValid, max_valid), Keep::Valid);
             [level_wear(true), (!view.copying_rests).then_some(gains)]
         }
@@ -161,41 +147,16 @@ pub(crate) fn keep(
     max_copy_bytes: u64,
     segment: &SegmentView,
 ) -> Keep {
-    let all_if = |gains: bool| if gains { Keep::Valid } else { Keep::Nothing };
     match keep {
-        Keep::ValidIfReadMuch if segment.is_read_much => Keep::ValidForWear,
-        Keep::ValidIfReadMuch => Keep::Nothing,
+        Keep::ValidIfReadMuch => keep_if(segment.is_read_much, Keep::ValidForWear),
         Keep::ValidIfGain => {
-            let judged = match victim_of(policy) {
+            let bytes = match policy.victim() {
                 Victim::Oldest | Victim::LeastRecentlyRead => segment.average_valid_bytes,
                 Victim::FewestValid => segment.valid_bytes,
             };
-            all_if(judged <= max_copy_bytes)
+            keep_if(bytes <= max_copy_bytes, Keep::Valid)
         }
         decided => decided,
-    }
-}
-
-/// Which segment a policy takes when nothing presses.
-pub(crate) fn victim_of(policy: ReclaimPolicy) -> Victim {
-    match policy {
-        ReclaimPolicy::Drop { victim }
-        | ReclaimPolicy::ReturnRecent { victim }
-        | ReclaimPolicy::CopyRecent { victim, .. }
-        | ReclaimPolicy::CopyValid { victim, .. } => victim,
-        ReclaimPolicy::Integrated { .. } => Victim::FewestValid,
-    }
-}
-
-/// Which segment is dropped below the low watermark; `None` where writes stall instead.
-pub(crate) fn under_pressure(policy: ReclaimPolicy) -> Option<Victim> {
-    match policy {
-        ReclaimPolicy::Drop { victim } => Some(victim),
-        ReclaimPolicy::CopyRecent { .. } | ReclaimPolicy::ReturnRecent { .. } => {
-            Some(Victim::Oldest)
-        }
-        ReclaimPolicy::CopyValid { .. } => None,
-        ReclaimPolicy::Integrated { under_pressure, .. } => Some(under_pressure),
     }
 }
 
@@ -251,10 +212,7 @@ mod tests {
                 is_index_short: true,
                 ..enough
             };
-            assert_eq!(
-                choose(policy, &short),
-                only(victim_of(policy), Keep::Nothing)
-            );
+            assert_eq!(choose(policy, &short), only(policy.victim(), Keep::Nothing));
         }
     }
 

@@ -1,18 +1,18 @@
 //! Reclaim: a segment goes; what its policy keeps is copied, or goes back to memory, the rest is dropped.
 //!
-//! Valid items of segments of many slab classes may fill as many segments as they come from, however few
-//! they are, and leave no buffers to writes. So it is counted what copies cost of the segments that are sealed, and
-//! when that is more than a share of those that are reclaimed, the next segment is dropped.
+//! Valid items of many slab classes may fill as many segments as they come from, however few they are, and leave no
+//! buffers to writes. So the bytes of sealed segments that copies take are counted, and when they are more than a
+//! share of the segments that are reclaimed, the next segment is dropped.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::policy::{self, Choices, FlashView, Keep, Pick, SegmentView};
 use super::residents::{Named, Resident, Residents};
-use super::upkeep::{CopyBalance, Counted, Upkeep, add};
+use super::upkeep::{CopyBalance, Counted, Upkeep};
 use crate::config::ReclaimPolicy;
+use crate::counter::Count as _;
 use crate::format::item::ItemRef;
-use crate::format::journal::Record;
 use crate::format::segment::{PAGE_BYTES, Position, SummaryEntry};
 use crate::store::{AppendItem, SegmentRecord, Source};
 
@@ -23,7 +23,7 @@ const HOLE_BYTES: u32 = 32 << 10;
 const GAIN_LIMIT: i64 = 4;
 /// Window of the moving average of valid bytes, in victims.
 const AVERAGED: u64 = 16;
-/// When copying has found nothing that gains, it rests until one of so many written segments is new.
+/// When copying has found nothing that gains, it rests until one in this many written segments is new.
 const RESTING_SHARE: u32 = 64;
 /// The most that copies may cost of as many segments as are reclaimed, in sixteenths.
 const MOST_FOR_COPIES_SIXTEENTHS: u32 = 12;
@@ -33,7 +33,7 @@ const SYNC_PAUSE: Duration = Duration::from_secs(1);
 const ENTRIES_A_TURN: usize = 256;
 
 impl Upkeep {
-    /// Reclaims whenever there are too few free segments or the index is full, until told to end.
+    /// Reclaims whenever there are too few free segments or the index is full, until background work ends.
     pub(crate) async fn keep_free(&self, residents: &dyn Residents) {
         loop {
             let work = self.store.work().listener();
@@ -46,9 +46,9 @@ impl Upkeep {
         }
     }
 
-    /// Reclaims a segment if one has to go; whether it has.
+    /// Reclaims a segment if one has to go; returns whether one did.
     pub(crate) async fn reclaim_one(&self, residents: &dyn Residents) -> bool {
-        // Said before it is decided: who quiesces the flash looks at both in the other order.
+        // Counted before the choice: quiescing freezes the choice first, and then looks at the count.
         let under_way = Counted::begin(&self.reclaiming);
         let chosen = self.choose();
         if let Some((record, keep)) = &chosen {
@@ -59,7 +59,7 @@ impl Upkeep {
         chosen.is_some()
     }
 
-    /// Takes the segment that has to go, if one has, and says what of it is kept.
+    /// Takes the segment that has to go, if there is one, and says what of it is kept.
     fn choose(&self) -> Option<(SegmentRecord, Keep)> {
         if self.is_frozen.load(Ordering::SeqCst) {
             return None;
@@ -74,18 +74,14 @@ impl Upkeep {
             let segment = self.view_segment(&record, keep);
             let keep = policy::keep(self.policy, keep, view.max_copy_bytes, &segment);
             // Before anything of it leaves the index: from here on a start finds nothing in it.
-            self.journal.append(Record::SegmentDead {
-                segment: record.segment.0,
-                generation: record.sequence,
-            });
+            self.declare_segment_dead(&record);
             return Some((record, keep));
         }
         None
     }
 
     fn view(&self) -> FlashView {
-        let opened = &self.store.counters().segments_opened;
-        let rests_until = self.copying_rests_until.load(Ordering::Relaxed);
+        let opened = self.store.counters().segments_opened.get();
         let sixteenths = u64::from(self.policy.max_copy_sixteenths().min(15));
         FlashView {
             free: self.store.free_segments(),
@@ -98,14 +94,14 @@ impl Upkeep {
             is_recovering: self.recovery.is_running(),
             is_stopping: self.is_stopping.load(Ordering::SeqCst),
             copies_gain: self.copies_gain(),
-            copying_rests: opened.load(Ordering::Relaxed) < rests_until,
+            copying_rests: opened < self.copying_rests_until.get(),
             max_copy_bytes: u64::from(self.store.segment_bytes()) * sixteenths / 16,
         }
     }
 
     fn view_segment(&self, record: &SegmentRecord, keep: Keep) -> SegmentView {
         let valid_bytes = self.store.valid_bytes(record.segment);
-        let average = self.average_valid.load(Ordering::Relaxed);
+        let average = self.average_valid.get();
         let average_valid_bytes = (average * (AVERAGED - 1) + valid_bytes) / AVERAGED;
         if matches!(self.policy, ReclaimPolicy::CopyValid { .. }) {
             self.average_valid
@@ -126,42 +122,35 @@ impl Upkeep {
             Pick::Victim(victim, max_valid) => {
                 let record = self.store.take_victim(victim, max_valid);
                 if record.is_none() && max_valid < u64::MAX {
-                    let opened = &self.store.counters().segments_opened;
                     let pause = u64::from(self.store.written_segments() / RESTING_SHARE);
-                    self.copying_rests_until
-                        .store(opened.load(Ordering::Relaxed) + pause, Ordering::Relaxed);
+                    let until = self.store.counters().segments_opened.get() + pause;
+                    self.copying_rests_until.store(until, Ordering::Relaxed);
                 }
                 record
             }
         }
     }
 
-    /// A segment that is erased for the sake of wear leveling (section 4.1.5): every so many erases the least
-    /// worn ones are marked.
+    /// A segment that is erased for the sake of wear leveling (section 4.1.5): at regular counts of erases the
+    /// least worn ones are marked.
     fn take_least_worn(&self) -> Option<SegmentRecord> {
         let multiple = self.wear_leveling?;
-        let erases = self.store.counters().erases.load(Ordering::Relaxed);
-        let last = self.leveled_at.load(Ordering::Relaxed);
+        let erases = self.store.counters().erases.get();
+        let last = self.leveled_at.get();
         let due = u64::from(multiple) * u64::from(self.store.segments());
-        if erases.saturating_sub(last) >= due
-            && self
-                .leveled_at
-                .compare_exchange(last, erases, Ordering::AcqRel, Ordering::Relaxed)
-                .is_ok()
-        {
+        // Victims are taken one at a time, so that nobody else levels meanwhile.
+        if erases.saturating_sub(last) >= due {
+            self.leveled_at.store(erases, Ordering::Relaxed);
             let segments = self.store.level_wear();
-            add(&self.counters.wear_levelings, 1);
-            tracing::info!(
-                segments,
-                "wear leveling: the least worn segments are erased"
-            );
+            self.counters.wear_levelings.add(1);
+            tracing::info!(segments, "wear leveling erases the least worn segments");
         }
         let record = self.store.take_worn_least()?;
-        add(&self.counters.segments_leveled, 1);
+        self.counters.segments_leveled.add(1);
         Some(record)
     }
 
-    /// Whether copies have gained of late: slots may fill as many short segments as they came from, and keep
+    /// Whether the last copies have gained: slots may fill as many short segments as they came from, and keep
     /// writes from filling theirs.
     fn copies_gain(&self) -> bool {
         let sixteenths = self.policy.max_copy_sixteenths();
@@ -169,9 +158,8 @@ impl Upkeep {
         let segment_bytes = i64::from(self.store.segment_bytes());
         let limit = GAIN_LIMIT * segment_bytes;
         let mut balance = self.balance.lock();
-        let reclaimed = self.counters.segments_reclaimed.load(Ordering::Relaxed);
-        let for_copies = &self.store.counters().bytes_for_copies;
-        let for_copies = for_copies.load(Ordering::Relaxed);
+        let reclaimed = self.counters.segments_reclaimed.get();
+        let for_copies = self.store.counters().bytes_for_copies.get();
         let allowed =
             (reclaimed - balance.reclaimed) as i64 * segment_bytes * i64::from(sixteenths) / 16;
         let cost = (for_copies - balance.for_copies) as i64;
@@ -199,22 +187,22 @@ impl Upkeep {
                     "a summary could not be read; the segment's items are lost"
                 );
                 let lost = residents.forget_segment(record);
-                add(&self.counters.items_lost, lost);
+                self.counters.items_lost.add(lost);
             }
         }
         if !self.locates_displaced {
             self.sync_deaths().await;
         }
         self.store.release(record.segment).await;
-        add(&self.counters.segments_reclaimed, 1);
+        self.counters.segments_reclaimed.add(1);
         if dropping.is_some() {
-            add(&self.counters.segments_dropped, 1);
+            self.counters.segments_dropped.add(1);
             self.drop_time.add(runtime::now().since(begun));
         }
     }
 
-    /// What this segment has superseded in older ones must not outlive it: that these are dead is durable before
-    /// the segment is used again. Until the device takes it, the segment is not.
+    /// Older copies that items of this segment have superseded must not outlive it: the records that they are dead
+    /// are synced before the segment is used again. It waits as long as the journal cannot be synced.
     async fn sync_deaths(&self) {
         while !self.is_ended.load(Ordering::Acquire) {
             match self.journal.sync(runtime::unix_seconds()).await {
@@ -262,8 +250,8 @@ impl Upkeep {
                     left -= bytes;
                     kept.push(*entry);
                 }
-                Named::Removed if is_live => add(&self.counters.items_evicted, 1),
-                Named::Removed => add(&self.counters.items_expired, 1),
+                Named::Removed if is_live => self.counters.items_evicted.add(1),
+                Named::Removed => self.counters.items_expired.add(1),
             }
         }
         kept
@@ -306,7 +294,7 @@ impl Upkeep {
                 (Keep::Return, Some(memory)) => {
                     for (entry, item) in &items {
                         if memory.take_back(&Resident::of(record, entry), item) {
-                            add(&self.counters.items_returned, 1);
+                            self.counters.items_returned.add(1);
                         } else {
                             self.drop_items(residents, record, std::slice::from_ref(entry));
                         }
@@ -334,7 +322,7 @@ impl Upkeep {
         let resident = |number: usize| Resident::of(record, &items[number].0);
         let mut done = 0;
         while done < items.len() {
-            // What has gone since it was read is not written again: a power cut could take the record that
+            // An item that has died since it was read is not written again: a power cut could take the record that
             // declares the copy dead, and leave the copy.
             let is_named =
                 |number: &usize| residents.check(&resident(*number), &mut |_| true) == Named::Kept;
@@ -349,11 +337,11 @@ impl Upkeep {
                 .store
                 .append(&copies[first..end], Source::Copy, |number, place| {
                     if residents.moved(&resident(first + number), place) {
-                        add(&self.counters.items_copied, 1);
+                        self.counters.items_copied.add(1);
                         let bytes = copies[first + number].item.flash_bytes() as u64;
-                        add(&self.counters.bytes_copied, bytes);
+                        self.counters.bytes_copied.add(bytes);
                         if keep == Keep::ValidForWear {
-                            add(&self.counters.bytes_copied_to_level, bytes);
+                            self.counters.bytes_copied_to_level.add(bytes);
                         }
                     } else {
                         // Overwritten or deleted meanwhile: the copy is dead from the start.
@@ -375,7 +363,7 @@ impl Upkeep {
             if self.works_in_background() || starved.is_some() {
                 space.await;
             } else if !self.write_one(residents).await && self.store.free_buffers() == 0 {
-                // Others write them.
+                // All sealed segments are being written by other tasks.
                 space.await;
             }
         }
@@ -384,10 +372,8 @@ impl Upkeep {
     fn drop_items(&self, residents: &dyn Residents, record: &SegmentRecord, run: &[SummaryEntry]) {
         for entry in run {
             let removed = residents.check(&Resident::of(record, entry), &mut |_| false);
-            add(
-                &self.counters.items_evicted,
-                u64::from(removed == Named::Removed),
-            );
+            let evicted = u64::from(removed == Named::Removed);
+            self.counters.items_evicted.add(evicted);
         }
     }
 }

@@ -1,7 +1,8 @@
 //! What writing and reclaim need to know of the items in a segment, whoever indexes them.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 
+use crate::counter::Count as _;
 use crate::format::location::Place;
 use crate::format::segment::{Position, SummaryEntry};
 use crate::key::KeyHash;
@@ -12,9 +13,9 @@ use crate::store::SegmentRecord;
 pub struct Resident {
     /// Hash of its key.
     pub hash: KeyHash,
-    /// Its version.
+    /// The item's version.
     pub version: u64,
-    /// Where it lies.
+    /// Where the item lies.
     pub place: Place,
 }
 
@@ -39,16 +40,16 @@ impl Resident {
 pub enum Named {
     /// The index does not name the item: it is dead.
     No,
-    /// It does, and goes on doing so.
+    /// The index names the item, and goes on naming it.
     Kept,
-    /// It did; not any more.
+    /// The index named the item, and does not any more.
     Removed,
 }
 
 /// The index entries of the items in segments. Called from background tasks, without a partition's lock.
 pub trait Residents: Send + Sync {
-    /// Asks whether the index still names this very copy. If so, `keep` is told whether it has been read since it
-    /// was written, and says whether the entry stays; all in one hold of whatever protects the entry.
+    /// Asks whether the index still names this very copy. If so, `keep` is called with whether it has been read
+    /// since it was written, and says whether the entry stays; all in one hold of whatever protects the entry.
     ///
     /// A copy below the last version that was given to `invalidate` for its key is not named.
     fn check(&self, item: &Resident, keep: &mut dyn FnMut(bool) -> bool) -> Named;
@@ -70,12 +71,12 @@ pub struct IndexUse {
     pub objects: AtomicU64,
     /// Bytes of memory.
     pub bytes: AtomicU64,
-    /// Bytes of memory at which reclaim has to make room in the index.
+    /// Bytes of memory at which reclaim has to make space in the index.
     pub max_bytes: u64,
 }
 
 impl IndexUse {
-    /// Nothing yet.
+    /// An index that holds nothing yet.
     #[must_use]
     pub fn new(max_bytes: u64) -> Self {
         Self {
@@ -88,7 +89,6 @@ impl IndexUse {
     /// Bytes by which the index may still grow.
     #[must_use]
     pub fn headroom(&self) -> u64 {
-        self.max_bytes
-            .saturating_sub(self.bytes.load(Ordering::Relaxed))
+        self.max_bytes.saturating_sub(self.bytes.get())
     }
 }

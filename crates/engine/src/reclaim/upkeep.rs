@@ -6,10 +6,10 @@ use std::sync::{Arc, OnceLock, Weak};
 use parking_lot::Mutex;
 use runtime::sync::Notify;
 
-use super::policy::under_pressure;
 use super::residents::{IndexUse, Resident};
 use super::watermarks::{Load, Regulator, Watermarks};
 use crate::config::{EngineConfig, ReclaimPolicy, Schedule};
+use crate::counter::{Count as _, counters};
 use crate::durability::FlushCutoffs;
 use crate::durability::journal::Journal;
 use crate::durability::recovery::RecoveryQueue;
@@ -17,7 +17,7 @@ use crate::ewma::Ewma;
 use crate::format::item::ItemRef;
 use crate::format::journal::Record;
 use crate::format::location::{LocationCodec, Place};
-use crate::store::SegmentStore;
+use crate::store::{SegmentRecord, SegmentStore};
 
 /// Bytes an object takes in a checkpoint at most: dead, or read since it was written.
 const CHECKPOINT_ENTRY_BYTES: u64 = 2;
@@ -31,26 +31,43 @@ pub(crate) trait ReturnToMemory: Send + Sync {
     fn take_back(&self, item: &Resident, contents: &ItemRef<'_>) -> bool;
 }
 
-/// Counters of writing and reclaim; they only grow.
-#[derive(Debug, Default)]
-pub(crate) struct UpkeepCounters {
-    pub(crate) segments_reclaimed: AtomicU64,
-    pub(crate) segments_dropped: AtomicU64,
-    pub(crate) wear_levelings: AtomicU64,
-    pub(crate) segments_leveled: AtomicU64,
-    pub(crate) bytes_copied_to_level: AtomicU64,
-    pub(crate) items_copied: AtomicU64,
-    pub(crate) bytes_copied: AtomicU64,
-    pub(crate) items_returned: AtomicU64,
-    pub(crate) items_evicted: AtomicU64,
-    pub(crate) items_expired: AtomicU64,
-    pub(crate) index_full: AtomicU64,
-    pub(crate) items_lost: AtomicU64,
-}
-
-/// Adds to a counter.
-pub(crate) fn add(counter: &AtomicU64, by: u64) {
-    counter.fetch_add(by, Ordering::Relaxed);
+counters! {
+    FlashCounters, read as
+    /// Counters of the flash tier; they only grow, except objects and watermarks.
+    FlashStats {
+        /// Segments reclaimed.
+        segments_reclaimed,
+        /// Segments reclaimed by dropping all of their items.
+        segments_dropped,
+        /// How often wear was leveled.
+        wear_levelings,
+        /// Segments erased for wear leveling.
+        segments_leveled,
+        /// Bytes of the items that were copied for wear leveling.
+        bytes_copied_to_level,
+        /// Items that reclaim kept by copying.
+        items_copied,
+        /// Bytes of the items that reclaim copied.
+        bytes_copied,
+        /// Items that reclaim gave back to memory.
+        items_returned,
+        /// Live items that reclaim dropped.
+        items_evicted,
+        /// Expired or flushed items that reclaim found.
+        items_expired,
+        /// Items dropped because the index had reached its bound.
+        index_full,
+        /// Items lost with segments that could not be written or read.
+        items_lost,
+    }
+    also {
+        /// Items the index finds on flash.
+        objects: u64,
+        /// Free segments below which reclaim presses.
+        low_watermark: u32,
+        /// Free segments below which reclaim begins.
+        high_watermark: u32,
+    }
 }
 
 /// Writing and reclaim of one store. Shared by all threads.
@@ -60,7 +77,7 @@ pub(crate) struct Upkeep {
     pub(crate) cutoffs: Arc<FlushCutoffs>,
     pub(crate) recovery: RecoveryQueue,
     pub(crate) index_use: Arc<IndexUse>,
-    pub(crate) counters: UpkeepCounters,
+    pub(crate) counters: FlashCounters,
     /// Whether displaced copies are always known by their place.
     pub(crate) locates_displaced: bool,
     codec: LocationCodec,
@@ -83,7 +100,7 @@ pub(crate) struct Upkeep {
     pub(crate) is_ended: AtomicBool,
     /// Reclaims under way, and those about to choose a segment.
     pub(crate) reclaiming: AtomicU32,
-    /// Told whenever a segment has been written or given up, or a reclaim has ended.
+    /// Notified whenever a segment has been written or given up, or a reclaim has ended.
     pub(crate) progress: Notify,
 
     /// Held while a victim is taken and declared dead: victims die in the order in which they are taken.
@@ -93,28 +110,28 @@ pub(crate) struct Upkeep {
     pub(super) starved: AtomicU32,
     /// Moving average of the valid bytes of victims.
     pub(super) average_valid: AtomicU64,
-    /// What it takes to drop a segment.
+    /// EWMA of the time it takes to drop a segment.
     pub(super) drop_time: Ewma,
     /// Segments that are being dropped.
     pub(super) dropping: AtomicU32,
-    /// Until so many segments have been opened no segment to copy from is looked for.
+    /// No segment to copy from is looked for before `segments_opened` reaches this count.
     pub(super) copying_rests_until: AtomicU64,
     /// Erases when wear was leveled last.
     pub(super) leveled_at: AtomicU64,
 }
 
-/// What copying has gained of late, in bytes: a share of the segments that were reclaimed, less what copies have
-/// cost of the segments that were sealed.
+/// What copying has gained, in bytes: a share of the segments that were reclaimed, less the bytes of sealed segments
+/// that copies take.
 #[derive(Default)]
 pub(super) struct CopyBalance {
     pub(super) gained: i64,
-    /// Segments reclaimed that are in it.
+    /// Segments reclaimed when it was last brought up to date.
     pub(super) reclaimed: u64,
-    /// Bytes of sealed segments taken by copies that are in it.
+    /// Bytes of sealed segments taken by copies when it was last brought up to date.
     pub(super) for_copies: u64,
 }
 
-/// Counted for as long as it lives, also when the task that holds it is dropped.
+/// Counted for as long as this value exists, also when the task that holds it is dropped.
 pub(super) struct Counted<'a>(&'a AtomicU32);
 
 impl<'a> Counted<'a> {
@@ -157,7 +174,7 @@ impl Upkeep {
             recovery,
             index_use,
             memory: OnceLock::new(),
-            counters: UpkeepCounters::default(),
+            counters: FlashCounters::default(),
             is_asked: AtomicBool::new(false),
             is_stopping: AtomicBool::new(false),
             is_frozen: AtomicBool::new(false),
@@ -179,7 +196,7 @@ impl Upkeep {
 
     /// From now on items may go back to this memory.
     pub(crate) fn return_to(&self, memory: Weak<dyn ReturnToMemory>) {
-        // It is set once, when the engine has been put together.
+        // Set once, when the engine has been put together.
         let _ = self.memory.set(memory);
     }
 
@@ -189,25 +206,30 @@ impl Upkeep {
 
     /// Free segments that only copies may fill: where writes stall, they must not take what copies need.
     pub(super) fn reserved_segments(&self) -> u32 {
-        match under_pressure(self.policy) {
+        match self.policy.under_pressure() {
             Some(_) => 0,
             None => self.for_stop.low,
         }
     }
 
-    /// The watermarks as they were found last.
-    pub(crate) fn last_watermarks(&self) -> Watermarks {
-        self.regulator.last()
+    /// Everything counted, with the watermarks as they were found last.
+    pub(crate) fn stats(&self) -> FlashStats {
+        let Watermarks { low, high } = self.regulator.last();
+        FlashStats {
+            objects: self.index_use.objects.get(),
+            low_watermark: low,
+            high_watermark: high,
+            ..self.counters.read()
+        }
     }
 
     /// The watermarks at present.
     pub(super) fn watermarks(&self) -> Watermarks {
-        let opened = &self.store.counters().segments_opened_for_writes;
         self.regulator.watermarks(&Load {
             free: self.store.free_segments(),
             channels: self.store.channels_in_use(),
             segments: self.store.segments_in_use(),
-            opened: opened.load(Ordering::Relaxed),
+            opened: self.store.counters().segments_opened_for_writes.get(),
             service: self.drop_time.get() + self.store.erase_time(),
         })
     }
@@ -236,6 +258,14 @@ impl Upkeep {
             && self.store.free_segments() >= self.free_target();
         let spare = self.spare_buffers.filter(|_| may_wait);
         self.works_in_background() && spare.is_none_or(|spare| self.store.free_buffers() < spare)
+    }
+
+    /// A generation of a segment will never be read again: says so in the journal.
+    pub(crate) fn declare_segment_dead(&self, record: &SegmentRecord) {
+        self.journal.append(Record::SegmentDead {
+            segment: record.segment.0,
+            generation: record.sequence,
+        });
     }
 
     /// The copy at a place will never be read again: says so in the journal.

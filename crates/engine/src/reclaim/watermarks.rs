@@ -10,13 +10,13 @@ use runtime::Instant;
 
 use crate::config::{Reserve, StaticReserve};
 
-/// What the paper has between the two watermarks, in percent of the flash.
+/// Distance between the two watermarks, in percent of the flash, as in the paper.
 const APART_PERCENT: u32 = 15;
 /// Where the heuristic begins, in percent.
 const FIRST_LOW_PERCENT: u32 = 5;
-/// The highest low watermark, in percent: what is static in a conventional drive.
+/// The highest low watermark, in percent: the static over-provisioning of a conventional drive.
 const MOST_LOW_PERCENT: u32 = 25;
-/// The time over which rates are averaged.
+/// Time constant of the EWMA of rates.
 const AVERAGED: Duration = Duration::from_secs(1);
 /// The least time between two looks at a rate.
 const LEAST_STEP: Duration = Duration::from_millis(20);
@@ -162,14 +162,11 @@ impl Regulator {
     }
 }
 
-/// Segments that wait when so many a second arrive and each takes `service` (equations 1 and 3).
+/// Segments that wait when `arrivals` a second come and each takes `service` (equations 1 and 3).
 fn waiting_segments(arrivals: f64, service: Duration) -> f64 {
     let busy = arrivals * service.as_secs_f64();
-    if busy < 1.0 {
-        busy / (1.0 - busy)
-    } else {
-        f64::INFINITY
-    }
+    let waiting = busy / (1.0 - busy);
+    if busy < 1.0 { waiting } else { f64::INFINITY }
 }
 
 fn most_low(load: &Load, least: u32) -> u32 {

@@ -1,7 +1,8 @@
 //! Writing sealed segments, and what becomes of one that could not be written.
 
 use super::residents::{Named, Resident, Residents};
-use super::upkeep::{Upkeep, add};
+use super::upkeep::Upkeep;
+use crate::counter::Count as _;
 use crate::format::journal::Record;
 use crate::format::segment::SummaryEntry;
 use crate::store::{SegmentRecord, WriteFailure, Written};
@@ -26,11 +27,8 @@ impl Upkeep {
             items: failure.entries.len() as u32,
             slot_bytes: 0,
         };
-        // It may be there all the same; what it holds counts no more.
-        self.journal.append(Record::SegmentDead {
-            segment: record.segment.0,
-            generation: record.sequence,
-        });
+        // Parts of the segment may be on flash all the same: no start may find them.
+        self.declare_segment_dead(&record);
         let of = |entry: &SummaryEntry| Resident::of(&record, entry);
         let is_moved = self.store.move_elsewhere(
             &failure,
@@ -46,7 +44,7 @@ impl Upkeep {
             let removed = residents.check(&of(entry), &mut |_| false) == Named::Removed;
             lost += u64::from(removed);
         }
-        add(&self.counters.items_lost, lost);
+        self.counters.items_lost.add(lost);
         tracing::warn!(
             segment = record.segment.0,
             items = record.items,

@@ -12,13 +12,18 @@ use super::incoming::{AppendItem, Source};
 use super::read::SegmentPin;
 use super::segment::SegmentRecord;
 use super::write::summary_of;
+use crate::counter::Count as _;
 use crate::format::location::Place;
 use crate::format::segment::{SUMMARY_ENTRY_BYTES, SummaryEntry};
 
-/// What share of its segment, as a fraction, a buffer has that is worth sealing short.
+/// How full a buffer has to be to be worth sealing short, as a fraction of the segment.
 const WORTH_SEALING: (u32, u32) = (3, 4);
-/// How many times as long as its own slots those may be that an item goes into.
+/// How many times longer than its stream's slots the slot of an item may be.
 const MOST_WASTE: u32 = 4;
+
+fn is_free(buffer: &Mutex<Content>) -> bool {
+    matches!(&*buffer.lock(), Content::Free(_) | Content::Lost)
+}
 
 impl SegmentStore {
     /// Appends `items` in order, telling `placed` where each came to lie before any later append
@@ -39,8 +44,8 @@ impl SegmentStore {
         }
         let mut done = 0;
         while done < items.len() {
-            let stream = self.streams.stream_of(&items[done], source);
-            let Some((stream, buffer)) = self.buffer_for(&mut cursor, stream, source) else {
+            let wanted = self.streams.stream_of(&items[done], source);
+            let Some((stream, buffer)) = self.buffer_for(&mut cursor, wanted, source) else {
                 break;
             };
             let mut content = self.buffers[buffer].lock();
@@ -48,11 +53,8 @@ impl SegmentStore {
                 unreachable!("the cursor names a buffer that is being filled");
             };
             let (segment, generation) = (filling.segment, filling.sequence);
-            let wanted = self.streams.stream_of(&items[done], source);
-            while let Some(append) = items
-                .get(done)
-                .filter(|item| self.streams.stream_of(item, source) == wanted)
-            {
+            let is_wanted = |item: &&AppendItem<'_>| self.streams.stream_of(item, source) == wanted;
+            while let Some(append) = items.get(done).filter(is_wanted) {
                 let Some(position) = filling.append(append, source) else {
                     self.seal(&mut content, buffer);
                     cursor.filling[stream] = None;
@@ -95,36 +97,30 @@ impl SegmentStore {
             Content::Sealed { segment, .. } => Some((*segment, 0)),
             Content::Free(_) | Content::Lost => None,
         };
-        self.buffers
-            .iter()
-            .filter_map(segment)
-            .map(|(segment, items)| {
-                let record = self.record(segment);
-                SegmentRecord {
-                    items: record.items.max(items),
-                    ..record
-                }
-            })
-            .collect()
+        let in_buffers = self.buffers.iter().filter_map(segment);
+        let record = |(segment, items)| {
+            let mut record = self.record(segment);
+            record.items = record.items.max(items);
+            record
+        };
+        in_buffers.map(record).collect()
     }
 
     /// The summary of a pinned segment that is in memory; `None` when it is not any more.
     #[must_use]
     pub fn summary_in_memory(&self, pin: &SegmentPin<'_>) -> Option<Vec<SummaryEntry>> {
-        let number = self.segment(pin.segment()).buffer.load(Ordering::Acquire);
+        let number = self.segment(pin.segment).buffer.load(Ordering::Acquire);
         let buffer = usize::from(number).checked_sub(1)?;
         match &*self.buffers[buffer].lock() {
-            Content::Filling(filling) if filling.segment == pin.segment() => {
-                Some(filling.entries())
-            }
-            Content::Sealed { segment, bytes } if *segment == pin.segment() => {
-                summary_of(bytes, *segment, pin.sequence()).ok()
+            Content::Filling(filling) if filling.segment == pin.segment => Some(filling.entries()),
+            Content::Sealed { segment, bytes } if *segment == pin.segment => {
+                summary_of(bytes, *segment, pin.sequence).ok()
             }
             _ => None,
         }
     }
 
-    /// From now on nothing is opened but for what is being copied: what is in flash stays as it is.
+    /// From now on no segment is opened but for copies.
     pub fn close(&self) {
         self.filling.lock().is_closed = true;
     }
@@ -139,17 +135,12 @@ impl SegmentStore {
     /// Whether every appended item has been written.
     #[must_use]
     pub fn is_drained(&self) -> bool {
-        self.filling.lock().filling.iter().all(Option::is_none)
-            && self.buffers.iter().all(|buffer| {
-                !matches!(
-                    &*buffer.lock(),
-                    Content::Sealed { .. } | Content::Filling(_)
-                )
-            })
+        let filling = self.filling.lock();
+        filling.filling.iter().all(Option::is_none) && self.free_buffers() == self.buffers.len()
     }
 
-    /// The buffer that is being filled for a slab class, or else one opened for it, or one with
-    /// longer slots, and the stream that it is of. `None` when there is no space.
+    /// The buffer that is being filled for a stream, or else one opened for it, or one with longer slots; with the
+    /// stream that the buffer belongs to. `None` when there is no space.
     fn buffer_for(
         &self,
         cursor: &mut Cursor,
@@ -179,8 +170,8 @@ impl SegmentStore {
         Some((stream, buffer))
     }
 
-    /// Free segments beyond those that are kept back from items of that source; `None` when there are fewer
-    /// than those.
+    /// Free segments beyond those that are reserved from items of that source; `None` when there are fewer than are
+    /// reserved.
     fn beyond_reserved(&self, source: Source) -> Option<usize> {
         let reserved = self.reserved.load(Ordering::Relaxed);
         if source == Source::Copy || reserved == 0 {
@@ -188,13 +179,13 @@ impl SegmentStore {
         }
         let queues = self.queues.lock();
         if queues.is_still() {
-            // What is kept back comes back only where there is something to reclaim.
+            // With nothing to reclaim there will be no copies to reserve segments for.
             return Some(usize::MAX);
         }
-        queues.free().checked_sub(reserved)
+        queues.free.checked_sub(reserved)
     }
 
-    /// Keeps so many free segments for what reclaim copies.
+    /// Reserves free segments for what reclaim copies.
     pub fn reserve_segments(&self, segments: u32) {
         self.reserved.store(segments as usize, Ordering::Relaxed);
         self.space.notify_all();
@@ -203,15 +194,11 @@ impl SegmentStore {
     /// Buffers that hold nothing.
     #[must_use]
     pub fn free_buffers(&self) -> usize {
-        let is_free =
-            |buffer: &Mutex<Content>| matches!(&*buffer.lock(), Content::Free(_) | Content::Lost);
         self.buffers.iter().filter(|buffer| is_free(buffer)).count()
     }
 
     fn free_buffer_number(&self) -> Option<usize> {
-        self.buffers
-            .iter()
-            .position(|buffer| matches!(&*buffer.lock(), Content::Free(_) | Content::Lost))
+        self.buffers.iter().position(is_free)
     }
 
     /// The shortest slots being filled that are longer than those of `stream`, but not by far.
@@ -240,13 +227,9 @@ impl SegmentStore {
         self.begin_generation(segment, sequence, layout.slot_bytes(), buffer);
         *content = Content::Filling(Filling::new(segment, sequence, bytes, layout));
         cursor.filling[stream] = Some(buffer);
-        self.counters
-            .segments_opened
-            .fetch_add(1, Ordering::Relaxed);
+        self.counters.segments_opened.add(1);
         if source == Source::Write {
-            self.counters
-                .segments_opened_for_writes
-                .fetch_add(1, Ordering::Relaxed);
+            self.counters.segments_opened_for_writes.add(1);
         }
         self.work.notify_all();
         Some(buffer)
@@ -288,12 +271,8 @@ impl SegmentStore {
             bytes: Arc::new(bytes),
         };
         self.queues.lock().push_sealed(segment, buffer);
-        self.counters
-            .segments_sealed
-            .fetch_add(1, Ordering::Relaxed);
-        self.counters
-            .bytes_for_copies
-            .fetch_add(for_copies, Ordering::Relaxed);
+        self.counters.segments_sealed.add(1);
+        self.counters.bytes_for_copies.add(for_copies);
         self.work.notify_all();
     }
 }

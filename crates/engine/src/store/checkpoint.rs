@@ -26,7 +26,7 @@ const SEGMENT_PATIENCE: Duration = Duration::from_secs(1);
 pub const CHECKPOINT_STREAM_BYTES: u64 = 3 * PIECE_BYTES as u64;
 
 /// Where a checkpoint lies.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SavedCheckpoint {
     /// Bytes of the stream.
     pub bytes: u64,
@@ -41,30 +41,27 @@ pub struct CheckpointSink {
     store: Arc<SegmentStore>,
     piece: AlignedBuf,
     used: usize,
-    /// Bytes of the present part that are on flash, and the checksum of them.
+    /// Bytes of the present part that are on flash.
     part_bytes: u32,
+    /// Checksum of those `part_bytes`.
     part_checksum: u32,
-    /// Bytes on flash, footers and all.
-    flash_bytes: u64,
-    saved: SavedCheckpoint,
+    /// Bytes written to flash, footers and all.
+    pub flash_bytes: u64,
+    /// Where what has been written lies.
+    pub saved: SavedCheckpoint,
 }
 
 impl CheckpointSink {
     /// An empty checkpoint in `store`.
     #[must_use]
     pub fn new(store: Arc<SegmentStore>) -> Self {
-        let saved = SavedCheckpoint {
-            bytes: 0,
-            sequence: 0,
-            segments: Vec::new(),
-        };
         Self {
             piece: AlignedBuf::new(store.piece_bytes() as usize),
             used: 0,
             part_bytes: 0,
             part_checksum: 0,
             flash_bytes: 0,
-            saved,
+            saved: SavedCheckpoint::default(),
             store,
         }
     }
@@ -100,18 +97,6 @@ impl CheckpointSink {
         Some(())
     }
 
-    /// Bytes written to flash.
-    #[must_use]
-    pub fn flash_bytes(&self) -> u64 {
-        self.flash_bytes
-    }
-
-    /// Where what has been written lies.
-    #[must_use]
-    pub fn saved(self) -> SavedCheckpoint {
-        self.saved
-    }
-
     async fn write_piece(&mut self) -> Option<()> {
         if self.part_bytes == 0 {
             self.start_part().await?;
@@ -131,7 +116,7 @@ impl CheckpointSink {
         }
         let free = self.store.next_free();
         let segment = runtime::timeout(SEGMENT_PATIENCE, free).await.ok()??;
-        // It is written at once.
+        // The segment is written at once, and not by a writer of sealed segments.
         self.store.queues.lock().forget_opened(segment);
         if self.saved.segments.is_empty() {
             self.saved.sequence = self.store.filling.lock().take_sequence();
@@ -179,7 +164,7 @@ impl CheckpointSink {
 }
 
 /// Reads a checkpoint, a piece in memory at a time. What it gives counts only once the end of the
-/// stream has been reached without an error: parts are verified when all of them has been read.
+/// stream has been reached without an error: a part is verified when the last byte of it has been read.
 pub struct CheckpointSource {
     store: Arc<SegmentStore>,
     saved: SavedCheckpoint,
@@ -219,7 +204,7 @@ impl SegmentStore {
         loop {
             let space = self.space.listener();
             let free = self.pop_free();
-            // There is one less, or none.
+            // Reclaim may have something to do: there is one free segment less, or none.
             self.work.notify_all();
             if free.is_some() {
                 return free;

@@ -14,7 +14,7 @@ use super::filling::{Cursor, Filling};
 use super::layout::{StreamLayout, Streams};
 use super::queues::Queues;
 use super::segment::{DRAINING, Segment, SegmentRecord};
-use crate::counter::Striped;
+use crate::counter::{Count as _, Striped};
 use crate::ewma::Ewma;
 use crate::format::segment::SegmentId;
 
@@ -55,9 +55,9 @@ pub enum Victim {
 pub struct Wear {
     /// Erases of the segment with the fewest.
     pub least: u64,
-    /// Of that with the most.
+    /// Erases of the segment with the most.
     pub most: u64,
-    /// Their average.
+    /// Average erases of a segment.
     pub mean: f64,
 }
 
@@ -68,7 +68,7 @@ pub struct StoreCounters {
     pub segments_opened: AtomicU64,
     /// Segments sealed.
     pub segments_sealed: AtomicU64,
-    /// Bytes of the sealed segments that copies cost: of each their part of what is in it.
+    /// Bytes of sealed segments that copies took: of each segment the share of its content that was copied.
     pub bytes_for_copies: AtomicU64,
     /// Segments written.
     pub segments_written: AtomicU64,
@@ -157,9 +157,7 @@ impl SegmentStore {
         let layouts = streams.layouts();
         let filling = Cursor::new(config.first_sequence, layouts.len());
         let counters = StoreCounters::default();
-        counters
-            .segments_retired
-            .store(retired.len() as u64, Ordering::Relaxed);
+        counters.segments_retired.add(retired.len() as u64);
         let mut queues = Queues::new(&geometry);
         queues.retired = retired;
         for segment in free {
@@ -205,20 +203,20 @@ impl SegmentStore {
     /// Segments that can be opened.
     #[must_use]
     pub fn free_segments(&self) -> u32 {
-        self.queues.lock().free() as u32
+        self.queues.lock().free as u32
     }
 
     /// Segments that are free or will be when the reclaims under way have ended.
     #[must_use]
     pub fn free_or_reclaiming(&self) -> u32 {
         let queues = self.queues.lock();
-        (queues.free() + queues.reclaiming()) as u32
+        (queues.free + queues.reclaiming) as u32
     }
 
     /// Segments that are being reclaimed.
     #[must_use]
     pub fn reclaiming_segments(&self) -> u32 {
-        self.queues.lock().reclaiming() as u32
+        self.queues.lock().reclaiming as u32
     }
 
     /// Channels that have a segment to fill or to reclaim, one at least.
@@ -230,8 +228,8 @@ impl SegmentStore {
     /// Segments that have not been given up.
     #[must_use]
     pub fn segments_in_use(&self) -> u32 {
-        let retired = self.counters.segments_retired.load(Ordering::Relaxed);
-        self.segments().saturating_sub(retired as u32)
+        let retired = self.counters.segments_retired.get() as u32;
+        self.segments().saturating_sub(retired)
     }
 
     /// Segments that wear leveling waits for.
@@ -243,7 +241,7 @@ impl SegmentStore {
     /// Segments written and not yet reclaimed.
     #[must_use]
     pub fn written_segments(&self) -> u32 {
-        self.queues.lock().written() as u32
+        self.queues.lock().written as u32
     }
 
     /// Segments sealed in memory that wait to be written.
@@ -258,13 +256,13 @@ impl SegmentStore {
         &self.counters
     }
 
-    /// Told whenever an append that found no room may find some.
+    /// Notified whenever an append that found no space may find some.
     #[must_use]
     pub fn space(&self) -> &Notify {
         &self.space
     }
 
-    /// Told whenever there is something to write, or fewer free segments than before.
+    /// Notified whenever there is something to write, or fewer free segments than before.
     #[must_use]
     pub fn work(&self) -> &Notify {
         &self.work
@@ -332,8 +330,8 @@ impl SegmentStore {
     #[must_use]
     pub fn take_worn_least(&self) -> Option<SegmentRecord> {
         let mut queues = self.queues.lock();
-        let segment = queues.take_worn_least(|segment, life| {
-            self.is_on_flash(segment) && self.sequence(segment) == life
+        let segment = queues.take_worn_least(|segment, generation| {
+            self.is_on_flash(segment) && self.sequence(segment) == generation
         })?;
         Some(self.record(segment))
     }
@@ -379,10 +377,10 @@ impl SegmentStore {
         let reads = |segment| u64::from(self.segment(segment).reads.load(Ordering::Relaxed));
         let queues = self.queues.lock();
         let total: u64 = queues.each_written().map(reads).sum();
-        reads(segment) * queues.written() as u64 > total
+        reads(segment) * queues.written as u64 > total
     }
 
-    /// Not one written this very moment, whose buffer is about to be freed.
+    /// Whether a written segment's buffer has been freed.
     pub(super) fn is_on_flash(&self, segment: SegmentId) -> bool {
         self.segment(segment).buffer.load(Ordering::Acquire) == 0
     }
@@ -405,51 +403,49 @@ impl SegmentStore {
     #[must_use]
     pub fn valid_bytes(&self, segment: SegmentId) -> u64 {
         let state = self.segment(segment);
-        let living = u64::from(state.living.load(Ordering::Relaxed));
+        let live = u64::from(state.live.load(Ordering::Relaxed));
         match state.slot_bytes.load(Ordering::Relaxed) {
             0 => {
                 let items = u64::from(state.items.load(Ordering::Relaxed).max(1));
-                living * u64::from(self.segment_bytes) / items
+                live * u64::from(self.segment_bytes) / items
             }
-            slot_bytes => living * u64::from(slot_bytes),
+            slot_bytes => live * u64::from(slot_bytes),
         }
     }
 
     /// The index names one more item of a segment, or is about to.
     pub(crate) fn count_in(&self, segment: SegmentId) {
-        self.segment(segment).living.fetch_add(1, Ordering::Relaxed);
+        self.segment(segment).live.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The index names one item less of a generation of a segment. Of one that has ended it says nothing.
+    /// The index names one item less of a generation of a segment; nothing changes if the generation has ended.
     pub fn count_out(&self, segment: SegmentId, generation: u64) {
         let state = self.segment(segment);
         if state.sequence.load(Ordering::Acquire) == generation {
             // The generation may end in this very moment; the count is an estimate then, and never negative.
+            let less = |live: u32| live.checked_sub(1);
             let _ = state
-                .living
-                .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |living| {
-                    living.checked_sub(1)
-                });
+                .live
+                .fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
         }
     }
 
     /// Every written segment, oldest first.
     #[must_use]
     pub fn written(&self) -> Vec<SegmentRecord> {
-        let written: Vec<SegmentId> = self.queues.lock().each_written().collect();
-        let mut records: Vec<SegmentRecord> = written
-            .into_iter()
-            .map(|segment| self.record(segment))
-            .collect();
+        let queues = self.queues.lock();
+        let record = |segment| self.record(segment);
+        let mut records: Vec<SegmentRecord> = queues.each_written().map(record).collect();
+        drop(queues);
         records.sort_by_key(|record| record.sequence);
         records
     }
 
-    /// Items in the segments that live, dead ones among them.
+    /// Items in live segments, dead ones among them.
     #[must_use]
     pub fn items_placed(&self) -> u64 {
-        let (living, _) = self.living();
-        living.iter().map(|record| u64::from(record.items)).sum()
+        let (live, _) = self.live_segments();
+        live.iter().map(|record| u64::from(record.items)).sum()
     }
 
     pub(super) fn record(&self, segment: SegmentId) -> SegmentRecord {
@@ -462,7 +458,7 @@ impl SegmentStore {
         }
     }
 
-    /// Sequence number of a segment's present life, 0 when it is free.
+    /// Sequence number of a segment's present generation, 0 when it is free.
     #[must_use]
     pub fn sequence(&self, segment: SegmentId) -> u64 {
         self.segment(segment).sequence.load(Ordering::Acquire)
@@ -483,7 +479,7 @@ impl SegmentStore {
         self.space.notify_all();
     }
 
-    /// Ends the life of a segment that no index names any more, once its last reader has left.
+    /// Ends the generation of a segment that no index names any more; resolves once its last reader has left.
     pub(super) async fn end_generation(&self, segment: SegmentId) {
         let state = self.segment(segment);
         state.sequence.store(0, Ordering::SeqCst);
@@ -504,7 +500,7 @@ impl SegmentStore {
         queues.pop_free(|channel| self.flash.channel_load(channel))
     }
 
-    /// Begins the life of an empty segment, whose bytes are in a buffer.
+    /// Begins a generation of an empty segment, whose bytes are in a buffer.
     pub(super) fn begin_generation(
         &self,
         segment: SegmentId,
@@ -515,7 +511,7 @@ impl SegmentStore {
         let state = self.segment(segment);
         state.sequence.store(sequence, Ordering::Release);
         state.items.store(0, Ordering::Release);
-        state.living.store(0, Ordering::Release);
+        state.live.store(0, Ordering::Release);
         state.slot_bytes.store(slot_bytes, Ordering::Release);
         state.reads.store(0, Ordering::Relaxed);
         state.last_read_ms.store(self.now_ms(), Ordering::Relaxed);

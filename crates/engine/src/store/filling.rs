@@ -1,4 +1,4 @@
-//! A segment being filled, and which of them are.
+//! A segment being filled, and which buffers are.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,7 +20,7 @@ pub(super) struct Cursor {
     pub(super) filling: Box<[Option<usize>]>,
     /// Shared with the journal, which reads it.
     next_sequence: Arc<AtomicU64>,
-    /// Nothing is opened any more.
+    /// No segment is opened for writes any more.
     pub(super) is_closed: bool,
 }
 
@@ -54,8 +54,9 @@ pub(super) struct Filling {
     layout: StreamLayout,
     pub(super) data_bytes: u32,
     pub(super) items: u32,
-    /// Bytes that items have taken of it, and those of them that copies have.
+    /// Bytes of the segment that items have taken.
     taken_bytes: u32,
+    /// Bytes of the segment that copies have taken.
     copied_bytes: u32,
 }
 
@@ -119,7 +120,7 @@ impl Filling {
     /// What the summary tells so far, in the order the items lie.
     pub(super) fn entries(&self) -> Vec<SummaryEntry> {
         let segment_bytes = self.bytes.len() as u32;
-        let start = summary_offset(segment_bytes, self.items).expect("append kept room");
+        let start = summary_offset(segment_bytes, self.items).expect("append kept space");
         let end = segment_bytes - FOOTER_BYTES;
         <[SummaryEntry]>::ref_from_bytes(&self.bytes[start as usize..end as usize])
             .expect("whole entries of any alignment")
@@ -129,10 +130,11 @@ impl Filling {
             .collect()
     }
 
-    /// Writes the footer, and zeros over what an earlier life left in the gap.
+    /// Writes the footer, and zeros over what an earlier generation left in the gap.
     pub(super) fn finish(mut self, image: u64) -> (SegmentId, u32, AlignedBuf) {
         let segment_bytes = self.bytes.len() as u32;
-        let summary = summary_offset(segment_bytes, self.items).expect("append kept room") as usize;
+        let summary =
+            summary_offset(segment_bytes, self.items).expect("append kept space") as usize;
         self.bytes[self.data_bytes as usize..summary].fill(0);
         let footer_at = (segment_bytes - FOOTER_BYTES) as usize;
         let checksum = crc32c::crc32c(&self.bytes[summary..footer_at]);

@@ -6,9 +6,9 @@ use crate::key::KeyHash;
 /// Where items to append come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// A write: it waits while no more segments are free than are kept back.
+    /// A write: it stalls while no more segments are free than are reserved for copies.
     Write,
-    /// A segment being reclaimed: it may use those too.
+    /// A segment being reclaimed: its copies may open reserved segments, too.
     Copy,
 }
 

@@ -10,19 +10,19 @@ use crate::format::segment::{Position, UNIT_BYTES, align, largest_item, summary_
 /// How items lie in the segments that are filled from now on. What is on flash tells its own layout.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Layout {
-    /// One after the other, in one segment at a time.
+    /// Items lie one after the other, in one segment at a time.
     #[default]
     Packed,
-    /// In slots of one length a segment; a segment at a time for each length in use.
+    /// Items lie in slots of one length a segment; a segment at a time is filled for each length in use.
     Slotted,
 }
 
 /// How the items of one stream lie in its segments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StreamLayout {
-    /// One after the other.
+    /// Items lie one after the other.
     Packed,
-    /// Each at the start of a slot of this many bytes.
+    /// Each item lies at the start of a slot of this many bytes.
     Slotted(u32),
 }
 

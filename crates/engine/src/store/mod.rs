@@ -7,17 +7,16 @@
 //!   └────────────────────────────── release: waits for the readers' pins ──────────────┘
 //! ```
 //!
-//! It knows nothing of keys or indexes. A reader [`pin`](SegmentStore::pin)s a segment for as long
-//! as it is in the life that the index had named; a released segment is not written again before
-//! its last pin is gone. Where items lie in slots, a segment is being filled for each slab class in
-//! use; when there are more of them than buffers, the fullest is sealed short, or longer slots are used.
-//! Buffers are the back-pressure: when all are filled or being
-//! written, [`append`](SegmentStore::append) says there is no space and [`space`](SegmentStore::space)
-//! tells when to try again.
+//! It knows nothing of keys or indexes. A reader [`pin`](SegmentStore::pin)s the generation of a segment that the
+//! index named; a released segment is not written again before its last pin is gone. Where items lie in slots, a
+//! segment is being filled for each slab class in use; when there are more slab classes than buffers, the fullest
+//! buffer is sealed short, or longer slots are used. Buffers are the back-pressure: when all are filled or being
+//! written, [`append`](SegmentStore::append) finds no space and [`space`](SegmentStore::space) tells when to try
+//! again.
 //!
 //! Locks, in the order they may nest: `filling`, then one buffer's content, then `queues`. None is
 //! held across I/O. A crash leaves whatever had been programmed; sequence numbers are never reused,
-//! so nothing of an earlier life of a segment verifies in a later one.
+//! so nothing of an earlier generation of a segment verifies in a later one.
 
 mod append;
 mod checkpoint;

@@ -6,8 +6,8 @@
 //! | sealed, in memory | least loaded channel first; of one channel, sealed first |
 //! | written, one a channel | order of writing; victims are picked by what is asked for |
 //!
-//! A channel's load is what waits to be written to it, and then what its device has had to do of late. A
-//! device with one channel, as every drive is, has one queue of each.
+//! A channel's load is what waits to be written to it, and then the recent work of its device. A device with one
+//! channel, as every drive is, has one queue of each kind.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -34,17 +34,21 @@ struct Channel {
     unwritten: usize,
     /// The device's count of its work when it was last looked at.
     work_seen: u64,
-    /// How much that grew of late.
+    /// How much `work_seen` has grown: a decaying sum.
     recent_work: u64,
 }
 
 /// The queues of a store. Behind its `queues` lock.
+#[derive(Default)]
 pub(super) struct Queues {
     segments_per_channel: u32,
     channels: Box<[Channel]>,
-    free: usize,
-    written: usize,
-    reclaiming: usize,
+    /// Segments that can be opened.
+    pub(super) free: usize,
+    /// Written segments that are not being reclaimed.
+    pub(super) written: usize,
+    /// Segments that are being reclaimed.
+    pub(super) reclaiming: usize,
     turn: u64,
     /// The channel looked at first for the next segment to open, and for the next victim.
     next_open: usize,
@@ -64,16 +68,7 @@ impl Queues {
         Self {
             segments_per_channel: geometry.luns_per_channel * geometry.blocks_per_lun,
             channels: (0..geometry.channels).map(|_| Channel::default()).collect(),
-            free: 0,
-            written: 0,
-            reclaiming: 0,
-            turn: 0,
-            next_open: 0,
-            next_victim: 0,
-            sealed: VecDeque::new(),
-            writing: 0,
-            retired: Vec::new(),
-            worn_least: VecDeque::new(),
+            ..Self::default()
         }
     }
 
@@ -82,22 +77,7 @@ impl Queues {
     }
 
     fn channel(&mut self, segment: SegmentId) -> &mut Channel {
-        &mut self.channels[(segment.0 / self.segments_per_channel) as usize]
-    }
-
-    /// Segments that can be opened.
-    pub(super) fn free(&self) -> usize {
-        self.free
-    }
-
-    /// Written segments that are not being reclaimed.
-    pub(super) fn written(&self) -> usize {
-        self.written
-    }
-
-    /// Segments that are being reclaimed.
-    pub(super) fn reclaiming(&self) -> usize {
-        self.reclaiming
+        &mut self.channels[self.channel_of(segment)]
     }
 
     /// Sealed segments that wait to be written.
@@ -124,7 +104,7 @@ impl Queues {
         self.written + self.reclaiming + self.writing == 0 && self.sealed.is_empty()
     }
 
-    /// A segment can be opened, from now on; so many erases it has had.
+    /// A segment, which has had `erases`, can be opened from now on.
     pub(super) fn push_free(&mut self, segment: SegmentId, erases: u64) {
         self.turn += 1;
         let turn = self.turn;
@@ -422,13 +402,13 @@ mod tests {
         for &segment in &opened {
             write(&mut queues, segment);
         }
-        assert_eq!((queues.free(), queues.written()), (12, 12));
+        assert_eq!((queues.free, queues.written), (12, 12));
         // All but one of channel 1 are used up.
         queues.retain_free(|segment| segment.0 / EACH != 1 || segment.0 == EACH + 7);
         let lowest = |segment: SegmentId| Some(segment.0);
         let victim = queues.take_from_channel(lowest).unwrap();
         assert_eq!((queues.channel_of(victim), victim.0), (1, EACH));
-        assert_eq!((queues.written(), queues.reclaiming()), (11, 1));
+        assert_eq!((queues.written, queues.reclaiming), (11, 1));
         // Those without a rank do not count, and then another channel's turn comes.
         let elsewhere = |segment: SegmentId| (segment.0 / EACH != 1).then_some(segment.0);
         let victim = queues.take_from_channel(elsewhere).unwrap();
@@ -470,7 +450,7 @@ mod tests {
     }
 
     #[test]
-    fn leveling_takes_no_later_life_and_begins_anew_each_time() {
+    fn leveling_takes_no_later_generation_and_begins_anew_each_time() {
         let mut queues = full();
         let opened: Vec<SegmentId> = (0..3).map(|_| open(&mut queues, [0; 3]).1).collect();
         for &segment in &opened {
@@ -479,8 +459,8 @@ mod tests {
         queues.set_worn_least(opened.iter().map(|&segment| (segment, 1)));
         queues.set_worn_least(opened[..2].iter().map(|&segment| (segment, 1)));
         assert_eq!(queues.worn_least(), 2);
-        let life = |segment| if segment == opened[0] { 2 } else { 1 };
-        let taken = queues.take_worn_least(|segment, sequence| life(segment) == sequence);
+        let generation = |segment| if segment == opened[0] { 2 } else { 1 };
+        let taken = queues.take_worn_least(|segment, sequence| generation(segment) == sequence);
         assert_eq!(taken, Some(opened[1]));
     }
 

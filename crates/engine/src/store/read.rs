@@ -9,11 +9,12 @@ use zerocopy::FromBytes;
 
 use super::core::{Content, SegmentStore, block};
 use super::segment::{DRAINING, SegmentRecord};
+use crate::counter::Count as _;
 use crate::format::FormatError;
 use crate::format::item::{CHECKSUM_BYTES, ItemHeader, ItemRef};
 use crate::format::segment::{
-    FOOTER_BYTES, Footer, PAGE_BYTES, Position, SUMMARY_ENTRY_BYTES, SegmentId, SegmentKind,
-    SummaryEntry, decode_summary,
+    FOOTER_BYTES, Footer, PAGE_BYTES, Position, SUMMARY_ENTRY_BYTES, SegmentId, SummaryEntry,
+    decode_tail,
 };
 
 /// Reads up to this many bytes take no share of the memory for large ones.
@@ -22,32 +23,14 @@ const SMALL_READ_BYTES: usize = PAGE_BYTES as usize;
 /// Keeps a segment from being written again while it is being read.
 pub struct SegmentPin<'a> {
     store: &'a SegmentStore,
-    segment: SegmentId,
-    sequence: u64,
-}
-
-impl SegmentPin<'_> {
-    /// The segment.
-    #[must_use]
-    pub fn segment(&self) -> SegmentId {
-        self.segment
-    }
-
-    /// Sequence number of the segment when it was pinned.
-    #[must_use]
-    pub fn sequence(&self) -> u64 {
-        self.sequence
-    }
+    pub(super) segment: SegmentId,
+    pub(super) sequence: u64,
 }
 
 impl Drop for SegmentPin<'_> {
     fn drop(&mut self) {
-        let before = self
-            .store
-            .segment(self.segment)
-            .pins
-            .fetch_sub(1, Ordering::AcqRel);
-        if before == DRAINING | 1 {
+        let pins = &self.store.segment(self.segment).pins;
+        if pins.fetch_sub(1, Ordering::AcqRel) == DRAINING | 1 {
             self.store.drained.notify_all();
         }
     }
@@ -59,7 +42,7 @@ pub struct FlashItem {
     bytes: AlignedBuf,
     /// Where the item's body starts.
     body: usize,
-    /// Its share of the memory for large items; given back with it.
+    /// The item's share of the memory for large items; given back when the item is dropped.
     _share: Option<Share>,
 }
 
@@ -95,7 +78,7 @@ impl FlashItem {
         ItemRef::parse(&self.bytes[self.body..]).expect("verified when it was read")
     }
 
-    /// Its fixed part.
+    /// The item's fixed part.
     #[must_use]
     pub fn header(&self) -> &ItemHeader {
         ItemHeader::ref_from_prefix(&self.bytes[self.body..])
@@ -135,20 +118,20 @@ pub enum ReadError {
 }
 
 impl SegmentStore {
-    /// Pins `segment` if it is still in the life whose sequence number is `life`.
+    /// Pins `segment` if it is still in a generation.
     ///
-    /// A release ends the life before it looks for pins, and the pin is set before the life is
+    /// A release ends the generation before it looks for pins, and the pin is set before the generation is
     /// looked at: one of the two sees the other.
     #[must_use]
-    pub fn pin(&self, segment: SegmentId, life: u64) -> Option<SegmentPin<'_>> {
+    pub fn pin(&self, segment: SegmentId, generation: u64) -> Option<SegmentPin<'_>> {
         let state = self.segment(segment);
         state.pins.fetch_add(1, Ordering::SeqCst);
         let pin = SegmentPin {
             store: self,
             segment,
-            sequence: life,
+            sequence: generation,
         };
-        (state.sequence.load(Ordering::SeqCst) == life).then_some(pin)
+        (state.sequence.load(Ordering::SeqCst) == generation).then_some(pin)
     }
 
     /// Reads the item at `position` of the pinned segment and verifies it.
@@ -170,16 +153,7 @@ impl SegmentStore {
         let share = self.share_for(len).await?;
         let mut buf = AlignedBuf::new(len);
         if !self.copy_from_buffer(pin, page, &mut buf) {
-            work::count(Work::DeviceCommand, 1);
-            self.counters.reads.add(1);
-            self.counters.bytes_read.add(len as u64);
-            buf = match self.flash.read(block(pin.segment), page, buf).await {
-                Ok(buf) => buf,
-                Err(error) => {
-                    self.counters.read_errors.fetch_add(1, Ordering::Relaxed);
-                    return Err(error.into());
-                }
-            };
+            buf = self.read_into(pin.segment, page, buf).await?;
         }
         let start = (offset - page) as usize;
         match ItemRef::decode(&buf[start..], pin.sequence, offset) {
@@ -188,14 +162,7 @@ impl SegmentStore {
                 body: start + CHECKSUM_BYTES,
                 _share: share,
             }),
-            Err(source) => {
-                self.counters.corrupt_items.fetch_add(1, Ordering::Relaxed);
-                Err(ReadError::Corrupt {
-                    segment: pin.segment.0,
-                    offset,
-                    source,
-                })
-            }
+            Err(source) => Err(self.corrupt(pin.segment, offset, source)),
         }
     }
 
@@ -259,23 +226,18 @@ impl SegmentStore {
         let buf = self
             .read_range(record.segment, offset, tail as usize)
             .await?;
-        let id = record.segment.0;
-        Footer::decode(
-            &buf,
-            SegmentKind::Items,
-            id,
-            record.sequence,
-            self.segment_bytes,
-        )
-        .and_then(|footer| Ok((footer, decode_summary(&buf, &footer)?)))
-        .map_err(|source| {
-            self.counters.corrupt_items.fetch_add(1, Ordering::Relaxed);
-            ReadError::Corrupt {
-                segment: id,
-                offset,
-                source,
-            }
-        })
+        let tail = decode_tail(&buf, record.segment.0, record.sequence, self.segment_bytes);
+        tail.map_err(|source| self.corrupt(record.segment, offset, source))
+    }
+
+    /// Counts a read of bytes that are not what was written.
+    fn corrupt(&self, segment: SegmentId, offset: u32, source: FormatError) -> ReadError {
+        self.counters.corrupt_items.add(1);
+        ReadError::Corrupt {
+            segment: segment.0,
+            offset,
+            source,
+        }
     }
 
     /// Reads whole pages of a segment that is on flash.
@@ -288,16 +250,20 @@ impl SegmentStore {
         offset: u32,
         len: usize,
     ) -> Result<AlignedBuf, DeviceError> {
+        self.read_into(segment, offset, AlignedBuf::new(len)).await
+    }
+
+    async fn read_into(
+        &self,
+        segment: SegmentId,
+        offset: u32,
+        buf: AlignedBuf,
+    ) -> Result<AlignedBuf, DeviceError> {
         work::count(Work::DeviceCommand, 1);
         self.counters.reads.add(1);
-        self.counters.bytes_read.add(len as u64);
-        let read = self
-            .flash
-            .read(block(segment), offset, AlignedBuf::new(len))
-            .await;
-        if read.is_err() {
-            self.counters.read_errors.fetch_add(1, Ordering::Relaxed);
-        }
+        self.counters.bytes_read.add(buf.len() as u64);
+        let read = self.flash.read(block(segment), offset, buf).await;
+        self.counters.read_errors.add(u64::from(read.is_err()));
         read
     }
 }

@@ -11,6 +11,7 @@ use super::filling::Filling;
 use super::incoming::{AppendItem, Source};
 use super::layout::StreamLayout;
 use super::write::WriteFailure;
+use crate::counter::Count as _;
 use crate::format::item::ItemRef;
 use crate::format::location::Place;
 use crate::format::segment::{Position, SummaryEntry};
@@ -31,7 +32,7 @@ impl SegmentStore {
         if !self.is_bad(failure.segment) {
             return false;
         }
-        // Until the buffer names the new segment: whoever looks for living segments waits for this.
+        // Until the buffer names the new segment: whoever looks for live segments waits for this.
         let mut cursor = self.filling.lock();
         let Some(segment) = self.pop_free() else {
             return false;
@@ -87,7 +88,7 @@ impl SegmentStore {
         }
         drop(content);
         self.queues.lock().push_sealed(segment, failure.buffer);
-        self.counters.segments_moved.fetch_add(1, Ordering::Relaxed);
+        self.counters.segments_moved.add(1);
         self.work.notify_all();
         true
     }

@@ -7,9 +7,9 @@ use crate::format::segment::SegmentId;
 /// A segment as the checkpoint remembers it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SegmentRecord {
-    /// Its number.
+    /// The segment's number.
     pub segment: SegmentId,
-    /// Its sequence number.
+    /// The sequence number of its generation.
     pub sequence: u64,
     /// Items in it.
     pub items: u32,
@@ -20,16 +20,17 @@ pub struct SegmentRecord {
 /// What is known of one segment: [`SEGMENT_TABLE_BYTES`].
 #[derive(Default)]
 pub(super) struct Segment {
-    /// Sequence number of its present life, 0 when free.
+    /// Sequence number of its present generation, 0 when free.
     pub(super) sequence: AtomicU64,
     /// Items in it, once sealed.
     pub(super) items: AtomicU32,
-    /// Those of them that the index names.
-    pub(super) living: AtomicU32,
+    /// Items in it that the index names.
+    pub(super) live: AtomicU32,
     /// Bytes of each item's slot; 0 where they are packed.
     pub(super) slot_bytes: AtomicU32,
-    /// Reads of its items since it was opened, and when the last of them was; where they are counted.
+    /// Reads of its items since it was opened, where reads are counted.
     pub(super) reads: AtomicU32,
+    /// When an item of it was read last, where reads are counted.
     pub(super) last_read_ms: AtomicU32,
     /// Readers in it, and [`DRAINING`].
     pub(super) pins: AtomicU32,

@@ -65,7 +65,7 @@ fn store_on_nand(endurance: Endurance, layout: Layout) -> (Arc<SegmentStore>, Li
     (Arc::new(store), flash)
 }
 
-/// Appends one item of 2,000 bytes; `None` when there is no room.
+/// Appends one item of 2,000 bytes; `None` when there is no space.
 fn append(store: &SegmentStore, number: u64) -> Option<(Place, u64)> {
     append_len(store, number, 2000)
 }
@@ -96,10 +96,13 @@ fn append_len(store: &SegmentStore, number: u64, len: u32) -> Option<(Place, u64
     at.map(|filled| (filled, number))
 }
 
+/// Pins the present generation of a segment.
+fn pin(store: &SegmentStore, segment: SegmentId) -> SegmentPin<'_> {
+    store.pin(segment, store.sequence(segment)).unwrap()
+}
+
 async fn check(store: &SegmentStore, (filled, number): (Place, u64)) {
-    let pin = store
-        .pin(filled.segment, store.sequence(filled.segment))
-        .unwrap();
+    let pin = pin(store, filled.segment);
     let item = store.read(&pin, filled.position).await.unwrap();
     assert_eq!(item.header().version.get(), number);
     assert!(item.item().value.iter().all(|&byte| byte == number as u8));
@@ -148,7 +151,7 @@ fn buffers_are_the_back_pressure() {
 }
 
 #[test]
-fn a_full_flash_has_no_room_until_a_segment_is_released() {
+fn a_full_flash_has_no_space_until_a_segment_is_released() {
     Sim::new(1).block_on(async {
         let store = store(3, 4);
         let mut number = 0;
@@ -168,11 +171,9 @@ fn a_full_flash_has_no_room_until_a_segment_is_released() {
         assert!(ended(&store), "it is free");
         let (filled, _) = append(&store, number).unwrap();
         assert_eq!(filled.segment, oldest.segment);
-        assert!(ended(&store), "it is in another life");
-        let pin = store
-            .pin(filled.segment, store.sequence(filled.segment))
-            .unwrap();
-        assert_eq!(pin.sequence(), 103, "a life of its own");
+        assert!(ended(&store), "it is in another generation");
+        let pin = pin(&store, filled.segment);
+        assert_eq!(pin.sequence, 103, "a generation of its own");
     });
 }
 
@@ -183,12 +184,8 @@ fn a_segment_is_not_released_under_a_reader() {
         let (filled, number) = append(&store, 1).unwrap();
         store.flush();
         store.write_next().await;
-        let first = store
-            .pin(filled.segment, store.sequence(filled.segment))
-            .unwrap();
-        let second = store
-            .pin(filled.segment, store.sequence(filled.segment))
-            .unwrap();
+        let first = pin(&store, filled.segment);
+        let second = pin(&store, filled.segment);
         let record = store.take_victim(Victim::Oldest, u64::MAX).unwrap();
         let released = Rc::new(Cell::new(false));
         let (releasing, done) = (Arc::clone(&store), Rc::clone(&released));
@@ -197,7 +194,7 @@ fn a_segment_is_not_released_under_a_reader() {
             done.set(true);
         });
         runtime::sleep(Duration::from_secs(1)).await;
-        // Its life ends when the release begins: who comes now finds it gone, and holds nothing up.
+        // Its generation ends when the release begins: a later reader finds it gone, and holds nothing up.
         assert!(store.pin(record.segment, record.sequence).is_none());
         drop(second);
         runtime::sleep(Duration::from_secs(1)).await;
@@ -212,7 +209,7 @@ fn a_segment_is_not_released_under_a_reader() {
 }
 
 #[test]
-fn what_an_earlier_life_left_does_not_verify() {
+fn what_an_earlier_generation_left_does_not_verify() {
     Sim::new(1).block_on(async {
         let store = store(1, 2);
         let (filled, _) = append(&store, 1).unwrap();
@@ -221,15 +218,13 @@ fn what_an_earlier_life_left_does_not_verify() {
         let record = store.take_victim(Victim::Oldest, u64::MAX).unwrap();
         let stale = filled.position;
         store.release(record.segment).await;
-        // The same place in the next life, which nothing has been written to yet.
+        // The same place in the next generation, which nothing has been written to yet.
         let (again, number) = append(&store, 2).unwrap();
         assert_eq!(again.position, stale);
         store.flush();
         store.write_next().await;
         check(&store, (again, number)).await;
-        let pin = store
-            .pin(filled.segment, store.sequence(filled.segment))
-            .unwrap();
+        let pin = pin(&store, filled.segment);
         let beyond = Position::new(4096, 2031);
         assert!(matches!(
             store.read(&pin, beyond).await,
@@ -276,7 +271,7 @@ fn a_checkpoint_reads_as_it_was_written() {
             sink.push(part).await.unwrap();
         }
         sink.finish().await.unwrap();
-        let saved = sink.saved();
+        let saved = sink.saved;
         assert_eq!(saved.bytes, stream.len() as u64);
         assert_eq!(saved.segments.len(), 7);
         let mut source = store.open_checkpoint(&saved);
@@ -292,7 +287,7 @@ fn a_checkpoint_reads_as_it_was_written() {
         let pushed = sink.push(&stream).await;
         assert!(
             pushed.is_none() || sink.finish().await.is_none(),
-            "no room for another"
+            "no space for another"
         );
     });
 }

@@ -12,9 +12,10 @@ use runtime::work::{self, Work};
 use super::core::{Content, SegmentStore, block};
 use super::queues::Queues;
 use super::segment::{MAX_FAILURES, SegmentRecord};
+use crate::counter::Count as _;
 use crate::format::FormatError;
 use crate::format::segment::{
-    Footer, PAGE_BYTES, SegmentId, SegmentKind, SummaryEntry, decode_summary,
+    Footer, PAGE_BYTES, SegmentId, SegmentKind, SummaryEntry, decode_tail,
 };
 
 /// Footers read at once when an image is opened.
@@ -23,7 +24,7 @@ const SCAN_DEPTH: usize = 64;
 /// What the last pages of all segments tell.
 #[derive(Debug, Default)]
 pub struct Scan {
-    /// Segments that hold items, of a life not below the floor, oldest first.
+    /// Segments that hold items, in a generation not below the floor, oldest first.
     pub found: Vec<SegmentRecord>,
     /// Segments whose last page cannot be read.
     pub unreadable: Vec<SegmentId>,
@@ -32,9 +33,9 @@ pub struct Scan {
 /// What became of a sealed segment.
 #[derive(Debug)]
 pub enum Written {
-    /// It is on flash.
+    /// The segment is on flash.
     Done(SegmentId),
-    /// It is not, and never will be.
+    /// The segment is not on flash, and never will be.
     Failed(WriteFailure),
 }
 
@@ -66,11 +67,9 @@ impl SegmentStore {
         match self.program(segment, &bytes).await {
             Ok(()) => {
                 self.segment(segment).failures.store(0, Ordering::Relaxed);
-                self.counters
-                    .segments_written
-                    .fetch_add(1, Ordering::Relaxed);
+                self.counters.segments_written.add(1);
                 drop(bytes);
-                // In this order: whoever looks for living segments finds it in one of the two.
+                // In this order: whoever looks for live segments finds it in one of the two.
                 self.queues.lock().push_written(segment);
                 self.free_buffer(segment, buffer);
                 self.space.notify_all();
@@ -78,7 +77,7 @@ impl SegmentStore {
                 Some(Written::Done(segment))
             }
             Err(error) => {
-                self.counters.write_errors.fetch_add(1, Ordering::Relaxed);
+                self.counters.write_errors.add(1);
                 let sequence = self.record(segment).sequence;
                 let entries = summary_of(&bytes, segment, sequence)
                     .expect("the summary was sealed in this buffer");
@@ -113,12 +112,12 @@ impl SegmentStore {
         work::count(Work::DeviceCommand, 1);
         let begun = runtime::now();
         self.flash.erase(block(segment)).await?;
-        self.counters.erases.fetch_add(1, Ordering::Relaxed);
+        self.counters.erases.add(1);
         self.erase_time.add(runtime::now().since(begun));
         Ok(())
     }
 
-    /// How long an erase takes, averaged over the last of them.
+    /// EWMA of the time that an erase takes.
     #[must_use]
     pub fn erase_time(&self) -> Duration {
         self.erase_time.get()
@@ -134,9 +133,7 @@ impl SegmentStore {
         let bytes = data.len() as u64;
         work::count(Work::DeviceCommand, 1);
         self.flash.program(block(segment), first_page, data).await?;
-        self.counters
-            .bytes_written
-            .fetch_add(bytes, Ordering::Relaxed);
+        self.counters.bytes_written.add(bytes);
         Ok(())
     }
 
@@ -152,9 +149,9 @@ impl SegmentStore {
         }
     }
 
-    /// Gives up a segment whose write failed, once no index names it: its buffer is freed unless what is in it
-    /// has been moved, and the segment is used again unless its block is bad or it has failed too often. That the device is full is no
-    /// segment's fault. Returns whether it is used no more.
+    /// Gives up a segment whose write failed, once no index names it: its buffer is freed unless what is in it has
+    /// been moved, and the segment is used again unless its block is bad or it has failed too often. A full device
+    /// does not count as a failure of the segment. Returns whether it is used no more.
     pub async fn abandon(&self, failure: WriteFailure, is_moved: bool) -> bool {
         if !is_moved {
             self.free_buffer(failure.segment, failure.buffer);
@@ -187,18 +184,16 @@ impl SegmentStore {
     /// A segment is used no more.
     fn retire(&self, queues: &mut Queues, segment: SegmentId) {
         queues.retired.push(segment);
-        self.counters
-            .segments_retired
-            .fetch_add(1, Ordering::Relaxed);
+        self.counters.segments_retired.add(1);
     }
 
-    /// Whether every segment has been given up, but for those of a checkpoint: there is no room, and will be none.
+    /// Whether every segment has been given up, but for those of a checkpoint: there is no space, and will be none.
     #[must_use]
     pub fn is_exhausted(&self) -> bool {
         self.queues.lock().channels_in_use() == 0
     }
 
-    /// Takes over what an earlier run has left: living segments, oldest first, those of its
+    /// Takes over what an earlier run has left: live segments, oldest first, those of its
     /// checkpoint, and those that are used no more.
     pub fn adopt(
         &self,
@@ -226,18 +221,17 @@ impl SegmentStore {
         queues.retain_free(|segment| !taken.contains(&segment));
     }
 
-    /// The segments that live, by rising number, and the sequence number that the next one opened
-    /// will get.
+    /// The live segments, by rising number, and the sequence number that the next one opened will get.
     #[must_use]
-    pub fn living(&self) -> (Vec<SegmentRecord>, u64) {
+    pub fn live_segments(&self) -> (Vec<SegmentRecord>, u64) {
         // In this order: what is written meanwhile is in one of them at least.
         let next_sequence = self.filling.lock().peek_sequence();
-        let mut living = self.in_memory();
-        living.extend(self.written());
-        living.sort_unstable_by_key(|record| record.segment);
-        living.dedup_by_key(|record| record.segment);
-        living.retain(|record| record.sequence != 0 && record.sequence < next_sequence);
-        (living, next_sequence)
+        let mut live = self.in_memory();
+        live.extend(self.written());
+        live.sort_unstable_by_key(|record| record.segment);
+        live.dedup_by_key(|record| record.segment);
+        live.retain(|record| record.sequence != 0 && record.sequence < next_sequence);
+        (live, next_sequence)
     }
 
     /// The sequence number of the next segment, to be read without a lock.
@@ -251,8 +245,8 @@ impl SegmentStore {
         self.queues.lock().retired.clone()
     }
 
-    /// Gives the segments of a checkpoint that counts no more back, but those on blocks that have gone bad.
-    /// Returns whether there are such.
+    /// Gives back the segments of a checkpoint that counts no more, but for those on blocks that have gone bad.
+    /// Returns whether there were any on bad blocks.
     pub fn free_checkpoint(&self, segments: &[SegmentId]) -> bool {
         let mut has_bad = false;
         let mut queues = self.queues.lock();
@@ -319,12 +313,6 @@ pub(super) fn summary_of(
     segment: SegmentId,
     sequence: u64,
 ) -> Result<Vec<SummaryEntry>, FormatError> {
-    let footer = Footer::decode(
-        bytes,
-        SegmentKind::Items,
-        segment.0,
-        sequence,
-        bytes.len() as u32,
-    )?;
-    decode_summary(bytes, &footer)
+    let (_, entries) = decode_tail(bytes, segment.0, sequence, bytes.len() as u32)?;
+    Ok(entries)
 }

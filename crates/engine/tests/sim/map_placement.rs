@@ -7,8 +7,8 @@ use std::sync::atomic::Ordering;
 
 use flowstone_engine::format::location::Place;
 use flowstone_engine::placement::{
-    Displaced, Found, Inserted, Parts, Placement, PlacementFuture, PlacementKind, Probe,
-    RecoveredItem, Restored, Token,
+    Displaced, Found, Inserted, Parts, Placement, PlacementFuture, PlacementKind, Probe, Restored,
+    Token,
 };
 use flowstone_engine::reclaim::{IndexUse, Named, Resident, Residents};
 use flowstone_engine::store::{Layout, ReadError, SegmentStore, SlabClasses, Streams};
@@ -58,7 +58,7 @@ impl MapPlacement {
         changed
     }
 
-    fn take(&self, item: &RecoveredItem) -> Restored {
+    fn take(&self, item: &Resident) -> Restored {
         self.change(|map| map.insert(item.hash, item.place));
         Restored::Taken(Displaced::Unknown)
     }
@@ -107,7 +107,7 @@ impl Placement for MapPlacement {
 
     fn restore(
         &self,
-        items: &[RecoveredItem],
+        items: &[Resident],
         beaten: Option<Place>,
         each: &mut dyn FnMut(usize, Restored),
     ) {

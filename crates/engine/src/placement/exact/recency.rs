@@ -1,5 +1,5 @@
 //! The section that `exact` has in the checkpoint of an orderly stop: the positions of the items that have been
-//! read since they were written. A list for each living segment in which there are some, as those of what is dead.
+//! read since they were written. A list for each live segment in which there are some, as those of what is dead.
 
 use std::collections::HashMap;
 
@@ -82,9 +82,9 @@ impl Recency {
     }
 }
 
-/// The section of these living segments; `visit_all` shows every item that has been read to its argument.
+/// The section of these live segments; `visit_all` shows every item that has been read to its argument.
 pub(super) fn write(
-    living: &[SegmentRecord],
+    live: &[SegmentRecord],
     segments: u32,
     visit_all: impl Fn(&mut dyn FnMut(SegmentId, Position)),
 ) -> Section {
@@ -93,7 +93,7 @@ pub(super) fn write(
     let records = counts.iter().map(|&count: &u32| count as usize).sum();
     let most = batch_positions(records);
     let (mut bytes, mut packed) = (Vec::new(), Packer::default());
-    let mut rest = living;
+    let mut rest = live;
     while !rest.is_empty() {
         let mut batch = PositionBatch::next(rest, &counts, most);
         visit_all(&mut |segment, position| batch.insert(segment, position.bits(), |_| true));
@@ -123,15 +123,15 @@ mod tests {
 
     #[test]
     fn what_had_been_read_is_found_again_in_its_generation_alone() {
-        let living = [2, 5, 6].map(|number| SegmentRecord {
+        let live = [2, 5, 6].map(|number| SegmentRecord {
             segment: SegmentId(number),
             sequence: 100 + u64::from(number),
             items: 1000,
             slot_bytes: 0,
         });
         let read = |segment: u32, unit: u32| segment != 5 && unit.is_multiple_of(segment + 1);
-        let section = write(&living, 8, |visit| {
-            // In no order, as an index has them.
+        let section = write(&live, 8, |visit| {
+            // In no particular order, as an index visits them.
             for unit in (0..1000).rev() {
                 for segment in [6, 5, 2].into_iter().filter(|&segment| read(segment, unit)) {
                     visit(SegmentId(segment), Position::from_bits(unit));
@@ -139,7 +139,7 @@ mod tests {
             }
         });
         let recency = Recency::read(Some(section.clone()));
-        for record in living {
+        for record in live {
             for unit in 0..1000 {
                 let place = Place {
                     segment: record.segment,
