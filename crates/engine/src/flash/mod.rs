@@ -64,12 +64,11 @@ pub(crate) struct FlashTier {
     checkpointer: Checkpointer,
     /// What the index overwrites in place.
     index_region: Option<Region>,
-    /// Whether displaced copies are always known by their place.
-    locates_displaced: bool,
     partition_bits: u32,
     reclaimers: usize,
     writers: usize,
-    largest_body: usize,
+    /// The longest item body, in bytes, that can be placed.
+    pub(crate) largest_body: usize,
     fixed_bytes: u64,
 }
 
@@ -88,7 +87,6 @@ impl FlashTier {
             largest_body: largest_item(store.segment_bytes()) as usize - CHECKSUM_BYTES,
             fixed_bytes: store.memory_bytes() as u64 + journal.memory_bytes() + for_checkpoints,
             checkpointer: Checkpointer::new(store, journal),
-            locates_displaced: upkeep.locates_displaced,
             upkeep,
             placement,
             index_region,
@@ -104,11 +102,6 @@ impl FlashTier {
 
     pub(crate) fn placement(&self) -> &dyn Placement {
         &*self.placement
-    }
-
-    /// The longest item body, in bytes, that can be placed.
-    pub(crate) fn largest_body(&self) -> usize {
-        self.largest_body
     }
 
     /// What the index knows of a key.
@@ -131,7 +124,7 @@ impl FlashTier {
 
     /// Where versions alone decide which copy of a key counts, none does before all have been found.
     fn is_hidden(&self) -> bool {
-        !self.locates_displaced && self.upkeep.recovery.is_running()
+        !self.upkeep.locates_displaced && self.upkeep.recovery.is_running()
     }
 
     /// Whether a request that displaces something can go ahead; if not, it waits for
@@ -271,7 +264,7 @@ impl FlashTier {
             Displaced::None => {}
             Displaced::Known(place) => {
                 self.upkeep.displace(place);
-                if !self.locates_displaced {
+                if !self.upkeep.locates_displaced {
                     // There may be others.
                     self.journal_dead_key(hash, version);
                 }
@@ -304,7 +297,7 @@ impl FlashTier {
             next_version,
             last,
             section: self.placement.section(&live, is_last),
-            keeps_dead_keys: !self.locates_displaced,
+            keeps_dead_keys: !self.upkeep.locates_displaced,
         };
         self.checkpointer.write(&input).await
     }

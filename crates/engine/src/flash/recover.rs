@@ -110,7 +110,7 @@ async fn read_segment(tier: &FlashTier, record: &SegmentRecord, dead: &DeadSet) 
 fn lose(tier: &FlashTier, record: &SegmentRecord) {
     let upkeep = &tier.upkeep;
     let mut lost = vec![*record];
-    if !tier.locates_displaced {
+    if !tier.upkeep.locates_displaced {
         let older = |unread: &SegmentRecord| unread.sequence < record.sequence;
         lost.extend(upkeep.recovery.forget_unread(|unread| !older(unread)));
     }
@@ -128,7 +128,7 @@ fn classify(
     dead: &DeadSet,
 ) -> Vec<Offer> {
     let (upkeep, items) = (&tier.upkeep, dead.of_segment(record));
-    let is_located = tier.locates_displaced;
+    let is_located = tier.upkeep.locates_displaced;
     let offer = |entry: &SummaryEntry| {
         let item = Resident::of(record, entry);
         let state = items.classify(entry, &upkeep.cutoffs, upkeep.recovery.clock);
@@ -201,7 +201,7 @@ fn restore(
     for (offer, displaced) in taken {
         let (hash, version) = (offer.item.hash, offer.item.version);
         match displaced {
-            Displaced::Known(place) if tier.locates_displaced => {
+            Displaced::Known(place) if tier.upkeep.locates_displaced => {
                 tier.upkeep.displace(place);
             }
             Displaced::Known(place) => store.count_out(place.segment, place.generation),
@@ -217,7 +217,7 @@ fn restore(
 }
 
 fn refuse(tier: &FlashTier, item: &Resident) -> Answer {
-    if tier.locates_displaced {
+    if tier.upkeep.locates_displaced {
         tier.upkeep.declare_dead(item.place);
     }
     Answer::Refused
@@ -229,7 +229,7 @@ async fn contest(tier: &FlashTier, partition: usize, offer: &Offer, mut rival: P
         let version = version_at(tier, rival).await;
         let is_there = tier.store().sequence(rival.segment) == rival.generation;
         // A copy that cannot be read may be the later one: where versions alone decide, neither copy counts.
-        let is_unknown = version.is_none() && is_there && !tier.locates_displaced;
+        let is_unknown = version.is_none() && is_there && !tier.upkeep.locates_displaced;
         // Of two copies of one version the one in the younger segment will be reclaimed later.
         let rank = version.map(|version| (version, rival.generation));
         if is_unknown || rank >= Some((offer.item.version, offer.item.place.generation)) {

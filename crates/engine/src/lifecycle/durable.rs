@@ -52,13 +52,9 @@ impl Engine {
             spawn(task);
         }
         let engine = Arc::clone(self);
-        spawn(Box::new(move || {
-            Box::pin(async move { engine.sync_journal().await })
-        }));
+        spawn(Box::new(move || Box::pin(engine.sync_journal())));
         let engine = Arc::clone(self);
-        spawn(Box::new(move || {
-            Box::pin(async move { engine.keep_checkpoints().await })
-        }));
+        spawn(Box::new(move || Box::pin(engine.keep_checkpoints())));
     }
 
     /// What has been done to survive a crash.

@@ -431,7 +431,7 @@ fn assemble(
         partitions: (0..partitions).map(partition).collect(),
         partition_bits: shape.partitions.trailing_zeros(),
         seed: shape.hash_seed,
-        largest_body: config.largest_body().min(flash.largest_body()),
+        largest_body: config.largest_body().min(flash.largest_body),
         version_limit: AtomicU64::new(first_version + VERSION_RESERVE),
         stale_below,
         flash: Arc::new(flash),

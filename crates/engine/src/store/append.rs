@@ -109,14 +109,10 @@ impl SegmentStore {
     /// The summary of a pinned segment that is in memory; `None` when it is not any more.
     #[must_use]
     pub fn summary_in_memory(&self, pin: &SegmentPin<'_>) -> Option<Vec<SummaryEntry>> {
-        let number = self.segment(pin.segment).buffer.load(Ordering::Acquire);
-        let buffer = usize::from(number).checked_sub(1)?;
-        match &*self.buffers[buffer].lock() {
-            Content::Filling(filling) if filling.segment == pin.segment => Some(filling.entries()),
-            Content::Sealed { segment, bytes } if *segment == pin.segment => {
-                summary_of(bytes, *segment, pin.sequence).ok()
-            }
-            _ => None,
+        match &*self.content_of(pin)? {
+            Content::Filling(filling) => Some(filling.entries()),
+            Content::Sealed { segment, bytes } => summary_of(bytes, *segment, pin.sequence).ok(),
+            Content::Free(_) | Content::Lost => None,
         }
     }
 

@@ -496,8 +496,8 @@ impl SegmentStore {
 
     /// Takes a segment to open.
     pub(super) fn pop_free(&self) -> Option<SegmentId> {
-        let mut queues = self.queues.lock();
-        queues.pop_free(|channel| self.flash.channel_load(channel))
+        let load = |channel: u32| self.flash.channel_load(channel);
+        self.queues.lock().pop_free(load)
     }
 
     /// Begins a generation of an empty segment, whose bytes are in a buffer.

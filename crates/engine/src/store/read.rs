@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use device::{AlignedBuf, DeviceError};
+use parking_lot::MutexGuard;
 use runtime::budget::Share;
 use runtime::work::{self, Work};
 use zerocopy::FromBytes;
@@ -181,23 +182,29 @@ impl SegmentStore {
 
     /// Copies bytes of the pinned segment from its buffer; false when it has none.
     fn copy_from_buffer(&self, pin: &SegmentPin<'_>, offset: u32, into: &mut [u8]) -> bool {
-        let number = self.segment(pin.segment).buffer.load(Ordering::Acquire);
-        let Some(buffer) = usize::from(number).checked_sub(1) else {
+        let Some(content) = self.content_of(pin) else {
             return false;
         };
-        let range = offset as usize..offset as usize + into.len();
-        match &*self.buffers[buffer].lock() {
-            Content::Filling(filling) if filling.segment == pin.segment => {
-                into.copy_from_slice(&filling.bytes[range]);
-                true
-            }
-            Content::Sealed { segment, bytes } if *segment == pin.segment => {
-                into.copy_from_slice(&bytes[range]);
-                true
-            }
-            // Written meanwhile.
-            _ => false,
-        }
+        let bytes: &[u8] = match &*content {
+            Content::Filling(filling) => &filling.bytes,
+            Content::Sealed { bytes, .. } => bytes,
+            Content::Free(_) | Content::Lost => return false,
+        };
+        into.copy_from_slice(&bytes[offset as usize..][..into.len()]);
+        true
+    }
+
+    /// What the buffer of the pinned segment holds; `None` when the segment has no buffer any more.
+    pub(super) fn content_of(&self, pin: &SegmentPin<'_>) -> Option<MutexGuard<'_, Content>> {
+        let number = self.segment(pin.segment).buffer.load(Ordering::Acquire);
+        let content = self.buffers[usize::from(number).checked_sub(1)?].lock();
+        let segment = match &*content {
+            Content::Filling(filling) => Some(filling.segment),
+            Content::Sealed { segment, .. } => Some(*segment),
+            Content::Free(_) | Content::Lost => None,
+        };
+        // Else the segment has been written meanwhile, and the buffer is another's.
+        (segment == Some(pin.segment)).then_some(content)
     }
 
     /// Reads the summary of a written segment, in the order the items lie.
