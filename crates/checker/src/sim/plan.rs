@@ -26,6 +26,9 @@ const CHUNK_WORDS: usize = 1024;
 const HEAD_WORDS: usize = 512;
 const MIN_CHUNKS: usize = 8;
 
+/// Segments of the disk of another placement, at least.
+const MIN_PLACEMENT_SEGMENTS: u64 = 12;
+
 /// The most of the memory that the index may take, in percent.
 const INDEX_PERCENT: u32 = 10;
 /// Mean bytes of a mixed item on flash, about.
@@ -234,19 +237,29 @@ fn on_nand(seed: u64, segments: u64) -> Option<(NandConfig, EngineConfig)> {
     Some((nand, config))
 }
 
+/// What a power cut may undo at most where the journal is synced so often.
+fn unsettled(sync_interval: Duration) -> Duration {
+    2 * sync_interval + Duration::from_millis(10)
+}
+
 impl Plan {
-    /// The same plan with another placement: on a disk, reclaimed in order of age.
+    /// The same plan with another placement: on a disk, reclaimed in order of age. The disk is smaller and the journal
+    /// is synced more seldom, so that segments go while what they have superseded is still about.
     pub(super) fn with_placement(&mut self, placement: Arc<dyn PlacementKind>) {
-        if let Some(nand) = self.nand.take() {
-            let geometry = nand.geometry;
-            self.image_bytes = META_BYTES + u64::from(geometry.blocks()) * geometry.block_bytes();
-        }
+        let segments = match self.nand.take() {
+            Some(nand) => u64::from(nand.geometry.blocks()),
+            None => (self.image_bytes - META_BYTES) / SEGMENT_BYTES,
+        };
+        let segments = (segments / 3).max(MIN_PLACEMENT_SEGMENTS);
+        self.image_bytes = META_BYTES + segments * SEGMENT_BYTES;
         self.config.placement = EngineConfig::default().placement;
         self.config.reclaim.policy = ReclaimPolicy::CopyRecent {
             victim: Victim::Oldest,
-            max_copy_sixteenths: 8,
+            max_copy_sixteenths: self.config.reclaim.policy.max_copy_sixteenths(),
         };
         self.config.reclaim.wear_leveling = None;
+        self.config.sync_interval *= 10;
+        self.unsettled = unsettled(self.config.sync_interval);
         self.placement = Some(placement);
     }
 
@@ -369,7 +382,7 @@ impl Plan {
             },
             // The ring is to come round while one slow write goes on.
             pause: Duration::from_millis(if kind == Kind::Churn { 10 } else { 400 }),
-            unsettled: 2 * sync_interval + Duration::from_millis(10),
+            unsettled: unsettled(sync_interval),
             // Long enough for a segment to be reclaimed and written anew meanwhile.
             // Churn has slow superblocks: all else is to go on meanwhile.
             slow: if kind == Kind::Churn || random.random() {
