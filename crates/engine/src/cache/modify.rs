@@ -404,6 +404,8 @@ impl Held<'_> {
         };
         self.partition.tier.remove(key);
         refused.map_or(Ok(()), |error| {
+            // What is recorded of the refused version must not hit the next one.
+            self.partition.take_version();
             self.partition.count_write(hash);
             Err(Refused::Never(error))
         })

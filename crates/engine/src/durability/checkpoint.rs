@@ -56,6 +56,8 @@ pub(crate) struct Checkpointer {
     codec: LocationCodec,
     /// Generations of segments in whose summaries superseding copies have been looked for.
     searched: Mutex<HashSet<u64>>,
+    /// Segments declared dead that the store still has: the record is retired with the first checkpoint after it.
+    dead_segments: Mutex<HashSet<(u32, u64)>>,
 }
 
 /// Bytes of memory that writing a checkpoint takes.
@@ -78,6 +80,7 @@ impl Checkpointer {
             store,
             journal,
             searched: Mutex::default(),
+            dead_segments: Mutex::default(),
         }
     }
 
@@ -107,10 +110,14 @@ impl Checkpointer {
             .survey(&chunks, input.next_version, next_sequence)
             .await;
         // The journal decides, whatever the store still says of a segment.
-        live.retain(|record| {
-            let generation = (record.segment.0, record.sequence);
-            !survey.dead_segments.contains(&generation)
-        });
+        let dead_segments = {
+            let mut known = self.dead_segments.lock();
+            known.extend(&survey.dead_segments);
+            known.clone()
+        };
+        let generation = |record: &SegmentRecord| (record.segment.0, record.sequence);
+        let there: HashSet<_> = live.iter().map(generation).collect();
+        live.retain(|record| !dead_segments.contains(&generation(record)));
         let mut before = match input.last {
             Some(last) => Some(LastLists::open(&self.store, last).await.ok()?),
             None => None,
@@ -171,7 +178,11 @@ impl Checkpointer {
         }
         sink.push(&input.section.encode_head()).await?;
         sink.push(&input.section.bytes).await?;
-        sink.finish().await
+        sink.finish().await?;
+        // A generation that the store no longer has does not come back.
+        let mut known = self.dead_segments.lock();
+        known.retain(|dead| there.contains(dead));
+        Some(())
     }
 
     async fn survey(

@@ -40,11 +40,21 @@ impl FlashTier {
         .chain(tasks(self, on_demand, |tier| async move {
             tier.work_on_demand().await;
         }))
-        .chain(tasks(self, RECOVERY_TASKS, |tier| async move {
+        .chain(tasks(self, self.recovery_tasks(), |tier| async move {
             recover::read_segments(&tier).await;
         }))
         .chain(Arc::clone(&self.placement).background())
         .collect()
+    }
+
+    /// Where versions alone decide, segments are read one after the other: an unreadable one takes all older ones
+    /// with it, which must not have been read yet.
+    fn recovery_tasks(&self) -> usize {
+        if self.upkeep.locates_displaced {
+            RECOVERY_TASKS
+        } else {
+            1
+        }
     }
 
     async fn write_sealed(&self) {
@@ -72,7 +82,11 @@ impl FlashTier {
             }
             if upkeep.is_asked.swap(false, Ordering::AcqRel) {
                 upkeep.write_one(&*self.placement).await;
-                while upkeep.reclaim_one(&*self.placement).await {}
+                while upkeep.reclaim_one(&*self.placement).await
+                    // The next in order may only have been sealed.
+                    || !upkeep.locates_displaced && upkeep.write_one(&*self.placement).await
+                {
+                }
             } else {
                 work.await;
             }

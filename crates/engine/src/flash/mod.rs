@@ -205,7 +205,13 @@ impl FlashTier {
                 Inserted::Full(displaced) => {
                     upkeep.counters.index_full.add(1);
                     // Neither this copy nor an older one may be found again at a later start.
-                    upkeep.displace(place);
+                    if upkeep.locates_displaced {
+                        upkeep.displace(place);
+                    } else {
+                        // By its version: a copy that is dead by its place would still supersede the record.
+                        self.store().count_out(place.segment, place.generation);
+                        self.journal_dead_key(hash, version + 1);
+                    }
                     (displaced, Placed::Dropped)
                 }
             };

@@ -275,13 +275,17 @@ impl Engine {
         let now = runtime::unix_seconds();
         for _ in 0..MAX_ROUNDS {
             self.flash.begin_stop();
-            let lost = self.flash.upkeep.stats().items_lost;
+            let back_in_memory = || {
+                let stats = self.flash.upkeep.stats();
+                (stats.items_lost, stats.items_returned)
+            };
+            let before = back_in_memory();
             self.clean_memory(now).await;
             self.flash.drain().await;
-            if self.flash.upkeep.stats().items_lost == lost {
+            if back_in_memory() == before {
                 break;
             }
-            // Lost to segments that could not be written; memory still has them.
+            // Lost to segments that could not be written, or returned by a reclaim that was under way.
         }
         self.flash.quiesce().await;
         self.checkpoint(true).await

@@ -86,9 +86,10 @@ impl Opening {
         if !self.kind.locates_displaced() {
             self.config.check_in_order_of_age()?;
         }
-        let index_region = self.index_region(&shape, new.is_some()).await?;
+        let is_new = new.is_some();
+        let index_region = self.index_region(&shape, is_new).await?;
         let log = journal()?;
-        let usable = look_at_journal(&*log, &superblock, new.is_some(), self.config.force)?;
+        let usable = look_at_journal(&*log, &superblock, is_new, self.config.force)?;
         let store = self.store(&superblock)?;
         let now = runtime::unix_seconds();
         let mut last_run = match new {
@@ -125,6 +126,11 @@ impl Opening {
         })?;
         let first_version = superblock.version_limit.get();
         let known_clock = last_run.as_ref().map_or(0, |last_run| last_run.dead.clock);
+        if let (true, Some(disk), IndexRegion::Apart(bytes)) =
+            (is_new, &self.index_disk, shape.index_region)
+        {
+            write_index_header(&**disk, IndexHeader::new(shape.hash_seed, bytes)).await?;
+        }
         let journal = begin_run(
             log,
             &meta,
@@ -248,7 +254,7 @@ impl Opening {
         }
     }
 
-    /// What the index overwrites in place, where there is such a part.
+    /// What the index overwrites in place, where there is such a part. Writes nothing yet.
     async fn index_region(
         &self,
         shape: &ImageShape,
@@ -267,13 +273,7 @@ impl Opening {
         match IndexHeader::decode(&page) {
             Ok(Some(found)) if found == header => {}
             // An index of an image that was here before, or nothing, gives way to a new one's.
-            found if is_new && (found.is_ok() || self.config.force) => {
-                let mut page = AlignedBuf::new(INDEX_HEADER_BYTES);
-                page.fill(0);
-                page[..size_of::<IndexHeader>()].copy_from_slice(header.as_bytes());
-                disk.write(0, page.into()).await?;
-                disk.sync().await?;
-            }
+            found if is_new && (found.is_ok() || self.config.force) => {}
             Ok(_) | Err(_) => return Err(OpenError::IndexDevice),
         }
         let region = Region::new(Arc::clone(disk), INDEX_HEADER_BYTES as u64, bytes)?;
@@ -323,6 +323,18 @@ impl Opening {
         }
         Ok(last_run)
     }
+}
+
+/// Makes a device the index device of an image that is about to be made.
+async fn write_index_header(
+    disk: &dyn Disk,
+    header: IndexHeader,
+) -> Result<(), device::DeviceError> {
+    let mut page = AlignedBuf::new(INDEX_HEADER_BYTES);
+    page.fill(0);
+    page[..size_of::<IndexHeader>()].copy_from_slice(header.as_bytes());
+    disk.write(0, page.into()).await?;
+    disk.sync().await
 }
 
 /// Begins a run: raises what is reserved, durably, and takes the journal over. The journal's head goes first: one
