@@ -329,7 +329,8 @@ impl FlashTier {
 
     /// Memory in use.
     pub(crate) fn memory(&self) -> MemoryUse {
-        let index_bytes = self.upkeep.index_use.bytes.get();
+        let index_use = &self.upkeep.index_use;
+        let index_bytes = index_use.bytes.get() + index_use.recovery_bytes.get();
         MemoryUse {
             index_bytes: index_bytes + self.upkeep.recovery.memory_bytes(),
             fixed_bytes: self.fixed_bytes,

@@ -90,8 +90,8 @@ impl Exact {
             .collect::<Result<Box<[_]>, _>>()?;
         let bytes: u64 = tables.iter().map(|table| table.lock().memory_bytes()).sum();
         let recency = Recency::read(parts.section);
-        let all_bytes = bytes + recency.memory_bytes();
-        parts.index_use.bytes.store(all_bytes, Ordering::Relaxed);
+        parts.index_use.bytes.store(bytes, Ordering::Relaxed);
+        parts.index_use.recovery_bytes.add(recency.memory_bytes());
         Ok(Self {
             recency: RwLock::new(recency),
             store: parts.store,
@@ -287,9 +287,8 @@ impl Placement for Exact {
     }
 
     fn recovered(&self) {
-        let recency = std::mem::take(&mut *self.recency.write());
-        let bytes = &self.index_use.bytes;
-        bytes.fetch_sub(recency.memory_bytes(), Ordering::Relaxed);
+        *self.recency.write() = Recency::default();
+        self.index_use.recovery_bytes.store(0, Ordering::Relaxed);
     }
 
     fn section(&self, live: &[SegmentRecord], last: bool) -> Section {

@@ -71,6 +71,8 @@ pub struct IndexUse {
     pub objects: AtomicU64,
     /// Bytes of memory.
     pub bytes: AtomicU64,
+    /// Bytes of memory held until everything is recovered, no part of `max_bytes`: reclaim cannot free them.
+    pub recovery_bytes: AtomicU64,
     /// Bytes of memory at which reclaim has to make space in the index.
     pub max_bytes: u64,
 }
@@ -82,6 +84,7 @@ impl IndexUse {
         Self {
             objects: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
+            recovery_bytes: AtomicU64::new(0),
             max_bytes,
         }
     }
