@@ -258,7 +258,7 @@ impl Plan {
             max_copy_sixteenths: self.config.reclaim.policy.max_copy_sixteenths(),
         };
         self.config.reclaim.wear_leveling = None;
-        self.config.sync_interval *= 10;
+        self.config.sync_interval *= 30;
         self.unsettled = unsettled(self.config.sync_interval);
         self.placement = Some(placement);
     }
