@@ -175,11 +175,15 @@ impl DeadSet {
                 self.retired.insert(segment);
             }
             Record::Cutoff { partition, version } => {
-                if let Some(cutoff) = self.cutoffs.get_mut(partition as usize) {
-                    *cutoff = version.max(*cutoff);
-                }
-                if let Some(flush) = &mut self.flush {
-                    flush.applied.insert(partition);
+                let Some(cutoff) = self.cutoffs.get_mut(partition as usize) else {
+                    return;
+                };
+                // A lower one is what a power cut has left of an earlier chunk, and of an earlier flush.
+                if version >= *cutoff {
+                    *cutoff = version;
+                    if let Some(flush) = &mut self.flush {
+                        flush.applied.insert(partition);
+                    }
                 }
             }
             Record::FlushAt {
