@@ -258,6 +258,12 @@ impl Plan {
             max_copy_sixteenths: self.config.reclaim.policy.max_copy_sixteenths(),
         };
         self.config.reclaim.wear_leveling = None;
+        // A power cut is wrong only in the moment between what dies and what had to be durable before: many of them.
+        self.operations *= 2;
+        self.running.most *= 4;
+        for one_in in [&mut self.running.stores, &mut self.running.operations] {
+            *one_in = (*one_in / 4).max(1);
+        }
         self.config.sync_interval *= 30;
         self.unsettled = unsettled(self.config.sync_interval);
         self.placement = Some(placement);

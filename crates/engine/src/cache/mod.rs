@@ -170,6 +170,7 @@ impl Engine {
             self.journal.append(Record::Cutoff {
                 partition: number as u32,
                 version: *next_version,
+                chunk: 0,
             });
         }
         partition

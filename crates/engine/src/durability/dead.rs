@@ -174,13 +174,16 @@ impl DeadSet {
             Record::Retired { segment } => {
                 self.retired.insert(segment);
             }
-            Record::Cutoff { partition, version } => {
+            Record::Cutoff {
+                partition,
+                version,
+                chunk: number,
+            } => {
                 let Some(cutoff) = self.cutoffs.get_mut(partition as usize) else {
                     return;
                 };
-                // A lower one is what a power cut has left of an earlier chunk, and of an earlier flush.
-                if version >= *cutoff {
-                    *cutoff = version;
+                if number == kept_chunk(chunk.header.sequence) {
+                    *cutoff = version.max(*cutoff);
                     if let Some(flush) = &mut self.flush {
                         flush.applied.insert(partition);
                     }

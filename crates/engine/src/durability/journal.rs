@@ -249,7 +249,7 @@ impl Journal {
         if cursor.next + len > self.chunk_words && !self.open_chunk(&mut cursor) {
             return;
         }
-        if let Record::FlushAt { chunk, .. } = &mut record {
+        if let Record::FlushAt { chunk, .. } | Record::Cutoff { chunk, .. } = &mut record {
             *chunk = cursor.sequence;
         }
         let encoded = record.encode();

@@ -14,7 +14,7 @@
 //!      10 the last chunk that is durable as far as it had got
 //!
 //!  record: kind 4 bits │ 60 bits
-//!    1 DEAD      generation 18 │ location 42       5 CUTOFF   partition 12 │ version 63..48, 16 bits
+//!    1 DEAD      generation 18 │ location 42       5 CUTOFF   partition 12 │ chunk 28 │ 4 zero │ version 63..48
 //!    2 SEGMENT DEAD segment 28 │ generation 63..32 6          version 47..0
 //!    8               generation 31..0                7 FLUSH AT chunk 28 │ Unix second 32
 //!    3 KEY DEAD      hash 63..4, 60 bits         4 RETIRED  segment 28
@@ -27,7 +27,7 @@
 use super::FormatError;
 
 /// Version of the journal's format.
-pub const JOURNAL_FORMAT: u64 = 2;
+pub const JOURNAL_FORMAT: u64 = 3;
 /// Words of the head: a page.
 pub const HEAD_WORDS: usize = 512;
 /// Words of a chunk's header.
@@ -203,15 +203,17 @@ pub enum Record {
         /// The segment's number.
         segment: u32,
     },
-    /// Every item of a partition with a lower version.
+    /// Every item of a partition with a lower version. Says nothing in another chunk than that it was appended to: a
+    /// power cut may leave the words of an earlier chunk in the place of a new one.
     Cutoff {
         /// The partition.
         partition: u32,
         /// The version.
         version: u64,
+        /// Sequence number of the chunk; its low bits are kept.
+        chunk: u64,
     },
-    /// Everything, from a Unix second on. Says nothing in another chunk than that it was appended to: a
-    /// power cut may leave the words of an earlier chunk in the place of a new one.
+    /// Everything, from a Unix second on. Says nothing in another chunk either.
     FlushAt {
         /// The second.
         deadline: u32,
@@ -274,9 +276,13 @@ impl Record {
                 two(3, hash >> 4, (9, low(version, PAYLOAD_BITS)))
             }
             Self::Retired { segment } => one(4, u64::from(segment)),
-            Self::Cutoff { partition, version } => two(
+            Self::Cutoff {
+                partition,
+                version,
+                chunk,
+            } => two(
                 5,
-                u64::from(partition) << 48 | version >> 48,
+                u64::from(partition) << 48 | kept_chunk(chunk) << 20 | version >> 48,
                 (6, low(version, 48)),
             ),
             Self::FlushAt { deadline, chunk } => {
@@ -324,6 +330,7 @@ impl Record {
                     5 => second(6).map(|rest| Self::Cutoff {
                         partition: (payload >> 48) as u32,
                         version: low(payload, 16) << 48 | low(rest, 48),
+                        chunk: kept_chunk(payload >> 20),
                     }),
                     _ => None,
                 };
@@ -340,7 +347,7 @@ pub fn is_generation(kept: u64, sequence: u64) -> bool {
     low(kept, GENERATION_BITS) == low(sequence, GENERATION_BITS)
 }
 
-/// The part of a chunk's sequence number that a [`Record::FlushAt`] keeps.
+/// The part of a chunk's sequence number that a [`Record::FlushAt`] or [`Record::Cutoff`] keeps.
 #[must_use]
 pub fn kept_chunk(sequence: u64) -> u64 {
     low(sequence, CHUNK_BITS)
@@ -376,8 +383,13 @@ mod tests {
                 version,
             }),
             (0u32..1 << 28).prop_map(|segment| Record::Retired { segment }),
-            (0u32..1 << 12, any::<u64>())
-                .prop_map(|(partition, version)| Record::Cutoff { partition, version }),
+            (0u32..1 << 12, any::<u64>(), 0..1u64 << CHUNK_BITS).prop_map(
+                |(partition, version, chunk)| Record::Cutoff {
+                    partition,
+                    version,
+                    chunk
+                }
+            ),
             (any::<u32>(), 0..1u64 << CHUNK_BITS)
                 .prop_map(|(deadline, chunk)| Record::FlushAt { deadline, chunk }),
         ]

@@ -400,6 +400,7 @@ fn take_over(
             journal.append(Record::Cutoff {
                 partition,
                 version: cutoff,
+                chunk: 0,
             });
         }
     }
