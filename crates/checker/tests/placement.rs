@@ -34,7 +34,7 @@ fn dead_keys_stay_dead() {
     };
     let (mut crashes, least) = (0, 10 * seeds.clone().count() as u64);
     for seed in seeds {
-        let kind = Arc::new(map_placement::MapKind);
+        let kind = Arc::new(map_placement::MapKind(usize::MAX));
         match simulate_placement(seed, kind) {
             Ok(report) => crashes += report.crashes,
             Err(wrong) => panic!("{wrong}"),
@@ -77,7 +77,7 @@ impl Bench {
         let victim = Victim::Oldest;
         config.reclaim.policy = ReclaimPolicy::Drop { victim };
         let (disk, journal) = (Arc::clone(&self.disk), Arc::clone(&self.journal));
-        let kind = Arc::new(map_placement::MapKind);
+        let kind = Arc::new(map_placement::MapKind(usize::MAX));
         let opening = Opening::new(disk, config).with_placement(kind);
         let engine = opening.open(move || Ok(journal)).await.expect("it opens");
         engine.start_background(|task| runtime::spawn_detached(async move { task().await }));

@@ -421,6 +421,42 @@ fn a_checkpoint_that_cannot_be_written_leaves_the_one_before() {
     }
 }
 
+/// Its items are not in the index, so that no delete declares them dead one by one: the segment stays dead, however many
+/// checkpoints follow.
+#[test]
+fn a_segment_that_recovery_could_not_read_does_not_come_back() {
+    for checkpoints in 0..3 {
+        let faulty = faulty();
+        simulate(1, async {
+            let engine = engine_on(&faulty).await;
+            fill(&engine, 3000, 6000).await;
+        });
+        simulate(2, async {
+            // The first look at its last page tells that there is a summary.
+            let tail =
+                META_BYTES + u64::from(SEGMENT_BYTES) - 4096..META_BYTES + u64::from(SEGMENT_BYTES);
+            let summary = When::next(Operation::Read).within(tail).after(1);
+            faulty.script(summary, Fault::Error);
+            let engine = engine_on(&faulty).await;
+            assert_eq!(engine.recovery().segments_unreadable, 1);
+            for number in 0..3000 {
+                engine.remove(
+                    engine.key(&numbered(number)).unwrap(),
+                    runtime::unix_seconds(),
+                );
+            }
+            for _ in 0..checkpoints {
+                assert!(engine.checkpoint_now().await);
+            }
+        });
+        simulate(3, async {
+            let engine = engine_on(&faulty).await;
+            assert!(matches!(engine.start(), Start::Warm { .. }));
+            assert_eq!(check(&engine, 3000, 6000).await, 3000, "{checkpoints}");
+        });
+    }
+}
+
 /// Nobody waits for ever, and nothing that cannot be trusted is found by the next start.
 #[test]
 fn a_journal_that_is_full_with_no_checkpoint_to_be_had_is_void() {

@@ -644,8 +644,13 @@ fn a_power_cut_at_any_moment_of_the_first_open_leaves_an_empty_image() {
     });
 }
 
-/// A map whose kind asks for a part of the image that it may overwrite in place.
-struct WithRegion(Arc<Mutex<Option<Region>>>);
+const MAP: MapKind = MapKind(usize::MAX);
+
+/// A map whose kind asks for a part of the image that it may overwrite in place, and opens if it is to.
+struct WithRegion {
+    region: Arc<Mutex<Option<Region>>>,
+    opens: bool,
+}
 
 impl PlacementKind for WithRegion {
     fn name(&self) -> &'static str {
@@ -653,7 +658,7 @@ impl PlacementKind for WithRegion {
     }
 
     fn streams(&self, segment_bytes: u32) -> Arc<dyn Streams> {
-        MapKind.streams(segment_bytes)
+        MAP.streams(segment_bytes)
     }
 
     fn locates_displaced(&self) -> bool {
@@ -665,8 +670,11 @@ impl PlacementKind for WithRegion {
     }
 
     fn open(&self, parts: Parts) -> Result<Arc<dyn Placement>, OpenError> {
-        *self.0.lock() = parts.index_region.clone();
-        MapKind.open(parts)
+        if !self.opens {
+            return Err(OpenError::Index("there is no space for it".to_owned()));
+        }
+        *self.region.lock() = parts.index_region.clone();
+        MAP.open(parts)
     }
 }
 
@@ -681,7 +689,10 @@ fn an_index_has_its_region_inside_the_image_or_on_a_device_of_its_own() {
             page
         };
         let region = Arc::new(Mutex::new(None));
-        let kind = Arc::new(WithRegion(Arc::clone(&region)));
+        let kind = Arc::new(WithRegion {
+            region: Arc::clone(&region),
+            opens: true,
+        });
         let apart: Arc<dyn Disk> = Arc::new(MemoryDisk::new(2 << 20));
         let other: Arc<dyn Disk> = Arc::new(MemoryDisk::new(2 << 20));
         for (index_disk, expected) in [(None, 3 << 20), (Some(&apart), (2 << 20) - 4096)] {
@@ -730,4 +741,50 @@ fn an_index_has_its_region_inside_the_image_or_on_a_device_of_its_own() {
             }
         }
     });
+}
+
+#[test]
+fn an_index_that_cannot_be_set_up_touches_neither_the_image_nor_its_own_device() {
+    simulate(1, async {
+        let (disk, media) = Left::new(Image::new(IMAGE_BYTES)).media();
+        let apart = Arc::new(MemoryDisk::new(2 << 20));
+        let kind = Arc::new(WithRegion {
+            region: Arc::default(),
+            opens: false,
+        });
+        let before = (Left::of(&disk, &media), apart.snapshot());
+        let journal = Arc::clone(&media.journal);
+        let opening = Opening::new(Arc::clone(&media.disk), tight())
+            .with_placement(kind)
+            .with_index_disk(apart.clone());
+        let refused = opening.open(move || Ok(journal)).await.err().unwrap();
+        assert!(matches!(refused, OpenError::Index(_)), "{refused}");
+        let after = (Left::of(&disk, &media), apart.snapshot());
+        assert!(before == after, "something was touched");
+    });
+}
+
+/// What an index had no space for is gone, though its bytes are on flash: a larger index does not find it again.
+#[test]
+fn what_the_index_had_no_space_for_stays_gone() {
+    const SPACE: u64 = 500;
+    let mut media = memory_disk(IMAGE_BYTES);
+    let objects_after = |media: &Media, work: bool| {
+        simulate(1, async {
+            let engine = start(media, &tight()).await;
+            if work {
+                fill(&engine, 3000, 3000).await;
+                assert!(
+                    engine.flash_stats().index_full > 500,
+                    "{:?}",
+                    engine.flash_stats()
+                );
+            }
+            objects(&engine)
+        })
+    };
+    media.placement = Some(Arc::new(MapKind(SPACE as usize)));
+    assert_eq!(objects_after(&media, true), SPACE);
+    media.placement = Some(Arc::new(MAP));
+    assert!(objects_after(&media, false) <= SPACE);
 }

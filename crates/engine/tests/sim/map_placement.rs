@@ -15,14 +15,15 @@ use flowstone_engine::store::{Layout, ReadError, SegmentStore, SlabClasses, Stre
 use flowstone_engine::{Key, KeyHash, OpenError};
 use parking_lot::Mutex;
 
-/// Makes [`MapPlacement`]s.
-pub(crate) struct MapKind;
+/// Makes [`MapPlacement`]s that have space for this many items.
+pub(crate) struct MapKind(pub(crate) usize);
 
 /// By key hash, where the item lies.
 type Map = HashMap<KeyHash, Place>;
 
 struct MapPlacement {
     map: Mutex<Map>,
+    most: usize,
     store: Arc<SegmentStore>,
     index_use: Arc<IndexUse>,
 }
@@ -43,6 +44,7 @@ impl PlacementKind for MapKind {
     fn open(&self, parts: Parts) -> Result<Arc<dyn Placement>, OpenError> {
         Ok(Arc::new(MapPlacement {
             map: Mutex::default(),
+            most: self.0,
             store: parts.store,
             index_use: parts.index_use,
         }))
@@ -56,11 +58,6 @@ impl MapPlacement {
         let objects = &self.index_use.objects;
         objects.store(map.len() as u64, Ordering::Relaxed);
         changed
-    }
-
-    fn take(&self, item: &Resident) -> Restored {
-        self.change(|map| map.insert(item.hash, item.place));
-        Restored::Taken(Displaced::Unknown)
     }
 }
 
@@ -92,8 +89,13 @@ impl Placement for MapPlacement {
     }
 
     fn insert(&self, hash: KeyHash, _version: u64, place: Place) -> Inserted {
-        self.change(|map| map.insert(hash, place));
-        Inserted::Yes(Displaced::Unknown)
+        self.change(|map| {
+            if map.len() == self.most && !map.contains_key(&hash) {
+                return Inserted::Full(Displaced::Unknown);
+            }
+            map.insert(hash, place);
+            Inserted::Yes(Displaced::Unknown)
+        })
     }
 
     fn invalidate(&self, hash: KeyHash, _version: u64) -> Displaced {
@@ -114,10 +116,14 @@ impl Placement for MapPlacement {
         for (number, item) in items.iter().enumerate() {
             let named = self.map.lock().get(&item.hash).copied();
             let rival = named.filter(|rival| beaten != Some(*rival));
-            each(
-                number,
-                rival.map_or_else(|| self.take(item), Restored::Contested),
+            let restored = rival.map_or_else(
+                || {
+                    self.change(|map| map.insert(item.hash, item.place));
+                    Restored::Taken(Displaced::Unknown)
+                },
+                Restored::Contested,
             );
+            each(number, restored);
         }
     }
 }

@@ -412,7 +412,7 @@ fn answers_of_a_placement_that_says_perhaps_are_the_maps_or_misses() {
             _ => (9, Misses::Allowed),
         };
         let disk = Media {
-            placement: Some(Arc::new(MapKind)),
+            placement: Some(Arc::new(MapKind(usize::MAX))),
             ..memory_disk(flash_mib << 20)
         };
         run_on(seed, tight(), disk, misses, 2500);
