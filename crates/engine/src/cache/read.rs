@@ -13,7 +13,8 @@ use crate::placement::{Found, Probe};
 use crate::store::{FlashItem, ReadError};
 use runtime::work::{self, Work};
 
-/// One flash read in this many is kept in memory at the cost of another item's place.
+/// Of the flash reads that find no space in memory, one in this many makes some, a chunk at a time, at the cost of other
+/// items' places; those that follow use what is left of it.
 const PROMOTE_ONE_IN: u32 = 4;
 
 /// An item as readers see it.
@@ -192,9 +193,8 @@ impl FlashRead {
         outcome
     }
 
-    /// Keeps an item in memory, clean, where that is worth it: what is hot comes again soon, so that
-    /// one read in [`PROMOTE_ONE_IN`] is enough to find it, and the others push nothing out. A read
-    /// that several requests share is worth it, and so is one that costs no other item's place.
+    /// Keeps an item in memory, clean, where that is worth it: one that several requests share, one for which there is
+    /// space, and one in [`PROMOTE_ONE_IN`] of the others: what is hot comes again soon.
     /// Returns whether the item was kept.
     fn promote(&self, partition: &mut Partition, key: Key<'_>, item: &FlashItem, now: u32) -> bool {
         let engine = &self.engine;

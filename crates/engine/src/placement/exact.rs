@@ -175,38 +175,6 @@ impl Exact {
             Err(_) => Restored::Refused,
         }
     }
-
-    async fn read(&self, key: Key<'_>, mut probe: Probe) -> Result<Found, ReadError> {
-        loop {
-            let Probe::At(token) = probe else {
-                return Ok(Found::Absent);
-            };
-            let (segment, position) = self.codec.decode(token.entry());
-            let Some(pin) = self.store.pin(segment, token.generation()) else {
-                // Reclaimed since the look-up: the item has moved, or it is gone.
-                probe = self.probe(key.hash());
-                continue;
-            };
-            return match self.store.read(&pin, position).await {
-                Ok(item) if item.item().key != key.bytes() => Ok(Found::Absent),
-                Ok(mut item) => {
-                    if token.fetched() {
-                        item.mark(state::FETCHED);
-                    }
-                    Ok(Found::Item(item))
-                }
-                Err(error) => {
-                    let now = self.probe(key.hash());
-                    if now != Probe::Absent && now != probe {
-                        // Overwritten meanwhile, or its block failed and it lies elsewhere.
-                        probe = now;
-                        continue;
-                    }
-                    Err(error)
-                }
-            };
-        }
-    }
 }
 
 impl Placement for Exact {
@@ -231,9 +199,39 @@ impl Placement for Exact {
     fn get<'a>(
         &'a self,
         key: Key<'a>,
-        probe: Probe,
+        mut probe: Probe,
     ) -> PlacementFuture<'a, Result<Found, ReadError>> {
-        Box::pin(self.read(key, probe))
+        Box::pin(async move {
+            loop {
+                let Probe::At(token) = probe else {
+                    return Ok(Found::Absent);
+                };
+                let (segment, position) = self.codec.decode(token.entry());
+                let Some(pin) = self.store.pin(segment, token.generation()) else {
+                    // Reclaimed since the look-up: the item has moved, or it is gone.
+                    probe = self.probe(key.hash());
+                    continue;
+                };
+                return match self.store.read(&pin, position).await {
+                    Ok(item) if item.item().key != key.bytes() => Ok(Found::Absent),
+                    Ok(mut item) => {
+                        if token.fetched() {
+                            item.mark(state::FETCHED);
+                        }
+                        Ok(Found::Item(item))
+                    }
+                    Err(error) => {
+                        let now = self.probe(key.hash());
+                        if now != Probe::Absent && now != probe {
+                            // Overwritten meanwhile, or its block failed and it lies elsewhere.
+                            probe = now;
+                            continue;
+                        }
+                        Err(error)
+                    }
+                };
+            }
+        })
     }
 
     fn insert(&self, hash: KeyHash, _version: u64, place: Place) -> Inserted {

@@ -151,7 +151,14 @@ impl SegmentStore {
         let len = position
             .read_bytes(slot_bytes)
             .min(self.segment_bytes.saturating_sub(page)) as usize;
-        let share = self.share_for(len).await?;
+        let mut share = None;
+        if len > SMALL_READ_BYTES {
+            let mut large = Share::empty(&self.large_reads);
+            if !large.grow(len as u64).await {
+                return Err(ReadError::NoMemory { bytes: len });
+            }
+            share = Some(large);
+        }
         let mut buf = AlignedBuf::new(len);
         if !self.copy_from_buffer(pin, page, &mut buf) {
             buf = self.read_into(pin.segment, page, buf).await?;
@@ -164,19 +171,6 @@ impl SegmentStore {
                 _share: share,
             }),
             Err(source) => Err(self.corrupt(pin.segment, offset, source)),
-        }
-    }
-
-    /// A share of the memory for large reads, where one is needed.
-    async fn share_for(&self, len: usize) -> Result<Option<Share>, ReadError> {
-        if len <= SMALL_READ_BYTES {
-            return Ok(None);
-        }
-        let mut share = Share::empty(&self.large_reads);
-        if share.grow(len as u64).await {
-            Ok(Some(share))
-        } else {
-            Err(ReadError::NoMemory { bytes: len })
         }
     }
 
