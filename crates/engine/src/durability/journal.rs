@@ -377,7 +377,9 @@ impl Journal {
         let last = self.cursor.lock().sequence;
         self.log.sync().await?;
         // This word itself is durable with the next sync: it never names a chunk that is not.
-        self.log.store(SYNCED_WORD, last);
+        // Of two syncs at once the one that has come further may end first.
+        self.log
+            .store(SYNCED_WORD, last.max(self.log.load(SYNCED_WORD)));
         Ok(())
     }
 

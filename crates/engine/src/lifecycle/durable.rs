@@ -12,6 +12,7 @@ use crate::counter::Count as _;
 use crate::dram::NoSpace;
 use crate::durability::journal::Journal;
 pub use crate::durability::persistence::CheckpointStats;
+use crate::durability::persistence::Persistence;
 use crate::durability::superblocks::write_superblock;
 use crate::flash::BackgroundTask;
 use crate::format::checkpoint::Head;
@@ -143,19 +144,22 @@ impl Engine {
     }
 
     /// Writes a checkpoint now, unless recovery goes on, another is being written or the cache is
-    /// stopping. Returns whether it has.
+    /// stopping. Returns whether it has. Dropped before it ends, it has not.
     pub async fn checkpoint_now(&self) -> bool {
+        struct Checkpointing<'a>(&'a Persistence);
+        impl Drop for Checkpointing<'_> {
+            fn drop(&mut self) {
+                self.0.checkpointing.store(false, Ordering::SeqCst);
+                self.0.checkpointed.notify_all();
+            }
+        }
         if self.flash.upkeep.recovery.is_running()
             || self.persistence.checkpointing.swap(true, Ordering::SeqCst)
         {
             return false;
         }
-        let written = !self.is_stopped() && self.checkpoint(false).await;
-        self.persistence
-            .checkpointing
-            .store(false, Ordering::SeqCst);
-        self.persistence.checkpointed.notify_all();
-        written
+        let _ended = Checkpointing(&self.persistence);
+        !self.is_stopped() && self.checkpoint(false).await
     }
 
     /// Writes a checkpoint and frees what it takes the place of. False when it cannot be written:

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use device::{Fault, FaultRates, FaultyDisk, Operation, When};
 use flowstone_engine::config::META_BYTES;
@@ -419,6 +420,22 @@ fn a_checkpoint_that_cannot_be_written_leaves_the_one_before() {
             assert!(engine.checkpoint_now().await, "{when:?}: it goes on");
         });
     }
+}
+
+/// A caller that loses patience with its checkpoint keeps neither others nor the stop from writing one.
+#[test]
+fn a_checkpoint_that_is_dropped_half_way_blocks_no_other() {
+    simulate(1, async {
+        let faulty = faulty();
+        let engine = engine_on(&faulty).await;
+        fill(&engine, 3000, 1000).await;
+        let slow = Fault::Slow(Duration::from_secs(1));
+        faulty.script(When::next(Operation::Sync), slow);
+        let impatient = runtime::timeout(Duration::from_millis(500), engine.checkpoint_now());
+        assert!(impatient.await.is_err(), "it takes a second");
+        assert!(engine.checkpoint_now().await);
+        assert_eq!(engine.stop().await, Stop::Complete { objects: 3000 });
+    });
 }
 
 /// Its items are not in the index, so that no delete declares them dead one by one: the segment stays dead, however many
