@@ -25,9 +25,9 @@ use parking_lot::{Mutex, MutexGuard};
 pub use modify::{Amend, Change, Modified, Put};
 pub use read::{FlashRead, ItemView, Lookup, MemoryLookup, Peek};
 
-use crate::config::{EngineConfig, MemorySplit};
+use crate::config::{Dram, EngineConfig, MemorySplit};
 use crate::counter::CacheLine;
-use crate::dram::{NewItem, TierStats};
+use crate::dram::{EvictContext, NewItem, TierStats};
 use crate::durability::journal::Journal;
 use crate::durability::persistence::Persistence;
 use crate::durability::{FlushCutoffs, RecoveryStats};
@@ -42,7 +42,7 @@ use crate::store::SegmentStore;
 
 /// An item larger than this fraction of what a partition has of memory is not kept there: it goes
 /// to flash at once, and is read from there.
-pub(crate) const LARGEST_SHARE: usize = 4;
+const LARGEST_SHARE: usize = 4;
 
 /// Why a write was not carried out. The old value is gone all the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -112,13 +112,16 @@ impl ReturnToMemory for Engine {
         let Some(key) = self.key(contents.key) else {
             return false;
         };
+        let context = self.evict_context(number, now);
+        if !self.may_keep(contents.header.body_bytes(), &context) {
+            return false;
+        }
         // Under the partition's lock no write can come between.
         let removed = self.flash.placement().check(item, &mut |_| false) == Named::Removed;
         if !removed || partition.tier.find(key).is_some() {
             return false;
         }
         let new = NewItem::copy_of(contents, state::DIRTY);
-        let context = self.evict_context(number, now);
         partition.tier.put(key, &new, &context).is_ok()
     }
 }
@@ -177,12 +180,8 @@ impl Engine {
     }
 
     /// What eviction needs to know, for the partition of `hash`.
-    pub(crate) fn evict_context(
-        &self,
-        partition: usize,
-        now: u32,
-    ) -> crate::dram::EvictContext<'_> {
-        crate::dram::EvictContext {
+    pub(crate) fn evict_context(&self, partition: usize, now: u32) -> EvictContext<'_> {
+        EvictContext {
             flash: &*self.flash,
             admission: self.config.admission,
             seed: self.seed,
@@ -190,6 +189,11 @@ impl Engine {
             now,
             limit_bytes: self.tier_limit(),
         }
+    }
+
+    /// Whether an item with a body of this many bytes may be kept in memory; else it goes to flash at once.
+    fn may_keep(&self, body_bytes: usize, context: &EvictContext<'_>) -> bool {
+        self.config.dram == Dram::ItemCache && body_bytes <= context.limit_bytes / LARGEST_SHARE
     }
 
     /// Bytes of memory the DRAM tier of a partition may use at present.

@@ -6,8 +6,7 @@ use std::sync::atomic::Ordering;
 
 use parking_lot::MutexGuard;
 
-use super::{CacheError, Engine, FlashRead, ItemView, LARGEST_SHARE, Peek};
-use crate::config::Dram;
+use super::{CacheError, Engine, FlashRead, ItemView, Peek};
 use crate::counter::Count as _;
 use crate::dram::NewItem;
 use crate::flash::Placed;
@@ -368,13 +367,12 @@ impl Held<'_> {
             self.erase();
             return Err(Refused::Never(CacheError::OutOfMemory));
         }
-        let goes_to_flash = engine.config.dram != Dram::ItemCache;
-        if goes_to_flash || body > context.limit_bytes / LARGEST_SHARE {
-            self.place_at_once(new)?;
-        } else {
+        if engine.may_keep(body, &context) {
             let put = self.partition.tier.put(self.key, new, &context);
             put.map_err(|_| Refused::NoSpace)?;
             engine.flash.invalidate(self.key.hash(), new.version);
+        } else {
+            self.place_at_once(new)?;
         }
         let version = self.partition.take_version();
         self.partition.count_write(self.key.hash());

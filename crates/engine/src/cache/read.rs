@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Engine, LARGEST_SHARE};
-use crate::config::Dram;
+use super::Engine;
 use crate::dram::NewItem;
 use crate::format::item::{ItemRef, state};
 use crate::in_flight::{InFlightRead, ReadOutcome};
@@ -207,14 +206,14 @@ impl FlashRead {
             new.last_access = now;
         }
         let context = engine.evict_context(self.hash.partition(engine.partition_bits), now);
-        let fits = engine.config.dram == Dram::ItemCache
-            && header.body_bytes() <= context.limit_bytes / LARGEST_SHARE;
         let worth = self.in_flight.is_shared()
             || partition
                 .tier
                 .has_space(&new.header(key), context.limit_bytes)
             || partition.take_turn(PROMOTE_ONE_IN);
-        let kept = fits && worth && partition.tier.put(key, &new, &context).is_ok();
+        let kept = engine.may_keep(header.body_bytes(), &context)
+            && worth
+            && partition.tier.put(key, &new, &context).is_ok();
         partition.stats.promotions += u64::from(kept);
         kept
     }

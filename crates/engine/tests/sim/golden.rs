@@ -173,7 +173,7 @@ fn the_journal_lies_as_documented() {
         u64::from(crc32c::crc32c(&bytes))
     };
     let image = 0x0123_4567_89ab_cdef;
-    let head = [u64::from_le_bytes(*b"flowJRNL"), 2, image, 1024, 128, 2];
+    let head = [u64::from_le_bytes(*b"flowJRNL"), 3, image, 1024, 128, 2];
     assert_eq!(words[..6], head);
     assert_eq!(words[6], checksum(&head[..5]));
     assert_eq!(words[8], u64::from(NOW), "clock");
