@@ -32,10 +32,15 @@ impl<'i> Batch<'_, 'i> {
         }
         match command {
             Command::Get { with_cas, keys } => self.get(keys, with_cas).await?,
-            Command::Store { .. }
-            | Command::Delete { .. }
-            | Command::Arithmetic { .. }
-            | Command::Touch { .. } => self.write(&command).await?,
+            Command::Store { key, .. }
+            | Command::Delete { key, .. }
+            | Command::Arithmetic { key, .. }
+            | Command::Touch { key, .. } => {
+                if let Some(key) = self.engine.key(key) {
+                    self.after_reads(key).await?;
+                    self.write(key, &command).await;
+                }
+            }
             Command::Meta(meta) => {
                 self.counters.cmd_meta.hit();
                 self.meta(&meta).await?;
