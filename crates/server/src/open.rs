@@ -43,7 +43,7 @@ pub(crate) struct OpenFlash {
     pub(crate) words: String,
     /// One more about what is not as on a drive.
     pub(crate) notice: Option<String>,
-    journal: JournalPlace,
+    pub(crate) journal: JournalPlace,
 }
 
 /// Where the journal is, or is made.
@@ -133,11 +133,6 @@ impl OpenFlash {
             notice: None,
             journal,
         }
-    }
-
-    /// What an engine takes: the medium and what opens its journal.
-    pub(crate) fn into_parts(self) -> (Medium, JournalPlace) {
-        (self.medium, self.journal)
     }
 }
 

@@ -116,11 +116,8 @@ impl CacheConfig {
     }
 
     pub(super) fn worker_threads(&self) -> usize {
-        self.threads.unwrap_or_else(|| {
-            std::thread::available_parallelism()
-                .map_or(1, std::num::NonZero::get)
-                .min(DEFAULT_THREADS)
-        })
+        let usual = || runtime::process::cores().min(DEFAULT_THREADS);
+        self.threads.unwrap_or_else(usual)
     }
 
     pub(super) fn engine(&self) -> Result<EngineConfig, OpenError> {
