@@ -5,7 +5,6 @@
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use device::DeviceSpec;
 use engine::{AfterDowntime, Reserve};
@@ -392,13 +391,6 @@ impl Config {
         Err(ConfigError::Value { name, what })
     }
 
-    /// Where the journal is; `None` beside flash in memory.
-    pub(crate) fn journal(&self) -> Option<PathBuf> {
-        let flash = self.cache.flash.path();
-        let beside = || flash.map(device::FileJournal::path_beside);
-        self.cache.journal.clone().or_else(beside)
-    }
-
     /// The largest value.
     pub(crate) fn max_item_size(&self) -> Size {
         self.cache.max_item_size.unwrap_or(USUAL_MAX_ITEM_SIZE)
@@ -410,11 +402,6 @@ impl Config {
             0 => runtime::process::cores(),
             threads => threads,
         }
-    }
-
-    /// How long an orderly stop may take.
-    pub(crate) fn stop_deadline(&self) -> Duration {
-        Duration::from_secs(u64::from(self.server.stop_deadline))
     }
 }
 

@@ -118,8 +118,9 @@ impl OpenFlash {
             }
         };
         let cache = &config.cache;
+        let beside = || cache.flash.path().map(FileJournal::path_beside);
         let journal = JournalPlace {
-            path: config.journal(),
+            path: cache.journal.clone().or_else(beside),
             bytes: match cache.journal_size {
                 Some(size) => size.0,
                 None => journal_bytes(bytes, cache.memory.0, PARTITION_BITS),
@@ -215,15 +216,10 @@ mod tests {
         let refused = open_meta(&cache, &file, false).unwrap_err().to_string();
         assert!(refused.contains("flash.meta") && refused.contains("--force"));
         assert!(!meta_beside(&file).exists());
-        cache.force = true;
-        assert_eq!(
-            open_meta(&cache, &file, false).unwrap().len_bytes(),
-            META_BYTES
-        );
-        cache.force = false;
-        assert_eq!(
-            open_meta(&cache, &file, true).unwrap().len_bytes(),
-            META_BYTES
-        );
+        for (force, is_new) in [(true, false), (false, true)] {
+            cache.force = force;
+            let meta = open_meta(&cache, &file, is_new).unwrap();
+            assert_eq!(meta.len_bytes(), META_BYTES);
+        }
     }
 }

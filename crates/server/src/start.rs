@@ -279,9 +279,9 @@ fn engine_config(
     }
     Ok(EngineConfig {
         segment_bytes: segment_bytes.or(made.segment_bytes),
-        stop_deadline: config.stop_deadline(),
+        stop_deadline: Duration::from_secs(config.server.stop_deadline.into()),
         partition_bits: PARTITION_BITS,
-        sync_interval: Duration::from_millis(u64::from(cache.journal_sync_ms)),
+        sync_interval: Duration::from_millis(cache.journal_sync_ms.into()),
         max_downtime: (cache.max_downtime > 0).then_some(cache.max_downtime),
         after_downtime: cache.after_downtime,
         force: cache.force,
