@@ -5,7 +5,7 @@
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::process::{Child, Command, ExitCode, Stdio};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Sender, channel};
 use std::thread;
 
 use indicatif::{MultiProgress, ProgressBar};
@@ -74,10 +74,14 @@ pub(super) fn run(
         start(started, preset, &events, &mut running)?;
     }
     while shown < presets.len() {
-        let (child, outcome) = next_end(&received, &bars)?;
-        match outcome {
-            Ok(outcome) => ended[child] = Some(*outcome),
-            Err(words) => {
+        match received.recv() {
+            Err(_) => return Err(fail("a process could not be listened to")),
+            Ok(Event::Progress(child, requests)) => {
+                bars[child].set_position(requests);
+                continue;
+            }
+            Ok(Event::Ended(child, Ok(outcome))) => ended[child] = Some(*outcome),
+            Ok(Event::Ended(child, Err(words))) => {
                 let ended = running.0[child].wait();
                 let code = ended.ok().and_then(|status| status.code());
                 drop(running);
@@ -107,20 +111,6 @@ fn at_once(plan: &Plan) -> usize {
     }
 }
 
-/// The next child that ends, whose progress is shown until then.
-fn next_end(
-    received: &Receiver<Event>,
-    bars: &[ProgressBar],
-) -> Result<(usize, Result<Box<Outcome>, String>), ExitCode> {
-    loop {
-        match received.recv() {
-            Ok(Event::Progress(child, requests)) => bars[child].set_position(requests),
-            Ok(Event::Ended(child, outcome)) => return Ok((child, outcome)),
-            Err(_) => return Err(fail("a process could not be listened to")),
-        }
-    }
-}
-
 fn tell_failure(preset: &Preset, words: &str, code: Option<i32>) -> ExitCode {
     let words = words.trim_end();
     if words.is_empty() {
@@ -144,16 +134,16 @@ fn start(
     events: &Sender<Event>,
     running: &mut Running,
 ) -> Result<(), ExitCode> {
+    let name = preset.name;
     let cannot = |error: io::Error| {
         fail(format!(
-            "the process of preset {} cannot be started: {error}",
-            preset.name
+            "the process of preset {name} cannot be started: {error}"
         ))
     };
     let program = std::env::current_exe().map_err(cannot)?;
     let mut child = Command::new(program)
         .args(std::env::args_os().skip(1))
-        .args(["--worker", preset.name])
+        .args(["--worker", name])
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
