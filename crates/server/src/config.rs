@@ -11,6 +11,7 @@ use engine::{AfterDowntime, Reserve};
 use runtime::live::IoChoice;
 use serde::Deserialize;
 use serde::de::{self, Unexpected, Visitor};
+use smart_default::SmartDefault;
 
 use crate::flash::FlashSetting;
 
@@ -123,31 +124,36 @@ pub struct Config {
 }
 
 /// `[server]`
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, SmartDefault)]
 #[serde(default, deny_unknown_fields)]
 pub struct ServerSection {
     /// Addresses to listen on: `HOST:PORT`, or `unix:PATH`.
+    #[default(vec![ListenAddress::Tcp(([127, 0, 0, 1], 11211).into())])]
     pub listen: Vec<ListenAddress>,
     /// Permissions of unix sockets, as in `chmod`.
+    #[default(0o700)]
     pub unix_mode: u32,
     /// Worker threads; 0 for one per core.
     pub threads: usize,
     /// Connections at once.
+    #[default(10_000)]
     pub max_connections: usize,
     /// Seconds after which a silent connection is closed; 0 for never.
     pub idle_timeout: u32,
     /// Whether clients may use `shutdown`.
     pub enable_shutdown: bool,
     /// Whether clients may use `flush_all`.
+    #[default(true)]
     pub enable_flush_all: bool,
     /// Seconds an orderly stop may take.
+    #[default(60)]
     pub stop_deadline: u32,
     /// How the workers wait for I/O.
     #[serde(with = "IoSetting")]
     pub io: IoChoice,
 }
 
-/// The names of the choices.
+/// What settings call the ways of waiting for I/O.
 #[derive(Deserialize)]
 #[serde(remote = "IoChoice", rename_all = "kebab-case")]
 enum IoSetting {
@@ -156,36 +162,20 @@ enum IoSetting {
     Fallback,
 }
 
-impl Default for ServerSection {
-    fn default() -> Self {
-        Self {
-            listen: vec![ListenAddress::Tcp(SocketAddr::from((
-                [127, 0, 0, 1],
-                11211,
-            )))],
-            unix_mode: 0o700,
-            threads: 0,
-            max_connections: 10_000,
-            idle_timeout: 0,
-            enable_shutdown: false,
-            enable_flush_all: true,
-            stop_deadline: 60,
-            io: IoChoice::Auto,
-        }
-    }
-}
-
 /// `[cache]`
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, SmartDefault)]
 #[serde(default, deny_unknown_fields)]
 pub struct CacheSection {
     /// Memory of the whole process.
+    #[default(Size(256 << 20))]
     pub memory: Size,
     /// File, block device or emulated device.
+    #[default(FlashSetting::Path("./flowstone.flash".into()))]
     pub flash: FlashSetting,
     /// Bytes of it; unset: what an existing image has, a block device's size, or 4 GiB.
     pub flash_size: Option<Size>,
     /// The preset, which decides about what is unset below.
+    #[default("flowstone")]
     pub preset: String,
     /// Largest value; unset: 1 MiB, or half an erase block where that is less.
     pub max_item_size: Option<Size>,
@@ -207,6 +197,7 @@ pub struct CacheSection {
     /// Tell the device of erased segments (hole punching, TRIM).
     pub discard: bool,
     /// Reserve a new file's space at once.
+    #[default(true)]
     pub preallocate: bool,
     /// Overwrite what the flash holds.
     pub force: bool,
@@ -215,6 +206,7 @@ pub struct CacheSection {
     /// Bytes of a new journal; unset: chosen by the sizes of flash and memory.
     pub journal_size: Option<Size>,
     /// Milliseconds after which what has been journalled is synced.
+    #[default(100)]
     pub journal_sync_ms: u32,
     /// Seconds of downtime after which what the cache held is not trusted any more; 0 for never.
     pub max_downtime: u32,
@@ -228,7 +220,7 @@ fn reserve<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<R
     name.parse().map(Some).map_err(de::Error::custom)
 }
 
-/// The names of what can become of it.
+/// What settings call the things a cache can do after too long a downtime.
 #[derive(Deserialize)]
 #[serde(remote = "AfterDowntime", rename_all = "kebab-case")]
 enum DowntimeSetting {
@@ -236,38 +228,12 @@ enum DowntimeSetting {
     Stale,
 }
 
-impl Default for CacheSection {
-    fn default() -> Self {
-        Self {
-            memory: Size(256 << 20),
-            flash: FlashSetting::Path(PathBuf::from("./flowstone.flash")),
-            flash_size: None,
-            preset: "flowstone".to_owned(),
-            max_item_size: None,
-            segment_size: None,
-            segment_buffers: None,
-            index_percent: None,
-            max_copy_sixteenths: None,
-            reserve: None,
-            low_watermark: None,
-            high_watermark: None,
-            discard: false,
-            preallocate: true,
-            force: false,
-            journal: None,
-            journal_size: None,
-            journal_sync_ms: 100,
-            max_downtime: 0,
-            after_downtime: AfterDowntime::Empty,
-        }
-    }
-}
-
 /// `[log]`
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, SmartDefault)]
 #[serde(default, deny_unknown_fields)]
 pub struct LogSection {
     /// `error warn info debug trace`, or a filter by module.
+    #[default("info")]
     pub level: String,
     /// `text` or `json`.
     pub format: LogFormat,
@@ -282,15 +248,6 @@ pub enum LogFormat {
     Text,
     /// One JSON object a line.
     Json,
-}
-
-impl Default for LogSection {
-    fn default() -> Self {
-        Self {
-            level: "info".to_owned(),
-            format: LogFormat::Text,
-        }
-    }
 }
 
 /// What is wrong with the settings, in one line.
