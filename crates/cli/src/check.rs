@@ -97,11 +97,8 @@ fn crashes(args: &CrashArgs) -> ExitCode {
                 bar.finish_and_clear();
                 let object = json!({ "failed": true, "seed": seed, "what": failure.what });
                 let repeat = format!("flowstone check crashes --seed {seed} --points 1");
-                say(
-                    args.json,
-                    &object,
-                    &format!("WRONG: {failure}\nrepeat with: {repeat}"),
-                );
+                let words = format!("WRONG: {failure}\nrepeat with: {repeat}");
+                say(args.json, &object, &words);
                 return ExitCode::FAILURE;
             }
         }
@@ -152,20 +149,15 @@ fn kills(args: &KillArgs) -> ExitCode {
         Ok(program) => program,
         Err(error) => return crate::exit::refuse(format!("cannot find this program: {error}")),
     };
-    let own = PathBuf::from(format!(
-        "{}/flowstone-check-{}",
-        std::env::temp_dir().display(),
-        std::process::id()
-    ));
+    let own = std::env::temp_dir().join(format!("flowstone-check-{}", std::process::id()));
     let directory = args.dir.clone().unwrap_or_else(|| own.clone());
     if let Err(error) = std::fs::create_dir_all(&directory) {
         return crate::exit::refuse(format!("{}: {error}", directory.display()));
     }
     if args.dir.is_some() && directory.join("flowstone.flash").exists() {
-        return crate::exit::refuse(format!(
-            "{}: holds a flash already; name an empty directory",
-            directory.display()
-        ));
+        let place = directory.display();
+        let what = format!("{place}: holds a flash already; name an empty directory");
+        return crate::exit::refuse(what);
     }
     let bar = progress_bar(u64::from(args.kills), "kills");
     let options = KillOptions {

@@ -9,7 +9,8 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use lab::experiment::{CATALOG, Experiment, Finding, Outcome, Request, Scale, find};
 use lab::plot::{Plot, page};
 use lab::row::{Row, measure, table};
@@ -21,8 +22,8 @@ pub(crate) struct ExperimentArgs {
     /// Which one; see below.
     name: Option<String>,
     /// How much is measured: small takes less than a minute, paper is all of the table or figure.
-    #[arg(long, value_enum, default_value = "small")]
-    scale: Size,
+    #[arg(long, default_value = "small", value_parser = scale())]
+    scale: Scale,
     /// Decides whatever is left to chance.
     #[arg(long, default_value_t = 1, value_name = "N")]
     seed: u64,
@@ -37,22 +38,14 @@ pub(crate) struct ExperimentArgs {
     plot: Option<PathBuf>,
 }
 
-#[derive(Clone, Copy, ValueEnum)]
-enum Size {
-    #[value(hide = true)]
-    Tiny,
-    Small,
-    Paper,
-}
-
-impl Size {
-    const fn scale(self) -> Scale {
-        match self {
-            Self::Tiny => Scale::Tiny,
-            Self::Small => Scale::Small,
-            Self::Paper => Scale::Paper,
-        }
-    }
+/// A scale by its name. That of the tests is not offered.
+fn scale() -> impl TypedValueParser<Value = Scale> {
+    let scales = [Scale::Tiny, Scale::Small, Scale::Paper];
+    let names = scales.map(|scale| PossibleValue::new(scale.name()).hide(scale == Scale::Tiny));
+    PossibleValuesParser::new(names).map(move |name| {
+        let named = scales.into_iter().find(|scale| scale.name() == name);
+        named.expect("one of the names")
+    })
 }
 
 /// A cell may take a gigabyte of memory: more at once is not asked of a machine.
@@ -60,14 +53,9 @@ const MAX_THREADS: usize = 16;
 
 fn catalog() -> String {
     let mut text = "Experiments:\n".to_owned();
-    for Experiment {
-        name,
-        source,
-        measures,
-        ..
-    } in CATALOG
-    {
-        let _ = writeln!(text, "  {name:<16} {measures} ({source})");
+    for experiment in CATALOG {
+        let (name, measures) = (experiment.name, experiment.measures);
+        let _ = writeln!(text, "  {name:<16} {measures} ({})", experiment.source);
     }
     text
 }
@@ -80,10 +68,10 @@ fn names() -> String {
 /// Runs the experiment; 1 when it finds that something is wrong.
 pub(crate) fn run(args: &ExperimentArgs) -> ExitCode {
     match experiment(args) {
-        Ok(outcome) => match outcome.wrong {
-            None => ExitCode::SUCCESS,
-            Some(what) => crate::exit::fail(what),
-        },
+        Ok(Outcome {
+            wrong: Some(what), ..
+        }) => crate::exit::fail(what),
+        Ok(_) => ExitCode::SUCCESS,
         Err(what) => crate::exit::refuse(what),
     }
 }
@@ -123,11 +111,10 @@ fn experiment(args: &ExperimentArgs) -> Result<Outcome, String> {
         bar.set_length(all);
         bar.set_position(done);
     };
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let outcome = experiment.run(&Request {
-        scale: args.scale.scale(),
+        scale: args.scale,
         seed: args.seed,
-        threads: cores.min(MAX_THREADS),
+        threads: runtime::process::cores().min(MAX_THREADS),
         file: args.file.as_deref(),
         progress: &progress,
     });
@@ -152,7 +139,7 @@ fn experiment(args: &ExperimentArgs) -> Result<Outcome, String> {
 
 /// What people read: the figures as tables, or the rows where there are none, and the findings.
 fn report(experiment: &Experiment, args: &ExperimentArgs, outcome: &Outcome) -> String {
-    let (scale, seed) = (args.scale.scale().name(), args.seed);
+    let (scale, seed) = (args.scale.name(), args.seed);
     let mut parts = vec![format!(
         "{}: {}\n{}; scale {scale}, seed {seed}\n",
         experiment.name, experiment.measures, experiment.source
@@ -181,8 +168,8 @@ fn found(finding: &Finding) -> Option<Row> {
 struct Figure<'a> {
     path: &'a Path,
     file: File,
+    /// There was none before, and nothing is in it yet.
     is_new: bool,
-    is_kept: bool,
 }
 
 impl<'a> Figure<'a> {
@@ -191,22 +178,16 @@ impl<'a> Figure<'a> {
         let mut options = OpenOptions::new();
         // What it holds stays until there is something to put in its place.
         options.write(true).create(true).truncate(false);
-        match options.open(path) {
-            Ok(file) => Ok(Self {
-                path,
-                file,
-                is_new,
-                is_kept: false,
-            }),
-            Err(error) => Err(format!(
-                "{}: {error}; name a file that can be written",
-                path.display()
-            )),
-        }
+        let opened = options.open(path);
+        let file = opened.map_err(|error| {
+            let path = path.display();
+            format!("{path}: {error}; name a file that can be written")
+        })?;
+        Ok(Self { path, file, is_new })
     }
 
     fn keep(mut self, svg: &str) -> Result<(), String> {
-        self.is_kept = true;
+        self.is_new = false;
         let written = self.file.set_len(0);
         let written = written.and_then(|()| self.file.write_all(svg.as_bytes()));
         written.map_err(|error| format!("{}: {error}", self.path.display()))
@@ -215,7 +196,7 @@ impl<'a> Figure<'a> {
 
 impl Drop for Figure<'_> {
     fn drop(&mut self) {
-        if self.is_new && !self.is_kept {
+        if self.is_new {
             // An empty file in the way of nobody.
             let _ = std::fs::remove_file(self.path);
         }

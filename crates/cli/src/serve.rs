@@ -96,18 +96,18 @@ fn take<T>(setting: &mut T, given: Option<T>) {
 
 /// Runs the server; 2 when it cannot start, 1 when it could not stop orderly.
 pub(crate) fn run(args: ServeArgs) -> ExitCode {
-    let config = match args.config() {
-        Ok(config) => config,
-        Err(what) => return crate::exit::refuse(what),
-    };
-    let preset = match lab::presets::named(&config.cache.preset) {
-        Ok(preset) => preset,
-        Err(error) => return crate::exit::refuse(format!("--preset (cache.preset): {error}")),
-    };
-    let filter = match config.log.level.parse::<Targets>() {
-        Ok(filter) => filter,
-        Err(error) => return crate::exit::refuse(format!("log.level: {error}")),
-    };
+    match serve(args) {
+        Ok(stop) => crate::exit::of(!matches!(stop, Stop::Incomplete { .. })),
+        Err(what) => crate::exit::refuse(what),
+    }
+}
+
+fn serve(args: ServeArgs) -> Result<Stop, String> {
+    let config = args.config()?;
+    let preset = lab::presets::named(&config.cache.preset)
+        .map_err(|error| format!("--preset (cache.preset): {error}"))?;
+    let filter = config.log.level.parse::<Targets>();
+    let filter = filter.map_err(|error| format!("log.level: {error}"))?;
     let log = fmt::layer()
         .with_ansi(std::io::stderr().is_terminal())
         .with_writer(std::io::stderr);
@@ -116,9 +116,5 @@ pub(crate) fn run(args: ServeArgs) -> ExitCode {
         LogFormat::Json => log.json().boxed(),
     };
     tracing_subscriber::registry().with(filter).with(log).init();
-    match server::run(config, preset.config) {
-        Ok(Stop::Complete { .. } | Stop::Already) => ExitCode::SUCCESS,
-        Ok(Stop::Incomplete { .. }) => ExitCode::FAILURE,
-        Err(error) => crate::exit::refuse(error),
-    }
+    server::run(config, preset.config).map_err(|error| error.to_string())
 }

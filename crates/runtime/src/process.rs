@@ -1,4 +1,4 @@
-//! What this process has used of its machine.
+//! What this process has used of its machine, and what there is.
 
 use std::time::Duration;
 
@@ -11,6 +11,11 @@ pub struct Usage {
     pub system: Duration,
     /// Memory resident now, in bytes; 0 where it cannot be told.
     pub resident_bytes: u64,
+}
+
+/// Cores that this process may run on; 1 where that cannot be told.
+pub fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
 }
 
 /// Asks the system.

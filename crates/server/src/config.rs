@@ -5,12 +5,13 @@
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use device::DeviceSpec;
-use engine::Reserve;
+use engine::{AfterDowntime, Reserve};
+use runtime::live::IoChoice;
 use serde::Deserialize;
 use serde::de::{self, Unexpected, Visitor};
+use smart_default::SmartDefault;
 
 use crate::flash::FlashSetting;
 
@@ -123,72 +124,58 @@ pub struct Config {
 }
 
 /// `[server]`
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, SmartDefault)]
 #[serde(default, deny_unknown_fields)]
 pub struct ServerSection {
     /// Addresses to listen on: `HOST:PORT`, or `unix:PATH`.
+    #[default(vec![ListenAddress::Tcp(([127, 0, 0, 1], 11211).into())])]
     pub listen: Vec<ListenAddress>,
     /// Permissions of unix sockets, as in `chmod`.
+    #[default(0o700)]
     pub unix_mode: u32,
     /// Worker threads; 0 for one per core.
     pub threads: usize,
     /// Connections at once.
+    #[default(10_000)]
     pub max_connections: usize,
     /// Seconds after which a silent connection is closed; 0 for never.
     pub idle_timeout: u32,
     /// Whether clients may use `shutdown`.
     pub enable_shutdown: bool,
     /// Whether clients may use `flush_all`.
+    #[default(true)]
     pub enable_flush_all: bool,
     /// Seconds an orderly stop may take.
+    #[default(60)]
     pub stop_deadline: u32,
     /// How the workers wait for I/O.
-    pub io: IoSetting,
+    #[serde(with = "IoSetting")]
+    pub io: IoChoice,
 }
 
-/// How the workers wait for I/O.
-#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
-#[serde(rename_all = "kebab-case")]
-pub enum IoSetting {
-    /// io_uring, or the fallback where it is blocked.
-    #[default]
+/// What settings call the ways of waiting for I/O.
+#[derive(Deserialize)]
+#[serde(remote = "IoChoice", rename_all = "kebab-case")]
+enum IoSetting {
     Auto,
-    /// io_uring or nothing.
     IoUring,
-    /// epoll and a thread pool.
     Fallback,
 }
 
-impl Default for ServerSection {
-    fn default() -> Self {
-        Self {
-            listen: vec![ListenAddress::Tcp(SocketAddr::from((
-                [127, 0, 0, 1],
-                11211,
-            )))],
-            unix_mode: 0o700,
-            threads: 0,
-            max_connections: 10_000,
-            idle_timeout: 0,
-            enable_shutdown: false,
-            enable_flush_all: true,
-            stop_deadline: 60,
-            io: IoSetting::Auto,
-        }
-    }
-}
-
 /// `[cache]`
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, SmartDefault)]
 #[serde(default, deny_unknown_fields)]
 pub struct CacheSection {
     /// Memory of the whole process.
+    #[default(Size(256 << 20))]
     pub memory: Size,
     /// File, block device or emulated device.
+    #[default(FlashSetting::Path("./flowstone.flash".into()))]
     pub flash: FlashSetting,
     /// Bytes of it; unset: what an existing image has, a block device's size, or 4 GiB.
     pub flash_size: Option<Size>,
     /// The preset, which decides about what is unset below.
+    #[default("flowstone")]
     pub preset: String,
     /// Largest value; unset: 1 MiB, or half an erase block where that is less.
     pub max_item_size: Option<Size>,
@@ -210,6 +197,7 @@ pub struct CacheSection {
     /// Tell the device of erased segments (hole punching, TRIM).
     pub discard: bool,
     /// Reserve a new file's space at once.
+    #[default(true)]
     pub preallocate: bool,
     /// Overwrite what the flash holds.
     pub force: bool,
@@ -218,11 +206,13 @@ pub struct CacheSection {
     /// Bytes of a new journal; unset: chosen by the sizes of flash and memory.
     pub journal_size: Option<Size>,
     /// Milliseconds after which what has been journalled is synced.
+    #[default(100)]
     pub journal_sync_ms: u32,
     /// Seconds of downtime after which what the cache held is not trusted any more; 0 for never.
     pub max_downtime: u32,
     /// What becomes of it then.
-    pub after_downtime: DowntimeSetting,
+    #[serde(with = "DowntimeSetting")]
+    pub after_downtime: AfterDowntime,
 }
 
 fn reserve<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Reserve>, D::Error> {
@@ -230,58 +220,20 @@ fn reserve<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<R
     name.parse().map(Some).map_err(de::Error::custom)
 }
 
-/// What a cache does that was down for longer than allowed.
-#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
-#[serde(rename_all = "kebab-case")]
-pub enum DowntimeSetting {
-    /// It starts empty.
-    #[default]
+/// What settings call the things a cache can do after too long a downtime.
+#[derive(Deserialize)]
+#[serde(remote = "AfterDowntime", rename_all = "kebab-case")]
+enum DowntimeSetting {
     Empty,
-    /// It serves what it has as stale, as the meta protocol tells.
     Stale,
 }
 
-impl From<DowntimeSetting> for engine::AfterDowntime {
-    fn from(setting: DowntimeSetting) -> Self {
-        match setting {
-            DowntimeSetting::Empty => Self::Empty,
-            DowntimeSetting::Stale => Self::Stale,
-        }
-    }
-}
-
-impl Default for CacheSection {
-    fn default() -> Self {
-        Self {
-            memory: Size(256 << 20),
-            flash: FlashSetting::Path(PathBuf::from("./flowstone.flash")),
-            flash_size: None,
-            preset: "flowstone".to_owned(),
-            max_item_size: None,
-            segment_size: None,
-            segment_buffers: None,
-            index_percent: None,
-            max_copy_sixteenths: None,
-            reserve: None,
-            low_watermark: None,
-            high_watermark: None,
-            discard: false,
-            preallocate: true,
-            force: false,
-            journal: None,
-            journal_size: None,
-            journal_sync_ms: 100,
-            max_downtime: 0,
-            after_downtime: DowntimeSetting::Empty,
-        }
-    }
-}
-
 /// `[log]`
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, SmartDefault)]
 #[serde(default, deny_unknown_fields)]
 pub struct LogSection {
     /// `error warn info debug trace`, or a filter by module.
+    #[default("info")]
     pub level: String,
     /// `text` or `json`.
     pub format: LogFormat,
@@ -296,15 +248,6 @@ pub enum LogFormat {
     Text,
     /// One JSON object a line.
     Json,
-}
-
-impl Default for LogSection {
-    fn default() -> Self {
-        Self {
-            level: "info".to_owned(),
-            format: LogFormat::Text,
-        }
-    }
 }
 
 /// What is wrong with the settings, in one line.
@@ -346,53 +289,42 @@ impl Config {
         for assignment in overrides {
             apply(&mut table, assignment)?;
         }
-        let config: Self = toml::Value::Table(table)
+        table
             .try_into()
-            .map_err(|error| content(&format!("--set {}", overrides.join(" ")), &error, None))?;
-        Ok(config)
+            .map_err(|error| content(&format!("--set {}", overrides.join(" ")), &error, None))
     }
 
-    /// Checks what no type can.
-    ///
-    /// # Errors
-    /// The first setting that cannot work.
-    pub fn check(&self) -> Result<(), ConfigError> {
-        let refuse = |name, what: String| Err(ConfigError::Value { name, what });
+    /// Checks what no type can: refuses the first setting that cannot work.
+    pub(crate) fn check(&self) -> Result<(), ConfigError> {
+        let refuse = |name, what: &str| {
+            let what = what.to_owned();
+            Err(ConfigError::Value { name, what })
+        };
         if let FlashSetting::Emulated(device) = &self.cache.flash {
             self.check_emulated(device)?;
         }
         if self.server.listen.is_empty() {
-            return refuse(
-                "--listen (server.listen)",
-                "nothing to listen on".to_owned(),
-            );
+            return refuse("--listen (server.listen)", "nothing to listen on");
         }
         if !(1..=1_000_000).contains(&self.server.max_connections) {
-            return refuse(
-                "--max-connections (server.max_connections)",
-                "must be 1 to 1000000".to_owned(),
-            );
+            let name = "--max-connections (server.max_connections)";
+            return refuse(name, "must be 1 to 1000000");
         }
         if self.server.threads > 1024 {
-            return refuse(
-                "--threads (server.threads)",
-                "must be at most 1024".to_owned(),
-            );
+            return refuse("--threads (server.threads)", "must be at most 1024");
         }
         if !(1024..=1 << 30).contains(&self.max_item_size().0) {
-            return refuse(
-                "--max-item-size (cache.max_item_size)",
-                "must be 1KiB to 1GiB".to_owned(),
-            );
+            let name = "--max-item-size (cache.max_item_size)";
+            return refuse(name, "must be 1KiB to 1GiB");
         }
         if let Some(size) = self.cache.segment_size
             && (!size.0.is_power_of_two() || !(64 << 10..=1 << 30).contains(&size.0))
         {
-            let what = "must be a power of two from 64KiB to 1GiB".to_owned();
+            let what = "must be a power of two from 64KiB to 1GiB";
             return refuse("cache.segment_size", what);
         }
         if !(1..=60_000).contains(&self.cache.journal_sync_ms) {
-            return refuse("cache.journal_sync_ms", "must be 1 to 60000".to_owned());
+            return refuse("cache.journal_sync_ms", "must be 1 to 60000");
         }
         Ok(())
     }
@@ -416,33 +348,17 @@ impl Config {
         Err(ConfigError::Value { name, what })
     }
 
-    /// Where the journal is; `None` beside flash in memory.
-    #[must_use]
-    pub fn journal(&self) -> Option<PathBuf> {
-        let flash = self.cache.flash.path();
-        let beside = || flash.map(device::FileJournal::path_beside);
-        self.cache.journal.clone().or_else(beside)
-    }
-
     /// The largest value.
-    #[must_use]
-    pub fn max_item_size(&self) -> Size {
+    pub(crate) fn max_item_size(&self) -> Size {
         self.cache.max_item_size.unwrap_or(USUAL_MAX_ITEM_SIZE)
     }
 
     /// Worker threads to start.
-    #[must_use]
-    pub fn threads(&self) -> usize {
+    pub(crate) fn threads(&self) -> usize {
         match self.server.threads {
-            0 => std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
+            0 => runtime::process::cores(),
             threads => threads,
         }
-    }
-
-    /// How long an orderly stop may take.
-    #[must_use]
-    pub fn stop_deadline(&self) -> Duration {
-        Duration::from_secs(u64::from(self.server.stop_deadline))
     }
 }
 
@@ -492,40 +408,39 @@ fn content(whence: &str, error: &toml::de::Error, text: Option<&str>) -> ConfigE
 mod tests {
     use super::*;
 
+    fn set(assignment: &str) -> Result<Config, ConfigError> {
+        Config::load(None, &[assignment.to_owned()])
+    }
+
+    /// What is wrong with a file of this text.
+    fn wrong_in_file(text: &str) -> String {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), text).unwrap();
+        let error = Config::load(Some(file.path()), &[]).unwrap_err();
+        let error = error.to_string();
+        assert!(!error.contains('\n'), "{error}");
+        error
+    }
+
     #[test]
     fn overrides_win_and_need_no_quotes() {
-        let set = [
-            "cache.memory=64MiB".to_owned(),
-            "server.threads=3".to_owned(),
-        ];
+        let set = ["cache.memory=64MiB", "server.threads=3"].map(str::to_owned);
         let config = Config::load(None, &set).unwrap();
-        assert_eq!(
-            (config.cache.memory, config.server.threads),
-            (Size(64 << 20), 3)
-        );
+        let (memory, threads) = (config.cache.memory, config.server.threads);
+        assert_eq!((memory, threads), (Size(64 << 20), 3));
     }
 
     #[test]
     fn a_misspelt_key_is_named_with_its_line() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("flowstone.toml");
-        std::fs::write(&path, "[cache]\nmemory = \"64MiB\"\nmemroy = 1\n").unwrap();
-        let error = Config::load(Some(&path), &[]).unwrap_err().to_string();
-        assert!(
-            error.contains("line 3") && error.contains("memroy"),
-            "{error}"
-        );
-        assert!(!error.contains('\n'), "{error}");
-        let error = Config::load(None, &["cache.memroy=1".to_owned()])
-            .unwrap_err()
-            .to_string();
+        let error = wrong_in_file("[cache]\nmemory = \"64MiB\"\nmemroy = 1\n");
+        let has_both = error.contains("line 3") && error.contains("memroy");
+        assert!(has_both, "{error}");
+        let error = set("cache.memroy=1").unwrap_err().to_string();
         assert!(error.contains("memroy"), "{error}");
     }
 
     #[test]
     fn a_value_of_the_wrong_type_is_named_with_its_key() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("flowstone.toml");
         for (text, key, found) in [
             ("[cache]\nmemory = [1, 2]\n", "cache.memory", "sequence"),
             ("[cache]\nmemory = -1\n", "cache.memory", "-1"),
@@ -534,14 +449,11 @@ mod tests {
             ("[server]\nlisten = [7]\n", "server.listen", "7"),
             ("[server]\nthreads = \"all\"\n", "server.threads", "all"),
         ] {
-            std::fs::write(&path, text).unwrap();
-            let error = Config::load(Some(&path), &[]).unwrap_err().to_string();
+            let error = wrong_in_file(text);
             assert!(error.contains("line 2: "), "{error}");
             assert!(error.contains(key) && error.contains(found), "{error}");
-            assert!(!error.contains('\n'), "{error}");
         }
-        let set = ["cache.memory=[1]".to_owned()];
-        let error = Config::load(None, &set).unwrap_err().to_string();
+        let error = set("cache.memory=[1]").unwrap_err().to_string();
         assert!(error.contains("in `cache.memory`"), "{error}");
         assert!(error.contains("256MiB"), "{error}");
     }
@@ -558,7 +470,7 @@ mod tests {
             let refused = Config::load(None, &set).unwrap().check();
             assert!(refused.unwrap_err().to_string().contains(says), "{setting}");
         }
-        let error = Config::load(None, &["cache.flash=nand:slc".to_owned()]).unwrap_err();
+        let error = set("cache.flash=nand:slc").unwrap_err();
         assert!(error.to_string().contains("didacache"), "{error}");
     }
 }

@@ -45,31 +45,17 @@ pub(crate) struct Connection {
     share: Share,
 }
 
-/// What was left of the input after the requests in it.
-enum Rest {
-    /// The request that starts there is not complete; its length, once known.
-    Partial {
-        at: usize,
-        need: Option<usize>,
-    },
-    /// So many bytes that have not arrived yet are to be thrown away, then this is to be answered.
-    Swallow(usize, Option<Refusal>),
-    Close,
-}
-
-/// The start of a partial request, its length once known, how many bytes that have not arrived yet are
-/// to be thrown away, and what is to be answered then.
-type Left = (Vec<u8>, Option<usize>, usize, Option<Refusal>);
-
-impl Rest {
-    /// What is left of `input`; `None` at the end of the connection.
-    fn keep(self, input: &[u8]) -> Option<Left> {
-        match self {
-            Self::Close => None,
-            Self::Swallow(bytes, reply) => Some((Vec::new(), None, bytes, reply)),
-            Self::Partial { at, need } => Some((input[at..].to_vec(), need, 0, None)),
-        }
-    }
+/// What is left of the input after the requests in it.
+#[derive(Default)]
+struct Rest {
+    /// Where a request starts that is not complete.
+    at: usize,
+    /// Its length, once known.
+    need: Option<usize>,
+    /// So many bytes that have not arrived yet are to be thrown away.
+    swallow: usize,
+    /// What is to be answered then.
+    withheld: Option<Refusal>,
 }
 
 impl Connection {
@@ -94,28 +80,28 @@ impl Connection {
 
     async fn serve(&mut self) -> io::Result<()> {
         let mut partial: Vec<u8> = Vec::new();
-        let mut need = None;
-        let mut swallow = 0;
-        let mut withheld = None;
+        let mut rest = Rest::default();
         // What was received while the last reply was being sent.
         let mut ahead = None;
         while !self.shared.is_stopping() {
-            if partial.len() >= FREE_BYTES || need.is_some_and(|need| need > FREE_BYTES) {
+            if partial.len() >= FREE_BYTES || rest.need.is_some_and(|need| need > FREE_BYTES) {
                 // A large request: straight into the buffer it is parsed from.
-                match self.recv_large(&mut partial, need).await? {
+                match self.recv_large(&mut partial, rest.need).await? {
                     Some(0) => return Ok(()),
                     Some(received) => self.received(received),
                     None => {
-                        let Some(rest) = self.refuse_large(&partial) else {
+                        let Some(swallow) = self.refuse_large(&partial) else {
                             return Ok(());
                         };
-                        swallow = rest;
+                        rest = Rest {
+                            swallow,
+                            ..Rest::default()
+                        };
                         partial = Vec::new();
-                        need = None;
                         continue;
                     }
                 }
-                if need.is_some_and(|need| partial.len() < need) {
+                if rest.need.is_some_and(|need| partial.len() < need) {
                     continue;
                 }
             } else {
@@ -128,30 +114,31 @@ impl Connection {
                 }
                 self.received(received.len());
                 let mut input = &received[..];
-                if swallow > 0 {
-                    let gone = swallow.min(input.len());
-                    swallow -= gone;
+                if rest.swallow > 0 {
+                    let gone = rest.swallow.min(input.len());
+                    rest.swallow -= gone;
                     input = &input[gone..];
-                    if swallow > 0 {
+                    if rest.swallow > 0 {
                         continue;
                     }
                     // As memcached does, the answer waits for the whole of what it refuses.
-                    if let Some(reply) = withheld.take() {
+                    if let Some(reply) = rest.withheld.take() {
                         protocol::write::refusal(&mut self.replies.out, reply, false);
                     }
                 }
                 if partial.is_empty() {
                     // The usual case: parsed where it was received.
-                    let rest = self.process(input).await?;
-                    if matches!(rest, Rest::Close) || self.replies.out.len() > FREE_REPLY_BYTES {
+                    let Some(left) = self.process(input).await? else {
+                        return self.replies.send().await;
+                    };
+                    rest = left;
+                    if self.replies.out.len() > FREE_REPLY_BYTES {
                         self.replies.send().await?;
                     }
-                    let Some(left) = rest.keep(input) else {
-                        return Ok(());
-                    };
-                    (partial, need, swallow, withheld) = left;
+                    partial = input[rest.at..].to_vec();
                     drop(received);
-                    if !self.replies.out.is_empty() && need.is_none_or(|need| need <= FREE_BYTES) {
+                    let is_short = rest.need.is_none_or(|need| need <= FREE_BYTES);
+                    if !self.replies.out.is_empty() && is_short {
                         ahead = Some(self.replies.send_and_recv().await?);
                     }
                     self.replies.send().await?;
@@ -160,16 +147,17 @@ impl Connection {
                 partial.extend_from_slice(input);
             }
             let whole = std::mem::take(&mut partial);
-            let rest = self.process(&whole).await?;
+            let left = self.process(&whole).await?;
             self.replies.send().await?;
-            if let Rest::Partial { at: 0, need: more } = rest {
-                (partial, need) = (whole, more);
-                continue;
-            }
-            let Some(left) = rest.keep(&whole) else {
+            let Some(left) = left else {
                 return Ok(());
             };
-            (partial, need, swallow, withheld) = left;
+            rest = left;
+            if rest.at == 0 {
+                partial = whole;
+                continue;
+            }
+            partial = whole[rest.at..].to_vec();
             keep_buffer(whole);
             if partial.len() < FREE_BYTES {
                 self.share.clear();
@@ -239,8 +227,8 @@ impl Connection {
         }
     }
 
-    /// Carries out every complete request in `input`.
-    async fn process(&mut self, input: &[u8]) -> io::Result<Rest> {
+    /// Carries out every complete request in `input`. `None` at the end of the connection.
+    async fn process(&mut self, input: &[u8]) -> io::Result<Option<Rest>> {
         self.place.info.busy.store(true, Ordering::Relaxed);
         let mut batch = Batch {
             shared: &self.shared,
@@ -251,14 +239,17 @@ impl Connection {
             max_value_bytes: self.limits.max_value_bytes,
             pending: Vec::new(),
         };
-        let mut at = 0;
-        let rest = loop {
-            match parse(&input[at..], &self.limits) {
-                Parsed::Incomplete { need } => break Rest::Partial { at, need },
+        let mut rest = Rest::default();
+        let is_over = loop {
+            match parse(&input[rest.at..], &self.limits) {
+                Parsed::Incomplete { need } => {
+                    rest.need = need;
+                    break false;
+                }
                 Parsed::Command { command, consumed } => {
-                    at += consumed;
+                    rest.at += consumed;
                     if batch.execute(command).await? == Flow::Close {
-                        break Rest::Close;
+                        break true;
                     }
                 }
                 Parsed::Refused {
@@ -277,16 +268,17 @@ impl Connection {
                         batch.fill().await?;
                         invalidate(&self.shared.engine, key, self.now);
                     }
-                    at += consumed;
-                    let here = swallow.min(input.len() - at);
-                    at += here;
+                    rest.at += consumed;
+                    let here = swallow.min(input.len() - rest.at);
+                    rest.at += here;
                     if here < swallow && !close {
-                        let reply = (!quiet).then_some(reply);
-                        break Rest::Swallow(swallow - here, reply);
+                        rest.swallow = swallow - here;
+                        rest.withheld = (!quiet).then_some(reply);
+                        break false;
                     }
                     protocol::write::refusal(&mut batch.replies.out, reply, quiet);
                     if close {
-                        break Rest::Close;
+                        break true;
                     }
                 }
                 Parsed::Binary => {
@@ -295,7 +287,7 @@ impl Connection {
                         "a client speaks the old binary protocol, which is not supported; use the \
                          text or meta protocol. Its connection was closed"
                     );
-                    break Rest::Close;
+                    break true;
                 }
             }
             batch.send_if_full().await?;
@@ -303,7 +295,7 @@ impl Connection {
         batch.fill().await?;
         self.replies.share.clear();
         self.place.info.busy.store(false, Ordering::Relaxed);
-        Ok(rest)
+        Ok((!is_over).then_some(rest))
     }
 }
 

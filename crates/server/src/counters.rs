@@ -55,13 +55,18 @@ macro_rules! counters {
                 $(self.$name = self.$name.wrapping_sub(base.$name);)*
                 self
             }
+
+            /// By their names, in the order of memcached's `stats`.
+            pub(crate) fn named(&self) -> impl Iterator<Item = (&'static str, u64)> {
+                [$((stringify!($name), self.$name)),*].into_iter()
+            }
         }
     };
 }
 
 counters! {
     cmd_get, cmd_set, cmd_flush, cmd_touch, cmd_meta,
-    get_hits, get_misses, delete_hits, delete_misses, incr_hits, incr_misses, decr_hits,
-    decr_misses, cas_hits, cas_misses, cas_badval, touch_hits, touch_misses,
+    get_hits, get_misses, delete_misses, delete_hits, incr_misses, incr_hits, decr_misses,
+    decr_hits, cas_misses, cas_hits, cas_badval, touch_hits, touch_misses,
     store_too_large, store_no_memory, bytes_read, bytes_written, protocol_errors,
 }

@@ -6,7 +6,6 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use engine::format::item::ItemRef;
 use engine::{DumpCursor, ItemView};
@@ -55,7 +54,7 @@ pub(crate) async fn dump(
         write::status(&mut replies.out, end, false);
         return Ok(());
     }
-    let Some(_turn) = Turn::take(shared) else {
+    let Some(_turn) = shared.dumping.try_acquire() else {
         write::refusal(&mut replies.out, Refusal::CrawlerBusy, false);
         return Ok(());
     };
@@ -86,20 +85,4 @@ pub(crate) async fn dump(
     }
     write::status(&mut replies.out, end, false);
     Ok(())
-}
-
-/// The right to dump; given back on drop.
-struct Turn(Arc<Shared>);
-
-impl Turn {
-    fn take(shared: &Arc<Shared>) -> Option<Self> {
-        let taken = shared.dumping.swap(true, Ordering::AcqRel);
-        (!taken).then(|| Self(Arc::clone(shared)))
-    }
-}
-
-impl Drop for Turn {
-    fn drop(&mut self) {
-        self.0.dumping.store(false, Ordering::Release);
-    }
 }

@@ -29,8 +29,7 @@ impl FlashSetting {
     }
 
     /// The file or device that outlives the process, if one does.
-    #[must_use]
-    pub fn path(&self) -> Option<&Path> {
+    pub(crate) fn path(&self) -> Option<&Path> {
         match self {
             Self::Path(path) => Some(path),
             Self::Emulated(spec) => spec.file(),
@@ -83,10 +82,6 @@ pub(crate) fn meta_beside(file: &Path) -> PathBuf {
 mod tests {
     use super::*;
 
-    fn setting(text: &str) -> FlashSetting {
-        FlashSetting::new(text.into()).unwrap()
-    }
-
     #[test]
     fn devices_and_paths_are_told_apart() {
         for (text, path, image) in [
@@ -96,7 +91,7 @@ mod tests {
             ("nand:mlc,file=a/b", Some("a/b"), "a/b.meta"),
             ("ftl:qlc,size=1024", None, "ftl:qlc,size=1024"),
         ] {
-            let setting = setting(text);
+            let setting = FlashSetting::new(text.into()).unwrap();
             assert_eq!(setting.path(), path.map(Path::new), "{text}");
             assert_eq!(setting.image(), Path::new(image));
             assert_eq!(setting.to_string(), text);

@@ -43,7 +43,7 @@ pub(crate) struct OpenFlash {
     pub(crate) words: String,
     /// One more about what is not as on a drive.
     pub(crate) notice: Option<String>,
-    journal: JournalPlace,
+    pub(crate) journal: JournalPlace,
 }
 
 /// Where the journal is, or is made.
@@ -118,8 +118,9 @@ impl OpenFlash {
             }
         };
         let cache = &config.cache;
+        let beside = || cache.flash.path().map(FileJournal::path_beside);
         let journal = JournalPlace {
-            path: config.journal(),
+            path: cache.journal.clone().or_else(beside),
             bytes: match cache.journal_size {
                 Some(size) => size.0,
                 None => journal_bytes(bytes, cache.memory.0, PARTITION_BITS),
@@ -133,11 +134,6 @@ impl OpenFlash {
             notice: None,
             journal,
         }
-    }
-
-    /// What an engine takes: the medium and what opens its journal.
-    pub(crate) fn into_parts(self) -> (Medium, JournalPlace) {
-        (self.medium, self.journal)
     }
 }
 
@@ -220,15 +216,10 @@ mod tests {
         let refused = open_meta(&cache, &file, false).unwrap_err().to_string();
         assert!(refused.contains("flash.meta") && refused.contains("--force"));
         assert!(!meta_beside(&file).exists());
-        cache.force = true;
-        assert_eq!(
-            open_meta(&cache, &file, false).unwrap().len_bytes(),
-            META_BYTES
-        );
-        cache.force = false;
-        assert_eq!(
-            open_meta(&cache, &file, true).unwrap().len_bytes(),
-            META_BYTES
-        );
+        for (force, is_new) in [(true, false), (false, true)] {
+            cache.force = force;
+            let meta = open_meta(&cache, &file, is_new).unwrap();
+            assert_eq!(meta.len_bytes(), META_BYTES);
+        }
     }
 }

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use runtime::budget::Budget;
 use runtime::live::Workers;
 use runtime::net::{Closer, PeerAddr};
-use runtime::sync::Notify;
+use runtime::sync::{Notify, Semaphore};
 
 use crate::config::Config;
 use crate::counters::{Counters, Totals};
@@ -30,8 +30,8 @@ pub(crate) struct Shared {
     pub(crate) budget: Arc<Budget>,
     pub(crate) connections: Connections,
     pub(crate) stopping: AtomicBool,
-    /// A dump is under way; there is one at a time, as in memcached.
-    pub(crate) dumping: AtomicBool,
+    /// The right to dump: one at a time does, as in memcached.
+    pub(crate) dumping: Semaphore,
     /// Connections closed because they were silent.
     pub(crate) idle_kicks: AtomicU64,
     /// Told to stop by a client's `shutdown`.
@@ -71,6 +71,7 @@ impl Shared {
     }
 }
 
+#[derive(Default)]
 pub(crate) struct Connections {
     open: Mutex<HashMap<u64, Arc<ConnectionInfo>>>,
     by_worker: Box<[AtomicUsize]>,
@@ -142,13 +143,8 @@ impl Drop for Place {
 impl Connections {
     pub(crate) fn new(workers: usize) -> Self {
         Self {
-            open: Mutex::default(),
             by_worker: (0..workers).map(|_| AtomicUsize::new(0)).collect(),
-            current: AtomicUsize::new(0),
-            total: AtomicU64::new(0),
-            rejected: AtomicU64::new(0),
-            next_id: AtomicU64::new(0),
-            ended: Notify::new(),
+            ..Self::default()
         }
     }
 

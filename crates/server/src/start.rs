@@ -10,11 +10,11 @@ use engine::{Engine, EngineConfig, OpenError, PlacementConfig, Reserve, Start, S
 use futures_util::future::{Either, select};
 use parking_lot::Mutex;
 use runtime::budget::Budget;
-use runtime::live::{IoChoice, IoPath, LiveConfig, Workers};
+use runtime::live::{IoPath, LiveConfig, Workers};
 use runtime::net::Listener;
-use runtime::sync::Notify;
+use runtime::sync::{Notify, Semaphore};
 
-use crate::config::{CacheSection, Config, IoSetting, ListenAddress, Size};
+use crate::config::{CacheSection, Config, ListenAddress, Size};
 use crate::counters::{Counters, Totals};
 use crate::error::ServeError;
 use crate::flash::FlashSetting;
@@ -50,11 +50,7 @@ pub fn run(
     let (flash_words, notice) = (flash.words.clone(), flash.notice.clone());
     let workers = Workers::start(&LiveConfig {
         threads,
-        io: match config.server.io {
-            IoSetting::Auto => IoChoice::Auto,
-            IoSetting::IoUring => IoChoice::IoUring,
-            IoSetting::Fallback => IoChoice::Fallback,
-        },
+        io: config.server.io,
         ..LiveConfig::default()
     })
     .map_err(ServeError::Workers)?;
@@ -88,7 +84,7 @@ pub fn run(
         budget: Arc::new(Budget::new(budget_bytes)),
         connections: Connections::new(threads),
         stopping: AtomicBool::new(false),
-        dumping: AtomicBool::new(false),
+        dumping: Semaphore::new(1),
         idle_kicks: AtomicU64::new(0),
         shutdown: Notify::new(),
         shutdown_asked: AtomicBool::new(false),
@@ -113,8 +109,7 @@ async fn open_engine(
         block_bytes => block_bytes,
     };
     let engine_config = engine_config(&config, flash.bytes, block_bytes, preset)?;
-    let (medium, journal) = flash.into_parts();
-    Engine::open(medium, || journal.open(), engine_config)
+    Engine::open(flash.medium, || flash.journal.open(), engine_config)
         .await
         .map_err(|error| match error {
             OpenError::JournalFile(error) => ServeError::Journal(error),
@@ -284,11 +279,11 @@ fn engine_config(
     }
     Ok(EngineConfig {
         segment_bytes: segment_bytes.or(made.segment_bytes),
-        stop_deadline: config.stop_deadline(),
+        stop_deadline: Duration::from_secs(config.server.stop_deadline.into()),
         partition_bits: PARTITION_BITS,
-        sync_interval: Duration::from_millis(u64::from(cache.journal_sync_ms)),
+        sync_interval: Duration::from_millis(cache.journal_sync_ms.into()),
         max_downtime: (cache.max_downtime > 0).then_some(cache.max_downtime),
-        after_downtime: cache.after_downtime.into(),
+        after_downtime: cache.after_downtime,
         force: cache.force,
         ..made
     })
@@ -332,14 +327,10 @@ fn log_start(engine: &Engine, flash: &str, io: &str, config: &Config) {
     let addresses: Vec<String> = listen.iter().map(ListenAddress::to_string).collect();
     let start = match engine.start() {
         Start::New => "a new image".to_owned(),
-        Start::Warm {
-            items,
-            orderly: true,
-        } => format!("warm, {items} items on flash"),
-        Start::Warm {
-            items,
-            orderly: false,
-        } => format!("warm after a crash, {items} items on flash"),
+        Start::Warm { items, orderly } => {
+            let after = if orderly { "" } else { " after a crash" };
+            format!("warm{after}, {items} items on flash")
+        }
         Start::Empty(why) => format!("empty: {why}"),
         Start::Forced => "empty: what the flash held was overwritten".to_owned(),
     };

@@ -1,10 +1,9 @@
 //! `stats`: memcached's own names where they mean the same thing, and what is Flowstone's.
 
-use std::fmt::Display;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use engine::EngineStats;
-use protocol::{Status, write};
+use protocol::write::{refusal, stat, status};
+use protocol::{Refusal, Status};
 
 use crate::config::ListenAddress;
 use crate::shared::Shared;
@@ -27,19 +26,16 @@ pub(crate) fn write(shared: &Shared, out: &mut Vec<u8>, argument: Option<&[u8]>)
         Some(b"wear") => wear(shared, out),
         Some(b"reset") => {
             shared.reset_counters();
-            write::status(out, Status::Reset, false);
-            return;
+            return status(out, Status::Reset, false);
         }
-        Some(_) => {
-            out.extend_from_slice(protocol::Refusal::UnknownCommand.as_bytes());
-            return;
-        }
+        Some(_) => return refusal(out, Refusal::UnknownCommand, false),
     }
-    write::status(out, Status::End, false);
+    status(out, Status::End, false);
 }
 
-fn stat(out: &mut Vec<u8>, name: &str, value: impl Display) {
-    write::stat(out, name, value);
+/// A number that others count up meanwhile.
+fn count(out: &mut Vec<u8>, name: &str, value: &AtomicU64) {
+    stat(out, name, value.load(Ordering::Relaxed));
 }
 
 fn general(shared: &Shared, out: &mut Vec<u8>) {
@@ -59,45 +55,24 @@ fn general(shared: &Shared, out: &mut Vec<u8>) {
     stat(out, "max_connections", shared.config.server.max_connections);
     let current = connections.current.load(Ordering::Relaxed);
     stat(out, "curr_connections", current);
-    let total = connections.total.load(Ordering::Relaxed);
-    stat(out, "total_connections", total);
-    let rejected = connections.rejected.load(Ordering::Relaxed);
-    stat(out, "rejected_connections", rejected);
-    for (name, value) in [
-        ("cmd_get", totals.cmd_get),
-        ("cmd_set", totals.cmd_set),
-        ("cmd_flush", totals.cmd_flush),
-        ("cmd_touch", totals.cmd_touch),
-        ("cmd_meta", totals.cmd_meta),
-        ("get_hits", totals.get_hits),
-        ("get_misses", totals.get_misses),
-        ("get_expired", engine.paths.expired),
-        ("get_flushed", engine.paths.flushed),
-        ("delete_misses", totals.delete_misses),
-        ("delete_hits", totals.delete_hits),
-        ("incr_misses", totals.incr_misses),
-        ("incr_hits", totals.incr_hits),
-        ("decr_misses", totals.decr_misses),
-        ("decr_hits", totals.decr_hits),
-        ("cas_misses", totals.cas_misses),
-        ("cas_hits", totals.cas_hits),
-        ("cas_badval", totals.cas_badval),
-        ("touch_hits", totals.touch_hits),
-        ("touch_misses", totals.touch_misses),
-        ("store_too_large", totals.store_too_large),
-        ("store_no_memory", totals.store_no_memory),
-        ("bytes_read", totals.bytes_read),
-        ("bytes_written", totals.bytes_written),
-        ("protocol_errors", totals.protocol_errors),
-    ] {
+    count(out, "total_connections", &connections.total);
+    count(out, "rejected_connections", &connections.rejected);
+    for (name, value) in totals.named() {
         stat(out, name, value);
+        if name == "get_misses" {
+            // What the engine counts, where memcached has it.
+            stat(out, "get_expired", engine.paths.expired);
+            stat(out, "get_flushed", engine.paths.flushed);
+        }
     }
-    stat(out, "idle_kicks", shared.idle_kicks.load(Ordering::Relaxed));
+    count(out, "idle_kicks", &shared.idle_kicks);
     stat(out, "limit_maxbytes", shared.config.cache.memory.0);
     stat(out, "accepting_conns", 1);
     stat(out, "threads", shared.workers.count());
     stat(out, "bytes", engine.dram_item_bytes);
-    stat(out, "curr_items", curr_items(&engine));
+    // Whether in memory, on flash or both: a dirty item is in memory only.
+    let items = engine.placement.objects + engine.dram_dirty_items;
+    stat(out, "curr_items", items);
     stat(out, "total_items", engine.paths.items_set);
     let evictions = engine.placement.items_evicted + engine.placement.index_full;
     stat(out, "evictions", evictions);
@@ -110,17 +85,13 @@ fn general(shared: &Shared, out: &mut Vec<u8>) {
     stat(out, "resident_bytes", usage.resident_bytes);
 }
 
-/// Objects, whether in memory, on flash or both: a dirty item is in memory only.
-fn curr_items(engine: &EngineStats) -> u64 {
-    engine.placement.objects + engine.dram_dirty_items
-}
-
 fn settings(shared: &Shared, out: &mut Vec<u8>) {
     let config = &shared.config;
+    let server = &config.server;
     stat(out, "maxbytes", config.cache.memory.0);
-    stat(out, "maxconns", config.server.max_connections);
+    stat(out, "maxconns", server.max_connections);
     let (mut tcp, mut unix) = (None, None);
-    for address in config.server.listen.iter().rev() {
+    for address in server.listen.iter().rev() {
         match address {
             ListenAddress::Tcp(address) => tcp = Some(address),
             ListenAddress::Unix(path) => unix = Some(path.display().to_string()),
@@ -132,17 +103,16 @@ fn settings(shared: &Shared, out: &mut Vec<u8>) {
     stat(out, "inter", inter.as_deref().unwrap_or("NULL"));
     stat(out, "domain_socket", unix.as_deref().unwrap_or("NULL"));
     stat(out, "verbosity", 0);
-    stat(out, "umask", format_args!("{:o}", config.server.unix_mode));
+    stat(out, "umask", format_args!("{:o}", server.unix_mode));
     stat(out, "evictions", "on");
     stat(out, "num_threads", shared.workers.count());
     stat(out, "cas_enabled", "yes");
     stat(out, "auth_enabled_sasl", "no");
     stat(out, "item_size_max", config.max_item_size().0);
     stat(out, "maxconns_fast", "yes");
-    stat(out, "idle_timeout", config.server.idle_timeout);
-    stat(out, "flush_enabled", yes_no(config.server.enable_flush_all));
-    let shutdown = yes_no(config.server.enable_shutdown);
-    stat(out, "shutdown_command", shutdown);
+    stat(out, "idle_timeout", server.idle_timeout);
+    stat(out, "flush_enabled", yes_no(server.enable_flush_all));
+    stat(out, "shutdown_command", yes_no(server.enable_shutdown));
     stat(out, "dump_enabled", "yes");
     stat(out, "hash_algorithm", "xxh3");
     stat(out, "binding_protocol", "ascii");
@@ -196,7 +166,6 @@ fn flash(shared: &Shared, out: &mut Vec<u8>) {
     let engine = shared.engine.stats();
     let store = shared.engine.store();
     let counters = store.counters();
-    let load = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
     stat(out, "path", &shared.config.cache.flash);
     stat(out, "device", &shared.flash_words);
     stat(out, "io", &shared.io_words);
@@ -208,18 +177,19 @@ fn flash(shared: &Shared, out: &mut Vec<u8>) {
     stat(out, "segments_free", store.free_segments());
     stat(out, "segments_written", store.written_segments());
     stat(out, "segments_waiting", store.sealed_segments());
-    stat(out, "segments_retired", load(&counters.segments_retired));
+    count(out, "segments_retired", &counters.segments_retired);
     stat(out, "objects_on_flash", engine.placement.objects);
     stat(out, "flash_reads", counters.reads.sum());
     stat(out, "flash_bytes_read", counters.bytes_read.sum());
-    stat(out, "flash_bytes_written", load(&counters.bytes_written));
+    count(out, "flash_bytes_written", &counters.bytes_written);
     stat(out, "item_bytes_set", engine.paths.item_bytes_set);
     let set = engine.paths.item_bytes_set.max(1) as f64;
-    let clwa = load(&counters.bytes_written) as f64 / set;
+    let written = counters.bytes_written.load(Ordering::Relaxed);
+    let clwa = written as f64 / set;
     stat(out, "clwa", format_args!("{clwa:.3}"));
-    stat(out, "read_errors", load(&counters.read_errors));
-    stat(out, "write_errors", load(&counters.write_errors));
-    stat(out, "corrupt_items", load(&counters.corrupt_items));
+    count(out, "read_errors", &counters.read_errors);
+    count(out, "write_errors", &counters.write_errors);
+    count(out, "corrupt_items", &counters.corrupt_items);
     stat(out, "items_lost", engine.placement.items_lost);
     stat(out, "shared_flights", engine.paths.shared_reads);
     stat(out, "promotions", engine.paths.promotions);
@@ -286,7 +256,7 @@ fn wear(shared: &Shared, out: &mut Vec<u8>) {
     let placement = shared.engine.stats().placement;
     let store = shared.engine.store();
     let counters = store.counters();
-    stat(out, "erases", counters.erases.load(Ordering::Relaxed));
+    count(out, "erases", &counters.erases);
     let worn = store.wear();
     stat(out, "erase_min", worn.least);
     stat(out, "erase_max", worn.most);
@@ -294,8 +264,6 @@ fn wear(shared: &Shared, out: &mut Vec<u8>) {
     stat(out, "wear_levelings", placement.wear_levelings);
     stat(out, "segments_leveled", placement.segments_leveled);
     stat(out, "segments_waiting", store.worn_least());
-    let moved = counters.segments_moved.load(Ordering::Relaxed);
-    stat(out, "segments_moved", moved);
-    let retired = counters.segments_retired.load(Ordering::Relaxed);
-    stat(out, "segments_retired", retired);
+    count(out, "segments_moved", &counters.segments_moved);
+    count(out, "segments_retired", &counters.segments_retired);
 }

@@ -4,14 +4,14 @@
 //! far it has come, in lines that begin with [`PROGRESS`]; all other lines are for the user.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::num::NonZeroUsize;
 use std::process::{Child, Command, ExitCode, Stdio};
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::thread::{self, available_parallelism};
+use std::sync::mpsc::{Sender, channel};
+use std::thread;
 
-use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
+use indicatif::{MultiProgress, ProgressBar};
 use lab::compare::{DeviceChoice, Outcome, Plan};
 use lab::presets::Preset;
+use serde::Serialize;
 
 use crate::exit::fail;
 
@@ -29,10 +29,10 @@ pub(super) fn tell(requests: u64) {
     eprintln!("{PROGRESS}{requests}");
 }
 
-/// Gives the waiting process the outcome.
-pub(super) fn answer(outcome: &Outcome) -> io::Result<()> {
+/// Prints one line of JSON: a row for the user, or the outcome for the waiting process.
+pub(super) fn print_json(what: &impl Serialize) -> io::Result<()> {
     let mut out = io::stdout().lock();
-    serde_json::to_writer(&mut out, outcome)?;
+    serde_json::to_writer(&mut out, what)?;
     writeln!(out)
 }
 
@@ -62,7 +62,9 @@ pub(super) fn run(
     presets: &[&'static Preset],
     mut each: impl FnMut(&Outcome) -> io::Result<()>,
 ) -> Result<Vec<Outcome>, ExitCode> {
-    let bars = Bars::new(plan, presets);
+    let (terminal, bars) = bars(plan, presets);
+    // A terminal that is gone shows nothing anyway.
+    let clear = || drop(terminal.clear());
     let (events, received) = channel();
     let mut running = Running(Vec::new());
     let mut ended: Vec<Option<Outcome>> = presets.iter().map(|_| None).collect();
@@ -72,13 +74,18 @@ pub(super) fn run(
         start(started, preset, &events, &mut running)?;
     }
     while shown < presets.len() {
-        let (child, outcome) = next_end(&received, &bars)?;
-        match outcome {
-            Ok(outcome) => ended[child] = Some(*outcome),
-            Err(words) => {
-                let code = exit_code(&mut running.0[child]);
+        match received.recv() {
+            Err(_) => return Err(fail("a process could not be listened to")),
+            Ok(Event::Progress(child, requests)) => {
+                bars[child].set_position(requests);
+                continue;
+            }
+            Ok(Event::Ended(child, Ok(outcome))) => ended[child] = Some(*outcome),
+            Ok(Event::Ended(child, Err(words))) => {
+                let ended = running.0[child].wait();
+                let code = ended.ok().and_then(|status| status.code());
                 drop(running);
-                bars.clear();
+                clear();
                 return Err(tell_failure(presets[child], &words, code));
             }
         }
@@ -87,41 +94,21 @@ pub(super) fn run(
             start(next, presets[next], &events, &mut running)?;
         }
         while let Some(Some(outcome)) = ended.get(shown) {
-            let printed = bars.hide_while(|| each(outcome));
+            let printed = terminal.suspend(|| each(outcome));
             printed.map_err(|error| fail(format!("cannot write a row: {error}")))?;
             shown += 1;
         }
     }
-    bars.clear();
+    clear();
     Ok(ended.into_iter().flatten().collect())
 }
 
 /// How many processes run at once: in real time they would disturb each other.
 fn at_once(plan: &Plan) -> usize {
     match plan.device {
-        DeviceChoice::Emulated(_) | DeviceChoice::Modelled { .. } => {
-            available_parallelism().map_or(1, NonZeroUsize::get)
-        }
+        DeviceChoice::Emulated(_) | DeviceChoice::Modelled { .. } => runtime::process::cores(),
         DeviceChoice::File { .. } => 1,
     }
-}
-
-/// The next child that ends, whose progress is shown until then.
-fn next_end(
-    received: &Receiver<Event>,
-    bars: &Bars,
-) -> Result<(usize, Result<Box<Outcome>, String>), ExitCode> {
-    loop {
-        match received.recv() {
-            Ok(Event::Progress(child, requests)) => bars.set(child, requests),
-            Ok(Event::Ended(child, outcome)) => return Ok((child, outcome)),
-            Err(_) => return Err(fail("a process could not be listened to")),
-        }
-    }
-}
-
-fn exit_code(child: &mut Child) -> Option<i32> {
-    child.wait().ok()?.code()
 }
 
 fn tell_failure(preset: &Preset, words: &str, code: Option<i32>) -> ExitCode {
@@ -147,16 +134,16 @@ fn start(
     events: &Sender<Event>,
     running: &mut Running,
 ) -> Result<(), ExitCode> {
+    let name = preset.name;
     let cannot = |error: io::Error| {
         fail(format!(
-            "the process of preset {} cannot be started: {error}",
-            preset.name
+            "the process of preset {name} cannot be started: {error}"
         ))
     };
     let program = std::env::current_exe().map_err(cannot)?;
     let mut child = Command::new(program)
         .args(std::env::args_os().skip(1))
-        .args(["--worker", preset.name])
+        .args(["--worker", name])
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -204,46 +191,17 @@ fn listen(
     serde_json::from_str(&text).map_err(|_| words)
 }
 
-struct Bars {
-    all: MultiProgress,
-    bars: Vec<ProgressBar>,
-}
-
-impl Bars {
-    fn new(plan: &Plan, presets: &[&'static Preset]) -> Self {
-        let all = MultiProgress::new();
-        let template = match plan.total_requests() {
-            Some(_) => "{prefix:16} [{bar:40}] {percent:>3} %, {eta} left",
-            None => "{prefix:16} {pos} requests in {elapsed}",
-        };
-        let style = ProgressStyle::with_template(template);
-        let bars = presets
-            .iter()
-            .map(|preset| {
-                let bar = match plan.total_requests() {
-                    Some(requests) => ProgressBar::new(requests),
-                    None => ProgressBar::no_length(),
-                };
-                if let Ok(style) = &style {
-                    bar.set_style(style.clone());
-                }
-                bar.set_prefix(preset.name);
-                all.add(bar)
-            })
-            .collect();
-        Self { all, bars }
-    }
-
-    fn set(&self, child: usize, requests: u64) {
-        self.bars[child].set_position(requests);
-    }
-
-    fn hide_while<T>(&self, act: impl FnOnce() -> T) -> T {
-        self.all.suspend(act)
-    }
-
-    fn clear(&self) {
-        // A terminal that is gone shows nothing anyway.
-        let _ = self.all.clear();
-    }
+/// What shows a bar for each preset, and the bars.
+fn bars(plan: &Plan, presets: &[&'static Preset]) -> (MultiProgress, Vec<ProgressBar>) {
+    let all = MultiProgress::new();
+    let requests = plan.total_requests();
+    let template = match requests {
+        Some(_) => "{prefix:16} [{bar:40}] {percent:>3} %, {eta} left",
+        None => "{prefix:16} {pos} requests in {elapsed}",
+    };
+    let bar = |preset: &&'static Preset| {
+        all.add(crate::progress::bar(requests, template).with_prefix(preset.name))
+    };
+    let bars = presets.iter().map(bar).collect();
+    (all, bars)
 }

@@ -18,71 +18,52 @@ mod options;
 mod table;
 
 use lab::compare::{CompareError, Outcome, Plan};
-use lab::presets::Preset;
 
 pub(crate) use options::CompareArgs;
 
 pub(crate) fn run(args: &CompareArgs) -> ExitCode {
-    let plan = match args.plan() {
-        Ok(plan) => plan,
-        Err(error) => return refuse(&error),
-    };
-    let presets = match args.presets() {
-        Ok(presets) => presets,
-        Err(error) => return refuse(&error),
-    };
-    if let Some(preset) = args.worker_preset(&presets) {
-        return work(&plan, preset);
-    }
-    for preset in &presets {
-        if let Err(error) = plan.check(preset) {
-            return refuse(&error);
-        }
-    }
-    let outcomes = match children::run(&plan, &presets, |outcome| show(args, outcome)) {
-        Ok(outcomes) => outcomes,
-        Err(ended) => return ended,
-    };
-    match report(args, &plan, &outcomes) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => crate::exit::fail(format!("cannot write the report: {error}")),
-    }
+    compare(args).err().unwrap_or(ExitCode::SUCCESS)
 }
 
-/// Runs one preset, for the process that has started this one.
-fn work(plan: &Plan, preset: &'static Preset) -> ExitCode {
-    match lab::compare::run(plan, preset, Box::new(children::tell)) {
-        Ok(outcome) => match children::answer(&outcome) {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(error) => crate::exit::fail(format!("cannot write the outcome: {error}")),
-        },
-        Err(error) => refuse(&error),
+fn compare(args: &CompareArgs) -> Result<(), ExitCode> {
+    let plan = args.plan().map_err(refuse)?;
+    let presets = args.presets().map_err(refuse)?;
+    let cannot_write = |what: &'static str| {
+        move |error: io::Error| crate::exit::fail(format!("cannot write the {what}: {error}"))
+    };
+    if let Some(preset) = args.worker_preset(&presets) {
+        let told = Box::new(children::tell);
+        let outcome = lab::compare::run(&plan, preset, told).map_err(refuse)?;
+        return children::print_json(&outcome).map_err(cannot_write("outcome"));
     }
+    for preset in &presets {
+        plan.check(preset).map_err(refuse)?;
+    }
+    let outcomes = children::run(&plan, &presets, |outcome| show(args, outcome))?;
+    report(args, &plan, &outcomes).map_err(cannot_write("report"))
 }
 
 /// Prints a row at once, where rows are lines.
 fn show(args: &CompareArgs, outcome: &Outcome) -> io::Result<()> {
-    if args.is_json() {
-        let mut out = io::stdout().lock();
-        serde_json::to_writer(&mut out, &outcome.row)?;
-        writeln!(out)?;
+    if args.json {
+        children::print_json(&outcome.row)?;
     }
     Ok(())
 }
 
 fn report(args: &CompareArgs, plan: &Plan, outcomes: &[Outcome]) -> io::Result<()> {
-    if let Some(path) = args.figure() {
+    if let Some(path) = &args.plot {
         let svg = figure::svg(plan, outcomes);
         std::fs::write(path, svg)
             .map_err(|error| io::Error::other(format!("{}: {error}", path.display())))?;
     }
-    if args.is_json() {
+    if args.json {
         return Ok(());
     }
     write!(io::stdout().lock(), "{}", table::text(plan, outcomes))
 }
 
-fn refuse(error: &CompareError) -> ExitCode {
+fn refuse(error: CompareError) -> ExitCode {
     if error.is_usage() {
         crate::exit::refuse(error)
     } else {

@@ -1,8 +1,7 @@
 //! The options of `flowstone compare`, and the plan that follows from them.
 
-use std::num::{NonZeroU32, NonZeroU64, NonZeroUsize};
-use std::path::{Path, PathBuf};
-use std::thread::available_parallelism;
+use std::num::{NonZeroU32, NonZeroU64};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Parser;
@@ -78,10 +77,10 @@ pub(crate) struct CompareArgs {
     chosen: WorkloadArgs,
     /// Print one JSON object for each preset, one a line
     #[arg(long)]
-    json: bool,
+    pub(super) json: bool,
     /// Draw hit ratio and requests a second over the run
     #[arg(long, value_name = "FILE.svg")]
-    plot: Option<PathBuf>,
+    pub(super) plot: Option<PathBuf>,
     /// Run this preset alone, for the process that waits
     #[arg(long, hide = true, value_name = "PRESET")]
     worker: Option<String>,
@@ -98,14 +97,6 @@ impl CompareArgs {
     pub(super) fn worker_preset(&self, presets: &[&'static Preset]) -> Option<&'static Preset> {
         let worker = self.worker.as_deref()?;
         presets.iter().copied().find(|preset| preset.name == worker)
-    }
-
-    pub(super) fn is_json(&self) -> bool {
-        self.json
-    }
-
-    pub(super) fn figure(&self) -> Option<&Path> {
-        self.plot.as_deref()
     }
 
     /// Checks the options against each other.
@@ -162,10 +153,7 @@ impl CompareArgs {
     fn cpus(&self, device: &DeviceChoice) -> u32 {
         let usual = match device {
             DeviceChoice::Emulated(_) | DeviceChoice::Modelled { .. } => DEFAULT_CPUS,
-            DeviceChoice::File { .. } => {
-                let cores = available_parallelism().map_or(1, NonZeroUsize::get);
-                DEFAULT_CPUS.min(cores as u32)
-            }
+            DeviceChoice::File { .. } => DEFAULT_CPUS.min(runtime::process::cores() as u32),
         };
         self.cpus.map_or(usual, NonZeroU32::get)
     }

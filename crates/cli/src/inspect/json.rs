@@ -5,7 +5,7 @@ use engine::journal::{JournalError, Unusable};
 use engine::{Distrust, SuperblockCopy};
 use serde_json::{Value, json};
 
-use super::subject::Subject;
+use super::subject::{Count, Subject};
 
 pub(super) fn object(subject: &Subject<'_>) -> Value {
     let inspection = &subject.inspection;
@@ -43,15 +43,9 @@ pub(super) fn object(subject: &Subject<'_>) -> Value {
         "journal": journal(subject),
         "checkpoint": checkpoint(inspection),
         "segments": segments(inspection),
-        "items": items(inspection),
+        "items": Value::from_iter(subject.items().map(field)),
         "recovery": recovery(inspection),
-        "verified": inspection.verified.map(|verified| json!({
-            "segments": verified.segments,
-            "items_sound": verified.items_sound,
-            "items_corrupt": verified.items_corrupt,
-            "dead_sound": verified.dead_sound,
-            "dead_corrupt": verified.dead_corrupt,
-        })),
+        "verified": subject.verified().map(|counts| Value::from_iter(counts.map(field))),
         "flaws": {
             "count": inspection.flaw_count,
             "first": inspection.flaws.iter().map(|place| json!({
@@ -62,6 +56,11 @@ pub(super) fn object(subject: &Subject<'_>) -> Value {
         },
         "segments_changed": inspection.segments_changed,
     })
+}
+
+/// A count by its name in JSON.
+fn field((name, _, count): Count) -> (&'static str, u64) {
+    (name, count)
 }
 
 fn copy(copy: &SuperblockCopy) -> Value {
@@ -83,7 +82,6 @@ fn journal(subject: &Subject<'_>) -> Value {
         JournalState::Unusable(why) => Some(why.to_string()),
         JournalState::Refused(why) => Some(why.to_string()),
     };
-    let records = journal.records;
     json!({
         "path": subject.journal,
         "state": state(journal.state),
@@ -95,14 +93,7 @@ fn journal(subject: &Subject<'_>) -> Value {
         "chunks": journal.chunks,
         "bytes": journal.chunks * journal.chunk_bytes,
         "has_gap": journal.has_gap,
-        "records": {
-            "dead": records.dead,
-            "segment_dead": records.segment_dead,
-            "key_dead": records.key_dead,
-            "retired": records.retired,
-            "cutoff": records.cutoff,
-            "flush_at": records.flush_at,
-        },
+        "records": Value::from_iter(subject.records().map(field)),
     })
 }
 
@@ -148,29 +139,8 @@ fn checkpoint(inspection: &Inspection) -> Value {
 fn segments(inspection: &Inspection) -> Value {
     let bytes = u64::from(inspection.superblock.segment_bytes.get());
     let states = inspection.segments.by_state();
-    let each = states.into_iter().map(|(name, count)| {
-        let value = json!({ "count": count, "bytes": count * bytes });
-        (name.to_owned(), value)
-    });
-    Value::Object(each.collect())
-}
-
-fn items(inspection: &Inspection) -> Value {
-    let items = inspection.items;
-    json!({
-        "listed": items.listed,
-        "displaced": items.displaced,
-        "overwritten": items.overwritten,
-        "flushed": items.flushed,
-        "expired": items.expired,
-        "superseded": items.superseded,
-        "unreadable": items.unreadable,
-        "alive": items.alive,
-        "alive_bytes": items.alive_bytes,
-        "dead_bytes": items.dead_bytes,
-        "summary_bytes": items.summary_bytes,
-        "unused_bytes": items.unused_bytes,
-    })
+    let each = |(name, count)| (name, json!({ "count": count, "bytes": count * bytes }));
+    states.map(each).into_iter().collect()
 }
 
 fn recovery(inspection: &Inspection) -> Value {

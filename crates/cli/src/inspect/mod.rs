@@ -77,7 +77,8 @@ fn look(args: &InspectArgs) -> Result<Subject<'_>, String> {
         verify: args.verify,
         ..InspectOptions::default()
     };
-    let bar = progress_bar();
+    let template = "{msg} {bar:40} {pos} of {len} segments, {elapsed}, {eta} left";
+    let bar = crate::progress::bar(0, template);
     let disk: Arc<dyn Disk> = Arc::new(disk);
     let log = log.as_ref().map(|log| log as &dyn Journal);
     let mut show = |progress: Progress| show(&bar, progress);
@@ -91,11 +92,6 @@ fn look(args: &InspectArgs) -> Result<Subject<'_>, String> {
         journal,
         inspection,
     })
-}
-
-fn progress_bar() -> ProgressBar {
-    let template = "{msg} {bar:40} {pos} of {len} segments, {elapsed}, {eta} left";
-    crate::progress::bar(0, template)
 }
 
 fn show(bar: &ProgressBar, progress: Progress) {

@@ -1,252 +1,223 @@
 //! An inspection as a table for people.
 
-use std::fmt::{self, Display, Write};
+use std::fmt::{Display, Write};
 
 use engine::SuperblockCopy;
 use engine::format::superblock::{Cleanliness, IMAGE_FORMAT};
 use engine::inspect::{JournalState, Outlook};
 use indicatif::{HumanBytes, HumanCount};
 
-use super::subject::Subject;
+use super::subject::{Count, Subject};
 
 /// Damaged places that are shown.
 const PLACES: usize = 10;
 
 pub(super) fn table(subject: &Subject<'_>) -> String {
-    let mut out = String::new();
-    // Writing to a string cannot fail.
-    let _ = write!(out, "{}", Table(subject));
-    out
+    let mut table = Table(String::new());
+    table.image(subject);
+    table.superblock(subject);
+    table.journal(subject);
+    table.checkpoint(subject);
+    table.segments(subject);
+    table.items(subject);
+    table.verified(subject);
+    table.recovery(subject);
+    table.0
 }
 
-struct Table<'a>(&'a Subject<'a>);
-
-impl Display for Table<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let subject = self.0;
-        image(f, subject)?;
-        superblock(f, subject)?;
-        journal(f, subject)?;
-        checkpoint(f, subject)?;
-        segments(f, subject)?;
-        items(f, subject)?;
-        verified(f, subject)?;
-        recovery(f, subject)
-    }
-}
-
-/// A line with its name in front.
-fn line(f: &mut fmt::Formatter<'_>, name: &str, what: impl Display) -> fmt::Result {
-    writeln!(f, "{name:<12} {what}")
-}
-
-/// A line of a table: a number, and the bytes of so many.
-fn row(f: &mut fmt::Formatter<'_>, name: &str, count: u64, bytes: Option<u64>) -> fmt::Result {
-    let count = HumanCount(count).to_string();
-    let bytes = bytes.map_or(String::new(), |bytes| HumanBytes(bytes).to_string());
-    let line = format!("  {name:<24} {count:>16} {bytes:>14}");
-    writeln!(f, "{}", line.trim_end())
-}
-
-fn image(f: &mut fmt::Formatter<'_>, subject: &Subject<'_>) -> fmt::Result {
-    let superblock = &subject.inspection.superblock;
-    let shape = superblock.shape();
-    let path = subject.path.display();
-    let (placement, id) = (superblock.placement(), shape.hash_seed);
-    let about = format!("{path}: format {IMAGE_FORMAT}, placement {placement}, id {id:016x}");
-    line(f, "image", about)?;
-    if subject.is_live() {
-        let what = "in use: it changes while it is looked at, and the figures are of about now";
-        line(f, "", what)?;
-    }
-    let (image, segment) = (HumanBytes(shape.image_bytes), shape.segment_bytes);
-    let (segments, channels) = (shape.segments, plural(shape.channels, "channel"));
-    let partitions = plural(shape.partitions, "partition");
-    let segment = HumanBytes(u64::from(segment));
-    let geometry = format!("{image}: {segments} segments of {segment}, {channels}, {partitions}");
-    line(f, "geometry", geometry)
-}
-
-fn plural(count: u32, of: &str) -> String {
+/// What is counted, in the plural unless there is one of it.
+fn plural(count: u64, of: &str) -> String {
     let s = if count == 1 { "" } else { "s" };
-    format!("{count} {of}{s}")
+    format!("{of}{s}")
 }
 
-fn superblock(f: &mut fmt::Formatter<'_>, subject: &Subject<'_>) -> fmt::Result {
-    let superblock = &subject.inspection.superblock;
-    for (number, copy) in subject.inspection.copies.iter().enumerate() {
-        let what = match copy {
-            SuperblockCopy::Blank => "blank".to_owned(),
-            SuperblockCopy::Valid(found) if found.generation == superblock.generation => {
-                format!("generation {}, the one that counts", found.generation)
-            }
-            SuperblockCopy::Valid(found) => format!("generation {}", found.generation),
-            SuperblockCopy::Invalid(error) => format!("damaged: {error}"),
-        };
-        let name = if number == 0 { "superblock" } else { "" };
-        line(f, name, format!("copy {number}: {what}"))?;
+/// The text so far. A string takes all that is written to it.
+struct Table(String);
+
+impl Table {
+    /// A line with its name in front.
+    fn line(&mut self, name: &str, what: impl Display) {
+        let _ = writeln!(self.0, "{name:<12} {what}");
     }
-    let clean = match superblock.cleanliness() {
-        Cleanliness::Clean => "clean: stopped orderly",
-        Cleanliness::Dirty => "dirty: in use, or not stopped orderly",
-    };
-    line(f, "", format!("run {}, {clean}", superblock.run))?;
-    let versions = superblock.version_limit;
-    line(f, "", format!("versions of items are below {versions}"))?;
-    let (sequences, floor) = (superblock.sequence_limit, superblock.floor_sequence);
-    let what = format!("sequence numbers of segments are from {floor} to below {sequences}");
-    line(f, "", what)?;
-    if superblock.stale_below.get() > 0 {
+
+    /// A line of a list: a number, or bytes, or both.
+    fn row(&mut self, name: &str, count: Option<u64>, bytes: Option<u64>) {
+        let count = count.map_or(String::new(), |count| HumanCount(count).to_string());
+        let bytes = bytes.map_or(String::new(), |bytes| HumanBytes(bytes).to_string());
+        let line = format!("  {name:<24} {count:>16} {bytes:>14}");
+        let _ = writeln!(self.0, "{}", line.trim_end());
+    }
+
+    fn counts(&mut self, counts: &[Count]) {
+        for &(_, name, count) in counts {
+            self.row(name, Some(count), None);
+        }
+    }
+
+    fn image(&mut self, subject: &Subject<'_>) {
+        let superblock = &subject.inspection.superblock;
+        let shape = superblock.shape();
+        let path = subject.path.display();
+        let (placement, id) = (superblock.placement(), shape.hash_seed);
+        let about = format!("{path}: format {IMAGE_FORMAT}, placement {placement}, id {id:016x}");
+        self.line("image", about);
+        if subject.is_live() {
+            let what = "in use: it changes while it is looked at, and the figures are of about now";
+            self.line("", what);
+        }
+        let (image, segment) = (shape.image_bytes, u64::from(shape.segment_bytes));
+        let (image, segment) = (HumanBytes(image), HumanBytes(segment));
+        let (segments, channels) = (shape.segments, shape.channels);
+        let channel = plural(channels.into(), "channel");
+        let partitions = shape.partitions;
+        let partition = plural(partitions.into(), "partition");
         let what = format!(
-            "items with versions below {} are stale",
-            superblock.stale_below
+            "{image}: {segments} segments of {segment}, {channels} {channel}, {partitions} \
+             {partition}"
         );
-        line(f, "", what)?;
+        self.line("geometry", what);
     }
-    Ok(())
-}
 
-fn journal(f: &mut fmt::Formatter<'_>, subject: &Subject<'_>) -> fmt::Result {
-    let journal = &subject.inspection.journal;
-    let path = subject.journal.display();
-    let state = match journal.state {
-        JournalState::Usable if journal.has_gap => "part of it is missing".to_owned(),
-        JournalState::Usable => "usable".to_owned(),
-        JournalState::Unusable(why) => why.to_string(),
-        JournalState::Refused(why) => why.to_string(),
-    };
-    line(f, "journal", format!("{path}: {state}"))?;
-    let Some(run) = journal.run else {
-        return Ok(());
-    };
-    let used = HumanBytes(journal.chunks * journal.chunk_bytes);
-    let (chunks, ring) = (journal.chunks, journal.ring_chunks);
-    let ago = runtime::unix_seconds().saturating_sub(journal.clock);
-    let clock = journal.clock;
-    let what = format!(
-        "run {run}; {chunks} of {ring} chunks hold records, {used}; last synced at Unix second \
-         {clock}, {ago} s ago"
-    );
-    line(f, "", what)?;
-    let records = journal.records;
-    for (name, count) in [
-        ("item dead", records.dead),
-        ("segment dead", records.segment_dead),
-        ("key dead", records.key_dead),
-        ("segment retired", records.retired),
-        ("flush applied", records.cutoff),
-        ("flush to come", records.flush_at),
-    ] {
-        row(f, name, count, None)?;
-    }
-    Ok(())
-}
-
-fn checkpoint(f: &mut fmt::Formatter<'_>, subject: &Subject<'_>) -> fmt::Result {
-    let Some(checkpoint) = &subject.inspection.checkpoint else {
-        return line(f, "checkpoint", "none");
-    };
-    let bytes = HumanBytes(checkpoint.bytes);
-    let numbers: Vec<String> = checkpoint
-        .segments
-        .iter()
-        .map(|segment| segment.0.to_string())
-        .collect();
-    let s = if numbers.len() == 1 { "" } else { "s" };
-    let where_ = format!("{bytes} in segment{s} {}", numbers.join(" "));
-    match &checkpoint.contents {
-        Err(problem) => line(f, "checkpoint", format!("{where_}: unreadable: {problem}")),
-        Ok(contents) => {
-            line(f, "checkpoint", where_)?;
-            row(f, "living segments listed", contents.living, None)?;
-            row(f, "positions of the dead", contents.dead, None)?;
-            row(f, "dead keys", contents.dead_keys, None)?;
-            row(f, "placement's section", contents.section_bytes, None)
-        }
-    }
-}
-
-fn segments(f: &mut fmt::Formatter<'_>, subject: &Subject<'_>) -> fmt::Result {
-    let bytes = u64::from(subject.inspection.superblock.segment_bytes.get());
-    writeln!(f, "segments")?;
-    for (name, count) in subject.inspection.segments.by_state() {
-        row(f, name, count, Some(count * bytes))?;
-    }
-    Ok(())
-}
-
-fn items(f: &mut fmt::Formatter<'_>, subject: &Subject<'_>) -> fmt::Result {
-    if !matches!(subject.inspection.outlook, Outlook::Warm { .. }) {
-        return Ok(());
-    }
-    let items = subject.inspection.items;
-    writeln!(f, "items in living segments")?;
-    row(f, "in summaries", items.listed, None)?;
-    row(f, "dead by position", items.displaced, None)?;
-    row(f, "dead by hash", items.overwritten, None)?;
-    row(f, "flushed", items.flushed, None)?;
-    row(f, "expired", items.expired, None)?;
-    row(f, "older than another", items.superseded, None)?;
-    row(f, "in damaged summaries", items.unreadable, None)?;
-    row(f, "alive", items.alive, None)?;
-    writeln!(f, "space in living segments")?;
-    let mut space = |name: &str, bytes: u64| {
-        let bytes = HumanBytes(bytes).to_string();
-        writeln!(f, "  {name:<24} {:>16} {bytes:>14}", "")
-    };
-    space("alive", items.alive_bytes)?;
-    space("dead", items.dead_bytes)?;
-    space("summaries", items.summary_bytes)?;
-    space("unused", items.unused_bytes)
-}
-
-fn verified(f: &mut fmt::Formatter<'_>, subject: &Subject<'_>) -> fmt::Result {
-    let inspection = &subject.inspection;
-    if let Some(verified) = inspection.verified {
-        writeln!(f, "verified")?;
-        row(f, "segments", verified.segments, None)?;
-        row(f, "items sound", verified.items_sound, None)?;
-        row(f, "items corrupt", verified.items_corrupt, None)?;
-        row(f, "dead sound", verified.dead_sound, None)?;
-        row(f, "dead corrupt", verified.dead_corrupt, None)?;
-    }
-    if inspection.segments_changed > 0 {
-        let changed = HumanCount(inspection.segments_changed);
-        let what = format!("{changed} segments were written meanwhile and are left out");
-        line(f, "", what)?;
-    }
-    for place in inspection.flaws.iter().take(PLACES) {
-        let (segment, offset) = (place.segment, place.offset);
-        let what = format!("segment {segment}, byte {offset}: {}", place.flaw);
-        line(f, "DAMAGED", what)?;
-    }
-    let more = inspection.flaw_count.saturating_sub(PLACES as u64);
-    if more > 0 {
-        line(f, "", format!("and {} more", HumanCount(more)))?;
-    }
-    Ok(())
-}
-
-fn recovery(f: &mut fmt::Formatter<'_>, subject: &Subject<'_>) -> fmt::Result {
-    let inspection = &subject.inspection;
-    let what = match inspection.outlook {
-        Outlook::Warm { orderly } => {
-            let items = HumanCount(inspection.items.alive);
-            let bytes = HumanBytes(inspection.items.alive_bytes);
-            let end = if orderly {
-                "memory was saved, too"
-            } else {
-                "what was in memory only is not among them"
+    fn superblock(&mut self, subject: &Subject<'_>) {
+        let superblock = &subject.inspection.superblock;
+        for (number, copy) in subject.inspection.copies.iter().enumerate() {
+            let what = match copy {
+                SuperblockCopy::Blank => "blank".to_owned(),
+                SuperblockCopy::Valid(found) if found.generation == superblock.generation => {
+                    format!("generation {}, the one that counts", found.generation)
+                }
+                SuperblockCopy::Valid(found) => format!("generation {}", found.generation),
+                SuperblockCopy::Invalid(error) => format!("damaged: {error}"),
             };
-            let s = if inspection.items.alive == 1 { "" } else { "s" };
-            format!("would find {items} item{s}, {bytes}; {end}")
+            let name = if number == 0 { "superblock" } else { "" };
+            self.line(name, format!("copy {number}: {what}"));
         }
-        Outlook::Empty(why) => format!("would start empty: {why}"),
-        Outlook::Refused(why) => format!("would be refused: {why}"),
-    };
-    line(f, "recovery", what)?;
-    if let Some(deadline) = inspection.flush_deadline {
-        line(f, "", format!("a flush_all is due at second {deadline}"))?;
+        let clean = match superblock.cleanliness() {
+            Cleanliness::Clean => "clean: stopped orderly",
+            Cleanliness::Dirty => "dirty: in use, or not stopped orderly",
+        };
+        self.line("", format!("run {}, {clean}", superblock.run));
+        let versions = superblock.version_limit;
+        self.line("", format!("versions of items are below {versions}"));
+        let (sequences, floor) = (superblock.sequence_limit, superblock.floor_sequence);
+        let what = format!("sequence numbers of segments are from {floor} to below {sequences}");
+        self.line("", what);
+        let stale = superblock.stale_below;
+        if stale.get() > 0 {
+            self.line("", format!("items with versions below {stale} are stale"));
+        }
     }
-    Ok(())
+
+    fn journal(&mut self, subject: &Subject<'_>) {
+        let journal = &subject.inspection.journal;
+        let path = subject.journal.display();
+        let state = match journal.state {
+            JournalState::Usable if journal.has_gap => "part of it is missing".to_owned(),
+            JournalState::Usable => "usable".to_owned(),
+            JournalState::Unusable(why) => why.to_string(),
+            JournalState::Refused(why) => why.to_string(),
+        };
+        self.line("journal", format!("{path}: {state}"));
+        let Some(run) = journal.run else {
+            return;
+        };
+        let used = HumanBytes(journal.chunks * journal.chunk_bytes);
+        let (chunks, ring) = (journal.chunks, journal.ring_chunks);
+        let ago = runtime::unix_seconds().saturating_sub(journal.clock);
+        let clock = journal.clock;
+        let what = format!(
+            "run {run}; {chunks} of {ring} chunks hold records, {used}; last synced at Unix second \
+             {clock}, {ago} s ago"
+        );
+        self.line("", what);
+        self.counts(&subject.records());
+    }
+
+    fn checkpoint(&mut self, subject: &Subject<'_>) {
+        let Some(checkpoint) = &subject.inspection.checkpoint else {
+            return self.line("checkpoint", "none");
+        };
+        let bytes = HumanBytes(checkpoint.bytes);
+        let segments = checkpoint.segments.iter();
+        let numbers: Vec<String> = segments.map(|segment| segment.0.to_string()).collect();
+        let segment = plural(numbers.len() as u64, "segment");
+        let where_ = format!("{bytes} in {segment} {}", numbers.join(" "));
+        match &checkpoint.contents {
+            Err(problem) => self.line("checkpoint", format!("{where_}: unreadable: {problem}")),
+            Ok(contents) => {
+                self.line("checkpoint", where_);
+                self.row("living segments listed", Some(contents.living), None);
+                self.row("positions of the dead", Some(contents.dead), None);
+                self.row("dead keys", Some(contents.dead_keys), None);
+                self.row("placement's section", Some(contents.section_bytes), None);
+            }
+        }
+    }
+
+    fn segments(&mut self, subject: &Subject<'_>) {
+        let bytes = u64::from(subject.inspection.superblock.segment_bytes.get());
+        self.0.push_str("segments\n");
+        for (name, count) in subject.inspection.segments.by_state() {
+            self.row(name, Some(count), Some(count * bytes));
+        }
+    }
+
+    fn items(&mut self, subject: &Subject<'_>) {
+        if !matches!(subject.inspection.outlook, Outlook::Warm { .. }) {
+            return;
+        }
+        let items = subject.items();
+        let (states, space) = items.split_at(8);
+        self.0.push_str("items in living segments\n");
+        self.counts(states);
+        self.0.push_str("space in living segments\n");
+        for &(_, name, bytes) in space {
+            self.row(name, None, Some(bytes));
+        }
+    }
+
+    fn verified(&mut self, subject: &Subject<'_>) {
+        let inspection = &subject.inspection;
+        if let Some(verified) = subject.verified() {
+            self.0.push_str("verified\n");
+            self.counts(&verified);
+        }
+        if inspection.segments_changed > 0 {
+            let changed = HumanCount(inspection.segments_changed);
+            let what = format!("{changed} segments were written meanwhile and are left out");
+            self.line("", what);
+        }
+        for place in inspection.flaws.iter().take(PLACES) {
+            let (segment, offset) = (place.segment, place.offset);
+            let what = format!("segment {segment}, byte {offset}: {}", place.flaw);
+            self.line("DAMAGED", what);
+        }
+        let more = inspection.flaw_count.saturating_sub(PLACES as u64);
+        if more > 0 {
+            self.line("", format!("and {} more", HumanCount(more)));
+        }
+    }
+
+    fn recovery(&mut self, subject: &Subject<'_>) {
+        let inspection = &subject.inspection;
+        let what = match inspection.outlook {
+            Outlook::Warm { orderly } => {
+                let items = HumanCount(inspection.items.alive);
+                let bytes = HumanBytes(inspection.items.alive_bytes);
+                let end = if orderly {
+                    "memory was saved, too"
+                } else {
+                    "what was in memory only is not among them"
+                };
+                let item = plural(inspection.items.alive, "item");
+                format!("would find {items} {item}, {bytes}; {end}")
+            }
+            Outlook::Empty(why) => format!("would start empty: {why}"),
+            Outlook::Refused(why) => format!("would be refused: {why}"),
+        };
+        self.line("recovery", what);
+        if let Some(deadline) = inspection.flush_deadline {
+            self.line("", format!("a flush_all is due at second {deadline}"));
+        }
+    }
 }

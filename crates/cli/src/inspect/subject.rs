@@ -1,4 +1,4 @@
-//! What `flowstone inspect` has looked at.
+//! What `flowstone inspect` has looked at, and the counts that it tells as JSON and as a table.
 
 use std::path::{Path, PathBuf};
 
@@ -14,9 +14,56 @@ pub(super) struct Subject<'a> {
     pub(super) inspection: Inspection,
 }
 
+/// A count, or a number of bytes: its name in JSON, its name in the table, the number.
+pub(super) type Count = (&'static str, &'static str, u64);
+
 impl Subject<'_> {
     /// Whether the image is in use, or has been while it was looked at.
     pub(super) fn is_live(&self) -> bool {
         self.in_use || self.inspection.is_changing
+    }
+
+    /// Records of the journal by kind.
+    pub(super) fn records(&self) -> [Count; 6] {
+        let records = self.inspection.journal.records;
+        [
+            ("dead", "item dead", records.dead),
+            ("segment_dead", "segment dead", records.segment_dead),
+            ("key_dead", "key dead", records.key_dead),
+            ("retired", "segment retired", records.retired),
+            ("cutoff", "flush applied", records.cutoff),
+            ("flush_at", "flush to come", records.flush_at),
+        ]
+    }
+
+    /// Items in living segments by state, then what takes the bytes of those segments.
+    pub(super) fn items(&self) -> [Count; 12] {
+        let items = self.inspection.items;
+        [
+            ("listed", "in summaries", items.listed),
+            ("displaced", "dead by position", items.displaced),
+            ("overwritten", "dead by hash", items.overwritten),
+            ("flushed", "flushed", items.flushed),
+            ("expired", "expired", items.expired),
+            ("superseded", "older than another", items.superseded),
+            ("unreadable", "in damaged summaries", items.unreadable),
+            ("alive", "alive", items.alive),
+            ("alive_bytes", "alive", items.alive_bytes),
+            ("dead_bytes", "dead", items.dead_bytes),
+            ("summary_bytes", "summaries", items.summary_bytes),
+            ("unused_bytes", "unused", items.unused_bytes),
+        ]
+    }
+
+    /// What has been verified, where it was asked for.
+    pub(super) fn verified(&self) -> Option<[Count; 5]> {
+        let verified = self.inspection.verified?;
+        Some([
+            ("segments", "segments", verified.segments),
+            ("items_sound", "items sound", verified.items_sound),
+            ("items_corrupt", "items corrupt", verified.items_corrupt),
+            ("dead_sound", "dead sound", verified.dead_sound),
+            ("dead_corrupt", "dead corrupt", verified.dead_corrupt),
+        ])
     }
 }

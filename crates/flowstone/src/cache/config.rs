@@ -116,11 +116,8 @@ impl CacheConfig {
     }
 
     pub(super) fn worker_threads(&self) -> usize {
-        self.threads.unwrap_or_else(|| {
-            std::thread::available_parallelism()
-                .map_or(1, std::num::NonZero::get)
-                .min(DEFAULT_THREADS)
-        })
+        let usual = || runtime::process::cores().min(DEFAULT_THREADS);
+        self.threads.unwrap_or_else(usual)
     }
 
     pub(super) fn engine(&self) -> Result<EngineConfig, OpenError> {
@@ -129,16 +126,10 @@ impl CacheConfig {
             valid.ok_or(OpenError::Range { name, range })
         };
         let threads = self.worker_threads();
-        range(
-            (1..=MOST_THREADS).contains(&threads),
-            "threads",
-            "1 to 1024",
-        )?;
-        range(
-            (1..=MOST_VALUE_BYTES).contains(&self.max_value_bytes),
-            "max_value_size",
-            "1 byte to 1 GiB",
-        )?;
+        let can_start = (1..=MOST_THREADS).contains(&threads);
+        range(can_start, "threads", "1 to 1024")?;
+        let can_hold = (1..=MOST_VALUE_BYTES).contains(&self.max_value_bytes);
+        range(can_hold, "max_value_size", "1 byte to 1 GiB")?;
         let given = self.memory_bytes;
         let memory_bytes = engine_share(given, threads as u64 * WORKER_BYTES)
             .map_err(|needed| OpenError::Memory { given, needed })?;
@@ -175,10 +166,8 @@ impl CacheConfig {
     ) -> impl FnOnce() -> Result<Arc<dyn Journal>, JournalError> + Send + use<> {
         let bits = EngineConfig::default().partition_bits;
         let bytes = journal_bytes(disk.len_bytes(), memory_bytes, bits);
-        let path = match &self.journal {
-            Some(path) => path.clone(),
-            None => FileJournal::path_beside(&self.path),
-        };
+        let beside = || FileJournal::path_beside(&self.path);
+        let path = self.journal.clone().unwrap_or_else(beside);
         move || Ok(Arc::new(FileJournal::open(&path, bytes)?))
     }
 }

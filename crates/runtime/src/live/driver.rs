@@ -85,7 +85,7 @@ impl Default for LiveConfig {
     /// A worker per available CPU, 1 MiB of receive buffers each.
     fn default() -> Self {
         Self {
-            threads: std::thread::available_parallelism().map_or(1, NonZero::get),
+            threads: crate::process::cores(),
             io: IoChoice::Auto,
             pin_threads: false,
             recv_buffers: 128,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use engine::{CacheError, Engine, FlashRead, Key, Put};
+use engine::{CacheError, Engine, FlashRead, Key};
 use protocol::{MetaGet, Refusal, write};
 
 use crate::counters::Counters;
@@ -92,14 +92,6 @@ impl<'i> Batch<'_, 'i> {
                     .replies
                     .share
                     .try_grow((pending * PENDING_BYTES) as u64)
-    }
-
-    /// Stores an item whatever was there before.
-    pub(super) async fn set(&mut self, key: Key<'_>, put: &Put<'_>) -> Result<u64, CacheError> {
-        match self.engine.try_set(key, self.now, put) {
-            Some(stored) => stored,
-            None => self.engine.set(key, self.now, put).await,
-        }
     }
 
     /// Answers a write that the cache refused.

@@ -146,10 +146,8 @@ fn decide_delete(
         // Recovery may not have come to it yet.
         return (Change::Remove, DeleteOutcome::NotFound);
     };
-    if request
-        .compare_cas
-        .is_some_and(|expected| expected != view.cas_unique)
-    {
+    let expected = request.compare_cas.unwrap_or(view.cas_unique);
+    if expected != view.cas_unique {
         return (Change::Keep, DeleteOutcome::Exists);
     }
     let touched = request.touch.map(|exptime| exptime.to_absolute(now).0);
@@ -183,6 +181,14 @@ fn decide_arithmetic(
     now: u32,
 ) -> (Change<'static>, Option<ArithmeticOutcome>) {
     let touched = request.touch.map(|exptime| exptime.to_absolute(now));
+    let done = |put, value, created, item| {
+        let outcome = ArithmeticOutcome::Done {
+            value,
+            created,
+            item,
+        };
+        (Change::Put(put), Some(outcome))
+    };
     let Some(view) = found else {
         let Some(exptime) = request.vivify else {
             return (Change::Keep, Some(ArithmeticOutcome::NotFound));
@@ -199,19 +205,10 @@ fn decide_arithmetic(
             ttl_after: expiry.ttl(now),
             ..ItemMeta::default()
         };
-        return (
-            Change::Put(put),
-            Some(ArithmeticOutcome::Done {
-                value: request.initial,
-                created: true,
-                item,
-            }),
-        );
+        return done(put, request.initial, true, item);
     };
-    if request
-        .compare_cas
-        .is_some_and(|expected| expected != view.cas_unique)
-    {
+    let expected = request.compare_cas.unwrap_or(view.cas_unique);
+    if expected != view.cas_unique {
         return (Change::Keep, Some(ArithmeticOutcome::Exists));
     }
     let Some(adjusted) = adjust(view.value, request.delta, request.decrement) else {
@@ -225,12 +222,5 @@ fn decide_arithmetic(
     };
     let mut item = describe(view, now);
     item.ttl_after = expiry.ttl(now);
-    (
-        Change::Put(put),
-        Some(ArithmeticOutcome::Done {
-            value: adjusted.value,
-            created: false,
-            item,
-        }),
-    )
+    done(put, adjusted.value, false, item)
 }

@@ -32,10 +32,15 @@ impl<'i> Batch<'_, 'i> {
         }
         match command {
             Command::Get { with_cas, keys } => self.get(keys, with_cas).await?,
-            Command::Store { .. }
-            | Command::Delete { .. }
-            | Command::Arithmetic { .. }
-            | Command::Touch { .. } => self.write(&command).await?,
+            Command::Store { key, .. }
+            | Command::Delete { key, .. }
+            | Command::Arithmetic { key, .. }
+            | Command::Touch { key, .. } => {
+                if let Some(key) = self.engine.key(key) {
+                    self.after_reads(key).await?;
+                    self.write(key, &command).await;
+                }
+            }
             Command::Meta(meta) => {
                 self.counters.cmd_meta.hit();
                 self.meta(&meta).await?;
@@ -61,14 +66,13 @@ impl<'i> Batch<'_, 'i> {
             Command::Verbosity { noreply, .. } | Command::Tuning { noreply } => {
                 write::status(&mut self.replies.out, Status::Ok, noreply);
             }
+            Command::FlushAll { noreply, .. } if !self.shared.config.server.enable_flush_all => {
+                write::refusal(&mut self.replies.out, Refusal::FlushNotAllowed, noreply);
+            }
             Command::FlushAll { delay, noreply } => {
-                if self.shared.config.server.enable_flush_all {
-                    self.counters.cmd_flush.hit();
-                    self.engine.flush_all(delay.flush_at(self.now));
-                    write::status(&mut self.replies.out, Status::Ok, noreply);
-                } else {
-                    write::refusal(&mut self.replies.out, Refusal::FlushNotAllowed, noreply);
-                }
+                self.counters.cmd_flush.hit();
+                self.engine.flush_all(delay.flush_at(self.now));
+                write::status(&mut self.replies.out, Status::Ok, noreply);
             }
             Command::CacheMemlimit { noreply, .. } => {
                 write::refusal(&mut self.replies.out, Refusal::MemlimitFixed, noreply);
@@ -76,7 +80,18 @@ impl<'i> Batch<'_, 'i> {
             Command::Stats { argument, .. } => {
                 stats::write(self.shared, &mut self.replies.out, argument);
             }
-            Command::Shutdown { mode } => return Ok(self.shutdown(mode)),
+            Command::Shutdown { .. } if !self.shared.config.server.enable_shutdown => {
+                write::refusal(&mut self.replies.out, Refusal::ShutdownNotEnabled, false);
+            }
+            Command::Shutdown {
+                mode: ShutdownMode::Invalid,
+            } => {
+                write::refusal(&mut self.replies.out, Refusal::InvalidShutdownMode, false);
+            }
+            Command::Shutdown { .. } => {
+                self.shared.ask_shutdown();
+                return Ok(Flow::Close);
+            }
             Command::LruCrawler(crawler) => self.crawl(crawler).await?,
             // Carried out by the caller.
             Command::Get { .. }
@@ -89,19 +104,6 @@ impl<'i> Batch<'_, 'i> {
             | Command::Quit => {}
         }
         Ok(Flow::Continue)
-    }
-
-    fn shutdown(&mut self, mode: ShutdownMode) -> Flow {
-        if !self.shared.config.server.enable_shutdown {
-            write::refusal(&mut self.replies.out, Refusal::ShutdownNotEnabled, false);
-            return Flow::Continue;
-        }
-        if mode == ShutdownMode::Invalid {
-            write::refusal(&mut self.replies.out, Refusal::InvalidShutdownMode, false);
-            return Flow::Continue;
-        }
-        self.shared.ask_shutdown();
-        Flow::Close
     }
 
     async fn crawl(&mut self, command: CrawlerCommand<'_>) -> io::Result<()> {

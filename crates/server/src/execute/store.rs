@@ -25,7 +25,7 @@ impl Batch<'_, '_> {
         put: &Put<'_>,
     ) -> Result<SetOutcome, CacheError> {
         if condition.verb == StoreVerb::Set && condition.compare_cas.is_none() {
-            let cas_unique = self.set(key, put).await?;
+            let cas_unique = self.engine.set(key, self.now, put).await?;
             let value_bytes = put.value.len();
             return Ok(SetOutcome::Stored {
                 cas_unique,

@@ -65,19 +65,31 @@ impl<'i> Batch<'_, 'i> {
     }
 
     /// Carries out a command that writes to one key.
-    pub(super) async fn write(&mut self, command: &Command<'i>) -> io::Result<()> {
-        let (Command::Store { key, .. }
-        | Command::Delete { key, .. }
-        | Command::Arithmetic { key, .. }
-        | Command::Touch { key, .. }) = *command
-        else {
-            return Ok(());
-        };
-        let Some(key) = self.engine.key(key) else {
-            return Ok(());
-        };
-        self.after_reads(key).await?;
+    pub(super) async fn write(&mut self, key: Key<'_>, command: &Command<'i>) {
         match *command {
+            Command::Store {
+                verb,
+                client_flags,
+                exptime,
+                cas_unique,
+                value,
+                noreply,
+                ..
+            } => {
+                let put = Put {
+                    value: Cow::Borrowed(value),
+                    client_flags,
+                    expiry: exptime.to_absolute(self.now).0,
+                    ..Put::default()
+                };
+                let condition = Condition {
+                    verb,
+                    compare_cas: (verb == StoreVerb::Cas).then_some(cas_unique),
+                    invalidate: false,
+                    vivify: None,
+                };
+                self.store(key, &condition, &put, noreply).await;
+            }
             Command::Delete { noreply, .. } => self.delete(key, noreply).await,
             Command::Arithmetic {
                 delta,
@@ -88,56 +100,20 @@ impl<'i> Batch<'_, 'i> {
             Command::Touch {
                 exptime, noreply, ..
             } => self.touch(key, exptime, noreply).await,
-            _ => self.store(key, command).await,
+            _ => {}
         }
-        Ok(())
     }
 
-    async fn store(&mut self, key: Key<'_>, command: &Command<'i>) {
-        let Command::Store {
-            verb,
-            client_flags,
-            exptime,
-            cas_unique,
-            value,
-            noreply,
-            ..
-        } = *command
-        else {
-            return;
-        };
+    async fn store(&mut self, key: Key<'_>, condition: &Condition, put: &Put<'_>, noreply: bool) {
         self.counters.cmd_set.hit();
-        let put = Put {
-            value: Cow::Borrowed(value),
-            client_flags,
-            expiry: exptime.to_absolute(self.now).0,
-            ..Put::default()
+        let status = match self.store_if(key, condition, put).await {
+            Ok(SetOutcome::Stored { .. }) => Status::Stored,
+            Ok(SetOutcome::NotStored) => Status::NotStored,
+            Ok(SetOutcome::Exists) => Status::Exists,
+            Ok(SetOutcome::NotFound) => Status::NotFound,
+            Err(error) => return self.refuse(error, noreply),
         };
-        if verb == StoreVerb::Set {
-            match self.set(key, &put).await {
-                Ok(_) => write::status(&mut self.replies.out, Status::Stored, noreply),
-                Err(error) => self.refuse(error, noreply),
-            }
-            return;
-        }
-        let condition = Condition {
-            verb,
-            compare_cas: (verb == StoreVerb::Cas).then_some(cas_unique),
-            invalidate: false,
-            vivify: None,
-        };
-        match self.store_if(key, &condition, &put).await {
-            Ok(outcome) => {
-                let status = match outcome {
-                    SetOutcome::Stored { .. } => Status::Stored,
-                    SetOutcome::NotStored => Status::NotStored,
-                    SetOutcome::Exists => Status::Exists,
-                    SetOutcome::NotFound => Status::NotFound,
-                };
-                write::status(&mut self.replies.out, status, noreply);
-            }
-            Err(error) => self.refuse(error, noreply),
-        }
+        write::status(&mut self.replies.out, status, noreply);
     }
 
     async fn delete(&mut self, key: Key<'_>, noreply: bool) {
