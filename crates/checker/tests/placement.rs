@@ -8,8 +8,10 @@ extern crate engine as flowstone_engine;
 
 use device::{Disk, Latency, MemoryDisk, MemoryJournal};
 use engine::config::META_BYTES;
+use engine::placement::{Parts, Placement, PlacementKind};
+use engine::store::{AppendItem, Source, StreamLayout, Streams};
 use engine::{
-    Change, Engine, EngineConfig, ItemView, Lookup, MemoryLookup, Opening, Peek, Put,
+    Change, Engine, EngineConfig, ItemView, Lookup, MemoryLookup, OpenError, Opening, Peek, Put,
     ReclaimPolicy, Stop, Victim,
 };
 use flowstone_checker::simulate_placement;
@@ -18,8 +20,43 @@ use runtime::sim::Sim;
 #[path = "../../engine/tests/sim/map_placement.rs"]
 mod map_placement;
 
+use map_placement::MapKind;
+
 /// Seeds run by default; `FLOWSTONE_CASES` runs more, `FLOWSTONE_SEED` that one alone.
 const SEEDS: u64 = 40;
+
+const MAP: MapKind = MapKind(usize::MAX);
+
+/// A map whose copies go to segments of their own: a version may lie in an older segment than an earlier one.
+struct CopiesApart;
+
+impl PlacementKind for CopiesApart {
+    fn name(&self) -> &'static str {
+        "apart"
+    }
+
+    fn streams(&self, _segment_bytes: u32) -> Arc<dyn Streams> {
+        Arc::new(Self)
+    }
+
+    fn locates_displaced(&self) -> bool {
+        false
+    }
+
+    fn open(&self, parts: Parts) -> Result<Arc<dyn Placement>, OpenError> {
+        MAP.open(parts)
+    }
+}
+
+impl Streams for CopiesApart {
+    fn layouts(&self) -> Box<[StreamLayout]> {
+        [StreamLayout::Packed; 2].into()
+    }
+
+    fn stream_of(&self, _item: &AppendItem<'_>, source: Source) -> usize {
+        usize::from(source == Source::Copy)
+    }
+}
 
 fn number(variable: &str) -> Option<u64> {
     let value = std::env::var(variable).ok()?;
@@ -34,7 +71,11 @@ fn dead_keys_stay_dead() {
     };
     let (mut crashes, least) = (0, 10 * seeds.clone().count() as u64);
     for seed in seeds {
-        let kind = Arc::new(map_placement::MapKind(usize::MAX));
+        let kind: Arc<dyn PlacementKind> = if seed % 2 == 0 {
+            Arc::new(CopiesApart)
+        } else {
+            Arc::new(MAP)
+        };
         match simulate_placement(seed, kind) {
             Ok(report) => crashes += report.crashes,
             Err(wrong) => panic!("{wrong}"),
@@ -77,7 +118,7 @@ impl Bench {
         let victim = Victim::Oldest;
         config.reclaim.policy = ReclaimPolicy::Drop { victim };
         let (disk, journal) = (Arc::clone(&self.disk), Arc::clone(&self.journal));
-        let kind = Arc::new(map_placement::MapKind(usize::MAX));
+        let kind = Arc::new(MAP);
         let opening = Opening::new(disk, config).with_placement(kind);
         let engine = opening.open(move || Ok(journal)).await.expect("it opens");
         engine.start_background(|task| runtime::spawn_detached(async move { task().await }));
