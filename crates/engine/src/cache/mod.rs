@@ -25,11 +25,11 @@ use parking_lot::{Mutex, MutexGuard};
 pub use modify::{Amend, Change, Modified, Put};
 pub use read::{FlashRead, ItemView, Lookup, MemoryLookup, Peek};
 
-use crate::config::{EngineConfig, MemorySplit};
+use crate::config::EngineConfig;
 use crate::counter::CacheLine;
-use crate::dram::{NewItem, TierStats};
+use crate::dram::{EvictContext, NewItem, TierStats};
 use crate::durability::journal::Journal;
-use crate::durability::persistence::Persistence;
+use crate::durability::superblocks::Persistence;
 use crate::durability::{FlushCutoffs, RecoveryStats};
 use crate::flash::{DumpCursor, FlashStats, FlashTier, MemoryUse};
 use crate::format::item::{ItemRef, state};
@@ -63,7 +63,8 @@ pub struct Engine {
     pub(crate) journal: Arc<Journal>,
     pub(crate) cutoffs: Arc<FlushCutoffs>,
     pub(crate) seed: u64,
-    pub(crate) split: MemorySplit,
+    /// Bytes of memory that never change: segment buffers, tables, reads of large items.
+    pub(crate) fixed_bytes: u64,
     pub(crate) largest_body: usize,
     /// Versions below it have been reserved.
     pub(crate) version_limit: AtomicU64,
@@ -176,12 +177,8 @@ impl Engine {
     }
 
     /// What eviction needs to know, for the partition of `hash`.
-    pub(crate) fn evict_context(
-        &self,
-        partition: usize,
-        now: u32,
-    ) -> crate::dram::EvictContext<'_> {
-        crate::dram::EvictContext {
+    pub(crate) fn evict_context(&self, partition: usize, now: u32) -> EvictContext<'_> {
+        EvictContext {
             flash: &*self.flash,
             admission: self.config.admission,
             seed: self.seed,
@@ -191,11 +188,16 @@ impl Engine {
         }
     }
 
-    /// Bytes of memory the DRAM tier of a partition may use at present.
+    /// Bytes of memory the DRAM tier of a partition may use at present: an equal share of what is left.
+    ///
+    /// ```text
+    ///   memory = fixed (segment buffers, tables) + index (grows with the objects on flash) + lent + DRAM tier
+    /// ```
     fn tier_limit(&self) -> usize {
-        let index_bytes = self.flash.memory().index_bytes;
         let lent_bytes = self.lent_bytes.load(Ordering::Relaxed);
-        self.split.tier_limit(index_bytes + lent_bytes)
+        let others = self.fixed_bytes + self.flash.memory().index_bytes + lent_bytes;
+        let left = self.config.memory_bytes.saturating_sub(others);
+        usize::try_from(left / self.partitions.len() as u64).unwrap_or(usize::MAX)
     }
 
     /// Takes `bytes` of the memory for something outside the cache. The DRAM tier gives up as much:
@@ -263,10 +265,10 @@ impl Engine {
         for partition in &self.partitions {
             let partition = partition.0.lock();
             stats.paths += partition.stats;
-            stats.tier += partition.tier.stats();
+            stats.tier += partition.tier.stats;
             stats.dram_items += partition.tier.len() as u64;
-            stats.dram_dirty_items += partition.tier.dirty_items();
-            stats.dram_item_bytes += partition.tier.live_bytes();
+            stats.dram_dirty_items += partition.tier.dirty;
+            stats.dram_item_bytes += partition.tier.live_bytes;
             stats.dram_bytes += partition.tier.memory_bytes() as u64;
         }
         stats
@@ -277,7 +279,7 @@ impl Engine {
         for partition in &self.partitions {
             let mut partition = partition.0.lock();
             partition.stats = PathStats::default();
-            partition.tier.reset_stats();
+            partition.tier.stats = TierStats::default();
         }
         self.write_stalls.store(0, Ordering::Relaxed);
     }

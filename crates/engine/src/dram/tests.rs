@@ -17,6 +17,10 @@ use crate::store::AppendItem;
 const SEED: u64 = 7;
 const CHUNK: usize = 4096;
 
+fn key_of(name: &[u8]) -> Key<'_> {
+    Key::new(name, SEED).unwrap()
+}
+
 /// Keeps what is placed, in order, until it has no space left.
 #[derive(Default)]
 struct MapFlash {
@@ -38,7 +42,7 @@ impl MapFlash {
     }
 
     fn value(&self, key: &[u8]) -> Option<Vec<u8>> {
-        let hash = Key::new(key, SEED).unwrap().hash();
+        let hash = key_of(key).hash();
         self.items.lock().get(&hash.0).cloned()
     }
 
@@ -108,7 +112,7 @@ impl Bench {
     }
 
     fn put_with(&mut self, key: &[u8], value: &[u8], bits: u8, expiry: u32) -> Result<(), NoSpace> {
-        let key = Key::new(key, SEED).unwrap();
+        let key = key_of(key);
         let new = NewItem {
             version: self.next_version,
             cas_unique: None,
@@ -133,7 +137,7 @@ impl Bench {
     }
 
     fn find(&self, key: &[u8]) -> Option<Handle> {
-        self.tier.find(Key::new(key, SEED).unwrap())
+        self.tier.find(key_of(key))
     }
 
     fn value(&self, key: &[u8]) -> Option<Vec<u8>> {
@@ -160,7 +164,7 @@ fn an_item_of_the_same_size_is_overwritten_where_it_lies() {
     let mut bench = Bench::new(1 << 20, 0);
     bench.put(b"key", b"first").unwrap();
     bench.reference(b"key");
-    let (handle, bytes) = (bench.find(b"key"), bench.tier.live_bytes());
+    let (handle, bytes) = (bench.find(b"key"), bench.tier.live_bytes);
     bench.put(b"key", b"again").unwrap();
     assert_eq!(bench.find(b"key"), handle);
     assert_eq!(bench.value(b"key").unwrap(), b"again");
@@ -169,10 +173,10 @@ fn an_item_of_the_same_size_is_overwritten_where_it_lies() {
     bench.put(b"key", b"longer than before").unwrap();
     assert_ne!(bench.find(b"key"), handle);
     assert_eq!(bench.value(b"key").unwrap(), b"longer than before");
-    assert_eq!(bench.tier.live_bytes(), bytes + 13);
+    assert_eq!(bench.tier.live_bytes, bytes + 13);
     assert_eq!(bench.tier.len(), 1);
-    assert!(bench.tier.remove(Key::new(b"key", SEED).unwrap()));
-    assert_eq!((bench.tier.len(), bench.tier.live_bytes()), (0, 0));
+    assert!(bench.tier.remove(key_of(b"key")));
+    assert_eq!((bench.tier.len(), bench.tier.live_bytes), (0, 0));
 }
 
 #[test]
@@ -189,7 +193,7 @@ fn the_oldest_leave_first_and_the_referenced_get_one_more_turn() {
     let placed = bench.flash.placed();
     let expected = (0..).filter(|n| ![0, 5].contains(n)).map(name);
     assert_eq!(placed, expected.take(placed.len()).collect::<Vec<_>>());
-    assert_eq!(bench.tier.stats().second_chances, 2);
+    assert_eq!(bench.tier.stats.second_chances, 2);
     for survivor in [0, 5] {
         let handle = bench.find(&name(survivor)).unwrap();
         assert!(!bench.tier.header(handle).has(state::REFERENCED));
@@ -199,7 +203,7 @@ fn the_oldest_leave_first_and_the_referenced_get_one_more_turn() {
         bench.put(&name(more), &[1; 100]).unwrap();
     }
     assert!(bench.find(&name(0)).is_none() && bench.find(&name(5)).is_none());
-    assert_eq!(bench.tier.stats().second_chances, 2);
+    assert_eq!(bench.tier.stats.second_chances, 2);
 }
 
 #[test]
@@ -223,16 +227,14 @@ fn clean_items_leave_silently_while_flash_has_them() {
     let fetched = bench.find(&name(3)).unwrap();
     bench.tier.header_mut(fetched).state |= state::FETCHED;
     // The copy of one of them is reclaimed.
-    bench
-        .flash
-        .invalidate(Key::new(&name(7), SEED).unwrap().hash());
+    bench.flash.invalidate(key_of(&name(7)).hash());
     for number in 100..400 {
         bench.put(&name(number), &[2; 100]).unwrap();
     }
     let placed = bench.flash.placed();
     let twice = |number| placed.iter().filter(|key| **key == name(number)).count();
     assert_eq!((twice(3), twice(7), twice(8)), (1, 2, 1));
-    let read = Key::new(&name(3), SEED).unwrap().hash();
+    let read = key_of(&name(3)).hash();
     assert_eq!(
         *bench.flash.touched.lock(),
         [read],
@@ -261,7 +263,7 @@ fn what_is_dead_is_not_placed() {
         assert!(!placed.contains(&name(number)), "{number}");
     }
     assert!(placed.contains(&name(20)));
-    assert_eq!(bench.tier.stats().reclaimed, 20);
+    assert_eq!(bench.tier.stats.reclaimed, 20);
 }
 
 #[test]
@@ -315,9 +317,7 @@ fn placing_all_goes_on_where_it_stopped() {
     assert_eq!(bench.clean(), Ok(()));
     assert_eq!(bench.flash.placed().len(), 1000);
     // One whose copy was lost is placed again, once it has been marked.
-    bench
-        .flash
-        .invalidate(Key::new(&name(50), SEED).unwrap().hash());
+    bench.flash.invalidate(key_of(&name(50)).hash());
     bench.flash.space_left.store(9, Ordering::Relaxed);
     let (tier, context) = bench.parts();
     tier.mark_unplaced(&context);
@@ -349,10 +349,10 @@ fn values_beside_the_log_are_counted_and_given_back() {
         "memory is used"
     );
     for number in 0..500 {
-        bench.tier.remove(Key::new(&name(number), SEED).unwrap());
+        bench.tier.remove(key_of(&name(number)));
     }
     assert!(bench.tier.memory_bytes() <= before + 64 * CHUNK);
-    assert_eq!(bench.tier.log.beside_bytes(), 0);
+    assert_eq!(bench.tier.log.beside_bytes, 0);
 }
 
 #[derive(Clone, Debug)]
@@ -390,9 +390,8 @@ proptest! {
                 }
                 Op::Remove(key) => {
                     let name = name(key.into());
-                    let key_of = Key::new(&name, SEED).unwrap();
-                    bench.tier.remove(key_of);
-                    bench.flash.invalidate(key_of.hash());
+                    bench.tier.remove(key_of(&name));
+                    bench.flash.invalidate(key_of(&name).hash());
                     model.remove(&key);
                 }
                 Op::Reference(key) => {
@@ -410,8 +409,8 @@ proptest! {
             prop_assert_eq!(found.as_ref(), model.get(&key), "key {}", key);
         }
         let bodies: usize = bench.tier.items().map(|item| item.header.body_bytes()).sum();
-        prop_assert_eq!(bodies as u64, bench.tier.live_bytes());
+        prop_assert_eq!(bodies as u64, bench.tier.live_bytes);
         let dirty = bench.tier.items().filter(|item| item.header.has(state::DIRTY)).count();
-        prop_assert_eq!(dirty as u64, bench.tier.dirty_items());
+        prop_assert_eq!(dirty as u64, bench.tier.dirty);
     }
 }

@@ -143,7 +143,7 @@ impl Checkpointer {
         while !rest.is_empty() {
             let mut batch = PositionBatch::next(rest, &survey.dead, most);
             for chunk in &chunks {
-                chunk.each(self.journal.log(), |record| {
+                chunk.each(&*self.journal.log, |record| {
                     if let Record::Dead {
                         location,
                         generation,
@@ -200,7 +200,7 @@ impl Checkpointer {
         for (number, chunk) in chunks.iter().enumerate() {
             let next = chunks.get(number + 1);
             let before = next.map_or(next_sequence, |next| next.header.next_segment);
-            chunk.each(self.journal.log(), |record| match record {
+            chunk.each(&*self.journal.log, |record| match record {
                 Record::Dead { location, .. } => {
                     let (segment, _) = self.codec.decode(location);
                     if let Some(count) = survey.dead.get_mut(segment.0 as usize) {

@@ -249,7 +249,10 @@ impl DeadSet {
         let living = self.living.as_ref().and_then(|living| living.get(&number));
         let mut items = DeadItems {
             dead: self,
-            positions: PositionSet::of(self.codec.units_per_segment()),
+            positions: PositionSet {
+                units: self.codec.units_per_segment,
+                words: Vec::new(),
+            },
         };
         if let Some((_, dead)) = living.filter(|(sequence, _)| *sequence == record.sequence) {
             for position in Positions::of(dead).flatten() {
@@ -305,13 +308,6 @@ struct PositionSet {
 }
 
 impl PositionSet {
-    fn of(units: u64) -> Self {
-        Self {
-            units,
-            words: Vec::new(),
-        }
-    }
-
     /// Inserts a position; one that no segment has is passed over.
     fn insert(&mut self, bits: u32) {
         self.words.resize(self.units.div_ceil(64) as usize, 0);

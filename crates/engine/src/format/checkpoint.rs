@@ -21,7 +21,7 @@ use super::segment::SegmentId;
 pub const MAGIC: u64 = u64::from_le_bytes(*b"flowCKPT");
 
 /// Where a stream of bytes is read from.
-pub trait Source {
+pub(crate) trait Source {
     /// Why it cannot be read.
     type Error;
 
@@ -101,11 +101,8 @@ impl Head {
         out
     }
 
-    /// Reads a head.
-    ///
-    /// # Errors
-    /// The source's errors; nonsense where the bytes are no checkpoint.
-    pub async fn read<S: Source>(from: &mut S) -> Result<Self, S::Error> {
+    /// Reads a head; nonsense where the bytes are no checkpoint.
+    pub(crate) async fn read<S: Source>(from: &mut S) -> Result<Self, S::Error> {
         if u64_of(from).await? != MAGIC {
             return Err(from.nonsense());
         }
@@ -158,8 +155,7 @@ impl DeadList {
     }
 
     /// Reads a list from the front of `bytes`; `None` where there is none. Returns what follows it, too.
-    #[must_use]
-    pub fn parse(bytes: &[u8]) -> Option<(Self, &[u8])> {
+    pub(crate) fn parse(bytes: &[u8]) -> Option<(Self, &[u8])> {
         let (head, rest) = bytes.split_at_checked(16)?;
         let word = |at: usize| u32::from_le_bytes(head[at..at + 4].try_into().expect("four bytes"));
         let (dead, rest) = rest.split_at_checked(word(12) as usize)?;
@@ -172,10 +168,7 @@ impl DeadList {
     }
 
     /// Reads a list.
-    ///
-    /// # Errors
-    /// The source's errors.
-    pub async fn read<S: Source>(from: &mut S) -> Result<Self, S::Error> {
+    pub(crate) async fn read<S: Source>(from: &mut S) -> Result<Self, S::Error> {
         let segment = SegmentId(u32_of(from).await?);
         let sequence = u64_of(from).await?;
         let dead_bytes = u32_of(from).await?;
@@ -208,10 +201,7 @@ impl Section {
     }
 
     /// Reads a section.
-    ///
-    /// # Errors
-    /// The source's errors.
-    pub async fn read<S: Source>(from: &mut S) -> Result<Self, S::Error> {
+    pub(crate) async fn read<S: Source>(from: &mut S) -> Result<Self, S::Error> {
         let version = u32_of(from).await?;
         let len = u64_of(from).await?;
         let len = usize::try_from(len).map_err(|_| from.nonsense())?;
@@ -246,7 +236,7 @@ impl Packer {
     }
 
     /// Starts anew.
-    pub fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         self.bytes.clear();
         self.before = 0;
     }
@@ -270,8 +260,7 @@ impl<'a> Positions<'a> {
     }
 
     /// The positions in the rest of a list, behind the position `before`.
-    #[must_use]
-    pub fn behind(before: u32, bytes: &'a [u8]) -> Self {
+    pub(crate) fn behind(before: u32, bytes: &'a [u8]) -> Self {
         Self {
             rest: bytes.iter(),
             before: Some(before),
@@ -279,8 +268,7 @@ impl<'a> Positions<'a> {
     }
 
     /// Bytes that have not been read yet.
-    #[must_use]
-    pub fn rest_bytes(&self) -> usize {
+    pub(crate) fn rest_bytes(&self) -> usize {
         self.rest.len()
     }
 

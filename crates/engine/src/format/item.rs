@@ -81,27 +81,23 @@ impl ItemHeader {
     }
 
     /// Bytes of the CAS unique that follows the header.
-    #[must_use]
-    pub fn cas_bytes(&self) -> usize {
+    pub(crate) fn cas_bytes(&self) -> usize {
         usize::from(self.has(state::HAS_CAS)) * CAS_BYTES
     }
 
     /// Whether any of `bits` is set.
-    #[must_use]
-    pub fn has(&self, bits: u8) -> bool {
+    pub(crate) fn has(&self, bits: u8) -> bool {
         self.state & bits != 0
     }
 
     /// Whether the item is past its expiry at Unix second `now`.
-    #[must_use]
-    pub fn is_expired(&self, now: u32) -> bool {
+    pub(crate) fn is_expired(&self, now: u32) -> bool {
         is_expired(self.expiry.get(), now)
     }
 }
 
 /// Whether `expiry` (0 for never) has come at Unix second `now`.
-#[must_use]
-pub fn is_expired(expiry: u32, now: u32) -> bool {
+pub(crate) fn is_expired(expiry: u32, now: u32) -> bool {
     expiry != 0 && expiry <= now
 }
 

@@ -69,8 +69,7 @@ pub fn chunk_words(partitions: u32) -> usize {
 }
 
 /// Bytes of the shortest journal that suits an image with this many partitions.
-#[must_use]
-pub fn least_bytes(partitions: u32) -> u64 {
+pub(crate) fn least_bytes(partitions: u32) -> u64 {
     8 * (HEAD_WORDS + 2 * MIN_CHUNKS * chunk_words(partitions)) as u64
 }
 
@@ -341,8 +340,7 @@ pub fn is_generation(kept: u64, sequence: u64) -> bool {
 }
 
 /// The part of a chunk's sequence number that a [`Record::FlushAt`] keeps.
-#[must_use]
-pub fn kept_chunk(sequence: u64) -> u64 {
+pub(crate) fn kept_chunk(sequence: u64) -> u64 {
     low(sequence, CHUNK_BITS)
 }
 

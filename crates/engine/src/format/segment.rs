@@ -81,8 +81,7 @@ impl Position {
     }
 
     /// The position of an item in a slot that starts at `offset`.
-    #[must_use]
-    pub fn of_slot(offset: u32) -> Self {
+    pub(crate) fn of_slot(offset: u32) -> Self {
         Self(offset / UNIT_BYTES)
     }
 
@@ -110,8 +109,7 @@ impl Position {
 
     /// Bytes to read, from the page the item starts in on, to have all of it. `slot_bytes` are its
     /// segment's, 0 where items are packed.
-    #[must_use]
-    pub const fn read_bytes(self, slot_bytes: u32) -> u32 {
+    pub(crate) const fn read_bytes(self, slot_bytes: u32) -> u32 {
         if slot_bytes > 0 {
             (self.offset() % PAGE_BYTES + slot_bytes).next_multiple_of(PAGE_BYTES)
         } else if self.0 & LARGE == 0 {
@@ -123,8 +121,7 @@ impl Position {
 }
 
 /// The first offset at or after `cursor` at which an item of `bytes` bytes may start.
-#[must_use]
-pub fn align(cursor: u32, bytes: u32) -> u32 {
+pub(crate) fn align(cursor: u32, bytes: u32) -> u32 {
     if bytes > PAGE_BYTES {
         return cursor.next_multiple_of(LARGE_UNIT_BYTES);
     }
@@ -138,8 +135,7 @@ pub fn align(cursor: u32, bytes: u32) -> u32 {
 }
 
 /// Where the summary of `items` items starts in a segment of `segment_bytes` bytes.
-#[must_use]
-pub fn summary_offset(segment_bytes: u32, items: u32) -> Option<u32> {
+pub(crate) fn summary_offset(segment_bytes: u32, items: u32) -> Option<u32> {
     let summary = items
         .checked_mul(SUMMARY_ENTRY_BYTES)?
         .checked_add(FOOTER_BYTES)?;
@@ -233,17 +229,10 @@ impl Footer {
         footer
     }
 
-    /// The same footer in an image.
+    /// The same footer in an image, of a segment with slots of `slot_bytes`; 0 where items are packed.
     #[must_use]
-    pub fn of_image(mut self, image: u64) -> Self {
+    pub fn of_image(mut self, image: u64, slot_bytes: u32) -> Self {
         self.image = U64::new(image);
-        self.checksum = U32::new(self.own_checksum());
-        self
-    }
-
-    /// The same footer of a segment with slots.
-    #[must_use]
-    pub fn with_slots(mut self, slot_bytes: u32) -> Self {
         self.slot_bytes = U32::new(slot_bytes);
         self.checksum = U32::new(self.own_checksum());
         self
@@ -266,25 +255,21 @@ impl Footer {
         segment_bytes: u32,
     ) -> Result<Self, FormatError> {
         let footer = Self::read(bytes, segment, segment_bytes)?;
-        if (footer.kind, footer.sequence.get()) != (kind as u8, sequence) {
-            return Err(FormatError::Identity);
-        }
-        Ok(footer)
+        let is_wanted = footer.is_of(kind) && footer.sequence.get() == sequence;
+        is_wanted.then_some(footer).ok_or(FormatError::Identity)
     }
 
-    /// What the segment holds; `None` for a kind of another version of the format.
-    #[must_use]
-    pub fn kind(&self) -> Option<SegmentKind> {
-        [SegmentKind::Items, SegmentKind::Checkpoint]
-            .into_iter()
-            .find(|&kind| kind as u8 == self.kind)
+    /// Whether the segment holds this.
+    pub(crate) fn is_of(&self, kind: SegmentKind) -> bool {
+        self.kind == kind as u8
     }
 
     /// Reads the footer at the end of `bytes`, of whatever kind and generation of `segment`.
-    ///
-    /// # Errors
-    /// What does not fit.
-    pub fn read(bytes: &[u8], segment: u32, segment_bytes: u32) -> Result<Self, FormatError> {
+    pub(crate) fn read(
+        bytes: &[u8],
+        segment: u32,
+        segment_bytes: u32,
+    ) -> Result<Self, FormatError> {
         let (_, footer) = Self::read_from_suffix(bytes).map_err(|_| FormatError::Range)?;
         if footer.magic.get() != MAGIC {
             return Err(FormatError::Magic);
@@ -314,10 +299,7 @@ impl Footer {
 }
 
 /// Reads footer and summary of a segment of items from `tail`, its last bytes.
-///
-/// # Errors
-/// Those of [`Footer::decode`] and [`decode_summary`].
-pub fn decode_tail(
+pub(crate) fn decode_tail(
     tail: &[u8],
     segment: u32,
     sequence: u64,

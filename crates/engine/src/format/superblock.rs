@@ -118,8 +118,7 @@ pub enum IndexRegion {
 
 impl IndexRegion {
     /// Bytes of the image between superblock and segments.
-    #[must_use]
-    pub fn inside_bytes(self) -> u64 {
+    pub(crate) fn inside_bytes(self) -> u64 {
         match self {
             Self::Inside(bytes) => bytes,
             Self::None | Self::Apart(_) => 0,
@@ -132,7 +131,7 @@ impl IndexRegion {
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
 )]
 #[repr(C)]
-pub struct IndexHeader {
+pub(crate) struct IndexHeader {
     magic: U64,
     format: U32,
     checksum: U32,
@@ -150,7 +149,7 @@ const INDEX_MAGIC: u64 = u64::from_le_bytes(*b"flowINDX");
 impl IndexHeader {
     /// The header of an image's index.
     #[must_use]
-    pub fn new(image: u64, region_bytes: u64) -> Self {
+    pub(crate) fn new(image: u64, region_bytes: u64) -> Self {
         let mut header = Self {
             magic: U64::new(INDEX_MAGIC),
             format: U32::new(IMAGE_FORMAT),
@@ -174,25 +173,29 @@ impl IndexHeader {
     ///
     /// # Errors
     /// [`FormatError`] for what is not a header of this format.
-    pub fn decode(page: &[u8]) -> Result<Option<Self>, FormatError> {
+    pub(crate) fn decode(page: &[u8]) -> Result<Option<Self>, FormatError> {
         if page.iter().all(|&byte| byte == 0) {
             return Ok(None);
         }
         let (header, _) = Self::read_from_prefix(page).map_err(|_| FormatError::Range)?;
-        if header.magic.get() != INDEX_MAGIC {
-            return Err(FormatError::Magic);
-        }
-        if header.format.get() != IMAGE_FORMAT {
-            return Err(FormatError::Version {
-                found: header.format.get(),
-                expected: IMAGE_FORMAT,
-            });
-        }
+        check(header.magic.get() == INDEX_MAGIC, header.format.get())?;
         if header.checksum.get() != header.own_checksum() {
             return Err(FormatError::Checksum);
         }
         Ok(Some(header))
     }
+}
+
+/// Whether a structure that `is_ours` by its magic number is of this format.
+fn check(is_ours: bool, found: u32) -> Result<(), FormatError> {
+    let expected = IMAGE_FORMAT;
+    if !is_ours {
+        return Err(FormatError::Magic);
+    }
+    let is_known = found == expected;
+    is_known
+        .then_some(())
+        .ok_or(FormatError::Version { found, expected })
 }
 
 impl Superblock {
@@ -255,10 +258,9 @@ impl Superblock {
     /// Whether the image was stopped orderly.
     #[must_use]
     pub fn cleanliness(&self) -> Cleanliness {
-        if self.clean == 1 {
-            Cleanliness::Clean
-        } else {
-            Cleanliness::Dirty
+        match self.clean {
+            1 => Cleanliness::Clean,
+            _ => Cleanliness::Dirty,
         }
     }
 
@@ -269,7 +271,7 @@ impl Superblock {
 
     /// Forgets everything: what has been written so far counts no more, nor does the journal before
     /// chunk `journal_first`.
-    pub fn start_empty(&mut self, journal_first: u64) {
+    pub(crate) fn start_empty(&mut self, journal_first: u64) {
         self.floor_sequence = self.sequence_limit;
         self.journal_first = U64::new(journal_first);
         self.checkpoint_segments = U32::new(0);
@@ -347,15 +349,7 @@ impl Superblock {
     /// [`FormatError::Checksum`] for a torn or damaged copy.
     pub fn decode(bytes: &[u8]) -> Result<Self, FormatError> {
         let (superblock, _) = Self::read_from_prefix(bytes).map_err(|_| FormatError::Range)?;
-        if superblock.magic.get() != MAGIC {
-            return Err(FormatError::Magic);
-        }
-        if superblock.format.get() != IMAGE_FORMAT {
-            return Err(FormatError::Version {
-                found: superblock.format.get(),
-                expected: IMAGE_FORMAT,
-            });
-        }
+        check(superblock.magic.get() == MAGIC, superblock.format.get())?;
         if superblock.checksum.get() != superblock.own_checksum() {
             return Err(FormatError::Checksum);
         }

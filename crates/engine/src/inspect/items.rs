@@ -9,7 +9,7 @@ use std::collections::HashSet;
 use futures_util::stream::{self, StreamExt};
 
 use super::look::Look;
-use super::outlook::{Phase, Progress};
+use super::{Phase, Progress};
 use crate::durability::dead::ItemState;
 use crate::durability::find::LastRun;
 use crate::format::segment::{FOOTER_BYTES, Footer, Position, SUMMARY_ENTRY_BYTES, SummaryEntry};

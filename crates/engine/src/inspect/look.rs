@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use device::{DeviceError, Disk, Journal as Log, Region};
 
-use super::outlook::{InspectError, Outlook, Phase, Progress};
+use super::{InspectError, Outlook, Phase, Progress};
 use crate::config::META_BYTES;
 use crate::durability::CheckpointContents;
 use crate::durability::dead::{DeadItems, DeadSet, ItemState};

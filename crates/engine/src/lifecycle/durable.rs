@@ -11,7 +11,7 @@ use crate::cache::Engine;
 use crate::counter::Count as _;
 use crate::dram::NoSpace;
 use crate::durability::journal::Journal;
-pub use crate::durability::persistence::CheckpointStats;
+pub use crate::durability::superblocks::CheckpointStats;
 use crate::durability::superblocks::write_superblock;
 use crate::flash::BackgroundTask;
 use crate::format::checkpoint::Head;
@@ -75,7 +75,7 @@ impl Engine {
     /// through with what it saves.
     async fn sync_journal(self: Arc<Self>) {
         loop {
-            let dirtied = self.journal.dirtied().listener();
+            let dirtied = self.journal.dirtied.listener();
             let stopping = self.persistence.stopping.listener();
             if self.is_saved() {
                 return;
@@ -111,7 +111,7 @@ impl Engine {
         self.flash.recovered().await;
         let mut failures = 0;
         loop {
-            let pressure = self.journal.pressure().listener();
+            let pressure = self.journal.pressure.listener();
             let stopping = self.persistence.stopping.listener();
             let checkpointed = self.persistence.checkpointed.listener();
             if self.is_stopped() {
@@ -171,7 +171,7 @@ impl Engine {
             })
             .collect();
         let head = Head {
-            clock: now.max(Journal::clock(self.journal.log())),
+            clock: now.max(Journal::clock(&*self.journal.log)),
             flush_deadline: self.cutoffs.pending(now),
             cutoffs,
             ..Head::default()
@@ -312,9 +312,9 @@ impl Engine {
     }
 
     fn count_dirty(&self) -> u64 {
-        self.partitions
-            .iter()
-            .map(|partition| partition.0.lock().tier.dirty_items())
+        let partitions = self.partitions.iter();
+        partitions
+            .map(|partition| partition.0.lock().tier.dirty)
             .sum()
     }
 }

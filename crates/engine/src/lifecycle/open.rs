@@ -10,16 +10,17 @@ use zerocopy::IntoBytes;
 
 use super::{SEQUENCE_RESERVE, VERSION_RESERVE};
 use crate::cache::Engine;
-use crate::config::{AfterDowntime, EngineConfig, META_BYTES, MemorySplit, PlacementConfig};
+use crate::config::{AfterDowntime, EngineConfig, META_BYTES, PlacementConfig};
 use crate::counter::CacheLine;
 use crate::durability::error::{Distrust, OpenError};
 use crate::durability::find::{LastRun, find, look_at_journal};
 use crate::durability::flush::FlushCutoffs;
 use crate::durability::journal::{Journal, Unusable, ring_chunks};
 use crate::durability::medium::Medium;
-use crate::durability::persistence::{CheckpointCounters, Persistence, Start};
 use crate::durability::recovery::RecoveryQueue;
-use crate::durability::superblocks::{SUPERBLOCK_OFFSETS, read_superblock, write_superblock};
+use crate::durability::superblocks::{
+    CheckpointCounters, Persistence, SUPERBLOCK_OFFSETS, Start, read_superblock, write_superblock,
+};
 use crate::flash::FlashTier;
 use crate::format::checkpoint::Section;
 use crate::format::journal::{Head, Record, chunk_words};
@@ -148,8 +149,8 @@ impl Opening {
         };
         let upkeep = Upkeep::new(
             store,
-            Arc::clone(&journal),
-            Arc::clone(&cutoffs),
+            journal,
+            cutoffs,
             recovery,
             index_use,
             self.kind.locates_displaced(),
@@ -170,17 +171,10 @@ impl Opening {
             counters: CheckpointCounters::default(),
             superblock: Mutex::new(superblock),
         };
-        let engine = Arc::new(assemble(
-            flash,
-            cutoffs,
-            journal,
-            self.config,
-            &shape,
-            first_version,
-            persistence,
-        ));
+        let engine = assemble(flash, self.config, &shape, first_version, persistence);
+        let engine = Arc::new(engine);
         let memory: std::sync::Weak<dyn ReturnToMemory> = Arc::downgrade(&engine) as _;
-        engine.flash.upkeep.return_to(memory);
+        let _ = engine.flash.upkeep.memory.set(memory);
         Ok(engine)
     }
 
@@ -393,7 +387,7 @@ fn take_over(
     cutoffs: &FlushCutoffs,
     (now, first_version): (u32, u64),
 ) -> (RecoveryQueue, Option<crate::store::SavedCheckpoint>) {
-    let clock = last_run.apply_time(journal.log(), now, first_version, cutoffs);
+    let clock = last_run.apply_time(&*journal.log, now, first_version, cutoffs);
     for (partition, &cutoff) in (0u32..).zip(&last_run.dead.cutoffs) {
         if cutoff == first_version {
             // Without this record the next start would flush what this run writes, too.
@@ -424,19 +418,19 @@ fn take_over(
 
 fn assemble(
     flash: FlashTier,
-    cutoffs: Arc<FlushCutoffs>,
-    journal: Arc<Journal>,
     config: EngineConfig,
     shape: &ImageShape,
     first_version: u64,
     persistence: Persistence,
 ) -> Engine {
-    let fixed = flash.memory().fixed_bytes + config.large_read_bytes();
+    let fixed_bytes = flash.memory().fixed_bytes + config.large_read_bytes();
     let partitions = u64::from(shape.partitions);
-    let split = MemorySplit::new(&config, fixed, partitions);
+    let tier_bytes = config.memory_bytes.saturating_sub(fixed_bytes) / partitions;
+    // Some sixteen chunks a partition, so that one being evicted is a small part of it.
+    let chunk_bytes = (tier_bytes / 16).clamp(4 << 10, 64 << 10);
     let stale_below = persistence.superblock.lock().stale_below.get();
     let partition = |number| {
-        let partition = Partition::new(split.chunk_bytes, first_version, number, partitions);
+        let partition = Partition::new(1 << chunk_bytes.ilog2(), first_version, number, partitions);
         CacheLine(Mutex::new(partition))
     };
     Engine {
@@ -446,10 +440,10 @@ fn assemble(
         largest_body: config.largest_body().min(flash.largest_body),
         version_limit: AtomicU64::new(first_version + VERSION_RESERVE),
         stale_below,
+        cutoffs: Arc::clone(&flash.upkeep.cutoffs),
+        journal: Arc::clone(&flash.upkeep.journal),
         flash: Arc::new(flash),
-        cutoffs,
-        journal,
-        split,
+        fixed_bytes,
         config,
         persistence,
         write_stalls: AtomicU64::new(0),

@@ -6,14 +6,13 @@ use std::sync::{Arc, OnceLock, Weak};
 use parking_lot::Mutex;
 use runtime::sync::Notify;
 
-use super::residents::{IndexUse, Resident};
 use super::watermarks::{Load, Regulator, Watermarks};
+use super::{IndexUse, Resident};
 use crate::config::{EngineConfig, ReclaimPolicy, Schedule};
-use crate::counter::{Count as _, counters};
+use crate::counter::{Count as _, Ewma, counters};
 use crate::durability::FlushCutoffs;
 use crate::durability::journal::Journal;
 use crate::durability::recovery::RecoveryQueue;
-use crate::ewma::Ewma;
 use crate::format::item::ItemRef;
 use crate::format::journal::Record;
 use crate::format::location::{LocationCodec, Place};
@@ -87,8 +86,8 @@ pub(crate) struct Upkeep {
     spare_buffers: Option<usize>,
     for_stop: Watermarks,
     regulator: Regulator,
-    /// Memory that takes items back.
-    memory: OnceLock<Weak<dyn ReturnToMemory>>,
+    /// Memory that takes items back; set once, when the engine has been put together.
+    pub(crate) memory: OnceLock<Weak<dyn ReturnToMemory>>,
 
     /// A caller has asked for space.
     pub(crate) is_asked: AtomicBool,
@@ -192,12 +191,6 @@ impl Upkeep {
         };
         upkeep.store.reserve_segments(upkeep.reserved_segments());
         upkeep
-    }
-
-    /// From now on items may go back to this memory.
-    pub(crate) fn return_to(&self, memory: Weak<dyn ReturnToMemory>) {
-        // Set once, when the engine has been put together.
-        let _ = self.memory.set(memory);
     }
 
     pub(super) fn memory(&self) -> Option<Arc<dyn ReturnToMemory>> {

@@ -1,18 +1,18 @@
 //! Writing sealed segments, and what becomes of one that could not be written.
 
-use super::residents::{Named, Resident, Residents};
 use super::upkeep::Upkeep;
+use super::{Named, Resident, Residents};
 use crate::counter::Count as _;
 use crate::format::journal::Record;
 use crate::format::segment::SummaryEntry;
-use crate::store::{SegmentRecord, WriteFailure, Written};
+use crate::store::WriteFailure;
 
 impl Upkeep {
     /// Writes the sealed segment whose turn it is; false when none waits.
     pub(crate) async fn write_one(&self, residents: &dyn Residents) -> bool {
         match self.store.write_next().await {
-            Some(Written::Done(_)) => {}
-            Some(Written::Failed(failure)) => self.give_up(residents, failure).await,
+            Some(Ok(_)) => {}
+            Some(Err(failure)) => self.give_up(residents, failure).await,
             None => return false,
         }
         self.progress.notify_all();
@@ -21,12 +21,7 @@ impl Upkeep {
 
     /// Moves what a segment that could not be written holds to another, or forgets it.
     async fn give_up(&self, residents: &dyn Residents, failure: WriteFailure) {
-        let record = SegmentRecord {
-            segment: failure.segment,
-            sequence: failure.sequence,
-            items: failure.entries.len() as u32,
-            slot_bytes: 0,
-        };
+        let record = failure.record;
         // Parts of the segment may be on flash all the same: no start may find them.
         self.declare_segment_dead(&record);
         let of = |entry: &SummaryEntry| Resident::of(&record, entry);

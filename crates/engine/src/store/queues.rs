@@ -53,13 +53,14 @@ pub(super) struct Queues {
     /// The channel looked at first for the next segment to open, and for the next victim.
     next_open: usize,
     next_victim: usize,
-    sealed: VecDeque<(SegmentId, usize)>,
+    /// Sealed segments that wait to be written, with their buffers.
+    pub(super) sealed: VecDeque<(SegmentId, usize)>,
     /// Sealed segments that are being written.
     writing: usize,
     /// Segments on bad blocks, and those given up after repeated failures.
     pub(super) retired: Vec<SegmentId>,
     /// Written segments that wear leveling wants to have erased, with their sequence numbers.
-    worn_least: VecDeque<(SegmentId, u64)>,
+    pub(super) worn_least: VecDeque<(SegmentId, u64)>,
 }
 
 impl Queues {
@@ -78,11 +79,6 @@ impl Queues {
 
     fn channel(&mut self, segment: SegmentId) -> &mut Channel {
         &mut self.channels[self.channel_of(segment)]
-    }
-
-    /// Sealed segments that wait to be written.
-    pub(super) fn sealed(&self) -> usize {
-        self.sealed.len()
     }
 
     /// Channels that have a segment to fill or to reclaim.
@@ -202,28 +198,16 @@ impl Queues {
         channels.flat_map(|channel| channel.written.iter().copied())
     }
 
-    /// Takes the segment out of all written ones for which `rank` is lowest; those without a rank do not
-    /// count. Only the first of each channel is looked at.
-    pub(super) fn take_first<R: Ord>(
-        &mut self,
-        rank: impl Fn(SegmentId) -> Option<R>,
-    ) -> Option<SegmentId> {
-        let first = |number: usize| {
-            let segment = *self.channels[number].written.front()?;
-            Some((rank(segment)?, number))
-        };
-        let (_, number) = (0..self.channels.len()).filter_map(first).min()?;
-        Some(self.take_written(number, 0))
-    }
-
-    /// Takes the segment out of all written ones for which `rank` is lowest; those without a rank do not count.
+    /// Takes the segment out of all written ones for which `rank` is lowest; those without a rank do not count. Only
+    /// the `depth` oldest of each channel are looked at.
     pub(super) fn take_least<R: Ord>(
         &mut self,
+        depth: usize,
         rank: impl Fn(SegmentId) -> Option<R>,
     ) -> Option<SegmentId> {
         let mut least: Option<(R, usize, usize)> = None;
         for (number, channel) in self.channels.iter().enumerate() {
-            for (place, &segment) in channel.written.iter().enumerate() {
+            for (place, &segment) in channel.written.iter().take(depth).enumerate() {
                 let rank = rank(segment)
                     .filter(|rank| least.as_ref().is_none_or(|(least, ..)| rank < least));
                 least = rank.map(|rank| (rank, number, place)).or(least);
@@ -279,17 +263,6 @@ impl Queues {
         self.reclaiming -= 1;
     }
 
-    /// Wear leveling wants these written segments to be erased, with these sequence numbers.
-    pub(super) fn set_worn_least(&mut self, segments: impl Iterator<Item = (SegmentId, u64)>) {
-        self.worn_least.clear();
-        self.worn_least.extend(segments);
-    }
-
-    /// How many wear leveling waits for.
-    pub(super) fn worn_least(&self) -> usize {
-        self.worn_least.len()
-    }
-
     /// Takes the next segment that wear leveling wants erased, if it is still among the written ones and
     /// `may` be.
     pub(super) fn take_worn_least(
@@ -337,6 +310,10 @@ mod tests {
     fn open(queues: &mut Queues, work: [u64; 3]) -> (usize, SegmentId) {
         let segment = queues.pop_free(|channel| work[channel as usize]).unwrap();
         (queues.channel_of(segment), segment)
+    }
+
+    fn opened(queues: &mut Queues, count: usize) -> Vec<SegmentId> {
+        (0..count).map(|_| open(queues, [0; 3]).1).collect()
     }
 
     /// Seals and writes a segment; no other is sealed.
@@ -398,7 +375,7 @@ mod tests {
     #[test]
     fn victims_come_from_the_channel_with_the_fewest_free() {
         let mut queues = full();
-        let opened: Vec<SegmentId> = (0..12).map(|_| open(&mut queues, [0; 3]).1).collect();
+        let opened = opened(&mut queues, 12);
         for &segment in &opened {
             write(&mut queues, segment);
         }
@@ -416,7 +393,9 @@ mod tests {
         queues.end_reclaim(victim);
         queues.push_free(victim, 1);
         assert_eq!(queues.take_from_channel(|_| None::<u32>), None);
-        let oldest = queues.take_first(|segment| Some(segment.0 % EACH)).unwrap();
+        let oldest = queues
+            .take_least(1, |segment| Some(segment.0 % EACH))
+            .unwrap();
         assert!(opened[..6].contains(&oldest));
     }
 
@@ -434,11 +413,11 @@ mod tests {
     #[test]
     fn what_leveling_waits_for_is_taken_once_and_only_while_it_is_written() {
         let mut queues = full();
-        let opened: Vec<SegmentId> = (0..3).map(|_| open(&mut queues, [0; 3]).1).collect();
+        let opened = opened(&mut queues, 3);
         for &segment in &opened[..2] {
             write(&mut queues, segment);
         }
-        queues.set_worn_least(opened.iter().map(|&segment| (segment, 1)));
+        queues.worn_least = opened.iter().map(|&segment| (segment, 1)).collect();
         assert_eq!(queues.take_worn_least(|_, _| true), Some(opened[0]));
         assert_eq!(queues.take_worn_least(|_, _| true), Some(opened[1]));
         assert_eq!(
@@ -446,19 +425,19 @@ mod tests {
             None,
             "still being filled"
         );
-        assert_eq!(queues.worn_least(), 0);
+        assert_eq!(queues.worn_least.len(), 0);
     }
 
     #[test]
     fn leveling_takes_no_later_generation_and_begins_anew_each_time() {
         let mut queues = full();
-        let opened: Vec<SegmentId> = (0..3).map(|_| open(&mut queues, [0; 3]).1).collect();
+        let opened = opened(&mut queues, 3);
         for &segment in &opened {
             write(&mut queues, segment);
         }
-        queues.set_worn_least(opened.iter().map(|&segment| (segment, 1)));
-        queues.set_worn_least(opened[..2].iter().map(|&segment| (segment, 1)));
-        assert_eq!(queues.worn_least(), 2);
+        queues.worn_least = opened.iter().map(|&segment| (segment, 1)).collect();
+        queues.worn_least = opened[..2].iter().map(|&segment| (segment, 1)).collect();
+        assert_eq!(queues.worn_least.len(), 2);
         let generation = |segment| if segment == opened[0] { 2 } else { 1 };
         let taken = queues.take_worn_least(|segment, sequence| generation(segment) == sequence);
         assert_eq!(taken, Some(opened[1]));
