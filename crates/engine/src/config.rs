@@ -573,7 +573,6 @@ impl EngineConfig {
     }
 
     /// Whether reads of segments are counted: something is decided by them.
-    #[must_use]
     pub(crate) fn counts_reads(&self) -> bool {
         let policy = self.reclaim.policy;
         let victims = [Some(policy.victim()), policy.under_pressure()];

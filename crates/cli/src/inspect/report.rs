@@ -3,7 +3,7 @@
 use std::fmt::{self, Display, Write};
 
 use engine::SuperblockCopy;
-use engine::format::superblock::{Cleanliness, IMAGE_FORMAT};
+use engine::format::superblock::IMAGE_FORMAT;
 use engine::inspect::{JournalState, Outlook};
 use indicatif::{HumanBytes, HumanCount};
 
@@ -86,9 +86,10 @@ fn superblock(f: &mut fmt::Formatter<'_>, subject: &Subject<'_>) -> fmt::Result 
         let name = if number == 0 { "superblock" } else { "" };
         line(f, name, format!("copy {number}: {what}"))?;
     }
-    let clean = match superblock.cleanliness() {
-        Cleanliness::Clean => "clean: stopped orderly",
-        Cleanliness::Dirty => "dirty: in use, or not stopped orderly",
+    let clean = if superblock.is_clean() {
+        "clean: stopped orderly"
+    } else {
+        "dirty: in use, or not stopped orderly"
     };
     line(f, "", format!("run {}, {clean}", superblock.run))?;
     let versions = superblock.version_limit;

@@ -21,7 +21,6 @@ const LARGEST_INLINE: usize = 4;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Handle(u32);
 
-/// A log of items.
 #[derive(Default)]
 pub(super) struct Log {
     chunk_bytes: usize,
@@ -73,7 +72,6 @@ impl Log {
         self.order.len()
     }
 
-    /// Bytes of memory in use.
     pub(super) fn memory_bytes(&self) -> usize {
         let chunks = self.order.len() + usize::from(self.spare.is_some());
         chunks * self.chunk_bytes + self.beside_bytes
@@ -261,7 +259,6 @@ impl Log {
         (!beside).then(|| &mut self.chunk_mut(slot)[extent.value..extent.end])
     }
 
-    /// The key of an entry.
     pub(super) fn key(&self, handle: Handle) -> &[u8] {
         let (chunk, _, extent) = self.entry(handle);
         &chunk[extent.key..extent.value]

@@ -72,7 +72,6 @@ impl<'a> NewItem<'a> {
         }
     }
 
-    /// Bytes of the item's body.
     pub(crate) fn body_bytes(&self, key: Key<'_>) -> usize {
         let cas_bytes = usize::from(self.cas_unique.is_some()) * CAS_BYTES;
         HEADER_BYTES + cas_bytes + key.bytes().len() + self.value.len()
@@ -111,7 +110,6 @@ pub(crate) struct DramTier {
 /// What an eviction needs to know of the world.
 pub(crate) struct EvictContext<'a> {
     pub(crate) flash: &'a dyn Below,
-    /// Which items go to flash.
     pub(crate) admission: Admission,
     /// Hash seed of the image.
     pub(crate) seed: u64,
@@ -124,7 +122,6 @@ pub(crate) struct EvictContext<'a> {
 }
 
 impl DramTier {
-    /// An empty tier with chunks of `chunk_bytes`.
     pub(crate) fn new(chunk_bytes: usize) -> Self {
         Self {
             log: Log::new(chunk_bytes),
@@ -135,7 +132,6 @@ impl DramTier {
         }
     }
 
-    /// Items in memory.
     pub(crate) fn len(&self) -> usize {
         self.table.len()
     }
@@ -167,7 +163,6 @@ impl DramTier {
             .map(|slot| slot.handle)
     }
 
-    /// An entry's item.
     pub(crate) fn item(&self, handle: Handle) -> (ItemRef<'_>, Option<&Arc<[u8]>>) {
         self.log.item(handle)
     }
@@ -283,7 +278,6 @@ impl DramTier {
         }
     }
 
-    /// Every item in memory.
     pub(crate) fn items(&self) -> impl Iterator<Item = ItemRef<'_>> {
         self.table.iter().map(|slot| self.log.item(slot.handle).0)
     }

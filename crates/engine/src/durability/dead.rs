@@ -85,7 +85,7 @@ impl DeadSet {
     /// Nothing is known to have died.
     pub(crate) fn new(partitions: u32, store: &SegmentStore) -> Self {
         Self {
-            codec: LocationCodec::new(store.segments(), store.segment_bytes()),
+            codec: store.codec,
             places: Vec::new(),
             segments: HashSet::new(),
             keys: HashMap::new(),
@@ -99,7 +99,6 @@ impl DeadSet {
         }
     }
 
-    /// Reads a checkpoint.
     pub(crate) async fn read_checkpoint(
         &mut self,
         from: &mut CheckpointSource,

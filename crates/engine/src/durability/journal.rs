@@ -16,10 +16,9 @@ use device::{DeviceError, Journal as Log};
 use parking_lot::Mutex;
 use runtime::sync::Notify;
 
-use crate::format::FormatError;
 use crate::format::journal::{
-    CHUNK_HEADER_WORDS, CLOCK_WORD, ChunkHeader, HEAD_WORDS, Head, MIN_CHUNKS, Record, SYNCED_WORD,
-    VOID_WORD, chunk_words,
+    CHUNK_HEADER_WORDS, CLOCK_WORD, ChunkHeader, HEAD_WORDS, Head, Record, SYNCED_WORD, VOID_WORD,
+    chunk_words,
 };
 
 /// Chunks kept for what cannot wait.
@@ -113,30 +112,6 @@ impl Cursor {
 }
 
 impl Journal {
-    /// What an existing journal tells of itself.
-    pub(crate) fn look(
-        log: &dyn Log,
-        partitions: u32,
-    ) -> Result<Result<Head, Unusable>, JournalError> {
-        let needed = HEAD_WORDS + MIN_CHUNKS * chunk_words(partitions);
-        if log.words() < needed {
-            let words = log.words();
-            return Err(JournalError::TooShort { words, needed });
-        }
-        let words = std::array::from_fn(|word| log.load(word));
-        match Head::decode(&words) {
-            Ok(None) => Ok(Err(Unusable::Missing)),
-            Ok(Some(_)) if log.load(VOID_WORD) != 0 => Ok(Err(Unusable::Void)),
-            Ok(Some(head)) if head.chunks != ring_chunks(log, partitions) => {
-                Ok(Err(Unusable::Size))
-            }
-            Ok(Some(head)) => Ok(Ok(head)),
-            Err(FormatError::Magic) => Err(JournalError::Foreign),
-            Err(FormatError::Version { .. }) => Ok(Err(Unusable::Format)),
-            Err(_) => Ok(Err(Unusable::Damaged)),
-        }
-    }
-
     /// The latest Unix second a journal has seen.
     pub(crate) fn clock(log: &dyn Log) -> u32 {
         u32::try_from(log.load(CLOCK_WORD)).unwrap_or(0)

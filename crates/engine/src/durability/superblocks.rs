@@ -36,7 +36,6 @@ pub(crate) struct Copies {
 }
 
 impl Copies {
-    /// Reads both.
     pub(crate) async fn read(meta: &Region) -> Result<Self, DeviceError> {
         // All of the region is looked at: other programs have their first bytes elsewhere.
         let head = meta.read(0, AlignedBuf::new(META_BYTES as usize)).await?;
@@ -60,13 +59,12 @@ impl Copies {
         let mut refusal = OpenError::Foreign;
         for (number, copy) in self.copies.iter().enumerate() {
             match copy {
-                SuperblockCopy::Blank => {}
-                SuperblockCopy::Valid(found) => {
-                    let newer = newest.is_none_or(|known| found.generation > known.generation);
-                    if newer {
-                        newest = Some(**found);
-                    }
+                SuperblockCopy::Valid(found)
+                    if newest.is_none_or(|known| found.generation > known.generation) =>
+                {
+                    newest = Some(**found);
                 }
+                SuperblockCopy::Valid(_) | SuperblockCopy::Blank => {}
                 &SuperblockCopy::Invalid(FormatError::Version { found, expected }) => {
                     refusal = OpenError::Version { found, expected };
                 }

@@ -77,27 +77,24 @@ impl Head {
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
-        let u32_to = |out: &mut Vec<u8>, value: u32| out.extend_from_slice(&value.to_le_bytes());
-        let u64_to = |out: &mut Vec<u8>, value: u64| out.extend_from_slice(&value.to_le_bytes());
-        u64_to(&mut out, MAGIC);
-        u32_to(&mut out, self.clock);
-        u32_to(&mut out, self.flush_deadline.unwrap_or(0));
-        u32_to(&mut out, self.cutoffs.len() as u32);
-        for &cutoff in &self.cutoffs {
-            u64_to(&mut out, cutoff);
-        }
-        u64_to(&mut out, self.next_sequence);
-        u32_to(&mut out, self.retired.len() as u32);
-        for segment in &self.retired {
-            u32_to(&mut out, segment.0);
-        }
-        u32_to(&mut out, self.dead_keys.len() as u32);
+        out.extend(MAGIC.to_le_bytes());
+        out.extend(self.clock.to_le_bytes());
+        out.extend(self.flush_deadline.unwrap_or(0).to_le_bytes());
+        out.extend((self.cutoffs.len() as u32).to_le_bytes());
+        out.extend(self.cutoffs.iter().flat_map(|cutoff| cutoff.to_le_bytes()));
+        out.extend(self.next_sequence.to_le_bytes());
+        out.extend((self.retired.len() as u32).to_le_bytes());
+        out.extend(
+            self.retired
+                .iter()
+                .flat_map(|segment| segment.0.to_le_bytes()),
+        );
+        out.extend((self.dead_keys.len() as u32).to_le_bytes());
         for key in &self.dead_keys {
-            u64_to(&mut out, key.hash);
-            u64_to(&mut out, key.version);
-            u64_to(&mut out, key.before);
+            let words = [key.hash, key.version, key.before];
+            out.extend(words.iter().flat_map(|word| word.to_le_bytes()));
         }
-        u32_to(&mut out, self.living);
+        out.extend(self.living.to_le_bytes());
         out
     }
 
@@ -167,7 +164,6 @@ impl DeadList {
         Some((list, rest))
     }
 
-    /// Reads a list.
     pub(crate) async fn read<S: Source>(from: &mut S) -> Result<Self, S::Error> {
         let segment = SegmentId(u32_of(from).await?);
         let sequence = u64_of(from).await?;
@@ -200,7 +196,6 @@ impl Section {
         out
     }
 
-    /// Reads a section.
     pub(crate) async fn read<S: Source>(from: &mut S) -> Result<Self, S::Error> {
         let version = u32_of(from).await?;
         let len = u64_of(from).await?;
@@ -235,7 +230,6 @@ impl Packer {
         &self.bytes
     }
 
-    /// Starts anew.
     pub(crate) fn clear(&mut self) {
         self.bytes.clear();
         self.before = 0;

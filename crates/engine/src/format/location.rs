@@ -7,7 +7,7 @@
 
 use std::ops::Range;
 
-use super::segment::{Position, SegmentId, UNIT_BYTES};
+use super::segment::{LARGE, Position, SegmentId, UNIT_BYTES};
 
 /// Where an item lies: a position in one generation of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,9 +27,6 @@ pub struct LocationCodec {
     pub(crate) units_per_segment: u64,
     unit_bits: u32,
 }
-
-/// The bit of [`Position`] that tells a large item.
-const POSITION_LARGE: u32 = 1 << 31;
 
 impl LocationCodec {
     /// The codec for a flash of `segments` segments of `segment_bytes` bytes.
@@ -60,8 +57,7 @@ impl LocationCodec {
     #[must_use]
     pub fn encode(&self, segment: SegmentId, position: Position) -> u64 {
         let bits = position.bits();
-        let unit =
-            u64::from(segment.0) * self.units_per_segment + u64::from(bits & !POSITION_LARGE);
+        let unit = u64::from(segment.0) * self.units_per_segment + u64::from(bits & !LARGE);
         unit | u64::from(bits >> 31) << self.unit_bits
     }
 
@@ -72,7 +68,7 @@ impl LocationCodec {
         let segment = SegmentId((unit / self.units_per_segment) as u32);
         let within = (unit % self.units_per_segment) as u32;
         let is_large = value >> self.unit_bits != 0;
-        let large = u32::from(is_large) * POSITION_LARGE;
+        let large = u32::from(is_large) * LARGE;
         (segment, Position::from_bits(within | large))
     }
 }

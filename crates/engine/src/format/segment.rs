@@ -34,7 +34,7 @@ const MAGIC: u64 = u64::from_le_bytes(*b"flowSEGM");
 /// Units in [`LARGE_UNIT_BYTES`]: the bits a large item's size class borrows from its position.
 const LARGE_UNITS: u32 = LARGE_UNIT_BYTES / UNIT_BYTES;
 /// Set in a [`Position`] of an item longer than a page.
-const LARGE: u32 = 1 << 31;
+pub(super) const LARGE: u32 = 1 << 31;
 
 /// Pages to read for each size class of a large item: by one to 8, then three steps an octave.
 const CLASS_PAGES: [u32; LARGE_UNITS as usize] = [
@@ -286,15 +286,10 @@ impl Footer {
         if footer.segment.get() != segment {
             return Err(FormatError::Identity);
         }
-        match summary_offset(segment_bytes, footer.items.get()) {
-            Some(summary)
-                if footer.data_bytes.get() <= summary
-                    && footer.slot_bytes.get() <= segment_bytes =>
-            {
-                Ok(footer)
-            }
-            _ => Err(FormatError::Range),
-        }
+        let summary = summary_offset(segment_bytes, footer.items.get());
+        let fits = summary.is_some_and(|summary| footer.data_bytes.get() <= summary)
+            && footer.slot_bytes.get() <= segment_bytes;
+        fits.then_some(footer).ok_or(FormatError::Range)
     }
 }
 
@@ -386,18 +381,17 @@ mod tests {
 
     #[test]
     fn a_footer_names_its_segment() {
-        let footer = Footer::new(SegmentKind::Items, 3, 9, 2, 100, 7);
-        let bytes = footer.as_bytes();
-        assert_eq!(
-            Footer::decode(bytes, SegmentKind::Items, 3, 9, 1 << 20),
-            Ok(footer)
-        );
-        let other = Footer::decode(bytes, SegmentKind::Items, 4, 9, 1 << 20);
-        assert_eq!(other, Err(FormatError::Identity));
-        let reused = Footer::decode(bytes, SegmentKind::Items, 3, 10, 1 << 20);
-        assert_eq!(reused, Err(FormatError::Identity));
-        let crowded = Footer::decode(bytes, SegmentKind::Items, 3, 9, 160);
-        assert_eq!(crowded, Err(FormatError::Range));
+        let kind = SegmentKind::Items;
+        let footer = Footer::new(kind, 3, 9, 2, 100, 7);
+        for (segment, sequence, segment_bytes, expected) in [
+            (3, 9, 1 << 20, Ok(footer)),
+            (4, 9, 1 << 20, Err(FormatError::Identity)),
+            (3, 10, 1 << 20, Err(FormatError::Identity)),
+            (3, 9, 160, Err(FormatError::Range)),
+        ] {
+            let read = Footer::decode(footer.as_bytes(), kind, segment, sequence, segment_bytes);
+            assert_eq!(read, expected, "{segment} {sequence} {segment_bytes}");
+        }
     }
 
     #[test]
@@ -412,28 +406,21 @@ mod tests {
         for n in [2, 1, 0] {
             bytes.extend_from_slice(entry(n).as_bytes());
         }
-        let footer = Footer::new(SegmentKind::Items, 0, 1, 3, 99, crc32c::crc32c(&bytes));
-        bytes.extend_from_slice(footer.as_bytes());
-        let entries = decode_summary(&bytes, &footer).unwrap();
+        let footer = |data_bytes, entries: &[u8]| {
+            let checksum = crc32c::crc32c(&entries[..72]);
+            Footer::new(SegmentKind::Items, 0, 1, 3, data_bytes, checksum)
+        };
+        let sound = footer(99, &bytes);
+        bytes.extend_from_slice(sound.as_bytes());
+        let entries = decode_summary(&bytes, &sound).unwrap();
         assert_eq!(entries, [entry(0), entry(1), entry(2)]);
         let mut beyond = bytes.clone();
         beyond[23] = 0x7f;
-        let checksum = crc32c::crc32c(&beyond[..72]);
-        let footer_beyond = Footer::new(SegmentKind::Items, 0, 1, 3, 99, checksum);
-        assert_eq!(
-            decode_summary(&beyond, &footer_beyond),
-            Err(FormatError::Range)
-        );
-        let short = Footer::new(
-            SegmentKind::Items,
-            0,
-            1,
-            3,
-            30,
-            crc32c::crc32c(&bytes[..72]),
-        );
-        assert_eq!(decode_summary(&bytes, &short), Err(FormatError::Range));
+        let read = decode_summary(&beyond, &footer(99, &beyond));
+        assert_eq!(read, Err(FormatError::Range));
+        let read = decode_summary(&bytes, &footer(30, &bytes));
+        assert_eq!(read, Err(FormatError::Range), "less data");
         bytes[5] ^= 1;
-        assert_eq!(decode_summary(&bytes, &footer), Err(FormatError::Checksum));
+        assert_eq!(decode_summary(&bytes, &sound), Err(FormatError::Checksum));
     }
 }

@@ -21,15 +21,6 @@ pub const MAX_CHECKPOINT_SEGMENTS: usize = 960;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"flowSTNE");
 
-/// How the last run ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Cleanliness {
-    /// The image is in use, or its user died: what was in memory only is lost.
-    Dirty,
-    /// The image was stopped orderly: all of memory is on flash.
-    Clean,
-}
-
 /// One copy, as it lies on the disk.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
@@ -147,8 +138,6 @@ pub const INDEX_HEADER_BYTES: usize = 4096;
 const INDEX_MAGIC: u64 = u64::from_le_bytes(*b"flowINDX");
 
 impl IndexHeader {
-    /// The header of an image's index.
-    #[must_use]
     pub(crate) fn new(image: u64, region_bytes: u64) -> Self {
         let mut header = Self {
             magic: U64::new(INDEX_MAGIC),
@@ -170,9 +159,6 @@ impl IndexHeader {
     }
 
     /// Reads a header; `None` where there are only zeros.
-    ///
-    /// # Errors
-    /// [`FormatError`] for what is not a header of this format.
     pub(crate) fn decode(page: &[u8]) -> Result<Option<Self>, FormatError> {
         if page.iter().all(|&byte| byte == 0) {
             return Ok(None);
@@ -255,18 +241,16 @@ impl Superblock {
         std::str::from_utf8(name.unwrap_or_default()).unwrap_or("?")
     }
 
-    /// Whether the image was stopped orderly.
+    /// Whether the image was stopped orderly: all of memory is on flash. Else it is in use, or its user died, and what
+    /// was in memory only is lost.
     #[must_use]
-    pub fn cleanliness(&self) -> Cleanliness {
-        match self.clean {
-            1 => Cleanliness::Clean,
-            _ => Cleanliness::Dirty,
-        }
+    pub fn is_clean(&self) -> bool {
+        self.clean == 1
     }
 
     /// Sets how the run ends if nothing more is written.
-    pub fn mark(&mut self, cleanliness: Cleanliness) {
-        self.clean = u8::from(cleanliness == Cleanliness::Clean);
+    pub fn mark_clean(&mut self, is_clean: bool) {
+        self.clean = u8::from(is_clean);
     }
 
     /// Forgets everything: what has been written so far counts no more, nor does the journal before
@@ -376,11 +360,11 @@ mod tests {
     #[test]
     fn a_checkpoint_is_named_and_forgotten() {
         let mut superblock = Superblock::new(&SHAPE, "exact");
-        assert_eq!(superblock.cleanliness(), Cleanliness::Dirty);
+        assert!(!superblock.is_clean());
         superblock.set_checkpoint(99, 7, &[3, 1, 4], 5);
-        superblock.mark(Cleanliness::Clean);
+        superblock.mark_clean(true);
         let read = Superblock::decode(&superblock.encode()).unwrap();
-        assert_eq!(read.cleanliness(), Cleanliness::Clean);
+        assert!(read.is_clean());
         assert_eq!(read.checkpoint_segments().collect::<Vec<_>>(), [3, 1, 4]);
         assert_eq!((read.placement(), read.shape()), ("exact", SHAPE));
         superblock.start_empty(6);

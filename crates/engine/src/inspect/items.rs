@@ -18,6 +18,8 @@ use crate::store::SegmentRecord;
 /// Bytes of memory for each live item.
 pub const ITEM_BYTES: u64 = size_of::<Live>() as u64;
 
+const _: () = assert!(ITEM_BYTES == 24, "as the documentation says");
+
 /// Summaries read at once.
 const SUMMARY_DEPTH: usize = 16;
 
@@ -154,11 +156,6 @@ impl ItemCounts {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-
-    #[test]
-    fn an_item_takes_what_the_documentation_says() {
-        assert_eq!(ITEM_BYTES, 24);
-    }
 
     proptest! {
         #[test]

@@ -15,7 +15,6 @@ pub use crate::durability::superblocks::CheckpointStats;
 use crate::durability::superblocks::write_superblock;
 use crate::flash::BackgroundTask;
 use crate::format::checkpoint::Head;
-use crate::format::superblock::Cleanliness;
 use crate::store::SavedCheckpoint;
 
 /// How often an idle cache notes the time in the journal: what the next start counts as downtime begins then.
@@ -223,7 +222,7 @@ impl Engine {
         let limit = self.next_version() + VERSION_RESERVE;
         superblock.version_limit = limit.max(other_copy).into();
         if is_last {
-            superblock.mark(Cleanliness::Clean);
+            superblock.mark_clean(true);
         }
         write_superblock(&self.persistence.meta, &mut superblock).await?;
         *self.persistence.superblock.lock() = superblock;

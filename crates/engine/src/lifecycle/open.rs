@@ -24,9 +24,8 @@ use crate::durability::superblocks::{
 use crate::flash::FlashTier;
 use crate::format::checkpoint::Section;
 use crate::format::journal::{Head, Record, chunk_words};
-use crate::format::location::LocationCodec;
 use crate::format::superblock::{
-    Cleanliness, INDEX_HEADER_BYTES, ImageShape, IndexHeader, IndexRegion, Superblock,
+    INDEX_HEADER_BYTES, ImageShape, IndexHeader, IndexRegion, Superblock,
 };
 use crate::partition::Partition;
 use crate::placement::{Parts, PlacementKind};
@@ -105,7 +104,7 @@ impl Opening {
             (Err(why), None) => Start::Empty(why.unwrap_or(Distrust::JournalGap)),
             (Ok(last_run), None) => Start::Warm {
                 items: last_run.items(),
-                orderly: superblock.cleanliness() == Cleanliness::Clean,
+                orderly: superblock.is_clean(),
             },
         };
         // Whether the index can be set up is known before anything is written.
@@ -116,7 +115,7 @@ impl Opening {
             .ok()
             .and_then(|last| last.dead.section.take());
         let placement = self.kind.open(Parts {
-            codec: LocationCodec::new(store.segments(), store.segment_bytes()),
+            codec: store.codec,
             store: Arc::clone(&store),
             partition_bits,
             expected_items: shape.expected_items,
@@ -180,19 +179,16 @@ impl Opening {
 
     /// The superblock of the image that is there, or of a new one with how it comes about.
     async fn superblock(&self, meta: &Region) -> Result<(Superblock, Option<Start>), OpenError> {
-        let refused = match read_superblock(meta).await {
-            Ok(None) => return Ok((self.new_image()?, Some(Start::New))),
-            Ok(Some(found)) => match self.check_image(&found) {
-                Ok(()) => return Ok((found, None)),
-                Err(refused) => refused,
-            },
-            Err(OpenError::Device(error)) => return Err(error.into()),
-            Err(refused) => refused,
+        let found = match read_superblock(meta).await {
+            Ok(Some(found)) => self.check_image(&found).map(|()| Some(found)),
+            other => other,
         };
-        if self.config.force {
-            Ok((self.new_image()?, Some(Start::Forced)))
-        } else {
-            Err(refused)
+        match found {
+            Ok(Some(found)) => Ok((found, None)),
+            Ok(None) => Ok((self.new_image()?, Some(Start::New))),
+            Err(OpenError::Device(error)) => Err(error.into()),
+            Err(_) if self.config.force => Ok((self.new_image()?, Some(Start::Forced))),
+            Err(refused) => Err(refused),
         }
     }
 
@@ -205,7 +201,9 @@ impl Opening {
                 IndexRegion::Apart(disk.len_bytes().saturating_sub(INDEX_HEADER_BYTES as u64))
             }
             (None, 0) => IndexRegion::None,
-            (None, _) if !medium.is_disk() => return Err(OpenError::IndexNeedsDevice),
+            (None, _) if matches!(medium, Medium::Flash { .. }) => {
+                return Err(OpenError::IndexNeedsDevice);
+            }
             (None, bytes) => IndexRegion::Inside(bytes.next_multiple_of(META_BYTES)),
         };
         let before_segments = META_BYTES + index_region.inside_bytes();
@@ -349,7 +347,7 @@ async fn begin_run(
     }
     let run = superblock.run.get() + 1;
     superblock.run = run.into();
-    superblock.mark(Cleanliness::Dirty);
+    superblock.mark_clean(false);
     superblock.version_limit = (superblock.version_limit.get() + VERSION_RESERVE).into();
     superblock.sequence_limit = (superblock.sequence_limit.get() + SEQUENCE_RESERVE).into();
     let head = Head {

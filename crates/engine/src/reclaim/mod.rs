@@ -1,7 +1,7 @@
 //! Writing sealed segments and reclaiming old ones, whatever indexes the items in them.
 //!
 //! ```text
-//!   writer      sealed ──> flash │ failed: what the index names moves to another block, or is forgotten
+//!   upkeep      sealed ──> flash │ failed: what the index names moves to another block, or is forgotten
 //!   reclaimer   policy: which segment, what of it is kept ──> SEGMENT DEAD ──> summary
 //!                 └─> each item: does the index name it? ── dropped │ copied │ back to memory ──> release
 //! ```
@@ -13,7 +13,6 @@ mod policy;
 mod reclaimer;
 mod upkeep;
 mod watermarks;
-mod writer;
 
 pub(crate) use reclaimer::next_run;
 pub use upkeep::FlashStats;
@@ -97,7 +96,6 @@ pub struct IndexUse {
 }
 
 impl IndexUse {
-    /// An index that holds nothing yet.
     pub(crate) fn new(max_bytes: u64) -> Self {
         Self {
             objects: AtomicU64::new(0),

@@ -52,7 +52,6 @@ pub(crate) struct CheckpointSink {
 }
 
 impl CheckpointSink {
-    /// An empty checkpoint in `store`.
     pub(crate) fn new(store: Arc<SegmentStore>) -> Self {
         Self {
             piece: AlignedBuf::new(store.piece_bytes() as usize),

@@ -15,6 +15,7 @@ use super::layout::{StreamLayout, Streams};
 use super::queues::Queues;
 use super::segment::{DRAINING, Segment, SegmentRecord};
 use crate::counter::{Count as _, Ewma, Striped};
+use crate::format::location::LocationCodec;
 use crate::format::segment::SegmentId;
 
 /// Milliseconds that one time may be ahead of another and count as the same.
@@ -112,12 +113,13 @@ pub(crate) struct StoreConfig {
 
 /// The segments of one flash device. Shared by all threads.
 pub struct SegmentStore {
+    /// Packs segment and position into as few bits as the flash needs.
+    pub(crate) codec: LocationCodec,
     pub(super) flash: Arc<dyn Flash>,
     pub(super) image: u64,
     pub(super) segment_bytes: u32,
     pub(super) write_bytes: usize,
     pub(super) streams: Arc<dyn Streams>,
-    /// The layout of each stream.
     pub(super) layouts: Box<[StreamLayout]>,
     /// Segments that may be filled at once.
     pub(super) max_filling: usize,
@@ -166,6 +168,7 @@ impl SegmentStore {
             queues.push_free(segment, flash.erase_count(block(segment)));
         }
         Self {
+            codec: LocationCodec::new(geometry.blocks(), segment_bytes),
             image: config.image,
             segment_bytes,
             write_bytes: config.write_bytes.next_multiple_of(geometry.page_bytes) as usize,
@@ -214,7 +217,6 @@ impl SegmentStore {
         (queues.free + queues.reclaiming) as u32
     }
 
-    /// Segments that are being reclaimed.
     pub(crate) fn reclaiming_segments(&self) -> u32 {
         self.queues.lock().reclaiming as u32
     }
@@ -278,14 +280,12 @@ impl SegmentStore {
         let may = |segment| self.is_on_flash(segment) && self.valid_bytes(segment) <= max_valid;
         let mut queues = self.queues.lock();
         let segment = match victim {
-            Victim::Oldest => queues.take_least(1, |segment| {
-                let sequence = self.sequence(segment);
-                may(segment).then_some(sequence)
-            }),
-            Victim::FewestValid => queues.take_from_channel(|segment| {
-                let valid = self.valid_bytes(segment);
-                may(segment).then_some(valid)
-            }),
+            Victim::Oldest => {
+                queues.take_least(1, |segment| may(segment).then(|| self.sequence(segment)))
+            }
+            Victim::FewestValid => {
+                queues.take_from_channel(|segment| may(segment).then(|| self.valid_bytes(segment)))
+            }
             Victim::LeastRecentlyRead => queues.take_from_channel(|segment| {
                 let last_read = self.segment(segment).last_read_ms.load(Ordering::Relaxed);
                 may(segment).then(|| Reverse(age_ms(now, last_read)))

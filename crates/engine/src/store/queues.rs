@@ -28,7 +28,6 @@ struct Channel {
     free: BTreeSet<Free>,
     /// Written segments, oldest first.
     written: VecDeque<SegmentId>,
-    /// Segments that are being reclaimed.
     reclaiming: usize,
     /// Segments being filled, waiting to be written or being written.
     unwritten: usize,
@@ -47,7 +46,6 @@ pub(super) struct Queues {
     pub(super) free: usize,
     /// Written segments that are not being reclaimed.
     pub(super) written: usize,
-    /// Segments that are being reclaimed.
     pub(super) reclaiming: usize,
     turn: u64,
     /// The channel looked at first for the next segment to open, and for the next victim.
@@ -64,7 +62,6 @@ pub(super) struct Queues {
 }
 
 impl Queues {
-    /// Queues without a segment in them.
     pub(super) fn new(geometry: &Geometry) -> Self {
         Self {
             segments_per_channel: geometry.luns_per_channel * geometry.blocks_per_lun,
@@ -333,19 +330,13 @@ mod tests {
         for &(_, segment) in opened.iter().filter(|(channel, _)| *channel == 1) {
             write(&mut queues, segment);
         }
-        assert_eq!(
-            open(&mut queues, idle).0,
-            1,
-            "what waits to be written counts"
-        );
+        let (least, _) = open(&mut queues, idle);
+        assert_eq!(least, 1, "what waits to be written counts");
         for (_, segment) in opened.into_iter().filter(|(channel, _)| *channel != 1) {
             write(&mut queues, segment);
         }
-        assert_eq!(
-            open(&mut queues, [900, 0, 100]).0,
-            2,
-            "and then what was read"
-        );
+        let (least, _) = open(&mut queues, [900, 0, 100]);
+        assert_eq!(least, 2, "and then what was read");
     }
 
     #[test]
@@ -420,11 +411,8 @@ mod tests {
         queues.worn_least = opened.iter().map(|&segment| (segment, 1)).collect();
         assert_eq!(queues.take_worn_least(|_, _| true), Some(opened[0]));
         assert_eq!(queues.take_worn_least(|_, _| true), Some(opened[1]));
-        assert_eq!(
-            queues.take_worn_least(|_, _| true),
-            None,
-            "still being filled"
-        );
+        let being_filled = queues.take_worn_least(|_, _| true);
+        assert_eq!(being_filled, None);
         assert_eq!(queues.worn_least.len(), 0);
     }
 
@@ -464,11 +452,8 @@ mod tests {
             queues.push_sealed(*segment, buffer);
         }
         assert_eq!(queues.pop_sealed(), Some((opened[0].1, 0)));
-        assert_eq!(
-            queues.pop_sealed(),
-            Some((opened[1].1, 1)),
-            "channel 0 is busy"
-        );
+        let next = queues.pop_sealed();
+        assert_eq!(next, Some((opened[1].1, 1)), "channel 0 is busy");
         assert_eq!(queues.pop_sealed(), Some((opened[3].1, 3)));
         assert_eq!(queues.pop_sealed(), None);
     }

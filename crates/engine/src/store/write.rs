@@ -45,7 +45,6 @@ pub(crate) struct WriteFailure {
     pub record: SegmentRecord,
     /// What was in it.
     pub entries: Vec<SummaryEntry>,
-    /// Why.
     pub error: DeviceError,
     pub(super) buffer: usize,
 }
