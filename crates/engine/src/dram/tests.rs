@@ -1,6 +1,7 @@
 //! The tier above a flash that is a plain map.
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
@@ -136,6 +137,13 @@ impl Bench {
         self.put_with(key, value, state::DIRTY, 0)
     }
 
+    /// Puts items of 100 bytes.
+    fn put_all(&mut self, numbers: Range<usize>) {
+        for number in numbers {
+            self.put(&name(number), &[1; 100]).unwrap();
+        }
+    }
+
     fn find(&self, key: &[u8]) -> Option<Handle> {
         self.tier.find(key_of(key))
     }
@@ -199,9 +207,7 @@ fn the_oldest_leave_first_and_the_referenced_get_one_more_turn() {
         assert!(!bench.tier.header(handle).has(state::REFERENCED));
     }
     // The next time the hand comes they go.
-    for more in number..number + 500 {
-        bench.put(&name(more), &[1; 100]).unwrap();
-    }
+    bench.put_all(number..number + 500);
     assert!(bench.find(&name(0)).is_none() && bench.find(&name(5)).is_none());
     assert_eq!(bench.tier.stats.second_chances, 2);
 }
@@ -219,18 +225,14 @@ fn a_tier_of_referenced_items_alone_still_makes_space() {
 #[test]
 fn clean_items_leave_silently_while_flash_has_them() {
     let mut bench = Bench::new(6 * CHUNK, usize::MAX);
-    for number in 0..20 {
-        bench.put(&name(number), &[2; 100]).unwrap();
-    }
+    bench.put_all(0..20);
     bench.clean().unwrap();
     assert_eq!(bench.flash.placed().len(), 20);
     let fetched = bench.find(&name(3)).unwrap();
     bench.tier.header_mut(fetched).state |= state::FETCHED;
     // The copy of one of them is reclaimed.
     bench.flash.invalidate(key_of(&name(7)).hash());
-    for number in 100..400 {
-        bench.put(&name(number), &[2; 100]).unwrap();
-    }
+    bench.put_all(100..400);
     let placed = bench.flash.placed();
     let twice = |number| placed.iter().filter(|key| **key == name(number)).count();
     assert_eq!((twice(3), twice(7), twice(8)), (1, 2, 1));
@@ -250,14 +252,10 @@ fn what_is_dead_is_not_placed() {
             .put_with(&name(number), &[1; 100], state::DIRTY, 1500)
             .unwrap();
     }
-    for number in 10..20 {
-        bench.put(&name(number), &[1; 100]).unwrap();
-    }
+    bench.put_all(10..20);
     bench.cutoff = bench.next_version;
     bench.now = 1500;
-    for number in 20..400 {
-        bench.put(&name(number), &[1; 100]).unwrap();
-    }
+    bench.put_all(20..400);
     let placed = bench.flash.placed();
     for number in 0..20 {
         assert!(!placed.contains(&name(number)), "{number}");
@@ -296,9 +294,7 @@ fn without_space_nothing_is_lost_and_the_put_changes_nothing() {
 #[test]
 fn placing_all_goes_on_where_it_stopped() {
     let mut bench = Bench::new(64 * CHUNK, 0);
-    for number in 0..1000 {
-        bench.put(&name(number), &[4; 100]).unwrap();
-    }
+    bench.put_all(0..1000);
     bench.reference(&name(999));
     let mut calls = 0;
     while bench.clean().is_err() {

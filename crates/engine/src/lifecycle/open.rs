@@ -92,28 +92,23 @@ impl Opening {
         let usable = look_at_journal(&*log, &superblock, is_new, self.config.force)?;
         let store = self.store(&superblock)?;
         let now = runtime::unix_seconds();
-        let mut last_run = match new {
-            Some(_) => Err(None),
-            None => self
+        let (mut last_run, start) = match new {
+            Some(new) => (None, new),
+            None => match self
                 .last_run(&store, &*log, &mut superblock, usable, now)
                 .await
-                .map_err(Some),
-        };
-        let start = match (&last_run, new) {
-            (_, Some(new)) => new,
-            (Err(why), None) => Start::Empty(why.unwrap_or(Distrust::JournalGap)),
-            (Ok(last_run), None) => Start::Warm {
-                items: last_run.items(),
-                orderly: superblock.is_clean(),
+            {
+                Ok(last_run) => {
+                    let (items, orderly) = (last_run.items(), superblock.is_clean());
+                    (Some(last_run), Start::Warm { items, orderly })
+                }
+                Err(why) => (None, Start::Empty(why)),
             },
         };
         // Whether the index can be set up is known before anything is written.
         let index_use = IndexUse::new(self.kind.max_index_bytes(self.config.memory_bytes));
         let index_use = Arc::new(index_use);
-        let section = last_run
-            .as_mut()
-            .ok()
-            .and_then(|last| last.dead.section.take());
+        let section = last_run.as_mut().and_then(|last| last.dead.section.take());
         let placement = self.kind.open(Parts {
             codec: store.codec,
             store: Arc::clone(&store),
@@ -135,7 +130,7 @@ impl Opening {
             log,
             &meta,
             &mut superblock,
-            last_run.is_err(),
+            last_run.is_none(),
             now.max(known_clock),
             &store,
         )
@@ -143,8 +138,8 @@ impl Opening {
         let cutoffs = Arc::new(FlushCutoffs::new(partition_bits));
         let partitions = shape.partitions as usize;
         let (recovery, checkpoint) = match last_run {
-            Ok(last_run) => take_over(last_run, &store, &journal, &cutoffs, (now, first_version)),
-            Err(_) => (RecoveryQueue::new(Vec::new(), None, 0, partitions), None),
+            Some(last_run) => take_over(last_run, &store, &journal, &cutoffs, (now, first_version)),
+            None => (RecoveryQueue::new(Vec::new(), None, 0, partitions), None),
         };
         let upkeep = Upkeep::new(
             store,
