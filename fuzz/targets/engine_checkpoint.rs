@@ -341,7 +341,7 @@ fn write_items(image: &mut Image, (segment, sequence): (u32, u64), input: &Input
 
 fn write_footer(image: &mut Image, footer: Footer) {
     let at = segment_start(footer.segment.get()) + u64::from(SEGMENT_BYTES - FOOTER_BYTES);
-    image.write(at, footer.of_image(SEED).as_bytes());
+    image.write(at, footer.of_image(SEED, 0).as_bytes());
 }
 
 /// A journal whose first chunk has the input's words for records.

@@ -1,4 +1,4 @@
-//! How an engine is set up, and how one number of memory is split.
+//! How an engine is set up.
 
 use std::time::Duration;
 
@@ -477,15 +477,13 @@ impl EngineConfig {
 
     /// Bytes that large items read from flash may hold at once: a 32nd of the memory, and never
     /// too few for two of the largest.
-    #[must_use]
-    pub fn large_read_bytes(&self) -> u64 {
+    pub(crate) fn large_read_bytes(&self) -> u64 {
         let largest = self.largest_body() as u64 * 3 / 2;
         (self.memory_bytes / 32).max(2 * largest)
     }
 
     /// Items that the index of a new image on `flash_bytes` of flash is laid out for.
-    #[must_use]
-    pub fn expected_items(&self, flash_bytes: u64) -> u64 {
+    pub(crate) fn expected_items(&self, flash_bytes: u64) -> u64 {
         (flash_bytes / EXPECTED_ITEM_BYTES)
             .min(self.memory_bytes / MEMORY_PER_EXPECTED_ITEM)
             .max(1)
@@ -509,6 +507,8 @@ impl EngineConfig {
         let copies_fit = reclaim.policy.max_copy_sixteenths() <= 15;
         let write_fits = writing.write_bytes.is_none_or(|bytes| bytes >= PAGE_BYTES);
         let segment_fits = segment_bytes.is_multiple_of(PAGE_BYTES) && segment_bytes >= 64 << 10;
+        let reclaimers_fit = (1..=64).contains(&reclaim.reclaimers);
+        let leveling_fits = reclaim.wear_leveling != Some(0);
         let whole_pages = "a whole number of 4 KiB pages, 64 KiB at least";
         for (fits, name, range) in [
             (self.partition_bits <= 12, "partition_bits", "0 to 12"),
@@ -516,16 +516,8 @@ impl EngineConfig {
             ((1..=254).contains(&writing.writers), "writers", "1 to 254"),
             (index_fits, "index_percent", "1 to 90"),
             (copies_fit, "max_copy_sixteenths", "0 to 15"),
-            (
-                (1..=64).contains(&reclaim.reclaimers),
-                "reclaimers",
-                "1 to 64",
-            ),
-            (
-                reclaim.wear_leveling != Some(0),
-                "wear_leveling",
-                "1 or more",
-            ),
+            (reclaimers_fit, "reclaimers", "1 to 64"),
+            (leveling_fits, "wear_leveling", "1 or more"),
             (write_fits, "write_bytes", "4096 at least"),
             (segment_fits, "segment_bytes", whole_pages),
         ] {
@@ -569,9 +561,6 @@ impl EngineConfig {
     }
 
     /// Checks that segments are reclaimed in order of age.
-    ///
-    /// # Errors
-    /// When they are not.
     pub(crate) fn check_in_order_of_age(&self) -> Result<(), ConfigError> {
         let is_in_order = self.reclaim.policy.victim() == Victim::Oldest;
         if is_in_order && self.reclaim.wear_leveling.is_none() {
@@ -584,7 +573,6 @@ impl EngineConfig {
     }
 
     /// Whether reads of segments are counted: something is decided by them.
-    #[must_use]
     pub(crate) fn counts_reads(&self) -> bool {
         let policy = self.reclaim.policy;
         let victims = [Some(policy.victim()), policy.under_pressure()];
@@ -606,50 +594,6 @@ impl EngineConfig {
             // What is in buffers has its segments already.
             Dram::WriteBuffers { .. } => 0,
         }
-    }
-}
-
-/// The split of one number of memory.
-///
-/// ```text
-///   memory = fixed (segment buffers, tables) + index (grows with the objects on flash) + DRAM tier
-/// ```
-///
-/// The DRAM tier has what the index leaves, each partition an equal share.
-#[derive(Clone, Copy, Debug)]
-pub struct MemorySplit {
-    /// Bytes in all.
-    pub total_bytes: u64,
-    /// Bytes that never change.
-    pub fixed_bytes: u64,
-    /// Bytes a chunk of the DRAM tier's log has.
-    pub chunk_bytes: usize,
-    /// Partitions that share what is left.
-    pub partitions: u64,
-}
-
-impl MemorySplit {
-    /// The split for `config` with `fixed_bytes` in buffers and tables.
-    #[must_use]
-    pub fn new(config: &EngineConfig, fixed_bytes: u64, partitions: u64) -> Self {
-        let tier = config.memory_bytes.saturating_sub(fixed_bytes) / partitions;
-        // Some sixteen chunks a partition, so that one being evicted is a small part of it.
-        let chunk = (tier / 16).clamp(4 << 10, 64 << 10);
-        Self {
-            total_bytes: config.memory_bytes,
-            fixed_bytes,
-            chunk_bytes: 1 << chunk.ilog2(),
-            partitions,
-        }
-    }
-
-    /// Bytes of memory a partition's DRAM tier may use beside an index of `index_bytes`.
-    #[must_use]
-    pub fn tier_limit(&self, index_bytes: u64) -> usize {
-        let left = self
-            .total_bytes
-            .saturating_sub(self.fixed_bytes + index_bytes);
-        usize::try_from(left / self.partitions).unwrap_or(usize::MAX)
     }
 }
 

@@ -4,7 +4,7 @@ use std::hash::Hasher;
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-pub use crate::format::item::MAX_KEY_BYTES;
+pub(crate) use crate::format::item::MAX_KEY_BYTES;
 
 /// The 64-bit XXH3 hash of a key, seeded by the image.
 ///
@@ -21,8 +21,7 @@ impl KeyHash {
     }
 
     /// The 32 bits the DRAM tier's tables keep: not those that choose the partition.
-    #[must_use]
-    pub fn low(self) -> u32 {
+    pub(crate) fn low(self) -> u32 {
         self.0 as u32
     }
 }

@@ -26,22 +26,21 @@
 
 #![forbid(unsafe_code)]
 
-pub mod cache;
+mod cache;
 pub mod config;
-pub mod dram;
-pub mod durability;
+mod dram;
+mod durability;
 pub mod flash;
 pub mod format;
 pub mod inspect;
-pub mod key;
-pub mod lifecycle;
+mod key;
+mod lifecycle;
 pub mod placement;
 pub mod reclaim;
 pub mod store;
 
 mod admission;
 mod counter;
-mod ewma;
 mod in_flight;
 mod partition;
 

@@ -6,7 +6,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use event_listener::{Event, EventListener};
+use event_listener::Event;
+pub use event_listener::EventListener;
 use parking_lot::Mutex;
 
 /// Wakes every task that waits for a condition to change.

@@ -33,7 +33,7 @@ pub(super) fn object(subject: &Subject<'_>) -> Value {
             "generation": superblock.generation.get(),
             "copies": inspection.copies.iter().map(copy).collect::<Vec<_>>(),
             "run": superblock.run.get(),
-            "clean": superblock.cleanliness() == engine::format::superblock::Cleanliness::Clean,
+            "clean": superblock.is_clean(),
             "version_limit": superblock.version_limit.get(),
             "sequence_limit": superblock.sequence_limit.get(),
             "floor_sequence": superblock.floor_sequence.get(),

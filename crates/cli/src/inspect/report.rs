@@ -3,7 +3,7 @@
 use std::fmt::{Display, Write};
 
 use engine::SuperblockCopy;
-use engine::format::superblock::{Cleanliness, IMAGE_FORMAT};
+use engine::format::superblock::IMAGE_FORMAT;
 use engine::inspect::{JournalState, Outlook};
 use indicatif::{HumanBytes, HumanCount};
 
@@ -92,9 +92,10 @@ impl Table {
             let name = if number == 0 { "superblock" } else { "" };
             self.line(name, format!("copy {number}: {what}"));
         }
-        let clean = match superblock.cleanliness() {
-            Cleanliness::Clean => "clean: stopped orderly",
-            Cleanliness::Dirty => "dirty: in use, or not stopped orderly",
+        let clean = if superblock.is_clean() {
+            "clean: stopped orderly"
+        } else {
+            "dirty: in use, or not stopped orderly"
         };
         self.line("", format!("run {}, {clean}", superblock.run));
         let versions = superblock.version_limit;

@@ -25,11 +25,11 @@ use parking_lot::{Mutex, MutexGuard};
 pub use modify::{Amend, Change, Modified, Put};
 pub use read::{FlashRead, ItemView, Lookup, MemoryLookup, Peek};
 
-use crate::config::{Dram, EngineConfig, MemorySplit};
+use crate::config::{Dram, EngineConfig};
 use crate::counter::CacheLine;
 use crate::dram::{EvictContext, NewItem, TierStats};
 use crate::durability::journal::Journal;
-use crate::durability::persistence::Persistence;
+use crate::durability::superblocks::Persistence;
 use crate::durability::{FlushCutoffs, RecoveryStats};
 use crate::flash::{DumpCursor, FlashStats, FlashTier, MemoryUse};
 use crate::format::item::{ItemRef, state};
@@ -63,7 +63,8 @@ pub struct Engine {
     pub(crate) journal: Arc<Journal>,
     pub(crate) cutoffs: Arc<FlushCutoffs>,
     pub(crate) seed: u64,
-    pub(crate) split: MemorySplit,
+    /// Bytes of memory that never change: segment buffers, tables, reads of large items.
+    pub(crate) fixed_bytes: u64,
     pub(crate) largest_body: usize,
     /// Versions below it have been reserved.
     pub(crate) version_limit: AtomicU64,
@@ -196,11 +197,16 @@ impl Engine {
         self.config.dram == Dram::ItemCache && body_bytes <= context.limit_bytes / LARGEST_SHARE
     }
 
-    /// Bytes of memory the DRAM tier of a partition may use at present.
+    /// Bytes of memory the DRAM tier of a partition may use at present: an equal share of what is left.
+    ///
+    /// ```text
+    ///   memory = fixed (segment buffers, tables) + index (grows with the objects on flash) + lent + DRAM tier
+    /// ```
     fn tier_limit(&self) -> usize {
-        let index_bytes = self.flash.memory().index_bytes;
         let lent_bytes = self.lent_bytes.load(Ordering::Relaxed);
-        self.split.tier_limit(index_bytes + lent_bytes)
+        let others = self.fixed_bytes + self.flash.memory().index_bytes + lent_bytes;
+        let left = self.config.memory_bytes.saturating_sub(others);
+        usize::try_from(left / self.partitions.len() as u64).unwrap_or(usize::MAX)
     }
 
     /// Takes `bytes` of the memory for something outside the cache. The DRAM tier gives up as much:
@@ -268,10 +274,10 @@ impl Engine {
         for partition in &self.partitions {
             let partition = partition.0.lock();
             stats.paths += partition.stats;
-            stats.tier += partition.tier.stats();
+            stats.tier += partition.tier.stats;
             stats.dram_items += partition.tier.len() as u64;
-            stats.dram_dirty_items += partition.tier.dirty_items();
-            stats.dram_item_bytes += partition.tier.live_bytes();
+            stats.dram_dirty_items += partition.tier.dirty;
+            stats.dram_item_bytes += partition.tier.live_bytes;
             stats.dram_bytes += partition.tier.memory_bytes() as u64;
         }
         stats
@@ -282,7 +288,7 @@ impl Engine {
         for partition in &self.partitions {
             let mut partition = partition.0.lock();
             partition.stats = PathStats::default();
-            partition.tier.reset_stats();
+            partition.tier.stats = TierStats::default();
         }
         self.write_stalls.store(0, Ordering::Relaxed);
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use parking_lot::MutexGuard;
+use runtime::sync::EventListener;
 
 use super::{CacheError, Engine, FlashRead, ItemView, Peek};
 use crate::counter::Count as _;
@@ -105,15 +106,11 @@ impl Engine {
     ) -> Result<Modified<R>, CacheError> {
         let mut fetched = None;
         let mut reads = 0;
-        // A listener is taken only after an attempt has found no space, and then the attempt is repeated.
         let mut space = None;
         loop {
             match self.try_modify(key, now, fetched.as_ref(), &mut decide) {
                 Attempt::Done(done) => return done,
-                Attempt::NoSpace => match space.take() {
-                    None => space = Some(self.flash.space().listener()),
-                    Some(space) => self.stall(space).await,
-                },
+                Attempt::NoSpace => self.stall(&mut space).await,
                 Attempt::OnFlash(_) if reads == MAX_READS => {
                     self.remove(key, now);
                     return Err(CacheError::OutOfMemory);
@@ -136,21 +133,22 @@ impl Engine {
         now: u32,
         put: &Put<'_>,
     ) -> Result<u64, CacheError> {
-        // A listener is taken only after an attempt has found no space, and then the attempt is repeated.
         let mut space = None;
         loop {
             if let Some(done) = self.try_set(key, now, put) {
                 return done;
             }
-            match space.take() {
-                None => space = Some(self.flash.space().listener()),
-                Some(space) => self.stall(space).await,
-            }
+            self.stall(&mut space).await;
         }
     }
 
-    /// Waits until flash may have space.
-    async fn stall(&self, space: impl Future<Output = ()>) {
+    /// Waits until flash may have space. A listener is taken only after an attempt has found no space, and then the
+    /// attempt is repeated.
+    async fn stall(&self, listener: &mut Option<EventListener>) {
+        let Some(space) = listener.take() else {
+            *listener = Some(self.flash.space().listener());
+            return;
+        };
         self.write_stalls.add(1);
         self.flash.ask_for_space();
         space.await;

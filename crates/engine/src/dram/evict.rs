@@ -40,12 +40,12 @@ impl DramTier {
         let mut rounds = 0;
         loop {
             // A chunk of stubs goes with all their values: it is closed before these are many.
-            let beside = self.log.head_beside_bytes() + value_bytes;
+            let beside = self.log.head_beside_bytes + value_bytes;
             let fits = self.log.fits(bytes)
                 && (value_bytes == 0 || beside <= context.limit_bytes / BESIDE_SHARE);
             let chunk = if fits { 0 } else { self.log.next_head_bytes() };
             let need = value_bytes + chunk + self.table_growth();
-            let least = self.log.open_chunks() <= 1 && self.log.beside_bytes() == 0;
+            let least = self.log.open_chunks() <= 1 && self.log.beside_bytes == 0;
             if least || self.memory_bytes() + need <= context.limit_bytes {
                 if !fits {
                     self.log.open_head();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use zerocopy::{FromBytes, IntoBytes};
 
-use crate::format::item::{HEADER_BYTES, ItemHeader, ItemRef, state};
+use crate::format::item::{CAS_BYTES, HEADER_BYTES, ItemHeader, ItemRef, state};
 
 /// Entries start at multiples of this many bytes.
 const UNIT: usize = 8;
@@ -19,9 +19,8 @@ const LARGEST_INLINE: usize = 4;
 
 /// Where an entry starts: chunk slot and unit within it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Handle(u32);
+pub(crate) struct Handle(u32);
 
-/// A log of items.
 #[derive(Default)]
 pub(super) struct Log {
     chunk_bytes: usize,
@@ -39,9 +38,10 @@ pub(super) struct Log {
     /// Values beside the log.
     large: Vec<Option<Arc<[u8]>>>,
     vacant_large: Vec<u32>,
-    large_bytes: usize,
+    /// Bytes of values beside the log.
+    pub(super) beside_bytes: usize,
     /// Bytes of values beside the log whose stubs went to the head chunk.
-    head_large_bytes: usize,
+    pub(super) head_beside_bytes: usize,
 }
 
 /// Where an entry's parts lie in its chunk.
@@ -67,29 +67,14 @@ impl Log {
         }
     }
 
-    /// Chunks held, the spare included.
-    pub(super) fn chunks(&self) -> usize {
-        self.order.len() + usize::from(self.spare.is_some())
-    }
-
     /// Chunks in the log.
     pub(super) fn open_chunks(&self) -> usize {
         self.order.len()
     }
 
-    /// Bytes of memory in use.
     pub(super) fn memory_bytes(&self) -> usize {
-        self.chunks() * self.chunk_bytes + self.large_bytes
-    }
-
-    /// Bytes of values beside the log.
-    pub(super) fn beside_bytes(&self) -> usize {
-        self.large_bytes
-    }
-
-    /// Bytes of values beside the log that were put there with the head chunk.
-    pub(super) fn head_beside_bytes(&self) -> usize {
-        self.head_large_bytes
+        let chunks = self.order.len() + usize::from(self.spare.is_some());
+        chunks * self.chunk_bytes + self.beside_bytes
     }
 
     /// Whether an entry of `bytes` bytes can be appended to the head chunk.
@@ -123,7 +108,7 @@ impl Log {
         }
         self.order.push_back(slot);
         self.head_bytes = 0;
-        self.head_large_bytes = 0;
+        self.head_beside_bytes = 0;
     }
 
     /// The slot of the oldest chunk.
@@ -200,8 +185,8 @@ impl Log {
     }
 
     fn keep_large(&mut self, value: Arc<[u8]>) -> u32 {
-        self.large_bytes += value.len();
-        self.head_large_bytes += value.len();
+        self.beside_bytes += value.len();
+        self.head_beside_bytes += value.len();
         put_vacant(&mut self.large, &mut self.vacant_large, value)
     }
 
@@ -244,6 +229,14 @@ impl Log {
         }
     }
 
+    /// The chunk that an entry lies in, the entry's fixed part, and where the others are.
+    fn entry(&self, handle: Handle) -> (&[u8], &ItemHeader, Extent) {
+        let (slot, start) = self.place(handle);
+        let chunk = self.chunk(slot);
+        let header = Self::header_at(chunk, start);
+        (chunk, header, Self::extent(header, start))
+    }
+
     /// The fixed part of an entry.
     pub(super) fn header(&self, handle: Handle) -> &ItemHeader {
         let (slot, start) = self.place(handle);
@@ -260,30 +253,23 @@ impl Log {
 
     /// The value of an entry that lies in its chunk, to be overwritten; `None` for one beside it.
     pub(super) fn value_mut(&mut self, handle: Handle) -> Option<&mut [u8]> {
-        let (slot, start) = self.place(handle);
-        let header = Self::header_at(self.chunk(slot), start);
+        let (slot, _) = self.place(handle);
+        let (_, header, extent) = self.entry(handle);
         let beside = header.reserved[0] == STUB;
-        let extent = Self::extent(header, start);
         (!beside).then(|| &mut self.chunk_mut(slot)[extent.value..extent.end])
     }
 
-    /// The key of an entry.
     pub(super) fn key(&self, handle: Handle) -> &[u8] {
-        let (slot, start) = self.place(handle);
-        let chunk = self.chunk(slot);
-        let extent = Self::extent(Self::header_at(chunk, start), start);
+        let (chunk, _, extent) = self.entry(handle);
         &chunk[extent.key..extent.value]
     }
 
     /// An entry's item, with its value's owner when that lies beside the log.
     pub(super) fn item(&self, handle: Handle) -> (ItemRef<'_>, Option<&Arc<[u8]>>) {
-        let (slot, start) = self.place(handle);
-        let chunk = self.chunk(slot);
-        let header = Self::header_at(chunk, start);
-        let extent = Self::extent(header, start);
+        let (chunk, header, extent) = self.entry(handle);
         let cas_unique = if header.has(state::HAS_CAS) {
-            let at = start + HEADER_BYTES;
-            u64::from_le_bytes(chunk[at..at + 8].try_into().expect("eight bytes"))
+            let at = extent.key - CAS_BYTES;
+            u64::from_le_bytes(chunk[at..extent.key].try_into().expect("eight bytes"))
         } else {
             header.version.get()
         };
@@ -304,14 +290,11 @@ impl Log {
 
     /// Marks an entry dead and gives up its value if that lies beside the log.
     pub(super) fn kill(&mut self, handle: Handle) {
-        let (slot, start) = self.place(handle);
-        let chunk = self.chunk(slot);
-        let header = Self::header_at(chunk, start);
+        let (chunk, header, extent) = self.entry(handle);
         if header.reserved[0] == STUB && !header.has(state::DEAD) {
-            let extent = Self::extent(header, start);
             let number = stub_number(&chunk[extent.value..extent.end]);
             if let Some(value) = self.large[number].take() {
-                self.large_bytes -= value.len();
+                self.beside_bytes -= value.len();
             }
             self.vacant_large.push(number as u32);
         }

@@ -23,7 +23,7 @@ mod tests;
 mod tier;
 
 pub(crate) use tier::EvictContext;
-pub use tier::{DramTier, Handle, NewItem, TierStats};
+pub(crate) use tier::{DramTier, Handle, NewItem, TierStats};
 
 use crate::flash::{FlashTier, Placed};
 use crate::key::KeyHash;
@@ -32,7 +32,7 @@ use crate::store::AppendItem;
 
 /// Flash has no space at present for what has to leave memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NoSpace;
+pub(crate) struct NoSpace;
 
 /// What the tier needs of the flash below it.
 pub(crate) trait Below {

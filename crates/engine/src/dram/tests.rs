@@ -1,6 +1,7 @@
 //! The tier above a flash that is a plain map.
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
@@ -16,6 +17,10 @@ use crate::store::AppendItem;
 
 const SEED: u64 = 7;
 const CHUNK: usize = 4096;
+
+fn key_of(name: &[u8]) -> Key<'_> {
+    Key::new(name, SEED).unwrap()
+}
 
 /// Keeps what is placed, in order, until it has no space left.
 #[derive(Default)]
@@ -38,7 +43,7 @@ impl MapFlash {
     }
 
     fn value(&self, key: &[u8]) -> Option<Vec<u8>> {
-        let hash = Key::new(key, SEED).unwrap().hash();
+        let hash = key_of(key).hash();
         self.items.lock().get(&hash.0).cloned()
     }
 
@@ -108,7 +113,7 @@ impl Bench {
     }
 
     fn put_with(&mut self, key: &[u8], value: &[u8], bits: u8, expiry: u32) -> Result<(), NoSpace> {
-        let key = Key::new(key, SEED).unwrap();
+        let key = key_of(key);
         let new = NewItem {
             version: self.next_version,
             cas_unique: None,
@@ -132,8 +137,15 @@ impl Bench {
         self.put_with(key, value, state::DIRTY, 0)
     }
 
+    /// Puts items of 100 bytes.
+    fn put_all(&mut self, numbers: Range<usize>) {
+        for number in numbers {
+            self.put(&name(number), &[1; 100]).unwrap();
+        }
+    }
+
     fn find(&self, key: &[u8]) -> Option<Handle> {
-        self.tier.find(Key::new(key, SEED).unwrap())
+        self.tier.find(key_of(key))
     }
 
     fn value(&self, key: &[u8]) -> Option<Vec<u8>> {
@@ -160,7 +172,7 @@ fn an_item_of_the_same_size_is_overwritten_where_it_lies() {
     let mut bench = Bench::new(1 << 20, 0);
     bench.put(b"key", b"first").unwrap();
     bench.reference(b"key");
-    let (handle, bytes) = (bench.find(b"key"), bench.tier.live_bytes());
+    let (handle, bytes) = (bench.find(b"key"), bench.tier.live_bytes);
     bench.put(b"key", b"again").unwrap();
     assert_eq!(bench.find(b"key"), handle);
     assert_eq!(bench.value(b"key").unwrap(), b"again");
@@ -169,10 +181,10 @@ fn an_item_of_the_same_size_is_overwritten_where_it_lies() {
     bench.put(b"key", b"longer than before").unwrap();
     assert_ne!(bench.find(b"key"), handle);
     assert_eq!(bench.value(b"key").unwrap(), b"longer than before");
-    assert_eq!(bench.tier.live_bytes(), bytes + 13);
+    assert_eq!(bench.tier.live_bytes, bytes + 13);
     assert_eq!(bench.tier.len(), 1);
-    assert!(bench.tier.remove(Key::new(b"key", SEED).unwrap()));
-    assert_eq!((bench.tier.len(), bench.tier.live_bytes()), (0, 0));
+    assert!(bench.tier.remove(key_of(b"key")));
+    assert_eq!((bench.tier.len(), bench.tier.live_bytes), (0, 0));
 }
 
 #[test]
@@ -189,17 +201,15 @@ fn the_oldest_leave_first_and_the_referenced_get_one_more_turn() {
     let placed = bench.flash.placed();
     let expected = (0..).filter(|n| ![0, 5].contains(n)).map(name);
     assert_eq!(placed, expected.take(placed.len()).collect::<Vec<_>>());
-    assert_eq!(bench.tier.stats().second_chances, 2);
+    assert_eq!(bench.tier.stats.second_chances, 2);
     for survivor in [0, 5] {
         let handle = bench.find(&name(survivor)).unwrap();
         assert!(!bench.tier.header(handle).has(state::REFERENCED));
     }
     // The next time the hand comes they go.
-    for more in number..number + 500 {
-        bench.put(&name(more), &[1; 100]).unwrap();
-    }
+    bench.put_all(number..number + 500);
     assert!(bench.find(&name(0)).is_none() && bench.find(&name(5)).is_none());
-    assert_eq!(bench.tier.stats().second_chances, 2);
+    assert_eq!(bench.tier.stats.second_chances, 2);
 }
 
 #[test]
@@ -215,24 +225,18 @@ fn a_tier_of_referenced_items_alone_still_makes_space() {
 #[test]
 fn clean_items_leave_silently_while_flash_has_them() {
     let mut bench = Bench::new(6 * CHUNK, usize::MAX);
-    for number in 0..20 {
-        bench.put(&name(number), &[2; 100]).unwrap();
-    }
+    bench.put_all(0..20);
     bench.clean().unwrap();
     assert_eq!(bench.flash.placed().len(), 20);
     let fetched = bench.find(&name(3)).unwrap();
     bench.tier.header_mut(fetched).state |= state::FETCHED;
     // The copy of one of them is reclaimed.
-    bench
-        .flash
-        .invalidate(Key::new(&name(7), SEED).unwrap().hash());
-    for number in 100..400 {
-        bench.put(&name(number), &[2; 100]).unwrap();
-    }
+    bench.flash.invalidate(key_of(&name(7)).hash());
+    bench.put_all(100..400);
     let placed = bench.flash.placed();
     let twice = |number| placed.iter().filter(|key| **key == name(number)).count();
     assert_eq!((twice(3), twice(7), twice(8)), (1, 2, 1));
-    let read = Key::new(&name(3), SEED).unwrap().hash();
+    let read = key_of(&name(3)).hash();
     assert_eq!(
         *bench.flash.touched.lock(),
         [read],
@@ -248,20 +252,16 @@ fn what_is_dead_is_not_placed() {
             .put_with(&name(number), &[1; 100], state::DIRTY, 1500)
             .unwrap();
     }
-    for number in 10..20 {
-        bench.put(&name(number), &[1; 100]).unwrap();
-    }
+    bench.put_all(10..20);
     bench.cutoff = bench.next_version;
     bench.now = 1500;
-    for number in 20..400 {
-        bench.put(&name(number), &[1; 100]).unwrap();
-    }
+    bench.put_all(20..400);
     let placed = bench.flash.placed();
     for number in 0..20 {
         assert!(!placed.contains(&name(number)), "{number}");
     }
     assert!(placed.contains(&name(20)));
-    assert_eq!(bench.tier.stats().reclaimed, 20);
+    assert_eq!(bench.tier.stats.reclaimed, 20);
 }
 
 #[test]
@@ -294,9 +294,7 @@ fn without_space_nothing_is_lost_and_the_put_changes_nothing() {
 #[test]
 fn placing_all_goes_on_where_it_stopped() {
     let mut bench = Bench::new(64 * CHUNK, 0);
-    for number in 0..1000 {
-        bench.put(&name(number), &[4; 100]).unwrap();
-    }
+    bench.put_all(0..1000);
     bench.reference(&name(999));
     let mut calls = 0;
     while bench.clean().is_err() {
@@ -315,9 +313,7 @@ fn placing_all_goes_on_where_it_stopped() {
     assert_eq!(bench.clean(), Ok(()));
     assert_eq!(bench.flash.placed().len(), 1000);
     // One whose copy was lost is placed again, once it has been marked.
-    bench
-        .flash
-        .invalidate(Key::new(&name(50), SEED).unwrap().hash());
+    bench.flash.invalidate(key_of(&name(50)).hash());
     bench.flash.space_left.store(9, Ordering::Relaxed);
     let (tier, context) = bench.parts();
     tier.mark_unplaced(&context);
@@ -349,10 +345,10 @@ fn values_beside_the_log_are_counted_and_given_back() {
         "memory is used"
     );
     for number in 0..500 {
-        bench.tier.remove(Key::new(&name(number), SEED).unwrap());
+        bench.tier.remove(key_of(&name(number)));
     }
     assert!(bench.tier.memory_bytes() <= before + 64 * CHUNK);
-    assert_eq!(bench.tier.log.beside_bytes(), 0);
+    assert_eq!(bench.tier.log.beside_bytes, 0);
 }
 
 #[derive(Clone, Debug)]
@@ -390,9 +386,8 @@ proptest! {
                 }
                 Op::Remove(key) => {
                     let name = name(key.into());
-                    let key_of = Key::new(&name, SEED).unwrap();
-                    bench.tier.remove(key_of);
-                    bench.flash.invalidate(key_of.hash());
+                    bench.tier.remove(key_of(&name));
+                    bench.flash.invalidate(key_of(&name).hash());
                     model.remove(&key);
                 }
                 Op::Reference(key) => {
@@ -410,8 +405,8 @@ proptest! {
             prop_assert_eq!(found.as_ref(), model.get(&key), "key {}", key);
         }
         let bodies: usize = bench.tier.items().map(|item| item.header.body_bytes()).sum();
-        prop_assert_eq!(bodies as u64, bench.tier.live_bytes());
+        prop_assert_eq!(bodies as u64, bench.tier.live_bytes);
         let dirty = bench.tier.items().filter(|item| item.header.has(state::DIRTY)).count();
-        prop_assert_eq!(dirty as u64, bench.tier.dirty_items());
+        prop_assert_eq!(dirty as u64, bench.tier.dirty);
     }
 }

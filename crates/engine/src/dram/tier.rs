@@ -6,7 +6,7 @@ use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
 use runtime::work::{self, Work};
 
-pub use super::log::Handle;
+pub(crate) use super::log::Handle;
 use super::log::Log;
 use super::{Below, NoSpace};
 use crate::admission::Admission;
@@ -23,7 +23,7 @@ pub(super) struct Slot {
 
 /// An item to put into the tier.
 #[derive(Clone, Debug)]
-pub struct NewItem<'a> {
+pub(crate) struct NewItem<'a> {
     /// Version of the item.
     pub version: u64,
     /// CAS unique, where it is not the version.
@@ -72,9 +72,7 @@ impl<'a> NewItem<'a> {
         }
     }
 
-    /// Bytes of the item's body.
-    #[must_use]
-    pub fn body_bytes(&self, key: Key<'_>) -> usize {
+    pub(crate) fn body_bytes(&self, key: Key<'_>) -> usize {
         let cas_bytes = usize::from(self.cas_unique.is_some()) * CAS_BYTES;
         HEADER_BYTES + cas_bytes + key.bytes().len() + self.value.len()
     }
@@ -99,20 +97,19 @@ summed! {
 }
 
 /// The items of one partition in memory.
-pub struct DramTier {
+pub(crate) struct DramTier {
     pub(super) log: Log,
     pub(super) table: HashTable<Slot>,
     /// Bytes of live bodies.
-    pub(super) live_bytes: u64,
+    pub(crate) live_bytes: u64,
     /// Items without a copy on flash.
-    pub(super) dirty: u64,
-    pub(super) stats: TierStats,
+    pub(crate) dirty: u64,
+    pub(crate) stats: TierStats,
 }
 
 /// What an eviction needs to know of the world.
 pub(crate) struct EvictContext<'a> {
     pub(crate) flash: &'a dyn Below,
-    /// Which items go to flash.
     pub(crate) admission: Admission,
     /// Hash seed of the image.
     pub(crate) seed: u64,
@@ -125,9 +122,7 @@ pub(crate) struct EvictContext<'a> {
 }
 
 impl DramTier {
-    /// An empty tier with chunks of `chunk_bytes`.
-    #[must_use]
-    pub fn new(chunk_bytes: usize) -> Self {
+    pub(crate) fn new(chunk_bytes: usize) -> Self {
         Self {
             log: Log::new(chunk_bytes),
             table: HashTable::new(),
@@ -137,34 +132,13 @@ impl DramTier {
         }
     }
 
-    /// Items in memory.
-    #[must_use]
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.table.len()
     }
 
-    /// Whether there are none.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.table.is_empty()
-    }
-
     /// Bytes of memory in use: log, values beside it, table.
-    #[must_use]
-    pub fn memory_bytes(&self) -> usize {
+    pub(crate) fn memory_bytes(&self) -> usize {
         self.log.memory_bytes() + self.table.allocation_size()
-    }
-
-    /// Bytes of live items.
-    #[must_use]
-    pub fn live_bytes(&self) -> u64 {
-        self.live_bytes
-    }
-
-    /// Items without a copy on flash.
-    #[must_use]
-    pub fn dirty_items(&self) -> u64 {
-        self.dirty
     }
 
     /// Accounts for an item that comes.
@@ -179,20 +153,8 @@ impl DramTier {
         self.dirty -= u64::from(header.has(state::DIRTY));
     }
 
-    /// Counters.
-    #[must_use]
-    pub fn stats(&self) -> TierStats {
-        self.stats
-    }
-
-    /// Sets the counters to zero.
-    pub fn reset_stats(&mut self) {
-        self.stats = TierStats::default();
-    }
-
     /// The entry of `key`, dead by expiry or flush or not.
-    #[must_use]
-    pub fn find(&self, key: Key<'_>) -> Option<Handle> {
+    pub(crate) fn find(&self, key: Key<'_>) -> Option<Handle> {
         let low = key.hash().low();
         self.table
             .find(table_hash(low), |slot| {
@@ -201,20 +163,17 @@ impl DramTier {
             .map(|slot| slot.handle)
     }
 
-    /// An entry's item.
-    #[must_use]
-    pub fn item(&self, handle: Handle) -> (ItemRef<'_>, Option<&Arc<[u8]>>) {
+    pub(crate) fn item(&self, handle: Handle) -> (ItemRef<'_>, Option<&Arc<[u8]>>) {
         self.log.item(handle)
     }
 
     /// An entry's fixed part.
-    #[must_use]
-    pub fn header(&self, handle: Handle) -> &ItemHeader {
+    pub(crate) fn header(&self, handle: Handle) -> &ItemHeader {
         self.log.header(handle)
     }
 
     /// An entry's fixed part, to be changed in all but its lengths and `HAS_CAS`.
-    pub fn header_mut(&mut self, handle: Handle) -> &mut ItemHeader {
+    pub(crate) fn header_mut(&mut self, handle: Handle) -> &mut ItemHeader {
         self.log.header_mut(handle)
     }
 
@@ -287,7 +246,7 @@ impl DramTier {
     }
 
     /// Removes what the tier has of `key`.
-    pub fn remove(&mut self, key: Key<'_>) -> bool {
+    pub(crate) fn remove(&mut self, key: Key<'_>) -> bool {
         let low = key.hash().low();
         let log = &self.log;
         let entry = self.table.entry(
@@ -319,8 +278,7 @@ impl DramTier {
         }
     }
 
-    /// Every item in memory.
-    pub fn items(&self) -> impl Iterator<Item = ItemRef<'_>> {
+    pub(crate) fn items(&self) -> impl Iterator<Item = ItemRef<'_>> {
         self.table.iter().map(|slot| self.log.item(slot.handle).0)
     }
 }

@@ -19,7 +19,6 @@ use super::journal::{ChunkRecords, Journal};
 use crate::format::FormatError;
 use crate::format::checkpoint::{DeadKey, DeadList, Head, Packer, Positions, Section};
 use crate::format::journal::{Record, is_generation, kept_hash};
-use crate::format::location::LocationCodec;
 use crate::format::segment::SegmentId;
 use crate::store::{
     CHECKPOINT_STREAM_BYTES, CheckpointSink, CheckpointSource, ReadError, SavedCheckpoint,
@@ -43,7 +42,6 @@ pub(crate) struct CheckpointInput<'a> {
     pub(crate) next_version: u64,
     /// The checkpoint that is in force.
     pub(crate) last: Option<&'a SavedCheckpoint>,
-    /// The placement's part.
     pub(crate) section: Section,
     /// Whether displaced copies are known by key alone.
     pub(crate) keeps_dead_keys: bool,
@@ -53,7 +51,6 @@ pub(crate) struct CheckpointInput<'a> {
 pub(crate) struct Checkpointer {
     store: Arc<SegmentStore>,
     journal: Arc<Journal>,
-    codec: LocationCodec,
     /// Generations of segments in whose summaries superseding copies have been looked for.
     searched: Mutex<HashSet<u64>>,
     /// Segments declared dead that the store still has: the record is retired with the first checkpoint after it.
@@ -76,7 +73,6 @@ pub(crate) fn batch_positions(records: usize) -> usize {
 impl Checkpointer {
     pub(crate) fn new(store: Arc<SegmentStore>, journal: Arc<Journal>) -> Self {
         Self {
-            codec: LocationCodec::new(store.segments(), store.segment_bytes()),
             store,
             journal,
             searched: Mutex::default(),
@@ -143,13 +139,13 @@ impl Checkpointer {
         while !rest.is_empty() {
             let mut batch = PositionBatch::next(rest, &survey.dead, most);
             for chunk in &chunks {
-                chunk.each(self.journal.log(), |record| {
+                chunk.each(&*self.journal.log, |record| {
                     if let Record::Dead {
                         location,
                         generation,
                     } = record
                     {
-                        let (segment, position) = self.codec.decode(location);
+                        let (segment, position) = self.store.codec.decode(location);
                         batch.insert(segment, position.bits(), |sequence| {
                             is_generation(generation, sequence)
                         });
@@ -192,17 +188,15 @@ impl Checkpointer {
         next_sequence: u64,
     ) -> Survey {
         let mut survey = Survey {
-            records: 0,
             dead: vec![0; self.store.segments() as usize],
-            dead_segments: HashSet::new(),
-            dead_keys: Vec::new(),
+            ..Survey::default()
         };
         for (number, chunk) in chunks.iter().enumerate() {
             let next = chunks.get(number + 1);
             let before = next.map_or(next_sequence, |next| next.header.next_segment);
-            chunk.each(self.journal.log(), |record| match record {
+            chunk.each(&*self.journal.log, |record| match record {
                 Record::Dead { location, .. } => {
-                    let (segment, _) = self.codec.decode(location);
+                    let (segment, _) = self.store.codec.decode(location);
                     if let Some(count) = survey.dead.get_mut(segment.0 as usize) {
                         survey.records += 1;
                         *count += 1;
@@ -270,6 +264,7 @@ impl Checkpointer {
 }
 
 /// What the chunks hold.
+#[derive(Default)]
 struct Survey {
     /// DEAD records in all.
     records: usize,

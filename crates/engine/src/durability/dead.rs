@@ -85,7 +85,7 @@ impl DeadSet {
     /// Nothing is known to have died.
     pub(crate) fn new(partitions: u32, store: &SegmentStore) -> Self {
         Self {
-            codec: LocationCodec::new(store.segments(), store.segment_bytes()),
+            codec: store.codec,
             places: Vec::new(),
             segments: HashSet::new(),
             keys: HashMap::new(),
@@ -99,7 +99,6 @@ impl DeadSet {
         }
     }
 
-    /// Reads a checkpoint.
     pub(crate) async fn read_checkpoint(
         &mut self,
         from: &mut CheckpointSource,
@@ -252,7 +251,10 @@ impl DeadSet {
         let living = self.living.as_ref().and_then(|living| living.get(&number));
         let mut items = DeadItems {
             dead: self,
-            positions: PositionSet::of(self.codec.units_per_segment()),
+            positions: PositionSet {
+                units: self.codec.units_per_segment,
+                words: Vec::new(),
+            },
         };
         if let Some((_, dead)) = living.filter(|(sequence, _)| *sequence == record.sequence) {
             for position in Positions::of(dead).flatten() {
@@ -308,13 +310,6 @@ struct PositionSet {
 }
 
 impl PositionSet {
-    fn of(units: u64) -> Self {
-        Self {
-            units,
-            words: Vec::new(),
-        }
-    }
-
     /// Inserts a position; one that no segment has is passed over.
     fn insert(&mut self, bits: u32) {
         self.words.resize(self.units.div_ceil(64) as usize, 0);

@@ -10,7 +10,9 @@ use device::Journal as Log;
 use super::dead::DeadSet;
 use super::error::Distrust;
 use super::flush::FlushCutoffs;
-use super::journal::{ChunkRecords, Journal, JournalError, Unusable};
+use super::journal::{ChunkRecords, Journal, JournalError, Unusable, ring_chunks};
+use crate::format::FormatError;
+use crate::format::journal::{HEAD_WORDS, Head, MIN_CHUNKS, VOID_WORD, chunk_words};
 use crate::format::superblock::Superblock;
 use crate::store::{SavedCheckpoint, SegmentId, SegmentRecord, SegmentStore};
 
@@ -69,26 +71,27 @@ pub(crate) fn look_at_journal(
     is_new: bool,
     force: bool,
 ) -> Result<Result<(), Unusable>, JournalError> {
-    let head = match Journal::look(log, superblock.shape().partitions) {
-        Ok(Ok(head)) => head,
-        Ok(Err(unusable)) => return Ok(Err(unusable)),
-        Err(JournalError::Foreign) if force => return Ok(Err(Unusable::Missing)),
-        Err(refused) => return Err(refused),
-    };
-    if head.image != superblock.shape().hash_seed {
+    let (shape, run) = (superblock.shape(), superblock.run.get());
+    let needed = HEAD_WORDS + MIN_CHUNKS * chunk_words(shape.partitions);
+    if log.words() < needed {
+        let words = log.words();
+        return Err(JournalError::TooShort { words, needed });
+    }
+    let unusable = match Head::decode(&std::array::from_fn(|word| log.load(word))) {
+        Ok(None) => Unusable::Missing,
+        Ok(Some(_)) if log.load(VOID_WORD) != 0 => Unusable::Void,
+        Ok(Some(head)) if head.chunks != ring_chunks(log, shape.partitions) => Unusable::Size,
         // A new image takes over what the one before it at the same path has left.
-        return if is_new || force {
-            Ok(Err(Unusable::Missing))
-        } else {
-            Err(JournalError::OtherImage)
-        };
-    }
-    let run = superblock.run.get();
-    if head.run == run || head.run == run + 1 {
-        Ok(Ok(()))
-    } else {
-        Ok(Err(Unusable::Run))
-    }
+        Ok(Some(head)) if head.image != shape.hash_seed && (is_new || force) => Unusable::Missing,
+        Ok(Some(head)) if head.image != shape.hash_seed => return Err(JournalError::OtherImage),
+        Ok(Some(head)) if head.run == run || head.run == run + 1 => return Ok(Ok(())),
+        Ok(Some(_)) => Unusable::Run,
+        Err(FormatError::Magic) if force => Unusable::Missing,
+        Err(FormatError::Magic) => return Err(JournalError::Foreign),
+        Err(FormatError::Version { .. }) => Unusable::Format,
+        Err(_) => Unusable::Damaged,
+    };
+    Ok(Err(unusable))
 }
 
 /// Reads what an earlier run has left. `progress` is told of every segment looked at.

@@ -14,7 +14,7 @@ const NEVER: u32 = u32::MAX;
 
 /// The flush cutoffs of all partitions. Shared by the request paths and reclaim.
 #[derive(Debug)]
-pub struct FlushCutoffs {
+pub(crate) struct FlushCutoffs {
     partition_bits: u32,
     /// Unix second from which on the flush of this generation holds.
     deadline: AtomicU32,
@@ -25,8 +25,7 @@ pub struct FlushCutoffs {
 
 impl FlushCutoffs {
     /// No flush so far, in `1 << partition_bits` partitions.
-    #[must_use]
-    pub fn new(partition_bits: u32) -> Self {
+    pub(crate) fn new(partition_bits: u32) -> Self {
         Self {
             partition_bits,
             deadline: AtomicU32::new(NEVER),
@@ -38,15 +37,14 @@ impl FlushCutoffs {
     }
 
     /// Everything written before Unix second `deadline` is dead from then on.
-    pub fn flush_at(&self, deadline: u32) {
+    pub(crate) fn flush_at(&self, deadline: u32) {
         self.deadline
             .store(deadline.min(NEVER - 1), Ordering::Release);
         self.generation.fetch_add(1, Ordering::AcqRel);
     }
 
     /// The deadline of a flush that has not come by Unix second `now`.
-    #[must_use]
-    pub fn pending(&self, now: u32) -> Option<u32> {
+    pub(crate) fn pending(&self, now: u32) -> Option<u32> {
         let deadline = self.deadline.load(Ordering::Acquire);
         (deadline != NEVER && deadline > now).then_some(deadline)
     }
@@ -55,7 +53,7 @@ impl FlushCutoffs {
     /// generation it has `applied` and the version it will give next. Returns whether that is its
     /// cutoff from now on.
     #[inline]
-    pub fn apply_due(
+    pub(crate) fn apply_due(
         &self,
         partition: usize,
         applied: &mut u64,
@@ -72,28 +70,25 @@ impl FlushCutoffs {
     }
 
     /// The cutoff of a partition: versions below it are dead.
-    #[must_use]
     #[inline]
-    pub fn cutoff(&self, partition: usize) -> u64 {
+    pub(crate) fn cutoff(&self, partition: usize) -> u64 {
         self.cutoffs[partition].load(Ordering::Acquire)
     }
 
     /// Sets the cutoff of a partition as a checkpoint left it.
-    pub fn restore_cutoff(&self, partition: usize, cutoff: u64) {
+    pub(crate) fn restore_cutoff(&self, partition: usize, cutoff: u64) {
         self.cutoffs[partition].store(cutoff, Ordering::Release);
     }
 
     /// Whether an item with these properties can still be served at Unix second `now`.
-    #[must_use]
     #[inline]
-    pub fn is_live(&self, hash: KeyHash, version: u64, expiry: u32, now: u32) -> bool {
+    pub(crate) fn is_live(&self, hash: KeyHash, version: u64, expiry: u32, now: u32) -> bool {
         !is_expired(expiry, now) && version >= self.cutoff(hash.partition(self.partition_bits))
     }
 
     /// [`is_live`](FlushCutoffs::is_live) of an item's header.
-    #[must_use]
     #[inline]
-    pub fn is_item_live(&self, hash: KeyHash, header: &ItemHeader, now: u32) -> bool {
+    pub(crate) fn is_item_live(&self, hash: KeyHash, header: &ItemHeader, now: u32) -> bool {
         self.is_live(hash, header.version.get(), header.expiry.get(), now)
     }
 }

@@ -16,18 +16,16 @@ use device::{DeviceError, Journal as Log};
 use parking_lot::Mutex;
 use runtime::sync::Notify;
 
-use crate::format::FormatError;
 use crate::format::journal::{
-    CHUNK_HEADER_WORDS, CLOCK_WORD, ChunkHeader, HEAD_WORDS, Head, MIN_CHUNKS, Record, SYNCED_WORD,
-    VOID_WORD, chunk_words,
+    CHUNK_HEADER_WORDS, CLOCK_WORD, ChunkHeader, HEAD_WORDS, Head, Record, SYNCED_WORD, VOID_WORD,
+    chunk_words,
 };
 
 /// Chunks kept for what cannot wait.
 const RESERVE_CHUNKS: u64 = 2;
 
 /// Chunks of the ring in a log.
-#[must_use]
-pub fn ring_chunks(log: &dyn Log, partitions: u32) -> u64 {
+pub(crate) fn ring_chunks(log: &dyn Log, partitions: u32) -> u64 {
     ((log.words() - HEAD_WORDS) / chunk_words(partitions)) as u64
 }
 
@@ -80,7 +78,7 @@ pub enum JournalError {
 
 /// The journal of a running cache.
 pub struct Journal {
-    log: Arc<dyn Log>,
+    pub(crate) log: Arc<dyn Log>,
     image: u64,
     chunk_words: usize,
     chunks: u64,
@@ -91,8 +89,10 @@ pub struct Journal {
     is_void: AtomicBool,
     is_dirty: AtomicBool,
     records: AtomicU64,
-    pressure: Notify,
-    dirtied: Notify,
+    /// Notified when a checkpoint is due.
+    pub(crate) pressure: Notify,
+    /// Notified when there is something to sync.
+    pub(crate) dirtied: Notify,
 }
 
 struct Cursor {
@@ -112,48 +112,26 @@ impl Cursor {
 }
 
 impl Journal {
-    /// What an existing journal tells of itself.
-    ///
-    /// # Errors
-    /// [`JournalError::TooShort`], [`JournalError::Foreign`].
-    pub fn look(log: &dyn Log, partitions: u32) -> Result<Result<Head, Unusable>, JournalError> {
-        let needed = HEAD_WORDS + MIN_CHUNKS * chunk_words(partitions);
-        if log.words() < needed {
-            let words = log.words();
-            return Err(JournalError::TooShort { words, needed });
-        }
-        let words = std::array::from_fn(|word| log.load(word));
-        match Head::decode(&words) {
-            Ok(None) => Ok(Err(Unusable::Missing)),
-            Ok(Some(_)) if log.load(VOID_WORD) != 0 => Ok(Err(Unusable::Void)),
-            Ok(Some(head)) if head.chunks != ring_chunks(log, partitions) => {
-                Ok(Err(Unusable::Size))
-            }
-            Ok(Some(head)) => Ok(Ok(head)),
-            Err(FormatError::Magic) => Err(JournalError::Foreign),
-            Err(FormatError::Version { .. }) => Ok(Err(Unusable::Format)),
-            Err(_) => Ok(Err(Unusable::Damaged)),
-        }
-    }
-
     /// The latest Unix second a journal has seen.
-    #[must_use]
-    pub fn clock(log: &dyn Log) -> u32 {
+    pub(crate) fn clock(log: &dyn Log) -> u32 {
         u32::try_from(log.load(CLOCK_WORD)).unwrap_or(0)
     }
 
     /// Whether a chunk from sequence number `first` on is missing among those `found` though it was
     /// durable. Others may be: a power cut takes what was not synced in any order.
-    #[must_use]
-    pub fn has_gap(log: &dyn Log, found: &[ChunkRecords], first: u64) -> bool {
+    pub(crate) fn has_gap(log: &dyn Log, found: &[ChunkRecords], first: u64) -> bool {
         let synced = log.load(SYNCED_WORD);
         let durable = found.iter().filter(|chunk| chunk.header.sequence <= synced);
         (durable.count() as u64) < (synced + 1).saturating_sub(first)
     }
 
     /// The valid chunks of `image` in a log from sequence number `first` on, in order.
-    #[must_use]
-    pub fn chunks(log: &dyn Log, image: u64, partitions: u32, first: u64) -> Vec<ChunkRecords> {
+    pub(crate) fn chunks(
+        log: &dyn Log,
+        image: u64,
+        partitions: u32,
+        first: u64,
+    ) -> Vec<ChunkRecords> {
         let chunk_words = chunk_words(partitions);
         let chunks = ring_chunks(log, partitions) as usize;
         let belongs_at = |header: &ChunkHeader, place: usize| {
@@ -174,10 +152,7 @@ impl Journal {
 
     /// Makes a log that of a run, durably. From one run to the next a single word changes, so that a
     /// crash leaves one or the other.
-    ///
-    /// # Errors
-    /// What the device says.
-    pub async fn write_head(log: &dyn Log, head: Head) -> Result<(), DeviceError> {
+    pub(crate) async fn write_head(log: &dyn Log, head: Head) -> Result<(), DeviceError> {
         for (number, word) in head.encode().into_iter().enumerate() {
             if log.load(number) != word {
                 log.store(number, word);
@@ -188,18 +163,14 @@ impl Journal {
 
     /// Remembers that it is `now`, durably: what recovery finds expired or flushed by then is not declared
     /// dead one by one, and must stay so when the clock is set back.
-    ///
-    /// # Errors
-    /// What the device says.
-    pub async fn write_clock(log: &dyn Log, now: u32) -> Result<(), DeviceError> {
+    pub(crate) async fn write_clock(log: &dyn Log, now: u32) -> Result<(), DeviceError> {
         note_time(log, now);
         log.sync().await
     }
 
     /// Takes a log over for a run: its chunks from `first` on stay, new records go behind `last`. What a
     /// power cut has taken between them is empty from then on.
-    #[must_use]
-    pub fn take_over(
+    pub(crate) fn take_over(
         log: Arc<dyn Log>,
         image: u64,
         partitions: u32,
@@ -236,14 +207,14 @@ impl Journal {
     }
 
     /// Forgets that records were left out, and what was durable: the image starts empty from here.
-    pub fn start_empty(log: &dyn Log) {
+    pub(crate) fn start_empty(log: &dyn Log) {
         log.store(VOID_WORD, 0);
         log.store(SYNCED_WORD, 0);
     }
 
     /// Appends a record, one of a flush with the chunk it comes to lie in: what it says holds after a
     /// crash of the process as soon as this returns.
-    pub fn append(&self, mut record: Record) {
+    pub(crate) fn append(&self, mut record: Record) {
         let len = record.encode().words().len();
         let mut cursor = self.cursor.lock();
         if cursor.next + len > self.chunk_words && !self.open_chunk(&mut cursor) {
@@ -268,27 +239,13 @@ impl Journal {
     }
 
     /// Whether a request that may need records can go ahead.
-    #[must_use]
     #[inline]
-    pub fn has_space(&self) -> bool {
+    pub(crate) fn has_space(&self) -> bool {
         !self.is_tight.load(Ordering::Acquire)
     }
 
-    /// Notified when there is something to sync.
-    #[must_use]
-    pub fn dirtied(&self) -> &Notify {
-        &self.dirtied
-    }
-
-    /// Notified when a checkpoint is due.
-    #[must_use]
-    pub fn pressure(&self) -> &Notify {
-        &self.pressure
-    }
-
     /// Whether a checkpoint is due: half of the ring is full.
-    #[must_use]
-    pub fn is_due(&self) -> bool {
+    pub(crate) fn is_due(&self) -> bool {
         self.cursor.lock().used() >= self.chunks / 2
     }
 
@@ -299,7 +256,7 @@ impl Journal {
     }
 
     /// No checkpoint can be written: records are left out from here on, and nobody waits for space.
-    pub fn give_up(&self) {
+    pub(crate) fn give_up(&self) {
         if !self.is_void.swap(true, Ordering::AcqRel) {
             self.log.store(VOID_WORD, 1);
             self.is_tight.store(false, Ordering::Release);
@@ -316,8 +273,7 @@ impl Journal {
     }
 
     /// Bytes of the ring.
-    #[must_use]
-    pub fn ring_bytes(&self) -> u64 {
+    pub(crate) fn ring_bytes(&self) -> u64 {
         self.chunks * 8 * self.chunk_words as u64
     }
 
@@ -335,16 +291,14 @@ impl Journal {
     }
 
     /// Closes the chunk being filled. The chunks before the one returned are complete.
-    #[must_use]
-    pub fn cut(&self) -> u64 {
+    pub(crate) fn cut(&self) -> u64 {
         let mut cursor = self.cursor.lock();
         cursor.next = self.chunk_words;
         cursor.sequence + 1
     }
 
     /// The complete chunks before `end`.
-    #[must_use]
-    pub fn before(&self, end: u64) -> Vec<ChunkRecords> {
+    pub(crate) fn before(&self, end: u64) -> Vec<ChunkRecords> {
         let first = self.cursor.lock().first;
         let chunk = |sequence| {
             let start = self.place(sequence);
@@ -354,24 +308,15 @@ impl Journal {
         (first..end).filter_map(chunk).collect()
     }
 
-    /// The log underneath.
-    #[must_use]
-    pub fn log(&self) -> &dyn Log {
-        &*self.log
-    }
-
     /// A checkpoint holds what the chunks before `end` say: they are free.
-    pub fn retire(&self, end: u64) {
+    pub(crate) fn retire(&self, end: u64) {
         let mut cursor = self.cursor.lock();
         cursor.first = cursor.first.max(end);
         self.update(&cursor);
     }
 
     /// Makes every record so far durable, and remembers that it is `now`.
-    ///
-    /// # Errors
-    /// What the device says.
-    pub async fn sync(&self, now: u32) -> Result<(), DeviceError> {
+    pub(crate) async fn sync(&self, now: u32) -> Result<(), DeviceError> {
         self.is_dirty.store(false, Ordering::Relaxed);
         note_time(&*self.log, now);
         let last = self.cursor.lock().sequence;
@@ -384,8 +329,7 @@ impl Journal {
     }
 
     /// Whether anything has been appended since the last sync began.
-    #[must_use]
-    pub fn is_dirty(&self) -> bool {
+    pub(crate) fn is_dirty(&self) -> bool {
         self.is_dirty.load(Ordering::Relaxed)
     }
 
@@ -467,7 +411,7 @@ pub struct ChunkRecords {
 
 impl ChunkRecords {
     /// Visits its records in the order they were appended. Its words do not stay in memory.
-    pub fn each(&self, log: &dyn Log, mut visit: impl FnMut(Record)) {
+    pub(crate) fn each(&self, log: &dyn Log, mut visit: impl FnMut(Record)) {
         let mut words = vec![0; self.end - self.start - CHUNK_HEADER_WORDS];
         log.read(self.start + CHUNK_HEADER_WORDS, &mut words);
         let mut rest = &words[..];

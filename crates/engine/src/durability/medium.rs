@@ -35,11 +35,6 @@ impl Medium {
         }
     }
 
-    /// Whether it can be overwritten in place.
-    pub(crate) fn is_disk(&self) -> bool {
-        matches!(self, Self::Disk(_))
-    }
-
     /// Bytes of one program where nothing else is said: few enough for reads to pass between two.
     pub(crate) fn usual_write_bytes(&self) -> u32 {
         match self {

@@ -17,14 +17,12 @@ pub(crate) mod find;
 pub(crate) mod flush;
 pub mod journal;
 pub(crate) mod medium;
-pub(crate) mod persistence;
 pub(crate) mod recovery;
 pub(crate) mod superblocks;
 
-pub use dead::CheckpointContents;
+pub(crate) use dead::CheckpointContents;
 pub use error::{Distrust, OpenError};
-pub use flush::FlushCutoffs;
+pub(crate) use flush::FlushCutoffs;
 pub use medium::Medium;
-pub use persistence::Start;
 pub use recovery::RecoveryStats;
-pub use superblocks::SuperblockCopy;
+pub use superblocks::{Start, SuperblockCopy};

@@ -120,12 +120,10 @@ impl RecoveryQueue {
         self.is_running.load(Ordering::Acquire)
     }
 
-    /// Bytes of memory it holds.
     pub(crate) fn memory_bytes(&self) -> u64 {
         self.memory_bytes.get()
     }
 
-    /// How far it has come.
     pub(crate) fn stats(&self) -> RecoveryStats {
         let queue = self.queue.lock();
         let left = queue.unread.len() + queue.claimed.len();

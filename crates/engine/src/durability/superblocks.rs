@@ -1,11 +1,17 @@
-//! The two copies of the superblock, written in turn.
+//! The two copies of the superblock, written in turn, and what a running engine keeps of its image.
+
+use std::sync::atomic::AtomicBool;
 
 use device::{AlignedBuf, DeviceError, Disk, Region};
+use parking_lot::Mutex;
+use runtime::sync::Notify;
 
-use super::error::OpenError;
+use super::error::{Distrust, OpenError};
 use crate::config::META_BYTES;
+use crate::counter::counters;
 use crate::format::FormatError;
 use crate::format::superblock::{SUPERBLOCK_BYTES, Superblock};
+use crate::store::{SavedCheckpoint, SegmentId};
 
 /// Where they lie.
 pub(crate) const SUPERBLOCK_OFFSETS: [u64; 2] = [0, META_BYTES / 2];
@@ -30,7 +36,6 @@ pub(crate) struct Copies {
 }
 
 impl Copies {
-    /// Reads both.
     pub(crate) async fn read(meta: &Region) -> Result<Self, DeviceError> {
         // All of the region is looked at: other programs have their first bytes elsewhere.
         let head = meta.read(0, AlignedBuf::new(META_BYTES as usize)).await?;
@@ -54,13 +59,12 @@ impl Copies {
         let mut refusal = OpenError::Foreign;
         for (number, copy) in self.copies.iter().enumerate() {
             match copy {
-                SuperblockCopy::Blank => {}
-                SuperblockCopy::Valid(found) => {
-                    let newer = newest.is_none_or(|known| found.generation > known.generation);
-                    if newer {
-                        newest = Some(**found);
-                    }
+                SuperblockCopy::Valid(found)
+                    if newest.is_none_or(|known| found.generation > known.generation) =>
+                {
+                    newest = Some(**found);
                 }
+                SuperblockCopy::Valid(_) | SuperblockCopy::Blank => {}
                 &SuperblockCopy::Invalid(FormatError::Version { found, expected }) => {
                     refusal = OpenError::Version { found, expected };
                 }
@@ -100,4 +104,60 @@ pub(crate) async fn write_superblock(
     meta.write(SUPERBLOCK_OFFSETS[generation as usize % 2], bytes.into())
         .await?;
     meta.sync().await
+}
+
+/// What an open found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Start {
+    /// A new image.
+    New,
+    /// What the last run has left on flash.
+    Warm {
+        /// Items in live segments, dead ones among them.
+        items: u64,
+        /// The image was stopped orderly: what was in memory is there, too.
+        orderly: bool,
+    },
+    /// Nothing that can be trusted.
+    Empty(Distrust),
+    /// Something else that `force` overwrote.
+    Forced,
+}
+
+/// What an engine keeps of its image: where the superblock lies and what it says, and what is under way.
+pub(crate) struct Persistence {
+    pub(crate) meta: Region,
+    pub(crate) superblock: Mutex<Superblock>,
+    /// The checkpoint that the superblock names.
+    pub(crate) checkpoint: Mutex<Option<SavedCheckpoint>>,
+    /// Segments of checkpoints of which it is not known whether the superblock names them.
+    pub(crate) doubtful: Mutex<Vec<SegmentId>>,
+    pub(crate) stopped: AtomicBool,
+    /// The stop has saved all that it is going to save.
+    pub(crate) saved: AtomicBool,
+    /// Notified when `stopped` is set, and again when `saved` is.
+    pub(crate) stopping: Notify,
+    /// A checkpoint is being written.
+    pub(crate) checkpointing: AtomicBool,
+    /// Notified when a checkpoint is not being written any more.
+    pub(crate) checkpointed: Notify,
+    pub(crate) start: Start,
+    pub(crate) counters: CheckpointCounters,
+}
+
+counters! {
+    CheckpointCounters, read as
+    /// What has been done to survive a crash; only grows.
+    CheckpointStats {
+        /// Checkpoints written.
+        written,
+        /// Bytes of the checkpoints written, on flash.
+        bytes,
+        /// Checkpoints that could not be written.
+        failed,
+        /// Times that the journal was synced.
+        syncs,
+        /// Times that the journal could not be synced.
+        sync_errors,
+    }
 }

@@ -21,7 +21,7 @@ use super::segment::SegmentId;
 pub const MAGIC: u64 = u64::from_le_bytes(*b"flowCKPT");
 
 /// Where a stream of bytes is read from.
-pub trait Source {
+pub(crate) trait Source {
     /// Why it cannot be read.
     type Error;
 
@@ -77,35 +77,29 @@ impl Head {
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
-        let u32_to = |out: &mut Vec<u8>, value: u32| out.extend_from_slice(&value.to_le_bytes());
-        let u64_to = |out: &mut Vec<u8>, value: u64| out.extend_from_slice(&value.to_le_bytes());
-        u64_to(&mut out, MAGIC);
-        u32_to(&mut out, self.clock);
-        u32_to(&mut out, self.flush_deadline.unwrap_or(0));
-        u32_to(&mut out, self.cutoffs.len() as u32);
-        for &cutoff in &self.cutoffs {
-            u64_to(&mut out, cutoff);
-        }
-        u64_to(&mut out, self.next_sequence);
-        u32_to(&mut out, self.retired.len() as u32);
-        for segment in &self.retired {
-            u32_to(&mut out, segment.0);
-        }
-        u32_to(&mut out, self.dead_keys.len() as u32);
+        out.extend(MAGIC.to_le_bytes());
+        out.extend(self.clock.to_le_bytes());
+        out.extend(self.flush_deadline.unwrap_or(0).to_le_bytes());
+        out.extend((self.cutoffs.len() as u32).to_le_bytes());
+        out.extend(self.cutoffs.iter().flat_map(|cutoff| cutoff.to_le_bytes()));
+        out.extend(self.next_sequence.to_le_bytes());
+        out.extend((self.retired.len() as u32).to_le_bytes());
+        out.extend(
+            self.retired
+                .iter()
+                .flat_map(|segment| segment.0.to_le_bytes()),
+        );
+        out.extend((self.dead_keys.len() as u32).to_le_bytes());
         for key in &self.dead_keys {
-            u64_to(&mut out, key.hash);
-            u64_to(&mut out, key.version);
-            u64_to(&mut out, key.before);
+            let words = [key.hash, key.version, key.before];
+            out.extend(words.iter().flat_map(|word| word.to_le_bytes()));
         }
-        u32_to(&mut out, self.living);
+        out.extend(self.living.to_le_bytes());
         out
     }
 
-    /// Reads a head.
-    ///
-    /// # Errors
-    /// The source's errors; nonsense where the bytes are no checkpoint.
-    pub async fn read<S: Source>(from: &mut S) -> Result<Self, S::Error> {
+    /// Reads a head; nonsense where the bytes are no checkpoint.
+    pub(crate) async fn read<S: Source>(from: &mut S) -> Result<Self, S::Error> {
         if u64_of(from).await? != MAGIC {
             return Err(from.nonsense());
         }
@@ -158,8 +152,7 @@ impl DeadList {
     }
 
     /// Reads a list from the front of `bytes`; `None` where there is none. Returns what follows it, too.
-    #[must_use]
-    pub fn parse(bytes: &[u8]) -> Option<(Self, &[u8])> {
+    pub(crate) fn parse(bytes: &[u8]) -> Option<(Self, &[u8])> {
         let (head, rest) = bytes.split_at_checked(16)?;
         let word = |at: usize| u32::from_le_bytes(head[at..at + 4].try_into().expect("four bytes"));
         let (dead, rest) = rest.split_at_checked(word(12) as usize)?;
@@ -171,11 +164,7 @@ impl DeadList {
         Some((list, rest))
     }
 
-    /// Reads a list.
-    ///
-    /// # Errors
-    /// The source's errors.
-    pub async fn read<S: Source>(from: &mut S) -> Result<Self, S::Error> {
+    pub(crate) async fn read<S: Source>(from: &mut S) -> Result<Self, S::Error> {
         let segment = SegmentId(u32_of(from).await?);
         let sequence = u64_of(from).await?;
         let dead_bytes = u32_of(from).await?;
@@ -207,11 +196,7 @@ impl Section {
         out
     }
 
-    /// Reads a section.
-    ///
-    /// # Errors
-    /// The source's errors.
-    pub async fn read<S: Source>(from: &mut S) -> Result<Self, S::Error> {
+    pub(crate) async fn read<S: Source>(from: &mut S) -> Result<Self, S::Error> {
         let version = u32_of(from).await?;
         let len = u64_of(from).await?;
         let len = usize::try_from(len).map_err(|_| from.nonsense())?;
@@ -245,8 +230,7 @@ impl Packer {
         &self.bytes
     }
 
-    /// Starts anew.
-    pub fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         self.bytes.clear();
         self.before = 0;
     }
@@ -270,8 +254,7 @@ impl<'a> Positions<'a> {
     }
 
     /// The positions in the rest of a list, behind the position `before`.
-    #[must_use]
-    pub fn behind(before: u32, bytes: &'a [u8]) -> Self {
+    pub(crate) fn behind(before: u32, bytes: &'a [u8]) -> Self {
         Self {
             rest: bytes.iter(),
             before: Some(before),
@@ -279,8 +262,7 @@ impl<'a> Positions<'a> {
     }
 
     /// Bytes that have not been read yet.
-    #[must_use]
-    pub fn rest_bytes(&self) -> usize {
+    pub(crate) fn rest_bytes(&self) -> usize {
         self.rest.len()
     }
 

@@ -81,27 +81,23 @@ impl ItemHeader {
     }
 
     /// Bytes of the CAS unique that follows the header.
-    #[must_use]
-    pub fn cas_bytes(&self) -> usize {
+    pub(crate) fn cas_bytes(&self) -> usize {
         usize::from(self.has(state::HAS_CAS)) * CAS_BYTES
     }
 
     /// Whether any of `bits` is set.
-    #[must_use]
-    pub fn has(&self, bits: u8) -> bool {
+    pub(crate) fn has(&self, bits: u8) -> bool {
         self.state & bits != 0
     }
 
     /// Whether the item is past its expiry at Unix second `now`.
-    #[must_use]
-    pub fn is_expired(&self, now: u32) -> bool {
+    pub(crate) fn is_expired(&self, now: u32) -> bool {
         is_expired(self.expiry.get(), now)
     }
 }
 
 /// Whether `expiry` (0 for never) has come at Unix second `now`.
-#[must_use]
-pub fn is_expired(expiry: u32, now: u32) -> bool {
+pub(crate) fn is_expired(expiry: u32, now: u32) -> bool {
     expiry != 0 && expiry <= now
 }
 
@@ -200,14 +196,16 @@ fn item_checksum(body: &[u8], sequence: u64, offset: u32) -> u32 {
 mod tests {
     use super::*;
 
-    fn header(key: &[u8], value: &[u8], bits: u8) -> ItemHeader {
+    const KEY: &[u8] = b"key";
+
+    fn header(value: &[u8], bits: u8) -> ItemHeader {
         ItemHeader {
             version: U64::new(77),
             value_bytes: U32::new(value.len() as u32),
             client_flags: U32::new(0xdead_beef),
             expiry: U32::new(0),
             last_access: U32::new(5),
-            key_bytes: key.len() as u8,
+            key_bytes: KEY.len() as u8,
             state: bits,
             reserved: [0; 2],
         }
@@ -215,37 +213,24 @@ mod tests {
 
     #[test]
     fn an_item_verifies_only_where_it_was_written() {
-        let header = header(
-            b"key",
-            b"value",
-            state::HAS_CAS | state::DIRTY | state::REFERENCED,
-        );
+        let bits = state::HAS_CAS | state::DIRTY | state::REFERENCED;
         let item = ItemRef {
-            header: &header,
+            header: &header(b"value", bits),
             cas_unique: 9,
-            key: b"key",
+            key: KEY,
             value: b"value",
         };
         let mut bytes = vec![0; 64];
         item.encode(&mut bytes, 5, 128);
         let read = ItemRef::decode(&bytes, 5, 128).unwrap();
-        assert_eq!(
-            (read.key, read.value, read.cas_unique),
-            (&b"key"[..], &b"value"[..], 9)
-        );
-        assert_eq!(
-            read.header.state,
-            state::HAS_CAS,
-            "in-memory bits stay in memory"
-        );
-        assert_eq!(
-            ItemRef::decode(&bytes, 6, 128).err(),
-            Some(FormatError::Checksum)
-        );
-        assert_eq!(
-            ItemRef::decode(&bytes, 5, 144).err(),
-            Some(FormatError::Checksum)
-        );
+        assert_eq!((read.key, read.value), (KEY, &b"value"[..]));
+        assert_eq!(read.cas_unique, 9);
+        let kept = read.header.state;
+        assert_eq!(kept, state::HAS_CAS, "in-memory bits stay in memory");
+        for (sequence, offset) in [(6, 128), (5, 144)] {
+            let elsewhere = ItemRef::decode(&bytes, sequence, offset);
+            assert_eq!(elsewhere.err(), Some(FormatError::Checksum));
+        }
         for flipped in 0..item.flash_bytes() {
             let mut torn = bytes.clone();
             torn[flipped] ^= 1;
@@ -255,11 +240,10 @@ mod tests {
 
     #[test]
     fn a_length_beyond_the_buffer_is_refused() {
-        let header = header(b"key", &[1; 100], 0);
         let item = ItemRef {
-            header: &header,
+            header: &header(&[1; 100], 0),
             cas_unique: 77,
-            key: b"key",
+            key: KEY,
             value: &[1; 100],
         };
         let mut bytes = vec![0; item.flash_bytes()];

@@ -69,8 +69,7 @@ pub fn chunk_words(partitions: u32) -> usize {
 }
 
 /// Bytes of the shortest journal that suits an image with this many partitions.
-#[must_use]
-pub fn least_bytes(partitions: u32) -> u64 {
+pub(crate) fn least_bytes(partitions: u32) -> u64 {
     8 * (HEAD_WORDS + 2 * MIN_CHUNKS * chunk_words(partitions)) as u64
 }
 
@@ -241,53 +240,46 @@ impl Record {
     /// The words to store.
     #[must_use]
     pub fn encode(&self) -> Encoded {
-        let one = |kind: u64, payload: u64| Encoded {
-            words: [kind << PAYLOAD_BITS | payload, 0],
-            len: 1,
-        };
-        let two = |kind: u64, payload: u64, (second, rest): (u64, u64)| Encoded {
-            words: [
-                kind << PAYLOAD_BITS | payload,
-                second << PAYLOAD_BITS | rest,
-            ],
-            len: 2,
-        };
-        match *self {
+        // Kind and payload of the first word, and of the second where there is one.
+        let (first, second) = match *self {
             Self::Dead {
                 location,
                 generation,
             } => {
                 debug_assert!(location < 1 << LOCATION_BITS);
-                one(
-                    1,
-                    low(generation, GENERATION_BITS) << LOCATION_BITS | location,
-                )
+                let generation = low(generation, GENERATION_BITS);
+                ((1, generation << LOCATION_BITS | location), None)
             }
             Self::SegmentDead {
                 segment,
                 generation,
-            } => two(
-                2,
-                low(u64::from(segment), SEGMENT_BITS) << 32 | generation >> 32,
-                (8, low(generation, 32)),
-            ),
+            } => {
+                let segment = low(u64::from(segment), SEGMENT_BITS);
+                let first = (2, segment << 32 | generation >> 32);
+                (first, Some((8, low(generation, 32))))
+            }
             Self::KeyDead { hash, version } => {
                 debug_assert!(version < VERSION_LIMIT);
-                two(3, hash >> 4, (9, low(version, PAYLOAD_BITS)))
+                ((3, hash >> 4), Some((9, low(version, PAYLOAD_BITS))))
             }
-            Self::Retired { segment } => one(4, u64::from(segment)),
+            Self::Retired { segment } => ((4, u64::from(segment)), None),
             Self::Cutoff {
                 partition,
                 version,
                 chunk,
-            } => two(
-                5,
-                u64::from(partition) << 48 | kept_chunk(chunk) << 20 | version >> 48,
-                (6, low(version, 48)),
-            ),
-            Self::FlushAt { deadline, chunk } => {
-                one(7, kept_chunk(chunk) << 32 | u64::from(deadline))
+            } => {
+                let partition = u64::from(partition) << 48;
+                let first = (5, partition | kept_chunk(chunk) << 20 | version >> 48);
+                (first, Some((6, low(version, 48))))
             }
+            Self::FlushAt { deadline, chunk } => {
+                ((7, kept_chunk(chunk) << 32 | u64::from(deadline)), None)
+            }
+        };
+        let word = |(kind, payload): (u64, u64)| kind << PAYLOAD_BITS | payload;
+        Encoded {
+            words: [word(first), second.map_or(0, word)],
+            len: 1 + usize::from(second.is_some()),
         }
     }
 
@@ -348,8 +340,7 @@ pub fn is_generation(kept: u64, sequence: u64) -> bool {
 }
 
 /// The part of a chunk's sequence number that a [`Record::FlushAt`] or [`Record::Cutoff`] keeps.
-#[must_use]
-pub fn kept_chunk(sequence: u64) -> u64 {
+pub(crate) fn kept_chunk(sequence: u64) -> u64 {
     low(sequence, CHUNK_BITS)
 }
 

@@ -7,7 +7,7 @@
 
 use std::ops::Range;
 
-use super::segment::{Position, SegmentId, UNIT_BYTES};
+use super::segment::{LARGE, Position, SegmentId, UNIT_BYTES};
 
 /// Where an item lies: a position in one generation of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,12 +23,10 @@ pub struct Place {
 /// Packs segment and position: a bit that tells a large item, above the unit's number on the device.
 #[derive(Clone, Copy, Debug)]
 pub struct LocationCodec {
-    units_per_segment: u64,
+    /// Units of 16 bytes in a segment.
+    pub(crate) units_per_segment: u64,
     unit_bits: u32,
 }
-
-/// The bit of [`Position`] that tells a large item.
-const POSITION_LARGE: u32 = 1 << 31;
 
 impl LocationCodec {
     /// The codec for a flash of `segments` segments of `segment_bytes` bytes.
@@ -48,15 +46,8 @@ impl LocationCodec {
         self.unit_bits + 1
     }
 
-    /// Units of 16 bytes in a segment.
-    #[must_use]
-    pub fn units_per_segment(&self) -> u64 {
-        self.units_per_segment
-    }
-
     /// The ranges of the packed locations of a segment's small items and of its large ones.
-    #[must_use]
-    pub fn locations_of(&self, segment: SegmentId) -> [Range<u64>; 2] {
+    pub(crate) fn locations_of(&self, segment: SegmentId) -> [Range<u64>; 2] {
         let small = u64::from(segment.0) * self.units_per_segment;
         let large = small | 1 << self.unit_bits;
         [small, large].map(|start| start..start + self.units_per_segment)
@@ -66,8 +57,7 @@ impl LocationCodec {
     #[must_use]
     pub fn encode(&self, segment: SegmentId, position: Position) -> u64 {
         let bits = position.bits();
-        let unit =
-            u64::from(segment.0) * self.units_per_segment + u64::from(bits & !POSITION_LARGE);
+        let unit = u64::from(segment.0) * self.units_per_segment + u64::from(bits & !LARGE);
         unit | u64::from(bits >> 31) << self.unit_bits
     }
 
@@ -77,11 +67,8 @@ impl LocationCodec {
         let unit = value & ((1 << self.unit_bits) - 1);
         let segment = SegmentId((unit / self.units_per_segment) as u32);
         let within = (unit % self.units_per_segment) as u32;
-        let large = if value >> self.unit_bits == 0 {
-            0
-        } else {
-            POSITION_LARGE
-        };
+        let is_large = value >> self.unit_bits != 0;
+        let large = u32::from(is_large) * LARGE;
         (segment, Position::from_bits(within | large))
     }
 }

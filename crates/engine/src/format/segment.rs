@@ -34,7 +34,7 @@ const MAGIC: u64 = u64::from_le_bytes(*b"flowSEGM");
 /// Units in [`LARGE_UNIT_BYTES`]: the bits a large item's size class borrows from its position.
 const LARGE_UNITS: u32 = LARGE_UNIT_BYTES / UNIT_BYTES;
 /// Set in a [`Position`] of an item longer than a page.
-const LARGE: u32 = 1 << 31;
+pub(super) const LARGE: u32 = 1 << 31;
 
 /// Pages to read for each size class of a large item: by one to 8, then three steps an octave.
 const CLASS_PAGES: [u32; LARGE_UNITS as usize] = [
@@ -81,8 +81,7 @@ impl Position {
     }
 
     /// The position of an item in a slot that starts at `offset`.
-    #[must_use]
-    pub fn of_slot(offset: u32) -> Self {
+    pub(crate) fn of_slot(offset: u32) -> Self {
         Self(offset / UNIT_BYTES)
     }
 
@@ -110,8 +109,7 @@ impl Position {
 
     /// Bytes to read, from the page the item starts in on, to have all of it. `slot_bytes` are its
     /// segment's, 0 where items are packed.
-    #[must_use]
-    pub const fn read_bytes(self, slot_bytes: u32) -> u32 {
+    pub(crate) const fn read_bytes(self, slot_bytes: u32) -> u32 {
         if slot_bytes > 0 {
             (self.offset() % PAGE_BYTES + slot_bytes).next_multiple_of(PAGE_BYTES)
         } else if self.0 & LARGE == 0 {
@@ -123,8 +121,7 @@ impl Position {
 }
 
 /// The first offset at or after `cursor` at which an item of `bytes` bytes may start.
-#[must_use]
-pub fn align(cursor: u32, bytes: u32) -> u32 {
+pub(crate) fn align(cursor: u32, bytes: u32) -> u32 {
     if bytes > PAGE_BYTES {
         return cursor.next_multiple_of(LARGE_UNIT_BYTES);
     }
@@ -138,8 +135,7 @@ pub fn align(cursor: u32, bytes: u32) -> u32 {
 }
 
 /// Where the summary of `items` items starts in a segment of `segment_bytes` bytes.
-#[must_use]
-pub fn summary_offset(segment_bytes: u32, items: u32) -> Option<u32> {
+pub(crate) fn summary_offset(segment_bytes: u32, items: u32) -> Option<u32> {
     let summary = items
         .checked_mul(SUMMARY_ENTRY_BYTES)?
         .checked_add(FOOTER_BYTES)?;
@@ -233,17 +229,10 @@ impl Footer {
         footer
     }
 
-    /// The same footer in an image.
+    /// The same footer in an image, of a segment with slots of `slot_bytes`; 0 where items are packed.
     #[must_use]
-    pub fn of_image(mut self, image: u64) -> Self {
+    pub fn of_image(mut self, image: u64, slot_bytes: u32) -> Self {
         self.image = U64::new(image);
-        self.checksum = U32::new(self.own_checksum());
-        self
-    }
-
-    /// The same footer of a segment with slots.
-    #[must_use]
-    pub fn with_slots(mut self, slot_bytes: u32) -> Self {
         self.slot_bytes = U32::new(slot_bytes);
         self.checksum = U32::new(self.own_checksum());
         self
@@ -266,25 +255,21 @@ impl Footer {
         segment_bytes: u32,
     ) -> Result<Self, FormatError> {
         let footer = Self::read(bytes, segment, segment_bytes)?;
-        if (footer.kind, footer.sequence.get()) != (kind as u8, sequence) {
-            return Err(FormatError::Identity);
-        }
-        Ok(footer)
+        let is_wanted = footer.is_of(kind) && footer.sequence.get() == sequence;
+        is_wanted.then_some(footer).ok_or(FormatError::Identity)
     }
 
-    /// What the segment holds; `None` for a kind of another version of the format.
-    #[must_use]
-    pub fn kind(&self) -> Option<SegmentKind> {
-        [SegmentKind::Items, SegmentKind::Checkpoint]
-            .into_iter()
-            .find(|&kind| kind as u8 == self.kind)
+    /// Whether the segment holds this.
+    pub(crate) fn is_of(&self, kind: SegmentKind) -> bool {
+        self.kind == kind as u8
     }
 
     /// Reads the footer at the end of `bytes`, of whatever kind and generation of `segment`.
-    ///
-    /// # Errors
-    /// What does not fit.
-    pub fn read(bytes: &[u8], segment: u32, segment_bytes: u32) -> Result<Self, FormatError> {
+    pub(crate) fn read(
+        bytes: &[u8],
+        segment: u32,
+        segment_bytes: u32,
+    ) -> Result<Self, FormatError> {
         let (_, footer) = Self::read_from_suffix(bytes).map_err(|_| FormatError::Range)?;
         if footer.magic.get() != MAGIC {
             return Err(FormatError::Magic);
@@ -301,23 +286,15 @@ impl Footer {
         if footer.segment.get() != segment {
             return Err(FormatError::Identity);
         }
-        match summary_offset(segment_bytes, footer.items.get()) {
-            Some(summary)
-                if footer.data_bytes.get() <= summary
-                    && footer.slot_bytes.get() <= segment_bytes =>
-            {
-                Ok(footer)
-            }
-            _ => Err(FormatError::Range),
-        }
+        let summary = summary_offset(segment_bytes, footer.items.get());
+        let fits = summary.is_some_and(|summary| footer.data_bytes.get() <= summary)
+            && footer.slot_bytes.get() <= segment_bytes;
+        fits.then_some(footer).ok_or(FormatError::Range)
     }
 }
 
 /// Reads footer and summary of a segment of items from `tail`, its last bytes.
-///
-/// # Errors
-/// Those of [`Footer::decode`] and [`decode_summary`].
-pub fn decode_tail(
+pub(crate) fn decode_tail(
     tail: &[u8],
     segment: u32,
     sequence: u64,
@@ -404,18 +381,17 @@ mod tests {
 
     #[test]
     fn a_footer_names_its_segment() {
-        let footer = Footer::new(SegmentKind::Items, 3, 9, 2, 100, 7);
-        let bytes = footer.as_bytes();
-        assert_eq!(
-            Footer::decode(bytes, SegmentKind::Items, 3, 9, 1 << 20),
-            Ok(footer)
-        );
-        let other = Footer::decode(bytes, SegmentKind::Items, 4, 9, 1 << 20);
-        assert_eq!(other, Err(FormatError::Identity));
-        let reused = Footer::decode(bytes, SegmentKind::Items, 3, 10, 1 << 20);
-        assert_eq!(reused, Err(FormatError::Identity));
-        let crowded = Footer::decode(bytes, SegmentKind::Items, 3, 9, 160);
-        assert_eq!(crowded, Err(FormatError::Range));
+        let kind = SegmentKind::Items;
+        let footer = Footer::new(kind, 3, 9, 2, 100, 7);
+        for (segment, sequence, segment_bytes, expected) in [
+            (3, 9, 1 << 20, Ok(footer)),
+            (4, 9, 1 << 20, Err(FormatError::Identity)),
+            (3, 10, 1 << 20, Err(FormatError::Identity)),
+            (3, 9, 160, Err(FormatError::Range)),
+        ] {
+            let read = Footer::decode(footer.as_bytes(), kind, segment, sequence, segment_bytes);
+            assert_eq!(read, expected, "{segment} {sequence} {segment_bytes}");
+        }
     }
 
     #[test]
@@ -430,28 +406,21 @@ mod tests {
         for n in [2, 1, 0] {
             bytes.extend_from_slice(entry(n).as_bytes());
         }
-        let footer = Footer::new(SegmentKind::Items, 0, 1, 3, 99, crc32c::crc32c(&bytes));
-        bytes.extend_from_slice(footer.as_bytes());
-        let entries = decode_summary(&bytes, &footer).unwrap();
+        let footer = |data_bytes, entries: &[u8]| {
+            let checksum = crc32c::crc32c(&entries[..72]);
+            Footer::new(SegmentKind::Items, 0, 1, 3, data_bytes, checksum)
+        };
+        let sound = footer(99, &bytes);
+        bytes.extend_from_slice(sound.as_bytes());
+        let entries = decode_summary(&bytes, &sound).unwrap();
         assert_eq!(entries, [entry(0), entry(1), entry(2)]);
         let mut beyond = bytes.clone();
         beyond[23] = 0x7f;
-        let checksum = crc32c::crc32c(&beyond[..72]);
-        let footer_beyond = Footer::new(SegmentKind::Items, 0, 1, 3, 99, checksum);
-        assert_eq!(
-            decode_summary(&beyond, &footer_beyond),
-            Err(FormatError::Range)
-        );
-        let short = Footer::new(
-            SegmentKind::Items,
-            0,
-            1,
-            3,
-            30,
-            crc32c::crc32c(&bytes[..72]),
-        );
-        assert_eq!(decode_summary(&bytes, &short), Err(FormatError::Range));
+        let read = decode_summary(&beyond, &footer(99, &beyond));
+        assert_eq!(read, Err(FormatError::Range));
+        let read = decode_summary(&bytes, &footer(30, &bytes));
+        assert_eq!(read, Err(FormatError::Range), "less data");
         bytes[5] ^= 1;
-        assert_eq!(decode_summary(&bytes, &footer), Err(FormatError::Checksum));
+        assert_eq!(decode_summary(&bytes, &sound), Err(FormatError::Checksum));
     }
 }

@@ -21,15 +21,6 @@ pub const MAX_CHECKPOINT_SEGMENTS: usize = 960;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"flowSTNE");
 
-/// How the last run ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Cleanliness {
-    /// The image is in use, or its user died: what was in memory only is lost.
-    Dirty,
-    /// The image was stopped orderly: all of memory is on flash.
-    Clean,
-}
-
 /// One copy, as it lies on the disk.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
@@ -118,8 +109,7 @@ pub enum IndexRegion {
 
 impl IndexRegion {
     /// Bytes of the image between superblock and segments.
-    #[must_use]
-    pub fn inside_bytes(self) -> u64 {
+    pub(crate) fn inside_bytes(self) -> u64 {
         match self {
             Self::Inside(bytes) => bytes,
             Self::None | Self::Apart(_) => 0,
@@ -132,7 +122,7 @@ impl IndexRegion {
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
 )]
 #[repr(C)]
-pub struct IndexHeader {
+pub(crate) struct IndexHeader {
     magic: U64,
     format: U32,
     checksum: U32,
@@ -148,9 +138,7 @@ pub const INDEX_HEADER_BYTES: usize = 4096;
 const INDEX_MAGIC: u64 = u64::from_le_bytes(*b"flowINDX");
 
 impl IndexHeader {
-    /// The header of an image's index.
-    #[must_use]
-    pub fn new(image: u64, region_bytes: u64) -> Self {
+    pub(crate) fn new(image: u64, region_bytes: u64) -> Self {
         let mut header = Self {
             magic: U64::new(INDEX_MAGIC),
             format: U32::new(IMAGE_FORMAT),
@@ -171,28 +159,29 @@ impl IndexHeader {
     }
 
     /// Reads a header; `None` where there are only zeros.
-    ///
-    /// # Errors
-    /// [`FormatError`] for what is not a header of this format.
-    pub fn decode(page: &[u8]) -> Result<Option<Self>, FormatError> {
+    pub(crate) fn decode(page: &[u8]) -> Result<Option<Self>, FormatError> {
         if page.iter().all(|&byte| byte == 0) {
             return Ok(None);
         }
         let (header, _) = Self::read_from_prefix(page).map_err(|_| FormatError::Range)?;
-        if header.magic.get() != INDEX_MAGIC {
-            return Err(FormatError::Magic);
-        }
-        if header.format.get() != IMAGE_FORMAT {
-            return Err(FormatError::Version {
-                found: header.format.get(),
-                expected: IMAGE_FORMAT,
-            });
-        }
+        check(header.magic.get() == INDEX_MAGIC, header.format.get())?;
         if header.checksum.get() != header.own_checksum() {
             return Err(FormatError::Checksum);
         }
         Ok(Some(header))
     }
+}
+
+/// Whether a structure that `is_ours` by its magic number is of this format.
+fn check(is_ours: bool, found: u32) -> Result<(), FormatError> {
+    let expected = IMAGE_FORMAT;
+    if !is_ours {
+        return Err(FormatError::Magic);
+    }
+    let is_known = found == expected;
+    is_known
+        .then_some(())
+        .ok_or(FormatError::Version { found, expected })
 }
 
 impl Superblock {
@@ -252,24 +241,21 @@ impl Superblock {
         std::str::from_utf8(name.unwrap_or_default()).unwrap_or("?")
     }
 
-    /// Whether the image was stopped orderly.
+    /// Whether the image was stopped orderly: all of memory is on flash. Else it is in use, or its user died, and what
+    /// was in memory only is lost.
     #[must_use]
-    pub fn cleanliness(&self) -> Cleanliness {
-        if self.clean == 1 {
-            Cleanliness::Clean
-        } else {
-            Cleanliness::Dirty
-        }
+    pub fn is_clean(&self) -> bool {
+        self.clean == 1
     }
 
     /// Sets how the run ends if nothing more is written.
-    pub fn mark(&mut self, cleanliness: Cleanliness) {
-        self.clean = u8::from(cleanliness == Cleanliness::Clean);
+    pub fn mark_clean(&mut self, is_clean: bool) {
+        self.clean = u8::from(is_clean);
     }
 
     /// Forgets everything: what has been written so far counts no more, nor does the journal before
     /// chunk `journal_first`.
-    pub fn start_empty(&mut self, journal_first: u64) {
+    pub(crate) fn start_empty(&mut self, journal_first: u64) {
         self.floor_sequence = self.sequence_limit;
         self.journal_first = U64::new(journal_first);
         self.checkpoint_segments = U32::new(0);
@@ -347,15 +333,7 @@ impl Superblock {
     /// [`FormatError::Checksum`] for a torn or damaged copy.
     pub fn decode(bytes: &[u8]) -> Result<Self, FormatError> {
         let (superblock, _) = Self::read_from_prefix(bytes).map_err(|_| FormatError::Range)?;
-        if superblock.magic.get() != MAGIC {
-            return Err(FormatError::Magic);
-        }
-        if superblock.format.get() != IMAGE_FORMAT {
-            return Err(FormatError::Version {
-                found: superblock.format.get(),
-                expected: IMAGE_FORMAT,
-            });
-        }
+        check(superblock.magic.get() == MAGIC, superblock.format.get())?;
         if superblock.checksum.get() != superblock.own_checksum() {
             return Err(FormatError::Checksum);
         }
@@ -382,11 +360,11 @@ mod tests {
     #[test]
     fn a_checkpoint_is_named_and_forgotten() {
         let mut superblock = Superblock::new(&SHAPE, "exact");
-        assert_eq!(superblock.cleanliness(), Cleanliness::Dirty);
+        assert!(!superblock.is_clean());
         superblock.set_checkpoint(99, 7, &[3, 1, 4], 5);
-        superblock.mark(Cleanliness::Clean);
+        superblock.mark_clean(true);
         let read = Superblock::decode(&superblock.encode()).unwrap();
-        assert_eq!(read.cleanliness(), Cleanliness::Clean);
+        assert!(read.is_clean());
         assert_eq!(read.checkpoint_segments().collect::<Vec<_>>(), [3, 1, 4]);
         assert_eq!((read.placement(), read.shape()), ("exact", SHAPE));
         superblock.start_empty(6);

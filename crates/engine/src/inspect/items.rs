@@ -9,7 +9,7 @@ use std::collections::HashSet;
 use futures_util::stream::{self, StreamExt};
 
 use super::look::Look;
-use super::outlook::{Phase, Progress};
+use super::{Phase, Progress};
 use crate::durability::dead::ItemState;
 use crate::durability::find::LastRun;
 use crate::format::segment::{FOOTER_BYTES, Footer, Position, SUMMARY_ENTRY_BYTES, SummaryEntry};
@@ -17,6 +17,8 @@ use crate::store::SegmentRecord;
 
 /// Bytes of memory for each live item.
 pub const ITEM_BYTES: u64 = size_of::<Live>() as u64;
+
+const _: () = assert!(ITEM_BYTES == 24, "as the documentation says");
 
 /// Summaries read at once.
 const SUMMARY_DEPTH: usize = 16;
@@ -154,11 +156,6 @@ impl ItemCounts {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-
-    #[test]
-    fn an_item_takes_what_the_documentation_says() {
-        assert_eq!(ITEM_BYTES, 24);
-    }
 
     proptest! {
         #[test]

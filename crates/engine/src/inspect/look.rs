@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use device::{DeviceError, Disk, Journal as Log, Region};
 
-use super::outlook::{InspectError, Outlook, Phase, Progress};
+use super::{InspectError, Outlook, Phase, Progress};
 use crate::config::META_BYTES;
 use crate::durability::CheckpointContents;
 use crate::durability::dead::{DeadItems, DeadSet, ItemState};
-use crate::durability::error::{Distrust, OpenError};
+use crate::durability::error::OpenError;
 use crate::durability::find::{LastRun, find, look_at_journal, saved_checkpoint, unsaved_chunks};
 use crate::durability::flush::FlushCutoffs;
 use crate::durability::journal::{Journal, JournalError, Unusable};
@@ -17,7 +17,7 @@ use crate::durability::medium::Medium;
 use crate::durability::superblocks::Copies;
 use crate::format::journal::{HEAD_WORDS, Head, Record, chunk_words};
 use crate::format::segment::{PAGE_BYTES, SummaryEntry};
-use crate::format::superblock::{Cleanliness, Superblock};
+use crate::format::superblock::Superblock;
 use crate::store::{Layout, SegmentId, SegmentStore, SlabClasses, StoreConfig};
 
 /// The placement whose images can be inspected.
@@ -151,19 +151,18 @@ impl Look {
         let found = match (journal.state, log) {
             (JournalState::Usable, Some(log)) => find(&store, log, &superblock, &mut on_segment)
                 .await
+                .map(|found| (found, log))
                 .map_err(Outlook::Empty),
             (JournalState::Refused(why), _) => Err(Outlook::Refused(why)),
-            (JournalState::Unusable(why), _) => Err(Outlook::Empty(Distrust::Journal(why))),
-            (JournalState::Usable, None) => {
-                Err(Outlook::Empty(Distrust::Journal(Unusable::Missing)))
-            }
+            (JournalState::Unusable(why), _) => Err(Outlook::Empty(why.into())),
+            (JournalState::Usable, None) => Err(Outlook::Empty(Unusable::Missing.into())),
         };
         let mut look = Self {
             copies,
             journal,
             checkpoint,
             outlook: Outlook::Warm {
-                orderly: superblock.cleanliness() == Cleanliness::Clean,
+                orderly: superblock.is_clean(),
             },
             superblock,
             found: None,
@@ -173,16 +172,16 @@ impl Look {
             clock: runtime::unix_seconds(),
             store,
         };
-        match (found, log) {
-            (Ok(mut found), Some(log)) => {
+        match found {
+            Ok((mut found, log)) => {
                 let first_version = look.superblock.version_limit.get();
                 look.clock = found.apply_time(log, look.clock, first_version, &look.cutoffs);
                 look.flush_deadline = look.cutoffs.pending(look.clock);
                 look.segments = count_found(&found, look.store.segments());
                 look.found = Some(found);
             }
-            (found, _) => {
-                look.outlook = found.err().unwrap_or(look.outlook);
+            Err(outlook) => {
+                look.outlook = outlook;
                 let floor = look.superblock.floor_sequence.get();
                 let scan = look.store.scan(floor, &mut on_segment).await;
                 let named: HashSet<SegmentId> =
@@ -235,7 +234,6 @@ impl SegmentCounts {
     }
 }
 
-/// Both copies of the superblock.
 pub(super) async fn read_copies(disk: &Arc<dyn Disk>) -> Result<Copies, InspectError> {
     if disk.len_bytes() < META_BYTES {
         return Err(InspectError::Foreign);

@@ -7,8 +7,8 @@ use device::{Disk, Journal as Log};
 
 use super::items::{self, ItemCounts};
 use super::look::{self, CheckpointReport, JournalReport, Look, SegmentCounts};
-use super::outlook::{InspectError, Outlook, Progress};
 use super::verify::{self, FlawedPlace, Verified};
+use super::{InspectError, Outlook, Progress};
 use crate::durability::SuperblockCopy;
 use crate::durability::find::LastRun;
 use crate::format::superblock::Superblock;

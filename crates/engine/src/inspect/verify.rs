@@ -3,7 +3,7 @@
 use futures_util::stream::{self, StreamExt};
 
 use super::look::Look;
-use super::outlook::{Phase, Progress};
+use super::{Phase, Progress};
 use crate::durability::find::LastRun;
 use crate::format::FormatError;
 use crate::format::item::ItemRef;
@@ -63,8 +63,7 @@ pub enum Flaw {
 
 impl Flaw {
     /// Whether it concerns one item and not a whole segment.
-    #[must_use]
-    pub fn is_of_an_item(&self) -> bool {
+    pub(crate) fn is_of_an_item(&self) -> bool {
         matches!(self, Self::Item(_) | Self::Key | Self::Version)
     }
 }

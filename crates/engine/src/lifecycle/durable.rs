@@ -11,12 +11,11 @@ use crate::cache::Engine;
 use crate::counter::Count as _;
 use crate::dram::NoSpace;
 use crate::durability::journal::Journal;
-pub use crate::durability::persistence::CheckpointStats;
-use crate::durability::persistence::Persistence;
+pub use crate::durability::superblocks::CheckpointStats;
+use crate::durability::superblocks::Persistence;
 use crate::durability::superblocks::write_superblock;
 use crate::flash::BackgroundTask;
 use crate::format::checkpoint::Head;
-use crate::format::superblock::Cleanliness;
 use crate::store::SavedCheckpoint;
 
 /// How often an idle cache notes the time in the journal: what the next start counts as downtime begins then.
@@ -76,7 +75,7 @@ impl Engine {
     /// through with what it saves.
     async fn sync_journal(self: Arc<Self>) {
         loop {
-            let dirtied = self.journal.dirtied().listener();
+            let dirtied = self.journal.dirtied.listener();
             let stopping = self.persistence.stopping.listener();
             if self.is_saved() {
                 return;
@@ -112,7 +111,7 @@ impl Engine {
         self.flash.recovered().await;
         let mut failures = 0;
         loop {
-            let pressure = self.journal.pressure().listener();
+            let pressure = self.journal.pressure.listener();
             let stopping = self.persistence.stopping.listener();
             let checkpointed = self.persistence.checkpointed.listener();
             if self.is_stopped() {
@@ -175,7 +174,7 @@ impl Engine {
             })
             .collect();
         let head = Head {
-            clock: now.max(Journal::clock(self.journal.log())),
+            clock: now.max(Journal::clock(&*self.journal.log)),
             flush_deadline: self.cutoffs.pending(now),
             cutoffs,
             ..Head::default()
@@ -227,7 +226,7 @@ impl Engine {
         let limit = self.next_version() + VERSION_RESERVE;
         superblock.version_limit = limit.max(other_copy).into();
         if is_last {
-            superblock.mark(Cleanliness::Clean);
+            superblock.mark_clean(true);
         }
         write_superblock(&self.persistence.meta, &mut superblock).await?;
         *self.persistence.superblock.lock() = superblock;
@@ -316,9 +315,9 @@ impl Engine {
     }
 
     fn count_dirty(&self) -> u64 {
-        self.partitions
-            .iter()
-            .map(|partition| partition.0.lock().tier.dirty_items())
+        let partitions = self.partitions.iter();
+        partitions
+            .map(|partition| partition.0.lock().tier.dirty)
             .sum()
     }
 }

@@ -10,22 +10,22 @@ use zerocopy::IntoBytes;
 
 use super::{SEQUENCE_RESERVE, VERSION_RESERVE};
 use crate::cache::Engine;
-use crate::config::{AfterDowntime, EngineConfig, META_BYTES, MemorySplit, PlacementConfig};
+use crate::config::{AfterDowntime, EngineConfig, META_BYTES, PlacementConfig};
 use crate::counter::CacheLine;
 use crate::durability::error::{Distrust, OpenError};
 use crate::durability::find::{LastRun, find, look_at_journal};
 use crate::durability::flush::FlushCutoffs;
 use crate::durability::journal::{Journal, Unusable, ring_chunks};
 use crate::durability::medium::Medium;
-use crate::durability::persistence::{CheckpointCounters, Persistence, Start};
 use crate::durability::recovery::RecoveryQueue;
-use crate::durability::superblocks::{SUPERBLOCK_OFFSETS, read_superblock, write_superblock};
+use crate::durability::superblocks::{
+    CheckpointCounters, Persistence, SUPERBLOCK_OFFSETS, Start, read_superblock, write_superblock,
+};
 use crate::flash::FlashTier;
 use crate::format::checkpoint::Section;
 use crate::format::journal::{Head, Record, chunk_words};
-use crate::format::location::LocationCodec;
 use crate::format::superblock::{
-    Cleanliness, INDEX_HEADER_BYTES, ImageShape, IndexHeader, IndexRegion, Superblock,
+    INDEX_HEADER_BYTES, ImageShape, IndexHeader, IndexRegion, Superblock,
 };
 use crate::partition::Partition;
 use crate::placement::{Parts, PlacementKind};
@@ -92,30 +92,25 @@ impl Opening {
         let usable = look_at_journal(&*log, &superblock, is_new, self.config.force)?;
         let store = self.store(&superblock)?;
         let now = runtime::unix_seconds();
-        let mut last_run = match new {
-            Some(_) => Err(None),
-            None => self
+        let (mut last_run, start) = match new {
+            Some(new) => (None, new),
+            None => match self
                 .last_run(&store, &*log, &mut superblock, usable, now)
                 .await
-                .map_err(Some),
-        };
-        let start = match (&last_run, new) {
-            (_, Some(new)) => new,
-            (Err(why), None) => Start::Empty(why.unwrap_or(Distrust::JournalGap)),
-            (Ok(last_run), None) => Start::Warm {
-                items: last_run.items(),
-                orderly: superblock.cleanliness() == Cleanliness::Clean,
+            {
+                Ok(last_run) => {
+                    let (items, orderly) = (last_run.items(), superblock.is_clean());
+                    (Some(last_run), Start::Warm { items, orderly })
+                }
+                Err(why) => (None, Start::Empty(why)),
             },
         };
         // Whether the index can be set up is known before anything is written.
         let index_use = IndexUse::new(self.kind.max_index_bytes(self.config.memory_bytes));
         let index_use = Arc::new(index_use);
-        let section = last_run
-            .as_mut()
-            .ok()
-            .and_then(|last| last.dead.section.take());
+        let section = last_run.as_mut().and_then(|last| last.dead.section.take());
         let placement = self.kind.open(Parts {
-            codec: LocationCodec::new(store.segments(), store.segment_bytes()),
+            codec: store.codec,
             store: Arc::clone(&store),
             partition_bits,
             expected_items: shape.expected_items,
@@ -135,7 +130,7 @@ impl Opening {
             log,
             &meta,
             &mut superblock,
-            last_run.is_err(),
+            last_run.is_none(),
             now.max(known_clock),
             &store,
         )
@@ -143,13 +138,13 @@ impl Opening {
         let cutoffs = Arc::new(FlushCutoffs::new(partition_bits));
         let partitions = shape.partitions as usize;
         let (recovery, checkpoint) = match last_run {
-            Ok(last_run) => take_over(last_run, &store, &journal, &cutoffs, (now, first_version)),
-            Err(_) => (RecoveryQueue::new(Vec::new(), None, 0, partitions), None),
+            Some(last_run) => take_over(last_run, &store, &journal, &cutoffs, (now, first_version)),
+            None => (RecoveryQueue::new(Vec::new(), None, 0, partitions), None),
         };
         let upkeep = Upkeep::new(
             store,
-            Arc::clone(&journal),
-            Arc::clone(&cutoffs),
+            journal,
+            cutoffs,
             recovery,
             index_use,
             self.kind.locates_displaced(),
@@ -170,35 +165,25 @@ impl Opening {
             counters: CheckpointCounters::default(),
             superblock: Mutex::new(superblock),
         };
-        let engine = Arc::new(assemble(
-            flash,
-            cutoffs,
-            journal,
-            self.config,
-            &shape,
-            first_version,
-            persistence,
-        ));
+        let engine = assemble(flash, self.config, &shape, first_version, persistence);
+        let engine = Arc::new(engine);
         let memory: std::sync::Weak<dyn ReturnToMemory> = Arc::downgrade(&engine) as _;
-        engine.flash.upkeep.return_to(memory);
+        let _ = engine.flash.upkeep.memory.set(memory);
         Ok(engine)
     }
 
     /// The superblock of the image that is there, or of a new one with how it comes about.
     async fn superblock(&self, meta: &Region) -> Result<(Superblock, Option<Start>), OpenError> {
-        let refused = match read_superblock(meta).await {
-            Ok(None) => return Ok((self.new_image()?, Some(Start::New))),
-            Ok(Some(found)) => match self.check_image(&found) {
-                Ok(()) => return Ok((found, None)),
-                Err(refused) => refused,
-            },
-            Err(OpenError::Device(error)) => return Err(error.into()),
-            Err(refused) => refused,
+        let found = match read_superblock(meta).await {
+            Ok(Some(found)) => self.check_image(&found).map(|()| Some(found)),
+            other => other,
         };
-        if self.config.force {
-            Ok((self.new_image()?, Some(Start::Forced)))
-        } else {
-            Err(refused)
+        match found {
+            Ok(Some(found)) => Ok((found, None)),
+            Ok(None) => Ok((self.new_image()?, Some(Start::New))),
+            Err(OpenError::Device(error)) => Err(error.into()),
+            Err(_) if self.config.force => Ok((self.new_image()?, Some(Start::Forced))),
+            Err(refused) => Err(refused),
         }
     }
 
@@ -211,7 +196,9 @@ impl Opening {
                 IndexRegion::Apart(disk.len_bytes().saturating_sub(INDEX_HEADER_BYTES as u64))
             }
             (None, 0) => IndexRegion::None,
-            (None, _) if !medium.is_disk() => return Err(OpenError::IndexNeedsDevice),
+            (None, _) if matches!(medium, Medium::Flash { .. }) => {
+                return Err(OpenError::IndexNeedsDevice);
+            }
             (None, bytes) => IndexRegion::Inside(bytes.next_multiple_of(META_BYTES)),
         };
         let before_segments = META_BYTES + index_region.inside_bytes();
@@ -355,7 +342,7 @@ async fn begin_run(
     }
     let run = superblock.run.get() + 1;
     superblock.run = run.into();
-    superblock.mark(Cleanliness::Dirty);
+    superblock.mark_clean(false);
     superblock.version_limit = (superblock.version_limit.get() + VERSION_RESERVE).into();
     superblock.sequence_limit = (superblock.sequence_limit.get() + SEQUENCE_RESERVE).into();
     let head = Head {
@@ -393,7 +380,7 @@ fn take_over(
     cutoffs: &FlushCutoffs,
     (now, first_version): (u32, u64),
 ) -> (RecoveryQueue, Option<crate::store::SavedCheckpoint>) {
-    let clock = last_run.apply_time(journal.log(), now, first_version, cutoffs);
+    let clock = last_run.apply_time(&*journal.log, now, first_version, cutoffs);
     for (partition, &cutoff) in (0u32..).zip(&last_run.dead.cutoffs) {
         if cutoff == first_version {
             // Without this record the next start would flush what this run writes, too.
@@ -425,19 +412,19 @@ fn take_over(
 
 fn assemble(
     flash: FlashTier,
-    cutoffs: Arc<FlushCutoffs>,
-    journal: Arc<Journal>,
     config: EngineConfig,
     shape: &ImageShape,
     first_version: u64,
     persistence: Persistence,
 ) -> Engine {
-    let fixed = flash.memory().fixed_bytes + config.large_read_bytes();
+    let fixed_bytes = flash.memory().fixed_bytes + config.large_read_bytes();
     let partitions = u64::from(shape.partitions);
-    let split = MemorySplit::new(&config, fixed, partitions);
+    let tier_bytes = config.memory_bytes.saturating_sub(fixed_bytes) / partitions;
+    // Some sixteen chunks a partition, so that one being evicted is a small part of it.
+    let chunk_bytes = (tier_bytes / 16).clamp(4 << 10, 64 << 10);
     let stale_below = persistence.superblock.lock().stale_below.get();
     let partition = |number| {
-        let partition = Partition::new(split.chunk_bytes, first_version, number, partitions);
+        let partition = Partition::new(1 << chunk_bytes.ilog2(), first_version, number, partitions);
         CacheLine(Mutex::new(partition))
     };
     Engine {
@@ -447,10 +434,10 @@ fn assemble(
         largest_body: config.largest_body().min(flash.largest_body),
         version_limit: AtomicU64::new(first_version + VERSION_RESERVE),
         stale_below,
+        cutoffs: Arc::clone(&flash.upkeep.cutoffs),
+        journal: Arc::clone(&flash.upkeep.journal),
         flash: Arc::new(flash),
-        cutoffs,
-        journal,
-        split,
+        fixed_bytes,
         config,
         persistence,
         write_stalls: AtomicU64::new(0),

@@ -18,11 +18,9 @@ use crate::store::Victim;
 /// What a policy sees before a segment has been picked.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FlashView {
-    /// Segments that are free.
     pub(crate) free: u32,
     /// Free ones and those that are being reclaimed.
     pub(crate) free_or_reclaiming: u32,
-    /// Segments that are being dropped.
     pub(crate) dropping: u32,
     /// The low free-segment watermark: reclaim presses below it.
     pub(crate) low: u32,
@@ -88,7 +86,7 @@ pub(crate) type Choices = [Option<(Pick, Keep)>; 2];
 
 const NOTHING: Choices = [None, None];
 
-fn only(victim: Victim, keep: Keep) -> Choices {
+const fn only(victim: Victim, keep: Keep) -> Choices {
     [Some((Pick::Victim(victim, u64::MAX), keep)), None]
 }
 
@@ -176,6 +174,7 @@ mod tests {
         max_copy_sixteenths: 12,
         under_pressure: Victim::LeastRecentlyRead,
     };
+    const DROP_OLDEST: Choices = only(Victim::Oldest, Keep::Nothing);
     /// Between the watermarks.
     const VIEW: FlashView = FlashView {
         free: 20,
@@ -219,10 +218,7 @@ mod tests {
     #[test]
     fn below_the_low_watermark_segments_are_dropped_unless_writes_stall() {
         let pressed = FlashView { free: 9, ..VIEW };
-        assert_eq!(
-            choose(COPY_RECENT, &pressed),
-            only(Victim::Oldest, Keep::Nothing)
-        );
+        assert_eq!(choose(COPY_RECENT, &pressed), DROP_OLDEST);
         let quick_clean = only(Victim::LeastRecentlyRead, Keep::Nothing);
         assert_eq!(choose(INTEGRATED, &pressed), quick_clean);
         let one_is_being_dropped = FlashView {
@@ -231,10 +227,7 @@ mod tests {
         };
         assert_ne!(choose(INTEGRATED, &one_is_being_dropped), quick_clean);
         let [_, copies] = choose(COPY_VALID, &pressed);
-        assert_eq!(
-            copies,
-            Some((Pick::Victim(Victim::Oldest, u64::MAX), Keep::ValidIfGain))
-        );
+        assert_eq!(copies, only(Victim::Oldest, Keep::ValidIfGain)[0]);
     }
 
     #[test]
@@ -248,10 +241,7 @@ mod tests {
             free: 2,
             ..recovering
         };
-        assert_eq!(
-            choose(COPY_RECENT, &stalled),
-            only(Victim::Oldest, Keep::Nothing)
-        );
+        assert_eq!(choose(COPY_RECENT, &stalled), DROP_OLDEST);
     }
 
     #[test]
@@ -262,11 +252,8 @@ mod tests {
             is_read_much: true,
         };
         let of = |policy, kept| keep(policy, kept, VIEW.max_copy_bytes, &full);
-        assert_eq!(
-            of(COPY_VALID, Keep::ValidIfGain),
-            Keep::Valid,
-            "by the average"
-        );
+        let by_average = of(COPY_VALID, Keep::ValidIfGain);
+        assert_eq!(by_average, Keep::Valid);
         let greedy = ReclaimPolicy::CopyValid {
             victim: Victim::FewestValid,
             max_copy_sixteenths: 15,
@@ -277,15 +264,10 @@ mod tests {
             copies_gain: false,
             ..VIEW
         };
-        assert_eq!(
-            choose(COPY_RECENT, &costly),
-            only(Victim::Oldest, Keep::Nothing)
-        );
+        assert_eq!(choose(COPY_RECENT, &costly), DROP_OLDEST);
         let [_, empty_ones] = choose(INTEGRATED, &costly);
-        assert_eq!(
-            empty_ones,
-            Some((Pick::Victim(Victim::FewestValid, 0), Keep::Valid))
-        );
+        let none_valid = Pick::Victim(Victim::FewestValid, 0);
+        assert_eq!(empty_ones, Some((none_valid, Keep::Valid)));
         let resting = FlashView {
             copying_rests: true,
             ..VIEW

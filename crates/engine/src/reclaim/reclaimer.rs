@@ -8,8 +8,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::policy::{self, Choices, FlashView, Keep, Pick, SegmentView};
-use super::residents::{Named, Resident, Residents};
 use super::upkeep::{CopyBalance, Counted, Upkeep};
+use super::{Named, Resident, Residents};
 use crate::config::ReclaimPolicy;
 use crate::counter::Count as _;
 use crate::format::item::ItemRef;

@@ -1,4 +1,5 @@
 //! [`Upkeep`]: what writing and reclaim share: the store, the journal, the phase the cache is in, what is counted.
+//! Writing is here, too, and what becomes of a segment that could not be written.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
@@ -6,18 +7,18 @@ use std::sync::{Arc, OnceLock, Weak};
 use parking_lot::Mutex;
 use runtime::sync::Notify;
 
-use super::residents::{IndexUse, Resident};
 use super::watermarks::{Load, Regulator, Watermarks};
+use super::{IndexUse, Named, Resident, Residents};
 use crate::config::{EngineConfig, ReclaimPolicy, Schedule};
-use crate::counter::{Count as _, counters};
+use crate::counter::{Count as _, Ewma, counters};
 use crate::durability::FlushCutoffs;
 use crate::durability::journal::Journal;
 use crate::durability::recovery::RecoveryQueue;
-use crate::ewma::Ewma;
 use crate::format::item::ItemRef;
 use crate::format::journal::Record;
-use crate::format::location::{LocationCodec, Place};
-use crate::store::{SegmentRecord, SegmentStore};
+use crate::format::location::Place;
+use crate::format::segment::SummaryEntry;
+use crate::store::{SegmentRecord, SegmentStore, WriteFailure};
 
 /// Bytes an object takes in a checkpoint at most: dead, or read since it was written.
 const CHECKPOINT_ENTRY_BYTES: u64 = 2;
@@ -80,15 +81,14 @@ pub(crate) struct Upkeep {
     pub(crate) counters: FlashCounters,
     /// Whether displaced copies are always known by their place.
     pub(crate) locates_displaced: bool,
-    codec: LocationCodec,
     pub(super) policy: ReclaimPolicy,
     pub(super) wear_leveling: Option<u32>,
     schedule: Schedule,
     spare_buffers: Option<usize>,
     for_stop: Watermarks,
     regulator: Regulator,
-    /// Memory that takes items back.
-    memory: OnceLock<Weak<dyn ReturnToMemory>>,
+    /// Memory that takes items back; set once, when the engine has been put together.
+    pub(crate) memory: OnceLock<Weak<dyn ReturnToMemory>>,
 
     /// A caller has asked for space.
     pub(crate) is_asked: AtomicBool,
@@ -112,7 +112,6 @@ pub(crate) struct Upkeep {
     pub(super) average_valid: AtomicU64,
     /// EWMA of the time it takes to drop a segment.
     pub(super) drop_time: Ewma,
-    /// Segments that are being dropped.
     pub(super) dropping: AtomicU32,
     /// No segment to copy from is looked for before `segments_opened` reaches this count.
     pub(super) copying_rests_until: AtomicU64,
@@ -148,7 +147,6 @@ impl Drop for Counted<'_> {
 }
 
 impl Upkeep {
-    /// The upkeep of `store` as `config` says.
     pub(crate) fn new(
         store: Arc<SegmentStore>,
         journal: Arc<Journal>,
@@ -161,7 +159,6 @@ impl Upkeep {
         let for_stop = stop_watermarks(config, store.segments(), store.segment_bytes());
         let upkeep = Self {
             locates_displaced,
-            codec: LocationCodec::new(store.segments(), store.segment_bytes()),
             policy: config.reclaim.policy,
             wear_leveling: config.reclaim.wear_leveling,
             schedule: config.reclaim.schedule,
@@ -192,12 +189,6 @@ impl Upkeep {
         };
         upkeep.store.reserve_segments(upkeep.reserved_segments());
         upkeep
-    }
-
-    /// From now on items may go back to this memory.
-    pub(crate) fn return_to(&self, memory: Weak<dyn ReturnToMemory>) {
-        // Set once, when the engine has been put together.
-        let _ = self.memory.set(memory);
     }
 
     pub(super) fn memory(&self) -> Option<Arc<dyn ReturnToMemory>> {
@@ -260,6 +251,51 @@ impl Upkeep {
         self.works_in_background() && spare.is_none_or(|spare| self.store.free_buffers() < spare)
     }
 
+    /// Writes the sealed segment whose turn it is; false when none waits.
+    pub(crate) async fn write_one(&self, residents: &dyn Residents) -> bool {
+        match self.store.write_next().await {
+            Some(Ok(_)) => {}
+            Some(Err(failure)) => self.give_up(residents, failure).await,
+            None => return false,
+        }
+        self.progress.notify_all();
+        true
+    }
+
+    /// Moves what a segment that could not be written holds to another, or forgets it.
+    async fn give_up(&self, residents: &dyn Residents, failure: WriteFailure) {
+        let record = failure.record;
+        // Parts of the segment may be on flash all the same: no start may find them.
+        self.declare_segment_dead(&record);
+        let of = |entry: &SummaryEntry| Resident::of(&record, entry);
+        let is_moved = self.store.move_elsewhere(
+            &failure,
+            |entry| residents.check(&of(entry), &mut |_| true) == Named::Kept,
+            |entry, place| {
+                if !residents.moved(&of(entry), place) {
+                    self.displace(place);
+                }
+            },
+        );
+        let mut lost = 0;
+        for entry in &failure.entries {
+            let removed = residents.check(&of(entry), &mut |_| false) == Named::Removed;
+            lost += u64::from(removed);
+        }
+        self.counters.items_lost.add(lost);
+        tracing::warn!(
+            segment = record.segment.0,
+            items = record.items,
+            lost,
+            error = %failure.error,
+            "a segment could not be written"
+        );
+        if self.store.abandon(failure, is_moved).await {
+            let segment = record.segment.0;
+            self.journal.append(Record::Retired { segment });
+        }
+    }
+
     /// A generation of a segment will never be read again: says so in the journal.
     pub(crate) fn declare_segment_dead(&self, record: &SegmentRecord) {
         self.journal.append(Record::SegmentDead {
@@ -271,7 +307,7 @@ impl Upkeep {
     /// The copy at a place will never be read again: says so in the journal.
     pub(crate) fn declare_dead(&self, place: Place) {
         self.journal.append(Record::Dead {
-            location: self.codec.encode(place.segment, place.position),
+            location: self.store.codec.encode(place.segment, place.position),
             generation: place.generation,
         });
     }

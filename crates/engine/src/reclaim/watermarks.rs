@@ -33,7 +33,6 @@ pub struct Watermarks {
 /// What is seen of the cache when the watermarks are asked for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Load {
-    /// Segments that are free.
     pub(super) free: u32,
     /// Channels in use: a free segment is kept for each.
     pub(super) channels: u32,

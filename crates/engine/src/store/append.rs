@@ -8,13 +8,12 @@ use parking_lot::Mutex;
 
 use super::core::{Content, SegmentStore};
 use super::filling::{Cursor, Filling};
-use super::incoming::{AppendItem, Source};
+use super::layout::{AppendItem, Source};
 use super::read::SegmentPin;
 use super::segment::SegmentRecord;
-use super::write::summary_of;
 use crate::counter::Count as _;
 use crate::format::location::Place;
-use crate::format::segment::{SUMMARY_ENTRY_BYTES, SummaryEntry};
+use crate::format::segment::{SUMMARY_ENTRY_BYTES, SummaryEntry, decode_tail};
 
 /// How full a buffer has to be to be worth sealing short, as a fraction of the segment.
 const WORTH_SEALING: (u32, u32) = (3, 4);
@@ -32,7 +31,7 @@ impl SegmentStore {
     ///
     /// An item longer than [`largest_item`](crate::format::segment::largest_item) never fits: the
     /// caller has checked.
-    pub fn append(
+    pub(crate) fn append(
         &self,
         items: &[AppendItem<'_>],
         source: Source,
@@ -77,7 +76,7 @@ impl SegmentStore {
     }
 
     /// Seals what is being filled, if it holds anything, so that it gets written.
-    pub fn flush(&self) {
+    pub(crate) fn flush(&self) {
         let mut cursor = self.filling.lock();
         for filling in &mut cursor.filling {
             let Some(buffer) = *filling else { continue };
@@ -90,8 +89,7 @@ impl SegmentStore {
     }
 
     /// The segments in memory and what is in them, the one being filled included.
-    #[must_use]
-    pub fn in_memory(&self) -> Vec<SegmentRecord> {
+    pub(crate) fn in_memory(&self) -> Vec<SegmentRecord> {
         let segment = |buffer: &Mutex<Content>| match &*buffer.lock() {
             Content::Filling(filling) => Some((filling.segment, filling.items)),
             Content::Sealed { segment, .. } => Some((*segment, 0)),
@@ -107,30 +105,32 @@ impl SegmentStore {
     }
 
     /// The summary of a pinned segment that is in memory; `None` when it is not any more.
-    #[must_use]
-    pub fn summary_in_memory(&self, pin: &SegmentPin<'_>) -> Option<Vec<SummaryEntry>> {
+    pub(crate) fn summary_in_memory(&self, pin: &SegmentPin<'_>) -> Option<Vec<SummaryEntry>> {
         match &*self.content_of(pin)? {
             Content::Filling(filling) => Some(filling.entries()),
-            Content::Sealed { segment, bytes } => summary_of(bytes, *segment, pin.sequence).ok(),
+            Content::Sealed { segment, bytes } => {
+                decode_tail(bytes, segment.0, pin.sequence, self.segment_bytes)
+                    .ok()
+                    .map(|(_, entries)| entries)
+            }
             Content::Free(_) | Content::Lost => None,
         }
     }
 
     /// From now on no segment is opened but for copies.
-    pub fn close(&self) {
+    pub(crate) fn close(&self) {
         self.filling.lock().is_closed = true;
     }
 
     /// Takes a [`close`](SegmentStore::close) back.
-    pub fn reopen(&self) {
+    pub(crate) fn reopen(&self) {
         self.filling.lock().is_closed = false;
         self.space.notify_all();
         self.work.notify_all();
     }
 
     /// Whether every appended item has been written.
-    #[must_use]
-    pub fn is_drained(&self) -> bool {
+    pub(crate) fn is_drained(&self) -> bool {
         let filling = self.filling.lock();
         filling.filling.iter().all(Option::is_none) && self.free_buffers() == self.buffers.len()
     }
@@ -182,14 +182,13 @@ impl SegmentStore {
     }
 
     /// Reserves free segments for what reclaim copies.
-    pub fn reserve_segments(&self, segments: u32) {
+    pub(crate) fn reserve_segments(&self, segments: u32) {
         self.reserved.store(segments as usize, Ordering::Relaxed);
         self.space.notify_all();
     }
 
     /// Buffers that hold nothing.
-    #[must_use]
-    pub fn free_buffers(&self) -> usize {
+    pub(crate) fn free_buffers(&self) -> usize {
         self.buffers.iter().filter(|buffer| is_free(buffer)).count()
     }
 
@@ -259,16 +258,19 @@ impl SegmentStore {
         let Content::Filling(filling) = std::mem::replace(content, Content::Lost) else {
             unreachable!("only what is being filled is sealed");
         };
-        let for_copies = filling.bytes_for_copies();
-        let (segment, items, bytes) = filling.finish(self.image);
-        self.segment(segment).items.store(items, Ordering::Release);
-        *content = Content::Sealed {
-            segment,
-            bytes: Arc::new(bytes),
-        };
+        let (segment, for_copies) = (filling.segment, filling.bytes_for_copies());
+        *content = self.finish(filling);
         self.queues.lock().push_sealed(segment, buffer);
         self.counters.segments_sealed.add(1);
         self.counters.bytes_for_copies.add(for_copies);
         self.work.notify_all();
+    }
+
+    /// What the buffer of a segment holds once that is sealed.
+    pub(super) fn finish(&self, filling: Filling) -> Content {
+        let (segment, items) = (filling.segment, filling.items);
+        let bytes = Arc::new(filling.finish(self.image));
+        self.segment(segment).items.store(items, Ordering::Release);
+        Content::Sealed { segment, bytes }
     }
 }

@@ -23,11 +23,11 @@ const PIECE_BYTES: u32 = 64 << 10;
 const SEGMENT_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Bytes of memory that writing one checkpoint while reading another takes.
-pub const CHECKPOINT_STREAM_BYTES: u64 = 3 * PIECE_BYTES as u64;
+pub(crate) const CHECKPOINT_STREAM_BYTES: u64 = 3 * PIECE_BYTES as u64;
 
 /// Where a checkpoint lies.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct SavedCheckpoint {
+pub(crate) struct SavedCheckpoint {
     /// Bytes of the stream.
     pub bytes: u64,
     /// Sequence number of all its segments.
@@ -37,7 +37,7 @@ pub struct SavedCheckpoint {
 }
 
 /// Writes a checkpoint, a piece in memory at a time.
-pub struct CheckpointSink {
+pub(crate) struct CheckpointSink {
     store: Arc<SegmentStore>,
     piece: AlignedBuf,
     used: usize,
@@ -52,9 +52,7 @@ pub struct CheckpointSink {
 }
 
 impl CheckpointSink {
-    /// An empty checkpoint in `store`.
-    #[must_use]
-    pub fn new(store: Arc<SegmentStore>) -> Self {
+    pub(crate) fn new(store: Arc<SegmentStore>) -> Self {
         Self {
             piece: AlignedBuf::new(store.piece_bytes() as usize),
             used: 0,
@@ -67,7 +65,7 @@ impl CheckpointSink {
     }
 
     /// Appends to the stream; `None` when no segment becomes free or the device fails.
-    pub async fn push(&mut self, mut bytes: &[u8]) -> Option<()> {
+    pub(crate) async fn push(&mut self, mut bytes: &[u8]) -> Option<()> {
         self.saved.bytes += bytes.len() as u64;
         while !bytes.is_empty() {
             let left = self.store.checkpoint_capacity() - self.part_bytes;
@@ -87,7 +85,7 @@ impl CheckpointSink {
     }
 
     /// Writes what is left; `None` as for [`push`](Self::push).
-    pub async fn finish(&mut self) -> Option<()> {
+    pub(crate) async fn finish(&mut self) -> Option<()> {
         if self.used > 0 {
             self.write_piece().await?;
         }
@@ -139,7 +137,7 @@ impl CheckpointSink {
             bytes,
             checksum,
         )
-        .of_image(self.store.image);
+        .of_image(self.store.image, 0);
         let page = self.store.flash_page_bytes();
         let at = page as usize - FOOTER_BYTES as usize;
         self.piece[..at].fill(0);
@@ -165,7 +163,7 @@ impl CheckpointSink {
 
 /// Reads a checkpoint, a piece in memory at a time. What it gives counts only once the end of the
 /// stream has been reached without an error: a part is verified when the last byte of it has been read.
-pub struct CheckpointSource {
+pub(crate) struct CheckpointSource {
     store: Arc<SegmentStore>,
     saved: SavedCheckpoint,
     /// Number of the next part.
@@ -186,8 +184,7 @@ struct Part {
 
 impl SegmentStore {
     /// The start of a checkpoint in this store.
-    #[must_use]
-    pub fn open_checkpoint(self: &Arc<Self>, saved: &SavedCheckpoint) -> CheckpointSource {
+    pub(crate) fn open_checkpoint(self: &Arc<Self>, saved: &SavedCheckpoint) -> CheckpointSource {
         let store = Arc::clone(self);
         CheckpointSource {
             store,
@@ -232,8 +229,7 @@ impl SegmentStore {
 
 impl CheckpointSource {
     /// Whether the whole stream has been taken.
-    #[must_use]
-    pub fn is_at_end(&self) -> bool {
+    pub(crate) fn is_at_end(&self) -> bool {
         self.next == self.saved.segments.len()
             && self.part.read == self.part.bytes
             && self.at == self.bytes.len()

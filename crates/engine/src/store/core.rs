@@ -14,8 +14,8 @@ use super::filling::{Cursor, Filling};
 use super::layout::{StreamLayout, Streams};
 use super::queues::Queues;
 use super::segment::{DRAINING, Segment, SegmentRecord};
-use crate::counter::{Count as _, Striped};
-use crate::ewma::Ewma;
+use crate::counter::{Count as _, Ewma, Striped};
+use crate::format::location::LocationCodec;
 use crate::format::segment::SegmentId;
 
 /// Milliseconds that one time may be ahead of another and count as the same.
@@ -96,7 +96,7 @@ pub struct StoreCounters {
 
 /// How a [`SegmentStore`] is set up.
 #[derive(Clone, Copy, Debug)]
-pub struct StoreConfig {
+pub(crate) struct StoreConfig {
     /// Segments that may be in memory at once: one filling, the others waiting or being written.
     pub buffers: usize,
     /// The image that the segments belong to.
@@ -113,12 +113,13 @@ pub struct StoreConfig {
 
 /// The segments of one flash device. Shared by all threads.
 pub struct SegmentStore {
+    /// Packs segment and position into as few bits as the flash needs.
+    pub(crate) codec: LocationCodec,
     pub(super) flash: Arc<dyn Flash>,
     pub(super) image: u64,
     pub(super) segment_bytes: u32,
     pub(super) write_bytes: usize,
     pub(super) streams: Arc<dyn Streams>,
-    /// The layout of each stream.
     pub(super) layouts: Box<[StreamLayout]>,
     /// Segments that may be filled at once.
     pub(super) max_filling: usize,
@@ -143,8 +144,11 @@ impl SegmentStore {
     ///
     /// # Panics
     /// When there are no or more than 254 buffers: the configuration checks that.
-    #[must_use]
-    pub fn new(flash: Arc<dyn Flash>, streams: Arc<dyn Streams>, config: &StoreConfig) -> Self {
+    pub(crate) fn new(
+        flash: Arc<dyn Flash>,
+        streams: Arc<dyn Streams>,
+        config: &StoreConfig,
+    ) -> Self {
         assert!((2..=254).contains(&config.buffers), "2 to 254 buffers");
         let geometry = flash.geometry();
         let segment_bytes =
@@ -164,6 +168,7 @@ impl SegmentStore {
             queues.push_free(segment, flash.erase_count(block(segment)));
         }
         Self {
+            codec: LocationCodec::new(geometry.blocks(), segment_bytes),
             image: config.image,
             segment_bytes,
             write_bytes: config.write_bytes.next_multiple_of(geometry.page_bytes) as usize,
@@ -207,27 +212,22 @@ impl SegmentStore {
     }
 
     /// Segments that are free or will be when the reclaims under way have ended.
-    #[must_use]
-    pub fn free_or_reclaiming(&self) -> u32 {
+    pub(crate) fn free_or_reclaiming(&self) -> u32 {
         let queues = self.queues.lock();
         (queues.free + queues.reclaiming) as u32
     }
 
-    /// Segments that are being reclaimed.
-    #[must_use]
-    pub fn reclaiming_segments(&self) -> u32 {
+    pub(crate) fn reclaiming_segments(&self) -> u32 {
         self.queues.lock().reclaiming as u32
     }
 
     /// Channels that have a segment to fill or to reclaim, one at least.
-    #[must_use]
-    pub fn channels_in_use(&self) -> u32 {
+    pub(crate) fn channels_in_use(&self) -> u32 {
         self.queues.lock().channels_in_use().max(1) as u32
     }
 
     /// Segments that have not been given up.
-    #[must_use]
-    pub fn segments_in_use(&self) -> u32 {
+    pub(crate) fn segments_in_use(&self) -> u32 {
         let retired = self.counters.segments_retired.get() as u32;
         self.segments().saturating_sub(retired)
     }
@@ -235,7 +235,7 @@ impl SegmentStore {
     /// Segments that wear leveling waits for.
     #[must_use]
     pub fn worn_least(&self) -> usize {
-        self.queues.lock().worn_least()
+        self.queues.lock().worn_least.len()
     }
 
     /// Segments written and not yet reclaimed.
@@ -247,7 +247,7 @@ impl SegmentStore {
     /// Segments sealed in memory that wait to be written.
     #[must_use]
     pub fn sealed_segments(&self) -> u32 {
-        self.queues.lock().sealed() as u32
+        self.queues.lock().sealed.len() as u32
     }
 
     /// The counters.
@@ -257,20 +257,17 @@ impl SegmentStore {
     }
 
     /// Notified whenever an append that found no space may find some.
-    #[must_use]
-    pub fn space(&self) -> &Notify {
+    pub(crate) fn space(&self) -> &Notify {
         &self.space
     }
 
     /// Notified whenever there is something to write, or fewer free segments than before.
-    #[must_use]
-    pub fn work(&self) -> &Notify {
+    pub(crate) fn work(&self) -> &Notify {
         &self.work
     }
 
     /// Bytes of memory in use: buffers and the segment table.
-    #[must_use]
-    pub fn memory_bytes(&self) -> usize {
+    pub(crate) fn memory_bytes(&self) -> usize {
         self.buffers.len() * self.segment_bytes as usize
             + self.segments.len() * size_of::<Segment>()
     }
@@ -278,20 +275,17 @@ impl SegmentStore {
     /// Takes a written segment out of its queue, to reclaim it: one with no more valid bytes than
     /// `max_valid`, if there is one. Where it is not the oldest that is taken, it is one of a single channel,
     /// that with the fewest free segments.
-    #[must_use]
-    pub fn take_victim(&self, victim: Victim, max_valid: u64) -> Option<SegmentRecord> {
+    pub(crate) fn take_victim(&self, victim: Victim, max_valid: u64) -> Option<SegmentRecord> {
         let now = self.now_ms();
         let may = |segment| self.is_on_flash(segment) && self.valid_bytes(segment) <= max_valid;
         let mut queues = self.queues.lock();
         let segment = match victim {
-            Victim::Oldest => queues.take_first(|segment| {
-                let sequence = self.sequence(segment);
-                may(segment).then_some(sequence)
-            }),
-            Victim::FewestValid => queues.take_from_channel(|segment| {
-                let valid = self.valid_bytes(segment);
-                may(segment).then_some(valid)
-            }),
+            Victim::Oldest => {
+                queues.take_least(1, |segment| may(segment).then(|| self.sequence(segment)))
+            }
+            Victim::FewestValid => {
+                queues.take_from_channel(|segment| may(segment).then(|| self.valid_bytes(segment)))
+            }
             Victim::LeastRecentlyRead => queues.take_from_channel(|segment| {
                 let last_read = self.segment(segment).last_read_ms.load(Ordering::Relaxed);
                 may(segment).then(|| Reverse(age_ms(now, last_read)))
@@ -302,11 +296,10 @@ impl SegmentStore {
 
     /// Takes the written segment with the lowest sequence number, unless one that is not written yet has a lower
     /// one. What is being filled and holds it up is sealed.
-    #[must_use]
-    pub fn take_in_order(&self) -> Option<SegmentRecord> {
+    pub(crate) fn take_in_order(&self) -> Option<SegmentRecord> {
         let unwritten = self.in_memory();
         let oldest = unwritten.iter().map(|record| record.sequence).min();
-        let taken = self.queues.lock().take_least(|segment| {
+        let taken = self.queues.lock().take_least(usize::MAX, |segment| {
             let sequence = self.sequence(segment);
             let is_next = oldest.is_none_or(|oldest| sequence < oldest);
             (is_next && self.is_on_flash(segment)).then_some(sequence)
@@ -327,8 +320,7 @@ impl SegmentStore {
     }
 
     /// Takes a written segment that wear leveling wants to have erased.
-    #[must_use]
-    pub fn take_worn_least(&self) -> Option<SegmentRecord> {
+    pub(crate) fn take_worn_least(&self) -> Option<SegmentRecord> {
         let mut queues = self.queues.lock();
         let segment = queues.take_worn_least(|segment, generation| {
             self.is_on_flash(segment) && self.sequence(segment) == generation
@@ -359,21 +351,19 @@ impl SegmentStore {
 
     /// Has the written segments erased whose blocks have had less than half as many erases as the average
     /// one; returns how many.
-    pub fn level_wear(&self) -> usize {
+    pub(crate) fn level_wear(&self) -> usize {
         let mean = self.wear().mean;
         let mut queues = self.queues.lock();
-        let least: Vec<(SegmentId, u64)> = queues
+        queues.worn_least = queues
             .each_written()
             .filter(|&segment| 2.0 * (self.erase_count(segment) as f64) < mean)
             .map(|segment| (segment, self.sequence(segment)))
             .collect();
-        queues.set_worn_least(least.iter().copied());
-        least.len()
+        queues.worn_least.len()
     }
 
     /// Whether a segment is read more often than the average written one.
-    #[must_use]
-    pub fn is_read_much(&self, segment: SegmentId) -> bool {
+    pub(crate) fn is_read_much(&self, segment: SegmentId) -> bool {
         let reads = |segment| u64::from(self.segment(segment).reads.load(Ordering::Relaxed));
         let queues = self.queues.lock();
         let total: u64 = queues.each_written().map(reads).sum();
@@ -400,8 +390,7 @@ impl SegmentStore {
     }
 
     /// Bytes of the items in a sealed segment that the index names, slots and all.
-    #[must_use]
-    pub fn valid_bytes(&self, segment: SegmentId) -> u64 {
+    pub(crate) fn valid_bytes(&self, segment: SegmentId) -> u64 {
         let state = self.segment(segment);
         let live = u64::from(state.live.load(Ordering::Relaxed));
         match state.slot_bytes.load(Ordering::Relaxed) {
@@ -419,7 +408,7 @@ impl SegmentStore {
     }
 
     /// The index names one item less of a generation of a segment; nothing changes if the generation has ended.
-    pub fn count_out(&self, segment: SegmentId, generation: u64) {
+    pub(crate) fn count_out(&self, segment: SegmentId, generation: u64) {
         let state = self.segment(segment);
         if state.sequence.load(Ordering::Acquire) == generation {
             // The generation may end in this very moment; the count is an estimate then, and never negative.
@@ -442,8 +431,7 @@ impl SegmentStore {
     }
 
     /// Items in live segments, dead ones among them.
-    #[must_use]
-    pub fn items_placed(&self) -> u64 {
+    pub(crate) fn items_placed(&self) -> u64 {
         let (live, _) = self.live_segments();
         live.iter().map(|record| u64::from(record.items)).sum()
     }
@@ -459,8 +447,7 @@ impl SegmentStore {
     }
 
     /// Sequence number of a segment's present generation, 0 when it is free.
-    #[must_use]
-    pub fn sequence(&self, segment: SegmentId) -> u64 {
+    pub(crate) fn sequence(&self, segment: SegmentId) -> u64 {
         self.segment(segment).sequence.load(Ordering::Acquire)
     }
 
@@ -470,7 +457,7 @@ impl SegmentStore {
 
     /// Gives a segment back that [`take_victim`](SegmentStore::take_victim) gave and that no index
     /// names any more, once its last reader has left.
-    pub async fn release(&self, segment: SegmentId) {
+    pub(crate) async fn release(&self, segment: SegmentId) {
         self.end_generation(segment).await;
         let mut queues = self.queues.lock();
         queues.end_reclaim(segment);
@@ -524,10 +511,7 @@ impl SegmentStore {
     }
 
     /// Makes everything written durable.
-    ///
-    /// # Errors
-    /// What the device says.
-    pub async fn sync(&self) -> Result<(), device::DeviceError> {
+    pub(crate) async fn sync(&self) -> Result<(), device::DeviceError> {
         self.flash.sync().await
     }
 }

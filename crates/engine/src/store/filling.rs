@@ -7,8 +7,7 @@ use device::AlignedBuf;
 use runtime::work::{self, Work};
 use zerocopy::{FromBytes, IntoBytes};
 
-use super::incoming::{AppendItem, Source};
-use super::layout::StreamLayout;
+use super::layout::{AppendItem, Source, StreamLayout};
 use crate::format::segment::{
     FOOTER_BYTES, Footer, Position, SUMMARY_ENTRY_BYTES, SegmentId, SegmentKind, SummaryEntry,
     summary_offset,
@@ -19,7 +18,7 @@ pub(super) struct Cursor {
     /// The buffer of each stream.
     pub(super) filling: Box<[Option<usize>]>,
     /// Shared with the journal, which reads it.
-    next_sequence: Arc<AtomicU64>,
+    pub(super) next_sequence: Arc<AtomicU64>,
     /// No segment is opened for writes any more.
     pub(super) is_closed: bool,
 }
@@ -31,14 +30,6 @@ impl Cursor {
             next_sequence: Arc::new(AtomicU64::new(first_sequence)),
             is_closed: false,
         }
-    }
-
-    pub(super) fn peek_sequence(&self) -> u64 {
-        self.next_sequence.load(Ordering::Acquire)
-    }
-
-    pub(super) fn shared_sequence(&self) -> Arc<AtomicU64> {
-        Arc::clone(&self.next_sequence)
     }
 
     pub(super) fn take_sequence(&mut self) -> u64 {
@@ -131,7 +122,7 @@ impl Filling {
     }
 
     /// Writes the footer, and zeros over what an earlier generation left in the gap.
-    pub(super) fn finish(mut self, image: u64) -> (SegmentId, u32, AlignedBuf) {
+    pub(super) fn finish(mut self, image: u64) -> AlignedBuf {
         let segment_bytes = self.bytes.len() as u32;
         let summary =
             summary_offset(segment_bytes, self.items).expect("append kept space") as usize;
@@ -146,9 +137,8 @@ impl Filling {
             self.data_bytes,
             checksum,
         )
-        .of_image(image)
-        .with_slots(self.layout.slot_bytes());
+        .of_image(image, self.layout.slot_bytes());
         self.bytes[footer_at..].copy_from_slice(footer.as_bytes());
-        (self.segment, self.items, self.bytes)
+        self.bytes
     }
 }

@@ -4,8 +4,9 @@
 //! ([`Streams`]); how the items of a stream lie in its segments is the stream's [`StreamLayout`]. Where items are
 //! slotted, each slab class is a stream.
 
-use super::incoming::{AppendItem, Source};
+use crate::format::item::ItemRef;
 use crate::format::segment::{Position, UNIT_BYTES, align, largest_item, summary_offset};
+use crate::key::KeyHash;
 
 /// How items lie in the segments that are filled from now on. What is on flash tells its own layout.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -27,9 +28,16 @@ pub enum StreamLayout {
 }
 
 impl StreamLayout {
+    /// The layout with slots of so many bytes; 0 where items are packed.
+    pub(super) fn of_slots(bytes: u32) -> Self {
+        match bytes {
+            0 => Self::Packed,
+            bytes => Self::Slotted(bytes),
+        }
+    }
+
     /// Bytes of a slot; 0 where items are packed.
-    #[must_use]
-    pub fn slot_bytes(self) -> u32 {
+    pub(crate) fn slot_bytes(self) -> u32 {
         match self {
             Self::Packed => 0,
             Self::Slotted(bytes) => bytes,
@@ -49,6 +57,24 @@ impl StreamLayout {
             }
         }
     }
+}
+
+/// Where items to append come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// A write: it stalls while no more segments are free than are reserved for copies.
+    Write,
+    /// A segment being reclaimed: its copies may open reserved segments, too.
+    Copy,
+}
+
+/// An item to append.
+#[derive(Clone, Copy, Debug)]
+pub struct AppendItem<'a> {
+    /// Hash of its key.
+    pub hash: KeyHash,
+    /// The item.
+    pub item: ItemRef<'a>,
 }
 
 /// The streams that a placement fills. Called with the store's locks held: it takes none and does not wait.
@@ -72,11 +98,8 @@ pub struct SlabClasses(Box<[u32]>);
 
 impl Streams for SlabClasses {
     fn layouts(&self) -> Box<[StreamLayout]> {
-        let layout = |&slot: &u32| match slot {
-            0 => StreamLayout::Packed,
-            bytes => StreamLayout::Slotted(bytes),
-        };
-        self.0.iter().map(layout).collect()
+        let slots = self.0.iter();
+        slots.map(|&slot| StreamLayout::of_slots(slot)).collect()
     }
 
     fn stream_of(&self, item: &AppendItem<'_>, _source: Source) -> usize {

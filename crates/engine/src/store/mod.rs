@@ -22,23 +22,24 @@ mod append;
 mod checkpoint;
 mod core;
 mod filling;
-mod incoming;
 mod layout;
 mod queues;
 mod read;
-mod relocate;
 mod segment;
 #[cfg(test)]
 mod tests;
 mod write;
 
-pub use self::core::{SegmentStore, StoreConfig, StoreCounters, Victim, Wear};
-pub use checkpoint::{CHECKPOINT_STREAM_BYTES, CheckpointSink, CheckpointSource, SavedCheckpoint};
-pub use incoming::{AppendItem, Source};
-pub use layout::{Layout, SlabClasses, StreamLayout, Streams};
+pub(crate) use self::core::StoreConfig;
+pub use self::core::{SegmentStore, StoreCounters, Victim, Wear};
+pub(crate) use checkpoint::{
+    CHECKPOINT_STREAM_BYTES, CheckpointSink, CheckpointSource, SavedCheckpoint,
+};
+pub use layout::{AppendItem, Layout, SlabClasses, Source, StreamLayout, Streams};
 pub use read::{FlashItem, ReadError, SegmentPin};
-pub use segment::{SEGMENT_TABLE_BYTES, SegmentRecord};
-pub use write::{Scan, WriteFailure, Written};
+pub(crate) use segment::SEGMENT_TABLE_BYTES;
+pub use segment::SegmentRecord;
+pub(crate) use write::WriteFailure;
 
 pub use crate::format::location::Place;
 pub use crate::format::segment::SegmentId;

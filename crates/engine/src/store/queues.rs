@@ -28,7 +28,6 @@ struct Channel {
     free: BTreeSet<Free>,
     /// Written segments, oldest first.
     written: VecDeque<SegmentId>,
-    /// Segments that are being reclaimed.
     reclaiming: usize,
     /// Segments being filled, waiting to be written or being written.
     unwritten: usize,
@@ -47,23 +46,22 @@ pub(super) struct Queues {
     pub(super) free: usize,
     /// Written segments that are not being reclaimed.
     pub(super) written: usize,
-    /// Segments that are being reclaimed.
     pub(super) reclaiming: usize,
     turn: u64,
     /// The channel looked at first for the next segment to open, and for the next victim.
     next_open: usize,
     next_victim: usize,
-    sealed: VecDeque<(SegmentId, usize)>,
+    /// Sealed segments that wait to be written, with their buffers.
+    pub(super) sealed: VecDeque<(SegmentId, usize)>,
     /// Sealed segments that are being written.
     writing: usize,
     /// Segments on bad blocks, and those given up after repeated failures.
     pub(super) retired: Vec<SegmentId>,
     /// Written segments that wear leveling wants to have erased, with their sequence numbers.
-    worn_least: VecDeque<(SegmentId, u64)>,
+    pub(super) worn_least: VecDeque<(SegmentId, u64)>,
 }
 
 impl Queues {
-    /// Queues without a segment in them.
     pub(super) fn new(geometry: &Geometry) -> Self {
         Self {
             segments_per_channel: geometry.luns_per_channel * geometry.blocks_per_lun,
@@ -78,11 +76,6 @@ impl Queues {
 
     fn channel(&mut self, segment: SegmentId) -> &mut Channel {
         &mut self.channels[self.channel_of(segment)]
-    }
-
-    /// Sealed segments that wait to be written.
-    pub(super) fn sealed(&self) -> usize {
-        self.sealed.len()
     }
 
     /// Channels that have a segment to fill or to reclaim.
@@ -202,28 +195,16 @@ impl Queues {
         channels.flat_map(|channel| channel.written.iter().copied())
     }
 
-    /// Takes the segment out of all written ones for which `rank` is lowest; those without a rank do not
-    /// count. Only the first of each channel is looked at.
-    pub(super) fn take_first<R: Ord>(
-        &mut self,
-        rank: impl Fn(SegmentId) -> Option<R>,
-    ) -> Option<SegmentId> {
-        let first = |number: usize| {
-            let segment = *self.channels[number].written.front()?;
-            Some((rank(segment)?, number))
-        };
-        let (_, number) = (0..self.channels.len()).filter_map(first).min()?;
-        Some(self.take_written(number, 0))
-    }
-
-    /// Takes the segment out of all written ones for which `rank` is lowest; those without a rank do not count.
+    /// Takes the segment out of all written ones for which `rank` is lowest; those without a rank do not count. Only
+    /// the `depth` oldest of each channel are looked at.
     pub(super) fn take_least<R: Ord>(
         &mut self,
+        depth: usize,
         rank: impl Fn(SegmentId) -> Option<R>,
     ) -> Option<SegmentId> {
         let mut least: Option<(R, usize, usize)> = None;
         for (number, channel) in self.channels.iter().enumerate() {
-            for (place, &segment) in channel.written.iter().enumerate() {
+            for (place, &segment) in channel.written.iter().take(depth).enumerate() {
                 let rank = rank(segment)
                     .filter(|rank| least.as_ref().is_none_or(|(least, ..)| rank < least));
                 least = rank.map(|rank| (rank, number, place)).or(least);
@@ -279,17 +260,6 @@ impl Queues {
         self.reclaiming -= 1;
     }
 
-    /// Wear leveling wants these written segments to be erased, with these sequence numbers.
-    pub(super) fn set_worn_least(&mut self, segments: impl Iterator<Item = (SegmentId, u64)>) {
-        self.worn_least.clear();
-        self.worn_least.extend(segments);
-    }
-
-    /// How many wear leveling waits for.
-    pub(super) fn worn_least(&self) -> usize {
-        self.worn_least.len()
-    }
-
     /// Takes the next segment that wear leveling wants erased, if it is still among the written ones and
     /// `may` be.
     pub(super) fn take_worn_least(
@@ -339,6 +309,10 @@ mod tests {
         (queues.channel_of(segment), segment)
     }
 
+    fn opened(queues: &mut Queues, count: usize) -> Vec<SegmentId> {
+        (0..count).map(|_| open(queues, [0; 3]).1).collect()
+    }
+
     /// Seals and writes a segment; no other is sealed.
     fn write(queues: &mut Queues, segment: SegmentId) {
         queues.push_sealed(segment, 0);
@@ -356,19 +330,13 @@ mod tests {
         for &(_, segment) in opened.iter().filter(|(channel, _)| *channel == 1) {
             write(&mut queues, segment);
         }
-        assert_eq!(
-            open(&mut queues, idle).0,
-            1,
-            "what waits to be written counts"
-        );
+        let (least, _) = open(&mut queues, idle);
+        assert_eq!(least, 1, "what waits to be written counts");
         for (_, segment) in opened.into_iter().filter(|(channel, _)| *channel != 1) {
             write(&mut queues, segment);
         }
-        assert_eq!(
-            open(&mut queues, [900, 0, 100]).0,
-            2,
-            "and then what was read"
-        );
+        let (least, _) = open(&mut queues, [900, 0, 100]);
+        assert_eq!(least, 2, "and then what was read");
     }
 
     #[test]
@@ -398,7 +366,7 @@ mod tests {
     #[test]
     fn victims_come_from_the_channel_with_the_fewest_free() {
         let mut queues = full();
-        let opened: Vec<SegmentId> = (0..12).map(|_| open(&mut queues, [0; 3]).1).collect();
+        let opened = opened(&mut queues, 12);
         for &segment in &opened {
             write(&mut queues, segment);
         }
@@ -416,7 +384,9 @@ mod tests {
         queues.end_reclaim(victim);
         queues.push_free(victim, 1);
         assert_eq!(queues.take_from_channel(|_| None::<u32>), None);
-        let oldest = queues.take_first(|segment| Some(segment.0 % EACH)).unwrap();
+        let oldest = queues
+            .take_least(1, |segment| Some(segment.0 % EACH))
+            .unwrap();
         assert!(opened[..6].contains(&oldest));
     }
 
@@ -434,31 +404,28 @@ mod tests {
     #[test]
     fn what_leveling_waits_for_is_taken_once_and_only_while_it_is_written() {
         let mut queues = full();
-        let opened: Vec<SegmentId> = (0..3).map(|_| open(&mut queues, [0; 3]).1).collect();
+        let opened = opened(&mut queues, 3);
         for &segment in &opened[..2] {
             write(&mut queues, segment);
         }
-        queues.set_worn_least(opened.iter().map(|&segment| (segment, 1)));
+        queues.worn_least = opened.iter().map(|&segment| (segment, 1)).collect();
         assert_eq!(queues.take_worn_least(|_, _| true), Some(opened[0]));
         assert_eq!(queues.take_worn_least(|_, _| true), Some(opened[1]));
-        assert_eq!(
-            queues.take_worn_least(|_, _| true),
-            None,
-            "still being filled"
-        );
-        assert_eq!(queues.worn_least(), 0);
+        let being_filled = queues.take_worn_least(|_, _| true);
+        assert_eq!(being_filled, None);
+        assert_eq!(queues.worn_least.len(), 0);
     }
 
     #[test]
     fn leveling_takes_no_later_generation_and_begins_anew_each_time() {
         let mut queues = full();
-        let opened: Vec<SegmentId> = (0..3).map(|_| open(&mut queues, [0; 3]).1).collect();
+        let opened = opened(&mut queues, 3);
         for &segment in &opened {
             write(&mut queues, segment);
         }
-        queues.set_worn_least(opened.iter().map(|&segment| (segment, 1)));
-        queues.set_worn_least(opened[..2].iter().map(|&segment| (segment, 1)));
-        assert_eq!(queues.worn_least(), 2);
+        queues.worn_least = opened.iter().map(|&segment| (segment, 1)).collect();
+        queues.worn_least = opened[..2].iter().map(|&segment| (segment, 1)).collect();
+        assert_eq!(queues.worn_least.len(), 2);
         let generation = |segment| if segment == opened[0] { 2 } else { 1 };
         let taken = queues.take_worn_least(|segment, sequence| generation(segment) == sequence);
         assert_eq!(taken, Some(opened[1]));
@@ -485,11 +452,8 @@ mod tests {
             queues.push_sealed(*segment, buffer);
         }
         assert_eq!(queues.pop_sealed(), Some((opened[0].1, 0)));
-        assert_eq!(
-            queues.pop_sealed(),
-            Some((opened[1].1, 1)),
-            "channel 0 is busy"
-        );
+        let next = queues.pop_sealed();
+        assert_eq!(next, Some((opened[1].1, 1)), "channel 0 is busy");
         assert_eq!(queues.pop_sealed(), Some((opened[3].1, 3)));
         assert_eq!(queues.pop_sealed(), None);
     }

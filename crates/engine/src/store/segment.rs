@@ -41,7 +41,7 @@ pub(super) struct Segment {
 }
 
 /// Bytes of memory for each segment of the flash.
-pub const SEGMENT_TABLE_BYTES: u64 = 40;
+pub(crate) const SEGMENT_TABLE_BYTES: u64 = 40;
 
 const _: () = assert!(size_of::<Segment>() as u64 == SEGMENT_TABLE_BYTES);
 

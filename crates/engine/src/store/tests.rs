@@ -37,10 +37,27 @@ fn store(segments: u64, buffers: usize) -> Arc<SegmentStore> {
         sync: Duration::from_millis(1),
     };
     let disk = MemoryDisk::with_latency(segments * u64::from(SEGMENT), latency);
+    store_on_disk(disk, Layout::Packed, buffers)
+}
+
+fn slotted_store(buffers: usize) -> Arc<SegmentStore> {
+    let disk = MemoryDisk::new(64 * u64::from(SEGMENT));
+    store_on_disk(disk, Layout::Slotted, buffers)
+}
+
+fn store_on_disk(disk: MemoryDisk, layout: Layout, buffers: usize) -> Arc<SegmentStore> {
     let flash = DiskFlash::new(Arc::new(disk), SEGMENT, 1, false).unwrap();
     let config = StoreConfig { buffers, ..CONFIG };
-    let packed = Arc::new(SlabClasses::new(Layout::Packed, SEGMENT));
-    Arc::new(SegmentStore::new(Arc::new(flash), packed, &config))
+    let streams = Arc::new(SlabClasses::new(layout, SEGMENT));
+    Arc::new(SegmentStore::new(Arc::new(flash), streams, &config))
+}
+
+/// Blocks that bear one erase.
+fn one_cycle() -> Endurance {
+    Endurance {
+        cycles: 1,
+        ..Endurance::unlimited()
+    }
 }
 
 /// A store on emulated NAND of 32 segments that ends as `endurance` says.
@@ -96,6 +113,28 @@ fn append_len(store: &SegmentStore, number: u64, len: u32) -> Option<(Place, u64
     at.map(|filled| (filled, number))
 }
 
+/// Appends and writes until there is no space; the items appended.
+async fn fill(store: &SegmentStore) -> Vec<(Place, u64)> {
+    let mut items = Vec::new();
+    loop {
+        while let Some(item) = append(store, items.len() as u64) {
+            items.push(item);
+        }
+        match store.write_next().await {
+            Some(written) => drop(written.unwrap()),
+            None => return items,
+        }
+    }
+}
+
+/// Has the write of a segment fail whose block bears one erase.
+async fn fail(store: &SegmentStore, flash: &Libssd, segment: SegmentId) -> WriteFailure {
+    flash.erase(device::BlockId(segment.0)).await.unwrap();
+    store.flush();
+    let written = store.write_next().await.unwrap();
+    written.expect_err("its second erase is one too many")
+}
+
 /// Pins the present generation of a segment.
 fn pin(store: &SegmentStore, segment: SegmentId) -> SegmentPin<'_> {
     store.pin(segment, store.sequence(segment)).unwrap()
@@ -123,7 +162,7 @@ fn items_are_read_while_filling_sealed_being_written_and_written() {
             check(&store, first).await;
             runtime::sleep(Duration::from_micros(50)).await;
         }
-        assert!(matches!(written.await, Some(Some(Written::Done(_)))));
+        assert!(matches!(written.await, Some(Some(Ok(_)))));
         let before = store.counters().reads.sum();
         check(&store, first).await;
         assert_eq!(store.counters().reads.sum(), before + 1);
@@ -141,7 +180,7 @@ fn buffers_are_the_back_pressure() {
         assert_eq!(store.sealed_segments(), 2);
         assert_eq!(store.free_segments(), 6);
         let space = store.space().listener();
-        assert!(matches!(store.write_next().await, Some(Written::Done(_))));
+        assert!(matches!(store.write_next().await, Some(Ok(_))));
         space.await;
         appended.push(append(&store, appended.len() as u64).expect("a buffer is free"));
         for item in appended {
@@ -154,15 +193,7 @@ fn buffers_are_the_back_pressure() {
 fn a_full_flash_has_no_space_until_a_segment_is_released() {
     Sim::new(1).block_on(async {
         let store = store(3, 4);
-        let mut number = 0;
-        loop {
-            while append(&store, number).is_some() {
-                number += 1;
-            }
-            if store.write_next().await.is_none() {
-                break;
-            }
-        }
+        let number = fill(&store).await.len() as u64;
         assert_eq!((store.free_segments(), store.written_segments()), (0, 3));
         let oldest = store.take_victim(Victim::Oldest, u64::MAX).unwrap();
         assert_eq!((oldest.segment, oldest.sequence), (SegmentId(0), 100));
@@ -307,17 +338,7 @@ fn segments_on_bad_blocks_are_left_out() {
             .collect();
         assert!(!bad.is_empty());
         assert_eq!(store.retired(), bad);
-        let mut items = Vec::new();
-        loop {
-            while let Some(item) = append(&store, items.len() as u64) {
-                items.push(item);
-            }
-            match store.write_next().await {
-                Some(Written::Done(_)) => {}
-                Some(Written::Failed(failure)) => panic!("{}", failure.error),
-                None => break,
-            }
-        }
+        let items = fill(&store).await;
         assert_eq!(store.written_segments() as usize + bad.len(), 32);
         for item in items {
             assert!(!bad.contains(&item.0.segment));
@@ -331,17 +352,9 @@ fn segments_on_bad_blocks_are_left_out() {
 #[test]
 fn a_segment_whose_block_goes_bad_is_given_up_at_once() {
     Sim::new(1).block_on(async {
-        let endurance = Endurance {
-            cycles: 1,
-            ..Endurance::unlimited()
-        };
-        let (store, flash) = store_on_nand(endurance, Layout::Packed);
+        let (store, flash) = store_on_nand(one_cycle(), Layout::Packed);
         let first = append(&store, 0).unwrap().0.segment;
-        flash.erase(device::BlockId(first.0)).await.unwrap();
-        store.flush();
-        let Some(Written::Failed(failure)) = store.write_next().await else {
-            panic!("its second erase is one too many");
-        };
+        let failure = fail(&store, &flash, first).await;
         assert!(store.abandon(failure, false).await);
         assert_eq!(store.retired(), [first]);
     });
@@ -350,18 +363,10 @@ fn a_segment_whose_block_goes_bad_is_given_up_at_once() {
 #[test]
 fn what_fails_to_be_written_is_written_elsewhere() {
     Sim::new(1).block_on(async {
-        let endurance = Endurance {
-            cycles: 1,
-            ..Endurance::unlimited()
-        };
-        let (store, flash) = store_on_nand(endurance, Layout::Slotted);
+        let (store, flash) = store_on_nand(one_cycle(), Layout::Slotted);
         let (first, second) = (append(&store, 1).unwrap(), append(&store, 2).unwrap());
         let bad = first.0.segment;
-        flash.erase(device::BlockId(bad.0)).await.unwrap();
-        store.flush();
-        let Some(Written::Failed(failure)) = store.write_next().await else {
-            panic!("its second erase is one too many");
-        };
+        let failure = fail(&store, &flash, bad).await;
         let mut moved = Vec::new();
         // The second item has been overwritten meanwhile.
         let is_current = |entry: &SummaryEntry| entry.hash.get() == 1;
@@ -372,20 +377,16 @@ fn what_fails_to_be_written_is_written_elsewhere() {
         let again = (moved[0], first.1);
         check(&store, again).await;
         assert_eq!(store.counters().reads.sum(), 0, "it is in its buffer");
-        let Some(Written::Done(segment)) = store.write_next().await else {
-            panic!("this block is good");
-        };
+        let written = store.write_next().await.unwrap();
+        let segment = written.expect("this block is good");
         assert_eq!(segment, moved[0].segment);
         check(&store, again).await;
         assert_eq!(
             (store.counters().reads.sum(), store.retired()),
             (1, vec![bad])
         );
-        assert!(
-            store
-                .pin(second.0.segment, store.sequence(segment))
-                .is_none()
-        );
+        let generation = store.sequence(segment);
+        assert!(store.pin(second.0.segment, generation).is_none());
     });
 }
 
@@ -415,14 +416,6 @@ fn with_every_segment_being_filled_one_is_sealed() {
             assert!(found.is_some(), "no segment becomes free for item {number}");
         }
     });
-}
-
-fn slotted_store(buffers: usize) -> Arc<SegmentStore> {
-    let disk = MemoryDisk::new(64 * u64::from(SEGMENT));
-    let flash = DiskFlash::new(Arc::new(disk), SEGMENT, 1, false).unwrap();
-    let config = StoreConfig { buffers, ..CONFIG };
-    let slotted = Arc::new(SlabClasses::new(Layout::Slotted, SEGMENT));
-    Arc::new(SegmentStore::new(Arc::new(flash), slotted, &config))
 }
 
 #[test]

@@ -1,4 +1,7 @@
 //! Writing: sealed segments go to the flash, those sealed first first, in chunks.
+//!
+//! A segment whose block failed while it was written goes to another one, from its buffer: what had been accepted is
+//! not lost with a block (`DIDACache`, TOS 2018, section 4.2, bad block management).
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -10,55 +13,47 @@ use futures_util::stream::{self, StreamExt};
 use runtime::work::{self, Work};
 
 use super::core::{Content, SegmentStore, block};
+use super::filling::Filling;
+use super::layout::{AppendItem, Source, StreamLayout};
 use super::queues::Queues;
 use super::segment::{MAX_FAILURES, SegmentRecord};
 use crate::counter::Count as _;
-use crate::format::FormatError;
+use crate::format::item::ItemRef;
+use crate::format::location::Place;
 use crate::format::segment::{
-    Footer, PAGE_BYTES, SegmentId, SegmentKind, SummaryEntry, decode_tail,
+    Footer, PAGE_BYTES, Position, SegmentId, SegmentKind, SummaryEntry, decode_tail,
 };
+use crate::key::KeyHash;
 
 /// Footers read at once when an image is opened.
 const SCAN_DEPTH: usize = 64;
 
 /// What the last pages of all segments tell.
 #[derive(Debug, Default)]
-pub struct Scan {
+pub(crate) struct Scan {
     /// Segments that hold items, in a generation not below the floor, oldest first.
     pub found: Vec<SegmentRecord>,
     /// Segments whose last page cannot be read.
     pub unreadable: Vec<SegmentId>,
 }
 
-/// What became of a sealed segment.
+/// A segment that could not be written, and never will be. Its items are lost: whoever indexed them forgets them,
+/// then calls [`SegmentStore::abandon`].
 #[derive(Debug)]
-pub enum Written {
-    /// The segment is on flash.
-    Done(SegmentId),
-    /// The segment is not on flash, and never will be.
-    Failed(WriteFailure),
-}
-
-/// A segment that could not be written. Its items are lost: whoever indexed them forgets them, then
-/// calls [`SegmentStore::abandon`].
-#[derive(Debug)]
-pub struct WriteFailure {
-    /// The segment.
-    pub segment: SegmentId,
+pub(crate) struct WriteFailure {
+    /// The segment, in the generation that is lost.
+    pub record: SegmentRecord,
     /// What was in it.
     pub entries: Vec<SummaryEntry>,
-    /// Sequence number it had.
-    pub sequence: u64,
-    /// Why.
     pub error: DeviceError,
     pub(super) buffer: usize,
 }
 
 impl SegmentStore {
-    /// Writes the sealed segment that has waited longest; `None` when none waits.
+    /// Writes the sealed segment that has waited longest; tells which it was. `None` when none waits.
     ///
     /// Segments become reclaimable in the order in which their writes end.
-    pub async fn write_next(&self) -> Option<Written> {
+    pub(crate) async fn write_next(&self) -> Option<Result<SegmentId, WriteFailure>> {
         let (segment, buffer) = self.queues.lock().pop_sealed()?;
         let bytes = match &*self.buffers[buffer].lock() {
             Content::Sealed { bytes, .. } => Arc::clone(bytes),
@@ -74,16 +69,16 @@ impl SegmentStore {
                 self.free_buffer(segment, buffer);
                 self.space.notify_all();
                 self.work.notify_all();
-                Some(Written::Done(segment))
+                Some(Ok(segment))
             }
             Err(error) => {
                 self.counters.write_errors.add(1);
-                let sequence = self.record(segment).sequence;
-                let entries = summary_of(&bytes, segment, sequence)
-                    .expect("the summary was sealed in this buffer");
-                Some(Written::Failed(WriteFailure {
-                    segment,
-                    sequence,
+                let record = self.record(segment);
+                let (_, entries) =
+                    decode_tail(&bytes, segment.0, record.sequence, self.segment_bytes)
+                        .expect("the summary was sealed in this buffer");
+                Some(Err(WriteFailure {
+                    record,
                     entries,
                     error,
                     buffer,
@@ -118,8 +113,7 @@ impl SegmentStore {
     }
 
     /// EWMA of the time that an erase takes.
-    #[must_use]
-    pub fn erase_time(&self) -> Duration {
+    pub(crate) fn erase_time(&self) -> Duration {
         self.erase_time.get()
     }
 
@@ -149,27 +143,86 @@ impl SegmentStore {
         }
     }
 
+    /// Moves what a segment on a block gone bad holds to a free one, in the same buffer, and has that written.
+    /// Only entries that `is_current` are moved; `moved` is told where each came to lie. False when the
+    /// block is not bad, or no segment is free: then the items are lost.
+    ///
+    /// A reader that had found the old place may miss; it finds the new one when it looks again.
+    pub(crate) fn move_elsewhere(
+        &self,
+        failure: &WriteFailure,
+        is_current: impl Fn(&SummaryEntry) -> bool,
+        mut moved: impl FnMut(&SummaryEntry, Place),
+    ) -> bool {
+        let lost = &failure.record;
+        if !self.is_bad(lost.segment) {
+            return false;
+        }
+        // Until the buffer names the new segment: whoever looks for live segments waits for this.
+        let mut cursor = self.filling.lock();
+        let Some(segment) = self.pop_free() else {
+            return false;
+        };
+        let sequence = cursor.take_sequence();
+        let mut content = self.buffers[failure.buffer].lock();
+        let old = match &*content {
+            Content::Sealed { bytes, .. } => Arc::clone(bytes),
+            _ => unreachable!("a sealed segment stays in its buffer until it is freed"),
+        };
+        let bytes = AlignedBuf::new(old.len());
+        let layout = StreamLayout::of_slots(lost.slot_bytes);
+        let mut filling = Filling::new(segment, sequence, bytes, layout);
+        let mut placed = Vec::with_capacity(failure.entries.len());
+        for entry in failure.entries.iter().filter(|entry| is_current(entry)) {
+            let offset = Position::from_bits(entry.position.get()).offset();
+            let item = ItemRef::decode(&old[offset as usize..], lost.sequence, offset);
+            let Ok(item) = item else { continue };
+            let hash = KeyHash(entry.hash.get());
+            if let Some(position) = filling.append(&AppendItem { hash, item }, Source::Copy) {
+                placed.push((entry, position));
+            }
+        }
+        self.begin_generation(segment, sequence, lost.slot_bytes, failure.buffer);
+        *content = self.finish(filling);
+        drop(cursor);
+        let lost = self.segment(lost.segment);
+        lost.buffer.store(0, Ordering::Release);
+        // A reader that is sent to the bad block from here on finds that the index names another.
+        for (entry, position) in placed {
+            self.count_in(segment);
+            let place = Place {
+                segment,
+                generation: sequence,
+                position,
+            };
+            moved(entry, place);
+        }
+        drop(content);
+        self.queues.lock().push_sealed(segment, failure.buffer);
+        self.counters.segments_moved.add(1);
+        self.work.notify_all();
+        true
+    }
+
     /// Gives up a segment whose write failed, once no index names it: its buffer is freed unless what is in it has
     /// been moved, and the segment is used again unless its block is bad or it has failed too often. A full device
     /// does not count as a failure of the segment. Returns whether it is used no more.
-    pub async fn abandon(&self, failure: WriteFailure, is_moved: bool) -> bool {
+    pub(crate) async fn abandon(&self, failure: WriteFailure, is_moved: bool) -> bool {
+        let segment = failure.record.segment;
         if !is_moved {
-            self.free_buffer(failure.segment, failure.buffer);
+            self.free_buffer(segment, failure.buffer);
         }
         let counted = u8::from(!failure.error.is_full());
-        let failures = self
-            .segment(failure.segment)
-            .failures
-            .fetch_add(counted, Ordering::Relaxed)
-            + counted;
-        let is_retired = self.is_bad(failure.segment) || failures >= MAX_FAILURES;
-        self.end_generation(failure.segment).await;
+        let failures = &self.segment(segment).failures;
+        let failures = failures.fetch_add(counted, Ordering::Relaxed) + counted;
+        let is_retired = self.is_bad(segment) || failures >= MAX_FAILURES;
+        self.end_generation(segment).await;
         let mut queues = self.queues.lock();
-        queues.end_write(failure.segment);
+        queues.end_write(segment);
         if is_retired {
-            self.retire(&mut queues, failure.segment);
+            self.retire(&mut queues, segment);
         } else {
-            self.push_free(&mut queues, failure.segment);
+            self.push_free(&mut queues, segment);
         }
         drop(queues);
         self.space.notify_all();
@@ -188,14 +241,13 @@ impl SegmentStore {
     }
 
     /// Whether every segment has been given up, but for those of a checkpoint: there is no space, and will be none.
-    #[must_use]
-    pub fn is_exhausted(&self) -> bool {
+    pub(crate) fn is_exhausted(&self) -> bool {
         self.queues.lock().channels_in_use() == 0
     }
 
     /// Takes over what an earlier run has left: live segments, oldest first, those of its
     /// checkpoint, and those that are used no more.
-    pub fn adopt(
+    pub(crate) fn adopt(
         &self,
         living: &[SegmentRecord],
         checkpoint: &[SegmentId],
@@ -222,10 +274,9 @@ impl SegmentStore {
     }
 
     /// The live segments, by rising number, and the sequence number that the next one opened will get.
-    #[must_use]
-    pub fn live_segments(&self) -> (Vec<SegmentRecord>, u64) {
+    pub(crate) fn live_segments(&self) -> (Vec<SegmentRecord>, u64) {
         // In this order: what is written meanwhile is in one of them at least.
-        let next_sequence = self.filling.lock().peek_sequence();
+        let next_sequence = self.filling.lock().next_sequence.load(Ordering::Acquire);
         let mut live = self.in_memory();
         live.extend(self.written());
         live.sort_unstable_by_key(|record| record.segment);
@@ -236,7 +287,7 @@ impl SegmentStore {
 
     /// The sequence number of the next segment, to be read without a lock.
     pub(crate) fn next_sequence(&self) -> Arc<AtomicU64> {
-        self.filling.lock().shared_sequence()
+        Arc::clone(&self.filling.lock().next_sequence)
     }
 
     /// The segments that are used no more.
@@ -247,7 +298,7 @@ impl SegmentStore {
 
     /// Gives back the segments of a checkpoint that counts no more, but for those on blocks that have gone bad.
     /// Returns whether there were any on bad blocks.
-    pub fn free_checkpoint(&self, segments: &[SegmentId]) -> bool {
+    pub(crate) fn free_checkpoint(&self, segments: &[SegmentId]) -> bool {
         let mut has_bad = false;
         let mut queues = self.queues.lock();
         for &segment in segments {
@@ -265,7 +316,7 @@ impl SegmentStore {
     }
 
     /// Reads the last page of every segment, and tells `progress` of each.
-    pub async fn scan(&self, floor: u64, progress: &mut dyn FnMut(SegmentId)) -> Scan {
+    pub(crate) async fn scan(&self, floor: u64, progress: &mut dyn FnMut(SegmentId)) -> Scan {
         let look = |number: u32| async move {
             let segment = SegmentId(number);
             let offset = self.segment_bytes - PAGE_BYTES;
@@ -290,7 +341,7 @@ impl SegmentStore {
             };
             let footer = Footer::read(&page, segment.0, self.segment_bytes);
             if let Ok(footer) = footer
-                && footer.kind() == Some(SegmentKind::Items)
+                && footer.is_of(SegmentKind::Items)
                 && footer.image.get() == self.image
                 && footer.sequence.get() >= floor
             {
@@ -305,14 +356,4 @@ impl SegmentStore {
         scan.found.sort_unstable_by_key(|record| record.sequence);
         scan
     }
-}
-
-/// The summary of a sealed segment.
-pub(super) fn summary_of(
-    bytes: &[u8],
-    segment: SegmentId,
-    sequence: u64,
-) -> Result<Vec<SummaryEntry>, FormatError> {
-    let (_, entries) = decode_tail(bytes, segment.0, sequence, bytes.len() as u32)?;
-    Ok(entries)
 }
