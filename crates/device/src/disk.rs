@@ -108,8 +108,8 @@ pub(crate) fn refused<'a, T: 'a>(error: DeviceError) -> IoFuture<'a, T> {
 /// A part of a disk, seen as a disk of its own.
 #[derive(Clone)]
 pub struct Region {
-    disk: Arc<dyn Disk>,
-    start: u64,
+    pub(crate) disk: Arc<dyn Disk>,
+    pub(crate) start: u64,
     len_bytes: u64,
 }
 

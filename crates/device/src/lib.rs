@@ -4,8 +4,8 @@
 //!            segment store                     superblock, in-place indexes
 //!                  │ Flash                              │ Disk
 //!        ┌─────────┴─────────┐                    ┌─────┴─────┐
-//!   ┌────┴────┐        ┌─────┴─────┐  one Disk,   │  Region   │
-//!   │ Libssd  │        │ DiskFlash ├─ two parts ──┤           │
+//!   ┌────┴────┐        ┌─────┴─────┐ two Regions  │           │
+//!   │ Libssd  │        │ DiskFlash ├─ of a Disk ──┤  Region   │
 //!   └────┬────┘        └─────┬─────┘              └─────┬─────┘
 //!        │                   └────────────┬─────────────┘
 //!        │              file │ memory │ Ftl │ faulty, paced (any Disk)

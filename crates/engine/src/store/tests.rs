@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use device::{
     DiskFlash, Endurance, Flash, Geometry, Latency, Libssd, MemoryDisk, Nand, NandConfig,
-    NandTiming, SegmentShape,
+    NandTiming, Region, SegmentShape,
 };
 use runtime::sim::Sim;
 
@@ -36,8 +36,10 @@ fn store(segments: u64, buffers: usize) -> Arc<SegmentStore> {
         write: Duration::from_millis(1),
         sync: Duration::from_millis(1),
     };
-    let disk = MemoryDisk::with_latency(segments * u64::from(SEGMENT), latency);
-    let flash = DiskFlash::new(Arc::new(disk), SEGMENT, 1, false).unwrap();
+    let bytes = segments * u64::from(SEGMENT);
+    let disk = MemoryDisk::with_latency(bytes, latency);
+    let region = Region::new(Arc::new(disk), 0, bytes).unwrap();
+    let flash = DiskFlash::new(region, SEGMENT, 1, false).unwrap();
     let config = StoreConfig { buffers, ..CONFIG };
     let packed = Arc::new(SlabClasses::new(Layout::Packed, SEGMENT));
     Arc::new(SegmentStore::new(Arc::new(flash), packed, &config))
@@ -418,8 +420,9 @@ fn with_every_segment_being_filled_one_is_sealed() {
 }
 
 fn slotted_store(buffers: usize) -> Arc<SegmentStore> {
-    let disk = MemoryDisk::new(64 * u64::from(SEGMENT));
-    let flash = DiskFlash::new(Arc::new(disk), SEGMENT, 1, false).unwrap();
+    let bytes = 64 * u64::from(SEGMENT);
+    let region = Region::new(Arc::new(MemoryDisk::new(bytes)), 0, bytes).unwrap();
+    let flash = DiskFlash::new(region, SEGMENT, 1, false).unwrap();
     let config = StoreConfig { buffers, ..CONFIG };
     let slotted = Arc::new(SlabClasses::new(Layout::Slotted, SEGMENT));
     Arc::new(SegmentStore::new(Arc::new(flash), slotted, &config))
