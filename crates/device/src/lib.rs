@@ -42,18 +42,19 @@ mod spec;
 
 pub use adapter::DiskFlash;
 pub use disk::{Disk, Region, SharedBuf};
-pub use error::{DeviceError, Operation};
+pub use error::{DeviceError, Operation, PathError};
 pub use faulty::{Fault, FaultCounts, FaultRates, FaultyDisk, History, Tear, When};
-pub use file::{DEFAULT_IMAGE_BYTES, FileDisk, FileOptions, OpenError};
+pub use file::{DEFAULT_IMAGE_BYTES, FileDisk, FileOptions, OpenError, OpenProblem};
 pub use flash::{BlockHealth, BlockId, Flash, Geometry};
 pub use ftl::{Ftl, FtlConfig, FtlCounts, LinkTiming, Striping};
 pub use image::Image;
-pub use journal::{FileJournal, Journal, JournalError, MemoryJournal};
+pub use journal::{FileJournal, Journal, JournalError, JournalProblem, MemoryJournal};
 pub use libssd::{Libssd, SegmentShape};
 pub use memory::{Latency, MemoryDisk};
 pub use nand::{
     BlockCounts, ConfigError, Counts, Endurance, MAX_PLANES, Nand, NandConfig, NandCrash,
-    NandError, NandFileError, NandImage, NandTiming, PageCounts, Preset, is_nand_file,
+    NandError, NandFileError, NandFileProblem, NandImage, NandTiming, PageCounts, Preset,
+    is_nand_file,
 };
 pub use paced::{DriveModel, PacedDisk};
 pub use runtime::buffer::{AlignedBuf, PAGE_BYTES};

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
 
-use crate::nand::{self, ConfigError, Nand, NandConfig, NandError, Preset};
+use crate::nand::{self, ConfigError, Nand, NandConfig, NandError, NandFileError, Preset};
 use crate::{Disk, Ftl, FtlConfig, Geometry, Libssd, SegmentShape, parse_bytes};
 
 /// Bytes of flash when nothing is said.
@@ -184,15 +184,16 @@ impl DeviceSpec {
             });
         }
         let mut config = config.sized(bytes, kept, least);
-        if let Some(path) = &self.file
-            && let Some(found) = nand::peek(path).map_err(NandError::from)?
-        {
-            config.seed = found.seed;
-            if self.size.is_none() {
-                config.geometry.luns_per_channel = found.geometry.luns_per_channel;
-                config.geometry.blocks_per_lun = found.geometry.blocks_per_lun;
+        if let Some(path) = &self.file {
+            let wrong = |problem| NandError::from(NandFileError::at(path)(problem));
+            if let Some(found) = nand::peek(path).map_err(wrong)? {
+                config.seed = found.seed;
+                if self.size.is_none() {
+                    config.geometry.luns_per_channel = found.geometry.luns_per_channel;
+                    config.geometry.blocks_per_lun = found.geometry.blocks_per_lun;
+                }
+                found.check(&config).map_err(wrong)?;
             }
-            found.check(path, &config).map_err(NandError::from)?;
         }
         config.check()?;
         Ok(config)

@@ -3,15 +3,15 @@
 use super::fate::Fate;
 use crate::{DeviceError, Operation};
 
-/// What a block can do.
+/// What a block can do. The numbers are those of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
     /// It takes programs and erases.
-    Good,
+    Good = 0,
     /// An erase is under way, or was cut short: it takes an erase only, and cannot be read.
-    Torn,
+    Torn = 1,
     /// It takes neither; what it holds can be read.
-    Bad,
+    Bad = 2,
 }
 
 /// What the owner of a page writes beside it.
@@ -182,9 +182,12 @@ impl Block {
         }
     }
 
-    /// What was found in a file: `pages` of them programmed, some of those `torn`.
+    /// What was found in a file: `pages` of them programmed, some of those `torn`. A block that is
+    /// bad from the factory stays so.
     pub(super) fn restore(&mut self, state: State, erases: u32, pages: u32, torn: Vec<u32>) {
-        self.state = state;
+        if self.state != State::Bad {
+            self.state = state;
+        }
         self.erases = erases;
         self.issued = pages;
         self.programmed = pages;

@@ -37,7 +37,7 @@ pub(crate) use block::Tag;
 pub use config::{ConfigError, Endurance, MAX_PLANES, NandConfig, NandTiming};
 pub use counts::{BlockCounts, Counts};
 pub(crate) use file::peek;
-pub use file::{NandFileError, is_nand_file};
+pub use file::{NandFileError, NandFileProblem, is_nand_file};
 pub use image::{NandCrash, NandImage};
 pub use preset::Preset;
 pub(crate) use rows::Rows;
@@ -87,9 +87,7 @@ impl Nand {
             blocks,
             bytes,
         } = image;
-        let stored = blocks.iter().map(|block| block.programmed);
-        let contents = Contents::new(Place::memory(bytes), stored, &config.geometry);
-        Self::with_contents(config, contents, blocks)
+        Self::with_blocks(config, Place::memory(bytes), blocks)
     }
 
     /// The device in the file at `path`, made if there is none. Blocks the thread.
@@ -98,29 +96,19 @@ impl Nand {
     /// One line about what is impossible, or wrong with the file; nothing in it has been touched then.
     pub fn open_file(config: NandConfig, path: &Path) -> Result<Self, NandError> {
         config.check()?;
-        let (file, found) = NandFile::open(path, &config)?;
-        let shape = &config.geometry;
-        let stored = (0..shape.blocks() as usize)
-            .map(|block| found.as_ref().map_or(0, |found| found[block].pages));
-        let contents = Contents::new(Place::File(file), stored, shape);
         let mut blocks = fresh_blocks(&config);
-        for (block, found) in blocks.iter_mut().zip(found.into_iter().flatten()) {
-            let state = if block.state == State::Bad {
-                State::Bad
-            } else {
-                found.state
-            };
-            block.restore(state, found.erases, found.pages, found.torn);
-        }
-        let nand = Self::with_contents(config, contents, blocks);
+        let file = NandFile::open(path, &config, &mut blocks).map_err(NandFileError::at(path))?;
+        let nand = Self::with_blocks(config, Place::File(file), blocks);
         for channel in &nand.channels {
             channel.lock().changes = Some(Vec::new());
         }
         Ok(nand)
     }
 
-    fn with_contents(config: NandConfig, contents: Contents, blocks: Vec<Block>) -> Self {
+    fn with_blocks(config: NandConfig, place: Place, blocks: Vec<Block>) -> Self {
         let shape = config.geometry;
+        let stored = blocks.iter().map(|block| block.programmed);
+        let contents = Contents::new(place, stored, &shape);
         let blocks_per_channel = shape.luns_per_channel * shape.blocks_per_lun;
         let times = Times {
             read: config.timing.read_ns.clone().into(),
