@@ -6,8 +6,7 @@
 //! its seed.
 
 use std::cell::{Cell, RefCell};
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -132,40 +131,14 @@ pub(crate) struct Core {
     tasks: RefCell<Tasks>,
     next_task: Cell<u64>,
     next_timer: Cell<u64>,
-    /// The timers, the earliest on top.
-    timers: RefCell<BinaryHeap<Reverse<Timer>>>,
+    /// Who is to be woken, by the nanosecond and the number of their timers.
+    timers: RefCell<BTreeMap<(u64, u64), Waker>>,
     main: Arc<TaskWaker>,
     ready: Ready,
 }
 
 /// The tasks that can run, each once, in the order in which they were woken.
 type Ready = Arc<Mutex<Vec<Arc<TaskWaker>>>>;
-
-struct Timer {
-    at_nanos: u64,
-    order: u64,
-    waker: Waker,
-}
-
-impl PartialEq for Timer {
-    fn eq(&self, other: &Self) -> bool {
-        self.order == other.order
-    }
-}
-
-impl Eq for Timer {}
-
-impl PartialOrd for Timer {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Timer {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        (self.at_nanos, self.order).cmp(&(other.at_nanos, other.order))
-    }
-}
 
 /// Wakes one task. All wakers of a task are this one.
 struct TaskWaker {
@@ -240,20 +213,15 @@ impl Core {
 
     pub(crate) fn sleep(&self, duration: Duration) -> Sleep {
         let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
-        Sleep {
-            until_nanos: self.now_nanos.get().saturating_add(nanos),
-            registered: false,
-        }
+        Sleep::until(Instant::from_nanos(
+            self.now_nanos.get().saturating_add(nanos),
+        ))
     }
 
     fn add_timer(&self, at_nanos: u64, waker: Waker) {
         let order = self.next_timer.get();
         self.next_timer.set(order + 1);
-        self.timers.borrow_mut().push(Reverse(Timer {
-            at_nanos,
-            order,
-            waker,
-        }));
+        self.timers.borrow_mut().insert((at_nanos, order), waker);
     }
 
     fn run<F: Future>(&self, work: F) -> F::Output {
@@ -323,14 +291,14 @@ impl Core {
     }
 
     fn advance_clock(&self) {
-        let Some(Reverse(timer)) = self.timers.borrow_mut().pop() else {
+        let Some(((at_nanos, _), waker)) = self.timers.borrow_mut().pop_first() else {
             panic!(
                 "simulation stuck: no task ready and no timer set (seed {})",
                 self.seed
             );
         };
-        self.now_nanos.set(self.now_nanos.get().max(timer.at_nanos));
-        timer.waker.wake();
+        self.now_nanos.set(self.now_nanos.get().max(at_nanos));
+        waker.wake();
     }
 }
 
@@ -355,24 +323,18 @@ impl Future for Sleep {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        let until = self.until_nanos;
-        let registered = self.registered;
         let done = with_current(|core| {
-            if core.now_nanos.get() >= until {
-                return true;
+            let is_over = core.now_nanos.get() >= self.until_nanos;
+            if !is_over && !self.registered {
+                core.add_timer(self.until_nanos, cx.waker().clone());
             }
-            if !registered {
-                core.add_timer(until, cx.waker().clone());
-            }
-            false
+            is_over
         });
-        match done {
-            Some(true) => Poll::Ready(()),
-            _ => {
-                self.registered = true;
-                Poll::Pending
-            }
+        if done == Some(true) {
+            return Poll::Ready(());
         }
+        self.registered = true;
+        Poll::Pending
     }
 }
 
