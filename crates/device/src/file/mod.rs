@@ -13,7 +13,7 @@ mod open;
 use std::io;
 use std::path::Path;
 
-use runtime::file::{Direct, DirectFile, Kind};
+use runtime::file::{DirectFile, Kind};
 
 pub use open::{FileOptions, OpenError, OpenProblem};
 
@@ -115,9 +115,9 @@ impl FileDisk {
             Kind::File => "file",
             Kind::BlockDevice => "block device",
         };
-        let direct = match self.file.direct() {
-            Direct::Yes => "direct I/O".to_owned(),
-            Direct::No { reason } => format!("through the page cache ({reason})"),
+        let direct = match self.file.why_cached() {
+            None => "direct I/O".to_owned(),
+            Some(reason) => format!("through the page cache ({reason})"),
         };
         let path = self.file.path().display();
         let size = Bytes(self.len_bytes);

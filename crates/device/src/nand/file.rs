@@ -15,8 +15,8 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use rustix::fs::{FallocateFlags, FlockOperation};
-use rustix::io::Errno;
+use runtime::file::try_lock;
+use rustix::fs::FallocateFlags;
 
 use super::block::{Block, State};
 use super::config::NandConfig;
@@ -263,9 +263,8 @@ impl NandFile {
             .create(true)
             .truncate(false)
             .open(path)?;
-        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Err(Errno::WOULDBLOCK) => return Err(NandFileProblem::InUse),
-            locked => locked.map_err(io::Error::from)?,
+        if !try_lock(&file).map_err(io::Error::from)? {
+            return Err(NandFileProblem::InUse);
         }
         let layout = Layout::of(&config.geometry);
         let this = Self { file, layout };

@@ -36,7 +36,7 @@ use futures_util::FutureExt;
 
 pub use driver::{IoChoice, IoPath, LiveConfig};
 pub use signals::{Signal, Signals, signals};
-pub use workers::{Workers, block_on, block_on_with, current_worker, io_path_here};
+pub use workers::{Workers, block_on, block_on_with, io_path_here};
 
 pub(crate) use driver::{BLOCKING_THREADS, is_tearing_down, recv_pool, uses_ring};
 

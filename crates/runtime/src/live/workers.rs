@@ -1,6 +1,5 @@
 //! [`Workers`]: the threads of the live runtime, and [`block_on`] for programs with one task.
 
-use std::cell::Cell;
 use std::future::Future;
 use std::io;
 use std::sync::Arc;
@@ -12,15 +11,6 @@ use parking_lot::Mutex;
 
 use super::driver::{self, Driver, IoChoice, IoPath, LiveConfig};
 use super::inbox::Inbox;
-
-thread_local! {
-    static CURRENT: Cell<Option<usize>> = const { Cell::new(None) };
-}
-
-/// The number of the worker that runs the caller.
-pub fn current_worker() -> Option<usize> {
-    CURRENT.get()
-}
 
 /// The way the calling thread waits for I/O; `None` outside the live runtime.
 pub fn io_path_here() -> Option<IoPath> {
@@ -181,7 +171,6 @@ fn start_worker(worker: usize, cpu: Option<usize>, config: &LiveConfig) -> io::R
     let thread = std::thread::Builder::new()
         .name(format!("flowstone-{worker}"))
         .spawn(move || {
-            CURRENT.set(Some(worker));
             if let Some(cpu) = cpu
                 && let Err(refused) = pin_to(cpu)
             {
