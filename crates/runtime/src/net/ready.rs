@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use compio::buf::BufResult;
 use compio::driver::op::{Interest, PollOnce};
+use rustix::io::Errno;
 
 /// What to wait for.
 #[derive(Clone, Copy, Debug)]
@@ -22,4 +23,18 @@ pub(crate) async fn ready(fd: Arc<OwnedFd>, direction: Direction) -> io::Result<
     };
     let BufResult(result, _) = compio::runtime::submit(PollOnce::new(fd, interest)).await;
     result.map(drop)
+}
+
+/// What to do after a call that does not wait has failed: waits where the call would have waited,
+/// gives the error back where trying again would not help.
+pub(crate) async fn wait_after(
+    error: Errno,
+    fd: &Arc<OwnedFd>,
+    direction: Direction,
+) -> io::Result<()> {
+    match error {
+        Errno::AGAIN => ready(Arc::clone(fd), direction).await,
+        Errno::INTR => Ok(()),
+        error => Err(error.into()),
+    }
 }

@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, Shutdown};
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
-use super::ready::{Direction, ready};
+use super::ready::{Direction, ready, wait_after};
 use super::received::{self, Received};
 use crate::in_flight::InFlight;
 use crate::live;
@@ -135,24 +135,15 @@ impl Stream {
     async fn recv_own(&self) -> io::Result<Received> {
         loop {
             let mut buffer = received::take_own();
-            match self.try_recv(&mut buffer, received::OWN_BUFFER_BYTES) {
-                Ok(0) => {
-                    received::give_back(buffer);
-                    return Ok(Received::end());
-                }
-                Ok(_) => {
-                    self.take_turns().await;
-                    return Ok(Received::own(buffer));
-                }
-                Err(Errno::AGAIN) => {
-                    received::give_back(buffer);
-                    self.wait(Direction::Read).await?;
-                }
-                Err(Errno::INTR) => received::give_back(buffer),
-                Err(error) => {
-                    received::give_back(buffer);
-                    return Err(error.into());
-                }
+            let tried = self.try_recv(&mut buffer, received::OWN_BUFFER_BYTES);
+            if let Ok(1..) = tried {
+                self.take_turns().await;
+                return Ok(Received::own(buffer));
+            }
+            received::give_back(buffer);
+            match tried {
+                Ok(_) => return Ok(Received::end()),
+                Err(error) => self.wait_after(error, Direction::Read).await?,
             }
         }
     }
@@ -170,13 +161,11 @@ impl Stream {
                     self.take_turns().await;
                     return (Ok(count), into);
                 }
-                Err(Errno::AGAIN) => {
-                    if let Err(error) = self.wait(Direction::Read).await {
+                Err(error) => {
+                    if let Err(error) = self.wait_after(error, Direction::Read).await {
                         return (Err(error), into);
                     }
                 }
-                Err(Errno::INTR) => {}
-                Err(error) => return (Err(error.into()), into),
             }
         }
     }
@@ -193,25 +182,15 @@ impl Stream {
         Ok(count)
     }
 
-    /// Sends all of `data` and gives the buffer back as it was.
+    /// Sends all of `data`, which others may be reading, and gives it back as it was.
     ///
     /// # Errors
     /// When the connection is broken; part of `data` may have been sent then.
-    pub async fn send(&self, data: Vec<u8>) -> (io::Result<()>, Vec<u8>) {
-        self.send_all(data).await
-    }
-
-    /// Sends all of `data`, which others may be reading.
-    ///
-    /// # Errors
-    /// As [`send`](Stream::send).
-    pub async fn send_shared<B: AsRef<[u8]> + 'static>(&self, data: B) -> io::Result<()> {
-        self.send_all(data).await.0
-    }
-
-    async fn send_all<B: AsRef<[u8]> + 'static>(&self, data: B) -> (io::Result<()>, B) {
+    pub async fn send<B>(&self, mut data: B) -> (io::Result<()>, B)
+    where
+        B: AsRef<[u8]> + 'static,
+    {
         let len = data.as_ref().len();
-        let mut data = data;
         let mut from = 0;
         while from < len {
             let sent;
@@ -246,20 +225,21 @@ impl Stream {
             let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
             match rustix::net::send(&self.socket, &data.as_ref()[from..], flags) {
                 Ok(count) => return (Ok(count), data),
-                Err(Errno::AGAIN) => {
-                    if let Err(error) = self.wait(Direction::Write).await {
+                Err(error) => {
+                    if let Err(error) = self.wait_after(error, Direction::Write).await {
                         return (Err(error), data);
                     }
                 }
-                Err(Errno::INTR) => {}
-                Err(error) => return (Err(error.into()), data),
             }
         }
     }
 
-    async fn wait(&self, direction: Direction) -> io::Result<()> {
-        self.without_waiting.set(0);
-        ready(Arc::clone(&self.socket), direction).await
+    /// Waits for what a call that failed with `error` wants, if it is worth another try.
+    async fn wait_after(&self, error: Errno, direction: Direction) -> io::Result<()> {
+        if error == Errno::AGAIN {
+            self.without_waiting.set(0);
+        }
+        wait_after(error, &self.socket, direction).await
     }
 
     /// Keeps a peer that always has bytes ready from starving the worker's other tasks.
