@@ -49,7 +49,7 @@ pub(super) fn fresh_blocks(config: &NandConfig) -> Vec<Block> {
     (0..shape.blocks())
         .map(|number| {
             let fate = Fate::of(config.seed, number, endurance, shape.pages_per_block);
-            Block::new(fate)
+            Block::new(number, fate)
         })
         .collect()
 }
