@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use super::collect::is_worn;
 use super::{Ftl, LunId, Place, Run, State, Stream};
-use crate::nand::{Pending, Tag};
+use crate::nand::Pending;
 use crate::{DeviceError, SharedBuf};
 
 /// Bytes of a command that cross the link before others may.
@@ -166,16 +166,14 @@ impl Ftl {
             changed.await;
         }
         batch.pages[next].is_claimed = true;
-        let mut bytes = vec![0; self.page_bytes].into_boxed_slice();
-        let reading = {
+        let (mut bytes, reading) = {
             let state = self.state.lock();
             match state.map.lookup(batch.pages[next].logical) {
-                None => None,
+                None => (vec![0; self.page_bytes].into(), None),
                 Some(page) => {
-                    let (block, number) = self.block_page(page);
-                    self.nand
-                        .load(block, number as usize * self.page_bytes, &mut bytes)?;
-                    Some(self.nand.start_read(self.rows(page, 1))?)
+                    let bytes = self.load(page)?;
+                    let reading = self.nand.start_read(self.rows(page, 1))?;
+                    (bytes, Some(reading))
                 }
             }
         };
@@ -257,29 +255,12 @@ impl Ftl {
         pages: &[Page],
         data: &[u8],
     ) -> Result<Pending<'_>, DeviceError> {
-        let tags: Vec<Tag> = run
-            .pages
-            .iter()
-            .map(|&(logical, _)| Tag {
-                logical,
-                version: state.version(),
-                stamp: state.stamp(),
-            })
-            .collect();
-        let count = run.pages.len() as u32;
-        let pending = self
-            .nand
-            .start_program(self.rows(run.first, count), &tags)?;
-        for (at, &(_, index)) in run.pages.iter().enumerate() {
-            let (block, number) = self.block_page(run.page(at));
-            let bytes = match &pages[index].content {
-                Content::Host(from) => &data[*from..*from + self.page_bytes],
-                Content::Merged(bytes) => bytes,
-                Content::Part { .. } => unreachable!("put together before it is placed"),
-            };
-            self.nand.store(block, number, bytes)?;
-        }
-        Ok(pending)
+        let bytes = |index: usize| match &pages[index].content {
+            Content::Host(from) => &data[*from..*from + self.page_bytes],
+            Content::Merged(bytes) => bytes,
+            Content::Part { .. } => unreachable!("put together before it is placed"),
+        };
+        self.start_program(state, run, |state, _| state.version(), bytes)
     }
 
     /// Waits for what is being programmed, and maps it. What failed is to do again.
@@ -321,18 +302,11 @@ impl Ftl {
     /// The pages of a run are to be written elsewhere.
     fn lose_run(&self, state: &mut State, run: &Run, todo: &mut VecDeque<usize>) {
         state.map.retire(state.map.shape().group_of(run.first));
-        give_back(state, run);
+        run.give_back(state, Stream::Host);
         state.counts.rewritten_pages += run.pages.len() as u64;
         for &(_, index) in run.pages.iter().rev() {
             todo.push_front(index);
         }
-    }
-}
-
-/// Pages given out are not used.
-fn give_back(state: &mut State, run: &Run) {
-    for at in 0..run.pages.len() {
-        state.map.lose(run.page(at), Stream::Host);
     }
 }
 
@@ -343,7 +317,7 @@ impl Drop for Batch<'_> {
         }
         let mut state = self.ftl.state.lock();
         for (run, _) in &self.runs {
-            give_back(&mut state, run);
+            run.give_back(&mut state, Stream::Host);
         }
         for page in &self.pages {
             if page.is_claimed {
