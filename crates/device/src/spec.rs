@@ -7,7 +7,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use crate::nand::{self, ConfigError, Nand, NandConfig, NandError, NandFileError, Preset};
-use crate::{Disk, Ftl, FtlConfig, Geometry, Libssd, SegmentShape, parse_bytes};
+use crate::{Disk, Flash, Ftl, FtlConfig, Geometry, Libssd, SegmentShape, parse_bytes};
 
 /// Bytes of flash when nothing is said.
 const DEFAULT_BYTES: u64 = 4 << 30;
@@ -244,7 +244,7 @@ impl Emulated {
         );
         match self {
             Self::Nand(flash_in_segments) => {
-                let bad = flash_in_segments.bad_segments().len();
+                let bad = flash_in_segments.bad_blocks().len();
                 format!("emulated NAND, {flash}, {bad} blocks bad")
             }
             Self::Ftl(disk) => format!(

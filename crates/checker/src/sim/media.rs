@@ -100,7 +100,7 @@ impl Media {
     /// Blocks that cannot be used.
     pub(super) fn bad_blocks(&self) -> u64 {
         let flash = self.flash.as_ref();
-        flash.map_or(0, |flash| flash.bad_segments().len() as u64)
+        flash.map_or(0, |flash| flash.bad_blocks().len() as u64)
     }
 
     /// Whether so many blocks have failed that a cache may soon find no room for ever.

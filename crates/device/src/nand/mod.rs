@@ -187,14 +187,6 @@ impl Nand {
         blocks.all(|block| self.with_block(block, |block| block.programmed + block.erases == 0))
     }
 
-    /// The blocks that cannot be used, by rising number.
-    pub fn bad_blocks(&self) -> Vec<BlockId> {
-        let blocks = (0..self.config.geometry.blocks()).map(BlockId);
-        blocks
-            .filter(|&block| self.health(block) == BlockHealth::Bad)
-            .collect()
-    }
-
     /// The power fails now: commands end where they stand, with [`DeviceError::PowerLost`] for
     /// those who still wait. The device can be used again at once, as after a restart.
     ///

@@ -303,7 +303,7 @@ fn segments_on_bad_blocks_are_left_out() {
         };
         let (store, flash) = store_on_nand(endurance, Layout::Packed);
         let bad: Vec<SegmentId> = flash
-            .bad_segments()
+            .bad_blocks()
             .iter()
             .map(|block| SegmentId(block.0))
             .collect();
