@@ -17,6 +17,11 @@ pub enum Operation {
     Sync,
 }
 
+impl Operation {
+    /// All kinds.
+    pub const ALL: [Self; 4] = [Self::Read, Self::Write, Self::Erase, Self::Sync];
+}
+
 impl fmt::Display for Operation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

@@ -43,7 +43,7 @@ mod spec;
 pub use adapter::DiskFlash;
 pub use disk::{Disk, Region, SharedBuf};
 pub use error::{DeviceError, Operation, PathError};
-pub use faulty::{Fault, FaultCounts, FaultRates, FaultyDisk, History, Tear, When};
+pub use faulty::{Fault, FaultCounts, FaultyDisk, History, Tear, When};
 pub use file::{DEFAULT_IMAGE_BYTES, FileDisk, FileOptions, OpenError, OpenProblem};
 pub use flash::{BlockHealth, BlockId, Flash, Geometry};
 pub use ftl::{Ftl, FtlConfig, FtlCounts, LinkTiming, Striping};
