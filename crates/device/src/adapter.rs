@@ -172,24 +172,19 @@ mod tests {
     fn pages_are_programmed_in_order_after_an_erase() {
         Sim::new(1).block_on(async {
             let flash = flash();
-            let early = flash.program(BlockId(3), 0, page(1)).await;
-            assert!(matches!(
-                early,
-                Err(DeviceError::ProgramOrder { block: 3, .. })
-            ));
+            let refused = |outcome: Result<(), DeviceError>, next: u32| {
+                assert!(matches!(
+                    outcome,
+                    Err(DeviceError::ProgramOrder { block: 3, expected, .. }) if expected == next
+                ));
+            };
+            let program = |at, byte| flash.program(BlockId(3), at, page(byte));
+            refused(program(0, 1).await, NEEDS_ERASE);
             flash.erase(BlockId(3)).await.unwrap();
-            let skipped = flash.program(BlockId(3), 1, page(1)).await;
-            assert!(matches!(
-                skipped,
-                Err(DeviceError::ProgramOrder { expected: 0, .. })
-            ));
-            flash.program(BlockId(3), 0, page(1)).await.unwrap();
-            flash.program(BlockId(3), 1, page(2)).await.unwrap();
-            let again = flash.program(BlockId(3), 1, page(3)).await;
-            assert!(matches!(
-                again,
-                Err(DeviceError::ProgramOrder { expected: 2, .. })
-            ));
+            refused(program(1, 1).await, 0);
+            program(0, 1).await.unwrap();
+            program(1, 2).await.unwrap();
+            refused(program(1, 3).await, 2);
             let read = flash
                 .read(BlockId(3), 4096, AlignedBuf::new(4096))
                 .await
@@ -202,18 +197,10 @@ mod tests {
     fn an_access_beyond_its_block_is_refused() {
         Sim::new(1).block_on(async {
             let flash = flash();
-            assert!(
-                flash
-                    .read(BlockId(0), 4096, AlignedBuf::new(8192))
-                    .await
-                    .is_err()
-            );
-            assert!(
-                flash
-                    .read(BlockId(10), 0, AlignedBuf::new(4096))
-                    .await
-                    .is_err()
-            );
+            for (block, offset, len) in [(0, 4096, 8192), (10, 0, 4096)] {
+                let read = flash.read(BlockId(block), offset, AlignedBuf::new(len));
+                assert!(read.await.is_err());
+            }
             assert!(flash.erase(BlockId(10)).await.is_err());
         });
     }

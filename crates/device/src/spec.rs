@@ -116,18 +116,12 @@ impl DeviceSpec {
     }
 
     /// The shape that its flash will have, or has in its file. Nothing is made.
-    ///
-    /// # Errors
-    /// As for [`open`](DeviceSpec::open).
     pub fn geometry(&self) -> Result<Geometry, SpecError> {
         Ok(self.nand_config(0)?.geometry)
     }
 
     /// Makes the device, or opens the one in the file. `seed` decides about its bad blocks; one
     /// in a file keeps its own. Blocks the thread.
-    ///
-    /// # Errors
-    /// One line about what is impossible, or wrong with the file.
     pub fn open(&self, seed: u64) -> Result<Emulated, SpecError> {
         let config = self.nand_config(seed)?;
         let nand = match &self.file {

@@ -151,9 +151,6 @@ impl FaultyDisk {
     }
 
     /// Flips a stored bit, as a decaying cell does; pending writes are left as they are.
-    ///
-    /// # Errors
-    /// When the medium cannot be read or written there.
     pub async fn decay(&self, offset: u64, bit: u32) -> Result<(), DeviceError> {
         let page = offset / PAGE_BYTES as u64 * PAGE_BYTES as u64;
         let mut buf = self.medium.read(page, AlignedBuf::new(PAGE_BYTES)).await?;

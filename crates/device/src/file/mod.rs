@@ -46,9 +46,6 @@ impl FileDisk {
 
     /// Opens all of the file or device at `path` to look at it, beside whoever uses it: nothing is
     /// locked, and writes fail. Blocks the thread.
-    ///
-    /// # Errors
-    /// One line that says why.
     pub fn open_read_only(path: &Path) -> Result<Self, OpenError> {
         let (file, len_bytes) = open::open_read_only(path).map_err(OpenError::at(path))?;
         Ok(Self { file, len_bytes })

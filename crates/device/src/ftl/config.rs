@@ -90,9 +90,6 @@ impl FtlConfig {
     }
 
     /// Checks that such a drive can be made of `nand`.
-    ///
-    /// # Errors
-    /// The first thing that is impossible.
     pub(super) fn check(&self, nand: &NandConfig) -> Result<(), ConfigError> {
         for (what, is_zero) in [
             ("command in the queue", self.queue_depth == 0),

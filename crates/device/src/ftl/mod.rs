@@ -88,9 +88,6 @@ pub(crate) fn shape_of(nand: &NandConfig, config: &FtlConfig) -> Result<MapShape
 
 impl Ftl {
     /// The drive made of `nand`, with what it holds from before.
-    ///
-    /// # Errors
-    /// One line about what is impossible.
     pub fn open(nand: Arc<Nand>, config: FtlConfig) -> Result<Self, ConfigError> {
         let shape = shape_of(nand.config(), &config)?;
         let page_bytes = nand.config().geometry.page_bytes as usize;
@@ -273,7 +270,6 @@ impl Disk for Ftl {
             let first = offset.div_ceil(page_bytes);
             let end = (offset + len) / page_bytes;
             let mut state = self.state.lock();
-            state.counts.host_bytes_discarded += len;
             for logical in first..end {
                 state.map.unmap(logical as u32);
             }

@@ -36,8 +36,7 @@ impl Ftl {
         let first = (offset / page_bytes) as u32;
         let end = (offset + buf.len() as u64).div_ceil(page_bytes) as u32;
         let mut runs = Vec::new();
-        let mut state = self.state.lock();
-        state.counts.host_bytes_read += buf.len() as u64;
+        let state = self.state.lock();
         for (at, logical) in (first..end).enumerate() {
             match state.map.lookup(logical) {
                 Some(page) => Run::add(&mut runs, self.pages_per_group, page, (logical, at)),

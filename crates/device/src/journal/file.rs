@@ -58,9 +58,6 @@ impl FileJournal {
     }
 
     /// Opens the journal at `path`; a new one gets `new_bytes`. Blocks the thread.
-    ///
-    /// # Errors
-    /// One line that says what to do.
     pub fn open(path: &Path, new_bytes: u64) -> Result<Self, JournalError> {
         let problem = match MappedFile::open(path, new_bytes) {
             Ok(Some(file)) => return Ok(Self { file }),
@@ -78,9 +75,6 @@ impl FileJournal {
     /// Opens the journal at `path` to look at it, beside whoever uses it; `None` when there is none, or
     /// an empty file.
     /// What is stored in it meanwhile is seen, a store of one's own panics. Blocks the thread.
-    ///
-    /// # Errors
-    /// One line that says why.
     pub fn open_read_only(path: &Path) -> Result<Option<Self>, JournalError> {
         let is_empty = |found: std::fs::Metadata| found.is_file() && found.len() == 0;
         if std::fs::metadata(path).is_ok_and(is_empty) {

@@ -30,6 +30,14 @@ struct State {
     sync_fails: bool,
 }
 
+impl State {
+    fn set(&mut self, word: usize, value: u64) {
+        self.words[word] = value;
+        let page = self.pending.entry(word / PAGE_WORDS).or_default();
+        page.push((word, value));
+    }
+}
+
 impl MemoryJournal {
     /// Zeros, `words` of them.
     pub fn new(words: usize) -> Self {
@@ -106,18 +114,14 @@ impl Journal for MemoryJournal {
         }
         let mut state = self.state.lock();
         state.stores += 1;
-        state.words[word] = value;
-        let page = state.pending.entry(word / PAGE_WORDS).or_default();
-        page.push((word, value));
+        state.set(word, value);
     }
 
     fn clear(&self, words: Range<usize>) {
         let mut state = self.state.lock();
         for word in words {
             if state.words[word] != 0 {
-                state.words[word] = 0;
-                let page = state.pending.entry(word / PAGE_WORDS).or_default();
-                page.push((word, 0));
+                state.set(word, 0);
             }
         }
     }
@@ -125,12 +129,10 @@ impl Journal for MemoryJournal {
     fn sync(&self) -> IoFuture<'_, ()> {
         let (words, stores) = {
             let state = self.state.lock();
-            let stored: Vec<(usize, usize)> = state
-                .pending
-                .iter()
-                .map(|(&page, stores)| (page, stores.len()))
-                .collect();
-            (state.words.clone(), stored)
+            let pages = state.pending.iter();
+            let stores: Vec<(usize, usize)> =
+                pages.map(|(&page, stores)| (page, stores.len())).collect();
+            (state.words.clone(), stores)
         };
         Box::pin(async move {
             runtime::yield_now().await;

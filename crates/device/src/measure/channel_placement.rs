@@ -114,9 +114,6 @@ where
 }
 
 /// Reads of `read_bytes` a second by so many threads, each of which has one under way at a time.
-///
-/// # Errors
-/// When there can be no such drive.
 pub fn read_rate(
     setup: &ChannelPlacement,
     placement: Placement,
@@ -148,9 +145,6 @@ pub fn read_rate(
 }
 
 /// Writes of `write_bytes` a second by so many threads, to regions chosen at random.
-///
-/// # Errors
-/// When there can be no such drive.
 pub fn write_rate(
     setup: &ChannelPlacement,
     threads: u32,

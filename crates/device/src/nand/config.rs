@@ -114,9 +114,6 @@ pub enum ConfigError {
 
 impl NandConfig {
     /// Checks that such a device can be.
-    ///
-    /// # Errors
-    /// The first thing that is impossible.
     pub fn check(&self) -> Result<(), ConfigError> {
         let shape = &self.geometry;
         for (what, count) in [

@@ -28,9 +28,6 @@ pub struct NandImage {
 
 impl NandImage {
     /// A device fresh from the factory.
-    ///
-    /// # Errors
-    /// One line about what is impossible.
     pub fn new(config: NandConfig) -> Result<Self, ConfigError> {
         config.check()?;
         let blocks = fresh_blocks(&config);

@@ -73,9 +73,6 @@ pub struct Nand {
 
 impl Nand {
     /// A device in memory, fresh from the factory.
-    ///
-    /// # Errors
-    /// One line about what is impossible.
     pub fn new(config: NandConfig) -> Result<Self, ConfigError> {
         Ok(Self::from_image(NandImage::new(config)?))
     }

@@ -22,9 +22,6 @@ pub fn try_lock(file: impl AsFd) -> Result<bool, Errno> {
 
 /// Whether some process holds an exclusive lock of the file, as far as the system tells: processes
 /// outside this one's container, and locks on some network file systems, are not seen.
-///
-/// # Errors
-/// The system's.
 pub fn is_locked(path: &Path) -> io::Result<bool> {
     let found = fs::metadata(path)?;
     let (major, minor) = (

@@ -17,7 +17,8 @@ pub fn io_path_here() -> Option<IoPath> {
     driver::io_path().map(|path| (*path).clone())
 }
 
-/// Threads that run tasks and their I/O. Clones name the same threads.
+/// Threads that run tasks and their I/O. Clones name the same threads. A worker that there is not
+/// panics when it is named.
 ///
 /// The threads run until [`stop`](Workers::stop) or [`shutdown`](Workers::shutdown); dropping
 /// every handle does not end them.
@@ -94,9 +95,6 @@ impl Workers {
     ///
     /// Callable from any thread; wakes an idle worker at once and never waits. After a stop the
     /// task is dropped.
-    ///
-    /// # Panics
-    /// When there is no such worker.
     pub fn spawn_on<F, Fut>(&self, worker: usize, make: F)
     where
         F: FnOnce() -> Fut + Send + 'static,
@@ -107,9 +105,6 @@ impl Workers {
 
     /// Calls `make` on worker number `worker`, runs its future there, and blocks the calling thread, which is
     /// no worker, until it ends; `None` when it did not.
-    ///
-    /// # Panics
-    /// When there is no such worker.
     pub fn run_on<T, F, Fut>(&self, worker: usize, make: F) -> Option<T>
     where
         T: Send + 'static,

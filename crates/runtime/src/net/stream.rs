@@ -56,9 +56,6 @@ impl Stream {
     }
 
     /// Connects to a TCP server, without delays for small packets.
-    ///
-    /// # Errors
-    /// What the system says: refused, unreachable, timed out.
     pub async fn connect_tcp(address: SocketAddr) -> io::Result<Self> {
         let socket = Socket::new(
             Domain::for_address(address),
@@ -70,9 +67,6 @@ impl Stream {
     }
 
     /// Connects to a unix socket.
-    ///
-    /// # Errors
-    /// What the system says: no such file, refused.
     pub async fn connect_unix(path: &Path) -> io::Result<Self> {
         let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
         Self::connect(socket, &SockAddr::unix(path)?).await
@@ -103,9 +97,6 @@ impl Stream {
     /// the stream. No buffer is held while waiting.
     ///
     /// Dropping the future before it completes may lose bytes: only to end the connection.
-    ///
-    /// # Errors
-    /// When the connection is broken.
     pub async fn recv(&self) -> io::Result<Received> {
         loop {
             let socket = Arc::clone(&self.socket);
@@ -150,9 +141,6 @@ impl Stream {
 
     /// Waits for bytes and appends at most `max` of them to `into`; zero at the end of the stream.
     /// For what is larger than a receive buffer. Dropping the future loses nothing but `into`.
-    ///
-    /// # Errors
-    /// When the connection is broken.
     pub async fn recv_into(&self, mut into: Vec<u8>, max: usize) -> (io::Result<usize>, Vec<u8>) {
         into.reserve(max);
         loop {
