@@ -111,11 +111,6 @@ impl Ftl {
         &self.nand
     }
 
-    /// How it is made.
-    pub fn config(&self) -> &FtlConfig {
-        &self.config
-    }
-
     /// Bytes of its own memory that it takes to know where pages lie.
     pub fn map_bytes(&self) -> u64 {
         self.state.lock().map.bytes()

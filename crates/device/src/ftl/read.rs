@@ -16,7 +16,7 @@ impl Ftl {
         offset: u64,
         mut buf: AlignedBuf,
     ) -> Result<AlignedBuf, DeviceError> {
-        let _place = self.host.enter().await;
+        let _place = self.host.queue.acquire().await;
         let link = self.host.cross(buf.len()).await;
         let mut reading = Reading::new();
         for run in self.runs_of(offset, &mut buf) {
