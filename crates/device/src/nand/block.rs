@@ -136,18 +136,13 @@ impl Block {
     pub(super) fn end_program(&mut self) -> bool {
         let page = self.programmed;
         if self.dies_at == Some((self.erases, page)) {
-            self.fail_program();
+            self.state = State::Bad;
+            self.tear();
+            self.issued = self.programmed;
             return false;
         }
         self.programmed += 1;
         true
-    }
-
-    /// The block fails while its next page is being programmed.
-    fn fail_program(&mut self) {
-        self.state = State::Bad;
-        self.tear();
-        self.issued = self.programmed;
     }
 
     /// The page being programmed is lost, and counts as programmed.

@@ -544,11 +544,6 @@ impl Channel {
         }
     }
 
-    /// Whoever emulates it dies: no program under way or waiting leaves a page that can be read.
-    pub(super) fn kill(&mut self) {
-        self.blocks.0.iter_mut().for_each(Block::tear_issued);
-    }
-
     /// Does everything that it has been asked for.
     pub(super) fn finish_all(&mut self) {
         self.advance(NEVER - 1);

@@ -34,7 +34,7 @@ use parking_lot::Mutex;
 
 pub use block::PageCounts;
 pub(crate) use block::Tag;
-pub use config::{ConfigError, Endurance, MAX_PLANES, NandConfig, NandTiming};
+pub use config::{ConfigError, Endurance, NandConfig, NandTiming};
 pub use counts::{BlockCounts, Counts};
 pub(crate) use file::peek;
 pub use file::{NandFileError, NandFileProblem, is_nand_file};
@@ -211,7 +211,7 @@ impl Nand {
             let mut left = self.up_to_date(channel).clone();
             match how {
                 NandCrash::PowerCut => left.cut_power(runtime::now().as_nanos()),
-                NandCrash::Killed => left.kill(),
+                NandCrash::Killed => left.blocks.0.iter_mut().for_each(Block::tear_issued),
                 NandCrash::Finished => left.finish_all(),
             }
             blocks.extend(left.blocks.0.into_iter().map(Block::restarted));
