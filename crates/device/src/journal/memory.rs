@@ -21,6 +21,7 @@ pub struct MemoryJournal {
     observer: Mutex<Option<Observer>>,
 }
 
+#[derive(Default)]
 struct State {
     words: Vec<u64>,
     /// What is durable, and by page what has been stored since, in order.
@@ -50,11 +51,9 @@ impl MemoryJournal {
             state: Mutex::new(State {
                 durable: words.clone(),
                 words,
-                pending: BTreeMap::new(),
-                stores: 0,
-                sync_fails: false,
+                ..State::default()
             }),
-            observer: Mutex::new(None),
+            observer: Mutex::default(),
         }
     }
 

@@ -248,13 +248,6 @@ impl Run {
             latencies.extend(some);
             end = end.max(last);
         }
-        Ok(Pace::of(latencies, end.since(self.begun)))
-    }
-}
-
-impl Pace {
-    /// The pace of accesses with these latencies, which took `time` together.
-    fn of(mut latencies: Vec<Duration>, time: Duration) -> Self {
         latencies.sort_unstable();
         let micros = |latency: Duration| latency.as_secs_f64() * 1e6;
         let at = |share: f64| {
@@ -263,12 +256,12 @@ impl Pace {
         };
         let sum: Duration = latencies.iter().sum();
         let count = latencies.len() as u64;
-        Self {
+        Ok(Pace {
             count,
-            per_s: count as f64 / time.as_secs_f64(),
+            per_s: count as f64 / end.since(self.begun).as_secs_f64(),
             mean_us: micros(sum) / count.max(1) as f64,
             p50_us: at(0.5),
             p99_us: at(0.99),
-        }
+        })
     }
 }
