@@ -13,6 +13,7 @@ mod mapped;
 
 use std::fs::File;
 use std::io;
+use std::ops::ControlFlow;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -213,9 +214,8 @@ impl DirectFile {
             let BufResult(result, ended) = compio::runtime::submit(started).await;
             buf = ended.into_inner().into_inner();
             match next_step(result, from, len) {
-                Step::Again => {}
-                Step::From(next) => from = next,
-                Step::Done(result) => return (result, buf),
+                ControlFlow::Continue(next) => from = next,
+                ControlFlow::Break(result) => return (result, buf),
             }
         }
     }
@@ -256,27 +256,25 @@ impl DirectFile {
     }
 }
 
-enum Step {
-    Again,
-    From(usize),
-    Done(io::Result<usize>),
-}
-
-/// What to do after one system call that began `from` bytes into `len`.
+/// From which byte to go on after one system call that began `from` bytes into `len`.
 ///
 /// Going on is possible only at a page boundary. Where the last call has not reached the next one,
 /// the file ends.
-fn next_step(result: io::Result<usize>, from: usize, len: usize) -> Step {
+fn next_step(
+    result: io::Result<usize>,
+    from: usize,
+    len: usize,
+) -> ControlFlow<io::Result<usize>, usize> {
     match result {
-        Err(error) if error.kind() == io::ErrorKind::Interrupted => Step::Again,
-        Err(error) => Step::Done(Err(error)),
+        Err(error) if error.kind() == io::ErrorKind::Interrupted => ControlFlow::Continue(from),
+        Err(error) => ControlFlow::Break(Err(error)),
         Ok(count) => {
             let done = from + count;
             let next = done / PAGE_BYTES * PAGE_BYTES;
             if done >= len || next == from {
-                Step::Done(Ok(done.min(len)))
+                ControlFlow::Break(Ok(done.min(len)))
             } else {
-                Step::From(next)
+                ControlFlow::Continue(next)
             }
         }
     }

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
 use rustix::pipe::{PipeFlags, pipe_with};
 
-use crate::net::ready::{Direction, wait_after};
+use crate::net::ready::{Interest, wait_after};
 
 /// A request to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,7 +67,7 @@ impl Signals {
                 Ok(1) if i32::from(byte[0]) == libc::SIGINT => return Ok(Signal::Interrupt),
                 Ok(1) => return Ok(Signal::Terminate),
                 Ok(_) => return Err(io::ErrorKind::UnexpectedEof.into()),
-                Err(error) => wait_after(error, &self.arrived, Direction::Read).await?,
+                Err(error) => wait_after(error, &self.arrived, Interest::Readable).await?,
             }
         }
     }

@@ -9,13 +9,8 @@ use std::thread::JoinHandle;
 
 use parking_lot::Mutex;
 
-use super::driver::{self, Driver, IoChoice, IoPath, LiveConfig};
+use super::driver::{Driver, IoChoice, IoPath, LiveConfig, io_path_here};
 use super::inbox::Inbox;
-
-/// The way the calling thread waits for I/O; `None` outside the live runtime.
-pub fn io_path_here() -> Option<IoPath> {
-    driver::io_path().map(|path| (*path).clone())
-}
 
 /// Threads that run tasks and their I/O. Clones name the same threads. A worker that there is not
 /// panics when it is named.
@@ -179,7 +174,7 @@ fn start_worker(worker: usize, cpu: Option<usize>, config: &LiveConfig) -> io::R
                     return;
                 }
             };
-            let inbox = Arc::clone(driver.inbox());
+            let inbox = Arc::clone(&driver.inbox);
             let path = io_path_here().unwrap_or(IoPath::IoUring);
             if report.send(Ok((Arc::clone(&inbox), path))).is_err() {
                 return;
@@ -220,7 +215,7 @@ pub fn block_on<F: Future>(work: F) -> F::Output {
 /// As [`block_on`], and when `io` is not available.
 pub fn block_on_with<F: Future>(io: IoChoice, work: F) -> F::Output {
     assert!(
-        driver::io_path().is_none(),
+        io_path_here().is_none(),
         "this thread already drives a live runtime"
     );
     let config = LiveConfig {

@@ -10,10 +10,10 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 use rustix::net::SocketFlags;
-use socket2::{Domain, Protocol, SockAddr, Socket, Type};
+use socket2::{Domain, SockAddr, Socket, Type};
 
 use super::Stream;
-use super::ready::{Direction, wait_after};
+use super::ready::{Interest, wait_after};
 
 /// Connections that may wait to be accepted; the system caps it at its own limit.
 const BACKLOG: i32 = 4096;
@@ -51,11 +51,7 @@ impl Listener {
     /// # Errors
     /// `AddrInUse` when another process listens there, else what the system says.
     pub fn tcp(address: SocketAddr) -> io::Result<Self> {
-        let socket = Socket::new(
-            Domain::for_address(address),
-            Type::STREAM,
-            Some(Protocol::TCP),
-        )?;
+        let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
         socket.set_reuse_address(true)?;
         socket.bind(&SockAddr::from(address))?;
         Self::on(socket, None)
@@ -118,7 +114,7 @@ impl Listener {
                     return Ok((Stream::new(socket), peer));
                 }
                 Err(error) if is_about_one_connection(error) => {}
-                Err(error) => wait_after(error, &self.socket, Direction::Read).await?,
+                Err(error) => wait_after(error, &self.socket, Interest::Readable).await?,
             }
         }
     }

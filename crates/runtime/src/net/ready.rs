@@ -5,22 +5,12 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use compio::buf::BufResult;
-use compio::driver::op::{Interest, PollOnce};
+pub(crate) use compio::driver::op::Interest;
+use compio::driver::op::PollOnce;
 use rustix::io::Errno;
 
-/// What to wait for.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Direction {
-    Read,
-    Write,
-}
-
-/// Completes when `fd` may make progress in `direction`, or has failed.
-pub(crate) async fn ready(fd: Arc<OwnedFd>, direction: Direction) -> io::Result<()> {
-    let interest = match direction {
-        Direction::Read => Interest::Readable,
-        Direction::Write => Interest::Writable,
-    };
+/// Completes when `fd` may make progress with what is of `interest`, or has failed.
+pub(crate) async fn ready(fd: Arc<OwnedFd>, interest: Interest) -> io::Result<()> {
     let BufResult(result, _) = compio::runtime::submit(PollOnce::new(fd, interest)).await;
     result.map(drop)
 }
@@ -30,10 +20,10 @@ pub(crate) async fn ready(fd: Arc<OwnedFd>, direction: Direction) -> io::Result<
 pub(crate) async fn wait_after(
     error: Errno,
     fd: &Arc<OwnedFd>,
-    direction: Direction,
+    interest: Interest,
 ) -> io::Result<()> {
     match error {
-        Errno::AGAIN => ready(Arc::clone(fd), direction).await,
+        Errno::AGAIN => ready(Arc::clone(fd), interest).await,
         Errno::INTR => Ok(()),
         error => Err(error.into()),
     }

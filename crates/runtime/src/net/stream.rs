@@ -11,10 +11,10 @@ use compio::buf::{BufResult, IntoInner};
 use compio::driver::{PollFirst, ResultTakeBuffer, op};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, Shutdown};
-use socket2::{Domain, Protocol, SockAddr, Socket, Type};
+use socket2::{Domain, SockAddr, Socket, Type};
 
-use super::ready::{Direction, ready, wait_after};
-use super::received::{self, Received};
+use super::ready::{Interest, ready, wait_after};
+use super::received::{self, Inner, Received};
 use crate::in_flight::InFlight;
 use crate::live;
 
@@ -57,11 +57,7 @@ impl Stream {
 
     /// Connects to a TCP server, without delays for small packets.
     pub async fn connect_tcp(address: SocketAddr) -> io::Result<Self> {
-        let socket = Socket::new(
-            Domain::for_address(address),
-            Type::STREAM,
-            Some(Protocol::TCP),
-        )?;
+        let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
         socket.set_tcp_nodelay(true)?;
         Self::connect(socket, &SockAddr::from(address)).await
     }
@@ -81,7 +77,7 @@ impl Stream {
         };
         let stream = Self::new(OwnedFd::from(socket));
         if waits {
-            ready(Arc::clone(&stream.socket), Direction::Write).await?;
+            ready(Arc::clone(&stream.socket), Interest::Writable).await?;
             rustix::net::sockopt::socket_error(&stream.socket)??;
         }
         rustix::io::ioctl_fionbio(&stream.socket, false)?;
@@ -111,8 +107,8 @@ impl Stream {
             let result: BufResult<usize, _> = compio::runtime::submit(receive).await;
             // SAFETY: the result is the number of bytes that the kernel has written to the buffer.
             match unsafe { result.take_buffer() } {
-                Ok(Some(buffer)) => return Ok(Received::pooled(buffer)),
-                Ok(None) => return Ok(Received::end()),
+                Ok(Some(buffer)) => return Ok(Received(Inner::Pooled(buffer))),
+                Ok(None) => return Ok(Received(Inner::End)),
                 Err(error) => match error.kind() {
                     // Bytes have arrived, but every buffer of the pool is in use.
                     io::ErrorKind::ResourceBusy => return self.recv_own().await,
@@ -129,12 +125,12 @@ impl Stream {
             let tried = self.try_recv(&mut buffer, received::OWN_BUFFER_BYTES);
             if let Ok(1..) = tried {
                 self.take_turns().await;
-                return Ok(Received::own(buffer));
+                return Ok(Received(Inner::Own(buffer)));
             }
             received::give_back(buffer);
             match tried {
-                Ok(_) => return Ok(Received::end()),
-                Err(error) => self.wait_after(error, Direction::Read).await?,
+                Ok(_) => return Ok(Received(Inner::End)),
+                Err(error) => self.wait_after(error, Interest::Readable).await?,
             }
         }
     }
@@ -150,7 +146,7 @@ impl Stream {
                     return (Ok(count), into);
                 }
                 Err(error) => {
-                    if let Err(error) = self.wait_after(error, Direction::Read).await {
+                    if let Err(error) = self.wait_after(error, Interest::Readable).await {
                         return (Err(error), into);
                     }
                 }
@@ -214,7 +210,7 @@ impl Stream {
             match rustix::net::send(&self.socket, &data.as_ref()[from..], flags) {
                 Ok(count) => return (Ok(count), data),
                 Err(error) => {
-                    if let Err(error) = self.wait_after(error, Direction::Write).await {
+                    if let Err(error) = self.wait_after(error, Interest::Writable).await {
                         return (Err(error), data);
                     }
                 }
@@ -223,11 +219,11 @@ impl Stream {
     }
 
     /// Waits for what a call that failed with `error` wants, if it is worth another try.
-    async fn wait_after(&self, error: Errno, direction: Direction) -> io::Result<()> {
+    async fn wait_after(&self, error: Errno, interest: Interest) -> io::Result<()> {
         if error == Errno::AGAIN {
             self.without_waiting.set(0);
         }
-        wait_after(error, &self.socket, direction).await
+        wait_after(error, &self.socket, interest).await
     }
 
     /// Keeps a peer that always has bytes ready from starving the worker's other tasks.
