@@ -6,7 +6,8 @@
 //! its seed.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -131,14 +132,40 @@ pub(crate) struct Core {
     tasks: RefCell<Tasks>,
     next_task: Cell<u64>,
     next_timer: Cell<u64>,
-    /// Who is to be woken, by the nanosecond and the number of their timers.
-    timers: RefCell<BTreeMap<(u64, u64), Waker>>,
+    /// The timers, the earliest on top.
+    timers: RefCell<BinaryHeap<Reverse<Timer>>>,
     main: Arc<TaskWaker>,
     ready: Ready,
 }
 
 /// The tasks that can run, each once, in the order in which they were woken.
 type Ready = Arc<Mutex<Vec<Arc<TaskWaker>>>>;
+
+/// Whom to wake; timers are ordered by when they are over, and by their number.
+struct Timer {
+    at: (u64, u64),
+    waker: Waker,
+}
+
+impl PartialEq for Timer {
+    fn eq(&self, other: &Self) -> bool {
+        self.at == other.at
+    }
+}
+
+impl Eq for Timer {}
+
+impl PartialOrd for Timer {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Timer {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.at.cmp(&other.at)
+    }
+}
 
 /// Wakes one task. All wakers of a task are this one.
 struct TaskWaker {
@@ -221,7 +248,11 @@ impl Core {
     fn add_timer(&self, at_nanos: u64, waker: Waker) {
         let order = self.next_timer.get();
         self.next_timer.set(order + 1);
-        self.timers.borrow_mut().insert((at_nanos, order), waker);
+        let timer = Timer {
+            at: (at_nanos, order),
+            waker,
+        };
+        self.timers.borrow_mut().push(Reverse(timer));
     }
 
     fn run<F: Future>(&self, work: F) -> F::Output {
@@ -291,14 +322,14 @@ impl Core {
     }
 
     fn advance_clock(&self) {
-        let Some(((at_nanos, _), waker)) = self.timers.borrow_mut().pop_first() else {
+        let Some(Reverse(timer)) = self.timers.borrow_mut().pop() else {
             panic!(
                 "simulation stuck: no task ready and no timer set (seed {})",
                 self.seed
             );
         };
-        self.now_nanos.set(self.now_nanos.get().max(at_nanos));
-        waker.wake();
+        self.now_nanos.set(self.now_nanos.get().max(timer.at.0));
+        timer.waker.wake();
     }
 }
 
