@@ -68,6 +68,12 @@ impl Image {
         self.write(offset, &[byte[0] ^ (1 << bit)]);
     }
 
+    /// The pages that do not read as zeros.
+    fn written(&self) -> impl Iterator<Item = (&u64, &Arc<Page>)> {
+        let pages = self.pages.iter();
+        pages.filter(|(_, page)| page.iter().any(|&byte| byte != 0))
+    }
+
     /// For each page of a range its number, the first byte within it, and the part of the range
     /// that lies there.
     fn parts(
@@ -94,14 +100,7 @@ impl Image {
 impl PartialEq for Image {
     /// Whether both read the same everywhere.
     fn eq(&self, other: &Self) -> bool {
-        let reads_as_zeros = |page: &Arc<Page>| page.iter().all(|&byte| byte == 0);
-        let held = |image: &Self| {
-            let pages = image.pages.iter().filter(|(_, page)| !reads_as_zeros(page));
-            pages
-                .map(|(&number, page)| (number, Arc::clone(page)))
-                .collect::<Vec<_>>()
-        };
-        self.len_bytes == other.len_bytes && held(self) == held(other)
+        self.len_bytes == other.len_bytes && self.written().eq(other.written())
     }
 }
 

@@ -257,16 +257,11 @@ impl Channel {
             outcome: Outcome::Pending,
             is_abandoned: false,
         };
-        let id = match self.free_commands.pop() {
-            Some(id) => {
-                self.commands[id as usize] = command;
-                id
-            }
-            None => {
-                self.commands.push(command);
-                self.commands.len() as CommandId - 1
-            }
-        };
+        let id = self.free_commands.pop().unwrap_or_else(|| {
+            self.commands.push(command);
+            self.commands.len() as CommandId - 1
+        });
+        self.commands[id as usize] = command;
         let waits = &mut self.luns[lun];
         match kind {
             Kind::Read => waits.reads.push_back(id),

@@ -43,21 +43,18 @@ impl Workers {
         let mut inboxes = Vec::with_capacity(count);
         let mut threads = Vec::with_capacity(count);
         let mut io_path = IoPath::IoUring;
-        let mut failure = None;
+        let mut outcome = Ok(());
         for worker in 0..count {
             let cpu = cpus.get(worker % cpus.len().max(1)).copied();
-            match start_worker(worker, cpu, config) {
-                Ok((thread, inbox, path)) => {
-                    threads.push(thread);
-                    inboxes.push(inbox);
-                    if io_path == IoPath::IoUring {
-                        io_path = path;
-                    }
+            outcome = start_worker(worker, cpu, config).map(|(thread, inbox, path)| {
+                threads.push(thread);
+                inboxes.push(inbox);
+                if io_path == IoPath::IoUring {
+                    io_path = path;
                 }
-                Err(error) => {
-                    failure = Some(error);
-                    break;
-                }
+            });
+            if outcome.is_err() {
+                break;
             }
         }
         let workers = Self {
@@ -67,13 +64,10 @@ impl Workers {
                 threads: Mutex::new(threads),
             }),
         };
-        match failure {
-            None => Ok(workers),
-            Some(error) => {
-                workers.shutdown();
-                Err(error)
-            }
+        if outcome.is_err() {
+            workers.clone().shutdown();
         }
+        outcome.map(|()| workers)
     }
 
     /// How many workers there are.
