@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use runtime::sim::Sim;
-use runtime::{JoinHandle, now, spawn};
+use runtime::{Instant, JoinHandle, now, spawn};
 
 use crate::{AlignedBuf, ConfigError, Disk, Ftl, FtlConfig, Nand, PAGE_BYTES, Preset, SharedBuf};
 
@@ -91,26 +91,12 @@ impl ChannelPlacement {
     }
 }
 
-/// Operations a second of so many threads, each of which does `operations` one after the other, as
-/// the `thread` of its number does them.
-async fn per_second<A>(threads: u32, operations: u64, thread: impl Fn(u32) -> A) -> f64
-where
-    A: AsyncFnMut() + 'static,
-{
-    let begin = now();
-    let start = |number| {
-        let mut operation = thread(number);
-        spawn(async move {
-            for _ in 0..operations {
-                operation().await;
-            }
-        })
-    };
-    let tasks: Vec<JoinHandle<()>> = (0..threads).map(start).collect();
+/// Waits for tasks; how many operations a second they did together.
+async fn per_second(tasks: Vec<JoinHandle<()>>, operations: u64, begin: Instant) -> f64 {
     for task in tasks {
         task.await;
     }
-    (u64::from(threads) * operations) as f64 / now().since(begin).as_secs_f64()
+    operations as f64 / now().since(begin).as_secs_f64()
 }
 
 /// Reads of `read_bytes` a second by so many threads, each of which has one under way at a time.
@@ -126,21 +112,27 @@ pub fn read_rate(
         let all: Vec<u64> = (0..setup.filled_bytes - read_bytes as u64 + 1)
             .step_by(read_bytes)
             .collect();
-        let reader = |thread: u32| {
+        let begin = now();
+        let mut readers = Vec::new();
+        for thread in 0..threads as usize {
             let ftl = Arc::clone(&ftl);
             let offsets = match placement {
-                Placement::Best => channels[thread as usize % channels.len()].clone(),
+                Placement::Best => channels[thread % channels.len()].clone(),
                 Placement::Random => all.clone(),
                 Placement::Worst => channels[0].clone(),
             };
-            async move || {
-                let pick = runtime::random_u64() as usize % offsets.len();
-                let buf = AlignedBuf::new(read_bytes);
-                let read = ftl.read(offsets[pick], buf).await;
-                read.expect("what was written can be read");
-            }
-        };
-        Ok(per_second(threads, setup.operations.into(), reader).await)
+            let operations = setup.operations;
+            readers.push(spawn(async move {
+                for _ in 0..operations {
+                    let pick = runtime::random_u64() as usize % offsets.len();
+                    let buf = AlignedBuf::new(read_bytes);
+                    let read = ftl.read(offsets[pick], buf).await;
+                    read.expect("what was written can be read");
+                }
+            }));
+        }
+        let operations = u64::from(threads) * u64::from(setup.operations);
+        Ok(per_second(readers, operations, begin).await)
     })
 }
 
@@ -155,18 +147,24 @@ pub fn write_rate(
         let regions = setup.filled_bytes / write_bytes as u64;
         // As much as the drive was filled with, at most.
         let operations = u64::from(setup.operations).min(regions) / u64::from(threads);
-        let count = regions / u64::from(threads);
-        let writer = |thread: u32| {
+        let begin = now();
+        let mut writers = Vec::new();
+        for thread in 0..threads {
             let ftl = Arc::clone(&ftl);
             // Threads never write to the same bytes at once.
-            let first = regions * u64::from(thread) / u64::from(threads);
+            let (first, count) = (
+                regions * u64::from(thread) / u64::from(threads),
+                regions / u64::from(threads),
+            );
             let data = SharedBuf::from(AlignedBuf::new(write_bytes));
-            async move || {
-                let region = first + runtime::random_u64() % count;
-                let written = ftl.write(region * data.len() as u64, data.clone()).await;
-                written.expect("an emulated drive takes what fits it");
-            }
-        };
-        Ok(per_second(threads, operations, writer).await)
+            writers.push(spawn(async move {
+                for _ in 0..operations {
+                    let region = first + runtime::random_u64() % count;
+                    let written = ftl.write(region * data.len() as u64, data.clone()).await;
+                    written.expect("an emulated drive takes what fits it");
+                }
+            }));
+        }
+        Ok(per_second(writers, operations * u64::from(threads), begin).await)
     })
 }

@@ -132,35 +132,39 @@ fn scramble(data: &mut [u8]) {
 /// Those of the disk, which may be smaller than one write.
 pub async fn probe(disk: &Arc<dyn Disk>, what: &Probe) -> Result<Profile, DeviceError> {
     let mut profile = Profile::default();
-    let begin = || Run::begin(disk, what.duration);
     for &depth in &what.read_depths {
-        let run = begin();
-        let pace = run.pace(run.readers(depth, PAGE_BYTES)).await?;
-        profile.reads.push((depth, pace));
+        let run = Run::begin(disk, what.duration);
+        let readers = run.readers(depth, PAGE_BYTES);
+        profile.reads.push((depth, pace(readers, run.begun).await?));
     }
     for &bytes in &what.read_bytes {
-        let run = begin();
-        let pace = run.pace(run.readers(1, bytes)).await?;
-        profile.large_reads.push((bytes, pace));
+        let run = Run::begin(disk, what.duration);
+        let readers = run.readers(1, bytes);
+        profile
+            .large_reads
+            .push((bytes, pace(readers, run.begun).await?));
     }
     for &bytes in &what.write_bytes {
-        let run = begin();
-        let pace = run.pace(vec![run.writer(bytes, false)]).await?;
-        profile.writes.push((bytes, pace));
+        let run = Run::begin(disk, what.duration);
+        let writer = vec![run.writer(bytes, false)];
+        profile.writes.push((bytes, pace(writer, run.begun).await?));
     }
     for &(depth, write_bytes) in &what.mixed {
-        let run = begin();
-        let writer = vec![run.writer(write_bytes, false)];
-        let readers = run.readers(depth, PAGE_BYTES);
+        let run = Run::begin(disk, what.duration);
+        let (writer, readers) = (
+            vec![run.writer(write_bytes, false)],
+            run.readers(depth, PAGE_BYTES),
+        );
         profile.mixed.push(Mixed {
             depth,
             write_bytes,
-            reads: run.pace(readers).await?,
-            writes: run.pace(writer).await?,
+            reads: pace(readers, run.begun).await?,
+            writes: pace(writer, run.begun).await?,
         });
     }
-    let run = begin();
-    profile.syncs = run.pace(vec![run.writer(PAGE_BYTES, true)]).await?;
+    let run = Run::begin(disk, what.duration);
+    let writer = vec![run.writer(PAGE_BYTES, true)];
+    profile.syncs = pace(writer, run.begun).await?;
     Ok(profile)
 }
 
@@ -183,18 +187,20 @@ impl Run {
         }
     }
 
-    /// Starts a task that does one access after the other, until the time is over or there is no
-    /// more to do.
-    fn task<A>(&self, accesses: impl FnOnce(Arc<dyn Disk>) -> A + 'static) -> Task
-    where
-        A: AsyncFnMut() -> Result<bool, DeviceError>,
-    {
+    fn readers(&self, depth: u32, bytes: usize) -> Vec<Task> {
+        (0..depth).map(|_| self.reader(bytes)).collect()
+    }
+
+    fn reader(&self, bytes: usize) -> Task {
         let (disk, begun, duration) = (Arc::clone(&self.disk), self.begun, self.duration);
         spawn(async move {
-            let mut access = accesses(disk);
+            let places = disk.len_bytes() / bytes as u64;
+            let mut buf = AlignedBuf::new(bytes);
             let mut latencies = Vec::new();
             let mut last = now();
-            while last.since(begun) < duration && access().await? {
+            while last.since(begun) < duration {
+                let place = runtime::random_u64() % places;
+                buf = disk.read(place * bytes as u64, buf).await?;
                 let end = now();
                 latencies.push(end.since(last));
                 last = end;
@@ -203,65 +209,52 @@ impl Run {
         })
     }
 
-    /// Starts tasks that read.
-    fn readers(&self, depth: u32, bytes: usize) -> Vec<Task> {
-        let reader = |_| {
-            self.task(move |disk| {
-                let places = disk.len_bytes() / bytes as u64;
-                let mut buf = Some(AlignedBuf::new(bytes));
-                async move || {
-                    let place = runtime::random_u64() % places;
-                    let into = buf.take().unwrap_or_else(|| AlignedBuf::new(bytes));
-                    buf = Some(disk.read(place * bytes as u64, into).await?);
-                    Ok(true)
-                }
-            })
-        };
-        (0..depth).map(reader).collect()
-    }
-
     /// Starts a task that writes, and, where it `syncs`, makes each write durable.
     fn writer(&self, bytes: usize, syncs: bool) -> Task {
-        self.task(move |disk| {
+        let (disk, begun, duration) = (Arc::clone(&self.disk), self.begun, self.duration);
+        spawn(async move {
             let mut data = AlignedBuf::new(bytes);
             scramble(&mut data);
             let data = SharedBuf::from(data);
-            let mut offsets = whole(&disk, bytes).cycle();
-            async move || {
-                let Some(offset) = offsets.next() else {
-                    return Ok(false);
-                };
+            let mut latencies = Vec::new();
+            let mut last = now();
+            for offset in whole(&disk, bytes).cycle() {
+                if last.since(begun) >= duration {
+                    break;
+                }
                 disk.write(offset, data.clone()).await?;
                 if syncs {
                     disk.sync().await?;
                 }
-                Ok(true)
+                let end = now();
+                latencies.push(end.since(last));
+                last = end;
             }
+            Ok((latencies, last))
         })
     }
+}
 
-    /// Waits for tasks; how fast they were together.
-    async fn pace(&self, tasks: Vec<Task>) -> Result<Pace, DeviceError> {
-        let (mut latencies, mut end) = (Vec::new(), self.begun);
-        for task in tasks {
-            let (some, last) = task.await.expect("tasks end with their runtime")?;
-            latencies.extend(some);
-            end = end.max(last);
-        }
-        latencies.sort_unstable();
-        let micros = |latency: Duration| latency.as_secs_f64() * 1e6;
-        let at = |share: f64| {
-            let rank = (latencies.len() as f64 * share) as usize;
-            latencies.get(rank).copied().map_or(0.0, micros)
-        };
-        let sum: Duration = latencies.iter().sum();
-        let count = latencies.len() as u64;
-        Ok(Pace {
-            count,
-            per_s: count as f64 / end.since(self.begun).as_secs_f64(),
-            mean_us: micros(sum) / count.max(1) as f64,
-            p50_us: at(0.5),
-            p99_us: at(0.99),
-        })
+async fn pace(tasks: Vec<Task>, begun: Instant) -> Result<Pace, DeviceError> {
+    let (mut latencies, mut end) = (Vec::new(), begun);
+    for task in tasks {
+        let (some, last) = task.await.expect("tasks end with their runtime")?;
+        latencies.extend(some);
+        end = end.max(last);
     }
+    latencies.sort_unstable();
+    let micros = |latency: Duration| latency.as_secs_f64() * 1e6;
+    let at = |share: f64| {
+        let rank = (latencies.len() as f64 * share) as usize;
+        latencies.get(rank).copied().map_or(0.0, micros)
+    };
+    let sum: Duration = latencies.iter().sum();
+    let count = latencies.len() as u64;
+    Ok(Pace {
+        count,
+        per_s: count as f64 / end.since(begun).as_secs_f64(),
+        mean_us: micros(sum) / count.max(1) as f64,
+        p50_us: at(0.5),
+        p99_us: at(0.99),
+    })
 }
