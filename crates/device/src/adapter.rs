@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use crate::disk::{check_access, refused};
 use crate::{
     AlignedBuf, BlockHealth, BlockId, DeviceError, Disk, Flash, Geometry, IoFuture, Operation,
-    PAGE_BYTES, SharedBuf,
+    PAGE_BYTES, Region, SharedBuf,
 };
 
 /// Marks a block whose contents are from an earlier run: it must be erased before programming.
@@ -18,6 +18,8 @@ const NEEDS_ERASE: u32 = u32::MAX;
 /// flash device would, so that an engine bug shows on every device.
 pub struct DiskFlash {
     disk: Arc<dyn Disk>,
+    /// Byte of the disk at which the first block lies.
+    start: u64,
     geometry: Geometry,
     discard_on_erase: bool,
     /// Next page to program, per block.
@@ -25,27 +27,27 @@ pub struct DiskFlash {
 }
 
 impl DiskFlash {
-    /// Divides `disk` into blocks of `block_bytes` bytes on `channels` virtual channels. What is
+    /// Divides `region` into blocks of `block_bytes` bytes on `channels` virtual channels. What is
     /// left over at the end stays unused. With `discard_on_erase` the disk is told of erased
     /// blocks (a file gets a hole, a drive a TRIM).
     ///
     /// # Errors
-    /// [`DeviceError::Address`] when `block_bytes` is not a multiple of [`PAGE_BYTES`] or the disk
-    /// has no room for one block a channel.
+    /// [`DeviceError::Address`] when `block_bytes` is not a multiple of [`PAGE_BYTES`] or the
+    /// region has no room for one block a channel.
     pub fn new(
-        disk: Arc<dyn Disk>,
+        region: Region,
         block_bytes: u32,
         channels: u32,
         discard_on_erase: bool,
     ) -> Result<Self, DeviceError> {
         let len = block_bytes as usize;
         let is_whole = len.is_multiple_of(PAGE_BYTES);
-        let blocks = disk.len_bytes().checked_div(block_bytes.into());
+        let blocks = region.len_bytes().checked_div(block_bytes.into());
         let blocks_per_channel = blocks
             .and_then(|blocks| blocks.checked_div(channels.into()))
             .and_then(|blocks| u32::try_from(blocks).ok())
             .filter(|&blocks| blocks > 0 && is_whole)
-            .ok_or_else(|| DeviceError::address(Operation::Write, disk.len_bytes(), len))?;
+            .ok_or_else(|| DeviceError::address(Operation::Write, region.len_bytes(), len))?;
         let geometry = Geometry {
             channels,
             luns_per_channel: 1,
@@ -56,15 +58,17 @@ impl DiskFlash {
         let next_page = (0..geometry.blocks())
             .map(|_| AtomicU32::new(NEEDS_ERASE))
             .collect();
+        let Region { disk, start, .. } = region;
         Ok(Self {
             disk,
+            start,
             geometry,
             discard_on_erase,
             next_page,
         })
     }
 
-    /// Byte offset of `offset` in `block`, checked to stay within the block.
+    /// Where on the disk byte `offset` of `block` lies, checked to stay within the block.
     fn locate(
         &self,
         operation: Operation,
@@ -77,7 +81,7 @@ impl DiskFlash {
             return Err(DeviceError::address(operation, start + offset, len));
         }
         check_access(operation, offset, len as u64, self.geometry.block_bytes())?;
-        Ok(start + offset)
+        Ok(self.start + start + offset)
     }
 }
 
@@ -142,8 +146,9 @@ mod tests {
     use runtime::sim::Sim;
 
     fn flash() -> DiskFlash {
-        let disk = Arc::new(MemoryDisk::new(10 * 8192 + 4096));
-        DiskFlash::new(disk, 8192, 2, true).unwrap()
+        let disk = Arc::new(MemoryDisk::new(11 * 8192));
+        let region = Region::new(disk, 4096, 10 * 8192 + 4096).unwrap();
+        DiskFlash::new(region, 8192, 2, true).unwrap()
     }
 
     fn page(byte: u8) -> SharedBuf {
@@ -167,24 +172,19 @@ mod tests {
     fn pages_are_programmed_in_order_after_an_erase() {
         Sim::new(1).block_on(async {
             let flash = flash();
-            let early = flash.program(BlockId(3), 0, page(1)).await;
-            assert!(matches!(
-                early,
-                Err(DeviceError::ProgramOrder { block: 3, .. })
-            ));
+            let refused = |outcome: Result<(), DeviceError>, next: u32| {
+                assert!(matches!(
+                    outcome,
+                    Err(DeviceError::ProgramOrder { block: 3, expected, .. }) if expected == next
+                ));
+            };
+            let program = |at, byte| flash.program(BlockId(3), at, page(byte));
+            refused(program(0, 1).await, NEEDS_ERASE);
             flash.erase(BlockId(3)).await.unwrap();
-            let skipped = flash.program(BlockId(3), 1, page(1)).await;
-            assert!(matches!(
-                skipped,
-                Err(DeviceError::ProgramOrder { expected: 0, .. })
-            ));
-            flash.program(BlockId(3), 0, page(1)).await.unwrap();
-            flash.program(BlockId(3), 1, page(2)).await.unwrap();
-            let again = flash.program(BlockId(3), 1, page(3)).await;
-            assert!(matches!(
-                again,
-                Err(DeviceError::ProgramOrder { expected: 2, .. })
-            ));
+            refused(program(1, 1).await, 0);
+            program(0, 1).await.unwrap();
+            program(1, 2).await.unwrap();
+            refused(program(1, 3).await, 2);
             let read = flash
                 .read(BlockId(3), 4096, AlignedBuf::new(4096))
                 .await
@@ -197,18 +197,10 @@ mod tests {
     fn an_access_beyond_its_block_is_refused() {
         Sim::new(1).block_on(async {
             let flash = flash();
-            assert!(
-                flash
-                    .read(BlockId(0), 4096, AlignedBuf::new(8192))
-                    .await
-                    .is_err()
-            );
-            assert!(
-                flash
-                    .read(BlockId(10), 0, AlignedBuf::new(4096))
-                    .await
-                    .is_err()
-            );
+            for (block, offset, len) in [(0, 4096, 8192), (10, 0, 4096)] {
+                let read = flash.read(BlockId(block), offset, AlignedBuf::new(len));
+                assert!(read.await.is_err());
+            }
             assert!(flash.erase(BlockId(10)).await.is_err());
         });
     }

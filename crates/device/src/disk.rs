@@ -31,8 +31,7 @@ pub trait Disk: Send + Sync {
 #[derive(Clone, Debug)]
 pub struct SharedBuf {
     buf: Arc<AlignedBuf>,
-    start: usize,
-    len: usize,
+    range: Range<usize>,
 }
 
 impl SharedBuf {
@@ -49,22 +48,15 @@ impl SharedBuf {
             range.start.is_multiple_of(PAGE_BYTES) && range.end.is_multiple_of(PAGE_BYTES),
             "range in whole pages"
         );
-        Self {
-            buf,
-            start: range.start,
-            len: range.len(),
-        }
+        Self { buf, range }
     }
 }
 
 impl From<AlignedBuf> for SharedBuf {
     fn from(buf: AlignedBuf) -> Self {
-        let len = buf.len();
-        Self {
-            buf: Arc::new(buf),
-            start: 0,
-            len,
-        }
+        let range = 0..buf.len();
+        let buf = Arc::new(buf);
+        Self { buf, range }
     }
 }
 
@@ -72,7 +64,7 @@ impl std::ops::Deref for SharedBuf {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        &self.buf[self.start..self.start + self.len]
+        &self.buf[self.range.clone()]
     }
 }
 
@@ -108,8 +100,8 @@ pub(crate) fn refused<'a, T: 'a>(error: DeviceError) -> IoFuture<'a, T> {
 /// A part of a disk, seen as a disk of its own.
 #[derive(Clone)]
 pub struct Region {
-    disk: Arc<dyn Disk>,
-    start: u64,
+    pub(crate) disk: Arc<dyn Disk>,
+    pub(crate) start: u64,
     len_bytes: u64,
 }
 

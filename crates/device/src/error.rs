@@ -1,6 +1,8 @@
 //! What can go wrong with a device, and where.
 
+use std::error::Error;
 use std::fmt;
+use std::path::{Path, PathBuf};
 
 /// The kind of access that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,6 +15,11 @@ pub enum Operation {
     Erase,
     /// Making earlier writes durable.
     Sync,
+}
+
+impl Operation {
+    /// All kinds.
+    pub const ALL: [Self; 4] = [Self::Read, Self::Write, Self::Erase, Self::Sync];
 }
 
 impl fmt::Display for Operation {
@@ -111,5 +118,36 @@ impl DeviceError {
     /// Whether the device has no room left.
     pub fn is_full(&self) -> bool {
         matches!(self, Self::Io { source, .. } if source.kind() == std::io::ErrorKind::StorageFull)
+    }
+}
+
+/// Why what is at a path cannot be used, in one line, with what to do.
+#[derive(Debug)]
+pub struct PathError<P> {
+    /// Where it is, or should be.
+    pub path: PathBuf,
+    /// What is wrong with it.
+    pub problem: P,
+}
+
+impl<P> PathError<P> {
+    /// What turns a problem of what is at `path` into the whole error.
+    pub(crate) fn at<E: Into<P>>(path: &Path) -> impl Fn(E) -> Self + '_ {
+        |problem| Self {
+            path: path.to_owned(),
+            problem: problem.into(),
+        }
+    }
+}
+
+impl<P: fmt::Display> fmt::Display for PathError<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.path.display(), self.problem)
+    }
+}
+
+impl<P: Error> Error for PathError<P> {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.problem.source()
     }
 }

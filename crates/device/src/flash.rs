@@ -68,6 +68,14 @@ pub trait Flash: Send + Sync {
     /// Whether a block can be used.
     fn health(&self, block: BlockId) -> BlockHealth;
 
+    /// The blocks that cannot be used, by rising number.
+    fn bad_blocks(&self) -> Vec<BlockId> {
+        (0..self.geometry().blocks())
+            .map(BlockId)
+            .filter(|&block| self.health(block) == BlockHealth::Bad)
+            .collect()
+    }
+
     /// Erases of a block so far, as far as the device counts them.
     fn erase_count(&self, _block: BlockId) -> u64 {
         0

@@ -1,6 +1,7 @@
 //! [`Image`]: the contents of a disk as a value.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use crate::PAGE_BYTES;
@@ -8,7 +9,7 @@ use crate::PAGE_BYTES;
 type Page = [u8; PAGE_BYTES];
 
 /// What a disk holds. Sparse: a page never written, or discarded, reads as zeros. Clones share
-/// their pages until one of them writes.
+/// their pages until one of them writes. Ranges that reach past the end panic.
 #[derive(Clone, Debug)]
 pub struct Image {
     len_bytes: u64,
@@ -30,29 +31,19 @@ impl Image {
     }
 
     /// Fills `into` from byte `offset`, anywhere within the image.
-    ///
-    /// # Panics
-    /// When the range reaches past the end.
     pub fn read(&self, offset: u64, into: &mut [u8]) {
-        self.each_part(offset, into.len(), |number, within, part| {
+        for (number, within, part) in self.parts(offset, into.len()) {
             let into = &mut into[part];
             match self.pages.get(&number) {
                 Some(page) => into.copy_from_slice(&page[within..within + into.len()]),
                 None => into.fill(0),
             }
-        });
+        }
     }
 
     /// Overwrites from byte `offset`, anywhere within the image.
-    ///
-    /// # Panics
-    /// When the range reaches past the end.
     pub fn write(&mut self, offset: u64, data: &[u8]) {
-        let mut parts = Vec::new();
-        self.each_part(offset, data.len(), |number, within, part| {
-            parts.push((number, within, part));
-        });
-        for (number, within, part) in parts {
+        for (number, within, part) in self.parts(offset, data.len()) {
             let part = &data[part];
             let page = self
                 .pages
@@ -66,20 +57,10 @@ impl Image {
     pub fn discard(&mut self, offset: u64, len: u64) {
         let page = PAGE_BYTES as u64;
         let numbers = offset / page..offset.saturating_add(len) / page;
-        let held: Vec<u64> = self
-            .pages
-            .range(numbers)
-            .map(|(&number, _)| number)
-            .collect();
-        for number in held {
-            self.pages.remove(&number);
-        }
+        self.pages.extract_if(numbers, |_, _| true).for_each(drop);
     }
 
-    /// Flips one bit, as a decaying cell does.
-    ///
-    /// # Panics
-    /// When the byte lies past the end, or `bit` is not one of a byte.
+    /// Flips bit `bit` of the byte at `offset`, as a decaying cell does.
     pub fn flip_bit(&mut self, offset: u64, bit: u32) {
         assert!(bit < 8, "a bit of a byte");
         let mut byte = [0];
@@ -87,41 +68,39 @@ impl Image {
         self.write(offset, &[byte[0] ^ (1 << bit)]);
     }
 
-    /// Calls `act` for each page of a range with its number, the first byte within it, and the
-    /// part of the range that lies there.
-    fn each_part(
+    /// The pages that do not read as zeros.
+    fn written(&self) -> impl Iterator<Item = (&u64, &Arc<Page>)> {
+        let pages = self.pages.iter();
+        pages.filter(|(_, page)| page.iter().any(|&byte| byte != 0))
+    }
+
+    /// For each page of a range its number, the first byte within it, and the part of the range
+    /// that lies there.
+    fn parts(
         &self,
         offset: u64,
         len: usize,
-        mut act: impl FnMut(u64, usize, std::ops::Range<usize>),
-    ) {
+    ) -> impl Iterator<Item = (u64, usize, Range<usize>)> + use<> {
         let end = offset.checked_add(len as u64);
         assert!(
             end.is_some_and(|end| end <= self.len_bytes),
             "{len} bytes at byte {offset} lie within the image"
         );
         let mut done = 0;
-        while done < len {
+        std::iter::from_fn(move || {
             let at = offset + done as u64;
             let within = (at % PAGE_BYTES as u64) as usize;
-            let count = (PAGE_BYTES - within).min(len - done);
-            act(at / PAGE_BYTES as u64, within, done..done + count);
-            done += count;
-        }
+            let part = done..len.min(done + PAGE_BYTES - within);
+            done = part.end;
+            (!part.is_empty()).then_some((at / PAGE_BYTES as u64, within, part))
+        })
     }
 }
 
 impl PartialEq for Image {
     /// Whether both read the same everywhere.
     fn eq(&self, other: &Self) -> bool {
-        let reads_as_zeros = |page: &Arc<Page>| page.iter().all(|&byte| byte == 0);
-        let held = |image: &Self| {
-            let pages = image.pages.iter().filter(|(_, page)| !reads_as_zeros(page));
-            pages
-                .map(|(&number, page)| (number, Arc::clone(page)))
-                .collect::<Vec<_>>()
-        };
-        self.len_bytes == other.len_bytes && held(self) == held(other)
+        self.len_bytes == other.len_bytes && self.written().eq(other.written())
     }
 }
 

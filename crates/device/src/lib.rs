@@ -4,8 +4,8 @@
 //!            segment store                     superblock, in-place indexes
 //!                  │ Flash                              │ Disk
 //!        ┌─────────┴─────────┐                    ┌─────┴─────┐
-//!   ┌────┴────┐        ┌─────┴─────┐  one Disk,   │  Region   │
-//!   │ Libssd  │        │ DiskFlash ├─ two parts ──┤           │
+//!   ┌────┴────┐        ┌─────┴─────┐ two Regions  │           │
+//!   │ Libssd  │        │ DiskFlash ├─ of a Disk ──┤  Region   │
 //!   └────┬────┘        └─────┬─────┘              └─────┬─────┘
 //!        │                   └────────────┬─────────────┘
 //!        │              file │ memory │ Ftl │ faulty, paced (any Disk)
@@ -42,18 +42,18 @@ mod spec;
 
 pub use adapter::DiskFlash;
 pub use disk::{Disk, Region, SharedBuf};
-pub use error::{DeviceError, Operation};
-pub use faulty::{Fault, FaultCounts, FaultRates, FaultyDisk, History, Tear, When};
-pub use file::{DEFAULT_IMAGE_BYTES, FileDisk, FileOptions, OpenError};
+pub use error::{DeviceError, Operation, PathError};
+pub use faulty::{Fault, FaultCounts, FaultyDisk, History, Tear, When};
+pub use file::{DEFAULT_IMAGE_BYTES, FileDisk, FileOptions, OpenError, OpenProblem};
 pub use flash::{BlockHealth, BlockId, Flash, Geometry};
 pub use ftl::{Ftl, FtlConfig, FtlCounts, LinkTiming, Striping};
 pub use image::Image;
-pub use journal::{FileJournal, Journal, JournalError, MemoryJournal};
+pub use journal::{FileJournal, Journal, JournalError, JournalProblem, MemoryJournal};
 pub use libssd::{Libssd, SegmentShape};
 pub use memory::{Latency, MemoryDisk};
 pub use nand::{
-    BlockCounts, ConfigError, Counts, Endurance, MAX_PLANES, Nand, NandConfig, NandCrash,
-    NandError, NandFileError, NandImage, NandTiming, PageCounts, Preset, is_nand_file,
+    BlockCounts, ConfigError, Counts, Endurance, Nand, NandConfig, NandCrash, NandError,
+    NandFileError, NandFileProblem, NandImage, NandTiming, PageCounts, Preset, is_nand_file,
 };
 pub use paced::{DriveModel, PacedDisk};
 pub use runtime::buffer::{AlignedBuf, PAGE_BYTES};

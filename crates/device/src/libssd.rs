@@ -31,6 +31,8 @@ pub enum SegmentShape {
 pub struct Libssd {
     nand: Arc<Nand>,
     shape: SegmentShape,
+    /// Neighbouring blocks of a LUN that belong to one segment.
+    planes: u32,
     geometry: Geometry,
 }
 
@@ -49,19 +51,19 @@ impl Libssd {
     /// When a segment would have 4 GiB or more.
     pub fn new(nand: Arc<Nand>, shape: SegmentShape) -> Result<Self, ConfigError> {
         let raw = nand.geometry();
-        let planes = nand.config().planes;
-        let geometry = match shape {
-            SegmentShape::Block => raw,
-            SegmentShape::Planes => Geometry {
-                blocks_per_lun: raw.blocks_per_lun / planes,
-                pages_per_block: raw.pages_per_block * planes,
-                ..raw
-            },
-            SegmentShape::Channels => Geometry {
-                channels: 1,
-                pages_per_block: raw.pages_per_block * raw.channels,
-                ..raw
-            },
+        let planes = match shape {
+            SegmentShape::Planes => nand.config().planes,
+            SegmentShape::Block | SegmentShape::Channels => 1,
+        };
+        let channels = match shape {
+            SegmentShape::Channels => raw.channels,
+            SegmentShape::Block | SegmentShape::Planes => 1,
+        };
+        let geometry = Geometry {
+            channels: raw.channels / channels,
+            blocks_per_lun: raw.blocks_per_lun / planes,
+            pages_per_block: raw.pages_per_block * planes * channels,
+            ..raw
         };
         let (value, limit) = (geometry.block_bytes(), u64::from(u32::MAX));
         if value > limit {
@@ -71,6 +73,7 @@ impl Libssd {
         Ok(Self {
             nand,
             shape,
+            planes,
             geometry,
         })
     }
@@ -80,68 +83,41 @@ impl Libssd {
         &self.nand
     }
 
-    /// The blocks of a segment.
-    pub fn blocks_of(&self, segment: BlockId) -> Vec<BlockId> {
-        let raw = self.nand.geometry();
-        match self.shape {
-            SegmentShape::Block => vec![segment],
-            SegmentShape::Planes => {
-                let planes = self.nand.config().planes;
-                let first = segment.0 * planes;
-                (first..first + planes).map(BlockId).collect()
-            }
-            SegmentShape::Channels => {
-                let per_channel = raw.luns_per_channel * raw.blocks_per_lun;
-                (0..raw.channels)
-                    .map(|channel| BlockId(channel * per_channel + segment.0))
-                    .collect()
-            }
-        }
+    /// The first block of a segment on each LUN that it lies on.
+    fn first_blocks(&self, segment: BlockId) -> Vec<BlockId> {
+        let channels = self.nand.geometry().channels / self.geometry.channels;
+        let per_channel = self.geometry.luns_per_channel * self.geometry.blocks_per_lun;
+        (0..channels)
+            .map(|channel| BlockId(channel * per_channel + segment.0 * self.planes))
+            .collect()
     }
 
-    /// The segments that cannot be used, by rising number.
-    pub fn bad_segments(&self) -> Vec<BlockId> {
-        (0..self.geometry.blocks())
-            .map(BlockId)
-            .filter(|&segment| self.health(segment) == BlockHealth::Bad)
+    /// The blocks of a segment.
+    pub fn blocks_of(&self, segment: BlockId) -> Vec<BlockId> {
+        self.first_blocks(segment)
+            .into_iter()
+            .flat_map(|first| (first.0..first.0 + self.planes).map(BlockId))
             .collect()
     }
 
     /// The parts, one a LUN, of `count` pages of a segment from `first` on.
     fn parts(&self, segment: BlockId, first: u32, count: u32) -> Vec<Part> {
-        match self.shape {
-            SegmentShape::Block | SegmentShape::Planes => {
-                let planes = self.geometry.pages_per_block / self.nand.geometry().pages_per_block;
-                let first_block = BlockId(segment.0 * planes);
-                vec![Part {
-                    rows: Rows {
-                        first_block,
-                        planes,
-                        first,
-                        count,
-                    },
-                    page: 0,
-                    step: 1,
-                }]
+        let first_blocks = self.first_blocks(segment);
+        let step = first_blocks.len() as u32;
+        let part = |page: u32| {
+            let at = first + page;
+            Part {
+                rows: Rows {
+                    first_block: first_blocks[(at % step) as usize],
+                    planes: self.planes,
+                    first: at / step,
+                    count: (count - page).div_ceil(step),
+                },
+                page,
+                step,
             }
-            SegmentShape::Channels => {
-                let channels = self.nand.geometry().channels;
-                let part = |page: u32| {
-                    let at = first + page;
-                    Part {
-                        rows: Rows {
-                            first_block: self.blocks_of(segment)[(at % channels) as usize],
-                            planes: 1,
-                            first: at / channels,
-                            count: (count - page).div_ceil(channels),
-                        },
-                        page,
-                        step: channels,
-                    }
-                };
-                (0..count.min(channels)).map(part).collect()
-            }
-        }
+        };
+        (0..count.min(step)).map(part).collect()
     }
 
     fn check(
@@ -233,29 +209,20 @@ impl Flash for Libssd {
         Box::pin(async move {
             self.check(Operation::Erase, segment, 0, 0, PAGE_BYTES)?;
             let mut erasing = Vec::new();
-            match self.shape {
-                SegmentShape::Channels => {
-                    for block in self.blocks_of(segment) {
-                        erasing.push(self.nand.start_erase(block, 1)?);
-                    }
-                }
-                SegmentShape::Block | SegmentShape::Planes => {
-                    let blocks = self.blocks_of(segment);
-                    erasing.push(self.nand.start_erase(blocks[0], blocks.len() as u32)?);
-                }
+            for first in self.first_blocks(segment) {
+                erasing.push(self.nand.start_erase(first, self.planes)?);
             }
             Self::wait_all(erasing).await
         })
     }
 
     fn health(&self, segment: BlockId) -> BlockHealth {
-        let blocks = self.blocks_of(segment);
-        let is_bad = |&block: &BlockId| self.nand.health(block) == BlockHealth::Bad;
-        if blocks.iter().any(is_bad) {
-            BlockHealth::Bad
-        } else {
-            BlockHealth::Good
-        }
+        let mut healths = self
+            .blocks_of(segment)
+            .into_iter()
+            .map(|block| self.nand.health(block));
+        let bad = healths.find(|&health| health == BlockHealth::Bad);
+        bad.unwrap_or(BlockHealth::Good)
     }
 
     fn erase_count(&self, segment: BlockId) -> u64 {

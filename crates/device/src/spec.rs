@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
 
-use crate::nand::{self, ConfigError, Nand, NandConfig, NandError, Preset};
-use crate::{Disk, Ftl, FtlConfig, Geometry, Libssd, SegmentShape, parse_bytes};
+use crate::nand::{self, ConfigError, Nand, NandConfig, NandError, NandFileError, Preset};
+use crate::{Disk, Flash, Ftl, FtlConfig, Geometry, Libssd, SegmentShape, parse_bytes};
 
 /// Bytes of flash when nothing is said.
 const DEFAULT_BYTES: u64 = 4 << 30;
@@ -45,20 +45,20 @@ pub struct DeviceSpec {
 #[allow(missing_docs, reason = "the fields are what the message says they are")]
 pub enum SpecError {
     /// It is no emulated device.
-    #[error("`{text}` is no emulated device; {USAGE}")]
-    NoDevice { text: String },
+    #[error("`{0}` is no emulated device; {USAGE}")]
+    NoDevice(String),
     /// There is no such preset.
-    #[error("`{name}` is no device preset; use one of {}", preset_names())]
+    #[error("`{name}` is no device preset; use one of {}", Preset::ALL.map(Preset::name).join(", "))]
     NoPreset { name: String },
     /// An option that there is not.
-    #[error("`{option}` is no option of this device; {USAGE}")]
-    NoOption { option: String },
+    #[error("`{0}` is no option of this device; {USAGE}")]
+    NoOption(String),
     /// An option given twice.
-    #[error("`{name}` is given twice; leave one out")]
-    Twice { name: String },
+    #[error("`{0}` is given twice; leave one out")]
+    Twice(String),
     /// A size that is none.
-    #[error("`{text}` is no size of a device; write for example 256MiB or 4GiB")]
-    Size { text: String },
+    #[error("`{0}` is no size of a device; write for example 256MiB or 4GiB")]
+    Size(String),
     /// A block that is not made of pages.
     #[error(
         "block={bytes} is no block of this device: it must be whole pages of {page_bytes} bytes, {most} bytes at most"
@@ -90,10 +90,6 @@ impl From<ConfigError> for SpecError {
     }
 }
 
-fn preset_names() -> String {
-    Preset::ALL.map(Preset::name).join(", ")
-}
-
 /// An emulated device.
 #[derive(Clone, Debug)]
 pub enum Emulated {
@@ -120,18 +116,12 @@ impl DeviceSpec {
     }
 
     /// The shape that its flash will have, or has in its file. Nothing is made.
-    ///
-    /// # Errors
-    /// As for [`open`](DeviceSpec::open).
     pub fn geometry(&self) -> Result<Geometry, SpecError> {
         Ok(self.nand_config(0)?.geometry)
     }
 
     /// Makes the device, or opens the one in the file. `seed` decides about its bad blocks; one
     /// in a file keeps its own. Blocks the thread.
-    ///
-    /// # Errors
-    /// One line about what is impossible, or wrong with the file.
     pub fn open(&self, seed: u64) -> Result<Emulated, SpecError> {
         let config = self.nand_config(seed)?;
         let nand = match &self.file {
@@ -184,15 +174,16 @@ impl DeviceSpec {
             });
         }
         let mut config = config.sized(bytes, kept, least);
-        if let Some(path) = &self.file
-            && let Some(found) = nand::peek(path).map_err(NandError::from)?
-        {
-            config.seed = found.seed;
-            if self.size.is_none() {
-                config.geometry.luns_per_channel = found.geometry.luns_per_channel;
-                config.geometry.blocks_per_lun = found.geometry.blocks_per_lun;
+        if let Some(path) = &self.file {
+            let wrong = |problem| NandError::from(NandFileError::at(path)(problem));
+            if let Some(found) = nand::peek(path).map_err(wrong)? {
+                config.seed = found.seed;
+                if self.size.is_none() {
+                    config.geometry.luns_per_channel = found.geometry.luns_per_channel;
+                    config.geometry.blocks_per_lun = found.geometry.blocks_per_lun;
+                }
+                found.check(&config).map_err(wrong)?;
             }
-            found.check(path, &config).map_err(NandError::from)?;
         }
         config.check()?;
         Ok(config)
@@ -243,7 +234,7 @@ impl Emulated {
         );
         match self {
             Self::Nand(flash_in_segments) => {
-                let bad = flash_in_segments.bad_segments().len();
+                let bad = flash_in_segments.bad_blocks().len();
                 format!("emulated NAND, {flash}, {bad} blocks bad")
             }
             Self::Ftl(disk) => format!(
@@ -281,10 +272,7 @@ impl FromStr for DeviceSpec {
         let (kind, rest) = match text.split_once(':') {
             Some(("nand", rest)) => (Kind::Nand, rest),
             Some(("ftl", rest)) => (Kind::Ftl, rest),
-            _ => {
-                let text = text.to_owned();
-                return Err(SpecError::NoDevice { text });
-            }
+            _ => return Err(SpecError::NoDevice(text.to_owned())),
         };
         let (name, mut options) = match rest.split_once(',') {
             Some((name, options)) => (name, Some(options)),
@@ -319,34 +307,24 @@ impl FromStr for DeviceSpec {
 
 impl DeviceSpec {
     fn set(&mut self, option: &str) -> Result<(), SpecError> {
-        let twice = |name: &str| SpecError::Twice {
-            name: name.to_owned(),
+        let size = |text: &str| {
+            let bytes = parse_bytes(text).filter(|&bytes| bytes > 0);
+            bytes.ok_or_else(|| SpecError::Size(text.to_owned()))
         };
-        match option.split_once('=') {
-            Some((name @ ("size" | "block"), text)) => {
-                let size = parse_bytes(text).filter(|&bytes| bytes > 0);
-                let size = size.ok_or_else(|| SpecError::Size {
-                    text: text.to_owned(),
-                })?;
-                let given = match name {
-                    "size" => &mut self.size,
-                    _ => &mut self.block,
-                };
-                match given.replace(size) {
-                    Some(_) => Err(twice(name)),
-                    None => Ok(()),
-                }
+        let no_option = || SpecError::NoOption(option.to_owned());
+        let (name, text) = option.split_once('=').ok_or_else(no_option)?;
+        let is_twice = match name {
+            "size" => self.size.replace(size(text)?).is_some(),
+            "block" => self.block.replace(size(text)?).is_some(),
+            "file" if self.kind == Kind::Nand && !text.is_empty() => {
+                self.file.replace(text.into()).is_some()
             }
-            Some(("file", path)) if self.kind == Kind::Nand && !path.is_empty() => {
-                match self.file.replace(path.into()) {
-                    Some(_) => Err(twice("file")),
-                    None => Ok(()),
-                }
-            }
-            _ => Err(SpecError::NoOption {
-                option: option.to_owned(),
-            }),
+            _ => return Err(no_option()),
+        };
+        if is_twice {
+            return Err(SpecError::Twice(name.to_owned()));
         }
+        Ok(())
     }
 }
 

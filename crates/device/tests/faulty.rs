@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use flowstone_device::{
-    AlignedBuf, DeviceError, Disk, Fault, FaultRates, FaultyDisk, Image, Latency, MemoryDisk,
-    Operation, PAGE_BYTES, SharedBuf, Tear, When,
+    AlignedBuf, DeviceError, Disk, Fault, FaultyDisk, Image, Latency, MemoryDisk, Operation,
+    PAGE_BYTES, SharedBuf, Tear, When,
 };
 use proptest::prelude::*;
 use runtime::sim::Sim;
@@ -71,7 +71,7 @@ fn a_script_meets_the_access_it_names() {
         assert!(full.is_full());
         disk.write(0, filled(5, 2)).await.unwrap();
         assert_eq!(tags(&disk).await[..3], [5, 5, 0]);
-        assert_eq!(disk.counts().full, 1);
+        assert_eq!(disk.counts().met(&Fault::Full), 1);
 
         disk.script(When::every(Operation::Read), Fault::Error);
         for _ in 0..3 {
@@ -242,24 +242,32 @@ fn a_sync_covers_only_what_had_completed_when_it_began() {
     });
 }
 
+const ON_WRITES: [Fault; 6] = [
+    Fault::Error,
+    Fault::FlippedBit,
+    Fault::Torn,
+    Fault::Zeroed,
+    Fault::Lost,
+    Fault::Misdirected,
+];
+
 #[test]
 fn seeded_faults_repeat_under_simulation() {
     let run = |seed| {
         Sim::new(7).block_on(async {
             let disk = FaultyDisk::in_memory(PAGES * PAGE, seed);
-            disk.set_rates(FaultRates {
-                read_error: 0.1,
-                write_error: 0.1,
-                sync_error: 0.2,
-                read_flipped_bit: 0.1,
-                write_flipped_bit: 0.1,
-                torn: 0.1,
-                zeroed: 0.1,
-                lost: 0.1,
-                misdirected: 0.1,
-                slow: 0.2,
-                slow_by: Duration::from_micros(10),
-            });
+            let slow = Fault::Slow(Duration::from_micros(10));
+            let mut rates = Operation::ALL
+                .map(|each| (each, slow.clone(), 0.2))
+                .to_vec();
+            rates.extend([
+                (Operation::Read, Fault::Error, 0.1),
+                (Operation::Read, Fault::FlippedBit, 0.1),
+                (Operation::Erase, Fault::Error, 0.1),
+                (Operation::Sync, Fault::Error, 0.2),
+            ]);
+            rates.extend(ON_WRITES.map(|fault| (Operation::Write, fault, 0.1)));
+            disk.set_rates(rates);
             for round in 0..100u64 {
                 let _ = disk.write(round % 6 * PAGE, filled(round as u8, 2)).await;
                 let _ = disk.read(round % 8 * PAGE, AlignedBuf::new(1)).await;
@@ -271,8 +279,9 @@ fn seeded_faults_repeat_under_simulation() {
         })
     };
     let (counts, image) = run(1);
-    assert!(counts.errors > 0 && counts.flipped_bits > 0 && counts.torn > 0);
-    assert!(counts.zeroed > 0 && counts.lost > 0 && counts.misdirected > 0 && counts.slow > 0);
+    for fault in ON_WRITES.iter().chain([&Fault::Slow(Duration::ZERO)]) {
+        assert!(counts.met(fault) > 0, "{fault:?}");
+    }
     assert_eq!((counts, image), run(1));
     assert_ne!(run(1), run(2));
 }

@@ -7,8 +7,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use flowstone_device::{
-    AlignedBuf, DeviceError, Disk, FileDisk, FileJournal, FileOptions, Journal, JournalError,
-    OpenError, PAGE_BYTES, SharedBuf,
+    AlignedBuf, DeviceError, Disk, FileDisk, FileJournal, FileOptions, Journal, JournalProblem,
+    OpenProblem, PAGE_BYTES, SharedBuf,
 };
 use runtime::live::{IoChoice, block_on_with};
 
@@ -98,7 +98,7 @@ fn one_disk_on_a_file_at_a_time() {
     let path = directory.path().join("flash");
     let first = FileDisk::open(&path, &new(2)).unwrap();
     let second = FileDisk::open(&path, &FileOptions::default()).unwrap_err();
-    assert!(matches!(second, OpenError::InUse { .. }));
+    assert!(matches!(second.problem, OpenProblem::InUse));
     assert!(second.to_string().contains("in use by another process"));
     drop(first);
     FileDisk::open(&path, &FileOptions::default()).unwrap();
@@ -109,6 +109,7 @@ fn sizes_are_kept_grown_on_request_and_checked() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("flash");
     let open = |options: &FileOptions| FileDisk::open(&path, options);
+    let file_bytes = || std::fs::metadata(&path).unwrap().len();
     drop(open(&new(4)).unwrap());
 
     let mut larger = open(&new(8)).unwrap();
@@ -118,20 +119,17 @@ fn sizes_are_kept_grown_on_request_and_checked() {
         "an existing file is not grown unasked"
     );
     larger.extend_to(8 * PAGE, false).unwrap();
-    assert_eq!(
-        (larger.len_bytes(), larger.file_bytes().unwrap()),
-        (8 * PAGE, 8 * PAGE)
-    );
+    assert_eq!((larger.len_bytes(), file_bytes()), (8 * PAGE, 8 * PAGE));
     let refused = larger.extend_to(1 << 62, false).unwrap_err();
-    assert!(matches!(refused, OpenError::NoSpace { .. }), "{refused}");
+    assert!(
+        matches!(refused.problem, OpenProblem::NoSpace { .. }),
+        "{refused}"
+    );
     assert_eq!(larger.len_bytes(), 8 * PAGE);
     drop(larger);
 
     let smaller = open(&new(2)).unwrap();
-    assert_eq!(
-        (smaller.len_bytes(), smaller.file_bytes().unwrap()),
-        (2 * PAGE, 8 * PAGE)
-    );
+    assert_eq!((smaller.len_bytes(), file_bytes()), (2 * PAGE, 8 * PAGE));
     drop(smaller);
 
     let minimum = FileOptions {
@@ -139,7 +137,7 @@ fn sizes_are_kept_grown_on_request_and_checked() {
         ..FileOptions::default()
     };
     let refused = open(&minimum).unwrap_err();
-    assert!(matches!(refused, OpenError::TooSmall { .. }));
+    assert!(matches!(refused.problem, OpenProblem::TooSmall { .. }));
     assert!(
         refused
             .to_string()
@@ -168,14 +166,14 @@ fn space_is_reserved_when_asked_for() {
     }
 }
 
-fn refused(path: &Path, options: &FileOptions) -> OpenError {
+fn refused(path: &Path, options: &FileOptions) -> OpenProblem {
     let refused = FileDisk::open(path, options).unwrap_err();
     let line = refused.to_string();
     assert!(
         line.starts_with(path.to_str().unwrap()) && !line.contains('\n'),
         "{line}"
     );
-    refused
+    refused.problem
 }
 
 #[test]
@@ -186,22 +184,22 @@ fn what_cannot_be_opened_says_why_and_is_left_alone() {
 
     assert!(matches!(
         refused(&at("none"), &existing),
-        OpenError::Missing { .. }
+        OpenProblem::Missing
     ));
     assert!(matches!(
         refused(&at("none/flash"), &new(2)),
-        OpenError::MissingDirectory { .. }
+        OpenProblem::MissingDirectory
     ));
     assert!(matches!(
         refused(directory.path(), &existing),
-        OpenError::NotStorage {
+        OpenProblem::NotStorage {
             what: "directory",
             ..
         }
     ));
     assert!(matches!(
         refused(Path::new("/dev/null"), &existing),
-        OpenError::NotStorage {
+        OpenProblem::NotStorage {
             what: "character device",
             ..
         }
@@ -212,7 +210,7 @@ fn what_cannot_be_opened_says_why_and_is_left_alone() {
     };
     assert!(matches!(
         refused(&at("huge"), &huge),
-        OpenError::NoSpace { .. }
+        OpenProblem::NoSpace { .. }
     ));
     assert!(
         !at("huge").exists(),
@@ -220,20 +218,20 @@ fn what_cannot_be_opened_says_why_and_is_left_alone() {
     );
     assert!(matches!(
         refused(&at("tiny"), &new(0)),
-        OpenError::TooSmall { .. }
+        OpenProblem::TooSmall { .. }
     ));
     assert!(!at("tiny").exists());
 
     std::fs::write(at("text"), "not a cache").unwrap();
     assert!(matches!(
         refused(&at("text"), &new(9)),
-        OpenError::TooSmall { .. }
+        OpenProblem::TooSmall { .. }
     ));
     assert_eq!(std::fs::read(at("text")).unwrap(), b"not a cache");
     std::fs::write(at("text/.."), "").unwrap_err();
     assert!(matches!(
         refused(&at("text/flash"), &new(9)),
-        OpenError::MissingDirectory { .. }
+        OpenProblem::MissingDirectory
     ));
 }
 
@@ -244,7 +242,7 @@ fn a_file_of_another_user_is_a_matter_of_permission() {
     drop(FileDisk::open(&path, &new(2)).unwrap());
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o400)).unwrap();
     match FileDisk::open(&path, &FileOptions::default()) {
-        Err(refused) => assert!(matches!(refused, OpenError::Permission { .. })),
+        Err(refused) => assert!(matches!(refused.problem, OpenProblem::Permission)),
         // Root may do anything.
         Ok(_) => assert!(std::fs::OpenOptions::new().write(true).open(&path).is_ok()),
     }
@@ -272,7 +270,7 @@ fn a_disk_opened_to_look_at_it_is_left_alone_and_leaves_its_owner_alone() {
         let path = directory.path().join("flash");
         block_on_with(io, async {
             let absent = FileDisk::open_read_only(&path);
-            assert!(matches!(absent, Err(OpenError::Absent { .. })));
+            assert!(matches!(absent.unwrap_err().problem, OpenProblem::Absent));
             let owner = FileDisk::open(&path, &new(8)).unwrap();
             owner.write(0, filled(1, 2)).await.unwrap();
             let looker = FileDisk::open_read_only(&path).unwrap();
@@ -300,5 +298,6 @@ fn a_journal_opened_to_look_at_it_shows_what_its_owner_stores() {
     looker.let_go(0..1024);
     assert_eq!(looker.load(700), 7);
     let directory = FileJournal::open_read_only(directory.path());
-    assert!(matches!(directory, Err(JournalError::Unreadable { .. })));
+    let problem = directory.unwrap_err().problem;
+    assert!(matches!(problem, JournalProblem::Unreadable { .. }));
 }

@@ -4,7 +4,7 @@
 
 use std::path::Path;
 
-use flowstone_device::{FileJournal, Journal, JournalError, PAGE_BYTES};
+use flowstone_device::{FileJournal, Journal, JournalProblem, PAGE_BYTES};
 use runtime::live::{IoChoice, block_on_with};
 
 const WORDS: usize = 4 * PAGE_BYTES / 8;
@@ -50,7 +50,7 @@ fn one_process_has_it() {
     let path = directory.path().join("journal");
     let journal = open(&path);
     let second = FileJournal::open(&path, 4096).unwrap_err();
-    assert!(matches!(second, JournalError::InUse { .. }), "{second}");
+    assert!(matches!(second.problem, JournalProblem::InUse), "{second}");
     drop(journal);
     open(&path);
 }
@@ -63,14 +63,20 @@ fn what_cannot_be_a_journal_is_refused_and_left_alone() {
     let short = directory.path().join("short");
     std::fs::write(&short, b"notes").unwrap();
     let refused = FileJournal::open(&short, 4096).unwrap_err();
-    assert!(matches!(refused, JournalError::Io { .. }), "{refused}");
+    assert!(
+        matches!(refused.problem, JournalProblem::Io { .. }),
+        "{refused}"
+    );
     assert_eq!(std::fs::read(&short).unwrap(), b"notes");
     let nowhere = directory.path().join("nowhere/journal");
     let missing = FileJournal::open(&nowhere, 4096).unwrap_err();
     assert!(missing.to_string().contains("cache.journal"), "{missing}");
     let vast = directory.path().join("vast");
     let full = FileJournal::open(&vast, 1 << 60).unwrap_err();
-    assert!(matches!(full, JournalError::NoSpace { .. }), "{full}");
+    assert!(
+        matches!(full.problem, JournalProblem::NoSpace { .. }),
+        "{full}"
+    );
 }
 
 #[test]

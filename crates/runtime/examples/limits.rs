@@ -149,7 +149,7 @@ fn reads(io: IoChoice, path: &str) -> std::io::Result<()> {
     let file = Arc::new(DirectFile::open(Path::new(path), flags)?);
     let pages = file.len_bytes()? / PAGE_BYTES as u64;
     let workers = start(1, io)?;
-    println!("{:?}, {}", file.direct(), workers.io_path());
+    println!("cached: {:?}, {}", file.why_cached(), workers.io_path());
     let (finished, wait) = mpsc::channel();
     workers.spawn_on(0, move || async move {
         let count = Rc::new(Cell::new(0));

@@ -21,6 +21,7 @@ thread_local! {
 /// An owned byte buffer whose start is aligned to [`PAGE_BYTES`].
 ///
 /// Initialised on allocation; a recycled page keeps the bytes of its last use.
+#[derive(Debug)]
 pub struct AlignedBuf {
     start: NonNull<u8>,
     len: usize,
@@ -112,14 +113,6 @@ impl Drop for AlignedBuf {
         }
         // SAFETY: `start` came from `allocate` with this layout and is freed once.
         unsafe { dealloc(self.start.as_ptr(), Self::layout(self.len)) }
-    }
-}
-
-impl std::fmt::Debug for AlignedBuf {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("AlignedBuf")
-            .field("len", &self.len)
-            .finish_non_exhaustive()
     }
 }
 

@@ -141,15 +141,15 @@ pub(crate) struct Core {
 /// The tasks that can run, each once, in the order in which they were woken.
 type Ready = Arc<Mutex<Vec<Arc<TaskWaker>>>>;
 
+/// Whom to wake; timers are ordered by when they are over, and by their number.
 struct Timer {
-    at_nanos: u64,
-    order: u64,
+    at: (u64, u64),
     waker: Waker,
 }
 
 impl PartialEq for Timer {
     fn eq(&self, other: &Self) -> bool {
-        self.order == other.order
+        self.at == other.at
     }
 }
 
@@ -163,7 +163,7 @@ impl PartialOrd for Timer {
 
 impl Ord for Timer {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        (self.at_nanos, self.order).cmp(&(other.at_nanos, other.order))
+        self.at.cmp(&other.at)
     }
 }
 
@@ -240,20 +240,19 @@ impl Core {
 
     pub(crate) fn sleep(&self, duration: Duration) -> Sleep {
         let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
-        Sleep {
-            until_nanos: self.now_nanos.get().saturating_add(nanos),
-            registered: false,
-        }
+        Sleep::until(Instant::from_nanos(
+            self.now_nanos.get().saturating_add(nanos),
+        ))
     }
 
     fn add_timer(&self, at_nanos: u64, waker: Waker) {
         let order = self.next_timer.get();
         self.next_timer.set(order + 1);
-        self.timers.borrow_mut().push(Reverse(Timer {
-            at_nanos,
-            order,
+        let timer = Timer {
+            at: (at_nanos, order),
             waker,
-        }));
+        };
+        self.timers.borrow_mut().push(Reverse(timer));
     }
 
     fn run<F: Future>(&self, work: F) -> F::Output {
@@ -329,7 +328,7 @@ impl Core {
                 self.seed
             );
         };
-        self.now_nanos.set(self.now_nanos.get().max(timer.at_nanos));
+        self.now_nanos.set(self.now_nanos.get().max(timer.at.0));
         timer.waker.wake();
     }
 }
@@ -355,24 +354,18 @@ impl Future for Sleep {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        let until = self.until_nanos;
-        let registered = self.registered;
         let done = with_current(|core| {
-            if core.now_nanos.get() >= until {
-                return true;
+            let is_over = core.now_nanos.get() >= self.until_nanos;
+            if !is_over && !self.registered {
+                core.add_timer(self.until_nanos, cx.waker().clone());
             }
-            if !registered {
-                core.add_timer(until, cx.waker().clone());
-            }
-            false
+            is_over
         });
-        match done {
-            Some(true) => Poll::Ready(()),
-            _ => {
-                self.registered = true;
-                Poll::Pending
-            }
+        if done == Some(true) {
+            return Poll::Ready(());
         }
+        self.registered = true;
+        Poll::Pending
     }
 }
 

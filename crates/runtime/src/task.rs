@@ -1,8 +1,7 @@
 //! Tasks on the current thread.
 
 use std::future::Future;
-use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::Poll;
 
 use crate::{live, sim, sync};
 
@@ -19,7 +18,7 @@ where
 {
     let (done, output) = sync::oneshot();
     spawn_detached(async move { done.send(work.await) });
-    JoinHandle(output)
+    output
 }
 
 /// [`spawn`] for a task nobody waits for.
@@ -36,17 +35,9 @@ where
     }
 }
 
-/// The output of a spawned task.
-pub struct JoinHandle<T>(sync::Receiver<T>);
-
-impl<T> Future for JoinHandle<T> {
-    type Output = Option<T>;
-
-    /// `None` when the task was dropped before it finished (its runtime stopped, or it panicked).
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<T>> {
-        Pin::new(&mut self.0).poll(cx)
-    }
-}
+/// A future of the output of a spawned task; `None` when the task was dropped before it finished
+/// (its runtime stopped, or it panicked).
+pub type JoinHandle<T> = sync::Receiver<T>;
 
 /// Lets the other ready tasks of this thread run once.
 pub async fn yield_now() {

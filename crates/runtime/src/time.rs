@@ -2,8 +2,9 @@
 
 use std::future::Future;
 use std::pin::pin;
-use std::task::Poll;
 use std::time::Duration;
+
+use futures_util::future::{Either, select};
 
 use crate::instant::Instant;
 use crate::{live, sim};
@@ -33,13 +34,8 @@ pub struct Elapsed;
 
 /// Runs `work` for at most `limit`; dropped unfinished then.
 pub async fn timeout<F: Future>(limit: Duration, work: F) -> Result<F::Output, Elapsed> {
-    let mut work = pin!(work);
-    let mut alarm = pin!(sleep(limit));
-    std::future::poll_fn(|cx| {
-        if let Poll::Ready(output) = work.as_mut().poll(cx) {
-            return Poll::Ready(Ok(output));
-        }
-        alarm.as_mut().poll(cx).map(|()| Err(Elapsed))
-    })
-    .await
+    match select(pin!(work), pin!(sleep(limit))).await {
+        Either::Left((output, _)) => Ok(output),
+        Either::Right(_) => Err(Elapsed),
+    }
 }

@@ -9,10 +9,8 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use flowstone_runtime::buffer::{AlignedBuf, PAGE_BYTES};
-use flowstone_runtime::file::{Direct, DirectFile, Kind, OpenFlags, is_locked};
-use flowstone_runtime::live::{
-    IoChoice, IoPath, LiveConfig, Workers, block_on_with, current_worker,
-};
+use flowstone_runtime::file::{DirectFile, Kind, OpenFlags, is_locked};
+use flowstone_runtime::live::{IoChoice, IoPath, LiveConfig, Workers, block_on_with};
 use flowstone_runtime::net::{Listener, PeerAddr, Stream};
 
 const PATHS: [IoChoice; 2] = [IoChoice::IoUring, IoChoice::Fallback];
@@ -45,17 +43,12 @@ fn tasks_run_on_the_worker_they_were_given_to() {
     for io in PATHS {
         let workers = workers(3, io);
         for worker in 0..3 {
-            assert_eq!(
-                on(&workers, worker, || async { current_worker() }),
-                Some(worker)
-            );
             let name = on(&workers, worker, || async {
                 runtime::sleep(Duration::from_millis(1)).await;
                 std::thread::current().name().map(str::to_owned)
             });
             assert_eq!(name, Some(format!("flowstone-{worker}")));
         }
-        assert_eq!(current_worker(), None);
         workers.shutdown();
     }
 }
@@ -467,7 +460,7 @@ fn a_file_in_the_page_cache_says_so() {
         ..NEW
     };
     let file = DirectFile::open(&directory.path().join("file"), flags).unwrap();
-    assert!(matches!(file.direct(), Direct::No { reason } if reason == "not asked for"));
+    assert_eq!(file.why_cached(), Some("not asked for"));
 }
 
 #[test]

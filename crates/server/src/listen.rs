@@ -38,7 +38,7 @@ fn admit(shared: &Arc<Shared>, stream: Stream, peer: PeerAddr) {
         runtime::spawn_detached(async move {
             // Told if it takes the line at once; closed either way.
             let line = Refusal::TooManyConnections.as_bytes();
-            let _ = runtime::timeout(REFUSED_PAUSE, stream.send_shared(line)).await;
+            let _ = runtime::timeout(REFUSED_PAUSE, stream.send(line)).await;
         });
         return;
     }

@@ -14,8 +14,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use device::{
-    DeviceSpec, Emulated, FileDisk, FileJournal, FileOptions, Journal, JournalError, MemoryDisk,
-    MemoryJournal, NandError, NandFileError, SpecError,
+    DeviceSpec, Emulated, FileDisk, FileJournal, FileOptions, Journal, JournalError,
+    JournalProblem, MemoryDisk, MemoryJournal, NandError, NandFileProblem, OpenProblem, SpecError,
 };
 use engine::Medium;
 use engine::config::{META_BYTES, journal_bytes};
@@ -61,7 +61,7 @@ impl JournalPlace {
             return Ok(Arc::new(MemoryJournal::new(words)));
         };
         let deadline = Instant::now() + IN_USE_PATIENCE;
-        let in_use = |error: &JournalError| matches!(error, JournalError::InUse { .. });
+        let in_use = |error: &JournalError| matches!(error.problem, JournalProblem::InUse);
         let open = || FileJournal::open(&path, self.bytes);
         Ok(Arc::new(retry_until(deadline, in_use, open)?))
     }
@@ -85,8 +85,10 @@ impl OpenFlash {
     }
 
     fn open_emulated(config: &Config, spec: &DeviceSpec) -> Result<Self, ServeError> {
-        let is_locked =
-            |error: &NandError| matches!(error, NandError::File(NandFileError::InUse { .. }));
+        let is_locked = |error: &NandError| match error {
+            NandError::File(error) => matches!(error.problem, NandFileProblem::InUse),
+            NandError::Config(_) => false,
+        };
         let in_use =
             |error: &SpecError| matches!(error, SpecError::Device(error) if is_locked(error));
         let deadline = Instant::now() + IN_USE_PATIENCE;
@@ -163,7 +165,7 @@ fn open_file(
     open: impl Fn() -> Result<FileDisk, device::OpenError>,
 ) -> Result<FileDisk, device::OpenError> {
     let deadline = Instant::now() + IN_USE_PATIENCE;
-    let in_use = |error: &device::OpenError| matches!(error, device::OpenError::InUse { .. });
+    let in_use = |error: &device::OpenError| matches!(error.problem, OpenProblem::InUse);
     retry_until(deadline, in_use, open)
 }
 

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use device::{
-    Fault, FaultRates, FaultyDisk, Flash, Image, Latency, Libssd, MemoryDisk, Nand, NandCrash,
-    NandImage, Operation, SegmentShape, Tear, When,
+    Fault, FaultyDisk, Flash, Image, Latency, Libssd, MemoryDisk, Nand, NandCrash, NandImage,
+    Operation, SegmentShape, Tear, When,
 };
 use engine::config::META_BYTES;
 use parking_lot::Mutex;
@@ -71,11 +71,8 @@ impl Media {
         let Remains { disk: image, nand } = remains;
         let memory = Arc::new(MemoryDisk::from_image(image.clone(), latency));
         let disk = FaultyDisk::with_base(memory.clone(), image, seed);
-        disk.set_rates(FaultRates {
-            slow: plan.slow,
-            slow_by: plan.slow_by,
-            ..FaultRates::default()
-        });
+        let slow = |operation| (operation, Fault::Slow(plan.slow_by), plan.slow);
+        disk.set_rates(Operation::ALL.map(slow).into());
         let flash = nand.map(|image| {
             let nand = Arc::new(Nand::from_image(image));
             Libssd::new(nand, SegmentShape::Block).expect("blocks are small")
@@ -100,7 +97,7 @@ impl Media {
     /// Blocks that cannot be used.
     pub(super) fn bad_blocks(&self) -> u64 {
         let flash = self.flash.as_ref();
-        flash.map_or(0, |flash| flash.bad_segments().len() as u64)
+        flash.map_or(0, |flash| flash.bad_blocks().len() as u64)
     }
 
     /// Whether so many blocks have failed that a cache may soon find no room for ever.

@@ -141,7 +141,7 @@ impl CompareArgs {
         }
         if !DeviceSpec::is_one(&self.device) {
             let text = self.device.clone();
-            return Err(SpecError::NoDevice { text }.into());
+            return Err(SpecError::NoDevice(text).into());
         }
         let text = match bytes {
             Some(bytes) => format!("{},size={bytes}", self.device),

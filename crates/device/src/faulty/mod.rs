@@ -14,7 +14,8 @@ mod history;
 mod plan;
 mod shadow;
 
-use std::ops::Range;
+use std::collections::HashMap;
+use std::mem::Discriminant;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,7 +25,7 @@ use rand::SeedableRng;
 use rand::rngs::SmallRng;
 
 pub use history::History;
-pub use plan::{Fault, FaultRates, When};
+pub use plan::{Fault, When};
 pub use shadow::Tear;
 
 use crate::disk::check_access;
@@ -36,7 +37,7 @@ use plan::Plan;
 use shadow::{Change, Event, Shadow};
 
 /// How often what has happened.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FaultCounts {
     /// Reads asked for.
     pub reads: u64,
@@ -50,22 +51,15 @@ pub struct FaultCounts {
     pub discards: u64,
     /// Syncs asked for.
     pub syncs: u64,
-    /// Accesses that failed with an I/O error.
-    pub errors: u64,
-    /// Writes that failed for want of room.
-    pub full: u64,
-    /// Flipped bits.
-    pub flipped_bits: u64,
-    /// Torn writes.
-    pub torn: u64,
-    /// Writes that stored zeros.
-    pub zeroed: u64,
-    /// Lost writes and syncs.
-    pub lost: u64,
-    /// Misdirected writes.
-    pub misdirected: u64,
-    /// Slow accesses.
-    pub slow: u64,
+    met: HashMap<Discriminant<Fault>, u64>,
+}
+
+impl FaultCounts {
+    /// How often accesses have met faults of the kind of `fault`.
+    pub fn met(&self, fault: &Fault) -> u64 {
+        let kind = std::mem::discriminant(fault);
+        self.met.get(&kind).copied().unwrap_or(0)
+    }
 }
 
 /// A disk that fails on request, and that can tell what a power cut would leave.
@@ -135,15 +129,19 @@ impl FaultyDisk {
         self.state.lock().plan.add(when, fault);
     }
 
-    /// Lets faults happen at random from now on.
-    pub fn set_rates(&self, rates: FaultRates) {
-        self.state.lock().plan.rates = rates;
+    /// Lets faults happen at random from now on: each to accesses of a kind, with a probability
+    /// from 0 to 1. They are drawn in the order given.
+    ///
+    /// # Panics
+    /// When such an access cannot meet that fault.
+    pub fn set_rates(&self, rates: Vec<(Operation, Fault, f64)>) {
+        self.state.lock().plan.set_rates(rates);
     }
 
     /// Ends all faults, those scripted for later too. What they have done stays.
     pub fn heal(&self) {
         let mut state = self.state.lock();
-        state.plan.clear();
+        state.plan = Plan::default();
         state.is_full = false;
     }
 
@@ -153,9 +151,6 @@ impl FaultyDisk {
     }
 
     /// Flips a stored bit, as a decaying cell does; pending writes are left as they are.
-    ///
-    /// # Errors
-    /// When the medium cannot be read or written there.
     pub async fn decay(&self, offset: u64, bit: u32) -> Result<(), DeviceError> {
         let page = offset / PAGE_BYTES as u64 * PAGE_BYTES as u64;
         let mut buf = self.medium.read(page, AlignedBuf::new(PAGE_BYTES)).await?;
@@ -167,7 +162,7 @@ impl FaultyDisk {
 
     /// How often what has happened.
     pub fn counts(&self) -> FaultCounts {
-        self.state.lock().counts
+        self.state.lock().counts.clone()
     }
 
     /// Writes and discards that a power cut now could undo.
@@ -225,17 +220,8 @@ impl FaultyDisk {
             faults.push(Fault::Full);
         }
         for fault in &faults {
-            let count = match fault {
-                Fault::Error => &mut state.counts.errors,
-                Fault::Full => &mut state.counts.full,
-                Fault::FlippedBit => &mut state.counts.flipped_bits,
-                Fault::Torn => &mut state.counts.torn,
-                Fault::Zeroed => &mut state.counts.zeroed,
-                Fault::Lost => &mut state.counts.lost,
-                Fault::Misdirected => &mut state.counts.misdirected,
-                Fault::Slow(_) => &mut state.counts.slow,
-            };
-            *count += 1;
+            let kind = std::mem::discriminant(fault);
+            *counts.met.entry(kind).or_default() += 1;
         }
         faults
     }
@@ -298,7 +284,12 @@ async fn be_slow(faults: &[Fault]) {
 }
 
 /// The error of an access that meets `faults`, if it fails.
-fn failure(faults: &[Fault], operation: Operation, range: &Range<u64>) -> Result<(), DeviceError> {
+fn failure(
+    faults: &[Fault],
+    operation: Operation,
+    offset: u64,
+    len: u64,
+) -> Result<(), DeviceError> {
     let source = if faults.contains(&Fault::Full) {
         std::io::ErrorKind::StorageFull.into()
     } else if faults.contains(&Fault::Error) {
@@ -306,8 +297,8 @@ fn failure(faults: &[Fault], operation: Operation, range: &Range<u64>) -> Result
     } else {
         return Ok(());
     };
-    let len = usize::try_from(range.end - range.start).unwrap_or(usize::MAX);
-    Err(DeviceError::io(operation, range.start, len, source))
+    let len = usize::try_from(len).unwrap_or(usize::MAX);
+    Err(DeviceError::io(operation, offset, len, source))
 }
 
 impl Disk for FaultyDisk {
@@ -317,11 +308,11 @@ impl Disk for FaultyDisk {
 
     fn read(&self, offset: u64, buf: AlignedBuf) -> IoFuture<'_, AlignedBuf> {
         Box::pin(async move {
-            check_access(Operation::Read, offset, buf.len() as u64, self.len_bytes())?;
-            let range = offset..offset + buf.len() as u64;
-            let faults = self.faults(Operation::Read, offset, buf.len() as u64);
+            let len = buf.len() as u64;
+            check_access(Operation::Read, offset, len, self.len_bytes())?;
+            let faults = self.faults(Operation::Read, offset, len);
             be_slow(&faults).await;
-            failure(&faults, Operation::Read, &range)?;
+            failure(&faults, Operation::Read, offset, len)?;
             let mut buf = self.medium.read(offset, buf).await?;
             if faults.contains(&Fault::FlippedBit) {
                 let random = &mut self.state.lock().random;
@@ -334,14 +325,9 @@ impl Disk for FaultyDisk {
 
     fn write(&self, offset: u64, data: SharedBuf) -> IoFuture<'_, ()> {
         Box::pin(async move {
-            check_access(
-                Operation::Write,
-                offset,
-                data.len() as u64,
-                self.len_bytes(),
-            )?;
-            let range = offset..offset + data.len() as u64;
-            let faults = self.faults(Operation::Write, offset, data.len() as u64);
+            let len = data.len() as u64;
+            check_access(Operation::Write, offset, len, self.len_bytes())?;
+            let faults = self.faults(Operation::Write, offset, len);
             let stored = self.distort(offset, &data, &faults).map(|(offset, bytes)| {
                 let data: Arc<[u8]> = bytes.into();
                 let id = self.issue(Change::Write {
@@ -357,7 +343,7 @@ impl Disk for FaultyDisk {
                 self.medium.write(at, buf.into()).await?;
                 self.complete(id);
             }
-            failure(&faults, Operation::Write, &range)
+            failure(&faults, Operation::Write, offset, len)
         })
     }
 
@@ -365,7 +351,7 @@ impl Disk for FaultyDisk {
         Box::pin(async move {
             check_access(Operation::Erase, offset, len, self.len_bytes())?;
             let faults = self.faults(Operation::Erase, offset, len);
-            failure(&faults, Operation::Erase, &(offset..offset + len))?;
+            failure(&faults, Operation::Erase, offset, len)?;
             let id = self.issue(Change::Discard { offset, len });
             be_slow(&faults).await;
             self.medium.discard(offset, len).await?;
@@ -384,7 +370,7 @@ impl Disk for FaultyDisk {
                 let mut ids = covered;
                 ids.retain(|_| state.random.random_bool(0.5));
                 state.record(Event::GivenUp { ids });
-                return failure(&faults, Operation::Sync, &(0..0));
+                return failure(&faults, Operation::Sync, 0, 0);
             }
             self.medium.sync().await?;
             if !faults.contains(&Fault::Lost) {

@@ -90,53 +90,25 @@ impl When {
     }
 }
 
-/// How likely each fault is for each access it applies to: from 0 to 1.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct FaultRates {
-    /// Failed reads.
-    pub read_error: f64,
-    /// Failed writes and discards.
-    pub write_error: f64,
-    /// Failed syncs.
-    pub sync_error: f64,
-    /// Reads that return a wrong bit.
-    pub read_flipped_bit: f64,
-    /// Writes that store a wrong bit.
-    pub write_flipped_bit: f64,
-    /// Torn writes.
-    pub torn: f64,
-    /// Writes that store zeros.
-    pub zeroed: f64,
-    /// Lost writes.
-    pub lost: f64,
-    /// Misdirected writes.
-    pub misdirected: f64,
-    /// Accesses of any kind that take [`slow_by`](FaultRates::slow_by) longer.
-    pub slow: f64,
-    /// How much longer slow accesses take.
-    pub slow_by: Duration,
-}
-
 /// The faults to come.
 #[derive(Debug, Default)]
 pub(super) struct Plan {
     scripts: Vec<(When, Fault)>,
-    pub(super) rates: FaultRates,
+    /// How likely each fault is for each access of a kind, from 0 to 1.
+    rates: Vec<(Operation, Fault, f64)>,
 }
 
 impl Plan {
     pub(super) fn add(&mut self, when: When, fault: Fault) {
-        assert!(
-            fault.applies_to(when.operation),
-            "{fault:?} cannot happen to a {}",
-            when.operation
-        );
+        check(when.operation, &fault);
         self.scripts.push((when, fault));
     }
 
-    pub(super) fn clear(&mut self) {
-        self.scripts.clear();
-        self.rates = FaultRates::default();
+    pub(super) fn set_rates(&mut self, rates: Vec<(Operation, Fault, f64)>) {
+        for (operation, fault, _) in &rates {
+            check(*operation, fault);
+        }
+        self.rates = rates;
     }
 
     /// The faults that this access meets, at most one of each origin.
@@ -147,9 +119,9 @@ impl Plan {
         range: &Range<u64>,
     ) -> Vec<Fault> {
         let mut picked: Vec<Fault> = self.scripted(operation, range).into_iter().collect();
-        for (rate, fault) in self.rates_for(operation) {
-            if rate > 0.0 && random.random_bool(rate.clamp(0.0, 1.0)) {
-                picked.push(fault);
+        for (met, fault, rate) in &self.rates {
+            if *met == operation && *rate > 0.0 && random.random_bool(rate.clamp(0.0, 1.0)) {
+                picked.push(fault.clone());
             }
         }
         picked
@@ -180,27 +152,11 @@ impl Plan {
         }
         Some(fault)
     }
+}
 
-    fn rates_for(&self, operation: Operation) -> Vec<(f64, Fault)> {
-        let rates = &self.rates;
-        let slow = (rates.slow, Fault::Slow(rates.slow_by));
-        match operation {
-            Operation::Read => vec![
-                slow,
-                (rates.read_error, Fault::Error),
-                (rates.read_flipped_bit, Fault::FlippedBit),
-            ],
-            Operation::Write => vec![
-                slow,
-                (rates.write_error, Fault::Error),
-                (rates.write_flipped_bit, Fault::FlippedBit),
-                (rates.torn, Fault::Torn),
-                (rates.zeroed, Fault::Zeroed),
-                (rates.lost, Fault::Lost),
-                (rates.misdirected, Fault::Misdirected),
-            ],
-            Operation::Erase => vec![slow, (rates.write_error, Fault::Error)],
-            Operation::Sync => vec![slow, (rates.sync_error, Fault::Error)],
-        }
-    }
+fn check(operation: Operation, fault: &Fault) {
+    assert!(
+        fault.applies_to(operation),
+        "{fault:?} cannot happen to a {operation}"
+    );
 }

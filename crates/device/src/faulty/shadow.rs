@@ -50,10 +50,6 @@ impl Change {
         }
     }
 
-    pub(super) fn apply(&self, image: &mut Image) {
-        self.apply_part(image, 0, self.len());
-    }
-
     /// Applies each unit of the change with probability `kept`.
     fn apply_some(&self, image: &mut Image, tear: Tear, kept: f64, random: &mut SmallRng) {
         let len = self.len();
@@ -136,14 +132,14 @@ impl Shadow {
                 }
             }
             Event::Synced { covered } => {
-                let (synced, pending) = std::mem::take(&mut self.pending)
-                    .into_iter()
-                    .partition(|pending| covered.contains(&pending.id));
-                self.pending = pending;
-                let synced: Vec<Pending> = synced;
-                for pending in synced.iter().filter(|pending| !pending.is_given_up) {
-                    pending.change.apply(&mut self.durable);
-                }
+                let durable = &mut self.durable;
+                self.pending.retain(|pending| {
+                    let is_synced = covered.contains(&pending.id);
+                    if is_synced && !pending.is_given_up {
+                        pending.change.apply_part(durable, 0, pending.change.len());
+                    }
+                    !is_synced
+                });
             }
             Event::GivenUp { ids } => {
                 for pending in &mut self.pending {

@@ -13,9 +13,9 @@ mod open;
 use std::io;
 use std::path::Path;
 
-use runtime::file::{Direct, DirectFile, Kind};
+use runtime::file::{DirectFile, Kind};
 
-pub use open::{FileOptions, OpenError};
+pub use open::{FileOptions, OpenError, OpenProblem};
 
 use crate::disk::check_access;
 use crate::{AlignedBuf, Bytes, DeviceError, Disk, IoFuture, Operation, SharedBuf};
@@ -40,17 +40,14 @@ impl FileDisk {
     /// # Errors
     /// One line that says what to do; nothing on the device has been touched then.
     pub fn open(path: &Path, options: &FileOptions) -> Result<Self, OpenError> {
-        let (file, len_bytes) = open::open(path, options)?;
+        let (file, len_bytes) = open::open(path, options).map_err(OpenError::at(path))?;
         Ok(Self { file, len_bytes })
     }
 
     /// Opens all of the file or device at `path` to look at it, beside whoever uses it: nothing is
     /// locked, and writes fail. Blocks the thread.
-    ///
-    /// # Errors
-    /// One line that says why.
     pub fn open_read_only(path: &Path) -> Result<Self, OpenError> {
-        let (file, len_bytes) = open::open_read_only(path)?;
+        let (file, len_bytes) = open::open_read_only(path).map_err(OpenError::at(path))?;
         Ok(Self { file, len_bytes })
     }
 
@@ -59,7 +56,7 @@ impl FileDisk {
     /// [`FileOptions::force`]. Blocks the thread.
     ///
     /// # Errors
-    /// As for [`open`](FileDisk::open), and [`OpenError::Smaller`].
+    /// As for [`open`](FileDisk::open), and [`OpenProblem::Smaller`].
     pub fn open_image(
         path: &Path,
         asked: Option<u64>,
@@ -79,11 +76,10 @@ impl FileDisk {
             && asked > disk.len_bytes
         {
             if !options.force {
-                return Err(OpenError::Smaller {
-                    path: path.to_owned(),
+                return Err(OpenError::at(path)(OpenProblem::Smaller {
                     has_bytes: disk.len_bytes,
                     asked_bytes: asked,
-                });
+                }));
             }
             disk.extend_to(asked, options.preallocate)?;
         }
@@ -93,23 +89,16 @@ impl FileDisk {
     /// Makes the file larger; a no-op when it has that size. What is added reads as zeros.
     ///
     /// # Errors
-    /// [`OpenError::NoSpace`] and the other reasons that [`open`](FileDisk::open) has for not
+    /// [`OpenProblem::NoSpace`] and the other reasons that [`open`](FileDisk::open) has for not
     /// making a file that large; the disk stays as it was then.
     pub fn extend_to(&mut self, len_bytes: u64, preallocate: bool) -> Result<(), OpenError> {
         let len_bytes = whole_pages(len_bytes);
         if len_bytes > self.len_bytes {
-            open::set_size(&self.file, len_bytes, preallocate)?;
+            open::set_size(&self.file, len_bytes, preallocate)
+                .map_err(OpenError::at(self.path()))?;
             self.len_bytes = len_bytes;
         }
         Ok(())
-    }
-
-    /// Bytes in the whole file or device, of which the disk may use only the first part.
-    ///
-    /// # Errors
-    /// The system's.
-    pub fn file_bytes(&self) -> io::Result<u64> {
-        self.file.len_bytes()
     }
 
     /// Where it lies.
@@ -123,9 +112,9 @@ impl FileDisk {
             Kind::File => "file",
             Kind::BlockDevice => "block device",
         };
-        let direct = match self.file.direct() {
-            Direct::Yes => "direct I/O".to_owned(),
-            Direct::No { reason } => format!("through the page cache ({reason})"),
+        let direct = match self.file.why_cached() {
+            None => "direct I/O".to_owned(),
+            Some(reason) => format!("through the page cache ({reason})"),
         };
         let path = self.file.path().display();
         let size = Bytes(self.len_bytes);

@@ -4,11 +4,11 @@
 use std::fs::FileType;
 use std::io;
 use std::os::unix::fs::FileTypeExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use runtime::file::{DirectFile, Kind, OpenFlags};
 
-use crate::{Bytes, PAGE_BYTES};
+use crate::{Bytes, PAGE_BYTES, PathError};
 
 /// How to open a [`FileDisk`](super::FileDisk).
 #[derive(Clone, Copy, Debug)]
@@ -42,88 +42,93 @@ impl Default for FileOptions {
 }
 
 /// Why a file or block device cannot be used, in one line, with what to do.
+pub type OpenError = PathError<OpenProblem>;
+
+/// What is wrong with a file or block device.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the fields are what the message says they are")]
-pub enum OpenError {
+pub enum OpenProblem {
     /// There is no such file.
-    #[error("{}: no such file; create it by giving its size", path.display())]
-    Missing { path: PathBuf },
+    #[error("no such file; create it by giving its size")]
+    Missing,
     /// There is nothing to look at.
-    #[error("{}: no such file", path.display())]
-    Absent { path: PathBuf },
+    #[error("no such file")]
+    Absent,
     /// It may not be looked at.
-    #[error("{}: permission denied; let this user read it", path.display())]
-    Unreadable { path: PathBuf },
+    #[error("permission denied; let this user read it")]
+    Unreadable,
     /// There is no such directory.
-    #[error("{}: its directory does not exist; create it first", path.display())]
-    MissingDirectory { path: PathBuf },
+    #[error("its directory does not exist; create it first")]
+    MissingDirectory,
     /// It is something that cannot hold data.
-    #[error("{}: is a {what}; name a regular file or a block device", path.display())]
-    NotStorage { path: PathBuf, what: &'static str },
+    #[error("is a {what}; name a regular file or a block device")]
+    NotStorage { what: &'static str },
     /// Another process has it open as a disk.
-    #[error("{}: in use by another process; stop that one or name another file", path.display())]
-    InUse { path: PathBuf },
+    #[error("in use by another process; stop that one or name another file")]
+    InUse,
     /// The system itself uses the block device.
-    #[error("{}: the device is mounted or part of a volume; unmount it, or use --force to overwrite it", path.display())]
-    Mounted { path: PathBuf },
+    #[error(
+        "the device is mounted or part of a volume; unmount it, or use --force to overwrite it"
+    )]
+    Mounted,
     /// The block device has partitions.
-    #[error("{}: the device has partitions; name one of them, or use --force to overwrite them all", path.display())]
-    Partitioned { path: PathBuf },
+    #[error("the device has partitions; name one of them, or use --force to overwrite them all")]
+    Partitioned,
     /// It is smaller than asked for.
-    #[error("{}: holds {:.2}, {:.2} are needed; ask for less or name a larger one", path.display(), Bytes(*has_bytes), Bytes(*needs_bytes))]
-    TooSmall {
-        path: PathBuf,
-        has_bytes: u64,
-        needs_bytes: u64,
-    },
+    #[error("holds {:.2}, {:.2} are needed; ask for less or name a larger one", Bytes(*has_bytes), Bytes(*needs_bytes))]
+    TooSmall { has_bytes: u64, needs_bytes: u64 },
     /// It holds an image smaller than what is asked for.
-    #[error("{}: has {:.2} and --flash-size asks for {:.2}: leave --flash-size out to open it as it is, or add --force to start empty with the new size", path.display(), Bytes(*has_bytes), Bytes(*asked_bytes))]
-    Smaller {
-        path: PathBuf,
-        has_bytes: u64,
-        asked_bytes: u64,
-    },
+    #[error("has {:.2} and --flash-size asks for {:.2}: leave --flash-size out to open it as it is, or add --force to start empty with the new size", Bytes(*has_bytes), Bytes(*asked_bytes))]
+    Smaller { has_bytes: u64, asked_bytes: u64 },
     /// The file system has no room for the size asked for.
-    #[error("{}: {:.2} do not fit, the file system has room for {:.2}; ask for less or free some space", path.display(), Bytes(*needs_bytes), Bytes(*room_bytes))]
-    NoSpace {
-        path: PathBuf,
-        needs_bytes: u64,
-        room_bytes: u64,
-    },
+    #[error("{:.2} do not fit, the file system has room for {:.2}; ask for less or free some space", Bytes(*needs_bytes), Bytes(*room_bytes))]
+    NoSpace { needs_bytes: u64, room_bytes: u64 },
     /// The file may not be read and written, or not be created there.
-    #[error("{}: permission denied; let this user read and write it", path.display())]
-    Permission { path: PathBuf },
+    #[error("permission denied; let this user read and write it")]
+    Permission,
     /// The file system cannot be written to.
-    #[error("{}: the file system is read-only; name a file elsewhere", path.display())]
-    ReadOnly { path: PathBuf },
+    #[error("the file system is read-only; name a file elsewhere")]
+    ReadOnly,
     /// Anything else that the system says.
-    #[error("{}: cannot be opened: {source}", path.display())]
-    Io { path: PathBuf, source: io::Error },
+    #[error("cannot be opened: {source}")]
+    Io { source: io::Error },
+}
+
+impl From<io::Error> for OpenProblem {
+    fn from(source: io::Error) -> Self {
+        match source.kind() {
+            io::ErrorKind::NotFound => Self::Missing,
+            io::ErrorKind::NotADirectory => Self::MissingDirectory,
+            io::ErrorKind::PermissionDenied => Self::Permission,
+            io::ErrorKind::ReadOnlyFilesystem => Self::ReadOnly,
+            io::ErrorKind::ResourceBusy => Self::Mounted,
+            // Two processes have created it at once; the other has it now.
+            io::ErrorKind::AlreadyExists => Self::InUse,
+            _ => Self::Io { source },
+        }
+    }
 }
 
 /// Opens, locks and sizes the file; returns the bytes to use of it.
-pub(super) fn open(path: &Path, options: &FileOptions) -> Result<(DirectFile, u64), OpenError> {
+pub(super) fn open(path: &Path, options: &FileOptions) -> Result<(DirectFile, u64), OpenProblem> {
     let is_new = match std::fs::metadata(path) {
         Ok(found) => {
-            check_type(path, found.file_type())?;
+            check_type(found.file_type())?;
             false
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             check_creation(path, options)?;
             true
         }
-        Err(error) => return Err(refusal(path, error)),
+        Err(error) => return Err(error.into()),
     };
-    let file = DirectFile::open(
-        path,
-        OpenFlags {
-            read_only: false,
-            create_new: is_new,
-            direct: options.direct,
-            exclusive_device: !options.force,
-        },
-    )
-    .map_err(|error| refusal(path, error))?;
+    let flags = OpenFlags {
+        read_only: false,
+        create_new: is_new,
+        direct: options.direct,
+        exclusive_device: !options.force,
+    };
+    let file = DirectFile::open(path, flags)?;
     let sized = lock_and_size(&file, options);
     if sized.is_err() && is_new {
         // Nothing has been stored in it; what cannot be removed is an empty file.
@@ -133,20 +138,14 @@ pub(super) fn open(path: &Path, options: &FileOptions) -> Result<(DirectFile, u6
 }
 
 /// Opens the file to look at it, without a lock; returns the bytes of its whole pages.
-pub(super) fn open_read_only(path: &Path) -> Result<(DirectFile, u64), OpenError> {
-    let refusal = |error: io::Error| {
-        let path = path.to_owned();
-        match error.kind() {
-            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => OpenError::Absent { path },
-            io::ErrorKind::PermissionDenied => OpenError::Unreadable { path },
-            _ => OpenError::Io {
-                path,
-                source: error,
-            },
-        }
+pub(super) fn open_read_only(path: &Path) -> Result<(DirectFile, u64), OpenProblem> {
+    let refusal = |source: io::Error| match source.kind() {
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => OpenProblem::Absent,
+        io::ErrorKind::PermissionDenied => OpenProblem::Unreadable,
+        _ => OpenProblem::Io { source },
     };
     let found = std::fs::metadata(path).map_err(refusal)?;
-    check_type(path, found.file_type())?;
+    check_type(found.file_type())?;
     let flags = OpenFlags {
         read_only: true,
         create_new: false,
@@ -163,7 +162,7 @@ pub(super) fn whole_pages(len: u64) -> u64 {
     len / PAGE_BYTES as u64 * PAGE_BYTES as u64
 }
 
-fn check_type(path: &Path, found: FileType) -> Result<(), OpenError> {
+fn check_type(found: FileType) -> Result<(), OpenProblem> {
     let what = if found.is_file() || found.is_block_device() {
         return Ok(());
     } else if found.is_dir() {
@@ -175,87 +174,66 @@ fn check_type(path: &Path, found: FileType) -> Result<(), OpenError> {
     } else {
         "socket"
     };
-    Err(OpenError::NotStorage {
-        path: path.to_owned(),
-        what,
-    })
+    Err(OpenProblem::NotStorage { what })
 }
 
-fn check_creation(path: &Path, options: &FileOptions) -> Result<(), OpenError> {
+fn check_creation(path: &Path, options: &FileOptions) -> Result<(), OpenProblem> {
     let parent = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
     };
-    let path = path.to_owned();
     if !parent.is_dir() {
-        return Err(OpenError::MissingDirectory { path });
+        return Err(OpenProblem::MissingDirectory);
     }
     match options.size {
-        Some(size) if options.create => {
-            check_minimum(&path, whole_pages(size), options.min_bytes)?;
-            Ok(())
-        }
-        _ => Err(OpenError::Missing { path }),
+        Some(size) if options.create => check_minimum(whole_pages(size), options.min_bytes),
+        _ => Err(OpenProblem::Missing),
     }
 }
 
-fn check_minimum(path: &Path, has_bytes: u64, needs_bytes: u64) -> Result<u64, OpenError> {
+fn check_minimum(has_bytes: u64, needs_bytes: u64) -> Result<(), OpenProblem> {
     if has_bytes >= needs_bytes {
-        return Ok(has_bytes);
+        return Ok(());
     }
-    Err(OpenError::TooSmall {
-        path: path.to_owned(),
+    Err(OpenProblem::TooSmall {
         has_bytes,
         needs_bytes,
     })
 }
 
-fn lock_and_size(file: &DirectFile, options: &FileOptions) -> Result<u64, OpenError> {
-    let path = file.path();
-    let locked = file.try_lock().map_err(|error| refusal(path, error))?;
-    if !locked {
-        return Err(OpenError::InUse {
-            path: path.to_owned(),
-        });
+fn lock_and_size(file: &DirectFile, options: &FileOptions) -> Result<u64, OpenProblem> {
+    if !file.try_lock()? {
+        return Err(OpenProblem::InUse);
     }
-    let partitioned = file
-        .is_partitioned()
-        .map_err(|error| refusal(path, error))?;
-    if partitioned && !options.force {
-        return Err(OpenError::Partitioned {
-            path: path.to_owned(),
-        });
+    if file.is_partitioned()? && !options.force {
+        return Err(OpenProblem::Partitioned);
     }
-    let has = file.len_bytes().map_err(|error| refusal(path, error))?;
+    let has = file.len_bytes()?;
     let asked = whole_pages(options.size.unwrap_or(has));
     match file.kind() {
-        Kind::BlockDevice => check_minimum(path, has, asked)?,
+        Kind::BlockDevice => check_minimum(has, asked)?,
         Kind::File if has == 0 => {
-            check_minimum(path, asked, options.min_bytes)?;
+            check_minimum(asked, options.min_bytes)?;
             set_size(file, asked, options.preallocate)?;
-            0
         }
-        Kind::File => 0,
-    };
+        Kind::File => {}
+    }
     if has == 0 {
         return Ok(asked);
     }
-    check_minimum(path, has, options.min_bytes)?;
+    check_minimum(has, options.min_bytes)?;
     let usable = asked.min(whole_pages(has));
-    check_minimum(path, usable, options.min_bytes)
+    check_minimum(usable, options.min_bytes)?;
+    Ok(usable)
 }
 
 /// Makes a regular file `len` bytes long.
-pub(super) fn set_size(file: &DirectFile, len: u64, preallocate: bool) -> Result<(), OpenError> {
-    let path = file.path();
+pub(super) fn set_size(file: &DirectFile, len: u64, preallocate: bool) -> Result<(), OpenProblem> {
     if file.kind() == Kind::BlockDevice {
-        let has = file.len_bytes().map_err(|error| refusal(path, error))?;
-        check_minimum(path, has, len)?;
-        return Ok(());
+        return check_minimum(file.len_bytes()?, len);
     }
-    let room_bytes = file.room_bytes().map_err(|error| refusal(path, error))?;
-    let no_space = || OpenError::NoSpace {
-        path: path.to_owned(),
+    let room_bytes = file.room_bytes()?;
+    let no_space = || OpenProblem::NoSpace {
         needs_bytes: len,
         room_bytes,
     };
@@ -271,21 +249,6 @@ pub(super) fn set_size(file: &DirectFile, len: u64, preallocate: bool) -> Result
         io::ErrorKind::StorageFull | io::ErrorKind::FileTooLarge | io::ErrorKind::QuotaExceeded => {
             no_space()
         }
-        _ => refusal(path, error),
+        _ => error.into(),
     })
-}
-
-/// The refusal behind an error of the system.
-fn refusal(path: &Path, source: io::Error) -> OpenError {
-    let path = path.to_owned();
-    match source.kind() {
-        io::ErrorKind::NotFound => OpenError::Missing { path },
-        io::ErrorKind::NotADirectory => OpenError::MissingDirectory { path },
-        io::ErrorKind::PermissionDenied => OpenError::Permission { path },
-        io::ErrorKind::ReadOnlyFilesystem => OpenError::ReadOnly { path },
-        io::ErrorKind::ResourceBusy => OpenError::Mounted { path },
-        // Two processes have created it at once; the other has it now.
-        io::ErrorKind::AlreadyExists => OpenError::InUse { path },
-        _ => OpenError::Io { path, source },
-    }
 }

@@ -1,9 +1,9 @@
 //! Garbage collection: valid pages are moved within their LUN, then their group is erased.
 
 use super::map::{GroupId, PhysicalPage};
-use super::{Ftl, LunId, Run, Stream};
+use super::{Ftl, LunId, Run, State, Stream};
 use crate::DeviceError;
-use crate::nand::{Pending, Tag};
+use crate::nand::Pending;
 
 /// Pages moved at once.
 const BATCH_PAGES: usize = 32;
@@ -32,17 +32,13 @@ impl Drop for Collecting<'_> {
 /// Pages of GC in flight, given back when it goes away before they are done.
 struct Copies<'a> {
     ftl: &'a Ftl,
-    pages: Vec<(usize, PhysicalPage)>,
+    run: Option<Run>,
 }
 
 impl Drop for Copies<'_> {
     fn drop(&mut self) {
-        if self.pages.is_empty() {
-            return;
-        }
-        let mut state = self.ftl.state.lock();
-        for &(_, page) in &self.pages {
-            state.map.lose(page, Stream::Gc);
+        if let Some(run) = self.run.take() {
+            run.give_back(&mut self.ftl.state.lock(), Stream::Gc);
         }
     }
 }
@@ -130,14 +126,11 @@ impl Ftl {
             let valid = state.map.valid_pages(victim, BATCH_PAGES);
             for (index, &(page, logical)) in valid.iter().enumerate() {
                 let (block, number) = self.block_page(page);
-                let mut bytes = vec![0; self.page_bytes].into_boxed_slice();
-                self.nand
-                    .load(block, number as usize * self.page_bytes, &mut bytes)?;
                 moving.push(Moving {
                     logical,
                     from: page,
                     version: self.nand.tag(block, number).map_or(0, |tag| tag.version),
-                    bytes,
+                    bytes: self.load(page)?,
                 });
                 Run::add(&mut runs, self.pages_per_group, page, (logical, index));
             }
@@ -166,37 +159,17 @@ impl Ftl {
                     is_full = true;
                     break;
                 };
-                Run::add(
-                    &mut runs,
-                    self.pages_per_group,
-                    place,
-                    (page.logical, index),
-                );
+                let what = (page.logical, index);
+                Run::add(&mut runs, self.pages_per_group, place, what);
             }
             for run in runs {
+                let version = |_: &mut State, index: usize| moving[index].version;
+                let bytes = |index: usize| &*moving[index].bytes;
+                let started = self.start_program(state, &run, version, bytes);
                 let copies = Copies {
                     ftl: self,
-                    pages: (0..run.pages.len())
-                        .map(|at| (run.pages[at].1, run.page(at)))
-                        .collect(),
+                    run: Some(run),
                 };
-                let tags: Vec<Tag> = run
-                    .pages
-                    .iter()
-                    .map(|&(logical, index)| Tag {
-                        logical,
-                        version: moving[index].version,
-                        stamp: state.stamp(),
-                    })
-                    .collect();
-                let rows = self.rows(run.first, run.pages.len() as u32);
-                let started = self.nand.start_program(rows, &tags).and_then(|pending| {
-                    for &(index, page) in &copies.pages {
-                        let (block, number) = self.block_page(page);
-                        self.nand.store(block, number, &moving[index].bytes)?;
-                    }
-                    Ok(pending)
-                });
                 programming.push((copies, started));
             }
         }
@@ -205,23 +178,23 @@ impl Ftl {
             let outcome = ended(started).await;
             let mut state = self.state.lock();
             let state = &mut *state;
-            let pages = std::mem::take(&mut copies.pages);
-            let bytes = (pages.len() * self.page_bytes) as u64;
+            let Some(run) = copies.run.take() else {
+                continue;
+            };
             match outcome {
                 Ok(()) => {
-                    for (index, page) in pages {
-                        let Moving { logical, from, .. } = moving[index];
-                        state.map.commit_copy(logical, from, page);
+                    for (at, &(logical, index)) in run.pages.iter().enumerate() {
+                        let from = moving[index].from;
+                        state.map.commit_copy(logical, from, run.page(at));
                     }
+                    let bytes = (run.pages.len() * self.page_bytes) as u64;
                     state.counts.moved_bytes += bytes;
                     state.counts.nand_bytes_programmed += bytes;
                     moved += 1;
                 }
                 Err(error) => {
-                    for (_, page) in pages {
-                        state.map.retire(state.map.shape().group_of(page));
-                        state.map.lose(page, Stream::Gc);
-                    }
+                    state.map.retire(state.map.shape().group_of(run.first));
+                    run.give_back(state, Stream::Gc);
                     if !is_worn(&error) {
                         return Err(error);
                     }

@@ -21,8 +21,6 @@ pub enum Striping {
 /// The link to the host, and how commands pass from it to the channels.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LinkTiming {
-    /// Time that a command takes on the link, whatever its size, in nanoseconds.
-    pub command_ns: u64,
     /// Time that 4 KiB of data take on it, in nanoseconds.
     pub page_ns: u64,
     /// Reads that a channel takes at once; `None` for any number.
@@ -90,9 +88,6 @@ impl FtlConfig {
     }
 
     /// Checks that such a drive can be made of `nand`.
-    ///
-    /// # Errors
-    /// The first thing that is impossible.
     pub(super) fn check(&self, nand: &NandConfig) -> Result<(), ConfigError> {
         for (what, is_zero) in [
             ("command in the queue", self.queue_depth == 0),
@@ -133,7 +128,6 @@ impl FtlConfig {
 /// against figure 2a of the paper (best over worst 5.2, best over random 1.5) and frozen. See
 /// `docs/reproduction.md`.
 const CRUCIAL_M4_LINK: LinkTiming = LinkTiming {
-    command_ns: 0,
     page_ns: 14_400,
     channel_depth: Some(1),
     retry_ns: 60_700,

@@ -11,7 +11,8 @@ use crate::PAGE_BYTES;
 #[derive(Debug)]
 pub(super) struct Host {
     timing: LinkTiming,
-    queue: Semaphore,
+    /// The places of commands in the drive.
+    pub(super) queue: Semaphore,
     /// One command at a time is on the link or on its way to the channels.
     link: Semaphore,
     /// How many reads each channel takes, where that is bounded.
@@ -20,28 +21,24 @@ pub(super) struct Host {
 
 impl Host {
     pub(super) fn new(queue_depth: u32, timing: LinkTiming, channels: u32) -> Self {
-        let bounded = timing.channel_depth.map_or(0, |_| channels);
-        let depth = timing.channel_depth.unwrap_or(0);
+        let places = |depth: u32| {
+            (0..channels)
+                .map(|_| Semaphore::new(depth as usize))
+                .collect()
+        };
         Self {
             timing,
             queue: Semaphore::new(queue_depth as usize),
             link: Semaphore::new(1),
-            channels: (0..bounded)
-                .map(|_| Semaphore::new(depth as usize))
-                .collect(),
+            channels: timing.channel_depth.map_or(Box::default(), places),
         }
-    }
-
-    /// A place in the queue.
-    pub(super) async fn enter(&self) -> Permit {
-        self.queue.acquire().await
     }
 
     /// Takes a command with `len` bytes of data over the link. What is given back keeps others
     /// from following.
     pub(super) async fn cross(&self, len: usize) -> Option<Permit> {
         let pages = len.div_ceil(PAGE_BYTES) as u64;
-        let crossing_ns = self.timing.command_ns + self.timing.page_ns * pages;
+        let crossing_ns = self.timing.page_ns * pages;
         if crossing_ns == 0 && self.channels.is_empty() {
             return None;
         }

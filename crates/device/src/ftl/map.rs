@@ -90,7 +90,7 @@ struct Group {
     erases: u32,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 struct Lun {
     free: Vec<GroupId>,
     host: Option<GroupId>,
@@ -153,14 +153,7 @@ impl Map {
         let mut luns = Vec::new();
         let mut groups = Vec::new();
         for lun in (0..shape.luns()).map(LunId) {
-            let mut state = Lun {
-                free: Vec::new(),
-                host: None,
-                gc: None,
-                used: 0,
-                good: 0,
-                collections: 0,
-            };
+            let mut state = Lun::default();
             for number in shape.groups_of(lun) {
                 let id = GroupId(number as u32);
                 let found = found(id);
@@ -207,6 +200,10 @@ impl Map {
 
     pub(crate) fn shape(&self) -> &MapShape {
         &self.shape
+    }
+
+    fn lun_of(&mut self, group: GroupId) -> &mut Lun {
+        &mut self.luns[self.shape.lun_of(group).0 as usize]
     }
 
     /// Where a logical page lies.
@@ -334,8 +331,7 @@ impl Map {
         if self.lookup(logical) == Some(from) {
             self.unmap(logical);
             self.set(logical, to);
-            let lun = self.shape.lun_of(group);
-            self.luns[lun.0 as usize].used += 1;
+            self.lun_of(group).used += 1;
         }
     }
 
@@ -344,8 +340,7 @@ impl Map {
         let group = self.shape.group_of(page);
         self.groups[group.0 as usize].in_flight -= 1;
         if stream == Stream::Host {
-            let lun = self.shape.lun_of(group);
-            self.luns[lun.0 as usize].used -= 1;
+            self.lun_of(group).used -= 1;
         }
     }
 
@@ -366,8 +361,7 @@ impl Map {
     /// A logical page was found at a physical one when the drive was started.
     pub(crate) fn found(&mut self, logical: u32, page: PhysicalPage) {
         self.set(logical, page);
-        let lun = self.shape.lun_of(self.shape.group_of(page));
-        self.luns[lun.0 as usize].used += 1;
+        self.lun_of(self.shape.group_of(page)).used += 1;
     }
 
     fn set(&mut self, logical: u32, page: PhysicalPage) {
@@ -385,7 +379,7 @@ impl Map {
         self.physical[logical as usize] = NOWHERE;
         self.logical[page.0 as usize] = NOWHERE;
         self.groups[group.0 as usize].valid -= 1;
-        self.luns[self.shape.lun_of(group).0 as usize].used -= 1;
+        self.lun_of(group).used -= 1;
     }
 
     /// The group of a LUN to collect: the one with the fewest valid pages, or, when wear is uneven,
@@ -437,9 +431,7 @@ impl Map {
         state.state = GroupState::Free;
         state.next = 0;
         state.erases += 1;
-        self.luns[self.shape.lun_of(group).0 as usize]
-            .free
-            .push(group);
+        self.lun_of(group).free.push(group);
     }
 
     /// The fewest and the most erases of a group.

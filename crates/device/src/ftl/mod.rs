@@ -44,7 +44,7 @@ pub use state::FtlCounts;
 pub(crate) use untimed::UntimedFtl;
 
 use crate::disk::check_access;
-use crate::nand::{ConfigError, Nand, NandConfig, Pending, Rows};
+use crate::nand::{ConfigError, Nand, NandConfig, Pending, Rows, Tag};
 use crate::{AlignedBuf, BlockId, DeviceError, Disk, IoFuture, Operation, PAGE_BYTES, SharedBuf};
 use host::Host;
 use map::{GroupId, LunId, MapShape, PhysicalPage, Place, Stream};
@@ -88,9 +88,6 @@ pub(crate) fn shape_of(nand: &NandConfig, config: &FtlConfig) -> Result<MapShape
 
 impl Ftl {
     /// The drive made of `nand`, with what it holds from before.
-    ///
-    /// # Errors
-    /// One line about what is impossible.
     pub fn open(nand: Arc<Nand>, config: FtlConfig) -> Result<Self, ConfigError> {
         let shape = shape_of(nand.config(), &config)?;
         let page_bytes = nand.config().geometry.page_bytes as usize;
@@ -112,11 +109,6 @@ impl Ftl {
     /// The flash it is made of.
     pub fn nand(&self) -> &Arc<Nand> {
         &self.nand
-    }
-
-    /// How it is made.
-    pub fn config(&self) -> &FtlConfig {
-        &self.config
     }
 
     /// Bytes of its own memory that it takes to know where pages lie.
@@ -161,6 +153,39 @@ impl Ftl {
         self.rows(page, 1).place(page.0 % self.pages_per_group)
     }
 
+    /// The bytes of a page, which is still to be read for the time that it takes.
+    fn load(&self, page: PhysicalPage) -> Result<Box<[u8]>, DeviceError> {
+        let (block, number) = self.block_page(page);
+        let mut bytes = vec![0; self.page_bytes].into_boxed_slice();
+        let offset = number as usize * self.page_bytes;
+        self.nand.load(block, offset, &mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// Begins to program a run. What each page is told by is its index among the pages of the
+    /// command: its version, and the bytes that it is to hold.
+    fn start_program<'b>(
+        &self,
+        state: &mut State,
+        run: &Run,
+        version: impl Fn(&mut State, usize) -> u64,
+        bytes: impl Fn(usize) -> &'b [u8],
+    ) -> Result<Pending<'_>, DeviceError> {
+        let tag = |&(logical, index): &(u32, usize)| Tag {
+            logical,
+            version: version(state, index),
+            stamp: state.stamp(),
+        };
+        let tags: Vec<Tag> = run.pages.iter().map(tag).collect();
+        let rows = self.rows(run.first, tags.len() as u32);
+        let pending = self.nand.start_program(rows, &tags)?;
+        for (at, &(_, index)) in run.pages.iter().enumerate() {
+            let (block, number) = self.block_page(run.page(at));
+            self.nand.store(block, number, bytes(index))?;
+        }
+        Ok(pending)
+    }
+
     /// Begins to erase a group.
     fn start_erase(&self, group: GroupId) -> Result<Pending<'_>, DeviceError> {
         self.nand
@@ -189,6 +214,13 @@ struct Run {
 impl Run {
     fn page(&self, at: usize) -> PhysicalPage {
         PhysicalPage(self.first.0 + at as u32)
+    }
+
+    /// Its pages were given out and are not used.
+    fn give_back(&self, state: &mut State, stream: Stream) {
+        for at in 0..self.pages.len() {
+            state.map.lose(self.page(at), stream);
+        }
     }
 
     /// Puts a page into the run that it continues, or begins one.
@@ -233,7 +265,6 @@ impl Disk for Ftl {
             let first = offset.div_ceil(page_bytes);
             let end = (offset + len) / page_bytes;
             let mut state = self.state.lock();
-            state.counts.host_bytes_discarded += len;
             for logical in first..end {
                 state.map.unmap(logical as u32);
             }

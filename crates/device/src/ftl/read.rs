@@ -16,7 +16,7 @@ impl Ftl {
         offset: u64,
         mut buf: AlignedBuf,
     ) -> Result<AlignedBuf, DeviceError> {
-        let _place = self.host.enter().await;
+        let _place = self.host.queue.acquire().await;
         let link = self.host.cross(buf.len()).await;
         let mut reading = Reading::new();
         for run in self.runs_of(offset, &mut buf) {
@@ -36,8 +36,7 @@ impl Ftl {
         let first = (offset / page_bytes) as u32;
         let end = (offset + buf.len() as u64).div_ceil(page_bytes) as u32;
         let mut runs = Vec::new();
-        let mut state = self.state.lock();
-        state.counts.host_bytes_read += buf.len() as u64;
+        let state = self.state.lock();
         for (at, logical) in (first..end).enumerate() {
             match state.map.lookup(logical) {
                 Some(page) => Run::add(&mut runs, self.pages_per_group, page, (logical, at)),

@@ -5,12 +5,8 @@ use super::map::Map;
 /// What a drive has done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FtlCounts {
-    /// Bytes that the host has read.
-    pub host_bytes_read: u64,
     /// Bytes that the host has written.
     pub host_bytes_written: u64,
-    /// Bytes that the host has discarded.
-    pub host_bytes_discarded: u64,
     /// Bytes programmed into flash, by the host and by GC.
     pub nand_bytes_programmed: u64,
     /// Bytes programmed by GC.

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use super::collect::is_worn;
 use super::{Ftl, LunId, Place, Run, State, Stream};
-use crate::nand::{Pending, Tag};
+use crate::nand::Pending;
 use crate::{DeviceError, SharedBuf};
 
 /// Bytes of a command that cross the link before others may.
@@ -34,10 +34,14 @@ enum Content {
     Merged(Box<[u8]>),
 }
 
-/// Pages being written; what is still claimed or in flight when it is dropped is given back.
+/// A command; what is still claimed or in flight when it is dropped is given back.
 struct Batch<'a> {
     ftl: &'a Ftl,
+    offset: u64,
+    data: SharedBuf,
     pages: Vec<Page>,
+    /// Positions of the pages that have crossed the link and have no place yet.
+    todo: VecDeque<usize>,
     /// What is being programmed; a command that is waited for is taken out.
     runs: VecDeque<(Run, Option<Pending<'a>>)>,
 }
@@ -62,14 +66,16 @@ impl Ftl {
         offset: u64,
         data: SharedBuf,
     ) -> Result<(), DeviceError> {
-        let _place = self.host.enter().await;
+        let _place = self.host.queue.acquire().await;
         self.state.lock().counts.host_bytes_written += data.len() as u64;
         let mut batch = Batch {
             ftl: self,
+            offset,
             pages: self.pages_of(offset, data.len()),
+            data,
+            todo: VecDeque::new(),
             runs: VecDeque::new(),
         };
-        let mut todo = VecDeque::new();
         let slice_pages = (SLICE_BYTES / self.page_bytes).max(1);
         for first in (0..batch.pages.len()).step_by(slice_pages) {
             let end = (first + slice_pages).min(batch.pages.len());
@@ -80,46 +86,16 @@ impl Ftl {
                     Content::Host(_) | Content::Merged(_) => self.page_bytes,
                 });
             drop(self.host.cross(bytes.sum()).await);
-            todo.extend(first..end);
-            self.place_all(&mut batch, &mut todo, offset, &data).await?;
+            batch.todo.extend(first..end);
+            batch.place_all().await?;
         }
         loop {
-            self.finish(&mut batch, &mut todo).await?;
-            if todo.is_empty() {
+            batch.finish().await?;
+            if batch.todo.is_empty() {
                 return Ok(());
             }
-            self.place_all(&mut batch, &mut todo, offset, &data).await?;
+            batch.place_all().await?;
         }
-    }
-
-    /// Gives all pages to do a place and begins to program them, with GC where it is needed.
-    async fn place_all<'a>(
-        &'a self,
-        batch: &mut Batch<'a>,
-        todo: &mut VecDeque<usize>,
-        offset: u64,
-        data: &[u8],
-    ) -> Result<(), DeviceError> {
-        while !todo.is_empty() {
-            self.merge_next(batch, todo, data).await?;
-            let changed = self.changed.listener();
-            match self.place_pages(batch, todo, data)? {
-                Obstacle::None => {}
-                Obstacle::Claimed => {
-                    self.finish(batch, todo).await?;
-                    changed.await;
-                }
-                Obstacle::Collect(lun) => {
-                    self.finish(batch, todo).await?;
-                    self.free_a_page(lun, offset, data.len()).await?;
-                }
-                Obstacle::Full => {
-                    self.finish(batch, todo).await?;
-                    return Err(Self::no_space(offset, data.len()));
-                }
-            }
-        }
-        Ok(())
     }
 
     fn pages_of(&self, offset: u64, len: usize) -> Vec<Page> {
@@ -144,67 +120,85 @@ impl Ftl {
             })
             .collect()
     }
+}
+
+impl<'a> Batch<'a> {
+    /// Gives all pages to do a place and begins to program them, with GC where it is needed.
+    async fn place_all(&mut self) -> Result<(), DeviceError> {
+        while !self.todo.is_empty() {
+            self.merge_next().await?;
+            let changed = self.ftl.changed.listener();
+            match self.place_pages()? {
+                Obstacle::None => {}
+                Obstacle::Claimed => {
+                    self.finish().await?;
+                    changed.await;
+                }
+                Obstacle::Collect(lun) => {
+                    self.finish().await?;
+                    let (offset, len) = (self.offset, self.data.len());
+                    self.ftl.free_a_page(lun, offset, len).await?;
+                }
+                Obstacle::Full => {
+                    self.finish().await?;
+                    return Err(Ftl::no_space(self.offset, self.data.len()));
+                }
+            }
+        }
+        Ok(())
+    }
 
     /// Puts the next page together if only a part of it is written.
-    async fn merge_next(
-        &self,
-        batch: &mut Batch<'_>,
-        todo: &VecDeque<usize>,
-        data: &[u8],
-    ) -> Result<(), DeviceError> {
-        let Some(&next) = todo.front() else {
+    async fn merge_next(&mut self) -> Result<(), DeviceError> {
+        let ftl = self.ftl;
+        let Some(&next) = self.todo.front() else {
             return Ok(());
         };
-        let Content::Part { from, to, within } = batch.pages[next].content else {
+        let page = &mut self.pages[next];
+        let Content::Part { from, to, within } = page.content else {
             return Ok(());
         };
         loop {
-            let changed = self.changed.listener();
-            if self.state.lock().claim(batch.pages[next].logical) {
+            let changed = ftl.changed.listener();
+            if ftl.state.lock().claim(page.logical) {
                 break;
             }
             changed.await;
         }
-        batch.pages[next].is_claimed = true;
-        let mut bytes = vec![0; self.page_bytes].into_boxed_slice();
-        let reading = {
-            let state = self.state.lock();
-            match state.map.lookup(batch.pages[next].logical) {
-                None => None,
-                Some(page) => {
-                    let (block, number) = self.block_page(page);
-                    self.nand
-                        .load(block, number as usize * self.page_bytes, &mut bytes)?;
-                    Some(self.nand.start_read(self.rows(page, 1))?)
+        page.is_claimed = true;
+        let (mut bytes, reading) = {
+            let state = ftl.state.lock();
+            match state.map.lookup(page.logical) {
+                None => (vec![0; ftl.page_bytes].into(), None),
+                Some(held) => {
+                    let bytes = ftl.load(held)?;
+                    let reading = ftl.nand.start_read(ftl.rows(held, 1))?;
+                    (bytes, Some(reading))
                 }
             }
         };
         if let Some(reading) = reading {
             reading.wait().await?;
         }
-        bytes[within..within + (to - from)].copy_from_slice(&data[from..to]);
-        batch.pages[next].content = Content::Merged(bytes);
+        bytes[within..within + (to - from)].copy_from_slice(&self.data[from..to]);
+        page.content = Content::Merged(bytes);
         Ok(())
     }
 
     /// Gives as many of the next pages as possible a place, and begins to program them.
-    fn place_pages<'a>(
-        &'a self,
-        batch: &mut Batch<'a>,
-        todo: &mut VecDeque<usize>,
-        data: &[u8],
-    ) -> Result<Obstacle, DeviceError> {
-        let mut state = self.state.lock();
+    fn place_pages(&mut self) -> Result<Obstacle, DeviceError> {
+        let ftl = self.ftl;
+        let mut state = ftl.state.lock();
         let state = &mut *state;
         let mut runs = Vec::new();
-        let obstacle = self.plan(state, batch, todo, &mut runs);
+        let obstacle = self.plan(state, &mut runs);
         let mut failed = None;
         for run in runs {
-            match self.program(state, &run, &batch.pages, data) {
-                Ok(pending) => batch.runs.push_back((run, Some(pending))),
+            match self.program(state, &run) {
+                Ok(pending) => self.runs.push_back((run, Some(pending))),
                 Err(error) => {
                     // Its pages are given out and cannot be taken back: the group is left alone.
-                    self.lose_run(state, &run, todo);
+                    self.lose_run(state, &run);
                     if !matches!(error, DeviceError::BadBlock { .. }) {
                         failed = Some(error);
                     }
@@ -215,15 +209,9 @@ impl Ftl {
     }
 
     /// Gives as many of the next pages as possible a place.
-    fn plan(
-        &self,
-        state: &mut State,
-        batch: &mut Batch<'_>,
-        todo: &mut VecDeque<usize>,
-        runs: &mut Vec<Run>,
-    ) -> Obstacle {
-        while let Some(&next) = todo.front() {
-            let page = &mut batch.pages[next];
+    fn plan(&mut self, state: &mut State, runs: &mut Vec<Run>) -> Obstacle {
+        while let Some(&next) = self.todo.front() {
+            let page = &mut self.pages[next];
             if matches!(page.content, Content::Part { .. }) {
                 // Put together first, when its turn comes.
                 break;
@@ -239,8 +227,9 @@ impl Ftl {
             }
             match state.map.place(page.logical) {
                 Place::At(place) => {
-                    Run::add(runs, self.pages_per_group, place, (page.logical, next));
-                    todo.pop_front();
+                    let what = (page.logical, next);
+                    Run::add(runs, self.ftl.pages_per_group, place, what);
+                    self.todo.pop_front();
                 }
                 Place::Collect(lun) => return Obstacle::Collect(lun),
                 Place::Full => return Obstacle::Full,
@@ -250,45 +239,20 @@ impl Ftl {
     }
 
     /// Begins to program a run, and stores its bytes.
-    fn program(
-        &self,
-        state: &mut State,
-        run: &Run,
-        pages: &[Page],
-        data: &[u8],
-    ) -> Result<Pending<'_>, DeviceError> {
-        let tags: Vec<Tag> = run
-            .pages
-            .iter()
-            .map(|&(logical, _)| Tag {
-                logical,
-                version: state.version(),
-                stamp: state.stamp(),
-            })
-            .collect();
-        let count = run.pages.len() as u32;
-        let pending = self
-            .nand
-            .start_program(self.rows(run.first, count), &tags)?;
-        for (at, &(_, index)) in run.pages.iter().enumerate() {
-            let (block, number) = self.block_page(run.page(at));
-            let bytes = match &pages[index].content {
-                Content::Host(from) => &data[*from..*from + self.page_bytes],
-                Content::Merged(bytes) => bytes,
-                Content::Part { .. } => unreachable!("put together before it is placed"),
-            };
-            self.nand.store(block, number, bytes)?;
-        }
-        Ok(pending)
+    fn program(&self, state: &mut State, run: &Run) -> Result<Pending<'a>, DeviceError> {
+        let bytes = |index: usize| match &self.pages[index].content {
+            Content::Host(from) => &self.data[*from..*from + self.ftl.page_bytes],
+            Content::Merged(bytes) => bytes,
+            Content::Part { .. } => unreachable!("put together before it is placed"),
+        };
+        let version = |state: &mut State, _| state.version();
+        self.ftl.start_program(state, run, version, bytes)
     }
 
     /// Waits for what is being programmed, and maps it. What failed is to do again.
-    async fn finish(
-        &self,
-        batch: &mut Batch<'_>,
-        todo: &mut VecDeque<usize>,
-    ) -> Result<(), DeviceError> {
-        while let Some((_, pending)) = batch.runs.front_mut() {
+    async fn finish(&mut self) -> Result<(), DeviceError> {
+        let ftl = self.ftl;
+        while let Some((_, pending)) = self.runs.front_mut() {
             let outcome = match pending.take() {
                 Some(pending) => pending.wait().await,
                 None => Ok(()),
@@ -298,41 +262,34 @@ impl Ftl {
             {
                 return outcome;
             }
-            let Some((run, _)) = batch.runs.pop_front() else {
+            let Some((run, _)) = self.runs.pop_front() else {
                 break;
             };
-            let mut state = self.state.lock();
+            let mut state = ftl.state.lock();
             let state = &mut *state;
-            state.counts.nand_bytes_programmed += (run.pages.len() * self.page_bytes) as u64;
+            state.counts.nand_bytes_programmed += (run.pages.len() * ftl.page_bytes) as u64;
             if outcome.is_err() {
-                self.lose_run(state, &run, todo);
+                self.lose_run(state, &run);
                 continue;
             }
             for (at, &(logical, index)) in run.pages.iter().enumerate() {
                 state.map.commit(logical, run.page(at));
                 state.unclaim(logical);
-                batch.pages[index].is_claimed = false;
+                self.pages[index].is_claimed = false;
             }
         }
-        self.changed.notify_all();
+        ftl.changed.notify_all();
         Ok(())
     }
 
     /// The pages of a run are to be written elsewhere.
-    fn lose_run(&self, state: &mut State, run: &Run, todo: &mut VecDeque<usize>) {
+    fn lose_run(&mut self, state: &mut State, run: &Run) {
         state.map.retire(state.map.shape().group_of(run.first));
-        give_back(state, run);
+        run.give_back(state, Stream::Host);
         state.counts.rewritten_pages += run.pages.len() as u64;
         for &(_, index) in run.pages.iter().rev() {
-            todo.push_front(index);
+            self.todo.push_front(index);
         }
-    }
-}
-
-/// Pages given out are not used.
-fn give_back(state: &mut State, run: &Run) {
-    for at in 0..run.pages.len() {
-        state.map.lose(run.page(at), Stream::Host);
     }
 }
 
@@ -343,7 +300,7 @@ impl Drop for Batch<'_> {
         }
         let mut state = self.ftl.state.lock();
         for (run, _) in &self.runs {
-            give_back(&mut state, run);
+            run.give_back(&mut state, Stream::Host);
         }
         for page in &self.pages {
             if page.is_claimed {

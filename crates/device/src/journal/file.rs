@@ -8,24 +8,31 @@ use std::path::{Path, PathBuf};
 use runtime::file::MappedFile;
 
 use super::Journal;
-use crate::{DeviceError, IoFuture, Operation};
+use crate::{DeviceError, IoFuture, Operation, PathError};
 
 /// Why a journal cannot be used, in one line, with what to do.
+pub type JournalError = PathError<JournalProblem>;
+
+/// What is wrong with a journal.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the fields are what the message says they are")]
-pub enum JournalError {
+pub enum JournalProblem {
     /// Another process has it.
-    #[error("{}: in use by another process; stop that one or name another journal", path.display())]
-    InUse { path: PathBuf },
+    #[error("in use by another process; stop that one or name another journal")]
+    InUse,
     /// There is no room for it.
-    #[error("{}: {bytes} bytes do not fit its file system; free some space or name another place with cache.journal", path.display())]
-    NoSpace { path: PathBuf, bytes: u64 },
+    #[error(
+        "{bytes} bytes do not fit its file system; free some space or name another place with cache.journal"
+    )]
+    NoSpace { bytes: u64 },
     /// It cannot be read.
-    #[error("{}: the journal cannot be read: {source}", path.display())]
-    Unreadable { path: PathBuf, source: io::Error },
+    #[error("the journal cannot be read: {source}")]
+    Unreadable { source: io::Error },
     /// It may not be written.
-    #[error("{}: the journal must be a regular file that can be read and written: {source}; name another place with cache.journal", path.display())]
-    Io { path: PathBuf, source: io::Error },
+    #[error(
+        "the journal must be a regular file that can be read and written: {source}; name another place with cache.journal"
+    )]
+    Io { source: io::Error },
 }
 
 /// A journal in a file, with the file's exclusive lock unless it is open for reading only.
@@ -51,35 +58,23 @@ impl FileJournal {
     }
 
     /// Opens the journal at `path`; a new one gets `new_bytes`. Blocks the thread.
-    ///
-    /// # Errors
-    /// One line that says what to do.
     pub fn open(path: &Path, new_bytes: u64) -> Result<Self, JournalError> {
-        let path_owned = || path.to_owned();
-        match MappedFile::open(path, new_bytes) {
-            Ok(Some(file)) => Ok(Self { file }),
-            Ok(None) => Err(JournalError::InUse { path: path_owned() }),
-            Err(error) => Err(match error.kind() {
+        let problem = match MappedFile::open(path, new_bytes) {
+            Ok(Some(file)) => return Ok(Self { file }),
+            Ok(None) => JournalProblem::InUse,
+            Err(source) => match source.kind() {
                 io::ErrorKind::StorageFull
                 | io::ErrorKind::QuotaExceeded
-                | io::ErrorKind::FileTooLarge => JournalError::NoSpace {
-                    path: path_owned(),
-                    bytes: new_bytes,
-                },
-                _ => JournalError::Io {
-                    path: path_owned(),
-                    source: error,
-                },
-            }),
-        }
+                | io::ErrorKind::FileTooLarge => JournalProblem::NoSpace { bytes: new_bytes },
+                _ => JournalProblem::Io { source },
+            },
+        };
+        Err(JournalError::at(path)(problem))
     }
 
     /// Opens the journal at `path` to look at it, beside whoever uses it; `None` when there is none, or
     /// an empty file.
     /// What is stored in it meanwhile is seen, a store of one's own panics. Blocks the thread.
-    ///
-    /// # Errors
-    /// One line that says why.
     pub fn open_read_only(path: &Path) -> Result<Option<Self>, JournalError> {
         let is_empty = |found: std::fs::Metadata| found.is_file() && found.len() == 0;
         if std::fs::metadata(path).is_ok_and(is_empty) {
@@ -88,10 +83,9 @@ impl FileJournal {
         match MappedFile::open_read_only(path) {
             Ok(file) => Ok(Some(Self { file })),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(source) => Err(JournalError::Unreadable {
-                path: path.to_owned(),
+            Err(source) => Err(JournalError::at(path)(JournalProblem::Unreadable {
                 source,
-            }),
+            })),
         }
     }
 }

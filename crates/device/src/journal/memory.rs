@@ -21,6 +21,7 @@ pub struct MemoryJournal {
     observer: Mutex<Option<Observer>>,
 }
 
+#[derive(Default)]
 struct State {
     words: Vec<u64>,
     /// What is durable, and by page what has been stored since, in order.
@@ -28,6 +29,14 @@ struct State {
     pending: BTreeMap<usize, Vec<(usize, u64)>>,
     stores: u64,
     sync_fails: bool,
+}
+
+impl State {
+    fn set(&mut self, word: usize, value: u64) {
+        self.words[word] = value;
+        let page = self.pending.entry(word / PAGE_WORDS).or_default();
+        page.push((word, value));
+    }
 }
 
 impl MemoryJournal {
@@ -42,11 +51,9 @@ impl MemoryJournal {
             state: Mutex::new(State {
                 durable: words.clone(),
                 words,
-                pending: BTreeMap::new(),
-                stores: 0,
-                sync_fails: false,
+                ..State::default()
             }),
-            observer: Mutex::new(None),
+            observer: Mutex::default(),
         }
     }
 
@@ -106,18 +113,14 @@ impl Journal for MemoryJournal {
         }
         let mut state = self.state.lock();
         state.stores += 1;
-        state.words[word] = value;
-        let page = state.pending.entry(word / PAGE_WORDS).or_default();
-        page.push((word, value));
+        state.set(word, value);
     }
 
     fn clear(&self, words: Range<usize>) {
         let mut state = self.state.lock();
         for word in words {
             if state.words[word] != 0 {
-                state.words[word] = 0;
-                let page = state.pending.entry(word / PAGE_WORDS).or_default();
-                page.push((word, 0));
+                state.set(word, 0);
             }
         }
     }
@@ -125,12 +128,10 @@ impl Journal for MemoryJournal {
     fn sync(&self) -> IoFuture<'_, ()> {
         let (words, stores) = {
             let state = self.state.lock();
-            let stored: Vec<(usize, usize)> = state
-                .pending
-                .iter()
-                .map(|(&page, stores)| (page, stores.len()))
-                .collect();
-            (state.words.clone(), stored)
+            let pages = state.pending.iter();
+            let stores: Vec<(usize, usize)> =
+                pages.map(|(&page, stores)| (page, stores.len())).collect();
+            (state.words.clone(), stores)
         };
         Box::pin(async move {
             runtime::yield_now().await;

@@ -100,9 +100,6 @@ async fn per_second(tasks: Vec<JoinHandle<()>>, operations: u64, begin: Instant)
 }
 
 /// Reads of `read_bytes` a second by so many threads, each of which has one under way at a time.
-///
-/// # Errors
-/// When there can be no such drive.
 pub fn read_rate(
     setup: &ChannelPlacement,
     placement: Placement,
@@ -140,9 +137,6 @@ pub fn read_rate(
 }
 
 /// Writes of `write_bytes` a second by so many threads, to regions chosen at random.
-///
-/// # Errors
-/// When there can be no such drive.
 pub fn write_rate(
     setup: &ChannelPlacement,
     threads: u32,

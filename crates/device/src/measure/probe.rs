@@ -100,9 +100,6 @@ const FILL_BYTES: usize = 8 << 20;
 /// Writes the whole disk and reads it through, so that nothing measured is the first of its kind:
 /// drives answer at once for what was never written, and virtual ones slowly for what was never
 /// read.
-///
-/// # Errors
-/// Those of the disk.
 pub async fn prepare(disk: &Arc<dyn Disk>) -> Result<(), DeviceError> {
     let mut data = AlignedBuf::new(FILL_BYTES);
     scramble(&mut data);

@@ -17,9 +17,6 @@ pub enum Pattern {
 }
 
 impl Pattern {
-    /// Both patterns.
-    pub const ALL: [Self; 2] = [Self::Random, Self::Sequential];
-
     /// Its name.
     pub const fn name(self) -> &'static str {
         match self {

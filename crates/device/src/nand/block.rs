@@ -3,15 +3,15 @@
 use super::fate::Fate;
 use crate::{DeviceError, Operation};
 
-/// What a block can do.
+/// What a block can do. The numbers are those of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
     /// It takes programs and erases.
-    Good,
+    Good = 0,
     /// An erase is under way, or was cut short: it takes an erase only, and cannot be read.
-    Torn,
+    Torn = 1,
     /// It takes neither; what it holds can be read.
-    Bad,
+    Bad = 2,
 }
 
 /// What the owner of a page writes beside it.
@@ -37,6 +37,8 @@ pub struct PageCounts {
 /// One erase block.
 #[derive(Clone, Debug)]
 pub(super) struct Block {
+    /// Its number on the device.
+    pub(super) number: u32,
     pub(super) state: State,
     /// Erases so far.
     pub(super) erases: u32,
@@ -55,8 +57,9 @@ pub(super) struct Block {
 }
 
 impl Block {
-    pub(super) fn new(fate: Fate) -> Self {
+    pub(super) fn new(number: u32, fate: Fate) -> Self {
         Self {
+            number,
             state: if fate.factory_bad {
                 State::Bad
             } else {
@@ -73,56 +76,43 @@ impl Block {
         }
     }
 
-    /// Whether `page` can be read; one that is erased can. `number` is the block's own, for the
-    /// error.
-    pub(super) fn check_read(&self, number: u32, page: u32) -> Result<(), DeviceError> {
-        let unreadable = || DeviceError::Unreadable {
-            block: number,
-            page,
-        };
-        if self.state == State::Torn {
-            return Err(unreadable());
-        }
+    /// Whether `page` can be read; one that is erased can.
+    pub(super) fn check_read(&self, page: u32) -> Result<(), DeviceError> {
         let is_being_programmed = (self.programmed..self.issued).contains(&page);
-        if is_being_programmed || self.torn.contains(&page) {
-            return Err(unreadable());
+        if self.state == State::Torn || is_being_programmed || self.torn.contains(&page) {
+            let block = self.number;
+            return Err(DeviceError::Unreadable { block, page });
         }
         Ok(())
     }
 
     /// Whether the pages from `page` on can be programmed.
-    pub(super) fn check_program(&self, number: u32, page: u32) -> Result<(), DeviceError> {
+    pub(super) fn check_program(&self, page: u32) -> Result<(), DeviceError> {
+        let (block, expected) = (self.number, self.issued);
         match self.state {
-            State::Bad => Err(DeviceError::BadBlock {
-                operation: Operation::Write,
-                block: number,
-            }),
-            State::Torn => Err(DeviceError::NotErased {
-                block: number,
+            State::Bad => Err(self.bad(Operation::Write)),
+            State::Good if page > expected => Err(DeviceError::ProgramOrder {
+                block,
                 page,
+                expected,
             }),
-            State::Good if page < self.issued => Err(DeviceError::NotErased {
-                block: number,
-                page,
-            }),
-            State::Good if page > self.issued => Err(DeviceError::ProgramOrder {
-                block: number,
-                page,
-                expected: self.issued,
-            }),
-            State::Good => Ok(()),
+            State::Good if page == expected => Ok(()),
+            State::Good | State::Torn => Err(DeviceError::NotErased { block, page }),
         }
     }
 
     /// Whether the block can be erased.
-    pub(super) fn check_erase(&self, number: u32) -> Result<(), DeviceError> {
+    pub(super) fn check_erase(&self) -> Result<(), DeviceError> {
         if self.state == State::Bad {
-            return Err(DeviceError::BadBlock {
-                operation: Operation::Erase,
-                block: number,
-            });
+            return Err(self.bad(Operation::Erase));
         }
         Ok(())
+    }
+
+    /// The refusal of what a bad block does not take.
+    pub(super) fn bad(&self, operation: Operation) -> DeviceError {
+        let block = self.number;
+        DeviceError::BadBlock { operation, block }
     }
 
     /// An erase was asked for: what it held is gone.
@@ -146,18 +136,13 @@ impl Block {
     pub(super) fn end_program(&mut self) -> bool {
         let page = self.programmed;
         if self.dies_at == Some((self.erases, page)) {
-            self.fail_program();
+            self.state = State::Bad;
+            self.tear();
+            self.issued = self.programmed;
             return false;
         }
         self.programmed += 1;
         true
-    }
-
-    /// The block fails while its next page is being programmed.
-    fn fail_program(&mut self) {
-        self.state = State::Bad;
-        self.tear();
-        self.issued = self.programmed;
     }
 
     /// The page being programmed is lost, and counts as programmed.
@@ -182,9 +167,12 @@ impl Block {
         }
     }
 
-    /// What was found in a file: `pages` of them programmed, some of those `torn`.
+    /// What was found in a file: `pages` of them programmed, some of those `torn`. A block that is
+    /// bad from the factory stays so.
     pub(super) fn restore(&mut self, state: State, erases: u32, pages: u32, torn: Vec<u32>) {
-        self.state = state;
+        if self.state != State::Bad {
+            self.state = state;
+        }
         self.erases = erases;
         self.issued = pages;
         self.programmed = pages;

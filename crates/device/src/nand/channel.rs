@@ -9,8 +9,10 @@
 //! the times they came at.
 
 use std::collections::VecDeque;
+use std::ops::{Index, IndexMut};
 
 use super::block::{Block, PageCounts, State};
+use super::config::{NandConfig, NandTiming};
 use super::counts::Counts;
 use super::rows::Rows;
 use crate::{BlockId, DeviceError, Operation};
@@ -52,11 +54,11 @@ enum Outcome {
     Done,
     /// A block failed; it is bad now.
     WornOut {
-        block: u32,
+        block: BlockId,
     },
     /// The block had gone bad before its turn came.
     BadBlock {
-        block: u32,
+        block: BlockId,
     },
     PowerLost,
 }
@@ -96,43 +98,34 @@ struct Lun {
     counts: Counts,
 }
 
-/// The times of a channel's operations, in nanoseconds.
-#[derive(Clone, Debug)]
-pub(super) struct Times {
-    pub(super) read: Box<[u64]>,
-    pub(super) program: Box<[u64]>,
-    pub(super) erase: u64,
-    pub(super) transfer: u64,
-}
-
-impl Times {
+impl NandTiming {
     /// Cell time of the row that `rows` begins with.
     fn cells(&self, kind: Kind, rows: &Rows) -> u64 {
         let of = |times: &[u64]| times[(rows.first / rows.planes) as usize % times.len()];
         match kind {
-            Kind::Read => of(&self.read),
-            Kind::Program => of(&self.program),
-            Kind::Erase => self.erase,
+            Kind::Read => of(&self.read_ns),
+            Kind::Program => of(&self.program_ns),
+            Kind::Erase => self.erase_ns,
         }
     }
 
     fn transfers(&self, kind: Kind, pages: u32) -> u64 {
         match kind {
             Kind::Erase => 0,
-            Kind::Read | Kind::Program => self.transfer * u64::from(pages),
+            Kind::Read | Kind::Program => self.transfer_ns * u64::from(pages),
         }
     }
 
     /// All of `rows`, if nothing gets in its way.
     fn alone(&self, kind: Kind, rows: &Rows) -> u64 {
-        let times = match kind {
-            Kind::Erase => return if rows.count == 0 { 0 } else { self.erase },
-            Kind::Read => &self.read,
-            Kind::Program => &self.program,
-        };
         if rows.count == 0 {
             return 0;
         }
+        let times = match kind {
+            Kind::Erase => return self.erase_ns,
+            Kind::Read => &self.read_ns,
+            Kind::Program => &self.program_ns,
+        };
         let first = (rows.first / rows.planes) as usize;
         let last = ((rows.first + rows.count - 1) / rows.planes) as usize;
         let steps = last - first + 1;
@@ -147,19 +140,44 @@ impl Times {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Change {
     /// The program of a page has ended.
-    Programmed { block: u32, page: u32 },
+    Programmed { block: BlockId, page: u32 },
     /// The state of a block or its number of erases has changed.
-    Block { block: u32 },
+    Block { block: BlockId },
+}
+
+/// The blocks of a channel, by their numbers on the device.
+#[derive(Clone, Debug)]
+pub(super) struct Blocks(pub(super) Box<[Block]>);
+
+impl Blocks {
+    fn position(&self, BlockId(number): BlockId) -> usize {
+        (number - self.0[0].number) as usize
+    }
+}
+
+impl Index<BlockId> for Blocks {
+    type Output = Block;
+
+    fn index(&self, block: BlockId) -> &Block {
+        &self.0[self.position(block)]
+    }
+}
+
+impl IndexMut<BlockId> for Blocks {
+    fn index_mut(&mut self, block: BlockId) -> &mut Block {
+        let at = self.position(block);
+        &mut self.0[at]
+    }
 }
 
 /// One channel.
 #[derive(Clone, Debug)]
 pub(super) struct Channel {
-    times: Times,
+    timing: NandTiming,
     cycles: u32,
     luns: Box<[Lun]>,
-    pub(super) blocks: Box<[Block]>,
-    blocks_per_lun: u32,
+    pub(super) blocks: Blocks,
+    blocks_per_lun: usize,
     commands: Vec<Command>,
     free_commands: Vec<CommandId>,
     bus_user: Option<usize>,
@@ -173,8 +191,8 @@ pub(super) struct Channel {
 }
 
 impl Channel {
-    pub(super) fn new(times: Times, cycles: u32, luns: u32, blocks: Box<[Block]>) -> Self {
-        let blocks_per_lun = blocks.len() as u32 / luns;
+    /// A channel of a device that is made like `config`.
+    pub(super) fn new(config: &NandConfig, blocks: Box<[Block]>) -> Self {
         let lun = |_| Lun {
             phase: Phase::Idle,
             ends_at: NEVER,
@@ -186,11 +204,11 @@ impl Channel {
             counts: Counts::default(),
         };
         Self {
-            times,
-            cycles,
-            luns: (0..luns).map(lun).collect(),
-            blocks,
-            blocks_per_lun,
+            timing: config.timing.clone(),
+            cycles: config.endurance.cycles,
+            luns: (0..config.geometry.luns_per_channel).map(lun).collect(),
+            blocks: Blocks(blocks),
+            blocks_per_lun: config.geometry.blocks_per_lun as usize,
             commands: Vec::new(),
             free_commands: Vec::new(),
             bus_user: None,
@@ -230,7 +248,7 @@ impl Channel {
         self.advance(now);
         self.orders += 1;
         self.begin(kind, &rows);
-        let lun = (rows.first_block.0 / self.blocks_per_lun) as usize;
+        let lun = self.blocks.position(rows.first_block) / self.blocks_per_lun;
         let command = Command {
             kind,
             lun: lun as u32,
@@ -239,16 +257,11 @@ impl Channel {
             outcome: Outcome::Pending,
             is_abandoned: false,
         };
-        let id = match self.free_commands.pop() {
-            Some(id) => {
-                self.commands[id as usize] = command;
-                id
-            }
-            None => {
-                self.commands.push(command);
-                self.commands.len() as CommandId - 1
-            }
-        };
+        let id = self.free_commands.pop().unwrap_or_else(|| {
+            self.commands.push(command);
+            self.commands.len() as CommandId - 1
+        });
+        self.commands[id as usize] = command;
         let waits = &mut self.luns[lun];
         match kind {
             Kind::Read => waits.reads.push_back(id),
@@ -268,24 +281,19 @@ impl Channel {
             Kind::Read => {}
             Kind::Program => {
                 for (block, page) in rows.pages() {
-                    self.blocks[block.0 as usize].issued = page + 1;
+                    self.blocks[block].issued = page + 1;
                 }
             }
             Kind::Erase => {
                 for block in rows.blocks() {
-                    self.blocks[block.0 as usize].begin_erase(self.orders);
+                    self.blocks[block].begin_erase(self.orders);
                 }
             }
         }
     }
 
-    /// How a command ended, which is then forgotten; `None` while it has not. `block_base` is the
-    /// number of the channel's first block on the device.
-    pub(super) fn outcome(
-        &mut self,
-        id: CommandId,
-        block_base: u32,
-    ) -> Option<Result<(), DeviceError>> {
+    /// How a command ended, which is then forgotten; `None` while it has not.
+    pub(super) fn outcome(&mut self, id: CommandId) -> Option<Result<(), DeviceError>> {
         let command = self.commands[id as usize];
         let operation = command.kind.operation();
         let outcome = match command.outcome {
@@ -293,16 +301,13 @@ impl Channel {
             Outcome::Done => Ok(()),
             Outcome::WornOut { block } => Err(DeviceError::WornOut {
                 operation,
-                block: block_base + block,
-                erases: self.blocks[block as usize].erases,
+                block: block.0,
+                erases: self.blocks[block].erases,
             }),
-            Outcome::BadBlock { block } => Err(DeviceError::BadBlock {
-                operation,
-                block: block_base + block,
-            }),
+            Outcome::BadBlock { block } => Err(self.blocks[block].bad(operation)),
             Outcome::PowerLost => Err(DeviceError::PowerLost {
                 operation,
-                block: block_base + command.left.first_block.0,
+                block: command.left.first_block.0,
             }),
         };
         self.free_commands.push(id);
@@ -326,7 +331,7 @@ impl Channel {
         let lun = &self.luns[index];
         let row_end = self.row_end(index);
         let current = &self.commands[lun.current as usize];
-        let rest = self.times.alone(current.kind, &current.left.rest());
+        let rest = self.timing.alone(current.kind, &current.left.rest());
         if lun.current == id {
             return row_end + rest;
         }
@@ -340,7 +345,7 @@ impl Channel {
         let mut end = row_end + rest;
         for &ahead in queue {
             let command = &self.commands[ahead as usize];
-            end += self.times.alone(command.kind, &command.left);
+            end += self.timing.alone(command.kind, &command.left);
             if ahead == id {
                 break;
             }
@@ -354,13 +359,13 @@ impl Channel {
         let command = &self.commands[lun.current as usize];
         let row = command.left.row();
         match (command.kind, lun.phase) {
-            (Kind::Read, Phase::Cells) => lun.ends_at + self.times.transfers(Kind::Read, row),
+            (Kind::Read, Phase::Cells) => lun.ends_at + self.timing.transfers(Kind::Read, row),
             (Kind::Program, Phase::Transfer) => {
-                lun.ends_at + self.times.cells(Kind::Program, &command.left)
+                lun.ends_at + self.timing.cells(Kind::Program, &command.left)
             }
             (Kind::Read, Phase::WaitsForBus) => self.transfer_end(index),
             (_, Phase::WaitsForBus) => {
-                self.transfer_end(index) + self.times.cells(Kind::Program, &command.left)
+                self.transfer_end(index) + self.timing.cells(Kind::Program, &command.left)
             }
             _ => lun.ends_at,
         }
@@ -380,7 +385,7 @@ impl Channel {
 
     fn transfer_ns(&self, lun: usize) -> u64 {
         let command = &self.commands[self.luns[lun].current as usize];
-        self.times.transfers(command.kind, command.left.row())
+        self.timing.transfers(command.kind, command.left.row())
     }
 
     fn phase_ended(&mut self, lun: usize, at: u64) {
@@ -394,7 +399,7 @@ impl Channel {
             (Kind::Program, Phase::Transfer) => {
                 self.release_bus(at);
                 self.luns[lun].phase = Phase::Cells;
-                self.luns[lun].ends_at = at + self.times.cells(Kind::Program, &command.left);
+                self.luns[lun].ends_at = at + self.timing.cells(Kind::Program, &command.left);
             }
             (Kind::Program | Kind::Erase, _) => self.end_row(lun, at),
         }
@@ -448,11 +453,11 @@ impl Channel {
     }
 
     /// Does to the blocks what the row does; gives the block that failed.
-    fn end_pages(&mut self, lun: usize, command: &Command) -> Option<u32> {
+    fn end_pages(&mut self, lun: usize, command: &Command) -> Option<BlockId> {
         let counts = &mut self.luns[lun].counts;
         let mut failed = None;
-        for (BlockId(number), page) in command.left.row_pages() {
-            let block = &mut self.blocks[number as usize];
+        for (number, page) in command.left.row_pages() {
+            let block = &mut self.blocks[number];
             match command.kind {
                 Kind::Read => {
                     counts.reads += 1;
@@ -514,10 +519,10 @@ impl Channel {
             };
             let command = self.commands[id as usize];
             if command.kind == Kind::Program
-                && let Some((BlockId(block), _)) = command
+                && let Some((block, _)) = command
                     .left
                     .row_pages()
-                    .find(|(block, _)| self.blocks[block.0 as usize].state == State::Bad)
+                    .find(|(block, _)| self.blocks[*block].state == State::Bad)
             {
                 self.finish(id, Outcome::BadBlock { block });
                 continue;
@@ -528,15 +533,10 @@ impl Channel {
                 self.ask_for_bus(index, at);
             } else {
                 lun.phase = Phase::Cells;
-                lun.ends_at = at + self.times.cells(command.kind, &command.left);
+                lun.ends_at = at + self.timing.cells(command.kind, &command.left);
             }
             return;
         }
-    }
-
-    /// Whoever emulates it dies: no program under way or waiting leaves a page that can be read.
-    pub(super) fn kill(&mut self) {
-        self.blocks.iter_mut().for_each(Block::tear_issued);
     }
 
     /// Does everything that it has been asked for.
@@ -555,7 +555,7 @@ impl Channel {
                 let command = self.commands[current as usize];
                 if command.kind == Kind::Program && lun.phase == Phase::Cells {
                     for (block, _) in command.left.row_pages() {
-                        let block = &mut self.blocks[block.0 as usize];
+                        let block = &mut self.blocks[block];
                         if block.erased_by < command.order && block.state == State::Good {
                             block.tear();
                         }
@@ -573,7 +573,7 @@ impl Channel {
         self.bus_user = None;
         self.bus_queue.clear();
         self.next = NEVER;
-        for block in &mut self.blocks {
+        for block in &mut self.blocks.0 {
             block.issued = block.programmed;
         }
     }

@@ -3,7 +3,7 @@
 use crate::{Geometry, PAGE_BYTES};
 
 /// Planes of a LUN at most.
-pub const MAX_PLANES: u32 = 8;
+const MAX_PLANES: u32 = 8;
 
 /// LUNs on a channel at most.
 const MAX_LUNS_PER_CHANNEL: u32 = 256;
@@ -114,9 +114,6 @@ pub enum ConfigError {
 
 impl NandConfig {
     /// Checks that such a device can be.
-    ///
-    /// # Errors
-    /// The first thing that is impossible.
     pub fn check(&self) -> Result<(), ConfigError> {
         let shape = &self.geometry;
         for (what, count) in [

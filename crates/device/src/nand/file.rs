@@ -13,14 +13,14 @@
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use rustix::fs::{FallocateFlags, FlockOperation};
-use rustix::io::Errno;
+use runtime::file::try_lock;
+use rustix::fs::FallocateFlags;
 
-use super::block::State;
+use super::block::{Block, State};
 use super::config::NandConfig;
-use crate::{DeviceError, Geometry, Operation};
+use crate::{DeviceError, Geometry, Operation, PathError};
 
 const MAGIC: [u8; 8] = *b"flowNAND";
 const VERSION: u32 = 1;
@@ -31,39 +31,48 @@ const PAGE: u64 = 4096;
 /// Bytes of the header that the checksum covers.
 const CHECKED_BYTES: usize = 64;
 
+/// What the state in a record means.
+const STATES: [State; 3] = [State::Good, State::Torn, State::Bad];
+
 /// A page of the page map.
 const BEING_PROGRAMMED: u8 = 1;
 const PROGRAMMED: u8 = 2;
 
 /// Why a device cannot be had from a file, in one line, with what to do.
+pub type NandFileError = PathError<NandFileProblem>;
+
+/// What is wrong with the file of a device.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the fields are what the message says they are")]
-pub enum NandFileError {
+pub enum NandFileProblem {
     /// It holds something else.
-    #[error("{}: is not an emulated NAND device; name another file, or remove it first", path.display())]
-    Foreign { path: PathBuf },
+    #[error("is not an emulated NAND device; name another file, or remove it first")]
+    Foreign,
     /// Another version of the layout.
-    #[error("{}: has layout version {version}, this program knows version {VERSION}; name another file", path.display())]
-    Version { path: PathBuf, version: u32 },
+    #[error(
+        "has layout version {version}, this program knows version {VERSION}; name another file"
+    )]
+    Version { version: u32 },
     /// Its header does not verify, or the file is too short.
-    #[error("{}: is damaged ({what}); remove it to start with an empty device", path.display())]
-    Damaged { path: PathBuf, what: &'static str },
+    #[error("is damaged ({what}); remove it to start with an empty device")]
+    Damaged { what: &'static str },
     /// It holds another device.
-    #[error("{}: holds a device of {has}, {asked} is asked for; ask for that one, or name another file", path.display())]
-    Other {
-        path: PathBuf,
-        has: String,
-        asked: String,
-    },
+    #[error(
+        "holds a device of {has}, {asked} is asked for; ask for that one, or name another file"
+    )]
+    Other { has: String, asked: String },
     /// Another process has it.
-    #[error("{}: in use by another process; stop that one or name another file", path.display())]
-    InUse { path: PathBuf },
+    #[error("in use by another process; stop that one or name another file")]
+    InUse,
     /// It is a directory, a device, a pipe.
-    #[error("{}: is not a regular file; name one", path.display())]
-    NotFile { path: PathBuf },
+    #[error("is not a regular file; name one")]
+    NotFile,
     /// What the system says.
-    #[error("{}: cannot be used: {source}; name another file", path.display())]
-    Io { path: PathBuf, source: io::Error },
+    #[error("cannot be used: {source}; name another file")]
+    Io {
+        #[from]
+        source: io::Error,
+    },
 }
 
 /// What a header says.
@@ -84,13 +93,12 @@ impl Header {
     }
 
     /// Checks that it is the header of such a device.
-    pub(crate) fn check(&self, path: &Path, config: &NandConfig) -> Result<(), NandFileError> {
+    pub(crate) fn check(&self, config: &NandConfig) -> Result<(), NandFileProblem> {
         let asked = Self::of(config);
         if *self == asked {
             return Ok(());
         }
-        Err(NandFileError::Other {
-            path: path.to_owned(),
+        Err(NandFileProblem::Other {
             has: self.describe(),
             asked: asked.describe(),
         })
@@ -133,25 +141,19 @@ impl Header {
         bytes
     }
 
-    fn decode(path: &Path, bytes: &[u8; HEADER_BYTES as usize]) -> Result<Self, NandFileError> {
-        let path = || path.to_owned();
+    fn decode(bytes: &[u8; HEADER_BYTES as usize]) -> Result<Self, NandFileProblem> {
         let word = |at: usize| {
             u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
         };
         if bytes[..8] != MAGIC {
-            return Err(NandFileError::Foreign { path: path() });
+            return Err(NandFileProblem::Foreign);
         }
         if word(8) != VERSION {
-            return Err(NandFileError::Version {
-                path: path(),
-                version: word(8),
-            });
+            return Err(NandFileProblem::Version { version: word(8) });
         }
         if word(CHECKED_BYTES) != crc32c::crc32c(&bytes[..CHECKED_BYTES]) {
-            return Err(NandFileError::Damaged {
-                path: path(),
-                what: "the checksum of its header is wrong",
-            });
+            let what = "the checksum of its header is wrong";
+            return Err(NandFileProblem::Damaged { what });
         }
         Ok(Self {
             geometry: Geometry {
@@ -203,29 +205,11 @@ impl Layout {
     }
 }
 
-/// What a file says of a block.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct FoundBlock {
-    pub(super) state: State,
-    pub(super) erases: u32,
-    /// Pages programmed since the last erase.
-    pub(super) pages: u32,
-    /// Those of them whose program never ended.
-    pub(super) torn: Vec<u32>,
-}
-
 /// An open file, locked for as long as it lives.
 #[derive(Debug)]
 pub(super) struct NandFile {
     file: File,
     layout: Layout,
-}
-
-fn io_error(path: &Path) -> impl Fn(io::Error) -> NandFileError + '_ {
-    move |source| NandFileError::Io {
-        path: path.to_owned(),
-        source,
-    }
 }
 
 /// Whether the file at `path` begins as a device of this emulator does, of whatever version.
@@ -236,20 +220,17 @@ pub fn is_nand_file(path: &Path) -> bool {
 }
 
 /// What the file at `path` holds; `None` when there is none, or an empty one.
-pub(crate) fn peek(path: &Path) -> Result<Option<Header>, NandFileError> {
-    let file = match File::open(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        opened => opened.map_err(io_error(path))?,
-    };
-    read_header(&file, path)
+pub(crate) fn peek(path: &Path) -> Result<Option<Header>, NandFileProblem> {
+    match File::open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        opened => read_header(&opened?),
+    }
 }
 
-fn read_header(file: &File, path: &Path) -> Result<Option<Header>, NandFileError> {
-    let found = file.metadata().map_err(io_error(path))?;
+fn read_header(file: &File) -> Result<Option<Header>, NandFileProblem> {
+    let found = file.metadata()?;
     if !found.is_file() {
-        return Err(NandFileError::NotFile {
-            path: path.to_owned(),
-        });
+        return Err(NandFileProblem::NotFile);
     }
     if found.len() == 0 {
         return Ok(None);
@@ -258,22 +239,22 @@ fn read_header(file: &File, path: &Path) -> Result<Option<Header>, NandFileError
     let mut bytes = [0; HEADER_BYTES as usize];
     match file.read_exact_at(&mut bytes, 0) {
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
-            return Err(NandFileError::Foreign {
-                path: path.to_owned(),
-            });
+            return Err(NandFileProblem::Foreign);
         }
-        read => read.map_err(io_error(path))?,
+        read => read?,
     }
-    let header = Header::decode(path, &bytes)?;
+    let header = Header::decode(&bytes)?;
     Ok((!is_begun).then_some(header))
 }
 
 impl NandFile {
-    /// Opens the device at `path`, or makes it; `None` for the blocks of a new one.
+    /// Opens the device at `path`, or makes it, and tells `blocks`, which are fresh from the
+    /// factory, what has become of them since.
     pub(super) fn open(
         path: &Path,
         config: &NandConfig,
-    ) -> Result<(Self, Option<Vec<FoundBlock>>), NandFileError> {
+        blocks: &mut [Block],
+    ) -> Result<Self, NandFileProblem> {
         // Looked at first: nothing is made of what is not one's own.
         peek(path)?;
         let file = File::options()
@@ -281,32 +262,20 @@ impl NandFile {
             .write(true)
             .create(true)
             .truncate(false)
-            .open(path)
-            .map_err(io_error(path))?;
-        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Err(Errno::WOULDBLOCK) => {
-                return Err(NandFileError::InUse {
-                    path: path.to_owned(),
-                });
-            }
-            locked => locked.map_err(|error| io_error(path)(error.into()))?,
+            .open(path)?;
+        if !try_lock(&file).map_err(io::Error::from)? {
+            return Err(NandFileProblem::InUse);
         }
-        let this = Self {
-            file,
-            layout: Layout::of(&config.geometry),
-        };
-        match read_header(&this.file, path)? {
-            None => {
-                let header = Header::of(config);
-                this.create(&header).map_err(io_error(path))?;
-                Ok((this, None))
-            }
+        let layout = Layout::of(&config.geometry);
+        let this = Self { file, layout };
+        match read_header(&this.file)? {
+            None => this.create(&Header::of(config))?,
             Some(has) => {
-                has.check(path, config)?;
-                let found = this.read_blocks(path, &config.geometry)?;
-                Ok((this, Some(found)))
+                has.check(config)?;
+                this.read_blocks(&config.geometry, blocks)?;
             }
         }
+        Ok(this)
     }
 
     /// A file that is its header and no more is made anew by whoever opens it next.
@@ -315,45 +284,27 @@ impl NandFile {
         self.file.set_len(self.layout.end)
     }
 
-    fn read_blocks(&self, path: &Path, shape: &Geometry) -> Result<Vec<FoundBlock>, NandFileError> {
-        let damaged = |what| NandFileError::Damaged {
-            path: path.to_owned(),
-            what,
-        };
-        if self.file.metadata().map_err(io_error(path))?.len() < self.layout.end {
+    fn read_blocks(&self, shape: &Geometry, blocks: &mut [Block]) -> Result<(), NandFileProblem> {
+        let damaged = |what| NandFileProblem::Damaged { what };
+        if self.file.metadata()?.len() < self.layout.end {
             return Err(damaged("it is shorter than its header says"));
         }
-        let mut records = vec![0; (u64::from(shape.blocks()) * RECORD_BYTES) as usize];
-        self.file
-            .read_exact_at(&mut records, HEADER_BYTES)
-            .map_err(io_error(path))?;
+        let mut records = vec![0; blocks.len() * RECORD_BYTES as usize];
+        self.file.read_exact_at(&mut records, HEADER_BYTES)?;
         let mut map = vec![0; shape.pages_per_block as usize];
-        let mut found = Vec::with_capacity(shape.blocks() as usize);
-        for (block, record) in (0..shape.blocks()).zip(records.chunks_exact(RECORD_BYTES as usize))
-        {
-            self.file
-                .read_exact_at(&mut map, self.layout.page_byte(block, 0))
-                .map_err(io_error(path))?;
-            let pages = map
-                .iter()
-                .rposition(|&page| page != 0)
-                .map_or(0, |last| last + 1);
-            let torn = (0..pages as u32)
-                .filter(|&page| map[page as usize] != PROGRAMMED)
-                .collect();
-            found.push(FoundBlock {
-                state: match record[4] {
-                    0 => State::Good,
-                    1 => State::Torn,
-                    2 => State::Bad,
-                    _ => return Err(damaged("a block is in no known state")),
-                },
-                erases: u32::from_le_bytes([record[0], record[1], record[2], record[3]]),
-                pages: pages as u32,
-                torn,
-            });
+        let records = records.chunks_exact(RECORD_BYTES as usize);
+        for ((number, block), record) in (0..).zip(blocks).zip(records) {
+            let at = self.layout.page_byte(number, 0);
+            self.file.read_exact_at(&mut map, at)?;
+            let last = map.iter().rposition(|&page| page != 0);
+            let pages = last.map_or(0, |last| last as u32 + 1);
+            let torn = (0..pages).filter(|&page| map[page as usize] != PROGRAMMED);
+            let state = STATES.get(usize::from(record[4]));
+            let state = *state.ok_or(damaged("a block is in no known state"))?;
+            let erases = u32::from_le_bytes([record[0], record[1], record[2], record[3]]);
+            block.restore(state, erases, pages, torn.collect());
         }
-        Ok(found)
+        Ok(())
     }
 
     pub(super) fn load(
@@ -410,11 +361,7 @@ impl NandFile {
     pub(super) fn record(&self, block: u32, state: State, erases: u32) -> Result<(), DeviceError> {
         let mut record = [0; RECORD_BYTES as usize];
         record[..4].copy_from_slice(&erases.to_le_bytes());
-        record[4] = match state {
-            State::Good => 0,
-            State::Torn => 1,
-            State::Bad => 2,
-        };
+        record[4] = state as u8;
         let at = HEADER_BYTES + u64::from(block) * RECORD_BYTES;
         self.file
             .write_all_at(&record, at)

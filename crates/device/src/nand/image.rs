@@ -28,9 +28,6 @@ pub struct NandImage {
 
 impl NandImage {
     /// A device fresh from the factory.
-    ///
-    /// # Errors
-    /// One line about what is impossible.
     pub fn new(config: NandConfig) -> Result<Self, ConfigError> {
         config.check()?;
         let blocks = fresh_blocks(&config);
@@ -49,7 +46,7 @@ pub(super) fn fresh_blocks(config: &NandConfig) -> Vec<Block> {
     (0..shape.blocks())
         .map(|number| {
             let fate = Fate::of(config.seed, number, endurance, shape.pages_per_block);
-            Block::new(fate)
+            Block::new(number, fate)
         })
         .collect()
 }

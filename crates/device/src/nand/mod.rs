@@ -34,10 +34,10 @@ use parking_lot::Mutex;
 
 pub use block::PageCounts;
 pub(crate) use block::Tag;
-pub use config::{ConfigError, Endurance, MAX_PLANES, NandConfig, NandTiming};
+pub use config::{ConfigError, Endurance, NandConfig, NandTiming};
 pub use counts::{BlockCounts, Counts};
 pub(crate) use file::peek;
-pub use file::{NandFileError, is_nand_file};
+pub use file::{NandFileError, NandFileProblem, is_nand_file};
 pub use image::{NandCrash, NandImage};
 pub use preset::Preset;
 pub(crate) use rows::Rows;
@@ -46,7 +46,7 @@ use crate::{
     AlignedBuf, BlockHealth, BlockId, DeviceError, Flash, Geometry, IoFuture, PAGE_BYTES, SharedBuf,
 };
 use block::{Block, State};
-use channel::{Change, Channel, CommandId, Kind, Times};
+use channel::{Change, Channel, CommandId, Kind};
 use contents::{Contents, Place};
 use file::NandFile;
 use image::fresh_blocks;
@@ -62,20 +62,17 @@ pub enum NandError {
     File(#[from] NandFileError),
 }
 
-/// An emulated open-channel SSD.
+/// An emulated open-channel SSD. What is asked of a channel, LUN, block or page that it does not
+/// have panics, unless it can fail.
 #[derive(Debug)]
 pub struct Nand {
     config: NandConfig,
-    blocks_per_channel: u32,
     channels: Box<[Mutex<Channel>]>,
     contents: Contents,
 }
 
 impl Nand {
     /// A device in memory, fresh from the factory.
-    ///
-    /// # Errors
-    /// One line about what is impossible.
     pub fn new(config: NandConfig) -> Result<Self, ConfigError> {
         Ok(Self::from_image(NandImage::new(config)?))
     }
@@ -87,9 +84,7 @@ impl Nand {
             blocks,
             bytes,
         } = image;
-        let stored = blocks.iter().map(|block| block.programmed);
-        let contents = Contents::new(Place::memory(bytes), stored, &config.geometry);
-        Self::with_contents(config, contents, blocks)
+        Self::with_blocks(config, Place::memory(bytes), blocks)
     }
 
     /// The device in the file at `path`, made if there is none. Blocks the thread.
@@ -98,47 +93,26 @@ impl Nand {
     /// One line about what is impossible, or wrong with the file; nothing in it has been touched then.
     pub fn open_file(config: NandConfig, path: &Path) -> Result<Self, NandError> {
         config.check()?;
-        let (file, found) = NandFile::open(path, &config)?;
-        let shape = &config.geometry;
-        let stored = (0..shape.blocks() as usize)
-            .map(|block| found.as_ref().map_or(0, |found| found[block].pages));
-        let contents = Contents::new(Place::File(file), stored, shape);
         let mut blocks = fresh_blocks(&config);
-        for (block, found) in blocks.iter_mut().zip(found.into_iter().flatten()) {
-            let state = if block.state == State::Bad {
-                State::Bad
-            } else {
-                found.state
-            };
-            block.restore(state, found.erases, found.pages, found.torn);
-        }
-        let nand = Self::with_contents(config, contents, blocks);
+        let file = NandFile::open(path, &config, &mut blocks).map_err(NandFileError::at(path))?;
+        let nand = Self::with_blocks(config, Place::File(file), blocks);
         for channel in &nand.channels {
             channel.lock().changes = Some(Vec::new());
         }
         Ok(nand)
     }
 
-    fn with_contents(config: NandConfig, contents: Contents, blocks: Vec<Block>) -> Self {
+    fn with_blocks(config: NandConfig, place: Place, blocks: Vec<Block>) -> Self {
         let shape = config.geometry;
-        let blocks_per_channel = shape.luns_per_channel * shape.blocks_per_lun;
-        let times = Times {
-            read: config.timing.read_ns.clone().into(),
-            program: config.timing.program_ns.clone().into(),
-            erase: config.timing.erase_ns,
-            transfer: config.timing.transfer_ns,
-        };
+        let stored = blocks.iter().map(|block| block.programmed);
+        let contents = Contents::new(place, stored, &shape);
+        let blocks_per_channel = (shape.luns_per_channel * shape.blocks_per_lun) as usize;
         let mut blocks = blocks.into_iter();
         let channel = |_| {
-            Mutex::new(Channel::new(
-                times.clone(),
-                config.endurance.cycles,
-                shape.luns_per_channel,
-                blocks.by_ref().take(blocks_per_channel as usize).collect(),
-            ))
+            let blocks = blocks.by_ref().take(blocks_per_channel).collect();
+            Mutex::new(Channel::new(&config, blocks))
         };
         Self {
-            blocks_per_channel,
             channels: (0..shape.channels).map(channel).collect(),
             contents,
             config,
@@ -151,17 +125,11 @@ impl Nand {
     }
 
     /// What has been done on a LUN.
-    ///
-    /// # Panics
-    /// When there is no such channel or LUN.
     pub fn lun_counts(&self, channel: u32, lun: u32) -> Counts {
         self.up_to_date(channel).lun_counts(lun)
     }
 
     /// What has been done on a channel.
-    ///
-    /// # Panics
-    /// When there is no such channel.
     pub fn channel_counts(&self, channel: u32) -> Counts {
         let channel = self.up_to_date(channel);
         let luns = 0..self.config.geometry.luns_per_channel;
@@ -176,9 +144,6 @@ impl Nand {
 
     /// What has been done to a block. Reads and programs are counted from the first program on,
     /// and in this process.
-    ///
-    /// # Panics
-    /// When there is no such block.
     pub fn block_counts(&self, block: BlockId) -> BlockCounts {
         self.with_block(block, |block| {
             let pages = block.page_counts.as_deref().unwrap_or_default();
@@ -192,9 +157,6 @@ impl Nand {
     }
 
     /// What has been done to a page, as for [`block_counts`](Nand::block_counts).
-    ///
-    /// # Panics
-    /// When there is no such page.
     pub fn page_counts(&self, block: BlockId, page: u32) -> PageCounts {
         assert!(
             page < self.config.geometry.pages_per_block,
@@ -207,9 +169,6 @@ impl Nand {
     }
 
     /// Erases of a block so far.
-    ///
-    /// # Panics
-    /// When there is no such block.
     pub fn erases(&self, block: BlockId) -> u32 {
         self.with_block(block, |block| block.erases)
     }
@@ -225,27 +184,18 @@ impl Nand {
         blocks.all(|block| self.with_block(block, |block| block.programmed + block.erases == 0))
     }
 
-    /// The blocks that cannot be used, by rising number.
-    pub fn bad_blocks(&self) -> Vec<BlockId> {
-        let blocks = (0..self.config.geometry.blocks()).map(BlockId);
-        blocks
-            .filter(|&block| self.health(block) == BlockHealth::Bad)
-            .collect()
-    }
-
     /// The power fails now: commands end where they stand, with [`DeviceError::PowerLost`] for
     /// those who still wait. The device can be used again at once, as after a restart.
     ///
     /// # Errors
     /// When a device in a file cannot write down what is left.
     pub fn power_cut(&self) -> Result<(), DeviceError> {
-        for (channel, state) in self.channels.iter().enumerate() {
-            let mut state = state.lock();
+        for channel in &self.channels {
+            let mut state = channel.lock();
             state.cut_power(runtime::now().as_nanos());
-            self.write_down(channel as u32, &mut state)?;
-            for (block, state) in state.blocks.iter().enumerate() {
-                let number = channel as u32 * self.blocks_per_channel + block as u32;
-                self.contents.truncate(number, state.programmed)?;
+            self.write_down(&mut state)?;
+            for block in &state.blocks.0 {
+                self.contents.truncate(block.number, block.programmed)?;
             }
         }
         Ok(())
@@ -261,10 +211,10 @@ impl Nand {
             let mut left = self.up_to_date(channel).clone();
             match how {
                 NandCrash::PowerCut => left.cut_power(runtime::now().as_nanos()),
-                NandCrash::Killed => left.kill(),
+                NandCrash::Killed => left.blocks.0.iter_mut().for_each(Block::tear_issued),
                 NandCrash::Finished => left.finish_all(),
             }
-            blocks.extend(left.blocks.into_iter().map(Block::restarted));
+            blocks.extend(left.blocks.0.into_iter().map(Block::restarted));
         }
         NandImage {
             config: self.config.clone(),
@@ -281,26 +231,16 @@ impl Nand {
     }
 
     fn with_block<T>(&self, block: BlockId, act: impl FnOnce(&Block) -> T) -> T {
-        let (channel, block) = self.locate(block);
-        act(&self.up_to_date(channel).blocks[block as usize])
-    }
-
-    /// The channel of a block, and its number on it.
-    fn locate(&self, block: BlockId) -> (u32, u32) {
-        (
-            block.0 / self.blocks_per_channel,
-            block.0 % self.blocks_per_channel,
-        )
+        let channel = self.config.geometry.channel_of(block);
+        act(&self.up_to_date(channel).blocks[block])
     }
 
     /// Begins to read pages. Their bytes are to be [`load`](Nand::load)ed before anything else is
     /// done to their blocks; nothing else of the outcome can go wrong but the power.
     pub(crate) fn start_read(&self, rows: Rows) -> Result<Pending<'_>, DeviceError> {
-        self.start(Kind::Read, rows, |channel, own| {
-            let base = rows.first_block.0 - own.first_block.0;
-            own.pages().try_for_each(|(block, page)| {
-                channel.blocks[block.0 as usize].check_read(base + block.0, page)
-            })
+        self.start(Kind::Read, rows, |channel| {
+            let mut pages = rows.pages();
+            pages.try_for_each(|(block, page)| channel.blocks[block].check_read(page))
         })
     }
 
@@ -312,22 +252,21 @@ impl Nand {
         tags: &[Tag],
     ) -> Result<Pending<'_>, DeviceError> {
         let pages = self.config.geometry.pages_per_block as usize;
-        self.start(Kind::Program, rows, |channel, own| {
-            let base = rows.first_block.0 - own.first_block.0;
-            for (block, page) in own.pages().take(own.planes as usize) {
-                channel.blocks[block.0 as usize].check_program(base + block.0, page)?;
+        self.start(Kind::Program, rows, |channel| {
+            for (block, page) in rows.pages().take(rows.planes as usize) {
+                channel.blocks[block].check_program(page)?;
             }
-            for block in own.blocks() {
-                let block = &mut channel.blocks[block.0 as usize];
-                if block.page_counts.is_none() {
-                    block.page_counts = Some(vec![PageCounts::default(); pages].into());
-                }
-                if !tags.is_empty() && block.tags.is_none() {
-                    block.tags = Some(vec![Tag::default(); pages].into());
+            for block in rows.blocks() {
+                let block = &mut channel.blocks[block];
+                let fresh = || vec![PageCounts::default(); pages].into();
+                block.page_counts.get_or_insert_with(fresh);
+                if !tags.is_empty() {
+                    let fresh = || vec![Tag::default(); pages].into();
+                    block.tags.get_or_insert_with(fresh);
                 }
             }
-            for ((block, page), &tag) in own.pages().zip(tags) {
-                if let Some(tags) = &mut channel.blocks[block.0 as usize].tags {
+            for ((block, page), &tag) in rows.pages().zip(tags) {
+                if let Some(tags) = &mut channel.blocks[block].tags {
                     tags[page as usize] = tag;
                 }
             }
@@ -347,15 +286,13 @@ impl Nand {
             first: 0,
             count: planes,
         };
-        let pending = self.start(Kind::Erase, rows, |channel, own| {
-            let blocks = || own.blocks().zip(rows.blocks());
-            for (block, number) in blocks() {
-                channel.blocks[block.0 as usize].check_erase(number.0)?;
+        let pending = self.start(Kind::Erase, rows, |channel| {
+            for block in rows.blocks() {
+                channel.blocks[block].check_erase()?;
             }
             if let Some(file) = self.contents.file() {
-                for (block, number) in blocks() {
-                    let erases = channel.blocks[block.0 as usize].erases;
-                    file.record(number.0, State::Torn, erases)?;
+                for block in rows.blocks() {
+                    file.record(block.0, State::Torn, channel.blocks[block].erases)?;
                 }
             }
             Ok(())
@@ -366,13 +303,12 @@ impl Nand {
         Ok(pending)
     }
 
-    /// Takes a command if it is within the device and `check` allows it, which is given the pages as
-    /// their channel numbers them.
+    /// Takes a command if it is within the device and `check` allows it.
     fn start(
         &self,
         kind: Kind,
         rows: Rows,
-        check: impl FnOnce(&mut Channel, Rows) -> Result<(), DeviceError>,
+        check: impl FnOnce(&mut Channel) -> Result<(), DeviceError>,
     ) -> Result<Pending<'_>, DeviceError> {
         let shape = &self.config.geometry;
         let end = u64::from(rows.first) + u64::from(rows.count);
@@ -384,17 +320,13 @@ impl Nand {
         if !is_within {
             return Err(self.address_error(kind, rows));
         }
-        let (channel, first_block) = self.locate(rows.first_block);
-        let own = Rows {
-            first_block: BlockId(first_block),
-            ..rows
-        };
+        let channel = &self.channels[shape.channel_of(rows.first_block) as usize];
         let now = runtime::now().as_nanos();
-        let mut state = self.channels[channel as usize].lock();
+        let mut state = channel.lock();
         state.advance(now);
-        check(&mut state, own)?;
-        let command = state.submit(now, kind, own);
-        let written = self.write_down(channel, &mut state);
+        check(&mut state)?;
+        let command = state.submit(now, kind, rows);
+        let written = self.write_down(&mut state);
         drop(state);
         let pending = Pending {
             nand: self,
@@ -415,17 +347,16 @@ impl Nand {
     }
 
     /// Puts into the file what has changed on a channel.
-    fn write_down(&self, channel: u32, state: &mut Channel) -> Result<(), DeviceError> {
+    fn write_down(&self, state: &mut Channel) -> Result<(), DeviceError> {
         let Some(file) = self.contents.file() else {
             return Ok(());
         };
-        let base = channel * self.blocks_per_channel;
         for change in state.changes.replace(Vec::new()).unwrap_or_default() {
             match change {
-                Change::Programmed { block, page } => file.programmed(base + block, page)?,
+                Change::Programmed { block, page } => file.programmed(block.0, page)?,
                 Change::Block { block } => {
-                    let found = &state.blocks[block as usize];
-                    file.record(base + block, found.state, found.erases)?;
+                    let found = &state.blocks[block];
+                    file.record(block.0, found.state, found.erases)?;
                 }
             }
         }
@@ -493,7 +424,7 @@ impl Nand {
 #[must_use]
 pub(crate) struct Pending<'a> {
     nand: &'a Nand,
-    channel: u32,
+    channel: &'a Mutex<Channel>,
     command: CommandId,
     is_over: bool,
 }
@@ -504,11 +435,10 @@ impl Pending<'_> {
         loop {
             let now = runtime::now().as_nanos();
             let wait_ns = {
-                let mut state = self.nand.channels[self.channel as usize].lock();
+                let mut state = self.channel.lock();
                 state.advance(now);
-                self.nand.write_down(self.channel, &mut state)?;
-                let base = self.channel * self.nand.blocks_per_channel;
-                if let Some(outcome) = state.outcome(self.command, base) {
+                self.nand.write_down(&mut state)?;
+                if let Some(outcome) = state.outcome(self.command) {
                     self.is_over = true;
                     return outcome;
                 }
@@ -522,8 +452,7 @@ impl Pending<'_> {
 impl Drop for Pending<'_> {
     fn drop(&mut self) {
         if !self.is_over {
-            let channel = &self.nand.channels[self.channel as usize];
-            channel.lock().abandon(self.command);
+            self.channel.lock().abandon(self.command);
         }
     }
 }

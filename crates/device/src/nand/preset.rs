@@ -61,42 +61,24 @@ impl Preset {
             pages_per_block: pages,
             page_bytes: page_kib << 10,
         };
-        let (geometry, planes, times, cycles) = match self {
-            Self::Didacache => (
-                shape(12, 16, 984, 512, 16),
-                2,
-                times(&[318], &[643], 7_000, 52),
-                3000,
-            ),
-            Self::CrucialM4 => (
-                shape(32, 2, 2048, 256, 4),
-                2,
-                times(&[50], &[1300], 3_000, 25),
-                3000,
-            ),
-            Self::Mlc => (
-                shape(8, 4, 2048, 256, 16),
-                2,
-                times(&[48, 64], &[850, 2300], 3_000, 52),
-                3000,
-            ),
-            Self::Tlc => (
-                shape(8, 4, 2048, 384, 16),
-                2,
-                times(&[56, 78, 101], &[800, 2200, 3600], 5_000, 40),
-                1000,
-            ),
-            Self::Qlc => (
-                shape(8, 4, 4096, 512, 16),
-                4,
-                times(&[70, 100, 130, 160], &[1000, 2600, 4500, 6800], 10_000, 32),
-                500,
-            ),
+        let (geometry, planes, cycles) = match self {
+            Self::Didacache => (shape(12, 16, 984, 512, 16), 2, 3000),
+            Self::CrucialM4 => (shape(32, 2, 2048, 256, 4), 2, 3000),
+            Self::Mlc => (shape(8, 4, 2048, 256, 16), 2, 3000),
+            Self::Tlc => (shape(8, 4, 2048, 384, 16), 2, 1000),
+            Self::Qlc => (shape(8, 4, 4096, 512, 16), 4, 500),
+        };
+        let timing = match self {
+            Self::Didacache => times(&[318], &[643], 7_000, 52),
+            Self::CrucialM4 => times(&[50], &[1300], 3_000, 25),
+            Self::Mlc => times(&[48, 64], &[850, 2300], 3_000, 52),
+            Self::Tlc => times(&[56, 78, 101], &[800, 2200, 3600], 5_000, 40),
+            Self::Qlc => times(&[70, 100, 130, 160], &[1000, 2600, 4500, 6800], 10_000, 32),
         };
         NandConfig {
             geometry,
             planes,
-            timing: times,
+            timing,
             endurance: Endurance {
                 cycles,
                 factory_bad: FACTORY_BAD,

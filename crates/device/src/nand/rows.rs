@@ -4,8 +4,6 @@ use crate::BlockId;
 
 /// Pages of `planes` neighbouring blocks of a LUN, taken in rows, one page of each plane: page `q` is
 /// page `q / planes` of block `first_block + q % planes`. With one plane, just pages of a block.
-///
-/// Blocks are numbered on the device, or, within a channel, from its first block on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Rows {
     pub(crate) first_block: BlockId,

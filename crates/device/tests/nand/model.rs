@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use flowstone_device::{
-    BlockId, DeviceError, Endurance, Flash, Nand, NandCrash, NandFileError, NandTiming,
+    BlockId, DeviceError, Endurance, Flash, Nand, NandCrash, NandFileProblem, NandTiming, PathError,
 };
 use proptest::prelude::*;
 use runtime::sim::Sim;
@@ -269,29 +269,30 @@ fn a_file_of_another_kind_is_refused_and_left_alone() {
     let path = dir.path().join("nand");
     let config = || small(timing(), Endurance::unlimited());
     let open = |config| match Nand::open_file(config, &path) {
-        Err(flowstone_device::NandError::File(error)) => error,
+        Err(flowstone_device::NandError::File(error)) => error.problem,
         other => panic!("{other:?}"),
     };
     std::fs::write(&path, b"a letter").unwrap();
-    assert!(matches!(open(config()), NandFileError::Foreign { .. }));
+    assert!(matches!(open(config()), NandFileProblem::Foreign));
     assert_eq!(std::fs::read(&path).unwrap(), b"a letter");
     std::fs::remove_file(&path).unwrap();
     let first = Nand::open_file(config(), &path).unwrap();
-    assert!(matches!(open(config()), NandFileError::InUse { .. }));
+    assert!(matches!(open(config()), NandFileProblem::InUse));
     drop(first);
     let mut larger = config();
     larger.geometry.blocks_per_lun = 16;
     let refused = open(larger);
-    assert!(matches!(refused, NandFileError::Other { .. }));
+    assert!(matches!(refused, NandFileProblem::Other { .. }));
     assert!(refused.to_string().contains("8 blocks"), "{refused}");
     let mut bytes = std::fs::read(&path).unwrap();
     bytes[12] ^= 1;
     std::fs::write(&path, bytes).unwrap();
-    assert!(matches!(open(config()), NandFileError::Damaged { .. }));
+    assert!(matches!(open(config()), NandFileProblem::Damaged { .. }));
     assert!(matches!(
         Nand::open_file(config(), dir.path()),
-        Err(flowstone_device::NandError::File(
-            NandFileError::NotFile { .. }
-        ))
+        Err(flowstone_device::NandError::File(PathError {
+            problem: NandFileProblem::NotFile,
+            ..
+        }))
     ));
 }

@@ -64,7 +64,7 @@ fn a_bad_block_hides_its_segment() {
         let flash = libssd(shape, endurance);
         Sim::new(1).block_on(async {
             let bad: HashSet<BlockId> = flash.nand().bad_blocks().into_iter().collect();
-            let hidden = flash.bad_segments();
+            let hidden = flash.bad_blocks();
             assert!(!hidden.is_empty());
             for segment in (0..flash.geometry().blocks()).map(BlockId) {
                 let has_bad = flash

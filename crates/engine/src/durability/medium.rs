@@ -129,7 +129,7 @@ impl Medium {
             Self::Disk(disk) => {
                 let start = META_BYTES + shape.index_region.inside_bytes();
                 let len = shape.image_bytes.saturating_sub(start);
-                let region = Arc::new(Region::new(disk, start, len)?);
+                let region = Region::new(disk, start, len)?;
                 let (bytes, channels) = (shape.segment_bytes, shape.channels);
                 Ok(Arc::new(DiskFlash::new(region, bytes, channels, discard)?))
             }

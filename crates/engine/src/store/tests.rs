@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use device::{
     DiskFlash, Endurance, Flash, Geometry, Latency, Libssd, MemoryDisk, Nand, NandConfig,
-    NandTiming, SegmentShape,
+    NandTiming, Region, SegmentShape,
 };
 use runtime::sim::Sim;
 
@@ -46,7 +46,9 @@ fn slotted_store(buffers: usize) -> Arc<SegmentStore> {
 }
 
 fn store_on_disk(disk: MemoryDisk, layout: Layout, buffers: usize) -> Arc<SegmentStore> {
-    let flash = DiskFlash::new(Arc::new(disk), SEGMENT, 1, false).unwrap();
+    let bytes = disk.len_bytes();
+    let region = Region::new(Arc::new(disk), 0, bytes).unwrap();
+    let flash = DiskFlash::new(region, SEGMENT, 1, false).unwrap();
     let config = StoreConfig { buffers, ..CONFIG };
     let streams = Arc::new(SlabClasses::new(layout, SEGMENT));
     Arc::new(SegmentStore::new(Arc::new(flash), streams, &config))
@@ -332,7 +334,7 @@ fn segments_on_bad_blocks_are_left_out() {
         };
         let (store, flash) = store_on_nand(endurance, Layout::Packed);
         let bad: Vec<SegmentId> = flash
-            .bad_segments()
+            .bad_blocks()
             .iter()
             .map(|block| SegmentId(block.0))
             .collect();

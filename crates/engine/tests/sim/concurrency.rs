@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use device::{Fault, FaultRates, FaultyDisk, Latency, MemoryDisk, Operation, When};
+use device::{Fault, FaultyDisk, Latency, MemoryDisk, Operation, When};
 use flowstone_engine::{Change, Engine, EngineConfig, ItemView, Lookup, Peek, Put, Stop};
 use rand::Rng;
 
@@ -418,11 +418,8 @@ fn all_that_share_a_failed_read_miss_and_the_next_read_is_a_new_one() {
         let faulty = Arc::new(FaultyDisk::new(medium, 1));
         let engine = start(&Media::new(faulty.clone()), &tight()).await;
         let cold = cold_item(&engine).await;
-        faulty.set_rates(FaultRates {
-            slow: 1.0,
-            slow_by: Duration::from_millis(1),
-            ..FaultRates::default()
-        });
+        let slow = Fault::Slow(Duration::from_millis(1));
+        faulty.set_rates(Operation::ALL.map(|each| (each, slow.clone(), 1.0)).into());
         faulty.script(When::next(Operation::Read), Fault::Error);
         let readers: Vec<_> = (0..100)
             .map(|_| {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use device::{Fault, FaultRates, FaultyDisk, Operation, When};
+use device::{Fault, FaultyDisk, Operation, When};
 use flowstone_engine::config::META_BYTES;
 use flowstone_engine::journal::Unusable;
 use flowstone_engine::{Change, Distrust, Engine, EngineConfig, OpenError, Start, Stop};
@@ -163,17 +163,17 @@ fn whatever_the_device_does_no_answer_is_wrong() {
             let mut newest = vec![None; 3000];
             let mut hits = 0;
             for round in 0..6 {
-                faulty.set_rates(FaultRates {
-                    read_error: 0.02,
-                    write_error: 0.02,
-                    read_flipped_bit: 0.02,
-                    write_flipped_bit: 0.02,
-                    torn: 0.03,
-                    zeroed: 0.02,
-                    lost: 0.03,
-                    misdirected: 0.03,
-                    ..FaultRates::default()
-                });
+                faulty.set_rates(vec![
+                    (Operation::Read, Fault::Error, 0.02),
+                    (Operation::Read, Fault::FlippedBit, 0.02),
+                    (Operation::Write, Fault::Error, 0.02),
+                    (Operation::Write, Fault::FlippedBit, 0.02),
+                    (Operation::Write, Fault::Torn, 0.03),
+                    (Operation::Write, Fault::Zeroed, 0.02),
+                    (Operation::Write, Fault::Lost, 0.03),
+                    (Operation::Write, Fault::Misdirected, 0.03),
+                    (Operation::Erase, Fault::Error, 0.02),
+                ]);
                 for _ in 0..4000 {
                     let number = random.random_range(0..3000u64);
                     let slot = &mut newest[number as usize];

@@ -8,8 +8,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use device::{
-    Disk, Endurance, Geometry, Libssd, MemoryDisk, MemoryJournal, Nand, NandConfig, NandTiming,
-    SegmentShape,
+    Disk, Endurance, Flash, Geometry, Libssd, MemoryDisk, MemoryJournal, Nand, NandConfig,
+    NandTiming, SegmentShape,
 };
 use flowstone_engine::config::META_BYTES;
 use flowstone_engine::{Dram, Engine, EngineConfig, Medium, OpenError, Start, Stop};

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::Duration;
 
-use device::{FileDisk, FileJournal, FileOptions, JournalError};
+use device::{FileDisk, FileJournal, FileOptions, JournalError, JournalProblem};
 use engine::Engine;
 use engine::config::META_BYTES;
 use runtime::live::{LiveConfig, Workers};
@@ -163,7 +163,8 @@ fn work_done(workers: &Workers) -> Result<WorkDone, CompareError> {
 fn open(host: Host, workers: &Workers, journal: PathBuf) -> Result<Arc<Engine>, CompareError> {
     let log = move |bytes| {
         let opened = FileJournal::open(&journal, bytes);
-        if !matches!(opened, Err(JournalError::InUse { .. })) {
+        let is_in_use = |error: &JournalError| matches!(error.problem, JournalProblem::InUse);
+        if !opened.as_ref().is_err_and(is_in_use) {
             unname(&journal);
         }
         Ok(Arc::new(opened?) as _)

@@ -9,13 +9,11 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
-use compio::buf::BufResult;
-use compio::driver::op;
-use rustix::fs::{FallocateFlags, FlockOperation};
+use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
-use super::gate;
+use super::{gate, try_lock};
 use crate::buffer::PAGE_BYTES;
 
 /// Bytes of a word.
@@ -24,7 +22,8 @@ const WORD_BYTES: usize = size_of::<u64>();
 /// A file as an array of words. Stores are seen by every process that maps or reads the file from
 /// then on, whatever becomes of this one; [`sync`](MappedFile::sync) makes them outlive the system.
 ///
-/// Usable from every thread at once. A file that somebody else shortens takes the process with it.
+/// Usable from every thread at once; words past the end panic. A file that somebody else shortens
+/// takes the process with it.
 #[derive(Debug)]
 pub struct MappedFile {
     start: NonNull<AtomicU64>,
@@ -52,9 +51,8 @@ impl MappedFile {
             .create(true)
             .truncate(false)
             .open(path)?;
-        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Err(Errno::WOULDBLOCK) => return Ok(None),
-            locked => locked?,
+        if !try_lock(&file)? {
+            return Ok(None);
         }
         let found = file.metadata()?;
         if !found.is_file() {
@@ -127,17 +125,11 @@ impl MappedFile {
     }
 
     /// Reads a word, and sees what was stored before what it holds.
-    ///
-    /// # Panics
-    /// Past the end.
     pub fn load(&self, word: usize) -> u64 {
         u64::from_le(self.words()[word].load(Ordering::Acquire))
     }
 
     /// Reads the words from `start` on, with a system call: they do not become resident.
-    ///
-    /// # Panics
-    /// Past the end.
     pub fn read(&self, start: usize, words: &mut [u64]) {
         let stored = &self.words()[start..start + words.len()];
         if self.read_at(start, words).is_ok() {
@@ -172,9 +164,6 @@ impl MappedFile {
     }
 
     /// Sets all of `words` to zero, as [`store`](Self::store) would.
-    ///
-    /// # Panics
-    /// Past the end.
     pub fn clear(&self, words: Range<usize>) {
         fence(Ordering::Release);
         for word in &self.words()[words] {
@@ -186,7 +175,7 @@ impl MappedFile {
     /// Sets a word. All earlier stores of this thread are seen by whoever sees this one.
     ///
     /// # Panics
-    /// Past the end, or when it was opened for reading only.
+    /// When it was opened for reading only.
     pub fn store(&self, word: usize, value: u64) {
         assert!(!self.is_read_only, "opened for reading only");
         self.words()[word].store(value.to_le(), Ordering::Release);
@@ -197,10 +186,7 @@ impl MappedFile {
     /// # Errors
     /// The system's. What was not durable before may be lost then, even if a later call succeeds.
     pub async fn sync(&self) -> io::Result<()> {
-        let _thread = gate::permit_unless_ring().await;
-        let sync = op::Sync::new(Arc::clone(&self.fd), true);
-        let BufResult(result, _) = compio::runtime::submit(sync).await;
-        result.map(drop)
+        gate::sync_data(&self.fd).await
     }
 
     /// Takes the whole pages of `words` out of the process's memory; they come back when touched.

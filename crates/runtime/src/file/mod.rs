@@ -4,8 +4,8 @@
 //! Where there is no ring, a bounded pool of threads does the work.
 //!
 //! Offsets, lengths and buffers are multiples of [`PAGE_BYTES`] and
-//! buffers are aligned to it; the file system refuses others. Errors are the system's own; short
-//! reads end where the file ends.
+//! buffers are aligned to it; the file system refuses others. Errors are the system's own, where
+//! nothing else is said; short reads end where the file ends.
 
 mod gate;
 mod locks;
@@ -13,6 +13,7 @@ mod mapped;
 
 use std::fs::File;
 use std::io;
+use std::ops::ControlFlow;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -20,15 +21,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use compio::buf::{BufResult, IntoInner};
-use compio::driver::op;
-use rustix::fs::{FallocateFlags, FlockOperation, SeekFrom};
+use compio::driver::{OpCode, op};
+use rustix::fs::{FallocateFlags, SeekFrom};
 use rustix::io::Errno;
 
 use crate::buffer::{AlignedBuf, PAGE_BYTES};
 use crate::in_flight::InFlight;
 use crate::live;
 
-pub use locks::is_locked;
+pub use locks::{is_locked, try_lock};
 pub use mapped::MappedFile;
 
 /// How to open a [`DirectFile`].
@@ -54,25 +55,14 @@ pub enum Kind {
     BlockDevice,
 }
 
-/// Whether the page cache is bypassed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Direct {
-    /// Reads and writes go to the device.
-    Yes,
-    /// They go through the page cache.
-    No {
-        /// Why the page cache is used.
-        reason: String,
-    },
-}
-
 /// An open file or block device.
 #[derive(Debug)]
 pub struct DirectFile {
     fd: Arc<OwnedFd>,
     path: PathBuf,
     kind: Kind,
-    direct: Direct,
+    /// Why reads and writes go through the page cache; `None` where they go to the device.
+    why_cached: Option<&'static str>,
     /// Whether discarding has been found to be impossible here.
     cannot_discard: AtomicBool,
 }
@@ -83,18 +73,17 @@ impl DirectFile {
     /// # Errors
     /// The system's, unchanged; `InvalidInput` for what is neither a file nor a block device.
     pub fn open(path: &Path, flags: OpenFlags) -> io::Result<Self> {
-        let (file, direct) = if flags.direct {
+        let (file, why_cached) = if flags.direct {
             match open_with(path, flags, libc::O_DIRECT) {
-                Ok(file) if takes_direct_reads(&file) => (file, Direct::Yes),
+                Ok(file) if takes_direct_reads(&file) => (file, None),
                 Err(error) if error.raw_os_error() != Some(libc::EINVAL) => return Err(error),
                 _ => {
-                    let reason = "the file system does not take O_DIRECT".to_owned();
-                    (open_after_refusal(path, flags)?, Direct::No { reason })
+                    let reason = "the file system does not take O_DIRECT";
+                    (open_after_refusal(path, flags)?, Some(reason))
                 }
             }
         } else {
-            let reason = "not asked for".to_owned();
-            (open_with(path, flags, 0)?, Direct::No { reason })
+            (open_with(path, flags, 0)?, Some("not asked for"))
         };
         let found = file.metadata()?.file_type();
         let kind = if found.is_file() {
@@ -108,7 +97,7 @@ impl DirectFile {
             fd: Arc::new(OwnedFd::from(file)),
             path: path.to_owned(),
             kind,
-            direct,
+            why_cached,
             cannot_discard: AtomicBool::new(false),
         })
     }
@@ -123,24 +112,18 @@ impl DirectFile {
         self.kind
     }
 
-    /// Whether the page cache is bypassed.
-    pub fn direct(&self) -> &Direct {
-        &self.direct
+    /// Why the page cache is used; `None` where it is bypassed.
+    pub fn why_cached(&self) -> Option<&'static str> {
+        self.why_cached
     }
 
     /// Its size in bytes, now.
-    ///
-    /// # Errors
-    /// The system's.
     pub fn len_bytes(&self) -> io::Result<u64> {
         // Works on block devices too, where the metadata says zero. Nothing uses the position.
         Ok(rustix::fs::seek(&self.fd, SeekFrom::End(0))?)
     }
 
     /// Makes a regular file `len` bytes long; what is added reads as zeros and takes no space yet.
-    ///
-    /// # Errors
-    /// The system's.
     pub fn set_len(&self, len: u64) -> io::Result<()> {
         Ok(rustix::fs::ftruncate(&self.fd, len)?)
     }
@@ -150,12 +133,8 @@ impl DirectFile {
     /// # Errors
     /// `StorageFull` when there is not that much space, else the system's.
     pub fn preallocate(&self, len: u64) -> io::Result<()> {
-        Ok(rustix::fs::fallocate(
-            &self.fd,
-            FallocateFlags::empty(),
-            0,
-            len,
-        )?)
+        let flags = FallocateFlags::empty();
+        Ok(rustix::fs::fallocate(&self.fd, flags, 0, len)?)
     }
 
     /// Takes the exclusive lock of the file, held until this value and its last operation are
@@ -164,18 +143,11 @@ impl DirectFile {
     /// # Errors
     /// When the file system has no locks.
     pub fn try_lock(&self) -> io::Result<bool> {
-        match rustix::fs::flock(&self.fd, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => Ok(true),
-            Err(Errno::WOULDBLOCK) => Ok(false),
-            Err(error) => Err(error.into()),
-        }
+        Ok(locks::try_lock(&self.fd)?)
     }
 
     /// Bytes that the file may still grow by on its file system, counting what a sparse file of
     /// this size has already got.
-    ///
-    /// # Errors
-    /// The system's.
     pub fn room_bytes(&self) -> io::Result<u64> {
         let system = rustix::fs::fstatvfs(&self.fd)?;
         let taken = u64::try_from(rustix::fs::fstat(&self.fd)?.st_blocks).unwrap_or(0) * 512;
@@ -186,9 +158,6 @@ impl DirectFile {
     }
 
     /// Whether a block device has partitions; false for a regular file.
-    ///
-    /// # Errors
-    /// The system's.
     pub fn is_partitioned(&self) -> io::Result<bool> {
         if self.kind == Kind::File {
             return Ok(false);
@@ -210,24 +179,7 @@ impl DirectFile {
     /// # Errors
     /// The system's; the contents of the buffer are undefined then.
     pub async fn read_at(&self, buf: AlignedBuf, offset: u64) -> (io::Result<usize>, AlignedBuf) {
-        let len = buf.len();
-        let mut buf = buf;
-        let mut from = 0;
-        loop {
-            let _permit = gate::permit_unless_ring().await;
-            let read = op::ReadAt::new(
-                Arc::clone(&self.fd),
-                offset + from as u64,
-                InFlight::new(buf, from),
-            );
-            let BufResult(result, read) = compio::runtime::submit(read).await;
-            buf = read.into_inner().into_inner();
-            match next_step(result, from, len) {
-                Step::Again => {}
-                Step::From(next) => from = next,
-                Step::Done(result) => return (result, buf),
-            }
-        }
+        self.whole(buf, offset, op::ReadAt::new).await
     }
 
     /// Writes `data` at `offset` and gives it back with how many bytes were written: fewer than
@@ -239,22 +191,31 @@ impl DirectFile {
     where
         B: AsRef<[u8]> + 'static,
     {
-        let len = data.as_ref().len();
-        let mut data = data;
+        self.whole(data, offset, op::WriteAt::new).await
+    }
+
+    /// Reads or writes all of `buf` at `offset`, in as many operations as it takes.
+    async fn whole<B, O>(
+        &self,
+        mut buf: B,
+        offset: u64,
+        operation: impl Fn(Arc<OwnedFd>, u64, InFlight<B>) -> O,
+    ) -> (io::Result<usize>, B)
+    where
+        B: AsRef<[u8]>,
+        O: OpCode + IntoInner<Inner = InFlight<B>> + 'static,
+    {
+        let len = buf.as_ref().len();
         let mut from = 0;
         loop {
             let _permit = gate::permit_unless_ring().await;
-            let write = op::WriteAt::new(
-                Arc::clone(&self.fd),
-                offset + from as u64,
-                InFlight::new(data, from),
-            );
-            let BufResult(result, write) = compio::runtime::submit(write).await;
-            data = write.into_inner().into_inner();
+            let (fd, at) = (Arc::clone(&self.fd), offset + from as u64);
+            let started = operation(fd, at, InFlight::new(buf, from));
+            let BufResult(result, ended) = compio::runtime::submit(started).await;
+            buf = ended.into_inner().into_inner();
             match next_step(result, from, len) {
-                Step::Again => {}
-                Step::From(next) => from = next,
-                Step::Done(result) => return (result, data),
+                ControlFlow::Continue(next) => from = next,
+                ControlFlow::Break(result) => return (result, buf),
             }
         }
     }
@@ -264,17 +225,11 @@ impl DirectFile {
     /// # Errors
     /// The system's. What was not durable before may be lost then, even if a later call succeeds.
     pub async fn sync_data(&self) -> io::Result<()> {
-        let _permit = gate::permit_unless_ring().await;
-        let sync = op::Sync::new(Arc::clone(&self.fd), true);
-        let BufResult(result, _) = compio::runtime::submit(sync).await;
-        result.map(drop)
+        gate::sync_data(&self.fd).await
     }
 
     /// Tells the device that a range holds nothing any more: a hole in a file, a discard on a
     /// block device. Where neither is possible, nothing happens.
-    ///
-    /// # Errors
-    /// The system's.
     pub async fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
         if len == 0 || self.cannot_discard.load(Ordering::Relaxed) {
             return Ok(());
@@ -301,27 +256,25 @@ impl DirectFile {
     }
 }
 
-enum Step {
-    Again,
-    From(usize),
-    Done(io::Result<usize>),
-}
-
-/// What to do after one system call that began `from` bytes into `len`.
+/// From which byte to go on after one system call that began `from` bytes into `len`.
 ///
 /// Going on is possible only at a page boundary. Where the last call has not reached the next one,
 /// the file ends.
-fn next_step(result: io::Result<usize>, from: usize, len: usize) -> Step {
+fn next_step(
+    result: io::Result<usize>,
+    from: usize,
+    len: usize,
+) -> ControlFlow<io::Result<usize>, usize> {
     match result {
-        Err(error) if error.kind() == io::ErrorKind::Interrupted => Step::Again,
-        Err(error) => Step::Done(Err(error)),
+        Err(error) if error.kind() == io::ErrorKind::Interrupted => ControlFlow::Continue(from),
+        Err(error) => ControlFlow::Break(Err(error)),
         Ok(count) => {
             let done = from + count;
             let next = done / PAGE_BYTES * PAGE_BYTES;
             if done >= len || next == from {
-                Step::Done(Ok(done.min(len)))
+                ControlFlow::Break(Ok(done.min(len)))
             } else {
-                Step::From(next)
+                ControlFlow::Continue(next)
             }
         }
     }

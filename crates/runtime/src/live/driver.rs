@@ -5,7 +5,6 @@ use std::fmt;
 use std::io;
 use std::num::NonZero;
 use std::panic::AssertUnwindSafe;
-use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
@@ -98,7 +97,7 @@ thread_local! {
     static RECV_POOL: RefCell<Option<BufferPool>> = const { RefCell::new(None) };
     static USES_RING: Cell<bool> = const { Cell::new(false) };
     static TEARING_DOWN: Cell<bool> = const { Cell::new(false) };
-    static IO_PATH: RefCell<Option<Rc<IoPath>>> = const { RefCell::new(None) };
+    static IO_PATH: RefCell<Option<IoPath>> = const { RefCell::new(None) };
 }
 
 /// The kernel-filled receive buffers of this thread, where there are any.
@@ -117,7 +116,8 @@ pub(crate) fn is_tearing_down() -> bool {
     TEARING_DOWN.get()
 }
 
-pub(super) fn io_path() -> Option<Rc<IoPath>> {
+/// The way the calling thread waits for I/O; `None` outside the live runtime.
+pub fn io_path_here() -> Option<IoPath> {
     IO_PATH.with(|path| path.borrow().clone())
 }
 
@@ -125,7 +125,7 @@ pub(super) fn io_path() -> Option<Rc<IoPath>> {
 pub(super) struct Driver {
     /// Taken on drop only.
     runtime: Option<Runtime>,
-    inbox: Arc<Inbox>,
+    pub(super) inbox: Arc<Inbox>,
 }
 
 impl Driver {
@@ -150,7 +150,7 @@ impl Driver {
         // buffers of their own, taken when bytes have arrived.
         let pool = uses_ring().then(|| runtime.buffer_pool().ok()).flatten();
         RECV_POOL.with(|kept| *kept.borrow_mut() = pool);
-        IO_PATH.with(|kept| *kept.borrow_mut() = Some(Rc::new(path)));
+        IO_PATH.with(|kept| *kept.borrow_mut() = Some(path));
         let inbox = Arc::new(Inbox::new(runtime.waker()));
         inbox::set_here(Some(Arc::clone(&inbox)));
         Ok(Self {
@@ -162,10 +162,6 @@ impl Driver {
     /// Interrupts the wait for I/O.
     pub(super) fn waker(&self) -> Waker {
         self.runtime().waker()
-    }
-
-    pub(super) fn inbox(&self) -> &Arc<Inbox> {
-        &self.inbox
     }
 
     fn runtime(&self) -> &Runtime {

@@ -34,9 +34,9 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 
-pub use driver::{IoChoice, IoPath, LiveConfig};
+pub use driver::{IoChoice, IoPath, LiveConfig, io_path_here};
 pub use signals::{Signal, Signals, signals};
-pub use workers::{Workers, block_on, block_on_with, current_worker, io_path_here};
+pub use workers::{Workers, block_on, block_on_with};
 
 pub(crate) use driver::{BLOCKING_THREADS, is_tearing_down, recv_pool, uses_ring};
 

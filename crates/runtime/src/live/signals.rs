@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
 use rustix::pipe::{PipeFlags, pipe_with};
 
-use crate::net::ready::{Direction, ready};
+use crate::net::ready::{Interest, wait_after};
 
 /// A request to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,11 +67,7 @@ impl Signals {
                 Ok(1) if i32::from(byte[0]) == libc::SIGINT => return Ok(Signal::Interrupt),
                 Ok(1) => return Ok(Signal::Terminate),
                 Ok(_) => return Err(io::ErrorKind::UnexpectedEof.into()),
-                Err(rustix::io::Errno::AGAIN) => {
-                    ready(Arc::clone(&self.arrived), Direction::Read).await?;
-                }
-                Err(rustix::io::Errno::INTR) => {}
-                Err(error) => return Err(error.into()),
+                Err(error) => wait_after(error, &self.arrived, Interest::Readable).await?,
             }
         }
     }

@@ -1,6 +1,5 @@
 //! [`Workers`]: the threads of the live runtime, and [`block_on`] for programs with one task.
 
-use std::cell::Cell;
 use std::future::Future;
 use std::io;
 use std::sync::Arc;
@@ -10,24 +9,11 @@ use std::thread::JoinHandle;
 
 use parking_lot::Mutex;
 
-use super::driver::{self, Driver, IoChoice, IoPath, LiveConfig};
+use super::driver::{Driver, IoChoice, IoPath, LiveConfig, io_path_here};
 use super::inbox::Inbox;
 
-thread_local! {
-    static CURRENT: Cell<Option<usize>> = const { Cell::new(None) };
-}
-
-/// The number of the worker that runs the caller.
-pub fn current_worker() -> Option<usize> {
-    CURRENT.get()
-}
-
-/// The way the calling thread waits for I/O; `None` outside the live runtime.
-pub fn io_path_here() -> Option<IoPath> {
-    driver::io_path().map(|path| (*path).clone())
-}
-
-/// Threads that run tasks and their I/O. Clones name the same threads.
+/// Threads that run tasks and their I/O. Clones name the same threads. A worker that there is not
+/// panics when it is named.
 ///
 /// The threads run until [`stop`](Workers::stop) or [`shutdown`](Workers::shutdown); dropping
 /// every handle does not end them.
@@ -57,21 +43,18 @@ impl Workers {
         let mut inboxes = Vec::with_capacity(count);
         let mut threads = Vec::with_capacity(count);
         let mut io_path = IoPath::IoUring;
-        let mut failure = None;
+        let mut outcome = Ok(());
         for worker in 0..count {
             let cpu = cpus.get(worker % cpus.len().max(1)).copied();
-            match start_worker(worker, cpu, config) {
-                Ok((thread, inbox, path)) => {
-                    threads.push(thread);
-                    inboxes.push(inbox);
-                    if io_path == IoPath::IoUring {
-                        io_path = path;
-                    }
+            outcome = start_worker(worker, cpu, config).map(|(thread, inbox, path)| {
+                threads.push(thread);
+                inboxes.push(inbox);
+                if io_path == IoPath::IoUring {
+                    io_path = path;
                 }
-                Err(error) => {
-                    failure = Some(error);
-                    break;
-                }
+            });
+            if outcome.is_err() {
+                break;
             }
         }
         let workers = Self {
@@ -81,13 +64,10 @@ impl Workers {
                 threads: Mutex::new(threads),
             }),
         };
-        match failure {
-            None => Ok(workers),
-            Some(error) => {
-                workers.shutdown();
-                Err(error)
-            }
+        if outcome.is_err() {
+            workers.clone().shutdown();
         }
+        outcome.map(|()| workers)
     }
 
     /// How many workers there are.
@@ -104,9 +84,6 @@ impl Workers {
     ///
     /// Callable from any thread; wakes an idle worker at once and never waits. After a stop the
     /// task is dropped.
-    ///
-    /// # Panics
-    /// When there is no such worker.
     pub fn spawn_on<F, Fut>(&self, worker: usize, make: F)
     where
         F: FnOnce() -> Fut + Send + 'static,
@@ -117,9 +94,6 @@ impl Workers {
 
     /// Calls `make` on worker number `worker`, runs its future there, and blocks the calling thread, which is
     /// no worker, until it ends; `None` when it did not.
-    ///
-    /// # Panics
-    /// When there is no such worker.
     pub fn run_on<T, F, Fut>(&self, worker: usize, make: F) -> Option<T>
     where
         T: Send + 'static,
@@ -181,7 +155,6 @@ fn start_worker(worker: usize, cpu: Option<usize>, config: &LiveConfig) -> io::R
     let thread = std::thread::Builder::new()
         .name(format!("flowstone-{worker}"))
         .spawn(move || {
-            CURRENT.set(Some(worker));
             if let Some(cpu) = cpu
                 && let Err(refused) = pin_to(cpu)
             {
@@ -195,7 +168,7 @@ fn start_worker(worker: usize, cpu: Option<usize>, config: &LiveConfig) -> io::R
                     return;
                 }
             };
-            let inbox = Arc::clone(driver.inbox());
+            let inbox = Arc::clone(&driver.inbox);
             let path = io_path_here().unwrap_or(IoPath::IoUring);
             if report.send(Ok((Arc::clone(&inbox), path))).is_err() {
                 return;
@@ -236,7 +209,7 @@ pub fn block_on<F: Future>(work: F) -> F::Output {
 /// As [`block_on`], and when `io` is not available.
 pub fn block_on_with<F: Future>(io: IoChoice, work: F) -> F::Output {
     assert!(
-        driver::io_path().is_none(),
+        io_path_here().is_none(),
         "this thread already drives a live runtime"
     );
     let config = LiveConfig {

@@ -10,10 +10,10 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 use rustix::net::SocketFlags;
-use socket2::{Domain, Protocol, SockAddr, Socket, Type};
+use socket2::{Domain, SockAddr, Socket, Type};
 
 use super::Stream;
-use super::ready::{Direction, ready};
+use super::ready::{Interest, wait_after};
 
 /// Connections that may wait to be accepted; the system caps it at its own limit.
 const BACKLOG: i32 = 4096;
@@ -51,21 +51,10 @@ impl Listener {
     /// # Errors
     /// `AddrInUse` when another process listens there, else what the system says.
     pub fn tcp(address: SocketAddr) -> io::Result<Self> {
-        let socket = Socket::new(
-            Domain::for_address(address),
-            Type::STREAM,
-            Some(Protocol::TCP),
-        )?;
+        let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
         socket.set_reuse_address(true)?;
         socket.bind(&SockAddr::from(address))?;
-        socket.listen(BACKLOG)?;
-        socket.set_nonblocking(true)?;
-        let bound = socket.local_addr()?.as_socket().unwrap_or(address);
-        Ok(Self {
-            socket: Arc::new(OwnedFd::from(socket)),
-            tcp_address: Some(bound),
-            _file: None,
-        })
+        Self::on(socket, None)
     }
 
     /// Listens on a unix socket at `path`, with the permissions `mode` (as in `chmod`). A socket
@@ -80,12 +69,16 @@ impl Listener {
         socket.bind(&SockAddr::unix(path)?)?;
         let file = SocketFile::of(path)?;
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))?;
+        Self::on(socket, Some(file))
+    }
+
+    fn on(socket: Socket, file: Option<SocketFile>) -> io::Result<Self> {
         socket.listen(BACKLOG)?;
         socket.set_nonblocking(true)?;
         Ok(Self {
+            tcp_address: socket.local_addr()?.as_socket(),
             socket: Arc::new(OwnedFd::from(socket)),
-            tcp_address: None,
-            _file: Some(file),
+            _file: file,
         })
     }
 
@@ -120,22 +113,18 @@ impl Listener {
                     }
                     return Ok((Stream::new(socket), peer));
                 }
-                Err(Errno::AGAIN) => {
-                    ready(Arc::clone(&self.socket), Direction::Read).await?;
-                }
                 Err(error) if is_about_one_connection(error) => {}
-                Err(error) => return Err(error.into()),
+                Err(error) => wait_after(error, &self.socket, Interest::Readable).await?,
             }
         }
     }
 }
 
-/// Errors of a connection that was lost before it was accepted, and interruptions: see accept(2).
+/// Errors of a connection that was lost before it was accepted: see accept(2).
 fn is_about_one_connection(error: Errno) -> bool {
     matches!(
         error,
-        Errno::INTR
-            | Errno::CONNABORTED
+        Errno::CONNABORTED
             | Errno::PROTO
             | Errno::NETDOWN
             | Errno::NOPROTOOPT

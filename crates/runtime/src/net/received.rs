@@ -17,26 +17,12 @@ thread_local! {
 
 /// The bytes of one receive, empty at the end of the stream. The buffer goes back to its worker on
 /// drop: consume it before waiting for more.
-pub struct Received(Inner);
+pub struct Received(pub(super) Inner);
 
-enum Inner {
+pub(super) enum Inner {
     Pooled(BufferRef),
     Own(Vec<u8>),
     End,
-}
-
-impl Received {
-    pub(super) fn pooled(buffer: BufferRef) -> Self {
-        Self(Inner::Pooled(buffer))
-    }
-
-    pub(super) fn own(buffer: Vec<u8>) -> Self {
-        Self(Inner::Own(buffer))
-    }
-
-    pub(super) fn end() -> Self {
-        Self(Inner::End)
-    }
 }
 
 impl Deref for Received {

@@ -11,10 +11,10 @@ use compio::buf::{BufResult, IntoInner};
 use compio::driver::{PollFirst, ResultTakeBuffer, op};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, Shutdown};
-use socket2::{Domain, Protocol, SockAddr, Socket, Type};
+use socket2::{Domain, SockAddr, Socket, Type};
 
-use super::ready::{Direction, ready};
-use super::received::{self, Received};
+use super::ready::{Interest, ready, wait_after};
+use super::received::{self, Inner, Received};
 use crate::in_flight::InFlight;
 use crate::live;
 
@@ -56,23 +56,13 @@ impl Stream {
     }
 
     /// Connects to a TCP server, without delays for small packets.
-    ///
-    /// # Errors
-    /// What the system says: refused, unreachable, timed out.
     pub async fn connect_tcp(address: SocketAddr) -> io::Result<Self> {
-        let socket = Socket::new(
-            Domain::for_address(address),
-            Type::STREAM,
-            Some(Protocol::TCP),
-        )?;
+        let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
         socket.set_tcp_nodelay(true)?;
         Self::connect(socket, &SockAddr::from(address)).await
     }
 
     /// Connects to a unix socket.
-    ///
-    /// # Errors
-    /// What the system says: no such file, refused.
     pub async fn connect_unix(path: &Path) -> io::Result<Self> {
         let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
         Self::connect(socket, &SockAddr::unix(path)?).await
@@ -87,7 +77,7 @@ impl Stream {
         };
         let stream = Self::new(OwnedFd::from(socket));
         if waits {
-            ready(Arc::clone(&stream.socket), Direction::Write).await?;
+            ready(Arc::clone(&stream.socket), Interest::Writable).await?;
             rustix::net::sockopt::socket_error(&stream.socket)??;
         }
         rustix::io::ioctl_fionbio(&stream.socket, false)?;
@@ -103,9 +93,6 @@ impl Stream {
     /// the stream. No buffer is held while waiting.
     ///
     /// Dropping the future before it completes may lose bytes: only to end the connection.
-    ///
-    /// # Errors
-    /// When the connection is broken.
     pub async fn recv(&self) -> io::Result<Received> {
         loop {
             let socket = Arc::clone(&self.socket);
@@ -120,8 +107,8 @@ impl Stream {
             let result: BufResult<usize, _> = compio::runtime::submit(receive).await;
             // SAFETY: the result is the number of bytes that the kernel has written to the buffer.
             match unsafe { result.take_buffer() } {
-                Ok(Some(buffer)) => return Ok(Received::pooled(buffer)),
-                Ok(None) => return Ok(Received::end()),
+                Ok(Some(buffer)) => return Ok(Received(Inner::Pooled(buffer))),
+                Ok(None) => return Ok(Received(Inner::End)),
                 Err(error) => match error.kind() {
                     // Bytes have arrived, but every buffer of the pool is in use.
                     io::ErrorKind::ResourceBusy => return self.recv_own().await,
@@ -135,33 +122,21 @@ impl Stream {
     async fn recv_own(&self) -> io::Result<Received> {
         loop {
             let mut buffer = received::take_own();
-            match self.try_recv(&mut buffer, received::OWN_BUFFER_BYTES) {
-                Ok(0) => {
-                    received::give_back(buffer);
-                    return Ok(Received::end());
-                }
-                Ok(_) => {
-                    self.take_turns().await;
-                    return Ok(Received::own(buffer));
-                }
-                Err(Errno::AGAIN) => {
-                    received::give_back(buffer);
-                    self.wait(Direction::Read).await?;
-                }
-                Err(Errno::INTR) => received::give_back(buffer),
-                Err(error) => {
-                    received::give_back(buffer);
-                    return Err(error.into());
-                }
+            let tried = self.try_recv(&mut buffer, received::OWN_BUFFER_BYTES);
+            if let Ok(1..) = tried {
+                self.take_turns().await;
+                return Ok(Received(Inner::Own(buffer)));
+            }
+            received::give_back(buffer);
+            match tried {
+                Ok(_) => return Ok(Received(Inner::End)),
+                Err(error) => self.wait_after(error, Interest::Readable).await?,
             }
         }
     }
 
     /// Waits for bytes and appends at most `max` of them to `into`; zero at the end of the stream.
     /// For what is larger than a receive buffer. Dropping the future loses nothing but `into`.
-    ///
-    /// # Errors
-    /// When the connection is broken.
     pub async fn recv_into(&self, mut into: Vec<u8>, max: usize) -> (io::Result<usize>, Vec<u8>) {
         into.reserve(max);
         loop {
@@ -170,13 +145,11 @@ impl Stream {
                     self.take_turns().await;
                     return (Ok(count), into);
                 }
-                Err(Errno::AGAIN) => {
-                    if let Err(error) = self.wait(Direction::Read).await {
+                Err(error) => {
+                    if let Err(error) = self.wait_after(error, Interest::Readable).await {
                         return (Err(error), into);
                     }
                 }
-                Err(Errno::INTR) => {}
-                Err(error) => return (Err(error.into()), into),
             }
         }
     }
@@ -193,25 +166,15 @@ impl Stream {
         Ok(count)
     }
 
-    /// Sends all of `data` and gives the buffer back as it was.
+    /// Sends all of `data`, which others may be reading, and gives it back as it was.
     ///
     /// # Errors
     /// When the connection is broken; part of `data` may have been sent then.
-    pub async fn send(&self, data: Vec<u8>) -> (io::Result<()>, Vec<u8>) {
-        self.send_all(data).await
-    }
-
-    /// Sends all of `data`, which others may be reading.
-    ///
-    /// # Errors
-    /// As [`send`](Stream::send).
-    pub async fn send_shared<B: AsRef<[u8]> + 'static>(&self, data: B) -> io::Result<()> {
-        self.send_all(data).await.0
-    }
-
-    async fn send_all<B: AsRef<[u8]> + 'static>(&self, data: B) -> (io::Result<()>, B) {
+    pub async fn send<B>(&self, mut data: B) -> (io::Result<()>, B)
+    where
+        B: AsRef<[u8]> + 'static,
+    {
         let len = data.as_ref().len();
-        let mut data = data;
         let mut from = 0;
         while from < len {
             let sent;
@@ -246,20 +209,21 @@ impl Stream {
             let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
             match rustix::net::send(&self.socket, &data.as_ref()[from..], flags) {
                 Ok(count) => return (Ok(count), data),
-                Err(Errno::AGAIN) => {
-                    if let Err(error) = self.wait(Direction::Write).await {
+                Err(error) => {
+                    if let Err(error) = self.wait_after(error, Interest::Writable).await {
                         return (Err(error), data);
                     }
                 }
-                Err(Errno::INTR) => {}
-                Err(error) => return (Err(error.into()), data),
             }
         }
     }
 
-    async fn wait(&self, direction: Direction) -> io::Result<()> {
-        self.without_waiting.set(0);
-        ready(Arc::clone(&self.socket), direction).await
+    /// Waits for what a call that failed with `error` wants, if it is worth another try.
+    async fn wait_after(&self, error: Errno, interest: Interest) -> io::Result<()> {
+        if error == Errno::AGAIN {
+            self.without_waiting.set(0);
+        }
+        wait_after(error, &self.socket, interest).await
     }
 
     /// Keeps a peer that always has bytes ready from starving the worker's other tasks.

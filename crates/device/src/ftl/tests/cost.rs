@@ -6,21 +6,19 @@ use crate::measure::{
 };
 
 /// Overwrites pages at random until `times` the drive has been written.
-async fn overwrite(ftl: &Ftl, times: u64) -> Result<(), DeviceError> {
+async fn overwrite(ftl: &Ftl, times: u64) {
     let pages = ftl.len_bytes() / ftl.page_bytes as u64;
     for _ in 0..pages * times {
         let page = runtime::random_u64() % pages;
-        ftl.write(page * ftl.page_bytes as u64, filled(page as u8, 2))
-            .await?;
+        put(ftl, page, page as u8).await;
     }
-    Ok(())
 }
 
 #[test]
 fn what_the_drive_says_it_programmed_is_what_its_flash_says() {
     Sim::new(1).block_on(async {
         let ftl = drive(0.4, Striping::WriteOrder);
-        overwrite(&ftl, 6).await.unwrap();
+        overwrite(&ftl, 6).await;
         let counts = ftl.counts();
         let page_bytes = ftl.page_bytes as u64;
         assert_eq!(
@@ -49,10 +47,7 @@ fn discarded_pages_are_not_moved() {
             }
             let pages = all / 2 / ftl.page_bytes as u64;
             for _ in 0..pages * 8 {
-                let page = pages + runtime::random_u64() % pages;
-                ftl.write(page * ftl.page_bytes as u64, filled(2, 2))
-                    .await
-                    .unwrap();
+                put(&ftl, pages + runtime::random_u64() % pages, 2).await;
             }
             ftl.state.lock().map.verify();
             ftl.counts().dlwa()
@@ -69,23 +64,16 @@ fn discarded_pages_are_not_moved() {
 fn wear_is_leveled_between_pages_that_change_and_pages_that_do_not() {
     Sim::new(1).block_on(async {
         let spread = |wear_spread| async move {
-            let nand = Nand::new(tiny_nand(Endurance::unlimited())).unwrap();
-            let config = FtlConfig {
+            let ftl = open(FtlConfig {
                 wear_spread,
                 ..tiny(0.45, Striping::WriteOrder)
-            };
-            let ftl = Ftl::open(Arc::new(nand), config).unwrap();
+            });
             let pages = ftl.len_bytes() / ftl.page_bytes as u64;
             for page in 0..pages {
-                ftl.write(page * ftl.page_bytes as u64, filled(1, 2))
-                    .await
-                    .unwrap();
+                put(&ftl, page, 1).await;
             }
             for write in 0..pages * 60 {
-                let page = write % (pages / 8);
-                ftl.write(page * ftl.page_bytes as u64, filled(2, 2))
-                    .await
-                    .unwrap();
+                put(&ftl, write % (pages / 8), 2).await;
             }
             ftl.state.lock().map.verify();
             let (least, most) = ftl.erase_spread();
@@ -115,7 +103,7 @@ fn counting_without_time_gives_nearly_what_the_drive_programs() {
         untimed.write(first, 4);
     }
     let timed = Sim::new(1).block_on(async {
-        let ftl = Ftl::open(Arc::new(Nand::new(nand).unwrap()), config).unwrap();
+        let ftl = open(config);
         for &first in &regions {
             let offset = u64::from(first) * ftl.page_bytes as u64;
             ftl.write(offset, filled(first as u8, 8)).await.unwrap();

@@ -47,8 +47,18 @@ fn tiny(over_provisioning: f64, striping: Striping) -> FtlConfig {
 }
 
 fn drive(over_provisioning: f64, striping: Striping) -> Ftl {
+    open(tiny(over_provisioning, striping))
+}
+
+fn open(config: FtlConfig) -> Ftl {
     let nand = Nand::new(tiny_nand(Endurance::unlimited())).unwrap();
-    Ftl::open(Arc::new(nand), tiny(over_provisioning, striping)).unwrap()
+    Ftl::open(Arc::new(nand), config).unwrap()
+}
+
+/// Writes all of a page.
+async fn put(ftl: &Ftl, page: u64, byte: u8) {
+    let offset = page * ftl.page_bytes as u64;
+    ftl.write(offset, filled(byte, 2)).await.unwrap();
 }
 
 fn filled(byte: u8, sectors: usize) -> SharedBuf {
@@ -107,12 +117,10 @@ fn a_part_of_a_page_is_written_by_reading_the_rest() {
 #[test]
 fn the_queue_takes_no_more_than_its_depth() {
     Sim::new(1).block_on(async {
-        let nand = Nand::new(tiny_nand(Endurance::unlimited())).unwrap();
-        let config = FtlConfig {
+        let ftl = Arc::new(open(FtlConfig {
             queue_depth: 1,
             ..tiny(0.5, Striping::WriteOrder)
-        };
-        let ftl = Arc::new(Ftl::open(Arc::new(nand), config).unwrap());
+        }));
         for page in 0..8 {
             ftl.write(page * 4 * SECTOR as u64, filled(1, 4))
                 .await
@@ -150,10 +158,8 @@ fn a_drive_that_wears_out_keeps_what_it_has_and_then_refuses() {
         let error = loop {
             let page = runtime::random_u64() % pages;
             let byte = (writes % 251) as u8;
-            match ftl
-                .write(page * ftl.page_bytes as u64, filled(byte, 2))
-                .await
-            {
+            let offset = page * ftl.page_bytes as u64;
+            match ftl.write(offset, filled(byte, 2)).await {
                 Ok(()) => model[page as usize] = byte,
                 Err(error) => break error,
             }
