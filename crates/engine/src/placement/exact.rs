@@ -83,7 +83,6 @@ impl Exact {
             max_entries_hint: (parts.expected_items / tables).max(1),
             skip_bits: parts.partition_bits,
             min_buckets: MIN_BUCKETS,
-            max_bytes: u64::MAX,
         };
         let tables = (0..tables)
             .map(|_| DirectTable::new(config).map(Mutex::new))
@@ -168,7 +167,7 @@ impl Exact {
         match table.insert(item.hash.0, self.pack(item.place)) {
             Ok(replaced) => {
                 if recency.contains(item.place) {
-                    table.mark_recent(item.hash.0);
+                    table.access(item.hash.0);
                 }
                 Restored::Taken(self.displaced(replaced))
             }

@@ -40,10 +40,10 @@ pub(super) struct Layout {
     value_bits: u32,
     tag_bits: u32,
     skip_bits: u32,
-    sub_bits: u32,
+    pub(super) sub_bits: u32,
     home_bits: u32,
-    /// Tag and displacement of an entry.
-    key_mask: u64,
+    /// Tag and displacement of an entry: the bits that a search compares.
+    pub(super) key_mask: u64,
 }
 
 /// Where a hash belongs: the part of it that a sub-table needs.
@@ -80,10 +80,6 @@ impl Layout {
 
     pub(super) fn sub_tables(&self) -> usize {
         1 << self.sub_bits
-    }
-
-    pub(super) fn sub_bits(&self) -> u32 {
-        self.sub_bits
     }
 
     pub(super) fn fingerprint_bits(&self) -> u32 {
@@ -161,12 +157,6 @@ impl Layout {
     #[inline]
     pub(super) fn without_displacement(&self, entry: u64) -> u64 {
         entry & !(u64::from(WINDOW - 1) << (self.value_bits + RECENT_BITS))
-    }
-
-    /// Mask of the bits that a search compares.
-    #[inline]
-    pub(super) fn key_mask(&self) -> u64 {
-        self.key_mask
     }
 
     #[inline]

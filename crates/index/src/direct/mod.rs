@@ -33,13 +33,13 @@ mod tests;
 
 pub use config::{
     ConfigError, DirectConfig, MIN_BUCKETS_HIGHEST, MIN_BUCKETS_LOWEST, SUB_TABLE_ENTRIES,
-    TAG_BITS_LOWEST, VALUE_BITS_HIGHEST,
+    VALUE_BITS_HIGHEST,
 };
 pub use layout::Entry;
 
-use layout::{Layout, Positions, Probe};
+use layout::{Layout, Positions};
 use sizes::Stages;
-use sub_table::{SLOTS, Slot, SubTable, empty_bytes, heap_bytes};
+use sub_table::{SLOTS, Slot, SubTable, heap_bytes};
 
 /// Why an insertion was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -64,7 +64,7 @@ pub enum Full {
 pub struct DirectTable {
     layout: Layout,
     sub_tables: Box<[SubTable]>,
-    min_buckets: u32,
+    min_buckets: usize,
     len: usize,
     /// Buckets of all sub-tables.
     buckets: usize,
@@ -74,44 +74,41 @@ pub struct DirectTable {
 }
 
 impl DirectTable {
-    /// An empty table. Takes the memory of its smallest size at once.
+    /// An empty table without a bound on its memory. Takes that of its smallest size at once.
     ///
     /// # Errors
     ///
     /// [`ConfigError`] where no table can be made of the configuration.
     pub fn new(config: DirectConfig) -> Result<Self, ConfigError> {
         let layout = config.layout()?;
-        let min_buckets = config.min_buckets;
+        let min_buckets = config.min_buckets as usize;
         let sub_tables: Box<[SubTable]> = (0..layout.sub_tables())
-            .map(|_| SubTable::new(min_buckets as usize))
+            .map(|_| SubTable::new(min_buckets))
             .collect();
-        let buckets = sub_tables.len() * min_buckets as usize;
+        let count = sub_tables.len();
         Ok(DirectTable {
             layout,
-            sub_tables,
             min_buckets,
             len: 0,
-            buckets,
-            memory_bytes: empty_bytes(&layout, min_buckets),
-            max_bytes: config.max_bytes,
+            buckets: count * min_buckets,
+            memory_bytes: count as u64 * (size_of::<SubTable>() as u64 + heap_bytes(min_buckets)),
+            max_bytes: u64::MAX,
+            sub_tables,
         })
     }
 
     /// The entry of a hash. Another key with the same fingerprint has the same entry.
     #[inline]
     pub fn lookup(&self, hash: u64) -> Option<Entry> {
-        let (number, probe) = self.layout.split(hash);
-        let sub_table = &self.sub_tables[number];
-        let slot = sub_table.search(&self.layout, probe).ok()?;
-        Some(self.layout.unpack(sub_table.get(slot)))
+        let (_, _, entry) = self.find(hash)?;
+        Some(entry)
     }
 
     /// As [`lookup`](DirectTable::lookup), and sets the recency bit of what it finds. The entry is
     /// returned as it was before.
     #[inline]
     pub fn access(&mut self, hash: u64) -> Option<Entry> {
-        let (number, probe) = self.layout.split(hash);
-        let (slot, entry) = self.find(number, probe)?;
+        let (number, slot, entry) = self.find(hash)?;
         if !entry.recent {
             self.sub_tables[number].set_recent(&self.layout, slot);
         }
@@ -143,9 +140,8 @@ impl DirectTable {
                 Err(vacancy) => vacancy,
             };
             if sizes::may_hold(sub_table.buckets(), sub_table.len() + 1)
-                && sub_table.has_room(&self.layout, vacancy)
+                && sub_table.place(&self.layout, vacancy, self.layout.pack(probe, value))
             {
-                sub_table.place(&self.layout, vacancy, self.layout.pack(probe, value));
                 self.len += 1;
                 return Ok(None);
             }
@@ -174,11 +170,9 @@ impl DirectTable {
         let each = len / self.sub_tables.len();
         for number in 0..self.sub_tables.len() {
             let sub_table = &self.sub_tables[number];
-            let before = sub_table.buckets();
             let after = self.stages(number).holding(each);
-            let needed = self.memory_bytes - heap_bytes(before) + heap_bytes(after);
-            if after > before
-                && needed <= self.max_bytes
+            if after > sub_table.buckets()
+                && self.memory_bytes_with(number, after) <= self.max_bytes
                 && let Some(rebuilt) = sub_table.rebuilt(&self.layout, after)
             {
                 self.install(number, rebuilt);
@@ -188,22 +182,16 @@ impl DirectTable {
 
     /// Removes the entry of a hash, whatever its value. Returns the value.
     pub fn remove(&mut self, hash: u64) -> Option<u64> {
-        let (number, probe) = self.layout.split(hash);
-        let (slot, entry) = self.find(number, probe)?;
+        let (number, slot, entry) = self.find(hash)?;
         self.remove_at(number, slot);
         Some(entry.value)
     }
 
     /// Removes the entry of a hash if it holds `value`. Returns whether it did.
     pub fn remove_if(&mut self, hash: u64, value: u64) -> bool {
-        let (number, probe) = self.layout.split(hash);
-        match self.find(number, probe) {
-            Some((slot, entry)) if entry.value == value => {
-                self.remove_at(number, slot);
-                true
-            }
-            _ => false,
-        }
+        self.find_value(hash, value)
+            .map(|(number, slot)| self.remove_at(number, slot))
+            .is_some()
     }
 
     /// Sets the value to `new` and clears the recency if the entry holds `old`: the item has
@@ -214,29 +202,9 @@ impl DirectTable {
     /// If `new` is above [`DirectConfig::max_value`].
     pub fn replace_if(&mut self, hash: u64, old: u64, new: u64) -> bool {
         self.assert_value(new);
-        let (number, probe) = self.layout.split(hash);
-        match self.find(number, probe) {
-            Some((slot, entry)) if entry.value == old => {
-                self.sub_tables[number].set_value(&self.layout, slot, new);
-                true
-            }
-            _ => false,
-        }
-    }
-
-    /// Sets the recency bit of the entry of a hash. Returns whether there is such an entry.
-    pub fn mark_recent(&mut self, hash: u64) -> bool {
-        self.access(hash).is_some()
-    }
-
-    /// Forgets everything and returns to the smallest size.
-    pub fn clear(&mut self) {
-        for sub_table in &mut self.sub_tables {
-            *sub_table = SubTable::new(self.min_buckets as usize);
-        }
-        self.len = 0;
-        self.buckets = self.sub_tables.len() * self.min_buckets as usize;
-        self.memory_bytes = empty_bytes(&self.layout, self.min_buckets);
+        self.find_value(hash, old)
+            .map(|(number, slot)| self.sub_tables[number].set_value(&self.layout, slot, new))
+            .is_some()
     }
 
     /// Number of entries.
@@ -260,7 +228,9 @@ impl DirectTable {
     }
 
     /// Sets the bound on [`DirectTable::memory_bytes`]. One below the present size frees nothing;
-    /// it forbids growth until removals have brought the table below it.
+    /// it forbids growth until removals have brought the table below it. While a sub-table is
+    /// rebuilt, its old and its new array exist side by side for a moment; this (under 200 KiB for
+    /// a table that keeps to its hint) comes on top.
     pub fn set_max_bytes(&mut self, max_bytes: u64) {
         self.max_bytes = max_bytes;
     }
@@ -276,7 +246,7 @@ impl DirectTable {
     pub fn for_each(&self, mut visit: impl FnMut(u64, u64, bool)) {
         for (number, sub_table) in self.sub_tables.iter().enumerate() {
             let positions = Positions::new(&self.layout, sub_table.buckets());
-            sub_table.for_each_scattered(&self.layout, |home, stored| {
+            sub_table.for_each_scattered(&self.layout, |(home, stored)| {
                 let position = positions.position(positions.first(home), stored);
                 let entry = self.layout.unpack(stored);
                 visit(
@@ -295,11 +265,20 @@ impl DirectTable {
         );
     }
 
+    /// The entry of a hash: its sub-table's number, its slot there, and what it says.
     #[inline]
-    fn find(&self, number: usize, probe: Probe) -> Option<(Slot, Entry)> {
+    fn find(&self, hash: u64) -> Option<(usize, Slot, Entry)> {
+        let (number, probe) = self.layout.split(hash);
         let sub_table = &self.sub_tables[number];
         let slot = sub_table.search(&self.layout, probe).ok()?;
-        Some((slot, self.layout.unpack(sub_table.get(slot))))
+        Some((number, slot, self.layout.unpack(sub_table.get(slot))))
+    }
+
+    /// Where the entry of a hash lies, if it holds `value`.
+    #[inline]
+    fn find_value(&self, hash: u64, value: u64) -> Option<(usize, Slot)> {
+        let (number, slot, entry) = self.find(hash)?;
+        (entry.value == value).then_some((number, slot))
     }
 
     fn remove_at(&mut self, number: usize, slot: Slot) {
@@ -320,7 +299,7 @@ impl DirectTable {
         if !is_due && sizes::is_sparse(after, sub_table.len() + 1) {
             return Err(Full::Crowded);
         }
-        let needed = self.memory_bytes - heap_bytes(before) + heap_bytes(after);
+        let needed = self.memory_bytes_with(number, after);
         if needed > self.max_bytes {
             return Err(Full::Memory {
                 needed,
@@ -348,13 +327,18 @@ impl DirectTable {
 
     fn install(&mut self, number: usize, rebuilt: SubTable) {
         debug_assert_eq!(rebuilt.len(), self.sub_tables[number].len());
-        let (before, after) = (self.sub_tables[number].buckets(), rebuilt.buckets());
-        self.buckets = self.buckets - before + after;
-        self.memory_bytes = self.memory_bytes - heap_bytes(before) + heap_bytes(after);
+        self.memory_bytes = self.memory_bytes_with(number, rebuilt.buckets());
+        self.buckets = self.buckets - self.sub_tables[number].buckets() + rebuilt.buckets();
         self.sub_tables[number] = rebuilt;
     }
 
+    /// What [`DirectTable::memory_bytes`] becomes when a sub-table gets so many buckets.
+    fn memory_bytes_with(&self, number: usize, buckets: usize) -> u64 {
+        let before = heap_bytes(self.sub_tables[number].buckets());
+        self.memory_bytes - before + heap_bytes(buckets)
+    }
+
     fn stages(&self, number: usize) -> Stages {
-        Stages::new(self.min_buckets as usize, number, self.layout.sub_bits())
+        Stages::new(self.min_buckets, number, self.layout.sub_bits)
     }
 }

@@ -17,7 +17,7 @@
 //! 4. No two entries have the same home and tag.
 //! 5. At least one slot is free, so that every walk ends.
 //!
-//! Failure: [`SubTable::has_room`] and [`SubTable::rebuilt`] say that an arrangement does not
+//! Failure: [`SubTable::place`] and [`SubTable::rebuilt`] say that an arrangement does not
 //! exist before anything has been changed.
 
 use super::layout::{Layout, Positions, Probe, WINDOW};
@@ -25,7 +25,7 @@ use super::layout::{Layout, Positions, Probe, WINDOW};
 /// Slots of a bucket.
 pub(super) const SLOTS: usize = 8;
 /// Bytes of a bucket.
-pub(super) const BUCKET_BYTES: usize = size_of::<Bucket>();
+const BUCKET_BYTES: usize = size_of::<Bucket>();
 
 /// One cache line of entries.
 #[derive(Clone, Copy, Debug)]
@@ -95,11 +95,15 @@ impl SubTable {
     /// Finds the entry of a probe, or where it belongs.
     #[inline]
     pub(super) fn search(&self, layout: &Layout, probe: Probe) -> Result<Slot, Vacancy> {
-        let mut bucket = probe.home(self.buckets());
-        let mut key = probe.key;
+        self.search_from(layout, probe.home(self.buckets()), probe.key)
+    }
+
+    #[inline]
+    fn search_from(&self, layout: &Layout, home: usize, mut key: u64) -> Result<Slot, Vacancy> {
+        let mut bucket = home;
         for displacement in 0..WINDOW {
             let slots = self.slots(bucket);
-            if let Some(slot) = matching(slots, key, layout.key_mask()) {
+            if let Some(slot) = matching(slots, key, layout.key_mask) {
                 // A free slot equals the key "tag 0 at home"; entries come before free slots.
                 if slots[slot] != 0 {
                     return Ok(Slot { bucket, slot });
@@ -136,7 +140,7 @@ impl SubTable {
     #[inline]
     pub(super) fn set_value(&mut self, layout: &Layout, at: Slot, value: u64) {
         let entry = &mut self.slots_mut(at.bucket)[at.slot];
-        *entry = (*entry & layout.key_mask()) | (value + 1);
+        *entry = (*entry & layout.key_mask) | (value + 1);
     }
 
     #[inline]
@@ -145,7 +149,7 @@ impl SubTable {
     }
 
     /// Whether an entry can be placed at a vacancy without pushing any entry out of its window.
-    pub(super) fn has_room(&self, layout: &Layout, at: Vacancy) -> bool {
+    fn has_room(&self, layout: &Layout, at: Vacancy) -> bool {
         if at.displacement == WINDOW {
             return false;
         }
@@ -163,8 +167,12 @@ impl SubTable {
         false
     }
 
-    /// Places an entry (packed with displacement 0) at a vacancy that has room.
-    pub(super) fn place(&mut self, layout: &Layout, at: Vacancy, entry: u64) {
+    /// Places an entry (packed with displacement 0) at a vacancy; false, and nothing has changed,
+    /// where that would push an entry out of its window.
+    pub(super) fn place(&mut self, layout: &Layout, at: Vacancy, entry: u64) -> bool {
+        if !self.has_room(layout, at) {
+            return false;
+        }
         let mut bucket = at.bucket;
         let mut carried = entry + u64::from(at.displacement) * layout.one_displacement();
         let mut slot = self
@@ -186,6 +194,7 @@ impl SubTable {
             bucket = self.after(bucket);
         }
         self.len += 1;
+        true
     }
 
     /// Removes an entry and pulls the displaced ones behind it back by one slot.
@@ -226,7 +235,7 @@ impl SubTable {
         let mut group_home = usize::MAX;
         let mut first_position = 0;
         let mut fits = true;
-        self.for_each_in_order(layout, |home, entry| {
+        self.for_each_in_order(layout, |(home, entry)| {
             if home != group_home {
                 fits &= builder.append_all(&group[..group_len]);
                 group_len = 0;
@@ -247,46 +256,50 @@ impl SubTable {
         fits.then_some(builder.table)
     }
 
+    /// The entries of one bucket with their homes.
+    #[inline]
+    fn entries(&self, layout: &Layout, bucket: usize) -> impl Iterator<Item = (usize, u64)> {
+        let entries = self.slots(bucket).iter().take_while(|&&entry| entry != 0);
+        entries.map(move |&entry| {
+            let displacement = layout.displacement(entry) as usize;
+            let around = if displacement > bucket {
+                self.buckets()
+            } else {
+                0
+            };
+            (bucket + around - displacement, entry)
+        })
+    }
+
     /// Every entry with its home, in order of homes.
-    fn for_each_in_order(&self, layout: &Layout, mut visit: impl FnMut(usize, u64)) {
-        for (bucket, slots) in self.all_slots().enumerate() {
-            for &entry in slots.iter().take_while(|&&entry| entry != 0) {
-                if let Some(home) = bucket.checked_sub(layout.displacement(entry) as usize) {
-                    visit(home, entry);
-                }
-            }
+    fn for_each_in_order(&self, layout: &Layout, mut visit: impl FnMut((usize, u64))) {
+        for bucket in 0..self.buckets() {
+            let entries = self.entries(layout, bucket);
+            entries
+                .filter(|&(home, _)| home <= bucket)
+                .for_each(&mut visit);
         }
         // Those that wrapped around lie in the first buckets and belong to the last homes.
-        for (bucket, slots) in self.all_slots().enumerate().take(WINDOW as usize - 1) {
-            for &entry in slots.iter().take_while(|&&entry| entry != 0) {
-                let displacement = layout.displacement(entry) as usize;
-                if displacement > bucket {
-                    visit(bucket + self.buckets() - displacement, entry);
-                }
-            }
+        for bucket in 0..WINDOW as usize - 1 {
+            let entries = self.entries(layout, bucket);
+            entries
+                .filter(|&(home, _)| home > bucket)
+                .for_each(&mut visit);
         }
     }
 
     /// Every entry with its home, jumping about the array by the golden section, so that any
     /// beginning of the sequence is spread evenly over the hashes.
-    pub(super) fn for_each_scattered(&self, layout: &Layout, mut visit: impl FnMut(usize, u64)) {
+    pub(super) fn for_each_scattered(&self, layout: &Layout, mut visit: impl FnMut((usize, u64))) {
         let buckets = self.buckets();
         let stride = (buckets * 618 / 1000..=buckets)
             .find(|&stride| greatest_common_divisor(stride, buckets) == 1)
             .expect("invariant: buckets - 1 has no divisor in common with buckets");
         let mut bucket = 0;
         for _ in 0..buckets {
-            for &entry in self.slots(bucket).iter().take_while(|&&entry| entry != 0) {
-                let displacement = layout.displacement(entry) as usize;
-                let before = if displacement > bucket { buckets } else { 0 };
-                visit(bucket + before - displacement, entry);
-            }
+            self.entries(layout, bucket).for_each(&mut visit);
             bucket = (bucket + stride) % buckets;
         }
-    }
-
-    fn all_slots(&self) -> impl Iterator<Item = &[u64; SLOTS]> {
-        self.chunks.iter().flatten().map(|bucket| &bucket.0)
     }
 
     #[inline]
@@ -343,32 +356,9 @@ impl<'a> Builder<'a> {
             return true;
         }
         // Past the end: goes around, in front of what lies in the first buckets.
-        let vacancy = self.table.wrapped_vacancy(self.layout, home);
-        let has_room = self.table.has_room(self.layout, vacancy);
-        if has_room {
-            self.table.place(self.layout, vacancy, entry);
-        }
-        has_room
-    }
-}
-
-impl SubTable {
-    /// Where one more entry of `home` belongs, when everything from there to the end is full.
-    fn wrapped_vacancy(&self, layout: &Layout, home: usize) -> Vacancy {
-        let mut bucket = 0;
-        let mut displacement = (self.buckets() - home) as u32;
-        while displacement < WINDOW {
-            let last = self.slots(bucket)[LAST];
-            if last == 0 || layout.displacement(last) < displacement {
-                break;
-            }
-            bucket += 1;
-            displacement += 1;
-        }
-        Vacancy {
-            bucket,
-            displacement,
-        }
+        let key = entry & self.layout.key_mask;
+        let found = self.table.search_from(self.layout, home, key);
+        found.is_err_and(|vacancy| self.table.place(self.layout, vacancy, entry))
     }
 }
 
@@ -376,16 +366,6 @@ impl SubTable {
 pub(super) fn heap_bytes(buckets: usize) -> u64 {
     let chunks = buckets.div_ceil(CHUNK_BUCKETS) * size_of::<Box<[Bucket]>>();
     (buckets * BUCKET_BYTES + chunks) as u64
-}
-
-/// Bytes of an empty table; saturates for configurations beyond any machine.
-pub(super) fn empty_bytes(layout: &Layout, min_buckets: u32) -> u64 {
-    (layout.sub_tables() as u64).saturating_mul(empty_sub_table_bytes(min_buckets))
-}
-
-/// Bytes of an empty sub-table, its cell in the directory included.
-pub(super) fn empty_sub_table_bytes(min_buckets: u32) -> u64 {
-    size_of::<SubTable>() as u64 + heap_bytes(min_buckets as usize)
 }
 
 fn greatest_common_divisor(mut a: usize, mut b: usize) -> usize {
@@ -424,7 +404,8 @@ impl SubTable {
         let buckets = self.buckets();
         let mut seen = std::collections::HashSet::new();
         let mut homes = Vec::new();
-        for (bucket, slots) in self.all_slots().enumerate() {
+        for bucket in 0..buckets {
+            let slots = self.slots(bucket);
             let taken = slots.iter().take_while(|&&entry| entry != 0).count();
             assert!(
                 slots[taken..].iter().all(|&entry| entry == 0),
@@ -437,7 +418,7 @@ impl SubTable {
                     let passed = (bucket + buckets - back) % buckets;
                     assert_ne!(self.slots(passed)[LAST], 0, "passed over a free slot");
                 }
-                let tag = layout.without_displacement(entry) & layout.key_mask();
+                let tag = layout.without_displacement(entry) & layout.key_mask;
                 assert!(seen.insert((home, tag)), "fingerprint twice");
                 // Unrolled around the circle, so that wrapped homes compare as negative.
                 homes.push(bucket as i64 - displacement as i64);
@@ -455,7 +436,7 @@ impl SubTable {
     }
 
     pub(super) fn counted_buckets(&self) -> usize {
-        self.all_slots().count()
+        self.chunks.iter().map(|chunk| chunk.len()).sum()
     }
 
     pub(super) fn counted_bytes(&self) -> usize {
@@ -463,17 +444,11 @@ impl SubTable {
         size_of_val(&*self.chunks) + buckets
     }
 
-    /// Displacement of every entry, and whether any wrapped around.
-    pub(super) fn displacements(&self, layout: &Layout) -> (Vec<u32>, bool) {
-        let mut displacements = Vec::new();
-        let mut wrapped = false;
-        for (bucket, slots) in self.all_slots().enumerate() {
-            for &entry in slots.iter().take_while(|&&entry| entry != 0) {
-                let displacement = layout.displacement(entry);
-                wrapped |= displacement as usize > bucket;
-                displacements.push(displacement);
-            }
-        }
-        (displacements, wrapped)
+    /// Displacement of every entry, and whether it wrapped around.
+    pub(super) fn displacements(&self, layout: &Layout) -> impl Iterator<Item = (u32, bool)> {
+        (0..self.buckets()).flat_map(move |bucket| {
+            let entries = self.entries(layout, bucket);
+            entries.map(move |(home, entry)| (layout.displacement(entry), home > bucket))
+        })
     }
 }
