@@ -2,7 +2,6 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::alias::Alias;
 use crate::catalog::Workload;
 use crate::error::WorkloadError;
 use crate::key_id::KeyId;
@@ -12,6 +11,7 @@ use crate::sizes::ValueSize;
 use crate::stream::Stream;
 use crate::tenant::{Tenant, TenantClient};
 use crate::trace::{TraceError, TraceReader};
+use crate::weighted::Weighted;
 
 /// The clients of one run. May be shared between threads.
 #[derive(Clone, Debug)]
@@ -79,7 +79,7 @@ enum Source {
 #[derive(Debug)]
 struct Generated {
     stream: Stream,
-    choice: Option<Arc<Alias>>,
+    choice: Option<Arc<Weighted<usize>>>,
     tenants: Arc<[Tenant]>,
     states: Box<[TenantClient]>,
 }
@@ -129,7 +129,7 @@ impl Generated {
     #[inline]
     fn choose(&mut self) -> usize {
         match &self.choice {
-            Some(choice) => choice.choose(self.stream.next_u64()),
+            Some(choice) => *choice.choose(self.stream.next_u64()),
             None => 0,
         }
     }

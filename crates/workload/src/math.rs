@@ -122,7 +122,7 @@ pub(crate) fn pow(x: f64, y: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Stream;
+    use crate::stream::Stream;
 
     #[test]
     fn logarithms_are_those_of_the_library() {

@@ -71,7 +71,7 @@ impl Mix {
 
     /// The operation of the next request.
     #[inline]
-    pub fn pick(&self, stream: &mut Stream) -> Op {
+    pub(crate) fn pick(&self, stream: &mut Stream) -> Op {
         let word = stream.next_u64();
         if word < self.gets_below || self.gets_below == u64::MAX {
             Op::Get

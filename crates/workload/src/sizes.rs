@@ -51,11 +51,6 @@ impl Geometric {
         }
     }
 
-    /// The mean before truncation, in bytes.
-    pub fn mean(&self) -> f64 {
-        self.mean
-    }
-
     #[inline]
     fn quantile(&self, unit: f64) -> u32 {
         let bytes = 1.0 + math::ln(1.0 - unit) * self.scale;
@@ -107,7 +102,7 @@ impl ValueSize {
             Self::Etc { max_bytes } => *max_bytes,
             Self::Geometric(geometric) if geometric.mean == 1.0 => 1,
             Self::Geometric(_) => DEFAULT_MAX_VALUE_BYTES,
-            Self::Measured(histogram) => histogram.longest(),
+            Self::Measured(histogram) => histogram.longest,
         }
     }
 }

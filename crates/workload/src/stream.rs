@@ -12,7 +12,7 @@ use crate::math;
 
 /// A deterministic stream of random numbers, one for each client. Not shared between threads.
 #[derive(Clone, Debug)]
-pub struct Stream {
+pub(crate) struct Stream {
     state: [u64; 4],
 }
 
@@ -42,7 +42,7 @@ pub(crate) fn unit_of(word: u64) -> f64 {
 
 impl Stream {
     /// The stream of client `client` under `seed`. Different pairs give unrelated streams.
-    pub fn new(seed: u64, client: u64) -> Self {
+    pub(crate) fn new(seed: u64, client: u64) -> Self {
         let mut word = mix_pair(0x5EED, seed, client);
         let state = std::array::from_fn(|_| {
             word = word.wrapping_add(GOLDEN);
@@ -53,7 +53,7 @@ impl Stream {
 
     /// The next 64 random bits.
     #[inline]
-    pub fn next_u64(&mut self) -> u64 {
+    pub(crate) fn next_u64(&mut self) -> u64 {
         let s = &mut self.state;
         let out = s[0].wrapping_add(s[3]).rotate_left(23).wrapping_add(s[0]);
         let shifted = s[1] << 17;
@@ -69,7 +69,7 @@ impl Stream {
     /// A uniformly distributed integer in `[0, bound)`, without bias (Lemire, "Fast random integer
     /// generation in an interval", 2019). `bound` must not be 0.
     #[inline]
-    pub fn below(&mut self, bound: u64) -> u64 {
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
         debug_assert!(bound > 0, "an empty range has no member");
         let mut product = u128::from(self.next_u64()) * u128::from(bound);
         if (product as u64) < bound {
@@ -83,21 +83,21 @@ impl Stream {
 
     /// A uniformly distributed fraction in `[0, 1)`.
     #[inline]
-    pub fn unit(&mut self) -> f64 {
+    pub(crate) fn unit(&mut self) -> f64 {
         unit_of(self.next_u64())
     }
 
     /// A draw of the standard normal distribution (Box and Muller; the second value is not kept, so
     /// that every draw uses the same number of random words).
     #[inline]
-    pub fn normal(&mut self) -> f64 {
+    pub(crate) fn normal(&mut self) -> f64 {
         let radius = (-2.0 * math::ln(1.0 - self.unit())).sqrt();
         radius * libm::cos(std::f64::consts::TAU * self.unit())
     }
 
     /// A draw of the exponential distribution with mean 1.
     #[inline]
-    pub fn exponential(&mut self) -> f64 {
+    pub(crate) fn exponential(&mut self) -> f64 {
         -math::ln(1.0 - self.unit())
     }
 }

@@ -20,10 +20,10 @@ use crate::mix::Mix;
 use crate::popularity::Popularity;
 use crate::settings::Settings;
 use crate::sizes::{Geometric, ValueSize};
-use crate::tenant::Churn;
+use crate::tenant::{Churn, Share};
 use crate::zipf::Zipf;
 
-use super::share::{Preset, Share};
+use super::Preset;
 
 struct Application {
     number: u16,
@@ -121,22 +121,20 @@ pub(super) fn preset(only: Option<u16>, settings: &Settings) -> Result<Preset, W
         KeySize::Etc => ETC_KEY_BYTES,
     };
     let passing = passing_share(&chosen, &keys, theta);
-    let writes = WRITES_OF_PUTS;
     let shares = chosen.iter().zip(&keys).map(|(application, &keys)| {
         let [gets, puts, deletes] = application.percents;
+        let value_bytes = application.object_bytes - key_bytes;
+        let value_size = ValueSize::Geometric(Geometric::new(value_bytes));
         Ok(Share {
             application: application.number,
             weight: application.weight,
-            keys,
             mix: Mix::new(gets, puts, deletes)?,
-            popularity: Popularity::Ranked { theta },
-            value_size: ValueSize::Geometric(Geometric::new(application.object_bytes - key_bytes)),
-            ttl: None,
             churn: Churn {
-                unread_sets: writes * passing,
+                unread_sets: WRITES_OF_PUTS * passing,
                 once_gets: 0.0,
-                renewing_sets: writes * (1.0 - passing),
+                renewing_sets: WRITES_OF_PUTS * (1.0 - passing),
             },
+            ..Share::reading(keys, Popularity::Ranked { theta }, value_size)
         })
     });
     Ok(Preset {
