@@ -11,7 +11,6 @@ use serde::Serialize;
 
 use crate::arrivals::{Arrivals, Pace};
 use crate::catalog::Workload;
-use crate::clients::ClientStream;
 use crate::error::WorkloadError;
 use crate::key_id::KeyId;
 use crate::mix::{Mix, Op};
@@ -153,8 +152,20 @@ pub(crate) fn tally(cells: usize, draws: u64, mut draw: impl FnMut(u64) -> usize
     counts
 }
 
+/// Panics unless `seen` is within `tolerance` of `expected`.
+#[cfg(test)]
+#[track_caller]
+pub(crate) fn assert_near(seen: f64, expected: f64, tolerance: f64) {
+    let distance = (seen - expected).abs();
+    assert!(
+        distance < tolerance,
+        "{seen} for {expected}, more than {tolerance} away"
+    );
+}
+
 /// Panics unless chance explains how far `counts` are from being in proportion to `shares`.
 #[cfg(test)]
+#[track_caller]
 pub(crate) fn assert_fits(counts: &[u64], shares: &[f64]) {
     let row = CheckRow::chi_square("counts", "chi-square", counts, shares);
     assert!(row.pass, "{row:?}");
@@ -373,8 +384,10 @@ fn churn(seed: u64, draws: u64) -> Result<Vec<CheckRow>, WorkloadError> {
     let mut stream = Workload::parse("uniform", settings)?.clients()?.client(0);
     let (mut sets, mut passing, mut new) = (0, 0, 0);
     let mut written = HashSet::new();
-    for request in requests(&mut stream, draws) {
-        let request = request?;
+    for _ in 0..draws {
+        let Some(request) = stream.next_request()? else {
+            break;
+        };
         if request.op == Op::Set {
             sets += 1;
             let beyond = request.key.0 >= KEYS;
@@ -389,34 +402,33 @@ fn churn(seed: u64, draws: u64) -> Result<Vec<CheckRow>, WorkloadError> {
     ])
 }
 
-fn requests(
-    stream: &mut ClientStream,
-    count: u64,
-) -> impl Iterator<Item = Result<crate::Request, WorkloadError>> {
-    (0..count).map_while(|_| {
-        stream
-            .next_request()
-            .map_err(WorkloadError::from)
-            .transpose()
-    })
+/// A workload of so many keys, and what `draws` requests of one client are made of.
+fn profile(
+    name: &str,
+    keys: u64,
+    seed: u64,
+    draws: u64,
+) -> Result<(Workload, Profile), WorkloadError> {
+    let settings = Settings {
+        keys,
+        seed,
+        ..Settings::default()
+    };
+    let workload = Workload::parse(name, settings)?;
+    let profile = Profile::of(&mut workload.clients()?.client(0), draws)?;
+    Ok((workload, profile))
 }
 
 /// The figures of all twenty applications together.
 fn memcachier(seed: u64, draws: u64) -> Result<Vec<CheckRow>, WorkloadError> {
     // Few keys and many requests: every slot changes hands many times.
     let draws = draws.max(2_000_000);
-    let settings = Settings {
-        keys: 2_000,
-        seed,
-        ..Settings::default()
-    };
-    let workload = Workload::parse("memcachier", settings)?;
-    let profile = Profile::of(&mut workload.clients()?.client(0), draws)?;
+    let name = "memcachier";
+    let (_, profile) = profile(name, 2_000, seed, draws)?;
     let asked = profile.gets + profile.sets;
     let (sets, writes) = (profile.sets as f64, profile.sets - profile.rewrites);
     let bytes = profile.set_bytes as f64 / sets + presets::MEMCACHIER_KEY_BYTES as f64;
     let unread = profile.unread_keys as f64 / writes as f64;
-    let name = "memcachier";
     Ok(vec![
         CheckRow::share(name, "reads", 0.90, asked, profile.gets),
         CheckRow::share(name, "updates", 0.005, asked, profile.rewrites),
@@ -430,14 +442,8 @@ fn twitter(seed: u64, draws: u64) -> Result<Vec<CheckRow>, WorkloadError> {
     let mut rows = Vec::new();
     for cluster in &presets::TWITTER_CLUSTERS {
         let name = format!("twitter:{}", cluster.number);
-        let settings = Settings {
-            keys: KEYS,
-            seed,
-            ..Settings::default()
-        };
-        let workload = Workload::parse(&name, settings)?;
         let draws = (draws / 10).max(MIN_DRAWS);
-        let profile = Profile::of(&mut workload.clients()?.client(0), draws)?;
+        let (workload, profile) = profile(&name, KEYS, seed, draws)?;
         let [gets, sets, deletes] = cluster.percents;
         let all = gets + sets + deletes;
         let reads = CheckRow::share(&name, "reads", gets / all, draws, profile.gets);

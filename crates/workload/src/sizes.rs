@@ -142,6 +142,7 @@ fn pareto_quantile(unit: f64, scale: f64, shape: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::check::assert_near;
 
     const ETC: ValueSize = ValueSize::Etc {
         max_bytes: DEFAULT_MAX_VALUE_BYTES,
@@ -170,9 +171,6 @@ mod tests {
         let mean =
             |part: fn(&(f64, f64)) -> f64| pairs.iter().map(part).sum::<f64>() / count as f64;
         let covariance = mean(|pair| pair.0 * pair.1) - mean(|pair| pair.0) * mean(|pair| pair.1);
-        assert!(
-            covariance.abs() < 4.0 * 0.25 / (count as f64).sqrt(),
-            "{covariance}"
-        );
+        assert_near(covariance, 0.0, 4.0 * 0.25 / (count as f64).sqrt());
     }
 }

@@ -6,7 +6,7 @@ use crate::popularity::{Picker, Popularity};
 use crate::request::Request;
 use crate::settings::Settings;
 use crate::sizes::ValueSize;
-use crate::stream::{Stream, mix_pair};
+use crate::stream::{Stream, mix_pair, word_of};
 use crate::turnover::Turnover;
 use crate::weighted::Weighted;
 
@@ -87,9 +87,9 @@ impl Tenant {
             churn: churn != Churn::default(),
             picker: self.picker.for_client(client),
             turnover: self.turnover.for_client(client),
-            passing_gets_below: threshold(churn.once_gets),
-            passing_sets_below: threshold(churn.unread_sets),
-            new_sets_below: threshold(churn.unread_sets + churn.renewing_sets),
+            passing_gets_below: word_of(churn.once_gets),
+            passing_sets_below: word_of(churn.unread_sets),
+            new_sets_below: word_of(churn.unread_sets + churn.renewing_sets),
         }
     }
 
@@ -146,9 +146,4 @@ const TTL_SALT: u64 = 0x7474_6C00;
 #[inline]
 pub(crate) fn ttl_of(ttls: Option<&Weighted<u32>>, seed: u64, id: KeyId) -> u32 {
     ttls.map_or(0, |ttls| *ttls.choose(mix_pair(TTL_SALT, seed, id.0)))
-}
-
-/// A share as a part of 2^64; 1 becomes the largest word.
-fn threshold(share: f64) -> u64 {
-    (share * 2f64.powi(64)) as u64
 }

@@ -1,6 +1,8 @@
 //! A choice between weighted possibilities with one random word and one look into a table (Walker's
 //! alias method, built as Vose describes it, 1991).
 
+use crate::stream::word_of;
+
 /// Values with weights. Immutable; draws are uses of somebody else's random words.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Weighted<T> {
@@ -38,7 +40,7 @@ impl<T> Weighted<T> {
         while let (Some(&small), Some(&large)) = (low.last(), high.last()) {
             low.pop();
             columns[small] = Column {
-                own_below: (heights[small] * 2f64.powi(64)) as u64,
+                own_below: word_of(heights[small]),
                 other: large as u32,
             };
             heights[large] -= 1.0 - heights[small];
