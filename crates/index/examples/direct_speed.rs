@@ -9,7 +9,7 @@
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use flowstone_index::direct::{DirectConfig, DirectTable};
+use flowstone_index::{DirectConfig, DirectTable};
 
 const VALUE_BITS: u32 = 28;
 const MIN_BUCKETS: u32 = 8;

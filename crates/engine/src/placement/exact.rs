@@ -15,7 +15,7 @@ mod recency;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use index::direct::{DirectConfig, DirectTable, Entry};
+use index::{DirectConfig, DirectTable, Entry};
 use parking_lot::{Mutex, RwLock};
 use runtime::work::{self, Work};
 
@@ -76,7 +76,7 @@ pub(super) struct Exact {
 }
 
 impl Exact {
-    fn new(parts: Parts) -> Result<Self, index::direct::ConfigError> {
+    fn new(parts: Parts) -> Result<Self, index::ConfigError> {
         let tables = 1u64 << parts.partition_bits;
         let config = DirectConfig {
             value_bits: parts.codec.bits(),

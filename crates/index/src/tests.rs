@@ -1,11 +1,11 @@
 //! The promises about memory, load, fingerprints, refusals and checkpoints, one by one. Random
 //! operations are in `model_tests`.
 
-use super::*;
+use crate::*;
 
-pub(super) const VALUE_BITS: u32 = 28;
+pub(crate) const VALUE_BITS: u32 = 28;
 
-pub(super) fn config(max_entries_hint: u64, min_buckets: u32) -> DirectConfig {
+pub(crate) fn config(max_entries_hint: u64, min_buckets: u32) -> DirectConfig {
     DirectConfig {
         value_bits: VALUE_BITS,
         max_entries_hint,
@@ -14,12 +14,12 @@ pub(super) fn config(max_entries_hint: u64, min_buckets: u32) -> DirectConfig {
     }
 }
 
-pub(super) fn table(config: DirectConfig) -> DirectTable {
+pub(crate) fn table(config: DirectConfig) -> DirectTable {
     DirectTable::new(config).unwrap()
 }
 
 /// A bijective mixer: the same hashes in every run.
-pub(super) fn hash(n: u64) -> u64 {
+pub(crate) fn hash(n: u64) -> u64 {
     let mut z = n.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -28,7 +28,7 @@ pub(super) fn hash(n: u64) -> u64 {
 
 impl DirectTable {
     /// Panics unless structure, counts and memory agree.
-    pub(super) fn check(&self) {
+    pub(crate) fn check(&self) {
         for sub_table in &self.sub_tables {
             sub_table.check(&self.layout);
         }
@@ -312,7 +312,7 @@ fn extreme_values_and_the_zero_hash_are_entries() {
             ..config(0, 8)
         };
         let mut table = table(config);
-        for value in [0, config.max_value()] {
+        for value in [0, (1 << value_bits) - 2] {
             table.insert(0, value).unwrap();
             table.insert(u64::MAX, value).unwrap();
             let entry = Entry {

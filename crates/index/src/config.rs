@@ -1,10 +1,10 @@
-//! What the creator of a [`DirectTable`](super::DirectTable) decides, and how it can be wrong.
+//! What the creator of a [`DirectTable`](crate::DirectTable) decides, and how it can be wrong.
 //!
 //! Invariant: a [`DirectConfig`] that a table is made of gives one whose bit
 //! fields fit a 64-bit entry and whose fingerprint fits the 64-bit hash. Every other one is
 //! refused with a [`ConfigError`] that says which field to change.
 
-use super::layout::Layout;
+use crate::layout::Layout;
 
 /// Entries a sub-table holds, at most, when the table holds `max_entries_hint`.
 ///
@@ -42,12 +42,6 @@ pub struct DirectConfig {
 }
 
 impl DirectConfig {
-    /// Largest value the table stores: `2^value_bits - 2`. (All ones is taken: an entry holds its
-    /// value plus one, so that no entry equals the empty slot, 0.)
-    pub fn max_value(&self) -> u64 {
-        (1u64 << self.value_bits.min(63)) - 2
-    }
-
     /// Bits of the hash that tell keys apart, the skipped ones included: two keys that agree in
     /// these displace each other. Of `n` keys spread over all partitions, about
     /// `n^2 / 2^(F+1)` pairs do.
@@ -60,7 +54,7 @@ impl DirectConfig {
         Ok(self.skip_bits + layout.fingerprint_bits())
     }
 
-    pub(super) fn layout(&self) -> Result<Layout, ConfigError> {
+    pub(crate) fn layout(&self) -> Result<Layout, ConfigError> {
         if !(1..=VALUE_BITS_HIGHEST).contains(&self.value_bits) {
             return Err(ConfigError::ValueBits {
                 value_bits: self.value_bits,

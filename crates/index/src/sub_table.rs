@@ -20,10 +20,10 @@
 //! Failure: [`SubTable::place`] and [`SubTable::rebuilt`] say that an arrangement does not
 //! exist before anything has been changed.
 
-use super::layout::{Layout, Positions, Probe, WINDOW};
+use crate::layout::{Layout, Positions, Probe, WINDOW};
 
 /// Slots of a bucket.
-pub(super) const SLOTS: usize = 8;
+pub(crate) const SLOTS: usize = 8;
 /// Bytes of a bucket.
 const BUCKET_BYTES: usize = size_of::<Bucket>();
 
@@ -41,7 +41,7 @@ const CHUNK_BUCKETS: usize = 64;
 
 /// One cell of the table's directory.
 #[derive(Debug)]
-pub(super) struct SubTable {
+pub(crate) struct SubTable {
     chunks: Box<[Box<[Bucket]>]>,
     /// Buckets of all chunks.
     buckets: u32,
@@ -55,20 +55,20 @@ const _: () = assert!(size_of::<SubTable>() == 32);
 
 /// Where an entry lies.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Slot {
+pub(crate) struct Slot {
     bucket: usize,
     slot: usize,
 }
 
 /// Where an absent entry belongs: this many buckets from home. [`WINDOW`] says nowhere.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Vacancy {
+pub(crate) struct Vacancy {
     bucket: usize,
     displacement: u32,
 }
 
 impl SubTable {
-    pub(super) fn new(buckets: usize) -> Self {
+    pub(crate) fn new(buckets: usize) -> Self {
         debug_assert!(buckets >= WINDOW as usize);
         let chunk = |number: usize| {
             let taken = (buckets - number * CHUNK_BUCKETS).min(CHUNK_BUCKETS);
@@ -83,18 +83,18 @@ impl SubTable {
     }
 
     #[inline]
-    pub(super) fn buckets(&self) -> usize {
+    pub(crate) fn buckets(&self) -> usize {
         self.buckets as usize
     }
 
     #[inline]
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.len as usize
     }
 
     /// Finds the entry of a probe, or where it belongs.
     #[inline]
-    pub(super) fn search(&self, layout: &Layout, probe: Probe) -> Result<Slot, Vacancy> {
+    pub(crate) fn search(&self, layout: &Layout, probe: Probe) -> Result<Slot, Vacancy> {
         self.search_from(layout, probe.home(self.buckets()), probe.key)
     }
 
@@ -127,24 +127,24 @@ impl SubTable {
 
     /// The first slot of a probe's home.
     #[inline]
-    pub(super) fn first_at_home(&self, probe: Probe) -> u64 {
+    pub(crate) fn first_at_home(&self, probe: Probe) -> u64 {
         self.slots(probe.home(self.buckets()))[0]
     }
 
     #[inline]
-    pub(super) fn get(&self, at: Slot) -> u64 {
+    pub(crate) fn get(&self, at: Slot) -> u64 {
         self.slots(at.bucket)[at.slot]
     }
 
     /// Gives the entry another value, without recency.
     #[inline]
-    pub(super) fn set_value(&mut self, layout: &Layout, at: Slot, value: u64) {
+    pub(crate) fn set_value(&mut self, layout: &Layout, at: Slot, value: u64) {
         let entry = &mut self.slots_mut(at.bucket)[at.slot];
         *entry = (*entry & layout.key_mask) | (value + 1);
     }
 
     #[inline]
-    pub(super) fn set_recent(&mut self, layout: &Layout, at: Slot) {
+    pub(crate) fn set_recent(&mut self, layout: &Layout, at: Slot) {
         self.slots_mut(at.bucket)[at.slot] |= layout.recent_bit();
     }
 
@@ -169,7 +169,7 @@ impl SubTable {
 
     /// Places an entry (packed with displacement 0) at a vacancy; false, and nothing has changed,
     /// where that would push an entry out of its window.
-    pub(super) fn place(&mut self, layout: &Layout, at: Vacancy, entry: u64) -> bool {
+    pub(crate) fn place(&mut self, layout: &Layout, at: Vacancy, entry: u64) -> bool {
         if !self.has_room(layout, at) {
             return false;
         }
@@ -198,7 +198,7 @@ impl SubTable {
     }
 
     /// Removes an entry and pulls the displaced ones behind it back by one slot.
-    pub(super) fn remove(&mut self, layout: &Layout, at: Slot) {
+    pub(crate) fn remove(&mut self, layout: &Layout, at: Slot) {
         let mut bucket = at.bucket;
         let mut was_full = shift_out(self.slots_mut(bucket), at.slot);
         while was_full {
@@ -215,19 +215,23 @@ impl SubTable {
     }
 
     /// Whether a shrink is worth trying, given that the load asks for it.
-    pub(super) fn may_shrink(&self) -> bool {
+    pub(crate) fn may_shrink(&self) -> bool {
         self.len < self.shrink_below
     }
 
     /// Notes a failed attempt: the next one waits until a sixteenth of the entries is gone.
-    pub(super) fn shrink_failed(&mut self) {
+    pub(crate) fn shrink_failed(&mut self) {
         self.shrink_below = self.len - self.len / 16;
     }
 
     /// The same entries in `buckets` buckets, or nothing where they do not fit their windows.
     /// One pass: entries come in hash order and go in hash order.
-    pub(super) fn rebuilt(&self, layout: &Layout, buckets: usize) -> Option<SubTable> {
-        let mut builder = Builder::new(layout, buckets);
+    pub(crate) fn rebuilt(&self, layout: &Layout, buckets: usize) -> Option<SubTable> {
+        let mut builder = Builder {
+            layout,
+            table: SubTable::new(buckets),
+            cursor: 0,
+        };
         let positions = Positions::new(layout, self.buckets());
         // Entries of one old home, sorted by new home before they are appended.
         let mut group = [(0usize, 0u64); WINDOW as usize * SLOTS];
@@ -243,7 +247,7 @@ impl SubTable {
                 first_position = positions.first(home);
             }
             let position = positions.position(first_position, entry);
-            let new_home = layout.probe_of_position(position).home(buckets);
+            let new_home = layout.probe(position).home(buckets);
             let mut slot = group_len;
             while slot > 0 && group[slot - 1].0 > new_home {
                 group[slot] = group[slot - 1];
@@ -290,7 +294,7 @@ impl SubTable {
 
     /// Every entry with its home, jumping about the array by the golden section, so that any
     /// beginning of the sequence is spread evenly over the hashes.
-    pub(super) fn for_each_scattered(&self, layout: &Layout, mut visit: impl FnMut((usize, u64))) {
+    pub(crate) fn for_each_scattered(&self, layout: &Layout, mut visit: impl FnMut((usize, u64))) {
         let buckets = self.buckets();
         let stride = (buckets * 618 / 1000..=buckets)
             .find(|&stride| greatest_common_divisor(stride, buckets) == 1)
@@ -327,15 +331,7 @@ struct Builder<'a> {
     cursor: usize,
 }
 
-impl<'a> Builder<'a> {
-    fn new(layout: &'a Layout, buckets: usize) -> Self {
-        Builder {
-            layout,
-            table: SubTable::new(buckets),
-            cursor: 0,
-        }
-    }
-
+impl Builder<'_> {
     /// Appends entries that are sorted by home; false if one does not fit its window.
     fn append_all(&mut self, sorted: &[(usize, u64)]) -> bool {
         sorted.iter().all(|&(home, entry)| self.append(home, entry))
@@ -363,7 +359,7 @@ impl<'a> Builder<'a> {
 }
 
 /// Bytes asked of the allocator for a sub-table of this many buckets, its cell aside.
-pub(super) fn heap_bytes(buckets: usize) -> u64 {
+pub(crate) fn heap_bytes(buckets: usize) -> u64 {
     let chunks = buckets.div_ceil(CHUNK_BUCKETS) * size_of::<Box<[Bucket]>>();
     (buckets * BUCKET_BYTES + chunks) as u64
 }
@@ -400,7 +396,7 @@ fn shift_out(slots: &mut [u64; SLOTS], slot: usize) -> bool {
 #[cfg(test)]
 impl SubTable {
     /// Panics unless every invariant of the module head holds.
-    pub(super) fn check(&self, layout: &Layout) {
+    pub(crate) fn check(&self, layout: &Layout) {
         let buckets = self.buckets();
         let mut seen = std::collections::HashSet::new();
         let mut homes = Vec::new();
@@ -435,17 +431,17 @@ impl SubTable {
         assert!(homes.len() < buckets * SLOTS);
     }
 
-    pub(super) fn counted_buckets(&self) -> usize {
+    pub(crate) fn counted_buckets(&self) -> usize {
         self.chunks.iter().map(|chunk| chunk.len()).sum()
     }
 
-    pub(super) fn counted_bytes(&self) -> usize {
+    pub(crate) fn counted_bytes(&self) -> usize {
         let buckets: usize = self.chunks.iter().map(|chunk| size_of_val(&**chunk)).sum();
         size_of_val(&*self.chunks) + buckets
     }
 
     /// Displacement of every entry, and whether it wrapped around.
-    pub(super) fn displacements(&self, layout: &Layout) -> impl Iterator<Item = (u32, bool)> {
+    pub(crate) fn displacements(&self, layout: &Layout) -> impl Iterator<Item = (u32, bool)> {
         (0..self.buckets()).flat_map(move |bucket| {
             let entries = self.entries(layout, bucket);
             entries.map(move |(home, entry)| (layout.displacement(entry), home > bucket))
