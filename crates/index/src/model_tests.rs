@@ -7,7 +7,7 @@ use std::collections::HashMap;
 
 use proptest::prelude::*;
 
-use crate::tests::{VALUE_BITS, config, hash, table};
+use crate::tests::{VALUE_BITS, config, fresh, hash, table};
 use crate::*;
 
 /// What the table should be.
@@ -51,11 +51,6 @@ enum Operation {
     ReplaceIf(u64, u64, u64),
     Access(u64),
     RemoveMany(u64),
-}
-
-fn fresh(value: u64) -> Entry {
-    let recent = false;
-    Entry { value, recent }
 }
 
 /// Hashes from a small universe, part of it crowded at the end of a sub-table (so that entries

@@ -18,6 +18,12 @@ pub(crate) fn table(config: DirectConfig) -> DirectTable {
     DirectTable::new(config).unwrap()
 }
 
+/// What an insertion of `value` leaves.
+pub(crate) fn fresh(value: u64) -> Entry {
+    let recent = false;
+    Entry { value, recent }
+}
+
 /// A bijective mixer: the same hashes in every run.
 pub(crate) fn hash(n: u64) -> u64 {
     let mut z = n.wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -32,10 +38,8 @@ impl DirectTable {
         for sub_table in &self.sub_tables {
             sub_table.check(&self.layout);
         }
-        assert_eq!(
-            self.len,
-            self.sub_tables.iter().map(SubTable::len).sum::<usize>()
-        );
+        let len: usize = self.sub_tables.iter().map(SubTable::len).sum();
+        assert_eq!(self.len, len);
         let buckets: usize = self.sub_tables.iter().map(SubTable::counted_buckets).sum();
         assert_eq!(self.buckets, buckets);
         let heap: usize = self.sub_tables.iter().map(SubTable::counted_bytes).sum();
@@ -62,12 +66,12 @@ fn growth_and_shrinking_lose_nothing_and_keep_recency() {
     }
     table.check();
     let full_bytes = table.memory_bytes();
+    let entry = |n| Entry {
+        value: n,
+        recent: n % 3 == 0,
+    };
     for n in 0..count {
-        let expected = Entry {
-            value: n,
-            recent: n % 3 == 0,
-        };
-        assert_eq!(table.lookup(hash(n)), Some(expected), "entry {n}");
+        assert_eq!(table.lookup(hash(n)), Some(entry(n)), "entry {n}");
         assert_eq!(table.lookup(hash(n + count)), None);
     }
     for n in 0..count {
@@ -81,10 +85,7 @@ fn growth_and_shrinking_lose_nothing_and_keep_recency() {
         "memory does not come back"
     );
     for n in 0..count {
-        let expected = (n % 16 == 0).then_some(Entry {
-            value: n,
-            recent: n % 3 == 0,
-        });
+        let expected = (n % 16 == 0).then_some(entry(n));
         assert_eq!(table.lookup(hash(n)), expected, "entry {n}");
     }
 }
@@ -242,11 +243,8 @@ fn full_changes_nothing_and_a_raised_bound_helps() {
     table.check();
     let refused = refused.expect("the bound is never reached");
     for &n in &inserted {
-        assert_eq!(
-            table.insert(hash(n), n + 1),
-            Ok(Some(n)),
-            "replacing needs no room"
-        );
+        let replaced = table.insert(hash(n), n + 1);
+        assert_eq!(replaced, Ok(Some(n)), "replacing needs no room");
     }
     table.set_max_bytes(u64::MAX);
     assert_eq!(table.insert(hash(refused), refused), Ok(None));
@@ -291,16 +289,10 @@ fn fingerprints_decide_what_is_the_same_key() {
     let mut table = table(config);
     let last_bit = 1u64 << (64 - 46);
     table.insert(0, 1).unwrap();
-    assert_eq!(
-        table.insert(last_bit, 2),
-        Ok(None),
-        "differs within the fingerprint"
-    );
-    assert_eq!(
-        table.insert(last_bit - 1, 3),
-        Ok(Some(1)),
-        "differs below it"
-    );
+    let within = table.insert(last_bit, 2);
+    assert_eq!(within, Ok(None), "differs within the fingerprint");
+    let below = table.insert(last_bit - 1, 3);
+    assert_eq!(below, Ok(Some(1)), "differs below it");
     assert_eq!(table.len(), 2);
 }
 
@@ -315,14 +307,8 @@ fn extreme_values_and_the_zero_hash_are_entries() {
         for value in [0, (1 << value_bits) - 2] {
             table.insert(0, value).unwrap();
             table.insert(u64::MAX, value).unwrap();
-            let entry = Entry {
-                value,
-                recent: false,
-            };
-            assert_eq!(
-                [0, u64::MAX].map(|hash| table.lookup(hash)),
-                [Some(entry); 2]
-            );
+            let found = [0, u64::MAX].map(|hash| table.lookup(hash));
+            assert_eq!(found, [Some(fresh(value)); 2]);
         }
         assert_eq!(table.len(), 2);
     }

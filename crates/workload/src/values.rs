@@ -114,11 +114,7 @@ impl ValueCheck {
     /// Expects a value of `id` at any version.
     pub fn new(id: KeyId) -> Self {
         Self {
-            pattern: Pattern {
-                id: id.0,
-                version: 0,
-                base: 0,
-            },
+            pattern: Pattern::new(id, 0),
             version: [0; WORD_BYTES],
             at: 0,
             correct: true,

@@ -29,34 +29,29 @@ struct Application {
     number: u16,
     unique_keys: u64,
     object_bytes: f64,
-    /// Gets, puts with increments, and deletes, in percent of the requests.
-    percents: [f64; 3],
+    /// Gets, in percent of the requests.
+    gets: f64,
+    /// Puts with increments, likewise.
+    puts: f64,
+    deletes: f64,
     /// Its share of the mixed workload.
     weight: f64,
-}
-
-impl Application {
-    fn gets(&self) -> f64 {
-        self.percents[0]
-    }
-
-    fn puts(&self) -> f64 {
-        self.percents[1]
-    }
 }
 
 const fn application(
     number: u16,
     unique_keys: u64,
     object_bytes: f64,
-    percents: [f64; 3],
+    [gets, puts, deletes]: [f64; 3],
     weight: f64,
 ) -> Application {
     Application {
         number,
         unique_keys,
         object_bytes,
-        percents,
+        gets,
+        puts,
+        deletes,
         weight,
     }
 }
@@ -122,13 +117,12 @@ pub(super) fn preset(only: Option<u16>, settings: &Settings) -> Result<Preset, W
     };
     let passing = passing_share(&chosen, &keys, theta);
     let shares = chosen.iter().zip(&keys).map(|(application, &keys)| {
-        let [gets, puts, deletes] = application.percents;
         let value_bytes = application.object_bytes - key_bytes;
         let value_size = ValueSize::Geometric(Geometric::new(value_bytes));
         Ok(Share {
             application: application.number,
             weight: application.weight,
-            mix: Mix::new(gets, puts, deletes)?,
+            mix: Mix::new(application.gets, application.puts, application.deletes)?,
             churn: Churn {
                 unread_sets: WRITES_OF_PUTS * passing,
                 once_gets: 0.0,
@@ -174,12 +168,12 @@ fn divide(keys: u64, chosen: &[&Application]) -> Result<Vec<u64>, WorkloadError>
 /// The share of the writes that must go to passing keys, so that with those whose new key is
 /// replaced before anybody reads it [`UNREAD_OF_WRITES`] stay unread.
 fn passing_share(chosen: &[&Application], keys: &[u64], theta: f64) -> f64 {
-    let puts = |application: &Application| application.weight * application.puts();
+    let puts = |application: &Application| application.weight * application.puts;
     let all: f64 = chosen.iter().map(|application| puts(application)).sum();
     let unread = |passing: f64| {
         let each = chosen.iter().zip(keys).map(|(application, &keys)| {
-            let renewals = application.puts() * WRITES_OF_PUTS * (1.0 - passing);
-            let reads_per_life = application.gets() / renewals;
+            let renewals = application.puts * WRITES_OF_PUTS * (1.0 - passing);
+            let reads_per_life = application.gets / renewals;
             puts(application) / all * unread_lives(keys, theta, reads_per_life)
         });
         passing + (1.0 - passing) * each.sum::<f64>()
@@ -224,10 +218,10 @@ mod tests {
             weighted.sum::<f64>()
         };
         assert_near(mean(|_| 1.0), 1.0, 1e-5);
-        let puts = mean(|application| application.puts());
-        let reads = mean(|application| application.gets());
+        let puts = mean(|application| application.puts);
+        let reads = mean(|application| application.gets);
         assert_near(reads / (reads + puts), 0.9, 1e-5);
-        let bytes = mean(|application| application.puts() * application.object_bytes) / puts;
+        let bytes = mean(|application| application.puts * application.object_bytes) / puts;
         assert_near(bytes, 257.0, 0.05);
     }
 

@@ -44,8 +44,12 @@ impl Format {
         FORMATS.map(|(_, name)| name).join(", ")
     }
 
-    pub(super) fn is_text(self) -> bool {
-        matches!(self, Self::Twitter | Self::CacheLib | Self::CloudPhysics)
+    /// What a trace consists of, for messages.
+    pub(super) fn unit(self) -> &'static str {
+        match self {
+            Self::Twitter | Self::CacheLib | Self::CloudPhysics => "line",
+            Self::OracleGeneral | Self::Be64 | Self::Be32 => "record",
+        }
     }
 }
 

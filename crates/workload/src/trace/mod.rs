@@ -29,6 +29,7 @@ use crate::request::Request;
 pub use error::TraceError;
 pub(crate) use format::Format;
 
+use columns::Header;
 use csv::Csv;
 use error::Trouble;
 use window::Window;
@@ -56,16 +57,15 @@ impl TraceReader {
             Some(format) => format,
             None => detect::format(path, window.peek().map_err(fail)?).map_err(fail)?,
         };
-        let csv = match format {
-            Format::CacheLib => {
-                header(&mut window).and_then(|header| Csv::kvcache(&header).map(Some))
-            }
-            Format::CloudPhysics => {
-                header(&mut window).and_then(|header| Csv::cloudphysics(&header).map(Some))
-            }
-            _ => Ok(None),
+        let mut csv_of = |new: fn(&Header) -> Result<Csv, Trouble>| {
+            let csv = header(&mut window).and_then(|header| new(&header));
+            csv.map(Some).map_err(|trouble| trouble.at(path, "line", 1))
         };
-        let csv = csv.map_err(|trouble| trouble.at(path, "line", 1))?;
+        let csv = match format {
+            Format::CacheLib => csv_of(Csv::kvcache)?,
+            Format::CloudPhysics => csv_of(Csv::cloudphysics)?,
+            _ => None,
+        };
         Ok(Self {
             path: path.into(),
             window,
@@ -88,14 +88,8 @@ impl TraceReader {
             self.again = (times > 1).then(|| (request, times - 1));
             return Ok(Some(request));
         }
-        self.read_row().map_err(|trouble| {
-            let unit = if self.format.is_text() {
-                "line"
-            } else {
-                "record"
-            };
-            trouble.at(&self.path, unit, self.position)
-        })
+        self.read_row()
+            .map_err(|trouble| trouble.at(&self.path, self.format.unit(), self.position))
     }
 
     fn read_row(&mut self) -> Result<Option<Request>, Trouble> {
@@ -126,9 +120,9 @@ impl TraceReader {
 }
 
 /// Reads the first line of a file that names its columns.
-fn header(window: &mut Window) -> Result<columns::Header, Trouble> {
+fn header(window: &mut Window) -> Result<Header, Trouble> {
     let line = window.line()?;
-    columns::Header::of(line.ok_or_else(|| Trouble::Row("the file is empty".to_owned()))?)
+    Header::of(line.ok_or_else(|| Trouble::Row("the file is empty".to_owned()))?)
 }
 
 #[cfg(test)]
