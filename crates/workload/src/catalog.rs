@@ -7,11 +7,11 @@ use crate::key_id::KeyId;
 use crate::keys::{COMPACT_DIGITS, KeyNames, KeySize, Spelling};
 use crate::mix::Op;
 use crate::name::Name;
-use crate::presets::{Preset, preset};
+use crate::presets::preset;
 use crate::request::Request;
 use crate::settings::{Settings, check_sizes};
 use crate::sizes::ValueSize;
-use crate::tenant::Tenant;
+use crate::tenant::{Preset, Tenant};
 use crate::trace::{TraceError, TraceReader};
 use crate::weighted::Weighted;
 

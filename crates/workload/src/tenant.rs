@@ -1,6 +1,7 @@
 //! One application's share of a workload: its keys, its operations, and the sizes of its values.
 
 use crate::key_id::KeyId;
+use crate::keys::KeySize;
 use crate::mix::{Mix, Op};
 use crate::popularity::{Picker, Popularity};
 use crate::request::Request;
@@ -20,6 +21,13 @@ pub(crate) struct Churn {
     /// Share of the sets that bring a new key in the place of the oldest, which is never asked for
     /// again. The sets that remain are updates: they go to keys in use, by their popularity.
     pub(crate) renewing_sets: f64,
+}
+
+/// What a name stands for, before settings override parts of it.
+pub(crate) struct Preset {
+    pub(crate) shares: Vec<Share>,
+    pub(crate) key_size: KeySize,
+    pub(crate) set_on_miss: bool,
 }
 
 /// One application's part of a preset.

@@ -20,10 +20,8 @@ use crate::mix::Mix;
 use crate::popularity::Popularity;
 use crate::settings::Settings;
 use crate::sizes::{Geometric, ValueSize};
-use crate::tenant::{Churn, Share};
+use crate::tenant::{Churn, Preset, Share};
 use crate::zipf::Zipf;
-
-use super::Preset;
 
 struct Application {
     number: u16,

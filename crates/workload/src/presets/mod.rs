@@ -18,14 +18,7 @@ use crate::name::Name;
 use crate::popularity::Popularity;
 use crate::settings::Settings;
 use crate::sizes::{DEFAULT_MAX_VALUE_BYTES, ValueSize};
-use crate::tenant::Share;
-
-/// What a name stands for, before settings override parts of it.
-pub(crate) struct Preset {
-    pub(crate) shares: Vec<Share>,
-    pub(crate) key_size: KeySize,
-    pub(crate) set_on_miss: bool,
-}
+use crate::tenant::{Preset, Share};
 
 /// Keys and values where nothing else is said.
 const KEY_BYTES: usize = 30;

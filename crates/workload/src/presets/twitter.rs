@@ -11,10 +11,9 @@ use crate::mix::Mix;
 use crate::popularity::Popularity;
 use crate::settings::Settings;
 use crate::sizes::{Geometric, ValueSize};
-use crate::tenant::{Churn, Share};
+use crate::tenant::{Churn, Preset, Share};
 use crate::weighted::Weighted;
 
-use super::Preset;
 use super::twitter_clusters::{CLUSTERS, Cluster};
 
 /// The exponent of clusters for which none is published.
