@@ -9,10 +9,10 @@
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use flowstone_index::direct::{DirectConfig, DirectTable};
+use flowstone_index::{DirectConfig, DirectTable};
 
 const VALUE_BITS: u32 = 28;
-const FLOOR_BYTES: u64 = 1 << 20;
+const MIN_BUCKETS: u32 = 8;
 const LOOKUPS: u64 = 5_000_000;
 const BOUND_FROM: u64 = 100_000;
 
@@ -22,16 +22,18 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         .next()
         .map_or(Ok(12_000_000), |text| text.parse())?;
     let hint: u64 = arguments.next().map_or(Ok(entries), |text| text.parse())?;
-    let config = DirectConfig::with_floor(VALUE_BITS, hint, 0, FLOOR_BYTES);
+    let config = DirectConfig {
+        value_bits: VALUE_BITS,
+        max_entries_hint: hint,
+        skip_bits: 0,
+        min_buckets: MIN_BUCKETS,
+    };
     println!(
-        "{entries} entries, {hint} expected: {} buckets at least, {} fingerprint bits",
-        config.min_buckets,
+        "{entries} entries, {hint} expected: {MIN_BUCKETS} buckets at least, {} fingerprint bits",
         config.fingerprint_bits()?
     );
     sizes(config, entries)?;
-    let mut table = pauses(config, entries)?;
-    table.clear();
-    drop(table);
+    pauses(config, entries)?;
     speed(config, entries)
 }
 
@@ -61,7 +63,7 @@ fn sizes(config: DirectConfig, entries: u64) -> Result<(), Box<dyn std::error::E
 }
 
 /// Longest insertions: those that rebuild a sub-table, and the others.
-fn pauses(config: DirectConfig, entries: u64) -> Result<DirectTable, Box<dyn std::error::Error>> {
+fn pauses(config: DirectConfig, entries: u64) -> Result<(), Box<dyn std::error::Error>> {
     let mut table = DirectTable::new(config)?;
     let mut rebuilds = Vec::new();
     let mut longest_other = Duration::ZERO;
@@ -93,7 +95,7 @@ fn pauses(config: DirectConfig, entries: u64) -> Result<DirectTable, Box<dyn std
             .copied()
             .unwrap_or_default(),
     );
-    Ok(table)
+    Ok(())
 }
 
 /// Mean time per operation.
@@ -105,7 +107,7 @@ fn speed(config: DirectConfig, entries: u64) -> Result<(), Box<dyn std::error::E
     lookups(&table, "miss", entries, entries);
     let start = Instant::now();
     for n in 0..LOOKUPS {
-        black_box(table.mark_recent(hash(hash(n) % entries + 1)));
+        black_box(table.access(hash(hash(n) % entries + 1)));
     }
     report("mark recent", start.elapsed(), LOOKUPS);
     let start = Instant::now();

@@ -1,13 +1,14 @@
-//! In-memory tables that map key hashes to flash locations.
+//! The in-memory index of the `exact` placement: it maps key hashes to flash locations.
 //!
 //! ```text
 //!   engine: placement::exact            (one lock per partition, held for memory work only)
 //!        |  hash -> partition
 //!        v
-//!   direct::DirectTable                 one table per partition, no lock of its own
-//!        |  hash -> sub-table -> home bucket -> slot
-//!        v
-//!   [u64; 8] buckets, one cache line each
+//!   DirectTable                         one table per partition, no lock of its own
+//!
+//!  hash ── top bits ──> sub-table ── next bits ──> home bucket ── +0..7 buckets ──> slot (8 B)
+//!          (fixed         (a few KiB to                (one cache line
+//!           number)        some 160 KiB)                of 8 slots)
 //! ```
 //!
 //! A table sees 64-bit key hashes and small integers ("values": packed flash locations), never
@@ -15,13 +16,343 @@
 //! answer may therefore be wrong for another key, or missing after a collision, and neither can
 //! turn into wrong data.
 //!
-//! | module | placement | entry |
-//! |---|---|---|
-//! | [`direct`] | `exact` | 8 bytes, everything in memory, value found without I/O |
+//! An entry is 8 bytes: what of the hash the bucket does not imply, the displacement from its
+//! home bucket, a recency bit, and the value. A [`DirectTable`] is one partition's part of the
+//! index and has no lock; whoever owns it keeps it behind the partition's lock, whose longest
+//! hold is one sub-table rebuild. `docs/indexes.md` has the sizes, the growth rule and the
+//! collision figures.
 //!
-//! Nothing here blocks, allocates outside its stated bound, or touches a clock or a source of
-//! randomness: the same calls give the same table.
+//! Invariants:
+//! - At most one entry per fingerprint (the hash bits a table keeps). Inserting a key whose
+//!   fingerprint is taken replaces; if it was another key's, that key is lost, a later miss.
+//! - [`DirectTable::memory_bytes`] never passes `max_bytes` through an insertion.
+//! - What was inserted is found until it is removed or replaced: the table itself never drops an
+//!   entry, on growth or otherwise.
+//! - Nothing here blocks, allocates outside its stated bound, or touches a clock or a source of
+//!   randomness: the same calls give the same table.
+//!
+//! Failure: only insertion can fail, with [`Full`], and then nothing has changed. A value wider
+//! than configured is a programmer's error and panics.
 
 #![forbid(unsafe_code)]
 
-pub mod direct;
+mod config;
+mod layout;
+#[cfg(test)]
+mod model_tests;
+mod sizes;
+mod sub_table;
+#[cfg(test)]
+mod tests;
+
+pub use config::{
+    ConfigError, DirectConfig, MIN_BUCKETS_HIGHEST, MIN_BUCKETS_LOWEST, SUB_TABLE_ENTRIES,
+    VALUE_BITS_HIGHEST,
+};
+pub use layout::Entry;
+
+use layout::{Layout, Positions};
+use sizes::Stages;
+use sub_table::{SLOTS, Slot, SubTable, heap_bytes};
+
+/// Why an insertion was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "the fields are what the message says they are")]
+pub enum Full {
+    /// The sub-table must grow and `max_bytes` does not allow it. Others may still have room.
+    #[error("the index would take {needed} bytes and may take {max_bytes}")]
+    Memory { needed: u64, max_bytes: u64 },
+    /// Too many hashes lie close together. With well-mixed hashes in any order that does not
+    /// follow the hashes this does not happen; growing on and on for it would let hostile keys
+    /// take all memory.
+    #[error("the index has no room for more hashes so close to this one")]
+    Crowded,
+}
+
+/// Map from 64-bit key hashes to values, for one partition.
+///
+/// All methods are O(1) in memory accesses (nearly always one or two successive cache lines),
+/// except that an insertion or removal may rebuild one sub-table of about
+/// [`SUB_TABLE_ENTRIES`] entries. `Send` and `Sync`; changes need `&mut self`.
+#[derive(Debug)]
+pub struct DirectTable {
+    layout: Layout,
+    sub_tables: Box<[SubTable]>,
+    min_buckets: usize,
+    len: usize,
+    /// Buckets of all sub-tables.
+    buckets: usize,
+    /// Bytes of all sub-tables and of the directory.
+    memory_bytes: u64,
+    max_bytes: u64,
+}
+
+impl DirectTable {
+    /// An empty table without a bound on its memory. Takes that of its smallest size at once.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError`] where no table can be made of the configuration.
+    pub fn new(config: DirectConfig) -> Result<Self, ConfigError> {
+        let layout = config.layout()?;
+        let min_buckets = config.min_buckets as usize;
+        let sub_tables: Box<[SubTable]> = (0..layout.sub_tables())
+            .map(|_| SubTable::new(min_buckets))
+            .collect();
+        let count = sub_tables.len();
+        Ok(DirectTable {
+            layout,
+            min_buckets,
+            len: 0,
+            buckets: count * min_buckets,
+            memory_bytes: count as u64 * (size_of::<SubTable>() as u64 + heap_bytes(min_buckets)),
+            max_bytes: u64::MAX,
+            sub_tables,
+        })
+    }
+
+    /// The entry of a hash. Another key with the same fingerprint has the same entry.
+    #[inline]
+    pub fn lookup(&self, hash: u64) -> Option<Entry> {
+        let (_, _, entry) = self.find(hash)?;
+        Some(entry)
+    }
+
+    /// As [`lookup`](DirectTable::lookup), and sets the recency bit of what it finds. The entry is
+    /// returned as it was before.
+    #[inline]
+    pub fn access(&mut self, hash: u64) -> Option<Entry> {
+        let (number, slot, entry) = self.find(hash)?;
+        if !entry.recent {
+            self.sub_tables[number].set_recent(&self.layout, slot);
+        }
+        Some(entry)
+    }
+
+    /// Inserts or replaces, without recency. Returns the value replaced, which may have belonged
+    /// to another key with the same fingerprint.
+    ///
+    /// # Errors
+    ///
+    /// [`Full`] when the sub-table must grow and cannot; nothing has changed then. Replacing
+    /// always succeeds.
+    ///
+    /// # Panics
+    ///
+    /// If `value` is above `2^value_bits - 2`.
+    pub fn insert(&mut self, hash: u64, value: u64) -> Result<Option<u64>, Full> {
+        self.assert_value(value);
+        let (number, probe) = self.layout.split(hash);
+        loop {
+            let sub_table = &mut self.sub_tables[number];
+            let vacancy = match sub_table.search(&self.layout, probe) {
+                Ok(slot) => {
+                    let replaced = self.layout.unpack(sub_table.get(slot)).value;
+                    sub_table.set_value(&self.layout, slot, value);
+                    return Ok(Some(replaced));
+                }
+                Err(vacancy) => vacancy,
+            };
+            if sizes::may_hold(sub_table.buckets(), sub_table.len() + 1)
+                && sub_table.place(&self.layout, vacancy, self.layout.pack(probe, value))
+            {
+                self.len += 1;
+                return Ok(None);
+            }
+            // Ends: every round has more buckets, and the load soon forbids another.
+            self.grow(number)?;
+        }
+    }
+
+    /// Touches the home buckets of some hashes, so that what is done with them next finds them in the
+    /// processor's cache: the memory accesses overlap, which those of one call after another do not.
+    #[inline]
+    pub fn warm(&self, hashes: impl Iterator<Item = u64>) {
+        let touched = hashes.fold(0, |touched, hash| {
+            let (number, probe) = self.layout.split(hash);
+            touched ^ self.sub_tables[number].first_at_home(probe)
+        });
+        std::hint::black_box(touched);
+    }
+
+    /// Grows to what `len` entries in all will take, as far as `max_bytes` allows: less work than
+    /// growing again and again. Never shrinks.
+    pub fn reserve(&mut self, len: usize) {
+        if sizes::may_hold(self.buckets, len) {
+            return;
+        }
+        let each = len / self.sub_tables.len();
+        for number in 0..self.sub_tables.len() {
+            let sub_table = &self.sub_tables[number];
+            let after = self.stages(number).holding(each);
+            if after > sub_table.buckets()
+                && self.memory_bytes_with(number, after) <= self.max_bytes
+                && let Some(rebuilt) = sub_table.rebuilt(&self.layout, after)
+            {
+                self.install(number, rebuilt);
+            }
+        }
+    }
+
+    /// Removes the entry of a hash, whatever its value. Returns the value.
+    pub fn remove(&mut self, hash: u64) -> Option<u64> {
+        let (number, slot, entry) = self.find(hash)?;
+        self.remove_at(number, slot);
+        Some(entry.value)
+    }
+
+    /// Removes the entry of a hash if it holds `value`. Returns whether it did.
+    pub fn remove_if(&mut self, hash: u64, value: u64) -> bool {
+        self.find_value(hash, value)
+            .map(|(number, slot)| self.remove_at(number, slot))
+            .is_some()
+    }
+
+    /// Sets the value to `new` and clears the recency if the entry holds `old`: the item has
+    /// moved. Returns whether it did.
+    ///
+    /// # Panics
+    ///
+    /// If `new` is above `2^value_bits - 2`.
+    pub fn replace_if(&mut self, hash: u64, old: u64, new: u64) -> bool {
+        self.assert_value(new);
+        self.find_value(hash, old)
+            .map(|(number, slot)| self.sub_tables[number].set_value(&self.layout, slot, new))
+            .is_some()
+    }
+
+    /// Number of entries.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there is no entry.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Bytes asked of the allocator: directory and all buckets. Exact between calls.
+    pub fn memory_bytes(&self) -> u64 {
+        self.memory_bytes
+    }
+
+    /// Fraction of the slots in use, 0 to 0.9.
+    pub fn load(&self) -> f64 {
+        self.len as f64 / (self.buckets * SLOTS) as f64
+    }
+
+    /// Sets the bound on [`DirectTable::memory_bytes`]. One below the present size frees nothing;
+    /// it forbids growth until removals have brought the table below it. While a sub-table is
+    /// rebuilt, its old and its new array exist side by side for a moment; this (under 200 KiB for
+    /// a table that keeps to its hint) comes on top.
+    pub fn set_max_bytes(&mut self, max_bytes: u64) {
+        self.max_bytes = max_bytes;
+    }
+
+    /// Visits every entry as (hash prefix, value, recent). The prefix has the fingerprint's bits
+    /// in their places in the hash and zeros elsewhere, the skipped partition bits included;
+    /// inserting it with the value into an empty table of the same configuration restores the
+    /// entry without its recency.
+    ///
+    /// The order is spread over the hashes on purpose. Entries inserted in the order of their
+    /// hashes would crowd one end of a table that has yet to grow, and be refused as
+    /// [`Full::Crowded`]; in this order they fit.
+    pub fn for_each(&self, mut visit: impl FnMut(u64, u64, bool)) {
+        for (number, sub_table) in self.sub_tables.iter().enumerate() {
+            let positions = Positions::new(&self.layout, sub_table.buckets());
+            sub_table.for_each_scattered(&self.layout, |(home, stored)| {
+                let position = positions.position(positions.first(home), stored);
+                let entry = self.layout.unpack(stored);
+                visit(
+                    self.layout.hash_prefix(number, position),
+                    entry.value,
+                    entry.recent,
+                );
+            });
+        }
+    }
+
+    fn assert_value(&self, value: u64) {
+        assert!(
+            value <= self.layout.max_value(),
+            "value {value} is wider than configured"
+        );
+    }
+
+    /// The entry of a hash: its sub-table's number, its slot there, and what it says.
+    #[inline]
+    fn find(&self, hash: u64) -> Option<(usize, Slot, Entry)> {
+        let (number, probe) = self.layout.split(hash);
+        let sub_table = &self.sub_tables[number];
+        let slot = sub_table.search(&self.layout, probe).ok()?;
+        Some((number, slot, self.layout.unpack(sub_table.get(slot))))
+    }
+
+    /// Where the entry of a hash lies, if it holds `value`.
+    #[inline]
+    fn find_value(&self, hash: u64, value: u64) -> Option<(usize, Slot)> {
+        let (number, slot, entry) = self.find(hash)?;
+        (entry.value == value).then_some((number, slot))
+    }
+
+    fn remove_at(&mut self, number: usize, slot: Slot) {
+        let sub_table = &mut self.sub_tables[number];
+        sub_table.remove(&self.layout, slot);
+        self.len -= 1;
+        if sizes::is_sparse(sub_table.buckets(), sub_table.len()) && sub_table.may_shrink() {
+            self.shrink(number);
+        }
+    }
+
+    /// Takes a sub-table one stage up.
+    fn grow(&mut self, number: usize) -> Result<(), Full> {
+        let sub_table = &self.sub_tables[number];
+        let before = sub_table.buckets();
+        let after = self.stages(number).above(before);
+        let is_due = !sizes::may_hold(before, sub_table.len() + 1);
+        if !is_due && sizes::is_sparse(after, sub_table.len() + 1) {
+            return Err(Full::Crowded);
+        }
+        let needed = self.memory_bytes_with(number, after);
+        if needed > self.max_bytes {
+            return Err(Full::Memory {
+                needed,
+                max_bytes: self.max_bytes,
+            });
+        }
+        let rebuilt = sub_table
+            .rebuilt(&self.layout, after)
+            .ok_or(Full::Crowded)?;
+        self.install(number, rebuilt);
+        Ok(())
+    }
+
+    /// Takes a sub-table one stage down, where it fits.
+    fn shrink(&mut self, number: usize) {
+        let sub_table = &self.sub_tables[number];
+        let Some(after) = self.stages(number).below(sub_table.buckets()) else {
+            return;
+        };
+        match sub_table.rebuilt(&self.layout, after) {
+            Some(rebuilt) => self.install(number, rebuilt),
+            None => self.sub_tables[number].shrink_failed(),
+        }
+    }
+
+    fn install(&mut self, number: usize, rebuilt: SubTable) {
+        debug_assert_eq!(rebuilt.len(), self.sub_tables[number].len());
+        self.memory_bytes = self.memory_bytes_with(number, rebuilt.buckets());
+        self.buckets = self.buckets - self.sub_tables[number].buckets() + rebuilt.buckets();
+        self.sub_tables[number] = rebuilt;
+    }
+
+    /// What [`DirectTable::memory_bytes`] becomes when a sub-table gets so many buckets.
+    fn memory_bytes_with(&self, number: usize, buckets: usize) -> u64 {
+        let before = heap_bytes(self.sub_tables[number].buckets());
+        self.memory_bytes - before + heap_bytes(buckets)
+    }
+
+    fn stages(&self, number: usize) -> Stages {
+        Stages::new(self.min_buckets, number, self.layout.sub_bits)
+    }
+}

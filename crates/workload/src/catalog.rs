@@ -2,20 +2,18 @@
 
 use std::sync::Arc;
 
-use crate::alias::Alias;
 use crate::error::WorkloadError;
 use crate::key_id::KeyId;
-use crate::keys::{COMPACT_DIGITS, KeyNames, KeySize};
+use crate::keys::{COMPACT_DIGITS, KeyNames, KeySize, Spelling};
 use crate::mix::Op;
 use crate::name::Name;
-use crate::popularity::Picker;
-use crate::presets::{Preset, Share, preset};
+use crate::presets::preset;
 use crate::request::Request;
 use crate::settings::{Settings, check_sizes};
 use crate::sizes::ValueSize;
-use crate::tenant::Tenant;
+use crate::tenant::{Preset, Tenant};
 use crate::trace::{TraceError, TraceReader};
-use crate::turnover::Turnover;
+use crate::weighted::Weighted;
 
 /// A named workload whose settings have been checked. Immutable; clients on any thread may share
 /// it.
@@ -26,7 +24,7 @@ pub struct Workload {
     names: KeyNames,
     pub(crate) tenants: Arc<[Tenant]>,
     /// Which tenant a request is from, where there are several.
-    pub(crate) choice: Option<Arc<Alias>>,
+    pub(crate) choice: Option<Arc<Weighted<usize>>>,
     set_on_miss: bool,
 }
 
@@ -45,20 +43,17 @@ impl Workload {
 
     fn of_preset(name: Name, settings: Settings, preset: Preset) -> Result<Self, WorkloadError> {
         let size = settings.key_size.unwrap_or(preset.key_size);
-        let several = matches!(name, Name::Memcachier(_));
-        let names = if several {
-            KeyNames::of_applications(size, settings.seed)
-        } else {
-            KeyNames::new(size, settings.seed)
+        let spelling = match name {
+            Name::Memcachier(_) => Spelling::Applications,
+            _ => Spelling::Decimal,
         };
-        let weights: Vec<f64> = preset.shares.iter().map(|share| share.weight).collect();
-        let choice = (weights.len() > 1).then(|| Alias::new(&weights)).flatten();
+        let names = KeyNames::new(spelling, size, settings.seed);
+        let weights = preset.shares.iter().map(|share| share.weight).enumerate();
+        let choice = Weighted::new(weights).filter(|_| preset.shares.len() > 1);
         let shares = preset.shares.into_iter();
-        let tenants: Arc<[Tenant]> = shares.map(|share| tenant(share, &settings)).collect();
-        let longest = tenants
-            .iter()
-            .map(|tenant| tenant.value_size.longest())
-            .max();
+        let tenants: Arc<[Tenant]> = shares.map(|share| Tenant::new(share, &settings)).collect();
+        let lengths = tenants.iter().map(|it| it.share.value_size.longest());
+        let longest = lengths.max();
         check_sizes(
             size,
             longest_name(&names, &tenants),
@@ -68,7 +63,7 @@ impl Workload {
         if name == Name::Latest
             && tenants
                 .iter()
-                .any(|tenant| tenant.churn != Default::default())
+                .any(|tenant| tenant.share.churn != Default::default())
         {
             return Err(WorkloadError::Fixed {
                 name: "unread or renewing",
@@ -88,7 +83,6 @@ impl Workload {
     fn of_trace(name: Name, settings: Settings) -> Result<Self, WorkloadError> {
         let fixed = [
             ("the operation ratio", settings.mix.is_some()),
-            ("the time to live", settings.ttl.is_some()),
             ("unread", settings.unread.is_some()),
             ("renewing", settings.renewing.is_some()),
         ];
@@ -99,7 +93,7 @@ impl Workload {
             });
         }
         let size = settings.key_size.unwrap_or(TRACE_KEY_SIZE);
-        let names = KeyNames::compact(size, settings.seed);
+        let names = KeyNames::new(Spelling::Compact, size, settings.seed);
         let longest = settings.value_size.as_ref().map_or(0, ValueSize::longest);
         check_sizes(size, COMPACT_DIGITS, 1, longest)?;
         let workload = Self {
@@ -142,7 +136,7 @@ impl Workload {
 
     /// Number of keys in use at any time, which can be stored beforehand; 0 for a trace.
     pub fn keys(&self) -> u64 {
-        self.tenants.iter().map(|tenant| tenant.keys).sum()
+        self.tenants.iter().map(|tenant| tenant.share.keys).sum()
     }
 
     /// The set that stores key `index` beforehand. Panics if there is no such key: `index` must be
@@ -151,10 +145,10 @@ impl Workload {
     pub fn load(&self, index: u64) -> Request {
         let mut before = 0;
         for tenant in &*self.tenants {
-            if index - before < tenant.keys {
+            if index - before < tenant.share.keys {
                 return tenant.request(Op::Set, tenant.key(index - before), self.settings.seed);
             }
-            before += tenant.keys;
+            before += tenant.share.keys;
         }
         panic!("there is no key {index} to load among {before}");
     }
@@ -163,8 +157,8 @@ impl Workload {
     /// trace, where every write may have another length.
     #[inline]
     pub fn value_len(&self, id: KeyId) -> Option<u32> {
-        let tenant = self.tenant_of(id)?;
-        Some(tenant.value_size.of(self.settings.seed, id))
+        let share = &self.tenant_of(id)?.share;
+        Some(share.value_size.of(self.settings.seed, id))
     }
 
     fn tenant_of(&self, id: KeyId) -> Option<&Tenant> {
@@ -172,7 +166,7 @@ impl Workload {
             [only] => Some(only),
             several => several
                 .iter()
-                .find(|tenant| tenant.application == id.application()),
+                .find(|tenant| tenant.share.application == id.application()),
         }
     }
 
@@ -213,35 +207,29 @@ impl Workload {
 
 /// The longest name of a key that is in use at the beginning, in bytes.
 fn longest_name(names: &KeyNames, tenants: &[Tenant]) -> usize {
-    let longest = |tenant: &Tenant| names.longest(tenant.application, tenant.keys);
-    tenants.iter().map(longest).max().unwrap_or(0)
+    let shares = tenants.iter().map(|tenant| &tenant.share);
+    let longest = shares.map(|share| names.longest(share.application, share.keys));
+    longest.max().unwrap_or(0)
 }
 
 /// Lengths of names in traces that do not say how long keys are.
 const TRACE_KEY_SIZE: KeySize = KeySize::Fixed(30);
 
-/// What a share of a preset becomes under `settings`.
-fn tenant(share: Share, settings: &Settings) -> Tenant {
-    let mut churn = share.churn;
-    churn.unread_sets = settings.unread.unwrap_or(churn.unread_sets);
-    churn.renewing_sets = settings.renewing.unwrap_or(churn.renewing_sets);
-    Tenant {
-        application: share.application,
-        keys: share.keys,
-        mix: settings.mix.unwrap_or(share.mix),
-        churn,
-        picker: Picker::new(&share.popularity, share.keys, settings.clients),
-        turnover: Turnover::new(share.keys, settings.clients),
-        value_size: settings.value_size.clone().unwrap_or(share.value_size),
-        ttl: settings.ttl.clone().or(share.ttl),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::assert_refused;
     use crate::known::NAMES;
     use crate::mix::Mix;
+
+    fn workload(name: &str, keys: u64) -> Workload {
+        let settings = Settings {
+            keys,
+            clients: 2,
+            ..Settings::default()
+        };
+        Workload::parse(name, settings).unwrap()
+    }
 
     fn requests(workload: &Workload, client: u64, count: usize) -> Vec<Request> {
         let mut stream = workload.clients().unwrap().client(client);
@@ -276,19 +264,13 @@ mod tests {
     #[test]
     fn every_loaded_key_has_a_name_and_is_asked_for() {
         for name in ["zipfian", "etc", "memcachier", "twitter:52"] {
-            let settings = Settings {
-                keys: 100,
-                ..Settings::default()
-            };
-            let workload = Workload::parse(name, settings).unwrap();
+            let workload = workload(name, 100);
             let loaded: std::collections::HashSet<_> =
                 (0..100).map(|index| workload.load(index).key).collect();
             assert_eq!(loaded.len(), 100);
-            let gets = requests(&workload, 0, 20_000);
-            let hits = gets
-                .iter()
-                .filter(|request| loaded.contains(&request.key))
-                .count();
+            let mut asked = requests(&workload, 0, 20_000);
+            asked.retain(|request| loaded.contains(&request.key));
+            let hits = asked.len();
             assert!(hits > 5_000, "{name}: {hits}");
             let names = workload.key_names();
             for id in loaded {
@@ -304,12 +286,7 @@ mod tests {
     #[test]
     fn the_first_requests_never_change() {
         let seen = GOLDEN.map(|(name, _)| {
-            let settings = Settings {
-                keys: 100_000,
-                clients: 2,
-                ..Settings::default()
-            };
-            let workload = Workload::parse(name, settings).unwrap();
+            let workload = workload(name, 100_000);
             let mut bytes = Vec::new();
             for request in requests(&workload, 1, 20_000) {
                 let mut out = [0; crate::MAX_KEY_BYTES];
@@ -359,11 +336,8 @@ mod tests {
                 assert_eq!((request.key, request.value_len), (KeyId(row as u64), 64));
                 assert_eq!(workload.value_len(request.key), None);
             }
-            assert!(
-                streams
-                    .iter_mut()
-                    .all(|stream| stream.next_request() == Ok(None))
-            );
+            let ends = streams.each_mut().map(|stream| stream.next_request());
+            assert_eq!(ends, [Ok(None), Ok(None)]);
         }
     }
 
@@ -375,64 +349,44 @@ mod tests {
             mix: Some(Mix::READS),
             ..Settings::default()
         };
-        let error = Workload::parse(&name, settings).unwrap_err().to_string();
-        assert!(
-            error.contains("the operation ratio cannot be set"),
-            "{error}"
-        );
-        let error = Workload::parse(&name, Settings::default())
-            .unwrap_err()
-            .to_string();
-        assert!(error.contains("holds no request"), "{error}");
+        let refused = Workload::parse(&name, settings);
+        assert_refused(refused, "the operation ratio cannot be set");
+        let refused = Workload::parse(&name, Settings::default());
+        assert_refused(refused, "holds no request");
     }
 
     #[test]
     fn a_workload_that_does_not_fit_says_why_in_one_line() {
-        let workload = Workload::parse("etc", Settings::default()).unwrap();
+        let workload = workload("etc", 1_000_000);
         assert_eq!(workload.check_fits(1_000_000, 250), Ok(()));
-        for (keys, bytes, words) in [
-            (
-                999_999,
-                250,
-                "it has 1000000 keys, and there is room for 999999",
-            ),
-            (
-                1_000_000,
-                249,
-                "its keys have up to 250 bytes, and 249 are allowed",
-            ),
-        ] {
+        let why = |keys, bytes| {
             let error = workload.check_fits(keys, bytes).unwrap_err().to_string();
-            assert_eq!(error, format!("the workload etc does not fit: {words}"));
-        }
+            let why = error.strip_prefix("the workload etc does not fit: ");
+            why.unwrap().to_owned()
+        };
+        let words = "it has 1000000 keys, and there is room for 999999";
+        assert_eq!(why(999_999, 250), words);
+        let words = "its keys have up to 250 bytes, and 249 are allowed";
+        assert_eq!(why(1_000_000, 249), words);
     }
 
     #[test]
     fn clients_ask_for_different_keys() {
-        let settings = Settings {
-            keys: 1_000_000,
-            ..Settings::default()
-        };
-        let workload = Workload::parse("uniform", settings).unwrap();
+        let workload = workload("uniform", 1_000_000);
         let own: std::collections::HashSet<_> = requests(&workload, 0, 1000)
             .into_iter()
             .map(|request| request.key)
             .collect();
-        let shared = requests(&workload, 1, 1000)
-            .iter()
-            .filter(|request| own.contains(&request.key))
-            .count();
+        let mut shared = requests(&workload, 1, 1000);
+        shared.retain(|request| own.contains(&request.key));
+        let shared = shared.len();
         assert!(shared < 10, "{shared} of 1000 keys, 1 expected by chance");
     }
 
     #[test]
-    fn an_unknown_name_lists_the_known_ones() {
-        let error = Workload::parse("pareto", Settings::default())
-            .unwrap_err()
-            .to_string();
-        assert!(NAMES.iter().all(|name| error.contains(name)), "{error}");
-        let error = Workload::parse("memcachier:app4", Settings::default()).unwrap_err();
-        assert!(error.to_string().contains("19, 20, 23"), "{error}");
+    fn an_unknown_application_lists_the_known_ones() {
+        let refused = Workload::parse("memcachier:app4", Settings::default());
+        assert_refused(refused, "19, 20, 23");
     }
 
     #[test]
@@ -457,8 +411,7 @@ mod tests {
         for (set, named) in cases {
             let mut settings = Settings::default();
             set(&mut settings);
-            let error = Workload::parse("uniform", settings).unwrap_err();
-            assert!(error.to_string().contains(named), "{error}");
+            assert_refused(Workload::parse("uniform", settings), named);
         }
     }
 }

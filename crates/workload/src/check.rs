@@ -11,7 +11,6 @@ use serde::Serialize;
 
 use crate::arrivals::{Arrivals, Pace};
 use crate::catalog::Workload;
-use crate::clients::ClientStream;
 use crate::error::WorkloadError;
 use crate::key_id::KeyId;
 use crate::mix::{Mix, Op};
@@ -23,7 +22,8 @@ use crate::sizes::{
     DEFAULT_MAX_VALUE_BYTES, ValueSize, etc_key_len, etc_key_share, etc_value_share,
 };
 use crate::stream::Stream;
-use crate::ttl::Ttl;
+use crate::tenant::ttl_of;
+use crate::weighted::Weighted;
 use crate::zipf::Zipf;
 
 /// One statistic of one generator.
@@ -96,51 +96,29 @@ impl CheckRow {
     ) -> Self {
         let draws: u64 = counts.iter().sum();
         let all: f64 = shares.iter().sum();
-        let expected: Vec<f64> = shares
-            .iter()
-            .map(|share| share / all * draws as f64)
-            .collect();
-        let fit = chi_square(counts, &expected);
+        let expected = shares.iter().map(|share| share / all * draws as f64);
+        let (seen, freedom) = pearson(counts, expected);
         Self {
             generator: generator.to_owned(),
             statistic,
-            expected: fit.freedom,
-            tolerance: DEVIATIONS * (2.0 * fit.freedom).sqrt(),
-            seen: fit.statistic,
-            pass: fit.is_good(),
+            expected: freedom,
+            tolerance: DEVIATIONS * (2.0 * freedom).sqrt(),
+            seen,
+            pass: is_chance(seen, freedom),
         }
     }
 }
 
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Fit {
-    pub(crate) statistic: f64,
-    pub(crate) freedom: f64,
-}
-
-impl Fit {
-    /// Whether chance explains the statistic (by Wilson and Hilferty's approximation: its cube root
-    /// is nearly normally distributed).
-    pub(crate) fn is_good(&self) -> bool {
-        if self.freedom < 1.0 {
-            return self.statistic == 0.0;
-        }
-        let spread = 2.0 / (9.0 * self.freedom);
-        let deviations =
-            (libm::cbrt(self.statistic / self.freedom) - (1.0 - spread)) / spread.sqrt();
-        deviations.abs() < DEVIATIONS
-    }
-}
-
-/// Pearson's chi-square statistic. Cells that expect less than five are counted as one.
-pub(crate) fn chi_square(counts: &[u64], expected: &[f64]) -> Fit {
+/// Pearson's chi-square statistic and its degrees of freedom. Cells that expect less than five are
+/// counted as one.
+fn pearson(counts: &[u64], expected: impl Iterator<Item = f64>) -> (f64, f64) {
     let (mut statistic, mut cells) = (0.0, 0u64);
     let (mut rare_count, mut rare_expected) = (0.0, 0.0);
     let mut add = |count: f64, expected: f64| {
         statistic += (count - expected) * (count - expected) / expected;
         cells += 1;
     };
-    for (&count, &expected) in counts.iter().zip(expected) {
+    for (&count, expected) in counts.iter().zip(expected) {
         if expected < 5.0 {
             rare_count += count as f64;
             rare_expected += expected;
@@ -151,10 +129,46 @@ pub(crate) fn chi_square(counts: &[u64], expected: &[f64]) -> Fit {
     if rare_expected >= 5.0 || (rare_count > 0.0 && rare_expected == 0.0) {
         add(rare_count, rare_expected);
     }
-    Fit {
-        statistic,
-        freedom: cells.saturating_sub(1) as f64,
+    (statistic, cells.saturating_sub(1) as f64)
+}
+
+/// Whether chance explains a chi-square statistic (by Wilson and Hilferty's approximation: its cube
+/// root is nearly normally distributed).
+fn is_chance(statistic: f64, freedom: f64) -> bool {
+    if freedom < 1.0 {
+        return statistic == 0.0;
     }
+    let spread = 2.0 / (9.0 * freedom);
+    let deviations = (libm::cbrt(statistic / freedom) - (1.0 - spread)) / spread.sqrt();
+    deviations.abs() < DEVIATIONS
+}
+
+/// How often each of the numbers below `cells` comes, where `draw(n)` is draw number `n`.
+pub(crate) fn tally(cells: usize, draws: u64, mut draw: impl FnMut(u64) -> usize) -> Vec<u64> {
+    let mut counts = vec![0; cells];
+    for number in 0..draws {
+        counts[draw(number)] += 1;
+    }
+    counts
+}
+
+/// Panics unless `seen` is within `tolerance` of `expected`.
+#[cfg(test)]
+#[track_caller]
+pub(crate) fn assert_near(seen: f64, expected: f64, tolerance: f64) {
+    let distance = (seen - expected).abs();
+    assert!(
+        distance < tolerance,
+        "{seen} for {expected}, more than {tolerance} away"
+    );
+}
+
+/// Panics unless chance explains how far `counts` are from being in proportion to `shares`.
+#[cfg(test)]
+#[track_caller]
+pub(crate) fn assert_fits(counts: &[u64], shares: &[f64]) {
+    let row = CheckRow::chi_square("counts", "chi-square", counts, shares);
+    assert!(row.pass, "{row:?}");
 }
 
 /// Measures every generator with `draws` draws each (at least 100,000), all from `seed`.
@@ -182,7 +196,7 @@ fn popularity(seed: u64, draws: u64) -> Vec<CheckRow> {
     let mut hotspot = vec![(1.0 - operations) / (KEYS as f64 - hot as f64); KEYS as usize];
     hotspot[..hot].fill(operations / hot as f64);
     let zipf = Zipf::new(KEYS, theta);
-    let latest: Vec<f64> = (0..KEYS).rev().map(|rank| zipf.probability(rank)).collect();
+    let latest = zipf.probabilities().into_iter().rev().collect();
     let hotspot_popularity = Popularity::Hotspot { data, operations };
     let normal = Popularity::Normal {
         deviation,
@@ -213,11 +227,9 @@ fn popularity(seed: u64, draws: u64) -> Vec<CheckRow> {
 fn histogram(popularity: &Popularity, seed: u64, draws: u64) -> Vec<u64> {
     let mut picker = Picker::new(popularity, KEYS, 1);
     let mut stream = Stream::new(seed, 0);
-    let mut counts = vec![0; KEYS as usize];
-    for _ in 0..draws {
-        counts[picker.pick(Op::Get, &mut stream) as usize] += 1;
-    }
-    counts
+    tally(KEYS as usize, draws, |_| {
+        picker.pick(Op::Get, &mut stream) as usize
+    })
 }
 
 /// What YCSB's scrambled distribution gives to each key: the popular ranks one by one, and the many
@@ -270,25 +282,15 @@ fn drift(seed: u64, draws: u64) -> CheckRow {
 
 /// Exponents of production caches (Twitter's clusters), each as a law of its own.
 fn exponents(seed: u64, draws: u64) -> Vec<CheckRow> {
-    let cases = [
-        ("zipf 0", 0.0),
-        ("zipf 0.5", 0.5),
-        ("zipf 0.99", 0.99),
-        ("zipf 1", 1.0),
-        ("zipf 1.21", 1.21),
-        ("zipf 2.68", 2.68),
-    ];
-    let row = |(name, theta): (&str, f64)| {
+    let row = |theta: f64| {
         let zipf = Zipf::new(KEYS, theta);
         let mut stream = Stream::new(seed, 2);
-        let mut counts = vec![0u64; KEYS as usize];
-        for _ in 0..draws {
-            counts[zipf.rank(&mut stream) as usize] += 1;
-        }
-        let shares: Vec<f64> = (0..KEYS).map(|rank| zipf.probability(rank)).collect();
-        CheckRow::chi_square(name, "chi-square of ranks", &counts, &shares)
+        let counts = tally(KEYS as usize, draws, |_| zipf.rank(&mut stream) as usize);
+        let shares = zipf.probabilities();
+        let name = format!("zipf {theta}");
+        CheckRow::chi_square(&name, "chi-square of ranks", &counts, &shares)
     };
-    cases.map(row).into()
+    [0.0, 0.5, 0.99, 1.0, 1.21, 2.68].map(row).into()
 }
 
 fn sizes(seed: u64, draws: u64) -> Vec<CheckRow> {
@@ -319,38 +321,28 @@ fn by_length(
     length: impl Fn(u64) -> u32,
     share_up_to: impl Fn(f64) -> f64,
 ) -> CheckRow {
-    let mut edges: Vec<u32> = Vec::new();
+    let (mut edges, mut shares) = (Vec::new(), Vec::new());
     let mut last = 0.0;
     for bytes in 1..100_000 {
         let share = share_up_to(f64::from(bytes));
         if share - last >= 0.02 {
             edges.push(bytes);
+            shares.push(share - last);
             last = share;
         }
     }
-    let mut counts = vec![0u64; edges.len() + 1];
-    for id in 0..draws {
+    shares.push(1.0 - last);
+    let counts = tally(shares.len(), draws, |id| {
         let length = length(id);
-        counts[edges.partition_point(|&edge| edge < length)] += 1;
-    }
-    let up_to: Vec<f64> = edges
-        .iter()
-        .map(|&edge| share_up_to(f64::from(edge)))
-        .collect();
-    let mut shares: Vec<f64> = Vec::with_capacity(counts.len());
-    for (at, share) in up_to.iter().chain([&1.0]).enumerate() {
-        shares.push(share - if at == 0 { 0.0 } else { up_to[at - 1] });
-    }
+        edges.partition_point(|&edge| edge < length)
+    });
     CheckRow::chi_square(name, "chi-square of lengths", &counts, &shares)
 }
 
 fn operations(seed: u64, draws: u64) -> Result<CheckRow, WorkloadError> {
     let mix = Mix::new(70.0, 25.0, 5.0)?;
     let mut stream = Stream::new(seed, 3);
-    let mut counts = [0u64; 3];
-    for _ in 0..draws {
-        counts[mix.pick(&mut stream) as usize] += 1;
-    }
+    let counts = tally(3, draws, |_| mix.pick(&mut stream) as usize);
     let (statistic, shares) = ("chi-square of operations", [70.0, 25.0, 5.0]);
     let row = CheckRow::chi_square("mix 70:25:5", statistic, &counts, &shares);
     Ok(row)
@@ -392,8 +384,10 @@ fn churn(seed: u64, draws: u64) -> Result<Vec<CheckRow>, WorkloadError> {
     let mut stream = Workload::parse("uniform", settings)?.clients()?.client(0);
     let (mut sets, mut passing, mut new) = (0, 0, 0);
     let mut written = HashSet::new();
-    for request in requests(&mut stream, draws) {
-        let request = request?;
+    for _ in 0..draws {
+        let Some(request) = stream.next_request()? else {
+            break;
+        };
         if request.op == Op::Set {
             sets += 1;
             let beyond = request.key.0 >= KEYS;
@@ -408,34 +402,33 @@ fn churn(seed: u64, draws: u64) -> Result<Vec<CheckRow>, WorkloadError> {
     ])
 }
 
-fn requests(
-    stream: &mut ClientStream,
-    count: u64,
-) -> impl Iterator<Item = Result<crate::Request, WorkloadError>> {
-    (0..count).map_while(|_| {
-        stream
-            .next_request()
-            .map_err(WorkloadError::from)
-            .transpose()
-    })
+/// A workload of so many keys, and what `draws` requests of one client are made of.
+fn profile(
+    name: &str,
+    keys: u64,
+    seed: u64,
+    draws: u64,
+) -> Result<(Workload, Profile), WorkloadError> {
+    let settings = Settings {
+        keys,
+        seed,
+        ..Settings::default()
+    };
+    let workload = Workload::parse(name, settings)?;
+    let profile = Profile::of(&mut workload.clients()?.client(0), draws)?;
+    Ok((workload, profile))
 }
 
 /// The figures of all twenty applications together.
 fn memcachier(seed: u64, draws: u64) -> Result<Vec<CheckRow>, WorkloadError> {
     // Few keys and many requests: every slot changes hands many times.
     let draws = draws.max(2_000_000);
-    let settings = Settings {
-        keys: 2_000,
-        seed,
-        ..Settings::default()
-    };
-    let workload = Workload::parse("memcachier", settings)?;
-    let profile = Profile::of(&mut workload.clients()?.client(0), draws)?;
+    let name = "memcachier";
+    let (_, profile) = profile(name, 2_000, seed, draws)?;
     let asked = profile.gets + profile.sets;
     let (sets, writes) = (profile.sets as f64, profile.sets - profile.rewrites);
     let bytes = profile.set_bytes as f64 / sets + presets::MEMCACHIER_KEY_BYTES as f64;
     let unread = profile.unread_keys as f64 / writes as f64;
-    let name = "memcachier";
     Ok(vec![
         CheckRow::share(name, "reads", 0.90, asked, profile.gets),
         CheckRow::share(name, "updates", 0.005, asked, profile.rewrites),
@@ -447,16 +440,10 @@ fn memcachier(seed: u64, draws: u64) -> Result<Vec<CheckRow>, WorkloadError> {
 /// Every cluster: operations, sizes, and the popularity of the first key.
 fn twitter(seed: u64, draws: u64) -> Result<Vec<CheckRow>, WorkloadError> {
     let mut rows = Vec::new();
-    for cluster in presets::twitter_clusters() {
+    for cluster in &presets::TWITTER_CLUSTERS {
         let name = format!("twitter:{}", cluster.number);
-        let settings = Settings {
-            keys: KEYS,
-            seed,
-            ..Settings::default()
-        };
-        let workload = Workload::parse(&name, settings)?;
         let draws = (draws / 10).max(MIN_DRAWS);
-        let profile = Profile::of(&mut workload.clients()?.client(0), draws)?;
+        let (workload, profile) = profile(&name, KEYS, seed, draws)?;
         let [gets, sets, deletes] = cluster.percents;
         let all = gets + sets + deletes;
         let reads = CheckRow::share(&name, "reads", gets / all, draws, profile.gets);
@@ -473,14 +460,12 @@ fn twitter(seed: u64, draws: u64) -> Result<Vec<CheckRow>, WorkloadError> {
 
 fn ttls(name: &str, stated: &[(u32, f64)], seed: u64, draws: u64) -> CheckRow {
     let shares: Vec<f64> = stated.iter().map(|&(_, share)| share).collect();
-    let mut counts = vec![0; stated.len()];
-    if let Some(ttl) = Ttl::new(stated) {
-        for id in 0..draws {
-            let seconds = ttl.of(seed, KeyId(id));
-            let known = stated.iter().position(|&(known, _)| known == seconds);
-            counts[known.unwrap_or(0)] += 1;
-        }
-    }
+    let ttls = Weighted::new(stated.iter().copied());
+    let counts = tally(stated.len(), draws, |id| {
+        let seconds = ttl_of(ttls.as_ref(), seed, KeyId(id));
+        let known = stated.iter().position(|&(known, _)| known == seconds);
+        known.unwrap_or(0)
+    });
     CheckRow::chi_square(name, "chi-square of times to live", &counts, &shares)
 }
 
@@ -499,17 +484,12 @@ mod tests {
     #[test]
     fn a_wrong_law_is_noticed() {
         let counts = histogram(&Popularity::Uniform, 1, 100_000);
-        let zipf = Zipf::new(KEYS, 0.1);
-        let shares: Vec<f64> = (0..KEYS).map(|rank| zipf.probability(rank)).collect();
+        let shares = Zipf::new(KEYS, 0.1).probabilities();
         assert!(!CheckRow::chi_square("", "", &counts, &shares).pass);
         assert!(!CheckRow::share("", "", 0.5, 10_000, 5_300).pass);
-        assert!(
-            !chi_square(&[1, 10], &[0.0, 11.0]).is_good(),
-            "what cannot happen"
-        );
-        assert!(
-            !chi_square(&[10; 100], &[10.0; 100]).is_good(),
-            "too good to be true"
-        );
+        let impossible = CheckRow::chi_square("", "", &[1, 10], &[0.0, 11.0]);
+        assert!(!impossible.pass, "what cannot happen");
+        let too_even = CheckRow::chi_square("", "", &[10; 100], &[10.0; 100]);
+        assert!(!too_even.pass, "too good to be true");
     }
 }

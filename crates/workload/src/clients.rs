@@ -2,15 +2,14 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::alias::Alias;
 use crate::catalog::Workload;
 use crate::error::WorkloadError;
 use crate::key_id::KeyId;
 use crate::mix::Op;
 use crate::request::Request;
-use crate::sizes::ValueSize;
+use crate::settings::Settings;
 use crate::stream::Stream;
-use crate::tenant::{Tenant, TenantClient};
+use crate::tenant::TenantClient;
 use crate::trace::{TraceError, TraceReader};
 
 /// The clients of one run. May be shared between threads.
@@ -36,52 +35,36 @@ impl Clients {
     /// The requests of client `client`. Those of a generated workload are its own; of a trace, every
     /// request goes to the client that asks first.
     pub fn client(&self, client: u64) -> ClientStream {
-        let workload = &self.workload;
+        let workload = self.workload.clone();
         let source = match &self.trace {
-            Some(trace) => Source::Trace {
-                trace: Arc::clone(trace),
-                value_size: workload.settings().value_size.clone(),
-            },
-            None => Source::Generated(Generated {
+            Some(trace) => Source::Trace(Arc::clone(trace)),
+            None => Source::Generated {
                 stream: Stream::new(workload.settings().seed, client),
-                choice: workload.choice.clone(),
-                tenants: Arc::clone(&workload.tenants),
                 states: workload
                     .tenants
                     .iter()
                     .map(|tenant| tenant.client(client))
                     .collect(),
-            }),
+            },
         };
-        ClientStream {
-            seed: workload.settings().seed,
-            source,
-        }
+        ClientStream { workload, source }
     }
 }
 
 /// The requests of one client: endless, or those of a trace. Not shared between threads.
 #[derive(Debug)]
 pub struct ClientStream {
-    seed: u64,
+    workload: Workload,
     source: Source,
 }
 
 #[derive(Debug)]
 enum Source {
-    Generated(Generated),
-    Trace {
-        trace: Arc<Mutex<TraceReader>>,
-        value_size: Option<ValueSize>,
+    Generated {
+        stream: Stream,
+        states: Box<[TenantClient]>,
     },
-}
-
-#[derive(Debug)]
-struct Generated {
-    stream: Stream,
-    choice: Option<Arc<Alias>>,
-    tenants: Arc<[Tenant]>,
-    states: Box<[TenantClient]>,
+    Trace(Arc<Mutex<TraceReader>>),
 }
 
 impl ClientStream {
@@ -89,10 +72,15 @@ impl ClientStream {
     #[inline]
     pub fn next_request(&mut self) -> Result<Option<Request>, TraceError> {
         match &mut self.source {
-            Source::Generated(generated) => Ok(Some(generated.next(self.seed))),
-            Source::Trace { trace, value_size } => {
-                next_of_trace(trace, value_size.as_ref(), self.seed)
+            Source::Generated { stream, states } => {
+                let tenant = choose(&self.workload, stream);
+                let op = states[tenant].op(stream);
+                let number = states[tenant].number(op, stream);
+                let tenant = &self.workload.tenants[tenant];
+                let seed = self.workload.settings().seed;
+                Ok(Some(tenant.request(op, tenant.key(number), seed)))
             }
+            Source::Trace(trace) => next_of_trace(trace, self.workload.settings()),
         }
     }
 
@@ -100,54 +88,38 @@ impl ClientStream {
     /// trace.
     #[inline]
     pub fn another_key(&mut self, op: Op) -> Option<KeyId> {
-        match &mut self.source {
-            Source::Generated(generated) => {
-                let (tenant, number) = generated.pick(op);
-                Some(generated.tenants[tenant].key(number))
-            }
-            Source::Trace { .. } => None,
-        }
+        let Source::Generated { stream, states } = &mut self.source else {
+            return None;
+        };
+        let tenant = choose(&self.workload, stream);
+        let number = states[tenant].number(op, stream);
+        Some(self.workload.tenants[tenant].key(number))
     }
 }
 
-impl Generated {
-    #[inline]
-    fn next(&mut self, seed: u64) -> Request {
-        let tenant = self.choose();
-        let op = self.states[tenant].op(&mut self.stream);
-        let number = self.states[tenant].number(op, &mut self.stream);
-        let tenant = &self.tenants[tenant];
-        tenant.request(op, tenant.key(number), seed)
-    }
-
-    #[inline]
-    fn pick(&mut self, op: Op) -> (usize, u64) {
-        let tenant = self.choose();
-        (tenant, self.states[tenant].number(op, &mut self.stream))
-    }
-
-    #[inline]
-    fn choose(&mut self) -> usize {
-        match &self.choice {
-            Some(choice) => choice.choose(self.stream.next_u64()),
-            None => 0,
-        }
+/// Which tenant the next request is from.
+#[inline]
+fn choose(workload: &Workload, stream: &mut Stream) -> usize {
+    match &workload.choice {
+        Some(choice) => *choice.choose(stream.next_u64()),
+        None => 0,
     }
 }
 
 /// The next request of a trace. A trace that knows no sizes has those of the settings.
 fn next_of_trace(
     trace: &Mutex<TraceReader>,
-    value_size: Option<&ValueSize>,
-    seed: u64,
+    settings: &Settings,
 ) -> Result<Option<Request>, TraceError> {
     let mut trace = trace.lock().unwrap_or_else(PoisonError::into_inner);
     let mut next = trace.next_request()?;
     if let Some(request) = &mut next
         && !trace.has_sizes()
     {
-        request.value_len =
-            value_size.map_or(UNKNOWN_VALUE_BYTES, |size| size.of(seed, request.key));
+        let known = settings.value_size.as_ref();
+        request.value_len = known.map_or(UNKNOWN_VALUE_BYTES, |size| {
+            size.of(settings.seed, request.key)
+        });
     }
     Ok(next)
 }

@@ -54,3 +54,12 @@ pub enum WorkloadError {
     #[error(transparent)]
     Trace(#[from] TraceError),
 }
+
+/// Panics unless `result` is an error whose message, in one line, contains `words`.
+#[cfg(test)]
+#[track_caller]
+pub(crate) fn assert_refused<T>(result: Result<T, impl ToString>, words: &str) {
+    let error = result.map_err(|error| error.to_string()).err();
+    let error = error.expect("it is accepted");
+    assert!(error.contains(words) && !error.contains('\n'), "{error}");
+}

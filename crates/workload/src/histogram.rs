@@ -17,7 +17,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use thiserror::Error;
 
-use crate::alias::Alias;
+use crate::weighted::Weighted;
 
 /// Why a histogram cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -34,9 +34,9 @@ const MAX_FILE_BYTES: u64 = 64 << 20;
 #[derive(Clone, Debug, PartialEq)]
 pub struct SizeHistogram {
     /// The smallest size of each bin, and how many sizes there are in it.
-    bins: Box<[(u32, u32)]>,
-    alias: Alias,
-    weights: Box<[f64]>,
+    bins: Weighted<(u32, u32)>,
+    /// The largest size there can be, in bytes.
+    pub(crate) longest: u32,
 }
 
 #[derive(Deserialize)]
@@ -55,7 +55,7 @@ impl SizeHistogram {
 
     fn from_file(file: SizeFile) -> Result<Self, String> {
         let (sizes, weights) = (file.val_size_range, file.val_size_range_probability);
-        let bins: Box<[(u32, u32)]> = if sizes.len() == weights.len() {
+        let bins: Vec<(u32, u32)> = if sizes.len() == weights.len() {
             sizes.iter().map(|&size| (size, 1)).collect()
         } else if sizes.len() == weights.len() + 1 {
             if let Some(edges) = sizes.windows(2).find(|edges| edges[0] >= edges[1]) {
@@ -74,56 +74,26 @@ impl SizeHistogram {
                 weights.len()
             ));
         };
-        let alias = Alias::new(&weights).ok_or(NO_WEIGHT)?;
+        let last = bins.iter().map(|&(smallest, sizes)| smallest + (sizes - 1));
         Ok(Self {
-            bins,
-            alias,
-            weights: weights.into(),
+            longest: last.max().unwrap_or(0),
+            bins: Weighted::new(bins.into_iter().zip(weights)).ok_or(NO_WEIGHT)?,
         })
     }
 
     /// The size that two random words choose.
     #[inline]
     pub(crate) fn size(&self, bin: u64, within: u64) -> u32 {
-        let (smallest, sizes) = self.bins[self.alias.choose(bin)];
+        let &(smallest, sizes) = self.bins.choose(bin);
         smallest + ((u128::from(within) * u128::from(sizes)) >> 64) as u32
-    }
-
-    /// The largest size there can be, in bytes.
-    pub fn longest(&self) -> u32 {
-        let last = |&(smallest, sizes): &(u32, u32)| smallest + (sizes - 1);
-        self.bins.iter().map(last).max().unwrap_or(0)
-    }
-
-    /// The mean size, in bytes.
-    pub fn mean(&self) -> f64 {
-        let all: f64 = self.weights.iter().sum();
-        let middle =
-            |&(smallest, sizes): &(u32, u32)| f64::from(smallest) + (f64::from(sizes) - 1.0) / 2.0;
-        let bins = self.bins.iter().zip(&self.weights);
-        bins.map(|(bin, weight)| middle(bin) * weight).sum::<f64>() / all
-    }
-
-    /// The share of sizes of at most `bytes`.
-    pub fn share_up_to(&self, bytes: u32) -> f64 {
-        let all: f64 = self.weights.iter().sum();
-        let part = |&(smallest, sizes): &(u32, u32)| {
-            let below = (u64::from(bytes) + 1).saturating_sub(u64::from(smallest));
-            below.min(u64::from(sizes)) as f64 / f64::from(sizes)
-        };
-        let bins = self.bins.iter().zip(&self.weights);
-        bins.map(|(bin, weight)| part(bin) * weight).sum::<f64>() / all
     }
 }
 
 /// A histogram of popularity: how accesses are spread over objects, the most popular ones first.
 #[derive(Clone, Debug, PartialEq)]
-pub struct PopularityHistogram {
+pub(crate) struct PopularityHistogram {
     /// Where each bucket begins and how long it is, as shares of the objects.
-    buckets: Box<[(f64, f64)]>,
-    alias: Alias,
-    weights: Box<[f64]>,
-    objects: u64,
+    buckets: Weighted<(f64, f64)>,
 }
 
 #[derive(Deserialize)]
@@ -135,7 +105,7 @@ struct PopularityFile {
 
 impl PopularityHistogram {
     /// Reads the file at `path`.
-    pub fn read(path: &Path) -> Result<Self, HistogramError> {
+    pub(crate) fn read(path: &Path) -> Result<Self, HistogramError> {
         let file: PopularityFile = read_json(path)?;
         Self::from_file(file).map_err(|what| at(path, what))
     }
@@ -157,42 +127,21 @@ impl PopularityHistogram {
             .iter()
             .try_fold(0, add)
             .ok_or("popularityBuckets hold more objects than can be counted")?;
-        let alias = Alias::new(&weights).ok_or(NO_WEIGHT)?;
         let mut before = 0u64;
         let buckets = sizes.iter().map(|&size| {
             let bucket = (before as f64 / objects as f64, size as f64 / objects as f64);
             before += size;
             bucket
         });
-        Ok(Self {
-            buckets: buckets.collect(),
-            alias,
-            weights: weights.into(),
-            objects,
-        })
-    }
-
-    /// How many objects were measured.
-    pub fn objects(&self) -> u64 {
-        self.objects
+        let buckets = Weighted::new(buckets.zip(weights)).ok_or(NO_WEIGHT)?;
+        Ok(Self { buckets })
     }
 
     /// The position among the objects, in `[0, 1)`, that a random word and a fraction choose.
     #[inline]
     pub(crate) fn quantile(&self, bucket: u64, within: f64) -> f64 {
-        let (start, length) = self.buckets[self.alias.choose(bucket)];
+        let (start, length) = self.buckets.choose(bucket);
         start + length * within
-    }
-
-    /// The share of accesses that go to the first `share` of the objects.
-    pub fn share_of_first(&self, share: f64) -> f64 {
-        let all: f64 = self.weights.iter().sum();
-        let part = |&(start, length): &(f64, f64)| ((share - start) / length).clamp(0.0, 1.0);
-        let buckets = self.buckets.iter().zip(&self.weights);
-        buckets
-            .map(|(bucket, weight)| part(bucket) * weight)
-            .sum::<f64>()
-            / all
     }
 }
 
@@ -221,8 +170,9 @@ fn at(path: &Path, what: impl ToString) -> HistogramError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Stream;
-    use crate::check::chi_square;
+    use crate::check::{assert_fits, tally};
+    use crate::error::assert_refused;
+    use crate::stream::Stream;
 
     fn file(text: &str) -> tempfile::NamedTempFile {
         let file = tempfile::NamedTempFile::new().unwrap();
@@ -230,60 +180,52 @@ mod tests {
         file
     }
 
-    fn sizes(text: &str) -> Result<SizeHistogram, String> {
-        SizeHistogram::read(file(text).path()).map_err(|error| error.to_string())
+    fn sizes(ranges: &str, weights: &str) -> Result<SizeHistogram, HistogramError> {
+        let text = format!(r#"{{"valSizeRange":{ranges},"valSizeRangeProbability":{weights}}}"#);
+        SizeHistogram::read(file(&text).path())
+    }
+
+    fn popularity(buckets: &str, weights: &str) -> Result<PopularityHistogram, HistogramError> {
+        let text = format!(
+            r#"{{"oneHits":0.1,"popularityBuckets":{buckets},"popularityWeights":{weights}}}"#
+        );
+        PopularityHistogram::read(file(&text).path())
     }
 
     #[test]
     fn as_many_ranges_as_weights_are_the_sizes_themselves() {
-        let sizes = sizes(r#"{"valSizeRange":[100,31],"valSizeRangeProbability":[3,1]}"#).unwrap();
+        let sizes = sizes("[100,31]", "[3,1]").unwrap();
         let mut stream = Stream::new(1, 0);
-        let mut counts = [0u64; 2];
-        for _ in 0..40_000 {
-            let size = sizes.size(stream.next_u64(), stream.next_u64());
-            counts[usize::from(size == 31)] += 1;
-            assert!(size == 31 || size == 100);
-        }
-        assert!(chi_square(&counts, &[30_000.0, 10_000.0]).is_good());
-        assert_eq!((sizes.longest(), sizes.mean()), (100, 82.75));
-        assert_eq!(
-            [30, 31, 99, 100].map(|bytes| sizes.share_up_to(bytes)),
-            [0.0, 0.25, 0.25, 1.0]
-        );
+        let draw = |_| sizes.size(stream.next_u64(), stream.next_u64()) as usize;
+        let mut expected = [0.0; 101];
+        (expected[100], expected[31]) = (3.0, 1.0);
+        assert_fits(&tally(101, 40_000, draw), &expected);
+        assert_eq!(sizes.longest, 100);
     }
 
     #[test]
     fn one_range_more_than_weights_makes_even_bins() {
-        let sizes =
-            sizes(r#"{"valSizeRange":[10,20,24],"valSizeRangeProbability":[0.5,0.5]}"#).unwrap();
+        let sizes = sizes("[10,20,24]", "[0.5,0.5]").unwrap();
         let mut stream = Stream::new(2, 0);
-        let mut counts = [0u64; 14];
-        for _ in 0..100_000 {
-            counts[sizes.size(stream.next_u64(), stream.next_u64()) as usize - 10] += 1;
-        }
+        let draw = |_| sizes.size(stream.next_u64(), stream.next_u64()) as usize - 10;
         let mut expected = [5_000.0; 14];
         expected[10..].fill(12_500.0);
-        assert!(chi_square(&counts, &expected).is_good());
-        assert_eq!((sizes.longest(), sizes.mean()), (23, 18.0));
+        assert_fits(&tally(14, 100_000, draw), &expected);
+        assert_eq!(sizes.longest, 23);
     }
 
     #[test]
     fn accesses_are_spread_over_objects_as_measured() {
-        let file =
-            file(r#"{"oneHits":0.1,"popularityBuckets":[1,9,90],"popularityWeights":[50,30,20]}"#);
-        let popularity = PopularityHistogram::read(file.path()).unwrap();
-        assert_eq!(popularity.objects(), 100);
+        let popularity = popularity("[1,9,90]", "[50,30,20]").unwrap();
         let mut stream = Stream::new(3, 0);
-        let mut counts = [0u64; 100];
-        for _ in 0..200_000 {
+        let draw = |_| {
             let position = popularity.quantile(stream.next_u64(), stream.unit());
-            counts[(position * 100.0) as usize] += 1;
-        }
-        let mut expected = [200_000.0 * 0.2 / 90.0; 100];
-        expected[0] = 100_000.0;
-        expected[1..10].fill(60_000.0 / 9.0);
-        assert!(chi_square(&counts, &expected).is_good());
-        assert!((popularity.share_of_first(0.1) - 0.8).abs() < 1e-12);
+            (position * 100.0) as usize
+        };
+        let mut expected = [20.0 / 90.0; 100];
+        expected[0] = 50.0;
+        expected[1..10].fill(30.0 / 9.0);
+        assert_fits(&tally(100, 200_000, draw), &expected);
     }
 
     #[test]
@@ -292,52 +234,27 @@ mod tests {
             ("", "no CacheLib histogram"),
             ("[1,2]", "no CacheLib histogram"),
             (r#"{"valSizeRange":[1]}"#, "valSizeRangeProbability"),
-            (
-                r#"{"valSizeRange":[-1],"valSizeRangeProbability":[1]}"#,
-                "no CacheLib",
-            ),
-            (
-                r#"{"valSizeRange":[1,2,3],"valSizeRangeProbability":[1]}"#,
-                "3 sizes",
-            ),
-            (
-                r#"{"valSizeRange":[1,5,5],"valSizeRangeProbability":[1,1]}"#,
-                "must ascend",
-            ),
-            (
-                r#"{"valSizeRange":[],"valSizeRangeProbability":[]}"#,
-                "above 0",
-            ),
-            (
-                r#"{"valSizeRange":[4],"valSizeRangeProbability":[-1]}"#,
-                "0 or more",
-            ),
-        ] {
-            let error = sizes(text).unwrap_err();
-            assert!(
-                error.contains(words) && error.contains("tmp"),
-                "{text}: {error}"
-            );
-        }
-        for (text, words) in [
-            (
-                r#"{"popularityBuckets":[1],"popularityWeights":[1,2]}"#,
-                "as many",
-            ),
-            (
-                r#"{"popularityBuckets":[0],"popularityWeights":[1]}"#,
-                "empty",
-            ),
         ] {
             let file = file(text);
-            let error = PopularityHistogram::read(file.path())
-                .unwrap_err()
-                .to_string();
-            assert!(error.contains(words), "{text}: {error}");
+            assert_refused(SizeHistogram::read(file.path()), words);
+            assert_refused(SizeHistogram::read(file.path()), "tmp");
         }
-        let error = SizeHistogram::read(Path::new("/nowhere/sizes.json"))
-            .unwrap_err()
-            .to_string();
-        assert!(error.starts_with("/nowhere/sizes.json: "), "{error}");
+        for (ranges, weights, words) in [
+            ("[-1]", "[1]", "no CacheLib"),
+            ("[1,2,3]", "[1]", "3 sizes"),
+            ("[1,5,5]", "[1,1]", "must ascend"),
+            ("[]", "[]", "above 0"),
+            ("[4]", "[-1]", "0 or more"),
+        ] {
+            assert_refused(sizes(ranges, weights), words);
+            assert_refused(sizes(ranges, weights), "tmp");
+        }
+        assert_refused(popularity("[1]", "[1,2]"), "as many");
+        assert_refused(popularity("[0]", "[1]"), "empty");
+        let error = SizeHistogram::read(Path::new("/nowhere/sizes.json")).unwrap_err();
+        assert!(
+            error.to_string().starts_with("/nowhere/sizes.json: "),
+            "{error}"
+        );
     }
 }

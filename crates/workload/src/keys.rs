@@ -30,7 +30,7 @@ pub enum KeySize {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Spelling {
+pub(crate) enum Spelling {
     /// `key:` and the id in decimal.
     Decimal,
     /// The number of the application, `:`, and the rest of the id in decimal.
@@ -52,27 +52,11 @@ const COMPACT: &[u8; 64] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmno
 pub(crate) const COMPACT_DIGITS: usize = 11;
 
 impl KeyNames {
-    pub(crate) fn new(size: KeySize, seed: u64) -> Self {
+    pub(crate) fn new(spelling: Spelling, size: KeySize, seed: u64) -> Self {
         Self {
             size,
             seed,
-            spelling: Spelling::Decimal,
-        }
-    }
-
-    /// Names that begin with the number of an application.
-    pub(crate) fn of_applications(size: KeySize, seed: u64) -> Self {
-        Self {
-            spelling: Spelling::Applications,
-            ..Self::new(size, seed)
-        }
-    }
-
-    /// Names of ids that are hashes.
-    pub(crate) fn compact(size: KeySize, seed: u64) -> Self {
-        Self {
-            spelling: Spelling::Compact,
-            ..Self::new(size, seed)
+            spelling,
         }
     }
 
@@ -133,12 +117,9 @@ impl KeyNames {
     pub(crate) fn longest(&self, application: u16, keys: u64) -> usize {
         match self.size {
             KeySize::Fixed(len) => {
-                let used = itoa::Buffer::new().format(keys.saturating_sub(1)).len();
-                len.max(match self.spelling {
-                    Spelling::Decimal => used + prefix_of(len).len(),
-                    Spelling::Applications => used + application_prefix(application).1,
-                    Spelling::Compact => COMPACT_DIGITS,
-                })
+                let last = KeyId::of_application(application, keys.saturating_sub(1));
+                let mut name = [0; MAX_KEY_BYTES];
+                len.max(self.write_sized(last, len.min(MAX_KEY_BYTES), &mut name))
             }
             KeySize::Etc => MAX_KEY_BYTES,
         }
@@ -257,16 +238,14 @@ mod tests {
 
     fn name(size: KeySize, id: u64) -> String {
         let mut out = [0; MAX_KEY_BYTES];
-        let len = KeyNames::new(size, 1).write(KeyId(id), &mut out);
+        let len = KeyNames::new(Spelling::Decimal, size, 1).write(KeyId(id), &mut out);
         String::from_utf8(out[..len].to_vec()).unwrap()
     }
 
     #[test]
     fn names_have_the_wanted_length() {
-        assert_eq!(
-            name(KeySize::Fixed(30), 1234),
-            "key:00000000000000000000001234"
-        );
+        let long = name(KeySize::Fixed(30), 1234);
+        assert_eq!(long, "key:00000000000000000000001234");
         assert_eq!(name(KeySize::Fixed(8), 7), "00000007");
         assert_eq!(name(KeySize::Fixed(250), 7).len(), 250);
     }
@@ -274,15 +253,13 @@ mod tests {
     #[test]
     fn an_id_too_long_for_its_name_makes_it_longer() {
         assert_eq!(name(KeySize::Fixed(2), 12_345), "12345");
-        assert_eq!(
-            name(KeySize::Fixed(16), u64::MAX),
-            format!("key:{}", u64::MAX)
-        );
+        let longest = name(KeySize::Fixed(16), u64::MAX);
+        assert_eq!(longest, format!("key:{}", u64::MAX));
     }
 
     #[test]
     fn other_names_are_not_parsed() {
-        let names = KeyNames::new(KeySize::Fixed(8), 1);
+        let names = KeyNames::new(Spelling::Decimal, KeySize::Fixed(8), 1);
         assert_eq!(names.parse(b"00000012"), Some(KeyId(12)));
         for other in [
             &b""[..],
@@ -294,16 +271,13 @@ mod tests {
         ] {
             assert_eq!(names.parse(other), None, "{other:?}");
         }
-        assert_eq!(
-            KeyNames::new(KeySize::Fixed(30), 1).parse(&[b'9'; 26]),
-            None,
-            "too large"
-        );
+        let names = KeyNames::new(Spelling::Decimal, KeySize::Fixed(30), 1);
+        assert_eq!(names.parse(&[b'9'; 26]), None, "too large");
     }
 
     #[test]
     fn names_of_applications_begin_with_their_number() {
-        let names = KeyNames::of_applications(KeySize::Fixed(12), 1);
+        let names = KeyNames::new(Spelling::Applications, KeySize::Fixed(12), 1);
         let mut out = [0; MAX_KEY_BYTES];
         for (application, number, name) in [
             (3, 71, &b"3:0000000071"[..]),
@@ -323,7 +297,7 @@ mod tests {
 
     #[test]
     fn names_of_traces_have_the_length_their_request_states() {
-        let names = KeyNames::compact(KeySize::Fixed(30), 1);
+        let names = KeyNames::new(Spelling::Compact, KeySize::Fixed(30), 1);
         let mut out = [0; MAX_KEY_BYTES];
         for (stated, len) in [(None, 30), (Some(17), 17), (Some(4), 11), (Some(250), 250)] {
             for id in [0, 63, 64, 0x0123_4567_89AB_CDEF, u64::MAX] {
@@ -350,7 +324,7 @@ mod tests {
             size in prop_oneof![(1usize..=MAX_KEY_BYTES).prop_map(KeySize::Fixed), Just(KeySize::Etc)],
             seed: u64,
         ) {
-            let names = KeyNames::new(size, seed);
+            let names = KeyNames::new(Spelling::Decimal, size, seed);
             let mut out = [0; MAX_KEY_BYTES];
             let len = names.write(KeyId(id), &mut out);
             prop_assert!(out[..len].iter().all(u8::is_ascii_graphic));

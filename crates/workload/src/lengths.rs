@@ -4,6 +4,8 @@
 //! as fractions of 2^64. A guide tells for the word's first bits at which length to begin looking,
 //! so that a draw compares hardly more than once.
 
+use crate::stream::word_of;
+
 /// Lengths from 1 on, and the shares of the words that stand for at most each of them.
 #[derive(Debug)]
 pub(crate) struct Lengths {
@@ -19,8 +21,7 @@ impl Lengths {
     /// A table of the lengths `1..=longest`, where `share_up_to(n)` of all draws have a length of at
     /// most `n`. With `whole`, longer ones have the length `longest`.
     pub(crate) fn new(longest: u16, whole: bool, share_up_to: impl Fn(f64) -> f64) -> Self {
-        // A share of 1 saturates to the largest word.
-        let word = |length| (share_up_to(f64::from(length)) * 2f64.powi(64)) as u64;
+        let word = |length| word_of(share_up_to(f64::from(length)));
         let mut up_to: Box<[u64]> = (1..=longest).map(word).collect();
         if let (true, Some(last)) = (whole, up_to.last_mut()) {
             *last = u64::MAX;

@@ -14,7 +14,7 @@
 //!                                │                       └ trace       or what was recorded
 //!                                ├ keys     key id  ──▶ the bytes of its name, and back
 //!                                ├ sizes    key id  ──▶ the length of its value
-//!                                ├ ttl      key id  ──▶ how long it lives
+//!                                ├ tenant   key id  ──▶ how long it lives
 //!                                └ values   key id, version ──▶ the bytes of its value, their check
 //!   arrivals  when an open-loop client sends
 //!   check     every generator against its closed form;  profile  what a stream is made of
@@ -44,7 +44,6 @@
 
 #![forbid(unsafe_code)]
 
-mod alias;
 mod arrivals;
 mod catalog;
 mod check;
@@ -69,9 +68,9 @@ mod sizes;
 mod stream;
 mod tenant;
 mod trace;
-mod ttl;
 mod turnover;
 mod values;
+mod weighted;
 mod zipf;
 
 pub use arrivals::{Arrivals, Pace};
@@ -79,18 +78,14 @@ pub use catalog::Workload;
 pub use check::{CheckRow, check};
 pub use clients::{ClientStream, Clients};
 pub use error::WorkloadError;
-pub use histogram::{HistogramError, PopularityHistogram, SizeHistogram};
+pub use histogram::{HistogramError, SizeHistogram};
 pub use key_id::{KeyId, MAX_KEY_BYTES};
 pub use keys::{KeyNames, KeySize};
 pub use known::{CATALOG, Known, NAMES};
 pub use mix::{Mix, Op};
-pub use popularity::{Picker, Popularity};
 pub use profile::Profile;
 pub use request::Request;
 pub use settings::Settings;
 pub use sizes::{DEFAULT_MAX_VALUE_BYTES, Geometric, ValueSize};
-pub use stream::Stream;
-pub use trace::{Format, TraceError, TraceReader};
-pub use ttl::Ttl;
-pub use values::{HEADER_BYTES, ValueBytes, ValueCheck};
-pub use zipf::{MAX_THETA, Zipf};
+pub use trace::TraceError;
+pub use values::{ValueBytes, ValueCheck};

@@ -1,7 +1,7 @@
 //! Which operation comes next.
 
 use crate::error::WorkloadError;
-use crate::stream::Stream;
+use crate::stream::{Stream, word_of};
 
 /// What a request does to its key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -36,21 +36,11 @@ impl Mix {
         if !valid || !all.is_finite() || all <= 0.0 {
             return Err(WorkloadError::Ratio(format!("{gets}:{sets}:{deletes}")));
         }
-        // A share of 1 saturates to the largest word; `pick` counts that word as below.
-        let threshold = |weight: f64| (weight / all * 2f64.powi(64)) as u64;
-        let sets_below = if deletes == 0.0 {
-            u64::MAX
-        } else {
-            threshold(gets + sets)
-        };
-        let gets_below = if sets + deletes == 0.0 {
-            u64::MAX
-        } else {
-            threshold(gets)
-        };
+        // Where nothing else is left the share is 1, and `pick` counts the largest word as below.
+        let below = |weight: f64, rest: f64| word_of(if rest == 0.0 { 1.0 } else { weight / all });
         Ok(Self {
-            gets_below,
-            sets_below,
+            gets_below: below(gets, sets + deletes),
+            sets_below: below(gets + sets, deletes),
         })
     }
 
@@ -71,7 +61,7 @@ impl Mix {
 
     /// The operation of the next request.
     #[inline]
-    pub fn pick(&self, stream: &mut Stream) -> Op {
+    pub(crate) fn pick(&self, stream: &mut Stream) -> Op {
         let word = stream.next_u64();
         if word < self.gets_below || self.gets_below == u64::MAX {
             Op::Get
@@ -86,22 +76,20 @@ impl Mix {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn counts(mix: Mix, draws: u32) -> [u32; 3] {
-        let mut stream = Stream::new(3, 0);
-        let mut counts = [0; 3];
-        for _ in 0..draws {
-            counts[mix.pick(&mut stream) as usize] += 1;
-        }
-        counts
-    }
+    use crate::check::tally;
+    use crate::error::assert_refused;
 
     #[test]
     fn a_weight_of_zero_never_happens_and_a_weight_alone_always_does() {
-        assert_eq!(counts(Mix::parse("1:0").unwrap(), 1000), [1000, 0, 0]);
-        assert_eq!(counts(Mix::parse("0:1").unwrap(), 1000), [0, 1000, 0]);
-        assert_eq!(counts(Mix::parse("0:0:3").unwrap(), 1000), [0, 0, 1000]);
-        assert_eq!(counts(Mix::parse("1:1:0").unwrap(), 1000)[2], 0);
+        let counts = |ratio| {
+            let mix = Mix::parse(ratio).unwrap();
+            let mut stream = Stream::new(3, 0);
+            tally(3, 1000, |_| mix.pick(&mut stream) as usize)
+        };
+        assert_eq!(counts("1:0"), [1000, 0, 0]);
+        assert_eq!(counts("0:1"), [0, 1000, 0]);
+        assert_eq!(counts("0:0:3"), [0, 0, 1000]);
+        assert_eq!(counts("1:1:0")[2], 0);
         assert_eq!(Mix::parse("5:0").unwrap(), Mix::READS);
     }
 
@@ -110,8 +98,7 @@ mod tests {
         for text in [
             "", "1", "1:", "a:b", "0:0", "1:-1", "1:2:3:4", "nan:1", "inf:1",
         ] {
-            let error = Mix::parse(text).unwrap_err().to_string();
-            assert!(error.contains("GET:SET"), "{text}: {error}");
+            assert_refused(Mix::parse(text), "GET:SET");
         }
     }
 }

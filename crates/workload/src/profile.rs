@@ -1,14 +1,12 @@
 //! What a stream of requests is made of: counted, not computed.
 
 use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
 
 use serde::Serialize;
 
 use crate::clients::ClientStream;
 use crate::key_id::KeyId;
 use crate::mix::Op;
-use crate::stream::mix64;
 use crate::trace::TraceError;
 
 /// Counts over the requests of one client. Its memory grows with the number of distinct keys.
@@ -56,7 +54,7 @@ struct Seen {
 impl Profile {
     /// Counts up to `limit` requests of `stream`.
     pub fn of(stream: &mut ClientStream, limit: u64) -> Result<Self, TraceError> {
-        let mut keys: HashMap<KeyId, Seen, BuildHasherDefault<IdHasher>> = HashMap::default();
+        let mut keys: HashMap<KeyId, Seen> = HashMap::new();
         let mut profile = Self::default();
         while profile.requests < limit
             && let Some(request) = stream.next_request()?
@@ -94,26 +92,6 @@ impl Profile {
         profile.unread_keys = keys.values().filter(unread).count() as u64;
         profile.most_popular = keys.values().map(|seen| seen.requests).max().unwrap_or(0);
         Ok(profile)
-    }
-}
-
-/// Ids are hashed with a fixed function: the default one is slow, and seeded at random.
-#[derive(Default)]
-struct IdHasher(u64);
-
-impl Hasher for IdHasher {
-    fn write(&mut self, bytes: &[u8]) {
-        for &byte in bytes {
-            self.write_u64(u64::from(byte));
-        }
-    }
-
-    fn write_u64(&mut self, word: u64) {
-        self.0 = mix64(self.0 ^ word);
-    }
-
-    fn finish(&self) -> u64 {
-        self.0
     }
 }
 

@@ -5,7 +5,6 @@ use crate::key_id::MAX_KEY_BYTES;
 use crate::keys::KeySize;
 use crate::mix::Mix;
 use crate::sizes::ValueSize;
-use crate::ttl::Ttl;
 use crate::zipf::MAX_THETA;
 
 /// Settings of a workload. What is `None` is as the named workload says: for most of them, reads
@@ -25,8 +24,6 @@ pub struct Settings {
     pub key_size: Option<KeySize>,
     /// Lengths of values.
     pub value_size: Option<ValueSize>,
-    /// Times to live.
-    pub ttl: Option<Ttl>,
     /// Whether a client stores what it did not find.
     pub set_on_miss: Option<bool>,
     /// Share of the sets that go to a key nobody ever asks for.
@@ -54,7 +51,6 @@ impl Default for Settings {
             mix: None,
             key_size: None,
             value_size: None,
-            ttl: None,
             set_on_miss: None,
             unread: None,
             renewing: None,
@@ -71,7 +67,7 @@ impl Default for Settings {
 pub(crate) const MAX_VALUE_BYTES: u32 = 1 << 30;
 
 /// The most keys: their ids leave room for the number of an application.
-pub(crate) const MAX_KEYS: u64 = 1 << 40;
+const MAX_KEYS: u64 = 1 << 40;
 
 impl Settings {
     /// Checks what does not depend on the named workload.

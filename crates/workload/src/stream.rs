@@ -12,7 +12,7 @@ use crate::math;
 
 /// A deterministic stream of random numbers, one for each client. Not shared between threads.
 #[derive(Clone, Debug)]
-pub struct Stream {
+pub(crate) struct Stream {
     state: [u64; 4],
 }
 
@@ -40,9 +40,15 @@ pub(crate) fn unit_of(word: u64) -> f64 {
     (word >> 11) as f64 * (1.0 / (1u64 << 53) as f64)
 }
 
+/// A share as a part of 2^64; 1 becomes the largest word.
+#[inline]
+pub(crate) fn word_of(share: f64) -> u64 {
+    (share * 2f64.powi(64)) as u64
+}
+
 impl Stream {
     /// The stream of client `client` under `seed`. Different pairs give unrelated streams.
-    pub fn new(seed: u64, client: u64) -> Self {
+    pub(crate) fn new(seed: u64, client: u64) -> Self {
         let mut word = mix_pair(0x5EED, seed, client);
         let state = std::array::from_fn(|_| {
             word = word.wrapping_add(GOLDEN);
@@ -53,7 +59,7 @@ impl Stream {
 
     /// The next 64 random bits.
     #[inline]
-    pub fn next_u64(&mut self) -> u64 {
+    pub(crate) fn next_u64(&mut self) -> u64 {
         let s = &mut self.state;
         let out = s[0].wrapping_add(s[3]).rotate_left(23).wrapping_add(s[0]);
         let shifted = s[1] << 17;
@@ -69,7 +75,7 @@ impl Stream {
     /// A uniformly distributed integer in `[0, bound)`, without bias (Lemire, "Fast random integer
     /// generation in an interval", 2019). `bound` must not be 0.
     #[inline]
-    pub fn below(&mut self, bound: u64) -> u64 {
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
         debug_assert!(bound > 0, "an empty range has no member");
         let mut product = u128::from(self.next_u64()) * u128::from(bound);
         if (product as u64) < bound {
@@ -83,21 +89,21 @@ impl Stream {
 
     /// A uniformly distributed fraction in `[0, 1)`.
     #[inline]
-    pub fn unit(&mut self) -> f64 {
+    pub(crate) fn unit(&mut self) -> f64 {
         unit_of(self.next_u64())
     }
 
     /// A draw of the standard normal distribution (Box and Muller; the second value is not kept, so
     /// that every draw uses the same number of random words).
     #[inline]
-    pub fn normal(&mut self) -> f64 {
+    pub(crate) fn normal(&mut self) -> f64 {
         let radius = (-2.0 * math::ln(1.0 - self.unit())).sqrt();
         radius * libm::cos(std::f64::consts::TAU * self.unit())
     }
 
     /// A draw of the exponential distribution with mean 1.
     #[inline]
-    pub fn exponential(&mut self) -> f64 {
+    pub(crate) fn exponential(&mut self) -> f64 {
         -math::ln(1.0 - self.unit())
     }
 }
@@ -105,6 +111,7 @@ impl Stream {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::check::assert_near;
 
     #[test]
     fn a_stream_repeats_from_its_seed_and_differs_from_its_neighbours() {
@@ -122,15 +129,13 @@ mod tests {
     #[test]
     fn the_first_words_never_change() {
         let mut stream = Stream::new(1, 0);
-        let words = [(); 3].map(|()| stream.next_u64());
-        assert_eq!(words, PINNED);
+        let pinned = [
+            5_684_233_354_254_092_556,
+            11_226_896_663_949_567_589,
+            9_333_336_849_435_127_753,
+        ];
+        assert_eq!(pinned.map(|_| stream.next_u64()), pinned);
     }
-
-    const PINNED: [u64; 3] = [
-        5_684_233_354_254_092_556,
-        11_226_896_663_949_567_589,
-        9_333_336_849_435_127_753,
-    ];
 
     /// The first outputs of the published reference implementation from state 1, 2, 3, 4.
     #[test]
@@ -153,10 +158,7 @@ mod tests {
                 .sum::<f64>()
                 / f64::from(draws);
             let deviation = (1.0 / 12.0) / f64::from(draws).sqrt();
-            assert!(
-                covariance.abs() < 4.0 * deviation,
-                "client {client}: {covariance}"
-            );
+            assert_near(covariance, 0.0, 4.0 * deviation);
         }
     }
 
@@ -176,15 +178,11 @@ mod tests {
         };
         let mut copy = stream.clone();
         let (mean, variance) = moments(Box::new(move || copy.normal()));
-        assert!(
-            mean.abs() < 0.01 && (variance - 1.0).abs() < 0.01,
-            "{mean} {variance}"
-        );
+        assert_near(mean, 0.0, 0.01);
+        assert_near(variance, 1.0, 0.01);
         let (mean, variance) = moments(Box::new(move || stream.exponential()));
-        assert!(
-            (mean - 1.0).abs() < 0.01 && (variance - 1.0).abs() < 0.02,
-            "{mean} {variance}"
-        );
+        assert_near(mean, 1.0, 0.01);
+        assert_near(variance, 1.0, 0.02);
     }
 
     #[test]
@@ -198,9 +196,6 @@ mod tests {
             .count();
         let expected = f64::from(draws) / 3.0;
         let deviation = (expected * 2.0 / 3.0).sqrt();
-        assert!(
-            (odd_multiples as f64 - expected).abs() < 4.0 * deviation,
-            "{odd_multiples}"
-        );
+        assert_near(odd_multiples as f64, expected, 4.0 * deviation);
     }
 }

@@ -1,13 +1,15 @@
 //! One application's share of a workload: its keys, its operations, and the sizes of its values.
 
 use crate::key_id::KeyId;
+use crate::keys::KeySize;
 use crate::mix::{Mix, Op};
-use crate::popularity::Picker;
+use crate::popularity::{Picker, Popularity};
 use crate::request::Request;
+use crate::settings::Settings;
 use crate::sizes::ValueSize;
-use crate::stream::Stream;
-use crate::ttl::Ttl;
+use crate::stream::{Stream, mix_pair, word_of};
 use crate::turnover::Turnover;
+use crate::weighted::Weighted;
 
 /// Shares of the operations that go to other keys than those in use.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -21,35 +23,81 @@ pub(crate) struct Churn {
     pub(crate) renewing_sets: f64,
 }
 
+/// What a name stands for, before settings override parts of it.
+pub(crate) struct Preset {
+    pub(crate) shares: Vec<Share>,
+    pub(crate) key_size: KeySize,
+    pub(crate) set_on_miss: bool,
+}
+
+/// One application's part of a preset.
+#[derive(Clone, Debug)]
+pub(crate) struct Share {
+    /// Number of the application; 0 if there is only one.
+    pub(crate) application: u16,
+    /// Its share of the requests, in proportion to the others'.
+    pub(crate) weight: f64,
+    pub(crate) keys: u64,
+    pub(crate) mix: Mix,
+    pub(crate) popularity: Popularity,
+    pub(crate) value_size: ValueSize,
+    pub(crate) ttls: Option<Weighted<u32>>,
+    pub(crate) churn: Churn,
+}
+
+impl Share {
+    /// All of a workload that only reads.
+    pub(crate) fn reading(keys: u64, popularity: Popularity, value_size: ValueSize) -> Self {
+        Self {
+            application: 0,
+            weight: 1.0,
+            keys,
+            mix: Mix::READS,
+            popularity,
+            value_size,
+            ttls: None,
+            churn: Churn::default(),
+        }
+    }
+}
+
 /// What one application does. Immutable; its clients keep their own [`TenantClient`].
 #[derive(Clone, Debug)]
 pub(crate) struct Tenant {
-    /// Number of the application; 0 if there is only one.
-    pub(crate) application: u16,
-    pub(crate) keys: u64,
-    pub(crate) mix: Mix,
-    pub(crate) churn: Churn,
-    pub(crate) picker: Picker,
-    pub(crate) turnover: Turnover,
-    pub(crate) value_size: ValueSize,
-    pub(crate) ttl: Option<Ttl>,
+    pub(crate) share: Share,
+    picker: Picker,
+    turnover: Turnover,
 }
 
 impl Tenant {
+    /// What a share of a preset becomes under `settings`.
+    pub(crate) fn new(mut share: Share, settings: &Settings) -> Self {
+        share.churn.unread_sets = settings.unread.unwrap_or(share.churn.unread_sets);
+        share.churn.renewing_sets = settings.renewing.unwrap_or(share.churn.renewing_sets);
+        share.mix = settings.mix.unwrap_or(share.mix);
+        share.value_size = settings.value_size.clone().unwrap_or(share.value_size);
+        Self {
+            picker: Picker::new(&share.popularity, share.keys, settings.clients),
+            turnover: Turnover::new(share.keys, settings.clients),
+            share,
+        }
+    }
+
     #[inline]
     pub(crate) fn key(&self, number: u64) -> KeyId {
-        KeyId::of_application(self.application, number)
+        KeyId::of_application(self.share.application, number)
     }
 
     pub(crate) fn client(&self, client: u64) -> TenantClient {
+        let churn = self.share.churn;
         TenantClient {
-            mix: self.mix,
-            churn: self.churn != Churn::default(),
+            mix: self.share.mix,
+            churn: churn != Churn::default(),
             picker: self.picker.for_client(client),
             turnover: self.turnover.for_client(client),
-            passing_gets_below: threshold(self.churn.once_gets),
-            passing_sets_below: threshold(self.churn.unread_sets),
-            new_sets_below: threshold(self.churn.unread_sets + self.churn.renewing_sets),
+            passing_gets_below: word_of(churn.once_gets),
+            passing_sets_below: word_of(churn.unread_sets),
+            new_sets_below: word_of(churn.unread_sets + churn.renewing_sets),
         }
     }
 
@@ -59,8 +107,8 @@ impl Tenant {
             op,
             key,
             key_len: None,
-            value_len: self.value_size.of(seed, key),
-            ttl_s: self.ttl.as_ref().map_or(0, |ttl| ttl.of(seed, key)),
+            value_len: self.share.value_size.of(seed, key),
+            ttl_s: ttl_of(self.share.ttls.as_ref(), seed, key),
         }
     }
 }
@@ -99,7 +147,11 @@ impl TenantClient {
     }
 }
 
-/// A share as a part of 2^64; 1 becomes the largest word.
-fn threshold(share: f64) -> u64 {
-    (share * 2f64.powi(64)) as u64
+/// Keeps the time to live independent of the sizes of the same key.
+const TTL_SALT: u64 = 0x7474_6C00;
+
+/// The time to live of values of `id`, in seconds; 0 if they never expire. A key keeps it for ever.
+#[inline]
+pub(crate) fn ttl_of(ttls: Option<&Weighted<u32>>, seed: u64, id: KeyId) -> u32 {
+    ttls.map_or(0, |ttls| *ttls.choose(mix_pair(TTL_SALT, seed, id.0)))
 }

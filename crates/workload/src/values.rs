@@ -17,7 +17,7 @@ use crate::key_id::KeyId;
 use crate::stream::{GOLDEN, mix_pair};
 
 /// Bytes that hold the key id and the version.
-pub const HEADER_BYTES: usize = 16;
+const HEADER_BYTES: usize = 16;
 
 const WORD_BYTES: usize = 8;
 const PATTERN_SALT: u64 = 0xB17E5;
@@ -114,11 +114,7 @@ impl ValueCheck {
     /// Expects a value of `id` at any version.
     pub fn new(id: KeyId) -> Self {
         Self {
-            pattern: Pattern {
-                id: id.0,
-                version: 0,
-                base: 0,
-            },
+            pattern: Pattern::new(id, 0),
             version: [0; WORD_BYTES],
             at: 0,
             correct: true,

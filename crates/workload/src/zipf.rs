@@ -13,11 +13,11 @@ use crate::math;
 use crate::stream::Stream;
 
 /// The largest exponent that is accepted. Beyond, almost every draw is rank 0.
-pub const MAX_THETA: f64 = 10.0;
+pub(crate) const MAX_THETA: f64 = 10.0;
 
 /// A Zipf distribution over `0..items`: rank `r` has probability `(r + 1)^-theta / zeta`.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Zipf {
+pub(crate) struct Zipf {
     theta: f64,
     /// `1 / (1 - theta)`; infinite stands for an exponent of 1.
     inverse: f64,
@@ -38,7 +38,7 @@ const EXACT_TERMS: u64 = 4096;
 
 impl Zipf {
     /// A distribution over `items` ranks (at least 1) with skew `theta` in `0.0..=MAX_THETA`.
-    pub fn new(items: u64, theta: f64) -> Self {
+    pub(crate) fn new(items: u64, theta: f64) -> Self {
         assert!(items > 0, "a Zipf distribution needs at least one rank");
         assert!(
             (0.0..=MAX_THETA).contains(&theta),
@@ -65,7 +65,7 @@ impl Zipf {
 
     /// A random rank.
     #[inline]
-    pub fn rank(&self, stream: &mut Stream) -> u64 {
+    pub(crate) fn rank(&self, stream: &mut Stream) -> u64 {
         loop {
             let area = self.highest + stream.unit() * (self.lowest - self.highest);
             let point = self.point_at(area);
@@ -80,12 +80,19 @@ impl Zipf {
     }
 
     /// The probability of `rank`, a number below the number of ranks.
-    pub fn probability(&self, rank: u64) -> f64 {
+    pub(crate) fn probability(&self, rank: u64) -> f64 {
         self.weight(rank as f64 + 1.0) / harmonic(self.items as u64, self.theta)
     }
 
+    /// The probabilities of all ranks.
+    pub(crate) fn probabilities(&self) -> Vec<f64> {
+        let all = harmonic(self.items as u64, self.theta);
+        let weight = |rank| self.weight(rank as f64) / all;
+        (1..=self.items as u64).map(weight).collect()
+    }
+
     /// The share of the draws that go to the first `ranks` ranks.
-    pub fn share_of_first(&self, ranks: u64) -> f64 {
+    pub(crate) fn share_of_first(&self, ranks: u64) -> f64 {
         let ranks = ranks.min(self.items as u64);
         if ranks == 0 {
             return 0.0;
@@ -141,37 +148,29 @@ pub(crate) fn harmonic(items: u64, theta: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::check::chi_square;
+    use crate::check::{assert_fits, assert_near, tally};
 
     /// The constant that YCSB ships for its scrambled distribution.
     #[test]
     fn the_harmonic_number_of_ycsb_is_reproduced() {
-        assert!((harmonic(10_000_000_000, 0.99) - 26.469_028_201_783_02).abs() < 1e-8);
+        assert_near(harmonic(10_000_000_000, 0.99), 26.469_028_201_783_02, 1e-8);
     }
 
     #[test]
     fn the_integrated_tail_agrees_with_the_plain_sum() {
         for theta in [0.3, 0.99, 1.0, 2.5] {
             let plain: f64 = (1..=100_000).rev().map(|i| f64::from(i).powf(-theta)).sum();
-            assert!((harmonic(100_000, theta) / plain - 1.0).abs() < 1e-12);
+            assert_near(harmonic(100_000, theta) / plain, 1.0, 1e-12);
         }
     }
 
     #[test]
     fn ranks_follow_the_closed_form_for_every_exponent() {
         for theta in [0.0, 0.02, 0.5, 0.99, 1.0, 1.2, 2.7] {
-            let (items, draws) = (5_000u64, 1_000_000u32);
-            let zipf = Zipf::new(items, theta);
+            let zipf = Zipf::new(5_000, theta);
             let mut stream = Stream::new(11, 0);
-            let mut counts = vec![0u64; items as usize];
-            for _ in 0..draws {
-                counts[zipf.rank(&mut stream) as usize] += 1;
-            }
-            let expected: Vec<f64> = (0..items)
-                .map(|rank| zipf.probability(rank) * f64::from(draws))
-                .collect();
-            let fit = chi_square(&counts, &expected);
-            assert!(fit.is_good(), "theta {theta}: {fit:?}");
+            let counts = tally(5_000, 1_000_000, |_| zipf.rank(&mut stream) as usize);
+            assert_fits(&counts, &zipf.probabilities());
         }
     }
 
@@ -184,11 +183,7 @@ mod tests {
             let seen = ranks.iter().filter(|&&rank| rank < first).count() as f64;
             let share = zipf.share_of_first(first);
             let deviation = (share * (1.0 - share) * f64::from(draws)).sqrt();
-            let expected = share * f64::from(draws);
-            assert!(
-                (seen - expected).abs() < 4.0 * deviation,
-                "first {first}: {seen} {expected}"
-            );
+            assert_near(seen, share * f64::from(draws), 4.0 * deviation);
         }
     }
 

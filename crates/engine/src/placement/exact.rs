@@ -15,7 +15,7 @@ mod recency;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use index::direct::{DirectConfig, DirectTable, Entry};
+use index::{DirectConfig, DirectTable, Entry};
 use parking_lot::{Mutex, RwLock};
 use runtime::work::{self, Work};
 
@@ -76,14 +76,13 @@ pub(super) struct Exact {
 }
 
 impl Exact {
-    fn new(parts: Parts) -> Result<Self, index::direct::ConfigError> {
+    fn new(parts: Parts) -> Result<Self, index::ConfigError> {
         let tables = 1u64 << parts.partition_bits;
         let config = DirectConfig {
             value_bits: parts.codec.bits(),
             max_entries_hint: (parts.expected_items / tables).max(1),
             skip_bits: parts.partition_bits,
             min_buckets: MIN_BUCKETS,
-            max_bytes: u64::MAX,
         };
         let tables = (0..tables)
             .map(|_| DirectTable::new(config).map(Mutex::new))
@@ -168,7 +167,7 @@ impl Exact {
         match table.insert(item.hash.0, self.pack(item.place)) {
             Ok(replaced) => {
                 if recency.contains(item.place) {
-                    table.mark_recent(item.hash.0);
+                    table.access(item.hash.0);
                 }
                 Restored::Taken(self.displaced(replaced))
             }

@@ -20,43 +20,36 @@ use crate::mix::Mix;
 use crate::popularity::Popularity;
 use crate::settings::Settings;
 use crate::sizes::{Geometric, ValueSize};
-use crate::tenant::Churn;
+use crate::tenant::{Churn, Preset, Share};
 use crate::zipf::Zipf;
-
-use super::share::{Preset, Share};
 
 struct Application {
     number: u16,
     unique_keys: u64,
     object_bytes: f64,
-    /// Gets, puts with increments, and deletes, in percent of the requests.
-    percents: [f64; 3],
+    /// Gets, in percent of the requests.
+    gets: f64,
+    /// Puts with increments, likewise.
+    puts: f64,
+    deletes: f64,
     /// Its share of the mixed workload.
     weight: f64,
-}
-
-impl Application {
-    fn gets(&self) -> f64 {
-        self.percents[0]
-    }
-
-    fn puts(&self) -> f64 {
-        self.percents[1]
-    }
 }
 
 const fn application(
     number: u16,
     unique_keys: u64,
     object_bytes: f64,
-    percents: [f64; 3],
+    [gets, puts, deletes]: [f64; 3],
     weight: f64,
 ) -> Application {
     Application {
         number,
         unique_keys,
         object_bytes,
-        percents,
+        gets,
+        puts,
+        deletes,
         weight,
     }
 }
@@ -121,22 +114,19 @@ pub(super) fn preset(only: Option<u16>, settings: &Settings) -> Result<Preset, W
         KeySize::Etc => ETC_KEY_BYTES,
     };
     let passing = passing_share(&chosen, &keys, theta);
-    let writes = WRITES_OF_PUTS;
     let shares = chosen.iter().zip(&keys).map(|(application, &keys)| {
-        let [gets, puts, deletes] = application.percents;
+        let value_bytes = application.object_bytes - key_bytes;
+        let value_size = ValueSize::Geometric(Geometric::new(value_bytes));
         Ok(Share {
             application: application.number,
             weight: application.weight,
-            keys,
-            mix: Mix::new(gets, puts, deletes)?,
-            popularity: Popularity::Ranked { theta },
-            value_size: ValueSize::Geometric(Geometric::new(application.object_bytes - key_bytes)),
-            ttl: None,
+            mix: Mix::new(application.gets, application.puts, application.deletes)?,
             churn: Churn {
-                unread_sets: writes * passing,
+                unread_sets: WRITES_OF_PUTS * passing,
                 once_gets: 0.0,
-                renewing_sets: writes * (1.0 - passing),
+                renewing_sets: WRITES_OF_PUTS * (1.0 - passing),
             },
+            ..Share::reading(keys, Popularity::Ranked { theta }, value_size)
         })
     });
     Ok(Preset {
@@ -176,12 +166,12 @@ fn divide(keys: u64, chosen: &[&Application]) -> Result<Vec<u64>, WorkloadError>
 /// The share of the writes that must go to passing keys, so that with those whose new key is
 /// replaced before anybody reads it [`UNREAD_OF_WRITES`] stay unread.
 fn passing_share(chosen: &[&Application], keys: &[u64], theta: f64) -> f64 {
-    let puts = |application: &Application| application.weight * application.puts();
+    let puts = |application: &Application| application.weight * application.puts;
     let all: f64 = chosen.iter().map(|application| puts(application)).sum();
     let unread = |passing: f64| {
         let each = chosen.iter().zip(keys).map(|(application, &keys)| {
-            let renewals = application.puts() * WRITES_OF_PUTS * (1.0 - passing);
-            let reads_per_life = application.gets() / renewals;
+            let renewals = application.puts * WRITES_OF_PUTS * (1.0 - passing);
+            let reads_per_life = application.gets / renewals;
             puts(application) / all * unread_lives(keys, theta, reads_per_life)
         });
         passing + (1.0 - passing) * each.sum::<f64>()
@@ -217,21 +207,20 @@ fn unread_lives(keys: u64, theta: f64, reads_per_life: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::check::assert_near;
 
     #[test]
     fn the_weights_give_the_stated_reads_and_object_size() {
         let mean = |value: fn(&Application) -> f64| {
-            let weighted = APPLICATIONS
-                .iter()
-                .map(|application| application.weight * value(application));
+            let weighted = APPLICATIONS.iter().map(|app| app.weight * value(app));
             weighted.sum::<f64>()
         };
-        assert!((mean(|_| 1.0) - 1.0).abs() < 1e-5);
-        let puts = mean(|application| application.puts());
-        let reads = mean(|application| application.gets());
-        assert!((reads / (reads + puts) - 0.9).abs() < 1e-5);
-        let bytes = mean(|application| application.puts() * application.object_bytes) / puts;
-        assert!((bytes - 257.0).abs() < 0.05, "{bytes}");
+        assert_near(mean(|_| 1.0), 1.0, 1e-5);
+        let puts = mean(|application| application.puts);
+        let reads = mean(|application| application.gets);
+        assert_near(reads / (reads + puts), 0.9, 1e-5);
+        let bytes = mean(|application| application.puts * application.object_bytes) / puts;
+        assert_near(bytes, 257.0, 0.05);
     }
 
     #[test]
@@ -247,11 +236,8 @@ mod tests {
 
     #[test]
     fn lives_are_unread_as_often_as_a_plain_sum_says() {
-        let zipf = Zipf::new(5_000, 0.99);
-        let plain: f64 = (0..5_000)
-            .map(|rank| (-3.0 * 5_000.0 * zipf.probability(rank)).exp())
-            .sum();
-        let seen = unread_lives(5_000, 0.99, 3.0);
-        assert!((seen - plain / 5_000.0).abs() < 1e-3, "{seen} {plain}");
+        let shares = Zipf::new(5_000, 0.99).probabilities();
+        let plain: f64 = shares.iter().map(|p| (-3.0 * 5_000.0 * p).exp()).sum();
+        assert_near(unread_lives(5_000, 0.99, 3.0), plain / 5_000.0, 1e-3);
     }
 }

@@ -1,11 +1,11 @@
 //! What the named workloads are made of.
 
 mod memcachier;
-mod share;
 mod twitter;
 mod twitter_clusters;
 
 pub(crate) use memcachier::KEY_BYTES as MEMCACHIER_KEY_BYTES;
+pub(crate) use twitter_clusters::CLUSTERS as TWITTER_CLUSTERS;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -18,13 +18,7 @@ use crate::name::Name;
 use crate::popularity::Popularity;
 use crate::settings::Settings;
 use crate::sizes::{DEFAULT_MAX_VALUE_BYTES, ValueSize};
-use crate::tenant::Churn;
-
-pub(crate) use share::{Preset, Share};
-
-pub(crate) fn twitter_clusters() -> &'static [twitter_clusters::Cluster] {
-    &twitter_clusters::CLUSTERS
-}
+use crate::tenant::{Preset, Share};
 
 /// Keys and values where nothing else is said.
 const KEY_BYTES: usize = 30;
@@ -58,7 +52,8 @@ pub(crate) fn preset(name: &Name, settings: &Settings) -> Result<Preset, Workloa
         // A trace has no keys but those it names.
         Name::Trace(..) => Popularity::Single,
     };
-    let mut preset = single(settings.keys, popularity, ValueSize::Fixed(VALUE_BYTES));
+    let share = Share::reading(settings.keys, popularity, ValueSize::Fixed(VALUE_BYTES));
+    let mut preset = Preset::of_one(share);
     if *name == Name::Etc {
         preset.key_size = KeySize::Etc;
         preset.set_on_miss = true;
@@ -70,21 +65,13 @@ pub(crate) fn preset(name: &Name, settings: &Settings) -> Result<Preset, Workloa
     Ok(preset)
 }
 
-/// A preset of one application that only reads.
-fn single(keys: u64, popularity: Popularity, value_size: ValueSize) -> Preset {
-    Preset {
-        shares: vec![Share {
-            application: 0,
-            weight: 1.0,
-            keys,
-            mix: Mix::READS,
-            popularity,
-            value_size,
-            ttl: None,
-            churn: Churn::default(),
-        }],
-        key_size: KeySize::Fixed(KEY_BYTES),
-        set_on_miss: false,
+impl Preset {
+    fn of_one(share: Share) -> Self {
+        Self {
+            shares: vec![share],
+            key_size: KeySize::Fixed(KEY_BYTES),
+            set_on_miss: false,
+        }
     }
 }
 
@@ -97,11 +84,13 @@ fn cachelib(prefix: &Path, settings: &Settings) -> Result<Preset, WorkloadError>
     };
     let sizes = SizeHistogram::read(&file("_sizes.json"))?;
     let popularity = PopularityHistogram::read(&file("_pop.json"))?;
-    let mut preset = single(
+    let share = Share::reading(
         settings.keys,
         Popularity::Measured(Arc::new(popularity)),
         ValueSize::Measured(Arc::new(sizes)),
     );
-    preset.set_on_miss = true;
-    Ok(preset)
+    Ok(Preset {
+        set_on_miss: true,
+        ..Preset::of_one(share)
+    })
 }

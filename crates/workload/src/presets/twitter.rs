@@ -11,10 +11,9 @@ use crate::mix::Mix;
 use crate::popularity::Popularity;
 use crate::settings::Settings;
 use crate::sizes::{Geometric, ValueSize};
-use crate::tenant::Churn;
-use crate::ttl::Ttl;
+use crate::tenant::{Churn, Preset, Share};
+use crate::weighted::Weighted;
 
-use super::share::{Preset, Share};
 use super::twitter_clusters::{CLUSTERS, Cluster};
 
 /// The exponent of clusters for which none is published.
@@ -34,20 +33,17 @@ pub(super) fn preset(number: u16, settings: &Settings) -> Result<Preset, Workloa
         .theta
         .unwrap_or(cluster.zipf_alpha.unwrap_or(UNKNOWN_ALPHA));
     let once = once_share(cluster);
+    let value_size = ValueSize::Geometric(Geometric::new(cluster.value_bytes));
     Ok(Preset {
         shares: vec![Share {
-            application: 0,
-            weight: 1.0,
-            keys: settings.keys,
             mix: Mix::new(gets, sets, deletes)?,
-            popularity: Popularity::Ranked { theta },
-            value_size: ValueSize::Geometric(Geometric::new(cluster.value_bytes)),
-            ttl: Ttl::new(cluster.ttls),
+            ttls: Weighted::new(cluster.ttls.iter().copied()),
             churn: Churn {
                 unread_sets: once,
                 once_gets: once,
                 renewing_sets: 0.0,
             },
+            ..Share::reading(settings.keys, Popularity::Ranked { theta }, value_size)
         }],
         key_size: KeySize::Fixed(usize::from(cluster.key_bytes)),
         set_on_miss: true,
@@ -63,12 +59,13 @@ fn once_share(cluster: &Cluster) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::assert_refused;
 
     #[test]
     fn every_cluster_makes_a_preset() {
         for cluster in &CLUSTERS {
             let preset = preset(cluster.number, &Settings::default()).unwrap();
-            assert!(preset.shares[0].ttl.is_some(), "{}", cluster.number);
+            assert!(preset.shares[0].ttls.is_some(), "{}", cluster.number);
             let all: f64 = cluster.percents.iter().sum();
             assert!((96.0..104.1).contains(&all), "{}: {all} %", cluster.number);
         }
@@ -77,11 +74,8 @@ mod tests {
     #[test]
     fn clusters_without_statistics_are_refused() {
         for number in [0, 5, 55] {
-            let error = preset(number, &Settings::default())
-                .err()
-                .unwrap()
-                .to_string();
-            assert!(error.contains("1 to 54, without 5"), "{error}");
+            let refused = preset(number, &Settings::default());
+            assert_refused(refused, "1 to 54, without 5");
         }
     }
 }

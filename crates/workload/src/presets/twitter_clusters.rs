@@ -47,7 +47,7 @@ const fn cluster(
 
 /// Cluster 5 is missing: nothing is published about it.
 #[rustfmt::skip]
-pub(super) static CLUSTERS: [Cluster; 53] = [
+pub(crate) static CLUSTERS: [Cluster; 53] = [
     cluster(1, (80, 267.0), (26_574.9, 0.01), [99.0, 0.0, 0.0], Some(2.677_4), &[(240, 100.0)]),
     cluster(2, (21, 68.0), (934.5, 0.01), [100.0, 0.0, 0.0], Some(1.490_8), &[(345_600, 59.0), (172_800, 41.0)]),
     cluster(3, (19, 120.0), (91.4, 15.66), [99.0, 0.0, 0.0], Some(1.641_4), &[(604_800, 100.0)]),

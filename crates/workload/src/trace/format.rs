@@ -4,7 +4,7 @@ use std::fmt;
 
 /// The format of a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
+pub(crate) enum Format {
     /// Twitter's: `timestamp,key,key size,value size,client,operation,TTL`, without a header.
     Twitter,
     /// Meta's kvcache traces: CSV with a header that names the columns, at least `key`, `op` and
@@ -33,7 +33,7 @@ pub(super) const FORMATS: [(Format, &str); 6] = [
 impl Format {
     /// The format called `name`: `twitter`, `kvcache`, `cloudphysics`, `oraclegeneral`, `be64` or
     /// `be32`.
-    pub fn by_name(name: &str) -> Option<Self> {
+    pub(crate) fn by_name(name: &str) -> Option<Self> {
         let known = FORMATS
             .iter()
             .find(|(_, known)| known.eq_ignore_ascii_case(name));
@@ -44,8 +44,12 @@ impl Format {
         FORMATS.map(|(_, name)| name).join(", ")
     }
 
-    pub(super) fn is_text(self) -> bool {
-        matches!(self, Self::Twitter | Self::CacheLib | Self::CloudPhysics)
+    /// What a trace consists of, for messages.
+    pub(super) fn unit(self) -> &'static str {
+        match self {
+            Self::Twitter | Self::CacheLib | Self::CloudPhysics => "line",
+            Self::OracleGeneral | Self::Be64 | Self::Be32 => "record",
+        }
     }
 }
 

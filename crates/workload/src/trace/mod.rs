@@ -1,7 +1,7 @@
 //! Recorded traces, read as streams of requests.
 //!
 //! ```text
-//!   file ──input──▶ plain bytes ──lines / records──▶ rows ──twitter, cachelib, ...──▶ Request
+//!   file ──input──▶ plain bytes ──lines / records──▶ rows ──twitter, csv, binary──▶ Request
 //!          xz, zstd, gzip         bounded window
 //! ```
 //!
@@ -13,9 +13,8 @@
 //! the line or record; nothing is skipped and nothing guessed.
 
 mod binary;
-mod cachelib;
-mod cloudphysics;
 mod columns;
+mod csv;
 mod detect;
 mod error;
 mod format;
@@ -28,113 +27,87 @@ use std::path::Path;
 use crate::request::Request;
 
 pub use error::TraceError;
-pub use format::Format;
+pub(crate) use format::Format;
 
-use cachelib::CacheLib;
-use cloudphysics::CloudPhysics;
+use columns::Header;
+use csv::Csv;
 use error::Trouble;
 use window::Window;
 
 /// The requests of one trace, in order. Memory use does not depend on the length of the trace.
 #[derive(Debug)]
-pub struct TraceReader {
+pub(crate) struct TraceReader {
     path: Box<Path>,
     window: Window,
     format: Format,
-    rows: Rows,
+    /// The columns of a format with a header.
+    csv: Option<Csv>,
     /// Lines or records read so far.
     position: u64,
     /// A request that its row asks for so many times more.
     again: Option<(Request, u32)>,
 }
 
-#[derive(Debug)]
-enum Rows {
-    Twitter,
-    CacheLib(CacheLib),
-    CloudPhysics(CloudPhysics),
-    OracleGeneral,
-    Be64,
-    Be32,
-}
-
 impl TraceReader {
     /// Opens the trace at `path`. Without a `format`, its name and its first line decide.
-    pub fn open(path: &Path, format: Option<Format>) -> Result<Self, TraceError> {
+    pub(crate) fn open(path: &Path, format: Option<Format>) -> Result<Self, TraceError> {
         let fail = |trouble: Trouble| trouble.at(path, "", 0);
         let mut window = Window::new(input::open(path).map_err(fail)?);
         let format = match format {
             Some(format) => format,
             None => detect::format(path, window.peek().map_err(fail)?).map_err(fail)?,
         };
-        let rows = match format {
-            Format::Twitter => Ok(Rows::Twitter),
-            Format::CacheLib => header(&mut window)
-                .and_then(|header| CacheLib::new(&header))
-                .map(Rows::CacheLib),
-            Format::CloudPhysics => header(&mut window)
-                .and_then(|header| CloudPhysics::new(&header))
-                .map(Rows::CloudPhysics),
-            Format::OracleGeneral => Ok(Rows::OracleGeneral),
-            Format::Be64 => Ok(Rows::Be64),
-            Format::Be32 => Ok(Rows::Be32),
+        let mut csv_of = |new: fn(&Header) -> Result<Csv, Trouble>| {
+            let csv = header(&mut window).and_then(|header| new(&header));
+            csv.map(Some).map_err(|trouble| trouble.at(path, "line", 1))
         };
-        let rows = rows.map_err(|trouble| trouble.at(path, "line", 1))?;
-        let has_header = matches!(rows, Rows::CacheLib(_) | Rows::CloudPhysics(_));
+        let csv = match format {
+            Format::CacheLib => csv_of(Csv::kvcache)?,
+            Format::CloudPhysics => csv_of(Csv::cloudphysics)?,
+            _ => None,
+        };
         Ok(Self {
             path: path.into(),
             window,
             format,
-            rows,
-            position: has_header.into(),
+            position: csv.is_some().into(),
+            csv,
             again: None,
         })
     }
 
-    /// The format of the trace.
-    pub fn format(&self) -> Format {
-        self.format
-    }
-
     /// Whether the trace knows how long values are.
-    pub fn has_sizes(&self) -> bool {
+    pub(crate) fn has_sizes(&self) -> bool {
         !matches!(self.format, Format::Be64 | Format::Be32)
     }
 
     /// The next request, none at the end. After an error, the trace cannot be read further.
     #[inline]
-    pub fn next_request(&mut self) -> Result<Option<Request>, TraceError> {
+    pub(crate) fn next_request(&mut self) -> Result<Option<Request>, TraceError> {
         if let Some((request, times)) = self.again {
             self.again = (times > 1).then(|| (request, times - 1));
             return Ok(Some(request));
         }
-        self.read_row().map_err(|trouble| {
-            let unit = if self.format.is_text() {
-                "line"
-            } else {
-                "record"
-            };
-            trouble.at(&self.path, unit, self.position)
-        })
+        self.read_row()
+            .map_err(|trouble| trouble.at(&self.path, self.format.unit(), self.position))
     }
 
     fn read_row(&mut self) -> Result<Option<Request>, Trouble> {
-        match &self.rows {
-            Rows::OracleGeneral => {
+        match self.format {
+            Format::OracleGeneral => {
                 let record = self.window.record(&mut self.position)?;
                 Ok(record.map(binary::oracle_general))
             }
-            Rows::Be64 => Ok(self.window.record(&mut self.position)?.map(binary::be64)),
-            Rows::Be32 => Ok(self.window.record(&mut self.position)?.map(binary::be32)),
-            text => loop {
+            Format::Be64 => Ok(self.window.record(&mut self.position)?.map(binary::be64)),
+            Format::Be32 => Ok(self.window.record(&mut self.position)?.map(binary::be32)),
+            Format::Twitter | Format::CacheLib | Format::CloudPhysics => loop {
                 let Some(line) = self.window.line()? else {
                     return Ok(None);
                 };
                 self.position += 1;
-                let (request, times) = match text {
-                    Rows::CacheLib(rows) => rows.request(line)?,
-                    Rows::CloudPhysics(rows) => (rows.request(line)?, 1),
-                    _ => (twitter::request(line)?, 1),
+                let (request, times) = match &self.csv {
+                    Some(csv) => csv.request(line)?,
+                    None => (twitter::request(line)?, 1),
                 };
                 if times == 0 {
                     continue;
@@ -147,9 +120,9 @@ impl TraceReader {
 }
 
 /// Reads the first line of a file that names its columns.
-fn header(window: &mut Window) -> Result<columns::Header, Trouble> {
+fn header(window: &mut Window) -> Result<Header, Trouble> {
     let line = window.line()?;
-    columns::Header::of(line.ok_or_else(|| Trouble::Row("the file is empty".to_owned()))?)
+    Header::of(line.ok_or_else(|| Trouble::Row("the file is empty".to_owned()))?)
 }
 
 #[cfg(test)]

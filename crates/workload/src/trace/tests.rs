@@ -10,6 +10,7 @@ use std::num::NonZeroU8;
 use super::columns::hashed;
 use super::format::FORMATS;
 use super::*;
+use crate::error::assert_refused;
 use crate::key_id::KeyId;
 use crate::mix::Op;
 
@@ -29,50 +30,44 @@ const CLOUDPHYSICS: &str = "version,time,op,size,lbn\n\
                             1,5633898,2a,512,42932745\n\
                             1,5633899,28,4096,42932746\n";
 
-/// A file of the given name in a directory of its own.
-struct Trace {
-    directory: tempfile::TempDir,
-    name: String,
-}
-
-impl Trace {
-    fn new(name: &str, bytes: impl AsRef<[u8]>) -> Self {
-        let directory = tempfile::tempdir().unwrap();
-        fs::write(directory.path().join(name), bytes).unwrap();
-        Self {
-            directory,
-            name: name.to_owned(),
-        }
+/// All requests of a file of that name and content; what is wrong without the file's name.
+fn read_file(
+    name: &str,
+    bytes: impl AsRef<[u8]>,
+    format: Option<Format>,
+) -> Result<Vec<Request>, String> {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join(name);
+    fs::write(&path, bytes).unwrap();
+    let text = |error: TraceError| {
+        let text = error.to_string();
+        assert!(!text.contains('\n'), "{text}");
+        let what = text.strip_prefix(path.to_str().unwrap());
+        what.expect("the message begins with the file's name")
+            .to_owned()
+    };
+    let mut reader = TraceReader::open(&path, format).map_err(text)?;
+    let mut requests = Vec::new();
+    while let Some(request) = reader.next_request().map_err(text)? {
+        requests.push(request);
     }
-
-    fn read(&self, format: Option<Format>) -> Result<Vec<Request>, String> {
-        let path = self.directory.path().join(&self.name);
-        let text = |error: TraceError| {
-            let text = error.to_string();
-            assert!(text.starts_with(path.to_str().unwrap()), "{text}");
-            assert!(!text.contains('\n'), "{text}");
-            text[path.to_str().unwrap().len()..].to_owned()
-        };
-        let mut reader = TraceReader::open(&path, format).map_err(text)?;
-        let mut requests = Vec::new();
-        while let Some(request) = reader.next_request().map_err(text)? {
-            requests.push(request);
-        }
-        assert_eq!(
-            reader.next_request().unwrap(),
-            None,
-            "the end stays the end"
-        );
-        Ok(requests)
-    }
+    let behind = reader.next_request().unwrap();
+    assert_eq!(behind, None, "the end stays the end");
+    Ok(requests)
 }
 
 fn read(name: &str, bytes: impl AsRef<[u8]>) -> Result<Vec<Request>, String> {
-    Trace::new(name, bytes).read(None)
+    read_file(name, bytes, None)
 }
 
 fn read_as(format: Format, bytes: impl AsRef<[u8]>) -> Result<Vec<Request>, String> {
-    Trace::new("trace", bytes).read(Some(format))
+    read_file("trace", bytes, Some(format))
+}
+
+/// Panics unless reading fails with a message that goes on with `words` behind the file's name.
+fn assert_fails(format: Format, bytes: impl AsRef<[u8]>, words: &str) {
+    let error = read_as(format, bytes).unwrap_err();
+    assert!(error.starts_with(words), "{error}");
 }
 
 fn request(op: Op, key: KeyId, key_len: u8, value_len: u32, ttl_s: u32) -> Request {
@@ -108,24 +103,17 @@ const COMPRESSIONS: [(&str, Compress); 3] = [("xz", xz), ("zstd", zstd), ("gzip"
 #[test]
 fn twitter_rows_are_read() {
     let first = request(Op::Get, hashed(b"q:q:1:8WTfjZU14ee"), 17, 213, 0);
+    let second = hashed(b"yDqF:3q:1AJrrJ1nnCJKKrnGx1A");
     let expected = [
         first,
-        request(
-            Op::Set,
-            hashed(b"yDqF:3q:1AJrrJ1nnCJKKrnGx1A"),
-            27,
-            27,
-            86_400,
-        ),
+        request(Op::Set, second, 27, 27, 86_400),
         request(Op::Set, hashed(b"with,comma"), 10, 5, 60),
         request(Op::Delete, hashed(b"gone"), 4, 0, 0),
         first,
     ];
     assert_eq!(read("cluster001.csv", TWITTER).unwrap(), expected);
-    assert_eq!(
-        read("cluster001", TWITTER.replace('\n', "\r\n")).unwrap(),
-        expected
-    );
+    let carriage_returns = TWITTER.replace('\n', "\r\n");
+    assert_eq!(read("cluster001", carriage_returns).unwrap(), expected);
 }
 
 #[test]
@@ -172,24 +160,14 @@ fn binary_records_are_read() {
 
 #[test]
 fn key_lists_are_read() {
-    let wide: Vec<u8> = [1i64, -2]
-        .iter()
-        .flat_map(|key| key.to_be_bytes())
-        .collect();
-    let narrow: Vec<u8> = [1i32, -2]
-        .iter()
-        .flat_map(|key| key.to_be_bytes())
-        .collect();
-    let keys = |requests: Vec<Request>| requests.iter().map(|r| r.key.0).collect::<Vec<_>>();
-    assert_eq!(keys(read("a.be64", &wide).unwrap()), [1, u64::MAX - 1]);
-    assert_eq!(
-        keys(read_as(Format::Be64, &wide).unwrap()),
-        [1, u64::MAX - 1]
-    );
-    assert_eq!(
-        keys(read("a.be32.xz", xz(&narrow)).unwrap()),
-        [1, 0xFFFF_FFFE]
-    );
+    let wide = [1i64, -2].map(i64::to_be_bytes).concat();
+    let narrow = [1i32, -2].map(i32::to_be_bytes).concat();
+    let reads = |keys: [u64; 2]| keys.map(|key| request(Op::Get, KeyId(key), 0, 0, 0));
+    let expected = reads([1, u64::MAX - 1]);
+    assert_eq!(read("a.be64", &wide).unwrap(), expected);
+    assert_eq!(read_as(Format::Be64, &wide).unwrap(), expected);
+    let expected = reads([1, 0xFFFF_FFFE]);
+    assert_eq!(read("a.be32.xz", xz(&narrow)).unwrap(), expected);
 }
 
 #[test]
@@ -248,15 +226,11 @@ fn compressed_data_that_are_cut_off_say_after_which_line() {
     let rows = long();
     for (name, compress) in COMPRESSIONS {
         let bytes = compress(rows.as_bytes());
-        for keep in [bytes.len() / 2, bytes.len() - 1] {
-            let error = read_as(Format::Twitter, &bytes[..keep]).unwrap_err();
-            assert!(
-                error.contains(&format!("the {name} data are cut off or corrupt")),
-                "{error}"
-            );
-        }
-        let error = read_as(Format::Twitter, &bytes[..bytes.len() - 1]).unwrap_err();
-        assert!(error.starts_with(", after line "), "{error}");
+        let words = format!("the {name} data are cut off or corrupt");
+        let cut = |keep| read_as(Format::Twitter, &bytes[..keep]);
+        assert_refused(cut(bytes.len() / 2), &words);
+        assert_refused(cut(bytes.len() - 1), &words);
+        assert_fails(Format::Twitter, &bytes[..bytes.len() - 1], ", after line ");
     }
 }
 
@@ -269,9 +243,9 @@ fn corrupt_compressed_data_are_noticed() {
         for byte in &mut bytes[middle..middle + 8] {
             *byte ^= 0x55;
         }
-        let error = read_as(Format::Twitter, &bytes);
+        let read = read_as(Format::Twitter, &bytes);
         assert!(
-            error.is_err(),
+            read.is_err(),
             "{name}: the checksum must fail at the latest"
         );
     }
@@ -279,118 +253,67 @@ fn corrupt_compressed_data_are_noticed() {
 
 #[test]
 fn damaged_rows_are_refused_with_their_line() {
-    for (bytes, words) in [
+    for (rows, line, words) in [
         (
             "1,a,1,1,1,get,0\n2,a,1,1,get,0\n",
-            ", line 2: 6 columns, where 7 are expected",
+            2,
+            "6 columns, where 7 are expected",
         ),
-        (
-            "1,a,1,1,1,get,0\n\n",
-            ", line 2: 1 column, where 7 are expected",
-        ),
+        ("1,a,1,1,1,get,0\n\n", 2, "1 column, where 7 are expected"),
         (
             "1,a,1,1,1,get,0\n2,a,1,1,1,peek,0",
-            ", line 2: the operation 'peek'",
+            2,
+            "the operation 'peek'",
         ),
-        (
-            "1,a,1,x1,1,get,0",
-            ", line 1: the value size 'x1' is not a number",
-        ),
-        (
-            "1,a,1,-1,1,get,0",
-            ", line 1: the value size '-1' is not a number",
-        ),
-        (
-            "1,a,,1,1,get,0",
-            ", line 1: the key size '' is not a number",
-        ),
+        ("1,a,1,x1,1,get,0", 1, "the value size 'x1' is not a number"),
+        ("1,a,1,-1,1,get,0", 1, "the value size '-1' is not a number"),
+        ("1,a,,1,1,get,0", 1, "the key size '' is not a number"),
         (
             "1,a,251,1,1,get,0",
-            ", line 1: a key of 251 bytes; keys have at most 250",
+            1,
+            "a key of 251 bytes; keys have at most 250",
         ),
-        (
-            "1,a,1,5000000000,1,get,0",
-            ", line 1: a value of 5000000000 bytes",
-        ),
-        ("time,a,1,1,1,get,0", ", line 1: the timestamp 'time'"),
-        (
-            "99999999999999999999,a,1,1,1,get,0",
-            ", line 1: the timestamp",
-        ),
+        ("1,a,1,5000000000,1,get,0", 1, "a value of 5000000000 bytes"),
+        ("time,a,1,1,1,get,0", 1, "the timestamp 'time'"),
+        ("99999999999999999999,a,1,1,1,get,0", 1, "the timestamp"),
     ] {
-        let error = read_as(Format::Twitter, bytes).unwrap_err();
-        assert!(error.starts_with(words), "{error}");
+        assert_fails(Format::Twitter, rows, &format!(", line {line}: {words}"));
     }
-}
-
-#[test]
-fn missing_columns_are_named() {
-    for (format, bytes, words) in [
-        (
-            Format::CacheLib,
-            "key,size\na,1\n",
-            ", line 1: no column is called 'op'",
-        ),
-        (
-            Format::CacheLib,
-            "op,key\nGET,a\n",
-            ", line 1: no column is called 'size'",
-        ),
-        (Format::CacheLib, "", ", line 1: the file is empty"),
-        (
-            Format::CacheLib,
-            TWITTER,
-            ", line 1: no column is called 'key'",
-        ),
-        (
-            Format::CloudPhysics,
-            KVCACHE,
-            ", line 1: no column is called 'lbn'",
-        ),
-        (
-            Format::CacheLib,
-            "key,op,size\na,GET,1\nb,GET\n",
-            ", line 3: 2 columns, where 3",
-        ),
-        (
-            Format::CacheLib,
-            "key,op,size\na,PUT,1\n",
-            ", line 2: the operation 'PUT'",
-        ),
-        (
-            Format::CacheLib,
-            "key,op,size,op_count\na,GET,1,99999999\n",
-            ", line 2: an op_count",
-        ),
-        (
-            Format::CloudPhysics,
-            "op,size,lbn\n35,1,1\n",
-            ", line 2: the operation '35'",
-        ),
+    for (rows, line, words) in [
+        ("key,size\na,1\n", 1, "no column is called 'op'"),
+        ("op,key\nGET,a\n", 1, "no column is called 'size'"),
+        ("", 1, "the file is empty"),
+        (TWITTER, 1, "no column is called 'key'"),
+        ("key,op,size\na,GET,1\nb,GET\n", 3, "2 columns, where 3"),
+        ("key,op,size\na,PUT,1\n", 2, "the operation 'PUT'"),
+        ("key,op,size,op_count\na,GET,1,99999999\n", 2, "an op_count"),
     ] {
-        let error = read_as(format, bytes).unwrap_err();
-        assert!(error.starts_with(words), "{error}");
+        assert_fails(Format::CacheLib, rows, &format!(", line {line}: {words}"));
+    }
+    for (rows, line, words) in [
+        (KVCACHE, 1, "no column is called 'lbn'"),
+        ("op,size,lbn\n35,1,1\n", 2, "the operation '35'"),
+    ] {
+        assert_fails(
+            Format::CloudPhysics,
+            rows,
+            &format!(", line {line}: {words}"),
+        );
     }
 }
 
 #[test]
 fn a_record_that_is_cut_off_is_refused_with_its_number() {
-    let error = read_as(Format::OracleGeneral, [0; 24 + 10]).unwrap_err();
-    assert_eq!(
-        error,
-        ", record 2: the file ends within a record, after 10 of 24 bytes"
-    );
-    let error = read_as(Format::Be64, [0; 7]).unwrap_err();
-    assert_eq!(
-        error,
-        ", record 1: the file ends within a record, after 7 of 8 bytes"
-    );
+    let words = ", record 2: the file ends within a record, after 10 of 24 bytes";
+    assert_fails(Format::OracleGeneral, [0; 24 + 10], words);
+    let words = ", record 1: the file ends within a record, after 7 of 8 bytes";
+    assert_fails(Format::Be64, [0; 7], words);
 }
 
 #[test]
 fn a_line_without_end_is_refused() {
-    let error = read_as(Format::Twitter, vec![b'x'; 200_000]).unwrap_err();
-    assert!(error.contains("a line of more than 65536 bytes"), "{error}");
+    let words = ": a line of more than 65536 bytes";
+    assert_fails(Format::Twitter, vec![b'x'; 200_000], words);
 }
 
 #[test]
@@ -401,43 +324,28 @@ fn a_format_that_nothing_tells_must_be_given() {
         b"1,2,3\n",
         b"once upon a time\n",
     ] {
-        let error = read("web07.trace", bytes).unwrap_err();
-        assert!(
-            error.contains("trace:FORMAT:PATH") && error.contains("be32"),
-            "{error}"
-        );
+        assert_refused(read("web07.trace", bytes), "trace:FORMAT:PATH");
+        assert_refused(read("web07.trace", bytes), "be32");
     }
 }
 
 #[test]
 fn files_that_are_not_there_are_named() {
-    let error = TraceReader::open(Path::new("/nowhere/x.csv"), None).unwrap_err();
-    assert!(
-        error
-            .to_string()
-            .starts_with("/nowhere/x.csv: cannot be read: "),
-        "{error}"
-    );
+    let absent = TraceReader::open(Path::new("/nowhere/x.csv"), None);
+    assert_refused(absent, "/nowhere/x.csv: cannot be read: ");
     let directory = tempfile::tempdir().unwrap();
-    let error = TraceReader::open(directory.path(), None).unwrap_err();
-    assert!(
-        error.to_string().ends_with("is a directory, not a trace"),
-        "{error}"
-    );
+    let refused = TraceReader::open(directory.path(), None);
+    assert_refused(refused, ": is a directory, not a trace");
 }
 
 #[test]
 fn formats_are_known_by_their_names() {
     for (format, name) in FORMATS {
-        assert_eq!(
-            (Format::by_name(name), format.to_string()),
-            (Some(format), name.to_owned())
-        );
+        assert_eq!(Format::by_name(name), Some(format));
+        assert_eq!(format.to_string(), name);
     }
-    assert_eq!(
-        Format::by_name("oracleGeneral"),
-        Some(Format::OracleGeneral)
-    );
+    let mixed_case = Format::by_name("oracleGeneral");
+    assert_eq!(mixed_case, Some(Format::OracleGeneral));
     assert_eq!(Format::by_name("zip"), None);
 }
 
@@ -453,7 +361,7 @@ proptest::proptest! {
     ) {
         let bytes = [start, &bytes].concat();
         // Either a number of requests that the bytes can hold, or an error that names the file.
-        if let Ok(requests) = Trace::new("trace", &bytes).read(format.filter(|_| told)) {
+        if let Ok(requests) = read_file("trace", &bytes, format.filter(|_| told)) {
             proptest::prop_assert!(requests.len() <= 1 << 24);
         }
     }

@@ -17,7 +17,7 @@
 //! Invariant: `value + 1 > 0` in every entry, hence no entry is 0.
 
 /// Buckets in which an entry may lie: its home and the 7 that follow, circularly.
-pub(super) const WINDOW: u32 = 8;
+pub(crate) const WINDOW: u32 = 8;
 const DISPLACEMENT_BITS: u32 = WINDOW.trailing_zeros();
 const RECENT_BITS: u32 = 1;
 const _: () = assert!(1 << DISPLACEMENT_BITS == WINDOW);
@@ -36,28 +36,28 @@ pub struct Entry {
 
 /// Shifts and masks of one configuration.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Layout {
+pub(crate) struct Layout {
     value_bits: u32,
     tag_bits: u32,
     skip_bits: u32,
-    sub_bits: u32,
+    pub(crate) sub_bits: u32,
     home_bits: u32,
-    /// Tag and displacement of an entry.
-    key_mask: u64,
+    /// Tag and displacement of an entry: the bits that a search compares.
+    pub(crate) key_mask: u64,
 }
 
 /// Where a hash belongs: the part of it that a sub-table needs.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Probe {
+pub(crate) struct Probe {
     /// Position, shifted to the top of the word, zeros below.
     position_high: u64,
     /// The entry's tag field, displacement 0.
-    pub(super) key: u64,
+    pub(crate) key: u64,
 }
 
 impl Layout {
     /// The caller has checked the ranges; `hash_bits_left` is what the hash can give to the tag.
-    pub(super) fn new(
+    pub(crate) fn new(
         value_bits: u32,
         skip_bits: u32,
         sub_bits: u32,
@@ -78,34 +78,30 @@ impl Layout {
         }
     }
 
-    pub(super) fn sub_tables(&self) -> usize {
+    pub(crate) fn sub_tables(&self) -> usize {
         1 << self.sub_bits
     }
 
-    pub(super) fn sub_bits(&self) -> u32 {
-        self.sub_bits
-    }
-
-    pub(super) fn fingerprint_bits(&self) -> u32 {
+    pub(crate) fn fingerprint_bits(&self) -> u32 {
         self.sub_bits + self.home_bits
     }
 
-    pub(super) fn max_value(&self) -> u64 {
+    pub(crate) fn max_value(&self) -> u64 {
         (1 << self.value_bits) - 2
     }
 
     /// Sub-table and probe of a hash.
     #[inline]
-    pub(super) fn split(&self, hash: u64) -> (usize, Probe) {
+    pub(crate) fn split(&self, hash: u64) -> (usize, Probe) {
         let ours = hash << self.skip_bits;
         // Two shifts: a shift by 64 (one sub-table) would not be zero.
         let sub_table = (ours >> 1) >> (u64::BITS - 1 - self.sub_bits);
-        (sub_table as usize, self.probe(ours << self.sub_bits))
+        let position = (ours << self.sub_bits) >> (u64::BITS - self.home_bits);
+        (sub_table as usize, self.probe(position))
     }
 
     #[inline]
-    fn probe(&self, high: u64) -> Probe {
-        let position = high >> (u64::BITS - self.home_bits);
+    pub(crate) fn probe(&self, position: u64) -> Probe {
         let tag = position & self.tag_mask();
         Probe {
             position_high: position << (u64::BITS - self.home_bits),
@@ -113,27 +109,21 @@ impl Layout {
         }
     }
 
-    /// Probe of a position recovered by [`Positions::position`].
-    #[inline]
-    pub(super) fn probe_of_position(&self, position: u64) -> Probe {
-        self.probe(position << (u64::BITS - self.home_bits))
-    }
-
     /// The hash bits that sub-table and position stand for, in their places, zeros elsewhere.
-    pub(super) fn hash_prefix(&self, sub_table: usize, position: u64) -> u64 {
+    pub(crate) fn hash_prefix(&self, sub_table: usize, position: u64) -> u64 {
         let fingerprint = ((sub_table as u64) << self.home_bits) | position;
         (fingerprint << (u64::BITS - self.fingerprint_bits())) >> self.skip_bits
     }
 
     /// An entry with displacement 0 and no recency.
     #[inline]
-    pub(super) fn pack(&self, probe: Probe, value: u64) -> u64 {
+    pub(crate) fn pack(&self, probe: Probe, value: u64) -> u64 {
         debug_assert!(value <= self.max_value());
         probe.key | (value + 1)
     }
 
     #[inline]
-    pub(super) fn unpack(&self, entry: u64) -> Entry {
+    pub(crate) fn unpack(&self, entry: u64) -> Entry {
         let value = (entry & ((1 << self.value_bits) - 1)) - 1;
         Entry {
             value,
@@ -142,31 +132,25 @@ impl Layout {
     }
 
     #[inline]
-    pub(super) fn recent_bit(&self) -> u64 {
+    pub(crate) fn recent_bit(&self) -> u64 {
         1 << self.value_bits
     }
 
     #[inline]
-    pub(super) fn displacement(&self, entry: u64) -> u32 {
+    pub(crate) fn displacement(&self, entry: u64) -> u32 {
         (entry >> (self.value_bits + RECENT_BITS)) as u32 & (WINDOW - 1)
     }
 
     /// What to add to an entry to move it one bucket further from home.
     #[inline]
-    pub(super) fn one_displacement(&self) -> u64 {
+    pub(crate) fn one_displacement(&self) -> u64 {
         1 << (self.value_bits + RECENT_BITS)
     }
 
     /// The entry, as if it lay at home.
     #[inline]
-    pub(super) fn without_displacement(&self, entry: u64) -> u64 {
+    pub(crate) fn without_displacement(&self, entry: u64) -> u64 {
         entry & !(u64::from(WINDOW - 1) << (self.value_bits + RECENT_BITS))
-    }
-
-    /// Mask of the bits that a search compares.
-    #[inline]
-    pub(super) fn key_mask(&self) -> u64 {
-        self.key_mask
     }
 
     #[inline]
@@ -183,14 +167,14 @@ impl Layout {
 impl Probe {
     /// Home among `buckets` buckets.
     #[inline]
-    pub(super) fn home(self, buckets: usize) -> usize {
+    pub(crate) fn home(self, buckets: usize) -> usize {
         ((u128::from(self.position_high) * buckets as u128) >> u64::BITS) as usize
     }
 }
 
 /// Gives positions back from home bucket and tag, for one number of buckets.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Positions {
+pub(crate) struct Positions {
     buckets: u64,
     /// `2^f` divided by the number of buckets, and the rest.
     quotient: u64,
@@ -200,7 +184,7 @@ pub(super) struct Positions {
 }
 
 impl Positions {
-    pub(super) fn new(layout: &Layout, buckets: usize) -> Self {
+    pub(crate) fn new(layout: &Layout, buckets: usize) -> Self {
         let span = 1u64 << layout.home_bits;
         let buckets = buckets as u64;
         Positions {
@@ -214,14 +198,14 @@ impl Positions {
 
     /// First position whose home is `home`: `ceil(home * 2^f / B)`, without the wide product.
     #[inline]
-    pub(super) fn first(&self, home: usize) -> u64 {
+    pub(crate) fn first(&self, home: usize) -> u64 {
         let home = home as u64;
         home * self.quotient + (home * self.rest).div_ceil(self.buckets)
     }
 
     /// Position of an entry, given the first position of its home.
     #[inline]
-    pub(super) fn position(&self, first: u64, entry: u64) -> u64 {
+    pub(crate) fn position(&self, first: u64, entry: u64) -> u64 {
         let tag = (entry >> self.tag_shift) & self.tag_mask;
         first + (tag.wrapping_sub(first) & self.tag_mask)
     }

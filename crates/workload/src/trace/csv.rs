@@ -1,18 +1,25 @@
-//! Rows of Meta's kvcache traces. The header says which column is which: the published traces of
-//! different years have different ones.
+//! Rows of files whose header says which column is which.
+//!
+//! - Meta's kvcache traces: those published in different years have different columns.
+//! - The CloudPhysics block traces in libCacheSim's form. A block number is a key; the bytes read
+//!   or written are its value.
 
+use crate::key_id::KeyId;
 use crate::mix::Op;
 use crate::request::Request;
 
 use super::columns::{Header, Row, hashed, key_len, shown, value_len};
 use super::error::Trouble;
 
+/// Where the columns are; those that a trace lacks are none.
 #[derive(Debug)]
-pub(super) struct CacheLib {
+pub(super) struct Csv {
     columns: usize,
-    key: usize,
     op: usize,
     size: usize,
+    key: usize,
+    /// Keys are block numbers, and operations SCSI commands.
+    is_block_trace: bool,
     key_size: Option<usize>,
     op_count: Option<usize>,
     ttl: Option<usize>,
@@ -21,16 +28,30 @@ pub(super) struct CacheLib {
 /// A row may stand for so many requests.
 const MAX_COUNT: u64 = 1 << 24;
 
-impl CacheLib {
-    pub(super) fn new(header: &Header) -> Result<Self, Trouble> {
+impl Csv {
+    pub(super) fn kvcache(header: &Header) -> Result<Self, Trouble> {
         Ok(Self {
             columns: header.columns(),
             key: header.require("key")?,
             op: header.require("op")?,
             size: header.require("size")?,
+            is_block_trace: false,
             key_size: header.find("key_size"),
             op_count: header.find("op_count"),
             ttl: header.find("ttl"),
+        })
+    }
+
+    pub(super) fn cloudphysics(header: &Header) -> Result<Self, Trouble> {
+        Ok(Self {
+            columns: header.columns(),
+            op: header.require("op")?,
+            size: header.require("size")?,
+            key: header.require("lbn")?,
+            is_block_trace: true,
+            key_size: None,
+            op_count: None,
+            ttl: None,
         })
     }
 
@@ -47,9 +68,15 @@ impl CacheLib {
                 "an op_count of {count}; at most {MAX_COUNT} are believed"
             )));
         }
+        let (op, key) = if self.is_block_trace {
+            let op = scsi_op(row.column(self.op))?;
+            (op, KeyId(row.number(self.key, "block number")?))
+        } else {
+            (op(row.column(self.op))?, hashed(row.column(self.key)))
+        };
         let request = Request {
-            op: op(row.column(self.op))?,
-            key: hashed(row.column(self.key)),
+            op,
+            key,
             key_len: key_len(optional(self.key_size, "key_size", 0)?)?,
             value_len: value_len(row.number(self.size, "size")?)?,
             ttl_s: u32::try_from(optional(self.ttl, "ttl", 0)?).unwrap_or(u32::MAX),
@@ -67,6 +94,19 @@ fn op(name: &[u8]) -> Result<Op, Trouble> {
         _ => Err(Trouble::Row(format!(
             "the operation '{}' is not one of GET, GET_LEASE, SET, SET_LEASE, DELETE",
             shown(name)
+        ))),
+    }
+}
+
+/// The SCSI commands READ and WRITE with 6, 10, 12 and 16 bytes, in hexadecimal.
+#[inline]
+fn scsi_op(code: &[u8]) -> Result<Op, Trouble> {
+    match code {
+        b"28" | b"88" | b"a8" | b"8" | b"08" => Ok(Op::Get),
+        b"2a" | b"8a" | b"aa" | b"a" | b"0a" => Ok(Op::Set),
+        _ => Err(Trouble::Row(format!(
+            "the operation '{}' is neither a read (28, 88, a8, 08) nor a write (2a, 8a, aa, 0a)",
+            shown(code)
         ))),
     }
 }

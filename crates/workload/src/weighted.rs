@@ -1,10 +1,13 @@
 //! A choice between weighted possibilities with one random word and one look into a table (Walker's
 //! alias method, built as Vose describes it, 1991).
 
-/// A table of weighted possibilities. Immutable; draws are uses of somebody else's random words.
+use crate::stream::word_of;
+
+/// Values with weights. Immutable; draws are uses of somebody else's random words.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Alias {
-    /// For each column the part of it that belongs to its own number, and whose the rest is.
+pub(crate) struct Weighted<T> {
+    values: Box<[T]>,
+    /// For each value the part of its column that is its own, and whose the rest is.
     columns: Box<[Column]>,
 }
 
@@ -15,10 +18,11 @@ struct Column {
     other: u32,
 }
 
-impl Alias {
-    /// A table in which number `i` has a share in proportion to `weights[i]`. None if there is no
-    /// weight above 0, or one is negative or not finite.
-    pub(crate) fn new(weights: &[f64]) -> Option<Self> {
+impl<T> Weighted<T> {
+    /// Values with shares in proportion to their weights. None if there is no weight above 0, or
+    /// one is negative or not finite.
+    pub(crate) fn new(weighted: impl IntoIterator<Item = (T, f64)>) -> Option<Self> {
+        let (values, weights): (Vec<T>, Vec<f64>) = weighted.into_iter().unzip();
         let all: f64 = weights.iter().sum();
         let valid = weights.iter().all(|weight| *weight >= 0.0);
         if !valid || !all.is_finite() || all <= 0.0 || u32::try_from(weights.len()).is_err() {
@@ -36,7 +40,7 @@ impl Alias {
         while let (Some(&small), Some(&large)) = (low.last(), high.last()) {
             low.pop();
             columns[small] = Column {
-                own_below: (heights[small] * 2f64.powi(64)) as u64,
+                own_below: word_of(heights[small]),
                 other: large as u32,
             };
             heights[large] -= 1.0 - heights[small];
@@ -54,48 +58,45 @@ impl Alias {
                 other: heaviest as u32,
             };
         }
-        Some(Self { columns })
+        Some(Self {
+            values: values.into(),
+            columns,
+        })
     }
 
-    /// The number that the random `word` chooses.
+    /// The value that the random `word` chooses.
     #[inline]
-    pub(crate) fn choose(&self, word: u64) -> usize {
+    pub(crate) fn choose(&self, word: u64) -> &T {
         let product = u128::from(word) * self.columns.len() as u128;
         let number = (product >> 64) as usize;
         let column = self.columns[number];
         let own = (product as u64) < column.own_below || column.own_below == u64::MAX;
-        if own { number } else { column.other as usize }
+        &self.values[if own { number } else { column.other as usize }]
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Stream;
-    use crate::check::chi_square;
+    use crate::check::{assert_fits, tally};
+    use crate::stream::Stream;
 
     #[test]
-    fn numbers_are_chosen_in_proportion_to_their_weights() {
+    fn values_are_chosen_in_proportion_to_their_weights() {
         let weights: Vec<f64> = (0..100).map(|i| f64::from(i * i)).collect();
-        let alias = Alias::new(&weights).unwrap();
+        let weighted = Weighted::new(weights.iter().copied().enumerate()).unwrap();
         let mut stream = Stream::new(4, 0);
-        let mut counts = [0u64; 100];
-        for _ in 0..1_000_000 {
-            counts[alias.choose(stream.next_u64())] += 1;
-        }
+        let counts = tally(100, 1_000_000, |_| *weighted.choose(stream.next_u64()));
         assert_eq!(counts[0], 0, "a weight of 0 never happens");
-        let all: f64 = weights.iter().sum();
-        let expected: Vec<f64> = weights.iter().map(|weight| weight / all * 1e6).collect();
-        let fit = chi_square(&counts, &expected);
-        assert!(fit.is_good(), "{fit:?}");
+        assert_fits(&counts, &weights);
     }
 
     #[test]
     fn one_possibility_is_always_chosen() {
-        let alias = Alias::new(&[3.0]).unwrap();
+        let only = Weighted::new([(7, 3.0)]).unwrap();
         assert_eq!(
-            [0, 1 << 63, u64::MAX].map(|word| alias.choose(word)),
-            [0; 3]
+            [0, 1 << 63, u64::MAX].map(|word| only.choose(word)),
+            [&7; 3]
         );
     }
 
@@ -108,7 +109,8 @@ mod tests {
             &[f64::NAN],
             &[f64::INFINITY],
         ] {
-            assert_eq!(Alias::new(weights), None, "{weights:?}");
+            let refused = Weighted::new(weights.iter().copied().enumerate());
+            assert_eq!(refused, None, "{weights:?}");
         }
     }
 }

@@ -1,11 +1,10 @@
-//! What the creator of a [`DirectTable`](super::DirectTable) decides, and how it can be wrong.
+//! What the creator of a [`DirectTable`](crate::DirectTable) decides, and how it can be wrong.
 //!
 //! Invariant: a [`DirectConfig`] that a table is made of gives one whose bit
 //! fields fit a 64-bit entry and whose fingerprint fits the 64-bit hash. Every other one is
 //! refused with a [`ConfigError`] that says which field to change.
 
-use super::layout::Layout;
-use super::sub_table::{empty_bytes, empty_sub_table_bytes};
+use crate::layout::Layout;
 
 /// Entries a sub-table holds, at most, when the table holds `max_entries_hint`.
 ///
@@ -22,7 +21,7 @@ pub const MIN_BUCKETS_HIGHEST: u32 = 4096;
 pub const VALUE_BITS_HIGHEST: u32 = 44;
 
 /// Fewest tag bits a table accepts; below this, collisions would be common.
-pub const TAG_BITS_LOWEST: u32 = 12;
+const TAG_BITS_LOWEST: u32 = 12;
 
 /// Configuration of one partition's table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,49 +37,11 @@ pub struct DirectConfig {
     pub skip_bits: u32,
     /// Buckets of an empty sub-table: a power of two from [`MIN_BUCKETS_LOWEST`] to
     /// [`MIN_BUCKETS_HIGHEST`]. Doubling it adds one bit to the fingerprint and doubles the
-    /// memory of an empty table; [`DirectConfig::with_floor`] chooses it.
+    /// memory of an empty table.
     pub min_buckets: u32,
-    /// Bound on [`DirectTable::memory_bytes`](super::DirectTable::memory_bytes). While a
-    /// sub-table is rebuilt, its old and its new array exist side by side for a moment; this
-    /// (under 200 KiB for a table that keeps to its hint) comes on top.
-    pub max_bytes: u64,
 }
 
 impl DirectConfig {
-    /// A configuration without memory bound whose `min_buckets` is the largest that keeps all
-    /// partitions together (`2^skip_bits` tables like this one) within `floor_bytes` when empty,
-    /// from [`MIN_BUCKETS_LOWEST`] to 64.
-    ///
-    /// With a floor of 1 MiB, bytes per entry stay below 11 from 100,000 entries on, over all
-    /// partitions, as long as [`MIN_BUCKETS_LOWEST`] fits (up to 16 million entries expected).
-    pub fn with_floor(
-        value_bits: u32,
-        max_entries_hint: u64,
-        skip_bits: u32,
-        floor_bytes: u64,
-    ) -> Self {
-        let sub_tables = 1u128 << (sub_bits(max_entries_hint) + skip_bits.min(63));
-        let empty_bytes =
-            |min_buckets| sub_tables.saturating_mul(u128::from(empty_sub_table_bytes(min_buckets)));
-        let mut min_buckets = 64;
-        while min_buckets > MIN_BUCKETS_LOWEST && empty_bytes(min_buckets) > floor_bytes.into() {
-            min_buckets /= 2;
-        }
-        DirectConfig {
-            value_bits,
-            max_entries_hint,
-            skip_bits,
-            min_buckets,
-            max_bytes: u64::MAX,
-        }
-    }
-
-    /// Largest value the table stores: `2^value_bits - 2`. (All ones is taken: an entry holds its
-    /// value plus one, so that no entry equals the empty slot, 0.)
-    pub fn max_value(&self) -> u64 {
-        (1u64 << self.value_bits.min(63)) - 2
-    }
-
     /// Bits of the hash that tell keys apart, the skipped ones included: two keys that agree in
     /// these displace each other. Of `n` keys spread over all partitions, about
     /// `n^2 / 2^(F+1)` pairs do.
@@ -93,7 +54,7 @@ impl DirectConfig {
         Ok(self.skip_bits + layout.fingerprint_bits())
     }
 
-    pub(super) fn layout(&self) -> Result<Layout, ConfigError> {
+    pub(crate) fn layout(&self) -> Result<Layout, ConfigError> {
         if !(1..=VALUE_BITS_HIGHEST).contains(&self.value_bits) {
             return Err(ConfigError::ValueBits {
                 value_bits: self.value_bits,
@@ -118,21 +79,13 @@ impl DirectConfig {
                 sub_bits,
             });
         }
-        let layout = Layout::new(
+        Ok(Layout::new(
             self.value_bits,
             self.skip_bits,
             sub_bits,
             bucket_bits,
             u64::BITS - used,
-        );
-        let needed = empty_bytes(&layout, self.min_buckets);
-        if self.max_bytes < needed {
-            return Err(ConfigError::MaxBytes {
-                max_bytes: self.max_bytes,
-                needed,
-            });
-        }
-        Ok(layout)
+        ))
     }
 }
 
@@ -162,10 +115,4 @@ pub enum ConfigError {
          hash; lower skip_bits or max_entries_hint"
     )]
     HashBits { skip_bits: u32, sub_bits: u32 },
-    /// `max_bytes` below what the empty table takes.
-    #[error(
-        "max_bytes is {max_bytes}, but the empty table takes {needed}; raise max_bytes, or \
-         lower min_buckets or max_entries_hint"
-    )]
-    MaxBytes { max_bytes: u64, needed: u64 },
 }

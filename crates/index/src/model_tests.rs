@@ -7,8 +7,8 @@ use std::collections::HashMap;
 
 use proptest::prelude::*;
 
-use super::tests::{VALUE_BITS, config, hash, table};
-use super::*;
+use crate::tests::{VALUE_BITS, config, fresh, hash, table};
+use crate::*;
 
 /// What the table should be.
 struct Model {
@@ -33,6 +33,14 @@ impl Model {
     fn prefix(&self, hash: u64) -> u64 {
         (self.fingerprint(hash) << (64 - self.fingerprint_bits)) >> self.skip_bits
     }
+
+    fn entry(&self, hash: u64) -> Option<Entry> {
+        self.entries.get(&self.fingerprint(hash)).copied()
+    }
+
+    fn holds(&self, hash: u64, value: u64) -> bool {
+        self.entry(hash).is_some_and(|entry| entry.value == value)
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -41,15 +49,8 @@ enum Operation {
     Remove(u64),
     RemoveIf(u64, u64),
     ReplaceIf(u64, u64, u64),
-    Mark(u64),
     Access(u64),
     RemoveMany(u64),
-    Clear,
-}
-
-fn fresh(value: u64) -> Entry {
-    let recent = false;
-    Entry { value, recent }
 }
 
 /// Hashes from a small universe, part of it crowded at the end of a sub-table (so that entries
@@ -72,10 +73,8 @@ fn any_operation() -> impl Strategy<Value = Operation> {
         20 => any_hash().prop_map(Operation::Remove),
         6 => (any_hash(), value()).prop_map(|(h, v)| Operation::RemoveIf(h, v)),
         6 => (any_hash(), value(), value()).prop_map(|(h, v, w)| Operation::ReplaceIf(h, v, w)),
-        10 => any_hash().prop_map(Operation::Mark),
-        10 => any_hash().prop_map(Operation::Access),
+        20 => any_hash().prop_map(Operation::Access),
         1 => (1..5u64).prop_map(Operation::RemoveMany),
-        1 => Just(Operation::Clear),
     ]
 }
 
@@ -83,17 +82,15 @@ fn apply(table: &mut DirectTable, model: &mut Model, operation: Operation) {
     let len = table.len();
     match operation {
         Operation::Insert(hash, value) => {
-            let fingerprint = model.fingerprint(hash);
+            let before = model.entry(hash);
             match table.insert(hash, value) {
                 Ok(replaced) => {
-                    let entry = fresh(value);
-                    let before = model.entries.insert(fingerprint, entry);
                     assert_eq!(replaced, before.map(|entry| entry.value));
+                    model.entries.insert(model.fingerprint(hash), fresh(value));
                 }
                 Err(refused) => {
                     assert_eq!(refused, Full::Crowded, "there is no memory bound");
-                    assert!(!model.entries.contains_key(&fingerprint));
-                    assert_eq!(table.len(), len);
+                    assert_eq!((before, table.len()), (None, len));
                 }
             }
         }
@@ -102,31 +99,18 @@ fn apply(table: &mut DirectTable, model: &mut Model, operation: Operation) {
             assert_eq!(table.remove(hash), before.map(|entry| entry.value));
         }
         Operation::RemoveIf(hash, value) => {
-            let fingerprint = model.fingerprint(hash);
-            let holds = model
-                .entries
-                .get(&fingerprint)
-                .is_some_and(|e| e.value == value);
+            let holds = model.holds(hash, value);
             assert_eq!(table.remove_if(hash, value), holds);
             if holds {
-                model.entries.remove(&fingerprint);
+                model.entries.remove(&model.fingerprint(hash));
             }
         }
         Operation::ReplaceIf(hash, old, new) => {
-            let fingerprint = model.fingerprint(hash);
-            let holds = model
-                .entries
-                .get(&fingerprint)
-                .is_some_and(|e| e.value == old);
+            let holds = model.holds(hash, old);
             assert_eq!(table.replace_if(hash, old, new), holds);
             if holds {
-                model.entries.insert(fingerprint, fresh(new));
+                model.entries.insert(model.fingerprint(hash), fresh(new));
             }
-        }
-        Operation::Mark(hash) => {
-            let entry = model.entries.get_mut(&model.fingerprint(hash));
-            assert_eq!(table.mark_recent(hash), entry.is_some());
-            entry.into_iter().for_each(|entry| entry.recent = true);
         }
         Operation::Access(hash) => {
             let entry = model.entries.get_mut(&model.fingerprint(hash));
@@ -136,17 +120,11 @@ fn apply(table: &mut DirectTable, model: &mut Model, operation: Operation) {
         Operation::RemoveMany(keep_one_in) => {
             let mut prefixes = Vec::new();
             table.for_each(|prefix, _, _| prefixes.push(prefix));
-            for prefix in prefixes
-                .into_iter()
-                .filter(|prefix| !hash(*prefix).is_multiple_of(keep_one_in + 1))
-            {
+            prefixes.retain(|prefix| !hash(*prefix).is_multiple_of(keep_one_in + 1));
+            for prefix in prefixes {
                 assert!(table.remove(prefix).is_some());
                 model.entries.remove(&model.fingerprint(prefix));
             }
-        }
-        Operation::Clear => {
-            table.clear();
-            model.entries.clear();
         }
     }
 }
@@ -157,11 +135,9 @@ fn assert_same(table: &DirectTable, model: &Model) {
     let mut visited = HashMap::new();
     table.for_each(|prefix, value, recent| {
         assert_eq!(model.prefix(prefix), prefix, "bits beyond the fingerprint");
-        assert_eq!(table.lookup(prefix), Some(Entry { value, recent }));
-        assert_eq!(
-            visited.insert(model.fingerprint(prefix), Entry { value, recent }),
-            None
-        );
+        let entry = Entry { value, recent };
+        assert_eq!(table.lookup(prefix), Some(entry));
+        assert_eq!(visited.insert(model.fingerprint(prefix), entry), None);
     });
     assert_eq!(visited, model.entries);
 }
@@ -186,8 +162,7 @@ proptest! {
             };
             apply(&mut table, &mut model, operation);
             if let Some(hash) = probed {
-                let entry = model.entries.get(&model.fingerprint(hash)).copied();
-                prop_assert_eq!(table.lookup(hash), entry);
+                prop_assert_eq!(table.lookup(hash), model.entry(hash));
             }
             if step % 128 == 0 {
                 assert_same(&table, &model);
@@ -206,13 +181,12 @@ proptest! {
     ) {
         let config = DirectConfig {
             value_bits, skip_bits, max_entries_hint: hint, min_buckets: 1 << min_log,
-            max_bytes: u64::MAX,
         };
         prop_assume!(config.fingerprint_bits().is_ok());
         let mut table = table(config);
         let model = Model::new(config);
         for hash in hashes {
-            table.insert(hash, config.max_value()).unwrap();
+            table.insert(hash, (1 << value_bits) - 2).unwrap();
             let mut restored = false;
             table.for_each(|prefix, _, _| restored |= prefix == model.prefix(hash));
             prop_assert!(restored);

@@ -9,7 +9,7 @@
 //! Invariant: the stages of one sub-table are strictly increasing, and a sub-table that has just
 //! grown, for whatever reason, is not yet due to shrink (hysteresis).
 
-use super::sub_table::SLOTS;
+use crate::sub_table::SLOTS;
 
 /// Growth when `len / slots` would pass 9/10.
 const GROW_NUMERATOR: usize = 9;
@@ -35,27 +35,27 @@ const _: () = {
 
 /// Whether `buckets` may hold `len` entries.
 #[inline]
-pub(super) fn may_hold(buckets: usize, len: usize) -> bool {
+pub(crate) fn may_hold(buckets: usize, len: usize) -> bool {
     len * GROW_DENOMINATOR <= buckets * SLOTS * GROW_NUMERATOR
 }
 
 /// Whether `len` entries are too few for `buckets`.
 #[inline]
-pub(super) fn is_sparse(buckets: usize, len: usize) -> bool {
+pub(crate) fn is_sparse(buckets: usize, len: usize) -> bool {
     len * SHRINK_DENOMINATOR < buckets * SLOTS * SHRINK_NUMERATOR
 }
 
 /// The stages of one sub-table: `min_buckets`, then growth by 1/8 from a start that depends on
 /// the sub-table's number.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Stages {
+pub(crate) struct Stages {
     min_buckets: usize,
     /// Second stage, in fixed point.
     second: u64,
 }
 
 impl Stages {
-    pub(super) fn new(min_buckets: usize, sub_table: usize, sub_bits: u32) -> Self {
+    pub(crate) fn new(min_buckets: usize, sub_table: usize, sub_bits: u32) -> Self {
         let first = (min_buckets as u64) << FRACTION_BITS;
         // Bit reversal spreads the phases of neighbours, and of any power-of-two group of them.
         let reversed = (sub_table as u64).reverse_bits() >> (u64::BITS - FRACTION_BITS);
@@ -69,21 +69,21 @@ impl Stages {
     }
 
     /// The next larger stage.
-    pub(super) fn above(&self, buckets: usize) -> usize {
+    pub(crate) fn above(&self, buckets: usize) -> usize {
         self.iter()
             .find(|&stage| stage > buckets)
             .expect("invariant: stages increase for ever")
     }
 
     /// The smallest stage that may hold `len` entries.
-    pub(super) fn holding(&self, len: usize) -> usize {
+    pub(crate) fn holding(&self, len: usize) -> usize {
         self.iter()
             .find(|&stage| may_hold(stage, len))
             .expect("invariant: stages increase for ever")
     }
 
     /// The next smaller stage; the smallest has none.
-    pub(super) fn below(&self, buckets: usize) -> Option<usize> {
+    pub(crate) fn below(&self, buckets: usize) -> Option<usize> {
         self.iter().take_while(|&stage| stage < buckets).last()
     }
 

@@ -17,15 +17,15 @@
 //! 4. No two entries have the same home and tag.
 //! 5. At least one slot is free, so that every walk ends.
 //!
-//! Failure: [`SubTable::has_room`] and [`SubTable::rebuilt`] say that an arrangement does not
+//! Failure: [`SubTable::place`] and [`SubTable::rebuilt`] say that an arrangement does not
 //! exist before anything has been changed.
 
-use super::layout::{Layout, Positions, Probe, WINDOW};
+use crate::layout::{Layout, Positions, Probe, WINDOW};
 
 /// Slots of a bucket.
-pub(super) const SLOTS: usize = 8;
+pub(crate) const SLOTS: usize = 8;
 /// Bytes of a bucket.
-pub(super) const BUCKET_BYTES: usize = size_of::<Bucket>();
+const BUCKET_BYTES: usize = size_of::<Bucket>();
 
 /// One cache line of entries.
 #[derive(Clone, Copy, Debug)]
@@ -41,7 +41,7 @@ const CHUNK_BUCKETS: usize = 64;
 
 /// One cell of the table's directory.
 #[derive(Debug)]
-pub(super) struct SubTable {
+pub(crate) struct SubTable {
     chunks: Box<[Box<[Bucket]>]>,
     /// Buckets of all chunks.
     buckets: u32,
@@ -55,20 +55,20 @@ const _: () = assert!(size_of::<SubTable>() == 32);
 
 /// Where an entry lies.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Slot {
+pub(crate) struct Slot {
     bucket: usize,
     slot: usize,
 }
 
 /// Where an absent entry belongs: this many buckets from home. [`WINDOW`] says nowhere.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Vacancy {
+pub(crate) struct Vacancy {
     bucket: usize,
     displacement: u32,
 }
 
 impl SubTable {
-    pub(super) fn new(buckets: usize) -> Self {
+    pub(crate) fn new(buckets: usize) -> Self {
         debug_assert!(buckets >= WINDOW as usize);
         let chunk = |number: usize| {
             let taken = (buckets - number * CHUNK_BUCKETS).min(CHUNK_BUCKETS);
@@ -83,23 +83,27 @@ impl SubTable {
     }
 
     #[inline]
-    pub(super) fn buckets(&self) -> usize {
+    pub(crate) fn buckets(&self) -> usize {
         self.buckets as usize
     }
 
     #[inline]
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.len as usize
     }
 
     /// Finds the entry of a probe, or where it belongs.
     #[inline]
-    pub(super) fn search(&self, layout: &Layout, probe: Probe) -> Result<Slot, Vacancy> {
-        let mut bucket = probe.home(self.buckets());
-        let mut key = probe.key;
+    pub(crate) fn search(&self, layout: &Layout, probe: Probe) -> Result<Slot, Vacancy> {
+        self.search_from(layout, probe.home(self.buckets()), probe.key)
+    }
+
+    #[inline]
+    fn search_from(&self, layout: &Layout, home: usize, mut key: u64) -> Result<Slot, Vacancy> {
+        let mut bucket = home;
         for displacement in 0..WINDOW {
             let slots = self.slots(bucket);
-            if let Some(slot) = matching(slots, key, layout.key_mask()) {
+            if let Some(slot) = matching(slots, key, layout.key_mask) {
                 // A free slot equals the key "tag 0 at home"; entries come before free slots.
                 if slots[slot] != 0 {
                     return Ok(Slot { bucket, slot });
@@ -123,29 +127,29 @@ impl SubTable {
 
     /// The first slot of a probe's home.
     #[inline]
-    pub(super) fn first_at_home(&self, probe: Probe) -> u64 {
+    pub(crate) fn first_at_home(&self, probe: Probe) -> u64 {
         self.slots(probe.home(self.buckets()))[0]
     }
 
     #[inline]
-    pub(super) fn get(&self, at: Slot) -> u64 {
+    pub(crate) fn get(&self, at: Slot) -> u64 {
         self.slots(at.bucket)[at.slot]
     }
 
     /// Gives the entry another value, without recency.
     #[inline]
-    pub(super) fn set_value(&mut self, layout: &Layout, at: Slot, value: u64) {
+    pub(crate) fn set_value(&mut self, layout: &Layout, at: Slot, value: u64) {
         let entry = &mut self.slots_mut(at.bucket)[at.slot];
-        *entry = (*entry & layout.key_mask()) | (value + 1);
+        *entry = (*entry & layout.key_mask) | (value + 1);
     }
 
     #[inline]
-    pub(super) fn set_recent(&mut self, layout: &Layout, at: Slot) {
+    pub(crate) fn set_recent(&mut self, layout: &Layout, at: Slot) {
         self.slots_mut(at.bucket)[at.slot] |= layout.recent_bit();
     }
 
     /// Whether an entry can be placed at a vacancy without pushing any entry out of its window.
-    pub(super) fn has_room(&self, layout: &Layout, at: Vacancy) -> bool {
+    fn has_room(&self, layout: &Layout, at: Vacancy) -> bool {
         if at.displacement == WINDOW {
             return false;
         }
@@ -163,8 +167,12 @@ impl SubTable {
         false
     }
 
-    /// Places an entry (packed with displacement 0) at a vacancy that has room.
-    pub(super) fn place(&mut self, layout: &Layout, at: Vacancy, entry: u64) {
+    /// Places an entry (packed with displacement 0) at a vacancy; false, and nothing has changed,
+    /// where that would push an entry out of its window.
+    pub(crate) fn place(&mut self, layout: &Layout, at: Vacancy, entry: u64) -> bool {
+        if !self.has_room(layout, at) {
+            return false;
+        }
         let mut bucket = at.bucket;
         let mut carried = entry + u64::from(at.displacement) * layout.one_displacement();
         let mut slot = self
@@ -186,10 +194,11 @@ impl SubTable {
             bucket = self.after(bucket);
         }
         self.len += 1;
+        true
     }
 
     /// Removes an entry and pulls the displaced ones behind it back by one slot.
-    pub(super) fn remove(&mut self, layout: &Layout, at: Slot) {
+    pub(crate) fn remove(&mut self, layout: &Layout, at: Slot) {
         let mut bucket = at.bucket;
         let mut was_full = shift_out(self.slots_mut(bucket), at.slot);
         while was_full {
@@ -206,19 +215,23 @@ impl SubTable {
     }
 
     /// Whether a shrink is worth trying, given that the load asks for it.
-    pub(super) fn may_shrink(&self) -> bool {
+    pub(crate) fn may_shrink(&self) -> bool {
         self.len < self.shrink_below
     }
 
     /// Notes a failed attempt: the next one waits until a sixteenth of the entries is gone.
-    pub(super) fn shrink_failed(&mut self) {
+    pub(crate) fn shrink_failed(&mut self) {
         self.shrink_below = self.len - self.len / 16;
     }
 
     /// The same entries in `buckets` buckets, or nothing where they do not fit their windows.
     /// One pass: entries come in hash order and go in hash order.
-    pub(super) fn rebuilt(&self, layout: &Layout, buckets: usize) -> Option<SubTable> {
-        let mut builder = Builder::new(layout, buckets);
+    pub(crate) fn rebuilt(&self, layout: &Layout, buckets: usize) -> Option<SubTable> {
+        let mut builder = Builder {
+            layout,
+            table: SubTable::new(buckets),
+            cursor: 0,
+        };
         let positions = Positions::new(layout, self.buckets());
         // Entries of one old home, sorted by new home before they are appended.
         let mut group = [(0usize, 0u64); WINDOW as usize * SLOTS];
@@ -226,7 +239,7 @@ impl SubTable {
         let mut group_home = usize::MAX;
         let mut first_position = 0;
         let mut fits = true;
-        self.for_each_in_order(layout, |home, entry| {
+        self.for_each_in_order(layout, |(home, entry)| {
             if home != group_home {
                 fits &= builder.append_all(&group[..group_len]);
                 group_len = 0;
@@ -234,7 +247,7 @@ impl SubTable {
                 first_position = positions.first(home);
             }
             let position = positions.position(first_position, entry);
-            let new_home = layout.probe_of_position(position).home(buckets);
+            let new_home = layout.probe(position).home(buckets);
             let mut slot = group_len;
             while slot > 0 && group[slot - 1].0 > new_home {
                 group[slot] = group[slot - 1];
@@ -247,46 +260,50 @@ impl SubTable {
         fits.then_some(builder.table)
     }
 
+    /// The entries of one bucket with their homes.
+    #[inline]
+    fn entries(&self, layout: &Layout, bucket: usize) -> impl Iterator<Item = (usize, u64)> {
+        let entries = self.slots(bucket).iter().take_while(|&&entry| entry != 0);
+        entries.map(move |&entry| {
+            let displacement = layout.displacement(entry) as usize;
+            let around = if displacement > bucket {
+                self.buckets()
+            } else {
+                0
+            };
+            (bucket + around - displacement, entry)
+        })
+    }
+
     /// Every entry with its home, in order of homes.
-    fn for_each_in_order(&self, layout: &Layout, mut visit: impl FnMut(usize, u64)) {
-        for (bucket, slots) in self.all_slots().enumerate() {
-            for &entry in slots.iter().take_while(|&&entry| entry != 0) {
-                if let Some(home) = bucket.checked_sub(layout.displacement(entry) as usize) {
-                    visit(home, entry);
-                }
-            }
+    fn for_each_in_order(&self, layout: &Layout, mut visit: impl FnMut((usize, u64))) {
+        for bucket in 0..self.buckets() {
+            let entries = self.entries(layout, bucket);
+            entries
+                .filter(|&(home, _)| home <= bucket)
+                .for_each(&mut visit);
         }
         // Those that wrapped around lie in the first buckets and belong to the last homes.
-        for (bucket, slots) in self.all_slots().enumerate().take(WINDOW as usize - 1) {
-            for &entry in slots.iter().take_while(|&&entry| entry != 0) {
-                let displacement = layout.displacement(entry) as usize;
-                if displacement > bucket {
-                    visit(bucket + self.buckets() - displacement, entry);
-                }
-            }
+        for bucket in 0..WINDOW as usize - 1 {
+            let entries = self.entries(layout, bucket);
+            entries
+                .filter(|&(home, _)| home > bucket)
+                .for_each(&mut visit);
         }
     }
 
     /// Every entry with its home, jumping about the array by the golden section, so that any
     /// beginning of the sequence is spread evenly over the hashes.
-    pub(super) fn for_each_scattered(&self, layout: &Layout, mut visit: impl FnMut(usize, u64)) {
+    pub(crate) fn for_each_scattered(&self, layout: &Layout, mut visit: impl FnMut((usize, u64))) {
         let buckets = self.buckets();
         let stride = (buckets * 618 / 1000..=buckets)
             .find(|&stride| greatest_common_divisor(stride, buckets) == 1)
             .expect("invariant: buckets - 1 has no divisor in common with buckets");
         let mut bucket = 0;
         for _ in 0..buckets {
-            for &entry in self.slots(bucket).iter().take_while(|&&entry| entry != 0) {
-                let displacement = layout.displacement(entry) as usize;
-                let before = if displacement > bucket { buckets } else { 0 };
-                visit(bucket + before - displacement, entry);
-            }
+            self.entries(layout, bucket).for_each(&mut visit);
             bucket = (bucket + stride) % buckets;
         }
-    }
-
-    fn all_slots(&self) -> impl Iterator<Item = &[u64; SLOTS]> {
-        self.chunks.iter().flatten().map(|bucket| &bucket.0)
     }
 
     #[inline]
@@ -314,15 +331,7 @@ struct Builder<'a> {
     cursor: usize,
 }
 
-impl<'a> Builder<'a> {
-    fn new(layout: &'a Layout, buckets: usize) -> Self {
-        Builder {
-            layout,
-            table: SubTable::new(buckets),
-            cursor: 0,
-        }
-    }
-
+impl Builder<'_> {
     /// Appends entries that are sorted by home; false if one does not fit its window.
     fn append_all(&mut self, sorted: &[(usize, u64)]) -> bool {
         sorted.iter().all(|&(home, entry)| self.append(home, entry))
@@ -343,49 +352,16 @@ impl<'a> Builder<'a> {
             return true;
         }
         // Past the end: goes around, in front of what lies in the first buckets.
-        let vacancy = self.table.wrapped_vacancy(self.layout, home);
-        let has_room = self.table.has_room(self.layout, vacancy);
-        if has_room {
-            self.table.place(self.layout, vacancy, entry);
-        }
-        has_room
-    }
-}
-
-impl SubTable {
-    /// Where one more entry of `home` belongs, when everything from there to the end is full.
-    fn wrapped_vacancy(&self, layout: &Layout, home: usize) -> Vacancy {
-        let mut bucket = 0;
-        let mut displacement = (self.buckets() - home) as u32;
-        while displacement < WINDOW {
-            let last = self.slots(bucket)[LAST];
-            if last == 0 || layout.displacement(last) < displacement {
-                break;
-            }
-            bucket += 1;
-            displacement += 1;
-        }
-        Vacancy {
-            bucket,
-            displacement,
-        }
+        let key = entry & self.layout.key_mask;
+        let found = self.table.search_from(self.layout, home, key);
+        found.is_err_and(|vacancy| self.table.place(self.layout, vacancy, entry))
     }
 }
 
 /// Bytes asked of the allocator for a sub-table of this many buckets, its cell aside.
-pub(super) fn heap_bytes(buckets: usize) -> u64 {
+pub(crate) fn heap_bytes(buckets: usize) -> u64 {
     let chunks = buckets.div_ceil(CHUNK_BUCKETS) * size_of::<Box<[Bucket]>>();
     (buckets * BUCKET_BYTES + chunks) as u64
-}
-
-/// Bytes of an empty table; saturates for configurations beyond any machine.
-pub(super) fn empty_bytes(layout: &Layout, min_buckets: u32) -> u64 {
-    (layout.sub_tables() as u64).saturating_mul(empty_sub_table_bytes(min_buckets))
-}
-
-/// Bytes of an empty sub-table, its cell in the directory included.
-pub(super) fn empty_sub_table_bytes(min_buckets: u32) -> u64 {
-    size_of::<SubTable>() as u64 + heap_bytes(min_buckets as usize)
 }
 
 fn greatest_common_divisor(mut a: usize, mut b: usize) -> usize {
@@ -420,11 +396,12 @@ fn shift_out(slots: &mut [u64; SLOTS], slot: usize) -> bool {
 #[cfg(test)]
 impl SubTable {
     /// Panics unless every invariant of the module head holds.
-    pub(super) fn check(&self, layout: &Layout) {
+    pub(crate) fn check(&self, layout: &Layout) {
         let buckets = self.buckets();
         let mut seen = std::collections::HashSet::new();
         let mut homes = Vec::new();
-        for (bucket, slots) in self.all_slots().enumerate() {
+        for bucket in 0..buckets {
+            let slots = self.slots(bucket);
             let taken = slots.iter().take_while(|&&entry| entry != 0).count();
             assert!(
                 slots[taken..].iter().all(|&entry| entry == 0),
@@ -437,7 +414,7 @@ impl SubTable {
                     let passed = (bucket + buckets - back) % buckets;
                     assert_ne!(self.slots(passed)[LAST], 0, "passed over a free slot");
                 }
-                let tag = layout.without_displacement(entry) & layout.key_mask();
+                let tag = layout.without_displacement(entry) & layout.key_mask;
                 assert!(seen.insert((home, tag)), "fingerprint twice");
                 // Unrolled around the circle, so that wrapped homes compare as negative.
                 homes.push(bucket as i64 - displacement as i64);
@@ -454,26 +431,20 @@ impl SubTable {
         assert!(homes.len() < buckets * SLOTS);
     }
 
-    pub(super) fn counted_buckets(&self) -> usize {
-        self.all_slots().count()
+    pub(crate) fn counted_buckets(&self) -> usize {
+        self.chunks.iter().map(|chunk| chunk.len()).sum()
     }
 
-    pub(super) fn counted_bytes(&self) -> usize {
+    pub(crate) fn counted_bytes(&self) -> usize {
         let buckets: usize = self.chunks.iter().map(|chunk| size_of_val(&**chunk)).sum();
         size_of_val(&*self.chunks) + buckets
     }
 
-    /// Displacement of every entry, and whether any wrapped around.
-    pub(super) fn displacements(&self, layout: &Layout) -> (Vec<u32>, bool) {
-        let mut displacements = Vec::new();
-        let mut wrapped = false;
-        for (bucket, slots) in self.all_slots().enumerate() {
-            for &entry in slots.iter().take_while(|&&entry| entry != 0) {
-                let displacement = layout.displacement(entry);
-                wrapped |= displacement as usize > bucket;
-                displacements.push(displacement);
-            }
-        }
-        (displacements, wrapped)
+    /// Displacement of every entry, and whether it wrapped around.
+    pub(crate) fn displacements(&self, layout: &Layout) -> impl Iterator<Item = (u32, bool)> {
+        (0..self.buckets()).flat_map(move |bucket| {
+            let entries = self.entries(layout, bucket);
+            entries.map(move |(home, entry)| (layout.displacement(entry), home > bucket))
+        })
     }
 }
