@@ -165,7 +165,7 @@ impl Points {
     fn row(&self, cell: &Cell, rate: f64) -> Row {
         let row = Row::new()
             .with(PART, cell.part)
-            .with_some("placement", cell.placement.map(Placement::name))
+            .with("placement", cell.placement.map(Placement::name))
             .with("threads", cell.threads)
             .with("bytes_per_operation", cell.bytes)
             .with("ops_per_s", rate)
@@ -174,8 +174,7 @@ impl Points {
             .placement
             .filter(|&it| it != Placement::Best && cell.part != SIZES);
         let gain = others.and_then(|other| self.gain(cell.part, cell.threads, other));
-        row.with_some("best_over_this", gain)
-            .with("virtual_time", true)
+        row.with("best_over_this", gain).with("virtual_time", true)
     }
 
     fn plots(&self, extent: &Extent) -> Vec<Plot> {

@@ -79,9 +79,9 @@ impl Pair {
     fn row(&self) -> Row {
         Row::new()
             .with(PART, self.part)
-            .with_some("depth", self.depth)
+            .with("depth", self.depth)
             .with("bytes_per_operation", self.bytes)
-            .with_some("beside_writes_of_bytes", self.write_bytes)
+            .with("beside_writes_of_bytes", self.write_bytes)
             .with("measured_per_s", self.measured.per_s)
             .with("measured_us", self.measured.mean_us)
             .with("measured_p50_us", self.measured.p50_us)

@@ -2,13 +2,15 @@
 
 use std::time::Duration;
 
+use serde_json::Value;
+
 use super::super::descriptor::Scale;
 use super::super::error::ExperimentError;
 use super::machine::Machine;
 use crate::compare::{Outcome as Ran, Plan, run};
 use crate::plot::Line;
 use crate::presets::{MadeFor, Preset, named};
-use crate::row::{Field, Row};
+use crate::row::Row;
 
 /// Flash of a conventional drive that it offers.
 pub(super) const OFFERED_SHARE: f64 = 0.75;
@@ -73,7 +75,7 @@ impl Cell {
     }
 
     /// The same, whose rows have one more field.
-    pub(super) fn with(mut self, name: &'static str, value: impl Into<Field>) -> Self {
+    pub(super) fn with(mut self, name: &'static str, value: impl Into<Value>) -> Self {
         self.head = self.head.with(name, value);
         self
     }
@@ -110,7 +112,7 @@ pub(super) fn figure(rows: &[Row], preset: &str, copy_scale: u32, field: &str) -
     rows.iter().find(is_it)?.number(field)
 }
 
-pub(super) fn among(rows: &[Row], field: &str, value: impl Into<Field>) -> Vec<Row> {
+pub(super) fn among(rows: &[Row], field: &str, value: impl Into<Value>) -> Vec<Row> {
     let value = value.into();
     let has_it = |row: &&Row| row.get(field) == Some(&value);
     rows.iter().filter(has_it).cloned().collect()

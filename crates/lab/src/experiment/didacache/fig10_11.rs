@@ -78,11 +78,11 @@ fn row(cell: &Cell) -> Result<Row, ExperimentError> {
     Ok(cell
         .head
         .clone()
-        .with_some("requests_per_s", requests_per_s(&ran))
+        .with("requests_per_s", requests_per_s(&ran))
         .and(ran.row.figures(&["hit_ratio"]))
         .with("request_us", request_us(&ran))
         .and(ran.row.figures(&["p99_us"]))
-        .with_some("cpu_busy", ran.detail.cpu_busy)
+        .with("cpu_busy", ran.detail.cpu_busy)
         .and(ran.row.figures(&[
             "erases",
             "gc_bytes_copied",

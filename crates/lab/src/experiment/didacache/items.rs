@@ -117,11 +117,11 @@ pub(super) fn measure(cell: &Cell) -> Result<(Row, Ran), ExperimentError> {
     let row = cell
         .head
         .clone()
-        .with_some("ops_per_s", row.ops_per_s)
+        .with("ops_per_s", row.ops_per_s)
         .with("mean_us", detail.mean_us)
         .and(row.figures(&["p50_us", "p99_us", "p999_us", "hit_ratio"]))
-        .with_some("cpu_busy", detail.cpu_busy)
-        .with_some("cpu_us_an_op", busy_us)
+        .with("cpu_busy", detail.cpu_busy)
+        .with("cpu_us_an_op", busy_us)
         .and(row.figures(&[
             "clwa",
             "dlwa",
@@ -130,7 +130,7 @@ pub(super) fn measure(cell: &Cell) -> Result<(Row, Ran), ExperimentError> {
             "low_watermark",
             "objects_on_flash",
         ]))
-        .with_some("dram_bytes_an_object", bytes_an_object)
+        .with("dram_bytes_an_object", bytes_an_object)
         .with("device_mapping_bytes", detail.mapping_bytes);
     Ok((row, ran))
 }

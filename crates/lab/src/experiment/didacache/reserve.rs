@@ -99,10 +99,10 @@ impl Regulated {
             .and(row.figures(&["hit_ratio", "erases", "gc_bytes_copied"]))
             .with("request_us", request_us(&ran))
             .and(row.figures(&["p50_us", "p99_us", "p999_us"]))
-            .with_some("requests_per_s", requests_per_s(&ran))
+            .with("requests_per_s", requests_per_s(&ran))
             .with("free_share", kept_free / segments as f64)
             .with("low_share", low / segments as f64)
-            .with_some("cpu_busy", ran.detail.cpu_busy)
+            .with("cpu_busy", ran.detail.cpu_busy)
             .and(row.figures(&["item_bytes_set", "objects_on_flash"]));
         Ok(Self {
             preset: cell.preset.name,

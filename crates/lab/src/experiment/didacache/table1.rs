@@ -61,7 +61,7 @@ fn row(cell: &Cell) -> Result<Row, ExperimentError> {
         .head
         .clone()
         .and(row.figures(&["gc_bytes_copied"]))
-        .with_some("device_bytes_copied", pages_copied)
+        .with("device_bytes_copied", pages_copied)
         .and(row.figures(&["erases", "item_bytes_set", "clwa", "dlwa", "ops_per_s"]))
         .with("mean_us", ran.detail.mean_us)
         .and(row.figures(&["objects_on_flash"]))

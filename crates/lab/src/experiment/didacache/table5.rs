@@ -69,10 +69,10 @@ fn row(cell: &Cell) -> Result<Row, ExperimentError> {
     Ok(cell
         .head
         .clone()
-        .with_some("set_least_us", sets.map(|(least, _)| least))
-        .with_some("set_most_us", sets.map(|(_, most)| most))
-        .with_some("get_least_us", gets.map(|(least, _)| least))
-        .with_some("get_most_us", gets.map(|(_, most)| most)))
+        .with("set_least_us", sets.map(|(least, _)| least))
+        .with("set_most_us", sets.map(|(_, most)| most))
+        .with("get_least_us", gets.map(|(least, _)| least))
+        .with("get_most_us", gets.map(|(_, most)| most)))
 }
 
 /// What the equations say of the paper's device, and of the one that is measured.

@@ -61,14 +61,14 @@ impl Worn {
             .head
             .clone()
             .and(row.figures(&["erase_min", "erase_max"]))
-            .with_some("erase_spread", spread.map(|(most, least)| most - least))
+            .with("erase_spread", spread.map(|(most, least)| most - least))
             .with("erase_mean", mean(&erases))
             .with("near_mean", near_mean(&erases))
-            .with_some(
+            .with(
                 "gc_erases",
                 row.erases.map(|all| all.saturating_sub(leveled)),
             )
-            .with_some(
+            .with(
                 "gc_bytes_copied",
                 row.gc_bytes_copied.map(|all| all - copied_to_level),
             )
