@@ -14,7 +14,6 @@ use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::Duration;
 
 use device::{FileDisk, FileJournal, FileOptions, JournalError};
-use engine::Engine;
 use engine::config::META_BYTES;
 use runtime::live::{LiveConfig, Workers};
 use runtime::work::{self, WorkDone};
@@ -23,7 +22,6 @@ use workload::Workload;
 use super::clients::{Client, Progress, Run, Seen};
 use super::error::CompareError;
 use super::figures::outcome;
-use super::host::Host;
 use super::machine::Machine;
 use super::outcome::Outcome;
 use super::plan::Plan;
@@ -70,11 +68,10 @@ fn with_cache<T>(
         ..LiveConfig::default()
     })
     .map_err(CompareError::Workers)?;
-    let host = Host::new(plan, preset, &storage);
-    let opened = open(host, &workers, claim.journal.clone());
-    let acted = opened.and_then(|engine| {
-        engine.start_background(workers.spread());
-        act(&workers, Machine { engine, storage })
+    let opened = open(plan, preset, &workers, storage, claim.journal.clone());
+    let acted = opened.and_then(|machine| {
+        machine.engine.start_background(workers.spread());
+        act(&workers, machine)
     });
     workers.shutdown();
     acted
@@ -88,8 +85,8 @@ fn measured(
     progress: Progress,
 ) -> Result<Outcome, CompareError> {
     let device = format!("{}, {} bytes", plan.device, machine.storage.bytes());
-    let run = Arc::new(Run::of(plan, machine, progress));
-    let seen = complete(plan, preset, workers, &run)?;
+    let run = Arc::new(Run::of(plan, preset, machine, progress));
+    let seen = complete(plan, workers, &run)?;
     let end = run.machine.mark();
     let begun = run.begun().unwrap_or(end);
     let processor = end.processor.saturating_sub(begun.processor);
@@ -101,15 +98,14 @@ fn measured(
 }
 
 /// Has the clients do all of `run`.
-fn complete(
-    plan: &Plan,
-    preset: &'static Preset,
-    workers: &Workers,
-    run: &Arc<Run>,
-) -> Result<Seen, CompareError> {
-    let seen = collect(plan.clients, &start_clients(plan, workers, run)?)?;
-    run.check(preset)?;
-    Ok(seen)
+fn complete(plan: &Plan, workers: &Workers, run: &Arc<Run>) -> Result<Seen, CompareError> {
+    let each = start_clients(plan, workers, run)?;
+    let mut all = Seen::new();
+    for _ in 0..plan.clients {
+        all.merge(&*each.recv().map_err(|_| ended_early())?);
+    }
+    run.check()?;
+    Ok(all)
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -134,9 +130,10 @@ pub(crate) fn spend(
     with_cache(plan, preset, path, Some(bytes), |workers, machine| {
         let round = |workload: &Workload, (load, requests)| {
             let (machine, workload) = (machine.clone(), workload.clone());
-            let run = Run::new(machine, workload, (load, 0, requests), Box::new(|_| ()));
+            let counts = (load, 0, requests);
+            let run = Run::new(preset, machine, workload, counts, Box::new(|_| ()));
             let (before, used) = (work_done(workers)?, runtime::process::usage());
-            let seen = complete(plan, preset, workers, &Arc::new(run))?;
+            let seen = complete(plan, workers, &Arc::new(run))?;
             let (after, using) = (work_done(workers)?, runtime::process::usage());
             Ok(Spent {
                 operations: seen.operations(),
@@ -160,7 +157,13 @@ fn work_done(workers: &Workers) -> Result<WorkDone, CompareError> {
     })
 }
 
-fn open(host: Host, workers: &Workers, journal: PathBuf) -> Result<Arc<Engine>, CompareError> {
+fn open(
+    plan: &Plan,
+    preset: &'static Preset,
+    workers: &Workers,
+    storage: Storage,
+    journal: PathBuf,
+) -> Result<Machine, CompareError> {
     let log = move |bytes| {
         let opened = FileJournal::open(&journal, bytes);
         if !matches!(opened, Err(JournalError::InUse { .. })) {
@@ -168,7 +171,10 @@ fn open(host: Host, workers: &Workers, journal: PathBuf) -> Result<Arc<Engine>, 
         }
         Ok(Arc::new(opened?) as _)
     };
-    let opened = workers.run_on(0, move || host.open(log));
+    let plan = plan.clone();
+    let opened = workers.run_on(0, move || async move {
+        Machine::open(&plan, preset, storage, log).await
+    });
     opened.unwrap_or_else(|| Err(ended_early()))
 }
 
@@ -193,14 +199,6 @@ fn start_clients(
         });
     }
     Ok(seen)
-}
-
-fn collect(clients: u32, each: &Receiver<Box<Seen>>) -> Result<Seen, CompareError> {
-    let mut all = Seen::new();
-    for _ in 0..clients {
-        all.merge(&*each.recv().map_err(|_| ended_early())?);
-    }
-    Ok(all)
 }
 
 fn ended_early() -> CompareError {
