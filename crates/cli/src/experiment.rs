@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
-use lab::experiment::{CATALOG, Experiment, Finding, Outcome, Request, Scale, find};
+use lab::experiment::{CATALOG, Cells, Experiment, Finding, Outcome, Scale, Setting, find};
 use lab::plot::{Plot, page};
 use lab::row::{Row, measure, table};
 
@@ -124,12 +124,11 @@ fn experiment(args: &ExperimentArgs) -> Result<Outcome, String> {
         bar.set_position(done);
     };
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let outcome = experiment.run(&Request {
+    let outcome = experiment.run(&Setting {
         scale: args.scale.scale(),
         seed: args.seed,
-        threads: cores.min(MAX_THREADS),
         file: args.file.as_deref(),
-        progress: &progress,
+        cells: Cells::new(cores.min(MAX_THREADS), &progress),
     });
     bar.finish_and_clear();
     let outcome = outcome.map_err(|error| error.to_string())?;

@@ -4,19 +4,9 @@
 use device::measure::{ChannelPlacement, Placement, crucial_m4, read_rate, write_rate};
 use device::{FtlConfig, LinkTiming, PAGE_BYTES};
 
-use super::descriptor::{Experiment, Finding, Outcome, Scale, Setting};
-use super::error::ExperimentError;
+use super::{ExperimentError, Finding, Outcome, Scale, Setting};
 use crate::plot::{Axis, Line, Plot};
 use crate::row::{PART, Row};
-
-pub(super) const EXPERIMENT: Experiment = Experiment {
-    name: "ancs-fig2",
-    source: "slice indexes, ANCS '14, figure 2",
-    measures: "reads best, random and worst over the channels of an SSD; writes at once; read sizes",
-    has_plots: true,
-    needs_file: false,
-    run,
-};
 
 const READS: &str = "reads";
 const UNLIMITED: &str = "reads, without limits of link and controller";
@@ -128,7 +118,7 @@ const MOST_THREADS: u32 = 32;
 /// Everything measured, with its rate.
 struct Points(Vec<(Cell, f64)>);
 
-fn run(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
+pub(super) fn run(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
     let extent = Extent::of(setting);
     let cells = extent.cells();
     let rates = setting

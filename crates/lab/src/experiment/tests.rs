@@ -10,14 +10,13 @@ use crate::row::Row;
 fn tiny(name: &str, seed: u64, threads: usize) -> Outcome {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("measured");
-    let request = Request {
+    let setting = Setting {
         scale: Scale::Tiny,
         seed,
-        threads,
         file: Some(&file),
-        progress: &|_, _| (),
+        cells: Cells::new(threads, &|_, _| ()),
     };
-    let outcome = find(name).unwrap().run(&request).unwrap();
+    let outcome = find(name).unwrap().run(&setting).unwrap();
     assert!(!file.exists());
     outcome
 }

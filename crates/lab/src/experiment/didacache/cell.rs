@@ -4,10 +4,9 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::super::descriptor::Scale;
-use super::super::error::ExperimentError;
 use super::machine::Machine;
 use crate::compare::{Outcome as Ran, Plan, run};
+use crate::experiment::{ExperimentError, Scale};
 use crate::plot::Line;
 use crate::presets::{MadeFor, Preset, named};
 use crate::row::Row;
@@ -110,6 +109,17 @@ pub(super) fn figure(rows: &[Row], preset: &str, copy_scale: u32, field: &str) -
             && row.number("copy_scale") == Some(f64::from(copy_scale))
     };
     rows.iter().find(is_it)?.number(field)
+}
+
+/// The same figure of two presets, the first over the second.
+pub(super) fn over(
+    rows: &[Row],
+    [one, other]: [&str; 2],
+    copy_scale: u32,
+    field: &str,
+) -> Option<f64> {
+    let of = |preset| figure(rows, preset, copy_scale, field);
+    quotient(of(one), of(other))
 }
 
 pub(super) fn among(rows: &[Row], field: &str, value: impl Into<Value>) -> Vec<Row> {

@@ -5,11 +5,10 @@
 
 use workload::{KeySize, Mix, Settings, ValueSize, Workload};
 
-use super::super::descriptor::{Scale, Setting};
-use super::super::error::ExperimentError;
 use super::cell::Cell;
 use super::machine::{CLIENTS, Machine};
 use crate::compare::{Outcome as Ran, Plan};
+use crate::experiment::{ExperimentError, Scale, Setting};
 use crate::row::Row;
 
 /// Fatcache, synchronous and asynchronous, and what is compared with it.

@@ -1,21 +1,11 @@
 //! `DIDACache` (TOS 2018), table 4: how busy the processors are.
 
-use super::super::descriptor::{Experiment, Finding, Outcome, Scale, Setting};
-use super::super::error::ExperimentError;
 use super::cell::{COPY_SCALES, among, figure};
 use super::items::{self, PRESETS, USUAL};
 use super::machine::Machine;
 use crate::compare::{Pace, Plan, Rate};
+use crate::experiment::{ExperimentError, Finding, Outcome, Scale, Setting};
 use crate::row::{PART, Row};
-
-pub(in crate::experiment) const EXPERIMENT: Experiment = Experiment {
-    name: "didacache-table4",
-    source: "DIDACache, TOS 2018, table 4",
-    measures: "how busy the processors are with SET, GET and both, items of 256 bytes",
-    has_plots: false,
-    needs_file: false,
-    run,
-};
 
 /// Clients make a request as soon as they have the answer to the one before.
 const CLOSED: &str = "as fast as each goes";
@@ -49,7 +39,7 @@ const ASKED: [Asked; 3] = [
     },
 ];
 
-fn run(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
+pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
     let machine = Machine::of(setting.scale);
     let requests = USUAL.keys(setting.scale) / 8;
     let rate = Rate {
