@@ -12,7 +12,7 @@ use clap::Parser;
 use super::options::Plan;
 use super::phase::Measured;
 use super::stats::{Failure, Stats};
-use super::{BenchArgs, Report, loading, phase, running};
+use super::{BenchArgs, loading, phase, report, running};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Manner {
@@ -121,9 +121,9 @@ fn bench(address: &str, options: &str) -> (Option<Measured>, Option<Measured>, S
     let run = plan
         .run
         .then(|| phase::run(&plan, &running(&plan)).unwrap());
-    let report = Report::new(&plan, load.as_ref(), run.as_ref());
-    let json = serde_json::to_string(&report).unwrap();
-    assert!(!report.to_string().is_empty() && !json.contains('\n'));
+    let report = report(&plan, load.as_ref(), run.as_ref(), None);
+    let json = report.row.json();
+    assert!(!report.text.is_empty() && !json.contains('\n'));
     (load, run, json)
 }
 
@@ -189,7 +189,7 @@ fn bench_keys(address: &str, keys: u32, options: &str) -> (Stats, Stats, String)
     let plan = plan(&format!("--server {address} --keys {keys} {options}"));
     let load = phase::run(&plan, &loading(&plan)).unwrap();
     let run = phase::run(&plan, &running(&plan)).unwrap();
-    let json = serde_json::to_string(&Report::new(&plan, Some(&load), Some(&run))).unwrap();
+    let json = report(&plan, Some(&load), Some(&run), None).row.json();
     (load.stats, run.stats, json)
 }
 
