@@ -11,7 +11,7 @@ use clap::Parser;
 
 use super::options::Plan;
 use super::phase::Measured;
-use super::stats::{Failure, Stats};
+use super::stats::Failure;
 use super::{BenchArgs, loading, phase, report, running};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,7 +114,11 @@ pub(super) fn plan(options: &str) -> Plan {
 
 /// Both phases of `flowstone bench` with `options`, and the report.
 fn bench(address: &str, options: &str) -> (Option<Measured>, Option<Measured>, String) {
-    let plan = plan(&format!("--server {address} --keys 200 {options}"));
+    let keys = match options.contains("--keys") {
+        true => "",
+        false => "--keys 200",
+    };
+    let plan = plan(&format!("--server {address} {keys} {options}"));
     let load = plan
         .load
         .then(|| phase::run(&plan, &loading(&plan)).unwrap());
@@ -177,20 +181,13 @@ fn a_scan_asks_for_every_key_once() {
 #[test]
 fn values_longer_than_all_buffers_pass_through() {
     let (address, _) = server(Manner::Good);
-    let line = "--value-size 3MiB --load --verify --clients 3 --load-pipeline 2 --pipeline 2 \
-                --requests 40 --ratio 2:1";
-    let (load, run, json) = bench_keys(&address, 6, line);
+    let line = "--keys 6 --value-size 3MiB --load --verify --clients 3 --load-pipeline 2 \
+                --pipeline 2 --requests 40 --ratio 2:1";
+    let (load, run, json) = bench(&address, line);
+    let (load, run) = (load.unwrap().stats, run.unwrap().stats);
     assert_eq!((load.total(), load.failures.total()), (6, 0), "{json}");
     assert_eq!((run.total(), run.hits), (40, run.requests[0]), "{json}");
     assert_eq!(run.failures.total(), 0, "{json}");
-}
-
-fn bench_keys(address: &str, keys: u32, options: &str) -> (Stats, Stats, String) {
-    let plan = plan(&format!("--server {address} --keys {keys} {options}"));
-    let load = phase::run(&plan, &loading(&plan)).unwrap();
-    let run = phase::run(&plan, &running(&plan)).unwrap();
-    let json = report(&plan, Some(&load), Some(&run), None).row.json();
-    (load.stats, run.stats, json)
 }
 
 #[test]
