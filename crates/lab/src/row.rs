@@ -3,6 +3,8 @@
 //! A field that makes no sense is absent, never zero. A row is one JSON object; rows below each
 //! other are a table.
 
+use std::iter;
+
 use device::Bytes;
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
@@ -111,51 +113,43 @@ fn one_table(rows: &[Row]) -> String {
             names.push(name);
         }
     }
-    let mut text = String::new();
-    if let Some(part) = rows.first().and_then(|row| row.text(PART)) {
-        text.push_str(part);
-        text.push('\n');
-    }
-    let columns: Vec<Column> = names.iter().map(|name| Column::of(name, rows)).collect();
-    for line in 0..=rows.len() {
-        let cells: Vec<String> = columns.iter().map(|column| column.cell(line)).collect();
-        text.push_str(cells.join("  ").trim_end());
+    let cell = |row: &Row, name| row.get(name).map(|value| shown(name, value));
+    let cells = |row| {
+        names
+            .iter()
+            .map(move |name| cell(row, name).unwrap_or_default())
+    };
+    let heading = names.iter().map(|&name| name.to_owned()).collect();
+    let lines: Vec<Vec<String>> = iter::once(heading)
+        .chain(rows.iter().map(|row| cells(row).collect()))
+        .collect();
+    let is_text = |at: usize| rows.iter().any(|row| row.text(names[at]).is_some());
+    let part = rows.first().and_then(|row| row.text(PART));
+    let mut text = part.map_or_else(String::new, |part| format!("{part}\n"));
+    for line in aligned(&lines, is_text) {
+        text.push_str(line.trim_end());
         text.push('\n');
     }
     text
 }
 
-/// A heading and what stands below it.
-struct Column {
-    cells: Vec<String>,
-    width: usize,
-    is_text: bool,
-}
-
-impl Column {
-    fn of(name: &str, rows: &[Row]) -> Self {
-        let mut cells = vec![name.to_owned()];
-        cells.extend(rows.iter().map(|row| match row.get(name) {
-            Some(value) => shown(name, value),
-            None => String::new(),
-        }));
-        let width = cells.iter().map(|cell| cell.chars().count()).max();
-        let is_text = rows.iter().any(|row| row.text(name).is_some());
-        Self {
-            cells,
-            width: width.unwrap_or(0),
-            is_text,
-        }
-    }
-
-    fn cell(&self, line: usize) -> String {
-        let (cell, width) = (&self.cells[line], self.width);
-        if self.is_text {
-            format!("{cell:<width$}")
-        } else {
-            format!("{cell:>width$}")
-        }
-    }
+/// Lines of cells with two blanks between the columns; `is_left` tells which stand at their left.
+pub(crate) fn aligned(lines: &[Vec<String>], is_left: impl Fn(usize) -> bool) -> Vec<String> {
+    let width = |at: usize| lines.iter().map(|line| line[at].chars().count()).max();
+    let columns = 0..lines.first().map_or(0, Vec::len);
+    let widths: Vec<usize> = columns.filter_map(width).collect();
+    let padded = |(at, cell): (usize, &String)| match (is_left(at), widths[at]) {
+        (true, width) => format!("{cell:<width$}"),
+        (false, width) => format!("{cell:>width$}"),
+    };
+    let line = |line: &Vec<String>| {
+        line.iter()
+            .enumerate()
+            .map(padded)
+            .collect::<Vec<_>>()
+            .join("  ")
+    };
+    lines.iter().map(line).collect()
 }
 
 fn shown(name: &str, value: &Value) -> String {
