@@ -47,8 +47,6 @@ pub(super) struct Run {
     loaded: AtomicU64,
     next: AtomicU64,
     begun: Mutex<Option<Mark>>,
-    /// How long processors had been busy then, under virtual time.
-    busy_ns_before: AtomicU64,
     stopped: AtomicBool,
     trouble: Mutex<Option<CompareError>>,
 }
@@ -150,7 +148,6 @@ impl Run {
             loaded: AtomicU64::new(0),
             next: AtomicU64::new(0),
             begun: Mutex::new(None),
-            busy_ns_before: AtomicU64::new(0),
             stopped: AtomicBool::new(false),
             trouble: Mutex::new(None),
         }
@@ -202,11 +199,6 @@ impl Run {
         self.begun().map_or_else(runtime::now, |begun| begun.at)
     }
 
-    /// How long processors had been busy then, under virtual time.
-    pub(super) fn busy_ns_before(&self) -> u64 {
-        self.busy_ns_before.load(Ordering::Relaxed)
-    }
-
     /// How the run went on. It is over.
     pub(super) fn finish(&self) -> Curve {
         self.recorder
@@ -219,9 +211,9 @@ impl Run {
         Some(self.begun_at() + due)
     }
 
-    /// The number of the next request; `None` when there are enough. `busy_ns` tells how long processors have
-    /// been busy.
-    fn next(&self, busy_ns: impl Fn() -> u64) -> Option<u64> {
+    /// The number of the next request; `None` when there are enough. Under virtual time it costs time of
+    /// `cpus`.
+    fn next(&self, cpus: Option<&Cpus>) -> Option<u64> {
         if self.stopped.load(Ordering::Relaxed) {
             return None;
         }
@@ -230,8 +222,7 @@ impl Run {
             return None;
         }
         if number == self.warmup {
-            self.busy_ns_before.store(busy_ns(), Ordering::Relaxed);
-            *self.begun.lock() = Some(self.machine.mark());
+            *self.begun.lock() = Some(self.machine.mark(cpus));
         }
         if self.recorder.pass(number, || self.machine.segments()) {
             (self.progress)(number);
@@ -323,8 +314,7 @@ impl Client {
 
     /// The number of the next request, once it is due.
     async fn next(&mut self) -> Option<u64> {
-        let cpus = self.cpus.as_deref();
-        let number = self.run.next(|| cpus.map_or(0, Cpus::busy_ns))?;
+        let number = self.run.next(self.cpus.as_deref())?;
         self.due = self.run.due(number);
         if let Some(due) = self.due {
             runtime::sleep(due.since(runtime::now())).await;

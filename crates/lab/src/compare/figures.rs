@@ -56,7 +56,7 @@ fn detail(run: &Run, seen: &Seen) -> Detail {
 
 fn row(plan: &Plan, preset: &Preset, run: &Run, seen: &Seen) -> CompareRow {
     let machine = &run.machine;
-    let end = machine.mark();
+    let end = machine.mark(None);
     let begun = run.begun().unwrap_or(end);
     let did = |count: fn(&Counters) -> u64| count(&end.counters) - count(&begun.counters);
     let flash_bytes_written = did(|count| count.flash_bytes_written);

@@ -14,6 +14,7 @@ use super::curve::SegmentLevels;
 use super::error::CompareError;
 use super::plan::Plan;
 use super::storage::Storage;
+use crate::cpu::Cpus;
 use crate::presets::Preset;
 
 #[derive(Clone)]
@@ -37,6 +38,7 @@ pub(super) struct Counters {
 pub(super) struct Mark {
     pub(super) at: Instant,
     pub(super) counters: Counters,
+    /// Time that processors have been busy: those of virtual time, or those of this process.
     pub(super) processor: Duration,
 }
 
@@ -53,21 +55,22 @@ impl Machine {
         let (memory_bytes, bits) = (config.memory_bytes, config.partition_bits);
         let journal = || journal(journal_bytes(storage.bytes(), memory_bytes, bits));
         let opened = Engine::open(storage.medium(), journal, config).await;
-        let engine = opened.map_err(|source| CompareError::Open {
+        let engine = opened.map_err(|source| CompareError::Setup {
             preset: preset.name,
             device: plan.device.to_string(),
-            source,
+            source: source.into(),
         })?;
         Ok(Self { engine, storage })
     }
 
-    /// Now, as the beginning or the end of what is measured.
-    pub(super) fn mark(&self) -> Mark {
+    /// Now, as the beginning or the end of what is measured; `cpus` are those of virtual time.
+    pub(super) fn mark(&self, cpus: Option<&Cpus>) -> Mark {
         let used = runtime::process::usage();
+        let busy = cpus.map(|cpus| Duration::from_nanos(cpus.busy_ns()));
         Mark {
             at: runtime::now(),
             counters: self.counters(),
-            processor: used.user + used.system,
+            processor: busy.unwrap_or(used.user + used.system),
         }
     }
 

@@ -52,14 +52,19 @@ fn with_cache<T>(
     bytes: Option<u64>,
     act: impl FnOnce(&Workers, Machine) -> Result<T, CompareError>,
 ) -> Result<T, CompareError> {
-    let claim = Claim::check(path)?;
+    let journal = FileJournal::path_beside(path);
+    let is_new = check(path, &journal)?;
     let options = FileOptions::default();
-    let disk = match (claim.is_new, bytes) {
+    let disk = match (is_new, bytes) {
         // Without a size the refusal says that one is needed.
         (true, None) => FileDisk::open(path, &options)?,
         (_, bytes) => FileDisk::open_image(path, bytes, options)?,
     };
-    let claim = claim.take();
+    // It is open, and locked: it is this run's.
+    let _emptied = (!is_new).then_some(Emptied(path));
+    if is_new {
+        unname(path);
+    }
     let storage = Storage::Disk(Arc::new(disk));
     plan.check_size(preset, &storage)?;
     let workers = Workers::start(&LiveConfig {
@@ -68,7 +73,7 @@ fn with_cache<T>(
         ..LiveConfig::default()
     })
     .map_err(CompareError::Workers)?;
-    let opened = open(plan, preset, &workers, storage, claim.journal.clone());
+    let opened = open(plan, preset, &workers, storage, journal);
     let acted = opened.and_then(|machine| {
         machine.engine.start_background(workers.spread());
         act(&workers, machine)
@@ -87,7 +92,7 @@ fn measured(
     let device = format!("{}, {} bytes", plan.device, machine.storage.bytes());
     let run = Arc::new(Run::of(plan, preset, machine, progress));
     let seen = complete(plan, workers, &run)?;
-    let end = run.machine.mark();
+    let end = run.machine.mark(None);
     let begun = run.begun().unwrap_or(end);
     let processor = end.processor.saturating_sub(begun.processor);
     let mut outcome = outcome(plan, preset, &run, &seen, device);
@@ -213,67 +218,43 @@ fn peak_rss_bytes() -> Option<u64> {
     Some(kib << 10)
 }
 
-/// A path that a run may use.
-struct Claim {
-    path: PathBuf,
-    journal: PathBuf,
-    is_new: bool,
-    /// What is there is this run's.
-    is_taken: bool,
+/// Looks at what is there, and refuses what is not empty; true where there is nothing.
+fn check(path: &Path, journal: &Path) -> Result<bool, CompareError> {
+    let occupied = |path: &Path| CompareError::Occupied {
+        path: path.display().to_string(),
+    };
+    let refused = |source| CompareError::Io {
+        path: path.display().to_string(),
+        source,
+    };
+    let is_new = match std::fs::metadata(path) {
+        Ok(found) if found.is_dir() => return Err(refused(io::ErrorKind::IsADirectory.into())),
+        Ok(_) if !is_empty(path).map_err(refused)? => return Err(occupied(path)),
+        Ok(_) => false,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => true,
+        Err(error) => return Err(refused(error)),
+    };
+    if journal.exists() {
+        return Err(occupied(journal));
+    }
+    Ok(is_new)
 }
 
-impl Claim {
-    /// Looks at what is there, and refuses what is not empty.
-    fn check(path: &Path) -> Result<Self, CompareError> {
-        let occupied = |path: &Path| CompareError::Occupied {
-            path: path.display().to_string(),
-        };
-        let is_new = match std::fs::metadata(path) {
-            Ok(found) if found.is_dir() => {
-                return Err(refused(path, io::ErrorKind::IsADirectory.into()));
-            }
-            Ok(_) if !is_empty(path).map_err(|error| refused(path, error))? => {
-                return Err(occupied(path));
-            }
-            Ok(_) => false,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => true,
-            Err(error) => return Err(refused(path, error)),
-        };
-        let journal = FileJournal::path_beside(path);
-        if journal.exists() {
-            return Err(occupied(&journal));
-        }
-        Ok(Self {
-            path: path.to_owned(),
-            journal,
-            is_new,
-            is_taken: false,
-        })
-    }
+/// What was there before; its beginning is empty again once this is dropped.
+struct Emptied<'a>(&'a Path);
 
-    /// The file has been opened, and locked: it is this run's.
-    fn take(mut self) -> Self {
-        if self.is_new {
-            unname(&self.path);
-        }
-        self.is_taken = true;
-        self
-    }
-
-    /// Empties the beginning of what was there before.
-    fn clean(&self) -> io::Result<()> {
-        let mut file = OpenOptions::new().write(true).open(&self.path)?;
+impl Emptied<'_> {
+    fn empty(&self) -> io::Result<()> {
+        let mut file = OpenOptions::new().write(true).open(self.0)?;
         file.write_all(&vec![0; META_BYTES as usize])?;
         file.sync_all()
     }
 }
 
-impl Drop for Claim {
+impl Drop for Emptied<'_> {
     fn drop(&mut self) {
-        if self.is_taken && !self.is_new {
-            // The next run says that something is left.
-            let _ = self.clean();
-        }
+        // The next run says that something is left.
+        let _ = self.empty();
     }
 }
 
@@ -281,13 +262,6 @@ impl Drop for Claim {
 fn unname(path: &Path) {
     // The next run says that something is left.
     let _ = std::fs::remove_file(path);
-}
-
-fn refused(path: &Path, source: io::Error) -> CompareError {
-    CompareError::Io {
-        path: path.display().to_string(),
-        source,
-    }
 }
 
 /// Whether a file or device begins with nothing but zeros, where an image has its superblock.

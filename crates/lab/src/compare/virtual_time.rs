@@ -62,7 +62,10 @@ async fn on(
     }
     run.check()?;
     let seconds = runtime::now().since(run.begun_at()).as_secs_f64();
-    let busy_ns = cpus.busy_ns() - run.busy_ns_before();
+    let before = run
+        .begun()
+        .map_or(0, |begun| begun.processor.as_nanos() as u64);
+    let busy_ns = cpus.busy_ns() - before;
     let mut outcome = outcome(plan, preset, &run, &seen.borrow(), device);
     outcome.detail.cpu_busy = ratio(busy_ns as f64 / 1e9, seconds * f64::from(plan.cpus));
     Ok(outcome)
