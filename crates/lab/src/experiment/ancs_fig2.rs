@@ -2,7 +2,7 @@
 //! channels.
 
 use device::measure::{ChannelPlacement, Placement, crucial_m4, read_rate, write_rate};
-use device::{FtlConfig, LinkTiming, PAGE_BYTES};
+use device::{LinkTiming, PAGE_BYTES};
 
 use super::{ExperimentError, Finding, Outcome, Scale, Setting};
 use crate::plot::{Axis, Line, Plot};
@@ -93,22 +93,13 @@ impl Cell {
 
     /// Operations a second.
     fn measure(&self, setup: &ChannelPlacement) -> Result<f64, ExperimentError> {
-        let unlimited;
-        let setup = if self.part == UNLIMITED {
-            unlimited = ChannelPlacement {
-                ftl: FtlConfig {
-                    link: LinkTiming::default(),
-                    ..setup.ftl.clone()
-                },
-                ..setup.clone()
-            };
-            &unlimited
-        } else {
-            setup
-        };
+        let mut setup = setup.clone();
+        if self.part == UNLIMITED {
+            setup.ftl.link = LinkTiming::default();
+        }
         Ok(match self.placement {
-            Some(placement) => read_rate(setup, placement, self.threads, self.bytes)?,
-            None => write_rate(setup, self.threads, self.bytes)?,
+            Some(placement) => read_rate(&setup, placement, self.threads, self.bytes)?,
+            None => write_rate(&setup, self.threads, self.bytes)?,
         })
     }
 }

@@ -82,15 +82,8 @@ fn small_random_writes_to_a_full_drive_cost_most() {
 #[test]
 fn channels_matter_as_in_the_paper() {
     let findings = tiny("ancs-fig2", 1, 2).findings;
-    let here = |at: usize| findings[at].here.unwrap();
-    assert!(
-        (here(0) / 5.2 - 1.0).abs() < 0.1,
-        "best over worst {}",
-        here(0)
-    );
-    assert!(
-        (here(1) / 1.5 - 1.0).abs() < 0.1,
-        "best over random {}",
-        here(1)
-    );
+    for (at, paper, other) in [(0, 5.2, "worst"), (1, 1.5, "random")] {
+        let here = findings[at].here.unwrap();
+        assert!((here / paper - 1.0).abs() < 0.1, "best over {other} {here}");
+    }
 }

@@ -65,32 +65,24 @@ pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, Exper
     Ok(Outcome::of(Vec::new(), findings(&rows), rows))
 }
 
+/// How busy the processors are, in percent; nothing where it was not measured.
 fn findings(rows: &[Row]) -> Vec<Finding> {
     let mut findings = Vec::new();
-    for part in [CLOSED, PACED] {
-        for asked in &ASKED {
-            let rows = among(&among(rows, PART, part), "asked", asked.name);
-            for copy_scale in COPY_SCALES {
-                findings.extend(busy(&rows, (part, asked), copy_scale));
+    let asked_of = |part| ASKED.iter().map(move |asked| (part, asked));
+    for (part, asked) in [CLOSED, PACED].into_iter().flat_map(asked_of) {
+        let rows = among(&among(rows, PART, part), "asked", asked.name);
+        let name = asked.name;
+        for copy_scale in COPY_SCALES {
+            for (preset, paper) in PRESETS.into_iter().zip(asked.paper) {
+                let busy = figure(&rows, preset, copy_scale, "cpu_busy");
+                findings.extend(busy.map(|busy| {
+                    let measure = format!(
+                        "processors busy, in percent, {preset}, {name}, {part}, copying x {copy_scale}"
+                    );
+                    Finding::new(measure, Some(paper), Some(busy * 100.0))
+                }));
             }
         }
     }
     findings
-}
-
-/// How busy the processors are, in percent; nothing where it was not measured.
-fn busy(rows: &[Row], (part, asked): (&str, &Asked), copy_scale: u32) -> Vec<Finding> {
-    let finding = |(preset, paper): (&'static str, &'static str)| {
-        let busy = figure(rows, preset, copy_scale, "cpu_busy")?;
-        Some(Finding::new(
-            format!(
-                "processors busy, in percent, {preset}, {}, {part}, copying x {copy_scale}",
-                asked.name
-            ),
-            Some(paper),
-            Some(busy * 100.0),
-        ))
-    };
-    let presets = PRESETS.into_iter().zip(asked.paper);
-    presets.filter_map(finding).collect()
 }
