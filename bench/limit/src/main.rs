@@ -51,10 +51,6 @@ struct Options {
     value_size: u32,
 }
 
-#[expect(
-    clippy::print_stderr,
-    reason = "what went wrong goes to the user of the program"
-)]
 fn main() -> ExitCode {
     match serve(&Options::parse()) {
         Ok(()) => ExitCode::SUCCESS,
@@ -97,10 +93,6 @@ fn serve(options: &Options) -> Result<(), String> {
 }
 
 /// A worker that cannot go on ends the program: figures without it would mean nothing.
-#[expect(
-    clippy::print_stderr,
-    reason = "what went wrong goes to the user of the program"
-)]
 fn stop(result: &io::Result<()>) {
     if let Err(error) = result {
         eprintln!("flowstone-bench-limit: a worker failed: {error}");

@@ -29,7 +29,7 @@ class Bench:
         self.notes = []
         self.folder = None
         self.started = time.monotonic()
-        self._ports = list(range(options.port, options.port + PORTS))
+        self.ports = list(range(options.port, options.port + PORTS))
 
     def __enter__(self):
         self.folder = Path(tempfile.mkdtemp(prefix="flowstone-vs-", dir=self.options.dir))
@@ -44,20 +44,16 @@ class Bench:
         for server in list(self.servers):
             server.close()
 
-    def ports(self):
-        """All ports this run may use."""
-        return list(self._ports)
-
     def take_port(self):
         """A port nobody listens on."""
-        port = self._ports.pop(0)
+        port = self.ports.pop(0)
         if client.is_taken(port):
             raise OSError(f"port {port} is taken: choose others with --port")
         return port
 
     def give_port(self, port):
         """Puts a port at the end of the queue: the latest one may still be held by the kernel."""
-        self._ports.append(port)
+        self.ports.append(port)
 
     @contextmanager
     def awake(self, server):
@@ -67,10 +63,6 @@ class Bench:
             yield server
         finally:
             server.process.pause()
-
-    def nap(self, seconds):
-        """Waits; returns nothing."""
-        time.sleep(seconds)
 
     def say(self, words):
         """Progress, on standard error."""

@@ -8,9 +8,10 @@ import signal
 import subprocess
 import sys
 import traceback
+from dataclasses import asdict
 from pathlib import Path
 
-from . import cgroup, client, storage
+from . import cgroup, client
 from .bench import Bench
 from .generator import GeneratorError
 from .measures import behaviour, dram, memory, reads, tail, tune, writes
@@ -82,10 +83,10 @@ def plan(chosen, parser):
 def programs(chosen):
     """Where the programs are; builds ours unless told where they lie."""
     found = {}
-    for name, package in (("memcached", "memcached"), ("fio", "fio")):
+    for name in ("memcached", "fio"):
         found[name] = shutil.which(name)
         if found[name] is None:
-            raise ProcessError(f"{name} is missing: apt-get install {package}")
+            raise ProcessError(f"{name} is missing: apt-get install {name}")
     if chosen.bin:
         folder = chosen.bin
     else:
@@ -105,11 +106,11 @@ def check(chosen, bench):
     if os.geteuid() != 0:
         raise ProcessError("must run as root: both servers are bounded by memory cgroups")
     cgroup.remove_abandoned()
-    taken = [str(port) for port in bench.ports() if client.is_taken(port)]
+    taken = [str(port) for port in bench.ports if client.is_taken(port)]
     if taken:
         raise ProcessError(f"port {' '.join(taken)} is taken: choose others with --port")
     needed = 3 * bench.scale.flash + SPARE_BYTES
-    free = storage.free_bytes(chosen.dir)
+    free = shutil.disk_usage(chosen.dir).free
     if free < needed:
         raise ProcessError(f"{chosen.dir} has {free / GIB:.1f} GiB free and {needed / GIB:.1f} are needed: choose another --dir")
 
@@ -177,5 +178,5 @@ def measure(chosen):
 def show(bench, about, failed, chosen):
     """Keeps what there is so far: a full run takes long."""
     if chosen.json:
-        chosen.json.write_text(bench.table.json({**about, "scale": bench.scale.described(), "failed": failed,
+        chosen.json.write_text(bench.table.json({**about, "scale": asdict(bench.scale), "failed": failed,
                                                  "notes": bench.notes}) + "\n")

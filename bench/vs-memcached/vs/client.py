@@ -21,12 +21,12 @@ def is_taken(port):
     return False
 
 
-def answers(port):
-    """Whether a memcached-speaking server is ready there."""
+def answers(port, request, begin, end):
+    """Whether a server is ready there: it answers `request` from `begin` to `end`."""
     try:
         with connect(port, 1) as stream:
-            stream.sendall(b"version\r\n")
-            return stream.recv(64).startswith(b"VERSION")
+            stream.sendall(request)
+            return read_answer(stream, end).startswith(begin)
     except OSError:
         return False
 

@@ -46,7 +46,7 @@ def scan(server, keys):
 def measure(server, keys, seconds, warmup=0.0, clients=64, pipeline=1, ratio="1:0", rate=None, more=()):
     """One measured run: the generator's report, with what came from flash added."""
     words = ["--keys", keys, "--clients", clients, "--pipeline", pipeline, "--ratio", ratio,
-             "--server-pid", server.pid, *more]
+             "--server-pid", server.process.pid, *more]
     if rate:
         words += ["--rate", rate]
     if warmup:

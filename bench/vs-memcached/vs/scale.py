@@ -1,6 +1,6 @@
 """How large a run is."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 MIB = 1 << 20
 GIB = 1 << 30
@@ -33,10 +33,6 @@ class Scale:
     idle_s: int
     idle_connections: int
     connections_memory: int
-
-    def described(self):
-        """As a dictionary."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}
 
 
 FULL = Scale(

@@ -50,7 +50,8 @@ def flowstone_memory_bytes(limit_bytes):
 class Server:
     """A process that speaks memcached on a port, its cgroup and its folder."""
 
-    name = "server"
+    # What it is asked until it is ready, and how the answer begins and ends.
+    probe = b"version\r\n", b"VERSION", b"\r\n"
 
     def __init__(self, bench, label, limit_bytes):
         self.bench = bench
@@ -76,14 +77,10 @@ class Server:
 
         def ready():
             self.process.check()
-            return client.answers(self.port)
+            return client.answers(self.port, *self.probe)
 
         wait_until(ready, START_PATIENCE_S, f"{self.label} does not answer: {self.process.last_words()}")
         return self
-
-    @property
-    def pid(self):
-        return self.process.pid
 
     def stats(self, *arguments):
         """Its statistics."""
@@ -129,8 +126,6 @@ class Server:
 class Flowstone(Server):
     """`flowstone serve`."""
 
-    name = "Flowstone"
-
     def __init__(self, bench, label, limit_bytes, flash_bytes, memory_bytes=None, more=()):
         super().__init__(bench, label, limit_bytes)
         self.flash_bytes = flash_bytes
@@ -167,8 +162,6 @@ class Flowstone(Server):
 class Memcached(Server):
     """memcached, with extstore if `flash_bytes` is given."""
 
-    name = "memcached"
-
     def __init__(self, bench, label, limit_bytes, memory_mib, flash_bytes=None):
         super().__init__(bench, label, limit_bytes)
         self.memory_mib = memory_mib
@@ -190,10 +183,17 @@ class Memcached(Server):
         return self.stats().get("extstore_bytes_written", 0)
 
 
+def extstore(bench, memory_mib=None):
+    """memcached with extstore at the scale of `bench`, with the memory the operator gives it or that is computed."""
+    scale = bench.scale
+    memory_mib = memory_mib or bench.options.memcached_memory or extstore_memory_mib(scale.limit, scale.items)
+    return Memcached(bench, "extstore", scale.limit, memory_mib, scale.flash)
+
+
 class BareLoop(Server):
     """bench/limit: every GET is one direct read of 4 KiB at a random place of a file."""
 
-    name = "bare loop"
+    probe = b"get probe\r\n", b"VALUE", b"END\r\n"
 
     def __init__(self, bench, label, limit_bytes, file):
         super().__init__(bench, label, limit_bytes)
@@ -202,21 +202,6 @@ class BareLoop(Server):
     def words(self):
         return [str(self.bench.bare_loop), "--file", str(self.file), "--listen", f"127.0.0.1:{self.port}",
                 "--threads", str(self.bench.cores)]
-
-    def start(self):
-        self.process = Process(self.words(), self.cgroup, self.log)
-
-        def ready():
-            self.process.check()
-            try:
-                with client.connect(self.port, 1) as stream:
-                    stream.sendall(b"get probe\r\n")
-                    return client.read_answer(stream).startswith(b"VALUE")
-            except OSError:
-                return False
-
-        wait_until(ready, START_PATIENCE_S, f"{self.label} does not answer: {self.process.last_words()}")
-        return self
 
     def flash_hits(self):
         return None

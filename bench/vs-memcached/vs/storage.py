@@ -3,7 +3,6 @@
 import json
 import mmap
 import os
-from pathlib import Path
 
 from .process import command
 
@@ -51,11 +50,10 @@ def read_through(path, size_bytes=None):
 
 def random_reads(path, size_bytes, depth, seconds):
     """`fio`: random direct 4 KiB reads of the first `size_bytes`, `depth` at a time."""
-    output = command(["fio", "--name=limit", f"--filename={path}", f"--size={size_bytes // 4096 * 4096}",
-                      "--readonly", "--rw=randread", "--bs=4k", "--direct=1", "--ioengine=io_uring",
-                      f"--iodepth={depth}", "--time_based", f"--runtime={seconds}", "--norandommap",
-                      "--randrepeat=0", "--output-format=json"])
-    return _figures(json.loads(output[output.index("{"):])["jobs"][0]["read"])
+    return _reads(["fio", "--name=limit", f"--filename={path}", f"--size={size_bytes // 4096 * 4096}",
+                   "--readonly", "--rw=randread", "--bs=4k", "--direct=1", "--ioengine=io_uring",
+                   f"--iodepth={depth}", "--time_based", f"--runtime={seconds}", "--norandommap",
+                   "--randrepeat=0", "--output-format=json"])
 
 
 def reads_beside_writes(path, size_bytes, read_rate, write_rate, seconds):
@@ -68,26 +66,12 @@ def reads_beside_writes(path, size_bytes, read_rate, write_rate, seconds):
     reads = ["--name=reads", "--rw=randread", "--bs=4k", "--iodepth=64", "--norandommap", "--randrepeat=0",
              f"--rate_iops={max(1, int(read_rate))}", "--rate_process=poisson"]
     writes = ["--name=writes", "--rw=write", "--bs=1m", "--iodepth=1", f"--rate={max(4096, int(write_rate))}"]
-    result = {}
-    for name, jobs in (("alone", reads), ("beside_writes", reads + writes)):
-        output = command(common + jobs)
-        result[name] = _figures(json.loads(output[output.index("{"):])["jobs"][0]["read"])
-    return result
+    return {"alone": _reads(common + reads), "beside_writes": _reads(common + reads + writes)}
 
 
-def _figures(read):
-    latency = read["clat_ns"]
-    percentile = {float(name): value / 1e3 for name, value in latency["percentile"].items()}
+def _reads(words):
+    output = command(words)
+    read = json.loads(output[output.index("{"):])["jobs"][0]["read"]
+    percentile = {float(name): value / 1e3 for name, value in read["clat_ns"]["percentile"].items()}
     return {"iops": read["iops"], "mean_us": read["lat_ns"]["mean"] / 1e3,
             "p99_us": percentile[99.0], "p999_us": percentile[99.9]}
-
-
-def free_bytes(folder):
-    """Room on the filesystem of `folder`."""
-    state = os.statvfs(folder)
-    return state.f_bavail * state.f_frsize
-
-
-def held_bytes(path):
-    """Bytes of a file that are really there (a sparse file has fewer than its length)."""
-    return Path(path).stat().st_blocks * 512

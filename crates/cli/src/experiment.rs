@@ -11,7 +11,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
-use lab::experiment::{CATALOG, Experiment, Finding, Outcome, Request, Scale, find};
+use lab::experiment::{CATALOG, Cells, Experiment, Finding, Outcome, Scale, Setting, find};
 use lab::plot::{Plot, page};
 use lab::row::{Row, measure, table};
 
@@ -111,12 +111,12 @@ fn experiment(args: &ExperimentArgs) -> Result<Outcome, String> {
         bar.set_length(all);
         bar.set_position(done);
     };
-    let outcome = experiment.run(&Request {
+    let cores = runtime::process::cores().min(MAX_THREADS);
+    let outcome = experiment.run(&Setting {
         scale: args.scale,
         seed: args.seed,
-        threads: runtime::process::cores().min(MAX_THREADS),
         file: args.file.as_deref(),
-        progress: &progress,
+        cells: Cells::new(cores, &progress),
     });
     bar.finish_and_clear();
     let outcome = outcome.map_err(|error| error.to_string())?;

@@ -17,6 +17,8 @@ use engine::{
     Reserve, Schedule, StaticReserve, Victim,
 };
 
+use MadeFor::{Drive, Flash};
+
 /// The part of the memory that Fatcache has for slabs being filled, as in the paper: 128 MiB of 256.
 const FATCACHE_BUFFER_SHARE: u64 = 2;
 /// The most of the memory that its index takes, in percent; the other half is for slabs.
@@ -96,7 +98,8 @@ pub struct Preset {
     pub config: fn(Sizes) -> EngineConfig,
 }
 
-const fn on_drive(
+const fn preset(
+    made_for: MadeFor,
     name: &'static str,
     about: &'static str,
     config: fn(Sizes) -> EngineConfig,
@@ -104,26 +107,15 @@ const fn on_drive(
     Preset {
         name,
         about,
-        made_for: MadeFor::Drive,
+        made_for,
         config,
-    }
-}
-
-const fn on_flash(
-    name: &'static str,
-    about: &'static str,
-    config: fn(Sizes) -> EngineConfig,
-) -> Preset {
-    Preset {
-        made_for: MadeFor::Flash,
-        ..on_drive(name, about, config)
     }
 }
 
 /// Fatcache, with its schedule and its policy.
 macro_rules! fatcache {
     ($name:literal, $about:literal, $schedule:ident, $policy:ident) => {
-        on_drive($name, $about, |sizes| {
+        preset(Drive, $name, $about, |sizes| {
             fatcache(sizes, Schedule::$schedule, $policy)
         })
     };
@@ -132,14 +124,16 @@ macro_rules! fatcache {
 /// `DIDACache`, with its policy and its reserve.
 macro_rules! didacache {
     ($name:literal, $about:literal, $policy:ident, $reserve:expr) => {
-        on_flash($name, $about, |sizes| didacache(sizes, $policy, $reserve))
+        preset(Flash, $name, $about, |sizes| {
+            didacache(sizes, $policy, $reserve)
+        })
     };
 }
 
 /// Every preset.
 #[rustfmt::skip]
 pub const PRESETS: &[Preset] = &[
-    on_drive("flowstone", "items in memory; what leaves it is packed into segments; what is read stays on flash", flowstone),
+    preset(Drive, "flowstone", "items in memory; what leaves it is packed into segments; what is read stays on flash", flowstone),
     fatcache!("fatcache-sync", "Fatcache: slabs; a set that finds no free one waits while it copies the oldest", OnDemand, FIFO),
     fatcache!("fatcache-sync-fifo", "the same as fatcache-sync", OnDemand, FIFO),
     fatcache!("fatcache-sync-greedy", "copies the slab with the fewest valid bytes", OnDemand, GREEDY),
@@ -155,7 +149,7 @@ pub const PRESETS: &[Preset] = &[
     didacache!("didacache-heuristic", "its reserve follows how often it is used up", INTEGRATED, Reserve::Heuristic),
     didacache!("didacache-space", "copies only, and writes wait", SPACE, Reserve::Queueing),
     didacache!("didacache-locality", "drops only", LOCALITY, Reserve::Queueing),
-    on_flash("didacache-unleveled", "without wear leveling", unleveled),
+    preset(Flash, "didacache-unleveled", "without wear leveling", unleveled),
 ];
 
 /// What every engine of these sizes has.

@@ -3,28 +3,25 @@
 //! A field that makes no sense is absent, never zero. A row is one JSON object; rows below each
 //! other are a table.
 
+use std::iter;
+
 use device::Bytes;
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
+use serde_json::Value;
 
-/// Fields in the order in which they were put in.
+/// Fields in the order in which they were put in. Units are in their names.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Row {
     fields: Vec<(&'static str, Field)>,
 }
 
-/// One value. Units are in the name of the field.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
-pub enum Field {
-    /// A name.
-    Text(String),
-    /// A count.
-    Whole(u64),
-    /// A measure.
-    Number(f64),
-    /// Yes or no.
-    Truth(bool),
+enum Field {
+    Value(Value),
+    Row(Row),
+    Rows(Vec<Row>),
 }
 
 impl Row {
@@ -33,22 +30,26 @@ impl Row {
         Self { fields: Vec::new() }
     }
 
-    /// The row with one more field at its end. A number that is not finite makes no sense and stays
-    /// out.
-    pub fn with(mut self, name: &'static str, value: impl Into<Field>) -> Self {
+    /// The row with one more field at its end. What makes no sense stays out: nothing at all, and a
+    /// number that is not finite.
+    pub fn with(mut self, name: &'static str, value: impl Into<Value>) -> Self {
         match value.into() {
-            Field::Number(number) if !number.is_finite() => {}
-            field => self.fields.push((name, field)),
+            Value::Null => {}
+            value => self.fields.push((name, Field::Value(value))),
         }
         self
     }
 
-    /// The row with one more field, if there is a value for it.
-    pub fn with_some(self, name: &'static str, value: Option<impl Into<Field>>) -> Self {
-        match value {
-            Some(value) => self.with(name, value),
-            None => self,
-        }
+    /// The row with a row of its own in one more field, if there is one.
+    pub fn with_row(mut self, name: &'static str, row: Option<Self>) -> Self {
+        self.fields.extend(row.map(|row| (name, Field::Row(row))));
+        self
+    }
+
+    /// The row with several rows in one more field.
+    pub fn with_rows(mut self, name: &'static str, rows: Vec<Self>) -> Self {
+        self.fields.push((name, Field::Rows(rows)));
+        self
     }
 
     /// The row with the fields of another at its end.
@@ -57,32 +58,23 @@ impl Row {
         self
     }
 
-    /// The value of a field.
-    pub fn get(&self, name: &str) -> Option<&Field> {
+    /// The value of a field that is no row.
+    pub fn get(&self, name: &str) -> Option<&Value> {
         let mut fields = self.fields.iter();
-        fields.find(|field| field.0 == name).map(|field| &field.1)
+        match fields.find(|field| field.0 == name)? {
+            (_, Field::Value(value)) => Some(value),
+            _ => None,
+        }
     }
 
     /// The value of a field that is a count or a measure.
     pub fn number(&self, name: &str) -> Option<f64> {
-        match *self.get(name)? {
-            Field::Whole(whole) => Some(whole as f64),
-            Field::Number(number) => Some(number),
-            Field::Text(_) | Field::Truth(_) => None,
-        }
+        self.get(name)?.as_f64()
     }
 
     /// The value of a field that is a name.
     pub fn text(&self, name: &str) -> Option<&str> {
-        match self.get(name)? {
-            Field::Text(text) => Some(text),
-            Field::Whole(_) | Field::Number(_) | Field::Truth(_) => None,
-        }
-    }
-
-    /// All fields.
-    pub fn fields(&self) -> impl Iterator<Item = (&'static str, &Field)> {
-        self.fields.iter().map(|(name, field)| (*name, field))
+        self.get(name)?.as_str()
     }
 
     /// The row as one JSON object in one line.
@@ -101,26 +93,6 @@ impl Serialize for Row {
     }
 }
 
-macro_rules! fields_of {
-    ($($kind:ty: $value:ident => $field:expr;)*) => {
-        $(impl From<$kind> for Field {
-            fn from($value: $kind) -> Self {
-                $field
-            }
-        })*
-    };
-}
-
-fields_of! {
-    &str: text => Self::Text(text.to_owned());
-    String: text => Self::Text(text);
-    u64: whole => Self::Whole(whole);
-    u32: whole => Self::Whole(whole.into());
-    usize: whole => Self::Whole(whole as u64);
-    f64: number => Self::Number(number);
-    bool: truth => Self::Truth(truth);
-}
-
 /// Rows as text for people: a table for each run of rows with the same `part`, its heading.
 /// Bytes are given in KiB, MiB or GiB where they are whole ones.
 pub fn table(rows: &[Row]) -> String {
@@ -136,66 +108,60 @@ const ABOVE: [&str; 4] = [PART, "experiment", "scale", "seed"];
 
 fn one_table(rows: &[Row]) -> String {
     let mut names: Vec<&'static str> = Vec::new();
-    for (name, _) in rows.iter().flat_map(Row::fields) {
-        if !ABOVE.contains(&name) && !names.contains(&name) {
+    for (name, _) in rows.iter().flat_map(|row| &row.fields) {
+        if !ABOVE.contains(name) && !names.contains(name) {
             names.push(name);
         }
     }
-    let mut text = String::new();
-    if let Some(part) = rows.first().and_then(|row| row.text(PART)) {
-        text.push_str(part);
-        text.push('\n');
-    }
-    let columns: Vec<Column> = names.iter().map(|name| Column::of(name, rows)).collect();
-    for line in 0..=rows.len() {
-        let cells: Vec<String> = columns.iter().map(|column| column.cell(line)).collect();
-        text.push_str(cells.join("  ").trim_end());
+    let cell = |row: &Row, name| row.get(name).map(|value| shown(name, value));
+    let cells = |row| {
+        names
+            .iter()
+            .map(move |name| cell(row, name).unwrap_or_default())
+    };
+    let heading = names.iter().map(|&name| name.to_owned()).collect();
+    let lines: Vec<Vec<String>> = iter::once(heading)
+        .chain(rows.iter().map(|row| cells(row).collect()))
+        .collect();
+    let is_text = |at: usize| rows.iter().any(|row| row.text(names[at]).is_some());
+    let part = rows.first().and_then(|row| row.text(PART));
+    let mut text = part.map_or_else(String::new, |part| format!("{part}\n"));
+    for line in aligned(&lines, is_text) {
+        text.push_str(line.trim_end());
         text.push('\n');
     }
     text
 }
 
-/// A heading and what stands below it.
-struct Column {
-    cells: Vec<String>,
-    width: usize,
-    is_text: bool,
+/// Lines of cells with two blanks between the columns; `is_left` tells which stand at their left.
+pub(crate) fn aligned(lines: &[Vec<String>], is_left: impl Fn(usize) -> bool) -> Vec<String> {
+    let width = |at: usize| lines.iter().map(|line| line[at].chars().count()).max();
+    let columns = 0..lines.first().map_or(0, Vec::len);
+    let widths: Vec<usize> = columns.filter_map(width).collect();
+    let padded = |(at, cell): (usize, &String)| match (is_left(at), widths[at]) {
+        (true, width) => format!("{cell:<width$}"),
+        (false, width) => format!("{cell:>width$}"),
+    };
+    let line = |line: &Vec<String>| {
+        line.iter()
+            .enumerate()
+            .map(padded)
+            .collect::<Vec<_>>()
+            .join("  ")
+    };
+    lines.iter().map(line).collect()
 }
 
-impl Column {
-    fn of(name: &str, rows: &[Row]) -> Self {
-        let mut cells = vec![name.to_owned()];
-        cells.extend(rows.iter().map(|row| match row.get(name) {
-            Some(field) => shown(name, field),
-            None => String::new(),
-        }));
-        let width = cells.iter().map(|cell| cell.chars().count()).max();
-        let is_text = rows.iter().any(|row| row.text(name).is_some());
-        Self {
-            cells,
-            width: width.unwrap_or(0),
-            is_text,
-        }
-    }
-
-    fn cell(&self, line: usize) -> String {
-        let (cell, width) = (&self.cells[line], self.width);
-        if self.is_text {
-            format!("{cell:<width$}")
-        } else {
-            format!("{cell:>width$}")
-        }
-    }
-}
-
-fn shown(name: &str, field: &Field) -> String {
-    match field {
-        Field::Text(text) => text.clone(),
-        Field::Whole(bytes) if name.ends_with("_bytes") => format!("{:.2}", Bytes(*bytes)),
-        Field::Whole(whole) => whole.to_string(),
-        Field::Number(number) => measure(*number),
-        Field::Truth(true) => "yes".to_owned(),
-        Field::Truth(false) => "no".to_owned(),
+fn shown(name: &str, value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Bool(true) => "yes".to_owned(),
+        Value::Bool(false) => "no".to_owned(),
+        value => match (value.as_u64(), value.as_f64()) {
+            (Some(bytes), _) if name.ends_with("_bytes") => format!("{:.2}", Bytes(bytes)),
+            (Some(whole), _) => whole.to_string(),
+            (None, number) => number.map(measure).unwrap_or_default(),
+        },
     }
 }
 
@@ -223,10 +189,19 @@ mod tests {
             .with("write_bytes", 4096u64)
             .with("dlwa", 1.5)
             .with("ratio", f64::NAN)
-            .with_some("hits", None::<u64>)
-            .with_some("pattern", Some("random"))
+            .with("hits", None::<u64>)
+            .with("pattern", Some("random"))
+            .with_row(
+                "get",
+                Some(Row::new().with("p99_us", 2.0).with("p50_us", 1.0)),
+            )
+            .with_row("set", None)
+            .with_rows("timeline", vec![Row::new().with("second", 0u64)])
             .and(Row::new().with("pass", true));
-        let json = r#"{"write_bytes":4096,"dlwa":1.5,"pattern":"random","pass":true}"#;
+        let json = concat!(
+            r#"{"write_bytes":4096,"dlwa":1.5,"pattern":"random","get":{"p99_us":2.0,"p50_us":1.0},"#,
+            r#""timeline":[{"second":0}],"pass":true}"#
+        );
         assert_eq!(row.json(), json);
         assert_eq!(row.number("write_bytes"), Some(4096.0));
         assert_eq!(row.text("pattern"), Some("random"));

@@ -71,10 +71,10 @@ def idle(bench):
     generator.load(server, scale.items)
     server.settle()
     streams = [client.connect(server.port) for _ in range(BUSY_CLIENTS)]
-    bench.nap(3)
+    time.sleep(3)
     bench.say(f"idle for {scale.idle_s} s")
     cpu, clock = server.process.cpu_s(), time.monotonic()
-    bench.nap(scale.idle_s)
+    time.sleep(scale.idle_s)
     share = 100 * (server.process.cpu_s() - cpu) / (time.monotonic() - clock)
     bench.table.record("idle-cpu", share)
     bench.table.keep("idle", {"percent_of_a_core": share, "connections": len(streams)})

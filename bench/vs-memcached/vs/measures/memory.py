@@ -1,6 +1,7 @@
 """What Flowstone keeps in memory: all of it under SETs, and what grows with the objects on flash."""
 
 import threading
+from statistics import linear_regression
 
 from .. import generator
 from ..servers import MIB, Flowstone, flowstone_memory_bytes
@@ -82,25 +83,17 @@ def slope(bench):
                        "engine": total, "index_full": stats["index_full"]})
         bench.table.keep(f"memory with {items} items", points[-1])
         server.close()
-    by_index = least_squares([(p["objects"], p["index"]) for p in points])
-    by_process = least_squares([(p["objects"], p["resident"] - p["tier"]) for p in points])
+    objects = [point["objects"] for point in points]
+    by_index = linear_regression(objects, [point["index"] for point in points]).slope
+    by_process = linear_regression(objects, [point["resident"] - point["tier"] for point in points]).slope
     last = points[-1]
     each = last["index"] / last["objects"]
     # The least favourable of: the slope, and the plain quotient with all that the index starts with.
-    worst = max(by_index[0], each)
+    worst = max(by_index, each)
     # What the server keeps for itself is the same with more memory.
     engine = flowstone_memory_bytes(OBJECTS_LIMIT) - (flowstone_memory_bytes(scale.slope_limit) - last["engine"])
     room = min(engine * INDEX_PERCENT // 100, engine - last["fixed"])
     bench.table.keep("DRAM per flash object", {
-        "index_slope": by_index[0], "index_quotient": each, "process_slope": by_process[0], "index_room": room})
+        "index_slope": by_index, "index_quotient": each, "process_slope": by_process, "index_room": room})
     bench.table.record("dram-per-object", worst)
     bench.table.record("objects", room / worst / 1e6)
-
-
-def least_squares(points):
-    """(slope, intercept) of the line through `points`."""
-    count = len(points)
-    mean_x = sum(x for x, _ in points) / count
-    mean_y = sum(y for _, y in points) / count
-    slope_of = sum((x - mean_x) * (y - mean_y) for x, y in points) / sum((x - mean_x) ** 2 for x, _ in points)
-    return slope_of, mean_y - slope_of * mean_x

@@ -8,7 +8,7 @@ a round.
 """
 
 from .. import generator, storage
-from ..servers import MIB, BareLoop, Flowstone, Memcached, extstore_memory_mib
+from ..servers import MIB, BareLoop, Flowstone, Memcached, extstore
 
 NAME = "reads"
 ROWS = ["get-64", "get-64-p99", "get-128", "limit-throughput", "limit-cpu", "flash-cpu", "flash-cpu-128",
@@ -63,23 +63,21 @@ def run(bench, wanted):
             bench.table.keep("fio, queue depth 64, Flowstone's file", deep)
         rounds.append(figures)
     record(bench, wanted, rounds)
-    for server in list(bench.servers):
-        server.close()
+    bench.close_servers()
 
 
 def load_extstore(bench):
     """extstore with its items on flash, loaded at the rate at which it keeps them."""
     scale = bench.scale
-    memory = bench.options.memcached_memory or extstore_memory_mib(scale.limit, scale.items)
     rate = bench.options.extstore_load_rate or scale.extstore_load_rate
-    server = Memcached(bench, "extstore", scale.limit, memory, scale.flash).start()
-    bench.say(f"loading extstore (-m {memory}) with {scale.items} items at {rate}/s")
+    server = extstore(bench).start()
+    bench.say(f"loading extstore (-m {server.memory_mib}) with {scale.items} items at {rate}/s")
     generator.load(server, scale.items, rate)
     server.settle()
     storage.read_through(server.flash_path())
     stats = server.stats("", "slabs")
     bench.table.keep("extstore loaded", {
-        "m_mib": memory, "rate": rate, "items": stats["curr_items"], "evictions": stats["evictions"],
+        "m_mib": server.memory_mib, "rate": rate, "items": stats["curr_items"], "evictions": stats["evictions"],
         "objects_on_flash": stats["extstore_objects_used"], "slab_bytes": stats["total_malloced"],
         "hash_bytes": stats.get("hash_bytes"), **cgroup_mib(server)})
     server.process.pause()

@@ -5,7 +5,7 @@ values of `-m` around the default by the hits a second they give.
 """
 
 from .. import generator, storage
-from ..servers import Memcached, extstore_memory_mib
+from ..servers import extstore, extstore_memory_mib
 from .reads import cgroup_mib
 
 NAME = "tune"
@@ -26,9 +26,8 @@ def run(bench, wanted):
 def rate(bench):
     """The largest rate of `RATES` at which extstore keeps its items."""
     scale = bench.scale
-    chosen = bench.options.memcached_memory or extstore_memory_mib(scale.limit, scale.items)
     for per_s in RATES:
-        server = Memcached(bench, "extstore", scale.limit, chosen, scale.flash).start()
+        server = extstore(bench).start()
         bench.say(f"extstore loaded at {per_s}/s")
         report = generator.load(server, scale.items, per_s)
         server.settle()
@@ -46,7 +45,7 @@ def memory(bench):
     default = extstore_memory_mib(scale.limit, scale.items)
     load_rate = bench.options.extstore_load_rate or scale.extstore_load_rate
     for step in STEPS_MIB:
-        server = Memcached(bench, "extstore", scale.limit, default + step, scale.flash)
+        server = extstore(bench, default + step)
         figures = {"m_mib": default + step}
         try:
             server.start()

@@ -1,7 +1,7 @@
 """SETs at full speed, and how many of the items are still there afterwards."""
 
 from .. import generator
-from ..servers import Flowstone, Memcached, extstore_memory_mib
+from ..servers import Flowstone, extstore
 
 NAME = "writes"
 ROWS = ["set-pipeline", "kept"]
@@ -10,13 +10,12 @@ ROWS = ["set-pipeline", "kept"]
 def run(bench, _wanted):
     """Each round loads both servers anew and reads all keys back."""
     scale = bench.scale
-    memory = bench.options.memcached_memory or extstore_memory_mib(scale.limit, scale.items)
     ratios, kept = [], []
     for number in range(bench.rounds):
         rates = {}
         for label in ("extstore", "flowstone"):
             if label == "extstore":
-                server = Memcached(bench, label, scale.limit, memory, scale.flash)
+                server = extstore(bench)
             else:
                 server = Flowstone(bench, label, scale.limit, scale.flash)
             server.start()

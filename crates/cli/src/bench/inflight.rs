@@ -327,26 +327,18 @@ mod tests {
     fn wrong_values_are_noticed() {
         let workload = workload();
         let good = [value(&workload, 3), b"END\r\n".to_vec()].concat();
-        assert_eq!(
-            judge(Dialect::Text, &[(Op::Get, &[3])], &good).0.failures[Failure::Corrupt],
-            0
-        );
+        let corrupt = |key, answer: &[u8]| {
+            let (stats, _) = judge(Dialect::Text, &[(Op::Get, &[key])], answer);
+            stats.failures[Failure::Corrupt]
+        };
+        assert_eq!(corrupt(3, &good), 0);
         // Another key's value, announced under its own name and under the name asked for.
-        assert_eq!(
-            judge(Dialect::Text, &[(Op::Get, &[4])], &good).0.failures[Failure::Corrupt],
-            1
-        );
+        assert_eq!(corrupt(4, &good), 1);
         let mut renamed = good.clone();
         renamed[13] = b'4';
-        assert_eq!(
-            judge(Dialect::Text, &[(Op::Get, &[4])], &renamed)
-                .0
-                .failures[Failure::Corrupt],
-            1
-        );
+        assert_eq!(corrupt(4, &renamed), 1);
         // A wrong length.
-        let short = b"VALUE 00000003 0 3\r\nabc\r\nEND\r\n";
-        assert!(judge(Dialect::Text, &[(Op::Get, &[3])], short).0.failures[Failure::Corrupt] >= 1);
+        assert!(corrupt(3, b"VALUE 00000003 0 3\r\nabc\r\nEND\r\n") >= 1);
     }
 
     #[test]
@@ -367,10 +359,7 @@ mod tests {
 
     #[test]
     fn an_answer_without_a_question_is_noticed() {
-        assert!(
-            judge(Dialect::Text, &[], b"ERROR Too many open connections\r\n")
-                .1
-                .is_confused()
-        );
+        let (_, inflight) = judge(Dialect::Text, &[], b"ERROR Too many open connections\r\n");
+        assert!(inflight.is_confused());
     }
 }

@@ -49,7 +49,7 @@ pub(crate) use options::BenchArgs;
 use figures::print;
 use options::Plan;
 use phase::{Kind, Measured, Phase};
-use report::Report;
+use report::report;
 use stats::Failure;
 use target::{Socket, Target};
 
@@ -82,14 +82,10 @@ fn measure(plan: &Plan) -> Result<ExitCode, String> {
         .transpose()
         .map_err(io_error)?;
 
-    let mut report = Report::new(plan, load.as_ref(), run.as_ref());
-    if !idle.is_empty() {
-        let closed = idle
-            .iter_mut()
-            .map(|socket| usize::from(socket.is_closed()))
-            .sum();
-        report.set_idle(idle.len(), closed);
-    }
+    let closed = idle.iter_mut().map(|socket| socket.is_closed());
+    let closed = closed.filter(|is_closed| *is_closed).count();
+    let idle = (!idle.is_empty()).then_some((idle.len(), closed));
+    let report = report(plan, load.as_ref(), run.as_ref(), idle);
     print(plan, &report).map_err(|error| format!("cannot write the report: {error}"))?;
     let correct = load
         .iter()

@@ -7,7 +7,6 @@
 use std::ops::Index;
 
 use hdrhistogram::Histogram;
-use serde::{Serialize, Serializer};
 use workload::Op;
 
 /// Latencies of up to a minute, three significant digits, in nanoseconds.
@@ -66,6 +65,12 @@ impl Failures {
     pub(super) fn total(&self) -> u64 {
         self.0.iter().sum()
     }
+
+    /// Those that happened, by name.
+    pub(super) fn happened(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let all = FAILURES.into_iter().zip(self.0);
+        all.filter(|(_, count)| *count > 0)
+    }
 }
 
 impl Index<Failure> for Failures {
@@ -73,14 +78,6 @@ impl Index<Failure> for Failures {
 
     fn index(&self, kind: Failure) -> &u64 {
         &self.0[kind as usize]
-    }
-}
-
-/// Those that happened, by name.
-impl Serialize for Failures {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let all = FAILURES.iter().zip(&self.0);
-        serializer.collect_map(all.filter(|(_, count)| **count > 0))
     }
 }
 

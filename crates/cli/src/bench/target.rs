@@ -93,18 +93,14 @@ mod tests {
     #[test]
     fn addresses_and_paths_are_told_apart() {
         let parse = |text: &str| text.parse::<Target>();
-        assert_eq!(
-            parse("127.0.0.1:11211"),
-            Ok(Target::Tcp(SocketAddr::from(([127, 0, 0, 1], 11211))))
-        );
-        assert_eq!(
-            parse("./cache.sock"),
-            Ok(Target::Unix("./cache.sock".into()))
-        );
-        assert_eq!(
-            parse("unix:cache.sock"),
-            Ok(Target::Unix("cache.sock".into()))
-        );
+        let address = SocketAddr::from(([127, 0, 0, 1], 11211));
+        assert_eq!(parse("127.0.0.1:11211"), Ok(Target::Tcp(address)));
+        for (text, path) in [
+            ("./cache.sock", "./cache.sock"),
+            ("unix:cache.sock", "cache.sock"),
+        ] {
+            assert_eq!(parse(text), Ok(Target::Unix(path.into())));
+        }
         assert!(parse("localhost").unwrap_err().contains("HOST:PORT"));
         assert!(parse("127.0.0.1:port").is_err());
     }

@@ -11,8 +11,8 @@ use clap::Parser;
 
 use super::options::Plan;
 use super::phase::Measured;
-use super::stats::{Failure, Stats};
-use super::{BenchArgs, Report, loading, phase, running};
+use super::stats::Failure;
+use super::{BenchArgs, loading, phase, report, running};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Manner {
@@ -114,16 +114,20 @@ pub(super) fn plan(options: &str) -> Plan {
 
 /// Both phases of `flowstone bench` with `options`, and the report.
 fn bench(address: &str, options: &str) -> (Option<Measured>, Option<Measured>, String) {
-    let plan = plan(&format!("--server {address} --keys 200 {options}"));
+    let keys = match options.contains("--keys") {
+        true => "",
+        false => "--keys 200",
+    };
+    let plan = plan(&format!("--server {address} {keys} {options}"));
     let load = plan
         .load
         .then(|| phase::run(&plan, &loading(&plan)).unwrap());
     let run = plan
         .run
         .then(|| phase::run(&plan, &running(&plan)).unwrap());
-    let report = Report::new(&plan, load.as_ref(), run.as_ref());
-    let json = serde_json::to_string(&report).unwrap();
-    assert!(!report.to_string().is_empty() && !json.contains('\n'));
+    let report = report(&plan, load.as_ref(), run.as_ref(), None);
+    let json = report.row.json();
+    assert!(!report.text.is_empty() && !json.contains('\n'));
     (load, run, json)
 }
 
@@ -177,20 +181,13 @@ fn a_scan_asks_for_every_key_once() {
 #[test]
 fn values_longer_than_all_buffers_pass_through() {
     let (address, _) = server(Manner::Good);
-    let line = "--value-size 3MiB --load --verify --clients 3 --load-pipeline 2 --pipeline 2 \
-                --requests 40 --ratio 2:1";
-    let (load, run, json) = bench_keys(&address, 6, line);
+    let line = "--keys 6 --value-size 3MiB --load --verify --clients 3 --load-pipeline 2 \
+                --pipeline 2 --requests 40 --ratio 2:1";
+    let (load, run, json) = bench(&address, line);
+    let (load, run) = (load.unwrap().stats, run.unwrap().stats);
     assert_eq!((load.total(), load.failures.total()), (6, 0), "{json}");
     assert_eq!((run.total(), run.hits), (40, run.requests[0]), "{json}");
     assert_eq!(run.failures.total(), 0, "{json}");
-}
-
-fn bench_keys(address: &str, keys: u32, options: &str) -> (Stats, Stats, String) {
-    let plan = plan(&format!("--server {address} --keys {keys} {options}"));
-    let load = phase::run(&plan, &loading(&plan)).unwrap();
-    let run = phase::run(&plan, &running(&plan)).unwrap();
-    let json = serde_json::to_string(&Report::new(&plan, Some(&load), Some(&run))).unwrap();
-    (load.stats, run.stats, json)
 }
 
 #[test]

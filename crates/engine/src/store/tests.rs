@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use device::{
-    DiskFlash, Endurance, Flash, Geometry, Latency, Libssd, MemoryDisk, Nand, NandConfig,
-    NandTiming, Region, SegmentShape,
+    Disk as _, DiskFlash, Endurance, Flash, Geometry, Latency, Libssd, MemoryDisk, Nand,
+    NandConfig, NandTiming, Region, SegmentShape,
 };
 use runtime::sim::Sim;
 

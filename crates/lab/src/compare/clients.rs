@@ -15,9 +15,7 @@ use engine::{Engine, ItemView, Key, Lookup, Peek, Put};
 use hdrhistogram::Histogram;
 use parking_lot::Mutex;
 use runtime::Instant;
-use workload::{
-    ClientStream, KeyId, MAX_KEY_BYTES, Op, Request, TraceError, ValueBytes, ValueCheck, Workload,
-};
+use workload::{ClientStream, KeyId, MAX_KEY_BYTES, Op, Request, ValueBytes, ValueCheck, Workload};
 
 use super::curve::{Curve, Recorder};
 use super::error::CompareError;
@@ -33,15 +31,9 @@ pub type Progress = Box<dyn Fn(u64) + Send + Sync>;
 const LONGEST_NS: u64 = 900_000_000_000;
 const DIGITS: u8 = 3;
 
-/// Why a client cannot go on.
-#[derive(Debug)]
-enum Trouble {
-    Trace(TraceError),
-    WrongValue(String),
-}
-
 /// What all clients of a run share.
 pub(super) struct Run {
+    preset: &'static str,
     pub(super) machine: Machine,
     pub(super) workload: Workload,
     pub(super) load: u64,
@@ -55,10 +47,8 @@ pub(super) struct Run {
     loaded: AtomicU64,
     next: AtomicU64,
     begun: Mutex<Option<Mark>>,
-    /// How long processors had been busy then, under virtual time.
-    busy_ns_before: AtomicU64,
     stopped: AtomicBool,
-    trouble: Mutex<Option<Trouble>>,
+    trouble: Mutex<Option<CompareError>>,
 }
 
 /// The shortest and the longest of some times, in nanoseconds.
@@ -138,12 +128,14 @@ impl Seen {
 
 impl Run {
     pub(super) fn new(
+        preset: &Preset,
         machine: Machine,
         workload: Workload,
         (load, warmup, end): (u64, u64, u64),
         progress: Progress,
     ) -> Self {
         Self {
+            preset: preset.name,
             machine,
             workload,
             load,
@@ -156,19 +148,18 @@ impl Run {
             loaded: AtomicU64::new(0),
             next: AtomicU64::new(0),
             begun: Mutex::new(None),
-            busy_ns_before: AtomicU64::new(0),
             stopped: AtomicBool::new(false),
             trouble: Mutex::new(None),
         }
     }
 
     /// All of a plan.
-    pub(super) fn of(plan: &Plan, machine: Machine, progress: Progress) -> Self {
+    pub(super) fn of(plan: &Plan, preset: &Preset, machine: Machine, progress: Progress) -> Self {
         let counts = (plan.loaded_keys(), plan.warmup, plan.end());
         Self {
             pace: plan.pace.clone(),
             database: plan.database,
-            ..Self::new(machine, plan.workload.clone(), counts, progress)
+            ..Self::new(preset, machine, plan.workload.clone(), counts, progress)
         }
     }
 
@@ -184,23 +175,15 @@ impl Run {
             .expect("names have 1 to 250 bytes")
     }
 
-    fn give_up(&self, trouble: Trouble) {
+    fn give_up(&self, trouble: CompareError) {
         self.trouble.lock().get_or_insert(trouble);
         self.stopped.store(true, Ordering::Relaxed);
     }
 
     /// # Errors
     /// The first trouble that a client had.
-    pub(super) fn check(&self, preset: &Preset) -> Result<(), CompareError> {
-        match self.trouble.lock().take() {
-            None => Ok(()),
-            Some(Trouble::Trace(error)) => Err(error.into()),
-            Some(Trouble::WrongValue(key)) => Err(CompareError::WrongValue {
-                preset: preset.name,
-                key,
-                seed: self.workload.settings().seed,
-            }),
-        }
+    pub(super) fn check(&self) -> Result<(), CompareError> {
+        self.trouble.lock().take().map_or(Ok(()), Err)
     }
 
     /// Where what is measured began; `None` when the requests ended before.
@@ -216,11 +199,6 @@ impl Run {
         self.begun().map_or_else(runtime::now, |begun| begun.at)
     }
 
-    /// How long processors had been busy then, under virtual time.
-    pub(super) fn busy_ns_before(&self) -> u64 {
-        self.busy_ns_before.load(Ordering::Relaxed)
-    }
-
     /// How the run went on. It is over.
     pub(super) fn finish(&self) -> Curve {
         self.recorder
@@ -233,9 +211,9 @@ impl Run {
         Some(self.begun_at() + due)
     }
 
-    /// The number of the next request; `None` when there are enough. `busy_ns` tells how long processors have
-    /// been busy.
-    fn next(&self, busy_ns: impl Fn() -> u64) -> Option<u64> {
+    /// The number of the next request; `None` when there are enough. Under virtual time it costs time of
+    /// `cpus`.
+    fn next(&self, cpus: Option<&Cpus>) -> Option<u64> {
         if self.stopped.load(Ordering::Relaxed) {
             return None;
         }
@@ -244,8 +222,7 @@ impl Run {
             return None;
         }
         if number == self.warmup {
-            self.busy_ns_before.store(busy_ns(), Ordering::Relaxed);
-            *self.begun.lock() = Some(self.machine.mark());
+            *self.begun.lock() = Some(self.machine.mark(cpus));
         }
         if self.recorder.pass(number, || self.machine.segments()) {
             (self.progress)(number);
@@ -268,7 +245,9 @@ pub(super) struct Client {
 enum Found {
     InMemory,
     OnFlash,
-    Nothing { looked_on_flash: bool },
+    Nothing,
+    /// Flash was read in vain.
+    NothingOnFlash,
 }
 
 impl Client {
@@ -297,7 +276,7 @@ impl Client {
         }
     }
 
-    async fn make_requests(&mut self) -> Result<(), Trouble> {
+    async fn make_requests(&mut self) -> Result<(), CompareError> {
         loop {
             let index = self.run.loaded.fetch_add(1, Ordering::Relaxed);
             if index >= self.run.load {
@@ -308,7 +287,7 @@ impl Client {
             self.take_turns().await;
         }
         while let Some(number) = self.next().await {
-            let Some(request) = self.stream.next_request().map_err(Trouble::Trace)? else {
+            let Some(request) = self.stream.next_request()? else {
                 return Ok(());
             };
             let measured = number >= self.run.warmup;
@@ -335,8 +314,7 @@ impl Client {
 
     /// The number of the next request, once it is due.
     async fn next(&mut self) -> Option<u64> {
-        let cpus = self.cpus.as_deref();
-        let number = self.run.next(|| cpus.map_or(0, Cpus::busy_ns))?;
+        let number = self.run.next(self.cpus.as_deref())?;
         self.due = self.run.due(number);
         if let Some(due) = self.due {
             runtime::sleep(due.since(runtime::now())).await;
@@ -344,11 +322,11 @@ impl Client {
         Some(number)
     }
 
-    async fn get(&mut self, request: &Request, measured: bool) -> Result<bool, Trouble> {
+    async fn get(&mut self, request: &Request, measured: bool) -> Result<bool, CompareError> {
         let begun = self.begin();
         let found = self.find(request).await?;
         self.settle().await;
-        let is_hit = !matches!(found, Found::Nothing { .. });
+        let is_hit = matches!(found, Found::InMemory | Found::OnFlash);
         self.run.recorder.count_get(is_hit);
         if measured {
             let mut seen = self.seen.borrow_mut();
@@ -356,9 +334,8 @@ impl Client {
             match found {
                 Found::InMemory => seen.dram_hits += 1,
                 Found::OnFlash => seen.flash_hits += 1,
-                Found::Nothing { looked_on_flash } => {
-                    seen.misses_on_flash += u64::from(looked_on_flash);
-                }
+                Found::Nothing => {}
+                Found::NothingOnFlash => seen.misses_on_flash += 1,
             }
             let took = record(&mut seen, begun);
             seen.get_ns.widen(took);
@@ -366,28 +343,25 @@ impl Client {
         Ok(is_hit)
     }
 
-    async fn find(&mut self, request: &Request) -> Result<Found, Trouble> {
+    async fn find(&mut self, request: &Request) -> Result<Found, CompareError> {
         let engine = self.run.engine();
         let key = self.run.key(request, &mut self.name);
         let now = runtime::unix_seconds();
         let check = |item: &ItemView<'_>| is_value_of(request.key, item.value);
         let (is_correct, found) = match engine.lookup(key, now, Peek::No, check) {
             Lookup::Hit(is_correct) => (is_correct, Found::InMemory),
-            Lookup::Miss => {
-                let looked_on_flash = false;
-                return Ok(Found::Nothing { looked_on_flash });
-            }
+            Lookup::Miss => return Ok(Found::Nothing),
             Lookup::Flash(read) => match engine.read_flash(key, read).await {
                 Some(hit) => (check(&hit.view()), Found::OnFlash),
-                None => {
-                    let looked_on_flash = true;
-                    return Ok(Found::Nothing { looked_on_flash });
-                }
+                None => return Ok(Found::NothingOnFlash),
             },
         };
         if !is_correct {
-            let name = String::from_utf8_lossy(key.bytes()).into_owned();
-            return Err(Trouble::WrongValue(name));
+            return Err(CompareError::WrongValue {
+                preset: self.run.preset,
+                key: String::from_utf8_lossy(key.bytes()).into_owned(),
+                seed: self.run.workload.settings().seed,
+            });
         }
         Ok(found)
     }

@@ -28,10 +28,10 @@ pub enum CompareError {
         source: std::io::Error,
     },
     #[error("preset {preset} on {device}: {source}")]
-    Config {
+    Setup {
         preset: &'static str,
         device: String,
-        source: engine::ConfigError,
+        source: Box<dyn std::error::Error + Send + Sync>,
     },
     #[error(
         "preset {preset}: the {objects} objects of {workload} that the flash holds do not fit its \
@@ -44,12 +44,6 @@ pub enum CompareError {
         objects: u64,
         memory: u64,
         room: u64,
-    },
-    #[error("preset {preset} on {device}: {source}")]
-    Open {
-        preset: &'static str,
-        device: String,
-        source: engine::OpenError,
     },
     #[error(transparent)]
     Workload(#[from] workload::WorkloadError),

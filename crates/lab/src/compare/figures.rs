@@ -33,7 +33,7 @@ const LATENCY_STEPS: [f64; 14] = [
 fn detail(run: &Run, seen: &Seen) -> Detail {
     let machine = &run.machine;
     let begun = run.begun().map(|begun| begun.counters).unwrap_or_default();
-    let end = machine.counters();
+    let (begun, end) = (begun.placement, machine.engine.flash_stats());
     let micros = |percent| seen.latencies.value_at_percentile(percent) as f64 / 1000.0;
     Detail {
         mean_us: seen.latencies.mean() / 1000.0,
@@ -56,7 +56,7 @@ fn detail(run: &Run, seen: &Seen) -> Detail {
 
 fn row(plan: &Plan, preset: &Preset, run: &Run, seen: &Seen) -> CompareRow {
     let machine = &run.machine;
-    let end = machine.mark();
+    let end = machine.mark(None);
     let begun = run.begun().unwrap_or(end);
     let did = |count: fn(&Counters) -> u64| count(&end.counters) - count(&begun.counters);
     let flash_bytes_written = did(|count| count.flash_bytes_written);
@@ -71,7 +71,7 @@ fn row(plan: &Plan, preset: &Preset, run: &Run, seen: &Seen) -> CompareRow {
         let micros = seen.latencies.value_at_quantile(share) as f64 / 1000.0;
         (!seen.latencies.is_empty()).then_some(micros)
     };
-    let spread = machine.storage.erase_spread();
+    let erase_counts = machine.storage.erase_counts();
     let nand = machine.storage.nand_bytes_programmed();
     CompareRow {
         preset: preset.name.to_owned(),
@@ -99,10 +99,10 @@ fn row(plan: &Plan, preset: &Preset, run: &Run, seen: &Seen) -> CompareRow {
             ratio(programmed as f64, host_bytes_written as f64)
         }),
         erases: nand.map(|_| did(|count| count.erases)),
-        erase_min: spread.map(|(least, _)| least),
-        erase_max: spread.map(|(_, most)| most),
-        gc_items_copied: Some(did(|count| count.gc_items_copied)),
-        gc_bytes_copied: Some(did(|count| count.gc_bytes_copied)),
+        erase_min: erase_counts.iter().min().copied(),
+        erase_max: erase_counts.iter().max().copied(),
+        gc_items_copied: Some(did(|count| count.placement.items_copied)),
+        gc_bytes_copied: Some(did(|count| count.placement.bytes_copied)),
         objects_on_flash: Some(objects),
         index_dram_bytes: Some(index_bytes),
         dram_bits_per_object: ratio(index_bytes as f64 * 8.0, objects as f64),

@@ -4,11 +4,18 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use device::{Journal, JournalError};
 use engine::Engine;
+use engine::config::journal_bytes;
+use engine::reclaim::FlashStats;
 use runtime::Instant;
 
 use super::curve::SegmentLevels;
+use super::error::CompareError;
+use super::plan::Plan;
 use super::storage::Storage;
+use crate::cpu::Cpus;
+use crate::presets::Preset;
 
 #[derive(Clone)]
 pub(super) struct Machine {
@@ -23,11 +30,7 @@ pub(super) struct Counters {
     pub(super) host_bytes_written: u64,
     pub(super) nand_bytes_programmed: u64,
     pub(super) erases: u64,
-    pub(super) gc_items_copied: u64,
-    pub(super) gc_bytes_copied: u64,
-    pub(super) wear_levelings: u64,
-    pub(super) segments_leveled: u64,
-    pub(super) bytes_copied_to_level: u64,
+    pub(super) placement: FlashStats,
 }
 
 /// The beginning or the end of what is measured.
@@ -35,17 +38,39 @@ pub(super) struct Counters {
 pub(super) struct Mark {
     pub(super) at: Instant,
     pub(super) counters: Counters,
+    /// Time that processors have been busy: those of virtual time, or those of this process.
     pub(super) processor: Duration,
 }
 
 impl Machine {
-    /// Now, as the beginning or the end of what is measured.
-    pub(super) fn mark(&self) -> Mark {
+    /// Opens the engine of a preset on `storage`, with the journal that `journal` makes of so many
+    /// bytes.
+    pub(super) async fn open(
+        plan: &Plan,
+        preset: &Preset,
+        storage: Storage,
+        journal: impl FnOnce(u64) -> Result<Arc<dyn Journal>, JournalError>,
+    ) -> Result<Self, CompareError> {
+        let config = (preset.config)(plan.sizes(&storage));
+        let (memory_bytes, bits) = (config.memory_bytes, config.partition_bits);
+        let journal = || journal(journal_bytes(storage.bytes(), memory_bytes, bits));
+        let opened = Engine::open(storage.medium(), journal, config).await;
+        let engine = opened.map_err(|source| CompareError::Setup {
+            preset: preset.name,
+            device: plan.device.to_string(),
+            source: source.into(),
+        })?;
+        Ok(Self { engine, storage })
+    }
+
+    /// Now, as the beginning or the end of what is measured; `cpus` are those of virtual time.
+    pub(super) fn mark(&self, cpus: Option<&Cpus>) -> Mark {
         let used = runtime::process::usage();
+        let busy = cpus.map(|cpus| Duration::from_nanos(cpus.busy_ns()));
         Mark {
             at: runtime::now(),
             counters: self.counters(),
-            processor: used.user + used.system,
+            processor: busy.unwrap_or(used.user + used.system),
         }
     }
 
@@ -59,23 +84,16 @@ impl Machine {
     }
 
     pub(super) fn counters(&self) -> Counters {
-        let placement = self.engine.flash_stats();
-        let store = self.engine.store().counters();
+        let (store, storage) = (self.engine.store().counters(), &self.storage);
         let flash_bytes_written = store.bytes_written.load(Ordering::Relaxed);
+        let host_bytes_written = storage.host_bytes_written();
         Counters {
             flash_reads: store.reads.sum(),
             flash_bytes_written,
-            host_bytes_written: self
-                .storage
-                .host_bytes_written()
-                .unwrap_or(flash_bytes_written),
-            nand_bytes_programmed: self.storage.nand_bytes_programmed().unwrap_or(0),
-            erases: self.storage.erases().unwrap_or(0),
-            gc_items_copied: placement.items_copied,
-            gc_bytes_copied: placement.bytes_copied,
-            wear_levelings: placement.wear_levelings,
-            segments_leveled: placement.segments_leveled,
-            bytes_copied_to_level: placement.bytes_copied_to_level,
+            host_bytes_written: host_bytes_written.unwrap_or(flash_bytes_written),
+            nand_bytes_programmed: storage.nand_bytes_programmed().unwrap_or(0),
+            erases: storage.erases().unwrap_or(0),
+            placement: self.engine.flash_stats(),
         }
     }
 }

@@ -18,7 +18,6 @@ mod clients;
 mod curve;
 mod error;
 mod figures;
-mod host;
 mod machine;
 mod outcome;
 mod plan;

@@ -190,10 +190,10 @@ impl Plan {
             Some((blocks, block_bytes)) => config.check(blocks, block_bytes),
             None => config.check_new(storage.bytes()),
         };
-        checked.map_err(|source| CompareError::Config {
+        checked.map_err(|source| CompareError::Setup {
             preset: preset.name,
             device: self.device.to_string(),
-            source,
+            source: source.into(),
         })?;
         let PlacementConfig::Exact(exact) = config.placement;
         let index_bytes = config.memory_bytes / 100 * u64::from(exact.index_percent);

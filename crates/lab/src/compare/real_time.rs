@@ -14,7 +14,6 @@ use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::Duration;
 
 use device::{FileDisk, FileJournal, FileOptions, JournalError, JournalProblem};
-use engine::Engine;
 use engine::config::META_BYTES;
 use runtime::live::{LiveConfig, Workers};
 use runtime::work::{self, WorkDone};
@@ -23,7 +22,6 @@ use workload::Workload;
 use super::clients::{Client, Progress, Run, Seen};
 use super::error::CompareError;
 use super::figures::outcome;
-use super::host::Host;
 use super::machine::Machine;
 use super::outcome::Outcome;
 use super::plan::Plan;
@@ -54,14 +52,19 @@ fn with_cache<T>(
     bytes: Option<u64>,
     act: impl FnOnce(&Workers, Machine) -> Result<T, CompareError>,
 ) -> Result<T, CompareError> {
-    let claim = Claim::check(path)?;
+    let journal = FileJournal::path_beside(path);
+    let is_new = check(path, &journal)?;
     let options = FileOptions::default();
-    let disk = match (claim.is_new, bytes) {
+    let disk = match (is_new, bytes) {
         // Without a size the refusal says that one is needed.
         (true, None) => FileDisk::open(path, &options)?,
         (_, bytes) => FileDisk::open_image(path, bytes, options)?,
     };
-    let claim = claim.take();
+    // It is open, and locked: it is this run's.
+    let _emptied = (!is_new).then_some(Emptied(path));
+    if is_new {
+        unname(path);
+    }
     let storage = Storage::Disk(Arc::new(disk));
     plan.check_size(preset, &storage)?;
     let workers = Workers::start(&LiveConfig {
@@ -70,11 +73,10 @@ fn with_cache<T>(
         ..LiveConfig::default()
     })
     .map_err(CompareError::Workers)?;
-    let host = Host::new(plan, preset, &storage);
-    let opened = open(host, &workers, claim.journal.clone());
-    let acted = opened.and_then(|engine| {
-        engine.start_background(workers.spread());
-        act(&workers, Machine { engine, storage })
+    let opened = open(plan, preset, &workers, storage, journal);
+    let acted = opened.and_then(|machine| {
+        machine.engine.start_background(workers.spread());
+        act(&workers, machine)
     });
     workers.shutdown();
     acted
@@ -88,9 +90,9 @@ fn measured(
     progress: Progress,
 ) -> Result<Outcome, CompareError> {
     let device = format!("{}, {} bytes", plan.device, machine.storage.bytes());
-    let run = Arc::new(Run::of(plan, machine, progress));
-    let seen = complete(plan, preset, workers, &run)?;
-    let end = run.machine.mark();
+    let run = Arc::new(Run::of(plan, preset, machine, progress));
+    let seen = complete(plan, workers, &run)?;
+    let end = run.machine.mark(None);
     let begun = run.begun().unwrap_or(end);
     let processor = end.processor.saturating_sub(begun.processor);
     let mut outcome = outcome(plan, preset, &run, &seen, device);
@@ -101,15 +103,14 @@ fn measured(
 }
 
 /// Has the clients do all of `run`.
-fn complete(
-    plan: &Plan,
-    preset: &'static Preset,
-    workers: &Workers,
-    run: &Arc<Run>,
-) -> Result<Seen, CompareError> {
-    let seen = collect(plan.clients, &start_clients(plan, workers, run)?)?;
-    run.check(preset)?;
-    Ok(seen)
+fn complete(plan: &Plan, workers: &Workers, run: &Arc<Run>) -> Result<Seen, CompareError> {
+    let each = start_clients(plan, workers, run)?;
+    let mut all = Seen::new();
+    for _ in 0..plan.clients {
+        all.merge(&*each.recv().map_err(|_| ended_early())?);
+    }
+    run.check()?;
+    Ok(all)
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -134,9 +135,10 @@ pub(crate) fn spend(
     with_cache(plan, preset, path, Some(bytes), |workers, machine| {
         let round = |workload: &Workload, (load, requests)| {
             let (machine, workload) = (machine.clone(), workload.clone());
-            let run = Run::new(machine, workload, (load, 0, requests), Box::new(|_| ()));
+            let counts = (load, 0, requests);
+            let run = Run::new(preset, machine, workload, counts, Box::new(|_| ()));
             let (before, used) = (work_done(workers)?, runtime::process::usage());
-            let seen = complete(plan, preset, workers, &Arc::new(run))?;
+            let seen = complete(plan, workers, &Arc::new(run))?;
             let (after, using) = (work_done(workers)?, runtime::process::usage());
             Ok(Spent {
                 operations: seen.operations(),
@@ -160,7 +162,13 @@ fn work_done(workers: &Workers) -> Result<WorkDone, CompareError> {
     })
 }
 
-fn open(host: Host, workers: &Workers, journal: PathBuf) -> Result<Arc<Engine>, CompareError> {
+fn open(
+    plan: &Plan,
+    preset: &'static Preset,
+    workers: &Workers,
+    storage: Storage,
+    journal: PathBuf,
+) -> Result<Machine, CompareError> {
     let log = move |bytes| {
         let opened = FileJournal::open(&journal, bytes);
         let is_in_use = |error: &JournalError| matches!(error.problem, JournalProblem::InUse);
@@ -169,7 +177,10 @@ fn open(host: Host, workers: &Workers, journal: PathBuf) -> Result<Arc<Engine>, 
         }
         Ok(Arc::new(opened?) as _)
     };
-    let opened = workers.run_on(0, move || host.open(log));
+    let plan = plan.clone();
+    let opened = workers.run_on(0, move || async move {
+        Machine::open(&plan, preset, storage, log).await
+    });
     opened.unwrap_or_else(|| Err(ended_early()))
 }
 
@@ -196,14 +207,6 @@ fn start_clients(
     Ok(seen)
 }
 
-fn collect(clients: u32, each: &Receiver<Box<Seen>>) -> Result<Seen, CompareError> {
-    let mut all = Seen::new();
-    for _ in 0..clients {
-        all.merge(&*each.recv().map_err(|_| ended_early())?);
-    }
-    Ok(all)
-}
-
 fn ended_early() -> CompareError {
     CompareError::Workers(io::Error::other("a task ended early; the log says why"))
 }
@@ -216,67 +219,43 @@ fn peak_rss_bytes() -> Option<u64> {
     Some(kib << 10)
 }
 
-/// A path that a run may use.
-struct Claim {
-    path: PathBuf,
-    journal: PathBuf,
-    is_new: bool,
-    /// What is there is this run's.
-    is_taken: bool,
+/// Looks at what is there, and refuses what is not empty; true where there is nothing.
+fn check(path: &Path, journal: &Path) -> Result<bool, CompareError> {
+    let occupied = |path: &Path| CompareError::Occupied {
+        path: path.display().to_string(),
+    };
+    let refused = |source| CompareError::Io {
+        path: path.display().to_string(),
+        source,
+    };
+    let is_new = match std::fs::metadata(path) {
+        Ok(found) if found.is_dir() => return Err(refused(io::ErrorKind::IsADirectory.into())),
+        Ok(_) if !is_empty(path).map_err(refused)? => return Err(occupied(path)),
+        Ok(_) => false,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => true,
+        Err(error) => return Err(refused(error)),
+    };
+    if journal.exists() {
+        return Err(occupied(journal));
+    }
+    Ok(is_new)
 }
 
-impl Claim {
-    /// Looks at what is there, and refuses what is not empty.
-    fn check(path: &Path) -> Result<Self, CompareError> {
-        let occupied = |path: &Path| CompareError::Occupied {
-            path: path.display().to_string(),
-        };
-        let is_new = match std::fs::metadata(path) {
-            Ok(found) if found.is_dir() => {
-                return Err(refused(path, io::ErrorKind::IsADirectory.into()));
-            }
-            Ok(_) if !is_empty(path).map_err(|error| refused(path, error))? => {
-                return Err(occupied(path));
-            }
-            Ok(_) => false,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => true,
-            Err(error) => return Err(refused(path, error)),
-        };
-        let journal = FileJournal::path_beside(path);
-        if journal.exists() {
-            return Err(occupied(&journal));
-        }
-        Ok(Self {
-            path: path.to_owned(),
-            journal,
-            is_new,
-            is_taken: false,
-        })
-    }
+/// What was there before; its beginning is empty again once this is dropped.
+struct Emptied<'a>(&'a Path);
 
-    /// The file has been opened, and locked: it is this run's.
-    fn take(mut self) -> Self {
-        if self.is_new {
-            unname(&self.path);
-        }
-        self.is_taken = true;
-        self
-    }
-
-    /// Empties the beginning of what was there before.
-    fn clean(&self) -> io::Result<()> {
-        let mut file = OpenOptions::new().write(true).open(&self.path)?;
+impl Emptied<'_> {
+    fn empty(&self) -> io::Result<()> {
+        let mut file = OpenOptions::new().write(true).open(self.0)?;
         file.write_all(&vec![0; META_BYTES as usize])?;
         file.sync_all()
     }
 }
 
-impl Drop for Claim {
+impl Drop for Emptied<'_> {
     fn drop(&mut self) {
-        if self.is_taken && !self.is_new {
-            // The next run says that something is left.
-            let _ = self.clean();
-        }
+        // The next run says that something is left.
+        let _ = self.empty();
     }
 }
 
@@ -284,13 +263,6 @@ impl Drop for Claim {
 fn unname(path: &Path) {
     // The next run says that something is left.
     let _ = std::fs::remove_file(path);
-}
-
-fn refused(path: &Path, source: io::Error) -> CompareError {
-    CompareError::Io {
-        path: path.display().to_string(),
-        source,
-    }
 }
 
 /// Whether a file or device begins with nothing but zeros, where an image has its superblock.

@@ -31,7 +31,7 @@ macro_rules! row {
             pub(crate) fn figures(&self, names: &[&'static str]) -> Row {
                 names.iter().fold(Row::new(), |row, &name| match name {
                     $(stringify!($first) => row.with(name, self.$first.clone()),)*
-                    $(stringify!($may_be) => row.with_some(name, self.$may_be),)*
+                    $(stringify!($may_be) => row.with(name, self.$may_be),)*
                     $(stringify!($last) => row.with(name, self.$last),)*
                     _ => unreachable!("{name} is no figure of a run"),
                 })

@@ -89,6 +89,7 @@ impl Storage {
         Some(self.nand()?.counts().erases)
     }
 
+    /// Erases of every block that is not bad, by rising number.
     pub(super) fn erase_counts(&self) -> Vec<u64> {
         let Some(nand) = self.nand() else {
             return Vec::new();
@@ -99,12 +100,6 @@ impl Storage {
             .filter(|block| bad.binary_search_by_key(&block.0, |bad| bad.0).is_err())
             .map(|block| u64::from(nand.erases(block)))
             .collect()
-    }
-
-    /// Erases of the block with the fewest and of the one with the most; bad blocks do not count.
-    pub(super) fn erase_spread(&self) -> Option<(u64, u64)> {
-        let counts = self.erase_counts();
-        Some((*counts.iter().min()?, *counts.iter().max()?))
     }
 
     /// What the drive keeps in its own memory to know where pages lie.

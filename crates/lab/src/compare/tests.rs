@@ -9,6 +9,8 @@ use workload::{Mix, Settings, ValueSize, Workload};
 use super::*;
 use crate::presets::named;
 
+const DRIVE: &str = "ftl:crucial-m4,size=256MiB,block=128KiB";
+
 /// A cache that keeps filling small flash with what thirty thousand keys bring.
 fn plan(device: &str, seed: u64) -> Plan {
     let settings = Settings {
@@ -40,12 +42,9 @@ fn json(outcome: &Outcome) -> String {
 #[test]
 fn the_same_seed_gives_the_same_bytes_and_another_gives_others() {
     for (preset, device) in [
-        ("flowstone", "ftl:crucial-m4,size=256MiB,block=128KiB"),
+        ("flowstone", DRIVE),
         ("fatcache-async", "nand:crucial-m4,size=256MiB"),
-        (
-            "fatcache-sync-greedy",
-            "ftl:crucial-m4,size=256MiB,block=128KiB",
-        ),
+        ("fatcache-sync-greedy", DRIVE),
         ("didacache", "nand:didacache,size=48MiB,block=64KiB"),
     ] {
         let first = json(&outcome(&plan(device, 1), preset));
@@ -56,11 +55,7 @@ fn the_same_seed_gives_the_same_bytes_and_another_gives_others() {
 
 #[test]
 fn the_figures_of_a_run_agree_with_each_other() {
-    let row = outcome(
-        &plan("ftl:crucial-m4,size=256MiB,block=128KiB", 3),
-        "fatcache-async",
-    )
-    .row;
+    let row = outcome(&plan(DRIVE, 3), "fatcache-async").row;
     assert_eq!(row.requests, 20_000);
     assert_eq!(row.hits, row.dram_hits.unwrap() + row.flash_hits.unwrap());
     let asked_to_set = row.requests - row.gets - row.deletes;
@@ -81,7 +76,7 @@ fn a_processor_that_costs_more_makes_the_run_slower() {
     let rate = |cpu_scale| {
         let plan = Plan {
             cpu_scale,
-            ..plan("ftl:crucial-m4,size=256MiB,block=128KiB", 1)
+            ..plan(DRIVE, 1)
         };
         outcome(&plan, "flowstone")
             .row
@@ -92,7 +87,7 @@ fn a_processor_that_costs_more_makes_the_run_slower() {
     let copying_at = |copy_scale| {
         let plan = Plan {
             copy_scale,
-            ..plan("ftl:crucial-m4,size=256MiB,block=128KiB", 1)
+            ..plan(DRIVE, 1)
         };
         outcome(&plan, "fatcache-async").row.ops_per_s
     };
@@ -107,7 +102,7 @@ fn requests_come_at_the_rates_asked_for() {
     assert_eq!([0, 1000, 4000, 5000].map(due), [0.0, 0.1, 1.1, 1.2]);
     let plan = Plan {
         pace,
-        ..plan("ftl:crucial-m4,size=256MiB,block=128KiB", 1)
+        ..plan(DRIVE, 1)
     };
     let outcome = outcome(&plan, "flowstone");
     let samples = &outcome.curve.samples;
@@ -123,7 +118,7 @@ fn who_misses_waits_for_the_database() {
     let with = |database| {
         let plan = Plan {
             database,
-            ..plan("ftl:crucial-m4,size=256MiB,block=128KiB", 1)
+            ..plan(DRIVE, 1)
         };
         outcome(&plan, "flowstone").row
     };
@@ -164,7 +159,7 @@ fn keys_are_stored_beforehand_and_progress_is_told() {
         requests: Some(1000),
         warmup: 0,
         load: true,
-        ..plan("ftl:crucial-m4,size=256MiB,block=128KiB", 1)
+        ..plan(DRIVE, 1)
     };
     let told = Arc::new(AtomicU64::new(0));
     let seen = Arc::clone(&told);
@@ -192,7 +187,7 @@ fn a_trace_is_replayed_to_its_end_and_a_damaged_one_names_its_line() {
         workload: Workload::parse(&name, Settings::default()).unwrap(),
         requests: None,
         warmup: 0,
-        ..plan("ftl:crucial-m4,size=256MiB,block=128KiB", 1)
+        ..plan(DRIVE, 1)
     };
     let row = outcome(&replay(), "flowstone").row;
     assert_eq!((row.requests, row.gets), (500, 500));
@@ -216,7 +211,7 @@ fn a_file_is_made_used_and_removed_and_another_is_left_alone() {
         },
         requests: Some(3000),
         warmup: 0,
-        ..plan("ftl:crucial-m4,size=256MiB,block=128KiB", 1)
+        ..plan(DRIVE, 1)
     };
     let row = outcome(&real(Some(256 << 20)), "flowstone").row;
     assert!(!row.virtual_time && row.cpu_us_per_op.is_some() && row.peak_rss_bytes.is_some());

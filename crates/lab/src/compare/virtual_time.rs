@@ -9,7 +9,6 @@ use runtime::sim::Sim;
 use super::clients::{Client, Progress, Run, Seen};
 use super::error::CompareError;
 use super::figures::outcome;
-use super::host::Host;
 use super::machine::Machine;
 use super::outcome::Outcome;
 use super::plan::Plan;
@@ -43,13 +42,12 @@ async fn on(
         plan.cpu_scale,
     );
     let journal = |bytes| Ok(Arc::new(Words::new(bytes as usize / size_of::<u64>())) as _);
-    let engine = Host::new(plan, preset, &storage).open(journal).await?;
+    let machine = Machine::open(plan, preset, storage, journal).await?;
     let metered = Rc::clone(&cpus);
-    engine.start_background(|task| {
+    machine.engine.start_background(|task| {
         runtime::spawn_detached(metered.meter(async move { task().await }));
     });
-    let machine = Machine { engine, storage };
-    let run = Arc::new(Run::of(plan, machine, progress));
+    let run = Arc::new(Run::of(plan, preset, machine, progress));
     let seen = Rc::new(RefCell::new(Seen::new()));
     let streams = plan.workload.clients()?;
     let clients: Vec<_> = (0..u64::from(plan.clients))
@@ -62,9 +60,12 @@ async fn on(
     for client in clients {
         client.await;
     }
-    run.check(preset)?;
+    run.check()?;
     let seconds = runtime::now().since(run.begun_at()).as_secs_f64();
-    let busy_ns = cpus.busy_ns() - run.busy_ns_before();
+    let before = run
+        .begun()
+        .map_or(0, |begun| begun.processor.as_nanos() as u64);
+    let busy_ns = cpus.busy_ns() - before;
     let mut outcome = outcome(plan, preset, &run, &seen.borrow(), device);
     outcome.detail.cpu_busy = ratio(busy_ns as f64 / 1e9, seconds * f64::from(plan.cpus));
     Ok(outcome)

@@ -1,12 +1,27 @@
 //! What each kind of work costs.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use runtime::work::{Work, WorkDone};
-use serde::Deserialize;
 
 /// The table that every run under virtual time uses.
 const FROZEN: &str = include_str!("../../cpu.toml");
+
+/// What a request is called in a table, and every kind of work in the order of [`Work::ALL`].
+const REQUEST: &str = "request";
+const NAMES: [&str; Work::ALL.len()] = [
+    "index_step",
+    "tier_entry",
+    "item_copied",
+    "byte_copied",
+    "device_command",
+    "filter_probe",
+    "score",
+];
+
+/// Those that a table may leave out as long as the engine does no such work.
+const OPTIONAL: [&str; 2] = ["filter_probe", "score"];
 
 const PICOS_PER_NANO: f64 = 1000.0;
 /// The most that a unit of work can cost: a second.
@@ -21,30 +36,16 @@ pub struct CpuTable {
     by_work_ps: [u64; Work::ALL.len()],
 }
 
-/// The table as it is written, in nanoseconds.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Written {
-    request: f64,
-    index_step: f64,
-    tier_entry: f64,
-    item_copied: f64,
-    byte_copied: f64,
-    device_command: f64,
-    /// Absent as long as nothing asks a filter.
-    #[serde(default)]
-    filter_probe: f64,
-    /// Absent as long as nothing is scored.
-    #[serde(default)]
-    score: f64,
-}
-
 /// Why a table cannot be used, in one line.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say what each is")]
 pub enum TableError {
     #[error("the table of processor costs: {}", .0.message())]
     Toml(#[from] toml::de::Error),
+    #[error("the table of processor costs: missing field `{0}`")]
+    Missing(&'static str),
+    #[error("the table of processor costs: unknown field `{0}`")]
+    Unknown(String),
     #[error("the table of processor costs: {name} is {nanos}, but must be 0 to 1e9 nanoseconds")]
     Range { name: &'static str, nanos: f64 },
 }
@@ -60,16 +61,18 @@ impl CpuTable {
 
     /// Reads a table as `crates/lab/cpu.toml` is written.
     pub fn parse(text: &str) -> Result<Self, TableError> {
-        let written: Written = toml::from_str(text)?;
-        Self::of_nanos(written.request, |work| match work {
-            Work::IndexStep => written.index_step,
-            Work::TierEntry => written.tier_entry,
-            Work::ItemCopied => written.item_copied,
-            Work::ByteCopied => written.byte_copied,
-            Work::DeviceCommand => written.device_command,
-            Work::FilterProbe => written.filter_probe,
-            Work::Score => written.score,
-        })
+        let mut written: BTreeMap<String, f64> = toml::from_str(text)?;
+        let mut take = |name| match written.remove(name) {
+            None if !OPTIONAL.contains(&name) => Err(TableError::Missing(name)),
+            nanos => Ok(nanos.unwrap_or(0.0)),
+        };
+        let request = take(REQUEST)?;
+        let costs: Result<Vec<f64>, TableError> = NAMES.into_iter().map(take).collect();
+        let costs = costs?;
+        match written.into_keys().next() {
+            Some(other) => Err(TableError::Unknown(other)),
+            None => Self::of_nanos(request, |work| costs[work as usize]),
+        }
     }
 
     /// A table of costs in nanoseconds.
@@ -83,10 +86,10 @@ impl CpuTable {
         };
         let mut by_work_ps = [0; Work::ALL.len()];
         for work in Work::ALL {
-            by_work_ps[work as usize] = picos(name_of(work), cost(work))?;
+            by_work_ps[work as usize] = picos(NAMES[work as usize], cost(work))?;
         }
         Ok(Self {
-            request_ps: picos("request", request)?,
+            request_ps: picos(REQUEST, request)?,
             by_work_ps,
         })
     }
@@ -119,25 +122,13 @@ impl CpuTable {
     }
 }
 
-const fn name_of(work: Work) -> &'static str {
-    match work {
-        Work::IndexStep => "index_step",
-        Work::TierEntry => "tier_entry",
-        Work::ItemCopied => "item_copied",
-        Work::ByteCopied => "byte_copied",
-        Work::DeviceCommand => "device_command",
-        Work::FilterProbe => "filter_probe",
-        Work::Score => "score",
-    }
-}
-
 /// As TOML; kinds that cost nothing are left out.
 impl fmt::Display for CpuTable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "request = {:?}", self.request_nanos())?;
-        for work in Work::ALL {
-            if self.nanos(work) > 0.0 || !matches!(work, Work::FilterProbe | Work::Score) {
-                writeln!(f, "{} = {:?}", name_of(work), self.nanos(work))?;
+        for (work, name) in Work::ALL.into_iter().zip(NAMES) {
+            if self.nanos(work) > 0.0 || !OPTIONAL.contains(&name) {
+                writeln!(f, "{name} = {:?}", self.nanos(work))?;
             }
         }
         Ok(())

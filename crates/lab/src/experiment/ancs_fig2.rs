@@ -2,21 +2,11 @@
 //! channels.
 
 use device::measure::{ChannelPlacement, Placement, crucial_m4, read_rate, write_rate};
-use device::{FtlConfig, LinkTiming, PAGE_BYTES};
+use device::{LinkTiming, PAGE_BYTES};
 
-use super::descriptor::{Experiment, Finding, Outcome, Scale, Setting};
-use super::error::ExperimentError;
+use super::{ExperimentError, Finding, Outcome, Scale, Setting};
 use crate::plot::{Axis, Line, Plot};
 use crate::row::{PART, Row};
-
-pub(super) const EXPERIMENT: Experiment = Experiment {
-    name: "ancs-fig2",
-    source: "slice indexes, ANCS '14, figure 2",
-    measures: "reads best, random and worst over the channels of an SSD; writes at once; read sizes",
-    has_plots: true,
-    needs_file: false,
-    run,
-};
 
 const READS: &str = "reads";
 const UNLIMITED: &str = "reads, without limits of link and controller";
@@ -103,22 +93,13 @@ impl Cell {
 
     /// Operations a second.
     fn measure(&self, setup: &ChannelPlacement) -> Result<f64, ExperimentError> {
-        let unlimited;
-        let setup = if self.part == UNLIMITED {
-            unlimited = ChannelPlacement {
-                ftl: FtlConfig {
-                    link: LinkTiming::default(),
-                    ..setup.ftl.clone()
-                },
-                ..setup.clone()
-            };
-            &unlimited
-        } else {
-            setup
-        };
+        let mut setup = setup.clone();
+        if self.part == UNLIMITED {
+            setup.ftl.link = LinkTiming::default();
+        }
         Ok(match self.placement {
-            Some(placement) => read_rate(setup, placement, self.threads, self.bytes)?,
-            None => write_rate(setup, self.threads, self.bytes)?,
+            Some(placement) => read_rate(&setup, placement, self.threads, self.bytes)?,
+            None => write_rate(&setup, self.threads, self.bytes)?,
         })
     }
 }
@@ -128,7 +109,7 @@ const MOST_THREADS: u32 = 32;
 /// Everything measured, with its rate.
 struct Points(Vec<(Cell, f64)>);
 
-fn run(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
+pub(super) fn run(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
     let extent = Extent::of(setting);
     let cells = extent.cells();
     let rates = setting
@@ -165,7 +146,7 @@ impl Points {
     fn row(&self, cell: &Cell, rate: f64) -> Row {
         let row = Row::new()
             .with(PART, cell.part)
-            .with_some("placement", cell.placement.map(Placement::name))
+            .with("placement", cell.placement.map(Placement::name))
             .with("threads", cell.threads)
             .with("bytes_per_operation", cell.bytes)
             .with("ops_per_s", rate)
@@ -174,8 +155,7 @@ impl Points {
             .placement
             .filter(|&it| it != Placement::Best && cell.part != SIZES);
         let gain = others.and_then(|other| self.gain(cell.part, cell.threads, other));
-        row.with_some("best_over_this", gain)
-            .with("virtual_time", true)
+        row.with("best_over_this", gain).with("virtual_time", true)
     }
 
     fn plots(&self, extent: &Extent) -> Vec<Plot> {

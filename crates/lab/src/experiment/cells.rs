@@ -5,19 +5,17 @@ use std::thread;
 
 use super::error::ExperimentError;
 
-/// Hears how many cells are done, and of how many. Called from several threads.
-pub type Progress<'a> = &'a (dyn Fn(u64, u64) + Sync);
-
 /// Runs cells and counts them.
 pub struct Cells<'a> {
     threads: usize,
-    progress: Progress<'a>,
+    progress: &'a (dyn Fn(u64, u64) + Sync),
     done: AtomicU64,
     all: AtomicU64,
 }
 
 impl<'a> Cells<'a> {
-    pub(super) fn new(threads: usize, progress: Progress<'a>) -> Self {
+    /// At most `threads` cells at once; `progress` hears from all of them how many are done, and of how many.
+    pub fn new(threads: usize, progress: &'a (dyn Fn(u64, u64) + Sync)) -> Self {
         Self {
             threads: threads.max(1),
             progress,

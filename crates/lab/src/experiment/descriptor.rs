@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::cells::{Cells, Progress};
+use super::cells::Cells;
 use super::error::ExperimentError;
 use crate::plot::Plot;
 use crate::row::Row;
@@ -51,24 +51,10 @@ pub struct Setting<'a> {
     pub scale: Scale,
     /// Decides whatever is left to chance.
     pub seed: u64,
-    /// Where a file can be made and measured.
+    /// A file that does not exist yet, for an experiment that needs one. It is removed afterwards.
     pub file: Option<&'a Path>,
     /// Runs the cells.
     pub cells: Cells<'a>,
-}
-
-/// What a user asks for.
-pub struct Request<'a> {
-    /// How much is measured.
-    pub scale: Scale,
-    /// Decides whatever is left to chance.
-    pub seed: u64,
-    /// Cells at once.
-    pub threads: usize,
-    /// A file that does not exist yet, for an experiment that needs one. It is removed afterwards.
-    pub file: Option<&'a Path>,
-    /// Hears of cells done.
-    pub progress: Progress<'a>,
 }
 
 /// What came of an experiment.
@@ -122,17 +108,13 @@ impl Finding {
 }
 
 impl Experiment {
-    /// Runs it.
-    pub fn run(&self, request: &Request<'_>) -> Result<Outcome, ExperimentError> {
-        let Request { scale, seed, .. } = *request;
-        let mut outcome = (self.run)(&Setting {
-            scale,
-            seed,
-            file: request.file,
-            cells: Cells::new(request.threads, request.progress),
-        })?;
+    /// Measures all of its cells; every row tells the experiment, the scale and the seed.
+    pub fn run(&self, setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
+        let mut outcome = (self.run)(setting)?;
         let of = Row::new().with("experiment", self.name);
-        let with = Row::new().with("scale", scale.name()).with("seed", seed);
+        let with = Row::new()
+            .with("scale", setting.scale.name())
+            .with("seed", setting.seed);
         for row in &mut outcome.rows {
             *row = of.clone().and(std::mem::take(row)).and(with.clone());
         }

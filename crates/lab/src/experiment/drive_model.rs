@@ -5,21 +5,11 @@ use std::time::Duration;
 use device::PAGE_BYTES;
 use device::measure::{Mixed, Pace, Probe, Profile};
 
-use super::descriptor::{Experiment, Finding, Outcome, Scale, Setting};
 use super::drive_file::DriveFile;
-use super::error::ExperimentError;
+use super::{ExperimentError, Finding, Outcome, Scale, Setting};
 use crate::calibrate::{drive_model, probe_model};
 use crate::plot::{Axis, Line, Plot};
 use crate::row::{PART, Row};
-
-pub(super) const EXPERIMENT: Experiment = Experiment {
-    name: "drive-model",
-    source: "the drive under a file; docs/devices.md",
-    measures: "a real file, and the model calibrated to it, probed alike",
-    has_plots: true,
-    needs_file: true,
-    run,
-};
 
 /// Bytes of the file, and how long each measurement lasts.
 const fn extent(scale: Scale) -> (u64, Duration) {
@@ -30,7 +20,7 @@ const fn extent(scale: Scale) -> (u64, Duration) {
     }
 }
 
-fn run(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
+pub(super) fn run(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
     let (len_bytes, duration) = extent(setting.scale);
     let what = Probe {
         duration,
@@ -79,9 +69,9 @@ impl Pair {
     fn row(&self) -> Row {
         Row::new()
             .with(PART, self.part)
-            .with_some("depth", self.depth)
+            .with("depth", self.depth)
             .with("bytes_per_operation", self.bytes)
-            .with_some("beside_writes_of_bytes", self.write_bytes)
+            .with("beside_writes_of_bytes", self.write_bytes)
             .with("measured_per_s", self.measured.per_s)
             .with("measured_us", self.measured.mean_us)
             .with("measured_p50_us", self.measured.p50_us)

@@ -3,19 +3,9 @@
 
 use device::measure::{Pattern, WriteAmplification};
 
-use super::descriptor::{Experiment, Finding, Outcome, Scale, Setting};
-use super::error::ExperimentError;
+use super::{ExperimentError, Finding, Outcome, Scale, Setting};
 use crate::plot::{Axis, Line, Plot};
 use crate::row::{PART, Row};
-
-pub(super) const EXPERIMENT: Experiment = Experiment {
-    name: "flashield-fig1",
-    source: "Flashield, NSDI '19, figure 1",
-    measures: "write amplification of a conventional SSD by write size, pattern and utilization",
-    has_plots: true,
-    needs_file: false,
-    run,
-};
 
 /// Share of spare flash with which random 1 MiB writes cost the paper's drive what they did.
 const PAPER_SPARE: f64 = 0.07;
@@ -101,7 +91,7 @@ impl Cell {
     }
 }
 
-fn run(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
+pub(super) fn run(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
     let extent = Extent::of(setting.scale);
     let cells = extent.cells();
     let (channels, luns) = extent.luns;

@@ -10,14 +10,13 @@ use crate::row::Row;
 fn tiny(name: &str, seed: u64, threads: usize) -> Outcome {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("measured");
-    let request = Request {
+    let setting = Setting {
         scale: Scale::Tiny,
         seed,
-        threads,
         file: Some(&file),
-        progress: &|_, _| (),
+        cells: Cells::new(threads, &|_, _| ()),
     };
-    let outcome = find(name).unwrap().run(&request).unwrap();
+    let outcome = find(name).unwrap().run(&setting).unwrap();
     assert!(!file.exists());
     outcome
 }
@@ -83,15 +82,8 @@ fn small_random_writes_to_a_full_drive_cost_most() {
 #[test]
 fn channels_matter_as_in_the_paper() {
     let findings = tiny("ancs-fig2", 1, 2).findings;
-    let here = |at: usize| findings[at].here.unwrap();
-    assert!(
-        (here(0) / 5.2 - 1.0).abs() < 0.1,
-        "best over worst {}",
-        here(0)
-    );
-    assert!(
-        (here(1) / 1.5 - 1.0).abs() < 0.1,
-        "best over random {}",
-        here(1)
-    );
+    for (at, paper, other) in [(0, 5.2, "worst"), (1, 1.5, "random")] {
+        let here = findings[at].here.unwrap();
+        assert!((here / paper - 1.0).abs() < 0.1, "best over {other} {here}");
+    }
 }

@@ -2,20 +2,10 @@
 
 use workload::CheckRow;
 
-use super::descriptor::{Experiment, Finding, Outcome, Scale, Setting};
-use super::error::ExperimentError;
+use super::{ExperimentError, Finding, Outcome, Scale, Setting};
 use crate::row::Row;
 
-pub(super) const EXPERIMENT: Experiment = Experiment {
-    name: "workload-check",
-    source: "the closed forms in docs/workloads.md",
-    measures: "keys, sizes, operations and times of every generator against their formulas",
-    has_plots: false,
-    needs_file: false,
-    run,
-};
-
-fn run(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
+pub(super) fn run(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
     let draws = match setting.scale {
         Scale::Tiny => 100_000,
         Scale::Small => 1_000_000,

@@ -81,8 +81,7 @@ fn draw(area: &Area<'_>, plot: &Plot) -> Drawn {
     let y = upwards(&plot.y.scale, values(|point| point.1));
     match plot.x.scale {
         Scale::Linear | Scale::Named(_) => draw_over(&chart, plot, x, y)?,
-        Scale::Log2 => draw_over(&chart, plot, x.log_scale().base(2.0), y)?,
-        Scale::Log10 => draw_over(&chart, plot, x.log_scale(), y)?,
+        Scale::Log(base) => draw_over(&chart, plot, x.log_scale().base(base), y)?,
     }
     for (nth, line) in plot.lines.iter().enumerate() {
         let y = 92 + LEGEND_STEP * nth as i32;
@@ -107,8 +106,7 @@ where
     X::CoordDescType: ValueFormatter<f64>,
 {
     match plot.y.scale {
-        Scale::Log2 => draw_in(area, plot, x, y.log_scale().base(2.0)),
-        Scale::Log10 => draw_in(area, plot, x, y.log_scale()),
+        Scale::Log(base) => draw_in(area, plot, x, y.log_scale().base(base)),
         Scale::Linear | Scale::Named(_) => draw_in(area, plot, x, y),
     }
 }
@@ -229,21 +227,20 @@ fn across(scale: &Scale, values: impl Iterator<Item = f64>) -> Range<f64> {
         (Scale::Named(names), _) => -0.5..names.len().max(1) as f64 - 0.5,
         (_, (low, high)) if low < high => low..high,
         (Scale::Linear, (low, high)) => low - 1.0..high + 1.0,
-        (Scale::Log2 | Scale::Log10, (low, high)) => low / 2.0..high * 2.0,
+        (Scale::Log(_), (low, high)) => low / 2.0..high * 2.0,
     }
 }
 
 /// From zero, or from a power below, to above all values.
 fn upwards(scale: &Scale, values: impl Iterator<Item = f64>) -> Range<f64> {
     let (low, high) = range(scale, values);
-    let base: f64 = match scale {
+    let base = match scale {
         Scale::Linear | Scale::Named(_) => {
             let (low, high) = (low.min(0.0), high.max(0.0));
             let above = (high - low) * ABOVE;
             return low..if low < high { high + above } else { 1.0 };
         }
-        Scale::Log2 => 2.0,
-        Scale::Log10 => 10.0,
+        Scale::Log(base) => *base,
     };
     let floor = low.log(base).floor();
     base.powf(floor)..base.powf(high.log(base).ceil().max(floor + 1.0))

@@ -1,6 +1,6 @@
 //! What a figure shows, and its numbers as a table for people.
 
-use crate::row::measure;
+use crate::row::{aligned, measure};
 
 /// One figure.
 #[derive(Clone, Debug, PartialEq)]
@@ -31,10 +31,8 @@ pub struct Axis {
 pub enum Scale {
     /// Equal differences are equal distances.
     Linear,
-    /// Equal ratios are equal distances; ticks at powers of two.
-    Log2,
-    /// Equal ratios are equal distances; ticks at powers of ten.
-    Log10,
+    /// Equal ratios are equal distances; ticks at powers of this base.
+    Log(f64),
     /// Values are indexes of these names. Only across.
     Named(Vec<String>),
 }
@@ -66,12 +64,12 @@ impl Axis {
 
     /// The same with ticks at powers of two.
     pub fn log2(title: &str) -> Self {
-        Self::new(title, Scale::Log2)
+        Self::new(title, Scale::Log(2.0))
     }
 
     /// The same with ticks at powers of ten.
     pub fn log10(title: &str) -> Self {
-        Self::new(title, Scale::Log10)
+        Self::new(title, Scale::Log(10.0))
     }
 
     /// An axis of names.
@@ -141,18 +139,8 @@ impl Plot {
             }));
             cells.push(row);
         }
-        let width = |at: usize| cells.iter().map(|row| row[at].chars().count()).max();
-        let widths: Vec<usize> = (0..=across.len()).filter_map(width).collect();
-        let mut text = format!("{}; {}\n", self.title, self.y.label());
-        for row in &cells {
-            let padded = row
-                .iter()
-                .zip(&widths)
-                .map(|(cell, width)| format!("{cell:>width$}"));
-            text.push_str(&padded.collect::<Vec<_>>().join("  "));
-            text.push('\n');
-        }
-        text
+        let lines = aligned(&cells, |_| false);
+        format!("{}; {}\n{}\n", self.title, self.y.label(), lines.join("\n"))
     }
 
     fn heading(&self, x: f64) -> String {

@@ -43,7 +43,6 @@ mod trouble;
 use backend::Backend;
 use database::Database;
 use phase::Measured;
-use report::Row;
 use trouble::Trouble;
 
 use super::cpu;
@@ -93,7 +92,7 @@ async fn phases(plan: &Plan, backend: &Arc<Backend>) -> Result<bool, Trouble> {
     first.prepare_table(load).await?;
     if load {
         let (keys, seconds) = fill(plan, &mut first).await?;
-        print(plan, &Row::load(plan, &shown, keys, seconds))?;
+        print(plan, &report::load(plan, &shown, keys, seconds))?;
     } else {
         fill::check(&mut first, &plan.workload).await?;
     }
@@ -107,13 +106,13 @@ async fn phases(plan: &Plan, backend: &Arc<Backend>) -> Result<bool, Trouble> {
     }
 
     let without = phase::run(plan, false, &mut databases).await?;
-    print(plan, &Row::run(plan, &shown, &without, None))?;
+    print(plan, &report::run(plan, &shown, &without, None))?;
     if load && without.counts.stats.requests[Op::Delete as usize] > 0 {
         // The second phase shall find what the first one found.
         fill(plan, &mut databases[0]).await?;
     }
     let with = phase::run(plan, true, &mut databases).await?;
-    print(plan, &Row::run(plan, &shown, &with, Some(&without)))?;
+    print(plan, &report::run(plan, &shown, &with, Some(&without)))?;
     for database in databases {
         database.close().await?;
     }

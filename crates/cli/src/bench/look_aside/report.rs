@@ -3,171 +3,96 @@
 //! The names of the fields are those of the plain bench where they mean the same; a field that makes no
 //! sense in a phase is absent.
 
-use std::fmt;
-
-use serde::Serialize;
+use lab::row::Row;
 
 use super::phase::Measured;
-use crate::bench::figures::{self, Errors, Latency, Subject, rate, write_latency};
+use crate::bench::figures::{
+    self, Report, any_latency, latency, latency_line, latency_lines, rate, requests_line, us_per,
+};
 use crate::bench::options::Plan;
 
-#[derive(Debug, Serialize)]
-pub(super) struct Row {
-    #[serde(flatten)]
-    setting: Setting,
-    #[serde(flatten)]
-    figures: Figures,
+/// The database was filled with `keys` keys in `seconds`.
+pub(super) fn load(plan: &Plan, backend: &str, keys: u64, seconds: f64) -> Report {
+    let per_s = rate(keys, seconds);
+    Report {
+        row: setting("load", plan, backend).and(figures::load(keys, seconds)),
+        text: format!("loaded    {keys} keys into {backend} in {seconds:.1} s, {per_s:.0}/s\n"),
+    }
 }
 
 /// What a phase measured on.
-#[derive(Debug, Serialize)]
-struct Setting {
-    phase: &'static str,
-    backend: String,
-    #[serde(flatten)]
-    subject: Subject,
-    clients: usize,
-    threads: usize,
-    seed: u64,
+fn setting(phase: &str, plan: &Plan, backend: &str) -> Row {
+    Row::new()
+        .with("phase", phase)
+        .with("backend", backend)
+        .and(figures::subject(&plan.workload).row)
+        .with("clients", plan.clients)
+        .with("threads", plan.threads)
+        .with("seed", plan.workload.settings().seed)
 }
 
-#[derive(Debug, Serialize)]
-#[serde(untagged)]
-enum Figures {
-    Load(figures::Load),
-    Run(Box<Run>),
-}
+/// The loop ran; `before` is what it measured without the cache.
+pub(super) fn run(
+    plan: &Plan,
+    backend: &str,
+    measured: &Measured,
+    before: Option<&Measured>,
+) -> Report {
+    let (counts, cached) = (&measured.counts, measured.cached);
+    let (stats, seconds, own_cpu) = (&counts.stats, measured.seconds, measured.own_cpu);
+    let (phase, with) = match cached {
+        true => ("cache", "with"),
+        false => ("database", "without"),
+    };
+    let ops_per_s = |measured: &Measured| rate(measured.counts.stats.total(), measured.seconds);
+    let before = before.map(ops_per_s).filter(|before| *before > 0.0);
+    let ops_ratio = before.map(|before| ops_per_s(measured) / before);
+    let hit = any_latency(&counts.hit);
+    // Without the cache they are all gets.
+    let miss = any_latency(&counts.miss).filter(|_| cached);
+    let errors = figures::errors(stats);
+    let run = figures::run(stats, seconds, own_cpu, cached);
 
-#[derive(Debug, Serialize)]
-struct Run {
-    #[serde(flatten)]
-    figures: figures::Run,
-    /// Gets of keys that the database does not have either.
-    absent: u64,
-    /// Requests a second with the cache, by those without it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    ops_ratio: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    hit: Option<Latency>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    miss: Option<Latency>,
-    #[serde(flatten)]
-    errors: Errors,
-}
-
-impl Setting {
-    fn new(phase: &'static str, plan: &Plan, backend: &str) -> Self {
-        Self {
-            phase,
-            backend: backend.to_owned(),
-            subject: Subject::new(&plan.workload),
-            clients: plan.clients,
-            threads: plan.threads,
-            seed: plan.workload.settings().seed,
-        }
+    let mut text = format!(
+        "{with} the cache before {backend}: {}, {} clients, {} threads, seed {}\n",
+        figures::subject(&plan.workload).text,
+        plan.clients,
+        plan.threads,
+        plan.workload.settings().seed
+    );
+    text += &requests_line(stats, seconds);
+    if let Some(ratio) = run.number("hit_ratio") {
+        let (hits, percent) = (stats.hits, ratio * 100.0);
+        text += &format!("hits      {hits}: {percent:.2} % of gets\n");
     }
-}
-
-impl Row {
-    /// The database was filled with `keys` keys in `seconds`.
-    pub(super) fn load(plan: &Plan, backend: &str, keys: u64, seconds: f64) -> Self {
-        Self {
-            setting: Setting::new("load", plan, backend),
-            figures: Figures::Load(figures::Load::new(keys, seconds)),
-        }
+    if counts.absent > 0 {
+        let absent = counts.absent;
+        text += &format!("absent    {absent} gets found nothing anywhere\n");
     }
-
-    /// The loop ran; `before` is what it measured without the cache.
-    pub(super) fn run(
-        plan: &Plan,
-        backend: &str,
-        measured: &Measured,
-        before: Option<&Measured>,
-    ) -> Self {
-        let phase = if measured.cached { "cache" } else { "database" };
-        Self {
-            setting: Setting::new(phase, plan, backend),
-            figures: Figures::Run(Box::new(Run::new(measured, before))),
-        }
+    let all = latency(&stats.all_latencies());
+    for (name, latency) in [
+        ("all", Some(&all)),
+        ("hit", hit.as_ref()),
+        ("miss", miss.as_ref()),
+    ] {
+        text += &latency.map_or_else(String::new, |latency| latency_line(name, latency));
     }
-}
-
-fn ops_per_s(measured: &Measured) -> f64 {
-    rate(measured.counts.stats.total(), measured.seconds)
-}
-
-impl Run {
-    fn new(measured: &Measured, before: Option<&Measured>) -> Self {
-        let counts = &measured.counts;
-        let (seconds, cached) = (measured.seconds, measured.cached);
-        Self {
-            figures: figures::Run::new(&counts.stats, seconds, measured.own_cpu, cached),
-            absent: counts.absent,
-            ops_ratio: before
-                .map(ops_per_s)
-                .filter(|before| *before > 0.0)
-                .map(|before| ops_per_s(measured) / before),
-            hit: Latency::of_any(&counts.hit),
-            // Without the cache they are all gets.
-            miss: Latency::of_any(&counts.miss).filter(|_| cached),
-            errors: Errors::new(&counts.stats),
-        }
+    text += &latency_lines(stats);
+    let own = us_per(own_cpu, stats.total().max(1));
+    text += &format!("cpu       generator {own:.2} us per request\n");
+    if let Some(ratio) = ops_ratio {
+        text += &format!("ratio     {ratio:.2} times the requests a second\n");
     }
-}
-
-impl fmt::Display for Row {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.figures {
-            Figures::Load(load) => writeln!(
-                f,
-                "loaded    {} keys into {} in {:.1} s, {:.0}/s",
-                load.load_keys, self.setting.backend, load.load_seconds, load.load_ops_per_s
-            ),
-            Figures::Run(run) => {
-                let setting = &self.setting;
-                let with = if run.figures.hits.is_some() {
-                    "with"
-                } else {
-                    "without"
-                };
-                writeln!(
-                    f,
-                    "{with} the cache before {}: {}, {} clients, {} threads, seed {}",
-                    setting.backend,
-                    setting.subject,
-                    setting.clients,
-                    setting.threads,
-                    setting.seed
-                )?;
-                run.fmt(f)
-            }
-        }
-    }
-}
-
-impl fmt::Display for Run {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let figures = &self.figures;
-        let requests = &figures.requests;
-        requests.write(f, figures.duration_s, figures.ops_per_s)?;
-        if let (Some(hits), Some(ratio)) = (figures.hits, figures.hit_ratio) {
-            writeln!(f, "hits      {hits}: {:.2} % of gets", ratio * 100.0)?;
-        }
-        if self.absent > 0 {
-            writeln!(f, "absent    {} gets found nothing anywhere", self.absent)?;
-        }
-        write_latency(f, "all", Some(&figures.latency))?;
-        write_latency(f, "hit", self.hit.as_ref())?;
-        write_latency(f, "miss", self.miss.as_ref())?;
-        figures.latencies.fmt(f)?;
-        writeln!(
-            f,
-            "cpu       generator {:.2} us per request",
-            figures.generator_cpu_us_per_op
-        )?;
-        if let Some(ratio) = self.ops_ratio {
-            writeln!(f, "ratio     {ratio:.2} times the requests a second")?;
-        }
-        self.errors.fmt(f)
+    Report {
+        row: setting(phase, plan, backend)
+            .and(run)
+            // Gets of keys that the database does not have either.
+            .with("absent", counts.absent)
+            // Requests a second with the cache, by those without it.
+            .with("ops_ratio", ops_ratio)
+            .with_row("hit", hit)
+            .with_row("miss", miss)
+            .and(errors.row),
+        text: text + &errors.text,
     }
 }

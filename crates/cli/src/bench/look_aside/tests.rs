@@ -7,8 +7,7 @@ use tokio::runtime::Builder;
 use super::backend::Backend;
 use super::database::Database;
 use super::phase::{self, Measured};
-use super::report::Row;
-use super::{Plan, Trouble, fill};
+use super::{Plan, Trouble, fill, report};
 use crate::bench;
 use crate::bench::phase::bar;
 use crate::bench::stats::Failure;
@@ -40,13 +39,9 @@ fn cached(manner: Manner, options: &str) -> Result<Measured, Trouble> {
         fill::check(&mut databases[0], &plan.workload).await?;
         let measured = phase::run(&plan, true, &mut databases).await?;
         assert_eq!(databases.len(), plan.clients);
-        let row = Row::run(&plan, "sqlite", &measured, Some(&measured));
-        assert!(
-            serde_json::to_string(&row)
-                .unwrap()
-                .contains("\"ops_ratio\":1.0")
-        );
-        assert!(row.to_string().contains("with the cache before sqlite"));
+        let report = report::run(&plan, "sqlite", &measured, Some(&measured));
+        assert!(report.row.json().contains("\"ops_ratio\":1.0"));
+        assert!(report.text.contains("with the cache before sqlite"));
         Ok(measured)
     })
 }

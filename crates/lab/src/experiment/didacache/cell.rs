@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
-use super::super::descriptor::Scale;
-use super::super::error::ExperimentError;
+use serde_json::Value;
+
 use super::machine::Machine;
 use crate::compare::{Outcome as Ran, Plan, run};
+use crate::experiment::{ExperimentError, Scale};
 use crate::plot::Line;
 use crate::presets::{MadeFor, Preset, named};
-use crate::row::{Field, Row};
+use crate::row::Row;
 
 /// Flash of a conventional drive that it offers.
 pub(super) const OFFERED_SHARE: f64 = 0.75;
@@ -73,7 +74,7 @@ impl Cell {
     }
 
     /// The same, whose rows have one more field.
-    pub(super) fn with(mut self, name: &'static str, value: impl Into<Field>) -> Self {
+    pub(super) fn with(mut self, name: &'static str, value: impl Into<Value>) -> Self {
         self.head = self.head.with(name, value);
         self
     }
@@ -110,7 +111,18 @@ pub(super) fn figure(rows: &[Row], preset: &str, copy_scale: u32, field: &str) -
     rows.iter().find(is_it)?.number(field)
 }
 
-pub(super) fn among(rows: &[Row], field: &str, value: impl Into<Field>) -> Vec<Row> {
+/// The same figure of two presets, the first over the second.
+pub(super) fn over(
+    rows: &[Row],
+    [one, other]: [&str; 2],
+    copy_scale: u32,
+    field: &str,
+) -> Option<f64> {
+    let of = |preset| figure(rows, preset, copy_scale, field);
+    quotient(of(one), of(other))
+}
+
+pub(super) fn among(rows: &[Row], field: &str, value: impl Into<Value>) -> Vec<Row> {
     let value = value.into();
     let has_it = |row: &&Row| row.get(field) == Some(&value);
     rows.iter().filter(has_it).cloned().collect()

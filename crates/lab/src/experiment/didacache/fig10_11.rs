@@ -1,24 +1,14 @@
 //! `DIDACache` (TOS 2018), figures 10 and 11: a cache before a database, of more and less flash.
 
-use super::super::descriptor::{Experiment, Finding, Outcome, Scale, Setting};
-use super::super::error::ExperimentError;
 use super::cell::{
-    COPY_SCALES, Cell, DATABASE, among, copy_scales, figure, lines, quotient, request_us,
+    COPY_SCALES, Cell, DATABASE, among, copy_scales, figure, lines, over, request_us,
     requests_per_s,
 };
 use super::machine::{Machine, look_aside};
 use crate::compare::Plan;
+use crate::experiment::{ExperimentError, Finding, Outcome, Scale, Setting};
 use crate::plot::{Axis, Plot};
 use crate::row::Row;
-
-pub(in crate::experiment) const EXPERIMENT: Experiment = Experiment {
-    name: "didacache-fig10-11",
-    source: "DIDACache, TOS 2018, figures 10 and 11",
-    measures: "throughput and hit ratio of look-aside clients against the size of the cache",
-    has_plots: true,
-    needs_file: false,
-    run,
-};
 
 const PRESETS: [&str; 3] = ["fatcache-sync", "fatcache-async", "didacache"];
 /// The size at which the paper compares, in percent of the data set.
@@ -33,7 +23,7 @@ const fn percents(scale: Scale) -> &'static [u64] {
     }
 }
 
-fn run(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
+pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
     let mut cells = Vec::new();
     for &percent in percents(setting.scale) {
         let scales = match percent {
@@ -78,11 +68,11 @@ fn row(cell: &Cell) -> Result<Row, ExperimentError> {
     Ok(cell
         .head
         .clone()
-        .with_some("requests_per_s", requests_per_s(&ran))
+        .with("requests_per_s", requests_per_s(&ran))
         .and(ran.row.figures(&["hit_ratio"]))
         .with("request_us", request_us(&ran))
         .and(ran.row.figures(&["p99_us"]))
-        .with_some("cpu_busy", ran.detail.cpu_busy)
+        .with("cpu_busy", ran.detail.cpu_busy)
         .and(ran.row.figures(&[
             "erases",
             "gc_bytes_copied",
@@ -114,13 +104,11 @@ fn plots(rows: &[Row]) -> Vec<Plot> {
 }
 
 fn findings(rows: &[Row]) -> Vec<Finding> {
-    let at = |percent: u64, preset, scale, field| {
-        figure(&among(rows, "cache_percent", percent), preset, scale, field)
-    };
+    let at = |percent: u64| among(rows, "cache_percent", percent);
+    let compared = at(COMPARED_PERCENT);
     let mut findings = Vec::new();
     for scale in COPY_SCALES {
-        let compared = |preset, field| at(COMPARED_PERCENT, preset, scale, field);
-        let hits = |preset| Some(100.0 * compared(preset, "hit_ratio")?);
+        let hits = |preset| Some(100.0 * figure(&compared, preset, scale, "hit_ratio")?);
         findings.push(Finding::new(
             format!("hit ratio at 10 %, didacache - fatcache-sync, points, copying x {scale}"),
             None,
@@ -130,10 +118,7 @@ fn findings(rows: &[Row]) -> Vec<Finding> {
             findings.push(Finding::new(
                 format!("throughput at 10 %, didacache / {preset}, copying x {scale}"),
                 Some(paper),
-                quotient(
-                    compared("didacache", "requests_per_s"),
-                    compared(preset, "requests_per_s"),
-                ),
+                over(&compared, ["didacache", preset], scale, "requests_per_s"),
             ));
         }
     }
@@ -146,7 +131,7 @@ fn findings(rows: &[Row]) -> Vec<Finding> {
         findings.push(Finding::new(
             format!("hit ratio at {percent} %, {preset}"),
             Some(paper),
-            at(percent, preset, 1, "hit_ratio"),
+            figure(&at(percent), preset, 1, "hit_ratio"),
         ));
     }
     findings

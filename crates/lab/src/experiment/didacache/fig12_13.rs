@@ -1,21 +1,11 @@
 //! `DIDACache` (TOS 2018), figures 12 and 13: throughput and latency of SET against the length of the items.
 
-use super::super::descriptor::{Experiment, Finding, Outcome, Scale, Setting};
-use super::super::error::ExperimentError;
-use super::cell::{COPY_SCALES, Cell, among, figure, lines, quotient};
+use super::cell::{COPY_SCALES, Cell, among, figure, lines, over, quotient};
 use super::items::{self, Items, LENGTHS, PRESETS};
 use super::machine::Machine;
+use crate::experiment::{ExperimentError, Finding, Outcome, Scale, Setting};
 use crate::plot::{Axis, Plot};
 use crate::row::{PART, Row};
-
-pub(in crate::experiment) const EXPERIMENT: Experiment = Experiment {
-    name: "didacache-fig12-13",
-    source: "DIDACache, TOS 2018, figures 12 and 13",
-    measures: "throughput and latency of SET of items of 64 bytes to 4 KiB",
-    has_plots: true,
-    needs_file: false,
-    run,
-};
 
 const RESERVE_BESIDE: &str = "a conventional drive has its reserve beside what it offers";
 const SAME_FLASH: &str = "all have the same flash, the conventional drive's reserve included";
@@ -36,7 +26,7 @@ fn lengths(scale: Scale) -> Vec<(Items, &'static [u32])> {
     }
 }
 
-fn run(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
+pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
     let machine = Machine::of(setting.scale);
     let lengths = lengths(setting.scale);
     let mut cells = Vec::new();
@@ -124,10 +114,7 @@ fn over_fatcache(rows: &[Row], items: Items, copy_scale: u32) -> Vec<Finding> {
         Finding::new(
             format!("{what}, didacache / {preset}, {bytes} bytes, copying x {copy_scale}"),
             (items == SHORTEST).then_some(paper),
-            quotient(
-                figure(rows, "didacache", copy_scale, field),
-                figure(rows, preset, copy_scale, field),
-            ),
+            over(rows, ["didacache", preset], copy_scale, field),
         )
     };
     PAPER.map(finding).into()
@@ -135,37 +122,17 @@ fn over_fatcache(rows: &[Row], items: Items, copy_scale: u32) -> Vec<Finding> {
 
 /// Memory for the map of a drive and for the index of the cache.
 fn memory(rows: &[Row]) -> Vec<Finding> {
-    let of = |what: &str, preset, field, paper| {
-        Finding::new(
-            format!("{what}, {preset}"),
-            paper,
-            figure(rows, preset, 1, field),
-        )
+    let map = ("bytes of the drive's map", "device_mapping_bytes");
+    let object = ("memory an object, bytes", "dram_bytes_an_object");
+    let finding = |((what, field), preset, paper): ((&str, &str), &str, _)| {
+        let here = figure(rows, preset, 1, field);
+        Finding::new(format!("{what}, {preset}"), paper, here)
     };
-    vec![
-        of(
-            "bytes of the drive's map",
-            "didacache",
-            "device_mapping_bytes",
-            Some("0"),
-        ),
-        of(
-            "bytes of the drive's map",
-            "fatcache-async",
-            "device_mapping_bytes",
-            None,
-        ),
-        of(
-            "memory an object, bytes",
-            "didacache",
-            "dram_bytes_an_object",
-            Some("44"),
-        ),
-        of(
-            "memory an object, bytes",
-            "fatcache-async",
-            "dram_bytes_an_object",
-            Some("44"),
-        ),
-    ]
+    let findings = [
+        (map, "didacache", Some("0")),
+        (map, "fatcache-async", None),
+        (object, "didacache", Some("44")),
+        (object, "fatcache-async", Some("44")),
+    ];
+    findings.map(finding).into()
 }

@@ -1,26 +1,16 @@
 //! `DIDACache` (TOS 2018), figures 14 to 16: SET and GET mixed.
 
-use super::super::descriptor::{Experiment, Finding, Outcome, Scale, Setting};
-use super::super::error::ExperimentError;
-use super::cell::{COPY_SCALES, Cell, among, figure, lines, quotient};
+use super::cell::{COPY_SCALES, Cell, among, lines, over};
 use super::items::{self, PRESETS, SET_SHARES, USUAL};
 use super::machine::Machine;
+use crate::experiment::{ExperimentError, Finding, Outcome, Scale, Setting};
 use crate::plot::{Axis, Plot};
 use crate::row::{PART, Row};
-
-pub(in crate::experiment) const EXPERIMENT: Experiment = Experiment {
-    name: "didacache-fig14-16",
-    source: "DIDACache, TOS 2018, figures 14 to 16",
-    measures: "throughput, latency and its distribution for shares of SET, items of 256 bytes",
-    has_plots: true,
-    needs_file: false,
-    run,
-};
 
 const REQUESTS: &str = "requests";
 const DISTRIBUTION: &str = "distribution of the latency";
 
-fn run(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
+pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
     let machine = Machine::of(setting.scale);
     let requests = USUAL.keys(setting.scale) / 4;
     let mut cells = Vec::new();
@@ -102,9 +92,8 @@ fn findings(rows: &[Row]) -> Vec<Finding> {
         let paper = (share == 0).then_some("about 1");
         for (what, field) in [("throughput", "ops_per_s"), ("mean latency", "mean_us")] {
             for copy_scale in COPY_SCALES {
-                let didacache = figure(&rows, "didacache", copy_scale, field);
                 for fatcache in ["fatcache-async", "fatcache-sync"] {
-                    let here = quotient(didacache, figure(&rows, fatcache, copy_scale, field));
+                    let here = over(&rows, ["didacache", fatcache], copy_scale, field);
                     let measure = format!(
                         "{what}, didacache / {fatcache}, {share} % SETs, copying x {copy_scale}"
                     );

@@ -2,23 +2,13 @@
 
 use workload::Mix;
 
-use super::super::descriptor::{Experiment, Finding, Outcome, Scale, Setting};
-use super::super::error::ExperimentError;
 use super::cell::{COPY_SCALES, among, copy_scales, figure, quotient};
 use super::items;
 use super::machine::{Machine, etc};
 use crate::compare::Plan;
+use crate::experiment::{ExperimentError, Finding, Outcome, Scale, Setting};
 use crate::plot::{Axis, Line, Plot};
 use crate::row::Row;
-
-pub(in crate::experiment) const EXPERIMENT: Experiment = Experiment {
-    name: "didacache-fig17-18",
-    source: "DIDACache, TOS 2018, figures 17 and 18",
-    measures: "throughput and latency of SET and of GET with write buffers of several sizes",
-    has_plots: true,
-    needs_file: false,
-    run,
-};
 
 const PRESET: &str = "didacache";
 /// 128 MB to 1 GB for each of eight servers are these parts of 32 GB of flash.
@@ -26,7 +16,7 @@ const FLASH_OVER_BUFFERS: [u64; 4] = [32, 16, 8, 4];
 /// Both operations, each with its weights of GET and SET.
 const OPERATIONS: [(&str, f64, f64); 2] = [("SET", 0.0, 1.0), ("GET", 1.0, 0.0)];
 
-fn run(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
+pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
     let machine = Machine::of(setting.scale);
     // Of 30 GB, 25 are filled.
     let keys = machine.etc_keys(match setting.scale {

@@ -5,11 +5,10 @@
 
 use workload::{KeySize, Mix, Settings, ValueSize, Workload};
 
-use super::super::descriptor::{Scale, Setting};
-use super::super::error::ExperimentError;
 use super::cell::Cell;
 use super::machine::{CLIENTS, Machine};
 use crate::compare::{Outcome as Ran, Plan};
+use crate::experiment::{ExperimentError, Scale, Setting};
 use crate::row::Row;
 
 /// Fatcache, synchronous and asynchronous, and what is compared with it.
@@ -117,11 +116,11 @@ pub(super) fn measure(cell: &Cell) -> Result<(Row, Ran), ExperimentError> {
     let row = cell
         .head
         .clone()
-        .with_some("ops_per_s", row.ops_per_s)
+        .with("ops_per_s", row.ops_per_s)
         .with("mean_us", detail.mean_us)
         .and(row.figures(&["p50_us", "p99_us", "p999_us", "hit_ratio"]))
-        .with_some("cpu_busy", detail.cpu_busy)
-        .with_some("cpu_us_an_op", busy_us)
+        .with("cpu_busy", detail.cpu_busy)
+        .with("cpu_us_an_op", busy_us)
         .and(row.figures(&[
             "clwa",
             "dlwa",
@@ -130,7 +129,7 @@ pub(super) fn measure(cell: &Cell) -> Result<(Row, Ran), ExperimentError> {
             "low_watermark",
             "objects_on_flash",
         ]))
-        .with_some("dram_bytes_an_object", bytes_an_object)
+        .with("dram_bytes_an_object", bytes_an_object)
         .with("device_mapping_bytes", detail.mapping_bytes);
     Ok((row, ran))
 }

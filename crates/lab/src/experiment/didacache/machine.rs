@@ -2,9 +2,8 @@
 
 use workload::{KeySize, Mix, Settings, ValueSize, Workload};
 
-use super::super::descriptor::{Scale, Setting};
-use super::super::error::ExperimentError;
 use crate::compare::{DeviceChoice, Plan};
+use crate::experiment::{ExperimentError, Scale, Setting};
 use crate::presets::MadeFor;
 
 pub(super) const CLIENTS: u32 = 32;

@@ -12,24 +12,14 @@
 //! Every result is also there with what it costs to copy items left out, and doubled.
 
 mod cell;
-mod fig10_11;
-mod fig12_13;
-mod fig14_16;
-mod fig17_18;
+pub(super) mod fig10_11;
+pub(super) mod fig12_13;
+pub(super) mod fig14_16;
+pub(super) mod fig17_18;
 mod items;
 mod machine;
-mod reserve;
-mod table1;
-mod table4;
-mod table5;
-mod wear;
-
-pub(super) use fig10_11::EXPERIMENT as FIG10_11;
-pub(super) use fig12_13::EXPERIMENT as FIG12_13;
-pub(super) use fig14_16::EXPERIMENT as FIG14_16;
-pub(super) use fig17_18::EXPERIMENT as FIG17_18;
-pub(super) use reserve::EXPERIMENT as FIG23_26_TABLE3;
-pub(super) use table1::EXPERIMENT as TABLE1;
-pub(super) use table4::EXPERIMENT as TABLE4;
-pub(super) use table5::EXPERIMENT as TABLE5;
-pub(super) use wear::EXPERIMENT as FIG19_22_TABLE2;
+pub(super) mod reserve;
+pub(super) mod table1;
+pub(super) mod table4;
+pub(super) mod table5;
+pub(super) mod wear;

@@ -1,23 +1,13 @@
 //! `DIDACache` (TOS 2018), figures 23 to 26 and table 3: how much flash is kept free as the rate of requests changes.
 
-use super::super::descriptor::{Experiment, Finding, Outcome, Setting};
-use super::super::error::ExperimentError;
 use super::cell::{
-    COPY_SCALES, Cell, DATABASE, among, copy_scales, figure, quotient, request_us, requests_per_s,
+    COPY_SCALES, Cell, DATABASE, among, copy_scales, figure, over, request_us, requests_per_s,
 };
 use super::machine::{Machine, look_aside};
-use crate::compare::{Outcome as Ran, Pace, Plan, Rate, Sample};
+use crate::compare::{Outcome as Ran, Pace, Plan, Rate, Sample, SegmentLevels};
+use crate::experiment::{ExperimentError, Finding, Outcome, Setting};
 use crate::plot::{Axis, Line, Plot};
 use crate::row::Row;
-
-pub(in crate::experiment) const EXPERIMENT: Experiment = Experiment {
-    name: "didacache-fig23-26-table3",
-    source: "DIDACache, TOS 2018, figures 23 to 26 and table 3",
-    measures: "free flash, hits, erases and latency as the rate of requests changes, three ways to keep flash free",
-    has_plots: true,
-    needs_file: false,
-    run,
-};
 
 const STATIC: &str = "didacache-static";
 const QUEUEING: &str = "didacache";
@@ -35,7 +25,7 @@ const CACHE_PERCENT: f64 = 12.0;
 const RATES: [f64; 5] = [250.0, 500.0, 1000.0, 500.0, 250.0];
 const POINTS: usize = 40;
 
-fn run(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
+pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
     let machine = Machine::lean(setting.scale);
     let keys = machine.data_set_keys(CACHE_PERCENT);
     // As many as fill the cache and turn over what it holds; then half of that.
@@ -99,10 +89,10 @@ impl Regulated {
             .and(row.figures(&["hit_ratio", "erases", "gc_bytes_copied"]))
             .with("request_us", request_us(&ran))
             .and(row.figures(&["p50_us", "p99_us", "p999_us"]))
-            .with_some("requests_per_s", requests_per_s(&ran))
+            .with("requests_per_s", requests_per_s(&ran))
             .with("free_share", kept_free / segments as f64)
             .with("low_share", low / segments as f64)
-            .with_some("cpu_busy", ran.detail.cpu_busy)
+            .with("cpu_busy", ran.detail.cpu_busy)
             .and(row.figures(&["item_bytes_set", "objects_on_flash"]));
         Ok(Self {
             preset: cell.preset.name,
@@ -121,22 +111,19 @@ impl Regulated {
     }
 
     fn levels(&self) -> Plot {
-        let percent = |segments: u32| 100.0 * f64::from(segments) / self.segments as f64;
+        let line = |name, level: fn(&SegmentLevels) -> u32| {
+            let percent =
+                |levels: &SegmentLevels| 100.0 * f64::from(level(levels)) / self.segments as f64;
+            Line::new(name, self.over_time(|sample| percent(&sample.segments)))
+        };
         Plot::new(
             format!("Free segments and watermarks, {}", self.preset),
             seconds(),
             Axis::linear("segments").unit("% of the flash"),
             vec![
-                Line::new(
-                    "free",
-                    self.over_time(|sample| percent(sample.segments.free)),
-                ),
-                Line::new("low", self.over_time(|sample| percent(sample.segments.low))).dashed(),
-                Line::new(
-                    "high",
-                    self.over_time(|sample| percent(sample.segments.high)),
-                )
-                .dashed(),
+                line("free", |levels| levels.free),
+                line("low", |levels| levels.low).dashed(),
+                line("high", |levels| levels.high).dashed(),
             ],
         )
     }
@@ -217,7 +204,7 @@ fn findings(rows: &[Row]) -> Vec<Finding> {
             (QUEUEING, "7.1", "0.84", "0.78"),
             (HEURISTIC, "6.4", "0.91", "0.80"),
         ] {
-            let over_static = |field| quotient(of(preset, field), of(STATIC, field));
+            let over_static = |field| over(rows, [preset, STATIC], scale, field);
             let gained = of(preset, "hit_ratio").zip(of(STATIC, "hit_ratio"));
             for (what, paper, here) in [
                 (
@@ -241,12 +228,11 @@ fn findings(rows: &[Row]) -> Vec<Finding> {
         }
     }
     let unpaced = among(rows, "pace", UNPACED);
-    let throughput = |preset| figure(&unpaced, preset, 1, "requests_per_s");
     for (preset, paper) in [(QUEUEING, "1.16"), (HEURISTIC, "1.13")] {
         findings.push(Finding::new(
             format!("throughput of clients in a closed loop / static, {preset}"),
             Some(paper),
-            quotient(throughput(preset), throughput(STATIC)),
+            over(&unpaced, [preset, STATIC], 1, "requests_per_s"),
         ));
     }
     for (preset, paper) in PRESETS.into_iter().zip(["0.877", "0.941", "0.948"]) {

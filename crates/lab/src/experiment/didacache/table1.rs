@@ -2,23 +2,13 @@
 
 use workload::Mix;
 
-use super::super::descriptor::{Experiment, Finding, Outcome, Setting};
-use super::super::error::ExperimentError;
-use super::cell::{COPY_SCALES, Cell, copy_scales, figure, quotient};
+use super::cell::{COPY_SCALES, Cell, copy_scales, over};
 use super::items;
 use super::machine::{Machine, etc};
 use crate::compare::Plan;
+use crate::experiment::{ExperimentError, Finding, Outcome, Setting};
 use crate::presets::MadeFor;
 use crate::row::Row;
-
-pub(in crate::experiment) const EXPERIMENT: Experiment = Experiment {
-    name: "didacache-table1",
-    source: "DIDACache, TOS 2018, table 1",
-    measures: "items and pages copied and blocks erased by garbage collection, six schemes",
-    has_plots: false,
-    needs_file: false,
-    run,
-};
 
 const PRESETS: [&str; 6] = [
     "didacache-space",
@@ -32,7 +22,7 @@ const PRESETS: [&str; 6] = [
 /// Of 30 GB, 25 are loaded.
 const LOADED_SHARE: f64 = 25.0 / 30.0;
 
-fn run(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
+pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
     let machine = Machine::of(setting.scale);
     let keys = machine.etc_keys(LOADED_SHARE);
     let sets_only = Mix::new(0.0, 1.0, 0.0)?;
@@ -61,7 +51,7 @@ fn row(cell: &Cell) -> Result<Row, ExperimentError> {
         .head
         .clone()
         .and(row.figures(&["gc_bytes_copied"]))
-        .with_some("device_bytes_copied", pages_copied)
+        .with("device_bytes_copied", pages_copied)
         .and(row.figures(&["erases", "item_bytes_set", "clwa", "dlwa", "ops_per_s"]))
         .with("mean_us", ran.detail.mean_us)
         .and(row.figures(&["objects_on_flash"]))
@@ -71,10 +61,6 @@ fn row(cell: &Cell) -> Result<Row, ExperimentError> {
 fn findings(rows: &[Row]) -> Vec<Finding> {
     let mut findings = Vec::new();
     for scale in COPY_SCALES {
-        let over_fifo = |preset, field| {
-            let fifo = figure(rows, "fatcache-sync-fifo", scale, field);
-            quotient(figure(rows, preset, scale, field), fifo)
-        };
         for (preset, erases, copied) in [
             ("didacache", "0.72", "0.13"),
             ("didacache-space", "0.80", "0.49"),
@@ -89,7 +75,7 @@ fn findings(rows: &[Row]) -> Vec<Finding> {
                 findings.push(Finding::new(
                     format!("{what}, {preset} / fatcache-fifo, copying x {scale}"),
                     Some(paper),
-                    over_fifo(preset, field),
+                    over(rows, [preset, "fatcache-sync-fifo"], scale, field),
                 ));
             }
         }

@@ -1,21 +1,11 @@
 //! `DIDACache` (TOS 2018), table 4: how busy the processors are.
 
-use super::super::descriptor::{Experiment, Finding, Outcome, Scale, Setting};
-use super::super::error::ExperimentError;
 use super::cell::{COPY_SCALES, among, figure};
 use super::items::{self, PRESETS, USUAL};
 use super::machine::Machine;
 use crate::compare::{Pace, Plan, Rate};
+use crate::experiment::{ExperimentError, Finding, Outcome, Scale, Setting};
 use crate::row::{PART, Row};
-
-pub(in crate::experiment) const EXPERIMENT: Experiment = Experiment {
-    name: "didacache-table4",
-    source: "DIDACache, TOS 2018, table 4",
-    measures: "how busy the processors are with SET, GET and both, items of 256 bytes",
-    has_plots: false,
-    needs_file: false,
-    run,
-};
 
 /// Clients make a request as soon as they have the answer to the one before.
 const CLOSED: &str = "as fast as each goes";
@@ -49,7 +39,7 @@ const ASKED: [Asked; 3] = [
     },
 ];
 
-fn run(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
+pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
     let machine = Machine::of(setting.scale);
     let requests = USUAL.keys(setting.scale) / 8;
     let rate = Rate {
@@ -75,32 +65,24 @@ fn run(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
     Ok(Outcome::of(Vec::new(), findings(&rows), rows))
 }
 
+/// How busy the processors are, in percent; nothing where it was not measured.
 fn findings(rows: &[Row]) -> Vec<Finding> {
     let mut findings = Vec::new();
-    for part in [CLOSED, PACED] {
-        for asked in &ASKED {
-            let rows = among(&among(rows, PART, part), "asked", asked.name);
-            for copy_scale in COPY_SCALES {
-                findings.extend(busy(&rows, (part, asked), copy_scale));
+    let asked_of = |part| ASKED.iter().map(move |asked| (part, asked));
+    for (part, asked) in [CLOSED, PACED].into_iter().flat_map(asked_of) {
+        let rows = among(&among(rows, PART, part), "asked", asked.name);
+        let name = asked.name;
+        for copy_scale in COPY_SCALES {
+            for (preset, paper) in PRESETS.into_iter().zip(asked.paper) {
+                let busy = figure(&rows, preset, copy_scale, "cpu_busy");
+                findings.extend(busy.map(|busy| {
+                    let measure = format!(
+                        "processors busy, in percent, {preset}, {name}, {part}, copying x {copy_scale}"
+                    );
+                    Finding::new(measure, Some(paper), Some(busy * 100.0))
+                }));
             }
         }
     }
     findings
-}
-
-/// How busy the processors are, in percent; nothing where it was not measured.
-fn busy(rows: &[Row], (part, asked): (&str, &Asked), copy_scale: u32) -> Vec<Finding> {
-    let finding = |(preset, paper): (&'static str, &'static str)| {
-        let busy = figure(rows, preset, copy_scale, "cpu_busy")?;
-        Some(Finding::new(
-            format!(
-                "processors busy, in percent, {preset}, {}, {part}, copying x {copy_scale}",
-                asked.name
-            ),
-            Some(paper),
-            Some(busy * 100.0),
-        ))
-    };
-    let presets = PRESETS.into_iter().zip(asked.paper);
-    presets.filter_map(finding).collect()
 }

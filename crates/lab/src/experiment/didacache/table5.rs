@@ -6,23 +6,13 @@
 use device::{NandConfig, Preset};
 use runtime::work::Work;
 
-use super::super::descriptor::{Experiment, Finding, Outcome, Scale, Setting};
-use super::super::error::ExperimentError;
 use super::cell::{COPY_SCALES, Cell, among, figure};
 use super::items::{self, PRESETS, USUAL};
 use super::machine::Machine;
 use crate::compare::Plan;
 use crate::cpu::CpuTable;
+use crate::experiment::{ExperimentError, Finding, Outcome, Scale, Setting};
 use crate::row::{PART, Row};
-
-pub(in crate::experiment) const EXPERIMENT: Experiment = Experiment {
-    name: "didacache-table5",
-    source: "DIDACache, TOS 2018, table 5",
-    measures: "shortest and longest times of SET and GET of items of 256 bytes",
-    has_plots: false,
-    needs_file: false,
-    run,
-};
 
 const BEST: &str = "one client, few items";
 const WORST: &str = "32 clients, a full cache, SETs alone";
@@ -37,7 +27,7 @@ const DRIVEN: &str = "didacache";
 const FEW_KEYS: u64 = 1000;
 const FEW_REQUESTS: u64 = 10_000;
 
-fn run(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
+pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
     let machine = Machine::of(setting.scale);
     let best = Plan {
         clients: 1,
@@ -69,10 +59,10 @@ fn row(cell: &Cell) -> Result<Row, ExperimentError> {
     Ok(cell
         .head
         .clone()
-        .with_some("set_least_us", sets.map(|(least, _)| least))
-        .with_some("set_most_us", sets.map(|(_, most)| most))
-        .with_some("get_least_us", gets.map(|(least, _)| least))
-        .with_some("get_most_us", gets.map(|(_, most)| most)))
+        .with("set_least_us", sets.map(|(least, _)| least))
+        .with("set_most_us", sets.map(|(_, most)| most))
+        .with("get_least_us", gets.map(|(least, _)| least))
+        .with("get_most_us", gets.map(|(_, most)| most)))
 }
 
 /// What the equations say of the paper's device, and of the one that is measured.

@@ -4,21 +4,11 @@ use std::collections::BTreeMap;
 
 use workload::Mix;
 
-use super::super::descriptor::{Experiment, Finding, Outcome, Setting};
-use super::super::error::ExperimentError;
-use super::cell::{COPY_SCALES, Cell, copy_scales, figure, quotient};
+use super::cell::{COPY_SCALES, Cell, copy_scales, figure, over, quotient};
 use super::machine::{ETC_FLASH_BYTES, Machine, etc};
+use crate::experiment::{ExperimentError, Finding, Outcome, Setting};
 use crate::plot::{Axis, Line, Plot};
 use crate::row::Row;
-
-pub(in crate::experiment) const EXPERIMENT: Experiment = Experiment {
-    name: "didacache-fig19-22-table2",
-    source: "DIDACache, TOS 2018, figures 19 to 22 and table 2",
-    measures: "erases of every block with and without wear leveling, and what leveling erases and copies",
-    has_plots: true,
-    needs_file: false,
-    run,
-};
 
 const LEVELED: &str = "didacache";
 const UNLEVELED: &str = "didacache-unleveled";
@@ -29,7 +19,7 @@ const LOADED_SHARE: f64 = 10.0 / 15.0;
 /// Then 240 GB are asked for.
 const REQUESTED_TIMES: f64 = 240.0 / 15.0;
 
-fn run(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
+pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
     let machine = Machine::lean(setting.scale);
     let keys = machine.etc_keys(LOADED_SHARE);
     let half_sets = Mix::new(1.0, 1.0, 0.0)?;
@@ -61,14 +51,14 @@ impl Worn {
             .head
             .clone()
             .and(row.figures(&["erase_min", "erase_max"]))
-            .with_some("erase_spread", spread.map(|(most, least)| most - least))
+            .with("erase_spread", spread.map(|(most, least)| most - least))
             .with("erase_mean", mean(&erases))
             .with("near_mean", near_mean(&erases))
-            .with_some(
+            .with(
                 "gc_erases",
                 row.erases.map(|all| all.saturating_sub(leveled)),
             )
-            .with_some(
+            .with(
                 "gc_bytes_copied",
                 row.gc_bytes_copied.map(|all| all - copied_to_level),
             )
@@ -142,12 +132,6 @@ fn plots(worn: &[Worn]) -> Vec<Plot> {
 fn findings(rows: &[Row]) -> Vec<Finding> {
     let mut findings = Vec::new();
     for scale in COPY_SCALES {
-        let ratio = |field| {
-            quotient(
-                figure(rows, LEVELED, scale, field),
-                figure(rows, UNLEVELED, scale, field),
-            )
-        };
         for (what, paper, field) in [
             ("most - least erases of a block", "0.29", "erase_spread"),
             ("erases of garbage collection", "0.96", "gc_erases"),
@@ -156,11 +140,12 @@ fn findings(rows: &[Row]) -> Vec<Finding> {
             findings.push(Finding::new(
                 format!("{what}, with leveling / without, copying x {scale}"),
                 Some(paper),
-                ratio(field),
+                over(rows, PRESETS, scale, field),
             ));
         }
     }
     let leveled = |field| figure(rows, LEVELED, 1, field);
+    let unleveled = |field| figure(rows, UNLEVELED, 1, field);
     for (measure, paper, here) in [
         ("wear levelings", "4", leveled("wear_levelings")),
         (
@@ -175,16 +160,8 @@ fn findings(rows: &[Row]) -> Vec<Finding> {
         ),
         ("least erases, leveled", "6", leveled("erase_min")),
         ("most erases, leveled", "11", leveled("erase_max")),
-        (
-            "least erases, unleveled",
-            "0",
-            figure(rows, UNLEVELED, 1, "erase_min"),
-        ),
-        (
-            "most erases, unleveled",
-            "17",
-            figure(rows, UNLEVELED, 1, "erase_max"),
-        ),
+        ("least erases, unleveled", "0", unleveled("erase_min")),
+        ("most erases, unleveled", "17", unleveled("erase_max")),
     ] {
         findings.push(Finding::new(measure, Some(paper), here));
     }

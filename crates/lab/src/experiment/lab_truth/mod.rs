@@ -22,22 +22,12 @@ use device::measure::Probe;
 use workload::{Mix, Settings, Workload};
 
 use self::verdict::{Judged, Spread, judge};
-use super::descriptor::{Experiment, Finding, Outcome, Scale, Setting};
 use super::drive_file::DriveFile;
-use super::error::ExperimentError;
+use super::{ExperimentError, Finding, Outcome, Scale, Setting};
 use crate::calibrate::drive_model;
 use crate::compare::{CompareRow, DeviceChoice, Plan, run as run_plan};
 use crate::presets::{Preset, named};
 use crate::row::Row;
-
-pub(super) const EXPERIMENT: Experiment = Experiment {
-    name: "lab-truth",
-    source: "docs/compare.md",
-    measures: "presets on a real file, and under virtual time on the model of its drive",
-    has_plots: false,
-    needs_file: true,
-    run,
-};
 
 const PRESETS: [&str; 3] = ["fatcache-sync", "fatcache-async", "flowstone"];
 const CLIENTS: u32 = 32;
@@ -158,7 +148,7 @@ fn cells(setting: &Setting<'_>, extent: &Extent) -> Result<Vec<Cell>, Experiment
     Ok(cells)
 }
 
-fn run(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
+pub(super) fn run(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
     let extent = extent(setting.scale);
     let path = setting.file.ok_or(ExperimentError::NoFile)?;
     let cells = cells(setting, &extent)?;
@@ -256,15 +246,15 @@ fn line_of(
         .with("real_ratio", measured.median / first.0.median)
         .with("virtual_ratio", foretold / first.1)
         .with("quotient", quotient)
-        .with_some("real_hit_ratio", median(|row| row.hit_ratio))
-        .with_some("virtual_hit_ratio", modelled.hit_ratio)
-        .with_some("real_p50_us", median(|row| row.p50_us))
-        .with_some("virtual_p50_us", modelled.p50_us)
-        .with_some("real_p99_us", median(|row| row.p99_us))
-        .with_some("virtual_p99_us", modelled.p99_us)
-        .with_some("real_clwa", median(|row| row.clwa))
-        .with_some("virtual_clwa", modelled.clwa)
-        .with_some("real_cpu_us_per_op", median(|row| row.cpu_us_per_op))
+        .with("real_hit_ratio", median(|row| row.hit_ratio))
+        .with("virtual_hit_ratio", modelled.hit_ratio)
+        .with("real_p50_us", median(|row| row.p50_us))
+        .with("virtual_p50_us", modelled.p50_us)
+        .with("real_p99_us", median(|row| row.p99_us))
+        .with("virtual_p99_us", modelled.p99_us)
+        .with("real_clwa", median(|row| row.clwa))
+        .with("virtual_clwa", modelled.clwa)
+        .with("real_cpu_us_per_op", median(|row| row.cpu_us_per_op))
 }
 
 fn findings(work: &str, judged: &Judged) -> [Finding; 3] {
@@ -278,22 +268,17 @@ fn findings(work: &str, judged: &Judged) -> [Finding; 3] {
             .max_by(|one, other| distance(one).total_cmp(&distance(other)))
     });
     [
-        Finding::new(
-            format!("{work}: pairs of presets in another order"),
-            None,
+        (
+            "pairs of presets in another order",
             Some(judged.misordered.len() as f64),
         ),
-        Finding::new(
-            format!("{work}: throughput over the first preset's, virtual over real, at worst"),
-            None,
+        (
+            "throughput over the first preset's, virtual over real, at worst",
             worst,
         ),
-        Finding::new(
-            format!("{work}: the same of any two presets"),
-            None,
-            Some(judged.worst),
-        ),
+        ("the same of any two presets", Some(judged.worst)),
     ]
+    .map(|(measure, here)| Finding::new(format!("{work}: {measure}"), None, here))
 }
 
 fn complaints(work: &str, judged: &Judged) -> Vec<String> {
