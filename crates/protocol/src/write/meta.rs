@@ -89,15 +89,6 @@ pub enum ArithmeticOutcome {
 /// Appends the reply to an `mg` that found (or created) `item`: the head, and `value` where the
 /// request wants it.
 pub fn meta_get_hit(out: &mut Vec<u8>, request: &MetaGet<'_>, item: &ItemMeta, value: &[u8]) {
-    if meta_get_head(out, request, item) {
-        out.reserve(value.len() + TERMINATOR.len());
-        out.extend_from_slice(value);
-        out.extend_from_slice(TERMINATOR);
-    }
-}
-
-/// Appends the head of such a reply. True if the value and a terminator are to follow.
-pub fn meta_get_head(out: &mut Vec<u8>, request: &MetaGet<'_>, item: &ItemMeta) -> bool {
     let with_value = request.wants_value(item.cas_unique);
     if with_value {
         out.extend_from_slice(b"VA ");
@@ -117,7 +108,11 @@ pub fn meta_get_head(out: &mut Vec<u8>, request: &MetaGet<'_>, item: &ItemMeta) 
         }
     }
     out.extend_from_slice(TERMINATOR);
-    with_value
+    if with_value {
+        out.reserve(value.len() + TERMINATOR.len());
+        out.extend_from_slice(value);
+        out.extend_from_slice(TERMINATOR);
+    }
 }
 
 /// Appends the flags of a request that its reply answers: those among `answered`. `T` is in effect
