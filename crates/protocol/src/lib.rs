@@ -42,7 +42,7 @@ mod words;
 pub mod write;
 
 pub use arithmetic::{Adjusted, adjust, stored_decimal};
-pub use command::{Command, CrawlScope, CrawlerCommand, ShutdownMode};
+pub use command::Command;
 pub use exptime::{Expiry, Exptime};
 pub use key::{KEY_MAX_BYTES, Keys, MetaKey};
 pub use meta::{

@@ -1,7 +1,7 @@
 //! Commands that concern no single item, and what is no command at all.
 
 use super::request::{Parsed, Request};
-use crate::command::{Command, CrawlScope, CrawlerCommand, ShutdownMode};
+use crate::command::Command;
 use crate::exptime::Exptime;
 use crate::number::{parse_f64, parse_i64, parse_u32};
 use crate::reply::Refusal;
@@ -49,29 +49,21 @@ pub(super) fn verbosity<'a>(request: &Request<'a, '_>, words: Words<'a>) -> Pars
         return request.refuse(Refusal::UnknownCommand);
     }
     let noreply = arguments.noreply();
-    match parse_u32(arguments.at(0)) {
-        Some(level) => request.command(Command::Verbosity { level, noreply }),
-        None => request.refuse_quietly(Refusal::BadFormat, noreply),
-    }
+    let is_level = parse_u32(arguments.at(0)).is_some();
+    tuned(request, (!is_level).then_some(Refusal::BadFormat), noreply)
 }
 
 /// `stats [<argument> [<more>]]`.
 pub(super) fn stats<'a>(request: &Request<'a, '_>, mut words: Words<'a>) -> Parsed<'a> {
     let argument = words.next();
-    request.command(Command::Stats {
-        argument,
-        rest: words,
-    })
+    request.command(Command::Stats { argument })
 }
 
 /// `shutdown [graceful]`.
 pub(super) fn shutdown<'a>(request: &Request<'a, '_>, mut words: Words<'a>) -> Parsed<'a> {
-    let mode = match (words.next(), words.next()) {
-        (None, _) => ShutdownMode::Immediate,
-        (Some(b"graceful"), None) => ShutdownMode::Graceful,
-        _ => ShutdownMode::Invalid,
-    };
-    request.command(Command::Shutdown { mode })
+    let mode = (words.next(), words.next());
+    let is_valid = matches!(mode, (None | Some(b"graceful"), None));
+    request.command(Command::Shutdown { is_valid })
 }
 
 /// `cache_memlimit <megabytes> [noreply]`.
@@ -84,8 +76,8 @@ pub(super) fn cache_memlimit<'a>(request: &Request<'a, '_>, words: Words<'a>) ->
     let refusal = match parse_u32(arguments.at(0)) {
         None => Refusal::UnknownCommand,
         Some(..MEMLIMIT_MIN_MB) => Refusal::MemlimitTooSmall,
-        Some(megabytes @ MEMLIMIT_MIN_MB..=MEMLIMIT_MAX_MB) => {
-            return request.command(Command::CacheMemlimit { megabytes, noreply });
+        Some(MEMLIMIT_MIN_MB..=MEMLIMIT_MAX_MB) => {
+            return request.command(Command::CacheMemlimit { noreply });
         }
         Some(_) => Refusal::MemlimitNotMegabytes,
     };
@@ -156,44 +148,33 @@ fn tuned<'a>(request: &Request<'a, '_>, refusal: Option<Refusal>, noreply: bool)
 pub(super) fn lru_crawler<'a>(request: &Request<'a, '_>, words: Words<'a>) -> Parsed<'a> {
     let arguments = Arguments::collect(words);
     let argument = arguments.at(1);
+    let done = Command::Tuning { noreply: false };
     let command = match (arguments.at(0), arguments.count()) {
-        (b"enable", 1) => Ok(CrawlerCommand::Enable),
-        (b"disable", 1) => Ok(CrawlerCommand::Disable),
-        (b"crawl", 2) => match crawl(argument) {
-            Ok(CrawlScope::Hash) => Err(Refusal::CrawlerUnknown),
-            other => other.map(CrawlerCommand::Crawl),
-        },
-        (b"metadump", 2) => crawl(argument).map(CrawlerCommand::Metadump),
-        (b"mgdump", 2) => crawl(argument).map(CrawlerCommand::Mgdump),
-        (b"tocrawl", 2) => match parse_u32(argument) {
-            Some(items) => Ok(CrawlerCommand::ToCrawl(items)),
-            None => Err(Refusal::BadFormat),
-        },
-        (b"sleep", 2) => match parse_u32(argument) {
-            Some(pause @ ..=CRAWLER_SLEEP_MAX_US) => Ok(CrawlerCommand::Sleep(pause)),
-            Some(_) => Err(Refusal::CrawlerSleep),
-            None => Err(Refusal::BadFormat),
+        (b"enable" | b"disable", 1) => Ok(done),
+        (b"crawl", 2) if argument == b"hash" => Err(Refusal::CrawlerUnknown),
+        (b"crawl", 2) => crawled(argument).map(|_| done),
+        (b"metadump", 2) => crawled(argument).map(|classes| Command::Metadump { classes }),
+        (b"mgdump", 2) => crawled(argument).map(|classes| Command::Mgdump { classes }),
+        (b"tocrawl" | b"sleep", 2) => match (arguments.at(0), parse_u32(argument)) {
+            (_, None) => Err(Refusal::BadFormat),
+            (b"sleep", Some(pause)) if pause > CRAWLER_SLEEP_MAX_US => Err(Refusal::CrawlerSleep),
+            _ => Ok(done),
         },
         _ => Err(Refusal::UnknownCommand),
     };
     match command {
-        Ok(command) => request.command(Command::LruCrawler(command)),
+        Ok(command) => request.command(command),
         Err(refusal) => request.refuse(refusal),
     }
 }
 
-fn crawl(classes: &[u8]) -> Result<CrawlScope<'_>, Refusal> {
+/// The slab classes a crawl visits; `None` for all.
+fn crawled(classes: &[u8]) -> Result<Option<&[u8]>, Refusal> {
+    let exists = |id: &[u8]| matches!(parse_u32(id), Some(1..=CLASS_MAX));
     match classes {
-        b"all" => Ok(CrawlScope::All),
-        b"hash" => Ok(CrawlScope::Hash),
-        _ => {
-            let exists = |id: &[u8]| matches!(parse_u32(id), Some(1..=CLASS_MAX));
-            if classes.split(|&byte| byte == b',').all(exists) {
-                Ok(CrawlScope::Classes(classes))
-            } else {
-                Err(Refusal::BadClass)
-            }
-        }
+        b"all" | b"hash" => Ok(None),
+        _ if classes.split(|&byte| byte == b',').all(exists) => Ok(Some(classes)),
+        _ => Err(Refusal::BadClass),
     }
 }
 
