@@ -45,10 +45,8 @@ pub use arithmetic::{Adjusted, adjust, stored_decimal};
 pub use command::Command;
 pub use exptime::{Expiry, Exptime};
 pub use key::{KEY_MAX_BYTES, Keys, MetaKey};
-pub use meta::{
-    MetaArithmetic, MetaCommand, MetaDebug, MetaDelete, MetaFlag, MetaFlags, MetaGet, MetaSet,
-};
-pub use parse::{Limits, Parsed, parse};
+pub use meta::{MetaCommand, MetaFlag, MetaFlags, MetaRequest, MetaSet};
+pub use parse::{Limits, Parsed, Refused, parse};
 pub use reply::{Refusal, Status};
 pub use store_verb::StoreVerb;
 pub use words::Words;

@@ -303,7 +303,7 @@ fn meta_set_modes() {
             panic!("not ms");
         };
         assert_eq!(
-            (set.verb, set.compare_cas, set.value),
+            (set.verb, set.request.compare_cas, set.value),
             (verb, compare_cas, &b"ada"[..])
         );
     }
@@ -314,17 +314,21 @@ fn meta_set_flags() {
     let MetaCommand::Set(set) = meta("ms user:1 0 F9 T60 I C5 E7 N30 q\r\n\r\n") else {
         panic!("not ms");
     };
+    let request = set.request;
     assert_eq!(
-        (set.client_flags, set.exptime, set.new_cas),
-        (9, Exptime(60), Some(7))
+        (request.client_flags, request.touch, request.new_cas),
+        (9, Some(Exptime(60)), Some(7))
     );
-    assert!(set.invalidate && set.quiet);
-    assert_eq!(set.vivify, None, "only append and prepend vivify");
+    assert!(request.invalidate && request.quiet);
+    assert_eq!(request.vivify, None, "only append and prepend vivify");
     let MetaCommand::Set(set) = meta("ms user:1 0 MA N30 I\r\n\r\n") else {
         panic!("not ms");
     };
-    assert_eq!(set.vivify, Some(Exptime(30)));
-    assert!(!set.invalidate, "only a compare and swap invalidates");
+    assert_eq!(set.request.vivify, Some(Exptime(30)));
+    assert!(
+        !set.request.invalidate,
+        "only a compare and swap invalidates"
+    );
 }
 
 #[test]
@@ -357,8 +361,8 @@ fn the_other_meta_commands() {
 
     assert_eq!(meta("mn\r\n"), MetaCommand::Noop);
     assert_eq!(meta("mn x\r\n"), MetaCommand::Noop);
-    let MetaCommand::Debug(debug) = meta("me dXNlcjox b\r\n") else {
+    let MetaCommand::Debug(key) = meta("me dXNlcjox b\r\n") else {
         panic!("not me");
     };
-    assert!(debug.key.is_base64());
+    assert!(key.is_base64());
 }

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::io;
 
 use engine::{Amend, CacheError, Change, ItemView, Key, Modified, Put};
-use protocol::write::SetOutcome;
+use protocol::write::Outcome;
 use protocol::{Adjusted, Command, Exptime, Keys, Refusal, Status, StoreVerb, adjust, write};
 
 use super::batch::Batch;
@@ -129,10 +129,10 @@ impl<'i> Batch<'_, 'i> {
         match self.store_if(key, &condition, &put).await {
             Ok(outcome) => {
                 let status = match outcome {
-                    SetOutcome::Stored { .. } => Status::Stored,
-                    SetOutcome::NotStored => Status::NotStored,
-                    SetOutcome::Exists => Status::Exists,
-                    SetOutcome::NotFound => Status::NotFound,
+                    Outcome::Done(_) => Status::Stored,
+                    Outcome::NotStored => Status::NotStored,
+                    Outcome::Exists => Status::Exists,
+                    Outcome::NotFound => Status::NotFound,
                 };
                 write::status(&mut self.replies.out, status, noreply);
             }
