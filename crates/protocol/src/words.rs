@@ -59,7 +59,7 @@ const MAX_ARGUMENTS: usize = 7;
 /// The arguments of a command of fixed form.
 pub(crate) struct Arguments<'a> {
     words: [&'a [u8]; MAX_ARGUMENTS],
-    count: usize,
+    pub(crate) count: usize,
 }
 
 impl<'a> Arguments<'a> {
@@ -83,10 +83,6 @@ impl<'a> Arguments<'a> {
     pub(crate) fn expect(&self, counts: impl RangeBounds<usize>) -> Result<(), Refusal> {
         let is_expected = counts.contains(&self.count);
         is_expected.then_some(()).ok_or(Refusal::UnknownCommand)
-    }
-
-    pub(crate) fn count(&self) -> usize {
-        self.count
     }
 
     /// The argument at `index`, empty where there is none.
@@ -124,6 +120,6 @@ mod tests {
         assert!(arguments(b"key 1 noreply").noreply());
         assert!(!arguments(b"noreply 1").noreply());
         assert!(!arguments(b"").noreply());
-        assert_eq!(arguments(b"1 2 3 4 5 6 7 8 9").count(), 7);
+        assert_eq!(arguments(b"1 2 3 4 5 6 7 8 9").count, 7);
     }
 }

@@ -31,7 +31,7 @@ pub(super) fn flush_all(words: Words<'_>) -> Meaning<'_> {
     let arguments = Arguments::collect(words);
     arguments.expect(0..=2)?;
     let noreply = arguments.noreply();
-    let delay = if arguments.count() == usize::from(noreply) {
+    let delay = if arguments.count == usize::from(noreply) {
         Some(0)
     } else {
         parse_i64(arguments.at(0))
@@ -81,7 +81,7 @@ pub(super) fn cache_memlimit(words: Words<'_>) -> Meaning<'_> {
 /// `slabs automove ...`, `slabs reassign <source> <destination>`.
 pub(super) fn slabs(words: Words<'_>) -> Meaning<'_> {
     let arguments = Arguments::collect(words);
-    let checked = match (arguments.at(0), arguments.at(1), arguments.count()) {
+    let checked = match (arguments.at(0), arguments.at(1), arguments.count) {
         (b"reassign", _, 3) => return Err(Refusal::ReassignDisabled.into()),
         (b"automove", b"ratio", 3..) if parse_f64(arguments.at(2)).is_some() => Ok(()),
         (b"automove", b"ratio", _) => Err(Refusal::UnknownCommand),
@@ -99,7 +99,7 @@ pub(super) fn slabs(words: Words<'_>) -> Meaning<'_> {
 pub(super) fn lru(words: Words<'_>) -> Meaning<'_> {
     let arguments = Arguments::collect(words);
     arguments.expect(1..)?;
-    let checked = match (arguments.at(0), arguments.count()) {
+    let checked = match (arguments.at(0), arguments.count) {
         (b"tune", 5..) => tune(&arguments),
         (b"mode", 2..) if matches!(arguments.at(1), b"flat" | b"segmented") => Ok(()),
         (b"temp_ttl", 2..) if parse_i64(arguments.at(1)).is_some() => Ok(()),
@@ -134,7 +134,7 @@ pub(super) fn lru_crawler(words: Words<'_>) -> Meaning<'_> {
     let arguments = Arguments::collect(words);
     arguments.expect(1..=2)?;
     let argument = arguments.at(1);
-    let checked = match (arguments.at(0), arguments.count()) {
+    let checked = match (arguments.at(0), arguments.count) {
         (b"enable" | b"disable", 1) => Ok(()),
         (b"crawl", 2) if argument == b"hash" => Err(Refusal::CrawlerUnknown),
         (b"crawl", 2) => crawled(argument).map(drop),

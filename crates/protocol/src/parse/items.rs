@@ -16,8 +16,8 @@ pub(super) fn delete(words: Words<'_>) -> Meaning<'_> {
     let arguments = Arguments::collect(words);
     arguments.expect(1..=3)?;
     let zero = arguments.at(1) == b"0";
-    let noreply = arguments.count() > 1 && arguments.noreply();
-    let valid = match arguments.count() {
+    let noreply = arguments.count > 1 && arguments.noreply();
+    let valid = match arguments.count {
         1 => true,
         2 => zero || noreply,
         _ => zero && noreply,
