@@ -2,8 +2,8 @@
 //! mind when it sees less of it, and what it understood must survive being answered.
 #![no_main]
 
-use flowstone_protocol::write::{self, DumpedItem, ItemMeta};
-use flowstone_protocol::{Command, KEY_MAX_BYTES, Limits, MetaCommand, Parsed, parse};
+use flowstone_protocol::write::{self, Counted, DumpedItem, ItemMeta, Outcome};
+use flowstone_protocol::{Command, KEY_MAX_BYTES, Limits, MetaCommand, Parsed, Refused, parse};
 use libfuzzer_sys::fuzz_target;
 
 const LIMITS: Limits = Limits {
@@ -24,13 +24,13 @@ fuzz_target!(|input: &[u8]| {
             assert!(consumed > 0 && consumed <= input.len());
             check_command(&command);
         }
-        Parsed::Refused {
+        Parsed::Refused(Refused {
             reply,
             consumed,
             close,
             invalidates,
             ..
-        } => {
+        }) => {
             assert!(consumed > 0 && consumed <= input.len());
             assert!(close || reply.as_bytes().ends_with(b"\r\n"));
             if let Some(key) = invalidates {
@@ -43,12 +43,12 @@ fuzz_target!(|input: &[u8]| {
         match parse(&input[..end], &LIMITS) {
             Parsed::Incomplete { .. } => {}
             // All of an endless line is dropped, however much of it is there.
-            Parsed::Refused {
+            Parsed::Refused(Refused {
                 close: true,
                 consumed,
                 ..
-            } if consumed == end => {
-                assert!(matches!(whole, Parsed::Refused { close: true, .. }));
+            }) if consumed == end => {
+                assert!(matches!(whole, Parsed::Refused(Refused { close: true, .. })));
             }
             part => assert_eq!(part, whole),
         }
@@ -85,29 +85,29 @@ fn check_command(command: &Command<'_>) {
             check_lines(&out);
         }
         Command::Meta(MetaCommand::Set(set)) => {
-            check_key(set.key.decode(&mut [0; KEY_MAX_BYTES]));
-            write::meta_set(&mut out, set, write::SetOutcome::Exists);
+            check_key(set.request.key.decode(&mut [0; KEY_MAX_BYTES]));
+            write::meta_set(&mut out, set, Outcome::Exists);
             check_lines(&out);
         }
         Command::Meta(MetaCommand::Delete(delete)) => {
             check_key(delete.key.decode(&mut [0; KEY_MAX_BYTES]));
-            write::meta_delete(&mut out, delete, write::DeleteOutcome::NotFound);
+            write::meta_delete(&mut out, delete, Outcome::NotFound);
             check_lines(&out);
         }
         Command::Meta(MetaCommand::Arithmetic(arithmetic)) => {
             check_key(arithmetic.key.decode(&mut [0; KEY_MAX_BYTES]));
-            let outcome = write::ArithmeticOutcome::Done {
+            let counted = Counted {
                 value: 7,
                 created: false,
                 item: ItemMeta::default(),
             };
-            write::meta_arithmetic(&mut out, arithmetic, outcome);
-            write::meta_arithmetic(&mut out, arithmetic, write::ArithmeticOutcome::NotFound);
+            write::meta_arithmetic(&mut out, arithmetic, Outcome::Done(counted));
+            write::meta_arithmetic(&mut out, arithmetic, Outcome::NotFound);
             check_lines(&out);
         }
-        Command::Meta(MetaCommand::Debug(debug)) => {
+        Command::Meta(MetaCommand::Debug(sent)) => {
             let mut buffer = [0; KEY_MAX_BYTES];
-            let key = debug.key.decode(&mut buffer);
+            let key = sent.decode(&mut buffer);
             check_key(key);
             let item = DumpedItem {
                 key,
@@ -119,7 +119,7 @@ fn check_command(command: &Command<'_>) {
                 total_bytes: 64,
                 client_flags: 0,
             };
-            write::meta_debug(&mut out, debug, Some(&item), 1);
+            write::meta_debug(&mut out, sent, Some(&item), 1);
             write::metadump_line(&mut out, &item);
             write::mgdump_line(&mut out, key);
         }

@@ -3,7 +3,7 @@
 //! The first bytes of the input say where to cut, the rest is the stream.
 #![no_main]
 
-use flowstone_protocol::{Limits, Parsed, parse};
+use flowstone_protocol::{Limits, Parsed, Refused, parse};
 use libfuzzer_sys::fuzz_target;
 
 const LIMITS: Limits = Limits {
@@ -55,14 +55,14 @@ fn session(stream: &[u8], mut next_read: impl FnMut(usize) -> usize) -> Vec<Stri
                 seen.push(format!("{command:?}"));
                 (consumed, false)
             }
-            Parsed::Refused {
+            Parsed::Refused(Refused {
                 reply,
                 consumed,
                 swallow: block,
                 quiet,
                 invalidates,
                 close,
-            } => {
+            }) => {
                 seen.push(format!("{reply:?} {block} {quiet} {invalidates:?} {close}"));
                 swallow = block;
                 (consumed, close)

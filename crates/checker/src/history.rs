@@ -12,7 +12,7 @@
 use std::collections::HashMap;
 
 /// A moment: operations are told apart by the order of their beginnings and ends.
-pub type Moment = u64;
+pub(crate) type Moment = u64;
 
 /// Never answered.
 const OPEN: Moment = Moment::MAX;
@@ -21,19 +21,11 @@ const IN_DOUBT: u64 = u64::MAX;
 
 /// What an operation leaves of its key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Effect {
-    /// This value, until this Unix second; 0 for never.
-    Value {
-        /// Names the write: no two have the same.
-        tag: u64,
-        /// Unix second from which on it is gone.
-        expiry: u32,
-    },
+pub(crate) enum Effect {
+    /// This value, until this Unix second; 0 for never. The tag names the write: no two have the same.
+    Value { tag: u64, expiry: u32 },
     /// The value it had, until this Unix second; 0 for never.
-    Kept {
-        /// Unix second from which on it is gone.
-        expiry: u32,
-    },
+    Kept { expiry: u32 },
     /// Nothing.
     Gone,
 }
@@ -108,41 +100,43 @@ pub enum Wrong {
 
 /// What a read saw.
 #[derive(Clone, Copy, Debug)]
-pub struct Seen {
-    /// The value's name.
-    pub tag: u64,
+pub(crate) struct Seen {
+    pub(crate) tag: u64,
     /// Unix second from which on the value is gone, where the reader is told.
-    pub expiry: Option<u32>,
+    pub(crate) expiry: Option<u32>,
     /// The CAS unique of the value, where the reader is told.
-    pub unique: Option<u64>,
+    pub(crate) unique: Option<u64>,
     /// The Unix second of the read.
-    pub now: u32,
+    pub(crate) now: u32,
 }
+
+/// What a read found: nothing, a value, or a damaged one and the tag it says it has.
+pub(crate) type Found = Result<Option<Seen>, u64>;
 
 /// What is certain of a key that nobody is changing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Certain {
+pub(crate) struct Certain {
     /// The value it has, if it has not been evicted.
-    pub tag: u64,
+    pub(crate) tag: u64,
     /// Unix second from which on it is gone; 0 for never.
-    pub expiry: u32,
+    pub(crate) expiry: u32,
 }
 
 /// A crash, as far as the history is concerned.
 #[derive(Clone, Copy, Debug)]
-pub struct Crash {
+pub(crate) struct Crash {
     /// What was answered later than these nanoseconds of the simulation may have been undone;
     /// `u64::MAX` when nothing may.
-    pub settled: u64,
+    pub(crate) settled: u64,
     /// The latest Unix second that is sure to be remembered; 0 for none.
-    pub remembered: u32,
+    pub(crate) remembered: u32,
     /// The Unix second at which the cache starts again.
-    pub restart: u32,
+    pub(crate) restart: u32,
 }
 
 /// What has been done to all keys.
 #[derive(Clone, Debug, Default)]
-pub struct History {
+pub(crate) struct History {
     keys: HashMap<u64, Vec<Change>>,
     flushes: Vec<Change>,
     pending: Option<PendingFlush>,
@@ -156,29 +150,22 @@ pub struct History {
 
 /// An operation that has been asked for.
 #[derive(Clone, Copy, Debug)]
-pub struct Asked {
+pub(crate) struct Asked {
+    /// `None` for all keys.
     key: Option<u64>,
     index: usize,
-    /// The moment.
-    pub at: Moment,
-}
-
-impl Asked {
-    /// The key; `None` for all.
-    pub fn key(&self) -> Option<u64> {
-        self.key
-    }
+    at: Moment,
 }
 
 impl History {
     /// The next moment.
-    pub fn tick(&mut self) -> Moment {
+    pub(crate) fn tick(&mut self) -> Moment {
         self.clock += 1;
         self.clock
     }
 
     /// It is Unix second `now`: a flush whose second has come holds from here on.
-    pub fn pass(&mut self, now: u32) {
+    pub(crate) fn pass(&mut self, now: u32) {
         self.latest = self.latest.max(now);
         let due = self.pending.filter(|pending| pending.deadline <= now);
         if let Some(PendingFlush { deadline, settled }) = due {
@@ -192,49 +179,47 @@ impl History {
     }
 
     /// Whether a crash has left it open that all keys were flushed: then a start may flush more than it should.
-    pub fn is_flush_in_doubt(&self) -> bool {
+    pub(crate) fn is_flush_in_doubt(&self) -> bool {
         self.may_be_pending || self.flushes.iter().any(|flush| flush.settled == IN_DOUBT)
     }
 
     /// Operations answered so far.
-    pub fn operations(&self) -> u64 {
+    pub(crate) fn operations(&self) -> u64 {
         self.operations
     }
 
     /// A change of `key` is asked for. Its effect may still become another: see
     /// [`answer`](Self::answer).
-    pub fn ask(&mut self, key: u64, effect: Effect) -> Asked {
+    pub(crate) fn ask(&mut self, key: u64, effect: Effect) -> Asked {
+        self.ask_of(Some(key), effect)
+    }
+
+    fn ask_of(&mut self, key: Option<u64>, effect: Effect) -> Asked {
         let at = self.tick();
-        let changes = self.keys.entry(key).or_default();
+        let changes = match key {
+            Some(key) => self.keys.entry(key).or_default(),
+            None => &mut self.flushes,
+        };
         changes.push(Change::new(at, effect));
-        Asked {
-            key: Some(key),
-            index: changes.len() - 1,
-            at,
-        }
+        let index = changes.len() - 1;
+        Asked { key, index, at }
     }
 
     /// A flush of all keys is asked for. One that is pending counts no more.
-    pub fn ask_flush(&mut self) -> Asked {
+    pub(crate) fn ask_flush(&mut self) -> Asked {
         self.pending = None;
-        let at = self.tick();
-        self.flushes.push(Change::new(at, Effect::Gone));
-        Asked {
-            key: None,
-            index: self.flushes.len() - 1,
-            at,
-        }
+        self.ask_of(None, Effect::Gone)
     }
 
     /// A flush at a later Unix second is asked for: one that is pending counts no more.
-    pub fn forget_flush(&mut self) {
+    pub(crate) fn forget_flush(&mut self) {
         self.tick();
         self.pending = None;
     }
 
     /// A flush at a later Unix second has been asked for and answered, at `nanos` of the simulation's
     /// clock. It takes the place of one that is pending.
-    pub fn flush_at(&mut self, deadline: u32, nanos: u64) {
+    pub(crate) fn flush_at(&mut self, deadline: u32, nanos: u64) {
         self.tick();
         self.operations += 1;
         self.pending = Some(PendingFlush {
@@ -244,7 +229,7 @@ impl History {
     }
 
     /// What a change that is under way will have done, if it happens.
-    pub fn foresee(&mut self, asked: Asked, effect: Effect) {
+    pub(crate) fn foresee(&mut self, asked: Asked, effect: Effect) {
         let change = self.change(asked);
         change.effect = effect;
         // It may be another value's.
@@ -260,7 +245,7 @@ impl History {
 
     /// A change has been answered, at `nanos` of the simulation's clock. `None` says that it has
     /// changed nothing.
-    pub fn answer(&mut self, asked: Asked, effect: Option<Effect>, nanos: u64) {
+    pub(crate) fn answer(&mut self, asked: Asked, effect: Option<Effect>, nanos: u64) {
         let at = self.tick();
         // A flush takes the place of any that is pending.
         self.may_be_pending &= asked.key.is_some();
@@ -281,12 +266,11 @@ impl History {
     ///
     /// # Errors
     /// [`Wrong::Unique`] when another value has had it.
-    pub fn told(&mut self, asked: Asked, unique: u64) -> Result<(), Wrong> {
-        let tag = match (asked.key, self.change(asked).effect) {
-            (Some(key), Effect::Value { tag, .. }) => Some((key, tag)),
-            _ => None,
-        };
-        tag.map_or(Ok(()), |(key, tag)| self.unique(key, tag, unique))
+    pub(crate) fn told(&mut self, asked: Asked, unique: u64) -> Result<(), Wrong> {
+        match (asked.key, self.change(asked).effect) {
+            (Some(key), Effect::Value { tag, .. }) => self.unique(key, tag, unique),
+            _ => Ok(()),
+        }
     }
 
     /// Remembers the CAS unique of a value.
@@ -316,10 +300,12 @@ impl History {
     ///
     /// # Errors
     /// [`Wrong`] when what it saw cannot be.
-    pub fn check(&mut self, key: u64, asked: Moment, seen: Option<Seen>) -> Result<(), Wrong> {
+    pub(crate) fn check(&mut self, key: u64, asked: Moment, found: Found) -> Result<(), Wrong> {
         let read = self.tick();
         self.operations += 1;
-        let Some(seen) = seen else { return Ok(()) };
+        let Some(seen) = found.map_err(|tag| Wrong::Invented { key, tag })? else {
+            return Ok(());
+        };
         if let Some(write) = self.explain(key, asked, read, seen)? {
             let change = &mut self.keys.get_mut(&key).expect("it explains")[write];
             // What a crash left in doubt is there: what it hides is gone.
@@ -337,11 +323,11 @@ impl History {
     ///
     /// # Errors
     /// [`Wrong`] when that cannot be.
-    pub fn check_before(&mut self, asked: Asked, seen: Option<Seen>) -> Result<(), Wrong> {
+    pub(crate) fn check_before(&mut self, asked: Asked, found: Found) -> Result<(), Wrong> {
         let Some(key) = asked.key else { return Ok(()) };
         // It does not explain itself.
         self.change(asked).asked = OPEN;
-        let checked = self.check(key, asked.at, seen);
+        let checked = self.check(key, asked.at, found);
         self.change(asked).asked = asked.at;
         checked
     }
@@ -351,7 +337,7 @@ impl History {
     ///
     /// # Errors
     /// [`Wrong`] when it cannot.
-    pub fn look(&self, key: u64, seen: Seen) -> Result<Option<usize>, Wrong> {
+    pub(crate) fn look(&self, key: u64, seen: Seen) -> Result<Option<usize>, Wrong> {
         self.explain(key, self.clock + 1, self.clock + 1, seen)
     }
 
@@ -359,7 +345,7 @@ impl History {
     ///
     /// # Errors
     /// [`Wrong::Backwards`] when it is older.
-    pub fn follows(&self, key: u64, first: usize, then: usize) -> Result<(), Wrong> {
+    pub(crate) fn follows(&self, key: u64, first: usize, then: usize) -> Result<(), Wrong> {
         let changes = &self.keys[&key];
         let tag = |number: usize| match changes[number].effect {
             Effect::Value { tag, .. } => tag,
@@ -444,7 +430,7 @@ impl History {
     }
 
     /// What a key holds, unless it has been evicted: `None` where that is not certain.
-    pub fn certain(&self, key: u64) -> Option<Certain> {
+    pub(crate) fn certain(&self, key: u64) -> Option<Certain> {
         let changes = self.keys.get(&key)?;
         let real = || changes.iter().filter(|change| change.asked != OPEN);
         let last = real().max_by_key(|change| change.asked)?;
@@ -466,7 +452,7 @@ impl History {
     }
 
     /// What was done to a key, and to all, for people.
-    pub fn tell(&self, key: u64) -> String {
+    pub(crate) fn tell(&self, key: u64) -> String {
         let changes = self.keys.get(&key).map_or(&[][..], Vec::as_slice);
         let all = changes.iter().chain(&self.flushes);
         let mut all: Vec<&Change> = all.filter(|change| change.asked != OPEN).collect();
@@ -489,7 +475,7 @@ impl History {
 
     /// The process has died: what had not been answered never will be, and what comes later comes
     /// after it.
-    pub fn crash(&mut self, crash: &Crash) {
+    pub(crate) fn crash(&mut self, crash: &Crash) {
         let at = self.tick();
         let is_set_back = crash.restart < self.latest;
         self.may_be_pending |= self.pending.is_some() || is_set_back && !self.flushes.is_empty();
@@ -523,7 +509,7 @@ impl History {
     }
 
     /// The process has stopped orderly, or was killed and comes back under the same clock.
-    pub fn end(&mut self) {
+    pub(crate) fn end(&mut self) {
         self.crash(&Crash {
             settled: u64::MAX,
             remembered: 0,
@@ -553,20 +539,38 @@ mod tests {
         Effect::Value { tag, expiry: 0 }
     }
 
-    fn seen(tag: u64) -> Option<Seen> {
-        Some(Seen {
+    fn value_seen(tag: u64) -> Seen {
+        Seen {
             tag,
             expiry: Some(0),
             unique: None,
             now: 5,
-        })
+        }
+    }
+
+    fn seen(tag: u64) -> Found {
+        Ok(Some(value_seen(tag)))
+    }
+
+    /// Writes value `tag` to key 1, with its answer at `nanos`.
+    fn write(history: &mut History, tag: u64, nanos: u64) -> Asked {
+        let asked = history.ask(1, value(tag));
+        history.answer(asked, Some(value(tag)), nanos);
+        asked
+    }
+
+    fn crash(settled: u64, remembered: u32, restart: u32) -> Crash {
+        Crash {
+            settled,
+            remembered,
+            restart,
+        }
     }
 
     #[test]
     fn what_was_overwritten_before_the_read_is_wrong() {
         let mut history = History::default();
-        let first = history.ask(1, value(10));
-        history.answer(first, Some(value(10)), 0);
+        write(&mut history, 10, 0);
         let second = history.ask(1, value(11));
         let during = history.tick();
         assert_eq!(history.check(1, during, seen(10)), Ok(()));
@@ -579,17 +583,17 @@ mod tests {
         assert_eq!(read(1, 11), Ok(()));
         assert!(matches!(read(1, 12), Err(Wrong::Invented { .. })));
         assert!(matches!(read(2, 11), Err(Wrong::Invented { .. })));
-        assert_eq!(history.check(1, after, None), Ok(()));
+        assert_eq!(history.check(1, after, Ok(None)), Ok(()));
+        let damaged = history.check(1, after, Err(11));
+        assert_eq!(damaged, Err(Wrong::Invented { key: 1, tag: 11 }));
     }
 
     #[test]
     fn a_flush_hides_what_was_answered_before_it_was_asked_for() {
         let mut history = History::default();
-        let first = history.ask(1, value(10));
-        history.answer(first, Some(value(10)), 0);
+        write(&mut history, 10, 0);
         let flush = history.ask_flush();
-        let second = history.ask(1, value(11));
-        history.answer(second, Some(value(11)), 0);
+        write(&mut history, 11, 0);
         history.answer(flush, Some(Effect::Gone), 0);
         let now = history.tick();
         assert!(history.check(1, now, seen(10)).is_err());
@@ -599,15 +603,13 @@ mod tests {
     #[test]
     fn a_crash_leaves_what_was_under_way_open_to_both() {
         let mut history = History::default();
-        let first = history.ask(1, value(10));
-        history.answer(first, Some(value(10)), 0);
+        write(&mut history, 10, 0);
         let _second = history.ask(1, value(11));
         history.end();
         let now = history.tick();
         assert_eq!(history.check(1, now, seen(10)), Ok(()));
         assert_eq!(history.check(1, now, seen(11)), Ok(()));
-        let third = history.ask(1, value(12));
-        history.answer(third, Some(value(12)), 0);
+        write(&mut history, 12, 0);
         let now = history.tick();
         assert!(history.check(1, now, seen(10)).is_err());
         assert!(history.check(1, now, seen(11)).is_err());
@@ -617,15 +619,10 @@ mod tests {
     fn a_power_cut_may_undo_what_was_not_settled() {
         let mut history = History::default();
         for (tag, nanos) in [(10, 100), (11, 200), (12, 300)] {
-            let asked = history.ask(1, value(tag));
-            history.answer(asked, Some(value(tag)), nanos);
+            write(&mut history, tag, nanos);
         }
-        history.crash(&Crash {
-            settled: 250,
-            remembered: 0,
-            restart: 0,
-        });
-        let at = |tag| history.look(1, seen(tag).unwrap());
+        history.crash(&crash(250, 0, 0));
+        let at = |tag| history.look(1, value_seen(tag));
         assert!(at(10).is_err(), "11 had settled");
         assert_eq!((at(11), at(12)), (Ok(Some(1)), Ok(Some(2))));
         assert!(history.follows(1, 1, 2).is_ok());
@@ -654,45 +651,35 @@ mod tests {
         assert!(history.look(1, at(50, 49)).is_ok());
         assert!(history.look(1, at(50, 50)).is_err());
         assert!(history.look(1, at(0, 49)).is_err());
-        history.crash(&Crash {
-            settled: u64::MAX,
-            remembered: 51,
-            restart: 20,
-        });
+        history.crash(&crash(u64::MAX, 51, 20));
         assert!(history.look(1, at(50, 20)).is_err(), "it had expired");
     }
 
     #[test]
     fn a_flush_comes_when_its_second_does() {
         let mut history = History::default();
-        let first = history.ask(1, value(10));
-        history.answer(first, Some(value(10)), 0);
+        write(&mut history, 10, 0);
         history.flush_at(100, 0);
         history.end();
         history.pass(99);
-        assert!(history.look(1, seen(10).unwrap()).is_ok());
+        assert!(history.look(1, value_seen(10)).is_ok());
         history.pass(100);
-        assert!(history.look(1, seen(10).unwrap()).is_err());
+        assert!(history.look(1, value_seen(10)).is_err());
         let mut forgotten = history.clone();
-        forgotten.crash(&Crash {
-            settled: u64::MAX,
-            remembered: 0,
-            restart: 99,
-        });
-        assert!(forgotten.look(1, seen(10).unwrap()).is_ok());
+        forgotten.crash(&crash(u64::MAX, 0, 99));
+        assert!(forgotten.look(1, value_seen(10)).is_ok());
     }
 
     #[test]
     fn a_cas_unique_belongs_to_one_value() {
         let mut history = History::default();
-        let mut write = |tag, unique| {
-            let asked = history.ask(1, value(tag));
-            history.answer(asked, Some(value(tag)), 0);
+        let mut told = |tag, unique| {
+            let asked = write(&mut history, tag, 0);
             history.told(asked, unique)
         };
-        assert_eq!(write(10, 5), Ok(()));
-        assert_eq!(write(11, 6), Ok(()));
-        assert!(matches!(write(12, 5), Err(Wrong::Unique { .. })));
+        assert_eq!(told(10, 5), Ok(()));
+        assert_eq!(told(11, 6), Ok(()));
+        assert!(matches!(told(12, 5), Err(Wrong::Unique { .. })));
     }
 
     #[test]

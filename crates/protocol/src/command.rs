@@ -4,7 +4,6 @@ use crate::exptime::Exptime;
 use crate::key::Keys;
 use crate::meta::MetaCommand;
 use crate::store_verb::StoreVerb;
-use crate::words::Words;
 
 /// One complete request. A `key` has 1 to 250 bytes; where there is a `noreply`, it says whether to
 /// keep quiet about the outcome.
@@ -69,89 +68,33 @@ pub enum Command<'a> {
         delay: Exptime,
         noreply: bool,
     },
-    /// `verbosity`.
-    Verbosity {
-        /// The level asked for; memcached knows 0 to 2.
-        level: u32,
-        noreply: bool,
-    },
     /// `version`.
     Version,
     /// `quit`: answer what is outstanding, then close.
     Quit,
-    /// `stats`.
-    Stats {
-        /// What kind of statistics; `None` for the general ones.
-        argument: Option<&'a [u8]>,
-        /// What follows the argument (`stats detail on`).
-        rest: Words<'a>,
-    },
+    /// `stats`, of the kind named; `None` for the general ones.
+    Stats { argument: Option<&'a [u8]> },
     /// `shutdown`; the server answers [`Refusal::ShutdownNotEnabled`] where it is not enabled, and
-    /// only else looks at the mode.
+    /// only else [`Refusal::InvalidShutdownMode`] to a mode that does not exist.
     ///
     /// [`Refusal::ShutdownNotEnabled`]: crate::Refusal::ShutdownNotEnabled
-    Shutdown {
-        /// How.
-        mode: ShutdownMode,
-    },
-    /// `lru_crawler`.
-    LruCrawler(CrawlerCommand<'a>),
-    /// `lru` and `slabs automove`: knobs of memcached's own memory management, checked as memcached
-    /// checks them. There is nothing here for them to turn; the answer is `OK`.
-    Tuning { noreply: bool },
-    /// `cache_memlimit`, with a number memcached would consider.
-    CacheMemlimit {
-        /// The limit asked for, 8 to 1,000,000,000.
-        megabytes: u32,
-        noreply: bool,
-    },
-    /// A command of the meta protocol.
-    Meta(MetaCommand<'a>),
-}
-
-/// How to shut down.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum ShutdownMode {
-    /// `shutdown`.
-    Immediate,
-    /// `shutdown graceful`.
-    Graceful,
-    /// Anything else; answered with [`Refusal::InvalidShutdownMode`].
-    ///
     /// [`Refusal::InvalidShutdownMode`]: crate::Refusal::InvalidShutdownMode
-    Invalid,
-}
-
-/// `lru_crawler` and its sub-commands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CrawlerCommand<'a> {
-    /// `enable`: answer `OK`.
-    Enable,
-    /// `disable`: answer `OK`.
-    Disable,
-    /// `sleep <microseconds>`: answer `OK`.
-    Sleep(u32),
-    /// `tocrawl <items>`: answer `OK`.
-    ToCrawl(u32),
-    /// `crawl <classes>`: drop expired items, answer `OK`.
-    Crawl(CrawlScope<'a>),
-    /// `metadump <classes>`: a line per item ([`write::metadump_line`]), then `END`.
+    Shutdown { is_valid: bool },
+    /// `lru_crawler metadump`: a line per item ([`write::metadump_line`]), then `END`. `classes` are
+    /// slab classes, numbers from 1 to 63 separated by commas; `None` for every item.
     ///
     /// [`write::metadump_line`]: crate::write::metadump_line
-    Metadump(CrawlScope<'a>),
-    /// `mgdump <classes>`: a line per key ([`write::mgdump_line`]), then `EN`.
+    Metadump { classes: Option<&'a [u8]> },
+    /// `lru_crawler mgdump`: a line per key ([`write::mgdump_line`]), then `EN`.
     ///
     /// [`write::mgdump_line`]: crate::write::mgdump_line
-    Mgdump(CrawlScope<'a>),
-}
-
-/// Which items a crawl visits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CrawlScope<'a> {
-    /// Every item.
-    All,
-    /// Every item, in the order of the hash table.
-    Hash,
-    /// The items of these slab classes: numbers from 1 to 63, separated by commas.
-    Classes(&'a [u8]),
+    Mgdump { classes: Option<&'a [u8]> },
+    /// `verbosity`, `lru`, `slabs automove` and the rest of `lru_crawler`: knobs of memcached's own
+    /// logging and memory management, checked as memcached checks them. There is nothing here for
+    /// them to turn; the answer is `OK`.
+    Tuning { noreply: bool },
+    /// `cache_memlimit`, with a number memcached would consider.
+    CacheMemlimit { noreply: bool },
+    /// A command of the meta protocol.
+    Meta(MetaCommand<'a>),
 }

@@ -78,7 +78,7 @@ impl<'a> Iterator for Keys<'a> {
 impl ExactSizeIterator for Keys<'_> {}
 
 /// The key of a meta command: bytes as sent, and whether they are base64 of the key proper.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct MetaKey<'a> {
     raw: &'a [u8],
     base64: bool,

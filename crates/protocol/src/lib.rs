@@ -42,13 +42,11 @@ mod words;
 pub mod write;
 
 pub use arithmetic::{Adjusted, adjust, stored_decimal};
-pub use command::{Command, CrawlScope, CrawlerCommand, ShutdownMode};
+pub use command::Command;
 pub use exptime::{Expiry, Exptime};
 pub use key::{KEY_MAX_BYTES, Keys, MetaKey};
-pub use meta::{
-    MetaArithmetic, MetaCommand, MetaDebug, MetaDelete, MetaFlag, MetaFlags, MetaGet, MetaSet,
-};
-pub use parse::{Limits, Parsed, parse};
+pub use meta::{MetaCommand, MetaFlag, MetaFlags, MetaRequest, MetaSet};
+pub use parse::{Limits, Parsed, Refused, parse};
 pub use reply::{Refusal, Status};
 pub use store_verb::StoreVerb;
 pub use words::Words;

@@ -11,46 +11,73 @@ use crate::words::Words;
 /// A command of the meta protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MetaCommand<'a> {
-    /// `mg`.
-    Get(MetaGet<'a>),
-    /// `ms`.
+    /// `mg <key> <flags>*`: get, touch, and the recache protocol.
+    Get(MetaRequest<'a>),
+    /// `ms <key> <datalen> <flags>*`, with its data block.
     Set(MetaSet<'a>),
-    /// `md`.
-    Delete(MetaDelete<'a>),
-    /// `ma`.
-    Arithmetic(MetaArithmetic<'a>),
-    /// `me`.
-    Debug(MetaDebug<'a>),
+    /// `md <key> <flags>*`.
+    Delete(MetaRequest<'a>),
+    /// `ma <key> <flags>*`.
+    Arithmetic(MetaRequest<'a>),
+    /// `me <key> [b]`.
+    Debug(MetaKey<'a>),
     /// `mn`: answer `MN`, and send whatever waits.
     Noop,
 }
 
-/// `mg <key> <flags>*`: get, touch, and the recache protocol.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct MetaGet<'a> {
+/// A key and all flags that a meta command can have; those that mean nothing to it are to be ignored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct MetaRequest<'a> {
     /// The key.
     pub key: MetaKey<'a>,
     /// All flags, in the order sent.
     pub flags: MetaFlags<'a>,
-    /// `v`: answer the value (but see [`MetaGet::wants_value`]).
+    /// `v`: answer the value (but see [`MetaRequest::wants_value`]).
     pub value: bool,
-    /// `q`: no answer to a miss.
+    /// `q`: no answer to a miss of `mg`, and to success of the others.
     pub quiet: bool,
     /// `u`: this read does not count as an access.
     pub no_bump: bool,
-    /// `N`: on a miss, create an empty item with this expiry and win.
+    /// `I` of `md`: keep the item, mark it as stale with a new CAS unique, let the next reader win.
+    /// Of `ms`, with [`StoreVerb::Cas`] only: a CAS unique lower than the item's stores too, but marks
+    /// the item as stale.
+    pub invalidate: bool,
+    /// `x`: keep the item, with an empty value and client flags of 0.
+    pub remove_value: bool,
+    /// `M` of `ma`: whether to decrement.
+    pub decrement: bool,
+    /// `F`: the client's own number.
+    pub client_flags: u32,
+    /// `T`: the expiry of what is stored, read or changed, or stays (with `I` or `x`).
+    pub touch: Option<Exptime>,
+    /// `N`: on a miss, create an item with this expiry: an empty one that `mg` wins, the number of
+    /// `ma`, the value of `ms` with [`StoreVerb::Append`] and [`StoreVerb::Prepend`] only.
     pub vivify: Option<Exptime>,
     /// `R`: win if less than this remains.
     pub recache: Option<Exptime>,
-    /// `T`: on a hit, set this expiry.
-    pub touch: Option<Exptime>,
-    /// `C`: leave the value out if this is the item's CAS unique.
+    /// `C`: only if the item has this CAS unique; `mg` leaves the value out if it has. With `ma`,
+    /// [`StoreVerb::Append`] and [`StoreVerb::Prepend`] a 0 was sent as no condition, and `add` ignores
+    /// it: `None` then.
     pub compare_cas: Option<u64>,
-    /// `E`: the CAS unique of an item created by `N`.
+    /// `E`: the CAS unique of what is created or changed, or stays (with `I` or `x`).
     pub new_cas: Option<u64>,
+    /// `D`: by how much `ma` changes the number; 1 unless sent.
+    pub delta: u64,
+    /// `J`: the number that `ma` creates.
+    pub initial: u64,
 }
 
-impl MetaGet<'_> {
+impl<'a> MetaRequest<'a> {
+    /// A request whose flags have not been looked at.
+    pub(crate) fn new(key: MetaKey<'a>, flags: MetaFlags<'a>) -> Self {
+        Self {
+            key,
+            flags,
+            delta: 1,
+            ..Self::default()
+        }
+    }
+
     /// Whether the reply to a hit carries the value: `v` was sent, and the client does not hold
     /// this very version (`C`).
     pub fn wants_value(&self, cas_unique: u64) -> bool {
@@ -87,93 +114,19 @@ impl MetaGet<'_> {
     }
 }
 
-/// `ms <key> <datalen> <flags>*`, with its data block.
+/// What is to be stored, and how.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MetaSet<'a> {
-    /// The key.
-    pub key: MetaKey<'a>,
-    /// All flags, in the order sent.
-    pub flags: MetaFlags<'a>,
-    /// The data block, without its terminator.
-    pub value: &'a [u8],
+    /// The key and the flags.
+    pub request: MetaRequest<'a>,
     /// `M`, and what `C` makes of it: a `set` or `replace` with `C` is [`StoreVerb::Cas`].
     pub verb: StoreVerb,
-    /// `F`: the client's own number.
-    pub client_flags: u32,
-    /// `T`: the expiry.
-    pub exptime: Exptime,
-    /// `C`: store only if the item has this CAS unique. With [`StoreVerb::Append`] and
-    /// [`StoreVerb::Prepend`] a 0 was sent as no condition, and `add` ignores it: `None` then.
-    pub compare_cas: Option<u64>,
-    /// `E`: the CAS unique the stored item gets.
-    pub new_cas: Option<u64>,
-    /// `I`, with [`StoreVerb::Cas`] only: a CAS unique lower than the item's stores too, but
-    /// marks the item as stale.
-    pub invalidate: bool,
-    /// `N`, with [`StoreVerb::Append`] and [`StoreVerb::Prepend`] only: on a miss, store the value
-    /// with this expiry.
-    pub vivify: Option<Exptime>,
-    /// `q`: no answer to success.
-    pub quiet: bool,
-}
-
-/// `md <key> <flags>*`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct MetaDelete<'a> {
-    /// The key.
-    pub key: MetaKey<'a>,
-    /// All flags, in the order sent.
-    pub flags: MetaFlags<'a>,
-    /// `C`: only if the item has this CAS unique.
-    pub compare_cas: Option<u64>,
-    /// `E`: the CAS unique of what stays (with `I` or `x`).
-    pub new_cas: Option<u64>,
-    /// `I`: keep the item, mark it as stale with a new CAS unique, let the next reader win.
-    pub invalidate: bool,
-    /// `x`: keep the item, with an empty value and client flags of 0.
-    pub remove_value: bool,
-    /// `T`: a new expiry for what stays (with `I` or `x`).
-    pub touch: Option<Exptime>,
-    /// `q`: no answer to success.
-    pub quiet: bool,
-}
-
-/// `ma <key> <flags>*`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct MetaArithmetic<'a> {
-    /// The key.
-    pub key: MetaKey<'a>,
-    /// All flags, in the order sent.
-    pub flags: MetaFlags<'a>,
-    /// `M`: whether to decrement.
-    pub decrement: bool,
-    /// `D`: by how much; 1 unless sent.
-    pub delta: u64,
-    /// `N`: on a miss, create the item with this expiry.
-    pub vivify: Option<Exptime>,
-    /// `J`: the value it is created with.
-    pub initial: u64,
-    /// `T`: on success, set this expiry.
-    pub touch: Option<Exptime>,
-    /// `C`: only if the item has this CAS unique; a 0 was sent as no condition and is `None`.
-    pub compare_cas: Option<u64>,
-    /// `E`: the CAS unique of the new value.
-    pub new_cas: Option<u64>,
-    /// `v`: answer the new value.
-    pub value: bool,
-    /// `q`: no answer to success.
-    pub quiet: bool,
-}
-
-/// `me <key> [b]`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct MetaDebug<'a> {
-    /// The key.
-    pub key: MetaKey<'a>,
+    /// The data block, without its terminator.
+    pub value: &'a [u8],
 }
 
 /// The flags of a meta command, in the order sent. An iterator; copy it to go through them again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct MetaFlags<'a> {
     words: Words<'a>,
 }
@@ -209,18 +162,13 @@ mod tests {
 
     const NOW: u32 = 1_700_000_000;
 
-    fn get(flags: &'static [u8], recache: Option<i64>) -> MetaGet<'static> {
-        MetaGet {
-            key: MetaKey::plain(b"user:1"),
-            flags: MetaFlags::new(Words::new(flags)),
+    fn get(flags: &'static [u8], recache: Option<i64>) -> MetaRequest<'static> {
+        let flags = MetaFlags::new(Words::new(flags));
+        MetaRequest {
             value: true,
-            quiet: false,
-            no_bump: false,
-            vivify: None,
             recache: recache.map(Exptime),
-            touch: None,
             compare_cas: Some(7),
-            new_cas: None,
+            ..MetaRequest::new(MetaKey::plain(b"user:1"), flags)
         }
     }
 

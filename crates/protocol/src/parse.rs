@@ -14,12 +14,13 @@ mod storage;
 use memchr::memchr;
 
 use crate::command::Command;
+use crate::meta::MetaCommand;
 use crate::reply::Refusal;
 use crate::store_verb::StoreVerb;
 use crate::words::Words;
 use request::Request;
 
-pub use request::{Limits, Parsed};
+pub use request::{Limits, Parsed, Refused};
 
 /// First byte of every request of the old binary protocol.
 const BINARY_MAGIC: u8 = 0x80;
@@ -56,7 +57,7 @@ pub fn parse<'a>(input: &'a [u8], limits: &Limits) -> Parsed<'a> {
     // The two requests that matter most skip the search for their names.
     let line = &input[..end];
     if let Some(keys) = line.strip_prefix(b"get ") {
-        return retrieval::get(&request, keys, false);
+        return request.answer(retrieval::get(keys, false));
     }
     if let Some(rest) = line.strip_prefix(b"set ") {
         return storage::store(&request, StoreVerb::Set, Words::new(rest));
@@ -68,41 +69,41 @@ fn dispatch<'a>(request: &Request<'a, '_>, line: &'a [u8]) -> Parsed<'a> {
     use StoreVerb::{Add, Append, Cas, Prepend, Replace, Set};
     let mut words = Words::new(line);
     let Some(name) = words.next() else {
-        return request.refuse(Refusal::UnknownCommand);
+        return request.refuse(Refusal::UnknownCommand.into());
     };
     match name {
-        b"get" | b"bget" => retrieval::get(request, words.rest(), false),
-        b"gets" => retrieval::get(request, words.rest(), true),
-        b"gat" => retrieval::get_and_touch(request, words, false),
-        b"gats" => retrieval::get_and_touch(request, words, true),
-        b"mg" => meta::get(request, words),
+        b"get" | b"bget" => request.answer(retrieval::get(words.rest(), false)),
+        b"gets" => request.answer(retrieval::get(words.rest(), true)),
+        b"gat" => request.answer(retrieval::get_and_touch(words, false)),
+        b"gats" => request.answer(retrieval::get_and_touch(words, true)),
+        b"mg" => request.answer(meta::get(words)),
         b"ms" => meta::set(request, words),
-        b"md" => meta::delete(request, words),
-        b"ma" => meta::arithmetic(request, words),
-        b"mn" => meta::noop(request),
-        b"me" => meta::debug(request, words),
+        b"md" => request.answer(meta::delete(words)),
+        b"ma" => request.answer(meta::arithmetic(words)),
+        b"mn" => request.answer(Ok(Command::Meta(MetaCommand::Noop))),
+        b"me" => request.answer(meta::debug(words)),
         b"set" => storage::store(request, Set, words),
         b"add" => storage::store(request, Add, words),
         b"cas" => storage::store(request, Cas, words),
         b"replace" => storage::store(request, Replace, words),
         b"append" => storage::store(request, Append, words),
         b"prepend" => storage::store(request, Prepend, words),
-        b"delete" => items::delete(request, words),
-        b"incr" => items::arithmetic(request, words, false),
-        b"decr" => items::arithmetic(request, words, true),
-        b"touch" => items::touch(request, words),
-        b"flush_all" => admin::flush_all(request, words),
-        b"verbosity" => admin::verbosity(request, words),
-        b"version" => request.command(Command::Version),
-        b"quit" => request.command(Command::Quit),
-        b"stats" => admin::stats(request, words),
-        b"shutdown" => admin::shutdown(request, words),
-        b"lru_crawler" => admin::lru_crawler(request, words),
-        b"lru" => admin::lru(request, words),
-        b"slabs" => admin::slabs(request, words),
-        b"cache_memlimit" => admin::cache_memlimit(request, words),
-        b"watch" => request.refuse_quietly(Refusal::WatchNotAllowed, admin::noreply(words)),
-        _ => admin::unknown(request, words),
+        b"delete" => request.answer(items::delete(words)),
+        b"incr" => request.answer(items::arithmetic(words, false)),
+        b"decr" => request.answer(items::arithmetic(words, true)),
+        b"touch" => request.answer(items::touch(words)),
+        b"flush_all" => request.answer(admin::flush_all(words)),
+        b"verbosity" => request.answer(admin::verbosity(words)),
+        b"version" => request.answer(Ok(Command::Version)),
+        b"quit" => request.answer(Ok(Command::Quit)),
+        b"stats" => request.answer(admin::stats(words)),
+        b"shutdown" => request.answer(admin::shutdown(words)),
+        b"lru_crawler" => request.answer(admin::lru_crawler(words)),
+        b"lru" => request.answer(admin::lru(words)),
+        b"slabs" => request.answer(admin::slabs(words)),
+        b"cache_memlimit" => request.answer(admin::cache_memlimit(words)),
+        b"watch" => request.answer(admin::watch(words)),
+        _ => request.answer(admin::unknown(words)),
     }
 }
 
@@ -131,12 +132,9 @@ fn longest_line(input: &[u8], limits: &Limits) -> usize {
 
 #[cold]
 fn too_long(input: &[u8]) -> Parsed<'_> {
-    Parsed::Refused {
-        reply: Refusal::LineTooLong,
+    Parsed::Refused(Refused {
         consumed: input.len(),
-        swallow: 0,
-        quiet: false,
-        invalidates: None,
         close: true,
-    }
+        ..Refusal::LineTooLong.into()
+    })
 }

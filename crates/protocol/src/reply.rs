@@ -92,8 +92,6 @@ lines! {
     CrawlerUnknown = b"ERROR an unknown error happened\r\n",
     /// `lru_crawler sleep` beyond a second.
     CrawlerSleep = b"CLIENT_ERROR sleep must be one second or less\r\n",
-    /// `lru_crawler metadump` where dumps are switched off.
-    DumpNotAllowed = b"ERROR metadump not allowed\r\n",
     /// `lru tune` with shares that exceed the whole.
     TuneShares = b"ERROR hot and warm pcts must not exceed 80\r\n",
     /// `lru tune` with an age factor that is not positive.
@@ -104,10 +102,6 @@ lines! {
     MemlimitNotMegabytes = b"MEMLIMIT_ADJUST_FAILED input value is megabytes not bytes\r\n",
     /// `cache_memlimit` where memory is fixed at start.
     MemlimitFixed = b"MEMLIMIT_ADJUST_FAILED out of bounds or unable to adjust\r\n",
-    /// `stats detail` without a known argument.
-    StatsDetailUsage = b"CLIENT_ERROR usage: stats detail on|off|dump\r\n",
-    /// `stats cachedump`, which this server does not offer.
-    CachedumpNotAllowed = b"CLIENT_ERROR stats cachedump not allowed\r\n",
     /// The server has all the connections it takes.
     TooManyConnections = b"ERROR Too many open connections\r\n",
 }

@@ -1,13 +1,17 @@
 //! Splitting a command line into words, as memcached does: the space alone separates, and any
 //! number of spaces counts as one.
 
+use std::ops::RangeBounds;
+
 use memchr::memchr;
+
+use crate::reply::Refusal;
 
 /// Below this many bytes a plain loop beats the vectorised search.
 const SHORT_BYTES: usize = 12;
 
 /// The words of (the rest of) a line, in order. Never yields an empty word.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Words<'a> {
     rest: &'a [u8],
 }
@@ -55,7 +59,7 @@ const MAX_ARGUMENTS: usize = 7;
 /// The arguments of a command of fixed form.
 pub(crate) struct Arguments<'a> {
     words: [&'a [u8]; MAX_ARGUMENTS],
-    count: usize,
+    pub(crate) count: usize,
 }
 
 impl<'a> Arguments<'a> {
@@ -74,8 +78,11 @@ impl<'a> Arguments<'a> {
         arguments
     }
 
-    pub(crate) fn count(&self) -> usize {
-        self.count
+    /// With another number of arguments than it takes, a command is unknown.
+    #[inline]
+    pub(crate) fn expect(&self, counts: impl RangeBounds<usize>) -> Result<(), Refusal> {
+        let is_expected = counts.contains(&self.count);
+        is_expected.then_some(()).ok_or(Refusal::UnknownCommand)
     }
 
     /// The argument at `index`, empty where there is none.
@@ -109,12 +116,10 @@ mod tests {
 
     #[test]
     fn noreply_counts_only_in_the_last_place() {
-        assert!(Arguments::collect(Words::new(b"key 1 noreply")).noreply());
-        assert!(!Arguments::collect(Words::new(b"noreply 1")).noreply());
-        assert!(!Arguments::collect(Words::new(b"")).noreply());
-        assert_eq!(
-            Arguments::collect(Words::new(b"1 2 3 4 5 6 7 8 9")).count(),
-            7
-        );
+        let arguments = |line| Arguments::collect(Words::new(line));
+        assert!(arguments(b"key 1 noreply").noreply());
+        assert!(!arguments(b"noreply 1").noreply());
+        assert!(!arguments(b"").noreply());
+        assert_eq!(arguments(b"1 2 3 4 5 6 7 8 9").count, 7);
     }
 }

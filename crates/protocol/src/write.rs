@@ -9,10 +9,10 @@ mod text;
 
 pub use dump::{DumpedItem, metadump_line, mgdump_line};
 pub use meta::{
-    ArithmeticOutcome, DeleteOutcome, ItemMeta, SetOutcome, meta_arithmetic, meta_debug,
-    meta_delete, meta_get_head, meta_get_hit, meta_get_miss, meta_noop, meta_set,
+    Counted, ItemMeta, Outcome, Stored, meta_arithmetic, meta_debug, meta_delete, meta_get_hit,
+    meta_get_miss, meta_noop, meta_set,
 };
-pub use text::{number, refusal, stat, stat_bytes, stat_u64, status, value, value_header, version};
+pub use text::{number, refusal, stat, status, value, value_header, version};
 
 /// Every line and every data block ends with this.
 pub const TERMINATOR: &[u8; 2] = b"\r\n";

@@ -1,8 +1,7 @@
 //! Well-formed requests, one of every form, and what they come to.
 
 use flowstone_protocol::{
-    Command, CrawlScope, CrawlerCommand, Exptime, Limits, MetaCommand, MetaFlag, Parsed,
-    ShutdownMode, StoreVerb, parse,
+    Command, Exptime, Limits, MetaCommand, MetaFlag, Parsed, StoreVerb, parse,
 };
 
 fn command(request: &str) -> Command<'_> {
@@ -198,43 +197,27 @@ fn administration() {
         let delay = Exptime(delay);
         assert_eq!(command(request), Command::FlushAll { delay, noreply });
     }
-    let verbosity = Command::Verbosity {
-        level: 9,
-        noreply: true,
-    };
-    assert_eq!(command("verbosity 9 noreply\r\n"), verbosity);
+    let quiet = Command::Tuning { noreply: true };
+    assert_eq!(command("verbosity 9 noreply\r\n"), quiet);
     assert_eq!(command("version\r\n"), Command::Version);
     assert_eq!(command("version please\r\n"), Command::Version);
     assert_eq!(command("quit\r\n"), Command::Quit);
-    for (request, mode) in [
-        ("shutdown\r\n", ShutdownMode::Immediate),
-        ("shutdown graceful\r\n", ShutdownMode::Graceful),
-        ("shutdown now\r\n", ShutdownMode::Invalid),
-        ("shutdown graceful now\r\n", ShutdownMode::Invalid),
+    for (request, is_valid) in [
+        ("shutdown\r\n", true),
+        ("shutdown graceful\r\n", true),
+        ("shutdown now\r\n", false),
+        ("shutdown graceful now\r\n", false),
     ] {
-        assert_eq!(command(request), Command::Shutdown { mode });
+        assert_eq!(command(request), Command::Shutdown { is_valid });
     }
-    for (request, expected) in [
-        ("stats\r\n", vec![]),
-        ("stats settings\r\n", vec!["settings"]),
-        ("stats detail on\r\n", vec!["detail", "on"]),
+    for (request, argument) in [
+        ("stats\r\n", None),
+        ("stats settings\r\n", Some(&b"settings"[..])),
+        ("stats detail on\r\n", Some(b"detail")),
     ] {
-        let Command::Stats { argument, rest } = command(request) else {
-            panic!("not stats");
-        };
-        let words: Vec<&[u8]> = argument.into_iter().chain(rest).collect();
-        assert_eq!(
-            words,
-            expected
-                .iter()
-                .map(|word| word.as_bytes())
-                .collect::<Vec<_>>()
-        );
+        assert_eq!(command(request), Command::Stats { argument });
     }
-    let memlimit = Command::CacheMemlimit {
-        megabytes: 64,
-        noreply: false,
-    };
+    let memlimit = Command::CacheMemlimit { noreply: false };
     assert_eq!(command("cache_memlimit 64\r\n"), memlimit);
     for request in [
         "lru tune 10 20 0.1 2\r\n",
@@ -243,6 +226,11 @@ fn administration() {
         "lru temp_ttl -1\r\n",
         "slabs automove 2\r\n",
         "slabs automove ratio 0.8\r\n",
+        "lru_crawler enable\r\n",
+        "lru_crawler disable\r\n",
+        "lru_crawler sleep 1000000\r\n",
+        "lru_crawler tocrawl 0\r\n",
+        "lru_crawler crawl all\r\n",
     ] {
         assert_eq!(
             command(request),
@@ -253,26 +241,12 @@ fn administration() {
 }
 
 #[test]
-fn crawler() {
-    use CrawlerCommand::*;
-    for (request, expected) in [
-        ("lru_crawler enable\r\n", Enable),
-        ("lru_crawler disable\r\n", Disable),
-        ("lru_crawler sleep 1000000\r\n", Sleep(1_000_000)),
-        ("lru_crawler tocrawl 0\r\n", ToCrawl(0)),
-        (
-            "lru_crawler crawl all\r\n",
-            CrawlerCommand::Crawl(CrawlScope::All),
-        ),
-        ("lru_crawler metadump all\r\n", Metadump(CrawlScope::All)),
-        ("lru_crawler metadump hash\r\n", Metadump(CrawlScope::Hash)),
-        (
-            "lru_crawler metadump 1,63\r\n",
-            Metadump(CrawlScope::Classes(b"1,63")),
-        ),
-        ("lru_crawler mgdump hash\r\n", Mgdump(CrawlScope::Hash)),
-    ] {
-        assert_eq!(command(request), Command::LruCrawler(expected));
+fn dumps() {
+    for (scope, classes) in [("all", None), ("hash", None), ("1,63", Some(&b"1,63"[..]))] {
+        let request = format!("lru_crawler metadump {scope}\r\n");
+        assert_eq!(command(&request), Command::Metadump { classes });
+        let request = format!("lru_crawler mgdump {scope}\r\n");
+        assert_eq!(command(&request), Command::Mgdump { classes });
     }
 }
 
@@ -329,7 +303,7 @@ fn meta_set_modes() {
             panic!("not ms");
         };
         assert_eq!(
-            (set.verb, set.compare_cas, set.value),
+            (set.verb, set.request.compare_cas, set.value),
             (verb, compare_cas, &b"ada"[..])
         );
     }
@@ -340,17 +314,21 @@ fn meta_set_flags() {
     let MetaCommand::Set(set) = meta("ms user:1 0 F9 T60 I C5 E7 N30 q\r\n\r\n") else {
         panic!("not ms");
     };
+    let request = set.request;
     assert_eq!(
-        (set.client_flags, set.exptime, set.new_cas),
-        (9, Exptime(60), Some(7))
+        (request.client_flags, request.touch, request.new_cas),
+        (9, Some(Exptime(60)), Some(7))
     );
-    assert!(set.invalidate && set.quiet);
-    assert_eq!(set.vivify, None, "only append and prepend vivify");
+    assert!(request.invalidate && request.quiet);
+    assert_eq!(request.vivify, None, "only append and prepend vivify");
     let MetaCommand::Set(set) = meta("ms user:1 0 MA N30 I\r\n\r\n") else {
         panic!("not ms");
     };
-    assert_eq!(set.vivify, Some(Exptime(30)));
-    assert!(!set.invalidate, "only a compare and swap invalidates");
+    assert_eq!(set.request.vivify, Some(Exptime(30)));
+    assert!(
+        !set.request.invalidate,
+        "only a compare and swap invalidates"
+    );
 }
 
 #[test]
@@ -383,8 +361,8 @@ fn the_other_meta_commands() {
 
     assert_eq!(meta("mn\r\n"), MetaCommand::Noop);
     assert_eq!(meta("mn x\r\n"), MetaCommand::Noop);
-    let MetaCommand::Debug(debug) = meta("me dXNlcjox b\r\n") else {
+    let MetaCommand::Debug(key) = meta("me dXNlcjox b\r\n") else {
         panic!("not me");
     };
-    assert!(debug.key.is_base64());
+    assert!(key.is_base64());
 }

@@ -1,8 +1,6 @@
 //! Meta replies, byte for byte as memcached 1.6.18 gave them to the same requests.
 
-use flowstone_protocol::write::{
-    self, ArithmeticOutcome, DeleteOutcome, DumpedItem, ItemMeta, SetOutcome,
-};
+use flowstone_protocol::write::{self, Counted, DumpedItem, ItemMeta, Outcome, Stored};
 use flowstone_protocol::{Command, Limits, MetaCommand, Parsed, parse};
 
 /// The item most requests below are about.
@@ -51,21 +49,21 @@ fn miss(request: &str) -> String {
     })
 }
 
-fn set(request: &str, outcome: SetOutcome) -> String {
+fn set(request: &str, outcome: Outcome<Stored>) -> String {
     reply(request, |out, command| match command {
         MetaCommand::Set(set) => write::meta_set(out, &set, outcome),
         other => panic!("{other:?}"),
     })
 }
 
-fn delete(request: &str, outcome: DeleteOutcome) -> String {
+fn delete(request: &str, outcome: Outcome<()>) -> String {
     reply(request, |out, command| match command {
         MetaCommand::Delete(delete) => write::meta_delete(out, &delete, outcome),
         other => panic!("{other:?}"),
     })
 }
 
-fn arithmetic(request: &str, outcome: ArithmeticOutcome) -> String {
+fn arithmetic(request: &str, outcome: Outcome<Counted>) -> String {
     reply(request, |out, command| match command {
         MetaCommand::Arithmetic(ma) => write::meta_arithmetic(out, &ma, outcome),
         other => panic!("{other:?}"),
@@ -155,17 +153,17 @@ fn misses_return_what_identifies_the_request() {
 
 #[test]
 fn sets() {
-    let stored = SetOutcome::Stored {
+    let stored = Outcome::Done(Stored {
         cas_unique: 19,
         value_bytes: 4,
-    };
+    });
     assert_eq!(set("ms a 0", stored), "HD|");
     assert_eq!(set("ms YQ== 0 c k Oq b s", stored), "HD c19 kYQ== b Oq s4|");
     assert_eq!(set("ms a 0 q k", stored), "");
     for (outcome, code) in [
-        (SetOutcome::NotStored, "NS"),
-        (SetOutcome::Exists, "EX"),
-        (SetOutcome::NotFound, "NF"),
+        (Outcome::NotStored, "NS"),
+        (Outcome::Exists, "EX"),
+        (Outcome::NotFound, "NF"),
     ] {
         assert_eq!(set("ms a 0 k c q", outcome), format!("{code} ka c0|"));
     }
@@ -173,23 +171,26 @@ fn sets() {
 
 #[test]
 fn deletes() {
-    assert_eq!(delete("md a Oa k", DeleteOutcome::Done), "HD Oa ka|");
-    assert_eq!(delete("md a q", DeleteOutcome::Done), "");
-    assert_eq!(delete("md a q Oa k", DeleteOutcome::NotFound), "NF Oa ka|");
-    assert_eq!(delete("md a q k C1", DeleteOutcome::Exists), "EX ka|");
+    assert_eq!(delete("md a Oa k", Outcome::Done(())), "HD Oa ka|");
+    assert_eq!(delete("md a q", Outcome::Done(())), "");
+    assert_eq!(delete("md a q Oa k", Outcome::NotFound), "NF Oa ka|");
+    assert_eq!(delete("md a q k C1", Outcome::Exists), "EX ka|");
 }
 
 #[test]
 fn arithmetics() {
-    let outcome = |created, value, ttl, ttl_after| ArithmeticOutcome::Done {
-        value,
-        created,
-        item: ItemMeta {
+    let outcome = |created, value, ttl, ttl_after| {
+        let item = ItemMeta {
             ttl,
             ttl_after,
             cas_unique: 24,
             ..ITEM
-        },
+        };
+        Outcome::Done(Counted {
+            value,
+            created,
+            item,
+        })
     };
     let done = |value, ttl, ttl_after| outcome(false, value, ttl, ttl_after);
     assert_eq!(arithmetic("ma n", done(6, None, None)), "HD|");
@@ -203,9 +204,9 @@ fn arithmetics() {
     assert_eq!(arithmetic("ma n q N9 t", created), "HD t9|");
     assert_eq!(arithmetic("ma n q N9 v", created), "VA 1|0|");
     for (outcome, code) in [
-        (ArithmeticOutcome::NotFound, "NF"),
-        (ArithmeticOutcome::NotStored, "NS"),
-        (ArithmeticOutcome::Exists, "EX"),
+        (Outcome::NotFound, "NF"),
+        (Outcome::NotStored, "NS"),
+        (Outcome::Exists, "EX"),
     ] {
         assert_eq!(
             arithmetic("ma n q k Ox v c", outcome),
@@ -229,7 +230,7 @@ fn debug_and_noop() {
     };
     let debug = |request: &str, item: Option<&DumpedItem<'_>>| {
         reply(request, |out, command| match command {
-            MetaCommand::Debug(debug) => write::meta_debug(out, &debug, item, NOW),
+            MetaCommand::Debug(key) => write::meta_debug(out, &key, item, NOW),
             other => panic!("{other:?}"),
         })
     };

@@ -7,7 +7,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-use flowstone_protocol::{Limits, Parsed, Refusal, parse};
+use flowstone_protocol::{Limits, Parsed, Refusal, Refused, parse};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
@@ -173,7 +173,7 @@ fn memcached_agrees() {
         // A line that announces a data block gets it.
         let block = match parsed {
             Parsed::Incomplete { need: Some(need) } => need - request.len(),
-            Parsed::Refused { swallow, .. } => swallow,
+            Parsed::Refused(Refused { swallow, .. }) => swallow,
             _ => 0,
         };
         let block = match block {
@@ -182,11 +182,11 @@ fn memcached_agrees() {
         };
         let answer = ask(&mut connect(), format!("{request}{block}").as_bytes());
         match parsed {
-            Parsed::Refused {
+            Parsed::Refused(Refused {
                 reply,
                 quiet: false,
                 ..
-            } => {
+            }) => {
                 // memcached does the sum first, and looks at the opaque token after.
                 let non_numeric = answer.as_bytes() == Refusal::NonNumeric.as_bytes();
                 if !(reply == Refusal::OpaqueTooLong && non_numeric) {
@@ -194,7 +194,7 @@ fn memcached_agrees() {
                     prop_assert_eq!(&answer, reply, "{:?}", line);
                 }
             }
-            Parsed::Refused { quiet: true, .. } => {
+            Parsed::Refused(Refused { quiet: true, .. }) => {
                 let said = answer.starts_with("CLIENT_ERROR") && !line.starts_with("m");
                 prop_assert!(!said, "{:?} got {:?}", line, answer);
             }

@@ -2,7 +2,7 @@
 //! arrive or what they are.
 
 use flowstone_protocol::{
-    Command, Exptime, Limits, MetaCommand, Parsed, StoreVerb, parse, stored_decimal, write,
+    Command, Exptime, Limits, MetaCommand, Parsed, Refused, StoreVerb, parse, stored_decimal, write,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -246,12 +246,13 @@ impl Sent {
             }
             (Self::MetaSet(key, value, flags), Command::Meta(MetaCommand::Set(set))) => {
                 let sent = |letter: &str| flags.iter().any(|flag| flag.starts_with(letter));
-                set.key.raw() == key
+                let request = &set.request;
+                request.key.raw() == key
                     && set.value == value
-                    && set.client_flags == if sent("F") { 9 } else { 0 }
-                    && set.exptime == Exptime(if sent("T") { 60 } else { 0 })
-                    && set.compare_cas == sent("C").then_some(7)
-                    && set.invalidate == (sent("I") && sent("C"))
+                    && request.client_flags == if sent("F") { 9 } else { 0 }
+                    && request.touch == sent("T").then_some(Exptime(60))
+                    && request.compare_cas == sent("C").then_some(7)
+                    && request.invalidate == (sent("I") && sent("C"))
             }
             (Self::MetaNoop, Command::Meta(MetaCommand::Noop)) => true,
             _ => false,
@@ -322,7 +323,7 @@ proptest! {
 /// Whatever the input, the answer is sound, and a prefix of it gets the same answer or none.
 fn check_any(input: &[u8]) {
     let whole = parse(input, &LIMITS);
-    if let Parsed::Command { consumed, .. } | Parsed::Refused { consumed, .. } = whole {
+    if let Parsed::Command { consumed, .. } | Parsed::Refused(Refused { consumed, .. }) = whole {
         assert!(consumed <= input.len() && consumed > 0);
     }
     if let Parsed::Incomplete { need: Some(need) } = whole {

@@ -2,7 +2,7 @@
 //! are those of the crate's head).
 
 use flowstone_protocol::Refusal::*;
-use flowstone_protocol::{Limits, Parsed, Refusal, parse};
+use flowstone_protocol::{Limits, Parsed, Refusal, Refused, parse};
 
 const LIMITS: Limits = Limits {
     max_value_bytes: 1000,
@@ -14,14 +14,14 @@ const LIMITS: Limits = Limits {
 fn refused(request: &str) -> (Refusal, usize, bool) {
     let input = [request.as_bytes(), b"version\r\n"].concat();
     match parse(&input, &LIMITS) {
-        Parsed::Refused {
+        Parsed::Refused(Refused {
             reply,
             consumed,
             swallow,
             quiet,
             close: false,
             ..
-        } => {
+        }) => {
             let line = request.find('\n').expect("a whole line") + 1;
             if reply != BadDataChunk {
                 assert_eq!(consumed, line, "{request:?}");
@@ -132,7 +132,7 @@ fn storage() {
 #[test]
 fn a_bad_block_takes_its_announced_length_with_it() {
     let input = b"set a 0 0 3\r\nabcdef\r\n";
-    let Parsed::Refused { consumed, .. } = parse(input, &LIMITS) else {
+    let Parsed::Refused(Refused { consumed, .. }) = parse(input, &LIMITS) else {
         panic!("accepted");
     };
     assert_eq!(&input[consumed..], b"f\r\n");
@@ -298,7 +298,7 @@ fn only_a_set_that_is_too_large_invalidates() {
         ("ms a 1001 ME\r\n", Some(b"a")),
         ("set a x 0 5\r\n", None),
     ] {
-        let Parsed::Refused { invalidates, .. } = parse(line.as_bytes(), &LIMITS) else {
+        let Parsed::Refused(Refused { invalidates, .. }) = parse(line.as_bytes(), &LIMITS) else {
             panic!("{line:?} was accepted");
         };
         let mut buffer = [0; 250];
@@ -310,14 +310,14 @@ fn only_a_set_that_is_too_large_invalidates() {
 #[test]
 fn lines_are_bounded() {
     let verdict = |input: &str| match parse(input.as_bytes(), &LIMITS) {
-        Parsed::Refused {
+        Parsed::Refused(Refused {
             reply: LineTooLong,
             close: true,
             ..
-        } => "too long",
+        }) => "too long",
         Parsed::Incomplete { need: None } => "incomplete",
         Parsed::Command { .. } => "command",
-        Parsed::Refused { .. } => "refused",
+        Parsed::Refused(_) => "refused",
         other => panic!("{other:?}"),
     };
     let filled = |start: &str, bytes: usize| format!("{start}{}", "k ".repeat(bytes / 2));
@@ -347,7 +347,7 @@ fn what_is_not_memcached_at_all() {
     assert_eq!(parse(b"\x80\x01", &LIMITS), Parsed::Binary);
     let input = b"GET /index.html HTTP/1.1\r\nHost: localhost\r\n\r\n";
     match parse(input, &LIMITS) {
-        Parsed::Refused { reply, close, .. } => {
+        Parsed::Refused(Refused { reply, close, .. }) => {
             assert_eq!(reply.as_bytes(), b"");
             assert!(close);
         }

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use engine::Engine;
-use protocol::{Limits, MetaKey, Parsed, Refusal, parse};
+use protocol::{Limits, MetaKey, Parsed, Refusal, Refused, parse};
 use runtime::budget::Share;
 use runtime::net::Stream;
 
@@ -209,13 +209,13 @@ impl Connection {
             ..self.limits
         };
         match parse(partial, &nothing) {
-            Parsed::Refused {
+            Parsed::Refused(Refused {
                 consumed,
                 swallow,
                 quiet,
                 invalidates,
                 ..
-            } => {
+            }) => {
                 if let Some(key) = invalidates {
                     invalidate(&self.shared.engine, key, self.now);
                 }
@@ -252,14 +252,14 @@ impl Connection {
                         break true;
                     }
                 }
-                Parsed::Refused {
+                Parsed::Refused(Refused {
                     reply,
                     consumed,
                     swallow,
                     quiet,
                     invalidates,
                     close,
-                } => {
+                }) => {
                     self.counters.protocol_errors.hit();
                     if reply == Refusal::TooLarge {
                         self.counters.store_too_large.hit();

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use engine::format::item::ItemRef;
 use engine::{DumpCursor, ItemView};
 use protocol::write::DumpedItem;
-use protocol::{CrawlScope, Refusal, Status, write};
+use protocol::{Refusal, Status, write};
 
 use crate::replies::{FLUSH_BYTES, Replies};
 use crate::shared::Shared;
@@ -42,11 +42,11 @@ fn dumped_item<'a>(item: &ItemRef<'a>) -> DumpedItem<'a> {
 pub(crate) async fn dump(
     shared: &Arc<Shared>,
     replies: &mut Replies,
-    scope: CrawlScope<'_>,
+    classes: Option<&[u8]>,
     end: Status,
     line: impl Fn(&mut Vec<u8>, &DumpedItem<'_>),
 ) -> io::Result<()> {
-    if let CrawlScope::Classes(classes) = scope
+    if let Some(classes) = classes
         && !classes
             .split(|&byte| byte == b',')
             .any(|class| class == CLASS.to_string().as_bytes())

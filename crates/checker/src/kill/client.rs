@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use rand::Rng;
 use rand::rngs::SmallRng;
 
-use super::connection::{Ask, Connection, Found, Swap, unix_seconds};
+use super::connection::{Ask, Connection, Form, unix_seconds};
 use super::shared::Shared;
 use crate::history::{Asked, Effect, Wrong};
 use crate::values::value_of;
@@ -63,7 +63,7 @@ impl Counter {
             None => {
                 let number = next + COUNTER_STEP;
                 self.asked = Some(number);
-                connection.set(&self.key, 0, number.to_string().as_bytes())?;
+                connection.set(Form::Text, &self.key, 0, number.to_string().as_bytes())?;
                 (self.last, self.asked) = (number, None);
                 Ok(true)
             }
@@ -130,7 +130,7 @@ impl Client<'_> {
             _ => {
                 if !counter.add(&mut self.connection)? {
                     let (key, tag) = (u64::MAX, counter.last);
-                    self.shared.found_wrong(Wrong::Invented { key, tag });
+                    self.shared.judge(Err(Wrong::Invented { key, tag }));
                 }
             }
         }
@@ -154,63 +154,51 @@ impl Client<'_> {
         let effect = Effect::Value { tag, expiry };
         let value = self.any_value(tag);
         let asked = self.shared.history.lock().ask(number, effect);
-        match self.random.random_range(0..4) {
-            0 => {
-                self.quiet.push((asked, effect));
-                self.connection.set_quietly(key, expiry, &value)?;
-                return Ok(false);
-            }
-            1 => self.connection.meta_set(key, expiry, &value)?,
-            _ => self.connection.set(key, expiry, &value)?,
-        }
-        self.shared.answer(asked, Some(effect));
-        Ok(true)
+        let form = self.any_form();
+        self.connection.set(form, key, expiry, &value)?;
+        Ok(self.answer_unless_quiet(form, asked, effect))
     }
 
     fn get(&mut self, number: u64, key: &str) -> io::Result<()> {
         let how = [Ask::Get, Ask::Gets, Ask::Meta][self.random.random_range(0..3)];
         let asked = self.shared.history.lock().tick();
         let found = self.connection.read(key, how)?;
-        self.shared.check(number, asked, &found);
+        self.shared.check(number, asked, found);
         Ok(())
     }
 
     fn delete(&mut self, number: u64, key: &str) -> io::Result<bool> {
         let asked = self.shared.history.lock().ask(number, Effect::Gone);
-        match self.random.random_range(0..4) {
-            0 => {
-                self.quiet.push((asked, Effect::Gone));
-                self.connection.delete_quietly(key)?;
-                return Ok(false);
-            }
-            1 => self.connection.meta_delete(key)?,
-            _ => self.connection.delete(key)?,
+        let form = self.any_form();
+        self.connection.delete(form, key)?;
+        Ok(self.answer_unless_quiet(form, asked, Effect::Gone))
+    }
+
+    fn any_form(&mut self) -> Form {
+        [Form::Quiet, Form::Meta, Form::Text, Form::Text][self.random.random_range(0..4)]
+    }
+
+    /// A change has been sent, and answered unless it was quiet. Returns whether it has been answered.
+    fn answer_unless_quiet(&mut self, form: Form, asked: Asked, effect: Effect) -> bool {
+        if form == Form::Quiet {
+            self.quiet.push((asked, effect));
+        } else {
+            self.shared.answer(asked, Some(effect));
         }
-        self.shared.answer(asked, Some(Effect::Gone));
-        Ok(true)
+        form != Form::Quiet
     }
 
     fn get_and_touch(&mut self, number: u64, key: &str) -> io::Result<()> {
         let expiry = self.any_expiry();
-        let asked = self
-            .shared
-            .history
-            .lock()
-            .ask(number, Effect::Kept { expiry });
+        let kept = Effect::Kept { expiry };
+        let asked = self.shared.history.lock().ask(number, kept);
         let found = self.connection.read(key, Ask::Touching(expiry))?;
-        let effect = match &found {
-            Found::Value(seen) => Some(Effect::Value {
-                tag: seen.tag,
-                expiry,
-            }),
-            Found::Miss | Found::Damaged => None,
-        };
-        if let Found::Value(seen) = &found {
-            let checked = self.shared.history.lock().check_before(asked, Some(*seen));
-            if let Err(wrong) = checked {
-                self.shared.found_wrong(wrong);
-            }
-        }
+        let effect = found.ok().flatten().map(|seen| {
+            let checked = self.shared.history.lock().check_before(asked, found);
+            self.shared.judge(checked);
+            let tag = seen.tag;
+            Effect::Value { tag, expiry }
+        });
         self.shared.answer(asked, effect);
         Ok(())
     }
@@ -218,22 +206,16 @@ impl Client<'_> {
     fn swap(&mut self, number: u64, key: &str) -> io::Result<()> {
         let at = self.shared.history.lock().tick();
         let found = self.connection.read(key, Ask::Gets)?;
-        self.shared.check(number, at, &found);
-        let Found::Value(seen) = found else {
-            return Ok(());
-        };
-        let Some(unique) = seen.unique else {
+        self.shared.check(number, at, found);
+        let Some(unique) = found.ok().flatten().and_then(|seen| seen.unique) else {
             return Ok(());
         };
         let tag = self.shared.next_tag();
         let effect = Effect::Value { tag, expiry: 0 };
         let value = self.any_value(tag);
         let asked = self.shared.history.lock().ask(number, effect);
-        let effect = match self.connection.swap(key, unique, &value)? {
-            Swap::Stored => Some(effect),
-            Swap::Exists | Swap::NotFound => None,
-        };
-        self.shared.answer(asked, effect);
+        let is_stored = self.connection.swap(key, unique, &value)?;
+        self.shared.answer(asked, is_stored.then_some(effect));
         Ok(())
     }
 }

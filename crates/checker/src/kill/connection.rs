@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use protocol::client::{Answer, Reply, unique_of};
 
-use crate::history::Seen;
+use crate::history::{Found, Seen};
 use crate::values::tag_of;
 
 /// How long an answer may take.
@@ -22,13 +22,6 @@ pub(super) fn unix_seconds() -> u32 {
     since.as_secs() as u32
 }
 
-/// What a read finds.
-pub(super) enum Found {
-    Miss,
-    Damaged,
-    Value(Seen),
-}
-
 /// How a value is asked for.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Ask {
@@ -39,11 +32,13 @@ pub(super) enum Ask {
     Touching(u32),
 }
 
-/// What a conditional write does.
-pub(super) enum Swap {
-    Stored,
-    Exists,
-    NotFound,
+/// How a change is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Form {
+    Text,
+    Meta,
+    /// Without an answer: that of a later request on this connection stands for it.
+    Quiet,
 }
 
 pub(super) struct Connection {
@@ -89,46 +84,44 @@ impl Connection {
         self.ask(b"version\r\n").map(drop)
     }
 
-    pub(super) fn set(&mut self, key: &str, expiry: u32, value: &[u8]) -> io::Result<()> {
-        let head = format!("set {key} 0 {expiry} {}\r\n", value.len());
-        self.expect(&block(&head, value), &["STORED"]).map(drop)
+    /// Sends a change whose answer is one of `lines`; of none when there is to be no answer.
+    fn change(&mut self, request: &[u8], lines: &[&str]) -> io::Result<()> {
+        if lines.is_empty() {
+            return self.stream.write_all(request);
+        }
+        self.expect(request, lines).map(drop)
     }
 
-    pub(super) fn meta_set(&mut self, key: &str, expiry: u32, value: &[u8]) -> io::Result<()> {
-        let head = format!("ms {key} {} T{expiry}\r\n", value.len());
-        self.expect(&block(&head, value), &["HD"]).map(drop)
+    pub(super) fn set(
+        &mut self,
+        form: Form,
+        key: &str,
+        expiry: u32,
+        value: &[u8],
+    ) -> io::Result<()> {
+        let len = value.len();
+        let (head, lines): (_, &[&str]) = match form {
+            Form::Text => (format!("set {key} 0 {expiry} {len}"), &["STORED"]),
+            Form::Meta => (format!("ms {key} {len} T{expiry}"), &["HD"]),
+            Form::Quiet => (format!("set {key} 0 {expiry} {len} noreply"), &[]),
+        };
+        self.change(&block(&head, value), lines)
     }
 
-    /// Stores without an answer: a later one on this connection stands for it.
-    pub(super) fn set_quietly(&mut self, key: &str, expiry: u32, value: &[u8]) -> io::Result<()> {
-        let head = format!("set {key} 0 {expiry} {} noreply\r\n", value.len());
-        self.stream.write_all(&block(&head, value))
+    pub(super) fn delete(&mut self, form: Form, key: &str) -> io::Result<()> {
+        let (request, lines): (_, &[&str]) = match form {
+            Form::Text => (format!("delete {key}\r\n"), &["DELETED", "NOT_FOUND"]),
+            Form::Meta => (format!("md {key}\r\n"), &["HD", "NF"]),
+            Form::Quiet => (format!("delete {key} noreply\r\n"), &[]),
+        };
+        self.change(request.as_bytes(), lines)
     }
 
-    pub(super) fn swap(&mut self, key: &str, unique: u64, value: &[u8]) -> io::Result<Swap> {
-        let head = format!("cas {key} 0 0 {} {unique}\r\n", value.len());
+    /// Stores a value in place of the one with this CAS unique. False when it is not there any more.
+    pub(super) fn swap(&mut self, key: &str, unique: u64, value: &[u8]) -> io::Result<bool> {
+        let head = format!("cas {key} 0 0 {} {unique}", value.len());
         let answers = ["STORED", "EXISTS", "NOT_FOUND"];
-        Ok(match self.expect(&block(&head, value), &answers)? {
-            0 => Swap::Stored,
-            1 => Swap::Exists,
-            _ => Swap::NotFound,
-        })
-    }
-
-    pub(super) fn delete(&mut self, key: &str) -> io::Result<()> {
-        let request = format!("delete {key}\r\n");
-        self.expect(request.as_bytes(), &["DELETED", "NOT_FOUND"])
-            .map(drop)
-    }
-
-    pub(super) fn meta_delete(&mut self, key: &str) -> io::Result<()> {
-        let request = format!("md {key}\r\n");
-        self.expect(request.as_bytes(), &["HD", "NF"]).map(drop)
-    }
-
-    pub(super) fn delete_quietly(&mut self, key: &str) -> io::Result<()> {
-        let request = format!("delete {key} noreply\r\n");
-        self.stream.write_all(request.as_bytes())
+        Ok(self.expect(&block(&head, value), &answers)? == 0)
     }
 
     /// Touches an item with a time in the past. False when there was none.
@@ -181,18 +174,17 @@ impl Connection {
 
     pub(super) fn read(&mut self, key: &str, read: Ask) -> io::Result<Found> {
         if !self.fetch(key, read)? {
-            return Ok(Found::Miss);
+            return Ok(Ok(None));
         }
-        Ok(match tag_of(self.reply.value()) {
+        let seen = |tag| Seen {
+            tag,
+            expiry: None,
+            unique: unique_of(self.reply.head()),
             // The server's clock may be a second behind.
-            Some(tag) => Found::Value(Seen {
-                tag,
-                expiry: None,
-                unique: unique_of(self.reply.head()),
-                now: unix_seconds().saturating_sub(1),
-            }),
-            None => Found::Damaged,
-        })
+            now: unix_seconds().saturating_sub(1),
+        };
+        let tag = tag_of(self.reply.value());
+        Ok(tag.map(seen).map(Some).ok_or(0))
     }
 
     /// Reads a number.
@@ -209,7 +201,7 @@ impl Connection {
 }
 
 fn block(head: &str, value: &[u8]) -> Vec<u8> {
-    [head.as_bytes(), value, b"\r\n"].concat()
+    [head.as_bytes(), b"\r\n", value, b"\r\n"].concat()
 }
 
 fn unexpected(answer: &Answer) -> io::Error {

@@ -15,7 +15,7 @@ use rand::{Rng, SeedableRng};
 
 use crate::history::Wrong;
 use client::{Counter, key_of};
-use connection::{Ask, Connection, Found};
+use connection::{Ask, Connection};
 use shared::Shared;
 
 /// The longest life of a server that is killed while it recovers.
@@ -190,6 +190,10 @@ fn objects_on_flash(connection: &mut Connection) -> Option<u64> {
     Some(objects * written / (written + waiting + 1))
 }
 
+fn failed(what: &'static str) -> impl Fn(io::Error) -> KillError {
+    move |source| KillError::Server { what, source }
+}
+
 /// A server process; killed when dropped.
 struct Server {
     child: Child,
@@ -198,7 +202,6 @@ struct Server {
 
 impl Server {
     fn start(options: &KillOptions) -> Result<Self, KillError> {
-        let failed = |what| move |source| KillError::Server { what, source };
         let socket = options.directory.join("flowstone.sock");
         let log = std::fs::File::options()
             .create(true)
@@ -209,16 +212,9 @@ impl Server {
             .arg("serve")
             .arg("--listen")
             .arg(format!("unix:{}", socket.display()))
-            .args([
-                "--memory",
-                "40MiB",
-                "--flash-size",
-                "96MiB",
-                "--threads",
-                "2",
-            ])
+            .args(["--memory", "40MiB", "--flash-size", "96MiB"])
+            .args(["--threads", "2", "--max-item-size", "64KiB"])
             .args(["--set", "cache.segment_size=256KiB"])
-            .args(["--max-item-size", "64KiB"])
             .arg("--flash")
             .arg(options.directory.join("flowstone.flash"))
             .stdin(Stdio::null())
@@ -231,7 +227,6 @@ impl Server {
 
     /// Waits until it answers.
     fn wait(&mut self) -> Result<(), KillError> {
-        let failed = |what| move |source| KillError::Server { what, source };
         let deadline = Instant::now() + Duration::from_secs(30);
         loop {
             if let Ok(Some(status)) = self.child.try_wait() {
@@ -269,34 +264,27 @@ fn check_all(
     counters: &mut [Counter],
     report: &mut KillReport,
 ) -> Result<u64, KillError> {
-    let failed = |source| KillError::Server {
-        what: "reading after a kill",
-        source,
-    };
-    let mut connection = Connection::open(&server.socket).map_err(failed)?;
-    while connection
-        .flash_stats(&["recovery_running"])
-        .map_err(failed)?
-        != [0]
-    {
+    let failed = failed("reading after a kill");
+    let mut connection = Connection::open(&server.socket).map_err(&failed)?;
+    let running = ["recovery_running"];
+    while connection.flash_stats(&running).map_err(&failed)? != [0] {
         std::thread::sleep(Duration::from_millis(1));
     }
     let mut hits = 0;
     for key in 0..shared.keys {
         let asked = shared.history.lock().tick();
-        let found = connection.read(&key_of(key), Ask::Gets).map_err(failed)?;
-        let seen = match found {
-            Found::Miss => continue,
-            Found::Damaged => return Err(KillError::Damaged { kill, key }),
-            Found::Value(seen) => seen,
-        };
-        hits += 1;
-        let checked = shared.history.lock().check(key, asked, Some(seen));
+        let found = connection.read(&key_of(key), Ask::Gets).map_err(&failed)?;
+        match found {
+            Ok(None) => continue,
+            Ok(Some(_)) => hits += 1,
+            Err(_) => return Err(KillError::Damaged { kill, key }),
+        }
+        let checked = shared.history.lock().check(key, asked, found);
         checked.map_err(|wrong| KillError::Wrong { kill, wrong })?;
     }
     for counter in counters {
         let before = counter.clone();
-        let found = connection.count(&counter.key).map_err(failed)?;
+        let found = connection.count(&counter.key).map_err(&failed)?;
         if let Some(number) = found
             && !counter.see(number)
         {

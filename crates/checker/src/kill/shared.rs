@@ -4,8 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
-use super::connection::Found;
-use crate::history::{Asked, Effect, History, Moment, Wrong};
+use crate::history::{Asked, Effect, Found, History, Moment, Wrong};
 
 /// What the clients of all servers share.
 #[derive(Default)]
@@ -32,19 +31,18 @@ impl Shared {
         self.stop.load(Ordering::Relaxed)
     }
 
-    pub(super) fn found_wrong(&self, wrong: Wrong) {
-        self.wrong.lock().get_or_insert(wrong);
-        self.stop.store(true, Ordering::Relaxed);
+    pub(super) fn check(&self, key: u64, asked: Moment, found: Found) {
+        // A miss is always right, and is not counted.
+        if !matches!(found, Ok(None)) {
+            let checked = self.history.lock().check(key, asked, found);
+            self.judge(checked);
+        }
     }
 
-    pub(super) fn check(&self, key: u64, asked: Moment, found: &Found) {
-        let checked = match found {
-            Found::Miss => Ok(()),
-            Found::Value(seen) => self.history.lock().check(key, asked, Some(*seen)),
-            Found::Damaged => Err(Wrong::Invented { key, tag: 0 }),
-        };
+    pub(super) fn judge(&self, checked: Result<(), Wrong>) {
         if let Err(wrong) = checked {
-            self.found_wrong(wrong);
+            self.wrong.lock().get_or_insert(wrong);
+            self.stop.store(true, Ordering::Relaxed);
         }
     }
 }

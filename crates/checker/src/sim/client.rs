@@ -15,7 +15,7 @@ use rand::rngs::SmallRng;
 use super::media::Media;
 use super::plan::Plan;
 use super::watch::Watch;
-use crate::history::{Asked, Effect, History, Seen, Wrong};
+use crate::history::{Asked, Effect, Found, History, Seen, Wrong};
 use crate::values::{key_bytes, tag_of, value_of};
 
 /// An effect that explains nothing: no write has its tag.
@@ -58,8 +58,16 @@ impl World {
             1123..1130 => {
                 self.engine.checkpoint_now().await;
             }
-            1130..1136 => self.slow_read(random),
-            1136..1138 => self.slow_superblock(random),
+            1130..1136 => {
+                // Soon so long that the segment is reclaimed and written again meanwhile.
+                let by = Duration::from_millis(random.random_range(1..600));
+                self.media.slow_read(by);
+            }
+            1136..1138 => {
+                let by = Duration::from_millis(random.random_range(1..200));
+                let superblock = When::next(Operation::Write).within(0..META_BYTES);
+                self.media.slow_disk(superblock, by);
+            }
             1138 => runtime::sleep(self.plan.pause * random.random_range(2..38)).await,
             1139..1150 => {
                 runtime::sleep(self.plan.pause.mul_f64(random.random())).await;
@@ -68,46 +76,26 @@ impl World {
         }
     }
 
-    /// A read soon takes so long that its segment is reclaimed and written again meanwhile.
-    fn slow_read(&self, random: &mut SmallRng) {
-        let by = Duration::from_millis(random.random_range(1..600));
-        self.media.slow_read(by);
-    }
-
-    fn slow_superblock(&self, random: &mut SmallRng) {
-        let by = Duration::from_millis(random.random_range(1..200));
-        let when = When::next(Operation::Write).within(0..META_BYTES);
-        self.media.slow_disk(when, by);
-    }
-
     fn any_key(&self, random: &mut SmallRng) -> (u64, Vec<u8>) {
         // Half of the operations go to a few keys.
-        let keys = if random.random() {
-            self.plan.keys / 8
-        } else {
-            self.plan.keys
-        };
+        let keys = self.plan.keys / if random.random() { 8 } else { 1 };
         let number = random.random_range(0..keys.max(1));
         (number, key_bytes(number))
     }
 
-    fn any_effect(&self, random: &mut SmallRng) -> Effect {
-        Effect::Value {
-            tag: self.next_tag.fetch_add(1, Ordering::Relaxed),
-            expiry: any_expiry(random),
-        }
-    }
-
-    fn any_put(&self, random: &mut SmallRng, effect: Effect) -> Put<'static> {
-        let len = self.plan.any_len(random);
-        match effect {
-            Effect::Value { tag, expiry } => Put {
-                value: Cow::Owned(value_of(tag, len)),
-                expiry,
-                ..Put::default()
-            },
-            Effect::Kept { .. } | Effect::Gone => Put::default(),
-        }
+    /// Asks for a change of any key to any value: the key, what is asked for and what it leaves.
+    fn ask_put(&self, random: &mut SmallRng) -> (Vec<u8>, Asked, Effect, Put<'static>) {
+        let (number, bytes) = self.any_key(random);
+        let tag = self.next_tag.fetch_add(1, Ordering::Relaxed);
+        let expiry = any_expiry(random);
+        let effect = Effect::Value { tag, expiry };
+        let asked = self.history().ask(number, effect);
+        let put = Put {
+            value: Cow::Owned(value_of(tag, self.plan.any_len(random))),
+            expiry,
+            ..Put::default()
+        };
+        (bytes, asked, effect, put)
     }
 
     /// The history at the present second.
@@ -137,19 +125,14 @@ impl World {
 
     /// What a change that was asked for at second `now` finds.
     fn judge_found(&self, asked: Asked, found: &ItemView<'_>, now: u32) {
-        let key = asked.key().unwrap_or(0);
-        let checked = match view(found, now) {
-            Ok(seen) => self.history().check_before(asked, Some(seen)),
-            Err(tag) => Err(Wrong::Invented { key, tag }),
-        };
+        let checked = self
+            .history()
+            .check_before(asked, view(found, now).map(Some));
         self.judge(checked);
     }
 
     async fn set(&self, random: &mut SmallRng) {
-        let (number, bytes) = self.any_key(random);
-        let effect = self.any_effect(random);
-        let asked = self.history().ask(number, effect);
-        let put = self.any_put(random, effect);
+        let (bytes, asked, effect, put) = self.ask_put(random);
         let key = self.engine.key(&bytes).expect("a key");
         match self.engine.set(key, runtime::unix_seconds(), &put).await {
             Ok(unique) => self.answer_unique(asked, effect, unique),
@@ -161,10 +144,8 @@ impl World {
     async fn get(&self, random: &mut SmallRng) {
         let (number, bytes) = self.any_key(random);
         let asked = self.history().tick();
-        let checked = match read(&self.engine, &bytes).await {
-            Ok(seen) => self.history().check(number, asked, seen),
-            Err(tag) => Err(Wrong::Invented { key: number, tag }),
-        };
+        let found = read(&self.engine, &bytes).await;
+        let checked = self.history().check(number, asked, found);
         self.judge(checked);
     }
 
@@ -225,10 +206,7 @@ impl World {
 
     /// Stores a new value where there is an old one.
     async fn rewrite(&self, random: &mut SmallRng) {
-        let (number, bytes) = self.any_key(random);
-        let effect = self.any_effect(random);
-        let asked = self.history().ask(number, effect);
-        let put = self.any_put(random, effect);
+        let (bytes, asked, effect, put) = self.ask_put(random);
         let key = self.engine.key(&bytes).expect("a key");
         let now = runtime::unix_seconds();
         let rewritten = self
@@ -290,7 +268,7 @@ fn view(item: &ItemView<'_>, now: u32) -> Result<Seen, u64> {
 }
 
 /// Reads a key as a request does. The error is what a damaged value says of itself.
-pub(super) async fn read(engine: &Arc<Engine>, key: &[u8]) -> Result<Option<Seen>, u64> {
+pub(super) async fn read(engine: &Arc<Engine>, key: &[u8]) -> Found {
     let now = runtime::unix_seconds();
     let key = engine.key(key).expect("a key");
     let show = |item: &ItemView<'_>| view(item, now);

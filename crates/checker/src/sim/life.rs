@@ -12,7 +12,7 @@ use rand::{Rng, SeedableRng};
 use runtime::sim::{EPOCH_UNIX_SECONDS, Sim};
 
 use super::client::{World, client};
-use super::media::{Media, Remains};
+use super::media::Media;
 use super::plan::Plan;
 use super::report::Report;
 use super::watch::{CrashPoint, Watch, WatchState};
@@ -35,26 +35,20 @@ pub(super) struct Machine {
 
 impl Machine {
     pub(super) fn new(random: &mut SmallRng, plan: &Plan, left: CrashPoint) -> Self {
+        let CrashPoint {
+            remains,
+            words,
+            mut history,
+            facts: before,
+        } = left;
         let sim = Sim::new(random.random());
-        sim.shift_wall_clock(i64::from(left.restart) - i64::from(EPOCH_UNIX_SECONDS));
+        sim.shift_wall_clock(i64::from(before.restart) - i64::from(EPOCH_UNIX_SECONDS));
         let latency = Latency {
             read: Duration::from_micros(random.random_range(20..200)),
             write: Duration::from_micros(random.random_range(20..2000)),
             ..Latency::default()
         };
-        let CrashPoint {
-            remains,
-            words,
-            mut history,
-            ..
-        } = left;
-        history.pass(left.restart);
-        let before = CrashPoint {
-            remains: Remains::nothing(),
-            words: Vec::new(),
-            history: History::default(),
-            ..left
-        };
+        history.pass(before.restart);
         let media = Arc::new(Media::new(plan, latency, remains, random.random()));
         let journal = Arc::new(MemoryJournal::from_words(words));
         let history = Arc::new(Mutex::new(history));

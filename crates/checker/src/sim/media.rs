@@ -42,13 +42,6 @@ impl Remains {
             nand: nand.map(|made| made.expect("the plan is of a device that can be")),
         }
     }
-
-    pub(super) fn nothing() -> Self {
-        Self {
-            disk: Image::new(0),
-            nand: None,
-        }
-    }
 }
 
 /// The medium of a life.

@@ -30,7 +30,7 @@ use runtime::sim::EPOCH_UNIX_SECONDS;
 use crate::history::History;
 use media::Remains;
 use plan::Plan;
-use watch::CrashPoint;
+use watch::{CrashPoint, Facts};
 
 pub use report::Report;
 
@@ -52,9 +52,7 @@ pub struct Failure {
 /// # Errors
 /// The first thing found wrong.
 pub fn simulate(seed: u64) -> Result<Report, Failure> {
-    let mut random = SmallRng::seed_from_u64(seed);
-    let plan = Plan::new(&mut random, seed);
-    run(random, plan, seed)
+    run(seed, None)
 }
 
 /// Runs one seed with a placement that cannot locate displaced copies, on a disk and with segments reclaimed in order
@@ -63,13 +61,15 @@ pub fn simulate(seed: u64) -> Result<Report, Failure> {
 /// # Errors
 /// The first thing found wrong.
 pub fn simulate_placement(seed: u64, placement: Arc<dyn PlacementKind>) -> Result<Report, Failure> {
-    let mut random = SmallRng::seed_from_u64(seed);
-    let mut plan = Plan::new(&mut random, seed);
-    plan.with_placement(placement);
-    run(random, plan, seed)
+    run(seed, Some(placement))
 }
 
-fn run(mut random: SmallRng, plan: Plan, seed: u64) -> Result<Report, Failure> {
+fn run(seed: u64, placement: Option<Arc<dyn PlacementKind>>) -> Result<Report, Failure> {
+    let mut random = SmallRng::seed_from_u64(seed);
+    let mut plan = Plan::new(&mut random, seed);
+    if let Some(placement) = placement {
+        plan.with_placement(placement);
+    }
     let mut report = Report::default();
     let failure = |what: String| Failure {
         seed,
@@ -83,14 +83,12 @@ fn run(mut random: SmallRng, plan: Plan, seed: u64) -> Result<Report, Failure> {
         remains: Remains::new(&plan),
         words: vec![0; plan.journal_words],
         history: History::default(),
-        restart: EPOCH_UNIX_SECONDS,
-        remembered: 0,
-        expected: Vec::new(),
-        is_whole: true,
-        is_known: false,
-        is_orderly: false,
-        is_cut: false,
-        label: "new".to_owned(),
+        facts: Facts {
+            restart: EPOCH_UNIX_SECONDS,
+            is_whole: true,
+            label: "new".to_owned(),
+            ..Facts::default()
+        },
     };
     for life in 0..plan.lives {
         let points = life::live(&mut random, &plan, left, &mut report)
@@ -99,7 +97,7 @@ fn run(mut random: SmallRng, plan: Plan, seed: u64) -> Result<Report, Failure> {
         let mut kept = None;
         for (number, point) in points.into_iter().enumerate() {
             look_at(&mut random, &plan, &point, &mut report)
-                .map_err(|wrong| failure(format!("life {life}, {}: {wrong}", point.label)))?;
+                .map_err(|wrong| failure(format!("life {life}, {}: {wrong}", point.facts.label)))?;
             if number == next {
                 kept = Some(point);
             }
@@ -119,7 +117,7 @@ fn look_at(
         let again = verify::stumble(random.random(), plan, point)?;
         report.stumbles += 1;
         verify::verify(random.random(), plan, &again, report)
-            .map_err(|wrong| format!("{}: {wrong}", again.label))?;
+            .map_err(|wrong| format!("{}: {wrong}", again.facts.label))?;
     }
     verify::verify(random.random(), plan, point, report)
 }

@@ -8,8 +8,8 @@ use device::{Endurance, Geometry, NandConfig, NandTiming};
 use engine::config::META_BYTES;
 use engine::placement::PlacementKind;
 use engine::{
-    Dram, EngineConfig, ExactSettings, Layout, PlacementConfig, ReclaimPolicy, ReclaimSettings,
-    Reserve, Schedule, StaticReserve, Victim, WriteSettings,
+    Dram, EngineConfig, ExactSettings, Layout, PlacementConfig, ReclaimPolicy, Reserve, Schedule,
+    StaticReserve, Victim,
 };
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -51,13 +51,6 @@ pub(super) enum Kind {
     Churn,
 }
 
-/// How long values are.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Lengths {
-    Mixed,
-    Tiny,
-}
-
 /// How often a crash point is taken: at one in so many.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rates {
@@ -87,7 +80,6 @@ pub(super) struct Plan {
     pub(super) clients: usize,
     pub(super) operations: usize,
     pub(super) keys: u64,
-    pub(super) lengths: Lengths,
     /// Memory left for items, in bytes.
     pub(super) memory: Range<u64>,
     /// Writes among a thousand operations.
@@ -108,25 +100,21 @@ pub(super) struct Plan {
 /// apart from all else, so that the rest of a seed's run does not depend on it.
 fn parts(seed: u64) -> EngineConfig {
     let random = &mut SmallRng::seed_from_u64(!seed);
+    let mut config = EngineConfig::default();
     if random.random_range(0..8) >= 3 {
-        return EngineConfig::default();
+        return config;
     }
-    let usual = EngineConfig::default();
-    let victim = [Victim::Oldest, Victim::FewestValid][random.random_range(0..2)];
+    config.placement = slotted();
+    let victim = any(random, [Victim::Oldest, Victim::FewestValid]);
     let copied = random.random_range(0..3);
-    let schedule = [Schedule::Background, Schedule::OnDemand][random.random_range(0..2)];
-    let dram = Dram::WriteBuffers {
-        spare_buffers: [None, Some(1), Some(2)][random.random_range(0..3)],
-    };
-    let writing = WriteSettings {
-        writers: random.random_range(1..4),
-        write_bytes: Some(4096 << random.random_range(0..7)),
-        ..usual.writing
-    };
-    let pressing =
-        [Some(Victim::Oldest), Some(Victim::LeastRecentlyRead), None][random.random_range(0..3)];
+    config.reclaim.schedule = any(random, [Schedule::Background, Schedule::OnDemand]);
+    let spare_buffers = any(random, [None, Some(1), Some(2)]);
+    config.dram = Dram::WriteBuffers { spare_buffers };
+    config.writing.writers = random.random_range(1..4);
+    config.writing.write_bytes = Some(4096 << random.random_range(0..7));
+    let pressing = [Some(Victim::Oldest), Some(Victim::LeastRecentlyRead), None];
     let max_copy_sixteenths = 0; // Drawn with the rest of the plan.
-    let policy = match (copied, pressing) {
+    config.reclaim.policy = match (copied, any(random, pressing)) {
         (0, _) => ReclaimPolicy::Drop { victim },
         (1, _) => ReclaimPolicy::CopyRecent {
             victim,
@@ -141,24 +129,20 @@ fn parts(seed: u64) -> EngineConfig {
             under_pressure,
         },
     };
-    EngineConfig {
-        dram,
-        placement: slotted(),
-        reclaim: ReclaimSettings {
-            policy,
-            reserve: [
-                Reserve::ForStop,
-                Reserve::Static(StaticReserve::default()),
-                Reserve::Heuristic,
-                Reserve::Queueing,
-            ][random.random_range(0..4)],
-            reclaimers: random.random_range(1..4),
-            wear_leveling: [None, Some(1)][random.random_range(0..2)],
-            schedule,
-        },
-        writing,
-        ..usual
-    }
+    let reserves = [
+        Reserve::ForStop,
+        Reserve::Static(StaticReserve::default()),
+        Reserve::Heuristic,
+        Reserve::Queueing,
+    ];
+    config.reclaim.reserve = any(random, reserves);
+    config.reclaim.reclaimers = random.random_range(1..4);
+    config.reclaim.wear_leveling = any(random, [None, Some(1)]);
+    config
+}
+
+fn any<T: Copy, const N: usize>(random: &mut SmallRng, choices: [T; N]) -> T {
+    choices[random.random_range(0..N)]
 }
 
 fn slotted() -> PlacementConfig {
@@ -201,39 +185,28 @@ fn on_nand(seed: u64, segments: u64) -> Option<(NandConfig, EngineConfig)> {
     if random.random_ratio(1, 4) {
         return Some((nand, parts(seed)));
     }
-    let most = |random: &mut SmallRng| random.random_range(2..5);
-    let usual = EngineConfig::default();
-    let reserve = [
+    let mut config = EngineConfig {
+        placement: slotted(),
+        ..EngineConfig::default()
+    };
+    config.reclaim.policy = ReclaimPolicy::Integrated {
+        max_copy_sixteenths: 0,
+        under_pressure: Victim::LeastRecentlyRead,
+    };
+    let reserves = [
         Reserve::Queueing,
         Reserve::Heuristic,
         Reserve::Static(StaticReserve::default()),
-    ][random.random_range(0..3)];
-    let wear_leveling = Some(random.random_range(1..3));
-    let dram = Dram::WriteBuffers {
-        spare_buffers: [None, Some(1)][random.random_range(0..2)],
-    };
-    let writing = WriteSettings {
-        write_bytes: [None, Some(2 * NAND_PAGE_BYTES), Some(SEGMENT_BYTES as u32)]
-            [random.random_range(0..3)],
-        writers: most(random),
-        ..usual.writing
-    };
-    let config = EngineConfig {
-        dram,
-        placement: slotted(),
-        reclaim: ReclaimSettings {
-            policy: ReclaimPolicy::Integrated {
-                max_copy_sixteenths: 0,
-                under_pressure: Victim::LeastRecentlyRead,
-            },
-            reserve,
-            wear_leveling,
-            reclaimers: most(random),
-            schedule: Schedule::Background,
-        },
-        writing,
-        ..usual
-    };
+    ];
+    config.reclaim.reserve = any(random, reserves);
+    config.reclaim.wear_leveling = Some(random.random_range(1..3));
+    config.reclaim.schedule = Schedule::Background;
+    let spare_buffers = any(random, [None, Some(1)]);
+    config.dram = Dram::WriteBuffers { spare_buffers };
+    let write_bytes = [None, Some(2 * NAND_PAGE_BYTES), Some(SEGMENT_BYTES as u32)];
+    config.writing.write_bytes = any(random, write_bytes);
+    config.writing.writers = random.random_range(2..5);
+    config.reclaim.reclaimers = random.random_range(2..5);
     Some((nand, config))
 }
 
@@ -309,24 +282,16 @@ impl Plan {
             None => (None, parts(seed)),
         };
         let each = if nand.is_some() { NAND_ACCESSES } else { 1 };
-        let running = match kind {
-            Kind::Dense => Rates {
-                stores: 20,
-                accesses: 1,
-                reads: 0,
-                operations: 20,
-                most: crashes,
-            },
-            _ => {
-                let every = (total * 3 / crashes as u32).max(1);
-                Rates {
-                    stores: every,
-                    accesses: 20 * each,
-                    reads: 0,
-                    operations: every,
-                    most: crashes,
-                }
-            }
+        let (every, accesses) = match kind {
+            Kind::Dense => (20, 1),
+            _ => ((total * 3 / crashes as u32).max(1), 20 * each),
+        };
+        let running = Rates {
+            stores: every,
+            accesses,
+            reads: 0,
+            operations: every,
+            most: crashes,
         };
         let early = Rates {
             stores: 20,
@@ -368,10 +333,6 @@ impl Plan {
             clients,
             operations,
             keys,
-            lengths: match kind {
-                Kind::Churn => Lengths::Tiny,
-                _ => Lengths::Mixed,
-            },
             memory: match random.random_range(0..4) {
                 0 => 200_000..3_000_000,
                 _ => 20_000..200_000,
@@ -401,11 +362,11 @@ impl Plan {
     }
 
     pub(super) fn any_len(&self, random: &mut SmallRng) -> usize {
-        match (self.lengths, random.random_range(0..20)) {
-            (Lengths::Tiny, _) => random.random_range(16..40),
-            (Lengths::Mixed, 0..12) => random.random_range(16..600),
-            (Lengths::Mixed, 12..19) => random.random_range(600..6000),
-            (Lengths::Mixed, _) => random.random_range(6000..20_000),
+        match (self.kind, random.random_range(0..20)) {
+            (Kind::Churn, _) => random.random_range(16..40),
+            (_, 0..12) => random.random_range(16..600),
+            (_, 12..19) => random.random_range(600..6000),
+            (_, _) => random.random_range(6000..20_000),
         }
     }
 }

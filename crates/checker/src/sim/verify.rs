@@ -15,7 +15,7 @@ use super::life::Machine;
 use super::plan::{Plan, Rates};
 use super::report::Report;
 use super::watch::CrashPoint;
-use crate::history::History;
+use crate::history::{Found, History};
 use crate::values::key_bytes;
 
 /// Readers at once while recovery goes on, and how many keys they read at most.
@@ -72,7 +72,7 @@ pub(super) fn verify(
     let mut random = SmallRng::seed_from_u64(seed);
     let machine = Machine::new(&mut random, plan, point.clone());
     machine.watch.enter(NONE);
-    let mut expected: HashMap<u64, u64> = point.expected.iter().copied().collect();
+    let mut expected: HashMap<u64, u64> = point.facts.expected.iter().copied().collect();
     let mut lost = 0;
     let outcome = machine.sim.block_on(async {
         let engine = machine.open(plan).await?;
@@ -87,17 +87,15 @@ pub(super) fn verify(
             report.expected += u64::from(expected.is_some());
             let Some(write) = found else {
                 let Some(tag) = expected else { continue };
-                if machine.watch.is_unreclaimed(&engine) && point.is_cut {
-                    lost += 1;
-                    continue;
+                match (machine.watch.is_unreclaimed(&engine), point.facts.is_cut) {
+                    (false, _) => report.excused += 1,
+                    (true, true) => lost += 1,
+                    (true, false) => {
+                        let told = machine.history.lock().tell(key);
+                        let what = format!("key {key}: value {tag} is not found again");
+                        return Err(format!("{what}\n  {told}"));
+                    }
                 }
-                if machine.watch.is_unreclaimed(&engine) {
-                    let told = machine.history.lock().tell(key);
-                    return Err(format!(
-                        "key {key}: value {tag} is not found again\n  {told}"
-                    ));
-                }
-                report.excused += 1;
                 continue;
             };
             report.hits += 1;
@@ -109,7 +107,7 @@ pub(super) fn verify(
             }
         }
         report.lost += lost;
-        let expected = point.expected.len();
+        let expected = point.facts.expected.len();
         let may_be_flushed = machine.history.lock().is_flush_in_doubt();
         if expected >= MANY && lost == expected as u64 && !may_be_flushed {
             return Err(format!("none of {expected} values is found again"));
@@ -163,11 +161,7 @@ async fn read_early(
 
 /// Whether what was read can be there: `None` for a miss, else which write it is from, where only one
 /// can be meant.
-fn look(
-    history: &History,
-    key: u64,
-    found: Result<Option<crate::Seen>, u64>,
-) -> Result<Option<Option<usize>>, String> {
+fn look(history: &History, key: u64, found: Found) -> Result<Option<Option<usize>>, String> {
     let found = found.map_err(|tag| format!("key {key}: value {tag} is damaged"))?;
     let Some(seen) = found else { return Ok(None) };
     let write = history

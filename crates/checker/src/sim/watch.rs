@@ -27,6 +27,12 @@ pub(super) struct CrashPoint {
     pub(super) remains: Remains,
     pub(super) words: Vec<u64>,
     pub(super) history: History,
+    pub(super) facts: Facts,
+}
+
+/// What is known of a crash.
+#[derive(Clone, Default)]
+pub(super) struct Facts {
     /// The Unix second of the next start.
     pub(super) restart: u32,
     /// The latest Unix second that the cache is sure to remember.
@@ -49,8 +55,8 @@ pub(super) struct Watch {
     pub(super) media: Arc<Media>,
     pub(super) journal: Weak<MemoryJournal>,
     pub(super) history: Arc<Mutex<History>>,
-    /// What the life began with; what was left, words and history are not looked at.
-    pub(super) before: CrashPoint,
+    /// Of what the life began with.
+    pub(super) before: Facts,
     pub(super) keys: u64,
     pub(super) unsettled: Duration,
     pub(super) random: Mutex<SmallRng>,
@@ -79,10 +85,10 @@ impl Watch {
 
     /// The engine has been opened.
     pub(super) fn opened(&self, engine: &Arc<Engine>) {
-        let written = engine.store().written();
+        let found = written(engine);
         let mut state = self.state.lock();
         state.engine = Arc::downgrade(engine);
-        state.found = written.iter().map(|record| record.sequence).collect();
+        state.found = found;
         state.durable = state.found.clone();
     }
 
@@ -93,12 +99,7 @@ impl Watch {
 
     /// Whether nothing of the life before has been reclaimed.
     pub(super) fn is_unreclaimed(&self, engine: &Engine) -> bool {
-        let written: HashSet<u64> = engine
-            .store()
-            .written()
-            .iter()
-            .map(|record| record.sequence)
-            .collect();
+        let written = written(engine);
         self.state.lock().found.is_subset(&written)
     }
 
@@ -186,14 +187,16 @@ impl Watch {
             remains: self.media.crash(end, seed),
             words,
             history,
-            restart: crash.restart,
-            remembered: crash.remembered,
-            expected,
-            is_whole: self.before.is_whole && !self.media.tears(end),
-            is_known: self.is_known(),
-            is_orderly: false,
-            is_cut: is_power_cut || self.before.is_cut,
-            label: format!("{end:?} at {nanos} ns, {label}"),
+            facts: Facts {
+                restart: crash.restart,
+                remembered: crash.remembered,
+                expected,
+                is_whole: self.before.is_whole && !self.media.tears(end),
+                is_known: self.is_known(),
+                is_orderly: false,
+                is_cut: is_power_cut || self.before.is_cut,
+                label: format!("{end:?} at {nanos} ns, {label}"),
+            },
         };
         let mut state = self.state.lock();
         state.taken += 1;
@@ -231,15 +234,15 @@ impl Watch {
             let point = state.points.last_mut().expect("just taken");
             history.crash(&Crash {
                 settled: u64::MAX,
-                remembered: point.remembered,
-                restart: point.restart,
+                remembered: point.facts.remembered,
+                restart: point.facts.restart,
             });
             point.history = history;
-            point.is_orderly = true;
-            point.is_cut = self.before.is_cut;
-            point.is_whole = self.before.is_whole;
+            point.facts.is_orderly = true;
+            point.facts.is_cut = self.before.is_cut;
+            point.facts.is_whole = self.before.is_whole;
             if let Some(present) = &present {
-                point.expected.clone_from(present);
+                point.facts.expected.clone_from(present);
             }
         }
     }
@@ -252,8 +255,7 @@ impl Watch {
         };
         let durable: HashSet<u64> = {
             let state = self.state.lock();
-            let written = engine.store().written();
-            let written = written.iter().map(|record| record.sequence);
+            let written = written(&engine).into_iter();
             let lasts = |sequence: &u64| {
                 // What was torn may be damaged, and is found so when it is read.
                 let is_whole = self.before.is_whole || !state.found.contains(sequence);
@@ -316,12 +318,17 @@ impl Watch {
     /// What a sync that begins now makes durable.
     pub(super) fn written_now(&self) -> HashSet<u64> {
         let engine = self.state.lock().engine.upgrade();
-        let written = engine.map(|engine| engine.store().written());
-        let written = written.into_iter().flatten();
-        written.map(|record| record.sequence).collect()
+        engine.map_or_else(HashSet::new, |engine| written(&engine))
     }
+
     /// A sync that began when this had been written has ended.
     pub(super) fn synced(&self, written: HashSet<u64>) {
         self.state.lock().durable.extend(written);
     }
+}
+
+/// Sequence numbers of the segments that have been written.
+fn written(engine: &Engine) -> HashSet<u64> {
+    let written = engine.store().written();
+    written.iter().map(|record| record.sequence).collect()
 }

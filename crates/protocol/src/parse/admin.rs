@@ -1,7 +1,7 @@
 //! Commands that concern no single item, and what is no command at all.
 
-use super::request::{Parsed, Request};
-use crate::command::{Command, CrawlScope, CrawlerCommand, ShutdownMode};
+use super::request::{Meaning, Refused};
+use crate::command::Command;
 use crate::exptime::Exptime;
 use crate::number::{parse_f64, parse_i64, parse_u32};
 use crate::reply::Refusal;
@@ -17,198 +17,163 @@ const MEMLIMIT_MAX_MB: u32 = 1_000_000_000;
 const MEMLIMIT_MIN_MB: u32 = 8;
 
 /// Whether the last of all words is `noreply`.
-pub(super) fn noreply(words: Words<'_>) -> bool {
+fn noreply(words: Words<'_>) -> bool {
     words.last() == Some(&b"noreply"[..])
 }
 
+/// `watch ...`.
+pub(super) fn watch(words: Words<'_>) -> Meaning<'_> {
+    Err(Refused::quietly(Refusal::WatchNotAllowed, noreply(words)))
+}
+
 /// `flush_all [<delay>] [noreply]`.
-pub(super) fn flush_all<'a>(request: &Request<'a, '_>, words: Words<'a>) -> Parsed<'a> {
+pub(super) fn flush_all(words: Words<'_>) -> Meaning<'_> {
     let arguments = Arguments::collect(words);
-    if arguments.count() > 2 {
-        return request.refuse(Refusal::UnknownCommand);
-    }
+    arguments.expect(0..=2)?;
     let noreply = arguments.noreply();
-    let delay = if arguments.count() == usize::from(noreply) {
+    let delay = if arguments.count == usize::from(noreply) {
         Some(0)
     } else {
         parse_i64(arguments.at(0))
     };
-    let Some(delay) = delay else {
-        return request.refuse_quietly(Refusal::InvalidExptime, noreply);
-    };
-    request.command(Command::FlushAll {
+    let delay = delay.ok_or(Refused::quietly(Refusal::InvalidExptime, noreply))?;
+    Ok(Command::FlushAll {
         delay: Exptime(delay),
         noreply,
     })
 }
 
 /// `verbosity <level> [noreply]`.
-pub(super) fn verbosity<'a>(request: &Request<'a, '_>, words: Words<'a>) -> Parsed<'a> {
+pub(super) fn verbosity(words: Words<'_>) -> Meaning<'_> {
     let arguments = Arguments::collect(words);
-    if !matches!(arguments.count(), 1 | 2) {
-        return request.refuse(Refusal::UnknownCommand);
-    }
-    let noreply = arguments.noreply();
-    match parse_u32(arguments.at(0)) {
-        Some(level) => request.command(Command::Verbosity { level, noreply }),
-        None => request.refuse_quietly(Refusal::BadFormat, noreply),
-    }
+    arguments.expect(1..=2)?;
+    let level = parse_u32(arguments.at(0)).ok_or(Refusal::BadFormat);
+    tuned(level.map(drop), arguments.noreply())
 }
 
 /// `stats [<argument> [<more>]]`.
-pub(super) fn stats<'a>(request: &Request<'a, '_>, mut words: Words<'a>) -> Parsed<'a> {
+pub(super) fn stats(mut words: Words<'_>) -> Meaning<'_> {
     let argument = words.next();
-    request.command(Command::Stats {
-        argument,
-        rest: words,
-    })
+    Ok(Command::Stats { argument })
 }
 
 /// `shutdown [graceful]`.
-pub(super) fn shutdown<'a>(request: &Request<'a, '_>, mut words: Words<'a>) -> Parsed<'a> {
-    let mode = match (words.next(), words.next()) {
-        (None, _) => ShutdownMode::Immediate,
-        (Some(b"graceful"), None) => ShutdownMode::Graceful,
-        _ => ShutdownMode::Invalid,
-    };
-    request.command(Command::Shutdown { mode })
+pub(super) fn shutdown(mut words: Words<'_>) -> Meaning<'_> {
+    let mode = (words.next(), words.next());
+    let is_valid = matches!(mode, (None | Some(b"graceful"), None));
+    Ok(Command::Shutdown { is_valid })
 }
 
 /// `cache_memlimit <megabytes> [noreply]`.
-pub(super) fn cache_memlimit<'a>(request: &Request<'a, '_>, words: Words<'a>) -> Parsed<'a> {
+pub(super) fn cache_memlimit(words: Words<'_>) -> Meaning<'_> {
     let arguments = Arguments::collect(words);
-    if !matches!(arguments.count(), 1 | 2) {
-        return request.refuse(Refusal::UnknownCommand);
-    }
+    arguments.expect(1..=2)?;
     let noreply = arguments.noreply();
     let refusal = match parse_u32(arguments.at(0)) {
         None => Refusal::UnknownCommand,
         Some(..MEMLIMIT_MIN_MB) => Refusal::MemlimitTooSmall,
-        Some(megabytes @ MEMLIMIT_MIN_MB..=MEMLIMIT_MAX_MB) => {
-            return request.command(Command::CacheMemlimit { megabytes, noreply });
-        }
+        Some(MEMLIMIT_MIN_MB..=MEMLIMIT_MAX_MB) => return Ok(Command::CacheMemlimit { noreply }),
         Some(_) => Refusal::MemlimitNotMegabytes,
     };
-    request.refuse_quietly(refusal, noreply)
+    Err(Refused::quietly(refusal, noreply))
 }
 
 /// `slabs automove ...`, `slabs reassign <source> <destination>`.
-pub(super) fn slabs<'a>(request: &Request<'a, '_>, words: Words<'a>) -> Parsed<'a> {
+pub(super) fn slabs(words: Words<'_>) -> Meaning<'_> {
     let arguments = Arguments::collect(words);
-    match (arguments.at(0), arguments.count()) {
-        (b"reassign", 3) => request.refuse(Refusal::ReassignDisabled),
-        (b"automove", 2..) => {
-            let noreply = arguments.noreply();
-            let refusal = match (arguments.at(1), arguments.count()) {
-                (b"ratio", 3..) if parse_f64(arguments.at(2)).is_some() => None,
-                (b"ratio", _) => Some(Refusal::UnknownCommand),
-                (level, _) => match parse_u32(level) {
-                    Some(0..=2) => None,
-                    Some(_) => Some(Refusal::UnknownCommand),
-                    None => Some(Refusal::BadFormat),
-                },
-            };
-            tuned(request, refusal, noreply)
-        }
-        _ => request.refuse(Refusal::UnknownCommand),
-    }
+    let checked = match (arguments.at(0), arguments.at(1), arguments.count) {
+        (b"reassign", _, 3) => return Err(Refusal::ReassignDisabled.into()),
+        (b"automove", b"ratio", 3..) if parse_f64(arguments.at(2)).is_some() => Ok(()),
+        (b"automove", b"ratio", _) => Err(Refusal::UnknownCommand),
+        (b"automove", level, 2..) => match parse_u32(level) {
+            Some(0..=2) => Ok(()),
+            Some(_) => Err(Refusal::UnknownCommand),
+            None => Err(Refusal::BadFormat),
+        },
+        _ => return Err(Refusal::UnknownCommand.into()),
+    };
+    tuned(checked, arguments.noreply())
 }
 
 /// `lru tune|mode|temp_ttl ...`.
-pub(super) fn lru<'a>(request: &Request<'a, '_>, words: Words<'a>) -> Parsed<'a> {
+pub(super) fn lru(words: Words<'_>) -> Meaning<'_> {
     let arguments = Arguments::collect(words);
-    if arguments.count() == 0 {
-        return request.refuse(Refusal::UnknownCommand);
-    }
-    let refusal = match (arguments.at(0), arguments.count()) {
+    arguments.expect(1..)?;
+    let checked = match (arguments.at(0), arguments.count) {
         (b"tune", 5..) => tune(&arguments),
-        (b"mode", 2..) if matches!(arguments.at(1), b"flat" | b"segmented") => None,
-        (b"temp_ttl", 2..) if parse_i64(arguments.at(1)).is_some() => None,
-        _ => Some(Refusal::UnknownCommand),
+        (b"mode", 2..) if matches!(arguments.at(1), b"flat" | b"segmented") => Ok(()),
+        (b"temp_ttl", 2..) if parse_i64(arguments.at(1)).is_some() => Ok(()),
+        _ => Err(Refusal::UnknownCommand),
     };
-    tuned(request, refusal, arguments.noreply())
+    tuned(checked, arguments.noreply())
 }
 
 /// `lru tune <hot %> <warm %> <hot age factor> <warm age factor>`.
-fn tune(arguments: &Arguments<'_>) -> Option<Refusal> {
-    let shares = (parse_u32(arguments.at(1)), parse_u32(arguments.at(2)));
-    let factors = (parse_f64(arguments.at(3)), parse_f64(arguments.at(4)));
-    let ((Some(hot), Some(warm)), (Some(hot_age), Some(warm_age))) = (shares, factors) else {
-        return Some(Refusal::UnknownCommand);
-    };
+fn tune(arguments: &Arguments<'_>) -> Result<(), Refusal> {
+    let share = |index| parse_u32(arguments.at(index)).ok_or(Refusal::UnknownCommand);
+    let factor = |index| parse_f64(arguments.at(index)).ok_or(Refusal::UnknownCommand);
+    let (hot, warm, hot_age, warm_age) = (share(1)?, share(2)?, factor(3)?, factor(4)?);
     if hot.saturating_add(warm) > 80 {
-        Some(Refusal::TuneShares)
+        Err(Refusal::TuneShares)
     } else if hot_age <= 0.0 || warm_age <= 0.0 {
-        Some(Refusal::TuneFactors)
+        Err(Refusal::TuneFactors)
     } else {
-        None
+        Ok(())
     }
 }
 
-fn tuned<'a>(request: &Request<'a, '_>, refusal: Option<Refusal>, noreply: bool) -> Parsed<'a> {
-    match refusal {
-        Some(refusal) => request.refuse_quietly(refusal, noreply),
-        None => request.command(Command::Tuning { noreply }),
+fn tuned<'a>(checked: Result<(), Refusal>, noreply: bool) -> Meaning<'a> {
+    match checked {
+        Ok(()) => Ok(Command::Tuning { noreply }),
+        Err(refusal) => Err(Refused::quietly(refusal, noreply)),
     }
 }
 
 /// `lru_crawler <sub-command> [<argument>]`.
-pub(super) fn lru_crawler<'a>(request: &Request<'a, '_>, words: Words<'a>) -> Parsed<'a> {
+pub(super) fn lru_crawler(words: Words<'_>) -> Meaning<'_> {
     let arguments = Arguments::collect(words);
+    arguments.expect(1..=2)?;
     let argument = arguments.at(1);
-    let command = match (arguments.at(0), arguments.count()) {
-        (b"enable", 1) => Ok(CrawlerCommand::Enable),
-        (b"disable", 1) => Ok(CrawlerCommand::Disable),
-        (b"crawl", 2) => match crawl(argument) {
-            Ok(CrawlScope::Hash) => Err(Refusal::CrawlerUnknown),
-            other => other.map(CrawlerCommand::Crawl),
-        },
-        (b"metadump", 2) => crawl(argument).map(CrawlerCommand::Metadump),
-        (b"mgdump", 2) => crawl(argument).map(CrawlerCommand::Mgdump),
-        (b"tocrawl", 2) => match parse_u32(argument) {
-            Some(items) => Ok(CrawlerCommand::ToCrawl(items)),
-            None => Err(Refusal::BadFormat),
-        },
-        (b"sleep", 2) => match parse_u32(argument) {
-            Some(pause @ ..=CRAWLER_SLEEP_MAX_US) => Ok(CrawlerCommand::Sleep(pause)),
-            Some(_) => Err(Refusal::CrawlerSleep),
-            None => Err(Refusal::BadFormat),
+    let checked = match (arguments.at(0), arguments.count) {
+        (b"enable" | b"disable", 1) => Ok(()),
+        (b"crawl", 2) if argument == b"hash" => Err(Refusal::CrawlerUnknown),
+        (b"crawl", 2) => crawled(argument).map(drop),
+        (b"metadump", 2) => {
+            let classes = crawled(argument)?;
+            return Ok(Command::Metadump { classes });
+        }
+        (b"mgdump", 2) => {
+            let classes = crawled(argument)?;
+            return Ok(Command::Mgdump { classes });
+        }
+        (b"tocrawl" | b"sleep", 2) => match (arguments.at(0), parse_u32(argument)) {
+            (_, None) => Err(Refusal::BadFormat),
+            (b"sleep", Some(pause)) if pause > CRAWLER_SLEEP_MAX_US => Err(Refusal::CrawlerSleep),
+            _ => Ok(()),
         },
         _ => Err(Refusal::UnknownCommand),
     };
-    match command {
-        Ok(command) => request.command(Command::LruCrawler(command)),
-        Err(refusal) => request.refuse(refusal),
-    }
+    tuned(checked, false)
 }
 
-fn crawl(classes: &[u8]) -> Result<CrawlScope<'_>, Refusal> {
+/// The slab classes a crawl visits; `None` for all.
+fn crawled(classes: &[u8]) -> Result<Option<&[u8]>, Refusal> {
+    let exists = |id: &[u8]| matches!(parse_u32(id), Some(1..=CLASS_MAX));
     match classes {
-        b"all" => Ok(CrawlScope::All),
-        b"hash" => Ok(CrawlScope::Hash),
-        _ => {
-            let exists = |id: &[u8]| matches!(parse_u32(id), Some(1..=CLASS_MAX));
-            if classes.split(|&byte| byte == b',').all(exists) {
-                Ok(CrawlScope::Classes(classes))
-            } else {
-                Err(Refusal::BadClass)
-            }
-        }
+        b"all" | b"hash" => Ok(None),
+        _ if classes.split(|&byte| byte == b',').all(exists) => Ok(Some(classes)),
+        _ => Err(Refusal::BadClass),
     }
 }
 
 /// Not a command. A browser that strayed here is sent away, as memcached does.
-pub(super) fn unknown<'a>(request: &Request<'a, '_>, words: Words<'a>) -> Parsed<'a> {
+pub(super) fn unknown(words: Words<'_>) -> Meaning<'_> {
     let http = words.last().is_some_and(|word| word.starts_with(b"HTTP/"));
     if !http {
-        return request.refuse(Refusal::UnknownCommand);
+        return Err(Refusal::UnknownCommand.into());
     }
-    Parsed::Refused {
-        reply: Refusal::Silent,
-        consumed: request.consumed,
-        swallow: 0,
-        quiet: true,
-        invalidates: None,
+    Err(Refused {
         close: true,
-    }
+        ..Refused::quietly(Refusal::Silent, true)
+    })
 }

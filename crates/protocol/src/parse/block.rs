@@ -1,6 +1,6 @@
 //! Data blocks: the value behind the line of a storage command.
 
-use super::request::{Parsed, Request};
+use super::request::{Parsed, Refused, Request};
 use crate::command::Command;
 use crate::key::MetaKey;
 use crate::number::parse_u64;
@@ -33,32 +33,23 @@ impl BlockLength {
     }
 }
 
-/// What a refused block takes with it.
-pub(super) struct OnRefusal<'a> {
-    /// Whether a client that wants no reply gets none to a bad block.
-    pub(super) quiet: bool,
-    /// The key whose old value must go if the new one is too large.
-    pub(super) invalidates: Option<MetaKey<'a>>,
-}
-
 /// Takes the data block behind the line of `request` and makes a command of it, or answers what to
-/// do for want of one.
+/// do for want of one. `quiet` is a client that wants no reply to a bad block; `invalidates` the key
+/// whose old value must go if the new one is too large.
 #[inline]
 pub(super) fn take<'a>(
     request: &Request<'a, '_>,
     length: BlockLength,
-    on_refusal: OnRefusal<'a>,
+    quiet: bool,
+    invalidates: Option<MetaKey<'a>>,
     command: impl FnOnce(&'a [u8]) -> Command<'a>,
 ) -> Parsed<'a> {
     if length.0 > request.limits.max_value_bytes {
-        return Parsed::Refused {
-            reply: Refusal::TooLarge,
-            consumed: request.consumed,
+        return request.refuse(Refused {
             swallow: length.swallow(),
-            quiet: on_refusal.quiet,
-            invalidates: on_refusal.invalidates,
-            close: false,
-        };
+            invalidates,
+            ..Refused::quietly(Refusal::TooLarge, quiet)
+        });
     }
     let end = request.consumed + length.0;
     let need = end + TERMINATOR_BYTES;
@@ -66,14 +57,10 @@ pub(super) fn take<'a>(
         return Parsed::Incomplete { need: Some(need) };
     };
     if terminator != b"\r\n" {
-        return Parsed::Refused {
-            reply: Refusal::BadDataChunk,
+        return Parsed::Refused(Refused {
             consumed: need,
-            swallow: 0,
-            quiet: on_refusal.quiet,
-            invalidates: None,
-            close: false,
-        };
+            ..Refused::quietly(Refusal::BadDataChunk, quiet)
+        });
     }
     Parsed::Command {
         command: command(&request.input[request.consumed..end]),

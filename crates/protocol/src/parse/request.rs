@@ -50,25 +50,54 @@ pub enum Parsed<'a> {
         /// Bytes of input it took.
         consumed: usize,
     },
-    /// A request that cannot be carried out. In this order: remove `invalidates` from the cache,
-    /// answer `reply` unless `quiet`, drop `consumed` bytes of input, throw away the next
-    /// `swallow` bytes as they arrive (they may be far more than any limit), and close if `close`.
-    Refused {
-        /// The answer.
-        reply: Refusal,
-        /// Bytes of input the request took, as far as they are there.
-        consumed: usize,
-        /// Bytes of its data block, which are not part of `consumed`.
-        swallow: usize,
-        /// Whether the client asked for no reply.
-        quiet: bool,
-        /// The key whose old value must go, because a new one cannot be stored.
-        invalidates: Option<MetaKey<'a>>,
-        /// Whether the connection is of no more use.
-        close: bool,
-    },
+    /// A request that cannot be carried out.
+    Refused(Refused<'a>),
     /// The old binary protocol: one clear line in the log, and close.
     Binary,
+}
+
+/// What to do about a request that cannot be carried out. In this order: remove `invalidates` from
+/// the cache, answer `reply` unless `quiet`, drop `consumed` bytes of input, throw away the next
+/// `swallow` bytes as they arrive (they may be far more than any limit), and close if `close`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Refused<'a> {
+    /// The answer.
+    pub reply: Refusal,
+    /// Bytes of input the request took, as far as they are there.
+    pub consumed: usize,
+    /// Bytes of its data block, which are not part of `consumed`.
+    pub swallow: usize,
+    /// Whether the client asked for no reply.
+    pub quiet: bool,
+    /// The key whose old value must go, because a new one cannot be stored.
+    pub invalidates: Option<MetaKey<'a>>,
+    /// Whether the connection is of no more use.
+    pub close: bool,
+}
+
+/// What a line means; [`Request::answer`] says how long the refused ones are.
+pub(super) type Meaning<'a> = Result<Command<'a>, Refused<'a>>;
+
+impl Refused<'_> {
+    pub(super) fn quietly(reply: Refusal, quiet: bool) -> Self {
+        Self {
+            quiet,
+            ..reply.into()
+        }
+    }
+}
+
+impl From<Refusal> for Refused<'_> {
+    fn from(reply: Refusal) -> Self {
+        Self {
+            reply,
+            consumed: 0,
+            swallow: 0,
+            quiet: false,
+            invalidates: None,
+            close: false,
+        }
+    }
 }
 
 /// A line to be understood, and where it came from.
@@ -81,32 +110,21 @@ pub(super) struct Request<'a, 'l> {
 
 impl<'a> Request<'a, '_> {
     #[inline]
-    pub(super) fn command(&self, command: Command<'a>) -> Parsed<'a> {
-        Parsed::Command {
-            command,
-            consumed: self.consumed,
+    pub(super) fn answer(&self, meaning: Meaning<'a>) -> Parsed<'a> {
+        match meaning {
+            Ok(command) => Parsed::Command {
+                command,
+                consumed: self.consumed,
+            },
+            Err(refused) => self.refuse(refused),
         }
     }
 
     #[cold]
-    pub(super) fn refuse(&self, reply: Refusal) -> Parsed<'a> {
-        self.refuse_quietly(reply, false)
-    }
-
-    #[cold]
-    pub(super) fn refuse_quietly(&self, reply: Refusal, quiet: bool) -> Parsed<'a> {
-        self.refuse_block(reply, quiet, 0)
-    }
-
-    #[cold]
-    pub(super) fn refuse_block(&self, reply: Refusal, quiet: bool, swallow: usize) -> Parsed<'a> {
-        Parsed::Refused {
-            reply,
+    pub(super) fn refuse(&self, refused: Refused<'a>) -> Parsed<'a> {
+        Parsed::Refused(Refused {
             consumed: self.consumed,
-            swallow,
-            quiet,
-            invalidates: None,
-            close: false,
-        }
+            ..refused
+        })
     }
 }

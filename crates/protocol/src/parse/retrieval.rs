@@ -5,7 +5,7 @@
 
 use memchr::memchr2;
 
-use super::request::{Parsed, Request};
+use super::request::Meaning;
 use crate::command::Command;
 use crate::exptime::Exptime;
 use crate::key::{KEY_MAX_BYTES, Keys};
@@ -15,39 +15,28 @@ use crate::words::Words;
 
 /// `get <key>*`, where `keys` is the rest of the line.
 #[inline]
-pub(super) fn get<'a>(request: &Request<'a, '_>, keys: &'a [u8], with_cas: bool) -> Parsed<'a> {
+pub(super) fn get(keys: &[u8], with_cas: bool) -> Meaning<'_> {
     // One key and nothing else is what nearly every request is.
     let one = !keys.is_empty() && keys.len() <= KEY_MAX_BYTES && memchr2(b' ', 0, keys).is_none();
     let keys = if one {
         Keys::one(keys)
     } else {
-        match Keys::check(Words::new(keys)) {
-            Some(keys) if keys.len() > 0 => keys,
-            Some(_) => return request.refuse(Refusal::UnknownCommand),
-            None => return request.refuse(Refusal::BadFormat),
-        }
+        Keys::check(Words::new(keys)).ok_or(Refusal::BadFormat)?
     };
-    request.command(Command::Get { with_cas, keys })
+    if keys.len() == 0 {
+        return Err(Refusal::UnknownCommand.into());
+    }
+    Ok(Command::Get { with_cas, keys })
 }
 
 /// `gat <exptime> <key>*`; without a key it answers `END`, as in memcached.
-pub(super) fn get_and_touch<'a>(
-    request: &Request<'a, '_>,
-    mut words: Words<'a>,
-    with_cas: bool,
-) -> Parsed<'a> {
-    let Some(exptime) = words.next() else {
-        return request.refuse(Refusal::UnknownCommand);
-    };
-    let Some(exptime) = parse_i64(exptime) else {
-        return request.refuse(Refusal::InvalidExptime);
-    };
-    let Some(keys) = Keys::check(words) else {
-        return request.refuse(Refusal::BadFormat);
-    };
-    request.command(Command::GetAndTouch {
+pub(super) fn get_and_touch(mut words: Words<'_>, with_cas: bool) -> Meaning<'_> {
+    let exptime = words.next().ok_or(Refusal::UnknownCommand)?;
+    let exptime = Exptime(parse_i64(exptime).ok_or(Refusal::InvalidExptime)?);
+    let keys = Keys::check(words).ok_or(Refusal::BadFormat)?;
+    Ok(Command::GetAndTouch {
         with_cas,
-        exptime: Exptime(exptime),
+        exptime,
         keys,
     })
 }

@@ -2,8 +2,8 @@
 
 use memchr::memchr2;
 
-use super::block::{self, BlockLength, OnRefusal};
-use super::request::{Parsed, Request};
+use super::block::{self, BlockLength};
+use super::request::{Parsed, Refused, Request};
 use crate::command::Command;
 use crate::exptime::Exptime;
 use crate::key::{self, KEY_MAX_BYTES, MetaKey};
@@ -24,35 +24,10 @@ pub(super) fn store<'a>(
     {
         return line.with_block(request, verb);
     }
-    unusual(request, verb, words)
-}
-
-/// A store of any other form, or one to be refused.
-#[inline(never)]
-fn unusual<'a>(request: &Request<'a, '_>, verb: StoreVerb, words: Words<'a>) -> Parsed<'a> {
-    let arguments = Arguments::collect(words);
-    let required = if verb == StoreVerb::Cas { 5 } else { 4 };
-    if arguments.count() != required && arguments.count() != required + 1 {
-        return request.refuse(Refusal::UnknownCommand);
+    match StoreLine::unusual(verb, words) {
+        Ok(line) => line.with_block(request, verb),
+        Err(refused) => request.refuse(refused),
     }
-    let noreply = arguments.noreply();
-    let Some(length) = BlockLength::parse(arguments.at(3)) else {
-        return request.refuse_quietly(Refusal::BadFormat, noreply);
-    };
-    let key = arguments.at(0);
-    let numbers = numbers(&arguments, verb);
-    let (Some((client_flags, exptime, cas_unique)), true) = (numbers, key::is_valid(key)) else {
-        return request.refuse_block(Refusal::BadFormat, noreply, length.swallow());
-    };
-    let line = StoreLine {
-        key,
-        client_flags,
-        exptime,
-        cas_unique,
-        length,
-        noreply,
-    };
-    line.with_block(request, verb)
 }
 
 /// What the line of a storage command says.
@@ -66,6 +41,32 @@ struct StoreLine<'a> {
 }
 
 impl<'a> StoreLine<'a> {
+    /// Arguments of any other form than the usual one, or ones to be refused.
+    #[inline(never)]
+    fn unusual(verb: StoreVerb, words: Words<'a>) -> Result<Self, Refused<'a>> {
+        let required = if verb == StoreVerb::Cas { 5 } else { 4 };
+        let arguments = Arguments::collect(words);
+        arguments.expect(required..=required + 1)?;
+        let noreply = arguments.noreply();
+        let refused = Refused::quietly(Refusal::BadFormat, noreply);
+        let length = BlockLength::parse(arguments.at(3)).ok_or(refused)?;
+        let key = arguments.at(0);
+        let numbers = numbers(&arguments, verb);
+        let (Some((client_flags, exptime, cas_unique)), true) = (numbers, key::is_valid(key))
+        else {
+            let swallow = length.swallow();
+            return Err(Refused { swallow, ..refused });
+        };
+        Ok(Self {
+            key,
+            client_flags,
+            exptime,
+            cas_unique,
+            length,
+            noreply,
+        })
+    }
+
     /// The arguments in the form that nearly every client sends: one space between words, plain
     /// digits, no sign. `None` for anything else, right or wrong.
     #[inline]
@@ -95,11 +96,8 @@ impl<'a> StoreLine<'a> {
 
     #[inline]
     fn with_block(self, request: &Request<'a, '_>, verb: StoreVerb) -> Parsed<'a> {
-        let on_refusal = OnRefusal {
-            quiet: self.noreply,
-            invalidates: (verb == StoreVerb::Set).then(|| MetaKey::plain(self.key)),
-        };
-        block::take(request, self.length, on_refusal, |value| Command::Store {
+        let invalidates = (verb == StoreVerb::Set).then(|| MetaKey::plain(self.key));
+        let command = |value| Command::Store {
             verb,
             key: self.key,
             client_flags: self.client_flags,
@@ -107,7 +105,8 @@ impl<'a> StoreLine<'a> {
             cas_unique: self.cas_unique,
             value,
             noreply: self.noreply,
-        })
+        };
+        block::take(request, self.length, self.noreply, invalidates, command)
     }
 }
 

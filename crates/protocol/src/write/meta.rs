@@ -8,7 +8,7 @@ use super::dump::{DumpedItem, common_fields};
 use super::{TERMINATOR, decimal};
 use crate::base64;
 use crate::key::{KEY_MAX_BYTES, MetaKey};
-use crate::meta::{MetaArithmetic, MetaDebug, MetaDelete, MetaFlags, MetaGet, MetaSet};
+use crate::meta::{MetaRequest, MetaSet};
 use crate::reply::Status;
 
 /// What replies tell about an item.
@@ -37,67 +37,53 @@ pub struct ItemMeta {
     pub token_sent: bool,
 }
 
-/// What came of `ms`.
+/// What came of a command that changes an item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum SetOutcome {
-    /// Stored, as this version and of this length (after `append` and `prepend`, the whole).
-    Stored {
-        /// The new version.
-        cas_unique: u64,
-        /// Length of the value now stored, in bytes.
-        value_bytes: usize,
-    },
-    /// The condition of the mode did not hold.
+pub enum Outcome<T> {
+    /// It took effect.
+    Done(T),
+    /// The condition of the mode did not hold, or there was no room for a new item.
     NotStored,
     /// The item is another version.
     Exists,
-    /// There is no item to compare with.
+    /// There is no item, and none was to be created.
     NotFound,
 }
 
-/// What came of `md`.
+impl<T> Outcome<T> {
+    fn code(&self) -> &'static [u8] {
+        match self {
+            Self::Done(_) => b"HD",
+            Self::NotStored => b"NS",
+            Self::Exists => b"EX",
+            Self::NotFound => b"NF",
+        }
+    }
+}
+
+/// What `ms` has stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum DeleteOutcome {
-    /// Deleted, marked as stale, or emptied.
-    Done,
-    /// No such item.
-    NotFound,
-    /// The item is another version.
-    Exists,
+pub struct Stored {
+    /// The new version.
+    pub cas_unique: u64,
+    /// Length of the value now stored, in bytes; after `append` and `prepend`, the whole.
+    pub value_bytes: usize,
 }
 
-/// What came of `ma`, short of an error.
+/// What `ma` has made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ArithmeticOutcome {
-    /// Changed or created.
-    Done {
-        /// The number.
-        value: u64,
-        /// Whether the request created the item.
-        created: bool,
-        /// The item as it is now (`ttl` is as the request found it).
-        item: ItemMeta,
-    },
-    /// No such item, and none was to be created.
-    NotFound,
-    /// It could not be created.
-    NotStored,
-    /// The item is another version.
-    Exists,
+pub struct Counted {
+    /// The number.
+    pub value: u64,
+    /// Whether the request created the item.
+    pub created: bool,
+    /// The item as it is now (`ttl` is as the request found it).
+    pub item: ItemMeta,
 }
 
 /// Appends the reply to an `mg` that found (or created) `item`: the head, and `value` where the
 /// request wants it.
-pub fn meta_get_hit(out: &mut Vec<u8>, request: &MetaGet<'_>, item: &ItemMeta, value: &[u8]) {
-    if meta_get_head(out, request, item) {
-        out.reserve(value.len() + TERMINATOR.len());
-        out.extend_from_slice(value);
-        out.extend_from_slice(TERMINATOR);
-    }
-}
-
-/// Appends the head of such a reply. True if the value and a terminator are to follow.
-pub fn meta_get_head(out: &mut Vec<u8>, request: &MetaGet<'_>, item: &ItemMeta) -> bool {
+pub fn meta_get_hit(out: &mut Vec<u8>, request: &MetaRequest<'_>, item: &ItemMeta, value: &[u8]) {
     let with_value = request.wants_value(item.cas_unique);
     if with_value {
         out.extend_from_slice(b"VA ");
@@ -105,8 +91,7 @@ pub fn meta_get_head(out: &mut Vec<u8>, request: &MetaGet<'_>, item: &ItemMeta) 
     } else {
         out.extend_from_slice(b"HD");
     }
-    let touches = request.touch.is_some();
-    flags(out, request.flags, &request.key, b"stcflhOk", item, touches);
+    flags(out, request, b"stcflhOk", item);
     for (shown, flag) in [
         (item.token_sent, b" Z"),
         (item.stale, b" X"),
@@ -117,25 +102,22 @@ pub fn meta_get_head(out: &mut Vec<u8>, request: &MetaGet<'_>, item: &ItemMeta) 
         }
     }
     out.extend_from_slice(TERMINATOR);
-    with_value
+    if with_value {
+        out.reserve(value.len() + TERMINATOR.len());
+        out.extend_from_slice(value);
+        out.extend_from_slice(TERMINATOR);
+    }
 }
 
 /// Appends the flags of a request that its reply answers: those among `answered`. `T` is in effect
 /// from where it was sent on; so is `N`, of an item it created, unless `T` is there too.
 #[inline]
-fn flags(
-    out: &mut Vec<u8>,
-    flags: MetaFlags<'_>,
-    key: &MetaKey<'_>,
-    answered: &[u8],
-    item: &ItemMeta,
-    touches: bool,
-) {
+fn flags(out: &mut Vec<u8>, request: &MetaRequest<'_>, answered: &[u8], item: &ItemMeta) {
     let mut ttl = item.ttl;
-    for flag in flags {
+    for flag in request.flags {
         match flag.letter {
             b'T' => ttl = item.ttl_after,
-            b'N' if !touches => ttl = item.ttl_after,
+            b'N' if request.touch.is_none() => ttl = item.ttl_after,
             letter if !answered.contains(&letter) => {}
             b's' => number_flag(out, b's', item.value_bytes),
             b't' => number_flag(out, b't', ttl.unwrap_or(-1)),
@@ -144,87 +126,66 @@ fn flags(
             b'l' => number_flag(out, b'l', item.last_access_secs),
             b'h' => number_flag(out, b'h', u8::from(item.fetched)),
             b'O' => opaque(out, flag.token),
-            b'k' => key_flag(out, key),
+            b'k' => key_flag(out, &request.key),
             _ => {}
         }
     }
 }
 
 /// Appends the reply to an `mg` that found nothing, unless it is to be quiet about it.
-pub fn meta_get_miss(out: &mut Vec<u8>, request: &MetaGet<'_>) {
+pub fn meta_get_miss(out: &mut Vec<u8>, request: &MetaRequest<'_>) {
     if !request.quiet {
-        out.extend_from_slice(b"EN");
-        identity_flags(out, request.flags, &request.key);
+        identity(out, b"EN", request);
     }
 }
 
 /// Appends the reply to an `ms`, unless it succeeded and is to be quiet about it.
-pub fn meta_set(out: &mut Vec<u8>, request: &MetaSet<'_>, outcome: SetOutcome) {
-    let (code, cas_unique, value_bytes) = match outcome {
-        SetOutcome::Stored { .. } if request.quiet => return,
-        SetOutcome::Stored {
-            cas_unique,
-            value_bytes,
-        } => (b"HD", cas_unique, value_bytes),
-        SetOutcome::NotStored => (b"NS", 0, request.value.len()),
-        SetOutcome::Exists => (b"EX", 0, request.value.len()),
-        SetOutcome::NotFound => (b"NF", 0, request.value.len()),
+pub fn meta_set(out: &mut Vec<u8>, set: &MetaSet<'_>, outcome: Outcome<Stored>) {
+    let stored = match outcome {
+        Outcome::Done(_) if set.request.quiet => return,
+        Outcome::Done(stored) => stored,
+        _ => Stored {
+            cas_unique: 0,
+            value_bytes: set.value.len(),
+        },
     };
-    out.extend_from_slice(code);
     let item = ItemMeta {
-        cas_unique,
-        value_bytes,
+        cas_unique: stored.cas_unique,
+        value_bytes: stored.value_bytes,
         ..ItemMeta::default()
     };
-    flags(out, request.flags, &request.key, b"Okcs", &item, false);
+    out.extend_from_slice(outcome.code());
+    flags(out, &set.request, b"Okcs", &item);
     out.extend_from_slice(TERMINATOR);
 }
 
 /// Appends the reply to an `md`, unless it succeeded and is to be quiet about it.
-pub fn meta_delete(out: &mut Vec<u8>, request: &MetaDelete<'_>, outcome: DeleteOutcome) {
-    let code = match outcome {
-        DeleteOutcome::Done if request.quiet => return,
-        DeleteOutcome::Done => b"HD",
-        DeleteOutcome::NotFound => b"NF",
-        DeleteOutcome::Exists => b"EX",
-    };
-    out.extend_from_slice(code);
-    identity_flags(out, request.flags, &request.key);
+pub fn meta_delete(out: &mut Vec<u8>, request: &MetaRequest<'_>, outcome: Outcome<()>) {
+    if outcome != Outcome::Done(()) || !request.quiet {
+        identity(out, outcome.code(), request);
+    }
 }
 
 /// Appends the reply to an `ma`, unless it changed an item and is to be quiet about it. A value
 /// that is not a number is [`Refusal::NonNumeric`], never quiet.
 ///
 /// [`Refusal::NonNumeric`]: crate::Refusal::NonNumeric
-pub fn meta_arithmetic(
-    out: &mut Vec<u8>,
-    request: &MetaArithmetic<'_>,
-    outcome: ArithmeticOutcome,
-) {
-    let code = match outcome {
-        ArithmeticOutcome::Done { created: false, .. } if request.quiet => return,
-        ArithmeticOutcome::Done { value, item, .. } => {
-            return arithmetic_done(out, request, value, &item);
-        }
-        ArithmeticOutcome::NotFound => b"NF",
-        ArithmeticOutcome::NotStored => b"NS",
-        ArithmeticOutcome::Exists => b"EX",
+pub fn meta_arithmetic(out: &mut Vec<u8>, request: &MetaRequest<'_>, outcome: Outcome<Counted>) {
+    let Outcome::Done(counted) = outcome else {
+        return identity(out, outcome.code(), request);
     };
-    out.extend_from_slice(code);
-    identity_flags(out, request.flags, &request.key);
-}
-
-fn arithmetic_done(out: &mut Vec<u8>, request: &MetaArithmetic<'_>, value: u64, item: &ItemMeta) {
+    if request.quiet && !counted.created {
+        return;
+    }
     let mut buffer = itoa::Buffer::new();
-    let digits = buffer.format(value).as_bytes();
+    let digits = buffer.format(counted.value).as_bytes();
     if request.value {
         out.extend_from_slice(b"VA ");
         decimal(out, digits.len());
     } else {
         out.extend_from_slice(b"HD");
     }
-    let touches = request.touch.is_some();
-    flags(out, request.flags, &request.key, b"tcOk", item, touches);
+    flags(out, request, b"tcOk", &counted.item);
     out.extend_from_slice(TERMINATOR);
     if request.value {
         out.extend_from_slice(digits);
@@ -233,18 +194,13 @@ fn arithmetic_done(out: &mut Vec<u8>, request: &MetaArithmetic<'_>, value: u64, 
 }
 
 /// Appends the reply to an `me` at `now` (Unix seconds); `None` is a miss.
-pub fn meta_debug(
-    out: &mut Vec<u8>,
-    request: &MetaDebug<'_>,
-    item: Option<&DumpedItem<'_>>,
-    now: u32,
-) {
+pub fn meta_debug(out: &mut Vec<u8>, key: &MetaKey<'_>, item: Option<&DumpedItem<'_>>, now: u32) {
     let Some(item) = item else {
         out.extend_from_slice(Status::MetaEnd.as_bytes());
         return;
     };
     out.extend_from_slice(b"ME ");
-    key_bytes(out, &request.key);
+    key_bytes(out, key);
     out.extend_from_slice(b" exp=");
     match item.expiry {
         0 => out.extend_from_slice(b"-1"),
@@ -261,9 +217,10 @@ pub fn meta_noop(out: &mut Vec<u8>) {
     out.extend_from_slice(Status::MetaNoop.as_bytes());
 }
 
-/// The flags of a reply that has no item to tell about, and the end of the line.
-fn identity_flags(out: &mut Vec<u8>, of: MetaFlags<'_>, key: &MetaKey<'_>) {
-    flags(out, of, key, b"Ok", &ItemMeta::default(), false);
+/// A reply that has no item to tell about.
+fn identity(out: &mut Vec<u8>, code: &[u8], request: &MetaRequest<'_>) {
+    out.extend_from_slice(code);
+    flags(out, request, b"Ok", &ItemMeta::default());
     out.extend_from_slice(TERMINATOR);
 }
 

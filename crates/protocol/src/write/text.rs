@@ -80,32 +80,11 @@ pub fn version(out: &mut Vec<u8>, version: &str) {
     out.extend_from_slice(TERMINATOR);
 }
 
-/// Appends a line of statistics with a number, whatever its type. [`Status::End`] ends the list.
-pub fn stat_u64(out: &mut Vec<u8>, name: &str, value: impl itoa::Integer) {
-    stat_name(out, name);
-    decimal(out, value);
-    out.extend_from_slice(TERMINATOR);
-}
-
-/// Appends a line of statistics with anything that can be displayed.
+/// Appends a line of statistics. [`Status::End`] ends the list.
 pub fn stat(out: &mut Vec<u8>, name: &str, value: impl Display) {
-    stat_name(out, name);
     // Writing to a Vec cannot fail; a Display that does leaves the value out.
-    let _ = write!(out, "{value}");
+    let _ = write!(out, "STAT {name} {value}");
     out.extend_from_slice(TERMINATOR);
-}
-
-/// Appends a line of statistics with bytes that need not be text.
-pub fn stat_bytes(out: &mut Vec<u8>, name: &str, value: &[u8]) {
-    stat_name(out, name);
-    out.extend_from_slice(value);
-    out.extend_from_slice(TERMINATOR);
-}
-
-fn stat_name(out: &mut Vec<u8>, name: &str) {
-    out.extend_from_slice(b"STAT ");
-    out.extend_from_slice(name.as_bytes());
-    out.push(b' ');
 }
 
 #[cfg(test)]
@@ -150,9 +129,9 @@ mod tests {
     fn statistics_are_lines_of_name_and_value() {
         assert_eq!(
             written(|out| {
-                stat_u64(out, "curr_items", 3u64);
+                stat(out, "curr_items", 3u64);
                 stat(out, "rusage_user", format_args!("{:.3}", 0.5));
-                stat_bytes(out, "domain_socket", b"NULL");
+                stat(out, "domain_socket", "NULL");
                 version(out, "1.6.18");
             }),
             "STAT curr_items 3\r\nSTAT rusage_user 0.500\r\nSTAT domain_socket NULL\r\n\

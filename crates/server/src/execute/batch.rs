@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use engine::{CacheError, Engine, FlashRead, Key};
-use protocol::{MetaGet, Refusal, write};
+use protocol::{MetaRequest, Refusal, write};
 
 use crate::counters::Counters;
 use crate::replies::{FLUSH_BYTES, Replies};
@@ -43,7 +43,7 @@ pub(super) enum Content<'i> {
     /// The answer of an `mg`.
     MetaGet {
         key: Key<'i>,
-        request: MetaGet<'i>,
+        request: MetaRequest<'i>,
         read: FlashRead,
     },
     /// A long value that is sent from where it lies.

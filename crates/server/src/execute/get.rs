@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use engine::{Amend, Change, ItemView, Key, Lookup, Peek, Put};
 use protocol::write::ItemMeta;
-use protocol::{Expiry, KEY_MAX_BYTES, Keys, MetaGet, Status, write};
+use protocol::{Expiry, KEY_MAX_BYTES, Keys, MetaRequest, Status, write};
 
 use super::batch::{Batch, Content};
 use crate::replies::{FLUSH_BYTES, keep_buffer, take_buffer};
@@ -48,7 +48,7 @@ impl<'i> Batch<'_, 'i> {
         Ok(())
     }
 
-    pub(super) async fn meta_get(&mut self, request: &MetaGet<'i>) -> io::Result<()> {
+    pub(super) async fn meta_get(&mut self, request: &MetaRequest<'i>) -> io::Result<()> {
         self.counters.cmd_get.hit();
         let changes =
             request.vivify.is_some() || request.recache.is_some() || request.touch.is_some();
@@ -99,7 +99,11 @@ impl<'i> Batch<'_, 'i> {
     }
 
     /// An `mg` that may change the item: touch, vivify, win or recache.
-    async fn meta_get_changing(&mut self, key: Key<'_>, request: &MetaGet<'_>) -> io::Result<()> {
+    async fn meta_get_changing(
+        &mut self,
+        key: Key<'_>,
+        request: &MetaRequest<'_>,
+    ) -> io::Result<()> {
         let now = self.now;
         let start = self.replies.out.len();
         let out = &mut self.replies.out;
@@ -241,7 +245,7 @@ enum GetOutcome {
 }
 
 /// Writes the reply of an `mg` that found an item and leaves it as it is.
-fn write_hit(out: &mut Vec<u8>, request: &MetaGet<'_>, view: &ItemView<'_>, now: u32) {
+fn write_hit(out: &mut Vec<u8>, request: &MetaRequest<'_>, view: &ItemView<'_>, now: u32) {
     let meta = describe(view, now);
     write::meta_get_hit(out, request, &meta, view.value);
 }
@@ -262,7 +266,7 @@ pub(super) fn describe(view: &ItemView<'_>, now: u32) -> ItemMeta {
     }
 }
 
-fn decide_get(request: &MetaGet<'_>, view: &ItemView<'_>, now: u32) -> (Amend, ItemMeta) {
+fn decide_get(request: &MetaRequest<'_>, view: &ItemView<'_>, now: u32) -> (Amend, ItemMeta) {
     let touched = request.touch.map(|exptime| exptime.to_absolute(now));
     let seen = match touched {
         Some(expiry) if request.touches_before_recache() => expiry,

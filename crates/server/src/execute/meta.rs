@@ -4,10 +4,9 @@ use std::borrow::Cow;
 use std::io;
 
 use engine::{Amend, Change, ItemView, Key, Lookup, Peek, Put};
-use protocol::write::{ArithmeticOutcome, DeleteOutcome, DumpedItem, ItemMeta};
+use protocol::write::{Counted, DumpedItem, ItemMeta, Outcome};
 use protocol::{
-    Expiry, KEY_MAX_BYTES, MetaArithmetic, MetaCommand, MetaDebug, MetaDelete, MetaSet, Refusal,
-    adjust, write,
+    Expiry, KEY_MAX_BYTES, MetaCommand, MetaKey, MetaRequest, MetaSet, Refusal, adjust, write,
 };
 
 use super::batch::Batch;
@@ -18,56 +17,55 @@ use crate::dump::dumped;
 
 impl<'i> Batch<'_, 'i> {
     pub(super) async fn meta(&mut self, command: &MetaCommand<'i>) -> io::Result<()> {
-        let key = match command {
+        let sent = match command {
             MetaCommand::Get(request) => return self.meta_get(request).await,
             MetaCommand::Noop => {
                 write::meta_noop(&mut self.replies.out);
                 return Ok(());
             }
-            MetaCommand::Set(request) => &request.key,
-            MetaCommand::Delete(request) => &request.key,
-            MetaCommand::Arithmetic(request) => &request.key,
-            MetaCommand::Debug(request) => &request.key,
+            MetaCommand::Set(set) => &set.request.key,
+            MetaCommand::Delete(request) | MetaCommand::Arithmetic(request) => &request.key,
+            MetaCommand::Debug(key) => key,
         };
         let mut buffer = [0; KEY_MAX_BYTES];
-        let Some(key) = self.engine.key(key.decode(&mut buffer)) else {
+        let Some(key) = self.engine.key(sent.decode(&mut buffer)) else {
             return Ok(());
         };
         self.after_reads(key).await?;
         match command {
-            MetaCommand::Set(request) => self.meta_set(key, request).await,
+            MetaCommand::Set(set) => self.meta_set(key, set).await,
             MetaCommand::Delete(request) => self.meta_delete(key, request).await,
             MetaCommand::Arithmetic(request) => self.meta_arithmetic(key, request).await,
-            MetaCommand::Debug(request) => self.meta_debug(key, request).await,
+            MetaCommand::Debug(sent) => self.meta_debug(key, sent).await,
             MetaCommand::Get(_) | MetaCommand::Noop => {}
         }
         Ok(())
     }
 
-    async fn meta_set(&mut self, key: Key<'_>, request: &MetaSet<'i>) {
+    async fn meta_set(&mut self, key: Key<'_>, set: &MetaSet<'i>) {
         self.counters.cmd_set.hit();
-        let now = self.now;
+        let request = &set.request;
         let put = Put {
-            value: Cow::Borrowed(request.value),
+            value: Cow::Borrowed(set.value),
             client_flags: request.client_flags,
-            expiry: request.exptime.to_absolute(now).0,
+            expiry: request.touch.unwrap_or_default().to_absolute(self.now).0,
             cas_unique: request.new_cas,
             binary_key: request.key.is_base64(),
             ..Put::default()
         };
         let condition = Condition {
-            verb: request.verb,
+            verb: set.verb,
             compare_cas: request.compare_cas,
             invalidate: request.invalidate,
             vivify: request.vivify,
         };
         match self.store_if(key, &condition, &put).await {
-            Ok(outcome) => write::meta_set(&mut self.replies.out, request, outcome),
+            Ok(outcome) => write::meta_set(&mut self.replies.out, set, outcome),
             Err(error) => self.refuse(error, false),
         }
     }
 
-    async fn meta_delete(&mut self, key: Key<'_>, request: &MetaDelete<'i>) {
+    async fn meta_delete(&mut self, key: Key<'_>, request: &MetaRequest<'i>) {
         let now = self.now;
         let deleted = self
             .engine
@@ -76,9 +74,9 @@ impl<'i> Batch<'_, 'i> {
         match deleted {
             Ok(modified) => {
                 match modified.result {
-                    DeleteOutcome::Done => self.counters.delete_hits.hit(),
-                    DeleteOutcome::NotFound => self.counters.delete_misses.hit(),
-                    DeleteOutcome::Exists => {}
+                    Outcome::Done(()) => self.counters.delete_hits.hit(),
+                    Outcome::NotFound => self.counters.delete_misses.hit(),
+                    Outcome::Exists | Outcome::NotStored => {}
                 }
                 write::meta_delete(&mut self.replies.out, request, modified.result);
             }
@@ -86,7 +84,7 @@ impl<'i> Batch<'_, 'i> {
         }
     }
 
-    async fn meta_arithmetic(&mut self, key: Key<'_>, request: &MetaArithmetic<'i>) {
+    async fn meta_arithmetic(&mut self, key: Key<'_>, request: &MetaRequest<'i>) {
         let now = self.now;
         let changed = self
             .engine
@@ -97,15 +95,15 @@ impl<'i> Batch<'_, 'i> {
             Ok(modified) => match modified.result {
                 Some(mut outcome) => {
                     match &mut outcome {
-                        ArithmeticOutcome::Done { created, item, .. } => {
+                        Outcome::Done(counted) => {
                             // As in memcached, creating the number counts as neither.
-                            if !*created {
+                            if !counted.created {
                                 hits.hit();
                             }
-                            item.cas_unique = modified.cas_unique;
+                            counted.item.cas_unique = modified.cas_unique;
                         }
-                        ArithmeticOutcome::NotFound => misses.hit(),
-                        ArithmeticOutcome::Exists | ArithmeticOutcome::NotStored => {}
+                        Outcome::NotFound => misses.hit(),
+                        Outcome::Exists | Outcome::NotStored => {}
                     }
                     write::meta_arithmetic(&mut self.replies.out, request, outcome);
                 }
@@ -115,22 +113,22 @@ impl<'i> Batch<'_, 'i> {
         }
     }
 
-    async fn meta_debug(&mut self, key: Key<'_>, request: &MetaDebug<'i>) {
+    async fn meta_debug(&mut self, key: Key<'_>, sent: &MetaKey<'i>) {
         let now = self.now;
         let out = &mut self.replies.out;
         let describe = |out: &mut Vec<u8>, view: &ItemView<'_>| {
-            write::meta_debug(out, request, Some(&dumped(view)), now);
+            write::meta_debug(out, sent, Some(&dumped(view)), now);
         };
         match self
             .engine
             .lookup(key, now, Peek::Yes, |view| describe(out, view))
         {
             Lookup::Hit(()) => {}
-            Lookup::Miss => write::meta_debug(&mut self.replies.out, request, None, now),
+            Lookup::Miss => write::meta_debug(&mut self.replies.out, sent, None, now),
             Lookup::Flash(read) => match self.engine.read_flash(key, read).await {
                 Some(hit) => describe(&mut self.replies.out, &hit.view()),
                 None => {
-                    write::meta_debug(&mut self.replies.out, request, None::<&DumpedItem<'_>>, now)
+                    write::meta_debug(&mut self.replies.out, sent, None::<&DumpedItem<'_>>, now)
                 }
             },
         }
@@ -138,17 +136,17 @@ impl<'i> Batch<'_, 'i> {
 }
 
 fn decide_delete(
-    request: &MetaDelete<'_>,
+    request: &MetaRequest<'_>,
     found: Option<&ItemView<'_>>,
     now: u32,
-) -> (Change<'static>, DeleteOutcome) {
+) -> (Change<'static>, Outcome<()>) {
     let Some(view) = found else {
         // Recovery may not have come to it yet.
-        return (Change::Remove, DeleteOutcome::NotFound);
+        return (Change::Remove, Outcome::NotFound);
     };
     let expected = request.compare_cas.unwrap_or(view.cas_unique);
     if expected != view.cas_unique {
-        return (Change::Keep, DeleteOutcome::Exists);
+        return (Change::Keep, Outcome::Exists);
     }
     let touched = request.touch.map(|exptime| exptime.to_absolute(now).0);
     let change = if request.remove_value {
@@ -171,27 +169,27 @@ fn decide_delete(
     } else {
         Change::Remove
     };
-    (change, DeleteOutcome::Done)
+    (change, Outcome::Done(()))
 }
 
 /// `None` when the item is not a number.
 fn decide_arithmetic(
-    request: &MetaArithmetic<'_>,
+    request: &MetaRequest<'_>,
     found: Option<&ItemView<'_>>,
     now: u32,
-) -> (Change<'static>, Option<ArithmeticOutcome>) {
+) -> (Change<'static>, Option<Outcome<Counted>>) {
     let touched = request.touch.map(|exptime| exptime.to_absolute(now));
     let done = |put, value, created, item| {
-        let outcome = ArithmeticOutcome::Done {
+        let counted = Counted {
             value,
             created,
             item,
         };
-        (Change::Put(put), Some(outcome))
+        (Change::Put(put), Some(Outcome::Done(counted)))
     };
     let Some(view) = found else {
         let Some(exptime) = request.vivify else {
-            return (Change::Keep, Some(ArithmeticOutcome::NotFound));
+            return (Change::Keep, Some(Outcome::NotFound));
         };
         let expiry = touched.unwrap_or(exptime.to_absolute(now));
         let put = Put {
@@ -209,7 +207,7 @@ fn decide_arithmetic(
     };
     let expected = request.compare_cas.unwrap_or(view.cas_unique);
     if expected != view.cas_unique {
-        return (Change::Keep, Some(ArithmeticOutcome::Exists));
+        return (Change::Keep, Some(Outcome::Exists));
     }
     let Some(adjusted) = adjust(view.value, request.delta, request.decrement) else {
         return (Change::Keep, None);

@@ -12,7 +12,7 @@ mod text;
 use std::io;
 
 use protocol::write::{DumpedItem, metadump_line, mgdump_line};
-use protocol::{Command, CrawlerCommand, Refusal, ShutdownMode, Status, write};
+use protocol::{Command, Refusal, Status, write};
 
 use crate::stats::VERSION;
 use crate::{dump, stats};
@@ -63,7 +63,7 @@ impl<'i> Batch<'_, 'i> {
         self.fill().await?;
         match command {
             Command::Version => write::version(&mut self.replies.out, VERSION),
-            Command::Verbosity { noreply, .. } | Command::Tuning { noreply } => {
+            Command::Tuning { noreply } => {
                 write::status(&mut self.replies.out, Status::Ok, noreply);
             }
             Command::FlushAll { noreply, .. } if !self.shared.config.server.enable_flush_all => {
@@ -74,25 +74,31 @@ impl<'i> Batch<'_, 'i> {
                 self.engine.flush_all(delay.flush_at(self.now));
                 write::status(&mut self.replies.out, Status::Ok, noreply);
             }
-            Command::CacheMemlimit { noreply, .. } => {
+            Command::CacheMemlimit { noreply } => {
                 write::refusal(&mut self.replies.out, Refusal::MemlimitFixed, noreply);
             }
-            Command::Stats { argument, .. } => {
+            Command::Stats { argument } => {
                 stats::write(self.shared, &mut self.replies.out, argument);
             }
             Command::Shutdown { .. } if !self.shared.config.server.enable_shutdown => {
                 write::refusal(&mut self.replies.out, Refusal::ShutdownNotEnabled, false);
             }
-            Command::Shutdown {
-                mode: ShutdownMode::Invalid,
-            } => {
+            Command::Shutdown { is_valid: false } => {
                 write::refusal(&mut self.replies.out, Refusal::InvalidShutdownMode, false);
             }
             Command::Shutdown { .. } => {
                 self.shared.ask_shutdown();
                 return Ok(Flow::Close);
             }
-            Command::LruCrawler(crawler) => self.crawl(crawler).await?,
+            Command::Metadump { classes } => {
+                let (shared, replies) = (self.shared, &mut *self.replies);
+                dump::dump(shared, replies, classes, Status::End, metadump_line).await?;
+            }
+            Command::Mgdump { classes } => {
+                let (shared, replies) = (self.shared, &mut *self.replies);
+                let line = |out: &mut Vec<u8>, item: &DumpedItem<'_>| mgdump_line(out, item.key);
+                dump::dump(shared, replies, classes, Status::MetaEnd, line).await?;
+            }
             // Carried out by the caller.
             Command::Get { .. }
             | Command::GetAndTouch { .. }
@@ -104,27 +110,5 @@ impl<'i> Batch<'_, 'i> {
             | Command::Quit => {}
         }
         Ok(Flow::Continue)
-    }
-
-    async fn crawl(&mut self, command: CrawlerCommand<'_>) -> io::Result<()> {
-        let (shared, replies) = (self.shared, &mut *self.replies);
-        match command {
-            CrawlerCommand::Metadump(scope) => {
-                dump::dump(shared, replies, scope, Status::End, metadump_line).await
-            }
-            CrawlerCommand::Mgdump(scope) => {
-                let line = |out: &mut Vec<u8>, item: &DumpedItem<'_>| mgdump_line(out, item.key);
-                dump::dump(shared, replies, scope, Status::MetaEnd, line).await
-            }
-            // Expired items leave by themselves: there is no crawler to steer.
-            CrawlerCommand::Enable
-            | CrawlerCommand::Disable
-            | CrawlerCommand::Sleep(_)
-            | CrawlerCommand::ToCrawl(_)
-            | CrawlerCommand::Crawl(_) => {
-                write::status(&mut replies.out, Status::Ok, false);
-                Ok(())
-            }
-        }
     }
 }

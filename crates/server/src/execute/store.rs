@@ -3,12 +3,12 @@
 use std::borrow::Cow;
 
 use engine::{CacheError, Change, ItemView, Key, Put};
-use protocol::write::SetOutcome;
+use protocol::write::{Outcome, Stored};
 use protocol::{Exptime, StoreVerb};
 
 use super::batch::Batch;
 
-/// When a value is stored; [`protocol::MetaSet`] says what each part means.
+/// When a value is stored; [`protocol::MetaRequest`] says what each part means.
 pub(super) struct Condition {
     pub(super) verb: StoreVerb,
     pub(super) compare_cas: Option<u64>,
@@ -23,27 +23,27 @@ impl Batch<'_, '_> {
         key: Key<'_>,
         condition: &Condition,
         put: &Put<'_>,
-    ) -> Result<SetOutcome, CacheError> {
+    ) -> Result<Outcome<Stored>, CacheError> {
         if condition.verb == StoreVerb::Set && condition.compare_cas.is_none() {
             let cas_unique = self.engine.set(key, self.now, put).await?;
             let value_bytes = put.value.len();
-            return Ok(SetOutcome::Stored {
+            return Ok(Outcome::Done(Stored {
                 cas_unique,
                 value_bytes,
-            });
+            }));
         }
         let (now, max) = (self.now, self.max_value_bytes);
         let decide = |found: Option<&ItemView<'_>>| decide_set(condition, put, found, now, max);
         let modified = self.engine.modify(key, now, decide).await?;
         let mut outcome = modified.result;
-        if let SetOutcome::Stored { cas_unique, .. } = &mut outcome {
-            *cas_unique = modified.cas_unique;
+        if let Outcome::Done(stored) = &mut outcome {
+            stored.cas_unique = modified.cas_unique;
         }
         if condition.verb == StoreVerb::Cas {
             match outcome {
-                SetOutcome::Stored { .. } => self.counters.cas_hits.hit(),
-                SetOutcome::Exists => self.counters.cas_badval.hit(),
-                SetOutcome::NotStored | SetOutcome::NotFound => self.counters.cas_misses.hit(),
+                Outcome::Done(_) => self.counters.cas_hits.hit(),
+                Outcome::Exists => self.counters.cas_badval.hit(),
+                Outcome::NotStored | Outcome::NotFound => self.counters.cas_misses.hit(),
             }
         }
         Ok(outcome)
@@ -56,16 +56,13 @@ fn decide_set<'v>(
     found: Option<&ItemView<'_>>,
     now: u32,
     max_value_bytes: usize,
-) -> (Change<'v>, SetOutcome) {
+) -> (Change<'v>, Outcome<Stored>) {
     let store = |put: Put<'v>| {
-        let value_bytes = put.value.len();
-        (
-            Change::Put(put),
-            SetOutcome::Stored {
-                cas_unique: 0,
-                value_bytes,
-            },
-        )
+        let stored = Stored {
+            cas_unique: 0,
+            value_bytes: put.value.len(),
+        };
+        (Change::Put(put), Outcome::Done(stored))
     };
     let Some(view) = found else {
         return match (condition.verb, condition.vivify) {
@@ -77,12 +74,12 @@ fn decide_set<'v>(
                 })
             }
             (StoreVerb::Set | StoreVerb::Add, _) => store(put.clone()),
-            (StoreVerb::Cas, _) => (Change::Keep, SetOutcome::NotFound),
-            _ => (Change::Keep, SetOutcome::NotStored),
+            (StoreVerb::Cas, _) => (Change::Keep, Outcome::NotFound),
+            _ => (Change::Keep, Outcome::NotStored),
         };
     };
     if condition.verb == StoreVerb::Add {
-        return (Change::Access, SetOutcome::NotStored);
+        return (Change::Access, Outcome::NotStored);
     }
     if let Some(expected) = condition.compare_cas
         && expected != view.cas_unique
@@ -97,11 +94,11 @@ fn decide_set<'v>(
             };
             return store(stale);
         }
-        return (Change::Keep, SetOutcome::Exists);
+        return (Change::Keep, Outcome::Exists);
     }
     let joins = matches!(condition.verb, StoreVerb::Append | StoreVerb::Prepend);
     if joins && view.value.len() + put.value.len() > max_value_bytes {
-        return (Change::Keep, SetOutcome::NotStored);
+        return (Change::Keep, Outcome::NotStored);
     }
     let joined = |value| Put {
         cas_unique: put.cas_unique,

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::io;
 
 use engine::{Amend, CacheError, Change, ItemView, Key, Modified, Put};
-use protocol::write::SetOutcome;
+use protocol::write::Outcome;
 use protocol::{Adjusted, Command, Exptime, Keys, Refusal, Status, StoreVerb, adjust, write};
 
 use super::batch::Batch;
@@ -107,10 +107,10 @@ impl<'i> Batch<'_, 'i> {
     async fn store(&mut self, key: Key<'_>, condition: &Condition, put: &Put<'_>, noreply: bool) {
         self.counters.cmd_set.hit();
         let status = match self.store_if(key, condition, put).await {
-            Ok(SetOutcome::Stored { .. }) => Status::Stored,
-            Ok(SetOutcome::NotStored) => Status::NotStored,
-            Ok(SetOutcome::Exists) => Status::Exists,
-            Ok(SetOutcome::NotFound) => Status::NotFound,
+            Ok(Outcome::Done(_)) => Status::Stored,
+            Ok(Outcome::NotStored) => Status::NotStored,
+            Ok(Outcome::Exists) => Status::Exists,
+            Ok(Outcome::NotFound) => Status::NotFound,
             Err(error) => return self.refuse(error, noreply),
         };
         write::status(&mut self.replies.out, status, noreply);
