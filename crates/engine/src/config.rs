@@ -60,7 +60,6 @@ pub enum PlacementConfig {
 
 impl PlacementConfig {
     /// What the placement is called.
-    #[must_use]
     pub fn name(&self) -> &'static str {
         match self {
             Self::Exact(_) => "exact",
@@ -120,7 +119,6 @@ pub enum ReclaimPolicy {
 
 impl ReclaimPolicy {
     /// The most that is copied, in sixteenths of a segment.
-    #[must_use]
     pub fn max_copy_sixteenths(mut self) -> u32 {
         self.max_copy().map_or(0, |most| *most)
     }
@@ -380,7 +378,6 @@ impl Default for EngineConfig {
 
 /// Bytes of the journal of a new image: a 256th of the flash, an eighth of the memory at most, and
 /// never too few.
-#[must_use]
 pub fn journal_bytes(flash_bytes: u64, memory_bytes: u64, partition_bits: u32) -> u64 {
     let least = crate::format::journal::least_bytes(1 << partition_bits);
     (flash_bytes / 256)
@@ -460,7 +457,6 @@ pub enum ConfigError {
 impl EngineConfig {
     /// Bytes of a segment for a new image on `flash_bytes` of flash: the largest power of two up to
     /// 8 MiB of which the flash holds 128 and the memory 32 — but never too small for one item.
-    #[must_use]
     pub fn choose_segment_bytes(&self, flash_bytes: u64) -> u32 {
         if let Some(chosen) = self.segment_bytes {
             return chosen;
@@ -490,7 +486,6 @@ impl EngineConfig {
     }
 
     /// The largest item body the settings allow.
-    #[must_use]
     pub fn largest_body(&self) -> usize {
         use crate::format::item::{CAS_BYTES, CHECKSUM_BYTES, HEADER_BYTES, MAX_KEY_BYTES};
         CHECKSUM_BYTES + HEADER_BYTES + CAS_BYTES + MAX_KEY_BYTES + self.max_value_bytes as usize

@@ -100,7 +100,6 @@ impl Striped {
     }
 
     /// What has been added so far.
-    #[must_use]
     pub fn sum(&self) -> u64 {
         self.0.iter().map(|part| part.0.get()).sum()
     }

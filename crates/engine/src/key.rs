@@ -14,7 +14,6 @@ pub struct KeyHash(pub u64);
 
 impl KeyHash {
     /// The partition, out of `1 << partition_bits`.
-    #[must_use]
     pub fn partition(self, partition_bits: u32) -> usize {
         // Shifted in two steps: a shift by 64 is not a shift.
         (self.0 >> 1 >> (63 - partition_bits)) as usize
@@ -35,7 +34,6 @@ pub struct Key<'a> {
 
 impl<'a> Key<'a> {
     /// The key, hashed with the image's seed; `None` when it is empty or too long.
-    #[must_use]
     pub fn new(bytes: &'a [u8], seed: u64) -> Option<Self> {
         if bytes.is_empty() || bytes.len() > MAX_KEY_BYTES {
             return None;
@@ -47,13 +45,11 @@ impl<'a> Key<'a> {
     }
 
     /// The bytes.
-    #[must_use]
     pub fn bytes(&self) -> &'a [u8] {
         self.bytes
     }
 
     /// The hash.
-    #[must_use]
     pub fn hash(&self) -> KeyHash {
         self.hash
     }

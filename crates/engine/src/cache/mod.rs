@@ -129,7 +129,6 @@ impl ReturnToMemory for Engine {
 
 impl Engine {
     /// `bytes` as a key of this cache; `None` when it is empty or longer than 250 bytes.
-    #[must_use]
     #[inline]
     pub fn key<'a>(&self, bytes: &'a [u8]) -> Option<Key<'a>> {
         Key::new(bytes, self.seed)
@@ -225,43 +224,36 @@ impl Engine {
     }
 
     /// The segments underneath, for statistics.
-    #[must_use]
     pub fn store(&self) -> &SegmentStore {
         self.flash.store()
     }
 
     /// The placement, for statistics.
-    #[must_use]
     pub fn placement(&self) -> &dyn Placement {
         self.flash.placement()
     }
 
     /// Counters of the flash tier alone: takes no partition's lock.
-    #[must_use]
     pub fn flash_stats(&self) -> FlashStats {
         self.flash.upkeep.stats()
     }
 
     /// How far recovery has come.
-    #[must_use]
     pub fn recovery(&self) -> RecoveryStats {
         self.flash.recovery()
     }
 
     /// The journal, for statistics.
-    #[must_use]
     pub fn journal(&self) -> &Journal {
         &self.journal
     }
 
     /// The settings.
-    #[must_use]
     pub fn config(&self) -> &EngineConfig {
         &self.config
     }
 
     /// Counters, added up.
-    #[must_use]
     pub fn stats(&self) -> EngineStats {
         let mut stats = EngineStats {
             placement: self.flash.upkeep.stats(),

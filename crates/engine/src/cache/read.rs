@@ -45,7 +45,6 @@ pub struct ItemView<'a> {
 
 impl<'a> ItemView<'a> {
     /// An item, and the owner of its value where it has one.
-    #[must_use]
     pub fn new(item: ItemRef<'a>, shared: Option<&'a Arc<[u8]>>) -> Self {
         let header = item.header;
         Self {
@@ -232,7 +231,6 @@ impl Drop for FlashRead {
 
 impl FlashItem {
     /// The item, as readers see it.
-    #[must_use]
     pub fn view(&self) -> ItemView<'_> {
         ItemView::new(self.item(), None)
     }

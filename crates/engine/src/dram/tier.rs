@@ -186,15 +186,16 @@ impl DramTier {
     ) -> Result<(), NoSpace> {
         work::count(Work::TierEntry, 1);
         let header = new.header(key);
-        if let Some(handle) = self.find(key)
-            && self.overwrite(handle, &header, new)
-        {
+        let old = self.find(key);
+        if old.is_some_and(|handle| self.overwrite(handle, &header, new)) {
             return Ok(());
         }
         let (bytes, value_bytes) = self.log.entry_bytes(&header);
         self.make_space(bytes, value_bytes, context)?;
-        // Making space may have evicted the old entry, so it is looked up again.
-        self.remove(key);
+        if old.is_some() {
+            // Looked up again: making space may have evicted it.
+            self.remove(key);
+        }
         let cas_unique = new.cas_unique.unwrap_or(new.version);
         work::count(Work::ItemCopied, 1);
         work::count(Work::ByteCopied, header.body_bytes() as u64);

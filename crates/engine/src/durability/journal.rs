@@ -250,7 +250,6 @@ impl Journal {
     }
 
     /// Whether records have been left out.
-    #[must_use]
     pub fn is_void(&self) -> bool {
         self.is_void.load(Ordering::Acquire)
     }
@@ -267,7 +266,6 @@ impl Journal {
     }
 
     /// Records appended in this run.
-    #[must_use]
     pub fn records(&self) -> u64 {
         self.records.load(Ordering::Relaxed)
     }
@@ -278,14 +276,12 @@ impl Journal {
     }
 
     /// Bytes of the ring, and how many of them hold records.
-    #[must_use]
     pub fn fill(&self) -> (u64, u64) {
         let used = self.cursor.lock().used();
         (self.ring_bytes(), used * 8 * self.chunk_words as u64)
     }
 
     /// Bytes of memory it takes: the chunk being filled and the one before.
-    #[must_use]
     pub fn memory_bytes(&self) -> u64 {
         2 * 8 * self.chunk_words as u64
     }

@@ -74,7 +74,6 @@ pub struct Head {
 
 impl Head {
     /// The bytes of the head.
-    #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
         out.extend(MAGIC.to_le_bytes());
@@ -142,7 +141,6 @@ pub struct DeadList {
 
 impl DeadList {
     /// What stands before the packed positions.
-    #[must_use]
     pub fn encode_head(segment: SegmentId, sequence: u64, dead_bytes: usize) -> [u8; 16] {
         let mut out = [0; 16];
         out[..4].copy_from_slice(&segment.0.to_le_bytes());
@@ -188,7 +186,6 @@ pub struct Section {
 
 impl Section {
     /// What stands before the bytes.
-    #[must_use]
     pub fn encode_head(&self) -> [u8; 12] {
         let mut out = [0; 12];
         out[..4].copy_from_slice(&self.version.to_le_bytes());
@@ -225,7 +222,6 @@ impl Packer {
     }
 
     /// What has been appended.
-    #[must_use]
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
@@ -245,7 +241,6 @@ pub struct Positions<'a> {
 
 impl<'a> Positions<'a> {
     /// The positions in `bytes`.
-    #[must_use]
     pub fn of(bytes: &'a [u8]) -> Self {
         Self {
             rest: bytes.iter(),

@@ -72,7 +72,6 @@ const _: () = assert!(size_of::<ItemHeader>() == HEADER_BYTES);
 
 impl ItemHeader {
     /// Bytes of the body this header opens: header, CAS unique, key and value.
-    #[must_use]
     pub fn body_bytes(&self) -> usize {
         HEADER_BYTES
             + self.cas_bytes()
@@ -116,7 +115,6 @@ pub struct ItemRef<'a> {
 
 impl<'a> ItemRef<'a> {
     /// Reads the item whose body starts at the start of `bytes`; `None` when it does not fit.
-    #[must_use]
     pub fn parse(bytes: &'a [u8]) -> Option<Self> {
         let (header, rest) = ItemHeader::ref_from_prefix(bytes).ok()?;
         let (cas_unique, rest) = if header.has(state::HAS_CAS) {
@@ -136,7 +134,6 @@ impl<'a> ItemRef<'a> {
     }
 
     /// Bytes the item takes on flash, before alignment.
-    #[must_use]
     pub fn flash_bytes(&self) -> usize {
         CHECKSUM_BYTES + self.header.body_bytes()
     }

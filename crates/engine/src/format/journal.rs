@@ -63,7 +63,6 @@ const WORDS_PER_PARTITION: usize = 128;
 pub const MIN_CHUNKS: usize = 8;
 
 /// Words of a chunk of an image with this many partitions.
-#[must_use]
 pub fn chunk_words(partitions: u32) -> usize {
     (partitions as usize * WORDS_PER_PARTITION).max(MIN_CHUNK_WORDS)
 }
@@ -88,7 +87,6 @@ pub struct Head {
 
 impl Head {
     /// The words to store, in this order: a half-written head is damaged, not somebody else's.
-    #[must_use]
     pub fn encode(&self) -> [u64; HEAD_CHECKSUM + 1] {
         let mut words = [
             HEAD_MAGIC,
@@ -146,7 +144,6 @@ pub struct ChunkHeader {
 
 impl ChunkHeader {
     /// The words to store.
-    #[must_use]
     pub fn encode(&self) -> [u64; CHUNK_HEADER_WORDS] {
         let mut words = [0; CHUNK_HEADER_WORDS];
         words[..4].copy_from_slice(&[CHUNK_MAGIC, self.image, self.sequence, self.next_segment]);
@@ -155,7 +152,6 @@ impl ChunkHeader {
     }
 
     /// Reads a header; `None` where there is no valid one.
-    #[must_use]
     pub fn decode(words: &[u64; CHUNK_HEADER_WORDS]) -> Option<Self> {
         let valid = words[0] == CHUNK_MAGIC && words[4] == checksum(&words[..4]);
         valid.then_some(Self {
@@ -230,7 +226,6 @@ pub struct Encoded {
 
 impl Encoded {
     /// The words.
-    #[must_use]
     pub fn words(&self) -> &[u64] {
         &self.words[..self.len]
     }
@@ -238,7 +233,6 @@ impl Encoded {
 
 impl Record {
     /// The words to store.
-    #[must_use]
     pub fn encode(&self) -> Encoded {
         // Kind and payload of the first word, and of the second where there is one.
         let (first, second) = match *self {
@@ -286,7 +280,6 @@ impl Record {
     /// Reads the first record of `words`, and how many words it took; zero words are passed over. So is
     /// one whose second word is not there: it was being appended, or no sync had come to it, or it is
     /// what an earlier chunk has left.
-    #[must_use]
     pub fn decode(words: &[u64]) -> (Option<Self>, usize) {
         let Some(&word) = words.first() else {
             return (None, 0);
@@ -334,7 +327,6 @@ impl Record {
 }
 
 /// Whether the low bits of a generation that a [`Record::Dead`] keeps are those of `sequence`.
-#[must_use]
 pub fn is_generation(kept: u64, sequence: u64) -> bool {
     low(kept, GENERATION_BITS) == low(sequence, GENERATION_BITS)
 }
@@ -345,7 +337,6 @@ pub(crate) fn kept_chunk(sequence: u64) -> u64 {
 }
 
 /// The part of a hash that a [`Record::KeyDead`] keeps.
-#[must_use]
 pub fn kept_hash(hash: u64) -> u64 {
     hash >> 4 << 4
 }

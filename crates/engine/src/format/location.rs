@@ -30,7 +30,6 @@ pub struct LocationCodec {
 
 impl LocationCodec {
     /// The codec for a flash of `segments` segments of `segment_bytes` bytes.
-    #[must_use]
     pub fn new(segments: u32, segment_bytes: u32) -> Self {
         let units_per_segment = u64::from(segment_bytes / UNIT_BYTES);
         let units = u64::from(segments) * units_per_segment;
@@ -41,7 +40,6 @@ impl LocationCodec {
     }
 
     /// Bits of a packed location.
-    #[must_use]
     pub fn bits(&self) -> u32 {
         self.unit_bits + 1
     }
@@ -54,7 +52,6 @@ impl LocationCodec {
     }
 
     /// Packs a segment and a position in it.
-    #[must_use]
     pub fn encode(&self, segment: SegmentId, position: Position) -> u64 {
         let bits = position.bits();
         let unit = u64::from(segment.0) * self.units_per_segment + u64::from(bits & !LARGE);
@@ -62,7 +59,6 @@ impl LocationCodec {
     }
 
     /// Unpacks what [`encode`](Self::encode) packed.
-    #[must_use]
     pub fn decode(&self, value: u64) -> (SegmentId, Position) {
         let unit = value & ((1 << self.unit_bits) - 1);
         let segment = SegmentId((unit / self.units_per_segment) as u32);

@@ -68,7 +68,6 @@ impl Position {
     ///
     /// # Panics
     /// When the item is longer than the largest size class: segments are smaller than that.
-    #[must_use]
     pub fn new(offset: u32, bytes: u32) -> Self {
         let units = offset / UNIT_BYTES;
         if bytes <= PAGE_BYTES {
@@ -86,19 +85,16 @@ impl Position {
     }
 
     /// The position with these bits, as [`Position::bits`] gave them.
-    #[must_use]
     pub const fn from_bits(bits: u32) -> Self {
         Self(bits)
     }
 
     /// The bits: 31 tells a large item, the rest is below `segment_bytes / UNIT_BYTES`.
-    #[must_use]
     pub const fn bits(self) -> u32 {
         self.0
     }
 
     /// Offset of the item in its segment, in bytes.
-    #[must_use]
     pub const fn offset(self) -> u32 {
         if self.0 & LARGE == 0 {
             self.0 * UNIT_BYTES
@@ -143,7 +139,6 @@ pub(crate) fn summary_offset(segment_bytes: u32, items: u32) -> Option<u32> {
 }
 
 /// The longest item, in bytes on flash, that a segment can hold.
-#[must_use]
 pub fn largest_item(segment_bytes: u32) -> u32 {
     let class_limit = CLASS_PAGES[CLASS_PAGES.len() - 1] * PAGE_BYTES - PAGE_BYTES;
     summary_offset(segment_bytes, 1)
@@ -201,7 +196,6 @@ const _: () = assert!(size_of::<Footer>() == FOOTER_BYTES as usize);
 
 impl Footer {
     /// The footer of a segment whose content has `content_checksum`.
-    #[must_use]
     pub fn new(
         kind: SegmentKind,
         segment: u32,
@@ -230,7 +224,6 @@ impl Footer {
     }
 
     /// The same footer in an image, of a segment with slots of `slot_bytes`; 0 where items are packed.
-    #[must_use]
     pub fn of_image(mut self, image: u64, slot_bytes: u32) -> Self {
         self.image = U64::new(image);
         self.slot_bytes = U32::new(slot_bytes);

@@ -189,7 +189,6 @@ impl Superblock {
     ///
     /// # Panics
     /// When the placement's name is longer than 11 bytes.
-    #[must_use]
     pub fn new(shape: &ImageShape, placement: &str) -> Self {
         let mut superblock: Self = zerocopy::FromZeros::new_zeroed();
         superblock.magic = U64::new(MAGIC);
@@ -216,7 +215,6 @@ impl Superblock {
     }
 
     /// What the image was made with.
-    #[must_use]
     pub fn shape(&self) -> ImageShape {
         ImageShape {
             hash_seed: self.hash_seed.get(),
@@ -235,7 +233,6 @@ impl Superblock {
     }
 
     /// The placement the image was made for.
-    #[must_use]
     pub fn placement(&self) -> &str {
         let name = self.placement.split(|&byte| byte == 0).next();
         std::str::from_utf8(name.unwrap_or_default()).unwrap_or("?")
@@ -243,7 +240,6 @@ impl Superblock {
 
     /// Whether the image was stopped orderly: all of memory is on flash. Else it is in use, or its user died, and what
     /// was in memory only is lost.
-    #[must_use]
     pub fn is_clean(&self) -> bool {
         self.clean == 1
     }
@@ -294,7 +290,6 @@ impl Superblock {
     }
 
     /// The bytes to write: the checksum made good.
-    #[must_use]
     pub fn encode(&self) -> [u8; SUPERBLOCK_BYTES] {
         let mut sealed = *self;
         sealed.checksum = U32::new(sealed.own_checksum());

@@ -213,7 +213,6 @@ impl Look {
 
 impl SegmentCounts {
     /// Each state's name, with its count.
-    #[must_use]
     pub fn by_state(&self) -> [(&'static str, u64); 7] {
         [
             ("living", self.living),

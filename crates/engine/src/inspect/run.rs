@@ -68,7 +68,6 @@ pub struct Inspection {
 
 impl Inspection {
     /// Whether the next start finds everything that should be there.
-    #[must_use]
     pub fn is_sound(&self) -> bool {
         let is_warm = matches!(self.outlook, Outlook::Warm { .. });
         is_warm && self.flaw_count == 0 && self.segments.unreadable == 0

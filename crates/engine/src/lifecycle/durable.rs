@@ -58,7 +58,6 @@ impl Engine {
     }
 
     /// What has been done to survive a crash.
-    #[must_use]
     pub fn checkpoint_stats(&self) -> CheckpointStats {
         self.persistence.counters.read()
     }

@@ -460,7 +460,6 @@ impl Engine {
     }
 
     /// What the open found.
-    #[must_use]
     pub fn start(&self) -> Start {
         self.persistence.start
     }

@@ -53,7 +53,6 @@ pub struct Token {
 impl Token {
     /// The state in which the index says `entry`, in a `generation` that makes it unique. `fetched` tells that the
     /// item has been read since it was written; it does not count for equality.
-    #[must_use]
     pub fn new(entry: u64, generation: u64, fetched: bool) -> Self {
         Self {
             entry,
@@ -63,19 +62,16 @@ impl Token {
     }
 
     /// What the index says.
-    #[must_use]
     pub fn entry(&self) -> u64 {
         self.entry
     }
 
     /// The generation that makes the entry unique.
-    #[must_use]
     pub fn generation(&self) -> u64 {
         self.generation
     }
 
     /// Whether the item has been read since it was written.
-    #[must_use]
     pub fn fetched(&self) -> bool {
         self.fetched
     }

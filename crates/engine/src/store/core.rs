@@ -194,19 +194,16 @@ impl SegmentStore {
     }
 
     /// Bytes of a segment.
-    #[must_use]
     pub fn segment_bytes(&self) -> u32 {
         self.segment_bytes
     }
 
     /// Segments on the device.
-    #[must_use]
     pub fn segments(&self) -> u32 {
         self.segments.len() as u32
     }
 
     /// Segments that can be opened.
-    #[must_use]
     pub fn free_segments(&self) -> u32 {
         self.queues.lock().free as u32
     }
@@ -233,25 +230,21 @@ impl SegmentStore {
     }
 
     /// Segments that wear leveling waits for.
-    #[must_use]
     pub fn worn_least(&self) -> usize {
         self.queues.lock().worn_least.len()
     }
 
     /// Segments written and not yet reclaimed.
-    #[must_use]
     pub fn written_segments(&self) -> u32 {
         self.queues.lock().written as u32
     }
 
     /// Segments sealed in memory that wait to be written.
-    #[must_use]
     pub fn sealed_segments(&self) -> u32 {
         self.queues.lock().sealed.len() as u32
     }
 
     /// The counters.
-    #[must_use]
     pub fn counters(&self) -> &StoreCounters {
         &self.counters
     }
@@ -329,7 +322,6 @@ impl SegmentStore {
     }
 
     /// How the erases are spread over the segments in use, as the device counts them.
-    #[must_use]
     pub fn wear(&self) -> Wear {
         let retired: HashSet<SegmentId> = self.queues.lock().retired.iter().copied().collect();
         let in_use = (0..self.segments()).map(SegmentId);
@@ -420,7 +412,6 @@ impl SegmentStore {
     }
 
     /// Every written segment, oldest first.
-    #[must_use]
     pub fn written(&self) -> Vec<SegmentRecord> {
         let queues = self.queues.lock();
         let record = |segment| self.record(segment);

@@ -112,7 +112,6 @@ impl Streams for SlabClasses {
 
 impl SlabClasses {
     /// The classes of a layout.
-    #[must_use]
     pub fn new(layout: Layout, segment_bytes: u32) -> Self {
         if layout == Layout::Packed {
             return Self(Box::new([0]));

@@ -49,7 +49,6 @@ pub struct FlashItem {
 
 impl FlashItem {
     /// A copy of an item that lies elsewhere.
-    #[must_use]
     pub fn copy_of(item: &ItemRef<'_>) -> Self {
         let mut bytes = AlignedBuf::new(item.flash_bytes());
         item.encode(&mut bytes, 0, 0);
@@ -74,13 +73,11 @@ impl FlashItem {
     ///
     /// # Panics
     /// Never: it was parsed when it was read.
-    #[must_use]
     pub fn item(&self) -> ItemRef<'_> {
         ItemRef::parse(&self.bytes[self.body..]).expect("verified when it was read")
     }
 
     /// The item's fixed part.
-    #[must_use]
     pub fn header(&self) -> &ItemHeader {
         ItemHeader::ref_from_prefix(&self.bytes[self.body..])
             .expect("verified when it was read")
@@ -88,7 +85,6 @@ impl FlashItem {
     }
 
     /// Bytes of memory it holds.
-    #[must_use]
     pub fn buffer_bytes(&self) -> usize {
         self.bytes.len()
     }

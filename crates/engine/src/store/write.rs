@@ -291,7 +291,6 @@ impl SegmentStore {
     }
 
     /// The segments that are used no more.
-    #[must_use]
     pub fn retired(&self) -> Vec<SegmentId> {
         self.queues.lock().retired.clone()
     }
