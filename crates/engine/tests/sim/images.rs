@@ -9,7 +9,9 @@ use device::{
     AlignedBuf, Disk, Fault, FaultyDisk, Image, Latency, MemoryDisk, Operation, Region, Tear, When,
 };
 use flowstone_engine::config::META_BYTES;
-use flowstone_engine::format::journal::{CLOCK_WORD, HEAD_WORDS, JOURNAL_FORMAT, VOID_WORD};
+use flowstone_engine::format::journal::{
+    CLOCK_WORD, HEAD_WORDS, JOURNAL_FORMAT, Record, VOID_WORD,
+};
 use flowstone_engine::format::superblock::{
     IMAGE_FORMAT, ImageShape, IndexRegion, SUPERBLOCK_BYTES, Superblock,
 };
@@ -489,6 +491,37 @@ fn a_flush_holds_after_a_crash_also_one_whose_time_has_not_come() {
             }
         });
     }
+}
+
+/// A power cut may leave the words of an earlier chunk in the place of a new one: cutoffs among them are those of an
+/// earlier flush, and the one that is pending holds.
+#[test]
+fn what_is_left_of_an_earlier_chunk_ends_no_flush() {
+    let sim = Sim::new(3);
+    let (disk, media) = Left::new(Image::new(IMAGE_BYTES)).media();
+    sim.block_on(async {
+        let engine = start(&media, &tight()).await;
+        fill(&engine, 5000, 3000).await;
+        engine.flush_all(runtime::unix_seconds() + 50);
+    });
+    sim.crash();
+    let mut left = Left::of(&disk, &media);
+    let last = left.words.iter().rposition(|&word| word != 0);
+    let behind = last.expect("there is a FLUSH AT") + 1;
+    let cutoff = |partition| Record::Cutoff {
+        partition,
+        version: 1,
+        chunk: 9,
+    };
+    let stale: Vec<u64> = (0..4)
+        .flat_map(|partition| cutoff(partition).encode().words().to_vec())
+        .collect();
+    left.words[behind..][..stale.len()].copy_from_slice(&stale);
+    sim.block_on(async {
+        runtime::sleep(std::time::Duration::from_secs(60)).await;
+        let engine = started(&left).await;
+        assert_eq!(objects(&engine), 0);
+    });
 }
 
 /// A clock that has been set back brings nothing back that had expired.
