@@ -31,7 +31,7 @@ pub mod config;
 mod dram;
 mod durability;
 pub mod flash;
-pub mod format;
+
 pub mod inspect;
 mod key;
 mod lifecycle;
@@ -44,6 +44,7 @@ mod counter;
 mod in_flight;
 mod partition;
 
+pub use ::format;
 pub use admission::Admission;
 pub use cache::{
     Amend, CacheError, Change, Engine, EngineStats, FlashRead, ItemView, Lookup, MemoryLookup,

@@ -7,7 +7,7 @@
 
 use std::ops::Range;
 
-use super::segment::{LARGE, Position, SegmentId, UNIT_BYTES};
+use crate::segment::{LARGE, Position, SegmentId, UNIT_BYTES};
 
 /// Where an item lies: a position in one generation of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,7 +24,7 @@ pub struct Place {
 #[derive(Clone, Copy, Debug)]
 pub struct LocationCodec {
     /// Units of 16 bytes in a segment.
-    pub(crate) units_per_segment: u64,
+    pub units_per_segment: u64,
     unit_bits: u32,
 }
 
@@ -45,7 +45,7 @@ impl LocationCodec {
     }
 
     /// The ranges of the packed locations of a segment's small items and of its large ones.
-    pub(crate) fn locations_of(&self, segment: SegmentId) -> [Range<u64>; 2] {
+    pub fn locations_of(&self, segment: SegmentId) -> [Range<u64>; 2] {
         let small = u64::from(segment.0) * self.units_per_segment;
         let large = small | 1 << self.unit_bits;
         [small, large].map(|start| start..start + self.units_per_segment)
@@ -72,7 +72,7 @@ impl LocationCodec {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::format::segment::align;
+    use crate::segment::align;
     use proptest::prelude::*;
 
     #[test]

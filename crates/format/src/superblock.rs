@@ -6,9 +6,9 @@
 use zerocopy::byteorder::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use super::FormatError;
-use super::journal::VERSION_LIMIT;
-use super::segment::PAGE_BYTES;
+use crate::FormatError;
+use crate::journal::VERSION_LIMIT;
+use crate::segment::PAGE_BYTES;
 
 /// Bytes of a copy.
 pub const SUPERBLOCK_BYTES: usize = 4096;
@@ -109,7 +109,7 @@ pub enum IndexRegion {
 
 impl IndexRegion {
     /// Bytes of the image between superblock and segments.
-    pub(crate) fn inside_bytes(self) -> u64 {
+    pub fn inside_bytes(self) -> u64 {
         match self {
             Self::Inside(bytes) => bytes,
             Self::None | Self::Apart(_) => 0,
@@ -122,7 +122,7 @@ impl IndexRegion {
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
 )]
 #[repr(C)]
-pub(crate) struct IndexHeader {
+pub struct IndexHeader {
     magic: U64,
     format: U32,
     checksum: U32,
@@ -138,7 +138,8 @@ pub const INDEX_HEADER_BYTES: usize = 4096;
 const INDEX_MAGIC: u64 = u64::from_le_bytes(*b"flowINDX");
 
 impl IndexHeader {
-    pub(crate) fn new(image: u64, region_bytes: u64) -> Self {
+    /// The header of the index region of an image.
+    pub fn new(image: u64, region_bytes: u64) -> Self {
         let mut header = Self {
             magic: U64::new(INDEX_MAGIC),
             format: U32::new(IMAGE_FORMAT),
@@ -159,7 +160,7 @@ impl IndexHeader {
     }
 
     /// Reads a header; `None` where there are only zeros.
-    pub(crate) fn decode(page: &[u8]) -> Result<Option<Self>, FormatError> {
+    pub fn decode(page: &[u8]) -> Result<Option<Self>, FormatError> {
         if page.iter().all(|&byte| byte == 0) {
             return Ok(None);
         }
@@ -251,7 +252,7 @@ impl Superblock {
 
     /// Forgets everything: what has been written so far counts no more, nor does the journal before
     /// chunk `journal_first`.
-    pub(crate) fn start_empty(&mut self, journal_first: u64) {
+    pub fn start_empty(&mut self, journal_first: u64) {
         self.floor_sequence = self.sequence_limit;
         self.journal_first = U64::new(journal_first);
         self.checkpoint_segments = U32::new(0);

@@ -15,7 +15,7 @@
 use zerocopy::byteorder::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use super::FormatError;
+use crate::FormatError;
 
 /// Items start at multiples of this many bytes.
 pub const UNIT_BYTES: u32 = 16;
@@ -34,7 +34,7 @@ const MAGIC: u64 = u64::from_le_bytes(*b"flowSEGM");
 /// Units in [`LARGE_UNIT_BYTES`]: the bits a large item's size class borrows from its position.
 const LARGE_UNITS: u32 = LARGE_UNIT_BYTES / UNIT_BYTES;
 /// Set in a [`Position`] of an item longer than a page.
-pub(super) const LARGE: u32 = 1 << 31;
+pub(crate) const LARGE: u32 = 1 << 31;
 
 /// Pages to read for each size class of a large item: by one to 8, then three steps an octave.
 const CLASS_PAGES: [u32; LARGE_UNITS as usize] = [
@@ -80,7 +80,7 @@ impl Position {
     }
 
     /// The position of an item in a slot that starts at `offset`.
-    pub(crate) fn of_slot(offset: u32) -> Self {
+    pub fn of_slot(offset: u32) -> Self {
         Self(offset / UNIT_BYTES)
     }
 
@@ -105,7 +105,7 @@ impl Position {
 
     /// Bytes to read, from the page the item starts in on, to have all of it. `slot_bytes` are its
     /// segment's, 0 where items are packed.
-    pub(crate) const fn read_bytes(self, slot_bytes: u32) -> u32 {
+    pub const fn read_bytes(self, slot_bytes: u32) -> u32 {
         if slot_bytes > 0 {
             (self.offset() % PAGE_BYTES + slot_bytes).next_multiple_of(PAGE_BYTES)
         } else if self.0 & LARGE == 0 {
@@ -117,7 +117,7 @@ impl Position {
 }
 
 /// The first offset at or after `cursor` at which an item of `bytes` bytes may start.
-pub(crate) fn align(cursor: u32, bytes: u32) -> u32 {
+pub fn align(cursor: u32, bytes: u32) -> u32 {
     if bytes > PAGE_BYTES {
         return cursor.next_multiple_of(LARGE_UNIT_BYTES);
     }
@@ -131,7 +131,7 @@ pub(crate) fn align(cursor: u32, bytes: u32) -> u32 {
 }
 
 /// Where the summary of `items` items starts in a segment of `segment_bytes` bytes.
-pub(crate) fn summary_offset(segment_bytes: u32, items: u32) -> Option<u32> {
+pub fn summary_offset(segment_bytes: u32, items: u32) -> Option<u32> {
     let summary = items
         .checked_mul(SUMMARY_ENTRY_BYTES)?
         .checked_add(FOOTER_BYTES)?;
@@ -253,16 +253,12 @@ impl Footer {
     }
 
     /// Whether the segment holds this.
-    pub(crate) fn is_of(&self, kind: SegmentKind) -> bool {
+    pub fn is_of(&self, kind: SegmentKind) -> bool {
         self.kind == kind as u8
     }
 
     /// Reads the footer at the end of `bytes`, of whatever kind and generation of `segment`.
-    pub(crate) fn read(
-        bytes: &[u8],
-        segment: u32,
-        segment_bytes: u32,
-    ) -> Result<Self, FormatError> {
+    pub fn read(bytes: &[u8], segment: u32, segment_bytes: u32) -> Result<Self, FormatError> {
         let (_, footer) = Self::read_from_suffix(bytes).map_err(|_| FormatError::Range)?;
         if footer.magic.get() != MAGIC {
             return Err(FormatError::Magic);
@@ -287,7 +283,7 @@ impl Footer {
 }
 
 /// Reads footer and summary of a segment of items from `tail`, its last bytes.
-pub(crate) fn decode_tail(
+pub fn decode_tail(
     tail: &[u8],
     segment: u32,
     sequence: u64,

@@ -13,7 +13,7 @@
 use zerocopy::byteorder::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use super::FormatError;
+use crate::FormatError;
 
 /// Bytes of an item's fixed header.
 pub const HEADER_BYTES: usize = 28;
@@ -80,23 +80,23 @@ impl ItemHeader {
     }
 
     /// Bytes of the CAS unique that follows the header.
-    pub(crate) fn cas_bytes(&self) -> usize {
+    pub fn cas_bytes(&self) -> usize {
         usize::from(self.has(state::HAS_CAS)) * CAS_BYTES
     }
 
     /// Whether any of `bits` is set.
-    pub(crate) fn has(&self, bits: u8) -> bool {
+    pub fn has(&self, bits: u8) -> bool {
         self.state & bits != 0
     }
 
     /// Whether the item is past its expiry at Unix second `now`.
-    pub(crate) fn is_expired(&self, now: u32) -> bool {
+    pub fn is_expired(&self, now: u32) -> bool {
         is_expired(self.expiry.get(), now)
     }
 }
 
 /// Whether `expiry` (0 for never) has come at Unix second `now`.
-pub(crate) fn is_expired(expiry: u32, now: u32) -> bool {
+pub fn is_expired(expiry: u32, now: u32) -> bool {
     expiry != 0 && expiry <= now
 }
 

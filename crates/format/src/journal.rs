@@ -24,7 +24,7 @@
 //! A generation is a segment's sequence number, of DEAD its low bits. Records only ever kill: one that is
 //! read where it does not belong makes a miss.
 
-use super::FormatError;
+use crate::FormatError;
 
 /// Version of the journal's format.
 pub const JOURNAL_FORMAT: u64 = 3;
@@ -68,7 +68,7 @@ pub fn chunk_words(partitions: u32) -> usize {
 }
 
 /// Bytes of the shortest journal that suits an image with this many partitions.
-pub(crate) fn least_bytes(partitions: u32) -> u64 {
+pub fn least_bytes(partitions: u32) -> u64 {
     8 * (HEAD_WORDS + 2 * MIN_CHUNKS * chunk_words(partitions)) as u64
 }
 
@@ -332,7 +332,7 @@ pub fn is_generation(kept: u64, sequence: u64) -> bool {
 }
 
 /// The part of a chunk's sequence number that a [`Record::FlushAt`] or [`Record::Cutoff`] keeps.
-pub(crate) fn kept_chunk(sequence: u64) -> u64 {
+pub fn kept_chunk(sequence: u64) -> u64 {
     low(sequence, CHUNK_BITS)
 }
 

@@ -14,14 +14,14 @@
 //!
 //! `dead` is a list of positions in rising order: varints (LEB128) of the differences, the first from 0.
 
-use super::FormatError;
-use super::segment::SegmentId;
+use crate::FormatError;
+use crate::segment::SegmentId;
 
 /// Opens the stream.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"flowCKPT");
 
 /// Where a stream of bytes is read from.
-pub(crate) trait Source {
+pub trait Source {
     /// Why it cannot be read.
     type Error;
 
@@ -98,7 +98,7 @@ impl Head {
     }
 
     /// Reads a head; nonsense where the bytes are no checkpoint.
-    pub(crate) async fn read<S: Source>(from: &mut S) -> Result<Self, S::Error> {
+    pub async fn read<S: Source>(from: &mut S) -> Result<Self, S::Error> {
         if u64_of(from).await? != MAGIC {
             return Err(from.nonsense());
         }
@@ -150,7 +150,7 @@ impl DeadList {
     }
 
     /// Reads a list from the front of `bytes`; `None` where there is none. Returns what follows it, too.
-    pub(crate) fn parse(bytes: &[u8]) -> Option<(Self, &[u8])> {
+    pub fn parse(bytes: &[u8]) -> Option<(Self, &[u8])> {
         let (head, rest) = bytes.split_at_checked(16)?;
         let word = |at: usize| u32::from_le_bytes(head[at..at + 4].try_into().expect("four bytes"));
         let (dead, rest) = rest.split_at_checked(word(12) as usize)?;
@@ -162,7 +162,8 @@ impl DeadList {
         Some((list, rest))
     }
 
-    pub(crate) async fn read<S: Source>(from: &mut S) -> Result<Self, S::Error> {
+    /// Reads what was encoded.
+    pub async fn read<S: Source>(from: &mut S) -> Result<Self, S::Error> {
         let segment = SegmentId(u32_of(from).await?);
         let sequence = u64_of(from).await?;
         let dead_bytes = u32_of(from).await?;
@@ -193,7 +194,8 @@ impl Section {
         out
     }
 
-    pub(crate) async fn read<S: Source>(from: &mut S) -> Result<Self, S::Error> {
+    /// Reads what was encoded.
+    pub async fn read<S: Source>(from: &mut S) -> Result<Self, S::Error> {
         let version = u32_of(from).await?;
         let len = u64_of(from).await?;
         let len = usize::try_from(len).map_err(|_| from.nonsense())?;
@@ -226,7 +228,8 @@ impl Packer {
         &self.bytes
     }
 
-    pub(crate) fn clear(&mut self) {
+    /// Forgets all positions; the memory stays.
+    pub fn clear(&mut self) {
         self.bytes.clear();
         self.before = 0;
     }
@@ -249,7 +252,7 @@ impl<'a> Positions<'a> {
     }
 
     /// The positions in the rest of a list, behind the position `before`.
-    pub(crate) fn behind(before: u32, bytes: &'a [u8]) -> Self {
+    pub fn behind(before: u32, bytes: &'a [u8]) -> Self {
         Self {
             rest: bytes.iter(),
             before: Some(before),
@@ -257,7 +260,7 @@ impl<'a> Positions<'a> {
     }
 
     /// Bytes that have not been read yet.
-    pub(crate) fn rest_bytes(&self) -> usize {
+    pub fn rest_bytes(&self) -> usize {
         self.rest.len()
     }
 
