@@ -102,9 +102,12 @@ fn echo(io: IoChoice, connections: usize) -> std::io::Result<()> {
     workers.spawn_on(1, move || async move {
         for _ in 0..connections {
             runtime::spawn(async move {
-                let Ok(stream) = Stream::connect_tcp(address).await else {
+                let Ok(socket) = std::net::TcpStream::connect(address) else {
                     return;
                 };
+                // Fails only where the connection has ended again.
+                let _ = socket.set_nodelay(true);
+                let stream = Stream::new(socket.into());
                 let mut message = MESSAGE.to_vec();
                 loop {
                     let (sent, back) = stream.send(message).await;

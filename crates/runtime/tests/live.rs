@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used)]
 
 use flowstone_runtime as runtime;
+use std::net::{SocketAddr, TcpStream};
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc;
@@ -14,6 +16,11 @@ use flowstone_runtime::live::{IoChoice, IoPath, LiveConfig, Workers, block_on_wi
 use flowstone_runtime::net::{Listener, PeerAddr, Stream};
 
 const PATHS: [IoChoice; 2] = [IoChoice::IoUring, IoChoice::Fallback];
+
+/// A connection to a listener of this process, which need not have accepted it yet.
+fn connect(address: SocketAddr) -> Stream {
+    Stream::new(TcpStream::connect(address).unwrap().into())
+}
 
 fn workers(threads: usize, io: IoChoice) -> Workers {
     Workers::start(&LiveConfig {
@@ -217,7 +224,7 @@ fn tcp_connections_echo_on_another_worker() {
             let mut clients = Vec::new();
             for client in 0..100u64 {
                 clients.push(runtime::spawn(async move {
-                    let stream = Stream::connect_tcp(address).await.unwrap();
+                    let stream = connect(address);
                     for round in 0..20 {
                         let message = fill(client * 100 + round, 1 + round as usize * 50);
                         assert_eq!(exchange(&stream, &message).await, message);
@@ -249,7 +256,7 @@ fn more_connections_than_receive_buffers_still_receive() {
         let mut held = Vec::new();
         let mut streams = Vec::new();
         for client in 0..10u8 {
-            let sender = Stream::connect_tcp(address).await.unwrap();
+            let sender = connect(address);
             let (receiver, _) = listener.accept().await.unwrap();
             sender.send(vec![client; 50]).await.0.unwrap();
             let received = receiver.recv().await.unwrap();
@@ -273,7 +280,7 @@ fn large_values_pass_a_peer_that_reads_late() {
             let directory = tempfile::tempdir().unwrap();
             let path = directory.path().join("socket");
             let listener = Listener::unix(&path, 0o600).unwrap();
-            let client = Stream::connect_unix(&path).await.unwrap();
+            let client = Stream::new(UnixStream::connect(&path).unwrap().into());
             let (server, peer) = listener.accept().await.unwrap();
             assert_eq!(peer, PeerAddr::Unix);
             let message = fill(1, 8 << 20);
@@ -307,7 +314,7 @@ fn a_closer_ends_a_connection_that_waits() {
         block_on_with(io, async {
             let listener = Listener::tcp("127.0.0.1:0".parse().unwrap()).unwrap();
             let address = listener.tcp_address().unwrap();
-            let client = Stream::connect_tcp(address).await.unwrap();
+            let client = connect(address);
             let (server, _) = listener.accept().await.unwrap();
             let closer = server.closer();
             let waits = runtime::spawn(async move { server.recv().await.unwrap().is_empty() });
@@ -329,7 +336,7 @@ fn a_refused_connection_is_an_error() {
             let taken = Listener::tcp(address).unwrap_err();
             assert_eq!(taken.kind(), std::io::ErrorKind::AddrInUse);
             drop(listener);
-            let refused = Stream::connect_tcp(address).await.unwrap_err();
+            let refused = TcpStream::connect(address).unwrap_err();
             assert_eq!(refused.kind(), std::io::ErrorKind::ConnectionRefused);
         });
     }

@@ -9,12 +9,6 @@ pub(crate) use compio::driver::op::Interest;
 use compio::driver::op::PollOnce;
 use rustix::io::Errno;
 
-/// Completes when `fd` may make progress with what is of `interest`, or has failed.
-pub(crate) async fn ready(fd: Arc<OwnedFd>, interest: Interest) -> io::Result<()> {
-    let BufResult(result, _) = compio::runtime::submit(PollOnce::new(fd, interest)).await;
-    result.map(drop)
-}
-
 /// What to do after a call that does not wait has failed: waits where the call would have waited,
 /// gives the error back where trying again would not help.
 pub(crate) async fn wait_after(
@@ -23,7 +17,11 @@ pub(crate) async fn wait_after(
     interest: Interest,
 ) -> io::Result<()> {
     match error {
-        Errno::AGAIN => ready(Arc::clone(fd), interest).await,
+        Errno::AGAIN => {
+            let poll = PollOnce::new(Arc::clone(fd), interest);
+            let BufResult(result, _) = compio::runtime::submit(poll).await;
+            result.map(drop)
+        }
         Errno::INTR => Ok(()),
         error => Err(error.into()),
     }

@@ -2,18 +2,15 @@
 
 use std::cell::Cell;
 use std::io;
-use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
-use std::path::Path;
 use std::sync::{Arc, Weak};
 
 use compio::buf::{BufResult, IntoInner};
 use compio::driver::{PollFirst, ResultTakeBuffer, op};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, Shutdown};
-use socket2::{Domain, SockAddr, Socket, Type};
 
-use super::ready::{Interest, ready, wait_after};
+use super::ready::{Interest, wait_after};
 use super::received::{self, Inner, Received};
 use crate::in_flight::InFlight;
 use crate::live;
@@ -48,40 +45,12 @@ impl Closer {
 }
 
 impl Stream {
-    pub(super) fn new(socket: OwnedFd) -> Self {
+    /// The connection of a `socket` that is connected and blocking.
+    pub fn new(socket: OwnedFd) -> Self {
         Self {
             socket: Arc::new(socket),
             without_waiting: Cell::new(0),
         }
-    }
-
-    /// Connects to a TCP server, without delays for small packets.
-    pub async fn connect_tcp(address: SocketAddr) -> io::Result<Self> {
-        let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
-        socket.set_tcp_nodelay(true)?;
-        Self::connect(socket, &SockAddr::from(address)).await
-    }
-
-    /// Connects to a unix socket.
-    pub async fn connect_unix(path: &Path) -> io::Result<Self> {
-        let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
-        Self::connect(socket, &SockAddr::unix(path)?).await
-    }
-
-    async fn connect(socket: Socket, address: &SockAddr) -> io::Result<Self> {
-        socket.set_nonblocking(true)?;
-        let waits = match socket.connect(address) {
-            Ok(()) => false,
-            Err(error) if error.raw_os_error() == Some(libc::EINPROGRESS) => true,
-            Err(error) => return Err(error),
-        };
-        let stream = Self::new(OwnedFd::from(socket));
-        if waits {
-            ready(Arc::clone(&stream.socket), Interest::Writable).await?;
-            rustix::net::sockopt::socket_error(&stream.socket)??;
-        }
-        rustix::io::ioctl_fionbio(&stream.socket, false)?;
-        Ok(stream)
     }
 
     /// A handle with which another task of any worker can end this connection.
