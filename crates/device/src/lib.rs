@@ -52,8 +52,8 @@ pub use journal::{FileJournal, Journal, JournalError, JournalProblem, MemoryJour
 pub use libssd::{Libssd, SegmentShape};
 pub use memory::{Latency, MemoryDisk};
 pub use nand::{
-    BlockCounts, ConfigError, Counts, Endurance, Nand, NandConfig, NandCrash, NandError,
-    NandFileError, NandFileProblem, NandImage, NandTiming, PageCounts, Preset, is_nand_file,
+    ConfigError, Counts, Endurance, Nand, NandConfig, NandCrash, NandError, NandFileError,
+    NandFileProblem, NandImage, NandTiming, Preset, is_nand_file,
 };
 pub use paced::{DriveModel, PacedDisk};
 pub use runtime::buffer::{AlignedBuf, PAGE_BYTES};

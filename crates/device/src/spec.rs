@@ -12,10 +12,9 @@ use crate::{Disk, Flash, Ftl, FtlConfig, Geometry, Libssd, SegmentShape, parse_b
 /// Bytes of flash when nothing is said.
 const DEFAULT_BYTES: u64 = 4 << 30;
 
-/// Memory of a block and of a page beside the contents: state and counts, and under a conventional
-/// drive the tag and both ways of the map.
+/// Memory of a block beside the contents, and of a page under a conventional drive: the tag and both
+/// ways of the map.
 const BLOCK_BYTES: u64 = 100;
-const PAGE_COUNT_BYTES: u64 = 8;
 const PAGE_TAG_BYTES: u64 = 24;
 const PAGE_MAP_BYTES: u64 = 8;
 
@@ -211,8 +210,8 @@ impl Emulated {
         let shape = nand.config().geometry;
         let blocks = u64::from(shape.blocks());
         let a_page = match self {
-            Self::Nand(_) => PAGE_COUNT_BYTES,
-            Self::Ftl(_) => PAGE_COUNT_BYTES + PAGE_TAG_BYTES + PAGE_MAP_BYTES,
+            Self::Nand(_) => 0,
+            Self::Ftl(_) => PAGE_TAG_BYTES + PAGE_MAP_BYTES,
         };
         contents + blocks * (BLOCK_BYTES + u64::from(shape.pages_per_block) * a_page)
     }

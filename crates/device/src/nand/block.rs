@@ -25,15 +25,6 @@ pub(crate) struct Tag {
     pub(crate) stamp: u64,
 }
 
-/// How often a page was used.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PageCounts {
-    /// Reads of it.
-    pub reads: u32,
-    /// Programs of it, those that failed included.
-    pub programs: u32,
-}
-
 /// One erase block.
 #[derive(Clone, Debug)]
 pub(super) struct Block {
@@ -53,7 +44,6 @@ pub(super) struct Block {
     torn: Vec<u32>,
     dies_at: Option<(u32, u32)>,
     pub(super) tags: Option<Box<[Tag]>>,
-    pub(super) page_counts: Option<Box<[PageCounts]>>,
 }
 
 impl Block {
@@ -72,7 +62,6 @@ impl Block {
             torn: Vec::new(),
             dies_at: fate.grown_bad,
             tags: None,
-            page_counts: None,
         }
     }
 

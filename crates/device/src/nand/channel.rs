@@ -11,7 +11,7 @@
 use std::collections::VecDeque;
 use std::ops::{Index, IndexMut};
 
-use super::block::{Block, PageCounts, State};
+use super::block::{Block, State};
 use super::config::{NandConfig, NandTiming};
 use super::counts::Counts;
 use super::rows::Rows;
@@ -219,9 +219,9 @@ impl Channel {
         }
     }
 
-    /// Counts of a LUN.
-    pub(super) fn lun_counts(&self, lun: u32) -> Counts {
-        self.luns[lun as usize].counts
+    /// What has been done on the channel.
+    pub(super) fn counts(&self) -> Counts {
+        self.luns.iter().map(|lun| lun.counts).sum()
     }
 
     /// Does everything that happens until `now`.
@@ -459,13 +459,9 @@ impl Channel {
         for (number, page) in command.left.row_pages() {
             let block = &mut self.blocks[number];
             match command.kind {
-                Kind::Read => {
-                    counts.reads += 1;
-                    count_page(block, page, |page| page.reads += 1);
-                }
+                Kind::Read => counts.reads += 1,
                 Kind::Program => {
                     counts.programs += 1;
-                    count_page(block, page, |page| page.programs += 1);
                     if block.erased_by > command.order {
                         continue;
                     }
@@ -582,11 +578,5 @@ impl Channel {
 fn note(changes: &mut Option<Vec<Change>>, change: Change) {
     if let Some(changes) = changes {
         changes.push(change);
-    }
-}
-
-fn count_page(block: &mut Block, page: u32, count: impl FnOnce(&mut PageCounts)) {
-    if let Some(counts) = &mut block.page_counts {
-        count(&mut counts[page as usize]);
     }
 }

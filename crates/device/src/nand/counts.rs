@@ -28,16 +28,3 @@ impl Sum for Counts {
         })
     }
 }
-
-/// What has been done to one block.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BlockCounts {
-    /// Erases of it.
-    pub erases: u32,
-    /// Reads of its pages.
-    pub reads: u64,
-    /// Programs of its pages.
-    pub programs: u64,
-    /// Pages programmed since the last erase.
-    pub programmed: u32,
-}

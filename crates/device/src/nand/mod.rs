@@ -32,10 +32,9 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-pub use block::PageCounts;
 pub(crate) use block::Tag;
 pub use config::{ConfigError, Endurance, NandConfig, NandTiming};
-pub use counts::{BlockCounts, Counts};
+pub use counts::Counts;
 pub(crate) use file::peek;
 pub use file::{NandFileError, NandFileProblem, is_nand_file};
 pub use image::{NandCrash, NandImage};
@@ -124,48 +123,15 @@ impl Nand {
         &self.config
     }
 
-    /// What has been done on a LUN.
-    pub fn lun_counts(&self, channel: u32, lun: u32) -> Counts {
-        self.up_to_date(channel).lun_counts(lun)
-    }
-
     /// What has been done on a channel.
     pub fn channel_counts(&self, channel: u32) -> Counts {
-        let channel = self.up_to_date(channel);
-        let luns = 0..self.config.geometry.luns_per_channel;
-        luns.map(|lun| channel.lun_counts(lun)).sum()
+        self.up_to_date(channel).counts()
     }
 
     /// What has been done on the device.
     pub fn counts(&self) -> Counts {
         let channels = 0..self.config.geometry.channels;
         channels.map(|channel| self.channel_counts(channel)).sum()
-    }
-
-    /// What has been done to a block. Reads and programs are counted from the first program on,
-    /// and in this process.
-    pub fn block_counts(&self, block: BlockId) -> BlockCounts {
-        self.with_block(block, |block| {
-            let pages = block.page_counts.as_deref().unwrap_or_default();
-            BlockCounts {
-                erases: block.erases,
-                reads: pages.iter().map(|page| u64::from(page.reads)).sum(),
-                programs: pages.iter().map(|page| u64::from(page.programs)).sum(),
-                programmed: block.programmed,
-            }
-        })
-    }
-
-    /// What has been done to a page, as for [`block_counts`](Nand::block_counts).
-    pub fn page_counts(&self, block: BlockId, page: u32) -> PageCounts {
-        assert!(
-            page < self.config.geometry.pages_per_block,
-            "a page of the block"
-        );
-        self.with_block(block, |block| match &block.page_counts {
-            Some(counts) => counts[page as usize],
-            None => PageCounts::default(),
-        })
     }
 
     /// Erases of a block so far.
@@ -256,13 +222,10 @@ impl Nand {
             for (block, page) in rows.pages().take(rows.planes as usize) {
                 channel.blocks[block].check_program(page)?;
             }
-            for block in rows.blocks() {
-                let block = &mut channel.blocks[block];
-                let fresh = || vec![PageCounts::default(); pages].into();
-                block.page_counts.get_or_insert_with(fresh);
-                if !tags.is_empty() {
+            if !tags.is_empty() {
+                for block in rows.blocks() {
                     let fresh = || vec![Tag::default(); pages].into();
-                    block.tags.get_or_insert_with(fresh);
+                    channel.blocks[block].tags.get_or_insert_with(fresh);
                 }
             }
             for ((block, page), &tag) in rows.pages().zip(tags) {
