@@ -247,7 +247,6 @@ fn more_connections_than_receive_buffers_still_receive() {
         io: IoChoice::IoUring,
         recv_buffers: 2,
         recv_buffer_bytes: 64,
-        ..LiveConfig::default()
     })
     .unwrap();
     on(&workers, 0, || async {

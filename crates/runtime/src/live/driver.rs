@@ -71,8 +71,6 @@ pub struct LiveConfig {
     pub threads: usize,
     /// The way of waiting for I/O.
     pub io: IoChoice,
-    /// Keep each worker on one CPU.
-    pub pin_threads: bool,
     /// Receive buffers of a worker, shared by its connections; rounded up to a power of two. A
     /// connection holds one only from the arrival of bytes until they have been consumed.
     pub recv_buffers: u16,
@@ -86,7 +84,6 @@ impl Default for LiveConfig {
         Self {
             threads: crate::process::cores(),
             io: IoChoice::Auto,
-            pin_threads: false,
             recv_buffers: 128,
             recv_buffer_bytes: 8192,
         }

@@ -35,18 +35,12 @@ impl Workers {
     /// When a thread or a ring cannot be had; none is left running then.
     pub fn start(config: &LiveConfig) -> io::Result<Self> {
         let count = config.threads.max(1);
-        let cpus = if config.pin_threads {
-            allowed_cpus()?
-        } else {
-            Vec::new()
-        };
         let mut inboxes = Vec::with_capacity(count);
         let mut threads = Vec::with_capacity(count);
         let mut io_path = IoPath::IoUring;
         let mut outcome = Ok(());
         for worker in 0..count {
-            let cpu = cpus.get(worker % cpus.len().max(1)).copied();
-            outcome = start_worker(worker, cpu, config).map(|(thread, inbox, path)| {
+            outcome = start_worker(worker, config).map(|(thread, inbox, path)| {
                 threads.push(thread);
                 inboxes.push(inbox);
                 if io_path == IoPath::IoUring {
@@ -149,17 +143,12 @@ impl Workers {
 
 type Started = (JoinHandle<()>, Arc<Inbox>, IoPath);
 
-fn start_worker(worker: usize, cpu: Option<usize>, config: &LiveConfig) -> io::Result<Started> {
+fn start_worker(worker: usize, config: &LiveConfig) -> io::Result<Started> {
     let (report, reported) = mpsc::sync_channel(1);
     let config = config.clone();
     let thread = std::thread::Builder::new()
         .name(format!("flowstone-{worker}"))
         .spawn(move || {
-            if let Some(cpu) = cpu
-                && let Err(refused) = pin_to(cpu)
-            {
-                tracing::warn!(worker, cpu, %refused, "the worker could not be pinned");
-            }
             let driver = match Driver::new(&config) {
                 Ok(driver) => driver,
                 Err(error) => {
@@ -179,19 +168,6 @@ fn start_worker(worker: usize, cpu: Option<usize>, config: &LiveConfig) -> io::R
         .recv()
         .unwrap_or_else(|_| Err(io::Error::other("the worker thread ended at once")))?;
     Ok((thread, inbox, path))
-}
-
-fn allowed_cpus() -> io::Result<Vec<usize>> {
-    let allowed = rustix::thread::sched_getaffinity(None)?;
-    Ok((0..rustix::thread::CpuSet::MAX_CPU)
-        .filter(|&cpu| allowed.is_set(cpu))
-        .collect())
-}
-
-fn pin_to(cpu: usize) -> io::Result<()> {
-    let mut only = rustix::thread::CpuSet::new();
-    only.set(cpu);
-    Ok(rustix::thread::sched_setaffinity(None, &only)?)
 }
 
 /// Runs `work` to its end on the calling thread, with a ring of its own: for commands and tests.
