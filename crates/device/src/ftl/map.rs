@@ -434,13 +434,6 @@ impl Map {
         self.lun_of(group).free.push(group);
     }
 
-    /// The fewest and the most erases of a group.
-    pub(crate) fn erase_spread(&self) -> (u32, u32) {
-        let erases = self.groups.iter().map(|group| group.erases);
-        let least = erases.clone().min().unwrap_or(0);
-        (least, erases.max().unwrap_or(0))
-    }
-
     /// Checks the invariants named above.
     #[cfg(test)]
     pub(crate) fn verify(&self) {

@@ -121,11 +121,6 @@ impl Ftl {
         self.state.lock().counts
     }
 
-    /// The fewest and the most erases of its blocks.
-    pub fn erase_spread(&self) -> (u32, u32) {
-        self.state.lock().map.erase_spread()
-    }
-
     /// The channel that the page at byte `offset` lies on; `None` when nothing is stored there. A
     /// real drive does not tell: this is what an estimate of it can be compared with.
     pub fn channel_of(&self, offset: u64) -> Option<u32> {
