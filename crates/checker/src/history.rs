@@ -62,8 +62,7 @@ struct PendingFlush {
 
 /// Why an answer cannot be right.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[allow(missing_docs, reason = "the fields are what the message says they are")]
-pub enum Wrong {
+pub(crate) enum Wrong {
     /// A value that nobody has written.
     #[error("key {key}: value {tag} was never written there")]
     Invented { key: u64, tag: u64 },

@@ -15,6 +15,5 @@ mod kill;
 mod sim;
 mod values;
 
-pub use history::Wrong;
 pub use kill::{KillError, KillOptions, KillReport, kill};
 pub use sim::{Failure, Report, simulate, simulate_placement};

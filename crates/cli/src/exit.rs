@@ -25,10 +25,6 @@ pub(crate) fn fail(what: impl Display) -> ExitCode {
     say_wrong(what, ExitCode::FAILURE)
 }
 
-#[expect(
-    clippy::print_stderr,
-    reason = "what went wrong goes to the user of the command"
-)]
 fn say_wrong(what: impl Display, code: ExitCode) -> ExitCode {
     eprintln!("flowstone: {what}");
     code

@@ -45,7 +45,7 @@ fn main() -> ExitCode {
     match Cli::try_parse() {
         Ok(cli) => match cli.command {
             Command::Serve(args) => serve::run(*args),
-            Command::Bench(args) => bench::run(&args),
+            Command::Bench(args) => bench::run(*args),
             Command::Check(args) => check::run(&args),
             Command::Compare(args) => compare::run(&args),
             Command::Experiment(args) => experiment::run(&args),

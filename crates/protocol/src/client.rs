@@ -177,7 +177,6 @@ fn violation(bytes: &[u8]) -> Violation {
 }
 
 /// The key in a line that announces a value, if it is there.
-#[must_use]
 pub fn key_of(line: &[u8]) -> Option<&[u8]> {
     match line.strip_prefix(b"VALUE ") {
         Some(rest) => Words::new(rest).next(),
@@ -186,7 +185,6 @@ pub fn key_of(line: &[u8]) -> Option<&[u8]> {
 }
 
 /// The unique number for `cas` in a line that announces a value, if it is there.
-#[must_use]
 pub fn unique_of(line: &[u8]) -> Option<u64> {
     parse_u64(match line.strip_prefix(b"VALUE ") {
         Some(rest) => Words::new(rest).nth(3)?,
@@ -215,12 +213,6 @@ pub enum Answer {
 #[derive(Debug, Default)]
 pub struct Reply {
     parser: Parser,
-    arrived: Arrived,
-}
-
-/// What has arrived of a reply.
-#[derive(Debug, Default)]
-struct Arrived {
     /// The line that announced the value; empty without one.
     head: Vec<u8>,
     value: Vec<u8>,
@@ -236,30 +228,27 @@ impl Reply {
     /// # Errors
     /// Bytes that are no reply to one command; the connection is no use any more.
     pub fn feed(&mut self, bytes: &[u8]) -> Result<Option<Answer>, Violation> {
-        let arrived = &mut self.arrived;
-        self.parser.feed(bytes, |event| arrived.take(&event))?;
-        if arrived.is_unasked {
+        let mut parser = std::mem::take(&mut self.parser);
+        parser.feed(bytes, |event| self.take(&event))?;
+        self.parser = parser;
+        if self.is_unasked {
             return Err(Violation::Unasked);
         }
-        let answer = arrived.answer.take();
-        arrived.is_over |= answer.is_some();
+        let answer = self.answer.take();
+        self.is_over |= answer.is_some();
         Ok(answer)
     }
 
     /// The bytes of the value; of statistics, a line for each.
-    #[must_use]
     pub fn value(&self) -> &[u8] {
-        &self.arrived.value
+        &self.value
     }
 
     /// The line that announced the value, for [`key_of`] and [`unique_of`].
-    #[must_use]
     pub fn head(&self) -> &[u8] {
-        &self.arrived.head
+        &self.head
     }
-}
 
-impl Arrived {
     fn take(&mut self, event: &Event<'_>) {
         self.is_unasked |= self.answer.is_some();
         if std::mem::take(&mut self.is_over) {

@@ -46,18 +46,6 @@ impl<'a> Keys<'a> {
         }
         Some(Self { words, remaining })
     }
-
-    /// The key, when the line has exactly one.
-    #[inline]
-    pub fn single(&self) -> Option<&'a [u8]> {
-        match self.remaining {
-            1 => {
-                let mut words = self.words;
-                words.next()
-            }
-            _ => None,
-        }
-    }
 }
 
 impl<'a> Iterator for Keys<'a> {
@@ -126,9 +114,8 @@ mod tests {
     fn keys_know_how_many_are_left() {
         let mut keys = Keys::check(Words::new(b" user:1  user:2 ")).unwrap();
         assert_eq!(keys.len(), 2);
-        assert_eq!(keys.single(), None);
         assert_eq!(keys.next(), Some(&b"user:1"[..]));
-        assert_eq!(keys.single(), Some(&b"user:2"[..]));
+        assert_eq!(keys.len(), 1);
         assert_eq!(keys.next(), Some(&b"user:2"[..]));
         assert_eq!((keys.next(), keys.len()), (None, 0));
     }

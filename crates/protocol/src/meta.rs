@@ -127,15 +127,7 @@ pub struct MetaSet<'a> {
 
 /// The flags of a meta command, in the order sent. An iterator; copy it to go through them again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct MetaFlags<'a> {
-    words: Words<'a>,
-}
-
-impl<'a> MetaFlags<'a> {
-    pub(crate) fn new(words: Words<'a>) -> Self {
-        Self { words }
-    }
-}
+pub struct MetaFlags<'a>(pub(crate) Words<'a>);
 
 /// One flag of a meta command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -151,7 +143,7 @@ impl<'a> Iterator for MetaFlags<'a> {
 
     #[inline]
     fn next(&mut self) -> Option<MetaFlag<'a>> {
-        let (&letter, token) = self.words.next()?.split_first()?;
+        let (&letter, token) = self.0.next()?.split_first()?;
         Some(MetaFlag { letter, token })
     }
 }
@@ -163,7 +155,7 @@ mod tests {
     const NOW: u32 = 1_700_000_000;
 
     fn get(flags: &'static [u8], recache: Option<i64>) -> MetaRequest<'static> {
-        let flags = MetaFlags::new(Words::new(flags));
+        let flags = MetaFlags(Words::new(flags));
         MetaRequest {
             value: true,
             recache: recache.map(Exptime),

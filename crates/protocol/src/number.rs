@@ -13,16 +13,8 @@ pub(crate) fn parse_u64(word: &[u8]) -> Option<u64> {
         return None;
     }
     // Up to 19 digits cannot overflow, which is all that ever occurs on the hot path.
-    if digits.len() <= 19 {
-        let mut value = 0u64;
-        for &byte in digits {
-            let digit = byte.wrapping_sub(b'0');
-            if digit > 9 {
-                return None;
-            }
-            value = value * 10 + u64::from(digit);
-        }
-        return Some(value);
+    if digits.len() > 19 {
+        return std::str::from_utf8(word).ok()?.parse().ok();
     }
     let mut value = 0u64;
     for &byte in digits {
@@ -30,7 +22,7 @@ pub(crate) fn parse_u64(word: &[u8]) -> Option<u64> {
         if digit > 9 {
             return None;
         }
-        value = value.checked_mul(10)?.checked_add(u64::from(digit))?;
+        value = value * 10 + u64::from(digit);
     }
     Some(value)
 }

@@ -1,12 +1,12 @@
 //! Fixed reply lines, each with the very text memcached uses.
 
-/// An enum of lines: each variant with its text, terminator included.
+/// An enum of lines: each variant with its text, terminator included, which opens its documentation.
 macro_rules! lines {
     ($(#[$of_enum:meta])* $name:ident, $($(#[$about:meta])* $variant:ident = $line:expr,)*) => {
         $(#[$of_enum])*
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         pub enum $name {
-            $($(#[$about])* $variant,)*
+            $(#[doc = concat!("`", stringify!($line), "`\n\n")] $(#[$about])* $variant,)*
         }
 
         impl $name {
@@ -36,25 +36,17 @@ lines! {
     BadDelete = b"CLIENT_ERROR bad command line format.  Usage: delete <key> [noreply]\r\n",
     /// A data block that does not end where its line said it would.
     BadDataChunk = b"CLIENT_ERROR bad data chunk\r\n",
-    /// A value over the limit.
     TooLarge = b"SERVER_ERROR object too large for cache\r\n",
-    /// An exptime that is not a number.
     InvalidExptime = b"CLIENT_ERROR invalid exptime argument\r\n",
-    /// A delta of `incr` or `decr` that is not a number.
     InvalidDelta = b"CLIENT_ERROR invalid numeric delta argument\r\n",
-    /// `incr`, `decr` or `ma` on a value that is not a number.
     NonNumeric = b"CLIENT_ERROR cannot increment or decrement non-numeric value\r\n",
     /// Arithmetic or a store that found no memory (or no room on the device).
     OutOfMemoryStoring = b"SERVER_ERROR out of memory storing object\r\n",
-    /// A failure inside the server while it carried out a request.
     Internal = b"SERVER_ERROR internal error\r\n",
-    /// Meta: a flag this protocol does not know.
     InvalidFlag = b"CLIENT_ERROR invalid flag\r\n",
-    /// Meta: the same flag twice.
     DuplicateFlag = b"CLIENT_ERROR duplicate flag\r\n",
     /// Meta: `md` and `ma` do not say which of the two it was.
     InvalidOrDuplicateFlag = b"CLIENT_ERROR invalid or duplicate flag\r\n",
-    /// Meta: a flag's token is not what it should be.
     BadToken = b"CLIENT_ERROR bad token in command line format\r\n",
     /// Meta: too many flags for `mg`.
     TooManyGetFlags = b"CLIENT_ERROR options flags are too long\r\n",
@@ -64,62 +56,43 @@ lines! {
     OpaqueTooLong = b"CLIENT_ERROR opaque token too long\r\n",
     /// Meta: a base64 key that cannot be decoded.
     KeyEncoding = b"CLIENT_ERROR error decoding key\r\n",
-    /// Meta: a mode that is not one character.
     ModeLength = b"CLIENT_ERROR incorrect length for M token\r\n",
-    /// Meta: `ms` in a mode that does not exist.
     SetMode = b"CLIENT_ERROR invalid mode for ms M token\r\n",
-    /// Meta: `ma` in a mode that does not exist.
     ArithmeticMode = b"CLIENT_ERROR invalid mode for ma M token\r\n",
-    /// Meta: the initial value of `ma` is not a number.
     InitialValue = b"CLIENT_ERROR invalid numeric initial value\r\n",
-    /// Meta: the delta of `ma` is not a number.
     DeltaValue = b"CLIENT_ERROR invalid numeric delta value\r\n",
-    /// `flush_all` where it is switched off.
     FlushNotAllowed = b"CLIENT_ERROR flush_all not allowed\r\n",
-    /// `shutdown` where it is not enabled.
     ShutdownNotEnabled = b"ERROR: shutdown not enabled\r\n",
     /// `shutdown` with an argument other than `graceful`.
     InvalidShutdownMode = b"CLIENT_ERROR invalid shutdown mode\r\n",
-    /// `watch`, which this server does not offer.
     WatchNotAllowed = b"CLIENT_ERROR watch commands not allowed\r\n",
     /// `slabs reassign`, where there are no slabs to reassign.
     ReassignDisabled = b"CLIENT_ERROR slab reassignment disabled\r\n",
     /// `lru_crawler` with a class that cannot exist.
     BadClass = b"BADCLASS invalid class id\r\n",
-    /// `lru_crawler` while it is busy with an earlier request.
     CrawlerBusy = b"BUSY currently processing crawler request\r\n",
     /// `lru_crawler crawl hash`.
     CrawlerUnknown = b"ERROR an unknown error happened\r\n",
-    /// `lru_crawler sleep` beyond a second.
     CrawlerSleep = b"CLIENT_ERROR sleep must be one second or less\r\n",
-    /// `lru tune` with shares that exceed the whole.
     TuneShares = b"ERROR hot and warm pcts must not exceed 80\r\n",
-    /// `lru tune` with an age factor that is not positive.
     TuneFactors = b"ERROR hot/warm age factors must be greater than 0\r\n",
-    /// `cache_memlimit` under 8 MiB.
     MemlimitTooSmall = b"MEMLIMIT_TOO_SMALL cannot set maxbytes to less than 8m\r\n",
-    /// `cache_memlimit` in bytes.
     MemlimitNotMegabytes = b"MEMLIMIT_ADJUST_FAILED input value is megabytes not bytes\r\n",
     /// `cache_memlimit` where memory is fixed at start.
     MemlimitFixed = b"MEMLIMIT_ADJUST_FAILED out of bounds or unable to adjust\r\n",
-    /// The server has all the connections it takes.
     TooManyConnections = b"ERROR Too many open connections\r\n",
 }
 
 lines! {
     /// A fixed reply that is not an error.
     Status,
-    /// A store took effect.
     Stored = b"STORED\r\n",
     /// The condition of `add`, `replace`, `append` or `prepend` did not hold.
     NotStored = b"NOT_STORED\r\n",
     /// `cas`: the item has changed since.
     Exists = b"EXISTS\r\n",
-    /// No such item.
     NotFound = b"NOT_FOUND\r\n",
-    /// A delete took effect.
     Deleted = b"DELETED\r\n",
-    /// A touch took effect.
     Touched = b"TOUCHED\r\n",
     /// An administrative command took effect.
     Ok = b"OK\r\n",

@@ -1,7 +1,7 @@
 //! Meta replies, byte for byte as memcached 1.6.18 gave them to the same requests.
 
 use flowstone_protocol::write::{self, Counted, DumpedItem, ItemMeta, Outcome, Stored};
-use flowstone_protocol::{Command, Limits, MetaCommand, Parsed, parse};
+use flowstone_protocol::{Command, Limits, MetaCommand, Parsed, Status, parse};
 
 /// The item most requests below are about.
 const ITEM: ItemMeta = ItemMeta {
@@ -248,5 +248,8 @@ fn debug_and_noop() {
         "ME YQ== exp=100 la=5 cas=19 fetch=no cls=1 size=62|"
     );
     assert_eq!(debug("me a", None), "EN|");
-    assert_eq!(reply("mn", |out, _| write::meta_noop(out)), "MN|");
+    assert_eq!(
+        reply("mn", |out, _| write::status(out, Status::MetaNoop, false)),
+        "MN|"
+    );
 }

@@ -250,19 +250,21 @@ pub enum LogFormat {
     Json,
 }
 
-/// What is wrong with the settings, in one line.
+/// What is wrong with the settings, in one line: the file, `--set` or setting that it is about, and why.
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs, reason = "the messages say what each is")]
-pub enum ConfigError {
-    #[error("{path}: {source}")]
-    Read {
-        path: PathBuf,
-        source: std::io::Error,
-    },
-    #[error("{whence}: {what}")]
-    Content { whence: String, what: String },
-    #[error("{name}: {what}")]
-    Value { name: &'static str, what: String },
+#[error("{of}: {what}")]
+pub struct ConfigError {
+    of: String,
+    what: String,
+}
+
+impl ConfigError {
+    fn new(of: impl ToString, what: impl ToString) -> Self {
+        Self {
+            of: of.to_string(),
+            what: what.to_string(),
+        }
+    }
 }
 
 impl Config {
@@ -274,11 +276,9 @@ impl Config {
         let mut table = match file {
             None => toml::Table::new(),
             Some(path) => {
-                let text = std::fs::read_to_string(path).map_err(|source| ConfigError::Read {
-                    path: path.to_owned(),
-                    source,
-                })?;
                 let whence = path.display().to_string();
+                let text = std::fs::read_to_string(path)
+                    .map_err(|error| ConfigError::new(&whence, error))?;
                 // Parsed into settings first: only here does an error know its line.
                 toml::from_str::<Self>(&text)
                     .map_err(|error| content(&whence, &error, Some(&text)))?;
@@ -296,10 +296,7 @@ impl Config {
 
     /// Checks what no type can: refuses the first setting that cannot work.
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
-        let refuse = |name, what: &str| {
-            let what = what.to_owned();
-            Err(ConfigError::Value { name, what })
-        };
+        let refuse = |name: &str, what: &str| Err(ConfigError::new(name, what));
         if let FlashSetting::Emulated(device) = &self.cache.flash {
             self.check_emulated(device)?;
         }
@@ -345,7 +342,7 @@ impl Config {
         } else {
             return Ok(());
         };
-        Err(ConfigError::Value { name, what })
+        Err(ConfigError::new(name, what))
     }
 
     /// The largest value.
@@ -363,10 +360,7 @@ impl Config {
 }
 
 fn apply(table: &mut toml::Table, assignment: &str) -> Result<(), ConfigError> {
-    let wrong = |what: &str| ConfigError::Content {
-        whence: format!("--set {assignment}"),
-        what: what.to_owned(),
-    };
+    let wrong = |what: &str| ConfigError::new(format!("--set {assignment}"), what);
     let (name, text) = assignment
         .split_once('=')
         .ok_or_else(|| wrong("write section.key=value"))?;
@@ -398,10 +392,7 @@ fn content(whence: &str, error: &toml::de::Error, text: Option<&str>) -> ConfigE
     let mut error = error.clone();
     error.set_input(None);
     let message = error.to_string().trim_end().replace('\n', ", ");
-    ConfigError::Content {
-        whence: whence.to_owned(),
-        what: format!("{}{message}", line.unwrap_or_default()),
-    }
+    ConfigError::new(whence, line.unwrap_or_default() + &message)
 }
 
 #[cfg(test)]

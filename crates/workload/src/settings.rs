@@ -1,5 +1,7 @@
 //! What can be chosen about a workload, and which choices make sense.
 
+use smart_default::SmartDefault;
+
 use crate::error::WorkloadError;
 use crate::key_id::MAX_KEY_BYTES;
 use crate::keys::KeySize;
@@ -9,14 +11,17 @@ use crate::zipf::MAX_THETA;
 
 /// Settings of a workload. What is `None` is as the named workload says: for most of them, reads
 /// of 30-byte keys with 270-byte values.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, SmartDefault)]
 pub struct Settings {
     /// Number of keys in use at any time.
+    #[default(1_000_000)]
     pub keys: u64,
     /// Number of clients that share the work (only workloads in which writes bring new keys depend
     /// on it).
+    #[default(1)]
     pub clients: u64,
     /// All randomness comes from here.
+    #[default(1)]
     pub seed: u64,
     /// Shares of the operations.
     pub mix: Option<Mix>,
@@ -33,34 +38,16 @@ pub struct Settings {
     /// Skew of Zipf's law.
     pub theta: Option<f64>,
     /// `hotspot`: share of the keys that are hot.
+    #[default(0.2)]
     pub hot_data: f64,
     /// `hotspot`: share of the operations that go to hot keys.
+    #[default(0.8)]
     pub hot_operations: f64,
     /// `normal`: standard deviation as a share of the keys.
+    #[default(0.1)]
     pub deviation: f64,
     /// `normal`: keys by which the mean moves with each request of a client.
     pub drift: f64,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Self {
-            keys: 1_000_000,
-            clients: 1,
-            seed: 1,
-            mix: None,
-            key_size: None,
-            value_size: None,
-            set_on_miss: None,
-            unread: None,
-            renewing: None,
-            theta: None,
-            hot_data: 0.2,
-            hot_operations: 0.8,
-            deviation: 0.1,
-            drift: 0.0,
-        }
-    }
 }
 
 /// The longest value that can be asked for: memcached's own bound on items.

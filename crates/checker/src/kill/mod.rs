@@ -13,7 +13,6 @@ use std::time::{Duration, Instant};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
-use crate::history::Wrong;
 use client::{Counter, key_of};
 use connection::{Ask, Connection};
 use shared::Shared;
@@ -69,21 +68,9 @@ pub enum KillError {
         what: &'static str,
         source: io::Error,
     },
-    /// A wrong or resurrected value.
-    #[error("after kill {kill}: {wrong}")]
-    Wrong { kill: u32, wrong: Wrong },
-    /// A value that is not whole.
-    #[error("after kill {kill}: the value of key {key} is damaged")]
-    Damaged { kill: u32, key: u64 },
-    /// A number that is none of those it can be.
-    #[error("after kill {kill}: {key} is {number}; it was {last}, or {asked:?}")]
-    Counter {
-        kill: u32,
-        key: String,
-        number: u64,
-        last: u64,
-        asked: Option<u64>,
-    },
+    /// A wrong, resurrected or damaged value, or a number that is none of those it can be.
+    #[error("after kill {kill}: {what}")]
+    Wrong { kill: u32, what: String },
 }
 
 /// Kills a server again and again; `told` hears of each.
@@ -136,11 +123,8 @@ pub fn kill(
         }
         server.kill();
         shared.history.lock().end();
-        if let Some(wrong) = shared.wrong.lock().take() {
-            return Err(KillError::Wrong {
-                kill: number,
-                wrong,
-            });
+        if let Some(what) = shared.wrong.lock().take() {
+            return Err(wrong(number, what));
         }
         report.kills += 1;
         report.operations = shared.history.lock().operations();
@@ -192,6 +176,11 @@ fn objects_on_flash(connection: &mut Connection) -> Option<u64> {
 
 fn failed(what: &'static str) -> impl Fn(io::Error) -> KillError {
     move |source| KillError::Server { what, source }
+}
+
+fn wrong(kill: u32, what: impl ToString) -> KillError {
+    let what = what.to_string();
+    KillError::Wrong { kill, what }
 }
 
 /// A server process; killed when dropped.
@@ -277,10 +266,10 @@ fn check_all(
         match found {
             Ok(None) => continue,
             Ok(Some(_)) => hits += 1,
-            Err(_) => return Err(KillError::Damaged { kill, key }),
+            Err(_) => return Err(wrong(kill, format!("the value of key {key} is damaged"))),
         }
         let checked = shared.history.lock().check(key, asked, found);
-        checked.map_err(|wrong| KillError::Wrong { kill, wrong })?;
+        checked.map_err(|what| wrong(kill, what))?;
     }
     for counter in counters {
         let before = counter.clone();
@@ -288,13 +277,9 @@ fn check_all(
         if let Some(number) = found
             && !counter.see(number)
         {
-            return Err(KillError::Counter {
-                kill,
-                key: before.key,
-                number,
-                last: before.last,
-                asked: before.asked,
-            });
+            let Counter { key, last, asked } = before;
+            let what = format!("{key} is {number}; it was {last}, or {asked:?}");
+            return Err(wrong(kill, what));
         }
     }
     report.reads += shared.keys;

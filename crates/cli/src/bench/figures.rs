@@ -142,7 +142,7 @@ pub(super) fn us_per(time: Duration, count: u64) -> f64 {
 /// Prints a report as the plan says: as JSON or for people.
 pub(super) fn print(plan: &Plan, report: &Report) -> io::Result<()> {
     let mut out = io::stdout().lock();
-    if plan.json {
+    if plan.args.json {
         writeln!(out, "{}", report.row.json())
     } else {
         out.write_all(report.text.as_bytes())

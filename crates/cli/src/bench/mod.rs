@@ -56,20 +56,21 @@ use target::{Socket, Target};
 /// How long opening one silent connection may take.
 const IDLE_PATIENCE: Duration = Duration::from_secs(5);
 
-pub(crate) fn run(args: &BenchArgs) -> ExitCode {
+pub(crate) fn run(args: BenchArgs) -> ExitCode {
     let plan = match args.plan() {
         Ok(plan) => plan,
         Err(error) => return crate::exit::refuse(error),
     };
-    if let Some(backend) = &args.backend {
+    if let Some(backend) = &plan.args.backend {
         return look_aside::run(&plan, backend);
     }
     measure(&plan).unwrap_or_else(crate::exit::fail)
 }
 
 fn measure(plan: &Plan) -> Result<ExitCode, String> {
-    cpu::allow_connections((plan.clients + plan.idle_connections) as u64)?;
-    let mut idle = open_idle(&plan.target, plan.idle_connections)?;
+    let idle = plan.args.idle_connections as usize;
+    cpu::allow_connections((plan.clients + idle) as u64)?;
+    let mut idle = open_idle(&plan.args.server, idle)?;
     let io_error = |error: io::Error| format!("cannot run: {error}");
     let load = plan
         .load
@@ -103,8 +104,8 @@ fn loading(plan: &Plan) -> Phase {
     Phase {
         name: "loading",
         kind: Kind::Load,
-        pipeline: plan.load_pipeline,
-        rate: plan.load_rate.map(|rate| (workload::Pace::Constant, rate)),
+        pipeline: plan.args.load_pipeline.get() as usize,
+        rate: (plan.args.load_rate).map(|rate| (workload::Pace::Constant, rate)),
         warm_up: Duration::ZERO,
         duration: None,
         timeline: false,
@@ -114,7 +115,7 @@ fn loading(plan: &Plan) -> Phase {
 fn running(plan: &Plan) -> Phase {
     Phase {
         name: "running",
-        kind: if plan.scan {
+        kind: if plan.args.scan {
             Kind::Scan
         } else {
             Kind::Run {
@@ -123,9 +124,9 @@ fn running(plan: &Plan) -> Phase {
         },
         pipeline: plan.pipeline,
         rate: plan.rate,
-        warm_up: plan.warm_up,
+        warm_up: plan.args.warmup,
         duration: plan.duration,
-        timeline: plan.timeline,
+        timeline: plan.args.timeline,
     }
 }
 

@@ -1,10 +1,10 @@
 //! The options of `flowstone bench`, and the plan that follows from them.
 
 use std::num::{NonZeroU32, NonZeroU64, NonZeroUsize};
-use std::thread::available_parallelism;
 use std::time::Duration;
 
-use clap::{Parser, ValueEnum};
+use clap::Parser;
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use workload::{CATALOG, Known, Pace, Settings, Workload, WorkloadError};
 
 use super::request::{Dialect, Writer};
@@ -16,7 +16,7 @@ use crate::workload_args::{WorkloadArgs, wrong};
 pub(crate) struct BenchArgs {
     /// The server: HOST:PORT, or the path of a unix socket
     #[arg(long, value_name = "HOST:PORT|PATH")]
-    server: Target,
+    pub(super) server: Target,
     /// What is asked for: uniform, zipfian, etc, memcachier, twitter:NN, trace:PATH, ... [--help
     /// lists all]
     #[arg(long, default_value = "uniform", value_name = "NAME", long_help = workloads())]
@@ -46,8 +46,8 @@ pub(crate) struct BenchArgs {
     #[arg(long, value_name = "PER_SECOND", value_parser = rate)]
     rate: Option<f64>,
     /// Gaps between the commands of an open loop
-    #[arg(long, default_value = "poisson", value_name = "KIND")]
-    pace: PaceName,
+    #[arg(long, default_value = "poisson", value_name = "KIND", value_parser = paces())]
+    pace: Pace,
     /// How long to measure, in seconds [default: 10, unless --requests is given]
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     duration: Option<Duration>,
@@ -56,7 +56,7 @@ pub(crate) struct BenchArgs {
     requests: Option<NonZeroU64>,
     /// How long to run before measuring, in seconds
     #[arg(long, default_value = "0", value_name = "SECONDS", value_parser = seconds)]
-    warmup: Duration,
+    pub(super) warmup: Duration,
     /// First store every key once
     #[arg(long)]
     load: bool,
@@ -65,10 +65,10 @@ pub(crate) struct BenchArgs {
     load_only: bool,
     /// Keys a second while loading [default: as fast as the server takes them]
     #[arg(long, value_name = "PER_SECOND", value_parser = rate)]
-    load_rate: Option<f64>,
+    pub(super) load_rate: Option<f64>,
     /// Commands in flight on each connection while loading
     #[arg(long, default_value = "16", value_name = "N")]
-    load_pipeline: NonZeroU32,
+    pub(super) load_pipeline: NonZeroU32,
     /// Instead of the workload, read every key once: how many does the server still have?
     #[arg(
         long,
@@ -76,10 +76,10 @@ pub(crate) struct BenchArgs {
             "workload", "ratio", "multiget", "duration", "requests", "warmup", "load_only", "one_key"
         ]
     )]
-    scan: bool,
+    pub(super) scan: bool,
     /// Check every byte of every value against what --load and sets of this program write
     #[arg(long)]
-    verify: bool,
+    pub(super) verify: bool,
     /// Put a database behind the server: what a get does not find there is read from it and stored;
     /// measured without and with the cache. --load and --load-only fill the database. For programs built
     /// with --features backends
@@ -97,20 +97,20 @@ pub(crate) struct BenchArgs {
     meta: bool,
     /// Print one JSON object
     #[arg(long)]
-    json: bool,
+    pub(super) json: bool,
     /// Report every second of the measured time as well
     #[arg(long)]
-    timeline: bool,
+    pub(super) timeline: bool,
     /// Open so many further connections, which stay silent
     #[arg(long, default_value_t = 0, value_name = "N")]
-    idle_connections: u32,
+    pub(super) idle_connections: u32,
     /// All connections ask for the same key at the same time: short for --workload single, once for
     /// each connection unless --requests or --duration is given
     #[arg(long, conflicts_with = "workload")]
     one_key: bool,
     /// Process of the server, to report its processor time
     #[arg(long, value_name = "PID")]
-    server_pid: Option<u32>,
+    pub(super) server_pid: Option<u32>,
     /// hotspot: share of the keys that are hot
     #[arg(long, default_value_t = 0.2, value_name = "SHARE")]
     hot_data: f64,
@@ -130,26 +130,9 @@ pub(crate) struct BenchArgs {
     drift: f64,
 }
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum PaceName {
-    /// Exponentially distributed: independent users
-    Poisson,
-    /// Equal
-    Constant,
-}
-
-impl From<PaceName> for Pace {
-    fn from(name: PaceName) -> Self {
-        match name {
-            PaceName::Poisson => Self::Poisson,
-            PaceName::Constant => Self::Constant,
-        }
-    }
-}
-
 #[derive(Debug)]
 pub(super) struct Plan {
-    pub(super) target: Target,
+    pub(super) args: BenchArgs,
     pub(super) workload: Workload,
     pub(super) dialect: Dialect,
     pub(super) clients: usize,
@@ -160,25 +143,15 @@ pub(super) struct Plan {
     /// None: as many requests as wanted. Unless it is a scan, one of both is there.
     pub(super) duration: Option<Duration>,
     pub(super) requests: Option<u64>,
-    pub(super) warm_up: Duration,
     pub(super) load: bool,
     pub(super) run: bool,
-    /// Whether the run reads every key once.
-    pub(super) scan: bool,
-    pub(super) load_rate: Option<f64>,
-    pub(super) load_pipeline: usize,
-    pub(super) verify: bool,
-    pub(super) json: bool,
-    pub(super) timeline: bool,
-    pub(super) idle_connections: usize,
-    pub(super) server_pid: Option<u32>,
 }
 
 const DEFAULT_DURATION: Duration = Duration::from_secs(10);
 
 impl BenchArgs {
     /// Checks the options against each other.
-    pub(super) fn plan(&self) -> Result<Plan, WorkloadError> {
+    pub(super) fn plan(self) -> Result<Plan, WorkloadError> {
         let clients = self.clients.get() as usize;
         let settings = Settings {
             unread: self.unread,
@@ -201,8 +174,8 @@ impl BenchArgs {
         {
             return Err(WorkloadError::NoKeys(workload.name()));
         }
-        let cores = available_parallelism().map_or(1, NonZeroUsize::get);
-        let threads = self.threads.map_or((cores / 2).max(1), NonZeroUsize::get);
+        let half = (runtime::process::cores() / 2).max(1);
+        let threads = self.threads.map_or(half, NonZeroUsize::get);
         let mut requests = self.requests.map(NonZeroU64::get);
         let mut duration = self.duration;
         if requests.is_none() && duration.is_none() && !self.scan {
@@ -213,7 +186,6 @@ impl BenchArgs {
             }
         }
         Ok(Plan {
-            target: self.server.clone(),
             workload,
             dialect: if self.meta {
                 Dialect::Meta
@@ -224,20 +196,12 @@ impl BenchArgs {
             threads: threads.min(clients),
             pipeline: self.pipeline.get() as usize,
             multiget: self.multiget.get() as usize,
-            rate: self.rate.map(|rate| (self.pace.into(), rate)),
+            rate: self.rate.map(|rate| (self.pace, rate)),
             duration,
             requests,
-            warm_up: self.warmup,
             load: self.load || self.load_only,
             run: !self.load_only,
-            scan: self.scan,
-            load_rate: self.load_rate,
-            load_pipeline: self.load_pipeline.get() as usize,
-            verify: self.verify,
-            json: self.json,
-            timeline: self.timeline,
-            idle_connections: self.idle_connections as usize,
-            server_pid: self.server_pid,
+            args: self,
         })
     }
 }
@@ -248,7 +212,7 @@ impl Plan {
         Writer {
             dialect: self.dialect,
             names: self.workload.key_names(),
-            return_keys: self.verify && self.dialect == Dialect::Meta,
+            return_keys: self.args.verify && self.dialect == Dialect::Meta,
         }
     }
 
@@ -285,6 +249,17 @@ fn seconds(text: &str) -> Result<Duration, String> {
         .ok()
         .and_then(|number| Duration::try_from_secs_f64(number * unit).ok())
         .ok_or_else(|| wrong(text, "a number of seconds, such as 30, 0.5 or 5m"))
+}
+
+/// The kinds of gaps between commands.
+fn paces() -> impl TypedValueParser<Value = Pace> {
+    let poisson = "Exponentially distributed: independent users";
+    let names = [("poisson", poisson), ("constant", "Equal")];
+    let names = names.map(|(name, about)| PossibleValue::new(name).help(about));
+    PossibleValuesParser::new(names).map(|name| match &*name {
+        "constant" => Pace::Constant,
+        _ => Pace::Poisson,
+    })
 }
 
 fn rate(text: &str) -> Result<f64, String> {
@@ -329,7 +304,7 @@ mod tests {
         let load = plan("--load-only").unwrap();
         assert!(load.load && !load.run);
         let scan = plan("--scan --load").unwrap();
-        assert!(scan.scan && scan.load && scan.duration.is_none() && scan.requests.is_none());
+        assert!(scan.args.scan && scan.load && scan.duration.is_none() && scan.requests.is_none());
         assert_eq!(plan("--clients 2 --threads 8").unwrap().threads, 2);
     }
 

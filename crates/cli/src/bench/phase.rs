@@ -76,7 +76,7 @@ pub(super) fn run(plan: &Plan, phase: &Phase) -> io::Result<Measured> {
         let rules = rules(plan, phase);
         workers.push(Worker::new(
             &shared,
-            &plan.target,
+            &plan.args.server,
             rules,
             connections,
             phase.timeline,
@@ -110,7 +110,7 @@ fn watch(
     let sample = || {
         (
             cpu::of_this_process(),
-            plan.server_pid.and_then(cpu::of_process),
+            plan.args.server_pid.and_then(cpu::of_process),
         )
     };
     let mut before = sample();
@@ -189,7 +189,7 @@ fn connection(plan: &Plan, phase: &Phase, clients_of_run: &Clients, client: u64)
         client,
         source,
         schedule,
-        Inflight::new(plan.dialect, plan.verify),
+        Inflight::new(plan.dialect, plan.args.verify),
     )
 }
 

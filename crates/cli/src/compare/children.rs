@@ -21,10 +21,6 @@ const PROGRESS: &str = "progress ";
 ///
 /// # Panics
 /// If that process has ended. It ends this one as well, which gives back what it has used.
-#[expect(
-    clippy::print_stderr,
-    reason = "that is where the waiting process listens"
-)]
 pub(super) fn tell(requests: u64) {
     eprintln!("{PROGRESS}{requests}");
 }

@@ -182,7 +182,6 @@ impl Cache {
     }
 
     /// What the open found.
-    #[must_use]
     pub fn start(&self) -> Start {
         self.inner.start
     }

@@ -20,13 +20,11 @@ pub struct Value {
 
 impl Value {
     /// The item's flags, as [`InsertOptions::flags`](crate::InsertOptions::flags) set them.
-    #[must_use]
     pub fn flags(&self) -> u32 {
         self.flags
     }
 
     /// When the item expires; `None` for never.
-    #[must_use]
     pub fn expires_at(&self) -> Option<SystemTime> {
         let since_epoch = Duration::from_secs(u64::from(self.expiry));
         (self.expiry != 0).then(|| SystemTime::UNIX_EPOCH + since_epoch)

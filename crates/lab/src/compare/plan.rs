@@ -1,9 +1,6 @@
 //! What is to be run, and whether it can be.
 
-use std::num::NonZeroUsize;
-use std::ops::RangeInclusive;
 use std::path::PathBuf;
-use std::thread::available_parallelism;
 use std::time::Duration;
 
 use device::{DeviceSpec, DriveModel};
@@ -136,7 +133,7 @@ impl Plan {
             warmup: 0,
             load: false,
             clients,
-            cpus: available_parallelism().map_or(1, NonZeroUsize::get) as u32,
+            cpus: runtime::process::cores() as u32,
             cpu_scale: 1,
             copy_scale: 1,
             pace: Pace::Closed,
@@ -163,10 +160,20 @@ impl Plan {
 
     /// Checks all that can be checked without a device.
     pub fn check(&self, preset: &'static Preset) -> Result<(), CompareError> {
-        range("clients", self.clients, 1..=1 << 16, "1 to 65536")?;
-        range("cpus", self.cpus, 1..=1024, "1 to 1024")?;
-        range("cpu-scale", self.cpu_scale, 0..=2, "0, 1 or 2")?;
-        range("copy-scale", self.copy_scale, 0..=2, "0, 1 or 2")?;
+        for (name, given, range, allowed) in [
+            ("clients", self.clients, 1..=1 << 16, "1 to 65536"),
+            ("cpus", self.cpus, 1..=1024, "1 to 1024"),
+            ("cpu-scale", self.cpu_scale, 0..=2, "0, 1 or 2"),
+            ("copy-scale", self.copy_scale, 0..=2, "0, 1 or 2"),
+        ] {
+            if !range.contains(&given) {
+                return Err(CompareError::Range {
+                    name,
+                    given,
+                    allowed,
+                });
+            }
+        }
         self.workload.check_fits(u64::MAX, MAX_KEY_BYTES)?;
         let storage = match &self.device {
             DeviceChoice::Emulated(spec) if spec.file().is_some() => {
@@ -267,20 +274,4 @@ impl std::fmt::Display for DeviceChoice {
             Self::File { path, .. } => write!(f, "file:{}", path.display()),
         }
     }
-}
-
-fn range(
-    name: &'static str,
-    given: u32,
-    range: RangeInclusive<u32>,
-    allowed: &'static str,
-) -> Result<(), CompareError> {
-    if range.contains(&given) {
-        return Ok(());
-    }
-    Err(CompareError::Range {
-        name,
-        given,
-        allowed,
-    })
 }

@@ -20,7 +20,26 @@ pub struct Experiment {
     pub has_plots: bool,
     /// Whether it measures a real file. What it finds depends on the machine, then.
     pub needs_file: bool,
-    pub(super) run: fn(&Setting<'_>) -> Result<Outcome, ExperimentError>,
+    run: Run,
+}
+
+type Run = fn(&Setting<'_>) -> Result<Outcome, ExperimentError>;
+
+/// An experiment whose rows are all that it shows, and that needs no file.
+pub(super) const fn experiment(
+    name: &'static str,
+    source: &'static str,
+    run: Run,
+    measures: &'static str,
+) -> Experiment {
+    Experiment {
+        name,
+        source,
+        measures,
+        has_plots: false,
+        needs_file: false,
+        run,
+    }
 }
 
 /// How much is measured. The method is the same; devices are smaller and cells fewer.
@@ -108,6 +127,18 @@ impl Finding {
 }
 
 impl Experiment {
+    /// The same with figures.
+    pub(super) const fn drawn(mut self) -> Self {
+        self.has_plots = true;
+        self
+    }
+
+    /// The same of a real file.
+    pub(super) const fn of_a_file(mut self) -> Self {
+        self.needs_file = true;
+        self
+    }
+
     /// Measures all of its cells; every row tells the experiment, the scale and the seed.
     pub fn run(&self, setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
         let mut outcome = (self.run)(setting)?;

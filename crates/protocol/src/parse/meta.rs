@@ -134,7 +134,7 @@ fn key_word<'a>(words: &mut Words<'a>) -> Result<&'a [u8], Refusal> {
 
 /// The flags behind so many words.
 fn flags(words: Words<'_>, before: usize, too_many: Refusal) -> Result<MetaFlags<'_>, Refusal> {
-    let flags = MetaFlags::new(words);
+    let flags = MetaFlags(words);
     let fits = before + flags.count() <= WORDS_MAX;
     fits.then_some(flags).ok_or(too_many)
 }

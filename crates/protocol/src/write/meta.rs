@@ -212,11 +212,6 @@ pub fn meta_debug(out: &mut Vec<u8>, key: &MetaKey<'_>, item: Option<&DumpedItem
     out.extend_from_slice(TERMINATOR);
 }
 
-/// Appends the reply to `mn`.
-pub fn meta_noop(out: &mut Vec<u8>) {
-    out.extend_from_slice(Status::MetaNoop.as_bytes());
-}
-
 /// A reply that has no item to tell about.
 fn identity(out: &mut Vec<u8>, code: &[u8], request: &MetaRequest<'_>) {
     out.extend_from_slice(code);

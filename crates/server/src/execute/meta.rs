@@ -6,7 +6,8 @@ use std::io;
 use engine::{Amend, Change, ItemView, Key, Lookup, Peek, Put};
 use protocol::write::{Counted, DumpedItem, ItemMeta, Outcome};
 use protocol::{
-    Expiry, KEY_MAX_BYTES, MetaCommand, MetaKey, MetaRequest, MetaSet, Refusal, adjust, write,
+    Expiry, KEY_MAX_BYTES, MetaCommand, MetaKey, MetaRequest, MetaSet, Refusal, Status, adjust,
+    write,
 };
 
 use super::batch::Batch;
@@ -20,7 +21,7 @@ impl<'i> Batch<'_, 'i> {
         let sent = match command {
             MetaCommand::Get(request) => return self.meta_get(request).await,
             MetaCommand::Noop => {
-                write::meta_noop(&mut self.replies.out);
+                write::status(&mut self.replies.out, Status::MetaNoop, false);
                 return Ok(());
             }
             MetaCommand::Set(set) => &set.request.key,

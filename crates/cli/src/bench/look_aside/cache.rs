@@ -22,18 +22,12 @@ const READ_BYTES: usize = 64 << 10;
 
 #[derive(Debug, Error)]
 pub(super) enum CacheError {
-    #[error("cannot connect to the cache at {target}: {error}")]
-    Connect { target: String, error: io::Error },
     /// The connection has ended; another one may do.
     #[error("the cache at {target} went away: {error}")]
     Gone { target: String, error: io::Error },
-    #[error("the cache at {target} has not answered for {PATIENCE:?}")]
-    Silent { target: String },
-    #[error("the cache at {target}: {violation}")]
-    Violation {
-        target: String,
-        violation: Violation,
-    },
+    /// No connection helps: what is wrong, in one line.
+    #[error("{0}")]
+    Unusable(String),
 }
 
 trait Duplex: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -64,9 +58,10 @@ impl Cache {
         let stream =
             opened
                 .unwrap_or_else(|late| Err(late.into()))
-                .map_err(|error: io::Error| CacheError::Connect {
-                    target: target.to_string(),
-                    error,
+                .map_err(|error: io::Error| {
+                    CacheError::Unusable(format!(
+                        "cannot connect to the cache at {target}: {error}"
+                    ))
                 })?;
         Ok(Self {
             target: target.clone(),
@@ -124,16 +119,16 @@ impl Cache {
     async fn ask(&mut self) -> Result<Answer, CacheError> {
         let answer = timeout(PATIENCE, self.exchange()).await;
         answer.unwrap_or_else(|_| {
-            Err(CacheError::Silent {
-                target: self.target.to_string(),
-            })
+            let target = &self.target;
+            let words = format!("the cache at {target} has not answered for {PATIENCE:?}");
+            Err(CacheError::Unusable(words))
         })
     }
 
     async fn exchange(&mut self) -> Result<Answer, CacheError> {
-        let target = || self.target.to_string();
+        let target = &self.target;
         let gone = |error| CacheError::Gone {
-            target: target(),
+            target: target.to_string(),
             error,
         };
         self.stream.write_all(&self.output).await.map_err(gone)?;
@@ -144,11 +139,9 @@ impl Cache {
                 return Err(gone(io::Error::other("it closed the connection")));
             }
             let answer = self.reply.feed(&self.input[..count]);
-            let answer = answer.map_err(|violation| CacheError::Violation {
-                target: target(),
-                violation,
-            })?;
-            if let Some(answer) = answer {
+            let wrong =
+                |wrong: Violation| CacheError::Unusable(format!("the cache at {target}: {wrong}"));
+            if let Some(answer) = answer.map_err(wrong)? {
                 return Ok(answer);
             }
         }

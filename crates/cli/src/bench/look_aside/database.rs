@@ -23,40 +23,14 @@ const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Error)]
 pub(super) enum DatabaseError {
-    #[error("cannot use the database {database}: {reason}")]
-    Open { database: String, reason: String },
-    #[error("the database {database} has no table {TABLE}: add --load to make and fill it")]
-    NoTable { database: String },
-    #[error(
-        "the table {TABLE} of {database} has the columns ({found}), not ({expected}): name a database where \
-         that name is free"
-    )]
-    OtherTable {
-        database: String,
-        found: String,
-        expected: String,
-    },
-    #[error(
-        "the database {database} lacks {missing} of {asked} keys of this workload that were looked up: add \
-         --load to fill it"
-    )]
-    Unfilled {
-        database: String,
-        missing: usize,
-        asked: usize,
-    },
+    /// Another command line would help: what is wrong, in one line.
+    #[error("{0}")]
+    Usage(String),
     /// The connection stands and may be used further.
     #[error("the database {database} refused: {reason}")]
     Refused { database: String, reason: String },
     #[error("the database {database} went away: {reason}")]
     Gone { database: String, reason: String },
-}
-
-impl DatabaseError {
-    /// Whether another command line would help.
-    pub(super) fn is_usage(&self) -> bool {
-        !matches!(self, Self::Refused { .. } | Self::Gone { .. })
-    }
 }
 
 #[derive(Debug)]
@@ -96,13 +70,9 @@ impl Database {
                 connection,
             })
         };
-        let refused = |reason| DatabaseError::Open {
-            database: backend.to_string(),
-            reason,
-        };
         match timeout(CONNECT_PATIENCE, open).await {
-            Ok(opened) => opened.map_err(|error| refused(reason(&error))),
-            Err(_) => Err(refused(format!("no answer for {CONNECT_PATIENCE:?}"))),
+            Ok(opened) => opened.map_err(|error| backend.unusable(&reason(&error))),
+            Err(_) => Err(backend.unusable(&format!("no answer for {CONNECT_PATIENCE:?}"))),
         }
     }
 
@@ -110,22 +80,23 @@ impl Database {
     pub(super) async fn prepare_table(&mut self, create: bool) -> Result<(), DatabaseError> {
         let query = sqlx::query_scalar(self.statements.columns).fetch_all(&mut self.connection);
         let found: Vec<String> = self.backend.opened(query).await?;
+        let database = &self.backend;
         if found.is_empty() {
             if !create {
-                return Err(DatabaseError::NoTable {
-                    database: self.backend.to_string(),
-                });
+                return Err(DatabaseError::Usage(format!(
+                    "the database {database} has no table {TABLE}: add --load to make and fill it"
+                )));
             }
             let query = sqlx::query(self.statements.create).execute(&mut self.connection);
             self.backend.opened(query).await?;
             return Ok(());
         }
         if found != self.statements.expected {
-            return Err(DatabaseError::OtherTable {
-                database: self.backend.to_string(),
-                found: found.join(", "),
-                expected: self.statements.expected.join(", "),
-            });
+            let (found, expected) = (found.join(", "), self.statements.expected.join(", "));
+            return Err(DatabaseError::Usage(format!(
+                "the table {TABLE} of {database} has the columns ({found}), not ({expected}): name a \
+                 database where that name is free"
+            )));
         }
         Ok(())
     }
@@ -183,11 +154,11 @@ impl Database {
 
     /// That `missing` of `asked` keys are not there.
     pub(super) fn unfilled(&self, missing: usize, asked: usize) -> DatabaseError {
-        DatabaseError::Unfilled {
-            database: self.backend.to_string(),
-            missing,
-            asked,
-        }
+        DatabaseError::Usage(format!(
+            "the database {} lacks {missing} of {asked} keys of this workload that were looked up: add \
+             --load to fill it",
+            self.backend
+        ))
     }
 }
 
@@ -200,22 +171,21 @@ impl Backend {
         &self,
         query: impl Future<Output = Result<T, SqlError>>,
     ) -> Result<T, DatabaseError> {
-        let database = || self.to_string();
-        match timeout(PATIENCE, query).await {
-            Ok(Ok(answer)) => Ok(answer),
-            Ok(Err(error @ SqlError::Database(_))) => Err(DatabaseError::Refused {
-                database: database(),
-                reason: reason(&error),
-            }),
-            Ok(Err(error)) => Err(DatabaseError::Gone {
-                database: database(),
-                reason: reason(&error),
-            }),
-            Err(_) => Err(DatabaseError::Gone {
-                database: database(),
-                reason: format!("no answer for {PATIENCE:?}"),
-            }),
-        }
+        let reason = match timeout(PATIENCE, query).await {
+            Ok(Ok(answer)) => return Ok(answer),
+            Ok(Err(error @ SqlError::Database(_))) => {
+                let (database, reason) = (self.to_string(), reason(&error));
+                return Err(DatabaseError::Refused { database, reason });
+            }
+            Ok(Err(error)) => reason(&error),
+            Err(_) => format!("no answer for {PATIENCE:?}"),
+        };
+        let database = self.to_string();
+        Err(DatabaseError::Gone { database, reason })
+    }
+
+    fn unusable(&self, reason: &str) -> DatabaseError {
+        DatabaseError::Usage(format!("cannot use the database {self}: {reason}"))
     }
 
     /// As [`Backend::answer`], before anything is measured: what is refused then is the user's to mend.
@@ -224,7 +194,7 @@ impl Backend {
         query: impl Future<Output = Result<T, SqlError>>,
     ) -> Result<T, DatabaseError> {
         self.answer(query).await.map_err(|error| match error {
-            DatabaseError::Refused { database, reason } => DatabaseError::Open { database, reason },
+            DatabaseError::Refused { reason, .. } => self.unusable(&reason),
             other => other,
         })
     }

@@ -37,7 +37,7 @@ pub(super) async fn run(
     let mut caches = Vec::new();
     for _ in 0..plan.clients {
         caches.push(if cached {
-            Some(Cache::connect(&plan.target, plan.writer()).await?)
+            Some(Cache::connect(&plan.args.server, plan.writer()).await?)
         } else {
             None
         });
@@ -79,20 +79,20 @@ async fn watch(
 ) -> Result<Duration, Trouble> {
     let name = if cached { "cache" } else { "database" };
     let bar = match plan.duration {
-        Some(duration) => bar((plan.warm_up + duration).as_secs(), "s", name),
+        Some(duration) => bar((plan.args.warmup + duration).as_secs(), "s", name),
         None => bar(plan.requests.unwrap_or(0), "requests", name),
     };
     let mut before = cpu::of_this_process();
-    let mut warming = !plan.warm_up.is_zero();
+    let mut warming = !plan.args.warmup.is_zero();
     loop {
-        let left = plan.warm_up.saturating_sub(rules.epoch.elapsed());
+        let left = plan.args.warmup.saturating_sub(rules.epoch.elapsed());
         let patience = if warming { REFRESH.min(left) } else { REFRESH };
         match timeout(patience, tasks.join_next()).await {
             Ok(None) => break,
             Ok(Some(ended)) => databases.push(ended.map_err(panicked)??),
             Err(_) => {}
         }
-        if warming && rules.epoch.elapsed() >= plan.warm_up {
+        if warming && rules.epoch.elapsed() >= plan.args.warmup {
             warming = false;
             before = cpu::of_this_process();
         }
@@ -110,10 +110,10 @@ fn panicked(error: JoinError) -> Trouble {
 }
 
 fn rules(plan: &Plan) -> Rules {
-    let (warm_up_ns, end_ns) = measured_ns(plan.warm_up, plan.duration);
+    let (warm_up_ns, end_ns) = measured_ns(plan.args.warmup, plan.duration);
     Rules {
         workload: plan.workload.clone(),
-        verify: plan.verify,
+        verify: plan.args.verify,
         epoch: Instant::now(),
         warm_up_ns,
         end_ns,

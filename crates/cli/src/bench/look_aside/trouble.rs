@@ -34,7 +34,7 @@ impl Trouble {
     pub(super) fn is_usage(&self) -> bool {
         match self {
             Self::Backend(_) | Self::Workload(_) => true,
-            Self::Database(error) => error.is_usage(),
+            Self::Database(error) => matches!(error, DatabaseError::Usage(_)),
             Self::Cache(_) | Self::Trace(_) | Self::Io(_) | Self::Limit(_) | Self::Interrupted => {
                 false
             }
