@@ -22,7 +22,7 @@ use flowstone_engine::format::segment::{
 };
 use flowstone_engine::format::superblock::{ImageShape, IndexRegion, Superblock};
 use flowstone_engine::inspect::{InspectOptions, Inspection, Outlook, inspect};
-use flowstone_engine::{Engine, EngineConfig, Key, Lookup, Peek, Put, Start, Stop};
+use flowstone_engine::{Engine, EngineConfig, Key, Lookup, Opening, Peek, Put, Start, Stop};
 use flowstone_runtime::{self as runtime, sim::Sim};
 use libfuzzer_sys::fuzz_target;
 use zerocopy::IntoBytes;
@@ -179,7 +179,7 @@ async fn open(disk: &Arc<MemoryDisk>, log: &Arc<MemoryJournal>) -> Arc<Engine> {
     };
     config.writing.buffers = 2;
     let (disk, log): (Arc<dyn Disk>, _) = (disk.clone(), log.clone());
-    let opened = Engine::open(disk, move || Ok(log), config).await;
+    let opened = Opening::new(disk, config).open(move || Ok(log)).await;
     let engine = opened.expect("superblock and journal are sound");
     engine.start_background(|task| {
         runtime::spawn(async move { task().await });

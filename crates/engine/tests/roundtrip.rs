@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use device::{Disk, MemoryDisk, MemoryJournal};
-use flowstone_engine::{Engine, EngineConfig, Lookup, Peek, Put, Start, Stop};
+use flowstone_engine::{Engine, EngineConfig, Lookup, Opening, Peek, Put, Start, Stop};
 use runtime::sim::Sim;
 
 fn config() -> EngineConfig {
@@ -21,7 +21,9 @@ fn config() -> EngineConfig {
 
 async fn open(disk: &Arc<dyn Disk>, journal: &Arc<MemoryJournal>) -> Arc<Engine> {
     let journal = Arc::clone(journal);
-    let opened = Engine::open(Arc::clone(disk), || Ok(journal), config()).await;
+    let opened = Opening::new(Arc::clone(disk), config())
+        .open(|| Ok(journal))
+        .await;
     let engine = opened.unwrap();
     engine.start_background(|task| {
         runtime::spawn(async move { task().await });

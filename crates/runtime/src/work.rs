@@ -21,22 +21,16 @@ pub enum Work {
     ByteCopied,
     /// A read, program, write or erase handed to a device.
     DeviceCommand,
-    /// A filter asked.
-    FilterProbe,
-    /// An object scored by a classifier.
-    Score,
 }
 
 impl Work {
     /// Every kind, in order.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 5] = [
         Self::IndexStep,
         Self::TierEntry,
         Self::ItemCopied,
         Self::ByteCopied,
         Self::DeviceCommand,
-        Self::FilterProbe,
-        Self::Score,
     ];
 }
 
@@ -98,7 +92,7 @@ mod tests {
         count(Work::ByteCopied, 300);
         let did = done() - before;
         assert_eq!((did[Work::IndexStep], did[Work::ByteCopied]), (2, 300));
-        assert_eq!(did[Work::Score], 0);
+        assert_eq!(did[Work::DeviceCommand], 0);
         assert_eq!((did + did)[Work::ByteCopied], 600);
         let elsewhere = std::thread::spawn(done).join().unwrap();
         assert_eq!(elsewhere, WorkDone::default());

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use engine::config::{META_BYTES, Sizes, WORKER_BYTES, engine_share};
-use engine::{Engine, EngineConfig, OpenError, PlacementConfig, Reserve, Start, Stop};
+use engine::{Engine, EngineConfig, OpenError, Opening, PlacementConfig, Reserve, Start, Stop};
 use futures_util::future::{Either, select};
 use parking_lot::Mutex;
 use runtime::budget::Budget;
@@ -109,7 +109,8 @@ async fn open_engine(
         block_bytes => block_bytes,
     };
     let engine_config = engine_config(&config, flash.bytes, block_bytes, preset)?;
-    Engine::open(flash.medium, || flash.journal.open(), engine_config)
+    Opening::new(flash.medium, engine_config)
+        .open(|| flash.journal.open())
         .await
         .map_err(|error| match error {
             OpenError::JournalFile(error) => ServeError::Journal(error),

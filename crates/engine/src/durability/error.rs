@@ -7,6 +7,7 @@ use crate::config::ConfigError;
 
 /// Why an image cannot be opened.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say what the fields are")]
 pub enum OpenError {
     /// The device failed.
     #[error(transparent)]
@@ -40,12 +41,7 @@ pub enum OpenError {
         "it holds an image of format {found} and this program reads format {expected}: use the \
          program that made it, or --force to start empty"
     )]
-    Version {
-        /// The version found.
-        found: u32,
-        /// The version this program reads.
-        expected: u32,
-    },
+    Version { found: u32, expected: u32 },
     /// An image whose superblocks are both damaged.
     #[error("both copies of its superblock are damaged; use --force to start empty")]
     Damaged,
@@ -54,23 +50,13 @@ pub enum OpenError {
         "it holds an image of {image} bytes and {device} are given: use --flash-size {image}, or \
          --force to start empty"
     )]
-    Size {
-        /// Bytes of the image.
-        image: u64,
-        /// Bytes of the device.
-        device: u64,
-    },
+    Size { image: u64, device: u64 },
     /// An image on flash of another size.
     #[error(
         "it holds an image on {image} bytes of flash and the device has {device}: give it the same \
          device, or --force to start empty"
     )]
-    FlashSize {
-        /// Bytes of flash of the image.
-        image: u64,
-        /// Bytes of flash of the device.
-        device: u64,
-    },
+    FlashSize { image: u64, device: u64 },
     /// The superblock alone.
     #[error(
         "it is the superblock of an image on emulated flash: name the file with the flash, as \
@@ -84,13 +70,9 @@ pub enum OpenError {
          empty"
     )]
     Geometry {
-        /// Bytes of a segment of the image.
         image: u32,
-        /// Channels of the image.
         image_channels: u32,
-        /// Bytes of an erase block of the device.
         device: u64,
-        /// The device's channels.
         device_channels: u32,
     },
     /// The device of the index is another image's, or holds something else.
@@ -104,19 +86,14 @@ pub enum OpenError {
         "--index-flash: the image was made {made} a device of its own for the index: start it the same way, or \
          --force to start empty"
     )]
-    IndexFlash {
-        /// With or without.
-        made: &'static str,
-    },
+    IndexFlash { made: &'static str },
     /// An image of another placement.
     #[error(
         "it holds an image of the `{found}` placement and this preset uses `{expected}`: use the \
          preset it was made with, or --force to start empty"
     )]
     Placement {
-        /// The placement found.
         found: String,
-        /// The placement asked for.
         expected: &'static str,
     },
 }

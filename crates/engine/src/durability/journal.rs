@@ -53,6 +53,7 @@ pub enum Unusable {
 }
 
 /// A journal that cannot be taken over.
+#[allow(missing_docs, reason = "the messages say what the fields are")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum JournalError {
     /// The log holds something that is no journal.
@@ -68,12 +69,7 @@ pub enum JournalError {
     OtherImage,
     /// The log is too short.
     #[error("the journal has {words} words and {needed} are needed; remove it to get a new one")]
-    TooShort {
-        /// What it has.
-        words: usize,
-        /// What is needed.
-        needed: usize,
-    },
+    TooShort { words: usize, needed: usize },
 }
 
 /// The journal of a running cache.

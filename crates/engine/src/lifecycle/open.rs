@@ -447,18 +447,6 @@ fn assemble(
 }
 
 impl Engine {
-    /// Opens the image on `medium` with its `journal`, or makes one there: [`Opening::open`].
-    ///
-    /// # Errors
-    /// [`OpenError`].
-    pub async fn open(
-        medium: impl Into<Medium>,
-        journal: impl FnOnce() -> Result<Arc<dyn Log>, device::JournalError>,
-        config: EngineConfig,
-    ) -> Result<Arc<Self>, OpenError> {
-        Opening::new(medium, config).open(journal).await
-    }
-
     /// What the open found.
     pub fn start(&self) -> Start {
         self.persistence.start

@@ -9,7 +9,7 @@ use device::{
     SegmentShape,
 };
 use flowstone_engine::config::META_BYTES;
-use flowstone_engine::{Engine, EngineConfig, Medium, ReclaimPolicy, Stop, Victim};
+use flowstone_engine::{Engine, EngineConfig, Medium, Opening, ReclaimPolicy, Stop, Victim};
 use rand::Rng;
 
 use crate::support::{
@@ -57,7 +57,9 @@ async fn start(endurance: Endurance, seed: u64, config: &EngineConfig) -> (Arc<E
         meta: Arc::new(MemoryDisk::new(META_BYTES)),
     };
     let journal = Arc::new(MemoryJournal::from_words(vec![0; JOURNAL_WORDS]));
-    let engine = Engine::open(medium, move || Ok(journal), config.clone()).await;
+    let engine = Opening::new(medium, config.clone())
+        .open(move || Ok(journal))
+        .await;
     let engine = engine.unwrap();
     run_background(&engine);
     (engine, nand)

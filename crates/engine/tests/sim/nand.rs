@@ -12,7 +12,7 @@ use device::{
     NandTiming, SegmentShape,
 };
 use flowstone_engine::config::META_BYTES;
-use flowstone_engine::{Dram, Engine, EngineConfig, Medium, OpenError, Start, Stop};
+use flowstone_engine::{Dram, Engine, EngineConfig, Medium, OpenError, Opening, Start, Stop};
 use rand::Rng;
 use runtime::sim::Sim;
 
@@ -81,7 +81,9 @@ impl Parts {
             meta: Arc::clone(&self.meta),
         };
         let log = Arc::clone(&journal);
-        let engine = Engine::open(medium, move || Ok(log), config.clone()).await?;
+        let engine = Opening::new(medium, config.clone())
+            .open(move || Ok(log))
+            .await?;
         run_background(&engine);
         engine.recovered().await;
         Ok((engine, journal))

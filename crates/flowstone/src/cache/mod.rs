@@ -19,7 +19,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use device::Disk;
-use engine::{CacheError, Engine, Key, Lookup, MemoryLookup, Peek, Put, Start, Stop};
+use engine::{CacheError, Engine, Key, Lookup, MemoryLookup, Opening, Peek, Put, Start, Stop};
 use runtime::live::{LiveConfig, Workers};
 use runtime::sync::{Receiver, oneshot};
 
@@ -381,7 +381,7 @@ fn open(config: &CacheConfig) -> Result<Cache, OpenError> {
     let disk: Arc<dyn Disk> = Arc::new(disk);
     let path = config.path.clone();
     let engine = workers
-        .run_on(0, move || Engine::open(disk, journal, engine_config))
+        .run_on(0, move || Opening::new(disk, engine_config).open(journal))
         .ok_or_else(ended_early)
         .and_then(|opened| opened.map_err(|source| OpenError::Image { path, source }))
         .inspect_err(|_| workers.clone().shutdown())?;

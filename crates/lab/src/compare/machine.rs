@@ -5,9 +5,9 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use device::{Journal, JournalError};
-use engine::Engine;
 use engine::config::journal_bytes;
 use engine::reclaim::FlashStats;
+use engine::{Engine, Opening};
 use runtime::Instant;
 
 use super::curve::SegmentLevels;
@@ -54,7 +54,7 @@ impl Machine {
         let config = (preset.config)(plan.sizes(&storage));
         let (memory_bytes, bits) = (config.memory_bytes, config.partition_bits);
         let journal = || journal(journal_bytes(storage.bytes(), memory_bytes, bits));
-        let opened = Engine::open(storage.medium(), journal, config).await;
+        let opened = Opening::new(storage.medium(), config).open(journal).await;
         let engine = opened.map_err(|source| CompareError::Setup {
             preset: preset.name,
             device: plan.device.to_string(),

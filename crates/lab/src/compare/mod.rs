@@ -1,7 +1,7 @@
 //! One preset, one workload, one device: a run, and its figures.
 //!
 //! ```text
-//!   Plan ── check ──▶ prepare the device ──▶ Engine::open
+//!   Plan ── check ──▶ prepare the device ──▶ Opening::open
 //!                                              │
 //!     virtual_time: one thread, Sim, metered   │   real_time: live workers, a file
 //!                         └──────────┬─────────┘

@@ -16,12 +16,7 @@ const NAMES: [&str; Work::ALL.len()] = [
     "item_copied",
     "byte_copied",
     "device_command",
-    "filter_probe",
-    "score",
 ];
-
-/// Those that a table may leave out as long as the engine does no such work.
-const OPTIONAL: [&str; 2] = ["filter_probe", "score"];
 
 const PICOS_PER_NANO: f64 = 1000.0;
 /// The most that a unit of work can cost: a second.
@@ -62,13 +57,9 @@ impl CpuTable {
     /// Reads a table as `crates/lab/cpu.toml` is written.
     pub fn parse(text: &str) -> Result<Self, TableError> {
         let mut written: BTreeMap<String, f64> = toml::from_str(text)?;
-        let mut take = |name| match written.remove(name) {
-            None if !OPTIONAL.contains(&name) => Err(TableError::Missing(name)),
-            nanos => Ok(nanos.unwrap_or(0.0)),
-        };
+        let mut take = |name| written.remove(name).ok_or(TableError::Missing(name));
         let request = take(REQUEST)?;
-        let costs: Result<Vec<f64>, TableError> = NAMES.into_iter().map(take).collect();
-        let costs = costs?;
+        let costs = NAMES.into_iter().map(take).collect::<Result<Vec<_>, _>>()?;
         match written.into_keys().next() {
             Some(other) => Err(TableError::Unknown(other)),
             None => Self::of_nanos(request, |work| costs[work as usize]),
@@ -122,14 +113,12 @@ impl CpuTable {
     }
 }
 
-/// As TOML; kinds that cost nothing are left out.
+/// As TOML.
 impl fmt::Display for CpuTable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "request = {:?}", self.request_nanos())?;
         for (work, name) in Work::ALL.into_iter().zip(NAMES) {
-            if self.nanos(work) > 0.0 || !OPTIONAL.contains(&name) {
-                writeln!(f, "{name} = {:?}", self.nanos(work))?;
-            }
+            writeln!(f, "{name} = {:?}", self.nanos(work))?;
         }
         Ok(())
     }
