@@ -55,8 +55,9 @@ impl MapPlacement {
     fn change<T>(&self, change: impl FnOnce(&mut Map) -> T) -> T {
         let mut map = self.map.lock();
         let changed = change(&mut map);
-        let objects = &self.index_use.objects;
-        objects.store(map.len() as u64, Ordering::Relaxed);
+        self.index_use
+            .objects
+            .store(map.len() as u64, Ordering::Relaxed);
         changed
     }
 }
@@ -116,14 +117,11 @@ impl Placement for MapPlacement {
         for (number, item) in items.iter().enumerate() {
             let named = self.map.lock().get(&item.hash).copied();
             let rival = named.filter(|rival| beaten != Some(*rival));
-            let restored = rival.map_or_else(
-                || {
-                    self.change(|map| map.insert(item.hash, item.place));
-                    Restored::Taken(Displaced::Unknown)
-                },
-                Restored::Contested,
-            );
-            each(number, restored);
+            if rival.is_none() {
+                self.change(|map| map.insert(item.hash, item.place));
+            }
+            let taken = Restored::Taken(Displaced::Unknown);
+            each(number, rival.map_or(taken, Restored::Contested));
         }
     }
 }
