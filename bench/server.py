@@ -46,8 +46,9 @@ class Server:
             time.sleep(1)
 
     def kill(self):
-        self.process.kill()
-        self.process.wait()
+        if self.process:
+            self.process.kill()
+            self.process.wait()
 
     def stop(self):
         self.process.send_signal(signal.SIGTERM)
