@@ -23,7 +23,7 @@ use crate::durability::superblocks::{
 };
 use crate::flash::FlashTier;
 use crate::format::checkpoint::Section;
-use crate::format::journal::{Head, Record, chunk_words};
+use crate::format::journal::{Head, Record, VOID_WORD, chunk_words};
 use crate::format::superblock::{
     INDEX_HEADER_BYTES, ImageShape, IndexHeader, IndexRegion, Superblock,
 };
@@ -353,6 +353,10 @@ async fn begin_run(
     };
     let first_chunk = superblock.journal_first.get();
     let last_chunk = last_chunk.max(first_chunk - 1);
+    if starts_empty {
+        // The head makes the journal this image's; until the superblock says that the image is empty, it tells nothing.
+        log.store(VOID_WORD, 1);
+    }
     Journal::write_head(&*log, head).await?;
     // Both copies, so that none is left whose limits have been passed.
     for _ in SUPERBLOCK_OFFSETS {

@@ -422,6 +422,32 @@ fn a_checkpoint_that_cannot_be_written_leaves_the_one_before() {
     }
 }
 
+/// What died since the checkpoint was in the journal alone: a start that finds it missing is empty, and so is the next
+/// one when that start is cut off half-way.
+#[test]
+fn a_lost_journal_stays_lost_when_the_start_after_it_fails() {
+    let faulty = faulty();
+    simulate(1, async {
+        let engine = engine_on(&faulty).await;
+        fill(&engine, 6000, 3000).await;
+    });
+    simulate(2, async {
+        let without_journal = Media::new(faulty.disk.clone());
+        let superblocks = When::every(Operation::Write).within(0..META_BYTES);
+        faulty.script(superblocks, Fault::Error);
+        let failed = without_journal.open(&tight()).await;
+        assert!(matches!(failed.err(), Some(OpenError::Device(_))));
+        faulty.heal();
+        let engine = start(&without_journal, &tight()).await;
+        assert!(
+            matches!(engine.start(), Start::Empty(_)),
+            "{:?}",
+            engine.start()
+        );
+        assert_eq!(check(&engine, 6000, 3000).await, 6000);
+    });
+}
+
 /// A caller that loses patience with its checkpoint keeps neither others nor the stop from writing one.
 #[test]
 fn a_checkpoint_that_is_dropped_half_way_blocks_no_other() {
