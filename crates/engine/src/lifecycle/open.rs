@@ -353,7 +353,7 @@ async fn begin_run(
     };
     let first_chunk = superblock.journal_first.get();
     let last_chunk = last_chunk.max(first_chunk - 1);
-    if starts_empty {
+    if starts_empty && run > 1 {
         // The head makes the journal this image's; until the superblock says that the image is empty, it tells nothing.
         log.store(VOID_WORD, 1);
     }
@@ -366,6 +366,7 @@ async fn begin_run(
     Journal::write_clock(&*log, clock).await?;
     if starts_empty {
         Journal::start_empty(&*log);
+        log.sync().await?;
     }
     Ok(Arc::new(Journal::take_over(
         log,
