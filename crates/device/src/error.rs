@@ -18,7 +18,7 @@ pub enum Operation {
 }
 
 impl Operation {
-    /// All kinds.
+    /// Every kind of access, in the order they are declared.
     pub const ALL: [Self; 4] = [Self::Read, Self::Write, Self::Erase, Self::Sync];
 }
 

@@ -10,7 +10,7 @@ use crate::key::KeyHash;
 /// Which items that leave memory go to flash.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Admission {
-    /// All items.
+    /// Every item that leaves memory goes to flash.
     #[default]
     All,
     /// A share of the items, drawn by key and version: a baseline for policies that learn.

@@ -29,7 +29,7 @@ summed! {
         expired,
         /// Reads that found an item flushed.
         flushed,
-        /// Items stored.
+        /// Items stored by clients, overwrites included.
         items_set,
         /// Bytes of key and value stored.
         item_bytes_set,

@@ -195,7 +195,7 @@ pub enum Record {
     },
     /// A segment is not used any more.
     Retired {
-        /// The segment's number.
+        /// The number of the segment on its flash.
         segment: u32,
     },
     /// Every item of a partition with a lower version. Says nothing in another chunk than that it was appended to: a

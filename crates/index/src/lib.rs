@@ -221,7 +221,7 @@ impl DirectTable {
             .is_some()
     }
 
-    /// Number of entries.
+    /// How many entries the table holds.
     pub fn len(&self) -> usize {
         self.len
     }

@@ -272,7 +272,7 @@ impl Engine {
 struct Held<'a> {
     engine: &'a Engine,
     partition: MutexGuard<'a, Partition>,
-    /// The partition's number.
+    /// The number of the partition that is locked.
     number: usize,
     key: Key<'a>,
     /// Unix second of the request.

@@ -101,7 +101,7 @@ struct Cursor {
 }
 
 impl Cursor {
-    /// Chunks in use.
+    /// Chunks that hold records no checkpoint has taken, the one being filled included.
     fn used(&self) -> u64 {
         self.sequence + 1 - self.first
     }
@@ -395,7 +395,7 @@ fn note_time(log: &dyn Log, now: u32) {
 /// A chunk of records in a log.
 #[derive(Clone, Copy, Debug)]
 pub struct ChunkRecords {
-    /// The chunk's header.
+    /// What the header of the chunk says.
     pub header: ChunkHeader,
     start: usize,
     end: usize,

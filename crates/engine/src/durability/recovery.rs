@@ -27,9 +27,9 @@ counters! {
     RecoveryCounters, read as
     /// How far a recovery has come.
     RecoveryStats {
-        /// Items found live.
+        /// Items of earlier runs that were found to be live.
         items,
-        /// Items found dead.
+        /// Items of earlier runs that were found to be dead.
         items_dead,
         /// Segments whose summary could not be read.
         segments_unreadable,

@@ -109,7 +109,7 @@ pub(crate) async fn write_superblock(
 /// What an open found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Start {
-    /// A new image.
+    /// There was no image: a new one was made.
     New,
     /// What the last run has left on flash.
     Warm {
@@ -149,7 +149,7 @@ counters! {
     CheckpointCounters, read as
     /// What has been done to survive a crash; only grows.
     CheckpointStats {
-        /// Checkpoints written.
+        /// Checkpoints that were written and named by the superblock.
         written,
         /// Bytes of the checkpoints written, on flash.
         bytes,

@@ -26,7 +26,7 @@ const SUMMARY_DEPTH: usize = 16;
 /// Items in live segments. Each is in one state; bytes are what they take, up to the next one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ItemCounts {
-    /// Items in summaries.
+    /// Items that the summaries of live segments list.
     pub listed: u64,
     /// Displaced: their places are listed as dead.
     pub displaced: u64,

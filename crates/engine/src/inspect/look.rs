@@ -88,7 +88,7 @@ pub struct CheckpointReport {
 pub struct SegmentCounts {
     /// Holding items that a recovery would look at.
     pub living: u64,
-    /// Holding the checkpoint.
+    /// Segments that hold the checkpoint.
     pub checkpoint: u64,
     /// Holding items that have all died: not written again yet.
     pub dead: u64,

@@ -55,7 +55,7 @@ pub struct Progress {
 /// Why there is nothing to inspect.
 #[derive(Debug, thiserror::Error)]
 pub enum InspectError {
-    /// The device failed.
+    /// The device failed while the image was read.
     #[error(transparent)]
     Device(#[from] DeviceError),
     /// The device holds nothing but zeros.
@@ -116,7 +116,7 @@ pub enum Outlook {
         /// The image was stopped orderly: memory is there, too.
         orderly: bool,
     },
-    /// Start empty.
+    /// The next start is going to be empty.
     Empty(Distrust),
     /// Refuse, until somebody decides.
     Refused(JournalError),

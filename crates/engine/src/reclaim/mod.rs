@@ -32,7 +32,7 @@ use crate::store::SegmentRecord;
 pub struct Resident {
     /// Hash of its key.
     pub hash: KeyHash,
-    /// The item's version.
+    /// The version under which the item was written.
     pub version: u64,
     /// Where the item lies.
     pub place: Place,
@@ -87,7 +87,7 @@ pub trait Residents: Send + Sync {
 pub struct IndexUse {
     /// Items that are found on flash.
     pub objects: AtomicU64,
-    /// Bytes of memory.
+    /// Bytes of memory that the index holds.
     pub bytes: AtomicU64,
     /// Bytes of memory held until everything is recovered, no part of `max_bytes`: reclaim cannot free them.
     pub recovery_bytes: AtomicU64,

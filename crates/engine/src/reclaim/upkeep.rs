@@ -36,7 +36,7 @@ counters! {
     FlashCounters, read as
     /// Counters of the flash tier; they only grow, except objects and watermarks.
     FlashStats {
-        /// Segments reclaimed.
+        /// Segments reclaimed, dropped whole or with some items kept.
         segments_reclaimed,
         /// Segments reclaimed by dropping all of their items.
         segments_dropped,

@@ -73,7 +73,7 @@ pub enum Source {
 pub struct AppendItem<'a> {
     /// Hash of its key.
     pub hash: KeyHash,
-    /// The item.
+    /// The item to append, with its key and value.
     pub item: ItemRef<'a>,
 }
 

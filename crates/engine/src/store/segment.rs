@@ -7,7 +7,7 @@ use crate::format::segment::SegmentId;
 /// A segment as the checkpoint remembers it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SegmentRecord {
-    /// The segment's number.
+    /// The number of the segment on its flash.
     pub segment: SegmentId,
     /// The sequence number of its generation.
     pub sequence: u64,

@@ -113,7 +113,7 @@ impl CpuTable {
     }
 }
 
-/// As TOML.
+/// Writes the table as the TOML that `parse` reads.
 impl fmt::Display for CpuTable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "request = {:?}", self.request_nanos())?;

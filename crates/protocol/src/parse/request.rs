@@ -61,7 +61,7 @@ pub enum Parsed<'a> {
 /// `swallow` bytes as they arrive (they may be far more than any limit), and close if `close`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Refused<'a> {
-    /// The answer.
+    /// What the client is told, unless it asked for no reply.
     pub reply: Refusal,
     /// Bytes of input the request took, as far as they are there.
     pub consumed: usize,

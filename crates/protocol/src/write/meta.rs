@@ -40,7 +40,7 @@ pub struct ItemMeta {
 /// What came of a command that changes an item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Outcome<T> {
-    /// It took effect.
+    /// The change was made.
     Done(T),
     /// The condition of the mode did not hold, or there was no room for a new item.
     NotStored,
@@ -73,7 +73,7 @@ pub struct Stored {
 /// What `ma` has made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Counted {
-    /// The number.
+    /// The number that the item holds now.
     pub value: u64,
     /// Whether the request created the item.
     pub created: bool,
