@@ -5,9 +5,7 @@
 
 use std::sync::Arc;
 
-use device::{
-    AlignedBuf, Disk, Fault, FaultyDisk, Image, Latency, MemoryDisk, Operation, Region, Tear, When,
-};
+use device::{Disk, Fault, FaultyDisk, Image, Latency, Operation, Tear, When};
 use flowstone_engine::config::META_BYTES;
 use flowstone_engine::format::journal::{
     CLOCK_WORD, HEAD_WORDS, JOURNAL_FORMAT, Record, VOID_WORD,
@@ -16,18 +14,14 @@ use flowstone_engine::format::superblock::{
     IMAGE_FORMAT, ImageShape, IndexRegion, SUPERBLOCK_BYTES, Superblock,
 };
 use flowstone_engine::journal::{JournalError, Unusable};
-use flowstone_engine::placement::{Parts, Placement, PlacementKind};
-use flowstone_engine::store::Streams;
 use flowstone_engine::{
-    AfterDowntime, Distrust, Engine, EngineConfig, OpenError, Opening, Peek, Start, Stop,
+    AfterDowntime, Distrust, Engine, EngineConfig, OpenError, Peek, Start, Stop,
 };
-use parking_lot::Mutex;
 use runtime::sim::Sim;
 
-use crate::map_placement::MapKind;
 use crate::support::{
-    Left, Media, fill, get, get_item, is_warm, memory_disk, numbered, objects, run_background, set,
-    simulate, start, tight, value,
+    Left, Media, fill, get, get_item, is_warm, numbered, objects, run_background, set, simulate,
+    start, tight, value,
 };
 
 const IMAGE_BYTES: u64 = 33 << 20;
@@ -675,149 +669,4 @@ fn a_power_cut_at_any_moment_of_the_first_open_leaves_an_empty_image() {
             }
         }
     });
-}
-
-const MAP: MapKind = MapKind(usize::MAX);
-
-/// A map whose kind asks for a part of the image that it may overwrite in place, and opens if it is to.
-struct WithRegion {
-    region: Arc<Mutex<Option<Region>>>,
-    opens: bool,
-}
-
-impl PlacementKind for WithRegion {
-    fn name(&self) -> &'static str {
-        "region"
-    }
-
-    fn streams(&self, segment_bytes: u32) -> Arc<dyn Streams> {
-        MAP.streams(segment_bytes)
-    }
-
-    fn locates_displaced(&self) -> bool {
-        false
-    }
-
-    fn index_region_bytes(&self, _image_bytes: u64) -> u64 {
-        3 << 20
-    }
-
-    fn open(&self, parts: Parts) -> Result<Arc<dyn Placement>, OpenError> {
-        if !self.opens {
-            return Err(OpenError::Index("there is no space for it".to_owned()));
-        }
-        *self.region.lock() = parts.index_region.clone();
-        MAP.open(parts)
-    }
-}
-
-/// What an index overwrites in place lies beside the segments: inside the image, or on a device of its own that
-/// belongs to this image alone.
-#[test]
-fn an_index_has_its_region_inside_the_image_or_on_a_device_of_its_own() {
-    simulate(1, async {
-        let page = |byte: u8| {
-            let mut page = AlignedBuf::new(4096);
-            page.fill(byte);
-            page
-        };
-        let region = Arc::new(Mutex::new(None));
-        let kind = Arc::new(WithRegion {
-            region: Arc::clone(&region),
-            opens: true,
-        });
-        let apart: Arc<dyn Disk> = Arc::new(MemoryDisk::new(2 << 20));
-        let other: Arc<dyn Disk> = Arc::new(MemoryDisk::new(2 << 20));
-        for (index_disk, expected) in [(None, 3 << 20), (Some(&apart), (2 << 20) - 4096)] {
-            let media = memory_disk(IMAGE_BYTES);
-            let open = async |index_disk: Option<&Arc<dyn Disk>>| {
-                let journal = Arc::clone(&media.journal);
-                let mut opening =
-                    Opening::new(Arc::clone(&media.disk), tight()).with_placement(kind.clone());
-                if let Some(disk) = index_disk {
-                    opening = opening.with_index_disk(Arc::clone(disk));
-                }
-                opening.open(move || Ok(journal)).await
-            };
-            let taken = || region.lock().take().expect("a region");
-            for run in 0..2_u8 {
-                let engine = open(index_disk).await.unwrap();
-                run_background(&engine);
-                engine.recovered().await;
-                let region = taken();
-                assert_eq!(region.len_bytes(), expected);
-                let last = expected - 4096;
-                let before = region.read(last, page(9)).await.unwrap();
-                assert_eq!(before[0], run, "what the last run wrote");
-                region.write(last, page(run + 1).into()).await.unwrap();
-                for number in 0..2000 {
-                    let put = set(&engine, &numbered(number), &value(number, 3000)).await;
-                    put.unwrap();
-                }
-                assert!(matches!(engine.stop().await, Stop::Complete { .. }));
-            }
-            let refusal = async |disk: Option<&Arc<dyn Disk>>| open(disk).await.err().unwrap();
-            if index_disk.is_some() {
-                let without = refusal(None).await;
-                assert!(
-                    matches!(without, OpenError::IndexFlash { made: "with" }),
-                    "{without}"
-                );
-                let others = refusal(Some(&other)).await;
-                assert!(matches!(others, OpenError::IndexDevice), "{others}");
-            } else {
-                let with = refusal(Some(&other)).await;
-                assert!(
-                    matches!(with, OpenError::IndexFlash { made: "without" }),
-                    "{with}"
-                );
-            }
-        }
-    });
-}
-
-#[test]
-fn an_index_that_cannot_be_set_up_touches_neither_the_image_nor_its_own_device() {
-    simulate(1, async {
-        let (disk, media) = Left::new(Image::new(IMAGE_BYTES)).media();
-        let apart = Arc::new(MemoryDisk::new(2 << 20));
-        let kind = Arc::new(WithRegion {
-            region: Arc::default(),
-            opens: false,
-        });
-        let before = (Left::of(&disk, &media), apart.snapshot());
-        let journal = Arc::clone(&media.journal);
-        let opening = Opening::new(Arc::clone(&media.disk), tight())
-            .with_placement(kind)
-            .with_index_disk(apart.clone());
-        let refused = opening.open(move || Ok(journal)).await.err().unwrap();
-        assert!(matches!(refused, OpenError::Index(_)), "{refused}");
-        let after = (Left::of(&disk, &media), apart.snapshot());
-        assert!(before == after, "something was touched");
-    });
-}
-
-/// What an index had no space for is gone, though its bytes are on flash: a larger index does not find it again.
-#[test]
-fn what_the_index_had_no_space_for_stays_gone() {
-    const SPACE: u64 = 500;
-    let mut media = memory_disk(IMAGE_BYTES);
-    let objects_after = |media: &Media, work: bool| {
-        simulate(1, async {
-            let engine = start(media, &tight()).await;
-            if work {
-                fill(&engine, 3000, 3000).await;
-                assert!(
-                    engine.flash_stats().index_full > 500,
-                    "{:?}",
-                    engine.flash_stats()
-                );
-            }
-            objects(&engine)
-        })
-    };
-    media.placement = Some(Arc::new(MapKind(SPACE as usize)));
-    assert_eq!(objects_after(&media, true), SPACE);
-    media.placement = Some(Arc::new(MAP));
-    assert!(objects_after(&media, false) <= SPACE);
 }

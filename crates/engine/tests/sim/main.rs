@@ -11,6 +11,7 @@ mod didacache;
 mod faults;
 mod golden;
 mod images;
+mod index;
 mod inspect;
 mod map_placement;
 mod memory;
