@@ -11,8 +11,8 @@ use engine::config::META_BYTES;
 use engine::placement::{Parts, Placement, PlacementKind};
 use engine::store::{AppendItem, Source, StreamLayout, Streams};
 use engine::{
-    Change, Engine, EngineConfig, ItemView, Lookup, MemoryLookup, OpenError, Opening, Peek, Put,
-    ReclaimPolicy, Stop, Victim,
+    Change, Engine, EngineConfig, ItemView, Lookup, OpenError, Opening, Peek, Put, ReclaimPolicy,
+    Stop, Victim,
 };
 use flowstone_checker::simulate_placement;
 use runtime::sim::Sim;
@@ -215,10 +215,10 @@ fn a_change_does_not_go_by_what_was_deleted_while_it_read_flash() {
 }
 
 /// Whether memory has the item; counts as a read.
-fn is_in_memory(engine: &Engine) -> bool {
+fn is_in_memory(engine: &Arc<Engine>) -> bool {
     let key = engine.key(b"item").expect("a key");
-    let found = engine.lookup_memory(key, runtime::unix_seconds(), Peek::No, |_| ());
-    matches!(found, MemoryLookup::Hit(()))
+    let found = engine.lookup(key, runtime::unix_seconds(), Peek::No, |_| ());
+    matches!(found, Lookup::Hit(()))
 }
 
 /// Whether the cache has the item; counts as a read.

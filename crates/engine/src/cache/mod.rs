@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use parking_lot::{Mutex, MutexGuard};
 
 pub use modify::{Amend, Change, Modified, Put};
-pub use read::{FlashRead, ItemView, Lookup, MemoryLookup, Peek};
+pub use read::{FlashRead, ItemView, Lookup, Peek};
 
 use crate::config::{Dram, EngineConfig};
 use crate::counter::CacheLine;

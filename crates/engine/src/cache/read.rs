@@ -82,17 +82,6 @@ pub enum Lookup<T> {
     Flash(FlashRead),
 }
 
-/// What [`Engine::lookup_memory`] knows of a key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MemoryLookup<T> {
-    /// The item is in memory; what the viewer made of it.
-    Hit(T),
-    /// There is no such item.
-    Miss,
-    /// The item may be on flash: a worker has to read it.
-    OnFlash,
-}
-
 /// A flash read of one request, to be carried out with [`Engine::read_flash`].
 ///
 /// Others may be waiting for it. Unless the very next thing its task waits for is
@@ -237,10 +226,9 @@ impl FlashItem {
 }
 
 impl Engine {
-    /// Looks a key up in memory, at Unix second `now`. A hit is shown to `view` under the
-    /// partition's lock. For what is not in memory and may be on flash, a read is started, as a task
-    /// of the calling thread, and comes back as a [`FlashRead`]; until that has been carried out, a
-    /// write to the key may or may not be seen by it.
+    /// Looks a key up, at Unix second `now`. A hit in memory is shown to `view` under the partition's lock. For what
+    /// may be on flash a [`FlashRead`] comes back; until that has been carried out, a write to the key may or may not
+    /// be seen by it.
     #[inline]
     pub fn lookup<T>(
         self: &Arc<Self>,
@@ -250,8 +238,29 @@ impl Engine {
         view: impl FnOnce(&ItemView<'_>) -> T,
     ) -> Lookup<T> {
         let mut partition = self.lock(key.hash(), now);
-        if let Some(shown) = self.look(&mut partition, key, now, peek, view) {
-            return Lookup::Hit(shown);
+        if let Some(handle) = partition.tier.find(key) {
+            work::count(Work::TierEntry, 1);
+            let (item, shared) = partition.tier.item(handle);
+            if self.cutoffs.is_item_live(key.hash(), item.header, now) {
+                let shown = view(&ItemView::new(item, shared));
+                if peek == Peek::No {
+                    let header = partition.tier.header_mut(handle);
+                    let bits = state::FETCHED | state::REFERENCED;
+                    if header.state & bits != bits {
+                        header.state |= bits;
+                    }
+                    if header.last_access.get() != now {
+                        header.last_access = now.into();
+                    }
+                    partition.stats.dram_hits += 1;
+                }
+                return Lookup::Hit(shown);
+            }
+            // Dead by expiry or flush: its copy on flash, if any, is as dead.
+            let expired = item.header.is_expired(now);
+            partition.tier.remove(key);
+            partition.count_dead(expired);
+            self.flash.invalidate(key.hash(), partition.next_version);
         }
         match self.ask_flash(&mut partition, key, now, peek, true) {
             Some(read) => Lookup::Flash(read),
@@ -260,64 +269,6 @@ impl Engine {
                 Lookup::Miss
             }
         }
-    }
-
-    /// [`lookup`](Engine::lookup) for a thread that no runtime drives: it starts no read. What is
-    /// not in memory and may be on flash is counted by whoever reads it.
-    #[inline]
-    pub fn lookup_memory<T>(
-        &self,
-        key: Key<'_>,
-        now: u32,
-        peek: Peek,
-        view: impl FnOnce(&ItemView<'_>) -> T,
-    ) -> MemoryLookup<T> {
-        let mut partition = self.lock(key.hash(), now);
-        if let Some(shown) = self.look(&mut partition, key, now, peek, view) {
-            return MemoryLookup::Hit(shown);
-        }
-        if self.flash.probe(key.hash()) == Probe::Absent {
-            partition.stats.misses += 1;
-            MemoryLookup::Miss
-        } else {
-            MemoryLookup::OnFlash
-        }
-    }
-
-    /// Shows an item that is in memory to `view`.
-    #[inline]
-    fn look<T>(
-        &self,
-        partition: &mut Partition,
-        key: Key<'_>,
-        now: u32,
-        peek: Peek,
-        view: impl FnOnce(&ItemView<'_>) -> T,
-    ) -> Option<T> {
-        let handle = partition.tier.find(key)?;
-        work::count(Work::TierEntry, 1);
-        let (item, shared) = partition.tier.item(handle);
-        if !self.cutoffs.is_item_live(key.hash(), item.header, now) {
-            // Dead by expiry or flush: its copy on flash, if any, is as dead.
-            let expired = item.header.is_expired(now);
-            partition.tier.remove(key);
-            partition.count_dead(expired);
-            self.flash.invalidate(key.hash(), partition.next_version);
-            return None;
-        }
-        let shown = view(&ItemView::new(item, shared));
-        if peek == Peek::No {
-            let header = partition.tier.header_mut(handle);
-            let bits = state::FETCHED | state::REFERENCED;
-            if header.state & bits != bits {
-                header.state |= bits;
-            }
-            if header.last_access.get() != now {
-                header.last_access = now.into();
-            }
-            partition.stats.dram_hits += 1;
-        }
-        Some(shown)
     }
 
     /// The read of a key that is not in memory, if flash may have it: one that is in flight already,

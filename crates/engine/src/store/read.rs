@@ -155,10 +155,10 @@ impl SegmentStore {
             }
             share = Some(large);
         }
-        let mut buf = AlignedBuf::new(len);
-        if !self.copy_from_buffer(pin, page, &mut buf) {
-            buf = self.read_into(pin.segment, page, buf).await?;
-        }
+        let buf = match self.buffered(pin, page, len) {
+            Some(buf) => buf,
+            None => self.read_range(pin.segment, page, len).await?,
+        };
         let start = (offset - page) as usize;
         match ItemRef::decode(&buf[start..], pin.sequence, offset) {
             Ok(_) => Ok(FlashItem {
@@ -170,18 +170,18 @@ impl SegmentStore {
         }
     }
 
-    /// Copies bytes of the pinned segment from its buffer; false when it has none.
-    fn copy_from_buffer(&self, pin: &SegmentPin<'_>, offset: u32, into: &mut [u8]) -> bool {
-        let Some(content) = self.content_of(pin) else {
-            return false;
-        };
+    /// A copy of whole pages of the pinned segment; `None` when they are not in memory any more.
+    fn buffered(&self, pin: &SegmentPin<'_>, offset: u32, len: usize) -> Option<AlignedBuf> {
+        let content = self.content_of(pin)?;
         let bytes: &[u8] = match &*content {
             Content::Filling(filling) => &filling.bytes,
             Content::Sealed { bytes, .. } => bytes,
-            Content::Free(_) | Content::Lost => return false,
+            Content::Free(_) | Content::Lost => return None,
         };
-        into.copy_from_slice(&bytes[offset as usize..][..into.len()]);
-        true
+        let mut copy = AlignedBuf::new(len);
+        let whole = copy.len();
+        copy.copy_from_slice(&bytes[offset as usize..][..whole]);
+        Some(copy)
     }
 
     /// What the buffer of the pinned segment holds; `None` when the segment has no buffer any more.
@@ -247,16 +247,8 @@ impl SegmentStore {
         offset: u32,
         len: usize,
     ) -> Result<AlignedBuf, DeviceError> {
-        self.read_into(segment, offset, AlignedBuf::new(len)).await
-    }
-
-    async fn read_into(
-        &self,
-        segment: SegmentId,
-        offset: u32,
-        buf: AlignedBuf,
-    ) -> Result<AlignedBuf, DeviceError> {
         work::count(Work::DeviceCommand, 1);
+        let buf = AlignedBuf::new(len);
         self.counters.reads.add(1);
         self.counters.bytes_read.add(buf.len() as u64);
         let read = self.flash.read(block(segment), offset, buf).await;

@@ -19,7 +19,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use device::Disk;
-use engine::{CacheError, Engine, Key, Lookup, MemoryLookup, Opening, Peek, Put, Start, Stop};
+use engine::{CacheError, Engine, FlashRead, Key, Lookup, Opening, Peek, Put, Start, Stop};
 use runtime::live::{LiveConfig, Workers};
 use runtime::sync::{Receiver, oneshot};
 
@@ -195,10 +195,10 @@ impl Cache {
             let engine = self.inner.door.enter().ok_or(Error::Closed)?;
             let key = checked(&engine, key)?;
             let now = runtime::unix_seconds();
-            match engine.lookup_memory(key, now, Peek::No, Value::of_view) {
-                MemoryLookup::Hit(value) => return Ok(Some(value)),
-                MemoryLookup::Miss => return Ok(None),
-                MemoryLookup::OnFlash => self.inner.start_read(engine.stay(), key),
+            match engine.lookup(key, now, Peek::No, Value::of_view) {
+                Lookup::Hit(value) => return Ok(Some(value)),
+                Lookup::Miss => return Ok(None),
+                Lookup::Flash(read) => self.inner.start_read(engine.stay(), key, read),
             }
         };
         read.await.ok_or(Error::Interrupted)
@@ -328,12 +328,24 @@ impl fmt::Debug for Cache {
 }
 
 impl Inner {
-    fn start_read(&self, stay: Stay<Engine>, key: Key<'_>) -> Receiver<Option<Value>> {
+    fn start_read(
+        &self,
+        stay: Stay<Engine>,
+        key: Key<'_>,
+        read: FlashRead,
+    ) -> Receiver<Option<Value>> {
         let (done, value) = oneshot();
         let worker = key.hash().0 % self.workers.count() as u64;
         let key: Box<[u8]> = key.bytes().into();
+        // Dropped in this order where no worker is left to do it.
+        let held = (read, stay);
         self.workers.spawn_on(worker as usize, move || async move {
-            let value = read(&stay, &key).await;
+            let (read, stay) = held;
+            let hit = match stay.key(&key) {
+                Some(key) => stay.read_flash(key, read).await,
+                None => None,
+            };
+            let value = hit.map(|hit| Value::of_view(&hit.view()));
             drop(stay);
             done.send(value);
         });
@@ -347,19 +359,6 @@ impl Drop for Inner {
             self.workers.clone().shutdown();
             // The last one, now that no task is left: this gives the file up.
             drop(engine);
-        }
-    }
-}
-
-async fn read(engine: &Arc<Engine>, key: &[u8]) -> Option<Value> {
-    let key = engine.key(key)?;
-    let now = runtime::unix_seconds();
-    match engine.lookup(key, now, Peek::No, Value::of_view) {
-        Lookup::Hit(value) => Some(value),
-        Lookup::Miss => None,
-        Lookup::Flash(read) => {
-            let hit = engine.read_flash(key, read).await;
-            hit.map(|hit| Value::of_view(&hit.view()))
         }
     }
 }

@@ -64,7 +64,7 @@ impl<T> Outcome<T> {
 /// What `ms` has stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Stored {
-    /// The new version.
+    /// The CAS unique that the item gets.
     pub cas_unique: u64,
     /// Length of the value now stored, in bytes; after `append` and `prepend`, the whole.
     pub value_bytes: usize,
