@@ -209,7 +209,7 @@ fn a_change_does_not_go_by_what_was_deleted_while_it_read_flash() {
         });
         runtime::sleep(READ_TIME / 2).await;
         let key = engine.key(b"item").expect("a key");
-        engine.remove(key, runtime::unix_seconds());
+        engine.remove(key, runtime::unix_seconds()).await;
         assert!(!change.await.expect("nobody ends it"), "it was deleted");
     });
 }

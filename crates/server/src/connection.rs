@@ -90,7 +90,7 @@ impl Connection {
                     Some(0) => return Ok(()),
                     Some(received) => self.received(received),
                     None => {
-                        let Some(swallow) = self.refuse_large(&partial) else {
+                        let Some(swallow) = self.refuse_large(&partial).await else {
                             return Ok(());
                         };
                         rest = Rest {
@@ -200,7 +200,7 @@ impl Connection {
 
     /// Answers a large request there is no memory for; returns how many more bytes of it to throw
     /// away as they arrive, or `None` when the connection is of no more use.
-    fn refuse_large(&mut self, partial: &[u8]) -> Option<usize> {
+    async fn refuse_large(&mut self, partial: &[u8]) -> Option<usize> {
         self.share.clear();
         self.counters.store_no_memory.hit();
         // With a limit of nothing the parser tells what belongs to the request.
@@ -217,7 +217,7 @@ impl Connection {
                 ..
             }) => {
                 if let Some(key) = invalidates {
-                    invalidate(&self.shared.engine, key, self.now);
+                    invalidate(&self.shared.engine, key, self.now).await;
                 }
                 protocol::write::refusal(&mut self.replies.out, Refusal::OutOfMemoryStoring, quiet);
                 Some((consumed + swallow).saturating_sub(partial.len()))
@@ -266,7 +266,7 @@ impl Connection {
                     }
                     if let Some(key) = invalidates {
                         batch.fill().await?;
-                        invalidate(&self.shared.engine, key, self.now);
+                        invalidate(&self.shared.engine, key, self.now).await;
                     }
                     rest.at += consumed;
                     let here = swallow.min(input.len() - rest.at);
@@ -300,9 +300,9 @@ impl Connection {
 }
 
 /// A value that cannot be stored takes the old one with it.
-fn invalidate(engine: &Engine, key: MetaKey<'_>, now: u32) {
+async fn invalidate(engine: &Engine, key: MetaKey<'_>, now: u32) {
     let mut buffer = [0; protocol::KEY_MAX_BYTES];
     if let Some(key) = engine.key(key.decode(&mut buffer)) {
-        engine.remove(key, now);
+        engine.remove(key, now).await;
     }
 }

@@ -54,7 +54,7 @@ impl World {
             600..800 => self.delete(random).await,
             800..960 => self.touch(random).await,
             960..1120 => self.rewrite(random).await,
-            1120..1123 => self.flush(random),
+            1120..1123 => self.flush(random).await,
             1123..1130 => {
                 self.engine.checkpoint_now().await;
             }
@@ -155,7 +155,7 @@ impl World {
         let key = self.engine.key(&bytes).expect("a key");
         let now = runtime::unix_seconds();
         if random.random() {
-            self.engine.remove(key, now);
+            self.engine.remove(key, now).await;
         } else {
             let removed = self
                 .engine
@@ -226,18 +226,18 @@ impl World {
         }
     }
 
-    fn flush(&self, random: &mut SmallRng) {
+    async fn flush(&self, random: &mut SmallRng) {
         let now = runtime::unix_seconds();
         if random.random() {
             let asked = self.history().ask_flush();
-            self.engine.flush_all(now);
+            self.engine.flush_all(now).await;
             self.answer(asked, Some(Effect::Gone));
         } else {
             let deadline = now + random.random_range(1..MAX_DELAY_SECONDS);
             // In this order, and without others between: a crash between the two would have to leave
             // it open which of them holds.
             self.history().forget_flush();
-            self.engine.flush_all(deadline);
+            self.engine.flush_all(deadline).await;
             let nanos = runtime::now().as_nanos();
             self.history().flush_at(deadline, nanos);
         }

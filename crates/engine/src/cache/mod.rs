@@ -62,6 +62,8 @@ pub struct Engine {
     pub(crate) flash: Arc<FlashTier>,
     pub(crate) journal: Arc<Journal>,
     pub(crate) cutoffs: Arc<FlushCutoffs>,
+    /// Held by a `flush_all` from its record to the last partition, and by a checkpoint that notes the cutoffs.
+    pub(crate) flushing: Mutex<()>,
     pub(crate) seed: u64,
     /// Bytes of memory that never change: segment buffers, tables, reads of large items.
     pub(crate) fixed_bytes: u64,
@@ -134,8 +136,20 @@ impl Engine {
         Key::new(bytes, self.seed)
     }
 
-    /// Everything stored before Unix second `deadline` is gone from then on.
-    pub fn flush_all(&self, deadline: u32) {
+    /// Everything stored before Unix second `deadline` is gone from then on. Waits while the journal has no space.
+    pub async fn flush_all(&self, deadline: u32) {
+        let mut space = None;
+        while !self.try_flush_all(deadline) {
+            self.stall(&mut space).await;
+        }
+    }
+
+    fn try_flush_all(&self, deadline: u32) -> bool {
+        // One after the other: a delayed flush would replace another that is still being applied.
+        let _flushing = self.flushing.lock();
+        if !self.flash.may_displace() {
+            return false;
+        }
         let now = runtime::unix_seconds();
         // An earlier flush whose deadline has come holds, also where nobody has asked since.
         self.apply_due_flush(now);
@@ -145,6 +159,7 @@ impl Engine {
             // Applied now, so that nothing stored after this call falls under it.
             self.apply_due_flush(now);
         }
+        true
     }
 
     fn apply_due_flush(&self, now: u32) {

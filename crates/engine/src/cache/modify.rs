@@ -112,7 +112,7 @@ impl Engine {
                 Attempt::Done(done) => return done,
                 Attempt::NoSpace => self.stall(&mut space).await,
                 Attempt::OnFlash(_) if reads == MAX_READS => {
-                    self.remove(key, now);
+                    self.remove(key, now).await;
                     return Err(CacheError::OutOfMemory);
                 }
                 Attempt::OnFlash(read) => {
@@ -144,7 +144,7 @@ impl Engine {
 
     /// Waits until flash may have space. A listener is taken only after an attempt has found no space, and then the
     /// attempt is repeated.
-    async fn stall(&self, listener: &mut Option<EventListener>) {
+    pub(super) async fn stall(&self, listener: &mut Option<EventListener>) {
         let Some(space) = listener.take() else {
             *listener = Some(self.flash.space().listener());
             return;
@@ -172,9 +172,23 @@ impl Engine {
         }
     }
 
-    /// Removes whatever a key has, in memory and on flash.
-    pub fn remove(&self, key: Key<'_>, now: u32) {
-        self.hold(key, now).erase();
+    /// Removes whatever a key has, in memory and on flash. Waits while the journal has no space.
+    pub async fn remove(&self, key: Key<'_>, now: u32) {
+        let mut space = None;
+        while !self.try_remove(key, now) {
+            self.stall(&mut space).await;
+        }
+    }
+
+    /// [`remove`](Engine::remove) without waiting: false when the journal has no space at present, and then nothing
+    /// has changed.
+    #[must_use]
+    pub fn try_remove(&self, key: Key<'_>, now: u32) -> bool {
+        let has_space = self.flash.may_displace();
+        if has_space {
+            self.hold(key, now).erase();
+        }
+        has_space
     }
 
     fn hold<'a>(&'a self, key: Key<'a>, now: u32) -> Held<'a> {

@@ -165,7 +165,7 @@ impl FlashRead {
                 ReadOutcome::Failed
             }
         };
-        if is_dead && is_current {
+        if is_dead && is_current && engine.flash.may_displace() {
             // An older copy must not come back in its place. What has been written meanwhile stays.
             engine
                 .flash
@@ -256,10 +256,14 @@ impl Engine {
                 }
                 return Lookup::Hit(shown);
             }
-            // Dead by expiry or flush: its copy on flash, if any, is as dead.
+            // Dead by expiry or flush: its copy on flash, if any, is as dead. Nobody waits for space to say so.
             let expired = item.header.is_expired(now);
-            partition.tier.remove(key);
             partition.count_dead(expired);
+            if !self.flash.may_displace() {
+                partition.stats.misses += 1;
+                return Lookup::Miss;
+            }
+            partition.tier.remove(key);
             self.flash.invalidate(key.hash(), partition.next_version);
         }
         match self.ask_flash(&mut partition, key, now, peek, true) {

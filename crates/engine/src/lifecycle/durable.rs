@@ -164,19 +164,24 @@ impl Engine {
     /// the one before counts on.
     async fn checkpoint(&self, is_last: bool) -> bool {
         let now = runtime::unix_seconds();
-        let end = self.journal.cut();
-        let cutoffs = (0..self.partitions.len())
-            .map(|number| {
-                // Taking the lock applies a flush that is due.
-                let _partition = self.lock_partition(number, now);
-                self.cutoffs.cutoff(number)
-            })
-            .collect();
-        let head = Head {
-            clock: now.max(Journal::clock(&*self.journal.log)),
-            flush_deadline: self.cutoffs.pending(now),
-            cutoffs,
-            ..Head::default()
+        let (end, head) = {
+            // A flush is in the head, or its records are behind the cut.
+            let _flushing = self.flushing.lock();
+            let end = self.journal.cut();
+            let cutoffs = (0..self.partitions.len())
+                .map(|number| {
+                    // Taking the lock applies a flush that is due.
+                    let _partition = self.lock_partition(number, now);
+                    self.cutoffs.cutoff(number)
+                })
+                .collect();
+            let head = Head {
+                clock: now.max(Journal::clock(&*self.journal.log)),
+                flush_deadline: self.cutoffs.pending(now),
+                cutoffs,
+                ..Head::default()
+            };
+            (end, head)
         };
         let last = self.persistence.checkpoint.lock().clone();
         let next_version = self.next_version();

@@ -440,6 +440,7 @@ fn assemble(
         version_limit: AtomicU64::new(first_version + VERSION_RESERVE),
         stale_below,
         cutoffs: Arc::clone(&flash.upkeep.cutoffs),
+        flushing: Mutex::new(()),
         journal: Arc::clone(&flash.upkeep.journal),
         flash: Arc::new(flash),
         fixed_bytes,

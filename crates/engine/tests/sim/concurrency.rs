@@ -113,7 +113,7 @@ async fn operate(
                 .push((from, clock.tick(), Some(tag)));
         }
         75..85 => {
-            engine.remove(key, now);
+            engine.remove(key, now).await;
             history.borrow_mut().writes.push((from, clock.tick(), None));
         }
         _ => {
@@ -356,7 +356,7 @@ fn a_removal_overtakes_a_read_and_nothing_comes_back() {
         };
         read.start(key);
         runtime::sleep(LATENCY.read / 2).await;
-        engine.remove(key, now);
+        engine.remove(key, now).await;
         assert_eq!(get(&engine, b"cold").await, None);
         engine.read_flash(key, read).await;
         assert_eq!(get(&engine, b"cold").await, None);
@@ -375,7 +375,7 @@ fn a_flush_overtakes_a_read_and_nothing_comes_back() {
         };
         read.start(key);
         runtime::sleep(LATENCY.read / 2).await;
-        engine.flush_all(now);
+        engine.flush_all(now).await;
         engine.read_flash(key, read).await;
         assert_eq!(get(&engine, b"cold").await, None);
         assert_eq!(get(&engine, &numbered(5999)).await, None);
@@ -571,7 +571,9 @@ fn a_change_during_the_stop_never_leaves_an_older_value() {
                         set(&changing, &numbered(number), b"new").await.unwrap();
                     } else {
                         let now = runtime::unix_seconds();
-                        changing.remove(changing.key(&numbered(number)).unwrap(), now);
+                        changing
+                            .remove(changing.key(&numbered(number)).unwrap(), now)
+                            .await;
                     }
                     counter.set(number + 1);
                 }

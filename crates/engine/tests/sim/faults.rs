@@ -188,7 +188,9 @@ fn whatever_the_device_does_no_answer_is_wrong() {
                         }
                         5 => {
                             let now = runtime::unix_seconds();
-                            engine.remove(engine.key(&numbered(number)).unwrap(), now);
+                            engine
+                                .remove(engine.key(&numbered(number)).unwrap(), now)
+                                .await;
                             *slot = None;
                         }
                         _ => {
@@ -483,10 +485,12 @@ fn a_segment_that_recovery_could_not_read_does_not_come_back() {
             let engine = engine_on(&faulty).await;
             assert_eq!(engine.recovery().segments_unreadable, 1);
             for number in 0..3000 {
-                engine.remove(
-                    engine.key(&numbered(number)).unwrap(),
-                    runtime::unix_seconds(),
-                );
+                engine
+                    .remove(
+                        engine.key(&numbered(number)).unwrap(),
+                        runtime::unix_seconds(),
+                    )
+                    .await;
             }
             for _ in 0..checkpoints {
                 assert!(engine.checkpoint_now().await);

@@ -73,12 +73,12 @@ fn small_image() -> (Image, Vec<u64>) {
             let key = engine.key(key).unwrap();
             engine.set(key, NOW, put).await.unwrap();
         }
-        engine.flush_all(NOW + 3600);
+        engine.flush_all(NOW + 3600).await;
         assert_eq!(engine.stop().await, Stop::Complete { objects: 3 });
         drop(engine);
         // A second run, in which one is removed and one is read.
         let engine = start(&media, &config()).await;
-        engine.remove(engine.key(b"plain").unwrap(), NOW);
+        engine.remove(engine.key(b"plain").unwrap(), NOW).await;
         assert!(get(&engine, b"large").await.is_some());
         assert_eq!(engine.stop().await, Stop::Complete { objects: 2 });
         (disk.snapshot(), media.journal.crash())

@@ -301,7 +301,7 @@ fn one_damaged_superblock_never_brings_old_items_back() {
             let engine = started(&left).await;
             has_all(&engine, 20).await;
             let now = runtime::unix_seconds();
-            engine.remove(engine.key(&numbered(3)).unwrap(), now);
+            engine.remove(engine.key(&numbered(3)).unwrap(), now).await;
         });
     }
     // A run later, with deletes in between.
@@ -310,11 +310,15 @@ fn one_damaged_superblock_never_brings_old_items_back() {
         let engine = start(&media, &tight()).await;
         let now = runtime::unix_seconds();
         for number in 0..10 {
-            engine.remove(engine.key(&numbered(number)).unwrap(), now);
+            engine
+                .remove(engine.key(&numbered(number)).unwrap(), now)
+                .await;
         }
         assert!(engine.checkpoint_now().await);
         for number in 10..15 {
-            engine.remove(engine.key(&numbered(number)).unwrap(), now);
+            engine
+                .remove(engine.key(&numbered(number)).unwrap(), now)
+                .await;
         }
         assert!(engine.checkpoint_now().await);
         Left::of(&disk, &media)
@@ -440,7 +444,9 @@ fn a_crash_at_a_random_moment_leaves_what_had_reached_flash() {
             fill(&engine, count, 3000).await;
             let now = runtime::unix_seconds();
             for number in (0..count).step_by(3) {
-                engine.remove(engine.key(&numbered(number)).unwrap(), now);
+                engine
+                    .remove(engine.key(&numbered(number)).unwrap(), now)
+                    .await;
             }
             let waiting = u64::from(engine.store().sealed_segments()) + 3;
             objects(&engine).saturating_sub(waiting * 90)
@@ -470,7 +476,7 @@ fn a_flush_holds_after_a_crash_also_one_whose_time_has_not_come() {
         sim.block_on(async {
             let engine = start(&media, &tight()).await;
             fill(&engine, 5000, 3000).await;
-            engine.flush_all(runtime::unix_seconds() + delay);
+            engine.flush_all(runtime::unix_seconds() + delay).await;
         });
         sim.crash();
         let left = Left::of(&disk, &media);
@@ -496,7 +502,7 @@ fn what_is_left_of_an_earlier_chunk_ends_no_flush() {
     sim.block_on(async {
         let engine = start(&media, &tight()).await;
         fill(&engine, 5000, 3000).await;
-        engine.flush_all(runtime::unix_seconds() + 50);
+        engine.flush_all(runtime::unix_seconds() + 50).await;
     });
     sim.crash();
     let mut left = Left::of(&disk, &media);

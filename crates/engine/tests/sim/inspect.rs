@@ -94,10 +94,10 @@ fn crashed(seed: u64) -> Left {
                 let key = engine.key(&key).unwrap();
                 match random.random_range(0..1000) {
                     0..100 => {
-                        engine.remove(key, now);
+                        engine.remove(key, now).await;
                     }
                     100 if run == 1 => {
-                        engine.flush_all(now + random.random_range(0..3));
+                        engine.flush_all(now + random.random_range(0..3)).await;
                         runtime::sleep(Duration::from_secs(1)).await;
                     }
                     101 => {

@@ -179,10 +179,12 @@ impl Bench {
         self.compare(&key, found);
     }
 
-    fn remove(&mut self) {
+    async fn remove(&mut self) {
         let now = self.settle();
         let key = self.any_key();
-        self.engine.remove(self.engine.key(&key).unwrap(), now);
+        self.engine
+            .remove(self.engine.key(&key).unwrap(), now)
+            .await;
         self.items.remove(&key);
     }
 
@@ -255,7 +257,7 @@ impl Bench {
         } else {
             self.random.random_range(1..20)
         };
-        self.engine.flush_all(now + delay);
+        self.engine.flush_all(now + delay).await;
         self.flush = Some(now + delay);
         self.settle();
     }
@@ -338,7 +340,7 @@ impl Bench {
             0..350 => self.set().await,
             350..700 => self.get().await,
             700..930 => self.modify().await,
-            930..985 => self.remove(),
+            930..985 => self.remove().await,
             985..996 => self.advance().await,
             996 => self.flush().await,
             997 => self.compare_dump().await,
@@ -427,10 +429,10 @@ fn a_flush_that_has_come_is_not_undone_by_a_later_one() {
         for number in 0..50 {
             set(&engine, &numbered(number), b"old").await.unwrap();
         }
-        engine.flush_all(now + 10);
+        engine.flush_all(now + 10).await;
         runtime::sleep(Duration::from_secs(11)).await;
         // Nobody has asked for anything since the deadline.
-        engine.flush_all(now + 1000);
+        engine.flush_all(now + 1000).await;
         for number in 0..50 {
             assert_eq!(get(&engine, &numbered(number)).await, None);
         }

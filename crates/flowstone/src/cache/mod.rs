@@ -235,14 +235,13 @@ impl Cache {
         };
         let now = runtime::unix_seconds();
         let put = options.put(value, now);
+        if value.len() > max {
+            self.remove(key).await?;
+            return Err(too_large);
+        }
         let stay = {
             let engine = self.inner.door.enter().ok_or(Error::Closed)?;
-            let key = checked(&engine, key)?;
-            if value.len() > max {
-                engine.remove(key, now);
-                return Err(too_large);
-            }
-            match engine.try_set(key, now, &put) {
+            match engine.try_set(checked(&engine, key)?, now, &put) {
                 Some(stored) => return stored.map(drop).map_err(refused),
                 None => engine.stay(),
             }
@@ -256,9 +255,15 @@ impl Cache {
     /// # Errors
     /// [`Error::Key`], [`Error::Closed`].
     pub async fn remove(&self, key: &[u8]) -> Result<(), Error> {
-        // A future though nothing waits here yet: a removal that has to survive a crash will.
-        let engine = self.inner.door.enter().ok_or(Error::Closed)?;
-        engine.remove(checked(&engine, key)?, runtime::unix_seconds());
+        let now = runtime::unix_seconds();
+        let stay = {
+            let engine = self.inner.door.enter().ok_or(Error::Closed)?;
+            if engine.try_remove(checked(&engine, key)?, now) {
+                return Ok(());
+            }
+            engine.stay()
+        };
+        stay.remove(checked(&stay, key)?, now).await;
         Ok(())
     }
 

@@ -402,7 +402,7 @@ impl Client {
         let begun = self.begin();
         let engine = self.run.engine();
         let key = self.run.key(request, &mut self.name);
-        engine.remove(key, runtime::unix_seconds());
+        engine.remove(key, runtime::unix_seconds()).await;
         self.settle().await;
         if measured {
             let mut seen = self.seen.borrow_mut();

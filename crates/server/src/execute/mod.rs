@@ -71,7 +71,7 @@ impl<'i> Batch<'_, 'i> {
             }
             Command::FlushAll { delay, noreply } => {
                 self.counters.cmd_flush.hit();
-                self.engine.flush_all(delay.flush_at(self.now));
+                self.engine.flush_all(delay.flush_at(self.now)).await;
                 write::status(&mut self.replies.out, Status::Ok, noreply);
             }
             Command::CacheMemlimit { noreply } => {
