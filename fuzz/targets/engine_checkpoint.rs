@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use flowstone_device::{Disk, Image, Latency, MemoryDisk, MemoryJournal};
 use flowstone_engine::config::META_BYTES;
-use flowstone_engine::format::checkpoint::{DeadList, Head as CheckpointHead, Section};
+use flowstone_engine::format::checkpoint::{DeadKey, DeadList, Head as CheckpointHead, Section};
 use flowstone_engine::format::item::{ItemHeader, ItemRef};
 use flowstone_engine::format::journal::{
     CHUNK_HEADER_WORDS, ChunkHeader, HEAD_WORDS, Head, MIN_CHUNKS, Record, chunk_words,
@@ -273,6 +273,7 @@ fn stream(input: &Input<'_>) -> Vec<u8> {
             out.extend_from_slice(&head);
             out.extend_from_slice(dead);
         }
+        out.extend(DeadKey::batch(&[]));
         // A section of `exact`, whatever it holds.
         let section = Section {
             version: 1,

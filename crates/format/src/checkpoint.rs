@@ -6,9 +6,9 @@
 //!  per partition: flush cutoff u64
 //!  next segment sequence number u64
 //!  retired segments u32, each: number u32
-//!  dead keys u32, each: hash u64 │ version u64 │ before u64
 //!  live segments u32, each, in rising number:
 //!     number u32 │ sequence number u64 │ bytes of dead u32 │ dead
+//!  dead keys, in batches: keys u32, each: hash u64 │ version u64 │ before u64; ended by an empty batch
 //!  section: version u32 │ bytes u64 │ what the placement wrote
 //! ```
 //!
@@ -53,6 +53,42 @@ pub struct DeadKey {
     pub before: u64,
 }
 
+/// Most keys of a [batch](DeadKey::batch).
+const BATCH_KEYS: u32 = 1 << 12;
+
+impl DeadKey {
+    /// The bytes of a batch of keys. An empty one ends the keys of a checkpoint.
+    ///
+    /// # Panics
+    /// When there are more than 4096.
+    pub fn batch(keys: &[Self]) -> Vec<u8> {
+        let count = keys.len() as u32;
+        assert!(count <= BATCH_KEYS, "{count} keys in a batch");
+        let words = keys
+            .iter()
+            .flat_map(|key| [key.hash, key.version, key.before]);
+        let bytes = words.flat_map(u64::to_le_bytes);
+        count.to_le_bytes().into_iter().chain(bytes).collect()
+    }
+
+    /// Reads a batch; nonsense where the bytes are none.
+    pub async fn read_batch<S: Source>(from: &mut S) -> Result<Vec<Self>, S::Error> {
+        let count = u32_of(from).await?;
+        if count > BATCH_KEYS {
+            return Err(from.nonsense());
+        }
+        let mut keys = Vec::with_capacity(count as usize);
+        for _ in 0..count {
+            keys.push(Self {
+                hash: u64_of(from).await?,
+                version: u64_of(from).await?,
+                before: u64_of(from).await?,
+            });
+        }
+        Ok(keys)
+    }
+}
+
 /// What a checkpoint says before its lists.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Head {
@@ -66,8 +102,6 @@ pub struct Head {
     pub next_sequence: u64,
     /// Segments that are not used any more.
     pub retired: Vec<SegmentId>,
-    /// Keys whose copies cannot be located.
-    pub dead_keys: Vec<DeadKey>,
     /// Lists that follow.
     pub living: u32,
 }
@@ -88,11 +122,6 @@ impl Head {
                 .iter()
                 .flat_map(|segment| segment.0.to_le_bytes()),
         );
-        out.extend((self.dead_keys.len() as u32).to_le_bytes());
-        for key in &self.dead_keys {
-            let words = [key.hash, key.version, key.before];
-            out.extend(words.iter().flat_map(|word| word.to_le_bytes()));
-        }
         out.extend(self.living.to_le_bytes());
         out
     }
@@ -115,13 +144,6 @@ impl Head {
         head.next_sequence = u64_of(from).await?;
         for _ in 0..u32_of(from).await? {
             head.retired.push(SegmentId(u32_of(from).await?));
-        }
-        for _ in 0..u32_of(from).await? {
-            head.dead_keys.push(DeadKey {
-                hash: u64_of(from).await?,
-                version: u64_of(from).await?,
-                before: u64_of(from).await?,
-            });
         }
         head.living = u32_of(from).await?;
         Ok(head)

@@ -13,7 +13,7 @@ use crate::segment::PAGE_BYTES;
 /// Bytes of a copy.
 pub const SUPERBLOCK_BYTES: usize = 4096;
 /// Version of the whole image format.
-pub const IMAGE_FORMAT: u32 = 3;
+pub const IMAGE_FORMAT: u32 = 4;
 /// Most partitions of an image.
 pub const MAX_PARTITIONS: u32 = 1 << 12;
 /// Most segments a checkpoint may fill.
@@ -68,7 +68,8 @@ pub struct Superblock {
     pub stale_below: U64,
     index_bytes: U64,
     index_is_apart: u8,
-    padding: [u8; 99],
+    journal_void: u8,
+    padding: [u8; 98],
     checksum: U32,
 }
 
@@ -250,6 +251,16 @@ impl Superblock {
         self.clean = u8::from(is_clean);
     }
 
+    /// Whether the journal has lost records, so that a start goes by neither it nor the checkpoint.
+    pub fn is_journal_void(&self) -> bool {
+        self.journal_void == 1
+    }
+
+    /// Sets whether the journal has lost records that no checkpoint holds.
+    pub fn mark_journal_void(&mut self, is_void: bool) {
+        self.journal_void = u8::from(is_void);
+    }
+
     /// Forgets everything: what has been written so far counts no more, nor does the journal before
     /// chunk `journal_first`.
     pub fn start_empty(&mut self, journal_first: u64) {
@@ -258,6 +269,7 @@ impl Superblock {
         self.checkpoint_segments = U32::new(0);
         self.checkpoint_bytes = U64::new(0);
         self.stale_below = U64::new(0);
+        self.journal_void = 0;
     }
 
     /// Names a checkpoint of `bytes` bytes in `segments`, all with sequence number `sequence`, and the

@@ -96,7 +96,10 @@ pub fn run(
     let serving = Arc::clone(&shared);
     let stopped = workers.run_on(0, move || serve(serving, listeners));
     workers.shutdown();
-    Ok(stopped.unwrap_or(Stop::Incomplete { items_left: 0 }))
+    Ok(stopped.unwrap_or(Stop::Incomplete {
+        items_left: 0,
+        next_is_empty: false,
+    }))
 }
 
 async fn open_engine(
@@ -149,7 +152,13 @@ async fn serve(shared: Arc<Shared>, listeners: Vec<Arc<Listener>>) -> Stop {
     let stop = shared.engine.stop().await;
     match stop {
         Stop::Complete { objects } => tracing::info!(objects, "stopped; the next start is warm"),
-        Stop::Incomplete { items_left } => {
+        Stop::Incomplete {
+            next_is_empty: true,
+            ..
+        } => {
+            tracing::error!("stopped with records of the journal lost; the next start is empty");
+        }
+        Stop::Incomplete { items_left, .. } => {
             tracing::error!(
                 items_left,
                 "stopped before all of memory was on flash; the next start misses what was not"

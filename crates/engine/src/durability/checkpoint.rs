@@ -3,7 +3,8 @@
 //!
 //! Live segments go by rising number. Their lists are merged from two sources in the same order: the last
 //! checkpoint and the journal's chunks before the cut. Chunks are gone through once for each range of segments,
-//! so that no more than [`batch_positions`] positions are in memory at a time.
+//! so that no more than [`batch_positions`] positions are in memory at a time. Where journal or last checkpoint
+//! cannot be gone by, the index is: what it does not name of a segment's summary is dead.
 //!
 //! A dead key stays in the list until no dead copy of it can be left. Segments that could hold one are those that had
 //! been opened when the next chunk of the journal was begun. Either all of them are gone, or a copy with the key's
@@ -16,10 +17,11 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::journal::{ChunkRecords, Journal};
+use super::recovery::RecoveryQueue;
 use crate::format::FormatError;
 use crate::format::checkpoint::{DeadKey, DeadList, Head, Packer, Positions, Section};
 use crate::format::journal::{Record, is_generation, kept_hash};
-use crate::format::segment::SegmentId;
+use crate::format::segment::{SegmentId, SummaryEntry};
 use crate::store::{
     CHECKPOINT_STREAM_BYTES, CheckpointSink, CheckpointSource, ReadError, SavedCheckpoint,
     SegmentRecord, SegmentStore,
@@ -29,6 +31,8 @@ use crate::store::{
 const BATCH_POSITIONS: usize = 1 << 15;
 /// Segment numbers that a range spans at most.
 const BATCH_SPAN: u32 = 1 << 15;
+/// Dead keys of a batch.
+const KEYS_AT_ONCE: usize = 1 << 10;
 /// Times that a checkpoint is begun, at most: its blocks may go bad under it.
 const MAX_TRIES: usize = 4;
 
@@ -36,15 +40,34 @@ const MAX_TRIES: usize = 4;
 pub(crate) struct CheckpointInput<'a> {
     /// Clock, pending flush and cutoffs.
     pub(crate) head: Head,
-    /// The journal's chunks before this sequence number are in the checkpoint.
-    pub(crate) end: u64,
     /// Versions that have been given out are lower.
     pub(crate) next_version: u64,
-    /// The checkpoint that is in force.
-    pub(crate) last: Option<&'a SavedCheckpoint>,
+    pub(crate) deaths: Deaths<'a>,
     pub(crate) section: Section,
     /// Whether displaced copies are known by key alone.
     pub(crate) keeps_dead_keys: bool,
+    pub(crate) recovery: &'a RecoveryQueue,
+}
+
+/// Where it is known from what has died in the live segments.
+#[derive(Clone, Copy)]
+pub(crate) enum Deaths<'a> {
+    /// The checkpoint that is in force, and the journal's chunks before `end`.
+    Recorded {
+        last: Option<&'a SavedCheckpoint>,
+        end: u64,
+    },
+    /// The index, which names whatever is alive.
+    Indexed(&'a dyn Fn(&SegmentRecord, &SummaryEntry) -> bool),
+}
+
+/// Why a checkpoint was not written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NotWritten {
+    /// The checkpoint in force cannot be read.
+    LastUnreadable,
+    /// There is no free segment, or the device fails.
+    NoSegment,
 }
 
 /// Writes checkpoints of one store and its journal.
@@ -53,8 +76,6 @@ pub(crate) struct Checkpointer {
     journal: Arc<Journal>,
     /// Generations of segments in whose summaries superseding copies have been looked for.
     searched: Mutex<HashSet<u64>>,
-    /// Segments declared dead that the store still has: the record is retired with the first checkpoint after it.
-    dead_segments: Mutex<HashSet<(u32, u64)>>,
 }
 
 /// Bytes of memory that writing a checkpoint takes.
@@ -76,69 +97,98 @@ impl Checkpointer {
             store,
             journal,
             searched: Mutex::default(),
-            dead_segments: Mutex::default(),
         }
     }
 
     /// Writes a checkpoint; returns where it lies, and the bytes written to flash for it. It goes elsewhere when a
-    /// block fails under it. `None` when there is no free segment for it, or the device fails.
+    /// block fails under it.
     pub(crate) async fn write(
         &self,
         input: &CheckpointInput<'_>,
-    ) -> Option<(SavedCheckpoint, u64)> {
+    ) -> Result<(SavedCheckpoint, u64), NotWritten> {
         for _ in 0..MAX_TRIES {
             let mut sink = CheckpointSink::new(Arc::clone(&self.store));
             let filled = self.fill(&mut sink, input).await;
-            if filled.is_some() {
-                return Some((sink.saved, sink.flash_bytes));
+            if filled.is_ok() {
+                return Ok((sink.saved, sink.flash_bytes));
             }
-            if !self.store.free_checkpoint(&sink.saved.segments) {
+            let has_bad = self.store.free_checkpoint(&sink.saved.segments);
+            if filled == Err(NotWritten::LastUnreadable) {
+                return Err(NotWritten::LastUnreadable);
+            }
+            if !has_bad {
                 break;
             }
         }
-        None
+        Err(NotWritten::NoSegment)
     }
 
-    async fn fill(&self, sink: &mut CheckpointSink, input: &CheckpointInput<'_>) -> Option<()> {
+    async fn fill(
+        &self,
+        sink: &mut CheckpointSink,
+        input: &CheckpointInput<'_>,
+    ) -> Result<(), NotWritten> {
         let (mut live, next_sequence) = self.store.live_segments();
-        let chunks = self.journal.before(input.end);
-        let survey = self
-            .survey(&chunks, input.next_version, next_sequence)
-            .await;
-        // The journal decides, whatever the store still says of a segment.
-        let dead_segments = {
-            let mut known = self.dead_segments.lock();
-            known.extend(&survey.dead_segments);
-            known.clone()
-        };
-        let generation = |record: &SegmentRecord| (record.segment.0, record.sequence);
-        let there: HashSet<_> = live.iter().map(generation).collect();
-        live.retain(|record| !dead_segments.contains(&generation(record)));
-        let mut before = match input.last {
-            Some(last) => Some(LastLists::open(&self.store, last).await.ok()?),
-            None => None,
-        };
-        let dead_keys = if input.keeps_dead_keys {
-            let known = before.as_ref().map_or(&[][..], |before| &before.dead_keys);
-            let keys = join_dead_keys(known, survey.dead_keys);
-            self.without_superseded(keys, &live).await
-        } else {
-            Vec::new()
-        };
+        let dead = self.journal.dead_segments();
+        live.retain(|record| !dead.contains(&(record.segment.0, record.sequence)));
         let head = Head {
             next_sequence,
             retired: self.store.retired(),
-            dead_keys,
             living: live.len() as u32,
             ..input.head.clone()
         };
-        sink.push(&head.encode()).await?;
+        push(sink, &head.encode()).await?;
+        match input.deaths {
+            Deaths::Recorded { last, end } => {
+                let mut before = match last {
+                    Some(last) => Some(LastLists::open(&self.store, last).await?),
+                    None => None,
+                };
+                let chunks = self.journal.before(end);
+                let survey = self
+                    .survey(&chunks, input.next_version, next_sequence)
+                    .await;
+                let lists = (&live[..], &chunks[..]);
+                self.push_recorded(sink, lists, &survey, before.as_mut())
+                    .await?;
+                if input.keeps_dead_keys {
+                    let known = match before {
+                        Some(before) => before.dead_keys().await?,
+                        None => Vec::new(),
+                    };
+                    let keys = join_dead_keys(&known, survey.dead_keys);
+                    let keys = self.without_superseded(keys, &live).await;
+                    push_keys(sink, &keys).await?;
+                } else {
+                    push_recovering(sink, input.recovery).await?;
+                }
+            }
+            Deaths::Indexed(is_named) => self.push_indexed(sink, &live, is_named).await?,
+        }
+        push(sink, &DeadKey::batch(&[])).await?;
+        push(sink, &input.section.encode_head()).await?;
+        push(sink, &input.section.bytes).await?;
+        sink.finish().await.ok_or(NotWritten::NoSegment)?;
+        let is_there =
+            |&(segment, sequence): &_| self.store.sequence(SegmentId(segment)) == sequence;
+        self.journal.forget_dead_segments(is_there);
+        Ok(())
+    }
+
+    /// Appends the lists of the live segments as the last checkpoint and the journal's chunks have them.
+    async fn push_recorded(
+        &self,
+        sink: &mut CheckpointSink,
+        (live, chunks): (&[SegmentRecord], &[ChunkRecords]),
+        survey: &Survey,
+        mut before: Option<&mut LastLists>,
+    ) -> Result<(), NotWritten> {
         let most = batch_positions(survey.records);
         let mut packed = Packer::default();
-        let mut rest = &live[..];
+        let mut rest = live;
         while !rest.is_empty() {
             let mut batch = PositionBatch::next(rest, &survey.dead, most);
-            for chunk in &chunks {
+            for chunk in chunks {
                 chunk.each(&*self.journal.log, |record| {
                     if let Record::Dead {
                         location,
@@ -156,29 +206,59 @@ impl Checkpointer {
             let (range, after) = rest.split_at(batch.len());
             for record in range {
                 let known = match &mut before {
-                    Some(before) => before.take(record).await.ok()?,
+                    Some(before) => before.take(record).await?,
                     None => Vec::new(),
                 };
                 packed.clear();
-                merge(&mut packed, &known, batch.of(record)).ok()?;
-                let dead = packed.bytes();
-                sink.push(&DeadList::encode_head(
-                    record.segment,
-                    record.sequence,
-                    dead.len(),
-                ))
-                .await?;
-                sink.push(dead).await?;
+                merge(&mut packed, &known, batch.of(record))
+                    .map_err(|_| NotWritten::LastUnreadable)?;
+                push_list(sink, record.segment, record.sequence, &packed).await?;
             }
             rest = after;
         }
-        sink.push(&input.section.encode_head()).await?;
-        sink.push(&input.section.bytes).await?;
-        sink.finish().await?;
-        // A generation that the store no longer has does not come back.
-        let mut known = self.dead_segments.lock();
-        known.retain(|dead| there.contains(dead));
-        Some(())
+        Ok(())
+    }
+
+    /// Appends the lists of the live segments as the index has them: all that it does not name.
+    async fn push_indexed(
+        &self,
+        sink: &mut CheckpointSink,
+        live: &[SegmentRecord],
+        is_named: &dyn Fn(&SegmentRecord, &SummaryEntry) -> bool,
+    ) -> Result<(), NotWritten> {
+        let mut packed = Packer::default();
+        for record in live {
+            packed.clear();
+            let mut sequence = record.sequence;
+            match self.store.pin(record.segment, sequence) {
+                Some(pin) => match self.store.summary(&pin).await {
+                    Ok(entries) => {
+                        let dead = entries.iter().filter(|entry| !is_named(record, entry));
+                        let mut dead: Vec<u32> = dead.map(|entry| entry.position.get()).collect();
+                        dead.sort_unstable();
+                        dead.dedup();
+                        dead.iter().for_each(|&position| packed.push(position));
+                    }
+                    Err(error) => {
+                        tracing::warn!(
+                            segment = record.segment.0,
+                            %error,
+                            "a summary cannot be read; the next start will not find the segment's items"
+                        );
+                        self.journal.append(Record::SegmentDead {
+                            segment: record.segment.0,
+                            generation: sequence,
+                        });
+                        sequence = 0;
+                    }
+                },
+                // Reclaimed since: the list of no generation.
+                None => sequence = 0,
+            }
+            push_list(sink, record.segment, sequence, &packed).await?;
+            runtime::yield_now().await;
+        }
+        Ok(())
     }
 
     async fn survey(
@@ -201,12 +281,6 @@ impl Checkpointer {
                         survey.records += 1;
                         *count += 1;
                     }
-                }
-                Record::SegmentDead {
-                    segment,
-                    generation,
-                } => {
-                    survey.dead_segments.insert((segment, generation));
                 }
                 Record::KeyDead { hash, version } => {
                     survey.dead_keys.push(DeadKey {
@@ -270,8 +344,59 @@ struct Survey {
     records: usize,
     /// DEAD records of each segment.
     dead: Vec<u32>,
-    dead_segments: HashSet<(u32, u64)>,
     dead_keys: Vec<DeadKey>,
+}
+
+async fn push(sink: &mut CheckpointSink, bytes: &[u8]) -> Result<(), NotWritten> {
+    sink.push(bytes).await.ok_or(NotWritten::NoSegment)
+}
+
+/// Appends the list of a generation of a segment.
+async fn push_list(
+    sink: &mut CheckpointSink,
+    segment: SegmentId,
+    sequence: u64,
+    dead: &Packer,
+) -> Result<(), NotWritten> {
+    let dead = dead.bytes();
+    push(sink, &DeadList::encode_head(segment, sequence, dead.len())).await?;
+    push(sink, dead).await
+}
+
+/// Appends keys whose copies are dead.
+async fn push_keys(sink: &mut CheckpointSink, keys: &[DeadKey]) -> Result<(), NotWritten> {
+    for batch in keys.chunks(KEYS_AT_ONCE) {
+        push(sink, &DeadKey::batch(batch)).await?;
+    }
+    Ok(())
+}
+
+/// Appends the keys of which a recovery that is under way has yet to find the dead copies. Once it has ended, all of
+/// these are recorded by their places.
+async fn push_recovering(
+    sink: &mut CheckpointSink,
+    recovery: &RecoveryQueue,
+) -> Result<(), NotWritten> {
+    let key = |(hash, version)| DeadKey {
+        hash,
+        version,
+        before: u64::MAX,
+    };
+    if let Some(dead) = recovery.dead() {
+        let mut keys = dead.keys().map(key);
+        loop {
+            let batch: Vec<DeadKey> = keys.by_ref().take(KEYS_AT_ONCE).collect();
+            if batch.is_empty() {
+                break;
+            }
+            push(sink, &DeadKey::batch(&batch)).await?;
+        }
+    }
+    for partition in 0..recovery.partitions() {
+        let keys: Vec<DeadKey> = recovery.superseded(partition).keys().map(key).collect();
+        push_keys(sink, &keys).await?;
+    }
+    Ok(())
 }
 
 /// The keys that the last checkpoint listed with those of the journal: of each the highest version.
@@ -390,18 +515,16 @@ pub(crate) fn merge(out: &mut Packer, before: &[u8], more: &mut [u32]) -> Result
 /// The lists of the last checkpoint, in rising order of their segments.
 struct LastLists {
     from: CheckpointSource,
-    dead_keys: Vec<DeadKey>,
     left: u32,
     next: Option<DeadList>,
 }
 
 impl LastLists {
-    async fn open(store: &Arc<SegmentStore>, last: &SavedCheckpoint) -> Result<Self, ReadError> {
+    async fn open(store: &Arc<SegmentStore>, last: &SavedCheckpoint) -> Result<Self, NotWritten> {
         let mut from = store.open_checkpoint(last);
         let head = Head::read(&mut from).await?;
         let mut lists = Self {
             from,
-            dead_keys: head.dead_keys,
             left: head.living,
             next: None,
         };
@@ -409,7 +532,7 @@ impl LastLists {
         Ok(lists)
     }
 
-    async fn advance(&mut self) -> Result<(), ReadError> {
+    async fn advance(&mut self) -> Result<(), NotWritten> {
         self.next = None;
         if self.left > 0 {
             self.left -= 1;
@@ -419,7 +542,7 @@ impl LastLists {
     }
 
     /// The packed positions listed for a generation of a segment; segments are asked for in rising order.
-    async fn take(&mut self, record: &SegmentRecord) -> Result<Vec<u8>, ReadError> {
+    async fn take(&mut self, record: &SegmentRecord) -> Result<Vec<u8>, NotWritten> {
         while let Some(list) = self.next.take() {
             if list.segment > record.segment {
                 self.next = Some(list);
@@ -431,5 +554,27 @@ impl LastLists {
             }
         }
         Ok(Vec::new())
+    }
+
+    /// The dead keys, which follow the lists.
+    async fn dead_keys(mut self) -> Result<Vec<DeadKey>, NotWritten> {
+        while self.next.is_some() {
+            self.advance().await?;
+        }
+        let mut keys = Vec::new();
+        loop {
+            let batch = DeadKey::read_batch(&mut self.from).await?;
+            if batch.is_empty() {
+                return Ok(keys);
+            }
+            keys.extend(batch);
+        }
+    }
+}
+
+impl From<ReadError> for NotWritten {
+    fn from(error: ReadError) -> Self {
+        tracing::warn!(%error, "the last checkpoint cannot be read");
+        Self::LastUnreadable
     }
 }

@@ -109,7 +109,6 @@ impl DeadSet {
         }
         let mut contents = CheckpointContents {
             living: u64::from(head.living),
-            dead_keys: head.dead_keys.len() as u64,
             retired: head.retired.len() as u64,
             ..CheckpointContents::default()
         };
@@ -121,9 +120,6 @@ impl DeadSet {
         self.next_sequence = head.next_sequence;
         self.retired
             .extend(head.retired.iter().map(|segment| segment.0));
-        for &DeadKey { hash, version, .. } in &head.dead_keys {
-            self.kill_key(hash, version);
-        }
         let mut living = HashMap::new();
         for _ in 0..head.living {
             let list = DeadList::read(from).await?;
@@ -134,6 +130,16 @@ impl DeadSet {
             living.insert(list.segment.0, (list.sequence, list.dead.into()));
         }
         self.living = Some(living);
+        loop {
+            let batch = DeadKey::read_batch(from).await?;
+            if batch.is_empty() {
+                break;
+            }
+            contents.dead_keys += batch.len() as u64;
+            for DeadKey { hash, version, .. } in batch {
+                self.kill_key(hash, version);
+            }
+        }
         let section = Section::read(from).await?;
         contents.section_bytes = section.bytes.len() as u64;
         self.section = Some(section);
@@ -149,6 +155,11 @@ impl DeadSet {
         for version in self.keys.values_mut() {
             *version = first_version.min(*version);
         }
+    }
+
+    /// The keys whose copies are dead below a version.
+    pub(crate) fn keys(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+        self.keys.iter().map(|(&hash, &version)| (hash, version))
     }
 
     fn kill_key(&mut self, hash: u64, version: u64) {

@@ -79,7 +79,7 @@ pub(crate) fn look_at_journal(
     }
     let unusable = match Head::decode(&std::array::from_fn(|word| log.load(word))) {
         Ok(None) => Unusable::Missing,
-        Ok(Some(_)) if log.load(VOID_WORD) != 0 => Unusable::Void,
+        Ok(Some(_)) if log.load(VOID_WORD) != 0 || superblock.is_journal_void() => Unusable::Void,
         Ok(Some(head)) if head.chunks != ring_chunks(log, shape.partitions) => Unusable::Size,
         // A new image takes over what the one before it at the same path has left.
         Ok(Some(head)) if head.image != shape.hash_seed && (is_new || force) => Unusable::Missing,

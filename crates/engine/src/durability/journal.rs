@@ -6,9 +6,11 @@
 //!
 //! An append is a few stores under one mutex and never fails. Requests ask
 //! [`has_space`](Journal::has_space) first and wait if there is none; what goes on in background has a
-//! reserve. When even that is used up the journal becomes void: it takes no more
-//! records, and the next start finds nothing. See `docs/recovery.md`.
+//! reserve. Where a record is lost all the same the journal is void: a start would find nothing. That is so when even
+//! the reserve is used up, and when a sync fails: the system takes the pages it could not write for written. A
+//! checkpoint of what the index says heals it ([`restart`](Journal::restart)). See `docs/recovery.md`.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -22,7 +24,7 @@ use crate::format::journal::{
 };
 
 /// Chunks kept for what cannot wait.
-const RESERVE_CHUNKS: u64 = 2;
+const RESERVE_CHUNKS: u64 = 3;
 
 /// Chunks of the ring in a log.
 pub(crate) fn ring_chunks(log: &dyn Log, partitions: u32) -> u64 {
@@ -42,7 +44,7 @@ pub enum Unusable {
     #[error("its size has changed")]
     Size,
     /// Records had to be left out.
-    #[error("it was full, and no checkpoint could be written")]
+    #[error("records of it were lost, and no checkpoint could be written since")]
     Void,
     /// The journal's head is damaged.
     #[error("its head is damaged")]
@@ -81,8 +83,12 @@ pub struct Journal {
     /// The sequence number of the next segment, as the store counts.
     next_segment: Arc<AtomicU64>,
     cursor: Mutex<Cursor>,
+    /// Segments declared dead in this run that the store may still have, with their sequence numbers.
+    dead_segments: Mutex<HashSet<(u32, u64)>>,
     is_tight: AtomicBool,
     is_void: AtomicBool,
+    /// Times that records have been lost.
+    losses: AtomicU64,
     is_dirty: AtomicBool,
     records: AtomicU64,
     /// Notified when a checkpoint is due.
@@ -98,6 +104,8 @@ struct Cursor {
     next: usize,
     /// The first chunk that no checkpoint has taken.
     first: u64,
+    /// Whether requests wait for space: not where nothing is going to make some.
+    makes_wait: bool,
 }
 
 impl Cursor {
@@ -185,9 +193,12 @@ impl Journal {
                 sequence: last,
                 next: chunk_words,
                 first,
+                makes_wait: true,
             }),
+            dead_segments: Mutex::default(),
             is_tight: AtomicBool::new(false),
             is_void: AtomicBool::new(false),
+            losses: AtomicU64::new(0),
             is_dirty: AtomicBool::new(true),
             records: AtomicU64::new(0),
             pressure: Notify::new(),
@@ -211,6 +222,13 @@ impl Journal {
     /// Appends a record, one of a flush with the chunk it comes to lie in: what it says holds after a
     /// crash of the process as soon as this returns.
     pub(crate) fn append(&self, mut record: Record) {
+        if let Record::SegmentDead {
+            segment,
+            generation,
+        } = record
+        {
+            self.dead_segments.lock().insert((segment, generation));
+        }
         let len = record.encode().words().len();
         let mut cursor = self.cursor.lock();
         if cursor.next + len > self.chunk_words && !self.open_chunk(&mut cursor) {
@@ -245,19 +263,64 @@ impl Journal {
         self.cursor.lock().used() >= self.chunks / 2
     }
 
-    /// Whether records have been left out.
+    /// Segments declared dead in this run that the store may still have, with their sequence numbers.
+    pub(crate) fn dead_segments(&self) -> HashSet<(u32, u64)> {
+        self.dead_segments.lock().clone()
+    }
+
+    /// Forgets segments that the store does not have any more: such a generation does not come back.
+    pub(crate) fn forget_dead_segments(&self, is_there: impl Fn(&(u32, u64)) -> bool) {
+        self.dead_segments.lock().retain(is_there);
+    }
+
+    /// Whether records have been lost that no checkpoint holds.
     pub fn is_void(&self) -> bool {
         self.is_void.load(Ordering::Acquire)
     }
 
-    /// No checkpoint can be written: records are left out from here on, and nobody waits for space.
-    pub(crate) fn give_up(&self) {
+    /// Times that records have been lost.
+    pub(crate) fn losses(&self) -> u64 {
+        self.losses.load(Ordering::Acquire)
+    }
+
+    /// Records are lost, and why: nobody waits for space until the journal has been [healed](Journal::heal).
+    pub(crate) fn lose(&self, why: &str) {
+        self.lose_at(&mut self.cursor.lock(), why);
+    }
+
+    fn lose_at(&self, cursor: &mut Cursor, why: &str) {
+        self.losses.fetch_add(1, Ordering::AcqRel);
+        cursor.makes_wait = false;
+        self.is_tight.store(false, Ordering::Release);
         if !self.is_void.swap(true, Ordering::AcqRel) {
             self.log.store(VOID_WORD, 1);
-            self.is_tight.store(false, Ordering::Release);
             tracing::error!(
-                "the journal is full and no checkpoint can be written: the next start will be empty"
+                "{why}: if the cache ends before a whole checkpoint is written, the next start is empty"
             );
+            self.is_dirty.store(true, Ordering::Relaxed);
+            self.dirtied.notify_all();
+            self.pressure.notify_all();
+        }
+    }
+
+    /// Gives up what the journal holds and takes records again; what it is begun afresh for is a checkpoint that
+    /// needs none of them. Returns, as [`cut`](Journal::cut) does, the first chunk of the records from now on.
+    pub(crate) fn restart(&self) -> u64 {
+        let mut cursor = self.cursor.lock();
+        cursor.next = self.chunk_words;
+        cursor.first = cursor.sequence + 1;
+        cursor.makes_wait = true;
+        self.update(&cursor);
+        cursor.first
+    }
+
+    /// A checkpoint holds what has died before chunk `end`, and nothing has been lost since `losses`.
+    pub(crate) fn heal(&self, losses: u64) {
+        if self.losses() == losses && self.is_void.swap(false, Ordering::AcqRel) {
+            self.log.store(VOID_WORD, 0);
+            self.is_dirty.store(true, Ordering::Relaxed);
+            self.dirtied.notify_all();
+            tracing::info!("the journal is whole again: a checkpoint holds all that has died");
         }
     }
 
@@ -312,7 +375,14 @@ impl Journal {
         self.is_dirty.store(false, Ordering::Relaxed);
         note_time(&*self.log, now);
         let last = self.cursor.lock().sequence;
-        self.log.sync().await?;
+        if let Err(error) = self.log.sync().await {
+            let mut cursor = self.cursor.lock();
+            // All that the checkpoint holds is safe.
+            if cursor.sequence >= cursor.first {
+                self.lose_at(&mut cursor, "the journal cannot be synced");
+            }
+            return Err(error);
+        }
         // This word itself is durable with the next sync: it never names a chunk that is not.
         // Of two syncs at once the one that has come further may end first.
         self.log
@@ -333,7 +403,10 @@ impl Journal {
     /// Opens the next chunk; false when there is none, and then the journal is void.
     fn open_chunk(&self, cursor: &mut Cursor) -> bool {
         if cursor.used() >= self.chunks {
-            self.give_up();
+            self.lose_at(
+                cursor,
+                "the journal is full and no checkpoint can be written",
+            );
             return false;
         }
         if cursor.sequence >= cursor.first {
@@ -371,7 +444,8 @@ impl Journal {
 
     fn update(&self, cursor: &Cursor) {
         let used = cursor.used();
-        let is_tight = used + RESERVE_CHUNKS >= self.chunks && !self.is_void();
+        let is_full = used + RESERVE_CHUNKS >= self.chunks;
+        let is_tight = is_full && cursor.makes_wait;
         self.is_tight.store(is_tight, Ordering::Release);
         if used >= self.chunks / 2 {
             self.pressure.notify_all();

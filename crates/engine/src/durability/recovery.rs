@@ -20,8 +20,8 @@ use crate::format::segment::SegmentId;
 use crate::key::{KeyHash, Passthrough};
 use crate::store::SegmentRecord;
 
-/// Bytes of memory of a key that has been written meanwhile, about.
-const WRITTEN_KEY_BYTES: u64 = 24;
+/// Bytes of memory of a table of the keys that have been written meanwhile, for each that it has space for.
+const WRITTEN_KEY_BYTES: u64 = 20;
 
 counters! {
     RecoveryCounters, read as
@@ -57,6 +57,8 @@ pub(crate) struct RecoveryQueue {
     segments: u64,
     pub(crate) counters: RecoveryCounters,
     memory_bytes: AtomicU64,
+    /// Bytes of memory from which on the keys written meanwhile are too many.
+    max_bytes: u64,
     /// What this run has superseded, for each partition.
     superseded: Box<[Mutex<Superseded>]>,
 }
@@ -73,10 +75,20 @@ struct Queue {
 pub(crate) struct Superseded(HashMap<u64, u64, BuildHasherDefault<Passthrough>>);
 
 impl Superseded {
+    /// The keys, each with its version.
+    pub(crate) fn keys(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+        self.0.iter().map(|(&hash, &version)| (hash, version))
+    }
+
     /// Whether a copy with this version is dead.
     pub(crate) fn kills(&self, hash: KeyHash, version: u64) -> bool {
         let dead_below = self.0.get(&kept_hash(hash.0));
         dead_below.is_some_and(|&dead_below| version < dead_below)
+    }
+
+    /// Bytes of memory it takes.
+    fn memory_bytes(&self) -> u64 {
+        self.0.capacity() as u64 * WRITTEN_KEY_BYTES
     }
 
     /// Copies with lower versions are dead; whether nothing had been known of the key.
@@ -96,11 +108,14 @@ impl RecoveryQueue {
         dead: Option<DeadSet>,
         clock: u32,
         partitions: usize,
+        max_key_bytes: u64,
     ) -> Self {
         let dead = dead.filter(|_| !unread.is_empty());
+        let dead_bytes = dead.as_ref().map_or(0, DeadSet::memory_bytes);
         Self {
             segments: unread.len() as u64,
-            memory_bytes: AtomicU64::new(dead.as_ref().map_or(0, DeadSet::memory_bytes)),
+            memory_bytes: AtomicU64::new(dead_bytes),
+            max_bytes: dead_bytes + max_key_bytes,
             is_running: AtomicBool::new(dead.is_some()),
             queue: Mutex::new(Queue {
                 dead: dead.map(Arc::new),
@@ -117,7 +132,7 @@ impl RecoveryQueue {
 
     /// Whether it has not ended.
     pub(crate) fn is_running(&self) -> bool {
-        self.is_running.load(Ordering::Acquire)
+        self.is_running.load(Ordering::SeqCst)
     }
 
     pub(crate) fn memory_bytes(&self) -> u64 {
@@ -139,15 +154,36 @@ impl RecoveryQueue {
     #[inline]
     pub(crate) fn note_write(&self, partition: usize, hash: KeyHash, version: u64) -> bool {
         self.is_running() && {
-            let is_new = self.superseded[partition].lock().insert(hash, version);
-            self.memory_bytes.add(u64::from(is_new) * WRITTEN_KEY_BYTES);
+            let mut superseded = self.superseded[partition].lock();
+            let before = superseded.memory_bytes();
+            let is_new = superseded.insert(hash, version);
+            let grown = superseded.memory_bytes() - before;
+            drop(superseded);
+            if grown > 0 {
+                self.memory_bytes.add(grown);
+            }
             is_new
         }
+    }
+
+    /// Whether the keys that have been written meanwhile take too much memory.
+    pub(crate) fn is_overgrown(&self) -> bool {
+        self.memory_bytes.get() > self.max_bytes
     }
 
     /// What is dead of a partition, for as long as the index must not change against it.
     pub(crate) fn superseded(&self, partition: usize) -> MutexGuard<'_, Superseded> {
         self.superseded[partition].lock()
+    }
+
+    /// How many partitions there are.
+    pub(crate) fn partitions(&self) -> usize {
+        self.superseded.len()
+    }
+
+    /// What earlier runs have said to be dead; `None` once the recovery has ended.
+    pub(crate) fn dead(&self) -> Option<Arc<DeadSet>> {
+        self.queue.lock().dead.clone()
     }
 
     /// Takes the newest segment that nobody has read.
@@ -213,7 +249,7 @@ impl RecoveryQueue {
         }
         let micros = runtime::now().since(self.started).as_micros();
         self.counters.micros.add(micros as u64);
-        self.is_running.store(false, Ordering::Release);
+        self.is_running.store(false, Ordering::SeqCst);
         for superseded in &self.superseded {
             superseded.lock().0 = HashMap::default();
         }

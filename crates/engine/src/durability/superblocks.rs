@@ -4,7 +4,7 @@ use std::sync::atomic::AtomicBool;
 
 use device::{AlignedBuf, DeviceError, Disk, Region};
 use parking_lot::Mutex;
-use runtime::sync::Notify;
+use runtime::sync::{Notify, Semaphore};
 
 use super::error::{Distrust, OpenError};
 use crate::config::META_BYTES;
@@ -128,6 +128,8 @@ pub enum Start {
 pub(crate) struct Persistence {
     pub(crate) meta: Region,
     pub(crate) superblock: Mutex<Superblock>,
+    /// Held while the superblock is changed and written.
+    pub(crate) superblock_turn: Semaphore,
     /// The checkpoint that the superblock names.
     pub(crate) checkpoint: Mutex<Option<SavedCheckpoint>>,
     /// Segments of checkpoints of which it is not known whether the superblock names them.

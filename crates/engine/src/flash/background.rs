@@ -105,6 +105,7 @@ impl FlashTier {
     pub(crate) fn end(&self) {
         self.upkeep.is_ended.store(true, Ordering::Release);
         self.store().work().notify_all();
+        self.space().notify_all();
     }
 
     /// Places nothing any more and resolves once everything placed so far is on flash or given up, and reclaim

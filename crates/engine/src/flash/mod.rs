@@ -23,17 +23,17 @@ pub use dump::{DumpCursor, DumpItem};
 
 use crate::counter::Count as _;
 use crate::durability::RecoveryStats;
-use crate::durability::checkpoint::{CheckpointInput, Checkpointer};
+use crate::durability::checkpoint::{CheckpointInput, Checkpointer, Deaths, NotWritten};
 use crate::format::checkpoint::Head;
 use crate::format::item::CHECKSUM_BYTES;
 use crate::format::journal::Record;
-use crate::format::segment::largest_item;
+use crate::format::segment::{SummaryEntry, largest_item};
 use crate::key::KeyHash;
 pub use crate::placement::BackgroundTask;
 use crate::placement::{Displaced, Inserted, Placement, Probe};
 pub use crate::reclaim::FlashStats;
-use crate::reclaim::Upkeep;
-use crate::store::{AppendItem, SavedCheckpoint, SegmentStore, Source};
+use crate::reclaim::{Named, Resident, Upkeep};
+use crate::store::{AppendItem, SavedCheckpoint, SegmentRecord, SegmentStore, Source};
 
 /// What became of an item that was to be placed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -286,26 +286,36 @@ impl FlashTier {
             .append(Record::KeyDead { hash, version });
     }
 
-    /// Writes a checkpoint of what has died, by the journal's chunks before `end` and the `last` checkpoint, as
-    /// [`Checkpointer::write`] does.
+    /// Writes a checkpoint of what has died, by the `last` checkpoint and the journal's chunks before `end`; by the
+    /// index where there is no `end` or the last checkpoint cannot be read. The last of a run `is_last`.
     pub(crate) async fn checkpoint(
         &self,
-        head: Head,
-        end: u64,
-        next_version: u64,
+        (head, next_version): (Head, u64),
         last: Option<&SavedCheckpoint>,
+        end: Option<u64>,
         is_last: bool,
     ) -> Option<(SavedCheckpoint, u64)> {
         let (live, _) = self.store().live_segments();
-        let input = CheckpointInput {
+        let is_named = |record: &SegmentRecord, entry: &SummaryEntry| {
+            let item = Resident::of(record, entry);
+            self.placement.check(&item, &mut |_| true) == Named::Kept
+        };
+        let by_index = Deaths::Indexed(&is_named);
+        let mut input = CheckpointInput {
             head,
-            end,
             next_version,
-            last,
+            deaths: end.map_or(by_index, |end| Deaths::Recorded { last, end }),
             section: self.placement.section(&live, is_last),
             keeps_dead_keys: !self.upkeep.locates_displaced,
+            recovery: &self.upkeep.recovery,
         };
-        self.checkpointer.write(&input).await
+        let mut written = self.checkpointer.write(&input).await;
+        // Before all is recovered the index does not name all that lives.
+        if written == Err(NotWritten::LastUnreadable) && !self.upkeep.recovery.is_running() {
+            input.deaths = by_index;
+            written = self.checkpointer.write(&input).await;
+        }
+        written.ok()
     }
 
     /// Makes everything written durable: segments, and what the index has overwritten.

@@ -9,30 +9,67 @@
 //! Where displaced copies are located, what loses is journalled as dead. Where they are not, versions decide at
 //! every start: an expired item goes on superseding older copies, and a segment that cannot be read takes all
 //! older ones with it, since it may have held what superseded their items.
+//!
+//! What recovery appends to the journal waits for space as requests do. Once the keys that have been written meanwhile
+//! take too much memory, the segments that nobody has read yet are given up.
 
 use std::sync::atomic::Ordering;
 
 use super::FlashTier;
 use crate::counter::Count as _;
-use crate::durability::dead::{DeadSet, ItemState};
+use crate::durability::dead::{DeadItems, DeadSet, ItemState};
 use crate::format::location::Place;
 use crate::format::segment::SummaryEntry;
 use crate::placement::{Displaced, Restored};
 use crate::reclaim::Resident;
 use crate::store::SegmentRecord;
 
+/// Records that one task appends between two looks at the journal's space.
+const RECORDS_AT_ONCE: usize = 128;
+
 /// Reads segments until none is left. Whoever finishes the last one ends the recovery.
 pub(super) async fn read_segments(tier: &FlashTier) {
     let recovery = &tier.upkeep.recovery;
-    while !tier.upkeep.is_ended.load(Ordering::Acquire)
-        && let Some((record, dead)) = recovery.claim()
-    {
+    while !tier.upkeep.is_ended.load(Ordering::Acquire) {
+        if recovery.is_overgrown() {
+            give_up_unread(tier).await;
+        }
+        let Some((record, dead)) = recovery.claim() else {
+            break;
+        };
         read_segment(tier, &record, &dead).await;
         drop(dead);
         recovery.finish(record.segment);
         end_if_done(tier);
     }
     end_if_done(tier);
+}
+
+/// Gives up the segments that nobody has read, so that recovery comes to an end.
+async fn give_up_unread(tier: &FlashTier) {
+    let unread = tier.upkeep.recovery.forget_unread(|_| false);
+    if !unread.is_empty() {
+        tracing::warn!(
+            segments = unread.len(),
+            "so many keys are written during recovery that the segments not read yet are given up"
+        );
+    }
+    for record in unread {
+        wait_for_journal(tier).await;
+        tier.upkeep.declare_segment_dead(&record);
+        tier.upkeep.recovery.counters.segments_unreadable.add(1);
+    }
+}
+
+/// Waits until the journal has space for [`RECORDS_AT_ONCE`], or the cache ends.
+async fn wait_for_journal(tier: &FlashTier) {
+    loop {
+        let space = tier.space().listener();
+        if tier.may_displace() || tier.upkeep.is_ended.load(Ordering::Acquire) {
+            return;
+        }
+        space.await;
+    }
 }
 
 fn end_if_done(tier: &FlashTier) {
@@ -80,23 +117,26 @@ async fn read_segment(tier: &FlashTier, record: &SegmentRecord, dead: &DeadSet) 
         }
     };
     let listed = entries.len() as u64;
-    let offers = classify(tier, record, &entries, dead);
-    drop(entries);
+    let mut offers = Vec::new();
+    let items = dead.of_segment(record);
+    for batch in entries.chunks(RECORDS_AT_ONCE) {
+        wait_for_journal(tier).await;
+        offers.extend(classify(tier, record, batch, &items));
+    }
+    drop((items, entries));
     let mut alive = 0;
     for (partition, group) in by_partition(tier, offers) {
         let mut contested = Vec::new();
-        restore(
-            tier,
-            partition,
-            &group,
-            None,
-            |offer, answer| match answer {
+        for batch in group.chunks(RECORDS_AT_ONCE) {
+            wait_for_journal(tier).await;
+            restore(tier, partition, batch, None, |offer, answer| match answer {
                 Answer::Taken => alive += u64::from(!offer.is_expired),
                 Answer::Refused => {}
                 Answer::Contested(rival) => contested.push((*offer, rival)),
-            },
-        );
+            });
+        }
         for (offer, rival) in contested {
+            wait_for_journal(tier).await;
             let is_taken = contest(tier, partition, &offer, rival).await;
             alive += u64::from(is_taken && !offer.is_expired);
         }
@@ -120,15 +160,15 @@ fn lose(tier: &FlashTier, record: &SegmentRecord) {
     }
 }
 
-/// The items of a segment that are not dead by what is recorded.
+/// Those of a segment's items that are not dead by what is recorded.
 fn classify(
     tier: &FlashTier,
     record: &SegmentRecord,
     entries: &[SummaryEntry],
-    dead: &DeadSet,
+    items: &DeadItems<'_>,
 ) -> Vec<Offer> {
-    let (upkeep, items) = (&tier.upkeep, dead.of_segment(record));
-    let is_located = tier.upkeep.locates_displaced;
+    let upkeep = &tier.upkeep;
+    let is_located = upkeep.locates_displaced;
     let offer = |entry: &SummaryEntry| {
         let item = Resident::of(record, entry);
         let state = items.classify(entry, &upkeep.cutoffs, upkeep.recovery.clock);

@@ -6,14 +6,13 @@ use std::time::Duration;
 
 use device::DeviceError;
 
-use super::VERSION_RESERVE;
+use super::{STOP_RESERVE, VERSION_RESERVE};
 use crate::cache::Engine;
 use crate::counter::Count as _;
 use crate::dram::NoSpace;
 use crate::durability::journal::Journal;
 pub use crate::durability::superblocks::CheckpointStats;
-use crate::durability::superblocks::Persistence;
-use crate::durability::superblocks::write_superblock;
+use crate::durability::superblocks::{Persistence, SUPERBLOCK_OFFSETS, write_superblock};
 use crate::flash::BackgroundTask;
 use crate::format::checkpoint::Head;
 use crate::store::SavedCheckpoint;
@@ -24,8 +23,10 @@ const HEARTBEAT: Duration = Duration::from_secs(10);
 const MAX_FAILURES: u32 = 5;
 /// Times an orderly stop places what segments that could not be written have lost.
 const MAX_ROUNDS: usize = 3;
-/// Pause after a checkpoint that could not be written.
+/// Pause after a checkpoint that could not be written; while the journal is void, twice as long each time.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
+/// The longest such pause.
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
 /// What an orderly stop left behind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,6 +40,8 @@ pub enum Stop {
     Incomplete {
         /// Items that were not on flash yet.
         items_left: u64,
+        /// The journal has lost records: the next start finds nothing.
+        next_is_empty: bool,
     },
     /// The cache had been stopped before.
     Already,
@@ -89,31 +92,71 @@ impl Engine {
             }
             if !self.is_saved() {
                 self.sync_now().await;
+                self.reserve_versions().await;
             }
         }
     }
 
     async fn sync_now(&self) {
         let counters = &self.persistence.counters;
-        let synced = self.journal.sync(runtime::unix_seconds()).await;
-        match &synced {
+        match self.journal.sync(runtime::unix_seconds()).await {
             Ok(()) => counters.syncs.add(1),
-            Err(error) if counters.sync_errors.fetch_add(1, Ordering::Relaxed) == 0 => {
-                tracing::error!(%error, "the journal cannot be synced: a power cut may bring old values back");
+            Err(error) => {
+                if counters.sync_errors.fetch_add(1, Ordering::Relaxed) == 0 {
+                    tracing::error!(%error, "the journal cannot be synced");
+                }
             }
-            Err(_) => {}
+        }
+        self.note_void().await;
+    }
+
+    /// Where the journal has lost records, says so in the superblock, which outlives the system's power.
+    async fn note_void(&self) {
+        let _turn = self.persistence.superblock_turn.acquire().await;
+        let mut superblock = *self.persistence.superblock.lock();
+        if superblock.is_journal_void() || !self.journal.is_void() {
+            return;
+        }
+        superblock.mark_journal_void(true);
+        match write_superblock(&self.persistence.meta, &mut superblock).await {
+            Ok(()) => *self.persistence.superblock.lock() = superblock,
+            Err(error) => {
+                tracing::error!(%error, "the superblock cannot be written: a power cut may bring old values back");
+            }
         }
     }
 
-    /// Writes a checkpoint whenever half of the journal is full.
+    /// Reserves more versions where half of what is reserved has been given out.
+    async fn reserve_versions(&self) {
+        let next_version = self.next_version();
+        if next_version + VERSION_RESERVE / 2 < self.version_limit.load(Ordering::Relaxed) {
+            return;
+        }
+        let _turn = self.persistence.superblock_turn.acquire().await;
+        let mut superblock = *self.persistence.superblock.lock();
+        let limit = next_version + VERSION_RESERVE;
+        superblock.version_limit = limit.into();
+        // Both copies: a start that finds one damaged goes by the other.
+        for _ in SUPERBLOCK_OFFSETS {
+            if let Err(error) = write_superblock(&self.persistence.meta, &mut superblock).await {
+                tracing::warn!(%error, "no more versions could be reserved; it is tried again");
+                return;
+            }
+            *self.persistence.superblock.lock() = superblock;
+        }
+        self.version_limit.fetch_max(limit, Ordering::Relaxed);
+    }
+
+    /// Writes a checkpoint whenever half of the journal is full, and one that heals it when it has lost records.
     async fn keep_checkpoints(self: Arc<Self>) {
-        self.flash.recovered().await;
-        let mut failures = 0;
+        let (mut failures, mut pause) = (0, RETRY_PAUSE);
         loop {
             let pressure = self.journal.pressure.listener();
             let stopping = self.persistence.stopping.listener();
             let checkpointed = self.persistence.checkpointed.listener();
-            if self.is_stopped() {
+            let is_recovering = self.flash.upkeep.recovery.is_running();
+            // A stop that waits for the recovery waits for its space in the journal, too.
+            if self.is_stopped() && !is_recovering {
                 return;
             }
             if self.persistence.checkpointing.load(Ordering::SeqCst) {
@@ -121,28 +164,40 @@ impl Engine {
                 futures_util::future::select(checkpointed, stopping).await;
                 continue;
             }
-            if !self.journal.is_due() {
+            if self.journal.is_void() {
+                self.note_void().await;
+                if is_recovering {
+                    // The index does not name everything yet.
+                    self.flash.recovered().await;
+                    continue;
+                }
+            } else if !self.journal.is_due() {
                 futures_util::future::select(pressure, stopping).await;
                 continue;
             }
             if self.checkpoint_now().await {
-                failures = 0;
-            } else if !self.is_stopped() {
-                failures += 1;
-                tracing::warn!("a checkpoint could not be written; it is tried again");
-                if failures >= MAX_FAILURES && !self.journal.has_space() {
-                    self.journal.give_up();
-                }
-                if self.journal.has_space() {
-                    self.flash.space().notify_all();
-                }
-                let _ = runtime::timeout(RETRY_PAUSE, stopping).await;
+                (failures, pause) = (0, RETRY_PAUSE);
+                continue;
             }
+            if self.is_stopped() && !is_recovering {
+                return;
+            }
+            failures += 1;
+            tracing::warn!("a checkpoint could not be written; it is tried again");
+            if self.journal.is_void() || failures >= MAX_FAILURES && !self.journal.has_space() {
+                self.journal
+                    .lose("the journal is full and no checkpoint can be written");
+                pause = (2 * pause).min(LONGEST_PAUSE);
+            }
+            if self.journal.has_space() {
+                self.flash.space().notify_all();
+            }
+            let _ = runtime::timeout(pause, stopping).await;
         }
     }
 
-    /// Writes a checkpoint now, unless recovery goes on, another is being written or the cache is
-    /// stopping. Returns whether it has. Dropped before it ends, it has not.
+    /// Writes a checkpoint now, unless another is being written or the cache is stopping. Returns whether it has.
+    /// Dropped before it ends, it has not.
     pub async fn checkpoint_now(&self) -> bool {
         struct Checkpointing<'a>(&'a Persistence);
         impl Drop for Checkpointing<'_> {
@@ -151,23 +206,33 @@ impl Engine {
                 self.0.checkpointed.notify_all();
             }
         }
-        if self.flash.upkeep.recovery.is_running()
-            || self.persistence.checkpointing.swap(true, Ordering::SeqCst)
-        {
+        if self.persistence.checkpointing.swap(true, Ordering::SeqCst) {
             return false;
         }
         let _ended = Checkpointing(&self.persistence);
-        !self.is_stopped() && self.checkpoint(false).await
+        let may_be = !self.is_stopped() || self.flash.upkeep.recovery.is_running();
+        may_be && self.checkpoint(false).await
     }
 
     /// Writes a checkpoint and frees what it takes the place of. False when it cannot be written:
     /// the one before counts on.
     async fn checkpoint(&self, is_last: bool) -> bool {
         let now = runtime::unix_seconds();
+        let mut losses = self.journal.losses();
+        let heals = self.journal.is_void();
+        if heals && self.flash.upkeep.recovery.is_running() {
+            return false;
+        }
         let (end, head) = {
             // A flush is in the head, or its records are behind the cut.
             let _flushing = self.flushing.lock();
-            let end = self.journal.cut();
+            let end = if heals {
+                let end = self.journal.restart();
+                losses = self.journal.losses();
+                end
+            } else {
+                self.journal.cut()
+            };
             let cutoffs = (0..self.partitions.len())
                 .map(|number| {
                     // Taking the lock applies a flush that is due.
@@ -183,32 +248,53 @@ impl Engine {
             };
             (end, head)
         };
+        if heals {
+            // Those who have waited for space find some.
+            self.flash.space().notify_all();
+            self.sync_now().await;
+        }
         let last = self.persistence.checkpoint.lock().clone();
         let next_version = self.next_version();
         let written = self
             .flash
-            .checkpoint(head, end, next_version, last.as_ref(), is_last)
+            .checkpoint(
+                (head, next_version),
+                last.as_ref(),
+                (!heals).then_some(end),
+                is_last,
+            )
             .await;
         let counters = &self.persistence.counters;
         let Some((saved, flash_bytes)) = written else {
             counters.failed.add(1);
             return false;
         };
-        let named = match self.flash.sync().await {
-            Ok(()) => self.name_checkpoint(&saved, end, is_last).await,
-            Err(error) => Err(error),
-        };
-        if let Err(error) = named {
-            // Whether the superblock was written is not known: neither checkpoint is freed.
-            self.persistence.doubtful.lock().extend(saved.segments);
+        if let Err(error) = self.flash.sync().await {
             tracing::warn!(%error, "a checkpoint could not be made durable");
+            self.store().free_checkpoint(&saved.segments);
             counters.failed.add(1);
             return false;
+        }
+        match self.name_checkpoint(&saved, end, losses, is_last).await {
+            Ok(true) => {}
+            Ok(false) => {
+                self.store().free_checkpoint(&saved.segments);
+                counters.failed.add(1);
+                return false;
+            }
+            Err(error) => {
+                // Whether the superblock was written is not known: neither checkpoint is freed.
+                self.persistence.doubtful.lock().extend(saved.segments);
+                tracing::warn!(%error, "a checkpoint could not be made durable");
+                counters.failed.add(1);
+                return false;
+            }
         }
         counters.written.add(1);
         counters.bytes.add(flash_bytes);
         let before = self.persistence.checkpoint.lock().replace(saved);
         self.journal.retire(end);
+        self.journal.heal(losses);
         let mut freed = before.map(|before| before.segments).unwrap_or_default();
         freed.append(&mut self.persistence.doubtful.lock());
         // Wakes those who wait for space in the journal, too.
@@ -216,27 +302,40 @@ impl Engine {
         true
     }
 
-    /// Points the superblock to a checkpoint, and reserves more versions.
+    /// Points the superblock to a checkpoint, and reserves more versions; at the end of a run gives back those that
+    /// are not used. False when records have been lost since there were so many `losses`: it may lack them.
     async fn name_checkpoint(
         &self,
         saved: &SavedCheckpoint,
         end: u64,
+        losses: u64,
         is_last: bool,
-    ) -> Result<(), DeviceError> {
+    ) -> Result<bool, DeviceError> {
+        let _turn = self.persistence.superblock_turn.acquire().await;
+        if self.journal.losses() != losses {
+            return Ok(false);
+        }
         let mut superblock = *self.persistence.superblock.lock();
         let segments: Vec<u32> = saved.segments.iter().map(|segment| segment.0).collect();
         superblock.set_checkpoint(saved.bytes, saved.sequence, &segments, end);
+        superblock.mark_journal_void(false);
         let other_copy = superblock.version_limit.get();
-        let limit = self.next_version() + VERSION_RESERVE;
-        superblock.version_limit = limit.max(other_copy).into();
         if is_last {
+            let limit = self.next_version() + STOP_RESERVE;
+            superblock.version_limit = limit.min(other_copy).into();
+            self.version_limit.fetch_min(limit, Ordering::Relaxed);
             superblock.mark_clean(true);
+        } else {
+            let limit = self.next_version() + VERSION_RESERVE;
+            superblock.version_limit = limit.max(other_copy).into();
         }
         write_superblock(&self.persistence.meta, &mut superblock).await?;
         *self.persistence.superblock.lock() = superblock;
-        // The copy before is still there, and a start that finds this one damaged goes by it.
-        self.version_limit.fetch_max(other_copy, Ordering::Relaxed);
-        Ok(())
+        if !is_last {
+            // The copy before is still there, and a start that finds this one damaged goes by it.
+            self.version_limit.fetch_max(other_copy, Ordering::Relaxed);
+        }
+        Ok(true)
     }
 
     fn next_version(&self) -> u64 {
@@ -253,24 +352,27 @@ impl Engine {
         }
         self.persistence.stopping.notify_all();
         let deadline = self.config.stop_deadline;
-        let saved = runtime::timeout(deadline, self.save()).await;
+        let saved = runtime::timeout(deadline, self.save()).await == Ok(true);
         self.persistence.saved.store(true, Ordering::Release);
         self.persistence.stopping.notify_all();
         self.flash.end();
         // Whatever was not saved in time, the records of what has died are durable.
         self.sync_now().await;
-        if saved == Ok(true) {
+        let is_void = self.journal.is_void();
+        if saved && !is_void {
             Stop::Complete {
                 objects: self.flash.upkeep.stats().objects,
             }
         } else {
             Stop::Incomplete {
                 items_left: self.count_dirty(),
+                next_is_empty: is_void,
             }
         }
     }
 
     async fn save(self: &Arc<Self>) -> bool {
+        self.flash.recovered().await;
         loop {
             let checkpointed = self.persistence.checkpointed.listener();
             if !self.persistence.checkpointing.load(Ordering::SeqCst) {
@@ -278,7 +380,6 @@ impl Engine {
             }
             checkpointed.await;
         }
-        self.flash.recovered().await;
         let now = runtime::unix_seconds();
         for _ in 0..MAX_ROUNDS {
             self.flash.begin_stop();

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 
 use device::{AlignedBuf, Disk, Journal as Log, Region};
 use parking_lot::Mutex;
-use runtime::sync::Notify;
+use runtime::sync::{Notify, Semaphore};
 use zerocopy::IntoBytes;
 
 use super::{SEQUENCE_RESERVE, VERSION_RESERVE};
@@ -31,6 +31,9 @@ use crate::partition::Partition;
 use crate::placement::{Parts, PlacementKind};
 use crate::reclaim::{IndexUse, ReturnToMemory, Upkeep};
 use crate::store::{SegmentId, SegmentStore, StoreConfig};
+
+/// The keys that are written during a recovery may take this fraction of the memory.
+const WRITTEN_KEYS_SHARE: u64 = 4;
 
 /// An engine that is about to be opened.
 pub struct Opening {
@@ -138,8 +141,16 @@ impl Opening {
         let cutoffs = Arc::new(FlushCutoffs::new(partition_bits));
         let partitions = shape.partitions as usize;
         let (recovery, checkpoint) = match last_run {
-            Some(last_run) => take_over(last_run, &store, &journal, &cutoffs, (now, first_version)),
-            None => (RecoveryQueue::new(Vec::new(), None, 0, partitions), None),
+            Some(last_run) => {
+                let most = self.config.memory_bytes / WRITTEN_KEYS_SHARE;
+                take_over(
+                    last_run,
+                    (&store, &journal, &cutoffs),
+                    (now, first_version),
+                    most,
+                )
+            }
+            None => (RecoveryQueue::new(Vec::new(), None, 0, partitions, 0), None),
         };
         let upkeep = Upkeep::new(
             store,
@@ -164,6 +175,7 @@ impl Opening {
             start,
             counters: CheckpointCounters::default(),
             superblock: Mutex::new(superblock),
+            superblock_turn: Semaphore::new(1),
         };
         let engine = assemble(flash, self.config, &shape, first_version, persistence);
         let engine = Arc::new(engine);
@@ -380,10 +392,9 @@ async fn begin_run(
 /// Takes over what the last run has left: what is to be recovered, and the checkpoint in force.
 fn take_over(
     mut last_run: LastRun,
-    store: &SegmentStore,
-    journal: &Journal,
-    cutoffs: &FlushCutoffs,
+    (store, journal, cutoffs): (&SegmentStore, &Journal, &FlushCutoffs),
     (now, first_version): (u32, u64),
+    max_key_bytes: u64,
 ) -> (RecoveryQueue, Option<crate::store::SavedCheckpoint>) {
     let clock = last_run.apply_time(&*journal.log, now, first_version, cutoffs);
     for (partition, &cutoff) in (0u32..).zip(&last_run.dead.cutoffs) {
@@ -411,7 +422,7 @@ fn take_over(
         checkpoint,
         ..
     } = last_run;
-    let recovery = RecoveryQueue::new(living, Some(dead), clock, partitions);
+    let recovery = RecoveryQueue::new(living, Some(dead), clock, partitions, max_key_bytes);
     (recovery, checkpoint)
 }
 

@@ -197,6 +197,20 @@ impl SegmentStore {
         (segment == Some(pin.segment)).then_some(content)
     }
 
+    /// The summary of a pinned segment, from memory or from flash, in the order the items lie.
+    ///
+    /// # Errors
+    /// As for [`read_summary`](SegmentStore::read_summary).
+    pub(crate) async fn summary(
+        &self,
+        pin: &SegmentPin<'_>,
+    ) -> Result<Vec<SummaryEntry>, ReadError> {
+        match self.summary_in_memory(pin) {
+            Some(entries) => Ok(entries),
+            None => self.read_summary(&self.record(pin.segment)).await,
+        }
+    }
+
     /// Reads the summary of a written segment, in the order the items lie.
     ///
     /// # Errors

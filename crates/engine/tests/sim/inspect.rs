@@ -12,7 +12,7 @@ use device::{
 };
 use flowstone_engine::config::META_BYTES;
 use flowstone_engine::format::FormatError;
-use flowstone_engine::format::superblock::{ImageShape, IndexRegion, Superblock};
+use flowstone_engine::format::superblock::{IMAGE_FORMAT, ImageShape, IndexRegion, Superblock};
 use flowstone_engine::inspect::{
     self, Flaw, FlawedPlace, InspectError, InspectOptions, Inspection, ItemCounts, JournalState,
     Outlook,
@@ -296,10 +296,10 @@ fn what_is_no_image_is_refused() {
         }
         image
     };
-    let newer = changed(&|image, at| image.write(at + 8, &[4]));
+    let newer = changed(&|image, at| image.write(at + 8, &[77]));
     let expected = InspectError::Version {
-        found: 4,
-        expected: 3,
+        found: 77,
+        expected: IMAGE_FORMAT,
     };
     assert_eq!(refusal(&newer).to_string(), expected.to_string());
     let damaged = changed(&|image, at| image.flip_bit(at + 3000, 2));

@@ -314,6 +314,7 @@ impl Cache {
                 Ok(()) => engine.stop().await,
                 Err(runtime::Elapsed) => Stop::Incomplete {
                     items_left: engine.stats().dram_dirty_items,
+                    next_is_empty: engine.journal().is_void(),
                 },
             };
             drop(engine);
@@ -322,7 +323,10 @@ impl Cache {
         });
         let stop = stopped.await;
         workers.shutdown();
-        stop.unwrap_or(Stop::Incomplete { items_left: 0 })
+        stop.unwrap_or(Stop::Incomplete {
+            items_left: 0,
+            next_is_empty: false,
+        })
     }
 }
 
