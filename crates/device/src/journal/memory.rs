@@ -21,12 +21,18 @@ pub struct MemoryJournal {
     observer: Mutex<Option<Observer>>,
 }
 
+/// By page, in order.
+type Stores = BTreeMap<usize, Vec<(usize, u64)>>;
+
 #[derive(Default)]
 struct State {
     words: Vec<u64>,
     /// What is durable, and by page what has been stored since, in order.
     durable: Vec<u64>,
-    pending: BTreeMap<usize, Vec<(usize, u64)>>,
+    pending: Stores,
+    /// What failed syncs have lost: as Linux has it, those pages count as written, and what was stored in them reaches
+    /// the drive with the next store to the same page, or never.
+    lost: Stores,
     stores: u64,
     sync_fails: bool,
 }
@@ -36,6 +42,18 @@ impl State {
         self.words[word] = value;
         let page = self.pending.entry(word / PAGE_WORDS).or_default();
         page.push((word, value));
+    }
+
+    /// Takes the first `count` stores to a page out of those that wait; all of an earlier time come before them.
+    fn take(&mut self, page: usize, count: usize) -> Vec<(usize, u64)> {
+        let mut taken = self.lost.remove(&page).unwrap_or_default();
+        if let Some(pending) = self.pending.get_mut(&page) {
+            taken.extend(pending.drain(..count.min(pending.len())));
+            if pending.is_empty() {
+                self.pending.remove(&page);
+            }
+        }
+        taken
     }
 }
 
@@ -68,9 +86,10 @@ impl MemoryJournal {
         let state = self.state.lock();
         let mut random = SmallRng::seed_from_u64(seed);
         let mut words = state.durable.clone();
-        for stores in state.pending.values() {
+        for (page, stores) in &state.pending {
             let kept = random.random_range(0..=stores.len());
-            for &(word, value) in &stores[..kept] {
+            let lost = state.lost.get(page).filter(|_| kept > 0);
+            for &(word, value) in lost.into_iter().flatten().chain(&stores[..kept]) {
                 words[word] = value;
             }
         }
@@ -87,7 +106,7 @@ impl MemoryJournal {
         *self.observer.lock() = Some(Box::new(observer));
     }
 
-    /// While true, every sync fails.
+    /// While true, every sync fails, and what it should have written is lost: no later sync writes it.
     pub fn set_sync_fails(&self, sync_fails: bool) {
         self.state.lock().sync_fails = sync_fails;
     }
@@ -126,28 +145,27 @@ impl Journal for MemoryJournal {
     }
 
     fn sync(&self) -> IoFuture<'_, ()> {
-        let (words, stores) = {
+        let stores: Vec<(usize, usize)> = {
             let state = self.state.lock();
             let pages = state.pending.iter();
-            let stores: Vec<(usize, usize)> =
-                pages.map(|(&page, stores)| (page, stores.len())).collect();
-            (state.words.clone(), stores)
+            pages.map(|(&page, stores)| (page, stores.len())).collect()
         };
         Box::pin(async move {
             runtime::yield_now().await;
-            let mut state = self.state.lock();
+            let state = &mut *self.state.lock();
+            for (page, count) in stores {
+                let taken = state.take(page, count);
+                if state.sync_fails {
+                    state.lost.insert(page, taken);
+                } else {
+                    for (word, value) in taken {
+                        state.durable[word] = value;
+                    }
+                }
+            }
             if state.sync_fails {
                 let source = std::io::Error::other("injected");
                 return Err(DeviceError::io(Operation::Sync, 0, 0, source));
-            }
-            state.durable = words;
-            for (page, count) in stores {
-                if let Some(pending) = state.pending.get_mut(&page) {
-                    pending.drain(..count.min(pending.len()));
-                    if pending.is_empty() {
-                        state.pending.remove(&page);
-                    }
-                }
             }
             Ok(())
         })
@@ -180,5 +198,21 @@ mod tests {
         let first = [(1, 0), (3, 0), (3, 4)];
         let expected = first.iter().flat_map(|&(a, b)| [(a, b, 2), (a, b, 5)]);
         assert_eq!(seen, expected.collect());
+    }
+
+    #[test]
+    fn what_a_failed_sync_has_lost_is_written_with_its_page_or_never() {
+        let journal = MemoryJournal::new(2 * PAGE_WORDS);
+        runtime::sim::Sim::new(1).block_on(async {
+            journal.store(0, 1);
+            journal.store(PAGE_WORDS, 2);
+            journal.set_sync_fails(true);
+            assert!(journal.sync().await.is_err());
+            journal.set_sync_fails(false);
+            journal.store(1, 3);
+            journal.sync().await.unwrap();
+        });
+        let left = journal.power_cut(1);
+        assert_eq!((left[0], left[1], left[PAGE_WORDS]), (1, 3, 0));
     }
 }

@@ -97,9 +97,12 @@ impl Engine {
         }
     }
 
-    async fn sync_now(&self) {
+    /// Whether the journal has been synced.
+    async fn sync_now(&self) -> bool {
         let counters = &self.persistence.counters;
-        match self.journal.sync(runtime::unix_seconds()).await {
+        let synced = self.journal.sync(runtime::unix_seconds()).await;
+        let is_synced = synced.is_ok();
+        match synced {
             Ok(()) => counters.syncs.add(1),
             Err(error) => {
                 if counters.sync_errors.fetch_add(1, Ordering::Relaxed) == 0 {
@@ -108,6 +111,7 @@ impl Engine {
             }
         }
         self.note_void().await;
+        is_synced
     }
 
     /// Where the journal has lost records, says so in the superblock, which outlives the system's power.
@@ -220,6 +224,7 @@ impl Engine {
         let now = runtime::unix_seconds();
         let mut losses = self.journal.losses();
         let heals = self.journal.is_void();
+        let counters = &self.persistence.counters;
         if heals && self.flash.upkeep.recovery.is_running() {
             return false;
         }
@@ -251,7 +256,10 @@ impl Engine {
         if heals {
             // Those who have waited for space find some.
             self.flash.space().notify_all();
-            self.sync_now().await;
+            if !self.sync_now().await {
+                counters.failed.add(1);
+                return false;
+            }
         }
         let last = self.persistence.checkpoint.lock().clone();
         let next_version = self.next_version();
@@ -264,7 +272,6 @@ impl Engine {
                 is_last,
             )
             .await;
-        let counters = &self.persistence.counters;
         let Some((saved, flash_bytes)) = written else {
             counters.failed.add(1);
             return false;

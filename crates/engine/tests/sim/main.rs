@@ -13,6 +13,7 @@ mod golden;
 mod images;
 mod index;
 mod inspect;
+mod journal;
 mod map_placement;
 mod memory;
 mod model;

@@ -1,0 +1,341 @@
+//! The journal under pressure: full, failing, and fuller than a recovery can bear. Nothing that was acknowledged as gone
+//! comes back, whatever is lost.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use device::{Fault, FaultyDisk, Image, Latency, MemoryDisk, Operation, Tear, When};
+use flowstone_engine::config::META_BYTES;
+use flowstone_engine::journal::Unusable;
+use flowstone_engine::{Distrust, Engine, Start, Stop};
+use runtime::sim::Sim;
+
+use crate::support::{
+    Left, Media, get, numbered, run_background, set, simulate, start, tight, value,
+};
+
+const IMAGE_BYTES: u64 = 65 << 20;
+/// Items of the tests: more than memory holds.
+const ITEMS: u64 = 20_000;
+const BYTES: usize = 2000;
+
+/// A journal of the fewest chunks there may be, so that it fills up soon.
+const SHORT_JOURNAL: usize = 512 + 8 * 1024;
+
+fn faulty() -> (Arc<FaultyDisk>, Media) {
+    let image = Image::new(IMAGE_BYTES);
+    let faulty = Arc::new(FaultyDisk::from_image(image, Latency::default(), 1));
+    let media = Media::new(faulty.clone());
+    (faulty, media)
+}
+
+async fn remove(engine: &Arc<Engine>, number: u64) {
+    let name = numbered(number);
+    let key = engine.key(&name).unwrap();
+    engine.remove(key, runtime::unix_seconds()).await;
+}
+
+/// Counts items that are there; each must be the one that was set last.
+async fn count_right(engine: &Arc<Engine>, numbers: std::ops::Range<u64>, tag: u64) -> usize {
+    let mut found = 0;
+    for number in numbers {
+        if let Some(item) = get(engine, &numbered(number)).await {
+            assert_eq!(item, value(number + tag, BYTES), "item {number}");
+            found += 1;
+        }
+    }
+    found
+}
+
+async fn fill_tagged(engine: &Arc<Engine>, numbers: std::ops::Range<u64>, tag: u64) {
+    for number in numbers {
+        set(engine, &numbered(number), &value(number + tag, BYTES))
+            .await
+            .unwrap();
+    }
+}
+
+/// Every key is overwritten while recovery has hardly begun: each costs records now, and more once its old copy is
+/// found. The ring holds a fraction of them.
+#[test]
+fn a_burst_of_writes_during_a_slow_recovery_leaves_a_warm_start() {
+    let sim = Sim::new(1);
+    let disk = Arc::new(MemoryDisk::new(IMAGE_BYTES));
+    let media = Media::with_words(disk.clone(), vec![0; SHORT_JOURNAL]);
+    sim.block_on(async {
+        let engine = start(&media, &tight()).await;
+        fill_tagged(&engine, 0..ITEMS, 0).await;
+    });
+    sim.crash();
+    let left = Left::of(&disk, &media);
+    let slow = Latency {
+        read: Duration::from_millis(100),
+        write: Duration::from_micros(300),
+        sync: Duration::from_micros(500),
+    };
+    let sim = Sim::new(2);
+    let disk = Arc::new(MemoryDisk::from_image(left.image, slow));
+    let media = Media::with_words(disk.clone(), left.words);
+    sim.block_on(async {
+        let engine = media.open(&tight()).await.unwrap();
+        assert!(matches!(engine.start(), Start::Warm { .. }));
+        run_background(&engine);
+        let (mut longest, mut meanwhile) = (Duration::ZERO, 0);
+        for number in 0..ITEMS {
+            let began = runtime::now();
+            fill_tagged(&engine, number..number + 1, ITEMS).await;
+            longest = longest.max(runtime::now().since(began));
+            let recovery = engine.recovery();
+            if recovery.segments_done < recovery.segments {
+                meanwhile = engine.checkpoint_stats().written;
+            }
+        }
+        assert!(meanwhile > 1, "{meanwhile} checkpoints during recovery");
+        assert!(longest < Duration::from_secs(1), "{longest:?}");
+        assert!(!engine.journal().is_void());
+    });
+    sim.crash();
+    let left = Left::of(&disk, &media);
+    simulate(3, async {
+        let engine = start(&left.media().1, &tight()).await;
+        assert!(matches!(engine.start(), Start::Warm { .. }));
+        let found = count_right(&engine, 0..ITEMS, ITEMS).await;
+        assert!(found as u64 > ITEMS / 2, "{found}");
+    });
+}
+
+/// The keys that are written during a recovery have a bound; past it what has not been read is given up.
+#[test]
+fn more_keys_than_a_recovery_can_note_end_it() {
+    let sim = Sim::new(1);
+    let disk = Arc::new(MemoryDisk::new(IMAGE_BYTES));
+    let media = Media::with_words(disk.clone(), vec![0; 1 << 20]);
+    sim.block_on(async {
+        let engine = start(&media, &tight()).await;
+        fill_tagged(&engine, 0..ITEMS, 0).await;
+    });
+    sim.crash();
+    let left = Left::of(&disk, &media);
+    let stuck = Latency {
+        read: Duration::from_secs(20),
+        ..Latency::default()
+    };
+    simulate(2, async {
+        let disk = Arc::new(MemoryDisk::from_image(left.image, stuck));
+        let media = Media::with_words(disk, left.words);
+        let config = tight();
+        let engine = media.open(&config).await.unwrap();
+        run_background(&engine);
+        for number in 0..400_000 {
+            set(&engine, format!("other-{number}").as_bytes(), b"")
+                .await
+                .unwrap();
+            if number % 1000 == 0 {
+                let noted = engine.stats().memory.index_bytes;
+                assert!(noted < config.memory_bytes / 2, "{noted} bytes");
+            }
+        }
+        engine.recovered().await;
+        assert!(
+            engine.recovery().segments_unreadable > 0,
+            "some are given up"
+        );
+        assert!(!engine.journal().is_void());
+        count_right(&engine, 0..ITEMS, 0).await;
+    });
+}
+
+/// A sync that fails has lost what it should have written, though the next one succeeds.
+#[test]
+fn what_was_removed_before_a_failed_sync_stays_gone() {
+    for seconds in [1, 20] {
+        let (faulty, media) = faulty();
+        let left = simulate(1, async {
+            let engine = start(&media, &tight()).await;
+            fill_tagged(&engine, 0..ITEMS, 0).await;
+            runtime::sleep(Duration::from_secs(1)).await;
+            assert!(engine.checkpoint_now().await);
+            media.journal.set_sync_fails(true);
+            for number in 0..ITEMS / 4 {
+                remove(&engine, number).await;
+            }
+            runtime::sleep(Duration::from_millis(200)).await;
+            media.journal.set_sync_fails(false);
+            assert!(engine.checkpoint_stats().sync_errors > 0);
+            runtime::sleep(Duration::from_secs(seconds)).await;
+            if seconds > 10 {
+                assert!(!engine.journal().is_void(), "a checkpoint has healed it");
+                for number in ITEMS / 4..ITEMS / 3 {
+                    remove(&engine, number).await;
+                }
+                runtime::sleep(Duration::from_secs(1)).await;
+            }
+            Left {
+                image: faulty.crash(7, Tear::Pages),
+                words: media.journal.power_cut(7),
+            }
+        });
+        simulate(2, async {
+            let engine = start(&left.media().1, &tight()).await;
+            let gone = if seconds > 10 { ITEMS / 3 } else { ITEMS / 4 };
+            assert_eq!(count_right(&engine, 0..gone, 0).await, 0, "{seconds} s");
+            if seconds > 10 {
+                assert!(matches!(engine.start(), Start::Warm { .. }));
+                assert!(count_right(&engine, gone..ITEMS, 0).await as u64 > ITEMS / 2);
+            }
+        });
+    }
+}
+
+/// While it fails, nobody who loses power finds what the journal lacks.
+#[test]
+fn a_journal_that_fails_makes_the_next_start_empty_and_the_stop_says_so() {
+    let (faulty, media) = faulty();
+    let left = simulate(1, async {
+        let engine = start(&media, &tight()).await;
+        fill_tagged(&engine, 0..ITEMS, 0).await;
+        media.journal.set_sync_fails(true);
+        for number in 0..ITEMS / 4 {
+            remove(&engine, number).await;
+        }
+        runtime::sleep(Duration::from_secs(5)).await;
+        assert!(engine.journal().is_void());
+        let stop = engine.stop().await;
+        assert!(
+            matches!(
+                stop,
+                Stop::Incomplete {
+                    next_is_empty: true,
+                    ..
+                }
+            ),
+            "{stop:?}"
+        );
+        Left {
+            image: faulty.crash(7, Tear::Pages),
+            words: media.journal.power_cut(7),
+        }
+    });
+    simulate(2, async {
+        let engine = start(&left.media().1, &tight()).await;
+        let void = Distrust::Journal(Unusable::Void);
+        assert_eq!(engine.start(), Start::Empty(void));
+    });
+}
+
+/// What made the journal void goes away: the same run writes a checkpoint that holds everything.
+#[test]
+fn a_void_journal_is_whole_again_once_a_checkpoint_can_be_written() {
+    let (faulty, media) = faulty();
+    let left = simulate(1, async {
+        let engine = start(&media, &tight()).await;
+        let superblocks = When::every(Operation::Write).within(0..META_BYTES);
+        faulty.script(superblocks, Fault::Error);
+        let mut tag = 0;
+        while !engine.journal().is_void() {
+            assert!(tag < 40 * ITEMS, "it fills up");
+            fill_tagged(&engine, 0..ITEMS, tag).await;
+            tag += ITEMS;
+        }
+        fill_tagged(&engine, 0..ITEMS, tag).await;
+        faulty.heal();
+        runtime::sleep(Duration::from_secs(200)).await;
+        assert!(!engine.journal().is_void());
+        for number in 0..ITEMS / 4 {
+            remove(&engine, number).await;
+        }
+        runtime::sleep(Duration::from_secs(1)).await;
+        let left = Left {
+            image: faulty.crash(7, Tear::Pages),
+            words: media.journal.power_cut(7),
+        };
+        (left, tag)
+    });
+    let (left, tag) = left;
+    simulate(2, async {
+        let engine = start(&left.media().1, &tight()).await;
+        assert!(matches!(engine.start(), Start::Warm { .. }));
+        assert_eq!(count_right(&engine, 0..ITEMS / 4, tag).await, 0);
+        let found = count_right(&engine, ITEMS / 4..ITEMS, tag).await;
+        assert!(found as u64 > ITEMS / 2, "{found}");
+    });
+}
+
+/// The next checkpoint goes by the index instead.
+#[test]
+fn a_checkpoint_that_cannot_be_read_does_not_keep_the_next_from_being_written() {
+    let (faulty, media) = faulty();
+    let left = simulate(1, async {
+        let engine = start(&media, &tight()).await;
+        fill_tagged(&engine, 0..ITEMS, 0).await;
+        for number in 0..ITEMS / 4 {
+            remove(&engine, number).await;
+        }
+        assert!(engine.checkpoint_now().await);
+        let image = faulty.crash(7, Tear::Pages);
+        let mut checkpoints = 0;
+        for at in (META_BYTES..IMAGE_BYTES).step_by(4096) {
+            let mut magic = [0; 8];
+            image.read(at, &mut magic);
+            if &magic == b"flowCKPT" {
+                let reads = When::every(Operation::Read).within(at..at + 4096);
+                faulty.script(reads, Fault::Error);
+                checkpoints += 1;
+            }
+        }
+        assert!(checkpoints > 0);
+        for number in ITEMS / 4..ITEMS / 3 {
+            remove(&engine, number).await;
+        }
+        assert!(engine.checkpoint_now().await);
+        Left {
+            image: faulty.crash(7, Tear::Pages),
+            words: media.journal.power_cut(7),
+        }
+    });
+    simulate(2, async {
+        let engine = start(&left.media().1, &tight()).await;
+        assert!(matches!(engine.start(), Start::Warm { .. }));
+        assert_eq!(count_right(&engine, 0..ITEMS / 3, 0).await, 0);
+        let found = count_right(&engine, ITEMS / 3..ITEMS, 0).await;
+        assert!(found as u64 > ITEMS / 2, "{found}");
+    });
+}
+
+/// Reads of what has expired leave their records out while there is no space for them.
+#[test]
+fn reads_of_what_has_expired_do_not_fill_the_journal() {
+    let (faulty, mut media) = faulty();
+    media.journal = Arc::new(device::MemoryJournal::new(SHORT_JOURNAL));
+    simulate(1, async {
+        let engine = start(&media, &tight()).await;
+        let began = runtime::unix_seconds();
+        for number in 0..ITEMS {
+            let put = flowstone_engine::Put {
+                value: value(number, BYTES).into(),
+                expiry: began + 4,
+                ..flowstone_engine::Put::default()
+            };
+            let name = numbered(number);
+            let key = engine.key(&name).unwrap();
+            engine.set(key, began, &put).await.unwrap();
+        }
+        let superblocks = When::every(Operation::Write).within(0..META_BYTES);
+        faulty.script(superblocks, Fault::Error);
+        let has_removed = |number| {
+            let name = numbered(number);
+            engine.try_remove(engine.key(&name).unwrap(), began)
+        };
+        let removed = (0..ITEMS).take_while(|&number| has_removed(number)).count() as u64;
+        assert!(removed < ITEMS / 2, "the journal is full before");
+        runtime::sleep(Duration::from_secs(u64::from(
+            began + 4 - runtime::unix_seconds(),
+        )))
+        .await;
+        assert!(!engine.journal().is_void());
+        for number in removed..ITEMS {
+            assert_eq!(get(&engine, &numbered(number)).await, None, "{number}");
+        }
+        assert!(!engine.journal().is_void());
+    });
+}
