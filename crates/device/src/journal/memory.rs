@@ -21,8 +21,8 @@ pub struct MemoryJournal {
     observer: Mutex<Option<Observer>>,
 }
 
-/// By page, in order.
-type Stores = BTreeMap<usize, Vec<(usize, u64)>>;
+/// By page and in order: the number of the store, the word, its value.
+type Stores = BTreeMap<usize, Vec<(u64, usize, u64)>>;
 
 #[derive(Default)]
 struct State {
@@ -34,6 +34,7 @@ struct State {
     /// the drive with the next store to the same page, or never.
     lost: Stores,
     stores: u64,
+    changes: u64,
     sync_fails: bool,
 }
 
@@ -41,18 +42,23 @@ impl State {
     fn set(&mut self, word: usize, value: u64) {
         self.words[word] = value;
         let page = self.pending.entry(word / PAGE_WORDS).or_default();
-        page.push((word, value));
+        page.push((self.changes, word, value));
+        self.changes += 1;
     }
 
-    /// Takes the first `count` stores to a page out of those that wait; all of an earlier time come before them.
-    fn take(&mut self, page: usize, count: usize) -> Vec<(usize, u64)> {
-        let mut taken = self.lost.remove(&page).unwrap_or_default();
-        if let Some(pending) = self.pending.get_mut(&page) {
-            taken.extend(pending.drain(..count.min(pending.len())));
-            if pending.is_empty() {
-                self.pending.remove(&page);
+    /// Takes what waited when there had been so many `changes` out of each page: what is written of it, with what
+    /// earlier syncs have lost of the same page.
+    fn take(&mut self, changes: u64) -> Stores {
+        let mut taken = Stores::new();
+        for (&page, pending) in &mut self.pending {
+            let end = pending.partition_point(|&(number, ..)| number < changes);
+            if end > 0 {
+                let mut stores = self.lost.remove(&page).unwrap_or_default();
+                stores.extend(pending.drain(..end));
+                taken.insert(page, stores);
             }
         }
+        self.pending.retain(|_, pending| !pending.is_empty());
         taken
     }
 }
@@ -89,7 +95,7 @@ impl MemoryJournal {
         for (page, stores) in &state.pending {
             let kept = random.random_range(0..=stores.len());
             let lost = state.lost.get(page).filter(|_| kept > 0);
-            for &(word, value) in lost.into_iter().flatten().chain(&stores[..kept]) {
+            for &(_, word, value) in lost.into_iter().flatten().chain(&stores[..kept]) {
                 words[word] = value;
             }
         }
@@ -145,27 +151,18 @@ impl Journal for MemoryJournal {
     }
 
     fn sync(&self) -> IoFuture<'_, ()> {
-        let stores: Vec<(usize, usize)> = {
-            let state = self.state.lock();
-            let pages = state.pending.iter();
-            pages.map(|(&page, stores)| (page, stores.len())).collect()
-        };
+        let changes = self.state.lock().changes;
         Box::pin(async move {
             runtime::yield_now().await;
             let state = &mut *self.state.lock();
-            for (page, count) in stores {
-                let taken = state.take(page, count);
-                if state.sync_fails {
-                    state.lost.insert(page, taken);
-                } else {
-                    for (word, value) in taken {
-                        state.durable[word] = value;
-                    }
-                }
-            }
+            let taken = state.take(changes);
             if state.sync_fails {
+                state.lost.extend(taken);
                 let source = std::io::Error::other("injected");
                 return Err(DeviceError::io(Operation::Sync, 0, 0, source));
+            }
+            for (_, word, value) in taken.into_values().flatten() {
+                state.durable[word] = value;
             }
             Ok(())
         })

@@ -116,6 +116,10 @@ impl Engine {
 
     /// Where the journal has lost records, says so in the superblock, which outlives the system's power.
     async fn note_void(&self) {
+        // The journal's next sync does not wait for the superblock without need.
+        if !self.journal.is_void() {
+            return;
+        }
         let _turn = self.persistence.superblock_turn.acquire().await;
         let mut superblock = *self.persistence.superblock.lock();
         if superblock.is_journal_void() || !self.journal.is_void() {
