@@ -115,7 +115,8 @@ fn crashes(args: &CrashArgs) -> ExitCode {
         "segments_moved": report.moved,
         "orderly_stops": report.stops, "operations": report.operations,
         "reads": report.reads, "hits": report.hits, "expected": report.expected,
-        "excused": report.excused, "lost": report.lost, "checkpoints": report.checkpoints,
+        "excused": report.excused, "lost": report.lost,
+        "empty_starts": report.empty_starts, "checkpoints": report.checkpoints,
         "longest_checkpoint_segments": report.checkpoint_segments,
         "segments_reclaimed": report.reclaimed, "waits": report.waits,
         "digest": format!("{:016x}", report.digest), "seconds": seconds, "ops_per_s": rate,
@@ -123,7 +124,7 @@ fn crashes(args: &CrashArgs) -> ExitCode {
     let words = format!(
         "right: {} crash points ({} in a recovery), {} orderly stops, {} keys read at them, {} \
              found; of {} items that had to be there {} were reclaimed by then and {} lost to torn \
-             records; {} operations, {} \
+             records; {} empty starts after lost records; {} operations, {} \
              checkpoints, {} segments reclaimed; seeds {} to {}, {seconds:.1} s, {rate:.0} \
              operations a second",
         report.crashes,
@@ -134,6 +135,7 @@ fn crashes(args: &CrashArgs) -> ExitCode {
         report.expected,
         report.excused,
         report.lost,
+        report.empty_starts,
         report.operations,
         report.checkpoints,
         report.reclaimed,

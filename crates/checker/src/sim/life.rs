@@ -5,7 +5,8 @@ use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use device::{Latency, MemoryJournal};
-use engine::{Engine, Opening, Start, Stop};
+use engine::journal::Unusable;
+use engine::{Distrust, Engine, Opening, Start, Stop};
 use parking_lot::Mutex;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -88,6 +89,8 @@ impl Machine {
             .map_err(|error| format!("cannot be opened: {error}"))?;
         let before = &self.watch.before;
         match engine.start() {
+            // What a failed sync has lost may not have been made good.
+            Start::Empty(Distrust::Journal(Unusable::Void)) if plan.sync_fails.is_some() => {}
             Start::Empty(why) if before.is_known => return Err(format!("starts empty: {why}")),
             Start::Warm { orderly: false, .. } if before.is_orderly => {
                 return Err("the orderly stop is forgotten".to_owned());
@@ -137,6 +140,10 @@ pub(super) fn live(
             plan: plan.clone(),
             next_tag: AtomicU64::new(1 + (u64::from(random.random::<u32>()) << 24)),
         });
+        if let Some(most) = plan.sync_fails {
+            let random = SmallRng::seed_from_u64(random.random());
+            runtime::spawn_detached(fail_syncs(Arc::clone(&machine.journal), most, random));
+        }
         let mut clients = Vec::new();
         for _ in 0..plan.clients {
             let random = SmallRng::seed_from_u64(random.random());
@@ -191,6 +198,16 @@ pub(super) fn live(
     Ok(points)
 }
 
+/// Lets the syncs of a journal fail now and then, for `most` of the time at most.
+async fn fail_syncs(journal: Arc<MemoryJournal>, most: Duration, mut random: SmallRng) {
+    loop {
+        runtime::sleep(most * random.random_range(0..40) / 10).await;
+        journal.set_sync_fails(true);
+        runtime::sleep(most * random.random_range(0..10) / 10).await;
+        journal.set_sync_fails(false);
+    }
+}
+
 /// Clients wait for ever.
 fn stuck(engine: &Engine) -> String {
     let store = engine.store();
@@ -222,6 +239,10 @@ async fn stop(plan: &Plan, watch: &Watch, engine: &Arc<Engine>) -> Result<(), St
             watch.take_stopped((lost(engine) == before).then_some(present));
             Ok(())
         }
+        Stop::Incomplete {
+            next_is_empty: true,
+            ..
+        } if plan.sync_fails.is_some() => Ok(()),
         other => Err(format!("an orderly stop ended with {other:?}")),
     }
 }

@@ -26,6 +26,9 @@ const CHUNK_WORDS: usize = 1024;
 const HEAD_WORDS: usize = 512;
 const MIN_CHUNKS: usize = 8;
 
+/// A write takes no longer where nothing is slow.
+const SLOWEST_WRITE: Duration = Duration::from_millis(2);
+
 /// Segments of the disk of another placement, at least.
 const MIN_PLACEMENT_SEGMENTS: u64 = 12;
 
@@ -94,6 +97,8 @@ pub(super) struct Plan {
     /// Share of the disk's accesses that take [`slow_by`](Self::slow_by) longer.
     pub(super) slow: f64,
     pub(super) slow_by: Duration,
+    /// Whether the journal cannot be synced now and then, for how long at most.
+    pub(super) sync_fails: Option<Duration>,
 }
 
 /// What the cache is made of: by default as `flowstone` is, for three in eight seeds as Fatcache is. Drawn
@@ -210,6 +215,17 @@ fn on_nand(seed: u64, segments: u64) -> Option<(NandConfig, EngineConfig)> {
     Some((nand, config))
 }
 
+/// In one run of so many the journal cannot be synced now and then.
+const RUNS_PER_SYNC_FAILURE: u32 = 5;
+
+/// For how long at most the journal cannot be synced, if at all. Drawn apart, too.
+fn sync_fails(seed: u64) -> Option<Duration> {
+    let random = &mut SmallRng::seed_from_u64(seed.rotate_left(17) ^ !seed);
+    random
+        .random_ratio(1, RUNS_PER_SYNC_FAILURE)
+        .then(|| Duration::from_millis(random.random_range(1..2000)))
+}
+
 /// What a power cut may undo at most where the journal is synced so often.
 fn unsettled(sync_interval: Duration) -> Duration {
     2 * sync_interval + Duration::from_millis(10)
@@ -314,7 +330,7 @@ impl Plan {
         let max_copy_sixteenths = random.random_range(0..16);
         config.reclaim.policy = config.reclaim.policy.with_max_copy(max_copy_sixteenths);
         config.writing.discard = random.random();
-        Self {
+        let mut plan = Self {
             kind,
             config,
             placement: None,
@@ -358,7 +374,13 @@ impl Plan {
                 0.02
             },
             slow_by: Duration::from_millis(random.random_range(5..200)),
+            sync_fails: sync_fails(seed),
+        };
+        if plan.sync_fails.is_some() {
+            // That records are lost is told by the superblock, whose turn it may not be.
+            plan.unsettled += 4 * (plan.slow_by + SLOWEST_WRITE);
         }
+        plan
     }
 
     pub(super) fn any_len(&self, random: &mut SmallRng) -> usize {

@@ -23,6 +23,8 @@ pub struct Report {
     pub excused: u64,
     /// Expected items that torn records of a power cut have killed.
     pub lost: u64,
+    /// Starts that were empty because the journal had lost records.
+    pub empty_starts: u64,
     /// Checkpoints written.
     pub checkpoints: u64,
     /// Segments of the longest checkpoint.
@@ -59,6 +61,7 @@ impl std::ops::AddAssign for Report {
         self.expected += more.expected;
         self.excused += more.excused;
         self.lost += more.lost;
+        self.empty_starts += more.empty_starts;
         self.checkpoints += more.checkpoints;
         self.checkpoint_segments = self.checkpoint_segments.max(more.checkpoint_segments);
         self.reclaimed += more.reclaimed;
