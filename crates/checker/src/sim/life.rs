@@ -89,8 +89,10 @@ impl Machine {
             .map_err(|error| format!("cannot be opened: {error}"))?;
         let before = &self.watch.before;
         match engine.start() {
-            // What a failed sync has lost may not have been made good.
-            Start::Empty(Distrust::Journal(Unusable::Void)) if plan.sync_fails.is_some() => {}
+            // What a failed sync has lost may not have been made good. A flush that is to come is forgotten then.
+            Start::Empty(Distrust::Journal(Unusable::Void)) if plan.sync_fails.is_some() => {
+                self.history.lock().forget_flush();
+            }
             Start::Empty(why) if before.is_known => return Err(format!("starts empty: {why}")),
             Start::Warm { orderly: false, .. } if before.is_orderly => {
                 return Err("the orderly stop is forgotten".to_owned());
