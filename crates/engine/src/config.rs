@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use crate::admission::Admission;
-use crate::format::segment::{PAGE_BYTES, largest_item};
+use crate::format::journal::{LOCATION_UNITS, SEGMENT_LIMIT};
+use crate::format::segment::{PAGE_BYTES, UNIT_BYTES, largest_item};
 use crate::store::{Layout, SEGMENT_TABLE_BYTES, Victim};
 
 /// Bytes at the start of the image for the superblock.
@@ -420,6 +421,17 @@ pub enum ConfigError {
         /// What is needed.
         needed: u64,
     },
+    /// More flash than the journal's records can name places on.
+    #[error(
+        "{given} bytes of flash are too many: with these segments an image has {most} at most; give it less of the \
+         device, or larger segments"
+    )]
+    FlashTooLarge {
+        /// What was given.
+        given: u64,
+        /// The most there may be.
+        most: u64,
+    },
     /// Values that no segment can hold.
     #[error(
         "values of {value_bytes} bytes do not fit segments of {segment_bytes} bytes: lower the \
@@ -527,6 +539,14 @@ impl EngineConfig {
                 needed: MIN_SEGMENTS * u64::from(segment_bytes) + META_BYTES,
             });
         }
+        let most_segments =
+            (LOCATION_UNITS / u64::from(segment_bytes / UNIT_BYTES)).min(SEGMENT_LIMIT);
+        if segments > most_segments {
+            return Err(ConfigError::FlashTooLarge {
+                given: segments.saturating_mul(u64::from(segment_bytes)),
+                most: most_segments * u64::from(segment_bytes),
+            });
+        }
         if self.largest_body() > largest_item(segment_bytes) as usize {
             return Err(ConfigError::Value {
                 value_bytes: self.max_value_bytes,
@@ -624,6 +644,19 @@ mod tests {
     fn what_cannot_work_is_named() {
         let config = EngineConfig::default();
         assert_eq!(config.check(512, 8 << 20), Ok(()));
+        let vast = EngineConfig {
+            memory_bytes: 1 << 40,
+            ..EngineConfig::default()
+        };
+        let most = (32 << 40) / (8 << 20);
+        assert_eq!(vast.check(most, 8 << 20), Ok(()), "32 TiB");
+        assert_eq!(
+            vast.check(most + 1, 8 << 20),
+            Err(ConfigError::FlashTooLarge {
+                given: (32 << 40) + (8 << 20),
+                most: 32 << 40,
+            })
+        );
         assert!(matches!(
             config.check(4, 8 << 20),
             Err(ConfigError::Flash { .. })

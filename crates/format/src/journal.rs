@@ -47,9 +47,13 @@ const HEAD_MAGIC: u64 = u64::from_le_bytes(*b"flowJRNL");
 const CHUNK_MAGIC: u64 = u64::from_le_bytes(*b"flowJCHK");
 
 const LOCATION_BITS: u32 = 42;
+/// Units of flash that locations can tell apart, each as the place of a small item and of a large one: 32 TiB.
+pub const LOCATION_UNITS: u64 = 1 << (LOCATION_BITS - 1);
 /// Low bits of a generation that a [`Record::Dead`] keeps.
 pub const GENERATION_BITS: u32 = 18;
 const SEGMENT_BITS: u32 = 28;
+/// Numbers of segments are lower than this.
+pub const SEGMENT_LIMIT: u64 = 1 << SEGMENT_BITS;
 const CHUNK_BITS: u32 = 28;
 const PAYLOAD_BITS: u32 = 60;
 /// Versions are lower than this: more of one a [`Record::KeyDead`] cannot keep.

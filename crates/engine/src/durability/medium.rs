@@ -65,7 +65,8 @@ impl Medium {
                 let bytes = config.choose_segment_bytes(flash_bytes);
                 let channels = config.channels.max(1);
                 let all = flash_bytes / u64::from(bytes.max(1));
-                (bytes, all as u32 / channels * channels, channels)
+                let all = u32::try_from(all).unwrap_or(u32::MAX);
+                (bytes, all / channels * channels, channels)
             }
             Self::Flash { flash, .. } => {
                 let geometry = flash.geometry();
