@@ -76,11 +76,12 @@ fn a_burst_of_writes_during_a_slow_recovery_leaves_a_warm_start() {
     let sim = Sim::new(2);
     let disk = Arc::new(MemoryDisk::from_image(left.image, slow));
     let media = Media::with_words(disk.clone(), left.words);
-    sim.block_on(async {
+    let (during, last) = sim.block_on(async {
         let engine = media.open(&tight()).await.unwrap();
         assert!(matches!(engine.start(), Start::Warm { .. }));
         run_background(&engine);
         let (mut longest, mut meanwhile) = (Duration::ZERO, 0);
+        let mut during = None;
         for number in 0..ITEMS {
             let began = runtime::now();
             fill_tagged(&engine, number..number + 1, ITEMS).await;
@@ -88,11 +89,15 @@ fn a_burst_of_writes_during_a_slow_recovery_leaves_a_warm_start() {
             let recovery = engine.recovery();
             if recovery.segments_done < recovery.segments {
                 meanwhile = engine.checkpoint_stats().written;
+                if meanwhile == 2 && during.is_none() {
+                    during = Some((Left::of(&disk, &media), number));
+                }
             }
         }
         assert!(meanwhile > 1, "{meanwhile} checkpoints during recovery");
         assert!(longest < Duration::from_secs(1), "{longest:?}");
         assert!(!engine.journal().is_void());
+        during.unwrap()
     });
     sim.crash();
     let left = Left::of(&disk, &media);
@@ -101,6 +106,12 @@ fn a_burst_of_writes_during_a_slow_recovery_leaves_a_warm_start() {
         assert!(matches!(engine.start(), Start::Warm { .. }));
         let found = count_right(&engine, 0..ITEMS, ITEMS).await;
         assert!(found as u64 > ITEMS / 2, "{found}");
+    });
+    simulate(4, async {
+        let engine = start(&during.media().1, &tight()).await;
+        assert!(matches!(engine.start(), Start::Warm { .. }));
+        count_right(&engine, 0..last + 1, ITEMS).await;
+        assert!(count_right(&engine, last + 1..ITEMS, 0).await > 0);
     });
 }
 
