@@ -350,3 +350,33 @@ fn reads_of_what_has_expired_do_not_fill_the_journal() {
         assert!(!engine.journal().is_void());
     });
 }
+
+/// A page of the journal that is lost takes records with it that no checkpoint has.
+#[test]
+fn a_chunk_that_is_missing_makes_the_start_empty() {
+    let disk = Arc::new(MemoryDisk::new(IMAGE_BYTES));
+    let media = Media::new(disk.clone());
+    let mut left = simulate(1, async {
+        let engine = start(&media, &tight()).await;
+        fill_tagged(&engine, 0..ITEMS, 0).await;
+        for number in 0..ITEMS / 4 {
+            remove(&engine, number).await;
+        }
+        runtime::sleep(Duration::from_secs(1)).await;
+        Left::of(&disk, &media)
+    });
+    let magic = u64::from_le_bytes(*b"flowJCHK");
+    let mut chunks: Vec<(u64, usize)> = (512..left.words.len())
+        .step_by(1024)
+        .filter(|&at| left.words[at] == magic)
+        .map(|at| (left.words[at + 2], at))
+        .collect();
+    chunks.sort_unstable();
+    let (_, at) = chunks[chunks.len() - 2];
+    left.words[at..at + 512].fill(0);
+    simulate(2, async {
+        let engine = start(&left.media().1, &tight()).await;
+        assert_eq!(engine.start(), Start::Empty(Distrust::JournalGap));
+        assert_eq!(count_right(&engine, 0..ITEMS / 4, 0).await, 0);
+    });
+}
