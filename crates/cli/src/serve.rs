@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use engine::Stop;
+use runtime::live::Signals;
 use server::FlashSetting;
 use server::config::{Config, ListenAddress, LogFormat, Size};
 use tracing_subscriber::filter::Targets;
@@ -96,13 +97,18 @@ fn take<T>(setting: &mut T, given: Option<T>) {
 
 /// Runs the server; 2 when it cannot start, 1 when it could not stop orderly.
 pub(crate) fn run(args: ServeArgs) -> ExitCode {
-    match serve(args) {
+    // Before anything that takes time: no signal ends the process by itself from here on.
+    let signals = match runtime::live::signals() {
+        Ok(signals) => signals,
+        Err(error) => return crate::exit::refuse(format!("signals cannot be handled: {error}")),
+    };
+    match serve(args, signals) {
         Ok(stop) => crate::exit::of(!matches!(stop, Stop::Incomplete { .. })),
         Err(what) => crate::exit::refuse(what),
     }
 }
 
-fn serve(args: ServeArgs) -> Result<Stop, String> {
+fn serve(args: ServeArgs, signals: Signals) -> Result<Stop, String> {
     let config = args.config()?;
     let preset = lab::presets::named(&config.cache.preset)
         .map_err(|error| format!("--preset (cache.preset): {error}"))?;
@@ -116,5 +122,5 @@ fn serve(args: ServeArgs) -> Result<Stop, String> {
         LogFormat::Json => log.json().boxed(),
     };
     tracing_subscriber::registry().with(filter).with(log).init();
-    server::run(config, preset.config).map_err(|error| error.to_string())
+    server::run(config, preset.config, signals).map_err(|error| error.to_string())
 }

@@ -18,6 +18,11 @@ pub fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
+/// Whether the process has a controlling terminal: who started it in one may hang up.
+pub fn has_terminal() -> bool {
+    std::fs::File::open("/dev/tty").is_ok()
+}
+
 /// Asks the system.
 pub fn usage() -> Usage {
     // SAFETY: a zeroed `rusage` is a valid one, and the call fills it.

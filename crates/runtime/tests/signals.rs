@@ -2,32 +2,30 @@
 
 #![allow(clippy::unwrap_used)]
 
-use flowstone_runtime as runtime;
-use std::time::Duration;
+use flowstone_runtime::live::{Signal, signals};
 
-use flowstone_runtime::live::{IoChoice, Signal, block_on_with, signals};
-
-fn raise(signal: &str) {
+fn raise(signal: Signal) {
     let pid = std::process::id().to_string();
     let sent = std::process::Command::new("kill")
-        .args(["-s", signal, &pid])
+        .args(["-s", &signal.name()["SIG".len()..], &pid])
         .status();
     assert!(sent.unwrap().success());
 }
 
 #[test]
-fn signals_arrive_one_by_one() {
-    for io in [IoChoice::IoUring, IoChoice::Fallback] {
-        block_on_with(io, async {
-            let mut arrived = signals().unwrap();
-            let second = signals().unwrap_err();
-            assert_eq!(second.kind(), std::io::ErrorKind::AlreadyExists);
-            let early = runtime::timeout(Duration::from_millis(20), arrived.next()).await;
-            assert!(early.is_err(), "nothing has been sent yet");
-            raise("TERM");
-            assert_eq!(arrived.next().await.unwrap(), Signal::Terminate);
-            raise("INT");
-            assert_eq!(arrived.next().await.unwrap(), Signal::Interrupt);
-        });
+fn signals_arrive_one_by_one_and_none_ends_the_process() {
+    let mut arrived = signals().unwrap();
+    let again = signals().unwrap_err();
+    assert_eq!(again.kind(), std::io::ErrorKind::AlreadyExists);
+    for signal in [
+        Signal::Terminate,
+        Signal::Interrupt,
+        Signal::HangUp,
+        Signal::User1,
+        Signal::User2,
+        Signal::Terminate,
+    ] {
+        raise(signal);
+        assert_eq!(arrived.wait().unwrap(), signal);
     }
 }

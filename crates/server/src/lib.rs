@@ -9,7 +9,8 @@
 //!   background, on some worker each:  write sealed segments │ reclaim │ close idle connections
 //! ```
 //!
-//! A file names only files before it: counters, settings (`flash`, `config`), errors, `open`, shared state,
+//! A file names only files before it: counters, settings (`flash`, `config`), errors, `open`, `stop`, shared
+//! state,
 //! `stats`, `replies`, `dump`, `execute`, `connection`, `listen`, `start`.
 //!
 //! A connection stays on its worker, and so do its flash reads. [`run`] composes it all, waits for
@@ -31,6 +32,7 @@ mod replies;
 mod shared;
 mod start;
 mod stats;
+mod stop;
 
 pub use error::ServeError;
 pub use flash::FlashSetting;

@@ -13,6 +13,7 @@ use runtime::sync::{Notify, Semaphore};
 
 use crate::config::Config;
 use crate::counters::{Counters, Totals};
+use crate::stop::StopRequest;
 
 /// Memory of an idle connection: its task, its socket's handle, its place in the list.
 const CONNECTION_BYTES: u64 = 13 << 9;
@@ -34,9 +35,7 @@ pub(crate) struct Shared {
     pub(crate) dumping: Semaphore,
     /// Connections closed because they were silent.
     pub(crate) idle_kicks: AtomicU64,
-    /// Told to stop by a client's `shutdown`.
-    pub(crate) shutdown: Notify,
-    pub(crate) shutdown_asked: AtomicBool,
+    pub(crate) stop: Arc<StopRequest>,
     pub(crate) started_unix: u32,
     pub(crate) flash_words: String,
     pub(crate) io_words: String,
@@ -59,11 +58,6 @@ impl Shared {
     pub(crate) fn reset_counters(&self) {
         *self.reset_base.lock() = self.totals_since_start();
         self.engine.reset_stats();
-    }
-
-    pub(crate) fn ask_shutdown(&self) {
-        self.shutdown_asked.store(true, Ordering::Release);
-        self.shutdown.notify_all();
     }
 
     pub(crate) fn is_stopping(&self) -> bool {

@@ -7,12 +7,11 @@ use std::time::{Duration, Instant};
 
 use engine::config::{META_BYTES, Sizes, WORKER_BYTES, engine_share};
 use engine::{Engine, EngineConfig, OpenError, Opening, PlacementConfig, Reserve, Start, Stop};
-use futures_util::future::{Either, select};
 use parking_lot::Mutex;
 use runtime::budget::Budget;
-use runtime::live::{IoPath, LiveConfig, Workers};
+use runtime::live::{IoPath, LiveConfig, Signals, Workers};
 use runtime::net::Listener;
-use runtime::sync::{Notify, Semaphore};
+use runtime::sync::Semaphore;
 
 use crate::config::{CacheSection, Config, ListenAddress, Size};
 use crate::counters::{Counters, Totals};
@@ -21,6 +20,7 @@ use crate::flash::FlashSetting;
 use crate::listen;
 use crate::open::{IN_USE_PATIENCE, OpenFlash, PARTITION_BITS, retry_until};
 use crate::shared::{Connections, Shared};
+use crate::stop::{StopRequest, answer_signals};
 
 /// How long clients wait at most for what the last run has left to be found again.
 const RECOVERY_PATIENCE: Duration = Duration::from_millis(500);
@@ -29,8 +29,9 @@ const BASE_BYTES: u64 = 8 << 20;
 /// How long open connections may finish what they are doing.
 const CONNECTION_GRACE: Duration = Duration::from_secs(2);
 
-/// Runs a server until it is told to stop. Returns what the stop left behind. `preset` makes the
-/// engine's settings, of which those that are set in `config` are not taken.
+/// Runs a server until it is told to stop, by `signals` or by a client. Returns what the stop left
+/// behind. `preset` makes the engine's settings, of which those that are set in `config` are not
+/// taken.
 ///
 /// # Errors
 /// [`ServeError`] when it cannot start; nothing on the flash has been touched then, unless the
@@ -38,7 +39,10 @@ const CONNECTION_GRACE: Duration = Duration::from_secs(2);
 pub fn run(
     mut config: Config,
     preset: impl Fn(Sizes) -> EngineConfig + Send + 'static,
+    signals: Signals,
 ) -> Result<Stop, ServeError> {
+    let stop = Arc::new(StopRequest::default());
+    answer_signals(signals, Arc::clone(&stop)).map_err(ServeError::Workers)?;
     config.check()?;
     let threads = config.threads();
     check_new(&mut config, &preset)?;
@@ -69,6 +73,7 @@ pub fn run(
             Err(ServeError::Workers(ended))
         })
         .inspect_err(|_| workers.clone().shutdown())?;
+    stop.will_save(&engine);
     log_start(&engine, &flash_words, &io_words, &config);
     if let Some(notice) = notice {
         tracing::info!("{notice}");
@@ -86,8 +91,7 @@ pub fn run(
         stopping: AtomicBool::new(false),
         dumping: Semaphore::new(1),
         idle_kicks: AtomicU64::new(0),
-        shutdown: Notify::new(),
-        shutdown_asked: AtomicBool::new(false),
+        stop,
         started_unix: runtime::unix_seconds(),
         flash_words,
         io_words,
@@ -133,7 +137,7 @@ async fn serve(shared: Arc<Shared>, listeners: Vec<Arc<Listener>>) -> Stop {
         runtime::spawn_detached(listen::accept(shared, listener));
     }
     runtime::spawn_detached(listen::close_idle(Arc::clone(&shared)));
-    let why = wait_for_stop(&shared).await;
+    let why = shared.stop.asked().await;
     let is_kept = shared.config.cache.flash.path().is_some();
     if is_kept {
         tracing::info!(why, "stopping: making everything durable");
@@ -167,34 +171,6 @@ async fn serve(shared: Arc<Shared>, listeners: Vec<Arc<Listener>>) -> Stop {
         Stop::Already => {}
     }
     stop
-}
-
-async fn wait_for_stop(shared: &Shared) -> &'static str {
-    let mut signal = std::pin::pin!(signal());
-    loop {
-        let asked = shared.shutdown.listener();
-        if shared.shutdown_asked.load(Ordering::Acquire) {
-            return "a client's shutdown";
-        }
-        if let Either::Left(_) = select(signal.as_mut(), asked).await {
-            return "a signal";
-        }
-    }
-}
-
-/// Resolves at the first signal. A second one ends the process at once: the handler goes with this.
-async fn signal() {
-    match runtime::live::signals() {
-        Ok(mut signals) => {
-            if signals.next().await.is_ok() {
-                return;
-            }
-        }
-        Err(error) => {
-            tracing::warn!(%error, "signals cannot be handled; use the shutdown command");
-        }
-    }
-    std::future::pending().await
 }
 
 /// Ends all connections, and gives those in the middle of a request a moment to finish it.

@@ -1,95 +1,118 @@
-//! The signals that ask the process to end, as a stream.
+//! The signals that a server answers to, one after the other.
 //!
-//! The handler writes one byte to a pipe; a task waits for the pipe like for any socket. Only one
-//! [`Signals`] exists at a time; when it is dropped the signals end the process again.
+//! The handler writes one byte to a pipe, from which a thread reads. What has been taken over stays
+//! so for as long as the process lives: none of these signals ends it by itself any more.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::sync::OnceLock;
 
+use rustix::fs::OFlags;
+use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
 
-use crate::net::ready::{Interest, wait_after};
-
-/// A request to end.
+/// A signal that is taken over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Signal {
     /// SIGTERM: from a service manager.
     Terminate,
     /// SIGINT: Ctrl-C.
     Interrupt,
+    /// SIGHUP: the terminal has gone, or, without one, settings are to be read again.
+    HangUp,
+    /// SIGUSR1.
+    User1,
+    /// SIGUSR2.
+    User2,
 }
 
-/// Where the handler writes; negative when nobody listens.
-static PIPE: AtomicI32 = AtomicI32::new(-1);
-static TAKEN: AtomicBool = AtomicBool::new(false);
+impl Signal {
+    const ALL: [Self; 5] = [
+        Self::Terminate,
+        Self::Interrupt,
+        Self::HangUp,
+        Self::User1,
+        Self::User2,
+    ];
 
-/// The signals that arrive from now on. While it exists they do not end the process.
+    fn number(self) -> libc::c_int {
+        match self {
+            Self::Terminate => libc::SIGTERM,
+            Self::Interrupt => libc::SIGINT,
+            Self::HangUp => libc::SIGHUP,
+            Self::User1 => libc::SIGUSR1,
+            Self::User2 => libc::SIGUSR2,
+        }
+    }
+
+    /// As in `signal.h`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Terminate => "SIGTERM",
+            Self::Interrupt => "SIGINT",
+            Self::HangUp => "SIGHUP",
+            Self::User1 => "SIGUSR1",
+            Self::User2 => "SIGUSR2",
+        }
+    }
+}
+
+/// Where the handler writes.
+static PIPE: OnceLock<OwnedFd> = OnceLock::new();
+
+/// The signals that arrive from now on.
 #[derive(Debug)]
 pub struct Signals {
-    arrived: Arc<OwnedFd>,
-    /// Kept open for the handler.
-    _write_end: OwnedFd,
+    arrived: OwnedFd,
 }
 
-/// Takes over SIGTERM and SIGINT.
+/// Takes over every [`Signal`], but SIGHUP where whoever started the process had it ignored, as
+/// `nohup` does. Those that arrive before somebody waits for them are kept.
 ///
 /// # Errors
-/// `AlreadyExists` while another [`Signals`] exists, else what the system says.
+/// `AlreadyExists` the second time, else what the system says.
 pub fn signals() -> io::Result<Signals> {
-    if TAKEN.swap(true, Ordering::AcqRel) {
-        return Err(io::ErrorKind::AlreadyExists.into());
+    let (arrived, write_end) = pipe_with(PipeFlags::CLOEXEC)?;
+    // A handler never waits.
+    rustix::fs::fcntl_setfl(&write_end, OFlags::NONBLOCK)?;
+    PIPE.set(write_end)
+        .map_err(|_| io::ErrorKind::AlreadyExists)?;
+    for signal in Signal::ALL {
+        if signal != Signal::HangUp || !is_ignored(signal)? {
+            handle(signal)?;
+        }
     }
-    install().inspect_err(|_| TAKEN.store(false, Ordering::Release))
-}
-
-fn install() -> io::Result<Signals> {
-    let (arrived, write_end) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
-    PIPE.store(write_end.as_raw_fd(), Ordering::Release);
-    set_action(libc::SIGTERM, on_signal as *const () as usize)?;
-    set_action(libc::SIGINT, on_signal as *const () as usize)?;
-    Ok(Signals {
-        arrived: Arc::new(arrived),
-        _write_end: write_end,
-    })
+    Ok(Signals { arrived })
 }
 
 impl Signals {
-    /// Waits for the next signal. Dropping the future loses none.
+    /// Waits for the next signal. Blocks the thread.
     ///
     /// # Errors
     /// When the pipe cannot be read; it does not happen in practice.
-    pub async fn next(&mut self) -> io::Result<Signal> {
+    pub fn wait(&mut self) -> io::Result<Signal> {
         loop {
             let mut byte = [0];
             match rustix::io::read(&self.arrived, &mut byte) {
-                Ok(1) if i32::from(byte[0]) == libc::SIGINT => return Ok(Signal::Interrupt),
-                Ok(1) => return Ok(Signal::Terminate),
-                Ok(_) => return Err(io::ErrorKind::UnexpectedEof.into()),
-                Err(error) => wait_after(error, &self.arrived, Interest::Readable).await?,
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(_) => {
+                    let number = libc::c_int::from(byte[0]);
+                    let is_it = |signal: &Signal| signal.number() == number;
+                    if let Some(signal) = Signal::ALL.into_iter().find(is_it) {
+                        return Ok(signal);
+                    }
+                }
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
             }
         }
-    }
-}
-
-impl Drop for Signals {
-    fn drop(&mut self) {
-        for signal in [libc::SIGTERM, libc::SIGINT] {
-            if let Err(refused) = set_action(signal, libc::SIG_DFL) {
-                tracing::warn!(signal, %refused, "the signal's default could not be restored");
-            }
-        }
-        PIPE.store(-1, Ordering::Release);
-        TAKEN.store(false, Ordering::Release);
     }
 }
 
 extern "C" fn on_signal(signal: libc::c_int) {
-    let pipe = PIPE.load(Ordering::Acquire);
-    if pipe < 0 {
+    let Some(pipe) = PIPE.get() else {
         return;
-    }
+    };
     let byte = signal as u8;
     // SAFETY: write(2) may be called from a signal handler and reads one byte of the stack;
     // `errno` is put back as the interrupted code left it.
@@ -97,21 +120,35 @@ extern "C" fn on_signal(signal: libc::c_int) {
         let errno = libc::__errno_location();
         let before = *errno;
         // A full pipe already holds what there is to say.
-        let _ = libc::write(pipe, (&raw const byte).cast(), 1);
+        let _ = libc::write(pipe.as_raw_fd(), (&raw const byte).cast(), 1);
         *errno = before;
     }
 }
 
-fn set_action(signal: libc::c_int, handler: libc::sighandler_t) -> io::Result<()> {
+fn handle(signal: Signal) -> io::Result<()> {
     // SAFETY: a zeroed `sigaction` is a valid one; the handler has the type that goes without
     // SA_SIGINFO and does only what a handler may.
     let result = unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
-        action.sa_sigaction = handler;
+        action.sa_sigaction = on_signal as *const () as libc::sighandler_t;
         action.sa_flags = libc::SA_RESTART;
         libc::sigemptyset(&raw mut action.sa_mask);
-        libc::sigaction(signal, &raw const action, std::ptr::null_mut())
+        libc::sigaction(signal.number(), &raw const action, std::ptr::null_mut())
     };
+    checked(result)
+}
+
+fn is_ignored(signal: Signal) -> io::Result<bool> {
+    // SAFETY: a zeroed `sigaction` is a valid one, and the call fills it.
+    let (result, action) = unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        let result = libc::sigaction(signal.number(), std::ptr::null(), &raw mut action);
+        (result, action)
+    };
+    checked(result).map(|()| action.sa_sigaction == libc::SIG_IGN)
+}
+
+fn checked(result: libc::c_int) -> io::Result<()> {
     if result == 0 {
         Ok(())
     } else {

@@ -87,7 +87,7 @@ impl<'i> Batch<'_, 'i> {
                 write::refusal(&mut self.replies.out, Refusal::InvalidShutdownMode, false);
             }
             Command::Shutdown { .. } => {
-                self.shared.ask_shutdown();
+                self.shared.stop.ask("a client's shutdown");
                 return Ok(Flow::Close);
             }
             Command::Metadump { classes } => {

@@ -1,0 +1,204 @@
+//! What ends a server: a signal, or a client's `shutdown`.
+//!
+//! | signal | what it does |
+//! |---|---|
+//! | TERM, INT | an orderly stop |
+//! | HUP | the same where the server was started in a terminal, which has hung up; else nothing |
+//! | USR1, USR2 | nothing |
+//!
+//! A second TERM or INT ends the process at once, if the stop has gone on for [`GRACE`]: service
+//! managers and `timeout` send two in a row and mean one. Each signal leaves a line in the log.
+
+use std::io;
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::{Duration, Instant};
+
+use engine::Engine;
+use runtime::live::{Signal, Signals};
+use runtime::sync::Notify;
+
+/// How long an orderly stop goes on undisturbed.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// The request to stop, once there is one.
+#[derive(Default)]
+pub(crate) struct StopRequest {
+    why: OnceLock<&'static str>,
+    asked: Notify,
+    engine: OnceLock<Weak<Engine>>,
+}
+
+impl StopRequest {
+    /// Asks the server to stop; the first reason is the one that counts.
+    pub(crate) fn ask(&self, why: &'static str) {
+        let _ = self.why.set(why);
+        self.asked.notify_all();
+    }
+
+    /// Waits until somebody asks, and tells why.
+    pub(crate) async fn asked(&self) -> &'static str {
+        loop {
+            let asked = self.asked.listener();
+            if let Some(why) = self.why.get() {
+                return why;
+            }
+            asked.await;
+        }
+    }
+
+    /// From now on `engine` is what a stop saves.
+    pub(crate) fn will_save(&self, engine: &Arc<Engine>) {
+        let _ = self.engine.set(Arc::downgrade(engine));
+    }
+
+    /// What ending the process now loses.
+    fn at_stake(&self) -> String {
+        let Some(engine) = self.engine.get().and_then(Weak::upgrade) else {
+            return "it had not started yet".to_owned();
+        };
+        let items = engine.stats().dram_dirty_items;
+        let segments = engine.store().sealed_segments();
+        format!(
+            "{items} items that only memory had and {segments} segments on their way to flash are \
+             lost; the next start finds the rest, as after a crash"
+        )
+    }
+}
+
+/// Answers `signals` for as long as the process lives.
+pub(crate) fn answer_signals(mut signals: Signals, stop: Arc<StopRequest>) -> io::Result<()> {
+    let mut rules = Rules {
+        has_terminal: runtime::process::has_terminal(),
+        first: None,
+    };
+    let answer_all = move || {
+        while let Ok(signal) = signals.wait() {
+            answer(signal, rules.answer(signal, Instant::now()), &stop);
+        }
+    };
+    let thread = std::thread::Builder::new().name("flowstone-signals".to_owned());
+    thread.spawn(answer_all).map(drop)
+}
+
+fn answer(signal: Signal, answer: Answer, stop: &StopRequest) {
+    let signal = signal.name();
+    match answer {
+        Answer::Stop(why) => {
+            if stop.engine.get().is_none() {
+                tracing::info!("{signal}: the server stops as soon as it has started");
+            }
+            stop.ask(why);
+        }
+        Answer::Ignore(why) => tracing::info!("{signal} is ignored: {why}"),
+        Answer::GoOn { left } => tracing::warn!(
+            "{signal} is ignored: the stop goes on; sent again in {:.0} seconds, it ends the \
+             process at once",
+            left.as_secs_f64().ceil()
+        ),
+        Answer::End => {
+            tracing::error!(
+                "{signal}: ended before the stop had ended: {}",
+                stop.at_stake()
+            );
+            std::process::exit(1);
+        }
+    }
+}
+
+/// What a signal means.
+#[derive(Debug, PartialEq)]
+enum Answer {
+    Stop(&'static str),
+    Ignore(&'static str),
+    GoOn { left: Duration },
+    End,
+}
+
+/// What signals mean, one after the other.
+struct Rules {
+    has_terminal: bool,
+    /// When the first one came that asks for a stop.
+    first: Option<Instant>,
+}
+
+impl Rules {
+    fn answer(&mut self, signal: Signal, now: Instant) -> Answer {
+        let why = match signal {
+            Signal::Terminate | Signal::Interrupt => signal.name(),
+            Signal::HangUp if self.has_terminal => "its terminal hung up",
+            Signal::HangUp => return Answer::Ignore("settings are read at the start alone"),
+            Signal::User1 | Signal::User2 => return Answer::Ignore("it has no meaning here"),
+        };
+        let Some(first) = self.first else {
+            self.first = Some(now);
+            return Answer::Stop(why);
+        };
+        let left = GRACE.saturating_sub(now.saturating_duration_since(first));
+        match signal {
+            Signal::HangUp => Answer::Ignore("the stop goes on"),
+            _ if left.is_zero() => Answer::End,
+            _ => Answer::GoOn { left },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Answers to signals that come so many milliseconds after the first.
+    fn answers(has_terminal: bool, signals: &[(Signal, u64)]) -> Vec<Answer> {
+        let mut rules = Rules {
+            has_terminal,
+            first: None,
+        };
+        let start = Instant::now();
+        let at = |millis| start + Duration::from_millis(millis);
+        let answer = |&(signal, millis)| rules.answer(signal, at(millis));
+        signals.iter().map(answer).collect()
+    }
+
+    #[test]
+    fn a_second_signal_counts_after_a_grace_of_some_seconds() {
+        use Signal::{Interrupt, Terminate};
+        let signals = [
+            (Terminate, 0),
+            (Terminate, 1),
+            (Interrupt, 4_000),
+            (Terminate, 5_000),
+        ];
+        let left = |millis| Answer::GoOn {
+            left: Duration::from_millis(millis),
+        };
+        let expected = [
+            Answer::Stop("SIGTERM"),
+            left(4_999),
+            left(1_000),
+            Answer::End,
+        ];
+        assert_eq!(answers(false, &signals), expected);
+    }
+
+    #[test]
+    fn a_hangup_stops_what_has_a_terminal_and_never_throws_a_stop_away() {
+        use Signal::{HangUp, Interrupt};
+        let stops = answers(true, &[(HangUp, 0), (HangUp, 9_000), (Interrupt, 9_000)]);
+        assert_eq!(stops[0], Answer::Stop("its terminal hung up"));
+        assert!(matches!(stops[1], Answer::Ignore(_)));
+        assert_eq!(stops[2], Answer::End);
+        assert!(matches!(
+            answers(false, &[(HangUp, 0)])[0],
+            Answer::Ignore(_)
+        ));
+    }
+
+    #[test]
+    fn user_signals_mean_nothing() {
+        for signal in [Signal::User1, Signal::User2] {
+            assert!(matches!(
+                answers(true, &[(signal, 0)])[0],
+                Answer::Ignore(_)
+            ));
+        }
+    }
+}
