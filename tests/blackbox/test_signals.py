@@ -21,7 +21,7 @@ GRACE_S = 5
 def lock(path):
     """Holds the file as another server would, until it is closed."""
     file = open(path, "r+b")
-    fcntl.flock(file, fcntl.LOCK_EX)
+    fcntl.lockf(file, fcntl.LOCK_EX)
     return file
 
 

@@ -11,7 +11,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use flowstone_runtime::buffer::{AlignedBuf, PAGE_BYTES};
-use flowstone_runtime::file::{DirectFile, Kind, OpenFlags, is_locked};
+use flowstone_runtime::file::{DirectFile, Kind, OpenFlags, is_locked, try_lock};
 use flowstone_runtime::live::{IoChoice, IoPath, LiveConfig, Workers, block_on_with};
 use flowstone_runtime::net::{Listener, PeerAddr, Stream};
 
@@ -479,6 +479,19 @@ fn one_lock_at_a_time() {
     assert!(!second.try_lock().unwrap());
     drop(first);
     assert!(second.try_lock().unwrap());
+}
+
+#[test]
+fn whoever_may_only_read_a_file_keeps_nobody_from_its_lock() {
+    use rustix::fs::{FlockOperation, flock};
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("file");
+    let owner = create(&path, 1);
+    let reader = std::fs::File::open(&path).unwrap();
+    assert!(try_lock(&reader).is_err(), "opened for reading only");
+    flock(&reader, FlockOperation::LockExclusive).unwrap();
+    assert!(!is_locked(&path).unwrap(), "by nobody who counts");
+    assert!(owner.try_lock().unwrap());
 }
 
 #[test]

@@ -110,6 +110,20 @@ impl OpenFlash {
         Ok(open)
     }
 
+    /// The files that hold what users have stored, or their keys.
+    pub(crate) fn files(&self, config: &Config) -> Vec<PathBuf> {
+        let flash = &config.cache.flash;
+        let image = flash.path().map(|_| flash.image());
+        let files = [
+            flash.path().map(Path::to_owned),
+            image,
+            self.journal.path.clone(),
+        ];
+        let mut files: Vec<PathBuf> = files.into_iter().flatten().collect();
+        files.dedup();
+        files
+    }
+
     fn on(config: &Config, medium: Medium, words: String) -> Self {
         let (bytes, block_bytes) = match &medium {
             Medium::Disk(disk) => (disk.len_bytes(), None),

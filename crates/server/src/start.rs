@@ -1,6 +1,8 @@
 //! Starting and stopping: the composition of a server.
 
 use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -24,6 +26,8 @@ use crate::stop::{StopRequest, answer_signals};
 
 /// How long clients wait at most for what the last run has left to be found again.
 const RECOVERY_PATIENCE: Duration = Duration::from_millis(500);
+/// The mode bits of a file that its group or everybody may read.
+const READ_BY_OTHERS: u32 = 0o044;
 /// Memory of the process that nobody asks for: code, libraries, stacks, allocator.
 const BASE_BYTES: u64 = 8 << 20;
 /// How long open connections may finish what they are doing.
@@ -52,6 +56,7 @@ pub fn run(
     let listeners = bind(&config)?;
     let flash = OpenFlash::open(&config)?;
     let (flash_words, notice) = (flash.words.clone(), flash.notice.clone());
+    let files = flash.files(&config);
     let workers = Workers::start(&LiveConfig {
         threads,
         io: config.server.io,
@@ -78,6 +83,7 @@ pub fn run(
     if let Some(notice) = notice {
         tracing::info!("{notice}");
     }
+    warn_of_readers(&files);
     let budget_bytes = large_bytes(&config);
     let shared = Arc::new(Shared {
         engine,
@@ -306,6 +312,20 @@ fn bind(config: &Config) -> Result<Vec<Arc<Listener>>, ServeError> {
             })
     };
     config.server.listen.iter().map(listen).collect()
+}
+
+/// Files that are made are their owner's alone; an existing one has the mode that somebody gave it.
+fn warn_of_readers(files: &[PathBuf]) {
+    for file in files {
+        let Ok(found) = std::fs::metadata(file) else {
+            continue;
+        };
+        let mode = found.permissions().mode() & 0o777;
+        if found.is_file() && mode & READ_BY_OTHERS != 0 {
+            let file = file.display();
+            tracing::warn!("{file} can be read by other users (mode {mode:03o}): chmod 600 {file}");
+        }
+    }
 }
 
 fn log_start(engine: &Engine, flash: &str, io: &str, config: &Config) {

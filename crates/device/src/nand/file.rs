@@ -15,7 +15,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use runtime::file::try_lock;
+use runtime::file::{open_or_create, try_lock};
 use rustix::fs::FallocateFlags;
 
 use super::block::{Block, State};
@@ -257,13 +257,8 @@ impl NandFile {
     ) -> Result<Self, NandFileProblem> {
         // Looked at first: nothing is made of what is not one's own.
         peek(path)?;
-        let file = File::options()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(path)?;
-        if !try_lock(&file).map_err(io::Error::from)? {
+        let file = open_or_create(path)?;
+        if !try_lock(&file)? {
             return Err(NandFileProblem::InUse);
         }
         let layout = Layout::of(&config.geometry);

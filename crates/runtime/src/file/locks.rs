@@ -1,26 +1,68 @@
-//! The exclusive lock of a file: taking it, and who has it.
+//! Who may have a file: its mode when it is made, its exclusive lock, and who holds that.
+//!
+//! The lock is one that needs a file opened for writing. Whoever may only read a file cannot take
+//! it, nor keep others from it with `flock`.
 
-use std::fs;
+use std::fs::{self, File, OpenOptions, Permissions};
 use std::io;
-use std::os::fd::AsFd;
-use std::os::unix::fs::MetadataExt;
+use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
-use rustix::fs::FlockOperation;
-use rustix::io::Errno;
+/// Mode of every file that is made: its owner alone may read what users have stored.
+const OWNER_ALONE: u32 = 0o600;
 
-/// Takes the exclusive lock of a file; false when somebody else has it.
-///
-/// # Errors
-/// When the file system has no locks.
-pub fn try_lock(file: impl AsFd) -> Result<bool, Errno> {
-    match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
-        Err(Errno::WOULDBLOCK) => Ok(false),
-        locked => locked.map(|()| true),
+/// Opens the file at `path` for reading and writing. One that does not exist is made, for its owner
+/// alone, whatever the umask; one that does keeps its mode.
+pub fn open_or_create(path: &Path) -> io::Result<File> {
+    let mut options = File::options();
+    options.read(true).write(true);
+    match options.open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        opened => return opened,
+    }
+    match for_owner_alone(options.clone().create_new(true)).open(path) {
+        Ok(file) => restrict(&file).map(|()| file),
+        // Somebody else has made it meanwhile.
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => options.open(path),
+        Err(error) => Err(error),
     }
 }
 
-/// Whether some process holds an exclusive lock of the file, as far as the system tells: processes
+/// What `options` make is its owner's alone from the first moment.
+pub(super) fn for_owner_alone(options: &mut OpenOptions) -> &mut OpenOptions {
+    options.mode(OWNER_ALONE)
+}
+
+/// Gives a file that has just been made its mode, of which the umask may have taken away.
+pub(super) fn restrict(file: &File) -> io::Result<()> {
+    file.set_permissions(Permissions::from_mode(OWNER_ALONE))
+}
+
+/// Takes the exclusive lock of a file that is open for writing, held until its last descriptor is
+/// closed; false when somebody else has it.
+///
+/// # Errors
+/// When the file system has no locks.
+pub fn try_lock(file: impl AsFd) -> io::Result<bool> {
+    // SAFETY: a zeroed `flock` is a valid one: all bytes of the file, whatever its length.
+    let mut lock: libc::flock = unsafe { std::mem::zeroed() };
+    lock.l_type = libc::F_WRLCK as libc::c_short;
+    lock.l_whence = libc::SEEK_SET as libc::c_short;
+    // SAFETY: the request reads the `flock` that the pointer names, which lives for the call.
+    let result =
+        unsafe { libc::fcntl(file.as_fd().as_raw_fd(), libc::F_OFD_SETLK, &raw const lock) };
+    if result == 0 {
+        return Ok(true);
+    }
+    let error = io::Error::last_os_error();
+    match error.raw_os_error() {
+        Some(libc::EAGAIN | libc::EACCES) => Ok(false),
+        _ => Err(error),
+    }
+}
+
+/// Whether some process holds the exclusive lock of the file, as far as the system tells: processes
 /// outside this one's container, and locks on some network file systems, are not seen.
 pub fn is_locked(path: &Path) -> io::Result<bool> {
     let found = fs::metadata(path)?;
@@ -32,6 +74,6 @@ pub fn is_locked(path: &Path) -> io::Result<bool> {
     let locks = fs::read_to_string("/proc/locks")?;
     Ok(locks.lines().any(|line| {
         let words: Vec<&str> = line.split_whitespace().collect();
-        words.contains(&"FLOCK") && words.contains(&"WRITE") && words.contains(&id.as_str())
+        words.contains(&"OFDLCK") && words.contains(&"WRITE") && words.contains(&id.as_str())
     }))
 }

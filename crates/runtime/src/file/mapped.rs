@@ -13,7 +13,7 @@ use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
-use super::{gate, try_lock};
+use super::{gate, open_or_create, try_lock};
 use crate::buffer::PAGE_BYTES;
 
 /// Bytes of a word.
@@ -45,12 +45,7 @@ impl MappedFile {
     /// # Errors
     /// The system's; `InvalidInput` for what is no regular file or shorter than a page.
     pub fn open(path: &Path, new_bytes: u64) -> io::Result<Option<Self>> {
-        let file = File::options()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(path)?;
+        let file = open_or_create(path)?;
         if !try_lock(&file)? {
             return Ok(None);
         }

@@ -29,7 +29,7 @@ use crate::buffer::{AlignedBuf, PAGE_BYTES};
 use crate::in_flight::InFlight;
 use crate::live;
 
-pub use locks::{is_locked, try_lock};
+pub use locks::{is_locked, open_or_create, try_lock};
 pub use mapped::MappedFile;
 
 /// How to open a [`DirectFile`].
@@ -68,7 +68,7 @@ pub struct DirectFile {
 }
 
 impl DirectFile {
-    /// Opens `path`. Blocks for as long as the file system does.
+    /// Opens `path`. A file that is made is its owner's alone. Blocks for as long as the file system does.
     ///
     /// # Errors
     /// The system's, unchanged; `InvalidInput` for what is neither a file nor a block device.
@@ -85,6 +85,9 @@ impl DirectFile {
         } else {
             (open_with(path, flags, 0)?, Some("not asked for"))
         };
+        if flags.create_new {
+            locks::restrict(&file)?;
+        }
         let found = file.metadata()?.file_type();
         let kind = if found.is_file() {
             Kind::File
@@ -137,13 +140,13 @@ impl DirectFile {
         Ok(rustix::fs::fallocate(&self.fd, flags, 0, len)?)
     }
 
-    /// Takes the exclusive lock of the file, held until this value and its last operation are
+    /// Takes the exclusive lock of a file that is not open for reading only, held until this value and its last operation are
     /// gone. False when another process, or another [`DirectFile`], holds it.
     ///
     /// # Errors
     /// When the file system has no locks.
     pub fn try_lock(&self) -> io::Result<bool> {
-        Ok(locks::try_lock(&self.fd)?)
+        locks::try_lock(&self.fd)
     }
 
     /// Bytes that the file may still grow by on its file system, counting what a sparse file of
@@ -289,7 +292,7 @@ fn open_with(path: &Path, flags: OpenFlags, custom: i32) -> io::Result<File> {
     } else {
         0
     };
-    std::fs::OpenOptions::new()
+    locks::for_owner_alone(&mut File::options())
         .read(true)
         .write(!flags.read_only)
         .create_new(flags.create_new)
