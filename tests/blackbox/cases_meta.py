@@ -1,6 +1,6 @@
 """The meta commands: every flag of mg, ms, md, ma, mn and me."""
 
-from cases import BINARY_KEY, FORMAT, KEY_AS_ASKED, LONG_OPAQUE, RANGE, Case, Differs, swallowed
+from cases import BINARY_KEY, FORMAT, KEY_AS_ASKED, LONG_OPAQUE, RANGE, REWORDED_AFTER, Case, Differs, swallowed
 
 U64 = 2**64 - 1
 
@@ -59,7 +59,7 @@ SET = [
     Case("ms_flags_and_ttl", _ms(b"@a", b"v", b"F4294967295 T1000") + b"mg @a f t v\r\n"),
     Case("ms_flags_overflow", _ms(b"@a", b"v", b"F4294967296") + b"mg @a f v\r\n",
          differs=Differs(RANGE, memcached=b"HD\r\nVA 1 f0\r\nv\r\nMN\r\n",
-                         flowstone=FORMAT + b"EN\r\nMN\r\n")),
+                         flowstone=FORMAT + b"EN\r\nMN\r\n", until=REWORDED_AFTER)),
     Case("ms_flags_word", _ms(b"@a", b"v", b"Fred") + b"mg @a f v\r\n"),
     Case("ms_flags_negative", _ms(b"@a", b"v", b"F-1") + b"mg @a f v\r\n"),
     Case("ms_ttl_negative", _ms(b"@a", b"v", b"T-1") + b"mg @a v\r\n"),

@@ -17,12 +17,16 @@ SCRIPTS = {
     "too_large": b"set @a 0 0 99999999\r\n",
 }
 
+# Which memcached answers these otherwise: True for those after REWORDED_AFTER, False for those before.
+OTHERWISE = {"errors": False, "bad_chunk": False, "line_feeds": True}
+
 
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_every_split(name, subject, oracle):
     script = SCRIPTS[name]
     want = Mask().lines(subject.ask(with_keys(script, b"split0")))
-    if oracle.version() <= REWORDED_AFTER:
+    is_today = oracle.version() > REWORDED_AFTER
+    if OTHERWISE.get(name) != is_today:
         assert want == Mask().lines(oracle.ask(with_keys(script, b"split0")))
     for at in range(1, len(script)):
         keys = b"split%d" % at

@@ -3,18 +3,24 @@
 /// Longest time that is still relative, in seconds: 30 days. Anything larger is Unix time.
 const RELATIVE_MAX_SECS: i64 = 60 * 60 * 24 * 30;
 
+/// What is negative once it is cut down to 32 bits, as memcached's storage commands do.
+const NEGATIVE_MIN: i64 = 1 << 31;
+const NEGATIVE_MAX: i64 = (1 << 32) - 1;
+
 /// An exptime as a client sent it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Exptime(pub i64);
 
 impl Exptime {
     /// The second this stands for at `now` (Unix seconds): 0 is never, a negative time has passed
-    /// already, up to 30 days is from now, more is Unix time. Saturates in the year 2106.
+    /// already, up to 30 days is from now, more is Unix time. What is negative in 32 bits has passed
+    /// already: some clients send -1 so. Saturates in the year 2106.
     pub fn to_absolute(self, now: u32) -> Expiry {
         match self.0 {
             0 => Expiry::NEVER,
             ..0 => Expiry::EXPIRED,
             1..=RELATIVE_MAX_SECS => Expiry(clamp(i64::from(now) + self.0)),
+            NEGATIVE_MIN..=NEGATIVE_MAX => Expiry::EXPIRED,
             _ => Expiry(clamp(self.0)),
         }
     }
@@ -71,6 +77,10 @@ mod tests {
             (2_592_000, NOW + 2_592_000),
             (2_592_001, 2_592_001),
             (1_800_000_000, 1_800_000_000),
+            (2_147_483_647, 2_147_483_647),
+            (2_147_483_648, 1),
+            (4_294_967_295, 1),
+            (4_294_967_296, u32::MAX),
             (i64::MAX, u32::MAX),
         ] {
             assert_eq!(Exptime(sent).to_absolute(NOW), Expiry(absolute), "{sent}");

@@ -21,7 +21,7 @@
 //!   [`Parsed::Incomplete`] or already what the whole is;
 //! - every key in a [`Command`] is 1 to 250 bytes once decoded.
 //!
-//! The behaviour is memcached's (1.6.18 was the oracle; flags that later 1.6 releases document are
+//! The behaviour is memcached's (1.6.45 decides, and 1.6.18 where docs/compatibility.md says so; flags that later 1.6 releases document are
 //! understood too). `docs/compatibility.md` lists where this crate differs on purpose, and why.
 //!
 //! As in memcached, bytes below 0x20 other than NUL, `\n` and the space are accepted in keys.

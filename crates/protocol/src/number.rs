@@ -32,6 +32,11 @@ pub(crate) fn parse_u32(word: &[u8]) -> Option<u32> {
     u32::try_from(parse_u64(word)?).ok()
 }
 
+/// A signed 32-bit decimal.
+pub(crate) fn parse_i32(word: &[u8]) -> Option<i32> {
+    i32::try_from(parse_i64(word)?).ok()
+}
+
 /// A signed decimal; beyond 64 bits it saturates, for the one field (exptime) where far future and
 /// far past still mean something.
 pub(crate) fn parse_i64(word: &[u8]) -> Option<i64> {

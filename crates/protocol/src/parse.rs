@@ -25,6 +25,9 @@ pub use request::{Limits, Parsed, Refused};
 /// First byte of every request of the old binary protocol.
 const BINARY_MAGIC: u8 = 0x80;
 
+/// Bytes of the shortest command.
+const COMMAND_MIN_BYTES: usize = 2;
+
 /// How far into a line memcached looks for the `get` that excuses its length.
 const LEADING_SPACES_MAX: usize = 100;
 
@@ -67,6 +70,9 @@ pub fn parse<'a>(input: &'a [u8], limits: &Limits) -> Parsed<'a> {
 
 fn dispatch<'a>(request: &Request<'a, '_>, line: &'a [u8]) -> Parsed<'a> {
     use StoreVerb::{Add, Append, Cas, Prepend, Replace, Set};
+    if line.len() < COMMAND_MIN_BYTES {
+        return request.refuse(Refusal::BadFormat.into());
+    }
     let mut words = Words::new(line);
     let Some(name) = words.next() else {
         return request.refuse(Refusal::UnknownCommand.into());

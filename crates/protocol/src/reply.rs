@@ -24,13 +24,13 @@ lines! {
     /// An error reply.
     #[non_exhaustive]
     Refusal,
-    /// No such command, or not with that many arguments.
+    /// No such command, or no such administrative one with that many arguments.
     UnknownCommand = b"ERROR\r\n",
     /// The connection is closed without a word (an HTTP request).
     Silent = b"",
     /// A line longer than the limits allow; the connection is closed.
     LineTooLong = b"CLIENT_ERROR line too long\r\n",
-    /// A malformed key, number or argument.
+    /// A malformed key, number or argument, or too few of them.
     BadFormat = b"CLIENT_ERROR bad command line format\r\n",
     /// `delete` with an argument that is neither `0` nor `noreply`.
     BadDelete = b"CLIENT_ERROR bad command line format.  Usage: delete <key> [noreply]\r\n",
@@ -62,7 +62,7 @@ lines! {
     InitialValue = b"CLIENT_ERROR invalid numeric initial value\r\n",
     DeltaValue = b"CLIENT_ERROR invalid numeric delta value\r\n",
     FlushNotAllowed = b"CLIENT_ERROR flush_all not allowed\r\n",
-    ShutdownNotEnabled = b"ERROR: shutdown not enabled\r\n",
+    ShutdownNotEnabled = b"SERVER_ERROR: shutdown not enabled\r\n",
     /// `shutdown` with an argument other than `graceful`.
     InvalidShutdownMode = b"CLIENT_ERROR invalid shutdown mode\r\n",
     WatchNotAllowed = b"CLIENT_ERROR watch commands not allowed\r\n",

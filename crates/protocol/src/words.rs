@@ -78,7 +78,14 @@ impl<'a> Arguments<'a> {
         arguments
     }
 
-    /// With another number of arguments than it takes, a command is unknown.
+    /// A command on items needs so many arguments; those behind them are not looked at.
+    #[inline]
+    pub(crate) fn need(&self, count: usize) -> Result<(), Refusal> {
+        let is_enough = self.count >= count;
+        is_enough.then_some(()).ok_or(Refusal::BadFormat)
+    }
+
+    /// With another number of arguments than it takes, a command that counts them is unknown.
     #[inline]
     pub(crate) fn expect(&self, counts: impl RangeBounds<usize>) -> Result<(), Refusal> {
         let is_expected = counts.contains(&self.count);

@@ -3,7 +3,7 @@
 use super::request::{Meaning, Refused};
 use crate::command::Command;
 use crate::exptime::Exptime;
-use crate::number::{parse_f64, parse_i64, parse_u32};
+use crate::number::{parse_f64, parse_i32, parse_i64, parse_u32};
 use crate::reply::Refusal;
 use crate::words::{Arguments, Words};
 
@@ -29,16 +29,15 @@ pub(super) fn watch(words: Words<'_>) -> Meaning<'_> {
 /// `flush_all [<delay>] [noreply]`.
 pub(super) fn flush_all(words: Words<'_>) -> Meaning<'_> {
     let arguments = Arguments::collect(words);
-    arguments.expect(0..=2)?;
     let noreply = arguments.noreply();
     let delay = if arguments.count == usize::from(noreply) {
         Some(0)
     } else {
-        parse_i64(arguments.at(0))
+        parse_i32(arguments.at(0))
     };
     let delay = delay.ok_or(Refused::quietly(Refusal::InvalidExptime, noreply))?;
     Ok(Command::FlushAll {
-        delay: Exptime(delay),
+        delay: Exptime(delay.into()),
         noreply,
     })
 }
@@ -46,7 +45,7 @@ pub(super) fn flush_all(words: Words<'_>) -> Meaning<'_> {
 /// `verbosity <level> [noreply]`.
 pub(super) fn verbosity(words: Words<'_>) -> Meaning<'_> {
     let arguments = Arguments::collect(words);
-    arguments.expect(1..=2)?;
+    arguments.need(1)?;
     let level = parse_u32(arguments.at(0)).ok_or(Refusal::BadFormat);
     tuned(level.map(drop), arguments.noreply())
 }

@@ -6,15 +6,17 @@ use super::request::{Meaning, Refused};
 use crate::command::Command;
 use crate::exptime::Exptime;
 use crate::key;
-use crate::number::{parse_i64, parse_u64};
+use crate::number::{parse_i32, parse_u64};
 use crate::reply::Refusal;
 use crate::words::{Arguments, Words};
 
-/// `delete <key> [0] [noreply]`; the 0 was once a delay, and some clients still send it.
+/// `delete <key> [0] [noreply]`; the 0 was once a delay, and some clients still send it. memccapable
+/// wants other words refused.
 #[inline(always)]
 pub(super) fn delete(words: Words<'_>) -> Meaning<'_> {
     let arguments = Arguments::collect(words);
-    arguments.expect(1..=3)?;
+    arguments.need(1)?;
+    arguments.expect(..=3)?;
     let zero = arguments.at(1) == b"0";
     let noreply = arguments.count > 1 && arguments.noreply();
     let valid = match arguments.count {
@@ -49,10 +51,10 @@ pub(super) fn arithmetic(words: Words<'_>, decrement: bool) -> Meaning<'_> {
 #[inline(always)]
 pub(super) fn touch(words: Words<'_>) -> Meaning<'_> {
     let (key, exptime, noreply) = key_and_number(words)?;
-    let exptime = parse_i64(exptime).ok_or(Refused::quietly(Refusal::InvalidExptime, noreply))?;
+    let exptime = parse_i32(exptime).ok_or(Refused::quietly(Refusal::InvalidExptime, noreply))?;
     Ok(Command::Touch {
         key,
-        exptime: Exptime(exptime),
+        exptime: Exptime(exptime.into()),
         noreply,
     })
 }
@@ -61,7 +63,7 @@ pub(super) fn touch(words: Words<'_>) -> Meaning<'_> {
 #[inline(always)]
 fn key_and_number(words: Words<'_>) -> Result<(&[u8], &[u8], bool), Refused<'_>> {
     let arguments = Arguments::collect(words);
-    arguments.expect(2..=3)?;
+    arguments.need(2)?;
     let (key, noreply) = (arguments.at(0), arguments.noreply());
     if !key::is_valid(key) {
         return Err(Refused::quietly(Refusal::BadFormat, noreply));

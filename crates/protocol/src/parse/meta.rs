@@ -11,7 +11,7 @@ use crate::command::Command;
 use crate::exptime::Exptime;
 use crate::key::{self, MetaKey};
 use crate::meta::{MetaCommand, MetaFlag, MetaFlags, MetaRequest, MetaSet};
-use crate::number::{parse_i64, parse_u32, parse_u64};
+use crate::number::{parse_i32, parse_u32, parse_u64};
 use crate::reply::Refusal;
 use crate::store_verb::StoreVerb;
 use crate::words::Words;
@@ -45,9 +45,6 @@ pub(super) fn set<'a>(request: &Request<'a, '_>, words: Words<'a>) -> Parsed<'a>
 
 fn set_line(mut words: Words<'_>) -> Result<(MetaSet<'_>, BlockLength), Refused<'_>> {
     let key = key_word(&mut words);
-    if key == Err(Refusal::UnknownCommand) {
-        return Err(Refusal::UnknownCommand.into());
-    }
     let length = words.next().and_then(BlockLength::parse);
     let length = length.ok_or(Refusal::BadFormat)?;
     match key.and_then(|key| set_request(key, words)) {
@@ -128,7 +125,7 @@ pub(super) fn debug(mut words: Words<'_>) -> Meaning<'_> {
 
 /// The key as it stands on the line, of valid length, before any flag says what it means.
 fn key_word<'a>(words: &mut Words<'a>) -> Result<&'a [u8], Refusal> {
-    let key = words.next().ok_or(Refusal::UnknownCommand)?;
+    let key = words.next().ok_or(Refusal::BadFormat)?;
     key::is_valid(key).then_some(key).ok_or(Refusal::BadFormat)
 }
 
@@ -191,8 +188,8 @@ impl<'a> MetaLine<'a> {
     fn take(&mut self, flag: MetaFlag<'_>) -> Result<(), Refusal> {
         let request = &mut self.request;
         let token = flag.token;
-        let exptime = || match parse_i64(token) {
-            Some(exptime) => Ok(Some(Exptime(exptime))),
+        let exptime = || match parse_i32(token) {
+            Some(exptime) => Ok(Some(Exptime(exptime.into()))),
             None => Err(Refusal::BadToken),
         };
         let number = |refusal| parse_u64(token).ok_or(refusal);

@@ -9,7 +9,7 @@ use super::request::Meaning;
 use crate::command::Command;
 use crate::exptime::Exptime;
 use crate::key::{KEY_MAX_BYTES, Keys};
-use crate::number::parse_i64;
+use crate::number::parse_i32;
 use crate::reply::Refusal;
 use crate::words::Words;
 
@@ -24,19 +24,20 @@ pub(super) fn get(keys: &[u8], with_cas: bool) -> Meaning<'_> {
         Keys::check(Words::new(keys)).ok_or(Refusal::BadFormat)?
     };
     if keys.len() == 0 {
-        return Err(Refusal::UnknownCommand.into());
+        return Err(Refusal::BadFormat.into());
     }
     Ok(Command::Get { with_cas, keys })
 }
 
-/// `gat <exptime> <key>*`; without a key it answers `END`, as in memcached.
+/// `gat <exptime> <key>*`.
 pub(super) fn get_and_touch(mut words: Words<'_>, with_cas: bool) -> Meaning<'_> {
-    let exptime = words.next().ok_or(Refusal::UnknownCommand)?;
-    let exptime = Exptime(parse_i64(exptime).ok_or(Refusal::InvalidExptime)?);
-    let keys = Keys::check(words).ok_or(Refusal::BadFormat)?;
+    let exptime = words.next().ok_or(Refusal::BadFormat)?;
+    let keys = Keys::check(words).filter(|keys| keys.len() > 0);
+    let keys = keys.ok_or(Refusal::BadFormat)?;
+    let exptime = parse_i32(exptime).ok_or(Refusal::InvalidExptime)?;
     Ok(Command::GetAndTouch {
         with_cas,
-        exptime,
+        exptime: Exptime(exptime.into()),
         keys,
     })
 }

@@ -44,9 +44,8 @@ impl<'a> StoreLine<'a> {
     /// Arguments of any other form than the usual one, or ones to be refused.
     #[inline(never)]
     fn unusual(verb: StoreVerb, words: Words<'a>) -> Result<Self, Refused<'a>> {
-        let required = if verb == StoreVerb::Cas { 5 } else { 4 };
         let arguments = Arguments::collect(words);
-        arguments.expect(required..=required + 1)?;
+        arguments.need(4)?;
         let noreply = arguments.noreply();
         let refused = Refused::quietly(Refusal::BadFormat, noreply);
         let length = BlockLength::parse(arguments.at(3)).ok_or(refused)?;
