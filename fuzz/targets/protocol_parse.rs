@@ -37,7 +37,7 @@ fuzz_target!(|input: &[u8]| {
                 check_key(key.decode(&mut [0; KEY_MAX_BYTES]));
             }
         }
-        Parsed::Binary => assert_eq!(input[0], 0x80),
+        Parsed::Binary(_) => assert!(input[0] == 0x80 && input.len() >= 24),
     }
     for end in 0..input.len() {
         match parse(&input[..end], &LIMITS) {
@@ -117,10 +117,12 @@ fn check_command(command: &Command<'_>) {
                 fetched: false,
                 class: 1,
                 total_bytes: 64,
+                value_bytes: 3,
                 client_flags: 0,
             };
             write::meta_debug(&mut out, sent, Some(&item), 1);
             write::metadump_line(&mut out, &item);
+            write::cachedump_line(&mut out, &item);
             write::mgdump_line(&mut out, key);
         }
         _ => {}

@@ -67,7 +67,7 @@ fn session(stream: &[u8], mut next_read: impl FnMut(usize) -> usize) -> Vec<Stri
                 swallow = block;
                 (consumed, close)
             }
-            Parsed::Binary => {
+            Parsed::Binary(_) => {
                 seen.push("binary".to_owned());
                 (0, true)
             }

@@ -89,6 +89,15 @@ pub enum Command<'a> {
     ///
     /// [`write::mgdump_line`]: crate::write::mgdump_line
     Mgdump { classes: Option<&'a [u8]> },
+    /// `stats cachedump`: a line per item of a slab class ([`write::cachedump_line`]), then `END`.
+    ///
+    /// [`write::cachedump_line`]: crate::write::cachedump_line
+    Cachedump {
+        /// A number up to 63.
+        class: u32,
+        /// The most items; 0 for all.
+        limit: u32,
+    },
     /// `verbosity`, `lru`, `slabs automove` and the rest of `lru_crawler`: knobs of memcached's own
     /// logging and memory management, checked as memcached checks them. There is nothing here for
     /// them to turn; the answer is `OK`.

@@ -5,7 +5,7 @@
 //!                                │
 //!                                ├─▶ Parsed::Incomplete   read more
 //!                                ├─▶ Parsed::Refused      answer, drop, swallow, go on (or close)
-//!                                └─▶ Parsed::Binary       log a line, close
+//!                                └─▶ Parsed::Binary       answer that it is not spoken, close
 //! ```
 //!
 //! [`client`] is the other side: it reads what [`write`](mod@write) writes.
@@ -21,8 +21,8 @@
 //!   [`Parsed::Incomplete`] or already what the whole is;
 //! - every key in a [`Command`] is 1 to 250 bytes once decoded.
 //!
-//! The behaviour is memcached's (1.6.45 decides, and 1.6.18 where docs/compatibility.md says so; flags that later 1.6 releases document are
-//! understood too). `docs/compatibility.md` lists where this crate differs on purpose, and why.
+//! The behaviour is memcached's: 1.6.45 decides. `docs/compatibility.md` lists where this crate differs
+//! on purpose, and why.
 //!
 //! As in memcached, bytes below 0x20 other than NUL, `\n` and the space are accepted in keys.
 #![forbid(unsafe_code)]
@@ -46,7 +46,7 @@ pub use command::Command;
 pub use exptime::{Expiry, Exptime};
 pub use key::{KEY_MAX_BYTES, Keys, MetaKey};
 pub use meta::{MetaCommand, MetaFlag, MetaFlags, MetaRequest, MetaSet};
-pub use parse::{Limits, Parsed, Refused, parse};
+pub use parse::{BinaryRequest, Limits, Parsed, Refused, parse};
 pub use reply::{Refusal, Status};
 pub use store_verb::StoreVerb;
 pub use words::Words;

@@ -20,10 +20,12 @@ use crate::store_verb::StoreVerb;
 use crate::words::Words;
 use request::Request;
 
-pub use request::{Limits, Parsed, Refused};
+pub use request::{BinaryRequest, Limits, Parsed, Refused};
 
 /// First byte of every request of the old binary protocol.
 const BINARY_MAGIC: u8 = 0x80;
+/// Bytes of its header.
+const BINARY_HEADER_BYTES: usize = 24;
 
 /// Bytes of the shortest command.
 const COMMAND_MIN_BYTES: usize = 2;
@@ -39,7 +41,7 @@ pub fn parse<'a>(input: &'a [u8], limits: &Limits) -> Parsed<'a> {
         return Parsed::Incomplete { need: None };
     };
     if first == BINARY_MAGIC {
-        return Parsed::Binary;
+        return binary(input);
     }
     let Some(newline) = memchr(b'\n', input) else {
         return unfinished(input, limits);
@@ -110,6 +112,18 @@ fn dispatch<'a>(request: &Request<'a, '_>, line: &'a [u8]) -> Parsed<'a> {
         b"cache_memlimit" => request.answer(admin::cache_memlimit(words)),
         b"watch" => request.answer(admin::watch(words)),
         _ => request.answer(admin::unknown(words)),
+    }
+}
+
+/// The header of a binary request, once it is all there.
+#[cold]
+fn binary(input: &[u8]) -> Parsed<'_> {
+    match input.first_chunk::<BINARY_HEADER_BYTES>() {
+        Some(header) => Parsed::Binary(BinaryRequest {
+            opcode: header[1],
+            opaque: [header[12], header[13], header[14], header[15]],
+        }),
+        None => Parsed::Incomplete { need: None },
     }
 }
 

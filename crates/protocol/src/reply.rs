@@ -70,6 +70,9 @@ lines! {
     ReassignDisabled = b"CLIENT_ERROR slab reassignment disabled\r\n",
     /// `lru_crawler` with a class that cannot exist.
     BadClass = b"BADCLASS invalid class id\r\n",
+    /// `stats cachedump` without a class or a limit, and with a class that cannot exist.
+    BadCommandLine = b"CLIENT_ERROR bad command line\r\n",
+    IllegalSlab = b"CLIENT_ERROR Illegal slab id\r\n",
     CrawlerBusy = b"BUSY currently processing crawler request\r\n",
     /// `lru_crawler crawl hash`.
     CrawlerUnknown = b"ERROR an unknown error happened\r\n",

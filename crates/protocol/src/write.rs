@@ -3,11 +3,13 @@
 //! Nothing here allocates but the output itself, when it grows. The rules of silence (`noreply`,
 //! and the `q` flag of the meta protocol) are kept here, so that no caller has to know them.
 
+mod binary;
 mod dump;
 mod meta;
 mod text;
 
-pub use dump::{DumpedItem, metadump_line, mgdump_line};
+pub use binary::binary_refusal;
+pub use dump::{DumpedItem, cachedump_line, metadump_line, mgdump_line};
 pub use meta::{
     Counted, ItemMeta, Outcome, Stored, meta_arithmetic, meta_debug, meta_delete, meta_get_hit,
     meta_get_miss, meta_set,

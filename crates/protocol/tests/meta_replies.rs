@@ -226,6 +226,7 @@ fn debug_and_noop() {
         fetched: true,
         class: 1,
         total_bytes: 62,
+        value_bytes: 1,
         client_flags: 0,
     };
     let debug = |request: &str, item: Option<&DumpedItem<'_>>| {

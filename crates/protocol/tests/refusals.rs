@@ -2,7 +2,7 @@
 //! are those of the crate's head).
 
 use flowstone_protocol::Refusal::*;
-use flowstone_protocol::{Limits, Parsed, Refusal, Refused, parse};
+use flowstone_protocol::{BinaryRequest, Limits, Parsed, Refusal, Refused, parse};
 
 const LIMITS: Limits = Limits {
     max_value_bytes: 1000,
@@ -342,7 +342,15 @@ fn lines_are_bounded() {
 
 #[test]
 fn what_is_not_memcached_at_all() {
-    assert_eq!(parse(b"\x80\x01", &LIMITS), Parsed::Binary);
+    let mut binary = [0; 24];
+    binary[0] = 0x80;
+    binary[1] = 10;
+    binary[12..16].copy_from_slice(b"mine");
+    let opaque = *b"mine";
+    let expected = Parsed::Binary(BinaryRequest { opcode: 10, opaque });
+    assert_eq!(parse(&binary, &LIMITS), expected);
+    let incomplete = Parsed::Incomplete { need: None };
+    assert_eq!(parse(&binary[..23], &LIMITS), incomplete);
     let input = b"GET /index.html HTTP/1.1\r\nHost: localhost\r\n\r\n";
     match parse(input, &LIMITS) {
         Parsed::Refused(Refused { reply, close, .. }) => {

@@ -281,12 +281,16 @@ impl Connection {
                         break true;
                     }
                 }
-                Parsed::Binary => {
-                    tracing::warn!(
-                        peer = %self.place.info.peer,
-                        "a client speaks the old binary protocol, which is not supported; use the \
-                         text or meta protocol. Its connection was closed"
-                    );
+                Parsed::Binary(request) => {
+                    protocol::write::binary_refusal(&mut batch.replies.out, request);
+                    if let Some(count) = self.shared.binary_clients.due(self.now) {
+                        tracing::warn!(
+                            peer = %self.place.info.peer,
+                            count,
+                            "clients speak the old binary protocol, which is not supported; use the \
+                             text or meta protocol. Their connections are told so and closed"
+                        );
+                    }
                     break true;
                 }
             }

@@ -1,4 +1,4 @@
-//! `lru_crawler metadump` and `mgdump`: every item, in memory and on flash.
+//! `lru_crawler metadump`, `mgdump` and `stats cachedump`: every item, in memory and on flash.
 //!
 //! Walked a partition and then a segment at a time, sent as it is found, so that a dump of any size
 //! holds bounded memory. An item that moves between memory and flash meanwhile may be told twice, or
@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use engine::format::item::ItemRef;
 use engine::{DumpCursor, ItemView};
-use protocol::write::DumpedItem;
+use protocol::write::{DumpedItem, cachedump_line};
 use protocol::{Refusal, Status, write};
 
 use crate::replies::{FLUSH_BYTES, Replies};
@@ -27,6 +27,7 @@ pub(crate) fn dumped<'a>(view: &ItemView<'a>) -> DumpedItem<'a> {
         fetched: view.fetched,
         class: CLASS,
         total_bytes: engine::format::item::HEADER_BYTES + view.key.len() + view.value.len(),
+        value_bytes: view.value.len(),
         client_flags: view.client_flags,
     }
 }
@@ -34,15 +35,34 @@ pub(crate) fn dumped<'a>(view: &ItemView<'a>) -> DumpedItem<'a> {
 fn dumped_item<'a>(item: &ItemRef<'a>) -> DumpedItem<'a> {
     DumpedItem {
         total_bytes: item.header.body_bytes(),
+        value_bytes: item.header.value_bytes.get() as usize,
         ..dumped(&ItemView::new(*item, None))
     }
 }
 
-/// Appends a `line` for every item, and `end` after the last.
+/// `stats cachedump`: `limit` items of a class, or all with 0. All items are in the one class there is.
+pub(crate) async fn cachedump(
+    shared: &Arc<Shared>,
+    replies: &mut Replies,
+    class: u32,
+    limit: u32,
+) -> io::Result<()> {
+    let most = if limit == 0 {
+        usize::MAX
+    } else {
+        limit as usize
+    };
+    let classes = class.to_string();
+    let classes = Some(classes.as_bytes());
+    dump(shared, replies, classes, most, Status::End, cachedump_line).await
+}
+
+/// Appends a `line` for every item, for `most` items at most, and `end` after the last.
 pub(crate) async fn dump(
     shared: &Arc<Shared>,
     replies: &mut Replies,
     classes: Option<&[u8]>,
+    most: usize,
     end: Status,
     line: impl Fn(&mut Vec<u8>, &DumpedItem<'_>),
 ) -> io::Result<()> {
@@ -59,20 +79,29 @@ pub(crate) async fn dump(
         return Ok(());
     };
     let engine = &shared.engine;
-    let mut partition = 0;
-    while engine.dump_memory(partition, |item| {
-        line(&mut replies.out, &dumped_item(&item))
-    }) {
+    let mut left = most;
+    let mut show = |out: &mut Vec<u8>, item: &ItemRef<'_>| {
+        let before = out.len();
+        if left > 0 {
+            line(out, &dumped_item(item));
+            left -= usize::from(out.len() > before);
+        }
+        left > 0
+    };
+    let (mut partition, mut wants_more) = (0, true);
+    while wants_more
+        && engine.dump_memory(partition, |item| wants_more = show(&mut replies.out, &item))
+    {
         partition += 1;
         if replies.out.len() >= FLUSH_BYTES {
             replies.send().await?;
         }
     }
     let mut cursor = DumpCursor::default();
-    loop {
+    while wants_more {
         let out = &mut replies.out;
         let more = engine
-            .dump_flash(&mut cursor, |item| line(out, &dumped_item(&item)))
+            .dump_flash(&mut cursor, |item| wants_more = show(out, &item))
             .await;
         replies.send().await?;
         if shared.is_stopping() {

@@ -9,9 +9,8 @@
 //!   background, on some worker each:  write sealed segments │ reclaim │ close idle connections
 //! ```
 //!
-//! A file names only files before it: counters, settings (`flash`, `config`), errors, `open`, `stop`, shared
-//! state,
-//! `stats`, `replies`, `dump`, `execute`, `connection`, `listen`, `start`.
+//! A file names only files before it: counters, settings (`flash`, `config`), errors, `open`, `stop`,
+//! `throttle`, shared state, `stats`, `replies`, `dump`, `execute`, `connection`, `listen`, `start`.
 //!
 //! A connection stays on its worker, and so do its flash reads. [`run`] composes it all, waits for
 //! a signal or a client's `shutdown`, and stops orderly.
@@ -33,6 +32,7 @@ mod shared;
 mod start;
 mod stats;
 mod stop;
+mod throttle;
 
 pub use error::ServeError;
 pub use flash::FlashSetting;

@@ -14,6 +14,7 @@ use runtime::sync::{Notify, Semaphore};
 use crate::config::Config;
 use crate::counters::{Counters, Totals};
 use crate::stop::StopRequest;
+use crate::throttle::Throttle;
 
 /// Memory of an idle connection: its task, its socket's handle, its place in the list.
 const CONNECTION_BYTES: u64 = 13 << 9;
@@ -31,6 +32,8 @@ pub(crate) struct Shared {
     pub(crate) budget: Arc<Budget>,
     pub(crate) connections: Connections,
     pub(crate) stopping: AtomicBool,
+    /// Lines about clients of the old binary protocol.
+    pub(crate) binary_clients: Throttle,
     /// The right to dump: one at a time does, as in memcached.
     pub(crate) dumping: Semaphore,
     /// Connections closed because they were silent.

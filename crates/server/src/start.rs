@@ -23,6 +23,7 @@ use crate::listen;
 use crate::open::{IN_USE_PATIENCE, OpenFlash, PARTITION_BITS, retry_until};
 use crate::shared::{Connections, Shared};
 use crate::stop::{StopRequest, answer_signals};
+use crate::throttle::Throttle;
 
 /// How long clients wait at most for what the last run has left to be found again.
 const RECOVERY_PATIENCE: Duration = Duration::from_millis(500);
@@ -95,6 +96,7 @@ pub fn run(
         budget: Arc::new(Budget::new(budget_bytes)),
         connections: Connections::new(threads),
         stopping: AtomicBool::new(false),
+        binary_clients: Throttle::default(),
         dumping: Semaphore::new(1),
         idle_kicks: AtomicU64::new(0),
         stop,

@@ -53,7 +53,24 @@ pub(super) fn verbosity(words: Words<'_>) -> Meaning<'_> {
 /// `stats [<argument> [<more>]]`.
 pub(super) fn stats(mut words: Words<'_>) -> Meaning<'_> {
     let argument = words.next();
+    if argument == Some(b"cachedump") {
+        return cachedump(words);
+    }
     Ok(Command::Stats { argument })
+}
+
+/// `stats cachedump <class> <limit>`.
+fn cachedump(mut words: Words<'_>) -> Meaning<'_> {
+    let (Some(class), Some(limit)) = (words.next(), words.next()) else {
+        return Err(Refusal::BadCommandLine.into());
+    };
+    let (Some(class), Some(limit)) = (parse_u32(class), parse_u32(limit)) else {
+        return Err(Refusal::BadFormat.into());
+    };
+    if class > CLASS_MAX {
+        return Err(Refusal::IllegalSlab.into());
+    }
+    Ok(Command::Cachedump { class, limit })
 }
 
 /// `shutdown [graceful]`.

@@ -52,8 +52,17 @@ pub enum Parsed<'a> {
     },
     /// A request that cannot be carried out.
     Refused(Refused<'a>),
-    /// The old binary protocol: one clear line in the log, and close.
-    Binary,
+    /// The old binary protocol: say so ([`binary_refusal`](crate::write::binary_refusal)), and close.
+    Binary(BinaryRequest),
+}
+
+/// What a refusal needs to know of a request in the old binary protocol.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BinaryRequest {
+    /// The command; the response repeats it.
+    pub opcode: u8,
+    /// What the client tells its requests apart by; the response repeats it.
+    pub opaque: [u8; 4],
 }
 
 /// What to do about a request that cannot be carried out. In this order: remove `invalidates` from

@@ -1,4 +1,4 @@
-//! The lines of `lru_crawler metadump` and `lru_crawler mgdump`.
+//! The lines of `lru_crawler metadump`, `lru_crawler mgdump` and `stats cachedump`.
 
 use super::decimal;
 use crate::base64;
@@ -20,6 +20,8 @@ pub struct DumpedItem<'a> {
     pub class: u32,
     /// Bytes it takes, with key and overhead.
     pub total_bytes: usize,
+    /// Bytes of the value alone.
+    pub value_bytes: usize,
     /// The client's own number.
     pub client_flags: u32,
 }
@@ -55,14 +57,32 @@ pub(super) fn common_fields(out: &mut Vec<u8>, item: &DumpedItem<'_>) {
     decimal(out, item.total_bytes);
 }
 
+/// Appends the line of `stats cachedump` for an item; nothing where its key would not survive on a
+/// line, as memcached does with binary keys. After the last one comes `END\r\n`.
+pub fn cachedump_line(out: &mut Vec<u8>, item: &DumpedItem<'_>) {
+    if !is_plain(item.key) {
+        return;
+    }
+    out.extend_from_slice(b"ITEM ");
+    out.extend_from_slice(item.key);
+    out.extend_from_slice(b" [");
+    decimal(out, item.value_bytes);
+    out.extend_from_slice(b" b; ");
+    decimal(out, item.expiry);
+    out.extend_from_slice(b" s]\r\n");
+}
+
+/// Whether a key is itself on a command line.
+fn is_plain(key: &[u8]) -> bool {
+    key.iter()
+        .all(|byte| byte.is_ascii_graphic() || !byte.is_ascii())
+}
+
 /// Appends the line of `mgdump` for a key: a command that reads it. A key that would not survive
 /// on a command line is written in base64. After the last one comes `EN\r\n`.
 pub fn mgdump_line(out: &mut Vec<u8>, key: &[u8]) {
     out.extend_from_slice(b"mg ");
-    if key
-        .iter()
-        .all(|byte| byte.is_ascii_graphic() || !byte.is_ascii())
-    {
+    if is_plain(key) {
         out.extend_from_slice(key);
         out.extend_from_slice(b"\r\n");
     } else {
@@ -96,6 +116,7 @@ mod tests {
         fetched: true,
         class: 1,
         total_bytes: 67,
+        value_bytes: 4,
         client_flags: 5,
     };
 
@@ -114,6 +135,16 @@ mod tests {
             "key=user%3A1~%FF exp=1700000100 la=1700000000 cas=12 fetch=yes cls=1 size=67 flags=5\n\
              key=user%3A1~%FF exp=-1 la=1700000000 cas=12 fetch=no cls=1 size=67 flags=5\n"
         );
+    }
+
+    #[test]
+    fn cachedump_lines_leave_out_keys_that_break_them() {
+        let mut out = Vec::new();
+        cachedump_line(&mut out, &DumpedItem { key: b"a", ..ITEM });
+        for key in [&b"b c"[..], b"\n", b"\0"] {
+            cachedump_line(&mut out, &DumpedItem { key, ..ITEM });
+        }
+        assert_eq!(out, b"ITEM a [4 b; 1700000100 s]\r\n");
     }
 
     #[test]

@@ -92,12 +92,23 @@ impl<'i> Batch<'_, 'i> {
             }
             Command::Metadump { classes } => {
                 let (shared, replies) = (self.shared, &mut *self.replies);
-                dump::dump(shared, replies, classes, Status::End, metadump_line).await?;
+                dump::dump(
+                    shared,
+                    replies,
+                    classes,
+                    usize::MAX,
+                    Status::End,
+                    metadump_line,
+                )
+                .await?;
             }
             Command::Mgdump { classes } => {
                 let (shared, replies) = (self.shared, &mut *self.replies);
                 let line = |out: &mut Vec<u8>, item: &DumpedItem<'_>| mgdump_line(out, item.key);
-                dump::dump(shared, replies, classes, Status::MetaEnd, line).await?;
+                dump::dump(shared, replies, classes, usize::MAX, Status::MetaEnd, line).await?;
+            }
+            Command::Cachedump { class, limit } => {
+                dump::cachedump(self.shared, self.replies, class, limit).await?;
             }
             // Carried out by the caller.
             Command::Get { .. }
