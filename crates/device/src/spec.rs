@@ -7,7 +7,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use crate::nand::{self, ConfigError, Nand, NandConfig, NandError, NandFileError, Preset};
-use crate::{Disk, Flash, Ftl, FtlConfig, Geometry, Libssd, SegmentShape, parse_bytes};
+use crate::{Bytes, Disk, Flash, Ftl, FtlConfig, Geometry, Libssd, SegmentShape, parse_bytes};
 
 /// Bytes of flash when nothing is said.
 const DEFAULT_BYTES: u64 = 4 << 30;
@@ -60,7 +60,8 @@ pub enum SpecError {
     Size(String),
     /// A block that is not made of pages.
     #[error(
-        "block={bytes} is no block of this device: it must be whole pages of {page_bytes} bytes, {most} bytes at most"
+        "block={} is no block of this device: it must be whole pages of {}, {} at most",
+        Bytes(*bytes), Bytes((*page_bytes).into()), Bytes(*most)
     )]
     Block {
         bytes: u64,
@@ -69,8 +70,9 @@ pub enum SpecError {
     },
     /// A size that GC of a conventional drive cannot live with.
     #[error(
-        "{bytes} bytes are too few for this drive: its GC needs {smallest}, {blocks} blocks of {block_bytes} bytes on every channel; \
-         give a larger size or smaller blocks (block=S)"
+        "{} are too few for this drive: its GC needs {}, {blocks} blocks of {} on every channel; \
+         give a larger size or smaller blocks (block=S)",
+        Bytes(*bytes), Bytes(*smallest), Bytes(*block_bytes)
     )]
     TooSmall {
         bytes: u64,

@@ -1,5 +1,6 @@
 //! How an engine is set up.
 
+use device::Bytes;
 use std::time::Duration;
 
 use crate::admission::Admission;
@@ -404,8 +405,9 @@ pub fn engine_share(given: u64, own: u64) -> Result<u64, u64> {
 pub enum ConfigError {
     /// Too little memory.
     #[error(
-        "{given} bytes of memory are too few for the cache; it needs {needed} beyond the server's \
-         own: give it more memory, less flash, or an image with fewer or smaller segments"
+        "{:.1} of memory are too few for the cache; it needs {:.1} beyond the server's own: give it \
+         more memory, less flash, fewer segment buffers, or an image with fewer or smaller segments",
+        Bytes(*given), Bytes(*needed)
     )]
     Memory {
         /// What was given.
@@ -414,7 +416,7 @@ pub enum ConfigError {
         needed: u64,
     },
     /// Too little flash.
-    #[error("{given} bytes of flash are too few: {needed} are the least with these segments")]
+    #[error("{:.1} of flash are too few: {:.1} are the least with these segments", Bytes(*given), Bytes(*needed))]
     Flash {
         /// What was given.
         given: u64,
@@ -434,8 +436,9 @@ pub enum ConfigError {
     },
     /// Values that no segment can hold.
     #[error(
-        "values of {value_bytes} bytes do not fit segments of {segment_bytes} bytes: lower the \
-         largest item size, or make an image with larger segments"
+        "values of {:.1} do not fit segments of {:.1}: lower the largest item size, or make an image \
+         with larger segments",
+        Bytes((*value_bytes).into()), Bytes((*segment_bytes).into())
     )]
     Value {
         /// The largest value.
@@ -535,7 +538,7 @@ impl EngineConfig {
         reclaim.reserve.check()?;
         if segments < MIN_SEGMENTS {
             return Err(ConfigError::Flash {
-                given: segments * u64::from(segment_bytes),
+                given: segments * u64::from(segment_bytes) + META_BYTES,
                 needed: MIN_SEGMENTS * u64::from(segment_bytes) + META_BYTES,
             });
         }

@@ -46,6 +46,12 @@ pub fn usage() -> Usage {
     }
 }
 
+/// How many files the process may have open at once; `None` for any number.
+pub fn files_allowed() -> Option<u64> {
+    use rustix::process::{Resource, getrlimit};
+    getrlimit(Resource::Nofile).current
+}
+
 /// Raises the limit on open files to `wanted`, if the system allows that many.
 ///
 /// # Errors

@@ -3,7 +3,8 @@
 //! A key nobody knows is an error that names it: a misspelt setting must not pass silently.
 
 use std::fmt;
-use std::net::SocketAddr;
+use std::io;
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 
 use device::DeviceSpec;
@@ -73,7 +74,7 @@ const USUAL_MAX_ITEM_SIZE: Size = Size(1 << 20);
 /// An address to listen on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ListenAddress {
-    /// TCP.
+    /// TCP. A name stands for its first address, IPv4 before IPv6.
     Tcp(SocketAddr),
     /// A unix socket.
     Unix(PathBuf),
@@ -86,12 +87,23 @@ impl std::str::FromStr for ListenAddress {
         if let Some(path) = text.strip_prefix("unix:") {
             return Ok(Self::Unix(PathBuf::from(path)));
         }
-        text.parse().map(Self::Tcp).map_err(|_| {
+        let wrong = |why: String| {
             format!(
-                "`{text}` is no address; write an IP address and a port, as 127.0.0.1:11211, or \
-                 unix:PATH"
+                "`{text}` is no address{why}; write HOST:PORT, as 127.0.0.1:11211, or unix:PATH"
             )
-        })
+        };
+        let found = text.to_socket_addrs();
+        let mut found: Vec<SocketAddr> = found
+            .map_err(|error| match error.kind() {
+                io::ErrorKind::InvalidInput => wrong(String::new()),
+                _ => wrong(format!(": {error}")),
+            })?
+            .collect();
+        found.sort_by_key(SocketAddr::is_ipv6);
+        let first = found.into_iter().next();
+        first
+            .map(Self::Tcp)
+            .ok_or_else(|| wrong(": the name has none".to_owned()))
     }
 }
 
@@ -419,6 +431,27 @@ mod tests {
         let config = Config::load(None, &set).unwrap();
         let (memory, threads) = (config.cache.memory, config.server.threads);
         assert_eq!((memory, threads), (Size(64 << 20), 3));
+    }
+
+    #[test]
+    fn a_name_to_listen_on_stands_for_its_address() {
+        let listen = |text: &str| text.parse::<ListenAddress>();
+        let local = ListenAddress::Tcp(([127, 0, 0, 1], 11211).into());
+        assert_eq!(listen("localhost:11211").unwrap(), local);
+        assert_eq!(listen("127.0.0.1:11211").unwrap(), local);
+        assert!(matches!(listen("[::1]:11211"), Ok(ListenAddress::Tcp(_))));
+        for wrong in [
+            "localhost",
+            "11211",
+            "localhost:many",
+            "no-such-host.invalid:1",
+        ] {
+            let error = listen(wrong).unwrap_err();
+            assert!(
+                error.contains(wrong) && error.contains("HOST:PORT"),
+                "{error}"
+            );
+        }
     }
 
     #[test]

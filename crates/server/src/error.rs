@@ -8,6 +8,24 @@ use engine::OpenError;
 
 use crate::config::{ConfigError, Size};
 
+/// The settings that can mend what is wrong with the engine's.
+fn settings_of(error: &engine::ConfigError) -> &'static str {
+    use engine::ConfigError::{Flash, Memory, Range, Value, Watermarks};
+    match error {
+        Memory { .. } => "--memory, --flash-size, cache.segment_buffers, cache.segment_size",
+        Flash { .. } => "--flash-size, cache.segment_size",
+        Value { .. } => "--max-item-size, cache.segment_size",
+        Watermarks { .. } => "cache.low_watermark, cache.high_watermark",
+        Range { name, .. } => match *name {
+            "buffers" => "cache.segment_buffers",
+            "index_percent" => "cache.index_percent",
+            "max_copy_sixteenths" => "cache.max_copy_sixteenths",
+            "segment_bytes" => "cache.segment_size",
+            _ => "--preset",
+        },
+    }
+}
+
 /// Why a server could not start, in one line that says what and how to mend it.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say what each is")]
@@ -16,7 +34,7 @@ pub enum ServeError {
     Config(#[from] ConfigError),
     #[error("--memory: {given} is too little; the server needs {needed} with these settings")]
     Memory { given: Size, needed: Size },
-    #[error("--memory, --flash-size, --max-item-size: {0}")]
+    #[error("{settings}: {0}", settings = settings_of(.0))]
     Sizes(#[from] engine::ConfigError),
     #[error(
         "cache.low_watermark, cache.high_watermark: set cache.reserve to `static`, or leave them out"

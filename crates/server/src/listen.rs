@@ -21,7 +21,9 @@ pub(crate) async fn accept(shared: Arc<Shared>, listener: Arc<Listener>) {
             Ok((stream, peer)) => admit(&shared, stream, peer),
             Err(_) if shared.is_stopping() => return,
             Err(error) => {
-                tracing::warn!(%error, "a connection could not be accepted");
+                if let Some(count) = shared.failed_accepts.due(runtime::unix_seconds()) {
+                    tracing::warn!(%error, count, "connections could not be accepted");
+                }
                 runtime::sleep(REFUSED_PAUSE).await;
             }
         }

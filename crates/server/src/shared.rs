@@ -34,6 +34,8 @@ pub(crate) struct Shared {
     pub(crate) stopping: AtomicBool,
     /// Lines about clients of the old binary protocol.
     pub(crate) binary_clients: Throttle,
+    /// Lines about connections that could not be accepted.
+    pub(crate) failed_accepts: Throttle,
     /// The right to dump: one at a time does, as in memcached.
     pub(crate) dumping: Semaphore,
     /// Connections closed because they were silent.

@@ -31,6 +31,10 @@ const RECOVERY_PATIENCE: Duration = Duration::from_millis(500);
 const READ_BY_OTHERS: u32 = 0o044;
 /// Memory of the process that nobody asks for: code, libraries, stacks, allocator.
 const BASE_BYTES: u64 = 8 << 20;
+/// Files that are open beside connections: a server's, of those that are told that there are too
+/// many, and of a worker.
+const OWN_FILES: u64 = 64;
+const WORKER_FILES: u64 = 8;
 /// How long open connections may finish what they are doing.
 const CONNECTION_GRACE: Duration = Duration::from_secs(2);
 
@@ -51,9 +55,7 @@ pub fn run(
     config.check()?;
     let threads = config.threads();
     check_new(&mut config, &preset)?;
-    if let Err(error) = runtime::process::allow_files(config.server.max_connections as u64 + 256) {
-        tracing::warn!(%error, "fewer connections than configured: too few file descriptors");
-    }
+    bound_connections(&mut config);
     let listeners = bind(&config)?;
     let flash = OpenFlash::open(&config)?;
     let (flash_words, notice) = (flash.words.clone(), flash.notice.clone());
@@ -97,6 +99,7 @@ pub fn run(
         connections: Connections::new(threads),
         stopping: AtomicBool::new(false),
         binary_clients: Throttle::default(),
+        failed_accepts: Throttle::default(),
         dumping: Semaphore::new(1),
         idle_kicks: AtomicU64::new(0),
         stop,
@@ -208,6 +211,19 @@ async fn close_connections(shared: &Shared) {
 
 fn large_bytes(config: &Config) -> u64 {
     (config.cache.memory.0 / 32).max(2 * config.max_item_size().0)
+}
+
+/// Lowers the most connections to what the limit on open files allows.
+fn bound_connections(config: &mut Config) {
+    let own = OWN_FILES + config.threads() as u64 * WORKER_FILES;
+    let most = &mut config.server.max_connections;
+    let Err(error) = runtime::process::allow_files(*most as u64 + own) else {
+        return;
+    };
+    let allowed = runtime::process::files_allowed().unwrap_or(u64::MAX);
+    let left = usize::try_from(allowed.saturating_sub(own)).unwrap_or(usize::MAX);
+    *most = left.clamp(1, *most);
+    tracing::warn!(%error, max_connections = *most, "fewer connections than configured");
 }
 
 /// Checks what can be before there is a new file, and settles what the device decides about.

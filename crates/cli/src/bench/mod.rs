@@ -21,8 +21,8 @@
 //! With `--backend`, another loop runs instead of this one: [`look_aside`], in programs built with the
 //! feature `backends`.
 //!
-//! Failures are counted and reported. The exit code is 0 if anything succeeded and no value was
-//! wrong, 1 otherwise, and 2 for a wrong option.
+//! Failures are counted and reported. The exit code is 0 if anything succeeded, no value was wrong
+//! and the trace could be read to its end, 1 otherwise, and 2 for a wrong option.
 
 use std::io;
 use std::process::ExitCode;
@@ -88,10 +88,10 @@ fn measure(plan: &Plan) -> Result<ExitCode, String> {
     let idle = (!idle.is_empty()).then_some((idle.len(), closed));
     let report = report(plan, load.as_ref(), run.as_ref(), idle);
     print(plan, &report).map_err(|error| format!("cannot write the report: {error}"))?;
-    let correct = load
-        .iter()
-        .chain(&run)
-        .all(|phase| phase.stats.failures[Failure::Corrupt] == 0);
+    let correct = load.iter().chain(&run).all(|phase| {
+        let failures = &phase.stats.failures;
+        failures[Failure::Corrupt] == 0 && failures[Failure::Workload] == 0
+    });
     let last = run.as_ref().or(load.as_ref());
     Ok(crate::exit::of(correct && last.is_some_and(has_success)))
 }

@@ -192,7 +192,7 @@ fn bars(plan: &Plan, presets: &[&'static Preset]) -> (MultiProgress, Vec<Progres
     let all = MultiProgress::new();
     let requests = plan.total_requests();
     let template = match requests {
-        Some(_) => "{prefix:16} [{bar:40}] {percent:>3} %, {eta} left",
+        Some(_) => "{prefix:16} [{bar:40}] {percent:>3} %{left}",
         None => "{prefix:16} {pos} requests in {elapsed}",
     };
     let bar = |preset: &&'static Preset| {

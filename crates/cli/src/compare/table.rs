@@ -1,5 +1,5 @@
 //! The rows as text for people: a column for each preset, a line for each figure that one of them
-//! has.
+//! has, and as many tables of that kind as fit one beside the other on a screen.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -11,6 +11,10 @@ use serde_json::Value;
 /// Figures that are the same for all presets, and are in the heading.
 const COMMON: [&str; 3] = ["workload", "virtual_time", "seed"];
 
+/// Columns of a screen, and blank ones between two of a table.
+const MOST_COLUMNS: usize = 120;
+const GAP: usize = 2;
+
 type Cells = BTreeMap<String, String>;
 
 pub(super) fn text(plan: &Plan, outcomes: &[Outcome]) -> String {
@@ -19,16 +23,23 @@ pub(super) fn text(plan: &Plan, outcomes: &[Outcome]) -> String {
     let is_there = |name: &&str| rows.iter().any(|row| row.contains_key(*name));
     let names: Vec<&str> = FIELDS.iter().copied().filter(is_there).collect();
     let first = names.iter().map(|name| name.len()).max().unwrap_or(0);
-    for name in names {
-        let mut line = format!("{name:first$}");
-        for row in &rows {
-            let width = row.values().map(String::len).max().unwrap_or(0);
-            let cell = row.get(name).map_or("", String::as_str);
-            // A string takes it all.
-            let _ = write!(line, "  {cell:>width$}");
+    let mut rest = &rows[..];
+    while !rest.is_empty() {
+        let (here, next) = rest.split_at(fitting(rest, first));
+        for name in &names {
+            let mut line = format!("{name:first$}");
+            for row in here {
+                let (width, cell) = (width(row), row.get(*name).map_or("", String::as_str));
+                // A string takes it all.
+                let _ = write!(line, "  {cell:>width$}");
+            }
+            text.push_str(line.trim_end());
+            text.push('\n');
         }
-        text.push_str(line.trim_end());
-        text.push('\n');
+        if !next.is_empty() {
+            text.push('\n');
+        }
+        rest = next;
     }
     for outcome in outcomes.iter().filter(|outcome| outcome.refused_sets > 0) {
         let (preset, sets) = (&outcome.row.preset, outcome.refused_sets);
@@ -39,6 +50,20 @@ pub(super) fn text(plan: &Plan, outcomes: &[Outcome]) -> String {
         );
     }
     text
+}
+
+/// How many columns fit beside one of names, one at least.
+fn fitting(rows: &[Cells], names: usize) -> usize {
+    let mut taken = names;
+    let mut fits = |row: &&Cells| {
+        taken += GAP + width(row);
+        taken <= MOST_COLUMNS
+    };
+    rows.iter().take_while(&mut fits).count().max(1)
+}
+
+fn width(row: &Cells) -> usize {
+    row.values().map(String::len).max().unwrap_or(0)
 }
 
 fn heading(plan: &Plan, outcomes: &[Outcome]) -> String {
@@ -91,6 +116,16 @@ mod tests {
     use lab::compare::CompareRow;
 
     use super::*;
+
+    #[test]
+    fn columns_that_do_not_fit_a_screen_go_into_a_table_of_their_own() {
+        let row = |width: usize| Cells::from([("name".to_owned(), "x".repeat(width))]);
+        let rows = [row(40), row(40), row(30), row(200)];
+        assert_eq!(fitting(&rows, 20), 2);
+        assert_eq!(fitting(&rows[2..], 20), 1);
+        assert_eq!(fitting(&rows[3..], 20), 1, "one at least");
+        assert_eq!(fitting(&rows[..3], 4), 3);
+    }
 
     #[test]
     fn numbers_are_shown_as_people_read_them() {

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use runtime::file::MappedFile;
 
 use super::Journal;
-use crate::{DeviceError, IoFuture, Operation, PathError};
+use crate::{Bytes, DeviceError, IoFuture, Operation, PathError};
 
 /// Why a journal cannot be used, in one line, with what to do.
 pub type JournalError = PathError<JournalProblem>;
@@ -22,7 +22,8 @@ pub enum JournalProblem {
     InUse,
     /// There is no room for it.
     #[error(
-        "{bytes} bytes do not fit its file system; free some space or name another place with cache.journal"
+        "{:.1} do not fit its file system; free some space or name another place with cache.journal",
+        Bytes(*bytes)
     )]
     NoSpace { bytes: u64 },
     /// It cannot be read.

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use device::{Disk, FileDisk, FileJournal, FileOptions, Journal, JournalError};
+use device::{Bytes, Disk, FileDisk, FileJournal, FileOptions, Journal, JournalError};
 use engine::EngineConfig;
 use engine::config::{WORKER_BYTES, engine_share, journal_bytes};
 
@@ -185,7 +185,7 @@ pub enum OpenError {
         range: &'static str,
     },
     /// Too little memory.
-    #[error("{given} bytes of memory are too few; {needed} are the least with these threads")]
+    #[error("{:.1} of memory are too few; {:.1} are the least with these threads", Bytes(*given), Bytes(*needed))]
     Memory {
         /// Bytes given.
         given: u64,

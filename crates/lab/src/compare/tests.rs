@@ -222,7 +222,7 @@ fn a_file_is_made_used_and_removed_and_another_is_left_alone() {
         error.to_string()
     };
     assert!(refused(&real(None)).contains("giving its size"));
-    assert!(refused(&real(Some(1 << 20))).contains("bytes of flash are too few"));
+    assert!(refused(&real(Some(1 << 20))).contains("of flash are too few"));
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
     std::fs::write(&path, "letters").unwrap();
     assert!(refused(&real(Some(256 << 20))).contains("holds something already"));

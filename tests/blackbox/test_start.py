@@ -1,0 +1,55 @@
+"""What a start says, and what it makes of little."""
+
+import resource
+import subprocess
+
+import pytest
+
+from servers import Flowstone, wait_until
+from test_restart import fails_to_start
+
+pytestmark = pytest.mark.flowstone
+
+
+def test_few_file_descriptors_bound_the_connections_and_the_log(make_server):
+    server = make_server(limits={resource.RLIMIT_NOFILE: 128}, options=["--threads", "1"]).start()
+    most = int(server.stats()["max_connections"])
+    assert most < 128 and f"max_connections={most}" in server.log()
+    clients = [server.connect() for _ in range(most)]
+    wait_until(lambda: clients[-1].roundtrip(b"version\r\n"), "the last one to be served")
+    for _ in range(200):
+        with server.connect() as refused:
+            assert b"Too many open connections" in refused.exchange(b"")
+    assert server.log().count("could not be accepted") <= 1, server.log()
+
+
+def test_a_name_to_listen_on(make_server):
+    server = make_server()
+    server.options = ["--set", f'server.listen=["localhost:{server.port}"]']
+    plain = server.command
+    server.command = lambda: [word for word in plain() if word not in ("--listen", f"127.0.0.1:{server.port}")]
+    server.start()
+    assert server.ask(b"mn\r\n") == b"MN\r\n"
+
+
+def test_sizes_in_errors_have_units(make_server):
+    server = make_server(flash_size="1MiB")
+    line = fails_to_start(server)
+    assert "MiB of flash are too few" in line and "--flash-size" in line and "--memory" not in line
+
+
+@pytest.mark.parametrize("buffers", ["1", "200"])
+def test_wrong_segment_buffers_are_blamed_on_their_setting(make_server, buffers):
+    server = make_server(options=["--set", f"cache.segment_buffers={buffers}"])
+    assert "cache.segment_buffers" in fails_to_start(server)
+
+
+def test_bench_fails_on_a_damaged_trace(make_server, tmp_path):
+    server = make_server().start()
+    trace = tmp_path / "trace.csv"
+    rows = "".join(f"0,some-key-{n},11,5,1,get,0\n" for n in range(50))
+    for text, status in ((rows, 0), (rows + "0,some-key,11,5,1\n", 1)):
+        trace.write_text(text)
+        command = [Flowstone.binary(), "bench", "--server", f"127.0.0.1:{server.port}", "--workload", f"trace:{trace}"]
+        done = subprocess.run(command, capture_output=True, check=False, timeout=60, text=True)
+        assert done.returncode == status, done.stdout + done.stderr
