@@ -425,8 +425,8 @@ pub enum ConfigError {
     },
     /// More flash than the journal's records can name places on.
     #[error(
-        "{given} bytes of flash are too many: with these segments an image has {most} at most; give it less of the \
-         device, or larger segments"
+        "{:.1} of flash are too many: with these segments an image has {:.1} at most; give it less of the \
+         device, or larger segments", Bytes(*given), Bytes(*most)
     )]
     FlashTooLarge {
         /// What was given.
