@@ -39,6 +39,15 @@ macro_rules! counters {
             $($($(#[$also_doc])* pub $also: $type,)*)?
         }
 
+        impl $stats {
+            /// What has been counted since `base` was read; what is no counter is as it is now.
+            #[must_use]
+            pub fn since(mut self, base: &Self) -> Self {
+                $(self.$field = self.$field.wrapping_sub(base.$field);)*
+                self
+            }
+        }
+
         #[doc = concat!("What is counted for [`", stringify!($stats), "`].")]
         #[derive(Debug, Default)]
         pub(crate) struct $counters {

@@ -55,7 +55,7 @@ pub use config::{
     ReclaimSettings, Reserve, Schedule, StaticReserve, WriteSettings,
 };
 pub use durability::{Distrust, Medium, OpenError, RecoveryStats, Start, SuperblockCopy, journal};
-pub use flash::DumpCursor;
+pub use flash::{DumpCursor, FlashStats};
 pub use key::{Key, KeyHash};
 pub use lifecycle::{CheckpointStats, Opening, Stop};
 pub use partition::PathStats;

@@ -23,6 +23,8 @@ summed! {
         flash_hits,
         /// Reads of what is not there.
         misses,
+        /// Misses that cost a flash read; `misses` counts them, too.
+        flash_misses,
         /// Misses because the device failed or gave wrong bytes; `misses` counts them, too.
         failed_reads,
         /// Reads that found an item expired.

@@ -89,6 +89,16 @@ pub struct EngineStats {
     pub paths: PathStats,
     /// DRAM tier.
     pub tier: TierStats,
+    /// Items, in memory, on flash or both. An estimate: [`Engine::stats`] says what of.
+    pub items: u64,
+    /// Bytes of these items: of an item in memory and on flash, of its copy on flash.
+    pub item_bytes: u64,
+    /// Items on flash that no flush has made dead, an estimate.
+    pub flash_items: u64,
+    /// Bytes of these items, an estimate.
+    pub flash_item_bytes: u64,
+    /// Unix second of the last access to the oldest item, as far as it is known: of one on flash, of its writing.
+    pub oldest_access: Option<u32>,
     /// Items in memory.
     pub dram_items: u64,
     /// Items in memory without a copy on flash.
@@ -97,6 +107,8 @@ pub struct EngineStats {
     pub dram_item_bytes: u64,
     /// Memory the DRAM tier holds, in bytes.
     pub dram_bytes: u64,
+    /// Bytes of the hash tables of the DRAM tier.
+    pub dram_table_bytes: u64,
     /// Memory the DRAM tier may hold, in bytes.
     pub dram_limit_bytes: u64,
     /// Flash tier.
@@ -119,13 +131,18 @@ impl ReturnToMemory for Engine {
         if !self.may_keep(contents.header.body_bytes(), &context) {
             return false;
         }
-        // Under the partition's lock no write can come between.
-        let removed = self.flash.placement().check(item, &mut |_| false) == Named::Removed;
-        if !removed || partition.tier.find(key).is_some() {
+        let placement = self.flash.placement();
+        let is_live = self.cutoffs.is_item_live(item.hash, contents.header, now);
+        if !is_live
+            || partition.tier.find(key).is_some()
+            || placement.check(item, &mut |_| true) != Named::Kept
+        {
             return false;
         }
         let new = NewItem::copy_of(contents, state::DIRTY);
-        partition.tier.put(key, &new, &context).is_ok()
+        let is_taken = partition.tier.put(key, &new, &context).is_ok();
+        // Under the partition's lock no write has come between.
+        is_taken && placement.check(item, &mut |_| false) == Named::Removed
     }
 }
 
@@ -177,6 +194,7 @@ impl Engine {
     pub(crate) fn lock_partition(&self, number: usize, now: u32) -> MutexGuard<'_, Partition> {
         let mut partition = self.partitions[number].0.lock();
         let Partition {
+            tier,
             flush_generation,
             next_version,
             ..
@@ -190,6 +208,8 @@ impl Engine {
                 version: *next_version,
                 chunk: 0,
             });
+            tier.flush(*next_version);
+            self.flash.count_flush(*flush_generation);
         }
         partition
     }
@@ -269,24 +289,43 @@ impl Engine {
     }
 
     /// Counters, added up.
+    ///
+    /// Items that a flush has made dead are counted no more, though they may still hold space. Expired ones are
+    /// counted until the crawler finds them in memory, within seconds, or reclaim on flash. Of items on flash a few
+    /// more or less may be counted, their bytes are those of the average item of their segment, and an item that
+    /// only memory has left because its segment was reclaimed is counted from its next write to flash on.
     pub fn stats(&self) -> EngineStats {
+        let on_flash = self.store().in_use();
+        let placement = self.flash.upkeep.stats();
         let mut stats = EngineStats {
-            placement: self.flash.upkeep.stats(),
+            // Segments that are being reclaimed count though the index names nothing of them any more.
+            flash_items: on_flash.items.min(placement.objects),
+            flash_item_bytes: on_flash.bytes,
+            oldest_access: on_flash.oldest,
+            placement,
             memory: self.flash.memory(),
             write_waits: self.write_stalls.load(Ordering::Relaxed),
             ..EngineStats::default()
         };
         let limit = self.tier_limit() as u64;
         stats.dram_limit_bytes = limit * self.partitions.len() as u64;
+        let mut dirty_bytes = 0;
         for partition in &self.partitions {
             let partition = partition.0.lock();
             stats.paths += partition.stats;
             stats.tier += partition.tier.stats;
-            stats.dram_items += partition.tier.len() as u64;
-            stats.dram_dirty_items += partition.tier.dirty;
-            stats.dram_item_bytes += partition.tier.live_bytes;
+            let in_memory = partition.tier.in_use();
+            dirty_bytes += in_memory.dirty_bytes;
+            let oldest = partition.tier.oldest_access().into_iter();
+            stats.oldest_access = oldest.chain(stats.oldest_access).min();
+            stats.dram_table_bytes += partition.tier.table_bytes() as u64;
+            stats.dram_items += in_memory.items;
+            stats.dram_dirty_items += in_memory.dirty;
+            stats.dram_item_bytes += in_memory.bytes;
             stats.dram_bytes += partition.tier.memory_bytes() as u64;
         }
+        stats.items = stats.flash_items + stats.dram_dirty_items;
+        stats.item_bytes = stats.flash_item_bytes + dirty_bytes;
         stats
     }
 

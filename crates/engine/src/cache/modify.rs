@@ -446,6 +446,7 @@ impl Held<'_> {
             let header = self.partition.tier.header_mut(*handle);
             header.state = bits;
             header.expiry = expiry.into();
+            self.partition.tier.note_expiry(expiry);
             self.partition.count_write(self.key.hash());
             return Ok(cas_unique);
         }

@@ -340,6 +340,7 @@ impl Engine {
                 }
                 ReadOutcome::Failed | ReadOutcome::Busy => {
                     partition.stats.misses += 1;
+                    partition.stats.flash_misses += 1;
                     partition.stats.failed_reads += 1;
                     return None;
                 }
@@ -355,6 +356,7 @@ impl Engine {
                 }
                 _ => {
                     partition.stats.misses += 1;
+                    partition.stats.flash_misses += 1;
                     return None;
                 }
             }

@@ -57,6 +57,7 @@ impl DramTier {
                 self.log.open_head();
             }
             self.evict_tail(context, rounds < PATIENCE)?;
+            self.stats.direct_reclaims += 1;
             rounds += 1;
         }
     }
@@ -95,7 +96,7 @@ impl DramTier {
             work::count(Work::TierEntry, 1);
             match self.decide(handle, hash, context, chances) {
                 Fate::Drop => self.unlink(hash, handle),
-                Fate::Again => self.append_again(handle, hash),
+                Fate::Again => self.append_again(handle, hash, state::REFERENCED),
                 Fate::Place => to_place.push((hash, handle)),
             }
         }
@@ -106,7 +107,7 @@ impl DramTier {
         Ok(())
     }
 
-    fn hash_of(&self, handle: Handle, seed: u64) -> KeyHash {
+    pub(super) fn hash_of(&self, handle: Handle, seed: u64) -> KeyHash {
         Key::new(self.log.key(handle), seed)
             .expect("stored keys are valid")
             .hash()
@@ -122,6 +123,7 @@ impl DramTier {
         let header = *self.log.header(handle);
         if header.is_expired(context.now) || header.version.get() < context.cutoff {
             self.stats.reclaimed += 1;
+            self.count_expired(&header, context.now);
             // A clean item's copy is as dead; reclaim finds out by itself.
             return Fate::Drop;
         }
@@ -141,6 +143,8 @@ impl DramTier {
             self.stats.clean_evictions += 1;
         } else if !context.admission.admits(hash, &header) {
             self.stats.rejections += 1;
+            self.stats.rejections_unfetched += u64::from(!header.has(state::FETCHED));
+            self.stats.rejections_nonzero += u64::from(header.expiry.get() != 0);
         } else {
             return Fate::Place;
         }
@@ -148,10 +152,18 @@ impl DramTier {
         Fate::Drop
     }
 
-    /// Appends an entry again at the head, its reference bit cleared.
-    fn append_again(&mut self, handle: Handle, hash: KeyHash) {
+    /// Counts an item that goes because it has expired, if it has.
+    pub(super) fn count_expired(&mut self, header: &ItemHeader, now: u32) {
+        let unfetched = header.is_expired(now) && !header.has(state::FETCHED);
+        self.stats.expired_unfetched += u64::from(unfetched);
+    }
+
+    /// Appends an entry again at the head, with some bits of its state cleared.
+    pub(super) fn append_again(&mut self, handle: Handle, hash: KeyHash, cleared: u8) {
         let mut header = *self.log.header(handle);
-        header.state &= !state::REFERENCED;
+        header.state &= !cleared;
+        // The crawler may have passed the head by now.
+        self.note_expiry(header.expiry.get());
         let (item, shared) = self.log.item(handle);
         let (cas_unique, shared) = (item.cas_unique, shared.cloned());
         // Copied out: the chunk it lies in and the one it goes to are borrowed alike.
@@ -218,8 +230,8 @@ impl DramTier {
                 continue;
             }
             if !context.flash.holds(self.hash_of(handle, context.seed)) {
+                self.set_dirty(&{ *self.log.header(handle) });
                 self.log.header_mut(handle).state |= state::DIRTY;
-                self.dirty += 1;
             }
         }
     }
@@ -252,8 +264,8 @@ impl DramTier {
                 if !is_on_flash {
                     continue;
                 }
+                self.set_clean(&{ *self.log.header(handle) });
                 let header = self.log.header_mut(handle);
-                self.dirty -= 1;
                 header.state &= !state::DIRTY;
                 if header.has(state::REFERENCED) {
                     context.flash.access(hash);

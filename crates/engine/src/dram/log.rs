@@ -31,6 +31,10 @@ pub(super) struct Log {
     vacant: Vec<u32>,
     /// Slots in the order they were opened.
     order: VecDeque<u32>,
+    /// When the chunk of each slot was opened, as the number of chunks opened until then.
+    opened: Vec<u64>,
+    /// Chunks opened so far.
+    chunks_opened: u64,
     /// Bytes used in the head chunk.
     head_bytes: usize,
     /// A chunk kept for what the next eviction appends again.
@@ -65,6 +69,11 @@ impl Log {
             head_bytes: chunk_bytes,
             ..Self::default()
         }
+    }
+
+    /// Bytes of a chunk.
+    pub(super) fn chunk_bytes(&self) -> usize {
+        self.chunk_bytes
     }
 
     /// Chunks in the log.
@@ -106,6 +115,9 @@ impl Log {
                 old[at..at + HEADER_BYTES].fill(0);
             }
         }
+        self.chunks_opened += 1;
+        self.opened.resize(self.slots.len(), 0);
+        self.opened[slot as usize] = self.chunks_opened;
         self.order.push_back(slot);
         self.head_bytes = 0;
         self.head_beside_bytes = 0;
@@ -121,12 +133,33 @@ impl Log {
         self.order.iter().flat_map(|&slot| self.entries(slot))
     }
 
-    /// Gives up the oldest chunk, all of whose entries are dead; it becomes the spare when there is
-    /// none and `keep` is set.
+    /// The slot of the first chunk opened as number `opened` or later, with its own number.
+    pub(super) fn chunk_from(&self, opened: u64) -> Option<(u32, u64)> {
+        let number = |slot: u32| self.opened[slot as usize];
+        let place = self.order.partition_point(|&slot| number(slot) < opened);
+        let &slot = self.order.get(place)?;
+        Some((slot, number(slot)))
+    }
+
+    /// The number of the chunk that is filled, 0 when there is none.
+    pub(super) fn head_opened(&self) -> u64 {
+        let head = self.order.back();
+        head.map_or(0, |&slot| self.opened[slot as usize])
+    }
+
+    /// Gives up the oldest chunk, as [`close`](Log::close) does.
     pub(super) fn close_tail(&mut self, keep: bool) {
-        let Some(slot) = self.order.pop_front() else {
-            return;
-        };
+        if let Some(slot) = self.tail() {
+            self.close(slot, keep);
+        }
+    }
+
+    /// Gives up a chunk all of whose entries are dead; it becomes the spare when there is none and `keep` is set.
+    pub(super) fn close(&mut self, slot: u32, keep: bool) {
+        let opened = self.opened[slot as usize];
+        let number = |slot: u32| self.opened[slot as usize];
+        let place = self.order.partition_point(|&slot| number(slot) < opened);
+        self.order.remove(place);
         let chunk = self.slots[slot as usize].take();
         self.vacant.push(slot);
         if keep && self.spare.is_none() {
@@ -303,6 +336,16 @@ impl Log {
 
     /// The entries of the chunk in `slot`, in order, dead ones included.
     pub(super) fn entries(&self, slot: u32) -> impl Iterator<Item = Handle> + '_ {
+        let entries = self.entries_from(slot, 0);
+        entries.map(|(handle, _)| handle)
+    }
+
+    /// The entries of the chunk in `slot` from the one at byte `at` on, each with the byte at which it ends.
+    pub(super) fn entries_from(
+        &self,
+        slot: u32,
+        mut at: usize,
+    ) -> impl Iterator<Item = (Handle, usize)> + '_ {
         let chunk = self.chunk(slot as usize);
         let is_head = self.order.back() == Some(&slot);
         let end = if is_head {
@@ -310,7 +353,6 @@ impl Log {
         } else {
             self.chunk_bytes
         };
-        let mut at = 0;
         std::iter::from_fn(move || {
             if at + HEADER_BYTES > end {
                 return None;
@@ -321,7 +363,7 @@ impl Log {
             }
             let handle = Handle(slot << self.unit_bits | (at / UNIT) as u32);
             at = Self::extent(header, at).end.next_multiple_of(UNIT);
-            Some(handle)
+            Some((handle, at))
         })
     }
 }

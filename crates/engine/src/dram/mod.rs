@@ -17,6 +17,7 @@
 //! [`NoSpace`] goes up to the request path, which waits outside the lock.
 
 mod evict;
+mod expire;
 mod log;
 #[cfg(test)]
 mod tests;

@@ -7,11 +7,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use parking_lot::Mutex;
 use proptest::prelude::*;
 
-use super::tier::{DramTier, EvictContext, NewItem};
+use super::tier::{DramTier, EvictContext, NewItem, TierUse};
 use super::{Below, Handle, NoSpace};
 use crate::admission::Admission;
 use crate::flash::Placed;
-use crate::format::item::state;
+use crate::format::item::{ItemRef, state};
 use crate::key::{Key, KeyHash};
 use crate::store::AppendItem;
 
@@ -161,6 +161,22 @@ impl Bench {
         let (tier, context) = self.parts();
         tier.clean(&context)
     }
+
+    /// Lets the crawler make steps until there is nothing to do.
+    fn crawl(&mut self) {
+        while self.crawl_step() {}
+    }
+
+    fn crawl_step(&mut self) -> bool {
+        let (tier, context) = self.parts();
+        tier.expire_some(&context)
+    }
+
+    /// Everything that is there is dead.
+    fn flush(&mut self) {
+        self.cutoff = self.next_version;
+        self.tier.flush(self.cutoff);
+    }
 }
 
 fn name(number: usize) -> Vec<u8> {
@@ -264,6 +280,121 @@ fn what_is_dead_is_not_placed() {
     assert_eq!(bench.tier.stats.reclaimed, 20);
 }
 
+/// Puts items of 100 bytes, of which all but one in `one_in` expire at 1500.
+fn put_expiring(bench: &mut Bench, count: usize, one_in: usize) {
+    for number in 0..count {
+        let expiry = if number % one_in == 0 { 0 } else { 1500 };
+        bench
+            .put_with(&name(number), &[1; 100], state::DIRTY, expiry)
+            .unwrap();
+    }
+}
+
+#[test]
+fn expired_items_give_their_memory_back_though_nothing_comes() {
+    let mut bench = Bench::new(1 << 20, 0);
+    put_expiring(&mut bench, 4000, 4);
+    let full = bench.tier.log.memory_bytes();
+    bench.crawl();
+    assert_eq!(bench.tier.stats.crawls, 0, "nothing has expired");
+    bench.now = 1500;
+    bench.crawl();
+    assert_eq!(bench.tier.len(), 1000);
+    assert_eq!(bench.tier.stats.crawler_reclaimed, 3000);
+    assert_eq!(bench.tier.stats.expired_unfetched, 3000);
+    // A quarter of the items, the head, and a spare.
+    let left = bench.tier.log.memory_bytes();
+    assert!(left <= full / 4 + 3 * CHUNK, "{left} of {full} bytes");
+    for number in 0..4000 {
+        let is_there = bench.value(&name(number)) == Some(vec![1; 100]);
+        assert_eq!(is_there, number % 4 == 0, "{number}");
+    }
+    let passes = bench.tier.stats.crawls;
+    bench.now = 3000;
+    bench.crawl();
+    assert_eq!(bench.tier.stats.crawls, passes, "nothing else expires");
+}
+
+#[test]
+fn chunks_of_which_little_is_dead_stay_where_they_are() {
+    let mut bench = Bench::new(1 << 20, 0);
+    for number in 0..4000 {
+        let expiry = if number % 8 == 0 { 1500 } else { 0 };
+        bench
+            .put_with(&name(number), &[1; 100], state::DIRTY, expiry)
+            .unwrap();
+    }
+    let before = bench.find(&name(1));
+    bench.now = 1500;
+    bench.crawl();
+    assert_eq!(bench.tier.len(), 3500);
+    assert_eq!(bench.find(&name(1)), before);
+}
+
+#[test]
+fn an_expiry_that_comes_later_is_found_in_a_later_pass() {
+    let mut bench = Bench::new(1 << 20, 0);
+    for number in 0..3000 {
+        let expiry = 1500 + (number % 3) as u32 * 100;
+        bench
+            .put_with(&name(number), &[1; 100], state::DIRTY, expiry)
+            .unwrap();
+    }
+    for (now, left) in [(1499, 3000), (1500, 2000), (1600, 1000), (1700, 0)] {
+        bench.now = now;
+        bench.crawl();
+        assert_eq!(bench.tier.len(), left, "at {now}");
+    }
+    assert!(bench.tier.log.memory_bytes() <= 2 * CHUNK);
+}
+
+#[test]
+fn what_the_clock_hand_moves_behind_the_crawler_is_found_in_a_later_pass() {
+    let mut bench = Bench::new(16 * CHUNK, usize::MAX);
+    bench
+        .put_with(b"short", &[1; 100], state::DIRTY, 1500)
+        .unwrap();
+    for number in 0..20 {
+        bench
+            .put_with(&name(number), &[1; 100], state::DIRTY, 2000)
+            .unwrap();
+    }
+    bench.put_all(1000..1200);
+    bench.now = 1500;
+    assert!(bench.crawl_step(), "a pass is under way");
+    for number in 0..20 {
+        bench.reference(&name(number));
+    }
+    let passed = bench.tier.soonest_expiry;
+    bench.tier.soonest_expiry = u32::MAX;
+    bench.put_all(2000..2400);
+    assert_eq!(bench.tier.stats.second_chances, 20);
+    assert_eq!((passed, bench.tier.soonest_expiry), (2000, 2000));
+    bench.crawl();
+    bench.now = 2000;
+    bench.crawl();
+    assert!((0..20).all(|number| bench.find(&name(number)).is_none()));
+}
+
+#[test]
+fn what_is_flushed_counts_no_more_and_gives_its_memory_back() {
+    let mut bench = Bench::new(1 << 20, usize::MAX);
+    bench.put_all(0..2000);
+    let used = bench.tier.in_use();
+    assert_eq!((used.items, used.dirty), (2000, 2000));
+    bench.flush();
+    assert_eq!(bench.tier.in_use(), Default::default());
+    // Overwritten, placed and removed: neither is counted twice.
+    bench.put_all(0..10);
+    bench.tier.remove(key_of(&name(500)));
+    assert_eq!(bench.tier.in_use().items, 10);
+    bench.crawl();
+    let used = bench.tier.in_use();
+    assert_eq!((used.items, used.dirty), (10, 10));
+    assert_eq!((bench.tier.len(), bench.tier.live_bytes), (10, used.bytes));
+    assert!(bench.tier.log.memory_bytes() <= 3 * CHUNK);
+}
+
 #[test]
 fn without_space_nothing_is_lost_and_the_put_changes_nothing() {
     let mut bench = Bench::new(6 * CHUNK, 7);
@@ -353,36 +484,44 @@ fn values_beside_the_log_are_counted_and_given_back() {
 
 #[derive(Clone, Debug)]
 enum Op {
-    Put(u16, usize),
+    Put(u16, usize, u32),
     Remove(u16),
     Reference(u16),
     PlaceAll,
+    Flush,
+    Wait(u32),
+    Crawl(usize),
 }
 
 fn any_op() -> impl Strategy<Value = Op> {
     let len = prop_oneof![0usize..40, 0usize..900, 1000usize..6000];
+    let ttl = prop_oneof![Just(0), 1u32..100];
     prop_oneof![
-        6 => (0u16..200, len).prop_map(|(key, len)| Op::Put(key, len)),
-        2 => (0u16..200).prop_map(Op::Remove),
-        2 => (0u16..200).prop_map(Op::Reference),
-        1 => Just(Op::PlaceAll),
+        60 => (0u16..200, len, ttl).prop_map(|(key, len, ttl)| Op::Put(key, len, ttl)),
+        20 => (0u16..200).prop_map(Op::Remove),
+        20 => (0u16..200).prop_map(Op::Reference),
+        10 => Just(Op::PlaceAll),
+        1 => Just(Op::Flush),
+        10 => (0u32..20).prop_map(Op::Wait),
+        20 => (0usize..8).prop_map(Op::Crawl),
     ]
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Chunks wrap around many times; every item is in memory or on flash, as it was last put.
+    /// Chunks wrap around many times; every live item is in memory or on flash, as it was last put.
     #[test]
     fn nothing_is_lost_between_memory_and_flash(ops in proptest::collection::vec(any_op(), 1..1500)) {
         let mut bench = Bench::new(10 * CHUNK, usize::MAX);
-        let mut model: HashMap<u16, Vec<u8>> = HashMap::new();
+        let mut model: HashMap<u16, (Vec<u8>, u32)> = HashMap::new();
         for (number, op) in ops.into_iter().enumerate() {
             match op {
-                Op::Put(key, len) => {
+                Op::Put(key, len, ttl) => {
                     let value = vec![number as u8; len];
-                    bench.put(&name(key.into()), &value).unwrap();
-                    model.insert(key, value);
+                    let expiry = if ttl == 0 { 0 } else { bench.now + ttl };
+                    bench.put_with(&name(key.into()), &value, state::DIRTY, expiry).unwrap();
+                    model.insert(key, (value, expiry));
                 }
                 Op::Remove(key) => {
                     let name = name(key.into());
@@ -396,17 +535,44 @@ proptest! {
                     }
                 }
                 Op::PlaceAll => bench.clean().unwrap(),
+                Op::Flush => {
+                    bench.flush();
+                    model.clear();
+                }
+                Op::Wait(seconds) => bench.now += seconds,
+                Op::Crawl(steps) => {
+                    for _ in 0..steps {
+                        bench.crawl_step();
+                    }
+                }
             }
             prop_assert!(bench.tier.memory_bytes() <= bench.limit_bytes + CHUNK);
         }
+        // What a pass under way has passed may have expired since.
+        bench.crawl();
+        bench.crawl();
+        model.retain(|_, (_, expiry)| *expiry == 0 || *expiry > bench.now);
         for key in 0..200 {
             let name = name(key.into());
-            let found = bench.value(&name).or_else(|| bench.flash.value(&name));
-            prop_assert_eq!(found.as_ref(), model.get(&key), "key {}", key);
+            let in_memory = bench.value(&name);
+            let Some((value, _)) = model.get(&key) else {
+                prop_assert_eq!(in_memory, None, "key {} is dead", key);
+                continue;
+            };
+            let found = in_memory.or_else(|| bench.flash.value(&name));
+            prop_assert_eq!(found.as_ref(), Some(value), "key {}", key);
         }
         let bodies: usize = bench.tier.items().map(|item| item.header.body_bytes()).sum();
         prop_assert_eq!(bodies as u64, bench.tier.live_bytes);
-        let dirty = bench.tier.items().filter(|item| item.header.has(state::DIRTY)).count();
-        prop_assert_eq!(dirty as u64, bench.tier.dirty);
+        let is_dirty = |item: &ItemRef<'_>| item.header.has(state::DIRTY);
+        let dirty: Vec<ItemRef<'_>> = bench.tier.items().filter(is_dirty).collect();
+        let dirty_bytes: usize = dirty.iter().map(|item| item.header.body_bytes()).sum();
+        let expected = TierUse {
+            items: bench.tier.len() as u64,
+            bytes: bodies as u64,
+            dirty: dirty.len() as u64,
+            dirty_bytes: dirty_bytes as u64,
+        };
+        prop_assert_eq!(bench.tier.in_use(), expected);
     }
 }

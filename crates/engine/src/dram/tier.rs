@@ -93,7 +93,64 @@ summed! {
         reclaimed,
         /// Items that left and were not admitted to flash.
         rejections,
+        /// Items among the rejections that nobody had read.
+        rejections_unfetched,
+        /// Items among the rejections that had an expiry.
+        rejections_nonzero,
+        /// Chunks that the CLOCK hand took to make space for a request.
+        direct_reclaims,
+        /// Expired items that went, whoever found them, and that nobody had read.
+        expired_unfetched,
+        /// Expired or flushed items that the crawler found.
+        crawler_reclaimed,
+        /// Items that the crawler looked at.
+        crawler_items_checked,
+        /// Passes of the crawler over a tier.
+        crawls,
     }
+}
+
+/// Items in memory that a flush has made dead and that still hold space.
+#[derive(Clone, Copy, Debug, Default)]
+struct Flushed {
+    /// Items with lower versions are flushed.
+    cutoff: u64,
+    items: u64,
+    bytes: u64,
+    dirty: u64,
+    dirty_bytes: u64,
+}
+
+/// What the items of a tier come to that no flush has made dead.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct TierUse {
+    /// Items.
+    pub(crate) items: u64,
+    /// Bytes of their bodies.
+    pub(crate) bytes: u64,
+    /// Items without a copy on flash.
+    pub(crate) dirty: u64,
+    /// Bytes of the bodies of items without a copy on flash.
+    pub(crate) dirty_bytes: u64,
+}
+
+/// How far the crawler has come in its pass over the log.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Crawler {
+    /// A pass is under way.
+    pub(super) is_passing: bool,
+    /// The chunk it is in, by the number of chunks opened until that one.
+    pub(super) opened: u64,
+    /// The last chunk of this pass.
+    pub(super) last: u64,
+    /// Byte of the chunk at which the next entry starts.
+    pub(super) at: usize,
+    /// Bytes of the chunk's entries, so far, that are dead.
+    pub(super) dead_bytes: usize,
+    /// An entry of the chunk, so far, is live and stays where it is.
+    pub(super) has_live: bool,
+    /// The chunk's live entries are moved to the head, so that the chunk can go.
+    pub(super) is_moving: bool,
 }
 
 /// The items of one partition in memory.
@@ -104,6 +161,12 @@ pub(crate) struct DramTier {
     pub(crate) live_bytes: u64,
     /// Items without a copy on flash.
     pub(crate) dirty: u64,
+    /// Bytes of their bodies.
+    dirty_bytes: u64,
+    flushed: Flushed,
+    /// No item has expired before this Unix second; 0 for at once, after a flush.
+    pub(super) soonest_expiry: u32,
+    pub(super) crawler: Crawler,
     pub(crate) stats: TierStats,
 }
 
@@ -128,6 +191,10 @@ impl DramTier {
             table: HashTable::new(),
             live_bytes: 0,
             dirty: 0,
+            dirty_bytes: 0,
+            flushed: Flushed::default(),
+            soonest_expiry: u32::MAX,
+            crawler: Crawler::default(),
             stats: TierStats::default(),
         }
     }
@@ -141,16 +208,96 @@ impl DramTier {
         self.log.memory_bytes() + self.table.allocation_size()
     }
 
+    /// What the items come to that no flush has made dead; expired ones count until somebody finds them.
+    pub(crate) fn in_use(&self) -> TierUse {
+        let flushed = &self.flushed;
+        TierUse {
+            items: (self.len() as u64).saturating_sub(flushed.items),
+            bytes: self.live_bytes.saturating_sub(flushed.bytes),
+            dirty: self.dirty.saturating_sub(flushed.dirty),
+            dirty_bytes: self.dirty_bytes.saturating_sub(flushed.dirty_bytes),
+        }
+    }
+
+    /// Bytes of the table.
+    pub(crate) fn table_bytes(&self) -> usize {
+        self.table.allocation_size()
+    }
+
+    /// Unix second of the last access to the first item of the chunk that the CLOCK hand takes next.
+    pub(crate) fn oldest_access(&self) -> Option<u32> {
+        let headers = self.log.entries(self.log.tail()?);
+        let mut headers = headers.map(|handle| self.log.header(handle));
+        let first = headers.find(|header| !header.has(state::DEAD))?;
+        Some(first.last_access.get())
+    }
+
+    /// Every item with a version below `cutoff` is dead: all that are there.
+    pub(crate) fn flush(&mut self, cutoff: u64) {
+        self.flushed = Flushed {
+            cutoff,
+            items: self.len() as u64,
+            bytes: self.live_bytes,
+            dirty: self.dirty,
+            dirty_bytes: self.dirty_bytes,
+        };
+        if self.len() > 0 {
+            self.soonest_expiry = 0;
+        }
+    }
+
+    /// An item of the tier has this expiry.
+    pub(crate) fn note_expiry(&mut self, expiry: u32) {
+        if expiry != 0 {
+            self.soonest_expiry = self.soonest_expiry.min(expiry);
+        }
+    }
+
     /// Accounts for an item that comes.
     fn count_in(&mut self, header: &ItemHeader) {
-        self.live_bytes += header.body_bytes() as u64;
-        self.dirty += u64::from(header.has(state::DIRTY));
+        let bytes = header.body_bytes() as u64;
+        self.live_bytes += bytes;
+        if header.has(state::DIRTY) {
+            self.dirty += 1;
+            self.dirty_bytes += bytes;
+        }
+        self.note_expiry(header.expiry.get());
     }
 
     /// Accounts for an item that goes.
     fn count_out(&mut self, header: &ItemHeader) {
-        self.live_bytes -= header.body_bytes() as u64;
-        self.dirty -= u64::from(header.has(state::DIRTY));
+        let bytes = header.body_bytes() as u64;
+        self.live_bytes -= bytes;
+        let is_flushed = header.version.get() < self.flushed.cutoff;
+        if is_flushed {
+            self.flushed.items -= 1;
+            self.flushed.bytes -= bytes;
+        }
+        if header.has(state::DIRTY) {
+            self.set_clean(header);
+        }
+    }
+
+    /// Accounts for an item, dirty until now, of which flash has a copy.
+    pub(super) fn set_clean(&mut self, header: &ItemHeader) {
+        let bytes = header.body_bytes() as u64;
+        self.dirty -= 1;
+        self.dirty_bytes -= bytes;
+        if header.version.get() < self.flushed.cutoff {
+            self.flushed.dirty -= 1;
+            self.flushed.dirty_bytes -= bytes;
+        }
+    }
+
+    /// Accounts for an item, clean until now, that has no copy on flash any more.
+    pub(super) fn set_dirty(&mut self, header: &ItemHeader) {
+        let bytes = header.body_bytes() as u64;
+        self.dirty += 1;
+        self.dirty_bytes += bytes;
+        if header.version.get() < self.flushed.cutoff {
+            self.flushed.dirty += 1;
+            self.flushed.dirty_bytes += bytes;
+        }
     }
 
     /// The entry of `key`, dead by expiry or flush or not.

@@ -212,13 +212,18 @@ impl RecoveryQueue {
         forgotten
     }
 
-    /// Reclaim wants a segment: it need not be read any more. Waits while it is being read.
-    pub(crate) async fn give_up(&self, segment: SegmentId) {
+    /// Reclaim wants a segment: it need not be read any more. Waits while it is being read. Of one that nobody had
+    /// begun to read it returns what tells which of its items are dead.
+    pub(crate) async fn give_up(&self, segment: SegmentId) -> Option<Arc<DeadSet>> {
         loop {
             let progress = self.progress.listener();
-            self.forget_unread(|record| record.segment != segment);
+            let dead = self.queue.lock().dead.clone();
+            let forgotten = self.forget_unread(|record| record.segment != segment);
+            if !forgotten.is_empty() {
+                return dead;
+            }
             if !self.queue.lock().claimed.contains(&segment) {
-                return;
+                return None;
             }
             progress.await;
         }

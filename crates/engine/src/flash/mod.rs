@@ -14,7 +14,7 @@ mod dump;
 mod recover;
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use device::{DeviceError, Disk, Region};
 use runtime::sync::Notify;
@@ -64,6 +64,8 @@ pub(crate) struct FlashTier {
     checkpointer: Checkpointer,
     /// What the index overwrites in place.
     index_region: Option<Region>,
+    /// The generation of the last flush whose items are counted no more.
+    flushes_counted: AtomicU64,
     partition_bits: u32,
     reclaimers: usize,
     writers: usize,
@@ -90,6 +92,7 @@ impl FlashTier {
             upkeep,
             placement,
             index_region,
+            flushes_counted: AtomicU64::new(0),
             partition_bits,
             reclaimers,
             writers,
@@ -316,6 +319,16 @@ impl FlashTier {
             written = self.checkpointer.write(&input).await;
         }
         written.ok()
+    }
+
+    /// The flush of this generation has made all items dead: from now on only those that come are counted.
+    pub(crate) fn count_flush(&self, generation: u64) {
+        let last = self
+            .flushes_counted
+            .fetch_max(generation, Ordering::Relaxed);
+        if last < generation {
+            self.store().count_all_out();
+        }
     }
 
     /// Makes everything written durable: segments, and what the index has overwritten.

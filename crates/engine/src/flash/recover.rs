@@ -229,7 +229,11 @@ fn restore(
             let (offer, place) = (offered[number], items[number].place);
             let answer = match restored {
                 Restored::Contested(rival) => Answer::Contested(rival),
-                Restored::Refused => refuse(tier, &offer.item),
+                Restored::Refused => {
+                    let dropped = u64::from(!offer.is_expired);
+                    tier.upkeep.counters.index_full.add(dropped);
+                    refuse(tier, &offer.item)
+                }
                 Restored::Taken(displaced) => {
                     store.count_in(place.segment);
                     taken.push((offer, displaced));

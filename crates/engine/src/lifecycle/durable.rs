@@ -58,6 +58,8 @@ impl Engine {
         spawn(Box::new(move || Box::pin(engine.sync_journal())));
         let engine = Arc::clone(self);
         spawn(Box::new(move || Box::pin(engine.keep_checkpoints())));
+        let engine = Arc::clone(self);
+        spawn(Box::new(move || Box::pin(engine.crawl())));
     }
 
     /// What has been done to survive a crash.
@@ -65,7 +67,7 @@ impl Engine {
         self.persistence.counters.read()
     }
 
-    fn is_stopped(&self) -> bool {
+    pub(super) fn is_stopped(&self) -> bool {
         self.persistence.stopped.load(Ordering::Acquire)
     }
 
@@ -433,7 +435,7 @@ impl Engine {
     fn count_dirty(&self) -> u64 {
         let partitions = self.partitions.iter();
         partitions
-            .map(|partition| partition.0.lock().tier.dirty)
+            .map(|partition| partition.0.lock().tier.in_use().dirty)
             .sum()
     }
 }

@@ -10,6 +10,7 @@
 //! `docs/recovery.md` says why nothing is wrong after a crash at any moment of it.
 
 mod durable;
+mod expire;
 mod open;
 
 pub use durable::{CheckpointStats, Stop};

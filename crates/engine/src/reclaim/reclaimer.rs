@@ -12,6 +12,7 @@ use super::upkeep::{CopyBalance, Counted, Upkeep};
 use super::{Named, Resident, Residents};
 use crate::config::ReclaimPolicy;
 use crate::counter::Count as _;
+use crate::durability::dead::{DeadSet, ItemState};
 use crate::format::item::ItemRef;
 use crate::format::segment::{PAGE_BYTES, Position, SummaryEntry};
 use crate::store::{AppendItem, SegmentRecord, Source};
@@ -174,9 +175,12 @@ impl Upkeep {
     async fn reclaim(&self, residents: &dyn Residents, record: &SegmentRecord, keep: Keep) {
         let begun = runtime::now();
         let dropping = (keep == Keep::Nothing).then(|| Counted::begin(&self.dropping));
-        self.recovery.give_up(record.segment).await;
+        let unread = self.recovery.give_up(record.segment).await;
         match self.store.read_summary(record).await {
             Ok(entries) => {
+                if let Some(dead) = unread {
+                    self.count_unread(record, &entries, &dead);
+                }
                 let kept = self.classify(residents, record, keep, &entries).await;
                 self.keep_items(residents, record, keep, &kept).await;
             }
@@ -215,6 +219,39 @@ impl Upkeep {
         }
     }
 
+    /// Counts what is dropped of a segment that recovery had not come to: what was live at the start.
+    fn count_unread(&self, record: &SegmentRecord, entries: &[SummaryEntry], dead: &DeadSet) {
+        let items = dead.of_segment(record);
+        let clock = self.recovery.clock;
+        for (number, entry) in entries.iter().enumerate() {
+            if items.classify(entry, &self.cutoffs, clock) == ItemState::Live {
+                let bytes = entry_bytes(entry, entries.get(number + 1), record.slot_bytes);
+                self.count_evicted(record, entry, bytes, false);
+            }
+        }
+    }
+
+    /// Counts a live item that is dropped.
+    fn count_evicted(
+        &self,
+        record: &SegmentRecord,
+        entry: &SummaryEntry,
+        bytes: u64,
+        is_read: bool,
+    ) {
+        if let Some(sealed_at) = self.store.sealed_at(record.segment).filter(|_| !is_read) {
+            let age = runtime::unix_seconds().saturating_sub(sealed_at);
+            self.evicted_age.store(age, Ordering::Relaxed);
+        }
+        let counters = &self.counters;
+        counters.items_evicted.add(1);
+        counters.bytes_evicted.add(bytes);
+        counters.evicted_unfetched.add(u64::from(!is_read));
+        counters
+            .evicted_nonzero
+            .add(u64::from(entry.expiry.get() != 0));
+    }
+
     /// Takes everything that is not kept out of the index; returns what is.
     async fn classify(
         &self,
@@ -237,11 +274,11 @@ impl Upkeep {
                 runtime::yield_now().await;
             }
             let item = Resident::of(record, entry);
-            let is_live = self
-                .cutoffs
-                .is_live(item.hash, item.version, entry.expiry.get(), now);
+            let is_live = self.is_live(&item, entry, now);
             let bytes = entry_bytes(entry, entries.get(number + 1), record.slot_bytes);
+            let mut is_read = false;
             let named = residents.check(&item, &mut |recent| {
+                is_read = recent;
                 is_live && (all || recent) && bytes <= left
             });
             match named {
@@ -250,7 +287,7 @@ impl Upkeep {
                     left -= bytes;
                     kept.push(*entry);
                 }
-                Named::Removed if is_live => self.counters.items_evicted.add(1),
+                Named::Removed if is_live => self.count_evicted(record, entry, bytes, is_read),
                 Named::Removed => self.counters.items_expired.add(1),
             }
         }
@@ -324,8 +361,20 @@ impl Upkeep {
         while done < items.len() {
             // An item that has died since it was read is not written again: a power cut could take the record that
             // declares the copy dead, and leave the copy.
-            let is_named =
-                |number: &usize| residents.check(&resident(*number), &mut |_| true) == Named::Kept;
+            let now = runtime::unix_seconds();
+            let is_named = |number: &usize| {
+                let item = resident(*number);
+                // What has expired meanwhile leaves the index here.
+                let is_live = self.is_live(&item, &items[*number].0, now);
+                match residents.check(&item, &mut |_| is_live) {
+                    Named::Kept => true,
+                    Named::No => false,
+                    Named::Removed => {
+                        self.counters.items_expired.add(1);
+                        false
+                    }
+                }
+            };
             let end = done + (done..items.len()).take_while(is_named).count();
             if end == done {
                 done += 1;
@@ -370,11 +419,29 @@ impl Upkeep {
     }
 
     fn drop_items(&self, residents: &dyn Residents, record: &SegmentRecord, run: &[SummaryEntry]) {
+        let now = runtime::unix_seconds();
         for entry in run {
-            let removed = residents.check(&Resident::of(record, entry), &mut |_| false);
-            let evicted = u64::from(removed == Named::Removed);
-            self.counters.items_evicted.add(evicted);
+            let item = Resident::of(record, entry);
+            let mut is_read = false;
+            let named = residents.check(&item, &mut |recent| {
+                is_read = recent;
+                false
+            });
+            if named != Named::Removed {
+                continue;
+            }
+            if self.is_live(&item, entry, now) {
+                let bytes = entry_bytes(entry, None, record.slot_bytes);
+                self.count_evicted(record, entry, bytes, is_read);
+            } else {
+                self.counters.items_expired.add(1);
+            }
         }
+    }
+
+    fn is_live(&self, item: &Resident, entry: &SummaryEntry, now: u32) -> bool {
+        let (hash, version, expiry) = (item.hash, item.version, entry.expiry.get());
+        self.cutoffs.is_live(hash, version, expiry, now)
     }
 }
 

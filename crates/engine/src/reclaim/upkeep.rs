@@ -54,6 +54,12 @@ counters! {
         items_returned,
         /// Live items that reclaim dropped.
         items_evicted,
+        /// Items among these that had not been read since they were written to flash.
+        evicted_unfetched,
+        /// Items among these that had an expiry.
+        evicted_nonzero,
+        /// Bytes of the live items that reclaim dropped.
+        bytes_evicted,
         /// Expired or flushed items that reclaim found.
         items_expired,
         /// Items dropped because the index had reached its bound.
@@ -68,6 +74,8 @@ counters! {
         low_watermark: u32,
         /// Free segments below which reclaim begins.
         high_watermark: u32,
+        /// Seconds that the live item which reclaim dropped last had been on flash without being read.
+        evicted_age: u32,
     }
 }
 
@@ -110,6 +118,8 @@ pub(crate) struct Upkeep {
     pub(super) starved: AtomicU32,
     /// Moving average of the valid bytes of victims.
     pub(super) average_valid: AtomicU64,
+    /// Seconds that the live item which was dropped last had been on flash without being read.
+    pub(super) evicted_age: AtomicU32,
     /// EWMA of the time it takes to drop a segment.
     pub(super) drop_time: Ewma,
     pub(super) dropping: AtomicU32,
@@ -182,6 +192,7 @@ impl Upkeep {
             balance: Mutex::default(),
             starved: AtomicU32::new(0),
             average_valid: AtomicU64::new(0),
+            evicted_age: AtomicU32::new(0),
             drop_time: Ewma::default(),
             dropping: AtomicU32::new(0),
             copying_rests_until: AtomicU64::new(0),
@@ -210,6 +221,7 @@ impl Upkeep {
             objects: self.index_use.objects.get(),
             low_watermark: low,
             high_watermark: high,
+            evicted_age: self.evicted_age.load(Ordering::Relaxed),
             ..self.counters.read()
         }
     }

@@ -72,6 +72,7 @@ impl SegmentStore {
                 done += 1;
             }
         }
+        self.counters.items_appended.add(done as u64);
         done
     }
 
@@ -268,9 +269,13 @@ impl SegmentStore {
 
     /// What the buffer of a segment holds once that is sealed.
     pub(super) fn finish(&self, filling: Filling) -> Content {
-        let (segment, items) = (filling.segment, filling.items);
+        let (segment, items, taken) = (filling.segment, filling.items, filling.taken_bytes);
         let bytes = Arc::new(filling.finish(self.image));
-        self.segment(segment).items.store(items, Ordering::Release);
+        let state = self.segment(segment);
+        state.item_bytes.store(taken, Ordering::Relaxed);
+        let now = runtime::unix_seconds();
+        state.sealed_at.store(now, Ordering::Relaxed);
+        state.items.store(items, Ordering::Release);
         Content::Sealed { segment, bytes }
     }
 }

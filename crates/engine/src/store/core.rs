@@ -1,7 +1,7 @@
 //! [`SegmentStore`]: its parts, its segment table, victims, wear and releases.
 
 use std::cmp::Reverse;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
@@ -61,9 +61,22 @@ pub struct Wear {
     pub mean: f64,
 }
 
+/// What lies in segments and counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StoreUse {
+    /// Items.
+    pub items: u64,
+    /// Bytes that they take, with their entries of the summaries.
+    pub bytes: u64,
+    /// Unix second in which the oldest segment with such items was sealed, of those that this run has sealed.
+    pub oldest: Option<u32>,
+}
+
 /// Counters of a segment store; read at any time.
 #[derive(Debug, Default)]
 pub struct StoreCounters {
+    /// Items appended to segments.
+    pub items_appended: AtomicU64,
     /// Segments opened.
     pub segments_opened: AtomicU64,
     /// Segments sealed.
@@ -224,7 +237,7 @@ impl SegmentStore {
     }
 
     /// Segments that have not been given up.
-    pub(crate) fn segments_in_use(&self) -> u32 {
+    pub fn segments_in_use(&self) -> u32 {
         let retired = self.counters.segments_retired.get() as u32;
         self.segments().saturating_sub(retired)
     }
@@ -411,6 +424,54 @@ impl SegmentStore {
         }
     }
 
+    /// A flush has made dead whatever lies in segments. Of what comes in this very moment some may not be counted.
+    pub(crate) fn count_all_out(&self) {
+        for state in &self.segments {
+            state.live.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// What the index names of the items in segments and no flush has made dead: an estimate by the average item of
+    /// each segment.
+    pub fn in_use(&self) -> StoreUse {
+        let mut filling = HashMap::new();
+        for buffer in &self.buffers {
+            if let Content::Filling(open) = &*buffer.lock() {
+                filling.insert(open.segment, (open.items, open.taken_bytes));
+            }
+        }
+        let mut sum = StoreUse::default();
+        for (number, state) in (0..).zip(&self.segments) {
+            let live = u64::from(state.live.load(Ordering::Relaxed));
+            if live == 0 || state.sequence.load(Ordering::Acquire) == 0 {
+                continue;
+            }
+            let sealed = (
+                state.items.load(Ordering::Acquire),
+                state.item_bytes.load(Ordering::Relaxed),
+            );
+            let (items, bytes) = match sealed {
+                (0, _) => filling.remove(&SegmentId(number)).unwrap_or_default(),
+                (items, 0) => (items, self.segment_bytes),
+                sealed => sealed,
+            };
+            sum.oldest = self
+                .sealed_at(SegmentId(number))
+                .into_iter()
+                .chain(sum.oldest)
+                .min();
+            sum.items += live;
+            sum.bytes += live * u64::from(bytes) / u64::from(items.max(1));
+        }
+        sum
+    }
+
+    /// Unix second in which a segment was sealed, if this run has.
+    pub(crate) fn sealed_at(&self, segment: SegmentId) -> Option<u32> {
+        let sealed_at = self.segment(segment).sealed_at.load(Ordering::Relaxed);
+        (sealed_at != 0).then_some(sealed_at)
+    }
+
     /// Every written segment, oldest first.
     pub fn written(&self) -> Vec<SegmentRecord> {
         let queues = self.queues.lock();
@@ -490,6 +551,8 @@ impl SegmentStore {
         state.sequence.store(sequence, Ordering::Release);
         state.items.store(0, Ordering::Release);
         state.live.store(0, Ordering::Release);
+        state.item_bytes.store(0, Ordering::Relaxed);
+        state.sealed_at.store(0, Ordering::Relaxed);
         state.slot_bytes.store(slot_bytes, Ordering::Release);
         state.reads.store(0, Ordering::Relaxed);
         state.last_read_ms.store(self.now_ms(), Ordering::Relaxed);

@@ -45,8 +45,8 @@ pub(super) struct Filling {
     layout: StreamLayout,
     pub(super) data_bytes: u32,
     pub(super) items: u32,
-    /// Bytes of the segment that items have taken.
-    taken_bytes: u32,
+    /// Bytes of the segment that items have taken, with their entries of the summary.
+    pub(super) taken_bytes: u32,
     /// Bytes of the segment that copies have taken.
     copied_bytes: u32,
 }

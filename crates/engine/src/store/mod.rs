@@ -31,7 +31,7 @@ mod tests;
 mod write;
 
 pub(crate) use self::core::StoreConfig;
-pub use self::core::{SegmentStore, StoreCounters, Victim, Wear};
+pub use self::core::{SegmentStore, StoreCounters, StoreUse, Victim, Wear};
 pub(crate) use checkpoint::{
     CHECKPOINT_STREAM_BYTES, CheckpointSink, CheckpointSource, SavedCheckpoint,
 };

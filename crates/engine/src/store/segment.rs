@@ -24,10 +24,14 @@ pub(super) struct Segment {
     pub(super) sequence: AtomicU64,
     /// Items in it, once sealed.
     pub(super) items: AtomicU32,
-    /// Items in it that the index names.
+    /// Items in it that the index names and no flush has made dead.
     pub(super) live: AtomicU32,
+    /// Bytes that its items take, once sealed; 0 where it is what an earlier run has left.
+    pub(super) item_bytes: AtomicU32,
     /// Bytes of each item's slot; 0 where they are packed.
     pub(super) slot_bytes: AtomicU32,
+    /// Unix second in which it was sealed; 0 where an earlier run did so.
+    pub(super) sealed_at: AtomicU32,
     /// Reads of its items since it was opened, where reads are counted.
     pub(super) reads: AtomicU32,
     /// When an item of it was read last, where reads are counted.
@@ -41,7 +45,7 @@ pub(super) struct Segment {
 }
 
 /// Bytes of memory for each segment of the flash.
-pub(crate) const SEGMENT_TABLE_BYTES: u64 = 40;
+pub(crate) const SEGMENT_TABLE_BYTES: u64 = 48;
 
 const _: () = assert!(size_of::<Segment>() as u64 == SEGMENT_TABLE_BYTES);
 

@@ -8,6 +8,7 @@
 
 mod concurrency;
 mod didacache;
+mod expiry;
 mod faults;
 mod golden;
 mod images;

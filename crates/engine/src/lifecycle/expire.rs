@@ -1,0 +1,59 @@
+//! The crawler's task: has every partition's tier give back the memory of what has expired.
+//!
+//! It works in bursts of microseconds and rests [`BURST_REST`] times as long after each; after a sweep over all
+//! partitions it rests [`SWEEP_REST`] times as long as that took. So it never takes more than a fifth of one core, and
+//! a fiftieth where items expire all the time. Where nothing can have expired, it takes each partition's lock once an
+//! interval.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::cache::Engine;
+
+/// The shortest rest between two sweeps.
+const INTERVAL: Duration = Duration::from_secs(1);
+/// A rest between two sweeps is as many times as long as the sweep before it.
+const SWEEP_REST: u32 = 9;
+/// Steps of a burst: nobody else runs on the worker meanwhile.
+const BURST_STEPS: usize = 8;
+/// A rest between two bursts is as many times as long as the burst before it.
+const BURST_REST: u32 = 4;
+/// The shortest rest between two bursts.
+const LEAST_REST: Duration = Duration::from_micros(250);
+
+impl Engine {
+    /// Gives back the memory of what has expired or been flushed, until an orderly stop.
+    pub(super) async fn crawl(self: Arc<Self>) {
+        let mut rest = INTERVAL;
+        loop {
+            let stopping = self.persistence.stopping.listener();
+            if self.is_stopped() {
+                return;
+            }
+            // Whichever comes first, the phase is looked at again.
+            let _ = runtime::timeout(rest, stopping).await;
+            let begun = runtime::now();
+            for number in 0..self.partitions.len() {
+                self.crawl_partition(number).await;
+            }
+            let took = runtime::now().since(begun);
+            rest = INTERVAL.max(took * SWEEP_REST);
+        }
+    }
+
+    async fn crawl_partition(&self, number: usize) {
+        while !self.is_stopped() {
+            let begun = runtime::now();
+            for _ in 0..BURST_STEPS {
+                let now = runtime::unix_seconds();
+                let mut partition = self.lock_partition(number, now);
+                let context = self.evict_context(number, now);
+                if !partition.tier.expire_some(&context) {
+                    return;
+                }
+            }
+            let took = runtime::now().since(begun);
+            runtime::sleep(LEAST_REST.max(took * BURST_REST)).await;
+        }
+    }
+}

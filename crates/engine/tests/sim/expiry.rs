@@ -1,0 +1,246 @@
+//! What expiry and flushes make dead counts no more, and its memory is found again; what goes alive is counted.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use flowstone_engine::{Amend, Change, Engine, EngineConfig, Peek, Put, ReclaimPolicy, Victim};
+use rand::Rng;
+
+use crate::support::{
+    SEGMENT_BYTES, fill, for_each_seed, get, get_item, memory_disk, numbered, random, roomy,
+    run_background, set, simulate, slotted, start, tight, value,
+};
+
+/// Bytes of memory for which the crawler may take one second.
+const CRAWLED_A_SECOND: u64 = 256 << 20;
+
+async fn set_until(engine: &Arc<Engine>, number: u64, len: usize, expiry: u32) {
+    let put = Put {
+        value: value(number, len).into(),
+        expiry,
+        ..Put::default()
+    };
+    let key = numbered(number);
+    let now = runtime::unix_seconds();
+    engine
+        .set(engine.key(&key).unwrap(), now, &put)
+        .await
+        .unwrap();
+}
+
+#[test]
+fn expired_items_give_their_memory_back_within_seconds() {
+    simulate(1, async {
+        let engine = start(&memory_disk(65 << 20), &roomy()).await;
+        let empty = engine.stats();
+        let expiry = runtime::unix_seconds() + 10;
+        for number in 0..8000 {
+            set_until(&engine, number, 500, expiry).await;
+        }
+        let full = engine.stats();
+        assert_eq!((full.items, full.dram_items), (8000, 8000));
+        assert!(full.item_bytes > 8000 * 500, "{full:#?}");
+        assert_eq!(full.tier.crawls, 0, "nothing can have expired");
+        let seconds = 12 + full.dram_bytes / CRAWLED_A_SECOND;
+        runtime::sleep(Duration::from_secs(seconds)).await;
+        let after = engine.stats();
+        assert_eq!((after.items, after.dram_items), (0, 0), "{after:#?}");
+        assert_eq!(after.item_bytes, 0);
+        assert_eq!(after.tier.crawler_reclaimed, 8000);
+        assert_eq!(after.tier.expired_unfetched, 8000);
+        let given_back = full.dram_bytes - after.dram_bytes;
+        let taken = full.dram_bytes - empty.dram_bytes;
+        assert!(given_back > taken * 3 / 4, "{given_back} of {taken} bytes");
+        // Nothing was written to flash for it, and the cache goes on.
+        let appended = &engine.store().counters().items_appended;
+        assert_eq!(appended.load(std::sync::atomic::Ordering::Relaxed), 0);
+        set(&engine, b"next", b"value").await.unwrap();
+        assert_eq!(get(&engine, b"next").await.unwrap(), b"value");
+    });
+}
+
+#[test]
+fn an_item_that_is_given_an_expiry_later_is_found_too() {
+    simulate(1, async {
+        let engine = start(&memory_disk(65 << 20), &roomy()).await;
+        fill(&engine, 1, 500).await;
+        let (key, now) = (numbered(0), runtime::unix_seconds());
+        let amend = Amend {
+            expiry: Some(now + 5),
+            ..Amend::default()
+        };
+        let touched = engine.modify(engine.key(&key).unwrap(), now, |item| {
+            (Change::Amend(amend), item.is_some())
+        });
+        assert!(touched.await.unwrap().result);
+        runtime::sleep(Duration::from_secs(8)).await;
+        assert_eq!(engine.stats().tier.crawler_reclaimed, 1);
+    });
+}
+
+#[test]
+fn what_does_not_expire_is_never_crawled() {
+    simulate(1, async {
+        let engine = start(&memory_disk(65 << 20), &roomy()).await;
+        fill(&engine, 8000, 500).await;
+        set_until(&engine, 9000, 500, runtime::unix_seconds() + 10_000).await;
+        runtime::sleep(Duration::from_secs(60)).await;
+        let stats = engine.stats();
+        assert_eq!(
+            (stats.tier.crawls, stats.tier.crawler_items_checked),
+            (0, 0)
+        );
+    });
+}
+
+#[test]
+fn after_a_flush_nothing_is_counted_and_memory_is_given_back() {
+    simulate(1, async {
+        let engine = start(&memory_disk(65 << 20), &tight()).await;
+        fill(&engine, 10_000, 2000).await;
+        let full = engine.stats();
+        assert!(full.items.abs_diff(10_000) <= full.placement.items_evicted);
+        assert!(full.placement.objects > 5000, "{full:#?}");
+        engine.flush_all(runtime::unix_seconds()).await;
+        let flushed = engine.stats();
+        assert_eq!((flushed.items, flushed.item_bytes), (0, 0), "{flushed:#?}");
+        fill(&engine, 300, 2000).await;
+        assert_eq!(engine.stats().items, 300);
+        runtime::sleep(Duration::from_secs(3)).await;
+        let after = engine.stats();
+        assert_eq!((after.items, after.dram_items), (300, 300), "{after:#?}");
+        assert!(after.dram_bytes < full.dram_bytes, "{after:#?}");
+        assert_eq!(get(&engine, &numbered(299)).await, Some(value(299, 2000)));
+        assert_eq!(get(&engine, &numbered(300)).await, None);
+    });
+}
+
+#[test]
+fn a_flush_with_a_delay_counts_once_it_has_come() {
+    simulate(1, async {
+        let engine = start(&memory_disk(65 << 20), &tight()).await;
+        fill(&engine, 6000, 2000).await;
+        engine.flush_all(runtime::unix_seconds() + 30).await;
+        runtime::sleep(Duration::from_secs(20)).await;
+        assert_eq!(engine.stats().items, 6000);
+        // Nobody asks for anything.
+        runtime::sleep(Duration::from_secs(13)).await;
+        assert_eq!(engine.stats().items, 0);
+        assert_eq!(engine.stats().dram_items, 0);
+    });
+}
+
+/// Of the keys below `count`, those that are there.
+async fn found(engine: &Arc<Engine>, count: u64) -> u64 {
+    let mut found = 0;
+    for number in 0..count {
+        let item = get_item(engine, &numbered(number), Peek::Yes).await;
+        found += u64::from(item.is_some());
+    }
+    found
+}
+
+/// Live items that have left the cache.
+fn evicted(engine: &Engine) -> u64 {
+    let stats = engine.stats();
+    let placement = stats.placement;
+    placement.items_evicted + placement.index_full + placement.items_lost + stats.tier.rejections
+}
+
+fn returning() -> EngineConfig {
+    let mut config = tight();
+    config.reclaim.policy = ReclaimPolicy::ReturnRecent {
+        victim: Victim::Oldest,
+    };
+    config
+}
+
+#[test]
+fn every_item_is_there_or_was_counted_as_evicted() {
+    for_each_seed("every_item_is_there", 6, |seed| {
+        let config = match seed % 3 {
+            0 => slotted(seed),
+            1 => tight(),
+            _ => returning(),
+        };
+        simulate(seed, async {
+            let engine = start(&memory_disk(33 << 20), &config).await;
+            let mut random = random(seed);
+            let count = 24_000;
+            for number in 0..count {
+                set(&engine, &numbered(number), &value(number, 1500))
+                    .await
+                    .unwrap();
+                let earlier = number.saturating_sub(random.random_range(0..9000));
+                get(&engine, &numbered(earlier)).await;
+            }
+            let gone = evicted(&engine);
+            let there = found(&engine, count).await;
+            assert!(gone > 2000, "{gone}");
+            let stats = engine.stats();
+            // A copy on flash that is dropped while memory has the item counts, and counts again later.
+            let twice = stats.dram_items;
+            let total = there + gone;
+            assert!(
+                (count..=count + twice).contains(&total),
+                "{there} there, {gone} counted of {count}; {stats:#?}"
+            );
+            assert!(
+                stats.items <= there && stats.items + twice >= there,
+                "{there}; {stats:#?}"
+            );
+            let bytes = stats.item_bytes / stats.items.max(1);
+            assert!((1500..2400).contains(&bytes), "{bytes} bytes an item");
+        });
+    });
+}
+
+#[test]
+fn items_dropped_before_a_recovery_came_to_them_were_counted() {
+    simulate(3, async {
+        let disk = memory_disk(33 << 20);
+        let engine = start(&disk, &tight()).await;
+        fill(&engine, 9000, 2000).await;
+        engine.stop().await;
+        drop(engine);
+        let engine = disk.open(&tight()).await.unwrap();
+        run_background(&engine);
+        for number in 9000..24_000 {
+            set(&engine, &numbered(number), &value(number, 2000))
+                .await
+                .unwrap();
+        }
+        engine.recovered().await;
+        let gone = evicted(&engine);
+        let there = found(&engine, 24_000).await;
+        assert_eq!(there + gone, 24_000, "{there} there, {gone} counted");
+    });
+}
+
+#[test]
+fn what_expires_while_it_waits_for_reclaim_is_neither_copied_nor_returned() {
+    simulate(1, async {
+        for config in [tight(), returning()] {
+            let engine = start(&memory_disk(33 << 20), &config).await;
+            let expiry = runtime::unix_seconds() + 10;
+            for number in 0..6000 {
+                set_until(&engine, number, 2000, expiry).await;
+            }
+            for number in 0..6000 {
+                get(&engine, &numbered(number)).await;
+            }
+            runtime::sleep(Duration::from_secs(15)).await;
+            let before = engine.stats();
+            assert_eq!(before.dram_items, 0, "{before:#?}");
+            let count = u64::from(engine.store().segments()) * u64::from(SEGMENT_BYTES) / 2000;
+            for number in 10_000..10_000 + count {
+                set(&engine, &numbered(number), &value(number, 2000))
+                    .await
+                    .unwrap();
+            }
+            let stats = engine.stats().placement;
+            assert!(stats.items_expired > 1000, "{stats:#?}");
+            assert_eq!((stats.items_copied, stats.items_returned), (0, 0));
+        }
+    });
+}
