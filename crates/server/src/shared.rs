@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
-use engine::Engine;
+use engine::{Engine, FlashStats};
 use parking_lot::Mutex;
 use runtime::budget::Budget;
 use runtime::live::Workers;
@@ -26,8 +26,8 @@ pub(crate) struct Shared {
     pub(crate) config: Config,
     /// By worker.
     pub(crate) counters: Box<[Arc<Counters>]>,
-    /// What the counters stood at when statistics were last reset.
-    pub(crate) reset_base: Mutex<Totals>,
+    /// What the counters that only grow stood at when statistics were last reset.
+    pub(crate) reset_base: Mutex<ResetBase>,
     /// Bytes for requests and replies that do not fit the usual buffers.
     pub(crate) budget: Arc<Budget>,
     pub(crate) connections: Connections,
@@ -46,10 +46,19 @@ pub(crate) struct Shared {
     pub(crate) io_words: String,
 }
 
+/// What counters that only grow stood at.
+#[derive(Default)]
+pub(crate) struct ResetBase {
+    totals: Totals,
+    flash: FlashStats,
+    pub(crate) flash_bytes_written: u64,
+}
+
 impl Shared {
     /// Everything counted since the last reset.
     pub(crate) fn totals(&self) -> Totals {
-        self.totals_since_start().since(&self.reset_base.lock())
+        self.totals_since_start()
+            .since(&self.reset_base.lock().totals)
     }
 
     fn totals_since_start(&self) -> Totals {
@@ -60,9 +69,25 @@ impl Shared {
         totals
     }
 
+    /// What the flash tier has counted since the last reset.
+    pub(crate) fn flash_stats(&self) -> FlashStats {
+        self.engine
+            .flash_stats()
+            .since(&self.reset_base.lock().flash)
+    }
+
     pub(crate) fn reset_counters(&self) {
-        *self.reset_base.lock() = self.totals_since_start();
+        let written = &self.engine.store().counters().bytes_written;
+        *self.reset_base.lock() = ResetBase {
+            totals: self.totals_since_start(),
+            flash: self.engine.flash_stats(),
+            flash_bytes_written: written.load(Ordering::Relaxed),
+        };
         self.engine.reset_stats();
+        let connections = &self.connections;
+        for counter in [&connections.total, &connections.rejected, &self.idle_kicks] {
+            counter.store(0, Ordering::Relaxed);
+        }
     }
 
     pub(crate) fn is_stopping(&self) -> bool {

@@ -16,7 +16,7 @@ use runtime::net::Listener;
 use runtime::sync::Semaphore;
 
 use crate::config::{CacheSection, Config, ListenAddress, Size};
-use crate::counters::{Counters, Totals};
+use crate::counters::Counters;
 use crate::error::ServeError;
 use crate::flash::FlashSetting;
 use crate::listen;
@@ -94,7 +94,7 @@ pub fn run(
         counters: (0..threads)
             .map(|_| Arc::new(Counters::default()))
             .collect(),
-        reset_base: Mutex::new(Totals::default()),
+        reset_base: Mutex::default(),
         budget: Arc::new(Budget::new(budget_bytes)),
         connections: Connections::new(threads),
         stopping: AtomicBool::new(false),

@@ -1,12 +1,23 @@
 //! `stats`: memcached's own names where they mean the same thing, and what is Flowstone's.
+//!
+//! `docs/statistics.md` has every field; a test compares the two.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use protocol::write::{refusal, stat, status};
 use protocol::{Refusal, Status};
 
+use engine::{EngineStats, FlashStats};
+
 use crate::config::ListenAddress;
+use crate::counters::Totals;
 use crate::shared::Shared;
+
+/// Bytes of a page, as memcached's slab classes have it.
+const PAGE_BYTES: u64 = 1 << 20;
+/// Objects on flash from which on the memory that their index takes is shared out among them: a smaller index is as
+/// large as it is whatever it holds.
+const OBJECTS_TO_SHARE: u64 = 10_000;
 
 /// The version clients are told: memcached's whose protocol is spoken, then our own.
 pub(crate) const VERSION: &str = concat!("1.6.18-flowstone-", env!("CARGO_PKG_VERSION"));
@@ -38,9 +49,51 @@ fn count(out: &mut Vec<u8>, name: &str, value: &AtomicU64) {
     stat(out, name, value.load(Ordering::Relaxed));
 }
 
+/// Counters since the last reset, under memcached's names for them, and what they are read from.
+struct Figures {
+    totals: Totals,
+    engine: EngineStats,
+    flash: FlashStats,
+}
+
+impl Figures {
+    fn read(shared: &Shared) -> Self {
+        Self {
+            totals: shared.totals(),
+            engine: shared.engine.stats(),
+            flash: shared.flash_stats(),
+        }
+    }
+
+    /// Live items that were dropped to make space for others.
+    fn evictions(&self) -> u64 {
+        self.flash.items_evicted + self.flash.index_full + self.engine.tier.rejections
+    }
+
+    fn evicted_unfetched(&self) -> u64 {
+        self.flash.evicted_unfetched + self.engine.tier.rejections_unfetched
+    }
+
+    fn evicted_nonzero(&self) -> u64 {
+        self.flash.evicted_nonzero + self.engine.tier.rejections_nonzero
+    }
+
+    /// Items that were dropped though they had been read since they were written to flash.
+    fn evicted_active(&self) -> u64 {
+        self.flash
+            .items_evicted
+            .saturating_sub(self.flash.evicted_unfetched)
+    }
+
+    /// Dead items whose space was found when it was needed.
+    fn reclaimed(&self) -> u64 {
+        self.flash.items_expired + self.engine.tier.reclaimed
+    }
+}
+
 fn general(shared: &Shared, out: &mut Vec<u8>) {
-    let totals = shared.totals();
-    let engine = shared.engine.stats();
+    let figures = Figures::read(shared);
+    let Figures { totals, engine, .. } = &figures;
     let now = runtime::unix_seconds();
     let usage = runtime::process::usage();
     let connections = &shared.connections;
@@ -57,6 +110,8 @@ fn general(shared: &Shared, out: &mut Vec<u8>) {
     stat(out, "curr_connections", current);
     count(out, "total_connections", &connections.total);
     count(out, "rejected_connections", &connections.rejected);
+    // A connection has its structure for as long as it is open.
+    stat(out, "connection_structures", current);
     for (name, value) in totals.named() {
         stat(out, name, value);
         if name == "get_misses" {
@@ -65,24 +120,88 @@ fn general(shared: &Shared, out: &mut Vec<u8>) {
             stat(out, "get_flushed", engine.paths.flushed);
         }
     }
+    // There is no authentication.
+    stat(out, "auth_cmds", 0);
+    stat(out, "auth_errors", 0);
     count(out, "idle_kicks", &shared.idle_kicks);
-    stat(out, "limit_maxbytes", shared.config.cache.memory.0);
+    let memory_bytes = shared.config.cache.memory.0;
+    stat(out, "limit_maxbytes", memory_bytes + flash_bytes(shared));
+    // Connections beyond the limit are told so and closed: listening never ends, and none gives way to another.
     stat(out, "accepting_conns", 1);
+    stat(out, "listen_disabled_num", 0);
+    stat(out, "conn_yields", 0);
     stat(out, "threads", shared.workers.count());
-    stat(out, "bytes", engine.dram_item_bytes);
-    // Whether in memory, on flash or both: a dirty item is in memory only.
-    let items = engine.placement.objects + engine.dram_dirty_items;
-    stat(out, "curr_items", items);
+    let hash_bytes = engine.dram_table_bytes + engine.memory.index_bytes;
+    // As memcached's, of pointers.
+    let slots = hash_bytes / u64::from(usize::BITS / 8);
+    stat(out, "hash_power_level", slots.max(1).ilog2());
+    stat(out, "hash_bytes", hash_bytes);
+    // A table grows within the request that needs it.
+    stat(out, "hash_is_expanding", 0);
+    stat(out, "bytes", engine.item_bytes);
+    // Whether in memory, on flash or both.
+    stat(out, "curr_items", engine.items);
     stat(out, "total_items", engine.paths.items_set);
-    let evictions = engine.placement.items_evicted + engine.placement.index_full;
-    stat(out, "evictions", evictions);
-    let reclaimed = engine.tier.reclaimed + engine.placement.items_expired;
-    stat(out, "reclaimed", reclaimed);
+    stat(out, "expired_unfetched", engine.tier.expired_unfetched);
+    stat(out, "evicted_unfetched", figures.evicted_unfetched());
+    stat(out, "evicted_active", figures.evicted_active());
+    stat(out, "evictions", figures.evictions());
+    stat(out, "reclaimed", figures.reclaimed());
+    crawler(out, "", engine);
+    stat(out, "lru_crawler_starts", engine.tier.crawls);
+    extstore(shared, out, engine);
     stat(out, "dram_hits", engine.paths.dram_hits);
     stat(out, "flash_hits", engine.paths.flash_hits);
-    stat(out, "flash_misses", engine.paths.misses);
+    stat(out, "flash_misses", engine.paths.flash_misses);
     stat(out, "flash_failed_reads", engine.paths.failed_reads);
     stat(out, "resident_bytes", usage.resident_bytes);
+}
+
+/// What memory has been found by, with memcached's names for all items and for those of a class alike.
+fn crawler(out: &mut Vec<u8>, class: &str, engine: &EngineStats) {
+    let tier = &engine.tier;
+    for (name, value) in [
+        ("crawler_reclaimed", tier.crawler_reclaimed),
+        ("crawler_items_checked", tier.crawler_items_checked),
+        ("direct_reclaims", tier.direct_reclaims),
+    ] {
+        stat(out, &format!("{class}{name}"), value);
+    }
+}
+
+fn flash_bytes(shared: &Shared) -> u64 {
+    let store = shared.engine.store();
+    u64::from(store.segments()) * u64::from(store.segment_bytes())
+}
+
+/// The flash under memcached's names for its external storage: a segment is a page.
+fn extstore(shared: &Shared, out: &mut Vec<u8>, engine: &EngineStats) {
+    let store = shared.engine.store();
+    let (counters, placement) = (store.counters(), &engine.placement);
+    let free = store.free_segments();
+    let used = store.segments_in_use().saturating_sub(free);
+    let used_bytes = u64::from(used) * u64::from(store.segment_bytes());
+    let rescued = placement.items_copied + placement.items_returned;
+    stat(out, "extstore_compact_rescues", rescued);
+    count(out, "extstore_page_allocs", &counters.segments_opened);
+    let dropped = placement.segments_dropped;
+    stat(out, "extstore_page_evictions", dropped);
+    let reclaimed = placement.segments_reclaimed;
+    stat(out, "extstore_page_reclaims", reclaimed);
+    stat(out, "extstore_pages_free", free);
+    stat(out, "extstore_pages_used", used);
+    let evicted = placement.items_evicted;
+    stat(out, "extstore_objects_evicted", evicted);
+    stat(out, "extstore_objects_read", counters.reads.sum());
+    count(out, "extstore_objects_written", &counters.items_appended);
+    stat(out, "extstore_objects_used", engine.flash_items);
+    stat(out, "extstore_bytes_evicted", placement.bytes_evicted);
+    count(out, "extstore_bytes_written", &counters.bytes_written);
+    stat(out, "extstore_bytes_read", counters.bytes_read.sum());
+    stat(out, "extstore_bytes_used", engine.flash_item_bytes);
+    let fragmented = used_bytes.saturating_sub(engine.flash_item_bytes);
+    stat(out, "extstore_bytes_fragmented", fragmented);
+    stat(out, "extstore_limit_maxbytes", flash_bytes(shared));
 }
 
 fn settings(shared: &Shared, out: &mut Vec<u8>) {
@@ -111,6 +230,8 @@ fn settings(shared: &Shared, out: &mut Vec<u8>) {
     stat(out, "item_size_max", config.max_item_size().0);
     stat(out, "maxconns_fast", "yes");
     stat(out, "idle_timeout", server.idle_timeout);
+    stat(out, "lru_crawler", "yes");
+    stat(out, "lru_maintainer_thread", "no");
     stat(out, "flush_enabled", yes_no(server.enable_flush_all));
     stat(out, "shutdown_command", yes_no(server.enable_shutdown));
     stat(out, "dump_enabled", "yes");
@@ -125,20 +246,65 @@ fn yes_no(set: bool) -> &'static str {
     if set { "yes" } else { "no" }
 }
 
+/// All items, as those of one class.
 fn items(shared: &Shared, out: &mut Vec<u8>) {
-    let engine = shared.engine.stats();
-    stat(out, "items:1:number", engine.dram_items);
-    stat(out, "items:1:evicted", engine.tier.evictions);
-    stat(out, "items:1:evicted_clean", engine.tier.clean_evictions);
-    stat(out, "items:1:second_chances", engine.tier.second_chances);
-    stat(out, "items:1:reclaimed", engine.tier.reclaimed);
-    stat(out, "items:1:mem_requested", engine.dram_item_bytes);
+    let figures = Figures::read(shared);
+    let Figures { totals, engine, .. } = &figures;
+    let now = runtime::unix_seconds();
+    let age = engine.oldest_access.map_or(0, |at| now.saturating_sub(at));
+    stat(out, "items:1:number", engine.items);
+    stat(out, "items:1:age", age);
+    stat(out, "items:1:mem_requested", engine.item_bytes);
+    stat(out, "items:1:evicted", figures.evictions());
+    stat(out, "items:1:evicted_nonzero", figures.evicted_nonzero());
+    stat(out, "items:1:evicted_time", figures.flash.evicted_age);
+    stat(out, "items:1:outofmemory", totals.store_no_memory);
+    // Nothing refers to an item beyond a request.
+    stat(out, "items:1:tailrepairs", 0);
+    stat(out, "items:1:reclaimed", figures.reclaimed());
+    stat(
+        out,
+        "items:1:expired_unfetched",
+        engine.tier.expired_unfetched,
+    );
+    stat(
+        out,
+        "items:1:evicted_unfetched",
+        figures.evicted_unfetched(),
+    );
+    stat(out, "items:1:evicted_active", figures.evicted_active());
+    crawler(out, "items:1:", engine);
+    stat(out, "items:1:lrutail_reflocked", 0);
 }
 
+/// The memory of the items as pages of one class, whose chunks are as long as the average item in memory.
 fn slabs(shared: &Shared, out: &mut Vec<u8>) {
     let engine = shared.engine.stats();
-    stat(out, "1:used_chunks", engine.dram_items);
-    stat(out, "1:mem_requested", engine.dram_item_bytes);
+    let totals = shared.totals();
+    let used = engine.dram_items;
+    let chunk_bytes = engine.dram_item_bytes.div_ceil(used.max(1)).max(1);
+    let chunks_per_page = (PAGE_BYTES / chunk_bytes).max(1);
+    let pages = engine.dram_bytes.div_ceil(PAGE_BYTES);
+    let chunks = (pages * chunks_per_page).max(used);
+    stat(out, "1:chunk_size", chunk_bytes);
+    stat(out, "1:chunks_per_page", chunks_per_page);
+    stat(out, "1:total_pages", pages);
+    stat(out, "1:total_chunks", chunks);
+    stat(out, "1:used_chunks", used);
+    stat(out, "1:free_chunks", chunks - used);
+    stat(out, "1:free_chunks_end", 0);
+    for (name, value) in [
+        ("get_hits", totals.get_hits),
+        ("cmd_set", totals.cmd_set),
+        ("delete_hits", totals.delete_hits),
+        ("incr_hits", totals.incr_hits),
+        ("decr_hits", totals.decr_hits),
+        ("cas_hits", totals.cas_hits),
+        ("cas_badval", totals.cas_badval),
+        ("touch_hits", totals.touch_hits),
+    ] {
+        stat(out, &format!("1:{name}"), value);
+    }
     stat(out, "active_slabs", 1);
     stat(out, "total_malloced", engine.dram_bytes);
 }
@@ -169,10 +335,8 @@ fn flash(shared: &Shared, out: &mut Vec<u8>) {
     stat(out, "path", &shared.config.cache.flash);
     stat(out, "device", &shared.flash_words);
     stat(out, "io", &shared.io_words);
-    let segment_bytes = u64::from(store.segment_bytes());
-    let flash_bytes = u64::from(store.segments()) * segment_bytes;
-    stat(out, "flash_bytes", flash_bytes);
-    stat(out, "segment_bytes", segment_bytes);
+    stat(out, "flash_bytes", flash_bytes(shared));
+    stat(out, "segment_bytes", store.segment_bytes());
     stat(out, "segments", store.segments());
     stat(out, "segments_free", store.free_segments());
     stat(out, "segments_written", store.written_segments());
@@ -185,6 +349,7 @@ fn flash(shared: &Shared, out: &mut Vec<u8>) {
     stat(out, "item_bytes_set", engine.paths.item_bytes_set);
     let set = engine.paths.item_bytes_set.max(1) as f64;
     let written = counters.bytes_written.load(Ordering::Relaxed);
+    let written = written - shared.reset_base.lock().flash_bytes_written;
     let clwa = written as f64 / set;
     stat(out, "clwa", format_args!("{clwa:.3}"));
     count(out, "read_errors", &counters.read_errors);
@@ -194,6 +359,9 @@ fn flash(shared: &Shared, out: &mut Vec<u8>) {
     stat(out, "shared_flights", engine.paths.shared_reads);
     stat(out, "promotions", engine.paths.promotions);
     stat(out, "demotions", engine.tier.demotions);
+    stat(out, "rejections", engine.tier.rejections);
+    stat(out, "clean_evictions", engine.tier.clean_evictions);
+    stat(out, "second_chances", engine.tier.second_chances);
     stat(out, "write_waits", engine.write_waits);
     durability(shared, out);
 }
@@ -230,8 +398,10 @@ fn index(shared: &Shared, out: &mut Vec<u8>) {
     stat(out, "placement", shared.engine.config().placement.name());
     stat(out, "objects_on_flash", objects);
     stat(out, "index_dram_bytes", engine.memory.index_bytes);
-    let bits = engine.memory.index_bytes as f64 * 8.0 / objects.max(1) as f64;
-    stat(out, "dram_bits_per_object", format_args!("{bits:.1}"));
+    if objects >= OBJECTS_TO_SHARE {
+        let bits = engine.memory.index_bytes as f64 * 8.0 / objects as f64;
+        stat(out, "dram_bits_per_object", format_args!("{bits:.1}"));
+    }
     stat(out, "index_full", engine.placement.index_full);
     stat(out, "fixed_dram_bytes", engine.memory.fixed_bytes);
     stat(out, "dram_tier_bytes", engine.dram_bytes);
