@@ -119,6 +119,18 @@ impl Flash for DiskFlash {
         })
     }
 
+    fn can_overwrite(&self) -> bool {
+        true
+    }
+
+    fn overwrite(&self, block: BlockId, first_page: u32, data: SharedBuf) -> IoFuture<'_, ()> {
+        let offset = u64::from(first_page) * u64::from(self.geometry.page_bytes);
+        match self.locate(Operation::Write, block, offset, data.len()) {
+            Ok(at) => self.disk.write(at, data),
+            Err(error) => refused(error),
+        }
+    }
+
     fn erase(&self, block: BlockId) -> IoFuture<'_, ()> {
         Box::pin(async move {
             let at = self.locate(Operation::Erase, block, 0, 0)?;

@@ -1,6 +1,7 @@
 //! [`Flash`]: blocks that are erased whole and programmed page by page, in order.
 
-use crate::{AlignedBuf, IoFuture, SharedBuf};
+use crate::disk::refused;
+use crate::{AlignedBuf, DeviceError, IoFuture, SharedBuf};
 
 /// Number of a block within its device: channel by channel, `0..geometry.blocks()`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -61,6 +62,23 @@ pub trait Flash: Send + Sync {
 
     /// Programs the pages of `data` from `first_page` on, which must be the next of its block.
     fn program(&self, block: BlockId, first_page: u32, data: SharedBuf) -> IoFuture<'_, ()>;
+
+    /// Whether [`overwrite`](Flash::overwrite) works, as on what is made of a drive.
+    fn can_overwrite(&self) -> bool {
+        false
+    }
+
+    /// Writes pages of a block in any order, also ones that have been written before.
+    ///
+    /// # Errors
+    /// [`DeviceError::ProgramOrder`] where pages cannot be written twice.
+    fn overwrite(&self, block: BlockId, first_page: u32, _data: SharedBuf) -> IoFuture<'_, ()> {
+        refused(DeviceError::ProgramOrder {
+            block: block.0,
+            page: first_page,
+            expected: u32::MAX,
+        })
+    }
 
     /// Erases a block, after which its first page is the next to program.
     fn erase(&self, block: BlockId) -> IoFuture<'_, ()>;

@@ -14,6 +14,8 @@ pub const META_BYTES: u64 = 1 << 20;
 pub const MIN_MEMORY_BYTES: u64 = 16 << 20;
 /// Memory of a worker thread beside the engine's: its ring, receive buffers and page buffers.
 pub const WORKER_BYTES: u64 = 3 << 20;
+/// The usual write-back window.
+pub const WRITE_BACK: Duration = Duration::from_secs(60);
 /// Smallest flash, in segments.
 pub const MIN_SEGMENTS: u64 = 8;
 
@@ -326,6 +328,9 @@ pub struct EngineConfig {
     pub reclaim: ReclaimSettings,
     /// How segments are written.
     pub writing: WriteSettings,
+    /// The write-back window: what has been in memory alone for longer is on flash, too. `None` writes items when they
+    /// leave memory.
+    pub write_back: Option<Duration>,
     /// How long an orderly stop may take.
     pub stop_deadline: Duration,
     /// How long after an append the journal is synced: what a power cut may bring back.
@@ -369,6 +374,7 @@ impl Default for EngineConfig {
                 write_bytes: None,
                 discard: false,
             },
+            write_back: Some(WRITE_BACK),
             stop_deadline: Duration::from_secs(60),
             sync_interval: Duration::from_millis(100),
             max_downtime: None,
@@ -605,12 +611,16 @@ impl EngineConfig {
         }
     }
 
-    /// Segments of this size that an orderly stop needs to write what is in memory.
-    pub(crate) fn segments_for_stop(&self, segment_bytes: u32) -> u32 {
-        match self.dram {
-            Dram::ItemCache => (self.memory_bytes * 5 / 4 / u64::from(segment_bytes)) as u32 + 2,
+    /// Segments of this size that an orderly stop needs to write what is in memory; `None` where that is what is dirty,
+    /// because all else has its copy.
+    pub(crate) fn segments_for_stop(&self, segment_bytes: u32) -> Option<u32> {
+        match (self.dram, self.write_back) {
+            (Dram::ItemCache, Some(_)) => None,
+            (Dram::ItemCache, None) => {
+                Some((self.memory_bytes * 5 / 4 / u64::from(segment_bytes)) as u32 + 2)
+            }
             // What is in buffers has its segments already.
-            Dram::WriteBuffers { .. } => 0,
+            (Dram::WriteBuffers { .. }, _) => Some(0),
         }
     }
 }

@@ -48,7 +48,7 @@ pub use ::format;
 pub use admission::Admission;
 pub use cache::{
     Amend, CacheError, Change, Engine, EngineStats, FlashRead, ItemView, Lookup, Modified, Peek,
-    Put,
+    Put, SyncError,
 };
 pub use config::{
     AfterDowntime, ConfigError, Dram, EngineConfig, ExactSettings, PlacementConfig, ReclaimPolicy,

@@ -198,6 +198,7 @@ fn slabs(sizes: Sizes) -> EngineConfig {
             layout: Layout::Slotted,
             index_percent: FATCACHE_INDEX_PERCENT,
         }),
+        write_back: None,
         ..usual
     };
     config.writing.buffers = buffers;

@@ -16,6 +16,7 @@
 
 mod modify;
 mod read;
+mod sync;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -24,6 +25,8 @@ use parking_lot::{Mutex, MutexGuard};
 
 pub use modify::{Amend, Change, Modified, Put};
 pub use read::{FlashRead, ItemView, Lookup, Peek};
+pub use sync::SyncError;
+pub(crate) use sync::SyncRequests;
 
 use crate::config::{Dram, EngineConfig};
 use crate::counter::CacheLine;
@@ -37,7 +40,7 @@ use crate::format::journal::Record;
 use crate::key::{Key, KeyHash};
 use crate::partition::{Partition, PathStats};
 use crate::placement::Placement;
-use crate::reclaim::{Named, Resident, ReturnToMemory};
+use crate::reclaim::{Dirty, Named, Resident, ReturnToMemory};
 use crate::store::SegmentStore;
 
 /// An item larger than this fraction of what a partition has of memory is not kept there: it goes
@@ -74,6 +77,7 @@ pub struct Engine {
     pub(crate) stale_below: u64,
     pub(crate) config: EngineConfig,
     pub(crate) persistence: Persistence,
+    pub(crate) syncs: SyncRequests,
     /// Writes that stalled on flash.
     pub(crate) write_stalls: AtomicU64,
     /// Bytes of the memory that others hold at present.
@@ -143,6 +147,16 @@ impl ReturnToMemory for Engine {
         let is_taken = partition.tier.put(key, &new, &context).is_ok();
         // Under the partition's lock no write has come between.
         is_taken && placement.check(item, &mut |_| false) == Named::Removed
+    }
+
+    fn dirty(&self) -> Dirty {
+        let mut dirty = Dirty::default();
+        for partition in &self.partitions {
+            let tier = &partition.0.lock().tier;
+            dirty.items += tier.dirty;
+            dirty.bytes += tier.dirty_bytes;
+        }
+        dirty
     }
 }
 

@@ -205,7 +205,11 @@ impl DramTier {
     }
 
     /// Hands items to flash; tells of those for which there was space whether flash has them.
-    fn hand_over(&self, entries: &[(KeyHash, Handle)], context: &EvictContext<'_>) -> Vec<bool> {
+    pub(super) fn hand_over(
+        &self,
+        entries: &[(KeyHash, Handle)],
+        context: &EvictContext<'_>,
+    ) -> Vec<bool> {
         let batch: Vec<AppendItem<'_>> = entries
             .iter()
             .map(|&(hash, handle)| AppendItem {
@@ -220,63 +224,6 @@ impl DramTier {
             Placed::NeverFits | Placed::Dropped => taken.push(false),
         });
         taken
-    }
-
-    /// Marks the items whose copy has left the flash as dirty, for an orderly stop to place them.
-    pub(crate) fn mark_unplaced(&mut self, context: &EvictContext<'_>) {
-        let handles: Vec<Handle> = self.log.all_entries().collect();
-        for handle in handles {
-            if self.log.header(handle).has(state::DEAD | state::DIRTY) {
-                continue;
-            }
-            if !context.flash.holds(self.hash_of(handle, context.seed)) {
-                self.set_dirty(&{ *self.log.header(handle) });
-                self.log.header_mut(handle).state |= state::DIRTY;
-            }
-        }
-    }
-
-    /// Cleans: places dirty items on flash, oldest first, while they stay in memory. An orderly stop cleans all.
-    ///
-    /// Each is placed once: on a flash smaller than memory, what was placed first may be reclaimed
-    /// before the last is placed.
-    ///
-    /// # Errors
-    /// [`NoSpace`] when flash has none at present; what was placed is clean, so that calling again
-    /// goes on.
-    pub(crate) fn clean(&mut self, context: &EvictContext<'_>) -> Result<(), NoSpace> {
-        /// Items placed at a time.
-        const BATCH: usize = 256;
-        let is_worth = |header: &ItemHeader| {
-            !header.has(state::DEAD)
-                && header.has(state::DIRTY)
-                && !header.is_expired(context.now)
-                && header.version.get() >= context.cutoff
-        };
-        let entries = self.log.all_entries();
-        let dirty: Vec<(KeyHash, Handle)> = entries
-            .filter(|&handle| is_worth(self.log.header(handle)))
-            .map(|handle| (self.hash_of(handle, context.seed), handle))
-            .collect();
-        for entries in dirty.chunks(BATCH) {
-            let taken = self.hand_over(entries, context);
-            for (&(hash, handle), &is_on_flash) in entries.iter().zip(&taken) {
-                if !is_on_flash {
-                    continue;
-                }
-                self.set_clean(&{ *self.log.header(handle) });
-                let header = self.log.header_mut(handle);
-                header.state &= !state::DIRTY;
-                if header.has(state::REFERENCED) {
-                    context.flash.access(hash);
-                }
-                self.stats.demotions += 1;
-            }
-            if taken.len() < entries.len() {
-                return Err(NoSpace);
-            }
-        }
-        Ok(())
     }
 }
 

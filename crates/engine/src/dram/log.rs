@@ -35,6 +35,8 @@ pub(super) struct Log {
     opened: Vec<u64>,
     /// Chunks opened so far.
     chunks_opened: u64,
+    /// By slot: no dirty entry of the chunk has a lower version.
+    dirty_from: Vec<u64>,
     /// Bytes used in the head chunk.
     head_bytes: usize,
     /// A chunk kept for what the next eviction appends again.
@@ -118,6 +120,8 @@ impl Log {
         self.chunks_opened += 1;
         self.opened.resize(self.slots.len(), 0);
         self.opened[slot as usize] = self.chunks_opened;
+        self.dirty_from.resize(self.slots.len(), u64::MAX);
+        self.dirty_from[slot as usize] = u64::MAX;
         self.order.push_back(slot);
         self.head_bytes = 0;
         self.head_beside_bytes = 0;
@@ -128,9 +132,21 @@ impl Log {
         self.order.front().copied()
     }
 
-    /// The entries of all chunks, oldest first, dead ones included.
-    pub(super) fn all_entries(&self) -> impl Iterator<Item = Handle> + '_ {
-        self.order.iter().flat_map(|&slot| self.entries(slot))
+    /// No dirty entry of the chunk in `slot` has a lower version.
+    pub(super) fn dirty_from(&self, slot: u32) -> u64 {
+        self.dirty_from[slot as usize]
+    }
+
+    pub(super) fn set_dirty_from(&mut self, slot: u32, version: u64) {
+        self.dirty_from[slot as usize] = version;
+    }
+
+    /// Notes that an entry has become what its header says.
+    pub(super) fn note_dirty(&mut self, handle: Handle, header: &ItemHeader) {
+        if header.has(state::DIRTY) {
+            let from = &mut self.dirty_from[(handle.0 >> self.unit_bits) as usize];
+            *from = (*from).min(header.version.get());
+        }
     }
 
     /// The slot of the first chunk opened as number `opened` or later, with its own number.
@@ -214,7 +230,9 @@ impl Log {
             None => put(value),
         }
         self.head_bytes = start + bytes.next_multiple_of(UNIT);
-        Handle(slot << self.unit_bits | (start / UNIT) as u32)
+        let handle = Handle(slot << self.unit_bits | (start / UNIT) as u32);
+        self.note_dirty(handle, &header);
+        handle
     }
 
     fn keep_large(&mut self, value: Arc<[u8]>) -> u32 {

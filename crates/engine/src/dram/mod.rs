@@ -13,9 +13,12 @@
 //!      └─ evict: dead: skip │ referenced: append again │ clean: forget │ dirty: place on flash
 //! ```
 //!
+//! What has been dirty for long is placed on flash and stays, clean ([`clean`]).
+//!
 //! Everything here runs under the partition's lock and never waits; when flash has no space,
 //! [`NoSpace`] goes up to the request path, which waits outside the lock.
 
+mod clean;
 mod evict;
 mod expire;
 mod log;
@@ -23,6 +26,7 @@ mod log;
 mod tests;
 mod tier;
 
+pub(crate) use clean::{Due, Walked};
 pub(crate) use tier::EvictContext;
 pub(crate) use tier::{DramTier, Handle, NewItem, TierStats};
 

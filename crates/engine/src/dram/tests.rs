@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use proptest::prelude::*;
 
 use super::tier::{DramTier, EvictContext, NewItem, TierUse};
-use super::{Below, Handle, NoSpace};
+use super::{Below, Due, Handle, NoSpace, Walked};
 use crate::admission::Admission;
 use crate::flash::Placed;
 use crate::format::item::{ItemRef, state};
@@ -158,8 +158,17 @@ impl Bench {
     }
 
     fn clean(&mut self) -> Result<(), NoSpace> {
+        self.clean_due(&Due {
+            unplaced: false,
+            ..Due::ALL
+        })
+    }
+
+    fn clean_due(&mut self, due: &Due) -> Result<(), NoSpace> {
         let (tier, context) = self.parts();
-        tier.clean(&context)
+        let mut walked = Walked::default();
+        while tier.clean_chunk(&mut walked, due, &context)? {}
+        Ok(())
     }
 
     /// Lets the crawler make steps until there is nothing to do.
@@ -443,13 +452,50 @@ fn placing_all_goes_on_where_it_stopped() {
     assert_eq!(bench.flash.touched.lock().len(), 1);
     assert_eq!(bench.clean(), Ok(()));
     assert_eq!(bench.flash.placed().len(), 1000);
-    // One whose copy was lost is placed again, once it has been marked.
+    // One whose copy was lost is placed again, where that is looked for.
     bench.flash.invalidate(key_of(&name(50)).hash());
     bench.flash.space_left.store(9, Ordering::Relaxed);
-    let (tier, context) = bench.parts();
-    tier.mark_unplaced(&context);
     bench.clean().unwrap();
+    assert_eq!(bench.flash.placed().len(), 1000);
+    bench.clean_due(&Due::ALL).unwrap();
     assert_eq!(bench.flash.placed()[1000..], [name(50)]);
+}
+
+#[test]
+fn what_is_younger_than_what_is_due_stays_dirty_wherever_it_lies() {
+    let mut bench = Bench::new(64 * CHUNK, usize::MAX);
+    bench.put_all(0..200);
+    let due = |below| Due {
+        below,
+        unplaced: false,
+        admitted: true,
+    };
+    // Overwritten where they lie, and longer than before.
+    let below = bench.next_version;
+    for number in (0..200).step_by(10) {
+        bench.put(&name(number), &[2; 100]).unwrap();
+        bench.put(&name(number + 5), &[2; 110]).unwrap();
+    }
+    bench.clean_due(&due(below)).unwrap();
+    let old = |number: &usize| !number.is_multiple_of(5);
+    assert_eq!(
+        bench.flash.placed(),
+        (0..200).filter(old).map(name).collect::<Vec<_>>()
+    );
+    assert_eq!(bench.tier.dirty, 40);
+    bench.clean_due(&due(below)).unwrap();
+    assert_eq!(bench.flash.placed().len(), 160, "nothing is placed twice");
+    bench.clean_due(&due(bench.next_version)).unwrap();
+    assert_eq!(bench.flash.placed().len(), 200);
+    assert_eq!((bench.tier.dirty, bench.tier.dirty_bytes), (0, 0));
+    assert_eq!(bench.flash.value(&name(10)).unwrap(), [2; 100]);
+    // What is not admitted waits for its eviction.
+    bench.put(b"refused", &[3; 100]).unwrap();
+    bench.admission = Admission::Random { per_mille: 0 };
+    bench.clean_due(&due(bench.next_version)).unwrap();
+    assert_eq!(bench.tier.dirty, 1);
+    bench.clean_due(&Due::ALL).unwrap();
+    assert_eq!(bench.tier.dirty, 0);
 }
 
 #[test]

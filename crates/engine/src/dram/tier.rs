@@ -107,6 +107,8 @@ summed! {
         crawler_items_checked,
         /// Passes of the crawler over a tier.
         crawls,
+        /// Items placed on flash that stayed in memory.
+        written_back,
     }
 }
 
@@ -159,10 +161,9 @@ pub(crate) struct DramTier {
     pub(super) table: HashTable<Slot>,
     /// Bytes of live bodies.
     pub(crate) live_bytes: u64,
-    /// Items without a copy on flash.
+    /// Items without a copy on flash, and the bytes of their bodies.
     pub(crate) dirty: u64,
-    /// Bytes of their bodies.
-    dirty_bytes: u64,
+    pub(crate) dirty_bytes: u64,
     flushed: Flushed,
     /// No item has expired before this Unix second; 0 for at once, after a flush.
     pub(super) soonest_expiry: u32,
@@ -289,17 +290,6 @@ impl DramTier {
         }
     }
 
-    /// Accounts for an item, clean until now, that has no copy on flash any more.
-    pub(super) fn set_dirty(&mut self, header: &ItemHeader) {
-        let bytes = header.body_bytes() as u64;
-        self.dirty += 1;
-        self.dirty_bytes += bytes;
-        if header.version.get() < self.flushed.cutoff {
-            self.flushed.dirty += 1;
-            self.flushed.dirty_bytes += bytes;
-        }
-    }
-
     /// The entry of `key`, dead by expiry or flush or not.
     pub(crate) fn find(&self, key: Key<'_>) -> Option<Handle> {
         let low = key.hash().low();
@@ -382,6 +372,7 @@ impl DramTier {
         let referenced = self.log.header(handle).state & state::REFERENCED;
         *self.log.header_mut(handle) = *header;
         self.log.header_mut(handle).state |= referenced;
+        self.log.note_dirty(handle, header);
         true
     }
 

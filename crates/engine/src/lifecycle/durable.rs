@@ -9,7 +9,7 @@ use device::DeviceError;
 use super::{STOP_RESERVE, VERSION_RESERVE};
 use crate::cache::Engine;
 use crate::counter::Count as _;
-use crate::dram::NoSpace;
+use crate::dram::{Due, NoSpace, Walked};
 use crate::durability::journal::Journal;
 pub use crate::durability::superblocks::CheckpointStats;
 use crate::durability::superblocks::{Persistence, SUPERBLOCK_OFFSETS, write_superblock};
@@ -60,6 +60,8 @@ impl Engine {
         spawn(Box::new(move || Box::pin(engine.keep_checkpoints())));
         let engine = Arc::clone(self);
         spawn(Box::new(move || Box::pin(engine.crawl())));
+        let engine = Arc::clone(self);
+        spawn(Box::new(move || Box::pin(engine.write_back())));
     }
 
     /// What has been done to survive a crash.
@@ -100,7 +102,7 @@ impl Engine {
     }
 
     /// Whether the journal has been synced.
-    async fn sync_now(&self) -> bool {
+    pub(super) async fn sync_now(&self) -> bool {
         let counters = &self.persistence.counters;
         let synced = self.journal.sync(runtime::unix_seconds()).await;
         let is_synced = synced.is_ok();
@@ -415,17 +417,17 @@ impl Engine {
     /// Places everything on flash that only memory has; it stays in memory.
     async fn clean_memory(&self, now: u32) {
         for number in 0..self.partitions.len() {
-            self.lock_partition(number, now)
-                .tier
-                .mark_unplaced(&self.evict_context(number, now));
+            let mut walked = Walked::default();
             loop {
                 let space = self.flash.space().listener();
                 let cleaned = {
                     let mut partition = self.lock_partition(number, now);
-                    partition.tier.clean(&self.evict_context(number, now))
+                    let context = self.evict_context(number, now);
+                    partition.tier.clean_chunk(&mut walked, &Due::ALL, &context)
                 };
                 match cleaned {
-                    Ok(()) => break,
+                    Ok(true) => {}
+                    Ok(false) => break,
                     Err(NoSpace) => space.await,
                 }
             }

@@ -4,6 +4,7 @@
 //!   open:  superblock, journal head ─> checkpoint, journal, footers: what is live, what is dead
 //!             ─> journal head, superblock: a new run, higher limits; synced ─> serve
 //!   run:   journal synced every interval │ checkpoint when half of the journal is full, or it has lost records
+//!   write_back: what has been dirty for long is placed and flushed; serves Engine::sync
 //!   stop:  clean all of memory ─> drain ─> checkpoint ─> sync ─> set the clean mark ─> sync
 //! ```
 //!
@@ -12,6 +13,7 @@
 mod durable;
 mod expire;
 mod open;
+mod write_back;
 
 pub use durable::{CheckpointStats, Stop};
 pub use open::Opening;

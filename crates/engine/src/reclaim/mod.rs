@@ -16,7 +16,7 @@ mod watermarks;
 
 pub(crate) use reclaimer::next_run;
 pub use upkeep::FlashStats;
-pub(crate) use upkeep::{ReturnToMemory, Upkeep};
+pub(crate) use upkeep::{Dirty, ReturnToMemory, Upkeep};
 pub use watermarks::Watermarks;
 
 use std::sync::atomic::AtomicU64;

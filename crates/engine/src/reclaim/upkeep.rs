@@ -14,10 +14,10 @@ use crate::counter::{Count as _, Ewma, counters};
 use crate::durability::FlushCutoffs;
 use crate::durability::journal::Journal;
 use crate::durability::recovery::RecoveryQueue;
-use crate::format::item::ItemRef;
+use crate::format::item::{CHECKSUM_BYTES, ItemRef};
 use crate::format::journal::Record;
 use crate::format::location::Place;
-use crate::format::segment::SummaryEntry;
+use crate::format::segment::{PAGE_BYTES, SUMMARY_ENTRY_BYTES, SummaryEntry};
 use crate::store::{SegmentRecord, SegmentStore, WriteFailure};
 
 /// Bytes an object takes in a checkpoint at most: dead, or read since it was written.
@@ -30,6 +30,33 @@ pub(crate) trait ReturnToMemory: Send + Sync {
     /// Takes an item that the index still names out of the index and into memory, dirty. False when the index
     /// names it no more, or memory has no space.
     fn take_back(&self, item: &Resident, contents: &ItemRef<'_>) -> bool;
+
+    /// What only memory holds at present.
+    fn dirty(&self) -> Dirty;
+}
+
+/// Items without a copy on flash.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Dirty {
+    /// How many there are.
+    pub(crate) items: u64,
+    /// Bytes of their bodies.
+    pub(crate) bytes: u64,
+}
+
+impl Dirty {
+    /// Segments of this size that they fill, about. Items of their mean length take as many pages as they do.
+    fn segments(self, segment_bytes: u32) -> u32 {
+        let summary = self.items * u64::from(SUMMARY_ENTRY_BYTES);
+        let mean = self.bytes / self.items.max(1) + CHECKSUM_BYTES as u64;
+        let in_a_page = u64::from(PAGE_BYTES) / mean;
+        let pages = match in_a_page {
+            0 => self.items * mean.div_ceil(u64::from(PAGE_BYTES)),
+            some => self.items.div_ceil(some),
+        };
+        let bytes = pages * u64::from(PAGE_BYTES) + summary;
+        bytes.div_ceil(u64::from(segment_bytes)) as u32
+    }
 }
 
 counters! {
@@ -93,13 +120,16 @@ pub(crate) struct Upkeep {
     pub(super) wear_leveling: Option<u32>,
     schedule: Schedule,
     spare_buffers: Option<usize>,
-    for_stop: Watermarks,
+    /// Segments that an orderly stop needs for what is dirty; `None` where that is told by what is.
+    for_stop: Option<u32>,
     regulator: Regulator,
     /// Memory that takes items back; set once, when the engine has been put together.
     pub(crate) memory: OnceLock<Weak<dyn ReturnToMemory>>,
 
     /// A caller has asked for space.
     pub(crate) is_asked: AtomicBool,
+    /// Sealed segments are written whatever the schedule says.
+    is_syncing: AtomicBool,
     /// An orderly stop has begun: the segments held for it may be filled.
     pub(crate) is_stopping: AtomicBool,
     /// Reclaim begins no more.
@@ -166,14 +196,15 @@ impl Upkeep {
         locates_displaced: bool,
         config: &EngineConfig,
     ) -> Self {
-        let for_stop = stop_watermarks(config, store.segments(), store.segment_bytes());
+        let for_stop = config.segments_for_stop(store.segment_bytes());
+        let first = stop_watermarks(for_stop.unwrap_or(0), store.segments());
         let upkeep = Self {
             locates_displaced,
             policy: config.reclaim.policy,
             wear_leveling: config.reclaim.wear_leveling,
             schedule: config.reclaim.schedule,
             spare_buffers: config.spare_buffers(),
-            regulator: Regulator::new(config.reclaim.reserve, for_stop),
+            regulator: Regulator::new(config.reclaim.reserve, first),
             for_stop,
             store,
             journal,
@@ -183,6 +214,7 @@ impl Upkeep {
             memory: OnceLock::new(),
             counters: FlashCounters::default(),
             is_asked: AtomicBool::new(false),
+            is_syncing: AtomicBool::new(false),
             is_stopping: AtomicBool::new(false),
             is_frozen: AtomicBool::new(false),
             is_ended: AtomicBool::new(false),
@@ -210,7 +242,7 @@ impl Upkeep {
     pub(super) fn reserved_segments(&self) -> u32 {
         match self.policy.under_pressure() {
             Some(_) => 0,
-            None => self.for_stop.low,
+            None => stop_watermarks(0, self.store.segments()).low,
         }
     }
 
@@ -228,7 +260,13 @@ impl Upkeep {
 
     /// The watermarks at present.
     pub(super) fn watermarks(&self) -> Watermarks {
+        let segments = self.store.segments();
+        let dirty = || {
+            let dirty = self.memory().map(|memory| memory.dirty());
+            dirty.map_or(0, |dirty| dirty.segments(self.store.segment_bytes()))
+        };
         self.regulator.watermarks(&Load {
+            for_stop: stop_watermarks(self.for_stop.unwrap_or_else(dirty), segments),
             free: self.store.free_segments(),
             channels: self.store.channels_in_use(),
             segments: self.store.segments_in_use(),
@@ -256,11 +294,22 @@ impl Upkeep {
 
     /// Whether a sealed segment is to be written now.
     pub(crate) fn writes_now(&self) -> bool {
+        if self.is_syncing.load(Ordering::SeqCst) {
+            return true;
+        }
         // What is kept in memory cannot be reclaimed.
-        let may_wait = !self.is_stopping.load(Ordering::SeqCst)
-            && self.store.free_segments() >= self.free_target();
-        let spare = self.spare_buffers.filter(|_| may_wait);
+        let may_wait = |_: &usize| {
+            !self.is_stopping.load(Ordering::SeqCst)
+                && self.store.free_segments() >= self.free_target()
+        };
+        let spare = self.spare_buffers.filter(may_wait);
         self.works_in_background() && spare.is_none_or(|spare| self.store.free_buffers() < spare)
+    }
+
+    /// Whether every sealed segment is written now, whatever the schedule says.
+    pub(crate) fn writes_all(&self, yes: bool) {
+        self.is_syncing.store(yes, Ordering::SeqCst);
+        self.store.work().notify_all();
     }
 
     /// Writes the sealed segment whose turn it is; false when none waits.
@@ -331,11 +380,10 @@ impl Upkeep {
     }
 }
 
-/// Enough is kept free for an orderly stop to write all of memory and the checkpoint, but never more than a quarter
+/// Enough is kept free for an orderly stop to write so many segments and the checkpoint, but never more than a quarter
 /// of the flash.
-fn stop_watermarks(config: &EngineConfig, segments: u32, segment_bytes: u32) -> Watermarks {
+fn stop_watermarks(for_stop: u32, segments: u32) -> Watermarks {
     let spare = (segments / 64).clamp(2, 16);
-    let for_stop = config.segments_for_stop(segment_bytes);
     Watermarks {
         low: (spare / 2).max(2),
         high: for_stop.min(segments / 4).max(1) + spare,

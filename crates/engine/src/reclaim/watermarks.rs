@@ -33,6 +33,8 @@ pub struct Watermarks {
 /// What is seen of the cache when the watermarks are asked for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Load {
+    /// The watermarks that an orderly stop needs.
+    pub(super) for_stop: Watermarks,
     pub(super) free: u32,
     /// Channels in use: a free segment is kept for each.
     pub(super) channels: u32,
@@ -47,7 +49,6 @@ pub(crate) struct Load {
 /// Finds the watermarks.
 pub(super) struct Regulator {
     reserve: Reserve,
-    for_stop: Watermarks,
     state: Mutex<State>,
 }
 
@@ -66,10 +67,10 @@ struct State {
 }
 
 impl Regulator {
-    /// `for_stop` are the watermarks that an orderly stop needs.
-    pub(super) fn new(reserve: Reserve, for_stop: Watermarks) -> Self {
+    /// `first` are the watermarks to tell of before they have been asked for.
+    pub(super) fn new(reserve: Reserve, first: Watermarks) -> Self {
         let state = State {
-            last: for_stop,
+            last: first,
             seen_at: runtime::now(),
             opened: 0,
             rate: 0.0,
@@ -79,7 +80,6 @@ impl Regulator {
         };
         Self {
             reserve,
-            for_stop,
             state: Mutex::new(state),
         }
     }
@@ -99,7 +99,7 @@ impl Regulator {
     fn find(&self, load: &Load) -> Watermarks {
         let least = load.channels.min(load.segments / 8).max(1);
         let low = match self.reserve {
-            Reserve::ForStop => return self.for_stop,
+            Reserve::ForStop => return load.for_stop,
             Reserve::Static(StaticReserve {
                 low_percent,
                 high_percent,
@@ -192,6 +192,7 @@ mod tests {
 
     fn load(free: u32, opened: u64) -> Load {
         Load {
+            for_stop: FOR_STOP,
             free,
             channels: 12,
             segments: 1000,

@@ -109,7 +109,7 @@ impl SegmentStore {
     pub(crate) fn summary_in_memory(&self, pin: &SegmentPin<'_>) -> Option<Vec<SummaryEntry>> {
         match &*self.content_of(pin)? {
             Content::Filling(filling) => Some(filling.entries()),
-            Content::Sealed { segment, bytes } => {
+            Content::Sealed { segment, bytes, .. } => {
                 decode_tail(bytes, segment.0, pin.sequence, self.segment_bytes)
                     .ok()
                     .map(|(_, entries)| entries)
@@ -269,13 +269,23 @@ impl SegmentStore {
 
     /// What the buffer of a segment holds once that is sealed.
     pub(super) fn finish(&self, filling: Filling) -> Content {
-        let (segment, items, taken) = (filling.segment, filling.items, filling.taken_bytes);
+        let Filling {
+            segment,
+            items,
+            taken_bytes,
+            flushed,
+            ..
+        } = filling;
         let bytes = Arc::new(filling.finish(self.image));
         let state = self.segment(segment);
-        state.item_bytes.store(taken, Ordering::Relaxed);
+        state.item_bytes.store(taken_bytes, Ordering::Relaxed);
         let now = runtime::unix_seconds();
         state.sealed_at.store(now, Ordering::Relaxed);
         state.items.store(items, Ordering::Release);
-        Content::Sealed { segment, bytes }
+        Content::Sealed {
+            segment,
+            bytes,
+            flushed,
+        }
     }
 }

@@ -8,9 +8,10 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use device::{AlignedBuf, BlockHealth, BlockId, Flash, Geometry};
 use parking_lot::Mutex;
 use runtime::budget::Budget;
-use runtime::sync::Notify;
+use runtime::sync::{Notify, Semaphore};
 
-use super::filling::{Cursor, Filling};
+use super::filling::{Cursor, Filling, Flushed};
+use super::flush::FLUSH_BYTES;
 use super::layout::{StreamLayout, Streams};
 use super::queues::Queues;
 use super::segment::{DRAINING, Segment, SegmentRecord};
@@ -33,6 +34,7 @@ pub(super) enum Content {
     Sealed {
         segment: SegmentId,
         bytes: Arc<AlignedBuf>,
+        flushed: Flushed,
     },
     /// Its bytes were lost with a cancelled write; a fresh buffer is made on the next use.
     Lost,
@@ -146,6 +148,8 @@ pub struct SegmentStore {
     /// Free segments that only copies may open.
     pub(super) reserved: AtomicUsize,
     pub(super) large_reads: Arc<Budget>,
+    /// Held while a part of a segment is written that is being filled: all of it is written after that.
+    pub(super) flushing: Semaphore,
     pub(super) space: Notify,
     pub(super) work: Notify,
     pub(super) drained: Notify,
@@ -198,6 +202,7 @@ impl SegmentStore {
             erase_time: Ewma::default(),
             reserved: AtomicUsize::new(0),
             large_reads: Arc::new(Budget::new(config.large_read_bytes)),
+            flushing: Semaphore::new(1),
             space: Notify::new(),
             work: Notify::new(),
             drained: Notify::new(),
@@ -272,9 +277,10 @@ impl SegmentStore {
         &self.work
     }
 
-    /// Bytes of memory in use: buffers and the segment table.
+    /// Bytes of memory in use: buffers, a piece of one being flushed, and the segment table.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.buffers.len() * self.segment_bytes as usize
+            + FLUSH_BYTES as usize
             + self.segments.len() * size_of::<Segment>()
     }
 

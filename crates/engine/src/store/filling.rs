@@ -37,6 +37,13 @@ impl Cursor {
     }
 }
 
+/// How much of a segment is on flash before all of it is: its first items, with a footer that says so.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Flushed {
+    pub(super) items: u32,
+    pub(super) data_bytes: u32,
+}
+
 /// A segment being filled.
 pub(super) struct Filling {
     pub(super) segment: SegmentId,
@@ -45,6 +52,7 @@ pub(super) struct Filling {
     layout: StreamLayout,
     pub(super) data_bytes: u32,
     pub(super) items: u32,
+    pub(super) flushed: Flushed,
     /// Bytes of the segment that items have taken, with their entries of the summary.
     pub(super) taken_bytes: u32,
     /// Bytes of the segment that copies have taken.
@@ -65,6 +73,7 @@ impl Filling {
             layout,
             data_bytes: 0,
             items: 0,
+            flushed: Flushed::default(),
             taken_bytes: 0,
             copied_bytes: 0,
         }
@@ -127,9 +136,19 @@ impl Filling {
         let summary =
             summary_offset(segment_bytes, self.items).expect("append kept space") as usize;
         self.bytes[self.data_bytes as usize..summary].fill(0);
+        let footer = self.footer(image);
         let footer_at = (segment_bytes - FOOTER_BYTES) as usize;
-        let checksum = crc32c::crc32c(&self.bytes[summary..footer_at]);
-        let footer = Footer::new(
+        self.bytes[footer_at..].copy_from_slice(footer.as_bytes());
+        self.bytes
+    }
+
+    /// The footer of the segment as it is.
+    pub(super) fn footer(&self, image: u64) -> Footer {
+        let segment_bytes = self.bytes.len() as u32;
+        let summary = summary_offset(segment_bytes, self.items).expect("append kept space");
+        let footer_at = segment_bytes - FOOTER_BYTES;
+        let checksum = crc32c::crc32c(&self.bytes[summary as usize..footer_at as usize]);
+        Footer::new(
             SegmentKind::Items,
             self.segment.0,
             self.sequence,
@@ -137,8 +156,6 @@ impl Filling {
             self.data_bytes,
             checksum,
         )
-        .of_image(image, self.layout.slot_bytes());
-        self.bytes[footer_at..].copy_from_slice(footer.as_bytes());
-        self.bytes
+        .of_image(image, self.layout.slot_bytes())
     }
 }

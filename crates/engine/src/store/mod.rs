@@ -12,7 +12,7 @@
 //! segment is being filled for each slab class in use; when there are more slab classes than buffers, the fullest
 //! buffer is sealed short, or longer slots are used. Buffers are the back-pressure: when all are filled or being
 //! written, [`append`](SegmentStore::append) finds no space and [`space`](SegmentStore::space) tells when to try
-//! again.
+//! again. What is being filled can be [flushed](SegmentStore::flush_filling) before it is full.
 //!
 //! Locks, in the order they may nest: `filling`, then one buffer's content, then `queues`. None is
 //! held across I/O. A crash leaves whatever had been programmed; sequence numbers are never reused,
@@ -22,6 +22,7 @@ mod append;
 mod checkpoint;
 mod core;
 mod filling;
+mod flush;
 mod layout;
 mod queues;
 mod read;

@@ -55,11 +55,20 @@ impl SegmentStore {
     /// Segments become reclaimable in the order in which their writes end.
     pub(crate) async fn write_next(&self) -> Option<Result<SegmentId, WriteFailure>> {
         let (segment, buffer) = self.queues.lock().pop_sealed()?;
-        let bytes = match &*self.buffers[buffer].lock() {
-            Content::Sealed { bytes, .. } => Arc::clone(bytes),
+        if self.flash.can_overwrite() {
+            // A part of it may still be on its way, with a footer that counts fewer items.
+            drop(self.flushing.acquire().await);
+        }
+        let (bytes, flushed) = match &*self.buffers[buffer].lock() {
+            Content::Sealed { bytes, flushed, .. } => (Arc::clone(bytes), *flushed),
             _ => unreachable!("a sealed segment stays in its buffer until it is written"),
         };
-        match self.program(segment, &bytes).await {
+        let written = if flushed.items == 0 {
+            self.program(segment, &bytes).await
+        } else {
+            self.program_rest(segment, &bytes, flushed).await
+        };
+        match written {
             Ok(()) => {
                 self.segment(segment).failures.store(0, Ordering::Relaxed);
                 self.counters.segments_written.add(1);

@@ -250,6 +250,8 @@ fn a_change_sees_what_was_written_while_it_fetched() {
         let large = |tag| register(tag, 60_000);
         set(&engine, b"counter", &large(1)).await.unwrap();
         fill(&engine, 6000, 3000).await;
+        // No write is to wait for a buffer.
+        engine.sync().await.unwrap();
         let hits = engine.stats().paths.dram_hits;
         let changing = Arc::clone(&engine);
         let change = runtime::spawn(async move {

@@ -21,3 +21,4 @@ mod model;
 mod nand;
 mod reclaim;
 mod support;
+mod write_back;

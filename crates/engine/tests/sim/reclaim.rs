@@ -231,7 +231,7 @@ fn what_was_read_before_a_restart_counts_after_it() {
         write(&engine, 7000..12_000).await;
         assert!(matches!(engine.stop().await, Stop::Complete { .. }));
         let engine = start(&disk, &tight()).await;
-        write(&engine, 12_000..22_000).await;
+        write(&engine, 12_000..26_000).await;
         let read = survivors(&engine, (0..4000).step_by(4)).await;
         let unread = survivors(&engine, (0..4000).filter(|number| number % 4 != 0)).await;
         assert!(

@@ -154,6 +154,7 @@ pub(crate) fn didacache() -> EngineConfig {
             writers: 6,
             ..usual.writing
         },
+        write_back: None,
         ..usual
     }
 }

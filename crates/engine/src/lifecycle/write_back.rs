@@ -1,0 +1,289 @@
+//! Write-back: what has been in memory alone for a while is placed on flash and stays in memory, clean.
+//!
+//! ```text
+//!   a round, STEPS of them in a window:
+//!      partition 0 │ partition 1 │ … │ last │ flush what is being filled, sync
+//!          └─ older than AGE rounds? place │ note the version that comes next
+//! ```
+//!
+//! Nothing is kept of an item's age: versions rise in each partition, so that what was stored before some moment are
+//! the versions below the one that came next then. Each visit of a partition notes that version, and places what is
+//! below the one noted `AGE` visits ago: it is `AGE` to `AGE` + 1 rounds old, and on flash a round later. An item that
+//! is stored again begins anew.
+//!
+//! Visits are spread over the round. Between two chunks of the log the lock is free, and as long as a sealed segment
+//! waits to be written the walk waits too, up to the time of its next visit: evictions go first. Once a window, where
+//! segments have gone meanwhile, items are placed again whose copies went with them.
+//!
+//! A crash leaves what was flushed. A device that refuses keeps items dirty, or takes them out of the index with their
+//! segment: both are found by a later visit.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use futures_util::future::select;
+use runtime::Instant;
+use runtime::sync::EventListener;
+
+use crate::cache::{Engine, SyncError};
+use crate::counter::Count as _;
+use crate::dram::{Due, NoSpace, Walked};
+
+/// Rounds in a write-back window.
+const STEPS: u32 = 8;
+/// Rounds after which an item is placed: the last ones are for the walk, for the flush and for a slow device.
+const AGE: usize = 5;
+/// Flash that holds so many times the memory is large enough to have what memory has copied to it again and again as
+/// its segments are reclaimed.
+const LARGE_FLASH: u64 = 2;
+/// Times that everything is placed again when segments could not be written.
+const MAX_ROUNDS: usize = 3;
+
+/// Where the walk is.
+struct Walk {
+    /// Of each partition the versions that came next at the last visits.
+    marks: Vec<[u64; AGE]>,
+    round: usize,
+    partition: usize,
+    /// When the next visit is due; never where there is no window.
+    next: Option<Instant>,
+    pause: Duration,
+    /// Segments gone when items were last looked for whose copies are gone.
+    gone_seen: u64,
+    /// Whether this round looks for them.
+    unplaced: bool,
+    /// Bytes written to the flash when it was last synced.
+    synced: u64,
+}
+
+impl Walk {
+    fn new(engine: &Engine) -> Self {
+        let partitions = engine.partitions.len();
+        let window = engine.config.write_back;
+        Self {
+            marks: vec![[0; AGE]; partitions],
+            round: 0,
+            partition: 0,
+            next: window.map(|_| runtime::now()),
+            pause: window.unwrap_or_default() / STEPS / partitions as u32,
+            gone_seen: 0,
+            unplaced: false,
+            synced: 0,
+        }
+    }
+
+    /// What is due of the partition whose turn it is, and its next version is noted.
+    fn turn(&mut self, next_version: u64) -> Due {
+        let mark = &mut self.marks[self.partition][self.round % AGE];
+        Due {
+            below: std::mem::replace(mark, next_version),
+            unplaced: self.unplaced,
+            admitted: true,
+        }
+    }
+}
+
+impl Engine {
+    /// Makes everything durable that has been acknowledged before, what only memory holds included: a crash from then
+    /// on leaves it. Requests go on meanwhile. Needs the background tasks, and may take as long as an orderly stop.
+    ///
+    /// # Errors
+    /// [`SyncError`]: some of it may be lost with a crash.
+    pub async fn sync(&self) -> Result<(), SyncError> {
+        let number = self.syncs.ask();
+        let outcome = async {
+            loop {
+                let done = self.syncs.done.listener();
+                let stopping = self.persistence.stopping.listener();
+                if let Some(outcome) = self.syncs.outcome(number) {
+                    return outcome;
+                }
+                if self.is_stopped() {
+                    return Err(SyncError::Stopping);
+                }
+                select(done, stopping).await;
+            }
+        };
+        let outcome = runtime::timeout(self.config.stop_deadline, outcome).await;
+        outcome.unwrap_or(Err(SyncError::Slow))
+    }
+
+    /// Writes back until an orderly stop, and serves [`sync`](Engine::sync).
+    pub(super) async fn write_back(self: Arc<Self>) {
+        self.flash.recovered().await;
+        let mut walk = Walk::new(&self);
+        loop {
+            let asked = self.syncs.come.listener();
+            let stopping = self.persistence.stopping.listener();
+            if self.is_stopped() {
+                return;
+            }
+            if let Some(last) = self.syncs.waiting() {
+                let is_durable = self.place_everything().await;
+                self.syncs.serve(last, is_durable);
+                continue;
+            }
+            let woken = select(asked, stopping);
+            let Some(next) = walk.next else {
+                woken.await;
+                continue;
+            };
+            let left = next.since(runtime::now());
+            if !left.is_zero() && runtime::timeout(left, woken).await.is_ok() {
+                continue;
+            }
+            self.visit(&mut walk).await;
+        }
+    }
+
+    /// Visits the next partition; ends the round behind the last one.
+    async fn visit(&self, walk: &mut Walk) {
+        let now = runtime::now();
+        // Of visits that were missed none is made up for.
+        let on_time = walk.next.unwrap_or(now) + walk.pause;
+        walk.next = Some(on_time.max(now));
+        let number = walk.partition;
+        let due = walk.turn(self.partitions[number].0.lock().next_version);
+        let mut walked = Walked::default();
+        loop {
+            let space = self.flash.space().listener();
+            match self.clean_chunk(number, &mut walked, &due) {
+                Ok(true) => self.let_writers_catch_up(walk.pause).await,
+                Ok(false) => break,
+                // What is left is due at the next visit.
+                Err(NoSpace) if runtime::timeout(walk.pause, space).await.is_err() => break,
+                Err(NoSpace) => {}
+            }
+        }
+        walk.partition += 1;
+        if walk.partition == self.partitions.len() {
+            walk.partition = 0;
+            walk.round += 1;
+            self.end_round(walk).await;
+        }
+    }
+
+    /// Has what was placed written.
+    async fn end_round(&self, walk: &mut Walk) {
+        let is_last = walk.round.is_multiple_of(STEPS as usize);
+        if !self.store().can_flush() && is_last {
+            self.store().flush();
+        }
+        let flushed = self.store().flush_filling().await;
+        let written = self.store().counters().bytes_written.get();
+        if flushed.is_ok() && written != walk.synced && self.flash.sync().await.is_ok() {
+            walk.synced = written;
+        }
+        let stats = self.flash.upkeep.stats();
+        let gone = stats.segments_reclaimed + stats.items_lost;
+        walk.unplaced = is_last && gone != walk.gone_seen && self.may_place_again();
+        if walk.unplaced {
+            walk.gone_seen = gone;
+        }
+    }
+
+    /// Whether the index tells of each item if flash has it, and flash is large enough to have it once more.
+    fn may_place_again(&self) -> bool {
+        let store = self.store();
+        let flash_bytes = u64::from(store.segments()) * u64::from(store.segment_bytes());
+        self.flash.upkeep.locates_displaced && flash_bytes >= LARGE_FLASH * self.config.memory_bytes
+    }
+
+    /// Places what is due of the next chunk of a partition in which something is; false past its last one, and once the
+    /// cache is stopping.
+    fn clean_chunk(&self, number: usize, walked: &mut Walked, due: &Due) -> Result<bool, NoSpace> {
+        if self.is_stopped() {
+            return Ok(false);
+        }
+        let now = runtime::unix_seconds();
+        let mut partition = self.lock_partition(number, now);
+        let context = self.evict_context(number, now);
+        partition.tier.clean_chunk(walked, due, &context)
+    }
+
+    /// Lets others go on, and what waits to be written be written, but not longer than `patience`.
+    async fn let_writers_catch_up(&self, patience: Duration) {
+        runtime::yield_now().await;
+        let written = async {
+            loop {
+                let progress = self.flash.upkeep.progress.listener();
+                if self.store().sealed_segments() == 0 {
+                    return;
+                }
+                progress.await;
+            }
+        };
+        // What is late goes on all the same: the window counts for more than the order.
+        let _ = runtime::timeout(patience, written).await;
+    }
+
+    /// Places and writes everything that memory holds, and syncs it. False when that cannot be done.
+    async fn place_everything(&self) -> bool {
+        for _ in 0..MAX_ROUNDS {
+            let lost = || {
+                let stats = self.flash.upkeep.stats();
+                (stats.items_lost, stats.items_returned)
+            };
+            let (before, moved) = (lost(), self.store().counters().segments_moved.get());
+            for number in 0..self.partitions.len() {
+                if !self.place_partition(number).await {
+                    return false;
+                }
+            }
+            if !self.write_placed().await {
+                return false;
+            }
+            if lost() == before && self.store().counters().segments_moved.get() == moved {
+                return self.sync_now().await && !self.journal.is_void();
+            }
+            // Lost to segments that could not be written, or elsewhere in memory: once more.
+        }
+        false
+    }
+
+    /// Places everything of a partition that flash does not have; false when the cache is stopped meanwhile.
+    async fn place_partition(&self, number: usize) -> bool {
+        let mut walked = Walked::default();
+        loop {
+            let space = self.flash.space().listener();
+            match self.clean_chunk(number, &mut walked, &Due::ALL) {
+                Ok(true) => runtime::yield_now().await,
+                Ok(false) => return !self.is_stopped(),
+                Err(NoSpace) => {
+                    self.flash.ask_for_space();
+                    self.unless_stopping(space).await;
+                }
+            }
+        }
+    }
+
+    /// Has everything that has been placed so far written and synced.
+    async fn write_placed(&self) -> bool {
+        let upkeep = &self.flash.upkeep;
+        if !self.store().can_flush() {
+            self.store().flush();
+        }
+        let before = self.store().next_sequence().load(Ordering::Acquire);
+        if self.store().flush_filling().await.is_err() {
+            return false;
+        }
+        upkeep.writes_all(true);
+        loop {
+            let progress = upkeep.progress.listener();
+            if self.is_stopped() || !self.store().has_sealed_before(before) {
+                break;
+            }
+            self.unless_stopping(progress).await;
+        }
+        upkeep.writes_all(false);
+        !self.is_stopped() && self.flash.sync().await.is_ok()
+    }
+
+    async fn unless_stopping(&self, event: EventListener) {
+        let stopping = self.persistence.stopping.listener();
+        if !self.is_stopped() {
+            select(event, stopping).await;
+        }
+    }
+}

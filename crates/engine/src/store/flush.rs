@@ -1,0 +1,169 @@
+//! Flushing: what a segment being filled holds so far goes to the flash before the segment is full.
+//!
+//! Items and their summary entries do not change once they have been appended, and lie at opposite ends of the segment
+//! with nothing between them but what comes later. So the pages that have grown since the last flush are written, and
+//! the last page with a footer that counts the items so far:
+//!
+//! ```text
+//!   │ items on flash │ new items │ ...free... │ new entries │ entries on flash │ footer │
+//!                     1 ───────>               2 ─────────>                      3
+//! ```
+//!
+//! A start finds at any moment what the last footer counts. A footer goes to a page that has been written before: a
+//! drive that tears one page of 4 KiB at a power cut takes the segment with it, and its items are misses. Where pages
+//! cannot be written twice a segment is sealed short instead.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use device::{AlignedBuf, DeviceError, SharedBuf};
+use runtime::work::{self, Work};
+use zerocopy::IntoBytes;
+
+use super::core::{Content, SegmentStore, block};
+use super::filling::Flushed;
+use crate::counter::Count as _;
+use crate::format::segment::{FOOTER_BYTES, Footer, PAGE_BYTES, SegmentId, summary_offset};
+
+/// Bytes of one write.
+pub(super) const FLUSH_BYTES: u32 = 64 << 10;
+
+/// What is to be flushed of a segment.
+struct Flush {
+    segment: SegmentId,
+    done: Flushed,
+    target: Flushed,
+    footer: Footer,
+}
+
+impl SegmentStore {
+    /// Writes what the segments being filled hold to the flash, so that a crash of the process leaves it. One caller at
+    /// a time. Must not be dropped before it ends: its last write could then come after that of the whole segment.
+    ///
+    /// Where pages cannot be written twice this does nothing: [`flush`](SegmentStore::flush) seals.
+    ///
+    /// # Errors
+    /// The first error of the device; what is left is written with the whole segment, or with the next call.
+    pub(crate) async fn flush_filling(&self) -> Result<(), DeviceError> {
+        if !self.flash.can_overwrite() {
+            return Ok(());
+        }
+        for buffer in 0..self.buffers.len() {
+            let _turn = self.flushing.acquire().await;
+            let Some(flush) = self.begin_flush(buffer) else {
+                continue;
+            };
+            if let Err(error) = self.write_flush(buffer, &flush).await {
+                self.counters.write_errors.add(1);
+                return Err(error);
+            }
+            match &mut *self.buffers[buffer].lock() {
+                Content::Filling(filling) => filling.flushed = flush.target,
+                Content::Sealed { flushed, .. } => *flushed = flush.target,
+                Content::Free(_) | Content::Lost => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether pages can be written twice, so that a segment being filled can be flushed.
+    pub(crate) fn can_flush(&self) -> bool {
+        self.flash.can_overwrite()
+    }
+
+    /// Whether segments that were opened before this sequence number are sealed and wait to be written.
+    pub(crate) fn has_sealed_before(&self, sequence: u64) -> bool {
+        self.buffers.iter().any(|buffer| {
+            matches!(&*buffer.lock(), Content::Sealed { segment, .. } if self.sequence(*segment) < sequence)
+        })
+    }
+
+    fn begin_flush(&self, buffer: usize) -> Option<Flush> {
+        let content = self.buffers[buffer].lock();
+        let Content::Filling(filling) = &*content else {
+            return None;
+        };
+        let target = Flushed {
+            items: filling.items,
+            data_bytes: filling.data_bytes,
+        };
+        (target != filling.flushed).then(|| Flush {
+            segment: filling.segment,
+            done: filling.flushed,
+            target,
+            footer: filling.footer(self.image),
+        })
+    }
+
+    async fn write_flush(&self, buffer: usize, flush: &Flush) -> Result<(), DeviceError> {
+        if flush.done == Flushed::default() {
+            self.erase(flush.segment).await?;
+        }
+        let summary = |items: u32| summary_offset(self.segment_bytes, items);
+        let first_page = |offset: u32| offset / PAGE_BYTES * PAGE_BYTES;
+        let last_page = self.segment_bytes - PAGE_BYTES;
+        let entries_from = summary(flush.target.items).unwrap_or(last_page);
+        let entries_to = summary(flush.done.items).unwrap_or(last_page);
+        let data_end = flush.target.data_bytes.next_multiple_of(PAGE_BYTES);
+        let data = first_page(flush.done.data_bytes)..data_end.min(last_page);
+        let entries = first_page(entries_from).max(data.end)
+            ..entries_to.next_multiple_of(PAGE_BYTES).min(last_page);
+        for range in [data, entries, last_page..self.segment_bytes] {
+            for start in range.clone().step_by(FLUSH_BYTES as usize) {
+                let piece = start..range.end.min(start + FLUSH_BYTES);
+                let bytes = self.copy_of(buffer, flush, piece.clone());
+                self.overwrite_at(flush.segment, piece.start, bytes.into())
+                    .await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A copy of whole pages as they are, but for the footer.
+    fn copy_of(&self, buffer: usize, flush: &Flush, pages: Range<u32>) -> AlignedBuf {
+        let mut copy = AlignedBuf::new(pages.len());
+        let range = pages.start as usize..pages.end as usize;
+        match &*self.buffers[buffer].lock() {
+            Content::Filling(filling) => copy.copy_from_slice(&filling.bytes[range]),
+            Content::Sealed { bytes, .. } => copy.copy_from_slice(&bytes[range]),
+            Content::Free(_) | Content::Lost => {
+                unreachable!("a segment is written after its flush has ended")
+            }
+        }
+        if pages.end == self.segment_bytes {
+            let at = copy.len() - FOOTER_BYTES as usize;
+            copy[at..].copy_from_slice(flush.footer.as_bytes());
+        }
+        copy
+    }
+
+    /// Writes what a flush has not of a sealed segment: the last page comes last.
+    pub(super) async fn program_rest(
+        &self,
+        segment: SegmentId,
+        bytes: &Arc<AlignedBuf>,
+        flushed: Flushed,
+    ) -> Result<(), DeviceError> {
+        let start = (flushed.data_bytes / PAGE_BYTES * PAGE_BYTES) as usize;
+        for start in (start..bytes.len()).step_by(self.write_bytes) {
+            let end = (start + self.write_bytes).min(bytes.len());
+            let data = SharedBuf::new(Arc::clone(bytes), start..end);
+            self.overwrite_at(segment, start as u32, data).await?;
+        }
+        Ok(())
+    }
+
+    async fn overwrite_at(
+        &self,
+        segment: SegmentId,
+        offset: u32,
+        data: SharedBuf,
+    ) -> Result<(), DeviceError> {
+        let bytes = data.len() as u64;
+        work::count(Work::DeviceCommand, 1);
+        let page = offset / self.flash.geometry().page_bytes;
+        self.flash.overwrite(block(segment), page, data).await?;
+        self.counters.bytes_written.add(bytes);
+        Ok(())
+    }
+}

@@ -1,0 +1,157 @@
+//! Write-back, and having everything made durable: what a kill at some moment leaves.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use device::MemoryDisk;
+use flowstone_engine::{Engine, EngineConfig, Stop};
+
+use crate::support::*;
+
+/// The usual window.
+const WINDOW: Duration = Duration::from_secs(60);
+
+fn written(engine: &Engine) -> u64 {
+    engine
+        .store()
+        .counters()
+        .bytes_written
+        .load(Ordering::Relaxed)
+}
+
+/// An engine with memory for everything these tests store.
+async fn start_on(left: &Left, config: &EngineConfig) -> (Arc<MemoryDisk>, Media, Arc<Engine>) {
+    let (disk, media) = left.media();
+    let engine = start(&media, config).await;
+    (disk, media, engine)
+}
+
+/// How many of the numbered items a start after a kill finds.
+async fn found_after_a_kill(disk: &MemoryDisk, media: &Media, count: u64) -> u64 {
+    let (_disk, media) = Left::of(disk, media).media();
+    let engine = start(&media, &roomy()).await;
+    let mut found = 0;
+    for number in 0..count {
+        if let Some(seen) = get(&engine, &numbered(number)).await {
+            assert_eq!(seen, value(number, seen.len()), "{number}");
+            found += 1;
+        }
+    }
+    found
+}
+
+#[test]
+fn what_fits_in_memory_is_on_flash_when_it_is_older_than_the_window() {
+    simulate(1, async {
+        let new = Left::new(device::Image::new(65 << 20));
+        let (disk, media, engine) = start_on(&new, &roomy()).await;
+        fill(&engine, 5000, 1000).await;
+        runtime::sleep(WINDOW / 2).await;
+        assert_eq!(written(&engine), 0, "what is young costs nothing");
+        runtime::sleep(WINDOW / 2).await;
+        assert_eq!(found_after_a_kill(&disk, &media, 5000).await, 5000);
+        let stats = engine.stats();
+        assert_eq!(
+            (stats.dram_items, stats.dram_dirty_items),
+            (5000, 0),
+            "they stay in memory"
+        );
+        // A few more go to the segment that is half full, and are found all the same.
+        let before = written(&engine);
+        for number in 5000..5010 {
+            set(&engine, &numbered(number), &value(number, 1000))
+                .await
+                .unwrap();
+        }
+        runtime::sleep(WINDOW).await;
+        assert!(
+            written(&engine) - before < 64 << 10,
+            "{} bytes",
+            written(&engine) - before
+        );
+        assert_eq!(found_after_a_kill(&disk, &media, 5010).await, 5010);
+        assert_eq!(engine.stop().await, Stop::Complete { objects: 5010 });
+    });
+}
+
+#[test]
+fn what_is_overwritten_within_the_window_costs_nothing_and_afterwards_one_write() {
+    simulate(1, async {
+        let new = Left::new(device::Image::new(65 << 20));
+        let (_disk, _media, engine) = start_on(&new, &roomy()).await;
+        for _ in 0..20 {
+            fill(&engine, 1000, 1000).await;
+            runtime::sleep(WINDOW / 3).await;
+        }
+        assert_eq!(engine.stats().tier.written_back, 0);
+        runtime::sleep(WINDOW).await;
+        assert_eq!(engine.stats().tier.written_back, 1000);
+        runtime::sleep(10 * WINDOW).await;
+        assert_eq!(
+            engine.stats().tier.written_back,
+            1000,
+            "what is clean is left alone"
+        );
+    });
+}
+
+#[test]
+fn without_a_window_nothing_is_written_before_it_leaves_memory_or_a_sync() {
+    simulate(1, async {
+        let new = Left::new(device::Image::new(65 << 20));
+        let config = EngineConfig {
+            write_back: None,
+            ..roomy()
+        };
+        let (disk, media, engine) = start_on(&new, &config).await;
+        fill(&engine, 3000, 1000).await;
+        runtime::sleep(10 * WINDOW).await;
+        assert_eq!(written(&engine), 0);
+        assert_eq!(found_after_a_kill(&disk, &media, 3000).await, 0);
+        engine.sync().await.unwrap();
+        assert_eq!(found_after_a_kill(&disk, &media, 3000).await, 3000);
+    });
+}
+
+#[test]
+fn a_sync_makes_everything_durable_whatever_the_schedule() {
+    for_each_seed(
+        "a_sync_makes_everything_durable_whatever_the_schedule",
+        24,
+        |seed| {
+            simulate(seed, async {
+                let new = Left::new(device::Image::new(65 << 20));
+                let (disk, media, engine) = start_on(&new, &slotted(seed)).await;
+                for count in [1, 700, 2000] {
+                    fill(&engine, count, 1000).await;
+                    engine.sync().await.unwrap();
+                    assert_eq!(found_after_a_kill(&disk, &media, count).await, count);
+                }
+            });
+        },
+    );
+}
+
+#[test]
+fn what_reclaim_takes_from_flash_is_placed_again_while_memory_has_it() {
+    simulate(1, async {
+        let new = Left::new(device::Image::new(41 << 20));
+        let (disk, media, engine) = start_on(&new, &roomy()).await;
+        fill(&engine, 500, 1000).await;
+        engine.sync().await.unwrap();
+        // Flash turns over while the first ones are read, and stay in memory.
+        for number in 1000..90_000 {
+            set(&engine, &numbered(number), &value(number, 1000))
+                .await
+                .unwrap();
+            get(&engine, &numbered(number % 500)).await.unwrap();
+            if number % 64 == 0 {
+                runtime::sleep(Duration::from_millis(1)).await;
+            }
+        }
+        assert!(engine.stats().placement.segments_reclaimed > 150);
+        runtime::sleep(2 * WINDOW).await;
+        assert_eq!(found_after_a_kill(&disk, &media, 500).await, 500);
+    });
+}
