@@ -272,6 +272,19 @@ impl DirectTable {
         }
     }
 
+    /// Visits the value of every entry that is recent, in no particular order: one pass over memory, many times
+    /// faster than [`for_each`](DirectTable::for_each).
+    pub fn for_each_recent(&self, mut visit: impl FnMut(u64)) {
+        for sub_table in &self.sub_tables {
+            sub_table.for_each_stored(|stored| {
+                let entry = self.layout.unpack(stored);
+                if entry.recent {
+                    visit(entry.value);
+                }
+            });
+        }
+    }
+
     fn assert_value(&self, value: u64) {
         assert!(
             value <= self.layout.max_value(),

@@ -275,6 +275,14 @@ impl SubTable {
         })
     }
 
+    /// Every entry, as it lies in memory.
+    pub(crate) fn for_each_stored(&self, mut visit: impl FnMut(u64)) {
+        for bucket in self.chunks.iter().flat_map(|chunk| chunk.iter()) {
+            let stored = bucket.0.iter().take_while(|&&entry| entry != 0);
+            stored.for_each(|&entry| visit(entry));
+        }
+    }
+
     /// Every entry with its home, in order of homes.
     fn for_each_in_order(&self, layout: &Layout, mut visit: impl FnMut((usize, u64))) {
         for bucket in 0..self.buckets() {

@@ -87,7 +87,7 @@ pub(crate) fn memory_bytes(segments: u32, journal_bytes: u64) -> u64 {
 }
 
 /// Positions held in memory at once for this many records: few enough passes, little enough memory.
-pub(crate) fn batch_positions(records: usize) -> usize {
+fn batch_positions(records: usize) -> usize {
     BATCH_POSITIONS.max(records / 8)
 }
 

@@ -292,13 +292,12 @@ impl Placement for Exact {
         if !last {
             return Section::default();
         }
-        recency::write(live, self.store.segments(), |visit| {
+        let most = recency::most_positions(self.index_use.max_bytes);
+        recency::write(live, self.store.segments(), most, |visit| {
             for table in &self.tables {
-                table.lock().for_each(|_, value, recent| {
-                    if recent {
-                        let (segment, position) = self.codec.decode(value);
-                        visit(segment, position);
-                    }
+                table.lock().for_each_recent(|value| {
+                    let (segment, position) = self.codec.decode(value);
+                    visit(segment, position);
                 });
             }
         })

@@ -10,8 +10,7 @@ use parking_lot::Mutex;
 use runtime::budget::Budget;
 use runtime::sync::{Notify, Semaphore};
 
-use super::filling::{Cursor, Filling, Flushed};
-use super::flush::FLUSH_BYTES;
+use super::filling::{Cursor, FLUSH_BYTES, Filling, Flushed};
 use super::layout::{StreamLayout, Streams};
 use super::queues::Queues;
 use super::segment::{DRAINING, Segment, SegmentRecord};

@@ -37,6 +37,9 @@ impl Cursor {
     }
 }
 
+/// Bytes of one write of a part of a segment.
+pub(super) const FLUSH_BYTES: u32 = 64 << 10;
+
 /// How much of a segment is on flash before all of it is: its first items, with a footer that says so.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Flushed {

@@ -21,12 +21,9 @@ use runtime::work::{self, Work};
 use zerocopy::IntoBytes;
 
 use super::core::{Content, SegmentStore, block};
-use super::filling::Flushed;
+use super::filling::{FLUSH_BYTES, Flushed};
 use crate::counter::Count as _;
 use crate::format::segment::{FOOTER_BYTES, Footer, PAGE_BYTES, SegmentId, summary_offset};
-
-/// Bytes of one write.
-pub(super) const FLUSH_BYTES: u32 = 64 << 10;
 
 /// What is to be flushed of a segment.
 struct Flush {

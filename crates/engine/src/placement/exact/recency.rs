@@ -1,9 +1,10 @@
 //! The section that `exact` has in the checkpoint of an orderly stop: the positions of the items that have been
-//! read since they were written. A list for each live segment in which there are some, as those of what is dead.
+//! read since they were written. A list for each live segment in which there are some, as those of what is dead; where
+//! there are many, for the oldest segments alone.
 
 use std::collections::HashMap;
 
-use crate::durability::checkpoint::{PositionBatch, batch_positions, merge};
+use crate::durability::checkpoint::{PositionBatch, merge};
 use crate::format::checkpoint::{DeadList, Packer, Positions, Section};
 use crate::format::location::Place;
 use crate::format::segment::{Position, SegmentId};
@@ -13,6 +14,8 @@ use crate::store::SegmentRecord;
 const VERSION: u32 = 1;
 /// Positions unpacked one after the other to find one, at most.
 const STRIDE: usize = 64;
+/// The part of the index's memory that positions take while a section is written.
+const MEMORY_SHARE: u64 = 48;
 
 /// Which items of an earlier run had been read, by segment.
 #[derive(Debug, Default)]
@@ -82,18 +85,26 @@ impl Recency {
     }
 }
 
-/// The section of these live segments; `visit_all` shows every item that has been read to its argument.
+/// Positions that a section has at most, for an index of so many bytes.
+pub(super) fn most_positions(index_bytes: u64) -> usize {
+    let positions = index_bytes / MEMORY_SHARE / size_of::<u32>() as u64;
+    usize::try_from(positions).unwrap_or(usize::MAX)
+}
+
+/// The section of these live segments; `visit_all` shows every item that has been read to its argument. Of the segments
+/// the oldest count, those that reclaim comes to first, until there are `most` positions: what is written, and the time
+/// it takes, do not grow with the flash.
 pub(super) fn write(
     live: &[SegmentRecord],
     segments: u32,
+    most: usize,
     visit_all: impl Fn(&mut dyn FnMut(SegmentId, Position)),
 ) -> Section {
     let mut counts = vec![0; segments as usize];
     visit_all(&mut |segment, _| counts[segment.0 as usize] += 1);
-    let records = counts.iter().map(|&count: &u32| count as usize).sum();
-    let most = batch_positions(records);
+    let chosen = oldest(live, &counts, most);
     let (mut bytes, mut packed) = (Vec::new(), Packer::default());
-    let mut rest = live;
+    let mut rest = &chosen[..];
     while !rest.is_empty() {
         let mut batch = PositionBatch::next(rest, &counts, most);
         visit_all(&mut |segment, position| batch.insert(segment, position.bits(), |_| true));
@@ -117,8 +128,29 @@ pub(super) fn write(
     }
 }
 
+/// The oldest of the segments of which something has been read, with no more than `most` positions; by rising number.
+fn oldest(live: &[SegmentRecord], counts: &[u32], most: usize) -> Vec<SegmentRecord> {
+    let count = |record: &SegmentRecord| counts[record.segment.0 as usize] as usize;
+    let mut chosen: Vec<SegmentRecord> = live
+        .iter()
+        .filter(|&record| count(record) > 0)
+        .copied()
+        .collect();
+    chosen.sort_unstable_by_key(|record| record.sequence);
+    let mut positions = 0;
+    let fitting = chosen.iter().take_while(|record| {
+        positions += count(record);
+        positions <= most
+    });
+    chosen.truncate(fitting.count());
+    chosen.sort_unstable_by_key(|record| record.segment);
+    chosen
+}
+
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use super::*;
 
     #[test]
@@ -130,14 +162,23 @@ mod tests {
             slot_bytes: 0,
         });
         let read = |segment: u32, unit: u32| segment != 5 && unit.is_multiple_of(segment + 1);
-        let section = write(&live, 8, |visit| {
+        let passes = Cell::new(0);
+        let visit_all = |visit: &mut dyn FnMut(SegmentId, Position)| {
+            passes.set(passes.get() + 1);
             // In no particular order, as an index visits them.
             for unit in (0..1000).rev() {
                 for segment in [6, 5, 2].into_iter().filter(|&segment| read(segment, unit)) {
                     visit(SegmentId(segment), Position::from_bits(unit));
                 }
             }
-        });
+        };
+        let section = write(&live, 8, 1000, visit_all);
+        assert_eq!(passes.get(), 2, "however many there are");
+        let least = Recency::read(Some(write(&live, 8, 400, visit_all)));
+        assert!(
+            least.0.contains_key(&2) && !least.0.contains_key(&6),
+            "the oldest count"
+        );
         let recency = Recency::read(Some(section.clone()));
         for record in live {
             for unit in 0..1000 {
