@@ -119,6 +119,8 @@ pub(crate) struct Certain {
     pub(crate) tag: u64,
     /// Unix second from which on it is gone; 0 for never.
     pub(crate) expiry: u32,
+    /// When that was asked for.
+    pub(crate) asked: u64,
 }
 
 /// A crash, as far as the history is concerned.
@@ -447,7 +449,8 @@ impl History {
             && !flushed
             && self.pending.is_none()
             && !self.may_be_pending;
-        certain.then_some(Certain { tag, expiry })
+        let asked = last.asked;
+        certain.then_some(Certain { tag, expiry, asked })
     }
 
     /// What was done to a key, and to all, for people.

@@ -68,6 +68,8 @@ pub enum Command<'a> {
         delay: Exptime,
         noreply: bool,
     },
+    /// `flowstone sync`: what has been acknowledged is made durable before the answer; no command of memcached's.
+    Sync { noreply: bool },
     /// `version`.
     Version,
     /// `quit`: answer what is outstanding, then close.

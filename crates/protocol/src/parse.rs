@@ -101,6 +101,7 @@ fn dispatch<'a>(request: &Request<'a, '_>, line: &'a [u8]) -> Parsed<'a> {
         b"decr" => request.answer(items::arithmetic(words, true)),
         b"touch" => request.answer(items::touch(words)),
         b"flush_all" => request.answer(admin::flush_all(words)),
+        b"flowstone" => request.answer(admin::flowstone(words)),
         b"verbosity" => request.answer(admin::verbosity(words)),
         b"version" => request.answer(Ok(Command::Version)),
         b"quit" => request.answer(Ok(Command::Quit)),

@@ -62,6 +62,8 @@ lines! {
     InitialValue = b"CLIENT_ERROR invalid numeric initial value\r\n",
     DeltaValue = b"CLIENT_ERROR invalid numeric delta value\r\n",
     FlushNotAllowed = b"CLIENT_ERROR flush_all not allowed\r\n",
+    /// `flowstone sync`, where the flash does not take everything.
+    NotDurable = b"SERVER_ERROR not everything is durable\r\n",
     ShutdownNotEnabled = b"SERVER_ERROR: shutdown not enabled\r\n",
     /// `shutdown` with an argument other than `graceful`.
     InvalidShutdownMode = b"CLIENT_ERROR invalid shutdown mode\r\n",

@@ -196,6 +196,12 @@ fn administration() {
         let delay = Exptime(delay);
         assert_eq!(command(request), Command::FlushAll { delay, noreply });
     }
+    for (request, noreply) in [
+        ("flowstone sync\r\n", false),
+        ("flowstone sync noreply\r\n", true),
+    ] {
+        assert_eq!(command(request), Command::Sync { noreply });
+    }
     let quiet = Command::Tuning { noreply: true };
     assert_eq!(command("verbosity 9 noreply\r\n"), quiet);
     assert_eq!(command("version\r\n"), Command::Version);

@@ -16,6 +16,9 @@ use smart_default::SmartDefault;
 
 use crate::flash::FlashSetting;
 
+/// The longest write-back window, in seconds: a day.
+const MOST_WRITE_BACK: u32 = 86_400;
+
 /// A number of bytes as settings have it: an integer, or text that [`device::parse_bytes`] reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Size(pub u64);
@@ -217,6 +220,9 @@ pub struct CacheSection {
     pub journal: Option<PathBuf>,
     /// Bytes of a new journal; unset: chosen by the sizes of flash and memory.
     pub journal_size: Option<Size>,
+    /// Seconds after which what only memory holds is written to flash, too; 0 for when it leaves memory. Unset: by the
+    /// preset.
+    pub write_back: Option<u32>,
     /// Milliseconds after which what has been journalled is synced.
     #[default(100)]
     pub journal_sync_ms: u32,
@@ -334,6 +340,13 @@ impl Config {
         }
         if !(1..=60_000).contains(&self.cache.journal_sync_ms) {
             return refuse("cache.journal_sync_ms", "must be 1 to 60000");
+        }
+        if self
+            .cache
+            .write_back
+            .is_some_and(|seconds| seconds > MOST_WRITE_BACK)
+        {
+            return refuse("cache.write_back", "must be 0 (off) to 86400 seconds");
         }
         Ok(())
     }

@@ -277,6 +277,9 @@ fn engine_config(
         made.writing.buffers = buffers;
     }
     made.writing.discard = cache.discard;
+    if let Some(seconds) = cache.write_back {
+        made.write_back = (seconds > 0).then(|| Duration::from_secs(seconds.into()));
+    }
     let PlacementConfig::Exact(exact) = &mut made.placement;
     if let Some(percent) = cache.index_percent {
         exact.index_percent = percent;

@@ -362,6 +362,7 @@ fn flash(shared: &Shared, out: &mut Vec<u8>) {
     stat(out, "rejections", engine.tier.rejections);
     stat(out, "clean_evictions", engine.tier.clean_evictions);
     stat(out, "second_chances", engine.tier.second_chances);
+    stat(out, "written_back", engine.tier.written_back);
     stat(out, "write_waits", engine.write_waits);
     durability(shared, out);
 }

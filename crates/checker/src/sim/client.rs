@@ -14,7 +14,7 @@ use rand::rngs::SmallRng;
 
 use super::media::Media;
 use super::plan::Plan;
-use super::watch::Watch;
+use super::watch::{Watch, lost};
 use crate::history::{Asked, Effect, Found, History, Seen, Wrong};
 use crate::values::{key_bytes, tag_of, value_of};
 
@@ -41,14 +41,14 @@ pub(super) async fn client(world: Arc<World>, watch: Arc<Watch>, mut random: Sma
         if random.random_range(0..1000) < world.plan.sets {
             world.set(&mut random).await;
         } else {
-            world.something_else(&mut random).await;
+            world.something_else(&watch, &mut random).await;
         }
         watch.at_operation();
     }
 }
 
 impl World {
-    async fn something_else(&self, random: &mut SmallRng) {
+    async fn something_else(&self, watch: &Watch, random: &mut SmallRng) {
         match random.random_range(0..1200) {
             0..600 => self.get(random).await,
             600..800 => self.delete(random).await,
@@ -67,6 +67,13 @@ impl World {
                 let by = Duration::from_millis(random.random_range(1..200));
                 let superblock = When::next(Operation::Write).within(0..META_BYTES);
                 self.media.slow_disk(superblock, by);
+            }
+            1190..1192 => {
+                let (present, before) = (watch.present(&self.engine), lost(&self.engine));
+                let asked = self.history().tick();
+                if self.engine.sync().await.is_ok() && lost(&self.engine) == before {
+                    watch.take_synced(&present, asked);
+                }
             }
             1138 => runtime::sleep(self.plan.pause * random.random_range(2..38)).await,
             1139..1150 => {

@@ -16,7 +16,7 @@ use super::client::{World, client};
 use super::media::Media;
 use super::plan::Plan;
 use super::report::Report;
-use super::watch::{CrashPoint, Watch, WatchState};
+use super::watch::{CrashPoint, Watch, WatchState, lost};
 use super::watched;
 use crate::history::{History, Wrong};
 
@@ -227,13 +227,6 @@ fn stuck(engine: &Engine) -> String {
 /// Stops a cache orderly.
 async fn stop(plan: &Plan, watch: &Watch, engine: &Arc<Engine>) -> Result<(), String> {
     let present = watch.present(engine);
-    let lost = |engine: &Engine| {
-        let placement = engine.stats().placement;
-        placement.items_evicted
-            + placement.items_lost
-            + placement.index_full
-            + placement.segments_reclaimed
-    };
     let before = lost(engine);
     watch.enter(plan.stopping);
     match engine.stop().await {

@@ -146,6 +146,13 @@ fn parts(seed: u64) -> EngineConfig {
     config
 }
 
+/// The write-back window, a short one, but for one seed in four. Drawn apart, too.
+fn write_back(seed: u64) -> Option<Duration> {
+    let random = &mut SmallRng::seed_from_u64(seed.rotate_left(16) ^ !seed);
+    let window = Duration::from_millis(random.random_range(100..4000));
+    (!random.random_ratio(1, 4)).then_some(window)
+}
+
 fn any<T: Copy, const N: usize>(random: &mut SmallRng, choices: [T; N]) -> T {
     choices[random.random_range(0..N)]
 }
@@ -293,6 +300,7 @@ impl Plan {
         let clients = 6;
         let sync_interval = Duration::from_millis(random.random_range(2..20));
         let total = (clients * operations) as u32;
+        let write_back = write_back(seed);
         let (nand, parts) = match on_nand(seed, segments) {
             Some((nand, parts)) => (Some(nand), parts),
             None => (None, parts(seed)),
@@ -322,6 +330,7 @@ impl Plan {
             partition_bits: random.random_range(0..4),
             max_value_bytes: 20_000,
             sync_interval,
+            write_back,
             ..parts
         };
         let PlacementConfig::Exact(exact) = &mut config.placement;

@@ -247,6 +247,30 @@ impl Watch {
         }
     }
 
+    /// Everything `present` before a sync that was `asked` for then, and has ended, has to be there after a crash of either kind, but for what
+    /// has been changed meanwhile.
+    pub(super) fn take_synced(&self, present: &[(u64, u64)], asked: u64) {
+        // What the life began with may be torn, and a power cut before it may have left more in doubt.
+        if !self.before.is_whole || self.state.lock().taken >= self.rates.lock().most {
+            return;
+        }
+        for end in [End::Kill, End::PowerCut(Tear::Pages)] {
+            self.take_end(end, true, "synced");
+            let mut state = self.state.lock();
+            let Some(point) = state.points.last_mut() else {
+                return;
+            };
+            let listed = &mut point.facts.expected;
+            let known: HashSet<u64> = listed.iter().map(|&(key, _)| key).collect();
+            let more = present.iter().filter(|&&(key, tag)| {
+                let certain = point.history.certain(key);
+                let is_same = certain.is_some_and(|last| last.tag == tag && last.asked < asked);
+                !known.contains(&key) && is_same
+            });
+            listed.extend(more);
+        }
+    }
+
     /// What has to be found again: what lies in segments that have been written.
     fn expected(&self, history: &History, is_power_cut: bool) -> Vec<(u64, u64)> {
         let Some(engine) = self.state.lock().engine.upgrade() else {
@@ -325,6 +349,15 @@ impl Watch {
     pub(super) fn synced(&self, written: HashSet<u64>) {
         self.state.lock().durable.extend(written);
     }
+}
+
+/// Grows with whatever flash lets go of.
+pub(super) fn lost(engine: &Engine) -> u64 {
+    let placement = engine.stats().placement;
+    placement.items_evicted
+        + placement.items_lost
+        + placement.index_full
+        + placement.segments_reclaimed
 }
 
 /// Sequence numbers of the segments that have been written.

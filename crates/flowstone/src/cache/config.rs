@@ -30,6 +30,7 @@ pub struct CacheConfig {
     discard: bool,
     force: bool,
     journal: Option<PathBuf>,
+    write_back: Option<Duration>,
     pub(super) stop_deadline: Duration,
 }
 
@@ -47,6 +48,7 @@ impl CacheConfig {
             discard: false,
             force: false,
             journal: None,
+            write_back: EngineConfig::default().write_back,
             stop_deadline: Duration::from_secs(60),
         }
     }
@@ -105,6 +107,14 @@ impl CacheConfig {
         self
     }
 
+    /// How long an item may be in memory alone, a minute unless said otherwise: what is older a crash leaves. With zero
+    /// items are written when they leave memory, at [`sync`](crate::Cache::sync) and at
+    /// [`close`](crate::Cache::close).
+    pub fn write_back(mut self, window: Duration) -> Self {
+        self.write_back = (!window.is_zero()).then_some(window);
+        self
+    }
+
     /// How long [`close`](crate::Cache::close) may take to let operations finish, and then to save.
     pub fn stop_deadline(mut self, deadline: Duration) -> Self {
         self.stop_deadline = deadline;
@@ -137,6 +147,7 @@ impl CacheConfig {
             memory_bytes,
             max_value_bytes: self.max_value_bytes,
             force: self.force,
+            write_back: self.write_back,
             stop_deadline: self.stop_deadline,
             ..EngineConfig::default()
         };

@@ -80,6 +80,9 @@ pub enum Error {
     /// The cache has been closed.
     #[error("the cache is closed")]
     Closed,
+    /// Not everything could be made durable: the log says what the flash refused.
+    #[error("not everything could be made durable; the log says why")]
+    NotDurable,
     /// The worker that was reading gave up: it panicked, and the log says where, or the deadline of
     /// a stop has passed.
     #[error("the read was given up; the log says why")]
@@ -265,6 +268,24 @@ impl Cache {
         };
         stay.remove(checked(&stay, key)?, now).await;
         Ok(())
+    }
+
+    /// Makes everything durable that has been stored before, what only memory holds included; the cache goes on
+    /// meanwhile. May take as long as [`stop_deadline`](CacheConfig::stop_deadline) says.
+    ///
+    /// # Errors
+    /// [`Error::Closed`]; [`Error::NotDurable`] when the flash does not take everything.
+    pub async fn sync(&self) -> Result<(), Error> {
+        let stay = self.inner.door.enter().ok_or(Error::Closed)?.stay();
+        let (done, synced) = oneshot();
+        // Its deadline is a worker's timer.
+        self.inner.workers.spawn_on(0, move || async move {
+            let outcome = stay.sync().await;
+            drop(stay);
+            done.send(outcome);
+        });
+        let outcome = synced.await.ok_or(Error::Interrupted)?;
+        outcome.map_err(|_| Error::NotDurable)
     }
 
     /// Counters, added up.

@@ -42,6 +42,17 @@ pub(super) fn flush_all(words: Words<'_>) -> Meaning<'_> {
     })
 }
 
+/// `flowstone sync [noreply]`: commands that memcached does not have are behind this word.
+pub(super) fn flowstone(words: Words<'_>) -> Meaning<'_> {
+    let arguments = Arguments::collect(words);
+    arguments.expect(1..=2)?;
+    let noreply = arguments.noreply();
+    match (arguments.at(0), arguments.count) {
+        (b"sync", count) if count == 1 + usize::from(noreply) => Ok(Command::Sync { noreply }),
+        _ => Err(Refused::quietly(Refusal::UnknownCommand, noreply)),
+    }
+}
+
 /// `verbosity <level> [noreply]`.
 pub(super) fn verbosity(words: Words<'_>) -> Meaning<'_> {
     let arguments = Arguments::collect(words);

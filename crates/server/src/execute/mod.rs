@@ -74,6 +74,13 @@ impl<'i> Batch<'_, 'i> {
                 self.engine.flush_all(delay.flush_at(self.now)).await;
                 write::status(&mut self.replies.out, Status::Ok, noreply);
             }
+            Command::Sync { noreply } => match self.engine.sync().await {
+                Ok(()) => write::status(&mut self.replies.out, Status::Ok, noreply),
+                Err(error) => {
+                    tracing::warn!(%error, "a client's sync");
+                    write::refusal(&mut self.replies.out, Refusal::NotDurable, noreply);
+                }
+            },
             Command::CacheMemlimit { noreply } => {
                 write::refusal(&mut self.replies.out, Refusal::MemlimitFixed, noreply);
             }
