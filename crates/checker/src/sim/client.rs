@@ -71,7 +71,10 @@ impl World {
             1190..1192 => {
                 let (present, before) = (watch.present(&self.engine), lost(&self.engine));
                 let asked = self.history().tick();
-                if self.engine.sync().await.is_ok() && lost(&self.engine) == before {
+                let is_durable = self.engine.sync().await.is_ok();
+                // A crash takes what reclaim has in its hands.
+                let is_still = self.engine.store().reclaiming_segments() == 0;
+                if is_durable && is_still && lost(&self.engine) == before {
                     watch.take_synced(&present, asked);
                 }
             }

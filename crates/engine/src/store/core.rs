@@ -231,7 +231,8 @@ impl SegmentStore {
         (queues.free + queues.reclaiming) as u32
     }
 
-    pub(crate) fn reclaiming_segments(&self) -> u32 {
+    /// Segments that are being reclaimed: of what is copied out of them nothing is on flash yet.
+    pub fn reclaiming_segments(&self) -> u32 {
         self.queues.lock().reclaiming as u32
     }
 
