@@ -9,7 +9,7 @@
 //!                     1 ───────>               2 ─────────>                      3
 //! ```
 //!
-//! A start finds at any moment what the last footer counts. A footer goes to a page that has been written before: a
+//! Between 2 and 3 the device is synced. A start finds at any moment what the last footer counts. A footer goes to a page that has been written before: a
 //! drive that tears one page of 4 KiB at a power cut takes the segment with it, and its items are misses. Where pages
 //! cannot be written twice a segment is sealed short instead.
 
@@ -106,6 +106,10 @@ impl SegmentStore {
         let entries = first_page(entries_from).max(data.end)
             ..entries_to.next_multiple_of(PAGE_BYTES).min(last_page);
         for range in [data, entries, last_page..self.segment_bytes] {
+            if range.start == last_page && !range.is_empty() {
+                // A drive may keep the footer and lose what it counts, and with it what was durable.
+                self.sync().await?;
+            }
             for start in range.clone().step_by(FLUSH_BYTES as usize) {
                 let piece = start..range.end.min(start + FLUSH_BYTES);
                 let bytes = self.copy_of(buffer, flush, piece.clone());
@@ -142,12 +146,15 @@ impl SegmentStore {
         flushed: Flushed,
     ) -> Result<(), DeviceError> {
         let start = (flushed.data_bytes / PAGE_BYTES * PAGE_BYTES) as usize;
-        for start in (start..bytes.len()).step_by(self.write_bytes) {
-            let end = (start + self.write_bytes).min(bytes.len());
+        let last_page = bytes.len() - PAGE_BYTES as usize;
+        for start in (start..last_page).step_by(self.write_bytes) {
+            let end = (start + self.write_bytes).min(last_page);
             let data = SharedBuf::new(Arc::clone(bytes), start..end);
             self.overwrite_at(segment, start as u32, data).await?;
         }
-        Ok(())
+        self.sync().await?;
+        let data = SharedBuf::new(Arc::clone(bytes), last_page..bytes.len());
+        self.overwrite_at(segment, last_page as u32, data).await
     }
 
     async fn overwrite_at(
