@@ -690,8 +690,8 @@ mod tests {
         let first = history.ask(1, value(10));
         assert_eq!(history.certain(1), None);
         history.answer(first, Some(value(10)), 0);
-        let certain = Certain { tag: 10, expiry: 0 };
-        assert_eq!(history.certain(1), Some(certain));
+        let certain = history.certain(1).unwrap();
+        assert_eq!((certain.tag, certain.expiry), (10, 0));
         let second = history.ask(1, value(11));
         assert_eq!(history.certain(1), None);
         history.answer(second, None, 0);
