@@ -14,11 +14,14 @@ fn mode(path: &Path) -> u32 {
     metadata(path).unwrap().permissions().mode() & 0o777
 }
 
+/// The name of a file, and what makes it.
+type Make<'a> = (&'static str, &'a dyn Fn(&Path));
+
 #[test]
 fn files_are_made_for_their_owner_alone_whatever_the_umask_and_keep_the_mode_they_have() {
     let directory = tempfile::tempdir().unwrap();
     let path = |name: &str| directory.path().join(name);
-    let make: [(&str, &dyn Fn(&Path)); 4] = [
+    let make: [Make<'_>; 4] = [
         ("flash", &|path| {
             FileDisk::open_image(path, Some(1 << 20), FileOptions::default()).unwrap();
         }),
