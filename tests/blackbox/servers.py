@@ -77,6 +77,8 @@ class Server:
 
         def in_child():
             _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+            # Whatever started the tests: what is ignored is inherited.
+            signal.signal(signal.SIGHUP, signal.SIG_DFL)
             import resource
 
             for which, limit in self.limits.items():
