@@ -71,7 +71,7 @@ def check(server, latest):
 def test_more_than_the_flash_holds_is_never_wrong(preset, emulated):
     server = emulated(SMALL, "--preset", preset).start()
     latest = {}
-    overwrite(server, latest, random.Random(1), 72)
+    overwrite(server, latest, random.Random(1), 120)
     assert check(server, latest) > 100
     flash = server.stats(b"flash")
     assert flash["path"].startswith("nand:mlc") and "emulated NAND" in flash["device"]
