@@ -435,7 +435,7 @@ pub enum ConfigError {
          device, or larger segments", Bytes(*given), Bytes(*most)
     )]
     FlashTooLarge {
-        /// What was given.
+        /// Bytes of flash that were given.
         given: u64,
         /// The most there may be.
         most: u64,

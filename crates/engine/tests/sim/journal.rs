@@ -47,6 +47,19 @@ async fn count_right(engine: &Arc<Engine>, numbers: std::ops::Range<u64>, tag: u
     found
 }
 
+/// What a kill leaves of a cache with all items, beside a journal of so many words.
+fn killed(journal_words: usize) -> Left {
+    let sim = Sim::new(1);
+    let disk = Arc::new(MemoryDisk::new(IMAGE_BYTES));
+    let media = Media::with_words(disk.clone(), vec![0; journal_words]);
+    sim.block_on(async {
+        let engine = start(&media, &tight()).await;
+        fill_tagged(&engine, 0..ITEMS, 0).await;
+    });
+    sim.crash();
+    Left::of(&disk, &media)
+}
+
 async fn fill_tagged(engine: &Arc<Engine>, numbers: std::ops::Range<u64>, tag: u64) {
     for number in numbers {
         set(engine, &numbered(number), &value(number + tag, BYTES))
@@ -59,15 +72,7 @@ async fn fill_tagged(engine: &Arc<Engine>, numbers: std::ops::Range<u64>, tag: u
 /// found. The ring holds a fraction of them.
 #[test]
 fn a_burst_of_writes_during_a_slow_recovery_leaves_a_warm_start() {
-    let sim = Sim::new(1);
-    let disk = Arc::new(MemoryDisk::new(IMAGE_BYTES));
-    let media = Media::with_words(disk.clone(), vec![0; SHORT_JOURNAL]);
-    sim.block_on(async {
-        let engine = start(&media, &tight()).await;
-        fill_tagged(&engine, 0..ITEMS, 0).await;
-    });
-    sim.crash();
-    let left = Left::of(&disk, &media);
+    let left = killed(SHORT_JOURNAL);
     let slow = Latency {
         read: Duration::from_millis(100),
         write: Duration::from_micros(300),
@@ -118,15 +123,7 @@ fn a_burst_of_writes_during_a_slow_recovery_leaves_a_warm_start() {
 /// The keys that are written during a recovery have a bound; past it what has not been read is given up.
 #[test]
 fn more_keys_than_a_recovery_can_note_end_it() {
-    let sim = Sim::new(1);
-    let disk = Arc::new(MemoryDisk::new(IMAGE_BYTES));
-    let media = Media::with_words(disk.clone(), vec![0; 1 << 20]);
-    sim.block_on(async {
-        let engine = start(&media, &tight()).await;
-        fill_tagged(&engine, 0..ITEMS, 0).await;
-    });
-    sim.crash();
-    let left = Left::of(&disk, &media);
+    let left = killed(1 << 20);
     let stuck = Latency {
         read: Duration::from_secs(20),
         ..Latency::default()

@@ -20,9 +20,9 @@ pub enum Signal {
     Interrupt,
     /// SIGHUP: the terminal has gone, or, without one, settings are to be read again.
     HangUp,
-    /// SIGUSR1.
+    /// SIGUSR1: means nothing to a server.
     User1,
-    /// SIGUSR2.
+    /// SIGUSR2: means nothing to a server.
     User2,
 }
 
@@ -45,7 +45,7 @@ impl Signal {
         }
     }
 
-    /// As in `signal.h`.
+    /// The name that `signal.h` gives it.
     pub fn name(self) -> &'static str {
         match self {
             Self::Terminate => "SIGTERM",
