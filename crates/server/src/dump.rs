@@ -1,18 +1,19 @@
 //! `lru_crawler metadump` and `mgdump`: every item, in memory and on flash.
 //!
-//! Walked a partition and then a segment at a time, sent as it is found, so that a dump of any size
+//! Walked a partition and then a segment at a time, and these in parts that fill a reply, so that a dump of any size
 //! holds bounded memory. An item that moves between memory and flash meanwhile may be told twice, or
 //! not at all.
 
 use std::io;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use engine::format::item::ItemRef;
-use engine::{DumpCursor, ItemView};
+use engine::{DumpCursor, ItemView, MemoryCursor, Owner};
 use protocol::write::DumpedItem;
 use protocol::{Refusal, Status, write};
 
-use crate::replies::{FLUSH_BYTES, Replies};
+use crate::replies::{FLUSH_BYTES, FREE_REPLY_BYTES, Replies};
 use crate::shared::Shared;
 
 /// The slab class that stands for all: there are none.
@@ -34,7 +35,7 @@ pub(crate) fn dumped<'a>(view: &ItemView<'a>) -> DumpedItem<'a> {
 fn dumped_item<'a>(item: &ItemRef<'a>) -> DumpedItem<'a> {
     DumpedItem {
         total_bytes: item.header.body_bytes(),
-        ..dumped(&ItemView::new(*item, None))
+        ..dumped(&ItemView::new(*item, Owner::None))
     }
 }
 
@@ -59,28 +60,31 @@ pub(crate) async fn dump(
         return Ok(());
     };
     let engine = &shared.engine;
-    let mut partition = 0;
-    while engine.dump_memory(partition, |item| {
-        line(&mut replies.out, &dumped_item(&item))
-    }) {
-        partition += 1;
-        if replies.out.len() >= FLUSH_BYTES {
-            replies.send().await?;
+    let add = |out: &mut Vec<u8>, item: &ItemRef<'_>| {
+        line(out, &dumped_item(item));
+        if out.len() < FLUSH_BYTES {
+            ControlFlow::Continue(())
+        } else {
+            ControlFlow::Break(())
         }
-    }
-    let mut cursor = DumpCursor::default();
+    };
+    let (mut in_memory, mut on_flash) = (MemoryCursor::default(), DumpCursor::default());
+    let mut more_in_memory = true;
     loop {
+        replies.reserve(FLUSH_BYTES + FREE_REPLY_BYTES).await?;
         let out = &mut replies.out;
-        let more = engine
-            .dump_flash(&mut cursor, |item| line(out, &dumped_item(&item)))
-            .await;
+        if more_in_memory {
+            more_in_memory = engine.dump_memory(&mut in_memory, |item| add(out, &item));
+        } else if !engine
+            .dump_flash(&mut on_flash, |item| add(out, &item))
+            .await
+        {
+            break;
+        }
         replies.send().await?;
         if shared.is_stopping() {
             write::refusal(&mut replies.out, Refusal::Internal, false);
             return Ok(());
-        }
-        if !more {
-            break;
         }
     }
     write::status(&mut replies.out, end, false);

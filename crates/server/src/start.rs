@@ -26,6 +26,11 @@ use crate::shared::{Connections, Shared};
 const RECOVERY_PATIENCE: Duration = Duration::from_millis(500);
 /// Memory of the process that nobody asks for: code, libraries, stacks, allocator.
 const BASE_BYTES: u64 = 8 << 20;
+/// What the kernel holds for a worker's ring, and for a connection: its socket, and some replies on their way.
+const KERNEL_RING_BYTES: u64 = 512 << 10;
+const KERNEL_SOCKET_BYTES: u64 = 8 << 10;
+/// The most that a journal of the usual size takes, as a part of the memory.
+const JOURNAL_SHARE: u64 = 8;
 /// How long open connections may finish what they are doing.
 const CONNECTION_GRACE: Duration = Duration::from_secs(2);
 
@@ -39,6 +44,7 @@ pub fn run(
     mut config: Config,
     preset: impl Fn(Sizes) -> EngineConfig + Send + 'static,
 ) -> Result<Stop, ServeError> {
+    runtime::process::give_freed_memory_back();
     config.check()?;
     let threads = config.threads();
     check_new(&mut config, &preset)?;
@@ -73,6 +79,7 @@ pub fn run(
     if let Some(notice) = notice {
         tracing::info!("{notice}");
     }
+    warn_of_limits(&config);
     let budget_bytes = large_bytes(&config);
     let shared = Arc::new(Shared {
         engine,
@@ -133,6 +140,7 @@ async fn serve(shared: Arc<Shared>, listeners: Vec<Arc<Listener>>) -> Stop {
         runtime::spawn_detached(listen::accept(shared, listener));
     }
     runtime::spawn_detached(listen::close_idle(Arc::clone(&shared)));
+    runtime::spawn_detached(listen::give_memory_back(Arc::clone(&shared)));
     let why = wait_for_stop(&shared).await;
     let is_kept = shared.config.cache.flash.path().is_some();
     if is_kept {
@@ -220,6 +228,49 @@ async fn close_connections(shared: &Shared) {
             return;
         }
     }
+}
+
+/// Says what the memory does not do for.
+fn warn_of_limits(config: &Config) {
+    let connections = listen::most_connections(config);
+    if connections < config.server.max_connections {
+        tracing::warn!(
+            connections,
+            "fewer connections than configured: they may take two fifths of --memory {}",
+            config.cache.memory
+        );
+    }
+    let Some(limit) = runtime::process::cgroup_memory_limit() else {
+        return;
+    };
+    let kernel = kernel_bytes(config, connections);
+    let needed = config.cache.memory.0.saturating_add(kernel);
+    if limit.bytes < needed {
+        // Up to whole MiB: they are not exact.
+        let mebibytes = |bytes: u64| Size(bytes.next_multiple_of(1 << 20));
+        tracing::warn!(
+            "the memory cgroup allows {}, and --memory {} with about {} of the kernel's own (sockets, rings, page \
+             cache) may take {}: the kernel may kill this server. Lower --memory or raise {}",
+            Size(limit.bytes),
+            config.cache.memory,
+            mebibytes(kernel),
+            mebibytes(needed),
+            limit.file.display()
+        );
+    }
+}
+
+/// About what the kernel holds for this process beside its resident memory, and counts to the same memory cgroup.
+fn kernel_bytes(config: &Config, connections: usize) -> u64 {
+    let memory = config.cache.memory.0;
+    let rings = config.threads() as u64 * KERNEL_RING_BYTES;
+    let sockets = connections as u64 * KERNEL_SOCKET_BYTES;
+    // The journal is mapped, and its pages stay in the page cache. Items are read and written past it.
+    let journal = config
+        .cache
+        .journal_size
+        .map_or(memory / JOURNAL_SHARE, |size| size.0);
+    rings + sockets + journal
 }
 
 fn large_bytes(config: &Config) -> u64 {

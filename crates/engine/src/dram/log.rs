@@ -31,6 +31,8 @@ pub(super) struct Log {
     vacant: Vec<u32>,
     /// Slots in the order they were opened.
     order: VecDeque<u32>,
+    /// Chunks given up so far.
+    closed: u64,
     /// Bytes used in the head chunk.
     head_bytes: usize,
     /// A chunk kept for what the next eviction appends again.
@@ -42,6 +44,14 @@ pub(super) struct Log {
     pub(super) beside_bytes: usize,
     /// Bytes of values beside the log whose stubs went to the head chunk.
     pub(super) head_beside_bytes: usize,
+}
+
+/// A place in the log that stays what it is while chunks come and go: a chunk by how many were opened before it, and a
+/// byte of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct LogPosition {
+    chunk: u64,
+    byte: usize,
 }
 
 /// Where an entry's parts lie in its chunk.
@@ -121,6 +131,31 @@ impl Log {
         self.order.iter().flat_map(|&slot| self.entries(slot))
     }
 
+    /// The place behind all entries there are.
+    pub(super) fn end(&self) -> LogPosition {
+        LogPosition {
+            chunk: self.closed + self.order.len() as u64,
+            byte: 0,
+        }
+    }
+
+    /// The entries from a place on, oldest first, dead ones included, each with the place behind it.
+    pub(super) fn entries_from(
+        &self,
+        from: LogPosition,
+    ) -> impl Iterator<Item = (LogPosition, Handle)> + '_ {
+        let skipped = from.chunk.saturating_sub(self.closed) as usize;
+        let chunks = self.order.iter().enumerate().skip(skipped);
+        chunks.flat_map(move |(number, &slot)| {
+            let chunk = self.closed + number as u64;
+            let first = if chunk == from.chunk { from.byte } else { 0 };
+            self.entries_at(slot, first).map(move |handle| {
+                let byte = self.entry(handle).2.end.next_multiple_of(UNIT);
+                (LogPosition { chunk, byte }, handle)
+            })
+        })
+    }
+
     /// Gives up the oldest chunk, all of whose entries are dead; it becomes the spare when there is
     /// none and `keep` is set.
     pub(super) fn close_tail(&mut self, keep: bool) {
@@ -128,6 +163,7 @@ impl Log {
             return;
         };
         let chunk = self.slots[slot as usize].take();
+        self.closed += 1;
         self.vacant.push(slot);
         if keep && self.spare.is_none() {
             self.spare = chunk;
@@ -303,6 +339,11 @@ impl Log {
 
     /// The entries of the chunk in `slot`, in order, dead ones included.
     pub(super) fn entries(&self, slot: u32) -> impl Iterator<Item = Handle> + '_ {
+        self.entries_at(slot, 0)
+    }
+
+    /// The entries of the chunk in `slot` from byte `first` on, where one starts.
+    fn entries_at(&self, slot: u32, first: usize) -> impl Iterator<Item = Handle> + '_ {
         let chunk = self.chunk(slot as usize);
         let is_head = self.order.back() == Some(&slot);
         let end = if is_head {
@@ -310,7 +351,7 @@ impl Log {
         } else {
             self.chunk_bytes
         };
-        let mut at = 0;
+        let mut at = first;
         std::iter::from_fn(move || {
             if at + HEADER_BYTES > end {
                 return None;

@@ -22,6 +22,7 @@ mod log;
 mod tests;
 mod tier;
 
+pub(crate) use log::LogPosition;
 pub(crate) use tier::EvictContext;
 pub(crate) use tier::{DramTier, Handle, NewItem, TierStats};
 

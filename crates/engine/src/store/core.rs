@@ -105,6 +105,8 @@ pub(crate) struct StoreConfig {
     pub first_sequence: u64,
     /// Bytes that large items read from flash may hold at once.
     pub large_read_bytes: u64,
+    /// Bytes that items read from flash one page at a time may hold at once.
+    pub small_read_bytes: u64,
     /// Bytes of one program.
     pub write_bytes: u32,
     /// Count the reads of each segment.
@@ -133,6 +135,7 @@ pub struct SegmentStore {
     /// Free segments that only copies may open.
     pub(super) reserved: AtomicUsize,
     pub(super) large_reads: Arc<Budget>,
+    pub(super) small_reads: Arc<Budget>,
     pub(super) space: Notify,
     pub(super) work: Notify,
     pub(super) drained: Notify,
@@ -185,6 +188,7 @@ impl SegmentStore {
             erase_time: Ewma::default(),
             reserved: AtomicUsize::new(0),
             large_reads: Arc::new(Budget::new(config.large_read_bytes)),
+            small_reads: Arc::new(Budget::new(config.small_read_bytes)),
             space: Notify::new(),
             work: Notify::new(),
             drained: Notify::new(),
