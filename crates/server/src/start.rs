@@ -26,6 +26,8 @@ use crate::shared::{Connections, Shared};
 const RECOVERY_PATIENCE: Duration = Duration::from_millis(500);
 /// Memory of the process that nobody asks for: code, libraries, stacks, allocator.
 const BASE_BYTES: u64 = 8 << 20;
+/// Memory of a worker's connections that is nobody's in particular: reply buffers kept for reuse.
+const REPLY_BUFFERS_BYTES: u64 = 1 << 20;
 /// What the kernel holds for a worker's ring, and for a connection: its socket, and some replies on their way.
 const KERNEL_RING_BYTES: u64 = 512 << 10;
 const KERNEL_SOCKET_BYTES: u64 = 8 << 10;
@@ -310,7 +312,9 @@ fn engine_config(
     preset: impl Fn(Sizes) -> EngineConfig,
 ) -> Result<EngineConfig, ServeError> {
     let cache = &config.cache;
-    let own = BASE_BYTES + config.threads() as u64 * WORKER_BYTES + large_bytes(config);
+    let own = BASE_BYTES
+        + config.threads() as u64 * (WORKER_BYTES + REPLY_BUFFERS_BYTES)
+        + large_bytes(config);
     let memory_bytes = engine_share(cache.memory.0, own).map_err(|needed| ServeError::Memory {
         given: cache.memory,
         needed: Size(needed),

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use proptest::prelude::*;
 
 use super::tier::{DramTier, EvictContext, NewItem};
-use super::{Below, Handle, NoSpace};
+use super::{Below, Handle, LogPosition, NoSpace};
 use crate::admission::Admission;
 use crate::flash::Placed;
 use crate::format::item::state;
@@ -404,9 +404,10 @@ proptest! {
             let found = bench.value(&name).or_else(|| bench.flash.value(&name));
             prop_assert_eq!(found.as_ref(), model.get(&key), "key {}", key);
         }
-        let bodies: usize = bench.tier.items().map(|item| item.header.body_bytes()).sum();
+        let items = || bench.tier.items_from(LogPosition::default()).map(|(_, item)| item);
+        let bodies: usize = items().map(|item| item.header.body_bytes()).sum();
         prop_assert_eq!(bodies as u64, bench.tier.live_bytes);
-        let dirty = bench.tier.items().filter(|item| item.header.has(state::DIRTY)).count();
+        let dirty = items().filter(|item| item.header.has(state::DIRTY)).count();
         prop_assert_eq!(dirty as u64, bench.tier.dirty);
     }
 }
