@@ -284,9 +284,9 @@ impl DramTier {
         &self,
         from: LogPosition,
     ) -> impl Iterator<Item = (LogPosition, ItemRef<'_>)> {
-        let items = self.log.entries_from(from);
-        let items = items.map(|(behind, handle)| (behind, self.log.item(handle).0));
-        items.filter(|(_, item)| !item.header.has(state::DEAD))
+        let entries = self.log.entries_from(from);
+        let live = entries.filter(|(_, handle)| !self.log.header(*handle).has(state::DEAD));
+        live.map(|(behind, handle)| (behind, self.log.item(handle).0))
     }
 
     /// The place behind all items there are.
