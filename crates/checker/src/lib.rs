@@ -1,4 +1,4 @@
-//! Looks for wrong and resurrected values.
+//! Looks for wrong and resurrected values, and for memory beyond the bound.
 //!
 //! ```text
 //!   clients ──> engine ──> faulty disk, journal        (virtual time, all from one seed)
@@ -8,12 +8,17 @@
 //! ```
 //!
 //! [`kill`] does the same to a real server process. [`simulate`] runs whole engines on the simulated runtime and looks at what crashes at random
-//! moments leave. A failure names its seed and replays from it.
+//! moments leave. [`memory()`] sends greedy clients against a server. A failure names its seed and replays from it.
 
 mod history;
 mod kill;
+mod memory;
+mod server;
 mod sim;
 mod values;
 
 pub use kill::{KillError, KillOptions, KillReport, kill};
+pub use memory::{
+    Kind, MOST_AFTERWARDS, MOST_AT_PEAK, MemoryError, MemoryOptions, MemoryRow, REST, memory,
+};
 pub use sim::{Failure, Report, simulate, simulate_placement};

@@ -1,17 +1,19 @@
-//! `flowstone check`: looks for wrong and resurrected values.
+//! `flowstone check`: looks for wrong and resurrected values, and for memory beyond the bound.
 //!
 //! `crashes` simulates whole caches from seeds and opens what crashes at random moments leave; `kills`
-//! starts this very program as a server, puts load on it and kills it. Exit code 1 when something is
+//! starts this very program as a server, puts load on it and kills it; `memory` starts it too, and
+//! sends greedy and hostile clients. Exit code 1 when something is
 //! wrong, with the seed to repeat it.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use checker::{KillOptions, Report};
+use checker::{KillOptions, Kind, MemoryOptions, MemoryRow, Report};
 use clap::{Args, Subcommand};
 use indicatif::ProgressBar;
 use serde_json::{Value, json};
+use server::config::Size;
 
 /// Options of `flowstone check`.
 #[derive(Args)]
@@ -26,6 +28,8 @@ enum What {
     Crashes(CrashArgs),
     /// Kill a real server under load, again and again.
     Kills(KillArgs),
+    /// Let greedy and hostile clients loose on a real server, and compare its memory with the bound.
+    Memory(MemoryArgs),
 }
 
 #[derive(Args)]
@@ -63,10 +67,38 @@ struct KillArgs {
     json: bool,
 }
 
+#[derive(Args)]
+struct MemoryArgs {
+    /// Bounds, one server each.
+    #[arg(
+        long,
+        value_delimiter = ',',
+        default_value = "64MiB,256MiB,1GiB",
+        value_name = "SIZE,..."
+    )]
+    memory: Vec<Size>,
+    /// Kinds of clients [default: all].
+    #[arg(long, value_delimiter = ',', value_name = "KIND,...")]
+    kinds: Vec<Kind>,
+    /// Part of the usual number of clients.
+    #[arg(long, default_value_t = 1.0, value_name = "PART")]
+    scale: f64,
+    /// Decides what clients ask for and who reads first.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// An empty directory for the servers' files [default: one of its own, removed afterwards].
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
+    /// One JSON object a line instead of words.
+    #[arg(long)]
+    json: bool,
+}
+
 pub(crate) fn run(args: &CheckArgs) -> ExitCode {
     match &args.what {
         What::Crashes(args) => crashes(args),
         What::Kills(args) => kills(args),
+        What::Memory(args) => memory(args),
     }
 }
 
@@ -146,25 +178,51 @@ fn crashes(args: &CrashArgs) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-fn kills(args: &KillArgs) -> ExitCode {
-    let program = match std::env::current_exe() {
-        Ok(program) => program,
-        Err(error) => return crate::exit::refuse(format!("cannot find this program: {error}")),
-    };
-    let own = std::env::temp_dir().join(format!("flowstone-check-{}", std::process::id()));
-    let directory = args.dir.clone().unwrap_or_else(|| own.clone());
-    if let Err(error) = std::fs::create_dir_all(&directory) {
-        return crate::exit::refuse(format!("{}: {error}", directory.display()));
-    }
-    if args.dir.is_some() && directory.join("flowstone.flash").exists() {
+/// Where servers under test have their files.
+struct Workplace {
+    program: PathBuf,
+    directory: PathBuf,
+    /// Made for this run, and removed when nothing was found wrong.
+    is_own: bool,
+}
+
+impl Workplace {
+    fn new(named: Option<&PathBuf>) -> Result<Self, String> {
+        let program = std::env::current_exe()
+            .map_err(|error| format!("cannot find this program: {error}"))?;
+        let own = || std::env::temp_dir().join(format!("flowstone-check-{}", std::process::id()));
+        let directory = named.cloned().unwrap_or_else(own);
         let place = directory.display();
-        let what = format!("{place}: holds a flash already; name an empty directory");
-        return crate::exit::refuse(what);
+        std::fs::create_dir_all(&directory).map_err(|error| format!("{place}: {error}"))?;
+        if named.is_some() && directory.join("flowstone.flash").exists() {
+            return Err(format!(
+                "{place}: holds a flash already; name an empty directory"
+            ));
+        }
+        Ok(Self {
+            program,
+            is_own: named.is_none(),
+            directory,
+        })
     }
+
+    fn remove(&self) {
+        if self.is_own {
+            // What cannot be removed is in a directory for what need not stay.
+            let _ = std::fs::remove_dir_all(&self.directory);
+        }
+    }
+}
+
+fn kills(args: &KillArgs) -> ExitCode {
+    let place = match Workplace::new(args.dir.as_ref()) {
+        Ok(place) => place,
+        Err(what) => return crate::exit::refuse(what),
+    };
     let bar = progress_bar(u64::from(args.kills), "kills");
     let options = KillOptions {
-        program,
-        directory,
+        program: place.program.clone(),
+        directory: place.directory.clone(),
         kills: args.kills,
         clients: args.clients,
         keys: args.keys,
@@ -200,16 +258,95 @@ fn kills(args: &KillArgs) -> ExitCode {
             ExitCode::SUCCESS
         }
         Err(error) => {
-            let directory = options.directory.display();
+            let directory = place.directory.display();
             let object = json!({ "failed": true, "seed": args.seed, "what": error.to_string() });
-            let place = format!("seed {}; the files are left in {directory}", args.seed);
-            say(args.json, &object, &format!("WRONG: {error}\n{place}"));
+            let left = format!("seed {}; the files are left in {directory}", args.seed);
+            say(args.json, &object, &format!("WRONG: {error}\n{left}"));
             ExitCode::FAILURE
         }
     };
-    if args.dir.is_none() && outcome.is_ok() {
-        // What cannot be removed is in a directory for what need not stay.
-        let _ = std::fs::remove_dir_all(&own);
+    if outcome.is_ok() {
+        place.remove();
     }
     code
+}
+
+fn memory(args: &MemoryArgs) -> ExitCode {
+    let place = match Workplace::new(args.dir.as_ref()) {
+        Ok(place) => place,
+        Err(what) => return crate::exit::refuse(what),
+    };
+    let options = MemoryOptions {
+        program: place.program.clone(),
+        directory: place.directory.clone(),
+        bounds: args.memory.iter().map(|size| size.0).collect(),
+        kinds: if args.kinds.is_empty() {
+            Kind::ALL.to_vec()
+        } else {
+            args.kinds.clone()
+        },
+        scale: args.scale,
+    };
+    let bar = progress_bar(
+        (options.bounds.len() * options.kinds.len()) as u64,
+        "servers",
+    );
+    let mut beyond = Vec::new();
+    let outcome = checker::memory(args.seed, &options, |row| {
+        bar.inc(1);
+        bar.suspend(|| say(args.json, &memory_object(row), &memory_words(row)));
+        if !row.is_within() {
+            beyond.push(format!("{} at {}", row.kind, Size(row.memory_bytes)));
+        }
+    });
+    bar.finish_and_clear();
+    let wrong = match outcome {
+        Ok(()) if beyond.is_empty() => {
+            place.remove();
+            if !args.json {
+                let servers = options.bounds.len() * options.kinds.len();
+                let most = checker::MOST_AT_PEAK;
+                let words = format!(
+                    "right: {servers} servers kept to {most} of their bound; seed {}",
+                    args.seed
+                );
+                say(false, &Value::Null, &words);
+            }
+            return ExitCode::SUCCESS;
+        }
+        Ok(()) => format!("more memory than the bound allows: {}", beyond.join(", ")),
+        Err(error) => error.to_string(),
+    };
+    let object = json!({ "failed": true, "seed": args.seed, "what": wrong });
+    say(
+        args.json,
+        &object,
+        &format!("WRONG: {wrong}\nseed {}", args.seed),
+    );
+    ExitCode::FAILURE
+}
+
+fn memory_object(row: &MemoryRow) -> Value {
+    json!({
+        "failed": !row.is_within(), "kind": row.kind.name(), "memory_bytes": row.memory_bytes,
+        "clients": row.clients, "before_bytes": row.before_bytes, "peak_bytes": row.peak_bytes,
+        "after_bytes": row.after_bytes, "peak": row.peak(), "after": row.after(),
+        "rest_ms": row.rest.as_secs_f64() * 1e3, "served": row.served,
+        "turned_away": row.turned_away,
+    })
+}
+
+fn memory_words(row: &MemoryRow) -> String {
+    format!(
+        "{:>9} {:10} {:6} clients: peak {:.3} of the bound, {:.3} after {:4.1} s; {} served, {} turned away{}",
+        Size(row.memory_bytes).to_string(),
+        row.kind,
+        row.clients,
+        row.peak(),
+        row.after(),
+        row.rest.as_secs_f64(),
+        row.served,
+        row.turned_away,
+        if row.is_within() { "" } else { "  TOO MUCH" },
+    )
 }

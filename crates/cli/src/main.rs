@@ -31,7 +31,7 @@ enum Command {
     Serve(Box<serve::ServeArgs>),
     /// Put load on a memcached-speaking server and measure it.
     Bench(Box<bench::BenchArgs>),
-    /// Look for wrong and resurrected values: crashes simulated, servers killed.
+    /// Look for wrong values and for memory beyond the bound: crashes simulated, servers killed or besieged.
     Check(check::CheckArgs),
     /// Run presets side by side on the same work, on emulated devices or a file.
     Compare(Box<compare::CompareArgs>),

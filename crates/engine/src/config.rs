@@ -24,6 +24,8 @@ const EXPECTED_ITEM_BYTES: u64 = 256;
 /// Memory for each item that an index is laid out for, at least: its empty tables then take a
 /// sixteenth of the memory at most.
 const MEMORY_PER_EXPECTED_ITEM: u64 = 4;
+/// Reads of one page that may be under way at once, at least.
+const MIN_SMALL_READS: u64 = 64;
 const MIN_SEGMENT_BYTES: u64 = 256 << 10;
 const MAX_SEGMENT_BYTES: u64 = 8 << 20;
 /// The most of the flash that static watermarks may keep free, in percent.
@@ -497,6 +499,17 @@ impl EngineConfig {
     pub(crate) fn large_read_bytes(&self) -> u64 {
         let largest = self.largest_body() as u64 * 3 / 2;
         (self.memory_bytes / 32).max(2 * largest)
+    }
+
+    /// Bytes that items read from flash one page at a time may hold at once: a 128th of the memory, and never
+    /// too few to keep a drive busy.
+    pub(crate) fn small_read_bytes(&self) -> u64 {
+        (self.memory_bytes / 128).max(MIN_SMALL_READS * u64::from(PAGE_BYTES))
+    }
+
+    /// Bytes that items read from flash may hold at once.
+    pub(crate) fn read_bytes(&self) -> u64 {
+        self.large_read_bytes() + self.small_read_bytes()
     }
 
     /// Items that the index of a new image on `flash_bytes` of flash is laid out for.

@@ -47,8 +47,8 @@ mod partition;
 pub use ::format;
 pub use admission::Admission;
 pub use cache::{
-    Amend, CacheError, Change, Engine, EngineStats, FlashRead, ItemView, Lookup, Modified, Peek,
-    Put, SyncError,
+    Amend, CacheError, Change, Engine, EngineStats, FlashRead, ItemView, Lookup, MemoryCursor,
+    Modified, Owner, Peek, Put, SharedValue, SyncError,
 };
 pub use config::{
     AfterDowntime, ConfigError, Dram, EngineConfig, ExactSettings, PlacementConfig, ReclaimPolicy,

@@ -11,8 +11,8 @@ mod text;
 pub use binary::binary_refusal;
 pub use dump::{DumpedItem, cachedump_line, metadump_line, mgdump_line};
 pub use meta::{
-    Counted, ItemMeta, Outcome, Stored, meta_arithmetic, meta_debug, meta_delete, meta_get_hit,
-    meta_get_miss, meta_set,
+    Counted, ItemMeta, Outcome, Stored, meta_arithmetic, meta_debug, meta_delete, meta_get_head,
+    meta_get_hit, meta_get_miss, meta_set,
 };
 pub use text::{number, refusal, stat, status, value, value_header, version};
 

@@ -110,7 +110,7 @@ fn echo(io: IoChoice, connections: usize) -> std::io::Result<()> {
                 let stream = Stream::new(socket.into());
                 let mut message = MESSAGE.to_vec();
                 loop {
-                    let (sent, back) = stream.send(message).await;
+                    let (sent, back) = stream.send_now(message).await;
                     message = back;
                     if sent.is_err() || stream.recv().await.is_err() {
                         return;
@@ -133,7 +133,7 @@ async fn serve(stream: Stream, count: Rc<Cell<u64>>) {
         reply.clear();
         reply.extend_from_slice(&received);
         drop(received);
-        let (sent, back) = stream.send(reply).await;
+        let (sent, back) = stream.send_now(reply).await;
         reply = back;
         if sent.is_err() {
             return;

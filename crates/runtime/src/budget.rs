@@ -1,19 +1,39 @@
 //! A bound on memory that tasks share: what is large takes a share first and gives it back.
+//!
+//! Shares are handed out in the order in which they were asked for. Whoever holds one and can do
+//! without it watches [`Share::wanted`]: it completes, for one holder at a time, the one that has
+//! watched longest, while somebody waits.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::sync::Notify;
+use event_listener::Event;
+use parking_lot::Mutex;
 
-/// Longest wait for a share before the request is refused.
-const PATIENCE: Duration = Duration::from_secs(1);
+use crate::sync::{Receiver, Sender, oneshot};
+
+/// Longest wait for a share where the request is refused without one.
+pub const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Bytes to be shared out. Callable from every thread.
 #[derive(Debug)]
 pub struct Budget {
-    left: AtomicU64,
-    given_back: Notify,
+    state: Mutex<State>,
+    /// Tells holders that watch that somebody waits.
+    wanted: Event,
+}
+
+#[derive(Debug)]
+struct State {
+    left: u64,
+    waiting: VecDeque<Waiting>,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    bytes: u64,
+    turn: Sender<Share>,
 }
 
 /// A share of a budget; given back on drop.
@@ -27,17 +47,74 @@ impl Budget {
     /// A budget of `bytes`.
     pub fn new(bytes: u64) -> Self {
         Self {
-            left: AtomicU64::new(bytes),
-            given_back: Notify::new(),
+            state: Mutex::new(State {
+                left: bytes,
+                waiting: VecDeque::new(),
+            }),
+            wanted: Event::new(),
         }
     }
 
+    /// Takes `bytes` if they are left and nobody waits.
     fn try_take(&self, bytes: u64) -> bool {
-        let less = |left: u64| left.checked_sub(bytes);
-        let taken = self
-            .left
-            .fetch_update(Ordering::AcqRel, Ordering::Acquire, less);
-        taken.is_ok()
+        let mut state = self.state.lock();
+        let takes = state.waiting.is_empty() && bytes <= state.left;
+        if takes {
+            state.left -= bytes;
+        }
+        takes
+    }
+
+    /// Takes `bytes`, or a place in the line.
+    fn take_or_wait(&self, bytes: u64) -> Option<Receiver<Share>> {
+        let mut state = self.state.lock();
+        if state.waiting.is_empty() && bytes <= state.left {
+            state.left -= bytes;
+            return None;
+        }
+        let (turn, comes) = oneshot();
+        state.waiting.push_back(Waiting { bytes, turn });
+        drop(state);
+        self.wanted.notify_additional(1);
+        Some(comes)
+    }
+
+    /// Gives `bytes` back and hands out what those in front of the line wait for.
+    fn give_back(self: &Arc<Self>, bytes: u64) {
+        let mut turns = Vec::new();
+        let mut state = self.state.lock();
+        state.left += bytes;
+        while let Some(first) = state.waiting.front() {
+            let is_there = !first.turn.is_abandoned();
+            if is_there && first.bytes > state.left {
+                break;
+            }
+            let Some(first) = state.waiting.pop_front() else {
+                break;
+            };
+            if is_there {
+                state.left -= first.bytes;
+                turns.push(first);
+            }
+        }
+        let is_wanted = !state.waiting.is_empty();
+        drop(state);
+        // Outside the lock: one that has gone away meanwhile gives its share back here.
+        for Waiting { bytes, turn } in turns {
+            let budget = Arc::clone(self);
+            turn.send(Share { budget, bytes });
+        }
+        if is_wanted {
+            self.wanted.notify_additional(1);
+        }
+    }
+
+    fn is_wanted(&self) -> bool {
+        let state = self.state.lock();
+        state
+            .waiting
+            .iter()
+            .any(|waiting| !waiting.turn.is_abandoned())
     }
 }
 
@@ -50,7 +127,19 @@ impl Share {
         }
     }
 
-    /// Grows the share to `bytes` if that many are left now.
+    /// A share of nothing, of the same budget.
+    #[must_use]
+    pub fn another(&self) -> Self {
+        Self::empty(&self.budget)
+    }
+
+    /// Its bytes.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Grows the share to `bytes` if that many are left now and nobody waits for them.
+    #[inline]
     pub fn try_grow(&mut self, bytes: u64) -> bool {
         let grows = bytes > self.bytes && self.budget.try_take(bytes - self.bytes);
         if grows {
@@ -59,32 +148,48 @@ impl Share {
         self.bytes >= bytes
     }
 
-    /// Grows the share to `bytes`, waiting a moment for others to give theirs back. False when they
-    /// do not.
-    pub async fn grow(&mut self, bytes: u64) -> bool {
-        if self.try_grow(bytes) {
+    /// Grows the share to `bytes`, waiting in line for as long as `patience`. False when its turn has
+    /// not come by then.
+    pub async fn grow(&mut self, bytes: u64, patience: Duration) -> bool {
+        let Some(missing) = bytes.checked_sub(self.bytes).filter(|&missing| missing > 0) else {
             return true;
-        }
-        let deadline = crate::now() + PATIENCE;
+        };
+        let Some(turn) = self.budget.take_or_wait(missing) else {
+            self.bytes = bytes;
+            return true;
+        };
+        // In line with the others even if the future is dropped: a place without a waiter is passed over.
+        let left = LeaveLine(&self.budget);
+        let granted = crate::timeout(patience, turn).await;
+        drop(left);
+        let Ok(Some(mut granted)) = granted else {
+            return false;
+        };
+        self.bytes += std::mem::take(&mut granted.bytes);
+        true
+    }
+
+    /// Completes when somebody waits for what this share is a part of, and this holder is the one to
+    /// give it up: the one that has watched longest.
+    pub async fn wanted(&self) {
         loop {
-            let given_back = self.budget.given_back.listener();
-            if self.try_grow(bytes) {
-                return true;
+            let asked = self.budget.wanted.listen();
+            if self.budget.is_wanted() {
+                return;
             }
-            let left = deadline.since(crate::now());
-            if left.is_zero() || crate::timeout(left, given_back).await.is_err() {
-                return false;
-            }
+            asked.await;
         }
+    }
+
+    /// Asks the next holder that watches, in place of this one, which cannot give up the memory alone.
+    pub fn ask_another(&self) {
+        self.budget.wanted.notify_additional(1);
     }
 
     /// Gives everything back.
     pub fn clear(&mut self) {
         if self.bytes > 0 {
-            self.budget
-                .left
-                .fetch_add(std::mem::take(&mut self.bytes), Ordering::AcqRel);
-            self.budget.given_back.notify_all();
+            self.budget.give_back(std::mem::take(&mut self.bytes));
         }
     }
 }
@@ -92,6 +197,15 @@ impl Share {
 impl Drop for Share {
     fn drop(&mut self) {
         self.clear();
+    }
+}
+
+/// Lets those behind pass one that leaves the line.
+struct LeaveLine<'a>(&'a Arc<Budget>);
+
+impl Drop for LeaveLine<'_> {
+    fn drop(&mut self) {
+        self.0.give_back(0);
     }
 }
 
@@ -105,13 +219,73 @@ mod tests {
         Sim::new(1).block_on(async {
             let budget = Arc::new(Budget::new(100));
             let mut first = Share::empty(&budget);
-            assert!(first.grow(80).await);
+            assert!(first.grow(80, PATIENCE).await);
             let mut second = Share::empty(&budget);
-            assert!(!second.grow(30).await, "nobody gives anything back");
-            let waiting = crate::spawn(async move { second.grow(30).await });
+            assert!(!second.grow(30, PATIENCE).await, "nobody gives back");
+            let waiting = crate::spawn(async move { second.grow(30, PATIENCE).await });
             crate::sleep(Duration::from_millis(10)).await;
             drop(first);
             assert_eq!(waiting.await, Some(true));
+            assert!(Share::empty(&budget).try_grow(100), "all is back");
+        });
+    }
+
+    #[test]
+    fn who_wants_much_is_not_passed_by_those_who_want_little() {
+        Sim::new(1).block_on(async {
+            let budget = Arc::new(Budget::new(100));
+            let mut held = Share::empty(&budget);
+            assert!(held.try_grow(60));
+            let mut much = Share::empty(&budget);
+            let waiting = crate::spawn(async move { (much.grow(100, PATIENCE).await, much) });
+            crate::sleep(Duration::from_millis(10)).await;
+            let mut little = Share::empty(&budget);
+            assert!(!little.try_grow(10), "somebody waits for what is left");
+            held.clear();
+            let (granted, much) = waiting.await.unwrap();
+            assert!(granted);
+            drop(much);
+            assert!(little.grow(10, PATIENCE).await);
+        });
+    }
+
+    #[test]
+    fn one_that_goes_away_holds_nobody_up() {
+        Sim::new(1).block_on(async {
+            let budget = Arc::new(Budget::new(100));
+            let mut held = Share::empty(&budget);
+            assert!(held.try_grow(60));
+            let mut much = Share::empty(&budget);
+            let gone = crate::timeout(Duration::from_millis(1), much.grow(100, PATIENCE));
+            let behind = Arc::clone(&budget);
+            let waiting = crate::spawn(async move {
+                let mut little = Share::empty(&behind);
+                little.grow(40, PATIENCE).await
+            });
+            assert!(gone.await.is_err());
+            assert_eq!(waiting.await, Some(true));
+        });
+    }
+
+    #[test]
+    fn holders_give_up_one_after_the_other_as_much_as_is_wanted() {
+        Sim::new(1).block_on(async {
+            let budget = Arc::new(Budget::new(100));
+            let gave_up = Arc::new(Mutex::new(Vec::new()));
+            for number in 0..4 {
+                let (budget, gave_up) = (Arc::clone(&budget), Arc::clone(&gave_up));
+                crate::spawn_detached(async move {
+                    let mut share = Share::empty(&budget);
+                    assert!(share.try_grow(25));
+                    crate::sleep(Duration::from_nanos(number)).await;
+                    share.wanted().await;
+                    gave_up.lock().push(number);
+                });
+            }
+            crate::sleep(Duration::from_millis(1)).await;
+            let mut share = Share::empty(&budget);
+            assert!(share.grow(50, PATIENCE).await);
+            assert_eq!(*gave_up.lock(), [0, 1]);
         });
     }
 }

@@ -1,5 +1,6 @@
 //! What this process has used of its machine, and what there is.
 
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Time and memory of the process so far.
@@ -52,6 +53,91 @@ pub fn files_allowed() -> Option<u64> {
     getrlimit(Resource::Nofile).current
 }
 
+/// Sets the allocator of the whole process up so that what is freed goes back to the system: long blocks at once, the
+/// rest when [`trim`] is called. For a program, before it starts threads; a library leaves it to its user. Does nothing
+/// where the allocator is another than glibc's.
+pub fn give_freed_memory_back() {
+    #[cfg(target_env = "gnu")]
+    for (parameter, value) in [
+        // Without a fixed value the threshold grows with what is freed, and long blocks then stay.
+        (libc::M_MMAP_THRESHOLD, LONG_BLOCK_BYTES),
+        (libc::M_TRIM_THRESHOLD, LONG_BLOCK_BYTES),
+    ] {
+        // SAFETY: the call changes a setting of the allocator, under its own lock.
+        let is_set = unsafe { libc::mallopt(parameter, value) };
+        debug_assert_eq!(is_set, 1, "the parameters exist");
+    }
+}
+
+/// Gives whole pages that are free in the allocator's heaps back to the system. Takes some milliseconds for each
+/// hundred MiB.
+pub fn trim() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: the call has no conditions.
+    unsafe {
+        libc::malloc_trim(0);
+    }
+}
+
+/// Blocks of at least so many bytes are mapped one by one.
+#[cfg(target_env = "gnu")]
+const LONG_BLOCK_BYTES: libc::c_int = 128 << 10;
+
+/// A bound on the memory of this process and of what the kernel holds for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemoryLimit {
+    /// The bound, in bytes.
+    pub bytes: u64,
+    /// Where it is set.
+    pub file: PathBuf,
+}
+
+/// The tightest bound that memory cgroups put on this process, of either version; `None` where there is none.
+pub fn cgroup_memory_limit() -> Option<MemoryLimit> {
+    let groups = std::fs::read_to_string("/proc/self/cgroup").ok()?;
+    tightest_limit(Path::new("/sys/fs/cgroup"), &groups)
+}
+
+/// The tightest bound of the groups in `groups`, as `/proc/self/cgroup` lists them, and of those above them. In a
+/// container the group may not be where it is listed: then what is mounted at the root counts.
+fn tightest_limit(mounted: &Path, groups: &str) -> Option<MemoryLimit> {
+    let mut limits = Vec::new();
+    for line in groups.lines() {
+        let mut fields = line.splitn(3, ':').skip(1);
+        let (Some(controllers), Some(group)) = (fields.next(), fields.next()) else {
+            continue;
+        };
+        let (root, name) = if controllers.is_empty() {
+            (mounted.to_owned(), "memory.max")
+        } else if controllers
+            .split(',')
+            .any(|controller| controller == "memory")
+        {
+            (mounted.join("memory"), "memory.limit_in_bytes")
+        } else {
+            continue;
+        };
+        let group = root.join(group.trim_start_matches('/'));
+        for above in group
+            .ancestors()
+            .take_while(|above| above.starts_with(&root))
+        {
+            let file = above.join(name);
+            let text = std::fs::read_to_string(&file).unwrap_or_default();
+            // `max`, or a number beyond all memory: no bound.
+            if let Ok(bytes) = text.trim().parse()
+                && bytes < UNLIMITED_BYTES
+            {
+                limits.push(MemoryLimit { bytes, file });
+            }
+        }
+    }
+    limits.into_iter().min_by_key(|limit| limit.bytes)
+}
+
+/// What version 1 says where there is no bound is about twice as much.
+const UNLIMITED_BYTES: u64 = 1 << 62;
+
 /// Raises the limit on open files to `wanted`, if the system allows that many.
 ///
 /// # Errors
@@ -76,4 +162,43 @@ pub fn allow_files(wanted: u64) -> std::io::Result<()> {
         )));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_tightest_cgroup_above_a_process_bounds_its_memory_in_both_versions() {
+        let mounted = tempfile::tempdir().unwrap();
+        let write = |file: &str, text: &str| {
+            let file = mounted.path().join(file);
+            std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+            std::fs::write(file, text).unwrap();
+        };
+        let limit = |groups: &str| {
+            let found = tightest_limit(mounted.path(), groups)?;
+            let file = found.file.strip_prefix(mounted.path()).unwrap().to_owned();
+            Some((found.bytes, file.display().to_string()))
+        };
+        let second = "0::/a/b\n";
+        assert_eq!(limit(second), None, "nothing is mounted");
+        write("a/b/memory.max", "max\n");
+        assert_eq!(limit(second), None, "no bound");
+        write("a/memory.max", "1000\n");
+        assert_eq!(limit(second), Some((1000, "a/memory.max".to_owned())));
+        write("a/b/memory.max", "500\n");
+        assert_eq!(limit(second), Some((500, "a/b/memory.max".to_owned())));
+
+        let first = "12:pids:/x\n5:cpu,memory:/docker/1\n";
+        write(
+            "memory/docker/1/memory.limit_in_bytes",
+            "9223372036854771712\n",
+        );
+        assert_eq!(limit(first), None, "no bound");
+        // In a container the group itself is at the root.
+        write("memory/memory.limit_in_bytes", "400\n");
+        let root = "memory/memory.limit_in_bytes".to_owned();
+        assert_eq!(limit(first), Some((400, root)));
+    }
 }

@@ -59,6 +59,17 @@ impl<T> Sender<T> {
     pub fn send(self, value: T) {
         self.0.lock().value = Some(value);
     }
+
+    /// Whether the receiver has gone away.
+    pub(crate) fn is_abandoned(&self) -> bool {
+        Arc::strong_count(&self.0) == 1
+    }
+}
+
+impl<T> std::fmt::Debug for Sender<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Sender").finish_non_exhaustive()
+    }
 }
 
 impl<T> Drop for Sender<T> {

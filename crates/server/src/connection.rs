@@ -13,23 +13,33 @@
 //! Memory: an idle connection holds no buffer. A request that does not fit a receive buffer takes a
 //! share of the server's budget as its bytes arrive, so that a slow sender does not hold more.
 
+use std::collections::VecDeque;
 use std::io;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use engine::Engine;
+use futures_util::future::{Either, select};
 use protocol::{Limits, MetaKey, Parsed, Refusal, Refused, parse};
-use runtime::budget::Share;
-use runtime::net::Stream;
+use runtime::Instant;
+use runtime::budget::{PATIENCE, Share};
+use runtime::net::{RECV_BUFFER_BYTES, Received, Stream};
 
 use crate::counters::Counters;
 use crate::execute::Flow;
 use crate::execute::batch::Batch;
-use crate::replies::{FREE_REPLY_BYTES, Replies, keep_buffer};
+use crate::replies::{FREE_REPLY_BYTES, GRACE, Replies, keep_buffer, take_buffer};
 use crate::shared::{Place, Shared};
 
-/// Bytes of a partial request that a connection may hold without a share of the budget.
+/// Requests and parts of them up to this many bytes are kept by the connection itself, and give the buffer back that
+/// they were received in.
+const SMALL_BYTES: usize = 256;
+/// Requests of up to this many bytes are received into a buffer of the worker.
 const FREE_BYTES: usize = 2 << 10;
+/// How long a request may take to arrive while others wait for the memory that it holds.
+const REQUEST_PATIENCE: Duration = Duration::from_secs(10);
 /// Most bytes taken from the socket at once for a large request.
 const LARGE_RECV_BYTES: usize = 256 << 10;
 
@@ -41,8 +51,77 @@ pub(crate) struct Connection {
     limits: Limits,
     /// Unix second of the requests being carried out.
     now: u32,
-    /// Memory of a large request.
+    /// Memory of a large request, and since when it has some.
     share: Share,
+    since: Instant,
+}
+
+/// A request, or requests, that are not complete.
+struct Kept {
+    small: [u8; SMALL_BYTES],
+    small_len: usize,
+    /// All of it, when it is too long for the other.
+    large: Vec<u8>,
+}
+
+impl Default for Kept {
+    fn default() -> Self {
+        Self {
+            small: [0; SMALL_BYTES],
+            small_len: 0,
+            large: Vec::new(),
+        }
+    }
+}
+
+impl Kept {
+    fn bytes(&self) -> &[u8] {
+        if self.is_large() {
+            &self.large
+        } else {
+            &self.small[..self.small_len]
+        }
+    }
+
+    fn len(&self) -> usize {
+        self.bytes().len()
+    }
+
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    fn is_large(&self) -> bool {
+        !self.large.is_empty()
+    }
+
+    fn push(&mut self, bytes: &[u8]) {
+        if self.is_large() || self.small_len + bytes.len() > SMALL_BYTES {
+            self.enlarge().extend_from_slice(bytes);
+        } else {
+            self.small[self.small_len..][..bytes.len()].copy_from_slice(bytes);
+            self.small_len += bytes.len();
+        }
+    }
+
+    /// The buffer for a request of any length, with what has arrived.
+    fn enlarge(&mut self) -> &mut Vec<u8> {
+        let small = std::mem::take(&mut self.small_len);
+        self.large.extend_from_slice(&self.small[..small]);
+        &mut self.large
+    }
+
+    /// Throws the first bytes away.
+    fn consume(&mut self, bytes: usize) {
+        if !self.is_large() {
+            self.small.copy_within(bytes..self.small_len, 0);
+            self.small_len -= bytes;
+        } else if bytes > 0 {
+            let whole = std::mem::take(&mut self.large);
+            self.push(&whole[bytes..]);
+            keep_buffer(whole);
+        }
+    }
 }
 
 /// What is left of the input after the requests in it.
@@ -65,6 +144,7 @@ impl Connection {
             replies: Replies::new(stream, &shared.budget, Arc::clone(counters)),
             counters: Arc::clone(counters),
             share: Share::empty(&shared.budget),
+            since: runtime::now(),
             limits: Limits::new(shared.config.max_item_size().0 as usize),
             shared,
             place,
@@ -79,29 +159,25 @@ impl Connection {
     }
 
     async fn serve(&mut self) -> io::Result<()> {
-        let mut partial: Vec<u8> = Vec::new();
+        let mut kept = Kept::default();
         let mut rest = Rest::default();
         // What was received while the last reply was being sent.
         let mut ahead = None;
         while !self.shared.is_stopping() {
-            if partial.len() >= FREE_BYTES || rest.need.is_some_and(|need| need > FREE_BYTES) {
+            if kept.is_large() || rest.need.is_some_and(|need| need > FREE_BYTES) {
                 // A large request: straight into the buffer it is parsed from.
-                match self.recv_large(&mut partial, rest.need).await? {
+                match self.recv_large(&mut kept, rest.need).await? {
                     Some(0) => return Ok(()),
                     Some(received) => self.received(received),
                     None => {
-                        let Some(swallow) = self.refuse_large(&partial).await else {
+                        let Some(refused) = self.refuse_large(&mut kept).await else {
                             return Ok(());
                         };
-                        rest = Rest {
-                            swallow,
-                            ..Rest::default()
-                        };
-                        partial = Vec::new();
+                        rest = refused;
                         continue;
                     }
                 }
-                if rest.need.is_some_and(|need| partial.len() < need) {
+                if rest.need.is_some_and(|need| kept.len() < need) {
                     continue;
                 }
             } else {
@@ -126,8 +202,10 @@ impl Connection {
                         protocol::write::refusal(&mut self.replies.out, reply, false);
                     }
                 }
-                if partial.is_empty() {
-                    // The usual case: parsed where it was received.
+                let is_short = kept.len() + input.len() <= SMALL_BYTES;
+                if kept.is_empty() && !is_short {
+                    // Parsed where it was received.
+                    self.replies.beside = RECV_BUFFER_BYTES;
                     let Some(left) = self.process(input).await? else {
                         return self.replies.send().await;
                     };
@@ -135,35 +213,72 @@ impl Connection {
                     if self.replies.out.len() > FREE_REPLY_BYTES {
                         self.replies.send().await?;
                     }
-                    partial = input[rest.at..].to_vec();
-                    drop(received);
-                    let is_short = rest.need.is_none_or(|need| need <= FREE_BYTES);
-                    if !self.replies.out.is_empty() && is_short {
-                        ahead = Some(self.replies.send_and_recv().await?);
+                    self.replies.beside = 0;
+                    // The receive buffer is held until there is memory for what is left in it.
+                    let tail = &input[rest.at..];
+                    if !self.may_keep(tail.len()).await {
+                        let Some(refused) = self.refuse_rest(tail).await else {
+                            return Ok(());
+                        };
+                        rest = refused;
+                        continue;
                     }
-                    self.replies.send().await?;
+                    kept.push(tail);
+                    drop(received);
+                    ahead = self.answer(&kept, &rest).await?;
                     continue;
                 }
-                partial.extend_from_slice(input);
+                if !is_short && !self.may_keep(kept.len() + input.len()).await {
+                    let whole = [kept.bytes(), input].concat();
+                    let Some(refused) = self.refuse_rest(&whole).await else {
+                        return Ok(());
+                    };
+                    (rest, kept) = (refused, Kept::default());
+                    continue;
+                }
+                kept.push(input);
             }
-            let whole = std::mem::take(&mut partial);
-            let left = self.process(&whole).await?;
-            self.replies.send().await?;
+            self.replies.beside = kept.large.capacity();
+            let left = self.process(kept.bytes()).await?;
+            self.replies.beside = 0;
             let Some(left) = left else {
-                return Ok(());
+                return self.replies.send().await;
             };
             rest = left;
-            if rest.at == 0 {
-                partial = whole;
-                continue;
-            }
-            partial = whole[rest.at..].to_vec();
-            keep_buffer(whole);
-            if partial.len() < FREE_BYTES {
+            kept.consume(rest.at);
+            if !kept.is_large() {
                 self.share.clear();
             }
+            ahead = self.answer(&kept, &rest).await?;
         }
         Ok(())
+    }
+
+    /// Sends the replies; with a short request to come also waits for its bytes.
+    async fn answer(&mut self, kept: &Kept, rest: &Rest) -> io::Result<Option<Received>> {
+        let is_short = !kept.is_large() && rest.need.is_none_or(|need| need <= FREE_BYTES);
+        if is_short && (1..=FREE_REPLY_BYTES).contains(&self.replies.out.len()) {
+            return self.replies.send_and_recv().await.map(Some);
+        }
+        self.replies.beside = kept.large.capacity();
+        self.replies.send().await?;
+        self.replies.beside = 0;
+        Ok(None)
+    }
+
+    /// Whether there is memory to keep so many bytes of a request until the others come.
+    async fn may_keep(&mut self, bytes: usize) -> bool {
+        if bytes <= SMALL_BYTES {
+            return true;
+        }
+        self.take_share(bytes).await
+    }
+
+    async fn take_share(&mut self, bytes: usize) -> bool {
+        if self.share.bytes() == 0 {
+            self.since = runtime::now();
+        }
+        self.share.grow(bytes as u64, PATIENCE).await
     }
 
     fn received(&mut self, bytes: usize) {
@@ -175,32 +290,48 @@ impl Connection {
         }
     }
 
-    /// Receives more of a large request; `None` when there is no memory for it.
+    /// Receives more of a large request; `None` when there is no memory for it, or others wait for what it has.
     async fn recv_large(
         &mut self,
-        partial: &mut Vec<u8>,
+        kept: &mut Kept,
         need: Option<usize>,
     ) -> io::Result<Option<usize>> {
         // The buffer doubles with what has arrived: announcing a large value costs nothing.
         let limit = need.unwrap_or(self.limits.max_multiget_bytes + FREE_BYTES);
-        let missing = limit
-            .saturating_sub(partial.len())
-            .clamp(1, LARGE_RECV_BYTES);
-        let more = missing.min(partial.len().max(FREE_BYTES));
-        let capacity = (partial.len() + more).max(partial.capacity());
-        if !self.share.grow(capacity as u64).await {
+        let missing = limit.saturating_sub(kept.len()).clamp(1, LARGE_RECV_BYTES);
+        let more = missing.min(kept.len().max(FREE_BYTES));
+        let buffer = kept.enlarge();
+        let capacity = (buffer.len() + more).max(buffer.capacity());
+        if !self.take_share(capacity).await {
             return Ok(None);
         }
-        let mut buffer = std::mem::take(partial);
-        buffer.reserve_exact(more);
-        let (received, buffer) = self.replies.stream.recv_into(buffer, more).await;
-        *partial = buffer;
-        received.map(Some)
+        loop {
+            let stream = &self.replies.stream;
+            if let Some(received) = stream.recv_into(buffer, more).await? {
+                return Ok(Some(received));
+            }
+            let grace =
+                GRACE.min(REQUEST_PATIENCE.saturating_sub(runtime::now().since(self.since)));
+            let wanted = async {
+                runtime::sleep(grace).await;
+                self.share.wanted().await;
+            };
+            match select(pin!(stream.readable()), pin!(wanted)).await {
+                Either::Left((readable, _)) => readable?,
+                Either::Right(_) => return Ok(None),
+            }
+        }
     }
 
-    /// Answers a large request there is no memory for; returns how many more bytes of it to throw
-    /// away as they arrive, or `None` when the connection is of no more use.
-    async fn refuse_large(&mut self, partial: &[u8]) -> Option<usize> {
+    /// Answers a large request there is no memory for; returns how much of it is to be thrown away as it arrives, or
+    /// `None` when the connection is of no more use.
+    async fn refuse_large(&mut self, kept: &mut Kept) -> Option<Rest> {
+        let refused = self.refuse_rest(kept.bytes()).await;
+        *kept = Kept::default();
+        refused
+    }
+
+    async fn refuse_rest(&mut self, partial: &[u8]) -> Option<Rest> {
         self.share.clear();
         self.counters.store_no_memory.hit();
         // With a limit of nothing the parser tells what belongs to the request.
@@ -220,7 +351,10 @@ impl Connection {
                     invalidate(&self.shared.engine, key, self.now).await;
                 }
                 protocol::write::refusal(&mut self.replies.out, Refusal::OutOfMemoryStoring, quiet);
-                Some((consumed + swallow).saturating_sub(partial.len()))
+                Some(Rest {
+                    swallow: (consumed + swallow).saturating_sub(partial.len()),
+                    ..Rest::default()
+                })
             }
             // A line without an end: what follows cannot be told from commands.
             _ => None,
@@ -237,8 +371,11 @@ impl Connection {
             replies: &mut self.replies,
             now: self.now,
             max_value_bytes: self.limits.max_value_bytes,
-            pending: Vec::new(),
+            pending: VecDeque::new(),
         };
+        if batch.replies.out.capacity() == 0 {
+            batch.replies.out = take_buffer();
+        }
         let mut rest = Rest::default();
         let is_over = loop {
             match parse(&input[rest.at..], &self.limits) {
@@ -297,7 +434,9 @@ impl Connection {
             batch.send_if_full().await?;
         };
         batch.fill().await?;
-        self.replies.share.clear();
+        if self.replies.out.len() <= FREE_REPLY_BYTES {
+            self.replies.share.clear();
+        }
         self.place.info.busy.store(false, Ordering::Relaxed);
         Ok((!is_over).then_some(rest))
     }

@@ -1,18 +1,20 @@
 //! `lru_crawler metadump`, `mgdump` and `stats cachedump`: every item, in memory and on flash.
 //!
-//! Walked a partition and then a segment at a time, sent as it is found, so that a dump of any size
+//! Walked a partition and then a segment at a time, and these in parts that fill a reply, so that a dump of any size
 //! holds bounded memory. An item that moves between memory and flash meanwhile may be told twice, or
 //! not at all.
 
+use std::cell::Cell;
 use std::io;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use engine::format::item::ItemRef;
-use engine::{DumpCursor, ItemView};
+use engine::{DumpCursor, ItemView, MemoryCursor, Owner};
 use protocol::write::{DumpedItem, cachedump_line};
 use protocol::{Refusal, Status, write};
 
-use crate::replies::{FLUSH_BYTES, Replies};
+use crate::replies::{FLUSH_BYTES, FREE_REPLY_BYTES, Replies};
 use crate::shared::Shared;
 
 /// The slab class that stands for all: there are none.
@@ -36,7 +38,7 @@ fn dumped_item<'a>(item: &ItemRef<'a>) -> DumpedItem<'a> {
     DumpedItem {
         total_bytes: item.header.body_bytes(),
         value_bytes: item.header.value_bytes.get() as usize,
-        ..dumped(&ItemView::new(*item, None))
+        ..dumped(&ItemView::new(*item, Owner::None))
     }
 }
 
@@ -79,37 +81,34 @@ pub(crate) async fn dump(
         return Ok(());
     };
     let engine = &shared.engine;
-    let mut left = most;
-    let mut show = |out: &mut Vec<u8>, item: &ItemRef<'_>| {
+    let left = Cell::new(most);
+    let add = |out: &mut Vec<u8>, item: &ItemRef<'_>| {
         let before = out.len();
-        if left > 0 {
-            line(out, &dumped_item(item));
-            left -= usize::from(out.len() > before);
+        line(out, &dumped_item(item));
+        left.set(left.get() - usize::from(out.len() > before));
+        if left.get() > 0 && out.len() < FLUSH_BYTES {
+            ControlFlow::Continue(())
+        } else {
+            ControlFlow::Break(())
         }
-        left > 0
     };
-    let (mut partition, mut wants_more) = (0, true);
-    while wants_more
-        && engine.dump_memory(partition, |item| wants_more = show(&mut replies.out, &item))
-    {
-        partition += 1;
-        if replies.out.len() >= FLUSH_BYTES {
-            replies.send().await?;
-        }
-    }
-    let mut cursor = DumpCursor::default();
-    while wants_more {
+    let (mut in_memory, mut on_flash) = (MemoryCursor::default(), DumpCursor::default());
+    let mut more_in_memory = true;
+    while left.get() > 0 {
+        replies.reserve(FLUSH_BYTES + FREE_REPLY_BYTES).await?;
         let out = &mut replies.out;
-        let more = engine
-            .dump_flash(&mut cursor, |item| wants_more = show(out, &item))
-            .await;
+        if more_in_memory {
+            more_in_memory = engine.dump_memory(&mut in_memory, |item| add(out, &item));
+        } else if !engine
+            .dump_flash(&mut on_flash, |item| add(out, &item))
+            .await
+        {
+            break;
+        }
         replies.send().await?;
         if shared.is_stopping() {
             write::refusal(&mut replies.out, Refusal::Internal, false);
             return Ok(());
-        }
-        if !more {
-            break;
         }
     }
     write::status(&mut replies.out, end, false);

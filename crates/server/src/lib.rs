@@ -10,7 +10,7 @@
 //! ```
 //!
 //! A file names only files before it: counters, settings (`flash`, `config`), errors, `open`, `stop`,
-//! `throttle`, shared state, `stats`, `replies`, `dump`, `execute`, `connection`, `listen`, `start`.
+//! `throttle`, shared state, `replies`, `stats`, `dump`, `execute`, `connection`, `listen`, `start`.
 //!
 //! A connection stays on its worker, and so do its flash reads. [`run`] composes it all, waits for
 //! a signal or a client's `shutdown`, and stops orderly.

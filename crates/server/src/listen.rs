@@ -7,11 +7,17 @@ use std::time::Duration;
 use protocol::Refusal;
 use runtime::net::{Listener, PeerAddr, Stream};
 
+use crate::config::Config;
 use crate::connection::Connection;
-use crate::shared::{Place, Shared};
+use crate::shared::{CONNECTION_BYTES, Place, Shared};
 
 /// Pause after the system has refused an accept: descriptors or memory have run out.
 const REFUSED_PAUSE: Duration = Duration::from_millis(50);
+/// How often memory that connections have freed is given back to the system, and after how many of them.
+const TRIM_PAUSE: Duration = Duration::from_secs(2);
+const TRIM_CONNECTIONS: u64 = 32;
+/// The most of the memory that connections may take, in percent.
+const CONNECTIONS_PERCENT: u64 = 40;
 /// How often silent connections are looked for.
 const IDLE_SWEEP: Duration = Duration::from_secs(1);
 
@@ -30,12 +36,31 @@ pub(crate) async fn accept(shared: Arc<Shared>, listener: Arc<Listener>) {
     }
 }
 
+/// How many connections there may be at once: as many as are set, where memory allows.
+pub(crate) fn most_connections(config: &Config) -> usize {
+    let most = config.cache.memory.0 / 100 * CONNECTIONS_PERCENT / CONNECTION_BYTES;
+    config.server.max_connections.min(most as usize)
+}
+
+/// Gives what closed connections have freed back to the system, until the server stops.
+pub(crate) async fn give_memory_back(shared: Arc<Shared>) {
+    let mut trimmed = 0;
+    while !shared.is_stopping() {
+        runtime::sleep(TRIM_PAUSE).await;
+        let closed = shared.connections.closed.load(Ordering::Relaxed);
+        if closed - trimmed >= TRIM_CONNECTIONS {
+            trimmed = closed;
+            runtime::process::trim();
+        }
+    }
+}
+
 fn admit(shared: &Arc<Shared>, stream: Stream, peer: PeerAddr) {
     let connections = &shared.connections;
     if shared.is_stopping() {
         return;
     }
-    if connections.current.load(Ordering::Acquire) >= shared.config.server.max_connections {
+    if connections.current.load(Ordering::Acquire) >= most_connections(&shared.config) {
         connections.rejected.fetch_add(1, Ordering::Relaxed);
         runtime::spawn_detached(async move {
             // Told if it takes the line at once; closed either way.

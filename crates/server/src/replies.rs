@@ -1,26 +1,45 @@
 //! The replies of a connection on their way out.
 //!
-//! Replies are sent as soon as they fill [`FLUSH_BYTES`], so that a slow reader does not hold more;
-//! longer ones take a share of the server's budget while they are being sent.
+//! Memory for replies is taken before they are built: beyond [`FREE_REPLY_BYTES`] they need a share of
+//! the server's budget, for which a connection waits in line. They are sent as soon as they fill
+//! [`FLUSH_BYTES`]; no send waits in the kernel with a buffer of ours.
+//!
+//! What a client does not take at once waits in a buffer of its own size, under a share. Whoever has not
+//! read for [`GRACE`] loses it to somebody who waits for memory, and with it the connection. A long
+//! value is never kept for a client like that: it is let go of, and looked up again when the client
+//! reads on.
 
 use std::cell::RefCell;
 use std::io;
+use std::pin::pin;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use engine::SharedValue;
+use futures_util::future::{Either, select, try_join};
 use runtime::budget::{Budget, Share};
-use runtime::net::{Received, Stream};
+use runtime::net::{RECV_BUFFER_BYTES, Received, Stream, buffer_wanted};
 
 use crate::counters::Counters;
 
 /// Replies are sent once they fill this many bytes.
 pub(crate) const FLUSH_BYTES: usize = 16 << 10;
-/// Replies of up to this many bytes are sent without a share of the budget.
-pub(crate) const FREE_REPLY_BYTES: usize = 8 << 10;
-/// How long a client may take to read a longer one.
+/// Replies of up to this many bytes are built without a share of the budget.
+pub(crate) const FREE_REPLY_BYTES: usize = 4 << 10;
+/// What a connection may hold of requests and replies for as long as its client likes: a part of what it counts for.
+const FREE_HELD_BYTES: usize = 256;
+/// Shares for replies grow by at least this much.
+const SHARE_STEP: usize = 8 << 10;
+/// How long replies may wait for their share of the budget.
+const REPLY_PATIENCE: Duration = Duration::from_secs(30);
+/// How long a client that holds memory may do nothing while others wait for it, and while nobody does.
+pub(crate) const GRACE: Duration = Duration::from_secs(1);
 const SEND_PATIENCE: Duration = Duration::from_secs(30);
+/// How long a value that can be looked up again is kept for a client that does not read it, while others wait.
+const VALUE_GRACE: Duration = Duration::from_millis(20);
 /// Reply buffers a worker keeps for reuse, and the largest one kept.
-const KEPT_BUFFERS: usize = 64;
+const KEPT_BUFFERS: usize = 32;
 const KEPT_BUFFER_BYTES: usize = 32 << 10;
 
 thread_local! {
@@ -49,9 +68,12 @@ pub(crate) fn keep_buffer(mut buffer: Vec<u8>) {
 
 pub(crate) struct Replies {
     pub(crate) out: Vec<u8>,
-    /// Memory of flash reads under way and of a long reply.
+    /// Bytes held beside `out` until more has been sent: earlier replies that wait for a flash read, and requests that
+    /// are still being carried out.
+    pub(crate) beside: usize,
+    /// Memory of all that, once it is much, and of flash reads under way.
     pub(crate) share: Share,
-    pub(crate) stream: Stream,
+    pub(crate) stream: Rc<Stream>,
     counters: Arc<Counters>,
 }
 
@@ -59,58 +81,189 @@ impl Replies {
     pub(crate) fn new(stream: Stream, budget: &Arc<Budget>, counters: Arc<Counters>) -> Self {
         Self {
             out: Vec::new(),
+            beside: 0,
             share: Share::empty(budget),
-            stream,
+            stream: Rc::new(stream),
             counters,
         }
+    }
+
+    /// Whether `bytes` may be added to the replies now: much needs a share first.
+    #[inline]
+    pub(crate) fn may_add(&mut self, bytes: usize) -> bool {
+        let all = self.out.len() + self.beside + bytes;
+        all <= FREE_REPLY_BYTES
+            || self.share.try_grow(all.next_multiple_of(SHARE_STEP) as u64)
+            || self.share.try_grow(all as u64)
+    }
+
+    /// Waits in line for memory for `bytes` of replies, with nothing waiting to be sent.
+    pub(crate) async fn reserve(&mut self, bytes: usize) -> io::Result<()> {
+        let all = self.out.len() + self.beside + bytes;
+        if self.share.grow(all as u64, REPLY_PATIENCE).await {
+            Ok(())
+        } else {
+            Err(io::ErrorKind::OutOfMemory.into())
+        }
+    }
+
+    /// Sends what the client takes of `out` without being waited for. Whether that was all.
+    pub(crate) async fn send_some(&mut self) -> io::Result<bool> {
+        let out = std::mem::take(&mut self.out);
+        let (sent, out) = match out.len() {
+            0 => {
+                self.share.clear();
+                return Ok(true);
+            }
+            1..=FREE_REPLY_BYTES => self.stream.send_now(out).await,
+            // Not kept for the ring, where others would wait beside it.
+            _ => (self.stream.try_send(&out), out),
+        };
+        let sent = sent?;
+        self.counters.bytes_written.add(sent as u64);
+        let is_all = sent == out.len();
+        if is_all {
+            self.share.clear();
+        } else {
+            // In a buffer of its own size.
+            self.out = out[sent..].to_vec();
+        }
+        keep_buffer(out);
+        Ok(is_all)
+    }
+
+    /// Sends the rest of `out`, waiting for the client to read.
+    pub(crate) async fn send_rest(&mut self) -> io::Result<()> {
+        while !self.out.is_empty() {
+            self.wait_for_reader().await?;
+            let sent = self.stream.try_send(&self.out)?;
+            self.counters.bytes_written.add(sent as u64);
+            self.out.drain(..sent);
+        }
+        self.out = Vec::new();
+        self.share.clear();
+        Ok(())
     }
 
     /// Sends what is in `out`. A client that does not read is waited for, but not for ever: what it
     /// holds up is others' memory.
     pub(crate) async fn send(&mut self) -> io::Result<()> {
-        if self.out.is_empty() {
+        if self.send_some().await? {
             return Ok(());
         }
-        self.counters.bytes_written.add(self.out.len() as u64);
-        let out = std::mem::take(&mut self.out);
-        let (sent, buffer) = if out.len() <= FREE_REPLY_BYTES {
-            self.stream.send(out).await
-        } else {
-            if !self.share.grow(out.len() as u64).await {
-                return Err(io::ErrorKind::OutOfMemory.into());
-            }
-            let sent = runtime::timeout(SEND_PATIENCE, self.stream.send(out)).await;
-            self.share.clear();
-            sent.map_err(|_| io::ErrorKind::TimedOut)?
-        };
-        keep_buffer(buffer);
-        sent?;
-        self.out = take_buffer();
-        Ok(())
+        self.send_rest().await
     }
 
-    /// Sends a short reply and waits for more requests, both in one go.
+    /// Sends what is in `out` and waits for more requests, both in one go.
     pub(crate) async fn send_and_recv(&mut self) -> io::Result<Received> {
-        let out = std::mem::take(&mut self.out);
-        self.counters.bytes_written.add(out.len() as u64);
-        let ((sent, buffer), received) =
-            futures_util::future::join(self.stream.send(out), self.stream.recv()).await;
-        keep_buffer(buffer);
-        sent?;
-        self.out = take_buffer();
-        received
+        let stream = Rc::clone(&self.stream);
+        let receives = async move { stream.recv().await };
+        let sends = async {
+            if !self.send_some().await? {
+                // What has been received meanwhile waits with it.
+                self.beside += RECV_BUFFER_BYTES;
+                self.send_rest().await?;
+                self.beside -= RECV_BUFFER_BYTES;
+            }
+            Ok(())
+        };
+        let ((), received) = try_join(sends, receives).await?;
+        Ok(received)
     }
 
-    /// Sends a long value from where it lies.
-    pub(crate) async fn send_value(&mut self, value: Arc<[u8]>) -> io::Result<()> {
-        self.send().await?;
-        self.counters.bytes_written.add(value.len() as u64);
-        if !self.share.grow(value.len() as u64).await {
+    /// Waits until the client takes more. If anything is held for it meanwhile, that needs a share, and is lost
+    /// with the connection when others wait for the memory, or after a while.
+    async fn wait_for_reader(&mut self) -> io::Result<()> {
+        let held = self.out.len() + self.beside;
+        if held <= FREE_HELD_BYTES {
+            return self.stream.writable().await;
+        }
+        if !self.share.try_grow(held as u64) {
             return Err(io::ErrorKind::OutOfMemory.into());
         }
-        let sent = async { self.stream.send(value).await.0 };
-        let sent = runtime::timeout(SEND_PATIENCE, sent).await;
-        self.share.clear();
-        sent.map_err(|_| io::ErrorKind::TimedOut)?
+        let wanted = async {
+            runtime::sleep(GRACE).await;
+            if self.beside == 0 {
+                return self.share.wanted().await;
+            }
+            select(pin!(self.share.wanted()), pin!(buffer_wanted())).await;
+        };
+        let (writable, wanted) = (pin!(self.stream.writable()), pin!(wanted));
+        match runtime::timeout(SEND_PATIENCE, select(writable, wanted)).await {
+            Ok(Either::Left((writable, _))) => writable,
+            Ok(Either::Right(_)) => Err(io::ErrorKind::OutOfMemory.into()),
+            Err(_) => Err(io::ErrorKind::TimedOut.into()),
+        }
+    }
+
+    /// Sends a long value from where it lies, behind what is in `out`. While the client does not read, the value
+    /// is held for it only as long as nobody waits for the memory; then `let_go` is called, for what else is held, and
+    /// `find_again` brings the value back.
+    ///
+    /// # Errors
+    /// Also when the value is not there any more, or is another: half of it has been sent.
+    pub(crate) async fn send_value(
+        &mut self,
+        value: SharedValue,
+        mut let_go: impl FnMut(),
+        mut find_again: impl AsyncFnMut() -> Option<SharedValue>,
+    ) -> io::Result<()> {
+        let len = value.as_ref().len();
+        let mut fingerprint = None;
+        let mut value = Some(value);
+        let mut sent = 0;
+        loop {
+            if value.is_none() {
+                value = find_again().await;
+            }
+            let Some(found) = &value else {
+                return Err(io::Error::other("a value went while it was being sent"));
+            };
+            if fingerprint.is_some_and(|before| before != found.fingerprint()) {
+                return Err(io::Error::other("a value changed while it was being sent"));
+            }
+            // The fingerprint has served.
+            let before = fingerprint.take();
+            if self.out.is_empty() || self.send_some().await? {
+                let now = self.stream.try_send(&found.as_ref()[sent..])?;
+                self.counters.bytes_written.add(now as u64);
+                sent += now;
+                if sent == len {
+                    return Ok(());
+                }
+                if now > 0 || self.keeps(found).await? {
+                    continue;
+                }
+            }
+            fingerprint = Some(before.unwrap_or_else(|| found.fingerprint()));
+            value = None;
+            let_go();
+            if self.out.is_empty() {
+                self.wait_for_reader().await?;
+            } else {
+                self.send_rest().await?;
+            }
+        }
+    }
+
+    /// Waits until the client takes more, with a value at hand. False when that has to go first.
+    async fn keeps(&self, value: &SharedValue) -> io::Result<bool> {
+        let mut share = self.share.another();
+        if let SharedValue::Memory(value) = value
+            && !share.try_grow(value.len() as u64)
+        {
+            return Ok(false);
+        }
+        let wanted = async {
+            runtime::sleep(VALUE_GRACE).await;
+            match value {
+                SharedValue::Memory(_) => share.wanted().await,
+                SharedValue::Flash(item) => item.wanted().await,
+            }
+        };
+        match select(pin!(self.stream.writable()), pin!(wanted)).await {
+            Either::Left((writable, _)) => writable.map(|()| true),
+            Either::Right(_) => Ok(false),
+        }
     }
 }

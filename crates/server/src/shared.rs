@@ -1,6 +1,6 @@
 //! What all connections of a server share.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
@@ -16,8 +16,9 @@ use crate::counters::{Counters, Totals};
 use crate::stop::StopRequest;
 use crate::throttle::Throttle;
 
-/// Memory of an idle connection: its task, its socket's handle, its place in the list.
-const CONNECTION_BYTES: u64 = 13 << 9;
+/// Memory of a connection that waits: its task, its socket's handle, its place in the list, what its last request waits
+/// with.
+pub(crate) const CONNECTION_BYTES: u64 = 8 << 10;
 
 /// A running server, as its connections and its statistics see it.
 pub(crate) struct Shared {
@@ -97,10 +98,12 @@ impl Shared {
 
 #[derive(Default)]
 pub(crate) struct Connections {
-    open: Mutex<HashMap<u64, Arc<ConnectionInfo>>>,
+    open: Mutex<BTreeMap<u64, Arc<ConnectionInfo>>>,
     by_worker: Box<[AtomicUsize]>,
     pub(crate) current: AtomicUsize,
     pub(crate) total: AtomicU64,
+    /// Those that have ended.
+    pub(crate) closed: AtomicU64,
     pub(crate) rejected: AtomicU64,
     next_id: AtomicU64,
     /// Told whenever one ends.
@@ -160,6 +163,7 @@ impl Drop for Place {
         connections.by_worker[self.worker].fetch_sub(1, Ordering::Relaxed);
         connections.current.fetch_sub(1, Ordering::AcqRel);
         self.shared.engine.return_memory(CONNECTION_BYTES);
+        connections.closed.fetch_add(1, Ordering::Relaxed);
         connections.ended.notify_all();
     }
 }
@@ -174,8 +178,21 @@ impl Connections {
 
     /// Visits every open connection by its number.
     pub(crate) fn each(&self, mut visit: impl FnMut(u64, &ConnectionInfo)) {
-        for (&id, info) in self.open.lock().iter() {
+        self.each_from(0, |id, info| {
             visit(id, info);
-        }
+            true
+        });
+    }
+
+    /// Visits open connections from a number on until `visit` returns false; returns the number to go on with.
+    pub(crate) fn each_from(
+        &self,
+        first: u64,
+        mut visit: impl FnMut(u64, &ConnectionInfo) -> bool,
+    ) -> Option<u64> {
+        let open = self.open.lock();
+        let mut visited = open.range(first..);
+        let last = visited.find(|&(&id, info)| !visit(id, info));
+        last.map(|(&id, _)| id + 1)
     }
 }

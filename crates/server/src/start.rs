@@ -35,6 +35,13 @@ const BASE_BYTES: u64 = 8 << 20;
 /// many, and of a worker.
 const OWN_FILES: u64 = 64;
 const WORKER_FILES: u64 = 8;
+/// Memory of a worker's connections that is nobody's in particular: reply buffers kept for reuse.
+const REPLY_BUFFERS_BYTES: u64 = 1 << 20;
+/// What the kernel holds for a worker's ring, and for a connection: its socket, and some replies on their way.
+const KERNEL_RING_BYTES: u64 = 512 << 10;
+const KERNEL_SOCKET_BYTES: u64 = 8 << 10;
+/// The most that a journal of the usual size takes, as a part of the memory.
+const JOURNAL_SHARE: u64 = 8;
 /// How long open connections may finish what they are doing.
 const CONNECTION_GRACE: Duration = Duration::from_secs(2);
 
@@ -52,6 +59,7 @@ pub fn run(
 ) -> Result<Stop, ServeError> {
     let stop = Arc::new(StopRequest::default());
     answer_signals(signals, Arc::clone(&stop)).map_err(ServeError::Workers)?;
+    runtime::process::give_freed_memory_back();
     config.check()?;
     let threads = config.threads();
     check_new(&mut config, &preset)?;
@@ -87,6 +95,7 @@ pub fn run(
         tracing::info!("{notice}");
     }
     warn_of_readers(&files);
+    warn_of_limits(&config);
     let budget_bytes = large_bytes(&config);
     let shared = Arc::new(Shared {
         engine,
@@ -148,6 +157,7 @@ async fn serve(shared: Arc<Shared>, listeners: Vec<Arc<Listener>>) -> Stop {
         runtime::spawn_detached(listen::accept(shared, listener));
     }
     runtime::spawn_detached(listen::close_idle(Arc::clone(&shared)));
+    runtime::spawn_detached(listen::give_memory_back(Arc::clone(&shared)));
     let why = shared.stop.asked().await;
     let is_kept = shared.config.cache.flash.path().is_some();
     if is_kept {
@@ -209,6 +219,49 @@ async fn close_connections(shared: &Shared) {
     }
 }
 
+/// Says what the memory does not do for.
+fn warn_of_limits(config: &Config) {
+    let connections = listen::most_connections(config);
+    if connections < config.server.max_connections {
+        tracing::warn!(
+            connections,
+            "fewer connections than configured: they may take two fifths of --memory {}",
+            config.cache.memory
+        );
+    }
+    let Some(limit) = runtime::process::cgroup_memory_limit() else {
+        return;
+    };
+    let kernel = kernel_bytes(config, connections);
+    let needed = config.cache.memory.0.saturating_add(kernel);
+    if limit.bytes < needed {
+        // Up to whole MiB: they are not exact.
+        let mebibytes = |bytes: u64| Size(bytes.next_multiple_of(1 << 20));
+        tracing::warn!(
+            "the memory cgroup allows {}, and --memory {} with about {} of the kernel's own (sockets, rings, page \
+             cache) may take {}: the kernel may kill this server. Lower --memory or raise {}",
+            Size(limit.bytes),
+            config.cache.memory,
+            mebibytes(kernel),
+            mebibytes(needed),
+            limit.file.display()
+        );
+    }
+}
+
+/// About what the kernel holds for this process beside its resident memory, and counts to the same memory cgroup.
+fn kernel_bytes(config: &Config, connections: usize) -> u64 {
+    let memory = config.cache.memory.0;
+    let rings = config.threads() as u64 * KERNEL_RING_BYTES;
+    let sockets = connections as u64 * KERNEL_SOCKET_BYTES;
+    // The journal is mapped, and its pages stay in the page cache. Items are read and written past it.
+    let journal = config
+        .cache
+        .journal_size
+        .map_or(memory / JOURNAL_SHARE, |size| size.0);
+    rings + sockets + journal
+}
+
 fn large_bytes(config: &Config) -> u64 {
     (config.cache.memory.0 / 32).max(2 * config.max_item_size().0)
 }
@@ -259,7 +312,9 @@ fn engine_config(
     preset: impl Fn(Sizes) -> EngineConfig,
 ) -> Result<EngineConfig, ServeError> {
     let cache = &config.cache;
-    let own = BASE_BYTES + config.threads() as u64 * WORKER_BYTES + large_bytes(config);
+    let own = BASE_BYTES
+        + config.threads() as u64 * (WORKER_BYTES + REPLY_BUFFERS_BYTES)
+        + large_bytes(config);
     let memory_bytes = engine_share(cache.memory.0, own).map_err(|needed| ServeError::Memory {
         given: cache.memory,
         needed: Size(needed),

@@ -2,6 +2,7 @@
 //!
 //! `docs/statistics.md` has every field; a test compares the two.
 
+use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use protocol::write::{refusal, stat, status};
@@ -11,7 +12,8 @@ use engine::{EngineStats, FlashStats};
 
 use crate::config::ListenAddress;
 use crate::counters::Totals;
-use crate::shared::Shared;
+use crate::replies::{FLUSH_BYTES, FREE_REPLY_BYTES, Replies};
+use crate::shared::{ConnectionInfo, Shared};
 
 /// Bytes of a page, as memcached's slab classes have it.
 const PAGE_BYTES: u64 = 1 << 20;
@@ -30,7 +32,6 @@ pub(crate) fn write(shared: &Shared, out: &mut Vec<u8>, argument: Option<&[u8]>)
         Some(b"items") => items(shared, out),
         Some(b"slabs") => slabs(shared, out),
         Some(b"sizes") => stat(out, "sizes_status", "disabled"),
-        Some(b"conns") => conns(shared, out),
         Some(b"flash") => flash(shared, out),
         Some(b"index") => index(shared, out),
         Some(b"reclaim") => reclaim(shared, out),
@@ -309,23 +310,37 @@ fn slabs(shared: &Shared, out: &mut Vec<u8>) {
     stat(out, "total_malloced", engine.dram_bytes);
 }
 
-fn conns(shared: &Shared, out: &mut Vec<u8>) {
-    let now = runtime::unix_seconds();
-    shared.connections.each(|id, info| {
-        let address = match info.peer {
-            runtime::net::PeerAddr::Tcp(peer) => format!("tcp:{peer}"),
-            runtime::net::PeerAddr::Unix => "unix".to_owned(),
-        };
-        stat(out, &format!("{id}:addr"), address);
-        let state = if info.busy.load(Ordering::Relaxed) {
-            "conn_parse_cmd"
-        } else {
-            "conn_read"
-        };
-        stat(out, &format!("{id}:state"), state);
-        let idle = now.saturating_sub(info.last_active.load(Ordering::Relaxed));
-        stat(out, &format!("{id}:secs_since_last_cmd"), idle);
-    });
+/// The answer to `stats conns`, however many there are.
+pub(crate) async fn conns(shared: &Shared, replies: &mut Replies) -> io::Result<()> {
+    let mut next = Some(0);
+    while let Some(first) = next {
+        replies.reserve(FLUSH_BYTES + FREE_REPLY_BYTES).await?;
+        let out = &mut replies.out;
+        next = shared.connections.each_from(first, |id, info| {
+            conn(out, id, info);
+            out.len() < FLUSH_BYTES
+        });
+        replies.send().await?;
+    }
+    status(&mut replies.out, Status::End, false);
+    Ok(())
+}
+
+fn conn(out: &mut Vec<u8>, id: u64, info: &ConnectionInfo) {
+    let address = match info.peer {
+        runtime::net::PeerAddr::Tcp(peer) => format!("tcp:{peer}"),
+        runtime::net::PeerAddr::Unix => "unix".to_owned(),
+    };
+    stat(out, &format!("{id}:addr"), address);
+    let state = if info.busy.load(Ordering::Relaxed) {
+        "conn_parse_cmd"
+    } else {
+        "conn_read"
+    };
+    stat(out, &format!("{id}:state"), state);
+    let last_active = info.last_active.load(Ordering::Relaxed);
+    let idle = runtime::unix_seconds().saturating_sub(last_active);
+    stat(out, &format!("{id}:secs_since_last_cmd"), idle);
 }
 
 fn flash(shared: &Shared, out: &mut Vec<u8>) {

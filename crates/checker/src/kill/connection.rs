@@ -49,7 +49,10 @@ pub(super) struct Connection {
 
 impl Connection {
     pub(super) fn open(socket: &Path) -> io::Result<Self> {
-        let stream = UnixStream::connect(socket)?;
+        Self::of(UnixStream::connect(socket)?)
+    }
+
+    pub(super) fn of(stream: UnixStream) -> io::Result<Self> {
         stream.set_read_timeout(Some(PATIENCE))?;
         Ok(Self {
             stream,

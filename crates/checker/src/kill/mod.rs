@@ -6,7 +6,6 @@ mod shared;
 
 use std::io;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -16,6 +15,8 @@ use rand::{Rng, SeedableRng};
 use client::{Counter, key_of};
 use connection::{Ask, Connection};
 use shared::Shared;
+
+use crate::server::{Place, Server};
 
 /// The longest life of a server that is killed while it recovers.
 const SHORTEST: Duration = Duration::from_millis(30);
@@ -95,12 +96,12 @@ pub fn kill(
         let is_last = number == options.kills;
         let early = !is_last && number > 0 && random.random_ratio(1, 4);
         let started = Instant::now();
-        let mut server = Server::start(options)?;
+        let mut server = start(options)?;
         if early && random.random() {
             // Not even a connection is waited for.
             std::thread::sleep(random.random_range(Duration::ZERO..SHORTEST));
         } else {
-            server.wait()?;
+            wait(&mut server)?;
             report.slowest_start = report.slowest_start.max(started.elapsed());
             let life = if early {
                 random.random_range(Duration::ZERO..SHORTEST)
@@ -183,66 +184,28 @@ fn wrong(kill: u32, what: impl ToString) -> KillError {
     KillError::Wrong { kill, what }
 }
 
-/// A server process; killed when dropped.
-struct Server {
-    child: Child,
-    socket: PathBuf,
+/// Starts the server that is killed.
+fn start(options: &KillOptions) -> Result<Server, KillError> {
+    let place = Place {
+        program: &options.program,
+        directory: &options.directory,
+    };
+    let small = [
+        ["--memory", "40MiB"],
+        ["--flash-size", "96MiB"],
+        ["--threads", "2"],
+        ["--max-item-size", "64KiB"],
+        ["--set", "cache.segment_size=256KiB"],
+    ];
+    Server::start(place, small.as_flattened()).map_err(failed("the server cannot be started"))
 }
 
-impl Server {
-    fn start(options: &KillOptions) -> Result<Self, KillError> {
-        let socket = options.directory.join("flowstone.sock");
-        let log = std::fs::File::options()
-            .create(true)
-            .append(true)
-            .open(options.directory.join("server.log"))
-            .map_err(failed("the log"))?;
-        let child = Command::new(&options.program)
-            .arg("serve")
-            .arg("--listen")
-            .arg(format!("unix:{}", socket.display()))
-            .args(["--memory", "40MiB", "--flash-size", "96MiB"])
-            .args(["--threads", "2", "--max-item-size", "64KiB"])
-            .args(["--set", "cache.segment_size=256KiB"])
-            .arg("--flash")
-            .arg(options.directory.join("flowstone.flash"))
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(log)
-            .spawn()
-            .map_err(failed("the server cannot be started"))?;
-        Ok(Self { child, socket })
-    }
-
-    /// Waits until it answers.
-    fn wait(&mut self) -> Result<(), KillError> {
-        let deadline = Instant::now() + Duration::from_secs(30);
-        loop {
-            if let Ok(Some(status)) = self.child.try_wait() {
-                let source = io::Error::other(format!("{status}; see server.log"));
-                return Err(failed("the server ended at its start")(source));
-            }
-            match Connection::open(&self.socket).and_then(|mut client| client.version()) {
-                Ok(()) => return Ok(()),
-                Err(error) if Instant::now() > deadline => {
-                    return Err(failed("the server accepts no connection")(error));
-                }
-                Err(_) => std::thread::sleep(Duration::from_millis(1)),
-            }
-        }
-    }
-
-    fn kill(&mut self) {
-        // It fails only when the process has ended already, which the next start tells.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        self.kill();
-    }
+/// Waits until it answers.
+fn wait(server: &mut Server) -> Result<(), KillError> {
+    let answers = |stream| Connection::of(stream)?.version();
+    server
+        .wait(answers)
+        .map_err(failed("the server does not answer"))
 }
 
 /// Reads every key; returns how many are found.

@@ -1,12 +1,13 @@
 //! Crash points: what a crash at some moment would leave, and what has to be there after it.
 
 use std::collections::HashSet;
+use std::ops::ControlFlow;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use device::{MemoryJournal, Tear};
-use engine::Engine;
 use engine::placement::Probe;
+use engine::{Engine, MemoryCursor};
 use parking_lot::Mutex;
 use rand::Rng;
 use rand::rngs::SmallRng;
@@ -320,12 +321,11 @@ impl Watch {
     /// Everything there is, in memory and on flash.
     pub(super) fn present(&self, engine: &Engine) -> Vec<(u64, u64)> {
         let mut in_memory: HashSet<Vec<u8>> = HashSet::new();
-        let mut partition = 0;
-        while engine.dump_memory(partition, |item| {
+        let mut cursor = MemoryCursor::default();
+        while engine.dump_memory(&mut cursor, |item| {
             in_memory.insert(item.key.to_vec());
-        }) {
-            partition += 1;
-        }
+            ControlFlow::Continue(())
+        }) {}
         let history = self.history.lock();
         (0..self.keys)
             .filter_map(|number| {

@@ -18,19 +18,20 @@ mod modify;
 mod read;
 mod sync;
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
 
 pub use modify::{Amend, Change, Modified, Put};
-pub use read::{FlashRead, ItemView, Lookup, Peek};
+pub use read::{FlashRead, ItemView, Lookup, Owner, Peek, SharedValue};
 pub use sync::SyncError;
 pub(crate) use sync::SyncRequests;
 
 use crate::config::{Dram, EngineConfig};
 use crate::counter::CacheLine;
-use crate::dram::{EvictContext, NewItem, TierStats};
+use crate::dram::{EvictContext, LogPosition, NewItem, TierStats};
 use crate::durability::journal::Journal;
 use crate::durability::superblocks::Persistence;
 use crate::durability::{FlushCutoffs, RecoveryStats};
@@ -353,40 +354,68 @@ impl Engine {
         self.write_stalls.store(0, Ordering::Relaxed);
     }
 
-    /// Visits every live item in the memory of one partition; false past the last one.
-    pub fn dump_memory(&self, partition: usize, mut visit: impl FnMut(ItemRef<'_>)) -> bool {
-        if partition >= self.partitions.len() {
+    /// Visits live items in memory, a partition at a time, from where the cursor stands until `visit` has had
+    /// enough; false once all have been visited. An item that is moved meanwhile may come twice.
+    pub fn dump_memory(
+        &self,
+        cursor: &mut MemoryCursor,
+        mut visit: impl FnMut(ItemRef<'_>) -> ControlFlow<()>,
+    ) -> bool {
+        if cursor.partition >= self.partitions.len() {
             return false;
         }
         let now = runtime::unix_seconds();
-        let guard = self.lock_partition(partition, now);
-        let cutoff = self.cutoffs.cutoff(partition);
-        for item in guard.tier.items() {
-            if !item.header.is_expired(now) && item.header.version.get() >= cutoff {
-                visit(item);
+        let guard = self.lock_partition(cursor.partition, now);
+        let cutoff = self.cutoffs.cutoff(cursor.partition);
+        // What comes later, or is appended again, is not waited for.
+        let end = *cursor.end.get_or_insert_with(|| guard.tier.end());
+        for (behind, item) in guard.tier.items_from(cursor.at) {
+            if behind > end {
+                break;
+            }
+            cursor.at = behind;
+            if !item.header.is_expired(now)
+                && item.header.version.get() >= cutoff
+                && visit(item).is_break()
+            {
+                return true;
             }
         }
+        *cursor = MemoryCursor {
+            partition: cursor.partition + 1,
+            ..MemoryCursor::default()
+        };
         true
     }
 
-    /// Visits the live items of one more segment that have no newer copy in memory; false once all
-    /// have been visited.
+    /// Visits live items of one more segment that have no newer copy in memory, until `visit` has had enough; false
+    /// once all segments have been visited.
     pub async fn dump_flash(
         &self,
         cursor: &mut DumpCursor,
-        mut visit: impl FnMut(ItemRef<'_>),
+        mut visit: impl FnMut(ItemRef<'_>) -> ControlFlow<()>,
     ) -> bool {
         let now = runtime::unix_seconds();
         self.flash
             .dump(cursor, &mut |found| {
                 let Some(key) = self.key(found.item.key) else {
-                    return;
+                    return ControlFlow::Continue(());
                 };
                 let in_memory = self.lock(found.hash, now).tier.find(key).is_some();
-                if !in_memory {
-                    visit(found.item);
+                if in_memory {
+                    return ControlFlow::Continue(());
                 }
+                visit(found.item)
             })
             .await
     }
+}
+
+/// Where a dump of memory has come to.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct MemoryCursor {
+    partition: usize,
+    at: LogPosition,
+    /// Behind all items that the partition had when its turn came.
+    end: Option<LogPosition>,
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use parking_lot::MutexGuard;
 use runtime::sync::EventListener;
 
-use super::{CacheError, Engine, FlashRead, ItemView, Peek};
+use super::{CacheError, Engine, FlashRead, ItemView, Owner, Peek};
 use crate::counter::Count as _;
 use crate::dram::NewItem;
 use crate::flash::Placed;
@@ -240,10 +240,7 @@ impl Engine {
             }
         }
         let (change, result) = match &present {
-            Some(present) => {
-                let (item, shared) = present.item(&held.partition);
-                decide(Some(&ItemView::new(item, shared)))
-            }
+            Some(present) => decide(Some(&present.view(&held.partition))),
             None => decide(None),
         };
         match held.carry_out(present, change) {
@@ -450,10 +447,13 @@ impl Held<'_> {
             self.partition.count_write(self.key.hash());
             return Ok(cas_unique);
         }
-        // The value is copied out: its place in the log may go while space is made for the new one.
+        // A value in the log is copied out: its place may go while space is made for the new one.
         let shared = shared.cloned();
-        let inline = if shared.is_some() { &[] } else { item.value };
-        let value = inline.to_vec();
+        let value = match present {
+            Present::InMemory(_) if shared.is_none() => Cow::Owned(item.value.to_vec()),
+            Present::InMemory(_) => Cow::Borrowed(&[][..]),
+            Present::Fetched(item) => Cow::Borrowed(item.item().value),
+        };
         let new = NewItem {
             version: self.partition.next_version,
             cas_unique: amend.cas_unique.unwrap_or(Some(cas_unique)),
@@ -487,6 +487,16 @@ impl Present {
         match self {
             Self::InMemory(handle) => partition.tier.item(*handle),
             Self::Fetched(item) => (item.item(), None),
+        }
+    }
+
+    fn view<'a>(&'a self, partition: &'a Partition) -> ItemView<'a> {
+        match self {
+            Self::InMemory(handle) => {
+                let (item, shared) = partition.tier.item(*handle);
+                ItemView::new(item, shared.map_or(Owner::None, Owner::Memory))
+            }
+            Self::Fetched(item) => ItemView::new(item.item(), Owner::Flash(item)),
         }
     }
 }

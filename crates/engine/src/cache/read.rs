@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use xxhash_rust::xxh3::xxh3_128;
+
 use super::Engine;
 use crate::dram::NewItem;
 use crate::format::item::{ItemRef, state};
@@ -23,8 +25,10 @@ pub struct ItemView<'a> {
     pub key: &'a [u8],
     /// The value.
     pub value: &'a [u8],
-    /// The value's owner, when it is long and can be shared instead of copied.
-    pub shared: Option<&'a Arc<[u8]>>,
+    /// What keeps the value, where it need not be copied to be kept.
+    pub owner: Owner<'a>,
+    /// The version: another item of this key never has the same.
+    pub version: u64,
     /// The client's own flags.
     pub client_flags: u32,
     /// The CAS unique.
@@ -44,13 +48,14 @@ pub struct ItemView<'a> {
 }
 
 impl<'a> ItemView<'a> {
-    /// An item, and the owner of its value where it has one.
-    pub fn new(item: ItemRef<'a>, shared: Option<&'a Arc<[u8]>>) -> Self {
+    /// An item, and the owner of its value.
+    pub fn new(item: ItemRef<'a>, owner: Owner<'a>) -> Self {
         let header = item.header;
         Self {
             key: item.key,
             value: item.value,
-            shared,
+            owner,
+            version: header.version.get(),
             client_flags: header.client_flags.get(),
             cas_unique: item.cas_unique,
             expiry: header.expiry.get(),
@@ -59,6 +64,54 @@ impl<'a> ItemView<'a> {
             stale: header.has(state::STALE),
             won: header.has(state::WON),
             binary_key: header.has(state::BINARY_KEY),
+        }
+    }
+}
+
+/// What keeps a value.
+#[derive(Clone, Copy, Debug)]
+pub enum Owner<'a> {
+    /// Something that cannot be shared: a chunk of the log, a buffer.
+    None,
+    /// The value is long and lies beside the log.
+    Memory(&'a Arc<[u8]>),
+    /// The value lies in what a flash read has brought.
+    Flash(&'a Arc<FlashItem>),
+}
+
+impl Owner<'_> {
+    /// The value, to be kept for a while; `None` where it has to be copied.
+    pub fn share(self) -> Option<SharedValue> {
+        match self {
+            Self::None => None,
+            Self::Memory(value) => Some(SharedValue::Memory(Arc::clone(value))),
+            Self::Flash(item) => Some(SharedValue::Flash(Arc::clone(item))),
+        }
+    }
+}
+
+/// A value that stays where it lies, whatever becomes of the item meanwhile. It holds memory that the cache counts no
+/// longer once the item has gone.
+#[derive(Clone, Debug)]
+pub enum SharedValue {
+    /// It was in memory.
+    Memory(Arc<[u8]>),
+    /// It was read from flash, and has a share of the memory for that.
+    Flash(Arc<FlashItem>),
+}
+
+impl SharedValue {
+    /// The same for the same bytes, and for no others.
+    pub fn fingerprint(&self) -> u128 {
+        xxh3_128(self.as_ref())
+    }
+}
+
+impl AsRef<[u8]> for SharedValue {
+    fn as_ref(&self) -> &[u8] {
+        match self {
+            Self::Memory(value) => value,
+            Self::Flash(item) => item.item().value,
         }
     }
 }
@@ -220,8 +273,8 @@ impl Drop for FlashRead {
 
 impl FlashItem {
     /// The item, as readers see it.
-    pub fn view(&self) -> ItemView<'_> {
-        ItemView::new(self.item(), None)
+    pub fn view(self: &Arc<Self>) -> ItemView<'_> {
+        ItemView::new(self.item(), Owner::Flash(self))
     }
 }
 
@@ -242,7 +295,8 @@ impl Engine {
             work::count(Work::TierEntry, 1);
             let (item, shared) = partition.tier.item(handle);
             if self.cutoffs.is_item_live(key.hash(), item.header, now) {
-                let shown = view(&ItemView::new(item, shared));
+                let owner = shared.map_or(Owner::None, Owner::Memory);
+                let shown = view(&ItemView::new(item, owner));
                 if peek == Peek::No {
                     let header = partition.tier.header_mut(handle);
                     let bits = state::FETCHED | state::REFERENCED;

@@ -50,6 +50,14 @@ pub(super) struct Log {
     pub(super) head_beside_bytes: usize,
 }
 
+/// A place in the log that stays what it is while chunks come and go: a chunk by how many were opened before it, and a
+/// byte of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct LogPosition {
+    chunk: u64,
+    byte: usize,
+}
+
 /// Where an entry's parts lie in its chunk.
 #[derive(Clone, Copy)]
 struct Extent {
@@ -161,6 +169,31 @@ impl Log {
     pub(super) fn head_opened(&self) -> u64 {
         let head = self.order.back();
         head.map_or(0, |&slot| self.opened[slot as usize])
+    }
+
+    /// The place behind all entries there are.
+    pub(super) fn end(&self) -> LogPosition {
+        LogPosition {
+            chunk: self.chunks_opened + 1,
+            byte: 0,
+        }
+    }
+
+    /// The entries from a place on, oldest first, dead ones included, each with the place behind it.
+    pub(super) fn entries_behind(
+        &self,
+        from: LogPosition,
+    ) -> impl Iterator<Item = (LogPosition, Handle)> + '_ {
+        let number = |slot: u32| self.opened[slot as usize];
+        let skipped = self
+            .order
+            .partition_point(|&slot| number(slot) < from.chunk);
+        self.order.iter().skip(skipped).flat_map(move |&slot| {
+            let chunk = number(slot);
+            let first = if chunk == from.chunk { from.byte } else { 0 };
+            let entries = self.entries_from(slot, first);
+            entries.map(move |(handle, byte)| (LogPosition { chunk, byte }, handle))
+        })
     }
 
     /// Gives up the oldest chunk, as [`close`](Log::close) does.

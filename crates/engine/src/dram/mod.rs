@@ -27,6 +27,7 @@ mod tests;
 mod tier;
 
 pub(crate) use clean::{Due, Walked};
+pub(crate) use log::LogPosition;
 pub(crate) use tier::EvictContext;
 pub(crate) use tier::{DramTier, Handle, NewItem, TierStats};
 

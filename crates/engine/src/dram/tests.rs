@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use proptest::prelude::*;
 
 use super::tier::{DramTier, EvictContext, NewItem, TierUse};
-use super::{Below, Due, Handle, NoSpace, Walked};
+use super::{Below, Due, Handle, LogPosition, NoSpace, Walked};
 use crate::admission::Admission;
 use crate::flash::Placed;
 use crate::format::item::{ItemRef, state};
@@ -608,10 +608,11 @@ proptest! {
             let found = in_memory.or_else(|| bench.flash.value(&name));
             prop_assert_eq!(found.as_ref(), Some(value), "key {}", key);
         }
-        let bodies: usize = bench.tier.items().map(|item| item.header.body_bytes()).sum();
+        let items = || bench.tier.items_from(LogPosition::default()).map(|(_, item)| item);
+        let bodies: usize = items().map(|item| item.header.body_bytes()).sum();
         prop_assert_eq!(bodies as u64, bench.tier.live_bytes);
         let is_dirty = |item: &ItemRef<'_>| item.header.has(state::DIRTY);
-        let dirty: Vec<ItemRef<'_>> = bench.tier.items().filter(is_dirty).collect();
+        let dirty: Vec<ItemRef<'_>> = items().filter(is_dirty).collect();
         let dirty_bytes: usize = dirty.iter().map(|item| item.header.body_bytes()).sum();
         let expected = TierUse {
             items: bench.tier.len() as u64,

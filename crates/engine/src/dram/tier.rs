@@ -7,7 +7,7 @@ use hashbrown::hash_table::Entry;
 use runtime::work::{self, Work};
 
 pub(crate) use super::log::Handle;
-use super::log::Log;
+use super::log::{Log, LogPosition};
 use super::{Below, NoSpace};
 use crate::admission::Admission;
 use crate::counter::summed;
@@ -417,8 +417,19 @@ impl DramTier {
         }
     }
 
-    pub(crate) fn items(&self) -> impl Iterator<Item = ItemRef<'_>> {
-        self.table.iter().map(|slot| self.log.item(slot.handle).0)
+    /// The items from a place of the log on, oldest first, each with the place behind it.
+    pub(crate) fn items_from(
+        &self,
+        from: LogPosition,
+    ) -> impl Iterator<Item = (LogPosition, ItemRef<'_>)> {
+        let entries = self.log.entries_behind(from);
+        let live = entries.filter(|(_, handle)| !self.log.header(*handle).has(state::DEAD));
+        live.map(|(behind, handle)| (behind, self.log.item(handle).0))
+    }
+
+    /// The place behind all items there are.
+    pub(crate) fn end(&self) -> LogPosition {
+        self.log.end()
     }
 }
 

@@ -282,6 +282,7 @@ fn open_store(
         image: shape.hash_seed,
         first_sequence: superblock.sequence_limit.get(),
         large_read_bytes: 0,
+        small_read_bytes: 0,
         write_bytes: PAGE_BYTES,
         counts_reads: false,
     };

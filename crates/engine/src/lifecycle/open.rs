@@ -291,6 +291,7 @@ impl Opening {
                 image: shape.hash_seed,
                 first_sequence: superblock.sequence_limit.get(),
                 large_read_bytes: config.large_read_bytes(),
+                small_read_bytes: config.small_read_bytes(),
                 write_bytes: config.writing.write_bytes.unwrap_or(usual_write_bytes),
                 counts_reads: config.counts_reads(),
             },
@@ -433,7 +434,7 @@ fn assemble(
     first_version: u64,
     persistence: Persistence,
 ) -> Engine {
-    let fixed_bytes = flash.memory().fixed_bytes + config.large_read_bytes();
+    let fixed_bytes = flash.memory().fixed_bytes + config.read_bytes();
     let partitions = u64::from(shape.partitions);
     let tier_bytes = config.memory_bytes.saturating_sub(fixed_bytes) / partitions;
     // Some sixteen chunks a partition, so that one being evicted is a small part of it.

@@ -119,6 +119,8 @@ pub(crate) struct StoreConfig {
     pub first_sequence: u64,
     /// Bytes that large items read from flash may hold at once.
     pub large_read_bytes: u64,
+    /// Bytes that items read from flash one page at a time may hold at once.
+    pub small_read_bytes: u64,
     /// Bytes of one program.
     pub write_bytes: u32,
     /// Count the reads of each segment.
@@ -149,6 +151,7 @@ pub struct SegmentStore {
     pub(super) large_reads: Arc<Budget>,
     /// Held while a part of a segment is written that is being filled: all of it is written after that.
     pub(super) flushing: Semaphore,
+    pub(super) small_reads: Arc<Budget>,
     pub(super) space: Notify,
     pub(super) work: Notify,
     pub(super) drained: Notify,
@@ -202,6 +205,7 @@ impl SegmentStore {
             reserved: AtomicUsize::new(0),
             large_reads: Arc::new(Budget::new(config.large_read_bytes)),
             flushing: Semaphore::new(1),
+            small_reads: Arc::new(Budget::new(config.small_read_bytes)),
             space: Notify::new(),
             work: Notify::new(),
             drained: Notify::new(),

@@ -1,6 +1,8 @@
 //! Reading: one item, from a buffer while its segment is in memory, else with one flash read.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use device::{AlignedBuf, DeviceError};
 use parking_lot::MutexGuard;
@@ -18,8 +20,10 @@ use crate::format::segment::{
     decode_tail,
 };
 
-/// Reads up to this many bytes take no share of the memory for large ones.
+/// Reads of up to this many bytes do not wait behind longer ones.
 const SMALL_READ_BYTES: usize = PAGE_BYTES as usize;
+/// How long a read may wait for its share of the memory.
+const READ_PATIENCE: Duration = Duration::from_secs(30);
 
 /// Keeps a segment from being written again while it is being read.
 pub struct SegmentPin<'a> {
@@ -43,8 +47,8 @@ pub struct FlashItem {
     bytes: AlignedBuf,
     /// Where the item's body starts.
     body: usize,
-    /// The item's share of the memory for large items; given back when the item is dropped.
-    _share: Option<Share>,
+    /// The item's share of the memory for reads, given back when the item is dropped; a copy has none.
+    share: Option<Share>,
 }
 
 impl FlashItem {
@@ -55,7 +59,7 @@ impl FlashItem {
         Self {
             bytes,
             body: CHECKSUM_BYTES,
-            _share: None,
+            share: None,
         }
     }
 
@@ -84,6 +88,18 @@ impl FlashItem {
             .0
     }
 
+    /// Completes when somebody waits for the memory that this item holds; never for a copy. Others that share the item
+    /// are told after this one: it goes with the last of them.
+    pub async fn wanted(self: &Arc<Self>) {
+        let Some(share) = &self.share else {
+            return std::future::pending().await;
+        };
+        share.wanted().await;
+        if Arc::strong_count(self) > 1 {
+            share.ask_another();
+        }
+    }
+
     /// Bytes of memory it holds.
     pub fn buffer_bytes(&self) -> usize {
         self.bytes.len()
@@ -96,7 +112,7 @@ pub enum ReadError {
     /// The device failed.
     #[error(transparent)]
     Device(#[from] DeviceError),
-    /// Too many large items are being read, and their readers are slow.
+    /// Too many items are being read, and their readers are slow.
     #[error("no memory to read an item of {bytes} bytes")]
     NoMemory {
         /// What the read takes.
@@ -147,13 +163,14 @@ impl SegmentStore {
         let len = position
             .read_bytes(slot_bytes)
             .min(self.segment_bytes.saturating_sub(page)) as usize;
-        let mut share = None;
-        if len > SMALL_READ_BYTES {
-            let mut large = Share::empty(&self.large_reads);
-            if !large.grow(len as u64).await {
-                return Err(ReadError::NoMemory { bytes: len });
-            }
-            share = Some(large);
+        let budget = if len > SMALL_READ_BYTES {
+            &self.large_reads
+        } else {
+            &self.small_reads
+        };
+        let mut share = Share::empty(budget);
+        if !share.grow(len as u64, READ_PATIENCE).await {
+            return Err(ReadError::NoMemory { bytes: len });
         }
         let buf = match self.buffered(pin, page, len) {
             Some(buf) => buf,
@@ -164,7 +181,7 @@ impl SegmentStore {
             Ok(_) => Ok(FlashItem {
                 bytes: buf,
                 body: start + CHECKSUM_BYTES,
-                _share: share,
+                share: Some(share),
             }),
             Err(source) => Err(self.corrupt(pin.segment, offset, source)),
         }
@@ -182,6 +199,11 @@ impl SegmentStore {
         let whole = copy.len();
         copy.copy_from_slice(&bytes[offset as usize..][..whole]);
         Some(copy)
+    }
+
+    /// Whether the pinned segment lies in a buffer.
+    pub(crate) fn is_in_memory(&self, pin: &SegmentPin<'_>) -> bool {
+        self.content_of(pin).is_some()
     }
 
     /// What the buffer of the pinned segment holds; `None` when the segment has no buffer any more.

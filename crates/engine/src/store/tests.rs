@@ -26,6 +26,7 @@ const CONFIG: StoreConfig = StoreConfig {
     image: 7,
     first_sequence: 100,
     large_read_bytes: 1 << 20,
+    small_read_bytes: 1 << 20,
     write_bytes: 16 << 10,
     counts_reads: true,
 };

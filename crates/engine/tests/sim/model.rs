@@ -5,11 +5,14 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
+use flowstone_engine::format::item::ItemRef;
 use flowstone_engine::{
-    Amend, Change, DumpCursor, Engine, EngineConfig, ItemView, Modified, Peek, Put, Start, Stop,
+    Amend, Change, DumpCursor, Engine, EngineConfig, ItemView, MemoryCursor, Modified, Peek, Put,
+    Start, Stop,
 };
 use rand::Rng;
 use rand::rngs::SmallRng;
@@ -299,24 +302,23 @@ impl Bench {
     async fn compare_dump(&mut self) {
         self.settle();
         let mut dumped: HashMap<Vec<u8>, u64> = HashMap::new();
-        let mut visit = |key: &[u8], cas_unique| {
-            let twice = dumped.insert(key.to_vec(), cas_unique);
+        // A dump is broken off and goes on, again and again.
+        let mut visited = 0;
+        let mut visit = |item: ItemRef<'_>| {
+            let key = item.key;
+            let twice = dumped.insert(key.to_vec(), item.cas_unique);
             assert_eq!(twice, None, "{:?} twice", String::from_utf8_lossy(key));
-        };
-        for partition in 0.. {
-            let more = self.engine.dump_memory(partition, |item| {
-                visit(item.key, item.cas_unique);
-            });
-            if !more {
-                break;
+            visited += 1;
+            if visited % 3 == 0 {
+                ControlFlow::Break(())
+            } else {
+                ControlFlow::Continue(())
             }
-        }
+        };
+        let mut cursor = MemoryCursor::default();
+        while self.engine.dump_memory(&mut cursor, &mut visit) {}
         let mut cursor = DumpCursor::default();
-        while self
-            .engine
-            .dump_flash(&mut cursor, |item| visit(item.key, item.cas_unique))
-            .await
-        {}
+        while self.engine.dump_flash(&mut cursor, &mut visit).await {}
         let expected: HashMap<Vec<u8>, u64> = self
             .items
             .iter()

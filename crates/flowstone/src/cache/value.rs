@@ -5,7 +5,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use engine::ItemView;
+use engine::{ItemView, Owner};
 
 /// The bytes of an item, with its flags. Clones share the bytes.
 ///
@@ -33,9 +33,9 @@ impl Value {
     /// A snapshot of an item. One read from flash is copied out of the buffer it was read into: such
     /// buffers are a bounded resource of the cache, and a value may be held for ever.
     pub(super) fn of_view(view: &ItemView<'_>) -> Self {
-        let bytes = match view.shared {
-            Some(shared) => Arc::clone(shared),
-            None => view.value.into(),
+        let bytes = match view.owner {
+            Owner::Memory(shared) => Arc::clone(shared),
+            Owner::None | Owner::Flash(_) => view.value.into(),
         };
         Self {
             bytes,

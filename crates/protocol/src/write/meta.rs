@@ -84,6 +84,16 @@ pub struct Counted {
 /// Appends the reply to an `mg` that found (or created) `item`: the head, and `value` where the
 /// request wants it.
 pub fn meta_get_hit(out: &mut Vec<u8>, request: &MetaRequest<'_>, item: &ItemMeta, value: &[u8]) {
+    if meta_get_head(out, request, item) {
+        out.reserve(value.len() + TERMINATOR.len());
+        out.extend_from_slice(value);
+        out.extend_from_slice(TERMINATOR);
+    }
+}
+
+/// Appends the line of the reply to an `mg` that found an item. True when the value and a [`TERMINATOR`] follow.
+#[inline]
+pub fn meta_get_head(out: &mut Vec<u8>, request: &MetaRequest<'_>, item: &ItemMeta) -> bool {
     let with_value = request.wants_value(item.cas_unique);
     if with_value {
         out.extend_from_slice(b"VA ");
@@ -102,11 +112,7 @@ pub fn meta_get_hit(out: &mut Vec<u8>, request: &MetaRequest<'_>, item: &ItemMet
         }
     }
     out.extend_from_slice(TERMINATOR);
-    if with_value {
-        out.reserve(value.len() + TERMINATOR.len());
-        out.extend_from_slice(value);
-        out.extend_from_slice(TERMINATOR);
-    }
+    with_value
 }
 
 /// Appends the flags of a request that its reply answers: those among `answered`. `T` is in effect

@@ -28,7 +28,6 @@ mod workers;
 
 use std::future::{Future, poll_fn};
 use std::panic::AssertUnwindSafe;
-use std::pin::pin;
 use std::task::Context;
 use std::time::Duration;
 
@@ -61,20 +60,22 @@ pub(crate) async fn sleep(duration: Duration) {
 
 /// Starts a task on the calling thread's runtime. A panic in it is logged and goes no further.
 pub(crate) fn spawn_local(task: impl Future<Output = ()> + 'static) {
-    let guarded = async move {
-        let mut task = pin!(AssertUnwindSafe(task).catch_unwind());
-        let mut waker = None;
-        let outcome = poll_fn(|cx| {
-            let waker = waker.get_or_insert_with(|| match inbox::here() {
-                Some(home) => inbox::task_waker(home, cx.waker().clone()),
-                None => cx.waker().clone(),
-            });
-            task.as_mut().poll(&mut Context::from_waker(waker))
+    // Boxed: a future that is moved into another lies in it twice.
+    let mut task = Box::pin(AssertUnwindSafe(task).catch_unwind());
+    let mut waker = None;
+    let guarded = poll_fn(move |cx| {
+        let waker = waker.get_or_insert_with(|| match inbox::here() {
+            Some(home) => inbox::task_waker(home, cx.waker().clone()),
+            None => cx.waker().clone(),
         });
-        if let Err(panic) = outcome.await {
-            panics::log("a task", &*panic);
-        }
-    };
+        task.as_mut()
+            .poll(&mut Context::from_waker(waker))
+            .map(|outcome| {
+                if let Err(panic) = outcome {
+                    panics::log("a task", &*panic);
+                }
+            })
+    });
     compio::runtime::spawn(guarded).detach();
 }
 

@@ -10,13 +10,17 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 use rustix::net::SocketFlags;
-use socket2::{Domain, SockAddr, Socket, Type};
+use socket2::{Domain, SockAddr, SockRef, Socket, Type};
 
 use super::Stream;
 use super::ready::{Interest, wait_after};
 
 /// Connections that may wait to be accepted; the system caps it at its own limit.
 const BACKLOG: i32 = 4096;
+
+/// Bytes that the system takes for a TCP peer beyond what is on its way to it: a peer that does not read holds no more of
+/// the kernel's memory.
+const UNSENT_BYTES: u32 = 128 << 10;
 
 /// Who connected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,6 +114,10 @@ impl Listener {
                     {
                         // Only a connection that has already been reset refuses.
                         continue;
+                    }
+                    if matches!(peer, PeerAddr::Tcp(_)) {
+                        // Where it is not known, the system's own bounds hold.
+                        let _ = SockRef::from(&socket).set_tcp_notsent_lowat(UNSENT_BYTES);
                     }
                     return Ok((Stream::new(socket), peer));
                 }

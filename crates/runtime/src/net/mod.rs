@@ -12,5 +12,5 @@ mod received;
 mod stream;
 
 pub use listener::{Listener, PeerAddr};
-pub use received::Received;
+pub use received::{RECV_BUFFER_BYTES, Received, buffer_wanted};
 pub use stream::{Closer, Stream};

@@ -1,18 +1,37 @@
 //! [`Received`]: the bytes of one receive, in a buffer of the worker.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::ops::Deref;
+use std::sync::Arc;
 
 use compio::driver::BufferRef;
 
-/// Bytes in a buffer of the worker's own, used where the kernel does not fill a shared one.
-pub(super) const OWN_BUFFER_BYTES: usize = 8192;
+use crate::sync::Notify;
+
+/// Bytes in a receive buffer.
+pub const RECV_BUFFER_BYTES: usize = 8192;
+
+/// Own buffers of a worker in use at once; who needs one more waits.
+const MAX_OWN_BUFFERS: usize = 128;
 
 /// Own buffers a worker keeps for reuse.
 const KEPT_BUFFERS: usize = 32;
 
 thread_local! {
-    static SPARE: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
+    static OWN: OwnBuffers = OwnBuffers::default();
+}
+
+/// The own buffers of a worker.
+#[derive(Default)]
+struct OwnBuffers {
+    spare: RefCell<Vec<Vec<u8>>>,
+    /// How many are in use.
+    taken: Cell<usize>,
+    /// How many receives wait for one.
+    waiting: Cell<usize>,
+    given_back: Arc<Notify>,
+    /// Tells those that hold a buffer for long that somebody waits.
+    wanted: Arc<Notify>,
 }
 
 /// The bytes of one receive, empty at the end of the stream. The buffer goes back to its worker on
@@ -53,20 +72,70 @@ impl std::fmt::Debug for Received {
     }
 }
 
-/// An empty buffer with room for [`OWN_BUFFER_BYTES`].
-pub(super) fn take_own() -> Vec<u8> {
-    SPARE
-        .with(|spare| spare.borrow_mut().pop())
-        .unwrap_or_else(|| Vec::with_capacity(OWN_BUFFER_BYTES))
+/// An empty buffer with room for [`RECV_BUFFER_BYTES`]; waits while too many are in use.
+pub(super) async fn take_own() -> Vec<u8> {
+    loop {
+        let given_back = OWN.with(|own| own.given_back.listener());
+        let taken = OWN.with(|own| {
+            let is_free = own.taken.get() < MAX_OWN_BUFFERS;
+            is_free.then(|| {
+                own.taken.set(own.taken.get() + 1);
+                own.spare.borrow_mut().pop()
+            })
+        });
+        if let Some(spare) = taken {
+            return spare.unwrap_or_else(|| Vec::with_capacity(RECV_BUFFER_BYTES));
+        }
+        let waits = Waits::new();
+        given_back.await;
+        drop(waits);
+    }
+}
+
+/// A receive that waits for a buffer.
+struct Waits;
+
+impl Waits {
+    fn new() -> Self {
+        OWN.with(|own| {
+            own.waiting.set(own.waiting.get() + 1);
+            own.wanted.notify_all();
+        });
+        Self
+    }
+}
+
+impl Drop for Waits {
+    fn drop(&mut self) {
+        // A thread that is ending counts nothing.
+        let _ = OWN.try_with(|own| own.waiting.set(own.waiting.get() - 1));
+    }
 }
 
 pub(super) fn give_back(mut buffer: Vec<u8>) {
     buffer.clear();
     // A thread that is ending keeps nothing.
-    let _ = SPARE.try_with(|spare| {
-        let mut spare = spare.borrow_mut();
+    let _ = OWN.try_with(|own| {
+        own.taken.set(own.taken.get().saturating_sub(1));
+        let mut spare = own.spare.borrow_mut();
         if spare.len() < KEPT_BUFFERS {
             spare.push(buffer);
         }
+        drop(spare);
+        if own.waiting.get() > 0 {
+            own.given_back.notify_all();
+        }
     });
+}
+
+/// Completes when a receive of the calling worker waits for a buffer: whoever holds a [`Received`] for
+/// long keeps it from the others.
+pub async fn buffer_wanted() {
+    loop {
+        let wanted = OWN.with(|own| own.wanted.listener());
+        if OWN.with(|own| own.waiting.get() > 0) {
+            return;
+        }
+        wanted.await;
+    }
 }

@@ -15,6 +15,9 @@ use super::received::{self, Inner, Received};
 use crate::in_flight::InFlight;
 use crate::live;
 
+/// No send waits for the peer, and none ends the process.
+const SEND_FLAGS: SendFlags = SendFlags::DONTWAIT.union(SendFlags::NOSIGNAL);
+
 /// Receives that may succeed without waiting before the other tasks of the worker get a turn.
 const RECEIVES_PER_TURN: u8 = 16;
 
@@ -90,8 +93,8 @@ impl Stream {
 
     async fn recv_own(&self) -> io::Result<Received> {
         loop {
-            let mut buffer = received::take_own();
-            let tried = self.try_recv(&mut buffer, received::OWN_BUFFER_BYTES);
+            let mut buffer = received::take_own().await;
+            let tried = self.try_recv(&mut buffer, received::RECV_BUFFER_BYTES);
             if let Ok(1..) = tried {
                 self.take_turns().await;
                 return Ok(Received(Inner::Own(buffer)));
@@ -104,23 +107,30 @@ impl Stream {
         }
     }
 
-    /// Waits for bytes and appends at most `max` of them to `into`; zero at the end of the stream.
-    /// For what is larger than a receive buffer. Dropping the future loses nothing but `into`.
-    pub async fn recv_into(&self, mut into: Vec<u8>, max: usize) -> (io::Result<usize>, Vec<u8>) {
-        into.reserve(max);
-        loop {
-            match self.try_recv(&mut into, max) {
-                Ok(count) => {
-                    self.take_turns().await;
-                    return (Ok(count), into);
-                }
-                Err(error) => {
-                    if let Err(error) = self.wait_after(error, Interest::Readable).await {
-                        return (Err(error), into);
-                    }
-                }
+    /// Appends at most `max` bytes that have arrived to `into`, without waiting: zero at the end of the stream, `None`
+    /// when none have arrived. For what is larger than a receive buffer.
+    pub async fn recv_into(&self, into: &mut Vec<u8>, max: usize) -> io::Result<Option<usize>> {
+        into.reserve_exact(max);
+        match self.try_recv(into, max) {
+            Ok(count) => {
+                self.take_turns().await;
+                Ok(Some(count))
             }
+            Err(Errno::AGAIN) => {
+                self.without_waiting.set(0);
+                Ok(None)
+            }
+            Err(Errno::INTR) => Ok(None),
+            Err(error) => Err(error.into()),
         }
+    }
+
+    /// Waits until bytes have arrived. Dropping the future loses nothing.
+    ///
+    /// # Errors
+    /// When the connection is broken; a receive tells that too.
+    pub async fn readable(&self) -> io::Result<()> {
+        wait_after(Errno::AGAIN, &self.socket, Interest::Readable).await
     }
 
     /// Appends at most `max` bytes, for which `into` has room, without waiting.
@@ -135,56 +145,58 @@ impl Stream {
         Ok(count)
     }
 
-    /// Sends all of `data`, which others may be reading, and gives it back as it was.
-    ///
-    /// # Errors
-    /// When the connection is broken; part of `data` may have been sent then.
-    pub async fn send<B>(&self, mut data: B) -> (io::Result<()>, B)
-    where
-        B: AsRef<[u8]> + 'static,
-    {
-        let len = data.as_ref().len();
-        let mut from = 0;
-        while from < len {
-            let sent;
-            (sent, data) = self.send_some(data, from).await;
-            match sent {
-                Ok(0) => return (Err(io::ErrorKind::WriteZero.into()), data),
-                Ok(count) => from += count,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return (Err(error), data),
-            }
-        }
-        (Ok(()), data)
-    }
-
-    /// Sends at least one byte of `data`, from byte `from` on.
+    /// Sends `data`, which others may be reading, without waiting for the peer to read, and gives it
+    /// back as it was, with how many bytes the system has taken: none when it takes none now.
     ///
     /// On a ring the sends of a turn go to the kernel together. That costs a fifth less processor
     /// time for each than a system call of its own.
-    async fn send_some<B: AsRef<[u8]> + 'static>(
-        &self,
-        data: B,
-        from: usize,
-    ) -> (io::Result<usize>, B) {
-        if live::uses_ring() {
-            let socket = Arc::clone(&self.socket);
-            let lent = InFlight::new(data, from);
-            let send = op::Send::new(socket, lent, SendFlags::NOSIGNAL);
-            let BufResult(sent, send) = compio::runtime::submit(send).await;
-            return (sent, send.into_inner().into_inner());
+    ///
+    /// # Errors
+    /// When the connection is broken; part of `data` may have been sent then.
+    pub async fn send_now<B>(&self, data: B) -> (io::Result<usize>, B)
+    where
+        B: AsRef<[u8]> + 'static,
+    {
+        if !live::uses_ring() {
+            return (self.try_send(data.as_ref()), data);
         }
-        loop {
-            let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-            match rustix::net::send(&self.socket, &data.as_ref()[from..], flags) {
-                Ok(count) => return (Ok(count), data),
-                Err(error) => {
-                    if let Err(error) = self.wait_after(error, Interest::Writable).await {
-                        return (Err(error), data);
-                    }
-                }
+        let socket = Arc::clone(&self.socket);
+        let send = op::Send::new(socket, InFlight::new(data, 0), SEND_FLAGS);
+        let BufResult(sent, send) = compio::runtime::submit(send).await;
+        (none_if_full(sent), send.into_inner().into_inner())
+    }
+
+    /// As [`send_now`](Self::send_now), in a system call of its own: for what is long, and need not be
+    /// kept for the ring.
+    ///
+    /// # Errors
+    /// When the connection is broken.
+    pub fn try_send(&self, data: &[u8]) -> io::Result<usize> {
+        let sent = rustix::net::send(&self.socket, data, SEND_FLAGS);
+        none_if_full(sent.map_err(io::Error::from))
+    }
+
+    /// Waits until the system may take more. Dropping the future loses nothing.
+    ///
+    /// # Errors
+    /// When the connection is broken; a send tells that too.
+    pub async fn writable(&self) -> io::Result<()> {
+        wait_after(Errno::AGAIN, &self.socket, Interest::Writable).await
+    }
+
+    /// Sends all of `data`, waiting for the peer to read.
+    ///
+    /// # Errors
+    /// When the connection is broken; part of `data` may have been sent then.
+    pub async fn send(&self, data: &[u8]) -> io::Result<()> {
+        let mut rest = data;
+        while !rest.is_empty() {
+            match self.try_send(rest)? {
+                0 => self.writable().await?,
+                count => rest = &rest[count..],
             }
         }
+        Ok(())
     }
 
     /// Waits for what a call that failed with `error` wants, if it is worth another try.
@@ -204,5 +216,20 @@ impl Stream {
             self.without_waiting.set(0);
             crate::yield_now().await;
         }
+    }
+}
+
+/// The outcome of a send that does not wait.
+fn none_if_full(sent: io::Result<usize>) -> io::Result<usize> {
+    match sent {
+        Err(error)
+            if matches!(
+                error.kind(),
+                io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
+            ) =>
+        {
+            Ok(0)
+        }
+        sent => sent,
     }
 }

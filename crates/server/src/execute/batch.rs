@@ -1,5 +1,6 @@
 //! What the commands of a connection are carried out on.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use engine::{CacheError, Engine, FlashRead, Key};
@@ -11,9 +12,9 @@ use crate::shared::Shared;
 
 /// Flash reads of one connection at once, and how many of them need no share of the budget.
 const MAX_PENDING: usize = 128;
-const FREE_PENDING: usize = 8;
+const FREE_PENDING: usize = 2;
 /// Bytes a flash read of a small item holds until its reply is written.
-const PENDING_BYTES: usize = 4 << 10;
+pub(super) const PENDING_BYTES: usize = 4 << 10;
 
 /// Requests of a connection that have arrived together, while they are carried out.
 pub(crate) struct Batch<'c, 'i> {
@@ -24,62 +25,62 @@ pub(crate) struct Batch<'c, 'i> {
     /// Unix second at which they arrived.
     pub(crate) now: u32,
     pub(crate) max_value_bytes: usize,
-    pub(crate) pending: Vec<PendingReply<'i>>,
+    pub(crate) pending: VecDeque<PendingReply<'i>>,
 }
 
 /// A place in the replies that is filled later.
 pub(crate) struct PendingReply<'i> {
     pub(super) at: usize,
-    pub(super) content: Content<'i>,
+    pub(super) ask: Ask<'i>,
+    /// Given up where the connection has to wait for something else: then the item is looked up anew.
+    pub(super) read: Option<FlashRead>,
 }
 
-pub(super) enum Content<'i> {
-    /// The answer of a `get` for one key, if there is one.
-    Get {
-        key: Key<'i>,
-        with_cas: bool,
-        read: FlashRead,
-    },
+/// What a client wants to know of an item.
+#[derive(Clone, Copy)]
+pub(super) enum Ask<'i> {
+    /// The answer of a `get` or a `gets` for one key, if there is one.
+    Get { key: Key<'i>, with_cas: bool },
     /// The answer of an `mg`.
     MetaGet {
         key: Key<'i>,
         request: MetaRequest<'i>,
-        read: FlashRead,
     },
-    /// A long value that is sent from where it lies.
-    Value(Arc<[u8]>),
+}
+
+impl<'i> Ask<'i> {
+    pub(super) fn key(&self) -> Key<'i> {
+        match self {
+            Self::Get { key, .. } | Self::MetaGet { key, .. } => *key,
+        }
+    }
 }
 
 impl<'i> Batch<'_, 'i> {
-    /// Leaves a place for `content` at the end of the replies so far.
-    pub(super) fn leave_pending(&mut self, content: Content<'i>) {
+    /// Leaves a place for the answer to `ask` at the end of the replies so far.
+    pub(super) fn leave_pending(&mut self, ask: Ask<'i>, read: FlashRead) {
         let at = self.replies.out.len();
+        let read = Some(read);
         if self.pending.is_empty() {
             // Most often it stays the only one.
             self.pending.reserve_exact(1);
         }
-        self.pending.push(PendingReply { at, content });
+        self.pending.push_back(PendingReply { at, ask, read });
     }
 
     /// Starts all pending reads: something else is going to be waited for before they are.
     pub(super) fn start_reads(&mut self) {
         for reply in &mut self.pending {
-            match &mut reply.content {
-                Content::Get { key, read, .. } | Content::MetaGet { key, read, .. } => {
-                    read.start(*key);
-                }
-                Content::Value(_) => {}
+            if let Some(read) = &mut reply.read {
+                read.start(reply.ask.key());
             }
         }
     }
 
     pub(super) fn reads(&self, key: Key<'_>) -> bool {
-        self.pending.iter().any(|reply| match &reply.content {
-            Content::Get { key: read, .. } | Content::MetaGet { key: read, .. } => {
-                read.bytes() == key.bytes()
-            }
-            Content::Value(_) => false,
-        })
+        self.pending
+            .iter()
+            .any(|reply| reply.ask.key().bytes() == key.bytes())
     }
 
     /// Whether the pending replies have to be filled and sent before more is started.
@@ -87,11 +88,7 @@ impl<'i> Batch<'_, 'i> {
         let pending = self.pending.len();
         self.replies.out.len() >= FLUSH_BYTES
             || pending >= MAX_PENDING
-            || pending >= FREE_PENDING
-                && !self
-                    .replies
-                    .share
-                    .try_grow((pending * PENDING_BYTES) as u64)
+            || pending >= FREE_PENDING && !self.replies.may_add(pending * PENDING_BYTES)
     }
 
     /// Answers a write that the cache refused.

@@ -6,46 +6,169 @@
 use std::io;
 use std::sync::Arc;
 
-use engine::{Amend, Change, ItemView, Key, Lookup, Peek, Put};
+use engine::{
+    Amend, Change, Engine, FlashRead, ItemView, Key, Lookup, Modified, Peek, Put, SharedValue,
+};
 use protocol::write::ItemMeta;
 use protocol::{Expiry, KEY_MAX_BYTES, Keys, MetaRequest, Status, write};
 
-use super::batch::{Batch, Content};
-use crate::replies::{FLUSH_BYTES, keep_buffer, take_buffer};
+use super::batch::{Ask, Batch, PENDING_BYTES};
+use crate::replies::{FLUSH_BYTES, Replies};
 
 /// Values at least this long are sent from where they lie, not copied.
-const SHARE_BYTES: usize = 64 << 10;
+const SHARE_BYTES: usize = 32 << 10;
+
+/// Room for a reply's line beside its value.
+const LINE_BYTES: usize = KEY_MAX_BYTES + 320;
+
+/// What became of an item that was shown.
+pub(super) enum Shown {
+    /// It is in the replies.
+    Put,
+    /// All but the value is.
+    Long(SharedValue),
+    /// Nothing is: there has to be room for so many bytes first.
+    NoRoom(usize),
+    /// Nothing is: the item is stale, and has a token to give away.
+    Stale,
+}
 
 impl<'i> Batch<'_, 'i> {
     pub(super) async fn get(&mut self, keys: Keys<'i>, with_cas: bool) -> io::Result<()> {
         for bytes in keys {
             self.counters.cmd_get.hit();
-            let Some(key) = self.engine.key(bytes) else {
-                continue;
-            };
-            let out = &mut self.replies.out;
-            let shown = self.engine.lookup(key, self.now, Peek::No, |view| {
-                let cas_unique = with_cas.then_some(view.cas_unique);
-                write_value(out, key, view, cas_unique)
-            });
-            match shown {
-                Lookup::Hit(None) => self.counters.get_hits.hit(),
-                Lookup::Hit(Some(value)) => {
-                    self.counters.get_hits.hit();
-                    self.leave_pending(Content::Value(value));
-                    self.replies.out.extend_from_slice(b"\r\n");
-                }
-                Lookup::Miss => self.counters.get_misses.hit(),
-                Lookup::Flash(read) => self.leave_pending(Content::Get {
-                    key,
-                    with_cas,
-                    read,
-                }),
+            if let Some(key) = self.engine.key(bytes) {
+                self.ask(Ask::Get { key, with_cas }).await?;
+                self.send_if_full().await?;
             }
-            self.send_if_full().await?;
         }
         self.replies.out.extend_from_slice(Status::End.as_bytes());
         Ok(())
+    }
+
+    /// Answers from memory, or leaves a place for what flash has.
+    async fn ask(&mut self, ask: Ask<'i>) -> io::Result<()> {
+        let start = self.replies.out.len();
+        match self.look(&ask) {
+            Lookup::Hit(Shown::Put) => self.counters.get_hits.hit(),
+            Lookup::Miss => self.answer_miss(&ask),
+            Lookup::Flash(read) => self.leave_pending(ask, read),
+            Lookup::Hit(shown) if self.pending.is_empty() => {
+                if !self.conclude(&ask, shown).await? {
+                    Box::pin(self.answer(ask, None)).await?;
+                }
+            }
+            Lookup::Hit(shown) => {
+                // What comes before goes first. The item is looked up again then.
+                drop(shown);
+                self.replies.out.truncate(start);
+                self.fill().await?;
+                Box::pin(self.answer(ask, None)).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What memory has of an item.
+    fn look(&mut self, ask: &Ask<'i>) -> Lookup<Shown> {
+        let (replies, now) = (&mut *self.replies, self.now);
+        let peek = match ask {
+            Ask::MetaGet { request, .. } if request.no_bump => Peek::Yes,
+            _ => Peek::No,
+        };
+        self.engine
+            .lookup(ask.key(), now, peek, |view| show(replies, ask, view, now))
+    }
+
+    /// Answers, waiting for `read` or for what else it takes to know of the item.
+    async fn answer(&mut self, ask: Ask<'i>, mut read: Option<FlashRead>) -> io::Result<()> {
+        loop {
+            let shown = match read.take() {
+                Some(read) => {
+                    let item = self.engine.read_flash(ask.key(), read).await;
+                    item.map(|item| show(self.replies, &ask, &item.view(), self.now))
+                }
+                None => match self.look(&ask) {
+                    Lookup::Hit(shown) => Some(shown),
+                    Lookup::Miss => None,
+                    Lookup::Flash(flash) => {
+                        read = Some(flash);
+                        continue;
+                    }
+                },
+            };
+            let Some(shown) = shown else {
+                self.answer_miss(&ask);
+                return Ok(());
+            };
+            if self.conclude(&ask, shown).await? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Does what is left to do of an answer; false when the item has to be looked up again.
+    async fn conclude(&mut self, ask: &Ask<'i>, shown: Shown) -> io::Result<bool> {
+        match shown {
+            Shown::Put => self.counters.get_hits.hit(),
+            Shown::Long(value) => {
+                self.counters.get_hits.hit();
+                Box::pin(self.send_long(ask.key(), value)).await?;
+            }
+            Shown::NoRoom(bytes) => {
+                Box::pin(self.make_room(bytes)).await?;
+                return Ok(false);
+            }
+            Shown::Stale => {
+                if let Ask::MetaGet { key, request } = ask {
+                    Box::pin(self.meta_get_changing(*key, request)).await?;
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    fn answer_miss(&mut self, ask: &Ask<'_>) {
+        self.counters.get_misses.hit();
+        if let Ask::MetaGet { request, .. } = ask {
+            write::meta_get_miss(&mut self.replies.out, request);
+        }
+    }
+
+    /// Sends a long value behind what is in the replies, and its end.
+    pub(super) async fn send_long(&mut self, key: Key<'_>, value: SharedValue) -> io::Result<()> {
+        let (engine, pending) = (self.engine, &mut self.pending);
+        let let_go = || pending.iter_mut().for_each(|reply| reply.read = None);
+        let find_again = async || find_value(engine, key).await;
+        self.replies.send_value(value, let_go, find_again).await?;
+        self.replies.out.extend_from_slice(write::TERMINATOR);
+        Ok(())
+    }
+
+    /// Sends what is in the replies. While the client does not read, no flash read is held.
+    async fn send_out(&mut self) -> io::Result<()> {
+        if self.replies.send_some().await? {
+            return Ok(());
+        }
+        self.give_up_reads();
+        self.replies.send_rest().await
+    }
+
+    /// Waits until replies of `bytes` may be added.
+    pub(super) async fn make_room(&mut self, bytes: usize) -> io::Result<()> {
+        self.send_out().await?;
+        if !self.replies.may_add(bytes) {
+            self.give_up_reads();
+            self.replies.reserve(bytes).await?;
+        }
+        Ok(())
+    }
+
+    /// Lets go of the reads of pending replies: whoever waits for a client or for memory holds none.
+    fn give_up_reads(&mut self) {
+        for reply in &mut self.pending {
+            reply.read = None;
+        }
     }
 
     pub(super) async fn meta_get(&mut self, request: &MetaRequest<'i>) -> io::Result<()> {
@@ -65,57 +188,40 @@ impl<'i> Batch<'_, 'i> {
             return Ok(());
         };
         // An earlier read of the same key shows in what this one tells of the item.
-        self.after_reads(key).await?;
         if changes {
+            self.fill().await?;
             return self.meta_get_changing(key, request).await;
         }
-        let (out, now) = (&mut self.replies.out, self.now);
-        let peek = if request.no_bump { Peek::Yes } else { Peek::No };
-        let shown = self.engine.lookup(key, now, peek, |view| {
-            if view.stale {
-                return false;
-            }
-            write_hit(out, request, view, now);
-            true
-        });
-        match shown {
-            Lookup::Hit(true) => self.counters.get_hits.hit(),
-            // A stale item has a token to give away: that changes it.
-            Lookup::Hit(false) => {
-                self.after_reads(key).await?;
-                return self.meta_get_changing(key, request).await;
-            }
-            Lookup::Miss => {
-                self.counters.get_misses.hit();
-                write::meta_get_miss(&mut self.replies.out, request);
-            }
-            Lookup::Flash(read) => self.leave_pending(Content::MetaGet {
-                key,
-                request: *request,
-                read,
-            }),
-        }
-        Ok(())
+        self.after_reads(key).await?;
+        let request = *request;
+        self.ask(Ask::MetaGet { key, request }).await
     }
 
-    /// An `mg` that may change the item: touch, vivify, win or recache.
+    /// An `mg` that may change the item: touch, vivify, win or recache. Nothing comes before it.
     async fn meta_get_changing(
         &mut self,
         key: Key<'_>,
         request: &MetaRequest<'_>,
     ) -> io::Result<()> {
         let now = self.now;
-        let start = self.replies.out.len();
-        let out = &mut self.replies.out;
-        let outcome = self
-            .engine
-            .modify(key, now, |found| {
-                out.truncate(start);
+        let mut start = self.replies.out.len();
+        let outcome = loop {
+            let replies = &mut *self.replies;
+            let modified = self.engine.modify(key, now, |found| {
+                // Called again when it had to wait: what was written before is void.
+                replies.out.truncate(start);
                 match (found, request.vivify) {
                     (Some(view), _) => {
                         let (amend, meta) = decide_get(request, view, now);
-                        write::meta_get_hit(out, request, &meta, view.value);
-                        (Change::Amend(amend), GetOutcome::Hit)
+                        match show_meta(replies, request, &meta, view) {
+                            Shown::NoRoom(bytes) => (Change::Keep, GetOutcome::NoRoom(bytes)),
+                            Shown::Long(value) => {
+                                (Change::Amend(amend), GetOutcome::Hit(Some(value)))
+                            }
+                            Shown::Put | Shown::Stale => {
+                                (Change::Amend(amend), GetOutcome::Hit(None))
+                            }
+                        }
                     }
                     (None, Some(exptime)) => {
                         // `T` beside `N` applies to what `N` makes.
@@ -131,17 +237,32 @@ impl<'i> Batch<'_, 'i> {
                     }
                     (None, None) => (Change::Keep, GetOutcome::Miss),
                 }
-            })
-            .await;
+            });
+            match modified.await {
+                Ok(Modified {
+                    result: GetOutcome::NoRoom(bytes),
+                    ..
+                }) => {
+                    Box::pin(self.make_room(bytes)).await?;
+                    start = self.replies.out.len();
+                }
+                outcome => break outcome,
+            }
+        };
         match outcome {
             Ok(modified) => match modified.result {
-                GetOutcome::Hit => {
+                GetOutcome::Hit(long) => {
                     self.counters.get_hits.hit();
                     if request.touch.is_some() {
                         self.counters.cmd_touch.hit();
                         self.counters.touch_hits.hit();
                     }
+                    if let Some(value) = long {
+                        Box::pin(self.send_long(key, value)).await?;
+                    }
                 }
+                // Waited for above.
+                GetOutcome::NoRoom(_) => {}
                 GetOutcome::Created(expiry) => {
                     self.counters.get_misses.hit();
                     let meta = ItemMeta {
@@ -170,53 +291,32 @@ impl<'i> Batch<'_, 'i> {
         if self.pending.is_empty() {
             return Ok(());
         }
+        // Boxed, as all that waits for more than memory: a connection is as large as the largest future in it.
+        Box::pin(self.fill_pending()).await
+    }
+
+    async fn fill_pending(&mut self) -> io::Result<()> {
         if self.pending.len() > 1 {
             self.start_reads();
         }
-        let written = std::mem::replace(&mut self.replies.out, take_buffer());
+        // In a buffer of its own size, for the client may be slow.
+        let written: Box<[u8]> = self.replies.out.as_slice().into();
+        self.replies.out.clear();
+        let beside = written.len() + self.pending.len().saturating_sub(1) * PENDING_BYTES;
+        self.replies.beside += beside;
         let mut copied = 0;
-        for reply in std::mem::take(&mut self.pending) {
-            let out = &mut self.replies.out;
-            out.extend_from_slice(&written[copied..reply.at]);
+        while let Some(reply) = self.pending.pop_front() {
+            self.replies
+                .out
+                .extend_from_slice(&written[copied..reply.at]);
             copied = reply.at;
-            match reply.content {
-                Content::Get {
-                    key,
-                    with_cas,
-                    read,
-                } => match self.engine.read_flash(key, read).await {
-                    Some(item) => {
-                        self.counters.get_hits.hit();
-                        let view = item.view();
-                        let cas_unique = with_cas.then_some(view.cas_unique);
-                        write::value(out, key.bytes(), view.client_flags, cas_unique, view.value);
-                    }
-                    None => self.counters.get_misses.hit(),
-                },
-                Content::MetaGet { key, request, read } => {
-                    match self.engine.read_flash(key, read).await {
-                        // A stale item has a token to give away: that changes it.
-                        Some(item) if item.view().stale => {
-                            self.meta_get_changing(key, &request).await?;
-                        }
-                        Some(item) => {
-                            self.counters.get_hits.hit();
-                            write_hit(out, &request, &item.view(), self.now);
-                        }
-                        None => {
-                            self.counters.get_misses.hit();
-                            write::meta_get_miss(out, &request);
-                        }
-                    }
-                }
-                Content::Value(value) => self.replies.send_value(value).await?,
-            }
+            self.answer(reply.ask, reply.read).await?;
             if self.replies.out.len() >= FLUSH_BYTES {
-                self.replies.send().await?;
+                self.send_out().await?;
             }
         }
+        self.replies.beside -= beside;
         self.replies.out.extend_from_slice(&written[copied..]);
-        keep_buffer(written);
         Ok(())
     }
 
@@ -224,7 +324,7 @@ impl<'i> Batch<'_, 'i> {
     pub(crate) async fn send_if_full(&mut self) -> io::Result<()> {
         if self.is_full() {
             self.fill().await?;
-            self.replies.send().await?;
+            self.send_out().await?;
         }
         Ok(())
     }
@@ -239,15 +339,94 @@ impl<'i> Batch<'_, 'i> {
 }
 
 enum GetOutcome {
-    Hit,
+    /// With the value, if that is not in the replies.
+    Hit(Option<SharedValue>),
+    /// Nothing was done: there has to be room for so many bytes first.
+    NoRoom(usize),
     Created(Expiry),
     Miss,
 }
 
-/// Writes the reply of an `mg` that found an item and leaves it as it is.
-fn write_hit(out: &mut Vec<u8>, request: &MetaRequest<'_>, view: &ItemView<'_>, now: u32) {
-    let meta = describe(view, now);
-    write::meta_get_hit(out, request, &meta, view.value);
+/// Shows an item to whoever asks for it.
+fn show(replies: &mut Replies, ask: &Ask<'_>, view: &ItemView<'_>, now: u32) -> Shown {
+    match ask {
+        Ask::Get { key, with_cas } => show_text(replies, *key, view, *with_cas),
+        Ask::MetaGet { .. } if view.stale => Shown::Stale,
+        Ask::MetaGet { request, .. } => show_meta(replies, request, &describe(view, now), view),
+    }
+}
+
+/// Puts a `VALUE` block in the replies, or all of it but a long value and its end.
+pub(super) fn show_text(
+    replies: &mut Replies,
+    key: Key<'_>,
+    view: &ItemView<'_>,
+    with_cas: bool,
+) -> Shown {
+    let cas_unique = with_cas.then_some(view.cas_unique);
+    let (key, flags, len) = (key.bytes(), view.client_flags, view.value.len());
+    match long_or_room(replies, view) {
+        Some(Shown::Long(value)) => {
+            write::value_header(&mut replies.out, key, flags, cas_unique, len);
+            Shown::Long(value)
+        }
+        Some(shown) => shown,
+        None => {
+            write::value(&mut replies.out, key, flags, cas_unique, view.value);
+            Shown::Put
+        }
+    }
+}
+
+/// Puts the reply of an `mg` that found an item in the replies, or all of it but a long value and its end.
+fn show_meta(
+    replies: &mut Replies,
+    request: &MetaRequest<'_>,
+    meta: &ItemMeta,
+    view: &ItemView<'_>,
+) -> Shown {
+    let long = if request.wants_value(meta.cas_unique) {
+        long_or_room(replies, view)
+    } else {
+        None
+    };
+    match long {
+        Some(Shown::Long(value)) => {
+            write::meta_get_head(&mut replies.out, request, meta);
+            Shown::Long(value)
+        }
+        Some(shown) => shown,
+        None => {
+            write::meta_get_hit(&mut replies.out, request, meta, view.value);
+            Shown::Put
+        }
+    }
+}
+
+/// A value that is sent from where it lies, or what has to be had before it is copied; `None` when it can be.
+fn long_or_room(replies: &mut Replies, view: &ItemView<'_>) -> Option<Shown> {
+    let len = view.value.len();
+    if len >= SHARE_BYTES
+        && let Some(value) = view.owner.share()
+    {
+        return Some(Shown::Long(value));
+    }
+    let bytes = len + LINE_BYTES;
+    (!replies.may_add(bytes)).then_some(Shown::NoRoom(bytes))
+}
+
+/// A long value that has been let go of.
+async fn find_value(engine: &Arc<Engine>, key: Key<'_>) -> Option<SharedValue> {
+    let now = runtime::unix_seconds();
+    let share = |view: &ItemView<'_>| {
+        let copied = || SharedValue::Memory(view.value.into());
+        view.owner.share().unwrap_or_else(copied)
+    };
+    match engine.lookup(key, now, Peek::Yes, share) {
+        Lookup::Hit(value) => Some(value),
+        Lookup::Miss => None,
+        Lookup::Flash(read) => engine.read_flash(key, read).await.map(SharedValue::Flash),
+    }
 }
 
 pub(super) fn describe(view: &ItemView<'_>, now: u32) -> ItemMeta {
@@ -283,25 +462,4 @@ fn decide_get(request: &MetaRequest<'_>, view: &ItemView<'_>, now: u32) -> (Amen
         ..Amend::default()
     };
     (amend, meta)
-}
-
-/// Writes a `VALUE` block. A long value that can be shared is left out and returned: its place is
-/// behind what was written.
-fn write_value(
-    out: &mut Vec<u8>,
-    key: Key<'_>,
-    view: &ItemView<'_>,
-    cas_unique: Option<u64>,
-) -> Option<Arc<[u8]>> {
-    match view.shared {
-        Some(value) if value.len() >= SHARE_BYTES => {
-            let len = value.len();
-            write::value_header(out, key.bytes(), view.client_flags, cas_unique, len);
-            Some(Arc::clone(value))
-        }
-        _ => {
-            write::value(out, key.bytes(), view.client_flags, cas_unique, view.value);
-            None
-        }
-    }
 }

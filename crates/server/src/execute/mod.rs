@@ -53,7 +53,7 @@ impl<'i> Batch<'_, 'i> {
                 self.get_and_touch(keys, exptime, with_cas).await?;
             }
             Command::Quit => return Ok(Flow::Close),
-            other => return self.administer(other).await,
+            other => return Box::pin(self.administer(other)).await,
         }
         Ok(Flow::Continue)
     }
@@ -84,6 +84,9 @@ impl<'i> Batch<'_, 'i> {
             Command::CacheMemlimit { noreply } => {
                 write::refusal(&mut self.replies.out, Refusal::MemlimitFixed, noreply);
             }
+            Command::Stats {
+                argument: Some(b"conns"),
+            } => stats::conns(self.shared, self.replies).await?,
             Command::Stats { argument } => {
                 stats::write(self.shared, &mut self.replies.out, argument);
             }

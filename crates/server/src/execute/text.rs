@@ -8,6 +8,7 @@ use protocol::write::Outcome;
 use protocol::{Adjusted, Command, Exptime, Keys, Refusal, Status, StoreVerb, adjust, write};
 
 use super::batch::Batch;
+use super::get::{Shown, show_text};
 use super::store::{Condition, replacing};
 use crate::counters::{Counter, Counters};
 
@@ -19,49 +20,67 @@ impl<'i> Batch<'_, 'i> {
         with_cas: bool,
     ) -> io::Result<()> {
         let expiry = exptime.to_absolute(self.now).0;
+        // A long value needs the place behind all that comes before.
+        self.fill().await?;
         for bytes in keys {
             self.counters.cmd_get.hit();
             self.counters.cmd_touch.hit();
             let Some(key) = self.engine.key(bytes) else {
                 continue;
             };
-            self.after_reads(key).await?;
+            self.touch_and_get(key, expiry, with_cas).await?;
+            self.send_if_full().await?;
+        }
+        self.replies.out.extend_from_slice(Status::End.as_bytes());
+        Ok(())
+    }
+
+    async fn touch_and_get(&mut self, key: Key<'_>, expiry: u32, with_cas: bool) -> io::Result<()> {
+        let counters = self.counters;
+        loop {
             let start = self.replies.out.len();
-            let out = &mut self.replies.out;
-            let touched = self
-                .engine
-                .modify(key, self.now, |found| {
-                    // Called again when it had to wait: what was written before is void.
-                    out.truncate(start);
-                    let Some(view) = found else {
-                        return (Change::Keep, false);
-                    };
-                    let cas_unique = with_cas.then_some(view.cas_unique);
-                    write::value(out, key.bytes(), view.client_flags, cas_unique, view.value);
-                    let amend = Amend {
-                        expiry: Some(expiry),
-                        access: true,
-                        ..Amend::default()
-                    };
-                    (Change::Amend(amend), true)
-                })
-                .await;
-            let counters = self.counters;
-            match touched {
-                Ok(modified) if modified.result => {
+            let replies = &mut *self.replies;
+            let touches = self.engine.modify(key, self.now, |found| {
+                // Called again when it had to wait: what was written before is void.
+                replies.out.truncate(start);
+                let Some(view) = found else {
+                    return (Change::Keep, None);
+                };
+                let shown = show_text(replies, key, view, with_cas);
+                let amend = Amend {
+                    expiry: Some(expiry),
+                    access: true,
+                    ..Amend::default()
+                };
+                let has_room = !matches!(shown, Shown::NoRoom(_));
+                let change = if has_room {
+                    Change::Amend(amend)
+                } else {
+                    Change::Keep
+                };
+                (change, Some(shown))
+            });
+            let shown = touches.await.ok().and_then(|modified| modified.result);
+            match shown {
+                Some(Shown::NoRoom(bytes)) => {
+                    Box::pin(self.make_room(bytes)).await?;
+                    continue;
+                }
+                Some(shown) => {
                     counters.get_hits.hit();
                     counters.touch_hits.hit();
+                    if let Shown::Long(value) = shown {
+                        Box::pin(self.send_long(key, value)).await?;
+                    }
                 }
-                _ => {
+                None => {
                     self.replies.out.truncate(start);
                     counters.get_misses.hit();
                     counters.touch_misses.hit();
                 }
             }
-            self.send_if_full().await?;
+            return Ok(());
         }
-        self.replies.out.extend_from_slice(Status::End.as_bytes());
-        Ok(())
     }
 
     /// Carries out a command that writes to one key.

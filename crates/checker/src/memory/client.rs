@@ -1,0 +1,132 @@
+//! A client that sends what it likes and reads when it likes.
+
+use std::io::{self, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use protocol::client::{Event, Parser};
+
+use crate::values::tag_of;
+
+/// How long the server may take to answer a client that reads.
+const PATIENCE: Duration = Duration::from_secs(120);
+/// How long a client tries to send more to a server that takes nothing.
+const SEND_PATIENCE: Duration = Duration::from_millis(5);
+const READ_BYTES: usize = 64 << 10;
+
+pub(super) struct Client {
+    stream: UnixStream,
+    parser: Parser,
+}
+
+/// What was read of replies.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Seen {
+    /// Whole values.
+    pub(super) values: usize,
+    /// Other lines, statistics included.
+    pub(super) lines: usize,
+    /// Errors.
+    pub(super) errors: usize,
+}
+
+impl Client {
+    pub(super) fn open(socket: &Path) -> io::Result<Self> {
+        Self::of(UnixStream::connect(socket)?)
+    }
+
+    pub(super) fn of(stream: UnixStream) -> io::Result<Self> {
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_write_timeout(Some(PATIENCE))?;
+        Ok(Self {
+            stream,
+            parser: Parser::default(),
+        })
+    }
+
+    pub(super) fn version(&mut self) -> io::Result<()> {
+        self.send(b"version\r\n")?;
+        self.read_until(|line| line.starts_with(b"VERSION"))
+            .map(drop)
+    }
+
+    /// Sends all of it.
+    pub(super) fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.stream.write_all(bytes)
+    }
+
+    /// Sends as much as the server takes. A connection that it has closed takes nothing.
+    pub(super) fn push(&mut self, mut bytes: &[u8]) -> io::Result<usize> {
+        self.stream.set_write_timeout(Some(SEND_PATIENCE))?;
+        let all = bytes.len();
+        while !bytes.is_empty() {
+            match self.stream.write(bytes) {
+                Ok(0) | Err(_) => break,
+                Ok(count) => bytes = &bytes[count..],
+            }
+        }
+        self.stream.set_write_timeout(Some(PATIENCE))?;
+        Ok(all - bytes.len())
+    }
+
+    /// Reads replies to the line that `is_last`, or to an error.
+    pub(super) fn read_until(&mut self, is_last: impl Fn(&[u8]) -> bool) -> io::Result<Seen> {
+        let mut input = vec![0; READ_BYTES];
+        let (mut seen, mut value, mut is_over, mut damaged) =
+            (Seen::default(), Vec::new(), false, false);
+        let deadline = Instant::now() + PATIENCE;
+        while !is_over {
+            let count = self.stream.read(&mut input)?;
+            if count == 0 {
+                let what = format!("the server closed the connection after {seen:?}");
+                return Err(io::Error::new(io::ErrorKind::UnexpectedEof, what));
+            }
+            if Instant::now() > deadline {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            let fed = self.parser.feed(&input[..count], |event| match event {
+                Event::Value { .. } => value.clear(),
+                Event::Body(bytes) => value.extend_from_slice(bytes),
+                Event::ValueEnd => {
+                    damaged |= tag_of(&value).is_none();
+                    seen.values += 1;
+                }
+                Event::Statistic(_) => seen.lines += 1,
+                Event::Line(line) => {
+                    seen.lines += 1;
+                    is_over |= is_last(line);
+                }
+                Event::Error(_) => {
+                    seen.errors += 1;
+                    is_over = true;
+                }
+            });
+            fed.map_err(io::Error::other)?;
+        }
+        if damaged {
+            return Err(io::Error::other("a value is not the one that was stored"));
+        }
+        Ok(seen)
+    }
+
+    /// Reads raw lines to the one that ends with `end`; returns how many.
+    pub(super) fn read_lines(&mut self, end: &[u8]) -> io::Result<usize> {
+        let mut input = vec![0; 4096];
+        let (mut lines, mut tail) = (0, Vec::new());
+        loop {
+            let count = self.stream.read(&mut input)?;
+            if count == 0 {
+                let what = format!("the server closed the connection after {lines} lines");
+                return Err(io::Error::new(io::ErrorKind::UnexpectedEof, what));
+            }
+            lines += input[..count].iter().filter(|&&byte| byte == b'\n').count();
+            tail.extend_from_slice(&input[..count]);
+            let kept = tail.len().saturating_sub(end.len());
+            tail.drain(..kept);
+            if tail == end {
+                return Ok(lines);
+            }
+        }
+    }
+}

@@ -1,0 +1,343 @@
+//! What clients do to make a server hold memory.
+
+use std::fmt;
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+
+use rand::Rng;
+use rand::rngs::SmallRng;
+use rand::seq::SliceRandom;
+
+use super::client::Client;
+use crate::values::value_of;
+
+/// Values of a MB, of 8 kB, and enough small ones to fill memory with.
+const LARGE_VALUES: u64 = 64;
+const LARGE_BYTES: usize = 1_000_000;
+const MIDDLE_VALUES: u64 = 2000;
+const MIDDLE_BYTES: usize = 8000;
+const SMALL_BYTES: usize = 1000;
+
+/// How long clients that want nothing but memory stay.
+const STAY: Duration = Duration::from_secs(2);
+/// Bytes of requests that a client without end sends at a time.
+const PIPELINE_BYTES: usize = 64 << 10;
+/// What it sends in all.
+const PIPELINES: usize = 16;
+
+/// A kind of clients.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// They ask for a value of a MB each, all of them, before any reads; then they read.
+    Readers,
+    /// They ask for a value of a MB each, by every command that answers with one, and never read.
+    Silent,
+    /// They ask for three values of a MB in one go, with and without a touch, and one in two reads.
+    Touchers,
+    /// They ask for `stats conns`, all of them, before any reads; then they read.
+    Conns,
+    /// They send the first part of a request, from a few bytes to two kB, and no more.
+    Halves,
+    /// They send a set of a MB but for its last byte.
+    Sets,
+    /// They send small requests without end and read nothing.
+    Floods,
+    /// They ask for a hundred values of 8 kB, by multigets and by pipelines of `mg` with an `mn`, and never read; one
+    /// that comes last and reads is served.
+    Multigets,
+    /// They ask for dumps; the one that gets one reads it to its end.
+    Dumps,
+    /// They have read a large reply and stay connected.
+    Idlers,
+}
+
+impl Kind {
+    /// Every kind.
+    pub const ALL: [Self; 10] = [
+        Self::Readers,
+        Self::Silent,
+        Self::Touchers,
+        Self::Conns,
+        Self::Halves,
+        Self::Sets,
+        Self::Floods,
+        Self::Multigets,
+        Self::Dumps,
+        Self::Idlers,
+    ];
+
+    /// What it is called.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Readers => "readers",
+            Self::Silent => "silent",
+            Self::Touchers => "touchers",
+            Self::Conns => "conns",
+            Self::Halves => "halves",
+            Self::Sets => "sets",
+            Self::Floods => "floods",
+            Self::Multigets => "multigets",
+            Self::Dumps => "dumps",
+            Self::Idlers => "idlers",
+        }
+    }
+
+    /// How many there are, at full scale.
+    pub fn clients(self) -> usize {
+        match self {
+            Self::Readers | Self::Touchers | Self::Sets | Self::Multigets => 1000,
+            Self::Silent => 3000,
+            Self::Conns | Self::Floods => 2000,
+            Self::Halves | Self::Idlers => 10_000,
+            Self::Dumps => 200,
+        }
+    }
+
+    /// Lets the clients act, until all that they wait for has come. Returns how many replies were read
+    /// to their end.
+    pub(super) fn act(self, fleet: &mut Fleet<'_>) -> io::Result<usize> {
+        match self {
+            Self::Readers => {
+                fleet.each(|client, random| client.send(line("get", large(random)).as_bytes()))?;
+                fleet.read(1, |client| values(client, 1, b"END"))
+            }
+            Self::Silent => {
+                let mut turn = 0;
+                fleet.each(|client, random| {
+                    turn += 1;
+                    let verb = ["get", "gets", "gat 0", "gats 100", "mg", "mg"][turn % 6];
+                    let flags = ["", " v", " v c T100"][turn % 3];
+                    let flags = if verb == "mg" { flags } else { "" };
+                    client.send(format!("{verb} {}{flags}\r\n", large(random)).as_bytes())
+                })?;
+                fleet.stay();
+                Ok(0)
+            }
+            Self::Touchers => {
+                fleet.each(|client, random| {
+                    let [a, b, c] = [large(random), large(random), large(random)];
+                    let all = format!("gat 0 {a} {b}\r\nmg {c} v\r\nmn\r\n");
+                    client.send(all.as_bytes())
+                })?;
+                fleet.read(2, |client| values(client, 3, b"MN"))
+            }
+            Self::Conns => {
+                fleet.each(|client, _| client.send(b"stats conns\r\n"))?;
+                fleet.read(1, |client| {
+                    client.read_until(|line| line == b"END").map(drop)
+                })
+            }
+            Self::Halves => {
+                fleet.each(|client, random| {
+                    let part = random.random_range(4..2000);
+                    if random.random() {
+                        let set = format!("set half 0 0 {LARGE_BYTES}\r\n");
+                        client.send(&[set.as_bytes(), &vec![b'h'; part]].concat())
+                    } else {
+                        client.send(format!("get {}", "half ".repeat(part / 5)).as_bytes())
+                    }
+                })?;
+                fleet.stay();
+                Ok(0)
+            }
+            Self::Sets => {
+                let value = vec![b's'; LARGE_BYTES - 1];
+                fleet.each(|client, random| {
+                    let set = format!("set set-{} 0 0 {LARGE_BYTES}\r\n", random.random::<u32>());
+                    client.push(set.as_bytes())?;
+                    client.push(&value).map(drop)
+                })?;
+                fleet.stay();
+                Ok(0)
+            }
+            Self::Floods => {
+                let mut turn = 0;
+                fleet.each(|client, _| {
+                    turn += 1;
+                    let one =
+                        ["get small-7\r\n", "mg small-8 v k f s\r\n", "version\r\n"][turn % 3];
+                    let many = one.repeat(PIPELINE_BYTES / one.len());
+                    for _ in 0..PIPELINES {
+                        if client.push(many.as_bytes())? < many.len() {
+                            break;
+                        }
+                    }
+                    Ok(())
+                })?;
+                fleet.stay();
+                Ok(0)
+            }
+            Self::Multigets => {
+                let mut turn = 0;
+                fleet.each(|client, random| {
+                    turn += 1;
+                    let from = random.random_range(0..MIDDLE_VALUES - 100);
+                    let keys = (from..from + 100).map(|number| format!("middle-{number}"));
+                    let all = if turn % 2 == 0 {
+                        format!("get {}\r\nmn\r\n", keys.collect::<Vec<_>>().join(" "))
+                    } else {
+                        keys.map(|key| format!("mg {key} v q\r\n"))
+                            .collect::<String>()
+                            + "mn\r\n"
+                    };
+                    client.send(all.as_bytes())
+                })?;
+                fleet.stay();
+                let mut last = Client::open(fleet.socket)?;
+                let keys = (0..100).map(|number| format!("middle-{number}"));
+                let all = format!("get {}\r\nmn\r\n", keys.collect::<Vec<_>>().join(" "));
+                last.send(all.as_bytes())?;
+                values(&mut last, 100, b"END")?;
+                Ok(1)
+            }
+            Self::Dumps => {
+                let mut first = Client::open(fleet.socket)?;
+                first.send(b"lru_crawler mgdump all\r\n")?;
+                // One at a time gets one: the others come when it has begun.
+                let begun = first.read_lines(b"\n")?;
+                let mut turn = 0;
+                fleet.each(|client, _| {
+                    turn += 1;
+                    let dump = ["lru_crawler metadump all\r\n", "lru_crawler mgdump all\r\n"];
+                    client.send(dump[turn % 2].as_bytes())
+                })?;
+                fleet.stay();
+                let lines = begun + first.read_lines(b"EN\r\n")?;
+                if lines < MIDDLE_VALUES as usize {
+                    return Err(io::Error::other(format!("a dump of {lines} lines")));
+                }
+                Ok(1)
+            }
+            Self::Idlers => {
+                fleet.each(|client, _| {
+                    client.send(b"get middle-1 middle-2 middle-3\r\n")?;
+                    values(client, 3, b"END")
+                })?;
+                fleet.stay();
+                Ok(fleet.clients.len())
+            }
+        }
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl std::str::FromStr for Kind {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        let found = Self::ALL.into_iter().find(|kind| kind.name() == name);
+        found.ok_or_else(|| {
+            let names = Self::ALL.map(Self::name).join(" ");
+            format!("there are no clients called `{name}`; choose from {names}")
+        })
+    }
+}
+
+fn large(random: &mut SmallRng) -> String {
+    format!("large-{}", random.random_range(0..LARGE_VALUES))
+}
+
+fn line(verb: &str, key: String) -> String {
+    format!("{verb} {key}\r\n")
+}
+
+/// Reads to the line `last`; so many whole values have to come before it.
+fn values(client: &mut Client, count: usize, last: &[u8]) -> io::Result<()> {
+    let seen = client.read_until(|line| line == last)?;
+    if seen.values == count && seen.errors == 0 {
+        return Ok(());
+    }
+    if seen.values + seen.lines == 0 && seen.errors == 1 {
+        // The one line for a connection too many; every other error comes behind something.
+        return Err(io::ErrorKind::ConnectionReset.into());
+    }
+    Err(io::Error::other(format!(
+        "{count} values were asked for: {seen:?}"
+    )))
+}
+
+/// The clients of one kind.
+pub(super) struct Fleet<'a> {
+    socket: &'a Path,
+    count: usize,
+    random: &'a mut SmallRng,
+    clients: Vec<Client>,
+    pub(super) turned_away: usize,
+}
+
+impl<'a> Fleet<'a> {
+    pub(super) fn new(socket: &'a Path, count: usize, random: &'a mut SmallRng) -> Self {
+        Self {
+            socket,
+            count,
+            random,
+            clients: Vec::with_capacity(count),
+            turned_away: 0,
+        }
+    }
+
+    /// Connects every client and lets it act.
+    fn each(
+        &mut self,
+        mut act: impl FnMut(&mut Client, &mut SmallRng) -> io::Result<()>,
+    ) -> io::Result<()> {
+        for _ in 0..self.count {
+            let mut client = Client::open(self.socket)?;
+            match act(&mut client, self.random) {
+                Ok(()) => self.clients.push(client),
+                Err(error) if is_closed(&error) => self.turned_away += 1,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets one in `every` client read its reply, in any order, while the others go on waiting.
+    fn read(
+        &mut self,
+        every: usize,
+        mut read: impl FnMut(&mut Client) -> io::Result<()>,
+    ) -> io::Result<usize> {
+        self.stay();
+        self.clients.shuffle(self.random);
+        let readers = self.clients.len() / every;
+        for client in &mut self.clients[..readers] {
+            read(client)?;
+        }
+        Ok(readers)
+    }
+
+    fn stay(&self) {
+        std::thread::sleep(STAY);
+    }
+}
+
+fn is_closed(error: &io::Error) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
+    matches!(error.kind(), BrokenPipe | ConnectionReset | UnexpectedEof)
+}
+
+/// Stores what the clients ask for, and then as much as fills memory.
+pub(super) fn fill(socket: &Path, memory_bytes: u64) -> io::Result<()> {
+    let mut client = Client::open(socket)?;
+    let mut store = |name: &str, count: u64, len: usize| -> io::Result<()> {
+        for number in 0..count {
+            let head = format!("set {name}-{number} 0 0 {len} noreply\r\n");
+            client.send(&[head.as_bytes(), &value_of(number, len), b"\r\n"].concat())?;
+        }
+        client.version()
+    };
+    store("large", LARGE_VALUES, LARGE_BYTES)?;
+    store("middle", MIDDLE_VALUES, MIDDLE_BYTES)?;
+    store(
+        "small",
+        memory_bytes * 5 / 4 / SMALL_BYTES as u64,
+        SMALL_BYTES,
+    )
+}

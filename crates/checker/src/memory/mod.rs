@@ -1,0 +1,209 @@
+//! Greedy and hostile clients against a real server: how much memory it has at most, and afterwards.
+//!
+//! For every bound and every [`Kind`] of clients a server is started and filled, so that the cache holds
+//! all the memory that it may; then the clients come, do their worst, and go. What the kernel says is
+//! resident is compared with the bound: the highest while they were there, and what is left of it within
+//! [`REST`] after the last has gone. Replies that are read in the end have to be whole.
+
+mod client;
+mod kinds;
+
+use std::io;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use rand::SeedableRng;
+use rand::rngs::SmallRng;
+
+use crate::server::{Place, Server};
+use client::Client;
+use kinds::Fleet;
+pub use kinds::Kind;
+
+/// The most that may be resident while clients are there, as a part of the bound.
+pub const MOST_AT_PEAK: f64 = 1.05;
+/// The most that may be resident after they have gone, as a part of the bound.
+pub const MOST_AFTERWARDS: f64 = 1.02;
+/// Time in which a server has to give back what clients made it take.
+pub const REST: Duration = Duration::from_secs(10);
+
+/// How often resident memory is looked at.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// How to look.
+#[derive(Clone, Debug)]
+pub struct MemoryOptions {
+    /// The server's program.
+    pub program: PathBuf,
+    /// An empty directory for its files.
+    pub directory: PathBuf,
+    /// Bounds, in bytes.
+    pub bounds: Vec<u64>,
+    /// Kinds of clients.
+    pub kinds: Vec<Kind>,
+    /// Part of the usual number of clients.
+    pub scale: f64,
+}
+
+/// What one kind of clients did to one server.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct MemoryRow {
+    /// The bound, in bytes.
+    pub memory_bytes: u64,
+    /// The clients.
+    pub kind: Kind,
+    /// How many of them.
+    pub clients: usize,
+    /// Bytes resident before they came.
+    pub before_bytes: u64,
+    /// Most bytes resident while they were there.
+    pub peak_bytes: u64,
+    /// Bytes resident after they had gone: when it was little enough, or after [`REST`].
+    pub after_bytes: u64,
+    /// How long that took.
+    pub rest: Duration,
+    /// Replies that were read to their end, and whole.
+    pub served: usize,
+    /// Connections that the server would not have.
+    pub turned_away: usize,
+}
+
+impl MemoryRow {
+    fn part(&self, bytes: u64) -> f64 {
+        bytes as f64 / self.memory_bytes as f64
+    }
+
+    /// Highest resident memory as a part of the bound.
+    pub fn peak(&self) -> f64 {
+        self.part(self.peak_bytes)
+    }
+
+    /// Resident memory afterwards as a part of the bound.
+    pub fn after(&self) -> f64 {
+        self.part(self.after_bytes)
+    }
+
+    /// Whether the server kept to its bound.
+    pub fn is_within(&self) -> bool {
+        self.peak() <= MOST_AT_PEAK && self.after() <= MOST_AFTERWARDS
+    }
+}
+
+/// Why it cannot go on, or what was found wrong beside the figures.
+#[derive(Debug, thiserror::Error)]
+#[error("{kind} at {memory_bytes} bytes: {source}")]
+pub struct MemoryError {
+    /// The clients.
+    pub kind: Kind,
+    /// The bound.
+    pub memory_bytes: u64,
+    /// What happened.
+    pub source: io::Error,
+}
+
+/// Sends every kind of clients against a server at every bound; `told` hears of each.
+///
+/// # Errors
+/// The first reply that is wrong or missing, and a server that cannot be started or ends.
+pub fn memory(
+    seed: u64,
+    options: &MemoryOptions,
+    mut told: impl FnMut(&MemoryRow),
+) -> Result<(), MemoryError> {
+    for &memory_bytes in &options.bounds {
+        for &kind in &options.kinds {
+            let row = measure(seed, options, memory_bytes, kind).map_err(|source| MemoryError {
+                kind,
+                memory_bytes,
+                source,
+            })?;
+            told(&row);
+        }
+    }
+    Ok(())
+}
+
+fn measure(
+    seed: u64,
+    options: &MemoryOptions,
+    memory_bytes: u64,
+    kind: Kind,
+) -> io::Result<MemoryRow> {
+    let mut random = SmallRng::seed_from_u64(seed);
+    let directory = options
+        .directory
+        .join(format!("{}-{kind}", memory_bytes >> 20));
+    std::fs::create_dir_all(&directory)?;
+    let clients = ((kind.clients() as f64 * options.scale) as usize).max(2);
+    runtime::process::allow_files(clients as u64 + 64)?;
+    let place = Place {
+        program: &options.program,
+        directory: &directory,
+    };
+    let mut server = Server::start(
+        place,
+        &[
+            "--memory".to_owned(),
+            memory_bytes.to_string(),
+            "--flash-size".to_owned(),
+            (4 * memory_bytes).max(512 << 20).to_string(),
+            "--threads".to_owned(),
+            "2".to_owned(),
+            "--max-connections".to_owned(),
+            (clients + 64).to_string(),
+        ],
+    )?;
+    server.wait(|stream| Client::of(stream)?.version())?;
+    kinds::fill(&server.socket, memory_bytes)?;
+    let process = server.process();
+    let before_bytes = resident(process, "VmRSS:")?;
+    // From here on the kernel keeps the peak anew.
+    std::fs::write(format!("/proc/{process}/clear_refs"), "5")?;
+    let socket = server.socket.clone();
+    let mut fleet = Fleet::new(&socket, clients, &mut random);
+    let acted = kind.act(&mut fleet);
+    let peak_bytes = resident(process, "VmHWM:")?;
+    if server.has_ended() {
+        return Err(io::Error::other("the server ended; see server.log"));
+    }
+    let (served, turned_away) = (acted?, fleet.turned_away);
+    drop(fleet);
+    let gone = Instant::now();
+    let mut row = MemoryRow {
+        memory_bytes,
+        kind,
+        clients,
+        before_bytes,
+        peak_bytes,
+        after_bytes: 0,
+        rest: Duration::ZERO,
+        served,
+        turned_away,
+    };
+    loop {
+        row.after_bytes = resident(process, "VmRSS:")?;
+        row.rest = gone.elapsed();
+        if row.after() <= MOST_AFTERWARDS || row.rest >= REST {
+            break;
+        }
+        std::thread::sleep(LOOK);
+    }
+    drop(server);
+    std::fs::remove_dir_all(&directory)?;
+    Ok(row)
+}
+
+/// A line of what the kernel says of a process, in bytes.
+fn resident(process: u32, name: &str) -> io::Result<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status"))?;
+    let kib = |line: &str| {
+        line.strip_prefix(name)?
+            .trim()
+            .strip_suffix(" kB")?
+            .parse::<u64>()
+            .ok()
+    };
+    let found = status.lines().find_map(kib).map(|kib| kib << 10);
+    found
+        .ok_or_else(|| io::Error::other(format!("the kernel tells no {name} of process {process}")))
+}
