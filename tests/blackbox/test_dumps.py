@@ -60,3 +60,21 @@ def test_binary_clients_are_told_in_their_own_protocol_and_logged_once_a_minute(
         assert (status, opaque) == (0x0083, 0x01020304)
         assert len(answer) == 24 + body and b"not supported" in answer[24:]
     assert server.log().count("binary protocol") == 1
+
+
+def test_a_dump_of_any_size_streams(make_server):
+    """The lines of one segment full of small items are a hundred times what a reply may hold."""
+    server = make_server().start()
+    count, batch = 300_000, 2000
+    with server.connect() as client:
+        for first in range(0, count, batch):
+            keys = range(first, first + batch)
+            client.roundtrip(b"".join(b"set streamed.%06d 0 0 1 noreply\r\nx\r\n" % key for key in keys))
+    server.spill()
+    for request, line in (
+        (b"lru_crawler metadump all\r\n", rb"^key=streamed\.(\d+) "),
+        (b"lru_crawler mgdump all\r\n", rb"^mg streamed\.(\d+)\r\n"),
+    ):
+        dump = server.ask(request)
+        assert dump.endswith((b"END\r\n", b"EN\r\n")), dump[-100:]
+        assert len(set(re.findall(line, dump, re.MULTILINE))) == count
