@@ -81,6 +81,44 @@ def test_clients_that_never_read(server):
     assert_serves(server)
 
 
+@pytest.mark.parametrize(
+    "request_, head, end",
+    [
+        (b"get %s\r\n", b"VALUE %s 0 %d\r\n", b"END\r\n"),
+        (b"gets %s\r\n", b"VALUE %s 0 %d *\r\n", b"END\r\n"),
+        (b"gat 0 %s\r\n", b"VALUE %s 0 %d\r\n", b"END\r\n"),
+        (b"gats 0 %s\r\n", b"VALUE %s 0 %d *\r\n", b"END\r\n"),
+        (b"mg %s v k\r\nmn\r\n", b"VA %(len)d k%(key)s\r\n", b"MN\r\n"),
+        (b"mg %s v k T0\r\nmn\r\n", b"VA %(len)d k%(key)s\r\n", b"MN\r\n"),
+    ],
+    ids=["get", "gets", "gat", "gats", "mg", "mg-touch"],
+)
+@pytest.mark.parametrize("where", ["memory", "flash"])
+def test_long_values_wait_for_slow_readers_within_the_bound(server, where, request_, head, end):
+    """All ask before any reads, for more than twice the memory together; then all are served."""
+    len_, count, clients = 1_000_000, 8, 160
+    values = {b"long%d" % n: b"%d:" % n + random.Random(n).randbytes(len_ - 2) for n in range(count)}
+    for key, value in values.items():
+        assert server.ask(b"set %s 0 0 %d\r\n%s\r\n" % (key, len_, value)) == b"STORED\r\n"
+    if where == "flash":
+        server.spill()
+    asking = []
+    for n in range(clients):
+        client, key = server.connect(), b"long%d" % (n % count)
+        client.send(request_ % key)
+        asking.append((client, key))
+    assert_serves(server)
+    for client, key in asking:
+        head_ = head % ({b"key": key, b"len": len_} if b"%(" in head else (key, len_))
+        start, star, _ = head_.partition(b"*")
+        got = client.read_until(b"\r\n")
+        assert got.startswith(start) and (star or got == start), got
+        assert client.read_exactly(len_ + 2) == values[key] + b"\r\n"
+        assert client.read_until(b"\r\n") == end
+        client.close()
+    assert_memory_bounded(server)
+
+
 def test_half_written_sets_then_close(server):
     for n in range(500):
         with server.connect() as client:
