@@ -166,14 +166,6 @@ impl Map {
                             state.free.push(id);
                             GroupState::Free
                         }
-                        Some(next) if next < shape.pages_per_group && state.host.is_none() => {
-                            state.host = Some(id);
-                            GroupState::Open
-                        }
-                        Some(next) if next < shape.pages_per_group && state.gc.is_none() => {
-                            state.gc = Some(id);
-                            GroupState::Open
-                        }
                         _ => GroupState::Closed,
                     }
                 };
@@ -362,6 +354,29 @@ impl Map {
     pub(crate) fn found(&mut self, logical: u32, page: PhysicalPage) {
         self.set(logical, page);
         self.lun_of(self.shape.group_of(page)).used += 1;
+    }
+
+    /// Groups that hold something and are not full are filled on. GC gets the first of each LUN: what is left of it
+    /// after a power cut is part of what GC needs, and the host would use it up. One that holds nothing is left to
+    /// be erased.
+    pub(crate) fn reopen(&mut self) {
+        for lun in (0..self.shape.luns()).map(LunId) {
+            let state = &mut self.luns[lun.0 as usize];
+            for number in self.shape.groups_of(lun) {
+                let group = &mut self.groups[number];
+                let is_full = group.next == self.shape.pages_per_group;
+                if group.state != GroupState::Closed || group.valid == 0 || is_full {
+                    continue;
+                }
+                let open = match (state.gc, state.host) {
+                    (None, _) => &mut state.gc,
+                    (_, None) => &mut state.host,
+                    _ => break,
+                };
+                *open = Some(GroupId(number as u32));
+                group.state = GroupState::Open;
+            }
+        }
     }
 
     fn set(&mut self, logical: u32, page: PhysicalPage) {

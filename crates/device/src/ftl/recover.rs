@@ -1,5 +1,9 @@
 //! Starting: the map is rebuilt from the tags of all pages. Of two copies of a logical page the
-//! higher version counts; of two with one version, the one programmed later.
+//! higher version counts; of two with one version, the one programmed first: GC has not erased it yet. So a
+//! group that GC had begun for a victim still holds nothing when a power cut ends the collection, and is free
+//! again: however often that happens, GC has a group to move pages to.
+
+use std::cmp::Reverse;
 
 use super::map::{FoundGroup, GroupId, Map, MapShape, PhysicalPage};
 use super::state::{FtlCounts, State};
@@ -9,7 +13,7 @@ use crate::{BlockHealth, BlockId, Flash};
 pub(super) fn state_of(nand: &Nand, shape: MapShape) -> State {
     let mut map = Map::new(shape, |group| found_group(nand, &shape, group));
     // Empty until a page is found: a fresh drive of full size needs no such table.
-    let mut best: Vec<Option<(u64, u64, PhysicalPage)>> = Vec::new();
+    let mut best: Vec<Option<(u64, Reverse<u64>, PhysicalPage)>> = Vec::new();
     let (mut version, mut stamp) = (0, 0);
     for group in 0..shape.groups() {
         for plane in 0..shape.planes {
@@ -20,7 +24,7 @@ pub(super) fn state_of(nand: &Nand, shape: MapShape) -> State {
                 stamp = stamp.max(tag.stamp);
                 let place =
                     PhysicalPage(group * shape.pages_per_group + page * shape.planes + plane);
-                let found = (tag.version, tag.stamp, place);
+                let found = (tag.version, Reverse(tag.stamp), place);
                 if best.is_empty() {
                     best.resize(shape.logical_pages as usize, None);
                 }
@@ -35,6 +39,7 @@ pub(super) fn state_of(nand: &Nand, shape: MapShape) -> State {
             map.found(logical as u32, place);
         }
     }
+    map.reopen();
     State {
         claimed: vec![0; shape.logical_pages.div_ceil(64) as usize].into(),
         collecting: vec![false; shape.luns() as usize].into(),

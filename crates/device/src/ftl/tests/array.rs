@@ -161,6 +161,71 @@ proptest! {
     }
 }
 
+/// The power fails again and again while GC moves pages.
+#[test]
+fn power_cuts_during_gc_leave_it_the_groups_that_it_needs() {
+    use Step::{Cut, Discard, Write};
+    let ranges = |ranges: &[(usize, usize)]| ranges.to_vec();
+    let steps = [
+        Write(ranges(&[(161, 28), (105, 2), (241, 46), (15, 22)])),
+        Write(ranges(&[(161, 39), (104, 23), (202, 30)])),
+        Cut(ranges(&[(343, 32), (239, 1), (196, 20), (178, 42)]), 11184),
+        Cut(ranges(&[(11, 15)]), 17147),
+        Write(ranges(&[(256, 15), (63, 22), (241, 40), (181, 13)])),
+        Write(ranges(&[(3, 45), (27, 25), (290, 10)])),
+        Write(ranges(&[(244, 17), (103, 41), (368, 26), (174, 15)])),
+        Cut(ranges(&[(342, 6), (358, 47)]), 139),
+        Write(ranges(&[(289, 2), (175, 20), (156, 29), (82, 16)])),
+        Write(ranges(&[(186, 42)])),
+        Write(ranges(&[(329, 18), (352, 14)])),
+        Cut(ranges(&[(209, 19), (262, 44), (8, 39), (286, 44)]), 19054),
+        Write(ranges(&[(15, 17)])),
+        Write(ranges(&[(227, 5), (216, 40), (3, 11), (145, 8)])),
+        Write(ranges(&[(350, 28), (280, 40), (351, 44)])),
+        Write(ranges(&[(255, 37)])),
+        Write(ranges(&[(384, 8)])),
+        Write(ranges(&[(237, 47), (131, 27), (41, 12), (258, 12)])),
+        Write(ranges(&[(107, 16), (283, 17), (389, 9)])),
+        Write(ranges(&[(393, 13), (141, 21)])),
+        Write(ranges(&[(195, 34), (72, 32)])),
+        Discard(130, 46),
+        Write(ranges(&[(197, 41), (376, 26), (19, 42)])),
+        Write(ranges(&[(187, 13), (393, 19)])),
+        Write(ranges(&[(181, 17), (169, 28), (382, 13), (366, 35)])),
+        Write(ranges(&[(336, 41), (64, 4)])),
+        Write(ranges(&[(80, 35), (43, 28)])),
+        Write(ranges(&[(49, 10)])),
+        Cut(ranges(&[(258, 32), (386, 45), (246, 12)]), 8025),
+        Write(ranges(&[(267, 41), (273, 47)])),
+        Write(ranges(&[(103, 6), (97, 29), (382, 12)])),
+        Write(ranges(&[(332, 4), (87, 11)])),
+        Cut(ranges(&[(256, 34), (258, 1), (361, 2), (311, 40)]), 7552),
+        Write(ranges(&[(72, 46)])),
+        Write(ranges(&[(380, 14), (396, 16)])),
+        Write(ranges(&[(259, 7), (155, 16)])),
+        Write(ranges(&[(182, 45), (147, 27), (388, 46), (72, 8)])),
+        Write(ranges(&[(64, 2), (208, 38)])),
+        Cut(ranges(&[(318, 29), (207, 15), (161, 25), (237, 15)]), 1361),
+        Write(ranges(&[(371, 21), (169, 5), (67, 35)])),
+        Write(ranges(&[(206, 21), (377, 28)])),
+        Discard(64, 13),
+        Cut(ranges(&[(119, 6), (183, 2), (243, 20)]), 4141),
+        Write(ranges(&[(137, 10), (158, 36), (389, 19)])),
+        Write(ranges(&[(259, 23)])),
+        Cut(ranges(&[(143, 5), (183, 14)]), 13237),
+        Write(ranges(&[(23, 23), (242, 4), (286, 3), (245, 36)])),
+        Write(ranges(&[(266, 22), (381, 39)])),
+        Write(ranges(&[(340, 15), (193, 43), (35, 20), (7, 9)])),
+        Write(ranges(&[(387, 39)])),
+        Write(ranges(&[(390, 13)])),
+        Write(ranges(&[(103, 20), (388, 16)])),
+        Cut(ranges(&[(239, 33)]), 6084),
+        Cut(ranges(&[(342, 28), (97, 7), (394, 19), (9, 19)]), 11984),
+        Write(ranges(&[(225, 34), (109, 21), (16, 7), (5, 8)])),
+    ];
+    run(&steps, Striping::Address);
+}
+
 #[test]
 fn writes_given_up_leave_the_drive_whole() {
     Sim::new(1).block_on(async {
