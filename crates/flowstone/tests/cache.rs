@@ -12,7 +12,7 @@ use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::thread;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use flowstone::{Cache, CacheConfig, Error, InsertOptions, OpenError, Start, Stop, block_on};
 use proptest::prelude::*;
@@ -446,6 +446,24 @@ fn clones_of_a_closed_cache_say_so() {
     assert_eq!(get(&again, "a"), Some(b"1".to_vec()));
     assert_eq!(block_on(clone.close()), Stop::Already);
     close(again);
+}
+
+/// Closes around the moment at which what has been journalled is synced.
+#[test]
+fn a_closed_cache_can_be_opened_again_at_once() {
+    let flash = Flash::new();
+    for round in 0..40 {
+        let cache = open(config(&flash.path)).unwrap_or_else(|error| panic!("{round}: {error}"));
+        let opened = Instant::now();
+        let mut n = 0;
+        while opened.elapsed() < Duration::from_millis(90 + round / 4) {
+            let key = format!("key-{}", n % 50);
+            insert(&cache, &key, &value(n));
+            block_on(cache.remove(key.as_bytes())).unwrap();
+            n += 1;
+        }
+        close(cache);
+    }
 }
 
 #[test]

@@ -8,6 +8,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc;
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 use flowstone_runtime::buffer::{AlignedBuf, PAGE_BYTES};
@@ -477,6 +478,27 @@ fn one_lock_at_a_time() {
     assert!(!second.try_lock().unwrap());
     drop(first);
     assert!(second.try_lock().unwrap());
+}
+
+#[test]
+fn a_lock_goes_with_its_file_though_a_sync_has_been_given_up() {
+    for io in PATHS {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("file");
+        let mut file = create(&path, 256);
+        for round in 0..20 {
+            assert!(file.try_lock().unwrap(), "{io:?}, round {round}");
+            block_on_with(io, async {
+                file.write_at(pages(round, 256), 0).await.0.unwrap();
+                let mut sync = std::pin::pin!(file.sync_data());
+                let begun = sync.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+                assert!(begun.is_pending());
+                // The ring takes it with this turn's operations.
+                runtime::yield_now().await;
+            });
+            file = DirectFile::open(&path, EXISTING).unwrap();
+        }
+    }
 }
 
 #[test]

@@ -146,6 +146,10 @@ impl Engine {
         }
         let _turn = self.persistence.superblock_turn.acquire().await;
         let mut superblock = *self.persistence.superblock.lock();
+        if superblock.is_clean() {
+            // The run has ended and given back what it did not need: the next one may have begun.
+            return;
+        }
         let limit = next_version + VERSION_RESERVE;
         superblock.version_limit = limit.into();
         // Both copies: a start that finds one damaged goes by the other.

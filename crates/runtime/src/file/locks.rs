@@ -39,26 +39,40 @@ pub(super) fn restrict(file: &File) -> io::Result<()> {
     file.set_permissions(Permissions::from_mode(OWNER_ALONE))
 }
 
-/// Takes the exclusive lock of a file that is open for writing, held until its last descriptor is
-/// closed; false when somebody else has it.
+/// Takes the exclusive lock of a file that is open for writing, held until [`unlock`] or until its last
+/// descriptor is closed and the last operation on it has ended; false when somebody else has it.
 ///
 /// # Errors
 /// When the file system has no locks.
 pub fn try_lock(file: impl AsFd) -> io::Result<bool> {
+    let error = match set_lock(file, libc::F_WRLCK) {
+        Ok(()) => return Ok(true),
+        Err(error) => error,
+    };
+    match error.raw_os_error() {
+        Some(libc::EAGAIN | libc::EACCES) => Ok(false),
+        _ => Err(error),
+    }
+}
+
+/// Gives up the lock of a file at once: closing it does not while the system has an operation on it.
+pub(super) fn unlock(file: impl AsFd) {
+    // What cannot be unlocked here is once it is closed.
+    let _ = set_lock(file, libc::F_UNLCK);
+}
+
+fn set_lock(file: impl AsFd, kind: libc::c_int) -> io::Result<()> {
     // SAFETY: a zeroed `flock` is a valid one: all bytes of the file, whatever its length.
     let mut lock: libc::flock = unsafe { std::mem::zeroed() };
-    lock.l_type = libc::F_WRLCK as libc::c_short;
+    lock.l_type = kind as libc::c_short;
     lock.l_whence = libc::SEEK_SET as libc::c_short;
     // SAFETY: the request reads the `flock` that the pointer names, which lives for the call.
     let result =
         unsafe { libc::fcntl(file.as_fd().as_raw_fd(), libc::F_OFD_SETLK, &raw const lock) };
     if result == 0 {
-        return Ok(true);
-    }
-    let error = io::Error::last_os_error();
-    match error.raw_os_error() {
-        Some(libc::EAGAIN | libc::EACCES) => Ok(false),
-        _ => Err(error),
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
     }
 }
 

@@ -13,6 +13,7 @@ use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
+use super::locks::unlock;
 use super::{gate, open_or_create, try_lock};
 use crate::buffer::PAGE_BYTES;
 
@@ -206,5 +207,7 @@ impl Drop for MappedFile {
         let unmapped =
             unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.words * WORD_BYTES) };
         debug_assert_eq!(unmapped, Ok(()), "the mapping is this value's own");
+        // Nothing is stored any more; a sync that was given up changes nothing.
+        unlock(&self.fd);
     }
 }

@@ -18,7 +18,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use compio::buf::{BufResult, IntoInner};
 use compio::driver::{OpCode, op};
@@ -65,6 +65,9 @@ pub struct DirectFile {
     why_cached: Option<&'static str>,
     /// Whether discarding has been found to be impossible here.
     cannot_discard: AtomicBool,
+    /// Writes and discards that have begun and not ended. One that nobody waits for any more stays among them: the
+    /// system may still be at it.
+    changes: AtomicUsize,
 }
 
 impl DirectFile {
@@ -102,6 +105,7 @@ impl DirectFile {
             kind,
             why_cached,
             cannot_discard: AtomicBool::new(false),
+            changes: AtomicUsize::new(0),
         })
     }
 
@@ -140,8 +144,8 @@ impl DirectFile {
         Ok(rustix::fs::fallocate(&self.fd, flags, 0, len)?)
     }
 
-    /// Takes the exclusive lock of a file that is not open for reading only, held until this value and its last operation are
-    /// gone. False when another process, or another [`DirectFile`], holds it.
+    /// Takes the exclusive lock of a file that is not open for reading only, held until this value and its last write
+    /// or discard are gone. False when another process, or another [`DirectFile`], holds it.
     ///
     /// # Errors
     /// When the file system has no locks.
@@ -194,7 +198,10 @@ impl DirectFile {
     where
         B: AsRef<[u8]> + 'static,
     {
-        self.whole(data, offset, op::WriteAt::new).await
+        self.changes.fetch_add(1, Ordering::Relaxed);
+        let written = self.whole(data, offset, op::WriteAt::new).await;
+        self.changes.fetch_sub(1, Ordering::Relaxed);
+        written
     }
 
     /// Reads or writes all of `buf` at `offset`, in as many operations as it takes.
@@ -240,6 +247,7 @@ impl DirectFile {
         let fd = Arc::clone(&self.fd);
         let kind = self.kind;
         let _permit = gate::permit().await;
+        self.changes.fetch_add(1, Ordering::Relaxed);
         let result = live::blocking(move || match kind {
             Kind::File => {
                 let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
@@ -248,6 +256,7 @@ impl DirectFile {
             Kind::BlockDevice => discard_blocks(&fd, offset, len),
         })
         .await;
+        self.changes.fetch_sub(1, Ordering::Relaxed);
         match result {
             Err(Errno::OPNOTSUPP | Errno::NOSYS) => {
                 self.cannot_discard.store(true, Ordering::Relaxed);
@@ -255,6 +264,15 @@ impl DirectFile {
             }
             Err(error) => Err(error.into()),
             Ok(()) => Ok(()),
+        }
+    }
+}
+
+impl Drop for DirectFile {
+    fn drop(&mut self) {
+        // A read or a sync that was given up changes nothing. A write may: the lock then lasts until it has ended.
+        if *self.changes.get_mut() == 0 {
+            locks::unlock(&self.fd);
         }
     }
 }
