@@ -1,4 +1,4 @@
-//! Meta replies, byte for byte as memcached 1.6.18 gave them to the same requests.
+//! Meta replies, byte for byte as memcached gives them to the same requests.
 
 use flowstone_protocol::write::{self, Counted, DumpedItem, ItemMeta, Outcome, Stored};
 use flowstone_protocol::{Command, Limits, MetaCommand, Parsed, Status, parse};

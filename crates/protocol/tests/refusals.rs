@@ -1,5 +1,5 @@
-//! Every malformed request and memcached's answer to it, as memcached 1.6.18 gave it (the exceptions
-//! are those of the crate's head).
+//! Every malformed request and its answer. Where releases of memcached differ, `docs/compatibility.md` says whose
+//! answer it is; `tests/blackbox` holds the answers against memcached itself.
 
 use flowstone_protocol::Refusal::*;
 use flowstone_protocol::{BinaryRequest, Limits, Parsed, Refusal, Refused, parse};

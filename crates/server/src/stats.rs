@@ -22,7 +22,7 @@ const PAGE_BYTES: u64 = 1 << 20;
 const OBJECTS_TO_SHARE: u64 = 10_000;
 
 /// The version clients are told: memcached's whose protocol is spoken, then our own.
-pub(crate) const VERSION: &str = concat!("1.6.18-flowstone-", env!("CARGO_PKG_VERSION"));
+pub(crate) const VERSION: &str = concat!("1.6.45-flowstone-", env!("CARGO_PKG_VERSION"));
 
 /// Appends the answer to `stats [argument]`.
 pub(crate) fn write(shared: &Shared, out: &mut Vec<u8>, argument: Option<&[u8]>) {

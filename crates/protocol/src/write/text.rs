@@ -132,10 +132,10 @@ mod tests {
                 stat(out, "curr_items", 3u64);
                 stat(out, "rusage_user", format_args!("{:.3}", 0.5));
                 stat(out, "domain_socket", "NULL");
-                version(out, "1.6.18");
+                version(out, "1.6.45");
             }),
             "STAT curr_items 3\r\nSTAT rusage_user 0.500\r\nSTAT domain_socket NULL\r\n\
-             VERSION 1.6.18\r\n"
+             VERSION 1.6.45\r\n"
         );
     }
 }
