@@ -71,6 +71,31 @@ def test_wrong_arguments(name, tmp_path):
     assert list(tmp_path.iterdir()) == [], "nothing may be created"
 
 
+SMALL = ["serve", "--memory", "64MiB", "--flash", "a.flash", "--flash-size", "64MiB", "--listen", "127.0.0.1:0"]
+NAND = ["serve", "--memory", "64MiB", "--flash", "nand:mlc,size=64MiB,file=nand", "--listen", "127.0.0.1:0"]
+REFUSED = {
+    "journal in no directory": ([*SMALL, "--set", "cache.journal=absent/journal"], "absent/journal"),
+    "journal is a text": ([*SMALL, "--set", "cache.journal=notes"], "notes: it holds something that is not"),
+    "journal is a long text": ([*SMALL, "--set", "cache.journal=book"], "book: it holds something that is not"),
+    "journal too small": ([*SMALL, "--set", "cache.journal_size=4KiB"], "must be at least 1028KiB"),
+    "emulated, journal is a text": ([*NAND, "--set", "cache.journal=notes"], "notes: it holds something that is not"),
+    "emulated, too small": (["serve", "--flash", "nand:didacache,size=1MiB"], "it needs 192 MiB"),
+    "too many buffers": ([*SMALL, "--set", "cache.segment_buffers=200"], "cache.segment_buffers: 200 buffers"),
+    "a file system": (["serve", "--memory", "64MiB", "--flash", "disk", "--force"], "--overwrite-filesystem"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_refused_start_leaves_everything_as_it_was(name, tmp_path):
+    arguments, words = REFUSED[name]
+    contents = {"notes": b"notes\n", "book": b"notes\n" * 500_000, "disk": bytearray(64 << 20)}
+    contents["disk"][0x438:0x43A] = b"\x53\xef"
+    for file, content in contents.items():
+        (tmp_path / file).write_bytes(content)
+    assert words in one_line(run(*arguments, cwd=tmp_path))
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == contents
+
+
 CONFIGS = {
     "misspelt key": ('[cache]\nmemroy = "64MiB"\n', "memroy"),
     "misspelt section": ('[sevrer]\nlisten = "127.0.0.1:1"\n', "sevrer"),

@@ -279,6 +279,20 @@ def test_foreign_journal_is_left_alone(make_server):
     assert server.ask(b"get a\r\n") == b"VALUE a 0 1\r\nx\r\nEND\r\n"
 
 
+@pytest.mark.parametrize("left", [0, 100, 5000, 1 << 20])
+def test_a_journal_cut_short_starts_empty_and_the_next_start_is_warm(make_server, left):
+    server = make_server().start()
+    server.ask(b"set a 0 0 1\r\nx\r\n")
+    assert server.terminate() == 0
+    os.truncate(server.flash.with_name(server.flash.name + ".journal"), left)
+    server.start()
+    assert "empty: its journal cannot be used" in server.log()
+    assert server.ask(b"get a\r\nset a 0 0 1\r\ny\r\n") == b"END\r\nSTORED\r\n"
+    assert server.terminate() == 0
+    server.start()
+    assert server.ask(b"get a\r\n") == b"VALUE a 0 1\r\ny\r\nEND\r\n"
+
+
 def test_downtime_that_is_too_long(make_server):
     server = make_server().start()
     server.ask(b"set a 0 0 1\r\nx\r\n")

@@ -55,9 +55,12 @@ pub(crate) struct ServeArgs {
     /// Let clients stop the server with `shutdown`.
     #[arg(long)]
     enable_shutdown: bool,
-    /// Overwrite what the flash holds.
+    /// Overwrite what the flash holds: an old image, or what nobody knows.
     #[arg(long)]
     force: bool,
+    /// As --force, also where there is a file system, a volume or a partition table; never one that is mounted.
+    #[arg(long)]
+    overwrite_filesystem: bool,
     /// Any other setting.
     #[arg(long, value_name = "SECTION.KEY=VALUE")]
     set: Vec<String>,
@@ -85,6 +88,7 @@ impl ServeArgs {
         cache.max_item_size = self.max_item_size.or(cache.max_item_size);
         take(&mut cache.max_downtime, self.max_downtime);
         cache.force |= self.force;
+        cache.overwrite_filesystem |= self.overwrite_filesystem;
         Ok(config)
     }
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
 
-use crate::nand::{self, ConfigError, Nand, NandConfig, NandError, NandFileError, Preset};
+use crate::nand::{self, ConfigError, Header, Nand, NandConfig, NandError, NandFileError, Preset};
 use crate::{Bytes, Disk, Flash, Ftl, FtlConfig, Geometry, Libssd, SegmentShape, parse_bytes};
 
 /// Bytes of flash when nothing is said.
@@ -68,10 +68,10 @@ pub enum SpecError {
         page_bytes: u32,
         most: u64,
     },
-    /// A size that GC of a conventional drive cannot live with.
+    /// A size that has too few blocks: for the planes, or for the GC of a conventional drive.
     #[error(
-        "{} are too few for this drive: its GC needs {}, {blocks} blocks of {} on every channel; \
-         give a larger size or smaller blocks (block=S)",
+        "{:.1} are too few for this device: it needs {:.1}, {blocks} blocks of {:.1} on every channel; give a larger \
+         size or smaller blocks (block=S)",
         Bytes(*bytes), Bytes(*smallest), Bytes(*block_bytes)
     )]
     TooSmall {
@@ -136,11 +136,20 @@ impl DeviceSpec {
         })
     }
 
-    /// The preset in full size, with the blocks asked for.
-    fn with_blocks(&self, seed: u64) -> Result<NandConfig, SpecError> {
+    /// The preset in full size, with the blocks asked for, or else those of the device that was `found`.
+    fn with_blocks(&self, seed: u64, found: Option<&Header>) -> Result<NandConfig, SpecError> {
         let full = self.preset.full(seed);
         let Some(bytes) = self.block else {
-            return Ok(full);
+            let pages = found.map(|found| found.geometry.pages_per_block);
+            let is_usual = |pages| {
+                let mut presets = Preset::ALL.iter();
+                presets.any(|preset| preset.full(seed).geometry.pages_per_block == pages)
+            };
+            // Those of another preset tell that it is not this one.
+            return Ok(match pages.filter(|&pages| !is_usual(pages)) {
+                None => full,
+                Some(pages) => self.preset.with_blocks_of(pages, seed),
+            });
         };
         let (page_bytes, most) = (full.geometry.page_bytes, full.geometry.block_bytes());
         if bytes.is_multiple_of(page_bytes.into()) && bytes <= most {
@@ -156,17 +165,23 @@ impl DeviceSpec {
 
     /// How its flash is made; what the file at its path holds is that, too.
     fn nand_config(&self, seed: u64) -> Result<NandConfig, SpecError> {
+        let wrong = |problem| {
+            let path = self.file.as_deref().unwrap_or(Path::new(""));
+            NandError::from(NandFileError::at(path)(problem))
+        };
+        let found = self.file.as_deref().map(nand::peek).transpose();
+        let found = found.map_err(wrong)?.flatten();
         let bytes = self.size.unwrap_or(DEFAULT_BYTES);
-        let config = self.with_blocks(seed)?;
+        let config = self.with_blocks(seed, found.as_ref())?;
         // As many LUNs as a drive of that size has.
         let kept = FtlConfig::of(self.preset).least_blocks_per_lun(&config);
         let least = match self.kind {
-            Kind::Nand => 1,
+            Kind::Nand => config.planes,
             Kind::Ftl => kept,
         };
         let shape = &config.geometry;
         let smallest = u64::from(shape.channels) * u64::from(least) * shape.block_bytes();
-        if self.kind == Kind::Ftl && self.size.is_some_and(|bytes| bytes < smallest) {
+        if self.size.is_some_and(|bytes| bytes < smallest) {
             return Err(SpecError::TooSmall {
                 bytes,
                 smallest,
@@ -175,16 +190,13 @@ impl DeviceSpec {
             });
         }
         let mut config = config.sized(bytes, kept, least);
-        if let Some(path) = &self.file {
-            let wrong = |problem| NandError::from(NandFileError::at(path)(problem));
-            if let Some(found) = nand::peek(path).map_err(wrong)? {
-                config.seed = found.seed;
-                if self.size.is_none() {
-                    config.geometry.luns_per_channel = found.geometry.luns_per_channel;
-                    config.geometry.blocks_per_lun = found.geometry.blocks_per_lun;
-                }
-                found.check(&config).map_err(wrong)?;
+        if let Some(found) = found {
+            config.seed = found.seed;
+            if self.size.is_none() {
+                config.geometry.luns_per_channel = found.geometry.luns_per_channel;
+                config.geometry.blocks_per_lun = found.geometry.blocks_per_lun;
             }
+            found.check(&config).map_err(wrong)?;
         }
         config.check()?;
         Ok(config)
@@ -332,6 +344,7 @@ impl DeviceSpec {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::BlockId;
 
     fn parse(text: &str) -> Result<DeviceSpec, SpecError> {
         text.parse()
@@ -402,32 +415,51 @@ mod tests {
             assert!(refused.is_err_and(|error| error.to_string().contains("block=S")));
             assert!(parse(is_enough).unwrap().geometry().is_ok());
         }
+        let refused = parse("nand:didacache,size=1MiB").unwrap().geometry();
+        let refused = refused.unwrap_err().to_string();
+        assert!(refused.contains("it needs 192 MiB"), "{refused}");
         let too_large = parse("nand:mlc,size=900TB").unwrap().open(1);
         assert!(too_large.is_err_and(|error| error.to_string().contains("use fewer")));
     }
 
+    /// Makes a device in the file that `spec` names, and one of its blocks anew: where nothing has happened, the file
+    /// goes with the device. Returns how it is made.
+    fn used(spec: &str) -> NandConfig {
+        let device = parse(spec).unwrap().open(1).unwrap();
+        let Emulated::Nand(flash) = &device else {
+            panic!("flash was asked for");
+        };
+        let bad = flash.nand().bad_blocks();
+        let good = (0..).map(BlockId).find(|block| !bad.contains(block));
+        let erased = runtime::sim::Sim::new(1).block_on(flash.nand().erase(good.unwrap()));
+        erased.unwrap();
+        device.nand().config().clone()
+    }
+
+    fn assert_another(text: &str) {
+        let spec = parse(text).unwrap();
+        let refused = [spec.open(1).map(|_| ()), spec.geometry().map(|_| ())];
+        for refused in refused {
+            let refused = refused.unwrap_err().to_string();
+            assert!(refused.contains("holds a device"), "{text}: {refused}");
+        }
+    }
+
     #[test]
-    fn a_device_in_a_file_keeps_its_size_and_its_seed() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("flash");
-        let sized = format!("nand:mlc,size=300MiB,file={}", path.display());
-        let unsized_spec = format!("nand:mlc,file={}", path.display());
-        let first = parse(&sized).unwrap().open(1).unwrap();
-        let bad = first.nand().bad_blocks();
-        let config = first.nand().config().clone();
-        drop(first);
-        let again = parse(&unsized_spec).unwrap().open(2).unwrap();
-        assert_eq!(*again.nand().config(), config);
-        assert_eq!(again.nand().bad_blocks(), bad);
-        drop(again);
-        for another in [
-            sized.replace("300", "600"),
-            unsized_spec.replace("mlc", "tlc"),
-        ] {
-            let spec = parse(&another).unwrap();
-            let refused = [spec.open(1).map(|_| ()), spec.geometry().map(|_| ())];
-            for refused in refused {
-                assert!(refused.is_err_and(|error| error.to_string().contains("holds a device")));
+    fn a_device_in_a_file_keeps_its_size_its_blocks_and_its_seed() {
+        for block in ["", ",block=1MiB"] {
+            let dir = tempfile::tempdir().unwrap();
+            let path = dir.path().join("flash");
+            let sized = format!("nand:mlc,size=300MiB{block},file={}", path.display());
+            let unsized_spec = format!("nand:mlc,file={}", path.display());
+            let config = used(&sized);
+            let again = parse(&unsized_spec).unwrap().open(2).unwrap();
+            assert_eq!(*again.nand().config(), config);
+            drop(again);
+            assert_another(&sized.replace("300", "600"));
+            assert_another(&format!("nand:mlc,block=2MiB,file={}", path.display()));
+            if block.is_empty() {
+                assert_another(&unsized_spec.replace("mlc", "tlc"));
             }
         }
     }
@@ -436,7 +468,11 @@ mod tests {
     fn a_look_at_the_shape_makes_nothing() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("flash");
-        let spec = parse(&format!("nand:didacache,size=1,file={}", path.display())).unwrap();
+        let spec = parse(&format!(
+            "nand:didacache,size=192MiB,file={}",
+            path.display()
+        ))
+        .unwrap();
         assert_eq!(spec.geometry().unwrap().blocks(), 24);
         assert!(!path.exists());
     }

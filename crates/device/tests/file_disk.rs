@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use flowstone_device::{
     AlignedBuf, DeviceError, Disk, FileDisk, FileJournal, FileOptions, Journal, JournalProblem,
-    OpenProblem, PAGE_BYTES, SharedBuf,
+    NewJournal, OpenProblem, PAGE_BYTES, SharedBuf,
 };
 use runtime::live::{IoChoice, block_on_with};
 
@@ -27,6 +27,13 @@ fn filled(byte: u8, pages: usize) -> SharedBuf {
     let mut buf = AlignedBuf::new(pages * PAGE_BYTES);
     buf.fill(byte);
     buf.into()
+}
+
+/// Writes a page, without which the file would be taken back.
+fn write_to(disk: &FileDisk) {
+    block_on_with(IoChoice::Auto, async {
+        disk.write(0, filled(1, 1)).await.unwrap();
+    });
 }
 
 async fn first_bytes(disk: &dyn Disk, pages: u64) -> Vec<u8> {
@@ -100,6 +107,7 @@ fn one_disk_on_a_file_at_a_time() {
     let second = FileDisk::open(&path, &FileOptions::default()).unwrap_err();
     assert!(matches!(second.problem, OpenProblem::InUse));
     assert!(second.to_string().contains("in use by another process"));
+    write_to(&first);
     drop(first);
     FileDisk::open(&path, &FileOptions::default()).unwrap();
 }
@@ -110,7 +118,7 @@ fn sizes_are_kept_grown_on_request_and_checked() {
     let path = directory.path().join("flash");
     let open = |options: &FileOptions| FileDisk::open(&path, options);
     let file_bytes = || std::fs::metadata(&path).unwrap().len();
-    drop(open(&new(4)).unwrap());
+    write_to(&open(&new(4)).unwrap());
 
     let mut larger = open(&new(8)).unwrap();
     assert_eq!(
@@ -126,6 +134,7 @@ fn sizes_are_kept_grown_on_request_and_checked() {
         "{refused}"
     );
     assert_eq!(larger.len_bytes(), 8 * PAGE);
+    write_to(&larger);
     drop(larger);
 
     let smaller = open(&new(2)).unwrap();
@@ -147,6 +156,28 @@ fn sizes_are_kept_grown_on_request_and_checked() {
 }
 
 #[test]
+fn a_disk_that_nothing_was_written_to_leaves_the_file_as_it_was() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("flash");
+    drop(FileDisk::open(&path, &new(4)).unwrap());
+    assert!(!path.exists());
+    std::fs::write(&path, vec![7; PAGE_BYTES]).unwrap();
+    for preallocate in [false, true] {
+        let mut disk = FileDisk::open(&path, &FileOptions::default()).unwrap();
+        disk.extend_to(4 * PAGE, preallocate).unwrap();
+        drop(disk);
+        assert_eq!(std::fs::read(&path).unwrap(), vec![7; PAGE_BYTES]);
+    }
+    // Another file that has got its name stays.
+    std::fs::remove_file(&path).unwrap();
+    let disk = FileDisk::open(&path, &new(4)).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    std::fs::write(&path, b"another").unwrap();
+    drop(disk);
+    assert!(path.exists());
+}
+
+#[test]
 fn space_is_reserved_when_asked_for() {
     use std::os::unix::fs::MetadataExt;
     let directory = tempfile::tempdir().unwrap();
@@ -156,7 +187,7 @@ fn space_is_reserved_when_asked_for() {
             preallocate,
             ..new(256)
         };
-        FileDisk::open(&path, &options).unwrap();
+        let _disk = FileDisk::open(&path, &options).unwrap();
         let taken = std::fs::metadata(&path).unwrap().blocks() * 512;
         assert_eq!(
             taken >= 256 * PAGE,
@@ -239,7 +270,7 @@ fn what_cannot_be_opened_says_why_and_is_left_alone() {
 fn a_file_of_another_user_is_a_matter_of_permission() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("flash");
-    drop(FileDisk::open(&path, &new(2)).unwrap());
+    write_to(&FileDisk::open(&path, &new(2)).unwrap());
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o400)).unwrap();
     match FileDisk::open(&path, &FileOptions::default()) {
         Err(refused) => assert!(matches!(refused.problem, OpenProblem::Permission)),
@@ -291,7 +322,15 @@ fn a_journal_opened_to_look_at_it_shows_what_its_owner_stores() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("journal");
     assert!(FileJournal::open_read_only(&path).unwrap().is_none());
-    let owner = FileJournal::open(&path, 2 * PAGE).unwrap();
+    let owner = FileJournal::open(
+        &path,
+        &NewJournal {
+            bytes: 2 * PAGE,
+            least_bytes: PAGE,
+            is_journal: <[u8]>::is_empty,
+        },
+    )
+    .unwrap();
     let looker = FileJournal::open_read_only(&path).unwrap().unwrap();
     owner.store(700, 7);
     assert_eq!((looker.words(), looker.load(700)), (1024, 7));

@@ -4,13 +4,21 @@
 
 use std::path::Path;
 
-use flowstone_device::{FileJournal, Journal, JournalProblem, PAGE_BYTES};
+use flowstone_device::{FileJournal, Journal, JournalProblem, NewJournal, PAGE_BYTES};
 use runtime::live::{IoChoice, block_on_with};
 
 const WORDS: usize = 4 * PAGE_BYTES / 8;
 
+fn new(bytes: u64) -> NewJournal {
+    NewJournal {
+        bytes,
+        least_bytes: PAGE_BYTES as u64,
+        is_journal: |beginning| beginning.iter().all(|&byte| byte == 7),
+    }
+}
+
 fn open(path: &Path) -> FileJournal {
-    FileJournal::open(path, 4 * PAGE_BYTES as u64).unwrap()
+    FileJournal::open(path, &new(4 * PAGE_BYTES as u64)).unwrap()
 }
 
 #[test]
@@ -29,7 +37,7 @@ fn what_is_stored_is_there_at_the_next_open() {
     assert_eq!((journal.load(3), journal.load(WORDS - 1)), (7, u64::MAX));
     drop(journal);
     // An existing one keeps its size, whatever a new one would get.
-    let journal = FileJournal::open(&path, 1 << 20).unwrap();
+    let journal = FileJournal::open(&path, &new(1 << 20)).unwrap();
     assert_eq!(journal.words(), WORDS);
     let mut words = [0; 3];
     journal.read(2, &mut words);
@@ -49,30 +57,53 @@ fn one_process_has_it() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("journal");
     let journal = open(&path);
-    let second = FileJournal::open(&path, 4096).unwrap_err();
+    let second = FileJournal::open(&path, &new(4096)).unwrap_err();
     assert!(matches!(second.problem, JournalProblem::InUse), "{second}");
     drop(journal);
     open(&path);
 }
 
 #[test]
+fn a_journal_cut_short_gets_its_length_again_and_one_that_is_not_used_leaves_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("journal");
+    drop(open(&path));
+    assert!(!path.exists(), "nothing was stored in it");
+    std::fs::write(&path, [7; 100]).unwrap();
+    let cut = open(&path);
+    assert_eq!(
+        (cut.words(), cut.load(0), cut.load(9) & 0xff),
+        (WORDS, 0, 7)
+    );
+    drop(cut);
+    assert_eq!(std::fs::read(&path).unwrap(), [7; 100]);
+    open(&path).store(1, 9);
+    assert_eq!(open(&path).words(), WORDS);
+    open(&path).clear(0..1);
+    assert_eq!(
+        std::fs::read(&path).unwrap()[..9],
+        [0, 0, 0, 0, 0, 0, 0, 0, 9]
+    );
+}
+
+#[test]
 fn what_cannot_be_a_journal_is_refused_and_left_alone() {
     let directory = tempfile::tempdir().unwrap();
-    let folder = FileJournal::open(directory.path(), 4096).unwrap_err();
+    let folder = FileJournal::open(directory.path(), &new(4096)).unwrap_err();
     assert!(folder.to_string().contains("regular file"), "{folder}");
     let short = directory.path().join("short");
     std::fs::write(&short, b"notes").unwrap();
-    let refused = FileJournal::open(&short, 4096).unwrap_err();
+    let refused = FileJournal::open(&short, &new(4096)).unwrap_err();
     assert!(
-        matches!(refused.problem, JournalProblem::Io { .. }),
+        matches!(refused.problem, JournalProblem::Foreign),
         "{refused}"
     );
     assert_eq!(std::fs::read(&short).unwrap(), b"notes");
     let nowhere = directory.path().join("nowhere/journal");
-    let missing = FileJournal::open(&nowhere, 4096).unwrap_err();
+    let missing = FileJournal::open(&nowhere, &new(4096)).unwrap_err();
     assert!(missing.to_string().contains("cache.journal"), "{missing}");
     let vast = directory.path().join("vast");
-    let full = FileJournal::open(&vast, 1 << 60).unwrap_err();
+    let full = FileJournal::open(&vast, &new(1 << 60)).unwrap_err();
     assert!(
         matches!(full.problem, JournalProblem::NoSpace { .. }),
         "{full}"

@@ -1,6 +1,6 @@
 //! How an engine is set up.
 
-use device::Bytes;
+use device::{Bytes, NewJournal};
 use std::time::Duration;
 
 use crate::admission::Admission;
@@ -344,6 +344,8 @@ pub struct EngineConfig {
     pub after_downtime: AfterDowntime,
     /// Take over a device that holds something else, or another kind of image. What it held is lost.
     pub force: bool,
+    /// With `force`, also one that holds a file system, a volume or a partition table.
+    pub overwrite_filesystem: bool,
 }
 
 impl Default for EngineConfig {
@@ -382,6 +384,7 @@ impl Default for EngineConfig {
             max_downtime: None,
             after_downtime: AfterDowntime::Empty,
             force: false,
+            overwrite_filesystem: false,
         }
     }
 }
@@ -389,10 +392,29 @@ impl Default for EngineConfig {
 /// Bytes of the journal of a new image: a 256th of the flash, an eighth of the memory at most, and
 /// never too few.
 pub fn journal_bytes(flash_bytes: u64, memory_bytes: u64, partition_bits: u32) -> u64 {
-    let least = crate::format::journal::least_bytes(1 << partition_bits);
     (flash_bytes / 256)
         .min(memory_bytes / 8)
-        .max(least)
+        .max(least_journal_bytes(partition_bits))
+        .next_multiple_of(device::PAGE_BYTES as u64)
+}
+
+/// What becomes of a journal that there is not, or that somebody has cut short: it gets so many bytes. With `force` a
+/// file that is too short for a journal is taken for one, whatever it holds.
+pub fn new_journal(bytes: u64, partition_bits: u32, force: bool) -> NewJournal {
+    NewJournal {
+        bytes,
+        least_bytes: crate::format::journal::usable_bytes(1 << partition_bits),
+        is_journal: if force {
+            |_| true
+        } else {
+            crate::format::journal::is_journal
+        },
+    }
+}
+
+/// Bytes of the shortest journal that a new image can be given.
+pub fn least_journal_bytes(partition_bits: u32) -> u64 {
+    crate::format::journal::least_bytes(1 << partition_bits)
         .next_multiple_of(device::PAGE_BYTES as u64)
 }
 
@@ -423,6 +445,27 @@ pub enum ConfigError {
         /// What is needed.
         needed: u64,
     },
+    /// More buffers than the memory holds.
+    #[error(
+        "{buffers} buffers of {:.1} are too many for {:.1} of memory beyond the server's own: {most} at most",
+        Bytes((*segment_bytes).into()), Bytes(*memory)
+    )]
+    Buffers {
+        /// Segments in memory at once.
+        buffers: usize,
+        /// Bytes of one.
+        segment_bytes: u32,
+        /// The memory given.
+        memory: u64,
+        /// The most there may be.
+        most: u64,
+    },
+    /// Items that would go back to where none are kept.
+    #[error(
+        "reclaim cannot return items to memory that holds write buffers alone: keep items in memory, or have reclaim \
+         copy or drop them"
+    )]
+    NowhereToReturn,
     /// Too little flash.
     #[error("{:.1} of flash are too few: {:.1} are the least with these segments", Bytes(*given), Bytes(*needed))]
     Flash {
@@ -555,6 +598,10 @@ impl EngineConfig {
             }
         }
         reclaim.reserve.check()?;
+        let returns = matches!(reclaim.policy, ReclaimPolicy::ReturnRecent { .. });
+        if returns && matches!(self.dram, Dram::WriteBuffers { .. }) {
+            return Err(ConfigError::NowhereToReturn);
+        }
         if segments < MIN_SEGMENTS {
             return Err(ConfigError::Flash {
                 given: segments * u64::from(segment_bytes) + META_BYTES,
@@ -573,6 +620,16 @@ impl EngineConfig {
             return Err(ConfigError::Value {
                 value_bytes: self.max_value_bytes,
                 segment_bytes,
+            });
+        }
+        // Half as much again is for what is beside the buffers.
+        let most = self.memory_bytes * 2 / 3 / u64::from(segment_bytes);
+        if self.memory_bytes >= MIN_MEMORY_BYTES && most >= 2 && writing.buffers as u64 > most {
+            return Err(ConfigError::Buffers {
+                buffers: writing.buffers,
+                segment_bytes,
+                memory: self.memory_bytes,
+                most,
             });
         }
         let buffer_bytes = writing.buffers as u64 * u64::from(segment_bytes);
@@ -691,6 +748,26 @@ mod tests {
             config.check(512, 1 << 20),
             Err(ConfigError::Value { .. })
         ));
+        let mut buffers = EngineConfig::default();
+        buffers.writing.buffers = 30;
+        let refused = buffers.check(512, 8 << 20).unwrap_err();
+        assert!(
+            matches!(refused, ConfigError::Buffers { most: 21, .. }),
+            "{refused}"
+        );
+        let mut returning = EngineConfig {
+            dram: Dram::WriteBuffers {
+                spare_buffers: None,
+            },
+            ..EngineConfig::default()
+        };
+        returning.reclaim.policy = ReclaimPolicy::ReturnRecent {
+            victim: Victim::Oldest,
+        };
+        assert_eq!(
+            returning.check(512, 8 << 20),
+            Err(ConfigError::NowhereToReturn)
+        );
         let small = EngineConfig {
             memory_bytes: 8 << 20,
             ..Default::default()

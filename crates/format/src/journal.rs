@@ -76,6 +76,18 @@ pub fn least_bytes(partitions: u32) -> u64 {
     8 * (HEAD_WORDS + 2 * MIN_CHUNKS * chunk_words(partitions)) as u64
 }
 
+/// Bytes of the shortest journal that an image with this many partitions can be opened with.
+pub fn usable_bytes(partitions: u32) -> u64 {
+    8 * (HEAD_WORDS + MIN_CHUNKS * chunk_words(partitions)) as u64
+}
+
+/// Whether a file that begins with these bytes is a journal of any format, or was to become one.
+pub fn is_journal(beginning: &[u8]) -> bool {
+    let magic = HEAD_MAGIC.to_le_bytes();
+    let is_blank = beginning.iter().all(|&byte| byte == 0);
+    is_blank || beginning.starts_with(&magic)
+}
+
 /// What a head says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Head {

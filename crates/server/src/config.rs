@@ -8,6 +8,7 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 
 use device::DeviceSpec;
+use engine::config::least_journal_bytes;
 use engine::{AfterDowntime, Reserve};
 use runtime::live::IoChoice;
 use serde::Deserialize;
@@ -16,6 +17,8 @@ use smart_default::SmartDefault;
 
 use crate::flash::FlashSetting;
 
+/// The key space is cut into two to the power of this many partitions.
+pub(crate) const PARTITION_BITS: u32 = 6;
 /// The longest write-back window, in seconds: a day.
 const MOST_WRITE_BACK: u32 = 86_400;
 
@@ -214,8 +217,10 @@ pub struct CacheSection {
     /// Reserve a new file's space at once.
     #[default(true)]
     pub preallocate: bool,
-    /// Overwrite what the flash holds.
+    /// Overwrite what the flash holds: an old image, or what nobody knows.
     pub force: bool,
+    /// Overwrite also a file system, a volume or a partition table.
+    pub overwrite_filesystem: bool,
     /// The journal; unset: beside the flash.
     pub journal: Option<PathBuf>,
     /// Bytes of a new journal; unset: chosen by the sizes of flash and memory.
@@ -337,6 +342,11 @@ impl Config {
         {
             let what = "must be a power of two from 64KiB to 1GiB";
             return refuse("cache.segment_size", what);
+        }
+        let least = Size(least_journal_bytes(PARTITION_BITS));
+        if self.cache.journal_size.is_some_and(|size| size < least) {
+            let what = format!("must be at least {least}");
+            return refuse("cache.journal_size", &what);
         }
         if !(1..=60_000).contains(&self.cache.journal_sync_ms) {
             return refuse("cache.journal_sync_ms", "must be 1 to 60000");

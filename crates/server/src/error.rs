@@ -10,9 +10,13 @@ use crate::config::{ConfigError, Size};
 
 /// The settings that can mend what is wrong with the engine's.
 fn settings_of(error: &engine::ConfigError) -> &'static str {
-    use engine::ConfigError::{Flash, FlashTooLarge, Memory, Range, Value, Watermarks};
+    use engine::ConfigError::{
+        Buffers, Flash, FlashTooLarge, Memory, NowhereToReturn, Range, Value, Watermarks,
+    };
     match error {
-        Memory { .. } => "--memory, --flash-size, cache.segment_buffers, cache.segment_size",
+        Memory { .. } => "--memory, --flash-size, cache.segment_size",
+        Buffers { .. } => "cache.segment_buffers",
+        NowhereToReturn => "--preset",
         Flash { .. } | FlashTooLarge { .. } => "--flash-size, cache.segment_size",
         Value { .. } => "--max-item-size, cache.segment_size",
         Watermarks { .. } => "cache.low_watermark, cache.high_watermark",

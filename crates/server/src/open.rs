@@ -18,16 +18,14 @@ use device::{
     JournalProblem, MemoryDisk, MemoryJournal, NandError, NandFileProblem, OpenProblem, SpecError,
 };
 use engine::Medium;
-use engine::config::{META_BYTES, journal_bytes};
+use engine::config::{META_BYTES, journal_bytes, new_journal};
 
-use crate::config::{CacheSection, Config, Size};
+use crate::config::{CacheSection, Config, PARTITION_BITS, Size};
 use crate::error::ServeError;
 use crate::flash::{FlashSetting, meta_beside};
 
 /// Decides about the bad blocks of an emulated device: every start in memory has the same.
 const DEVICE_SEED: u64 = 1;
-/// The key space is cut into two to the power of this many partitions.
-pub(crate) const PARTITION_BITS: u32 = 6;
 /// How long to wait for another process to let go of the flash and of the addresses, and how often
 /// to look.
 pub(crate) const IN_USE_PATIENCE: Duration = Duration::from_secs(2);
@@ -51,9 +49,16 @@ pub(crate) struct JournalPlace {
     /// `None` for one in memory.
     path: Option<PathBuf>,
     bytes: u64,
+    force: bool,
 }
 
 impl JournalPlace {
+    /// Where it is, or would be.
+    pub(crate) fn path(&self) -> PathBuf {
+        let path = self.path.clone();
+        path.unwrap_or_else(|| "the journal in memory".into())
+    }
+
     /// Opens it. Blocks the thread.
     pub(crate) fn open(self) -> Result<Arc<dyn Journal>, JournalError> {
         let Some(path) = self.path else {
@@ -62,7 +67,8 @@ impl JournalPlace {
         };
         let deadline = Instant::now() + IN_USE_PATIENCE;
         let in_use = |error: &JournalError| matches!(error.problem, JournalProblem::InUse);
-        let open = || FileJournal::open(&path, self.bytes);
+        let new = new_journal(self.bytes, PARTITION_BITS, self.force);
+        let open = || FileJournal::open(&path, &new);
         Ok(Arc::new(retry_until(deadline, in_use, open)?))
     }
 }
@@ -137,6 +143,7 @@ impl OpenFlash {
         let beside = || cache.flash.path().map(FileJournal::path_beside);
         let journal = JournalPlace {
             path: cache.journal.clone().or_else(beside),
+            force: cache.force,
             bytes: match cache.journal_size {
                 Some(size) => size.0,
                 None => journal_bytes(bytes, cache.memory.0, PARTITION_BITS),
@@ -171,6 +178,7 @@ fn options(cache: &CacheSection) -> FileOptions {
     FileOptions {
         preallocate: cache.preallocate,
         force: cache.force,
+        overwrite_filesystem: cache.overwrite_filesystem,
         ..FileOptions::default()
     }
 }

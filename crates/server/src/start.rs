@@ -15,12 +15,12 @@ use runtime::live::{IoPath, LiveConfig, Signals, Workers};
 use runtime::net::Listener;
 use runtime::sync::Semaphore;
 
-use crate::config::{CacheSection, Config, ListenAddress, Size};
+use crate::config::{CacheSection, Config, ListenAddress, PARTITION_BITS, Size};
 use crate::counters::Counters;
 use crate::error::ServeError;
 use crate::flash::FlashSetting;
 use crate::listen;
-use crate::open::{IN_USE_PATIENCE, OpenFlash, PARTITION_BITS, retry_until};
+use crate::open::{IN_USE_PATIENCE, OpenFlash, retry_until};
 use crate::shared::{Connections, Shared};
 use crate::stop::{StopRequest, answer_signals};
 use crate::throttle::Throttle;
@@ -61,6 +61,7 @@ pub fn run(
     answer_signals(signals, Arc::clone(&stop)).map_err(ServeError::Workers)?;
     runtime::process::give_freed_memory_back();
     config.check()?;
+    config.cache.force |= config.cache.overwrite_filesystem;
     let threads = config.threads();
     check_new(&mut config, &preset)?;
     bound_connections(&mut config);
@@ -136,11 +137,16 @@ async fn open_engine(
         block_bytes => block_bytes,
     };
     let engine_config = engine_config(&config, flash.bytes, block_bytes, preset)?;
+    let journal = flash.journal.path();
     Opening::new(flash.medium, engine_config)
         .open(|| flash.journal.open())
         .await
         .map_err(|error| match error {
             OpenError::JournalFile(error) => ServeError::Journal(error),
+            source @ OpenError::Journal(_) => ServeError::Image {
+                path: journal,
+                source,
+            },
             source => ServeError::Image {
                 path: config.cache.flash.image(),
                 source,
@@ -353,6 +359,7 @@ fn engine_config(
         max_downtime: (cache.max_downtime > 0).then_some(cache.max_downtime),
         after_downtime: cache.after_downtime,
         force: cache.force,
+        overwrite_filesystem: cache.overwrite_filesystem,
         ..made
     })
 }

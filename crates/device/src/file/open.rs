@@ -21,8 +21,10 @@ pub struct FileOptions {
     pub direct: bool,
     /// Reserve the space of a new file at once, rather than as it is written.
     pub preallocate: bool,
-    /// Use a block device even if it is mounted or partitioned.
+    /// Make a file larger that is smaller than asked for.
     pub force: bool,
+    /// Use a block device that has partitions.
+    pub overwrite_filesystem: bool,
     /// Fewer bytes than this are refused.
     pub min_bytes: u64,
 }
@@ -36,6 +38,7 @@ impl Default for FileOptions {
             direct: true,
             preallocate: false,
             force: false,
+            overwrite_filesystem: false,
             min_bytes: PAGE_BYTES as u64,
         }
     }
@@ -68,11 +71,13 @@ pub enum OpenProblem {
     InUse,
     /// The system itself uses the block device.
     #[error(
-        "the device is mounted or part of a volume; unmount it, or use --force to overwrite it"
+        "the device is mounted or part of a volume; unmount it or take it out first, or name another"
     )]
     Mounted,
     /// The block device has partitions.
-    #[error("the device has partitions; name one of them, or use --force to overwrite them all")]
+    #[error(
+        "the device has partitions; name one of them, or use --overwrite-filesystem to lose them all"
+    )]
     Partitioned,
     /// It is smaller than asked for.
     #[error("holds {:.2}, {:.2} are needed; ask for less or name a larger one", Bytes(*has_bytes), Bytes(*needs_bytes))]
@@ -126,15 +131,11 @@ pub(super) fn open(path: &Path, options: &FileOptions) -> Result<(DirectFile, u6
         read_only: false,
         create_new: is_new,
         direct: options.direct,
-        exclusive_device: !options.force,
+        exclusive_device: true,
     };
     let file = DirectFile::open(path, flags)?;
-    let sized = lock_and_size(&file, options);
-    if sized.is_err() && is_new {
-        // Nothing has been stored in it; what cannot be removed is an empty file.
-        let _ = std::fs::remove_file(path);
-    }
-    Ok((file, sized?))
+    let len_bytes = lock_and_size(&file, options)?;
+    Ok((file, len_bytes))
 }
 
 /// Opens the file to look at it, without a lock; returns the bytes of its whole pages.
@@ -205,7 +206,7 @@ fn lock_and_size(file: &DirectFile, options: &FileOptions) -> Result<u64, OpenPr
     if !file.try_lock()? {
         return Err(OpenProblem::InUse);
     }
-    if file.is_partitioned()? && !options.force {
+    if file.is_partitioned()? && !options.overwrite_filesystem {
         return Err(OpenProblem::Partitioned);
     }
     let has = file.len_bytes()?;

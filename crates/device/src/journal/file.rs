@@ -17,6 +17,12 @@ pub type JournalError = PathError<JournalProblem>;
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the fields are what the message says they are")]
 pub enum JournalProblem {
+    /// It holds something else.
+    #[error(
+        "it holds something that is not a Flowstone journal; name another file with cache.journal, or use --force to \
+         overwrite it"
+    )]
+    Foreign,
     /// Another process has it.
     #[error("in use by another process; stop that one or name another journal")]
     InUse,
@@ -34,6 +40,17 @@ pub enum JournalProblem {
         "the journal must be a regular file that can be read and written: {source}; name another place with cache.journal"
     )]
     Io { source: io::Error },
+}
+
+/// What becomes of a journal that there is not, or that somebody has cut short.
+#[derive(Clone, Copy, Debug)]
+pub struct NewJournal {
+    /// Bytes that it gets.
+    pub bytes: u64,
+    /// One that has fewer bytes than this has been cut short.
+    pub least_bytes: u64,
+    /// Whether what begins with these bytes is a journal, or is to be taken for one.
+    pub is_journal: fn(&[u8]) -> bool,
 }
 
 /// A journal in a file, with the file's exclusive lock unless it is open for reading only.
@@ -58,12 +75,24 @@ impl FileJournal {
         path.into()
     }
 
-    /// Opens the journal at `path`; a new one gets `new_bytes`. Blocks the thread.
-    pub fn open(path: &Path, new_bytes: u64) -> Result<Self, JournalError> {
-        let problem = match MappedFile::open(path, new_bytes) {
+    /// Opens the journal at `path`, or makes it as `new` says. What was made or made longer is taken back when it is
+    /// dropped and nothing has been stored in it. Blocks the thread.
+    pub fn open(path: &Path, new: &NewJournal) -> Result<Self, JournalError> {
+        let new_bytes = new.bytes;
+        let bytes_of = |bytes: u64, beginning: &[u8]| {
+            if bytes >= new.least_bytes {
+                Ok(bytes)
+            } else if (new.is_journal)(beginning) {
+                Ok(new_bytes)
+            } else {
+                Err(io::ErrorKind::InvalidData.into())
+            }
+        };
+        let problem = match MappedFile::open(path, bytes_of) {
             Ok(Some(file)) => return Ok(Self { file }),
             Ok(None) => JournalProblem::InUse,
             Err(source) => match source.kind() {
+                io::ErrorKind::InvalidData => JournalProblem::Foreign,
                 io::ErrorKind::StorageFull
                 | io::ErrorKind::QuotaExceeded
                 | io::ErrorKind::FileTooLarge => JournalProblem::NoSpace { bytes: new_bytes },

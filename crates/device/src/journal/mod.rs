@@ -14,7 +14,7 @@ mod memory;
 
 use std::ops::Range;
 
-pub use file::{FileJournal, JournalError, JournalProblem};
+pub use file::{FileJournal, JournalError, JournalProblem, NewJournal};
 pub use memory::MemoryJournal;
 
 use crate::IoFuture;

@@ -1,6 +1,6 @@
 //! What a [`Nand`](super::Nand) is made of: shape, times, endurance. Checked before anything is made.
 
-use crate::{Geometry, PAGE_BYTES};
+use crate::{Bytes, Geometry, PAGE_BYTES};
 
 /// Planes of a LUN at most.
 const MAX_PLANES: u32 = 8;
@@ -82,7 +82,8 @@ pub enum ConfigError {
     Zero { what: &'static str },
     /// A page is not a multiple of the I/O page.
     #[error(
-        "a page of {page_bytes} bytes is not a multiple of {PAGE_BYTES}; use 4096, 8192 or 16384"
+        "a page of {:.2} is not a multiple of {:.2}; use 4 KiB, 8 KiB or 16 KiB",
+        Bytes((*page_bytes).into()), Bytes(PAGE_BYTES as u64)
     )]
     PageBytes { page_bytes: u32 },
     /// Blocks that cannot be shared out to the planes.
@@ -99,7 +100,7 @@ pub enum ConfigError {
     #[error("{what} must be a share from 0 to 1")]
     Share { what: &'static str },
     /// Something does not divide.
-    #[error("{what} of {bytes} bytes is not a multiple of {unit_bytes} bytes")]
+    #[error("{what} of {:.2} is not a multiple of {:.2}", Bytes(*bytes), Bytes(*unit_bytes))]
     NotWhole {
         what: &'static str,
         bytes: u64,

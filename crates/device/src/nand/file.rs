@@ -13,14 +13,15 @@
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use runtime::file::{open_or_create, try_lock};
+use runtime::file::{open_or_create, remove, try_lock};
 use rustix::fs::FallocateFlags;
 
 use super::block::{Block, State};
 use super::config::NandConfig;
-use crate::{DeviceError, Geometry, Operation, PathError};
+use crate::{Bytes, DeviceError, Geometry, Operation, PathError};
 
 const MAGIC: [u8; 8] = *b"flowNAND";
 const VERSION: u32 = 1;
@@ -107,12 +108,13 @@ impl Header {
     fn describe(&self) -> String {
         let shape = &self.geometry;
         format!(
-            "{} channels x {} LUNs x {} blocks x {} pages of {} bytes, {} planes, seed {}",
+            "{} channels x {} LUNs x {} blocks of {:.1} (block={}) in pages of {:.1}, {} planes, seed {}",
             shape.channels,
             shape.luns_per_channel,
             shape.blocks_per_lun,
-            shape.pages_per_block,
-            shape.page_bytes,
+            Bytes(shape.block_bytes()),
+            Bytes(shape.block_bytes()),
+            Bytes(shape.page_bytes.into()),
             self.planes,
             self.seed
         )
@@ -205,11 +207,24 @@ impl Layout {
     }
 }
 
-/// An open file, locked for as long as it lives.
+/// An open file, locked for as long as it lives. One that was made, and whose blocks have not changed, goes with it.
 #[derive(Debug)]
 pub(super) struct NandFile {
     file: File,
     layout: Layout,
+    /// Where it is, if it was made when it was opened.
+    made_at: Option<PathBuf>,
+    is_changed: AtomicBool,
+}
+
+impl Drop for NandFile {
+    fn drop(&mut self) {
+        if let Some(path) = &self.made_at
+            && !*self.is_changed.get_mut()
+        {
+            remove(path, &self.file);
+        }
+    }
 }
 
 /// Whether the file at `path` begins as a device of this emulator does, of whatever version.
@@ -257,12 +272,17 @@ impl NandFile {
     ) -> Result<Self, NandFileProblem> {
         // Looked at first: nothing is made of what is not one's own.
         peek(path)?;
-        let file = open_or_create(path)?;
+        let (file, is_new) = open_or_create(path)?;
         if !try_lock(&file)? {
             return Err(NandFileProblem::InUse);
         }
         let layout = Layout::of(&config.geometry);
-        let this = Self { file, layout };
+        let this = Self {
+            file,
+            layout,
+            made_at: is_new.then(|| path.to_owned()),
+            is_changed: AtomicBool::new(false),
+        };
         match read_header(&this.file)? {
             None => this.create(&Header::of(config))?,
             Some(has) => {
@@ -354,6 +374,7 @@ impl NandFile {
 
     /// Writes the record of a block.
     pub(super) fn record(&self, block: u32, state: State, erases: u32) -> Result<(), DeviceError> {
+        self.is_changed.store(true, Ordering::Relaxed);
         let mut record = [0; RECORD_BYTES as usize];
         record[..4].copy_from_slice(&erases.to_le_bytes());
         record[4] = state as u8;
@@ -370,6 +391,7 @@ impl NandFile {
     }
 
     fn mark(&self, block: u32, first_page: u32, pages: u32, what: u8) -> io::Result<()> {
+        self.is_changed.store(true, Ordering::Relaxed);
         let bytes = vec![what; pages as usize];
         self.file
             .write_all_at(&bytes, self.layout.page_byte(block, first_page))

@@ -35,7 +35,7 @@ use parking_lot::Mutex;
 pub(crate) use block::Tag;
 pub use config::{ConfigError, Endurance, NandConfig, NandTiming};
 pub use counts::Counts;
-pub(crate) use file::peek;
+pub(crate) use file::{Header, peek};
 pub use file::{NandFileError, NandFileProblem, is_nand_file};
 pub use image::{NandCrash, NandImage};
 pub use preset::Preset;

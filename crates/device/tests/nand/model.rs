@@ -279,6 +279,11 @@ fn a_file_of_another_kind_is_refused_and_left_alone() {
     let first = Nand::open_file(config(), &path).unwrap();
     assert!(matches!(open(config()), NandFileProblem::InUse));
     drop(first);
+    assert!(!path.exists(), "nothing has happened in it");
+    Sim::new(1).block_on(async {
+        let first = Nand::open_file(config(), &path).unwrap();
+        first.erase(BlockId(0)).await.unwrap();
+    });
     let mut larger = config();
     larger.geometry.blocks_per_lun = 16;
     let refused = open(larger);

@@ -1,6 +1,6 @@
 //! Why an image cannot be opened, and why one that can starts empty.
 
-use device::DeviceError;
+use device::{Bytes, DeviceError};
 
 use super::journal::{JournalError, Unusable};
 use crate::config::ConfigError;
@@ -26,8 +26,8 @@ pub enum OpenError {
     Index(String),
     /// Flash cannot be overwritten in place.
     #[error(
-        "the index of this placement is overwritten in place, which flash cannot be: give it a device of its own \
-         with --index-flash"
+        "the index of this placement is overwritten in place, which flash cannot be: give the index a device of \
+         its own"
     )]
     IndexNeedsDevice,
     /// The device holds another program's data.
@@ -36,6 +36,9 @@ pub enum OpenError {
          overwrite it"
     )]
     Foreign,
+    /// The device holds what somebody may miss.
+    #[error("it holds {what}; name another path, or use --overwrite-filesystem to lose that")]
+    FileSystem { what: &'static str },
     /// An image of another format version.
     #[error(
         "it holds an image of format {found} and this program reads format {expected}: use the \
@@ -47,14 +50,15 @@ pub enum OpenError {
     Damaged,
     /// An image of another size than the device.
     #[error(
-        "it holds an image of {image} bytes and {device} are given: use --flash-size {image}, or \
-         --force to start empty"
+        "it holds an image of {:.2} and {:.2} are given: use --flash-size {}, or --force to start empty",
+        Bytes(*image), Bytes(*device), Bytes(*image)
     )]
     Size { image: u64, device: u64 },
     /// An image on flash of another size.
     #[error(
-        "it holds an image on {image} bytes of flash and the device has {device}: give it the same \
-         device, or --force to start empty"
+        "it holds an image on {:.2} of flash and the device has {:.2}: give it the same device, or --force to \
+         start empty",
+        Bytes(*image), Bytes(*device)
     )]
     FlashSize { image: u64, device: u64 },
     /// The superblock alone.
@@ -65,9 +69,9 @@ pub enum OpenError {
     SuperblockOnly,
     /// An image made on flash of another shape.
     #[error(
-        "it holds an image with segments of {image} bytes on {image_channels} channels and the \
-         device has {device} on {device_channels}: give it the same device, or --force to start \
-         empty"
+        "it holds an image with segments of {:.2} on {image_channels} channels and the device has blocks of {:.2} \
+         on {device_channels}: give it the same device, or --force to start empty",
+        Bytes((*image).into()), Bytes(*device)
     )]
     Geometry {
         image: u32,
@@ -77,14 +81,14 @@ pub enum OpenError {
     },
     /// The device of the index is another image's, or holds something else.
     #[error(
-        "--index-flash: it does not hold the index of this image: give it the device that the image was made \
-         with, or --force to start empty"
+        "the index's device does not hold the index of this image: give it the one that the image was made with, or \
+         --force to start empty"
     )]
     IndexDevice,
     /// The device of the index is missing, or the image has its index inside.
     #[error(
-        "--index-flash: the image was made {made} a device of its own for the index: start it the same way, or \
-         --force to start empty"
+        "the image was made {made} a device of its own for the index: start it the same way, or --force to start \
+         empty"
     )]
     IndexFlash { made: &'static str },
     /// An image of another placement.

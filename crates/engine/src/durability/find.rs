@@ -12,7 +12,7 @@ use super::error::Distrust;
 use super::flush::FlushCutoffs;
 use super::journal::{ChunkRecords, Journal, JournalError, Unusable, ring_chunks};
 use crate::format::FormatError;
-use crate::format::journal::{HEAD_WORDS, Head, MIN_CHUNKS, VOID_WORD, chunk_words};
+use crate::format::journal::{Head, VOID_WORD, usable_bytes};
 use crate::format::superblock::Superblock;
 use crate::store::{SavedCheckpoint, SegmentId, SegmentRecord, SegmentStore};
 
@@ -72,7 +72,7 @@ pub(crate) fn look_at_journal(
     force: bool,
 ) -> Result<Result<(), Unusable>, JournalError> {
     let (shape, run) = (superblock.shape(), superblock.run.get());
-    let needed = HEAD_WORDS + MIN_CHUNKS * chunk_words(shape.partitions);
+    let needed = usable_bytes(shape.partitions) as usize / size_of::<u64>();
     if log.words() < needed {
         let words = log.words();
         return Err(JournalError::TooShort { words, needed });

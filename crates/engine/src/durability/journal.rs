@@ -14,7 +14,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use device::{DeviceError, Journal as Log};
+use device::{Bytes, DeviceError, Journal as Log};
 use parking_lot::Mutex;
 use runtime::sync::Notify;
 
@@ -34,8 +34,8 @@ pub(crate) fn ring_chunks(log: &dyn Log, partitions: u32) -> u64 {
 /// Why what a journal holds cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unusable {
-    /// The journal is new.
-    #[error("it is missing")]
+    /// The journal is new, has been cut short, or is that of another image that was here before.
+    #[error("it is missing, cut short, or holds nothing")]
     Missing,
     /// The journal is of another run than the image.
     #[error("it is of another run of the cache")]
@@ -60,17 +60,20 @@ pub enum Unusable {
 pub enum JournalError {
     /// The log holds something that is no journal.
     #[error(
-        "the journal holds something that is not Flowstone's; name another one, or use --force to \
+        "it holds something that is not a Flowstone journal; name another file with cache.journal, or use --force to \
          overwrite it"
     )]
     Foreign,
     /// The journal belongs to another image.
     #[error(
-        "the journal belongs to another image; name this image's, or use --force to start empty"
+        "it is the journal of another image; name this image's with cache.journal, or use --force to start empty"
     )]
     OtherImage,
     /// The log is too short.
-    #[error("the journal has {words} words and {needed} are needed; remove it to get a new one")]
+    #[error(
+        "a journal of {:.2} is too small for this image, which needs {:.2}: raise cache.journal_size and remove it",
+        Bytes(8 * *words as u64), Bytes(8 * *needed as u64)
+    )]
     TooShort { words: usize, needed: usize },
 }
 

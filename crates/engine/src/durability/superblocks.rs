@@ -33,6 +33,8 @@ pub(crate) struct Copies {
     pub(crate) copies: [SuperblockCopy; 2],
     /// There is nothing but zeros, in all that belongs to the superblock.
     is_blank: bool,
+    /// What another program has there.
+    file_system: Option<&'static str>,
 }
 
 impl Copies {
@@ -50,13 +52,21 @@ impl Copies {
             }
         });
         let is_blank = head.iter().all(|&byte| byte == 0);
-        Ok(Self { copies, is_blank })
+        Ok(Self {
+            copies,
+            is_blank,
+            file_system: device::file_system_in(&head),
+        })
     }
 
     /// The valid copy with the higher generation; `None` on a device that holds nothing.
     pub(crate) fn newest(&self) -> Result<Option<Superblock>, OpenError> {
         let mut newest: Option<Superblock> = None;
-        let mut refusal = OpenError::Foreign;
+        let foreign = || match self.file_system {
+            Some(what) => OpenError::FileSystem { what },
+            None => OpenError::Foreign,
+        };
+        let mut refusal = foreign();
         for (number, copy) in self.copies.iter().enumerate() {
             match copy {
                 SuperblockCopy::Valid(found)
@@ -70,7 +80,7 @@ impl Copies {
                 }
                 // Another program's data begins where the device does: the second copy says nothing more.
                 SuperblockCopy::Invalid(FormatError::Magic) if number == 0 => {
-                    return Err(OpenError::Foreign);
+                    return Err(foreign());
                 }
                 SuperblockCopy::Invalid(FormatError::Magic) => {}
                 SuperblockCopy::Invalid(_) => refusal = OpenError::Damaged,

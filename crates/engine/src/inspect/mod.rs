@@ -25,7 +25,7 @@ pub use look::{CheckpointReport, JournalReport, JournalState, RecordCounts, Segm
 pub use run::{InspectOptions, Inspection, inspect};
 pub use verify::{Flaw, FlawedPlace, Verified};
 
-use device::DeviceError;
+use device::{Bytes, DeviceError};
 
 use crate::durability::Distrust;
 use crate::durability::journal::JournalError;
@@ -82,7 +82,7 @@ pub enum InspectError {
     )]
     Damaged,
     /// A part of an image.
-    #[error("it has {device} bytes of an image of {image}: give it back the rest")]
+    #[error("it has {:.2} of an image of {:.2}: give it back the rest", Bytes(*device), Bytes(*image))]
     Truncated {
         /// Bytes of the image.
         image: u64,

@@ -62,7 +62,7 @@ impl Opening {
         self
     }
 
-    /// With a device of its own for what the index overwrites in place (`--index-flash`).
+    /// With a device of its own for what the index overwrites in place.
     #[must_use]
     pub fn with_index_disk(mut self, disk: Arc<dyn Disk>) -> Self {
         self.index_disk = Some(disk);
@@ -194,6 +194,9 @@ impl Opening {
             Ok(Some(found)) => Ok((found, None)),
             Ok(None) => Ok((self.new_image()?, Some(Start::New))),
             Err(OpenError::Device(error)) => Err(error.into()),
+            Err(OpenError::FileSystem { what }) if !self.config.overwrite_filesystem => {
+                Err(OpenError::FileSystem { what })
+            }
             Err(_) if self.config.force => Ok((self.new_image()?, Some(Start::Forced))),
             Err(refused) => Err(refused),
         }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use device::{AlignedBuf, DeviceError};
+use device::{AlignedBuf, Bytes, DeviceError};
 use parking_lot::MutexGuard;
 use runtime::budget::Share;
 use runtime::work::{self, Work};
@@ -113,7 +113,7 @@ pub enum ReadError {
     #[error(transparent)]
     Device(#[from] DeviceError),
     /// Too many items are being read, and their readers are slow.
-    #[error("no memory to read an item of {bytes} bytes")]
+    #[error("no memory to read an item of {:.2}", Bytes(*bytes as u64))]
     NoMemory {
         /// What the read takes.
         bytes: usize,

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use device::{Bytes, Disk, FileDisk, FileJournal, FileOptions, Journal, JournalError};
 use engine::EngineConfig;
-use engine::config::{WORKER_BYTES, engine_share, journal_bytes};
+use engine::config::{WORKER_BYTES, engine_share, journal_bytes, new_journal};
 
 /// Worker threads when nothing is said, at most: each can have hundreds of reads in flight.
 const DEFAULT_THREADS: usize = 4;
@@ -29,6 +29,7 @@ pub struct CacheConfig {
     preallocate: bool,
     discard: bool,
     force: bool,
+    overwrite_filesystem: bool,
     journal: Option<PathBuf>,
     write_back: Option<Duration>,
     pub(super) stop_deadline: Duration,
@@ -47,6 +48,7 @@ impl CacheConfig {
             preallocate: true,
             discard: false,
             force: false,
+            overwrite_filesystem: false,
             journal: None,
             write_back: EngineConfig::default().write_back,
             stop_deadline: Duration::from_secs(60),
@@ -100,6 +102,14 @@ impl CacheConfig {
         self
     }
 
+    /// As [`force`](CacheConfig::force), also where there is a file system, a volume or a partition table. What is
+    /// mounted is refused all the same. Where an error says `--overwrite-filesystem`, this is meant.
+    pub fn overwrite_filesystem(mut self, yes: bool) -> Self {
+        self.overwrite_filesystem = yes;
+        self.force |= yes;
+        self
+    }
+
     /// Where the journal is, which tells a start after a crash what has been overwritten; beside the
     /// flash unless said otherwise. Without it the next start is empty.
     pub fn journal(mut self, path: impl Into<PathBuf>) -> Self {
@@ -147,6 +157,7 @@ impl CacheConfig {
             memory_bytes,
             max_value_bytes: self.max_value_bytes,
             force: self.force,
+            overwrite_filesystem: self.overwrite_filesystem,
             write_back: self.write_back,
             stop_deadline: self.stop_deadline,
             ..EngineConfig::default()
@@ -164,9 +175,15 @@ impl CacheConfig {
         let options = FileOptions {
             preallocate: self.preallocate,
             force: self.force,
+            overwrite_filesystem: self.overwrite_filesystem,
             ..FileOptions::default()
         };
         Ok(FileDisk::open_image(&self.path, self.flash_bytes, options)?)
+    }
+
+    pub(super) fn journal_path(&self) -> PathBuf {
+        let beside = || FileJournal::path_beside(&self.path);
+        self.journal.clone().unwrap_or_else(beside)
     }
 
     /// What opens the journal of the flash, or makes one.
@@ -177,9 +194,9 @@ impl CacheConfig {
     ) -> impl FnOnce() -> Result<Arc<dyn Journal>, JournalError> + Send + use<> {
         let bits = EngineConfig::default().partition_bits;
         let bytes = journal_bytes(disk.len_bytes(), memory_bytes, bits);
-        let beside = || FileJournal::path_beside(&self.path);
-        let path = self.journal.clone().unwrap_or_else(beside);
-        move || Ok(Arc::new(FileJournal::open(&path, bytes)?))
+        let new = new_journal(bytes, bits, self.force);
+        let path = self.journal_path();
+        move || Ok(Arc::new(FileJournal::open(&path, &new)?))
     }
 }
 

@@ -408,11 +408,17 @@ fn open(config: &CacheConfig) -> Result<Cache, OpenError> {
     })
     .map_err(OpenError::Workers)?;
     let disk: Arc<dyn Disk> = Arc::new(disk);
-    let path = config.path.clone();
+    let (flash_path, journal_path) = (config.path.clone(), config.journal_path());
     let engine = workers
         .run_on(0, move || Opening::new(disk, engine_config).open(journal))
         .ok_or_else(ended_early)
-        .and_then(|opened| opened.map_err(|source| OpenError::Image { path, source }))
+        .and_then(|opened| {
+            opened.map_err(|source| {
+                let is_journal = matches!(source, engine::OpenError::Journal(_));
+                let path = if is_journal { journal_path } else { flash_path };
+                OpenError::Image { path, source }
+            })
+        })
         .inspect_err(|_| workers.clone().shutdown())?;
     engine.start_background(workers.spread());
     let found = Arc::clone(&engine);

@@ -1,5 +1,7 @@
 //! Why a run has no outcome.
 
+use device::Bytes;
+
 use crate::presets::UnknownPreset;
 
 /// Why there is no outcome, in one line.
@@ -35,8 +37,9 @@ pub enum CompareError {
     },
     #[error(
         "preset {preset}: the {objects} objects of {workload} that the flash holds do not fit its \
-         index, whose share of {memory} bytes of memory holds {room}: give it more --memory, fewer \
-         --keys or less flash"
+         index, whose share of {:.1} of memory holds {room}: give it more --memory, fewer --keys or \
+         less flash",
+        Bytes(*memory)
     )]
     Index {
         preset: &'static str,

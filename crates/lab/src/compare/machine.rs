@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use device::{Journal, JournalError};
-use engine::config::journal_bytes;
+use device::{Journal, JournalError, NewJournal};
+use engine::config::{journal_bytes, new_journal};
 use engine::reclaim::FlashStats;
 use engine::{Engine, Opening};
 use runtime::Instant;
@@ -43,17 +43,17 @@ pub(super) struct Mark {
 }
 
 impl Machine {
-    /// Opens the engine of a preset on `storage`, with the journal that `journal` makes of so many
-    /// bytes.
+    /// Opens the engine of a preset on `storage`, with the journal that `journal` makes.
     pub(super) async fn open(
         plan: &Plan,
         preset: &Preset,
         storage: Storage,
-        journal: impl FnOnce(u64) -> Result<Arc<dyn Journal>, JournalError>,
+        journal: impl FnOnce(NewJournal) -> Result<Arc<dyn Journal>, JournalError>,
     ) -> Result<Self, CompareError> {
         let config = (preset.config)(plan.sizes(&storage));
         let (memory_bytes, bits) = (config.memory_bytes, config.partition_bits);
-        let journal = || journal(journal_bytes(storage.bytes(), memory_bytes, bits));
+        let bytes = journal_bytes(storage.bytes(), memory_bytes, bits);
+        let journal = || journal(new_journal(bytes, bits, false));
         let opened = Opening::new(storage.medium(), config).open(journal).await;
         let engine = opened.map_err(|source| CompareError::Setup {
             preset: preset.name,

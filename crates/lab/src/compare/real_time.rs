@@ -169,8 +169,8 @@ fn open(
     storage: Storage,
     journal: PathBuf,
 ) -> Result<Machine, CompareError> {
-    let log = move |bytes| {
-        let opened = FileJournal::open(&journal, bytes);
+    let log = move |new| {
+        let opened = FileJournal::open(&journal, &new);
         let is_in_use = |error: &JournalError| matches!(error.problem, JournalProblem::InUse);
         if !opened.as_ref().is_err_and(is_in_use) {
             unname(&journal);

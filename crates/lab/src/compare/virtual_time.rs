@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use device::NewJournal;
 use runtime::sim::Sim;
 
 use super::clients::{Client, Progress, Run, Seen};
@@ -41,7 +42,8 @@ async fn on(
         CpuTable::frozen().with_copies_times(plan.copy_scale),
         plan.cpu_scale,
     );
-    let journal = |bytes| Ok(Arc::new(Words::new(bytes as usize / size_of::<u64>())) as _);
+    let journal =
+        |new: NewJournal| Ok(Arc::new(Words::new(new.bytes as usize / size_of::<u64>())) as _);
     let machine = Machine::open(plan, preset, storage, journal).await?;
     let metered = Rc::clone(&cpus);
     machine.engine.start_background(|task| {

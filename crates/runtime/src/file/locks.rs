@@ -12,20 +12,33 @@ use std::path::Path;
 /// Mode of every file that is made: its owner alone may read what users have stored.
 const OWNER_ALONE: u32 = 0o600;
 
-/// Opens the file at `path` for reading and writing. One that does not exist is made, for its owner
-/// alone, whatever the umask; one that does keeps its mode.
-pub fn open_or_create(path: &Path) -> io::Result<File> {
+/// Opens the file at `path` for reading and writing, and tells whether it was made. One that does not
+/// exist is made, for its owner alone, whatever the umask; one that does keeps its mode.
+pub fn open_or_create(path: &Path) -> io::Result<(File, bool)> {
     let mut options = File::options();
     options.read(true).write(true);
-    match options.open(path) {
+    let existing = || options.open(path).map(|file| (file, false));
+    match existing() {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         opened => return opened,
     }
     match for_owner_alone(options.clone().create_new(true)).open(path) {
-        Ok(file) => restrict(&file).map(|()| file),
+        Ok(file) => restrict(&file).map(|()| (file, true)),
         // Somebody else has made it meanwhile.
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => options.open(path),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => existing(),
         Err(error) => Err(error),
+    }
+}
+
+/// Removes the file at `path`, unless that is another one than `file` by now.
+pub fn remove(path: &Path, file: impl AsFd) {
+    let Ok(this) = rustix::fs::fstat(file) else {
+        return;
+    };
+    let is_same = |found: fs::Metadata| (found.dev(), found.ino()) == (this.st_dev, this.st_ino);
+    if fs::symlink_metadata(path).is_ok_and(is_same) {
+        // What cannot be removed stays, and holds nothing.
+        let _ = fs::remove_file(path);
     }
 }
 

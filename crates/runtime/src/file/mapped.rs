@@ -3,25 +3,32 @@
 use std::fs::File;
 use std::io;
 use std::ops::Range;
-use std::os::fd::OwnedFd;
-use std::path::Path;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
-use super::locks::unlock;
+use super::locks::{remove, unlock};
 use super::{gate, open_or_create, try_lock};
 use crate::buffer::PAGE_BYTES;
+
+/// Bytes of a file's beginning that decide how long it is to be.
+const HEAD_BYTES: usize = 64;
 
 /// Bytes of a word.
 const WORD_BYTES: usize = size_of::<u64>();
 
 /// A file as an array of words. Stores are seen by every process that maps or reads the file from
 /// then on, whatever becomes of this one; [`sync`](MappedFile::sync) makes them outlive the system.
+///
+/// A file that was made, or made longer, and in which nothing has been stored is as it was before once this value is
+/// dropped.
 ///
 /// Usable from every thread at once; words past the end panic. A file that somebody else shortens
 /// takes the process with it.
@@ -31,6 +38,38 @@ pub struct MappedFile {
     words: usize,
     fd: Arc<OwnedFd>,
     is_read_only: bool,
+    path: PathBuf,
+    before: Before,
+    is_changed: AtomicBool,
+}
+
+/// What a file was before it was opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Before {
+    /// There was none.
+    Absent,
+    /// It had so many bytes.
+    Bytes(u64),
+    /// It had so many bytes, and has been made longer; it began with `head`.
+    Short { bytes: u64, head: [u8; HEAD_BYTES] },
+}
+
+impl Before {
+    /// Makes the file what it was.
+    fn restore(self, path: &Path, file: impl AsFd) {
+        match self {
+            Self::Absent => remove(path, file),
+            // What cannot be given back is lost to nobody: it has been found to be of no use.
+            Self::Bytes(bytes) => {
+                let _ = rustix::fs::ftruncate(file, bytes);
+            }
+            Self::Short { bytes, head } => {
+                let head = &head[..HEAD_BYTES.min(bytes as usize)];
+                let _ = rustix::io::pwrite(&file, head, 0);
+                let _ = rustix::fs::ftruncate(file, bytes);
+            }
+        }
+    }
 }
 
 // SAFETY: the mapping belongs to this value and is only accessed as atomics.
@@ -39,29 +78,51 @@ unsafe impl Send for MappedFile {}
 unsafe impl Sync for MappedFile {}
 
 impl MappedFile {
-    /// Opens the file at `path`, takes its exclusive lock and maps all whole pages of it. One that
-    /// does not exist, or is empty, gets `new_bytes` bytes of zeros, with their space reserved, so
-    /// that a full file system shows here and not at a store. `None` when another process has it.
+    /// Opens the file at `path`, or makes it, takes its exclusive lock and maps all whole pages of it.
+    /// `bytes_of` says how many bytes it is to have, by those it has and by the first few of them; they are at least
+    /// as many. What is added are zeros, and so are the first bytes of a file that is made longer: it must not be
+    /// taken for whole. The space of all is reserved, so that a full file system shows here and
+    /// not at a store. `None` when another process has it.
     ///
     /// # Errors
-    /// The system's; `InvalidInput` for what is no regular file or shorter than a page.
-    pub fn open(path: &Path, new_bytes: u64) -> io::Result<Option<Self>> {
-        let file = open_or_create(path)?;
+    /// The system's; `InvalidInput` for what is no regular file or shorter than a page; what `bytes_of` says. The
+    /// file is as it was then.
+    pub fn open(
+        path: &Path,
+        bytes_of: impl FnOnce(u64, &[u8]) -> io::Result<u64>,
+    ) -> io::Result<Option<Self>> {
+        let (file, is_new) = open_or_create(path)?;
         if !try_lock(&file)? {
             return Ok(None);
         }
         let found = file.metadata()?;
-        if !found.is_file() {
-            return Err(io::ErrorKind::InvalidInput.into());
-        }
-        let bytes = if found.len() == 0 {
-            new_bytes
+        let mut before = if is_new {
+            Before::Absent
         } else {
-            found.len()
+            Before::Bytes(found.len())
         };
-        // Holes are filled as well: a store into one could find the file system full.
-        rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, bytes)?;
-        Self::map(file, bytes, false).map(Some)
+        let mapped = || {
+            if !found.is_file() {
+                return Err(io::ErrorKind::InvalidInput.into());
+            }
+            let mut head = [0; HEAD_BYTES];
+            let read = rustix::io::pread(&file, &mut head, 0)?;
+            let bytes = bytes_of(found.len(), &head[..read])?.max(found.len());
+            if bytes > found.len() && found.len() > 0 {
+                before = Before::Short {
+                    bytes: found.len(),
+                    head,
+                };
+                file.write_all_at(&[0; HEAD_BYTES][..read], 0)?;
+                file.sync_data()?;
+            }
+            // Holes are filled as well: a store into one could find the file system full.
+            rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, bytes)?;
+            Self::map(file.try_clone()?, path, before, bytes, false)
+        };
+        mapped()
+            .map(Some)
+            .inspect_err(|_| before.restore(path, &file))
     }
 
     /// Maps all whole pages of the file at `path` for reading, without its lock: another process may
@@ -77,10 +138,16 @@ impl MappedFile {
         }
         let file = File::open(path)?;
         let bytes = file.metadata()?.len();
-        Self::map(file, bytes, true)
+        Self::map(file, path, Before::Bytes(bytes), bytes, true)
     }
 
-    fn map(file: File, bytes: u64, is_read_only: bool) -> io::Result<Self> {
+    fn map(
+        file: File,
+        path: &Path,
+        before: Before,
+        bytes: u64,
+        is_read_only: bool,
+    ) -> io::Result<Self> {
         let bytes = usize::try_from(bytes).unwrap_or(usize::MAX) / PAGE_BYTES * PAGE_BYTES;
         if bytes == 0 {
             return Err(io::ErrorKind::InvalidInput.into());
@@ -107,6 +174,9 @@ impl MappedFile {
             words: bytes / WORD_BYTES,
             fd: Arc::new(OwnedFd::from(file)),
             is_read_only,
+            path: path.to_owned(),
+            before,
+            is_changed: AtomicBool::new(false),
         })
     }
 
@@ -161,6 +231,7 @@ impl MappedFile {
 
     /// Sets all of `words` to zero, as [`store`](Self::store) would.
     pub fn clear(&self, words: Range<usize>) {
+        self.note_change();
         fence(Ordering::Release);
         for word in &self.words()[words] {
             word.store(0, Ordering::Relaxed);
@@ -174,7 +245,14 @@ impl MappedFile {
     /// When it was opened for reading only.
     pub fn store(&self, word: usize, value: u64) {
         assert!(!self.is_read_only, "opened for reading only");
+        self.note_change();
         self.words()[word].store(value.to_le(), Ordering::Release);
+    }
+
+    fn note_change(&self) {
+        if !self.is_changed.load(Ordering::Relaxed) {
+            self.is_changed.store(true, Ordering::Relaxed);
+        }
     }
 
     /// Makes every store before this call durable.
@@ -207,6 +285,9 @@ impl Drop for MappedFile {
         let unmapped =
             unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.words * WORD_BYTES) };
         debug_assert_eq!(unmapped, Ok(()), "the mapping is this value's own");
+        if !self.is_read_only && !*self.is_changed.get_mut() {
+            self.before.restore(&self.path, &*self.fd);
+        }
         // Nothing is stored any more; a sync that was given up changes nothing.
         unlock(&self.fd);
     }

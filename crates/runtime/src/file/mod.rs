@@ -17,8 +17,8 @@ use std::ops::ControlFlow;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use compio::buf::{BufResult, IntoInner};
 use compio::driver::{OpCode, op};
@@ -29,7 +29,7 @@ use crate::buffer::{AlignedBuf, PAGE_BYTES};
 use crate::in_flight::InFlight;
 use crate::live;
 
-pub use locks::{is_locked, open_or_create, try_lock};
+pub use locks::{is_locked, open_or_create, remove, try_lock};
 pub use mapped::MappedFile;
 
 /// How to open a [`DirectFile`].
@@ -55,7 +55,8 @@ pub enum Kind {
     BlockDevice,
 }
 
-/// An open file or block device.
+/// An open file or block device. One that was made, or made longer, and to which nothing has been written is as it was
+/// before once this value is dropped.
 #[derive(Debug)]
 pub struct DirectFile {
     fd: Arc<OwnedFd>,
@@ -68,6 +69,12 @@ pub struct DirectFile {
     /// Writes and discards that have begun and not ended. One that nobody waits for any more stays among them: the
     /// system may still be at it.
     changes: AtomicUsize,
+    /// Whether it was made when it was opened.
+    is_new: bool,
+    /// Its length before it was made longer.
+    len_before: OnceLock<u64>,
+    /// Whether anything has been written or discarded.
+    is_changed: AtomicBool,
 }
 
 impl DirectFile {
@@ -106,6 +113,9 @@ impl DirectFile {
             why_cached,
             cannot_discard: AtomicBool::new(false),
             changes: AtomicUsize::new(0),
+            is_new: flags.create_new,
+            len_before: OnceLock::new(),
+            is_changed: AtomicBool::new(false),
         })
     }
 
@@ -132,6 +142,7 @@ impl DirectFile {
 
     /// Makes a regular file `len` bytes long; what is added reads as zeros and takes no space yet.
     pub fn set_len(&self, len: u64) -> io::Result<()> {
+        self.note_len()?;
         Ok(rustix::fs::ftruncate(&self.fd, len)?)
     }
 
@@ -140,8 +151,21 @@ impl DirectFile {
     /// # Errors
     /// `StorageFull` when there is not that much space, else the system's.
     pub fn preallocate(&self, len: u64) -> io::Result<()> {
+        self.note_len()?;
         let flags = FallocateFlags::empty();
         Ok(rustix::fs::fallocate(&self.fd, flags, 0, len)?)
+    }
+
+    fn note_len(&self) -> io::Result<()> {
+        let len = self.len_bytes()?;
+        self.len_before.get_or_init(|| len);
+        Ok(())
+    }
+
+    /// A write or a discard begins.
+    fn begin_change(&self) {
+        self.is_changed.store(true, Ordering::Relaxed);
+        self.changes.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Takes the exclusive lock of a file that is not open for reading only, held until this value and its last write
@@ -198,7 +222,7 @@ impl DirectFile {
     where
         B: AsRef<[u8]> + 'static,
     {
-        self.changes.fetch_add(1, Ordering::Relaxed);
+        self.begin_change();
         let written = self.whole(data, offset, op::WriteAt::new).await;
         self.changes.fetch_sub(1, Ordering::Relaxed);
         written
@@ -247,7 +271,7 @@ impl DirectFile {
         let fd = Arc::clone(&self.fd);
         let kind = self.kind;
         let _permit = gate::permit().await;
-        self.changes.fetch_add(1, Ordering::Relaxed);
+        self.begin_change();
         let result = live::blocking(move || match kind {
             Kind::File => {
                 let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
@@ -270,6 +294,14 @@ impl DirectFile {
 
 impl Drop for DirectFile {
     fn drop(&mut self) {
+        if !*self.is_changed.get_mut() {
+            if self.is_new && locks::try_lock(&self.fd).is_ok_and(|is_ours| is_ours) {
+                locks::remove(&self.path, &self.fd);
+            } else if let Some(&len) = self.len_before.get() {
+                // One that cannot be made shorter has zeros at its end.
+                let _ = rustix::fs::ftruncate(&self.fd, len);
+            }
+        }
         // A read or a sync that was given up changes nothing. A write may: the lock then lasts until it has ended.
         if *self.changes.get_mut() == 0 {
             locks::unlock(&self.fd);
