@@ -229,6 +229,14 @@ impl History {
         });
     }
 
+    /// A flush that has ended may have happened or not: it hides nothing, and nothing before its end is certain.
+    pub(crate) fn leave_in_doubt(&mut self, asked: Asked) {
+        let at = self.tick();
+        let change = self.change(asked);
+        change.answered = at;
+        change.settled = IN_DOUBT;
+    }
+
     /// What a change that is under way will have done, if it happens.
     pub(crate) fn foresee(&mut self, asked: Asked, effect: Effect) {
         let change = self.change(asked);
@@ -403,8 +411,7 @@ impl History {
             let gone = changes
                 .iter()
                 .chain(&self.flushes)
-                .filter(|later| later.asked > write.answered && later.asked != OPEN)
-                .filter(|later| later.answered < asked && later.settled != IN_DOUBT)
+                .filter(|later| later.hides(write, asked))
                 .map(|later| later.answered)
                 .min();
             match gone {
@@ -451,6 +458,56 @@ impl History {
             && !self.may_be_pending;
         let asked = last.asked;
         certain.then_some(Certain { tag, expiry, asked })
+    }
+
+    /// Nobody uses the cache, and it has this value of a key: how that came about counts no more.
+    pub(crate) fn settle(&mut self, key: u64, seen: Seen) {
+        let Ok(Some(number)) = self.look(key, seen) else {
+            return;
+        };
+        let (asked, answered) = (self.tick(), self.tick());
+        let changes = self.keys.get_mut(&key).expect("it explains");
+        let expiry = changes[number].effect.expiry().unwrap_or(0);
+        let is_of_tag = |change: &&Change| matches!(change.effect, Effect::Value { tag, .. } if tag == seen.tag);
+        let unique = changes.iter().filter(is_of_tag).map(|change| change.unique);
+        let unique = unique.max().unwrap_or(0);
+        let tag = seen.tag;
+        changes.clear();
+        changes.push(Change {
+            answered,
+            unique,
+            ..Change::new(asked, Effect::Value { tag, expiry })
+        });
+    }
+
+    /// Nothing is under way: forgets what can neither be seen again nor hide anything. What has been asked for before
+    /// is not to be answered after it.
+    pub(crate) fn prune(&mut self) {
+        let mut oldest = self.clock;
+        for changes in self.keys.values_mut() {
+            changes.retain(|change| change.asked != OPEN);
+            let is_gone = |write: &Change| {
+                let mut later = changes.iter().chain(&self.flushes);
+                later.any(|later| later.hides(write, OPEN))
+            };
+            let may_be_seen = |write: &Change| write.effect != Effect::Gone && !is_gone(write);
+            let first = match changes.iter().position(may_be_seen) {
+                // What keeps a value needs it.
+                Some(seen) => changes[..=seen]
+                    .iter()
+                    .rposition(|change| matches!(change.effect, Effect::Value { .. }))
+                    .unwrap_or(seen),
+                None => changes.len(),
+            };
+            changes.drain(..first);
+            oldest = changes
+                .iter()
+                .map(|change| change.asked)
+                .fold(oldest, u64::min);
+        }
+        self.keys.retain(|_, changes| !changes.is_empty());
+        self.flushes
+            .retain(|flush| flush.asked != OPEN && flush.answered > oldest);
     }
 
     /// What was done to a key, and to all, for people.
@@ -510,13 +567,15 @@ impl History {
         }
     }
 
-    /// The process has stopped orderly, or was killed and comes back under the same clock.
+    /// The process has stopped orderly, or was killed and comes back under the same clock. A flush that was under way
+    /// then happens before the next start answers, or never.
     pub(crate) fn end(&mut self) {
         self.crash(&Crash {
             settled: u64::MAX,
             remembered: 0,
             restart: u32::MAX,
         });
+        self.may_be_pending = self.pending.is_some();
     }
 }
 
@@ -530,6 +589,12 @@ impl Change {
             unique: 0,
             due: 0,
         }
+    }
+
+    /// Whether this has certainly taken away what another change left, for a reader who asks at a moment.
+    fn hides(&self, write: &Self, asked: Moment) -> bool {
+        let is_after = self.asked > write.answered && self.asked != OPEN;
+        is_after && self.answered < asked && self.settled != IN_DOUBT
     }
 }
 
@@ -699,5 +764,49 @@ mod tests {
         let flush = history.ask_flush();
         history.answer(flush, Some(Effect::Gone), 0);
         assert_eq!(history.certain(1), None);
+    }
+
+    #[test]
+    fn what_is_pruned_makes_no_difference() {
+        let mut history = History::default();
+        for tag in 10..20 {
+            write(&mut history, tag, 0);
+        }
+        let doubtful = history.ask_flush();
+        history.leave_in_doubt(doubtful);
+        assert_eq!(history.certain(1), None, "it may be gone");
+        history.prune();
+        assert_eq!(history.keys[&1].len(), 1);
+        assert!(history.look(1, value_seen(19)).is_ok());
+        assert!(history.look(1, value_seen(18)).is_err());
+        assert_eq!(history.certain(1), None);
+        history.settle(1, value_seen(19));
+        assert_eq!(history.certain(1).unwrap().tag, 19);
+        history.prune();
+        assert!(history.flushes.is_empty());
+        let flush = history.ask_flush();
+        history.answer(flush, Some(Effect::Gone), 0);
+        history.prune();
+        assert!(history.keys.is_empty());
+        assert!(history.look(1, value_seen(19)).is_err());
+    }
+
+    #[test]
+    fn what_keeps_a_value_keeps_it_when_pruned() {
+        let mut history = History::default();
+        write(&mut history, 10, 0);
+        write(&mut history, 11, 0);
+        let kept = Effect::Kept { expiry: 50 };
+        let touched = history.ask(1, kept);
+        history.answer(touched, Some(kept), 0);
+        history.prune();
+        let seen = Seen {
+            expiry: Some(50),
+            ..value_seen(11)
+        };
+        assert!(history.look(1, seen).is_ok());
+        assert!(history.look(1, value_seen(10)).is_err());
+        history.settle(1, seen);
+        assert_eq!(history.certain(1).unwrap().expiry, 50);
     }
 }

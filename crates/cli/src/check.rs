@@ -59,6 +59,15 @@ struct KillArgs {
     /// Keys.
     #[arg(long, default_value_t = 30_000, value_parser = clap::value_parser!(u64).range(1..))]
     keys: u64,
+    /// The server's memory.
+    #[arg(long, default_value = "40MiB", value_name = "SIZE")]
+    memory: Size,
+    /// The server's flash.
+    #[arg(long, default_value = "96MiB", value_name = "SIZE")]
+    flash_size: Size,
+    /// Instead of what `flowstone sync` has made durable, what is older than this write-back window has to be found.
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=86_400), value_name = "SECONDS")]
+    write_back: Option<u32>,
     /// An empty directory for the server's files [default: one of its own, removed afterwards].
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
@@ -223,6 +232,9 @@ fn kills(args: &KillArgs) -> ExitCode {
     let options = KillOptions {
         program: place.program.clone(),
         directory: place.directory.clone(),
+        memory_bytes: args.memory.0,
+        flash_bytes: args.flash_size.0,
+        write_back: args.write_back,
         kills: args.kills,
         clients: args.clients,
         keys: args.keys,
@@ -235,23 +247,29 @@ fn kills(args: &KillArgs) -> ExitCode {
     let code = match &outcome {
         Ok(report) => {
             let slowest = report.slowest_start.as_secs_f64() * 1e3;
+            let (found_percent, excused) = (report.found_percent(), report.excused);
             let object = json!({
                 "failed": false, "seed": args.seed, "kills": report.kills,
-                "operations": report.operations, "reads": report.reads, "hits": report.hits,
-                "early_kills": report.early, "on_flash": report.on_flash, "kept": report.kept,
+                "operations": report.operations, "flushes": report.flushes,
+                "delayed_flushes": report.delayed_flushes, "reads": report.reads,
+                "hits": report.hits, "early_kills": report.early, "expected": report.expected,
+                "found": report.found, "excused": excused, "found_percent": found_percent,
                 "slowest_start_ms": slowest,
             });
             let words = format!(
-                "right: {} kills ({} of them during a start), {} operations, {} keys read after \
-                     kills, {} found; of {} items on flash before kills {} found after; slowest \
-                     start {slowest:.0} ms; seed {}",
+                "right: {} kills ({} of them during a start), {} operations, {} of them flushes ({} \
+                     delayed), {} keys read after kills, {} found; of {} items that had reached flash \
+                     {} found and {excused} evicted: {found_percent:.3} %; slowest start {slowest:.0} \
+                     ms; seed {}",
                 report.kills,
                 report.early,
                 report.operations,
+                report.flushes,
+                report.delayed_flushes,
                 report.reads,
                 report.hits,
-                report.on_flash,
-                report.kept,
+                report.expected,
+                report.found,
                 args.seed,
             );
             say(args.json, &object, &words);

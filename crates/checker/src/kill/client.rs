@@ -3,6 +3,7 @@
 use std::io;
 use std::path::Path;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use rand::Rng;
 use rand::rngs::SmallRng;
@@ -12,62 +13,89 @@ use super::shared::Shared;
 use crate::history::{Asked, Effect, Wrong};
 use crate::values::value_of;
 
-/// One operation in so many flushes everything.
-const OPERATIONS_PER_FLUSH: u32 = 300_000;
-/// How far a counter that has been lost is set beyond the last one.
-const COUNTER_STEP: u64 = 1000;
+/// How far a series that has been lost goes on beyond its last number.
+const STEP: u64 = 1000;
+/// Numbers in a list, at most, about.
+const LONGEST_LIST: u64 = 300;
+/// The longest delay of a flush, in seconds.
+const LONGEST_DELAY: u32 = 4;
 
-pub(super) fn key_of(number: u64) -> String {
+pub(super) fn key_name(number: u64) -> String {
     format!("key-{number}")
 }
 
-/// A number that one client alone adds to.
-#[derive(Clone, Debug)]
-pub(super) struct Counter {
-    pub(super) key: String,
-    /// What it is, by the last answer.
-    pub(super) last: u64,
-    /// What it may be, by a request without an answer.
-    pub(super) asked: Option<u64>,
+pub(super) fn number_of(key: &[u8]) -> Option<u64> {
+    std::str::from_utf8(key.strip_prefix(b"key-")?)
+        .ok()?
+        .parse()
+        .ok()
 }
 
-impl Counter {
-    pub(super) fn new(client: u32) -> Self {
-        Self {
-            key: format!("count-{client}"),
+/// Rising numbers that one client alone writes.
+#[derive(Clone, Debug)]
+pub(super) struct Series {
+    pub(super) key: String,
+    /// Whether its value is a list of them that is appended to; else it is a number that is added to.
+    is_list: bool,
+    /// The last number, by the last answer.
+    last: u64,
+    /// What the last number may be at most, by requests without an answer.
+    most: u64,
+}
+
+impl Series {
+    /// Those of a client.
+    pub(super) fn of_client(client: u32) -> [Self; 2] {
+        [false, true].map(|is_list| Self {
+            key: format!("{}-{client}", if is_list { "list" } else { "count" }),
+            is_list,
             last: 0,
-            asked: None,
-        }
+            most: 0,
+        })
     }
 
-    /// Whether it can be `number`; that is what it is from then on.
-    pub(super) fn see(&mut self, number: u64) -> bool {
-        let right = number == self.last || Some(number) == self.asked;
-        self.last = number;
-        self.asked = None;
-        right
+    /// Whether its value can be this; that is what it is from then on.
+    pub(super) fn see(&mut self, value: &str) -> bool {
+        let numbers: Option<Vec<u64>> = if self.is_list {
+            let numbers = value.split_terminator(';').map(str::parse);
+            numbers.collect::<Result<_, _>>().ok()
+        } else {
+            value.trim_end().parse().ok().map(|number| vec![number])
+        };
+        let numbers = numbers.unwrap_or_default();
+        let is_rising = numbers.windows(2).all(|pair| pair[0] + 1 == pair[1]);
+        let Some(&last) = numbers.last() else {
+            return false;
+        };
+        let is_right = is_rising && (self.last..=self.most).contains(&last);
+        (self.last, self.most) = (last, last);
+        is_right
     }
 
-    fn add(&mut self, connection: &mut Connection) -> io::Result<bool> {
-        let expected = [Some(self.last + 1), self.asked.map(|asked| asked + 1)];
-        let next = self.asked.unwrap_or(self.last) + 1;
-        if self.asked.is_none() {
-            self.asked = Some(next);
-        }
-        match connection.increment(&self.key)? {
-            Some(number) => {
-                let right = expected.contains(&Some(number));
-                (self.last, self.asked) = (number, None);
-                Ok(right)
+    /// Writes the next number. False when it does not come after those before.
+    fn go_on(&mut self, connection: &mut Connection) -> io::Result<bool> {
+        let next = self.most + 1;
+        let least = self.last + 1;
+        let is_new = self.most > self.last || next.is_multiple_of(LONGEST_LIST);
+        self.most = next;
+        if self.is_list {
+            let more = format!("{next};");
+            if is_new || !connection.append(&self.key, more.as_bytes())? {
+                connection.set(Form::Text, &self.key, 0, more.as_bytes())?;
             }
-            None => {
-                let number = next + COUNTER_STEP;
-                self.asked = Some(number);
-                connection.set(Form::Text, &self.key, 0, number.to_string().as_bytes())?;
-                (self.last, self.asked) = (number, None);
-                Ok(true)
-            }
+            self.last = next;
+            return Ok(true);
         }
+        let number = connection.increment(&self.key)?;
+        let is_right = number.is_none_or(|number| (least..=next).contains(&number));
+        if number.is_none() {
+            self.most = next + STEP;
+            let number = self.most.to_string();
+            connection.set(Form::Text, &self.key, 0, number.as_bytes())?;
+        }
+        self.last = number.unwrap_or(self.most);
+        self.most = self.last;
+        Ok(is_right)
     }
 }
 
@@ -84,7 +112,7 @@ pub(super) fn run(
     shared: &Shared,
     socket: &Path,
     random: SmallRng,
-    counter: &mut Counter,
+    series: &mut [Series],
 ) -> io::Result<()> {
     let mut client = Client {
         shared,
@@ -92,12 +120,21 @@ pub(super) fn run(
         connection: Connection::open(socket)?,
         quiet: Vec::new(),
     };
-    while !shared.is_stopped() {
-        let has_answered = client.act(counter)?;
+    loop {
+        let turn = shared.turn.read();
+        if shared.is_stopped() {
+            break;
+        }
+        let has_answered = client.act(series)?;
+        drop(turn);
         if has_answered {
             for (asked, effect) in client.quiet.drain(..) {
                 shared.answer(asked, Some(effect));
             }
+        }
+        let rest = Duration::from_micros(shared.rest_us.load(Ordering::Relaxed));
+        if !rest.is_zero() {
+            std::thread::sleep(rest);
         }
     }
     Ok(())
@@ -105,31 +142,42 @@ pub(super) fn run(
 
 impl Client<'_> {
     /// One operation. Returns whether the server has answered it.
-    fn act(&mut self, counter: &mut Counter) -> io::Result<bool> {
+    fn act(&mut self, series: &mut [Series]) -> io::Result<bool> {
         let number = self.random.random_range(0..self.shared.keys);
-        let key = key_of(number);
-        if self.random.random_ratio(1, OPERATIONS_PER_FLUSH) {
-            let asked = self.shared.history.lock().ask_flush();
-            self.shared.flushes.fetch_add(1, Ordering::Relaxed);
-            self.connection.flush()?;
-            self.shared.answer(asked, Some(Effect::Gone));
+        let key = key_name(number);
+        let flush_one_in = self.shared.flush_one_in.load(Ordering::Relaxed);
+        if flush_one_in > 0 && self.random.random_ratio(1, flush_one_in) {
+            let is_delayed = self.random.random();
+            let delay = self.random.random_range(1..=LONGEST_DELAY);
+            let delay = if is_delayed { delay } else { 0 };
+            let asked = self.shared.ask_flush(delay);
+            self.connection.flush(delay)?;
+            self.shared.answer_flush(&asked);
             return Ok(true);
         }
         match self.random.random_range(0..100) {
-            0..52 => return self.set(number, &key),
-            52..76 => self.get(number, &key)?,
-            76..86 => return self.delete(number, &key),
-            86..88 => {
+            0..50 => return self.set(number, &key),
+            50..73 => self.get(number, &key)?,
+            73..83 => return self.delete(number, &key),
+            83..85 => {
                 // Gone one way or the other: a second in the past.
-                let asked = self.shared.history.lock().ask(number, Effect::Gone);
+                let asked = self.shared.history().ask(number, Effect::Gone);
                 let touched = self.connection.expire(&key)?;
                 self.shared.answer(asked, touched.then_some(Effect::Gone));
             }
-            88..92 => self.get_and_touch(number, &key)?,
-            92..97 => self.swap(number, &key)?,
+            85..87 => {
+                let expiry = self.any_expiry();
+                let kept = Effect::Kept { expiry };
+                let asked = self.shared.history().ask(number, kept);
+                let touched = self.connection.touch(&key, expiry)?;
+                self.shared.answer(asked, touched.then_some(kept));
+            }
+            87..90 => self.get_and_touch(number, &key)?,
+            90..95 => self.swap(number, &key)?,
             _ => {
-                if !counter.add(&mut self.connection)? {
-                    let (key, tag) = (u64::MAX, counter.last);
+                let series = &mut series[self.random.random_range(0..series.len())];
+                if !series.go_on(&mut self.connection)? {
+                    let (key, tag) = (u64::MAX, series.last);
                     self.shared.judge(Err(Wrong::Invented { key, tag }));
                 }
             }
@@ -138,7 +186,7 @@ impl Client<'_> {
     }
 
     fn any_expiry(&mut self) -> u32 {
-        if self.random.random_ratio(1, 100) {
+        if self.random.random_ratio(1, 50) {
             unix_seconds() + self.random.random_range(1..5)
         } else {
             0
@@ -153,7 +201,7 @@ impl Client<'_> {
         let (tag, expiry) = (self.shared.next_tag(), self.any_expiry());
         let effect = Effect::Value { tag, expiry };
         let value = self.any_value(tag);
-        let asked = self.shared.history.lock().ask(number, effect);
+        let asked = self.shared.history().ask(number, effect);
         let form = self.any_form();
         self.connection.set(form, key, expiry, &value)?;
         Ok(self.answer_unless_quiet(form, asked, effect))
@@ -161,14 +209,14 @@ impl Client<'_> {
 
     fn get(&mut self, number: u64, key: &str) -> io::Result<()> {
         let how = [Ask::Get, Ask::Gets, Ask::Meta][self.random.random_range(0..3)];
-        let asked = self.shared.history.lock().tick();
+        let asked = self.shared.history().tick();
         let found = self.connection.read(key, how)?;
         self.shared.check(number, asked, found);
         Ok(())
     }
 
     fn delete(&mut self, number: u64, key: &str) -> io::Result<bool> {
-        let asked = self.shared.history.lock().ask(number, Effect::Gone);
+        let asked = self.shared.history().ask(number, Effect::Gone);
         let form = self.any_form();
         self.connection.delete(form, key)?;
         Ok(self.answer_unless_quiet(form, asked, Effect::Gone))
@@ -191,10 +239,10 @@ impl Client<'_> {
     fn get_and_touch(&mut self, number: u64, key: &str) -> io::Result<()> {
         let expiry = self.any_expiry();
         let kept = Effect::Kept { expiry };
-        let asked = self.shared.history.lock().ask(number, kept);
+        let asked = self.shared.history().ask(number, kept);
         let found = self.connection.read(key, Ask::Touching(expiry))?;
         let effect = found.ok().flatten().map(|seen| {
-            let checked = self.shared.history.lock().check_before(asked, found);
+            let checked = self.shared.history().check_before(asked, found);
             self.shared.judge(checked);
             let tag = seen.tag;
             Effect::Value { tag, expiry }
@@ -204,7 +252,7 @@ impl Client<'_> {
     }
 
     fn swap(&mut self, number: u64, key: &str) -> io::Result<()> {
-        let at = self.shared.history.lock().tick();
+        let at = self.shared.history().tick();
         let found = self.connection.read(key, Ask::Gets)?;
         self.shared.check(number, at, found);
         let Some(unique) = found.ok().flatten().and_then(|seen| seen.unique) else {
@@ -213,7 +261,7 @@ impl Client<'_> {
         let tag = self.shared.next_tag();
         let effect = Effect::Value { tag, expiry: 0 };
         let value = self.any_value(tag);
-        let asked = self.shared.history.lock().ask(number, effect);
+        let asked = self.shared.history().ask(number, effect);
         let is_stored = self.connection.swap(key, unique, &value)?;
         self.shared.answer(asked, is_stored.then_some(effect));
         Ok(())

@@ -5,8 +5,9 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use protocol::client::{Answer, Reply, unique_of};
+use protocol::client::{Answer, Event, Parser, Reply, key_of, unique_of};
 
+use super::client::{key_name, number_of};
 use crate::history::{Found, Seen};
 use crate::values::tag_of;
 
@@ -14,6 +15,8 @@ use crate::values::tag_of;
 const PATIENCE: Duration = Duration::from_secs(30);
 /// What one `read` may return.
 const READ_BYTES: usize = 16 << 10;
+/// Keys of one request that reads many: a line of less than 2 KiB.
+const KEYS_AT_ONCE: u64 = 100;
 
 pub(super) fn unix_seconds() -> u32 {
     let since = SystemTime::now()
@@ -144,20 +147,89 @@ impl Connection {
         }
     }
 
-    pub(super) fn flush(&mut self) -> io::Result<()> {
-        self.expect(b"flush_all\r\n", &["OK"]).map(drop)
+    /// Gives an item another time; 0 for none. False when there was no item.
+    pub(super) fn touch(&mut self, key: &str, expiry: u32) -> io::Result<bool> {
+        let request = format!("touch {key} {expiry}\r\n");
+        let answer = self.expect(request.as_bytes(), &["TOUCHED", "NOT_FOUND"])?;
+        Ok(answer == 0)
     }
 
-    /// Numbers among `stats flash`.
-    pub(super) fn flash_stats(&mut self, names: &[&str]) -> io::Result<Vec<u64>> {
-        self.expect(b"stats flash\r\n", &["END"])?;
-        let stats = String::from_utf8_lossy(self.reply.value());
-        let number = |name: &&str| {
-            let value = |line: &str| line.strip_prefix(*name)?.strip_prefix(' ')?.parse().ok();
-            let found = stats.lines().find_map(value);
-            found.ok_or_else(|| io::Error::other(format!("`stats flash` has no number {name}")))
+    /// Appends to a value. False when there was none.
+    pub(super) fn append(&mut self, key: &str, more: &[u8]) -> io::Result<bool> {
+        let head = format!("append {key} 0 0 {}", more.len());
+        Ok(self.expect(&block(&head, more), &["STORED", "NOT_STORED"])? == 0)
+    }
+
+    /// Flushes everything in `delay` seconds, or at once.
+    pub(super) fn flush(&mut self, delay: u32) -> io::Result<()> {
+        let request = match delay {
+            0 => "flush_all\r\n".to_owned(),
+            delay => format!("flush_all {delay}\r\n"),
         };
-        names.iter().map(number).collect()
+        self.expect(request.as_bytes(), &["OK"]).map(drop)
+    }
+
+    /// Has everything made durable that has been acknowledged.
+    pub(super) fn sync(&mut self) -> io::Result<()> {
+        self.expect(b"flowstone sync\r\n", &["OK"]).map(drop)
+    }
+
+    /// A number among the statistics of a group; the usual ones are those of no group.
+    pub(super) fn statistic(&mut self, group: &str, name: &str) -> io::Result<u64> {
+        let request = format!("stats {group}");
+        self.expect(format!("{}\r\n", request.trim_end()).as_bytes(), &["END"])?;
+        let stats = String::from_utf8_lossy(self.reply.value());
+        let value = |line: &str| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok();
+        let found = stats.lines().find_map(value);
+        found.ok_or_else(|| io::Error::other(format!("`{request}` has no number {name}")))
+    }
+
+    /// Reads some keys, from number `first` on and less than `end`; `on` hears of each that is found. Returns the
+    /// number of the key behind the last one asked for.
+    pub(super) fn read_some(
+        &mut self,
+        first: u64,
+        end: u64,
+        mut on: impl FnMut(u64, Found),
+    ) -> io::Result<u64> {
+        let next = end.min(first + KEYS_AT_ONCE);
+        let mut request = b"gets".to_vec();
+        for number in first..next {
+            request.push(b' ');
+            request.extend_from_slice(key_name(number).as_bytes());
+        }
+        request.extend_from_slice(b"\r\n");
+        self.stream.write_all(&request)?;
+        let (mut parser, mut value) = (Parser::default(), Vec::new());
+        let (mut at, mut unique, mut is_over, mut strange) = (None, None, false, None);
+        while !is_over {
+            let count = self.stream.read(&mut self.input)?;
+            if count == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            let fed = parser.feed(&self.input[..count], |event| match event {
+                Event::Value { line, .. } => {
+                    at = key_of(line).and_then(number_of);
+                    unique = unique_of(line);
+                    value.clear();
+                }
+                Event::Body(bytes) => value.extend_from_slice(bytes),
+                Event::ValueEnd => match at {
+                    Some(number) => on(number, found_of(&value, unique)),
+                    None => strange = Some("a key that nobody has asked for".to_owned()),
+                },
+                Event::Line(b"END") => is_over = true,
+                Event::Line(line) | Event::Error(line) | Event::Statistic(line) => {
+                    is_over = true;
+                    strange = Some(String::from_utf8_lossy(line).into_owned());
+                }
+            });
+            fed.map_err(io::Error::other)?;
+        }
+        match strange {
+            None => Ok(next),
+            Some(line) => Err(io::Error::other(format!("the server answered `{line}`"))),
+        }
     }
 
     /// Reads the value of a key, which the reply then holds; false when there is none.
@@ -179,28 +251,25 @@ impl Connection {
         if !self.fetch(key, read)? {
             return Ok(Ok(None));
         }
-        let seen = |tag| Seen {
-            tag,
-            expiry: None,
-            unique: unique_of(self.reply.head()),
-            // The server's clock may be a second behind.
-            now: unix_seconds().saturating_sub(1),
-        };
-        let tag = tag_of(self.reply.value());
-        Ok(tag.map(seen).map(Some).ok_or(0))
+        Ok(found_of(self.reply.value(), unique_of(self.reply.head())))
     }
 
-    /// Reads a number.
-    pub(super) fn count(&mut self, key: &str) -> io::Result<Option<u64>> {
-        if !self.fetch(key, Ask::Get)? {
-            return Ok(None);
-        }
-        let digits = String::from_utf8_lossy(self.reply.value());
-        let number = digits.trim_end().parse();
-        number
-            .map(Some)
-            .map_err(|_| io::Error::other(format!("the value of {key} is `{digits}`")))
+    /// Reads a text.
+    pub(super) fn read_text(&mut self, key: &str) -> io::Result<Option<String>> {
+        let is_there = self.fetch(key, Ask::Get)?;
+        Ok(is_there.then(|| String::from_utf8_lossy(self.reply.value()).into_owned()))
     }
+}
+
+fn found_of(value: &[u8], unique: Option<u64>) -> Found {
+    let seen = |tag| Seen {
+        tag,
+        expiry: None,
+        unique,
+        // The server's clock may be a second behind.
+        now: unix_seconds().saturating_sub(1),
+    };
+    tag_of(value).map(seen).map(Some).ok_or(0)
 }
 
 fn block(head: &str, value: &[u8]) -> Vec<u8> {

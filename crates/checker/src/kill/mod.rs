@@ -1,25 +1,45 @@
 //! Real processes: a server under load is killed, started again, and asked for every key.
+//!
+//! ```text
+//!   start ─> every key read: right? what had reached flash there? ─> load ─┬─> kill
+//!                                                                          ├─> sync, every key read, more load ─> kill
+//!                                                                          └─> every key read, a window ─> kill
+//! ```
+//!
+//! One kill in four comes within moments of a start.
 
 mod client;
 mod connection;
+mod durable;
+mod flushes;
 mod shared;
 
 use std::io;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
-use client::{Counter, key_of};
-use connection::{Ask, Connection};
+use client::Series;
+use connection::Connection;
+use durable::{Durable, Outcome};
 use shared::Shared;
 
 use crate::server::{Place, Server};
 
 /// The longest life of a server that is killed while it recovers.
 const SHORTEST: Duration = Duration::from_millis(30);
+/// The longest time from a sync to the kill.
+const LONGEST_REST: Duration = Duration::from_millis(200);
+/// One operation in so many is a flush, in lives with some; half of the flushes have a delay.
+const FLUSH_ONE_IN: [u32; 4] = [0, 0, 20_000, 500];
+/// While the write-back window passes a client rests so long after each operation.
+const REST: Duration = Duration::from_millis(5);
+/// A flash of less than this has short segments.
+const SMALL_FLASH: u64 = 256 << 20;
 
 /// How to kill.
 #[derive(Clone, Debug)]
@@ -28,6 +48,12 @@ pub struct KillOptions {
     pub program: PathBuf,
     /// An empty directory for its files.
     pub directory: PathBuf,
+    /// The server's memory and flash, in bytes.
+    pub memory_bytes: u64,
+    /// See `memory_bytes`.
+    pub flash_bytes: u64,
+    /// Nothing is synced on demand: what is older than this write-back window has to be found.
+    pub write_back: Option<u32>,
     /// Kills.
     pub kills: u32,
     /// Clients at once.
@@ -45,18 +71,32 @@ pub struct KillReport {
     pub kills: u32,
     /// Operations answered.
     pub operations: u64,
+    /// Flushes among them, and those of these with a delay.
+    pub flushes: u64,
+    /// See `flushes`.
+    pub delayed_flushes: u64,
     /// Keys read after a kill.
     pub reads: u64,
     /// Keys found after a kill.
     pub hits: u64,
     /// Kills that came while the server before was still recovering, or had not even answered.
     pub early: u32,
-    /// Items on flash before kills.
-    pub on_flash: u64,
-    /// Items on flash before a kill that were found after the next start.
-    pub kept: u64,
+    /// Items that had reached flash before a kill, and had not been changed since.
+    pub expected: u64,
+    /// Those of them that were found after the next start.
+    pub found: u64,
+    /// Those that were not, but no more than the server had evicted.
+    pub excused: u64,
     /// The longest time from a start to the first connection.
     pub slowest_start: Duration,
+}
+
+impl KillReport {
+    /// Per cent of what had reached flash and was not evicted that was found.
+    pub fn found_percent(&self) -> f64 {
+        let due = self.expected - self.excused;
+        self.found as f64 * 100.0 / due.max(1) as f64
+    }
 }
 
 /// Why it cannot go on, or what was found wrong.
@@ -64,14 +104,43 @@ pub struct KillReport {
 #[allow(missing_docs, reason = "the fields are what the message says they are")]
 pub enum KillError {
     /// The server does not do what it should.
-    #[error("{what}: {source}")]
+    #[error("after kill {kill}: {what}: {source}")]
     Server {
+        kill: u32,
         what: &'static str,
         source: io::Error,
     },
-    /// A wrong, resurrected or damaged value, or a number that is none of those it can be.
+    /// A wrong, resurrected or damaged value, a number that is none of those it can be, or items that are not found.
     #[error("after kill {kill}: {what}")]
     Wrong { kill: u32, what: String },
+}
+
+/// How a life ends.
+#[derive(Clone, Copy, Debug)]
+enum Ending {
+    /// Under load.
+    AtOnce,
+    /// A rest after a sync that began with the load going on, or without; with the load going on in that rest, or
+    /// without.
+    Synced { under_load: bool, then_load: bool },
+    /// So many seconds after every key was read, with a little load in them, or without.
+    Aged { window: u32, then_load: bool },
+}
+
+impl Ending {
+    fn any(random: &mut SmallRng, options: &KillOptions) -> Self {
+        match options.write_back {
+            Some(window) => Self::Aged {
+                window,
+                then_load: random.random(),
+            },
+            None if random.random_ratio(1, 5) => Self::AtOnce,
+            None => Self::Synced {
+                under_load: random.random(),
+                then_load: random.random(),
+            },
+        }
+    }
 }
 
 /// Kills a server again and again; `told` hears of each.
@@ -84,168 +153,210 @@ pub fn kill(
     mut told: impl FnMut(&KillReport),
 ) -> Result<KillReport, KillError> {
     let mut random = SmallRng::seed_from_u64(seed);
-    let shared = Shared {
-        next_tag: AtomicU64::new(1),
-        keys: options.keys,
-        ..Shared::default()
-    };
-    let mut counters: Vec<Counter> = (0..options.clients).map(Counter::new).collect();
+    let shared = Shared::new(options.keys);
+    let mut series: Vec<[Series; 2]> = (0..options.clients).map(Series::of_client).collect();
     let mut report = KillReport::default();
-    let mut on_flash = None;
-    for number in 0..=options.kills {
-        let is_last = number == options.kills;
-        let early = !is_last && number > 0 && random.random_ratio(1, 4);
+    let mut durable = Durable::default();
+    for kill in 0..=options.kills {
+        let is_last = kill == options.kills;
+        let early = !is_last && kill > 0 && random.random_ratio(1, 4);
+        let failed = |what| move |source| KillError::Server { kill, what, source };
         let started = Instant::now();
-        let mut server = start(options)?;
+        let mut server = start(options).map_err(failed("the server cannot be started"))?;
         if early && random.random() {
             // Not even a connection is waited for.
-            std::thread::sleep(random.random_range(Duration::ZERO..SHORTEST));
+            thread::sleep(random.random_range(Duration::ZERO..SHORTEST));
         } else {
-            wait(&mut server)?;
+            wait(&mut server).map_err(failed("the server does not answer"))?;
             report.slowest_start = report.slowest_start.max(started.elapsed());
-            let life = if early {
-                random.random_range(Duration::ZERO..SHORTEST)
-            } else {
-                let hits = check_all(&server, &shared, number, &mut counters, &mut report)?;
-                if let Some(before) = on_flash {
-                    report.on_flash += before;
-                    report.kept += hits.min(before);
+            let mut ending = Ending::AtOnce;
+            let mut life = random.random_range(Duration::ZERO..SHORTEST);
+            if !early {
+                let outcome = check_all(&server, &shared, &mut durable, &mut series)
+                    .map_err(failed("reading after a kill"))?
+                    .map_err(|what| KillError::Wrong { kill, what })?;
+                report.add(&shared, &outcome);
+                if let Some(what) = outcome.complaint() {
+                    return Err(KillError::Wrong { kill, what });
                 }
-                random.random_range(Duration::from_millis(20)..options.longest)
-            };
+                ending = Ending::any(&mut random, options);
+                life = random.random_range(Duration::from_millis(20)..options.longest);
+            }
             if is_last {
                 break;
             }
-            on_flash = live(&mut random, &shared, &mut server, &mut counters, life);
+            let flush_one_in = FLUSH_ONE_IN[random.random_range(0..FLUSH_ONE_IN.len())];
+            shared.flush_one_in.store(flush_one_in, Ordering::Relaxed);
+            let lived = live(&mut random, &shared, &mut server, &mut series, |watcher| {
+                end_life(&shared, watcher, &mut durable, (life, ending))
+            });
+            if let Some(what) = shared.wrong.lock().take() {
+                let what = what.to_string();
+                return Err(KillError::Wrong { kill, what });
+            }
+            lived.map_err(failed("under load"))?;
         }
-        if early {
-            on_flash = None;
-            report.early += 1;
-        }
+        report.early += u32::from(early);
         server.kill();
-        shared.history.lock().end();
-        if let Some(what) = shared.wrong.lock().take() {
-            return Err(wrong(number, what));
-        }
+        shared.end();
         report.kills += 1;
-        report.operations = shared.history.lock().operations();
+        report.operations = shared.history().operations();
         told(&report);
     }
     Ok(report)
 }
 
-/// Puts load on a server and kills it. Returns how many items it had on flash just before, where that
-/// can be told.
+impl KillReport {
+    fn add(&mut self, shared: &Shared, outcome: &Outcome) {
+        self.reads += shared.keys;
+        self.hits += outcome.hits;
+        self.expected += outcome.expected;
+        self.found += outcome.found;
+        self.excused += outcome.excused;
+        self.flushes = shared.flushes.load(Ordering::Relaxed);
+        self.delayed_flushes = shared.delayed.load(Ordering::Relaxed);
+    }
+}
+
+/// Puts load on a server, and kills it when `end` has ended.
 fn live(
     random: &mut SmallRng,
     shared: &Shared,
     server: &mut Server,
-    counters: &mut [Counter],
-    life: Duration,
-) -> Option<u64> {
+    series: &mut [[Series; 2]],
+    end: impl FnOnce(&mut Connection) -> io::Result<()>,
+) -> io::Result<()> {
     let socket = server.socket.clone();
-    let flushes = shared.flushes.load(Ordering::Relaxed);
-    std::thread::scope(|scope| {
-        let clients: Vec<_> = counters
+    shared.rest_us.store(0, Ordering::Relaxed);
+    thread::scope(|scope| {
+        let clients: Vec<_> = series
             .iter_mut()
-            .map(|counter| {
+            .map(|series| {
                 let random = SmallRng::seed_from_u64(random.random());
                 let socket = &socket;
-                scope.spawn(move || client::run(shared, socket, random, counter))
+                scope.spawn(move || client::run(shared, socket, random, series))
             })
             .collect();
-        let mut watcher = Connection::open(&socket);
-        std::thread::sleep(life);
-        let on_flash = watcher.as_mut().ok().and_then(objects_on_flash);
+        let ended = Connection::open(&socket).and_then(|mut watcher| end(&mut watcher));
         server.kill();
+        shared.stop.store(true, Ordering::Relaxed);
+        let mut outcome = ended;
         for client in clients {
-            // A client ends with an error when its server does.
-            let _ = client.join();
+            let left = client.join().unwrap_or(Ok(()));
+            outcome = outcome.and(left.or_else(is_of_kill));
         }
-        // What has been flushed still counts as being on flash.
-        on_flash.filter(|_| shared.flushes.load(Ordering::Relaxed) == flushes)
+        shared.stop.store(false, Ordering::Relaxed);
+        outcome
     })
 }
 
-/// Items in written segments, about: an equal share of those indexed.
-fn objects_on_flash(connection: &mut Connection) -> Option<u64> {
-    let names = ["objects_on_flash", "segments_written", "segments_waiting"];
-    let found = connection.flash_stats(&names).ok()?;
-    let (objects, written, waiting) = (found[0], found[1], found[2]);
-    Some(objects * written / (written + waiting + 1))
+/// A client ends so when its server does.
+fn is_of_kill(error: io::Error) -> io::Result<()> {
+    use io::ErrorKind::{BrokenPipe, ConnectionRefused, ConnectionReset, NotFound, UnexpectedEof};
+    match error.kind() {
+        UnexpectedEof | BrokenPipe | ConnectionRefused | ConnectionReset | NotFound => Ok(()),
+        _ => Err(error),
+    }
 }
 
-fn failed(what: &'static str) -> impl Fn(io::Error) -> KillError {
-    move |source| KillError::Server { what, source }
-}
-
-fn wrong(kill: u32, what: impl ToString) -> KillError {
-    let what = what.to_string();
-    KillError::Wrong { kill, what }
+/// What happens to a server under load until it is killed.
+fn end_life(
+    shared: &Shared,
+    watcher: &mut Connection,
+    durable: &mut Durable,
+    (life, ending): (Duration, Ending),
+) -> io::Result<()> {
+    thread::sleep(life);
+    let (then_load, mut rest) = match ending {
+        Ending::AtOnce => {
+            durable.add_evicted(watcher.statistic("", "evictions")?);
+            return Ok(());
+        }
+        Ending::Synced { then_load, .. } => (then_load, life.min(LONGEST_REST)),
+        Ending::Aged { window, then_load } => (then_load, Duration::from_secs(window.into())),
+    };
+    let mut since = shared.history().tick();
+    if let Ending::Synced {
+        under_load: true, ..
+    } = ending
+    {
+        watcher.sync()?;
+    }
+    let turn = shared.turn.write();
+    if let Ending::Synced {
+        under_load: false, ..
+    } = ending
+    {
+        since = shared.history().tick();
+        watcher.sync()?;
+    }
+    if let Ending::Aged { .. } = ending {
+        since = shared.history().tick();
+        shared
+            .rest_us
+            .store(REST.as_micros() as u64, Ordering::Relaxed);
+    }
+    let began = Instant::now();
+    let before = watcher.statistic("", "evictions")?;
+    *durable = Durable::note(shared, watcher, since, before)?;
+    let turn = (!then_load).then_some(turn);
+    if let Ending::Aged { .. } = ending {
+        rest = rest.saturating_sub(began.elapsed());
+    }
+    thread::sleep(rest);
+    durable.add_evicted(watcher.statistic("", "evictions")?);
+    shared.stop.store(true, Ordering::Relaxed);
+    drop(turn);
+    Ok(())
 }
 
 /// Starts the server that is killed.
-fn start(options: &KillOptions) -> Result<Server, KillError> {
+fn start(options: &KillOptions) -> io::Result<Server> {
     let place = Place {
         program: &options.program,
         directory: &options.directory,
     };
-    let small = [
-        ["--memory", "40MiB"],
-        ["--flash-size", "96MiB"],
-        ["--threads", "2"],
-        ["--max-item-size", "64KiB"],
-        ["--set", "cache.segment_size=256KiB"],
-    ];
-    Server::start(place, small.as_flattened()).map_err(failed("the server cannot be started"))
+    let mut of_server: Vec<String> = ["--threads", "2", "--max-item-size", "64KiB"]
+        .map(str::to_owned)
+        .to_vec();
+    let mut set = |option: &str, value: String| of_server.extend([option.to_owned(), value]);
+    set("--memory", options.memory_bytes.to_string());
+    set("--flash-size", options.flash_bytes.to_string());
+    if options.flash_bytes < SMALL_FLASH {
+        set("--set", "cache.segment_size=256KiB".to_owned());
+    }
+    if let Some(window) = options.write_back {
+        set("--set", format!("cache.write_back={window}"));
+    }
+    Server::start(place, &of_server)
 }
 
 /// Waits until it answers.
-fn wait(server: &mut Server) -> Result<(), KillError> {
-    let answers = |stream| Connection::of(stream)?.version();
-    server
-        .wait(answers)
-        .map_err(failed("the server does not answer"))
+fn wait(server: &mut Server) -> io::Result<()> {
+    server.wait(|stream| Connection::of(stream)?.version())
 }
 
-/// Reads every key; returns how many are found.
+/// Reads every key; returns what is found of what has to be, or what is wrong.
 fn check_all(
     server: &Server,
     shared: &Shared,
-    kill: u32,
-    counters: &mut [Counter],
-    report: &mut KillReport,
-) -> Result<u64, KillError> {
-    let failed = failed("reading after a kill");
-    let mut connection = Connection::open(&server.socket).map_err(&failed)?;
-    let running = ["recovery_running"];
-    while connection.flash_stats(&running).map_err(&failed)? != [0] {
-        std::thread::sleep(Duration::from_millis(1));
+    durable: &mut Durable,
+    series: &mut [[Series; 2]],
+) -> io::Result<Result<Outcome, String>> {
+    let mut connection = Connection::open(&server.socket)?;
+    while connection.statistic("flash", "recovery_running")? != 0 {
+        thread::sleep(Duration::from_millis(1));
     }
-    let mut hits = 0;
-    for key in 0..shared.keys {
-        let asked = shared.history.lock().tick();
-        let found = connection.read(&key_of(key), Ask::Gets).map_err(&failed)?;
-        match found {
-            Ok(None) => continue,
-            Ok(Some(_)) => hits += 1,
-            Err(_) => return Err(wrong(kill, format!("the value of key {key} is damaged"))),
-        }
-        let checked = shared.history.lock().check(key, asked, found);
-        checked.map_err(|what| wrong(kill, what))?;
-    }
-    for counter in counters {
-        let before = counter.clone();
-        let found = connection.count(&counter.key).map_err(&failed)?;
-        if let Some(number) = found
-            && !counter.see(number)
+    let outcome = durable.compare(shared, &mut connection)?;
+    for series in series.as_flattened_mut() {
+        let before = series.clone();
+        let found = connection.read_text(&series.key)?;
+        if let Some(value) = found
+            && !series.see(&value)
         {
-            let Counter { key, last, asked } = before;
-            let what = format!("{key} is {number}; it was {last}, or {asked:?}");
-            return Err(wrong(kill, what));
+            return Ok(Err(format!("{before:?} has become `{value}`")));
         }
     }
-    report.reads += shared.keys;
-    report.hits += hits;
-    Ok(hits)
+    let wrong = shared.wrong.lock().take();
+    Ok(wrong.map_or(Ok(outcome), |what| Err(what.to_string())))
 }

@@ -1,26 +1,86 @@
 //! What the clients of a server share: the history, and the first thing found wrong.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-use parking_lot::Mutex;
+use parking_lot::{MappedMutexGuard, Mutex, MutexGuard, RwLock};
 
+use super::flushes::{FlushAsked, Flushes, now};
 use crate::history::{Asked, Effect, Found, History, Moment, Wrong};
+
+/// What was done, delayed flushes included.
+#[derive(Default)]
+struct Book {
+    history: History,
+    flushes: Flushes,
+}
 
 /// What the clients of all servers share.
 #[derive(Default)]
 pub(super) struct Shared {
-    pub(super) history: Mutex<History>,
+    book: Mutex<Book>,
     pub(super) wrong: Mutex<Option<Wrong>>,
     pub(super) next_tag: AtomicU64,
     pub(super) keys: u64,
-    /// Flushes asked for.
+    /// Held by a client during an operation; who writes to it has the server alone.
+    pub(super) turn: RwLock<()>,
+    /// One operation in so many is a flush; 0 for none.
+    pub(super) flush_one_in: AtomicU32,
+    /// Microseconds that a client rests after each operation.
+    pub(super) rest_us: AtomicU64,
+    /// Flushes that were answered, and those among them with a delay.
     pub(super) flushes: AtomicU64,
+    pub(super) delayed: AtomicU64,
     pub(super) stop: AtomicBool,
 }
 
 impl Shared {
+    pub(super) fn new(keys: u64) -> Self {
+        Self {
+            next_tag: AtomicU64::new(1),
+            keys,
+            ..Self::default()
+        }
+    }
+
+    /// The history, as far as the clock has come.
+    pub(super) fn history(&self) -> MappedMutexGuard<'_, History> {
+        MutexGuard::map(self.book(), |book| &mut book.history)
+    }
+
+    fn book(&self) -> MutexGuard<'_, Book> {
+        let mut book = self.book.lock();
+        let Book { history, flushes } = &mut *book;
+        flushes.pass(history, now());
+        book
+    }
+
+    pub(super) fn ask_flush(&self, delay: u32) -> FlushAsked {
+        let Book { history, flushes } = &mut *self.book();
+        flushes.ask(history, delay)
+    }
+
+    pub(super) fn answer_flush(&self, asked: &FlushAsked) {
+        let Book { history, flushes } = &mut *self.book();
+        flushes.answer(history, asked);
+        self.flushes.fetch_add(1, Ordering::Relaxed);
+        let is_delayed = u64::from(asked.is_delayed());
+        self.delayed.fetch_add(is_delayed, Ordering::Relaxed);
+    }
+
+    /// The server has been killed.
+    pub(super) fn end(&self) {
+        let Book { history, flushes } = &mut *self.book();
+        flushes.end(history);
+    }
+
+    /// Forgets what makes no difference any more; nothing is under way.
+    pub(super) fn prune(&self) {
+        let Book { history, flushes } = &mut *self.book();
+        flushes.prune(history);
+    }
+
     pub(super) fn answer(&self, asked: Asked, effect: Option<Effect>) {
-        self.history.lock().answer(asked, effect, 0);
+        self.history().answer(asked, effect, 0);
     }
 
     pub(super) fn next_tag(&self) -> u64 {
@@ -34,7 +94,7 @@ impl Shared {
     pub(super) fn check(&self, key: u64, asked: Moment, found: Found) {
         // A miss is always right, and is not counted.
         if !matches!(found, Ok(None)) {
-            let checked = self.history.lock().check(key, asked, found);
+            let checked = self.history().check(key, asked, found);
             self.judge(checked);
         }
     }

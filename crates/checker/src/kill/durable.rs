@@ -1,0 +1,161 @@
+//! What has to be there after a kill, by rules that a client sees: what was there, unchanged since, when the server had
+//! made everything durable, or when the write-back window had passed. The server may evict it; it counts what it evicts.
+
+use std::collections::HashMap;
+use std::io;
+
+use super::connection::Connection;
+use super::shared::Shared;
+use crate::history::{Certain, Found, Moment};
+
+/// Of what had reached flash, so much has to be found: hundredths.
+const LEAST_FOUND_PERCENT: u64 = 99;
+/// Fewer items than these show nothing by themselves.
+const ENOUGH: u64 = 100;
+
+/// Values that are on flash.
+#[derive(Default)]
+pub(super) struct Durable {
+    values: HashMap<u64, u64>,
+    /// Live items that this server had evicted before it was noted.
+    evicted_before: u64,
+    /// Live items that servers have evicted since.
+    evicted: u64,
+}
+
+/// What became of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Outcome {
+    /// Values that had to be there, but for evictions.
+    pub(super) expected: u64,
+    pub(super) found: u64,
+    /// Missing ones that may have been evicted.
+    pub(super) excused: u64,
+    /// Values found, expected or not.
+    pub(super) hits: u64,
+}
+
+impl Outcome {
+    /// What is wrong with it, if anything is.
+    pub(super) fn complaint(&self) -> Option<String> {
+        let Self {
+            expected,
+            found,
+            excused,
+            ..
+        } = *self;
+        let due = expected - excused;
+        if due < ENOUGH || found * 100 >= due * LEAST_FOUND_PERCENT {
+            None
+        } else if self.hits == 0 {
+            Some(format!("the start is empty; {due} items had reached flash"))
+        } else {
+            Some(format!(
+                "{found} of {due} items that had reached flash are found, less than {LEAST_FOUND_PERCENT} %"
+            ))
+        }
+    }
+}
+
+impl Durable {
+    /// A server has evicted so many live items since its start, and goes.
+    pub(super) fn add_evicted(&mut self, evicted: u64) {
+        self.evicted += evicted - std::mem::take(&mut self.evicted_before);
+    }
+
+    /// Reads every key; what is there has reached flash if nothing has been asked of it since `since`, and nobody is
+    /// changing it. The server has `evicted` so many items before.
+    pub(super) fn note(
+        shared: &Shared,
+        connection: &mut Connection,
+        since: Moment,
+        evicted: u64,
+    ) -> io::Result<Self> {
+        let mut values = HashMap::new();
+        read_all(shared, connection, |key, found, asked| {
+            shared.check(key, asked, found);
+            let Ok(Some(seen)) = found else { return };
+            let certain = shared.history().certain(key);
+            let lasts = |last: Certain| (last.tag, last.expiry) == (seen.tag, 0);
+            if certain.is_some_and(|last| lasts(last) && last.asked < since) {
+                values.insert(key, seen.tag);
+            }
+        })?;
+        Ok(Self {
+            values,
+            evicted_before: evicted,
+            evicted: 0,
+        })
+    }
+
+    /// Reads every key of a server that nobody uses, and compares.
+    pub(super) fn compare(
+        &mut self,
+        shared: &Shared,
+        connection: &mut Connection,
+    ) -> io::Result<Outcome> {
+        let mut there = HashMap::new();
+        read_all(shared, connection, |key, found, asked| {
+            shared.check(key, asked, found);
+            if let Ok(Some(seen)) = found {
+                there.insert(key, seen);
+            }
+        })?;
+        self.add_evicted(connection.statistic("", "evictions")?);
+        let mut outcome = Outcome {
+            hits: there.len() as u64,
+            ..Outcome::default()
+        };
+        for (key, tag) in self.values.drain() {
+            let is_same = |now: Certain| now.tag == tag;
+            if !shared.history().certain(key).is_some_and(is_same) {
+                continue;
+            }
+            outcome.expected += 1;
+            outcome.found += u64::from(there.contains_key(&key));
+        }
+        outcome.excused = self.evicted.min(outcome.expected - outcome.found);
+        self.evicted = 0;
+        for (key, seen) in there {
+            shared.history().settle(key, seen);
+        }
+        shared.prune();
+        Ok(outcome)
+    }
+}
+
+/// Reads every key; tells of each when it was asked for and what was found.
+fn read_all(
+    shared: &Shared,
+    connection: &mut Connection,
+    mut on: impl FnMut(u64, Found, Moment),
+) -> io::Result<()> {
+    let mut next = 0;
+    while next < shared.keys {
+        let asked = shared.history().tick();
+        next = connection.read_some(next, shared.keys, |key, found| on(key, found, asked))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn too_few_found_are_complained_of_and_evictions_excuse() {
+        let outcome = |expected, found, excused, hits| Outcome {
+            expected,
+            found,
+            excused,
+            hits,
+        };
+        assert_eq!(outcome(1000, 990, 0, 990).complaint(), None);
+        assert_eq!(outcome(1000, 800, 195, 800).complaint(), None);
+        assert_eq!(outcome(50, 0, 0, 0).complaint(), None, "too few to tell");
+        let few = outcome(1000, 989, 0, 989).complaint().unwrap();
+        assert!(few.contains("989 of 1000"), "{few}");
+        let none = outcome(1000, 0, 100, 0).complaint().unwrap();
+        assert!(none.contains("empty"), "{none}");
+    }
+}
