@@ -26,8 +26,8 @@ use parking_lot::{Mutex, MutexGuard};
 
 pub use modify::{Amend, Change, Modified, Put};
 pub use read::{FlashRead, ItemView, Lookup, Owner, Peek, SharedValue};
+pub(crate) use sync::Requests;
 pub use sync::SyncError;
-pub(crate) use sync::SyncRequests;
 
 use crate::config::{Dram, EngineConfig};
 use crate::counter::CacheLine;
@@ -78,7 +78,8 @@ pub struct Engine {
     pub(crate) stale_below: u64,
     pub(crate) config: EngineConfig,
     pub(crate) persistence: Persistence,
-    pub(crate) syncs: SyncRequests,
+    pub(crate) syncs: Requests,
+    pub(crate) checkpoints: Requests,
     /// Writes that stalled on flash.
     pub(crate) write_stalls: AtomicU64,
     /// Bytes of the memory that others hold at present.

@@ -1,5 +1,5 @@
-//! Requests to have everything that memory holds made durable now. The background task of write-back serves them, so
-//! that nobody who stops waiting leaves a write to the flash half done.
+//! Requests that a background task serves: to have everything that memory holds made durable now, and to write a
+//! checkpoint. Nobody who stops waiting leaves a write to the flash half done, or segments taken for nothing.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -22,7 +22,7 @@ pub enum SyncError {
 
 /// Requests, by the order in which they came.
 #[derive(Default)]
-pub(crate) struct SyncRequests {
+pub(crate) struct Requests {
     asked: AtomicU64,
     served: Mutex<Served>,
     /// Notified when one has come, and when some have been served.
@@ -33,19 +33,19 @@ pub(crate) struct SyncRequests {
 #[derive(Default)]
 struct Served {
     last: u64,
-    is_durable: bool,
+    is_done: bool,
 }
 
-impl SyncRequests {
+impl Requests {
     /// The last request there is, if it has not been served.
     pub(crate) fn waiting(&self) -> Option<u64> {
         let last = self.asked.load(Ordering::SeqCst);
         (last > self.served.lock().last).then_some(last)
     }
 
-    /// Everything stored before the requests up to `last` is durable, or is not.
-    pub(crate) fn serve(&self, last: u64, is_durable: bool) {
-        *self.served.lock() = Served { last, is_durable };
+    /// What the requests up to `last` have asked for is done, or could not be.
+    pub(crate) fn serve(&self, last: u64, is_done: bool) {
+        *self.served.lock() = Served { last, is_done };
         self.done.notify_all();
     }
 
@@ -56,10 +56,9 @@ impl SyncRequests {
         number
     }
 
-    /// What became of a request; `None` when it has not been served yet.
-    pub(crate) fn outcome(&self, number: u64) -> Option<Result<(), SyncError>> {
+    /// Whether what a request asked for is done; `None` when it has not been served yet.
+    pub(crate) fn outcome(&self, number: u64) -> Option<bool> {
         let served = self.served.lock();
-        let outcome = served.is_durable.then_some(()).ok_or(SyncError::Refused);
-        (served.last >= number).then_some(outcome)
+        (served.last >= number).then_some(served.is_done)
     }
 }

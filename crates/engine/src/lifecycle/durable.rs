@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use device::DeviceError;
+use futures_util::future::select;
 
 use super::{STOP_RESERVE, VERSION_RESERVE};
 use crate::cache::Engine;
@@ -12,7 +13,7 @@ use crate::counter::Count as _;
 use crate::dram::{Due, NoSpace, Walked};
 use crate::durability::journal::Journal;
 pub use crate::durability::superblocks::CheckpointStats;
-use crate::durability::superblocks::{Persistence, SUPERBLOCK_OFFSETS, write_superblock};
+use crate::durability::superblocks::{SUPERBLOCK_OFFSETS, write_superblock};
 use crate::flash::BackgroundTask;
 use crate::format::checkpoint::Head;
 use crate::store::SavedCheckpoint;
@@ -87,7 +88,7 @@ impl Engine {
                 return;
             }
             if !self.journal.is_dirty() {
-                let either = futures_util::future::select(dirtied, stopping);
+                let either = select(dirtied, stopping);
                 // Whichever comes first, the journal is looked at again.
                 let _ = runtime::timeout(HEARTBEAT, either).await;
             }
@@ -163,23 +164,21 @@ impl Engine {
         self.version_limit.fetch_max(limit, Ordering::Relaxed);
     }
 
-    /// Writes a checkpoint whenever half of the journal is full, and one that heals it when it has lost records.
+    /// Writes a checkpoint whenever half of the journal is full, one that heals it when it has lost records, and those
+    /// that are asked for.
     async fn keep_checkpoints(self: Arc<Self>) {
         let (mut failures, mut pause) = (0, RETRY_PAUSE);
         loop {
             let pressure = self.journal.pressure.listener();
             let stopping = self.persistence.stopping.listener();
-            let checkpointed = self.persistence.checkpointed.listener();
+            let come = self.checkpoints.come.listener();
+            let asked = select(stopping, come);
             let is_recovering = self.flash.upkeep.recovery.is_running();
             // A stop that waits for the recovery waits for its space in the journal, too.
             if self.is_stopped() && !is_recovering {
                 return;
             }
-            if self.persistence.checkpointing.load(Ordering::SeqCst) {
-                // Another caller writes a checkpoint: however long it takes, it has not failed.
-                futures_util::future::select(checkpointed, stopping).await;
-                continue;
-            }
+            let waiting = self.checkpoints.waiting();
             if self.journal.is_void() {
                 self.note_void().await;
                 if is_recovering {
@@ -187,11 +186,15 @@ impl Engine {
                     self.flash.recovered().await;
                     continue;
                 }
-            } else if !self.journal.is_due() {
-                futures_util::future::select(pressure, stopping).await;
+            } else if !self.journal.is_due() && waiting.is_none() {
+                select(pressure, asked).await;
                 continue;
             }
-            if self.checkpoint_now().await {
+            let is_written = self.checkpoint_unless_stopping().await;
+            if let Some(last) = waiting {
+                self.checkpoints.serve(last, is_written);
+            }
+            if is_written {
                 (failures, pause) = (0, RETRY_PAUSE);
                 continue;
             }
@@ -208,26 +211,25 @@ impl Engine {
             if self.journal.has_space() {
                 self.flash.space().notify_all();
             }
-            let _ = runtime::timeout(pause, stopping).await;
+            let _ = runtime::timeout(pause, asked).await;
         }
     }
 
-    /// Writes a checkpoint now, unless another is being written or the cache is stopping. Returns whether it has.
-    /// Dropped before it ends, it has not.
+    /// Has a checkpoint written now, by the background task: a caller who stops waiting leaves no half of one behind.
+    /// False when it cannot be written, or the cache is being stopped.
     pub async fn checkpoint_now(&self) -> bool {
-        struct Checkpointing<'a>(&'a Persistence);
-        impl Drop for Checkpointing<'_> {
-            fn drop(&mut self) {
-                self.0.checkpointing.store(false, Ordering::SeqCst);
-                self.0.checkpointed.notify_all();
-            }
-        }
-        if self.persistence.checkpointing.swap(true, Ordering::SeqCst) {
-            return false;
-        }
-        let _ended = Checkpointing(&self.persistence);
+        self.served(&self.checkpoints).await == Some(true)
+    }
+
+    async fn checkpoint_unless_stopping(&self) -> bool {
+        let checkpointing = &self.persistence.checkpointing;
+        // A stop looks at this once it has begun.
+        checkpointing.store(true, Ordering::SeqCst);
         let may_be = !self.is_stopped() || self.flash.upkeep.recovery.is_running();
-        may_be && self.checkpoint(false).await
+        let is_written = may_be && self.checkpoint(false).await;
+        checkpointing.store(false, Ordering::SeqCst);
+        self.persistence.checkpointed.notify_all();
+        is_written
     }
 
     /// Writes a checkpoint and frees what it takes the place of. False when it cannot be written:

@@ -9,7 +9,7 @@ use runtime::sync::{Notify, Semaphore};
 use zerocopy::IntoBytes;
 
 use super::{SEQUENCE_RESERVE, VERSION_RESERVE};
-use crate::cache::{Engine, SyncRequests};
+use crate::cache::{Engine, Requests};
 use crate::config::{AfterDowntime, EngineConfig, META_BYTES, PlacementConfig};
 use crate::counter::CacheLine;
 use crate::durability::error::{Distrust, OpenError};
@@ -461,7 +461,8 @@ fn assemble(
         fixed_bytes,
         config,
         persistence,
-        syncs: SyncRequests::default(),
+        syncs: Requests::default(),
+        checkpoints: Requests::default(),
         write_stalls: AtomicU64::new(0),
         lent_bytes: AtomicU64::new(0),
         next_to_shrink: AtomicUsize::new(0),

@@ -26,7 +26,7 @@ use futures_util::future::select;
 use runtime::Instant;
 use runtime::sync::EventListener;
 
-use crate::cache::{Engine, SyncError};
+use crate::cache::{Engine, Requests, SyncError};
 use crate::counter::Count as _;
 use crate::dram::{Due, NoSpace, Walked};
 
@@ -91,22 +91,29 @@ impl Engine {
     /// # Errors
     /// [`SyncError`]: some of it may be lost with a crash.
     pub async fn sync(&self) -> Result<(), SyncError> {
-        let number = self.syncs.ask();
-        let outcome = async {
-            loop {
-                let done = self.syncs.done.listener();
-                let stopping = self.persistence.stopping.listener();
-                if let Some(outcome) = self.syncs.outcome(number) {
-                    return outcome;
-                }
-                if self.is_stopped() {
-                    return Err(SyncError::Stopping);
-                }
-                select(done, stopping).await;
+        let outcome = runtime::timeout(self.config.stop_deadline, self.served(&self.syncs)).await;
+        match outcome {
+            Ok(Some(true)) => Ok(()),
+            Ok(Some(false)) => Err(SyncError::Refused),
+            Ok(None) => Err(SyncError::Stopping),
+            Err(_) => Err(SyncError::Slow),
+        }
+    }
+
+    /// Asks, and waits for what is done; `None` once the cache is being stopped.
+    pub(super) async fn served(&self, requests: &Requests) -> Option<bool> {
+        let number = requests.ask();
+        loop {
+            let done = requests.done.listener();
+            let stopping = self.persistence.stopping.listener();
+            if let Some(outcome) = requests.outcome(number) {
+                return Some(outcome);
             }
-        };
-        let outcome = runtime::timeout(self.config.stop_deadline, outcome).await;
-        outcome.unwrap_or(Err(SyncError::Slow))
+            if self.is_stopped() {
+                return None;
+            }
+            select(done, stopping).await;
+        }
     }
 
     /// Writes back until an orderly stop, and serves [`sync`](Engine::sync).

@@ -466,6 +466,27 @@ fn a_checkpoint_that_is_dropped_half_way_blocks_no_other() {
     });
 }
 
+#[test]
+fn a_checkpoint_that_is_dropped_half_way_holds_no_segments() {
+    simulate(1, async {
+        let faulty = faulty();
+        let engine = engine_on(&faulty).await;
+        fill(&engine, 3000, 1000).await;
+        assert!(engine.checkpoint_now().await);
+        let free = engine.store().free_segments();
+        for after in 0..8 {
+            // At each of its syncs, and at writes.
+            let slow = Fault::Slow(Duration::from_secs(1));
+            let operation = [Operation::Sync, Operation::Write][after % 2];
+            faulty.script(When::next(operation).after(after as u64 / 2), slow);
+            let impatient = runtime::timeout(Duration::from_millis(500), engine.checkpoint_now());
+            let _ = impatient.await;
+            assert!(engine.checkpoint_now().await);
+        }
+        assert_eq!(engine.store().free_segments(), free);
+    });
+}
+
 /// Its items are not in the index, so that no delete declares them dead one by one: the segment stays dead, however many
 /// checkpoints follow.
 #[test]
