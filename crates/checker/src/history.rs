@@ -155,7 +155,8 @@ pub(crate) struct Asked {
     /// `None` for all keys.
     key: Option<u64>,
     index: usize,
-    at: Moment,
+    /// When.
+    pub(crate) at: Moment,
 }
 
 impl History {
@@ -227,6 +228,17 @@ impl History {
             deadline,
             settled: nanos,
         });
+    }
+
+    /// A flush has been under way since a moment that has passed.
+    pub(crate) fn ask_flush_since(&mut self, at: Moment) -> Asked {
+        self.flushes.push(Change::new(at, Effect::Gone));
+        let index = self.flushes.len() - 1;
+        Asked {
+            key: None,
+            index,
+            at,
+        }
     }
 
     /// A flush that has ended may have happened or not: it hides nothing, and nothing before its end is certain.

@@ -133,7 +133,7 @@ impl Flushes {
         for flush in &mut self.delayed {
             let late = flush.from + 2 * SLACK;
             flush.until.get_or_insert(late.max(now() + SLACK));
-            flush.coming = flush.coming.map(|_| history.ask_flush());
+            flush.go_on(history);
         }
     }
 
@@ -147,8 +147,16 @@ impl Flushes {
         }
         history.prune();
         for flush in &mut self.delayed {
-            flush.coming = flush.coming.map(|_| history.ask_flush());
+            flush.go_on(history);
         }
+    }
+}
+
+impl Delayed {
+    /// It has been under way before the history took it for ended, and still is.
+    fn go_on(&mut self, history: &mut History) {
+        let coming = self.coming;
+        self.coming = coming.map(|asked| history.ask_flush_since(asked.at));
     }
 }
 
@@ -194,6 +202,26 @@ mod tests {
         write(&mut history, 3);
         assert_eq!(history.certain(1).unwrap().tag, 3);
         assert!(flushes.delayed.is_empty());
+    }
+
+    #[test]
+    fn what_is_written_once_a_flush_may_have_come_may_stay() {
+        let (mut flushes, mut history) = (Flushes::default(), History::default());
+        let asked = flushes.ask(&mut history, 100);
+        flushes.answer(&mut history, &asked);
+        flushes.pass(&mut history, now() + Duration::from_secs(100));
+        write(&mut history, 1);
+        flushes.end(&mut history);
+        let seen = Seen {
+            tag: 1,
+            expiry: None,
+            unique: None,
+            now: 0,
+        };
+        history.settle(1, seen);
+        flushes.prune(&mut history);
+        flushes.pass(&mut history, now() + LATER);
+        assert!(can_be_there(&history, 1), "the server was the first");
     }
 
     #[test]
