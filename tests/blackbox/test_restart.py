@@ -235,6 +235,54 @@ def test_kill_keeps_what_had_reached_flash(make_server):
     assert set(again) == set(found)
 
 
+def test_sync_makes_durable_what_memory_alone_has(make_server):
+    server = make_server(options=["--set", "cache.write_back=0"]).start()
+
+    def items(round):
+        return {b"%s.%d" % (round, n): (value_of(b"%s%d" % (round, n), 700), n, 0) for n in range(2000)}
+
+    def found_after_kill(expected):
+        server.kill()
+        server.start()
+        found = snapshot(server, expected)
+        assert [key for key in found if found[key][:2] != expected[key][:2]] == []
+        return len(found)
+
+    first, second, third = items(b"first"), items(b"second"), items(b"third")
+    store(server, first)
+    assert found_after_kill(first) == 0, "without a window memory alone has it"
+    store(server, second)
+    quiet = b"".join(b"set %s %d 0 %d noreply\r\n%s\r\n" % (k, f, len(v), v) for k, (v, f, _) in third.items())
+    assert server.ask(quiet + b"flowstone sync\r\n") == b"OK\r\n"
+    assert found_after_kill(second) == len(second)
+    assert len(snapshot(server, third)) == len(third), "what was sent before on the connection, too"
+    # Without an answer of its own: the next one stands for it.
+    store(server, first)
+    assert server.ask(b"flowstone sync noreply\r\nmn\r\n") == b"MN\r\n"
+    assert found_after_kill(first) == len(first)
+    for wrong in (b"flowstone", b"flowstone now", b"flowstone sync now"):
+        assert server.ask(wrong + b"\r\n").split()[0] in (b"ERROR", b"CLIENT_ERROR"), wrong
+
+
+def test_write_back_of_0_seconds_is_off(make_server):
+    options = {"off": ["--set", "cache.write_back=0"], "on": ["--set", "cache.write_back=1"]}
+    server = make_server(options=options["on"]).start()
+    store(server, {b"a.%d" % n: (b"value", 0, 0) for n in range(100)})
+    wait_until(lambda: server.stats(b"flash")["written_back"] == "100", "all to be written back")
+    server.kill()
+    server.options = options["off"]
+    server.start()
+    store(server, {b"b.%d" % n: (b"value", 0, 0) for n in range(100)})
+    stored = time.time()
+    wait_until(lambda: time.time() > stored + 3, "three windows of a second")
+    assert server.stats(b"flash")["written_back"] == "0"
+    assert len(snapshot(server, [b"a.%d" % n for n in range(100)])) == 100
+    for wrong in ("86401", "-1", "soon"):
+        server.kill()
+        server.options = ["--set", f"cache.write_back={wrong}"]
+        assert "cache.write_back" in fails_to_start(server)
+
+
 @pytest.mark.parametrize("damage", ["removed", "truncated", "of another run"])
 def test_journal_that_cannot_be_trusted(make_server, damage):
     """Without a record of what has been overwritten, nothing that lies on flash may be served."""

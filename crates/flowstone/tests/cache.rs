@@ -431,6 +431,47 @@ fn a_cache_dropped_without_a_close_has_what_was_on_flash() {
 }
 
 #[test]
+fn what_was_stored_before_a_sync_outlives_a_cache_that_is_dropped() {
+    let flash = Flash::new();
+    let off = || config(&flash.path).write_back(Duration::ZERO);
+    let found = |cache: &Cache| {
+        let is_there = |n: &usize| get(cache, &format!("key-{n}")) == Some(value(*n));
+        (0..900).filter(is_there).count()
+    };
+    let fill = |cache: &Cache, from: usize| {
+        (from..from + 300).for_each(|n| insert(cache, &format!("key-{n}"), &value(n)));
+    };
+    let cache = open(off()).unwrap();
+    fill(&cache, 0);
+    drop(cache);
+    let cache = open_once_free(off);
+    assert_eq!(found(&cache), 0, "memory alone had it");
+    fill(&cache, 300);
+    block_on(cache.sync()).unwrap();
+    drop(cache);
+    let cache = open_once_free(off);
+    assert_eq!(found(&cache), 300);
+    // Many at once, of whom some do not wait, from any thread.
+    fill(&cache, 600);
+    let mut impatient = Box::pin(cache.sync());
+    let _ = impatient
+        .as_mut()
+        .poll(&mut Context::from_waker(Waker::noop()));
+    drop(impatient);
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| block_on(cache.sync()).unwrap());
+        }
+    });
+    drop(cache);
+    let cache = open_once_free(off);
+    assert_eq!(found(&cache), 600);
+    let closed = cache.clone();
+    close(cache);
+    assert!(matches!(block_on(closed.sync()), Err(Error::Closed)));
+}
+
+#[test]
 fn clones_of_a_closed_cache_say_so() {
     let flash = Flash::new();
     let cache = flash.open();
@@ -563,19 +604,19 @@ fn futures_may_be_dropped_at_any_moment() {
     let mut close = Box::pin(cache.close());
     let _ = close.as_mut().poll(&mut context);
     drop(close);
-    let cache = open_once_free(&flash);
+    let cache = open_once_free(|| config(&flash.path));
     assert_warm(&cache, 200);
     drop(cache);
     let mut opening = Box::pin(Cache::open(config(&flash.path)));
     let _ = opening.as_mut().poll(&mut context);
     drop(opening);
-    drop(open_once_free(&flash));
+    drop(open_once_free(|| config(&flash.path)));
 }
 
 /// Opens as soon as whoever has the file gives it up.
-fn open_once_free(flash: &Flash) -> Cache {
+fn open_once_free(config: impl Fn() -> CacheConfig) -> Cache {
     loop {
-        match open(config(&flash.path)) {
+        match open(config()) {
             Ok(cache) => return cache,
             Err(error) => assert!(error.to_string().contains("in use"), "{error}"),
         }

@@ -506,6 +506,32 @@ mod tests {
     }
 
     #[test]
+    fn the_write_back_window_is_seconds_and_0_is_off() {
+        let checked = |text: &str| {
+            let config = set(&format!("cache.write_back={text}"))?;
+            config.check()?;
+            Ok::<_, ConfigError>(config.cache.write_back)
+        };
+        assert_eq!(Config::load(None, &[]).unwrap().cache.write_back, None);
+        assert_eq!(checked("0").unwrap(), Some(0));
+        assert_eq!(checked("86400").unwrap(), Some(86_400));
+        for wrong in [
+            "86401",
+            "4294967295",
+            "4294967296",
+            "-1",
+            "1.5",
+            "soon",
+            "60s",
+        ] {
+            let error = checked(wrong).unwrap_err().to_string();
+            assert!(error.contains("cache.write_back"), "{wrong}: {error}");
+        }
+        let error = checked("86401").unwrap_err().to_string();
+        assert!(error.contains("0 (off) to 86400"), "{error}");
+    }
+
+    #[test]
     fn what_an_emulated_device_decides_itself_is_refused() {
         for (flash, setting, says) in [
             ("nand:mlc", "cache.flash_size=4GiB", "--flash-size"),

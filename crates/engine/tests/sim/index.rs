@@ -160,3 +160,38 @@ fn what_the_index_had_no_space_for_stays_gone() {
     media.placement = Some(Arc::new(MAP));
     assert!(objects_after(&media, false) <= SPACE);
 }
+
+/// Each item that an index refuses is counted once: when it is placed, and when a start finds it.
+#[test]
+fn what_an_index_refuses_is_counted() {
+    const SPACE: u64 = 500;
+    let mut media = memory_disk(IMAGE_BYTES);
+    let with_space = |media: &mut Media, space: u64| {
+        media.placement = Some(Arc::new(MapKind(space as usize)));
+    };
+    with_space(&mut media, SPACE);
+    simulate(1, async {
+        let engine = start(&media, &tight()).await;
+        for number in 0..3000u64 {
+            set(&engine, &numbered(number), &value(number, 3000))
+                .await
+                .unwrap();
+            let stats = engine.stats();
+            let placed = number + 1 - stats.dram_dirty_items;
+            let refused = placed.saturating_sub(SPACE);
+            assert_eq!(stats.placement.index_full, refused, "item {number}");
+        }
+        assert!(engine.flash_stats().index_full > 500);
+        assert_eq!(objects(&engine), SPACE);
+        let placed = engine.flash_stats().index_full + SPACE;
+        let dirty = engine.stats().dram_dirty_items;
+        assert_eq!(placed + dirty, 3000, "nothing is gone uncounted");
+        assert_eq!(engine.stop().await, Stop::Complete { objects: SPACE });
+    });
+    with_space(&mut media, SPACE / 5);
+    simulate(2, async {
+        let engine = start(&media, &tight()).await;
+        assert_eq!(objects(&engine), SPACE / 5);
+        assert_eq!(engine.flash_stats().index_full, SPACE - SPACE / 5);
+    });
+}

@@ -117,6 +117,10 @@ impl Placement for MapPlacement {
         for (number, item) in items.iter().enumerate() {
             let named = self.map.lock().get(&item.hash).copied();
             let rival = named.filter(|rival| beaten != Some(*rival));
+            if named.is_none() && self.map.lock().len() >= self.most {
+                each(number, Restored::Refused);
+                continue;
+            }
             if rival.is_none() {
                 self.change(|map| map.insert(item.hash, item.place));
             }

@@ -196,6 +196,60 @@ fn expired_items_are_dropped_not_copied() {
     });
 }
 
+/// A slow drive gives what is to be copied when its time has come: between the choice and the copy seconds pass.
+#[test]
+fn what_expires_while_it_is_read_to_be_copied_is_not_copied() {
+    const BASE: u64 = 4000;
+    simulate(1, async {
+        let slow = Latency {
+            read: Duration::from_secs(3),
+            ..Latency::default()
+        };
+        let disk = Media::new(Arc::new(MemoryDisk::with_latency(41 << 20, slow)));
+        let engine = start(&disk, &tight()).await;
+        let began = runtime::unix_seconds();
+        let expiry = began + 60;
+        for number in 0..BASE {
+            let put = flowstone_engine::Put {
+                value: value(number, 2000).into(),
+                expiry,
+                ..Default::default()
+            };
+            let name = numbered(number);
+            let key = engine.key(&name).unwrap();
+            engine.set(key, began, &put).await.unwrap();
+        }
+        // Until reclaim is about to reach the base.
+        let mut next = BASE;
+        let mut write_one = async || {
+            next += 1;
+            let stored = set(&engine, &numbered(next), &value(next, 2000)).await;
+            stored.unwrap();
+        };
+        while engine.store().free_segments() > engine.flash_stats().high_watermark {
+            write_one().await;
+        }
+        for number in 0..BASE {
+            let name = numbered(number);
+            // Marked as read without being brought into memory.
+            engine.placement().access(engine.key(&name).unwrap().hash());
+        }
+        while runtime::unix_seconds() < expiry {
+            write_one().await;
+            runtime::sleep(Duration::from_millis(20)).await;
+        }
+        let before = engine.flash_stats();
+        assert!(before.items_copied > 0, "{before:#?}");
+        while runtime::unix_seconds() < expiry + 60 {
+            write_one().await;
+            runtime::sleep(Duration::from_millis(20)).await;
+        }
+        let after = engine.flash_stats();
+        assert_eq!(after.items_copied, before.items_copied, "{after:#?}");
+        assert!(after.items_expired > before.items_expired, "{after:#?}");
+    });
+}
+
 /// What reclaim copies is read from flash in few reads, not one an item.
 #[test]
 fn copying_reads_runs_not_items() {

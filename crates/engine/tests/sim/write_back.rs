@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use device::MemoryDisk;
-use flowstone_engine::{Engine, EngineConfig, Stop};
+use device::{Fault, FaultyDisk, Latency, MemoryDisk, Operation, Tear, When};
+use flowstone_engine::{Engine, EngineConfig, Stop, SyncError};
 
 use crate::support::*;
 
@@ -154,4 +154,37 @@ fn what_reclaim_takes_from_flash_is_placed_again_while_memory_has_it() {
         runtime::sleep(2 * WINDOW).await;
         assert_eq!(found_after_a_kill(&disk, &media, 500).await, 500);
     });
+}
+
+#[test]
+fn a_sync_that_the_flash_refuses_says_so_and_the_next_one_makes_up_for_it() {
+    for operation in [Operation::Write, Operation::Sync] {
+        let image = device::Image::new(65 << 20);
+        let disk = Arc::new(FaultyDisk::from_image(image, Latency::default(), 1));
+        let media = Media::new(disk.clone());
+        simulate(1, async {
+            let engine = start(&media, &roomy()).await;
+            fill(&engine, 1000, 1000).await;
+            disk.script(When::every(operation), Fault::Error);
+            let refused = engine.sync().await;
+            assert_eq!(refused, Err(SyncError::Refused), "{operation:?}");
+            disk.heal();
+            assert_eq!(engine.sync().await, Ok(()), "{operation:?}");
+        });
+        if operation == Operation::Sync {
+            // What a sync that failed had covered, no later one makes durable.
+            continue;
+        }
+        let left = Left {
+            image: disk.crash(1, Tear::Pages),
+            words: media.journal.power_cut(1),
+        };
+        simulate(2, async {
+            let engine = start(&left.media().1, &roomy()).await;
+            for number in 0..1000 {
+                let found = get(&engine, &numbered(number)).await;
+                assert!(found == Some(value(number, 1000)), "{number}");
+            }
+        });
+    }
 }
