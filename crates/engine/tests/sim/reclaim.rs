@@ -199,6 +199,13 @@ fn expired_items_are_dropped_not_copied() {
 /// A slow drive gives what is to be copied when its time has come: between the choice and the copy seconds pass.
 #[test]
 fn what_expires_while_it_is_read_to_be_copied_is_not_copied() {
+    for expires_after in 60..72 {
+        expire_during_copies(expires_after);
+    }
+}
+
+/// A base of items expires after so many seconds, in which some of it is copied.
+fn expire_during_copies(expires_after: u32) {
     const BASE: u64 = 4000;
     simulate(1, async {
         let slow = Latency {
@@ -208,7 +215,7 @@ fn what_expires_while_it_is_read_to_be_copied_is_not_copied() {
         let disk = Media::new(Arc::new(MemoryDisk::with_latency(41 << 20, slow)));
         let engine = start(&disk, &tight()).await;
         let began = runtime::unix_seconds();
-        let expiry = began + 60;
+        let expiry = began + expires_after;
         for number in 0..BASE {
             let put = flowstone_engine::Put {
                 value: value(number, 2000).into(),
@@ -219,13 +226,13 @@ fn what_expires_while_it_is_read_to_be_copied_is_not_copied() {
             let key = engine.key(&name).unwrap();
             engine.set(key, began, &put).await.unwrap();
         }
-        // Until reclaim is about to reach the base.
         let mut next = BASE;
         let mut write_one = async || {
             next += 1;
             let stored = set(&engine, &numbered(next), &value(next, 2000)).await;
             stored.unwrap();
         };
+        // Until reclaim is about to reach the base.
         while engine.store().free_segments() > engine.flash_stats().high_watermark {
             write_one().await;
         }
@@ -234,15 +241,16 @@ fn what_expires_while_it_is_read_to_be_copied_is_not_copied() {
             // Marked as read without being brought into memory.
             engine.placement().access(engine.key(&name).unwrap().hash());
         }
+        let pause = Duration::from_millis(100);
         while runtime::unix_seconds() < expiry {
             write_one().await;
-            runtime::sleep(Duration::from_millis(20)).await;
+            runtime::sleep(pause).await;
         }
         let before = engine.flash_stats();
         assert!(before.items_copied > 0, "{before:#?}");
-        while runtime::unix_seconds() < expiry + 60 {
+        while runtime::unix_seconds() < expiry + 30 {
             write_one().await;
-            runtime::sleep(Duration::from_millis(20)).await;
+            runtime::sleep(pause).await;
         }
         let after = engine.flash_stats();
         assert_eq!(after.items_copied, before.items_copied, "{after:#?}");
