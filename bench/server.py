@@ -17,11 +17,11 @@ class Server:
         self.log = folder / "log"
         self.process = None
 
-    def start(self):
-        """Starts it; returns the seconds until a connection has been answered."""
+    def start(self, before=None):
+        """Starts it, and calls `before` in the process first; returns the seconds until a connection is answered."""
         began = time.monotonic()
         with self.log.open("ab") as log:
-            self.process = subprocess.Popen(self.words, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            self.process = subprocess.Popen(self.words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, preexec_fn=before)
         while True:
             if self.process.poll() is not None:
                 sys.exit(f"the server ended at its start: {self.log.read_text()}")

@@ -276,7 +276,6 @@ def test_write_back_of_0_seconds_is_off(make_server):
     stored = time.time()
     wait_until(lambda: time.time() > stored + 3, "three windows of a second")
     assert server.stats(b"flash")["written_back"] == "0"
-    assert len(snapshot(server, [b"a.%d" % n for n in range(100)])) == 100
     for wrong in ("86401", "-1", "soon"):
         server.kill()
         server.options = ["--set", f"cache.write_back={wrong}"]
