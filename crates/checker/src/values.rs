@@ -28,3 +28,16 @@ pub(crate) fn tag_of(value: &[u8]) -> Option<u64> {
 pub(crate) fn key_bytes(number: u64) -> Vec<u8> {
     format!("key-{number:05}").into_bytes()
 }
+
+/// The name of key `number` of a real server.
+pub(crate) fn key_name(number: u64) -> String {
+    format!("key-{number}")
+}
+
+/// The number of such a key.
+pub(crate) fn number_of(key: &[u8]) -> Option<u64> {
+    std::str::from_utf8(key.strip_prefix(b"key-")?)
+        .ok()?
+        .parse()
+        .ok()
+}

@@ -11,7 +11,7 @@ use rand::rngs::SmallRng;
 use super::connection::{Ask, Connection, Form, unix_seconds};
 use super::shared::Shared;
 use crate::history::{Asked, Effect, Wrong};
-use crate::values::value_of;
+use crate::values::{key_name, value_of};
 
 /// How far a series that has been lost goes on beyond its last number.
 const STEP: u64 = 1000;
@@ -19,17 +19,6 @@ const STEP: u64 = 1000;
 const LONGEST_LIST: u64 = 300;
 /// The longest delay of a flush, in seconds.
 const LONGEST_DELAY: u32 = 4;
-
-pub(super) fn key_name(number: u64) -> String {
-    format!("key-{number}")
-}
-
-pub(super) fn number_of(key: &[u8]) -> Option<u64> {
-    std::str::from_utf8(key.strip_prefix(b"key-")?)
-        .ok()?
-        .parse()
-        .ok()
-}
 
 /// Rising numbers that one client alone writes.
 #[derive(Clone, Debug)]

@@ -7,9 +7,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use protocol::client::{Answer, Event, Parser, Reply, key_of, unique_of};
 
-use super::client::{key_name, number_of};
 use crate::history::{Found, Seen};
-use crate::values::tag_of;
+use crate::values::{key_name, number_of, tag_of};
 
 /// How long an answer may take.
 const PATIENCE: Duration = Duration::from_secs(30);
