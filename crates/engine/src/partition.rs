@@ -5,6 +5,8 @@ use std::collections::hash_map::Entry;
 use std::hash::BuildHasherDefault;
 use std::sync::Arc;
 
+use runtime::pages::PagePool;
+
 use crate::counter::summed;
 use crate::dram::DramTier;
 use crate::in_flight::InFlightRead;
@@ -61,13 +63,13 @@ impl Partition {
     /// The partition with this `number` out of `partitions`, whose versions start at `first_version`
     /// or soon after.
     pub(crate) fn new(
-        chunk_bytes: usize,
+        (chunk_bytes, pool): (usize, Arc<PagePool>),
         first_version: u64,
         number: u64,
         partitions: u64,
     ) -> Self {
         Self {
-            tier: DramTier::new(chunk_bytes),
+            tier: DramTier::new(chunk_bytes, pool),
             next_version: first_version.next_multiple_of(partitions) + number,
             version_step: partitions,
             flush_generation: 0,

@@ -20,8 +20,8 @@
 //! blocks on a future, a [`live`] worker otherwise. Futures stay on the thread that spawned them
 //! and need not be `Send`; what crosses threads is [`sync`] and [`live::Workers`]'s inbox.
 //!
-//! Nothing outside this crate names the library behind `live`. `unsafe` is confined to the aligned
-//! buffers and to the system calls.
+//! Nothing outside this crate names the library behind `live`. `unsafe` is confined to the
+//! buffers, the pages and the system calls.
 
 pub mod budget;
 pub mod buffer;
@@ -30,6 +30,7 @@ mod in_flight;
 mod instant;
 pub mod live;
 pub mod net;
+pub mod pages;
 pub mod process;
 pub mod sim;
 pub mod sync;

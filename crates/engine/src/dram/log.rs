@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use runtime::pages::{PagePool, Pages};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::format::item::{CAS_BYTES, HEADER_BYTES, ItemHeader, ItemRef, state};
@@ -26,7 +27,7 @@ pub(super) struct Log {
     chunk_bytes: usize,
     unit_bits: u32,
     /// Chunks by slot; a slot keeps its number while its chunk moves from head to tail.
-    slots: Vec<Option<Box<[u8]>>>,
+    slots: Vec<Option<Pages>>,
     /// Slots without a chunk.
     vacant: Vec<u32>,
     /// Slots in the order they were opened.
@@ -40,7 +41,9 @@ pub(super) struct Log {
     /// Bytes used in the head chunk.
     head_bytes: usize,
     /// A chunk kept for what the next eviction appends again.
-    spare: Option<Box<[u8]>>,
+    spare: Option<Pages>,
+    /// Where chunks come from.
+    pool: Arc<PagePool>,
     /// Values beside the log.
     large: Vec<Option<Arc<[u8]>>>,
     vacant_large: Vec<u32>,
@@ -67,8 +70,8 @@ struct Extent {
 }
 
 impl Log {
-    /// An empty log of chunks of `chunk_bytes`, a power of two.
-    pub(super) fn new(chunk_bytes: usize) -> Self {
+    /// An empty log of chunks of `chunk_bytes`, a power of two, from a pool.
+    pub(super) fn new(chunk_bytes: usize, pool: Arc<PagePool>) -> Self {
         assert!(
             chunk_bytes.is_power_of_two() && chunk_bytes >= 4096,
             "a power of two"
@@ -77,6 +80,7 @@ impl Log {
             chunk_bytes,
             unit_bits: (chunk_bytes / UNIT).trailing_zeros(),
             head_bytes: chunk_bytes,
+            pool,
             ..Self::default()
         }
     }
@@ -115,7 +119,7 @@ impl Log {
         let chunk = self
             .spare
             .take()
-            .unwrap_or_else(|| vec![0; self.chunk_bytes].into_boxed_slice());
+            .unwrap_or_else(|| self.pool.take(self.chunk_bytes));
         let slot = put_vacant(&mut self.slots, &mut self.vacant, chunk);
         // What is left of the old head is marked so that the tail's walk ends there.
         if let Some(&old) = self.order.back() {

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
@@ -91,7 +92,7 @@ impl Bench {
     fn new(limit_bytes: usize, space: usize) -> Self {
         Self {
             flash: MapFlash::with_space(space),
-            tier: DramTier::new(CHUNK),
+            tier: DramTier::new(CHUNK, Arc::default()),
             limit_bytes,
             admission: Admission::All,
             next_version: 1,

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
+use runtime::pages::PagePool;
 use runtime::work::{self, Work};
 
 pub(crate) use super::log::Handle;
@@ -186,9 +187,9 @@ pub(crate) struct EvictContext<'a> {
 }
 
 impl DramTier {
-    pub(crate) fn new(chunk_bytes: usize) -> Self {
+    pub(crate) fn new(chunk_bytes: usize, pool: Arc<PagePool>) -> Self {
         Self {
-            log: Log::new(chunk_bytes),
+            log: Log::new(chunk_bytes, pool),
             table: HashTable::new(),
             live_bytes: 0,
             dirty: 0,

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 
 use device::{AlignedBuf, Disk, Journal as Log, Region};
 use parking_lot::Mutex;
+use runtime::pages::PagePool;
 use runtime::sync::{Notify, Semaphore};
 use zerocopy::IntoBytes;
 
@@ -34,6 +35,9 @@ use crate::store::{SegmentId, SegmentStore, StoreConfig};
 
 /// The keys that are written during a recovery may take this fraction of the memory.
 const WRITTEN_KEYS_SHARE: u64 = 4;
+
+/// This fraction of the memory stays in the process when the DRAM tier gives it back, to be taken again.
+const KEPT_SHARE: u64 = 128;
 
 /// An engine that is about to be opened.
 pub struct Opening {
@@ -437,14 +441,17 @@ fn assemble(
     first_version: u64,
     persistence: Persistence,
 ) -> Engine {
-    let fixed_bytes = flash.memory().fixed_bytes + config.read_bytes();
+    let kept_bytes = config.memory_bytes / KEPT_SHARE;
+    let pool = Arc::new(PagePool::new(kept_bytes as usize));
+    let fixed_bytes = flash.memory().fixed_bytes + config.read_bytes() + kept_bytes;
     let partitions = u64::from(shape.partitions);
     let tier_bytes = config.memory_bytes.saturating_sub(fixed_bytes) / partitions;
     // Some sixteen chunks a partition, so that one being evicted is a small part of it.
     let chunk_bytes = (tier_bytes / 16).clamp(4 << 10, 64 << 10);
     let stale_below = persistence.superblock.lock().stale_below.get();
     let partition = |number| {
-        let partition = Partition::new(1 << chunk_bytes.ilog2(), first_version, number, partitions);
+        let chunks = (1 << chunk_bytes.ilog2(), Arc::clone(&pool));
+        let partition = Partition::new(chunks, first_version, number, partitions);
         CacheLine(Mutex::new(partition))
     };
     Engine {

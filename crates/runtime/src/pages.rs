@@ -1,0 +1,320 @@
+//! Memory in whole pages, taken from the system and given back to it, by whichever thread.
+//!
+//! An allocator keeps what a thread gives back for the thread that took it. Where some threads take and others give
+//! back, as callers and workers of a cache do, a process comes to hold twice what it uses. Here the memory of what is
+//! given back leaves the process at once, all but a bounded rest that the next one takes, on any thread.
+//!
+//! ```text
+//!   PagePool ── class: blocks of one size ── slabs, mapped and not resident until touched
+//!                 ├─ kept: given back, still resident      at most `kept_bytes` in all
+//!                 └─ empty: given back, not resident
+//! ```
+//!
+//! Address space is not given back before the pool goes: each class keeps what it had at its largest.
+
+use std::alloc::{Layout, handle_alloc_error};
+use std::collections::BTreeMap;
+use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use rustix::mm::{Advice, MapFlags, ProtFlags};
+
+use crate::buffer::PAGE_BYTES;
+
+/// Bytes of the first slab of a class, unless a block is larger.
+const LEAST_SLAB_BYTES: usize = 1 << 20;
+/// Bytes of a slab, at most, unless a block is larger. Each adds a quarter to its class.
+const MOST_SLAB_BYTES: usize = 64 << 20;
+/// Up to so many pages every number of them has a class of its own; above, each power of two has half as many.
+const EXACT_PAGES: usize = 64;
+
+/// Whole pages for many users, on any thread.
+#[derive(Debug, Default)]
+pub struct PagePool {
+    kept_bytes: usize,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// By the bytes of their blocks.
+    classes: BTreeMap<usize, Class>,
+    /// By their first byte.
+    slabs: BTreeMap<usize, Slab>,
+    /// Bytes of the blocks that are kept.
+    kept_bytes: usize,
+}
+
+#[derive(Debug, Default)]
+struct Class {
+    kept: Vec<Block>,
+    empty: Vec<Block>,
+    /// Bytes of all slabs.
+    mapped_bytes: usize,
+    /// What has never been taken of the newest slab.
+    fresh: Option<(Block, usize)>,
+}
+
+#[derive(Debug)]
+struct Slab {
+    bytes: usize,
+    /// The system leaves its pages single: a huge page over empty blocks would fill them again.
+    is_of_single_pages: bool,
+}
+
+/// The first byte of a block.
+#[derive(Clone, Copy, Debug)]
+struct Block(NonNull<u8>);
+
+// SAFETY: it is an address; whoever takes the block out of the pool is its only user.
+unsafe impl Send for Block {}
+
+impl PagePool {
+    /// A pool that keeps up to `kept_bytes` of what is given back.
+    pub fn new(kept_bytes: usize) -> Self {
+        Self {
+            kept_bytes,
+            state: Mutex::default(),
+        }
+    }
+
+    /// Takes `len` bytes, whose values are those of an earlier use or 0.
+    pub fn take(self: &Arc<Self>, len: usize) -> Pages {
+        let bytes = class_bytes(len);
+        let mut state = self.state.lock();
+        let State {
+            classes,
+            slabs,
+            kept_bytes,
+        } = &mut *state;
+        let class = classes.entry(bytes).or_default();
+        let block = if let Some(block) = class.kept.pop() {
+            *kept_bytes -= bytes;
+            block
+        } else if let Some(block) = class.empty.pop() {
+            block
+        } else {
+            class.take_fresh(bytes, slabs)
+        };
+        drop(state);
+        Pages {
+            pool: Arc::clone(self),
+            start: block.0,
+            len,
+        }
+    }
+
+    fn give_back(&self, block: Block, bytes: usize) {
+        let mut state = self.state.lock();
+        if state.kept_bytes + bytes <= self.kept_bytes {
+            state.kept_bytes += bytes;
+            state.classes.entry(bytes).or_default().kept.push(block);
+            return;
+        }
+        let address = block.0.as_ptr() as usize;
+        let slab = state.slabs.range_mut(..=address).next_back();
+        let whole = slab.filter(|(_, slab)| !slab.is_of_single_pages);
+        if let Some((&start, slab)) = whole {
+            slab.is_of_single_pages = true;
+            let slab_start = block.0.as_ptr().wrapping_sub(address - start);
+            advise(slab_start, slab.bytes, Advice::LinuxNoHugepage);
+        }
+        drop(state);
+        // Between the two locks the block is nobody's.
+        advise(block.0.as_ptr(), bytes, Advice::LinuxDontNeed);
+        let mut state = self.state.lock();
+        state.classes.entry(bytes).or_default().empty.push(block);
+    }
+}
+
+impl Class {
+    /// A block of `bytes` that has never been taken.
+    fn take_fresh(&mut self, bytes: usize, slabs: &mut BTreeMap<usize, Slab>) -> Block {
+        let (block, left) = self.fresh.take().unwrap_or_else(|| {
+            let wanted = (self.mapped_bytes / 4).clamp(LEAST_SLAB_BYTES, MOST_SLAB_BYTES);
+            let blocks = (wanted / bytes).max(1);
+            let block = map(blocks * bytes);
+            self.mapped_bytes += blocks * bytes;
+            let slab = Slab {
+                bytes: blocks * bytes,
+                is_of_single_pages: false,
+            };
+            slabs.insert(block.0.as_ptr() as usize, slab);
+            (block, blocks)
+        });
+        if left > 1 {
+            // SAFETY: more than one block of the slab is left, so that its next byte belongs to the slab.
+            let next = unsafe { block.0.add(bytes) };
+            self.fresh = Some((Block(next), left - 1));
+        }
+        block
+    }
+}
+
+impl Drop for PagePool {
+    fn drop(&mut self) {
+        for (start, slab) in std::mem::take(&mut self.state.get_mut().slabs) {
+            // SAFETY: mapped in `map` with this length; whoever uses a block keeps the pool.
+            let unmapped = unsafe { rustix::mm::munmap(start as *mut _, slab.bytes) };
+            debug_assert_eq!(unmapped, Ok(()), "the mapping is the pool's own");
+        }
+    }
+}
+
+/// Bytes of the blocks of which `len` bytes take one.
+fn class_bytes(len: usize) -> usize {
+    let pages = len.div_ceil(PAGE_BYTES).max(1);
+    let step = (pages.next_power_of_two() / EXACT_PAGES).max(1);
+    pages.next_multiple_of(step) * PAGE_BYTES
+}
+
+/// Maps `bytes` of zeros, none of them resident.
+fn map(bytes: usize) -> Block {
+    let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
+    // SAFETY: the kernel chooses the place, so that no other mapping is touched.
+    let mapped = unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), bytes, access, flags) };
+    match mapped.ok().and_then(|start| NonNull::new(start.cast())) {
+        Some(start) => Block(start),
+        None => handle_alloc_error(
+            Layout::from_size_align(bytes, PAGE_BYTES).expect("lengths stay far below isize::MAX"),
+        ),
+    }
+}
+
+/// Advises the kernel about pages of a slab. One that refuses leaves them as they are: only the figure of resident memory
+/// suffers.
+fn advise(start: *mut u8, bytes: usize, advice: Advice) {
+    // SAFETY: the pages belong to a slab. The one advice that changes what they hold is given for a block that nobody
+    // uses, and leaves zeros.
+    let _ = unsafe { rustix::mm::madvise(start.cast(), bytes, advice) };
+}
+
+/// Bytes of a [`PagePool`], from the start of a page on; given back on drop.
+#[derive(Debug)]
+pub struct Pages {
+    pool: Arc<PagePool>,
+    start: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: it owns its bytes exclusively, like a `Box<[u8]>`.
+unsafe impl Send for Pages {}
+// SAFETY: shared access only reads bytes.
+unsafe impl Sync for Pages {}
+
+impl Pages {
+    /// Bytes of memory that `len` bytes take.
+    pub fn bytes_for(len: usize) -> usize {
+        len.next_multiple_of(PAGE_BYTES).max(PAGE_BYTES)
+    }
+}
+
+impl Deref for Pages {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        // SAFETY: `start` points at a block of at least `len` bytes, all of them initialised and owned by `self`.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
+    }
+}
+
+impl DerefMut for Pages {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as for `deref`, and `self` is borrowed exclusively.
+        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
+    }
+}
+
+impl AsRef<[u8]> for Pages {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
+impl Drop for Pages {
+    fn drop(&mut self) {
+        self.pool
+            .give_back(Block(self.start), class_bytes(self.len));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BLOCK: usize = 64 << 10;
+
+    /// Bytes of these pages that are resident, by the kernel's own account.
+    fn resident_bytes(pages: &[&Pages]) -> usize {
+        let resident = |pages: &&Pages| {
+            let bytes = class_bytes(pages.len);
+            let mut states = vec![0u8; bytes / PAGE_BYTES];
+            let start = pages.start.as_ptr().cast();
+            // SAFETY: the vector has a byte for each of the block's pages.
+            let asked = unsafe { libc::mincore(start, bytes, states.as_mut_ptr()) };
+            assert_eq!(asked, 0);
+            states.iter().filter(|&&state| state & 1 == 1).count() * PAGE_BYTES
+        };
+        pages.iter().map(resident).sum()
+    }
+
+    #[test]
+    fn what_is_given_back_leaves_the_process_whichever_thread_does_it() {
+        let pool = Arc::new(PagePool::new(2 * BLOCK));
+        let take = |_| {
+            let mut pages = pool.take(BLOCK);
+            pages.fill(7);
+            pages
+        };
+        let taken: Vec<Pages> = (0..100).map(take).collect();
+        assert_eq!(
+            resident_bytes(&taken.iter().collect::<Vec<_>>()),
+            100 * BLOCK
+        );
+        std::thread::spawn(|| drop(taken)).join().unwrap();
+        assert_eq!(pool.state.lock().kept_bytes, 2 * BLOCK);
+        let again: Vec<Pages> = (0..100).map(|_| pool.take(BLOCK)).collect();
+        let resident = resident_bytes(&again.iter().collect::<Vec<_>>());
+        assert_eq!(resident, 2 * BLOCK, "what was kept, and nothing else");
+        let mapped: usize = pool
+            .state
+            .lock()
+            .classes
+            .values()
+            .map(|class| class.mapped_bytes)
+            .sum();
+        assert!(
+            mapped < 150 * BLOCK,
+            "blocks are used again: {mapped} bytes"
+        );
+    }
+
+    #[test]
+    fn blocks_of_all_sizes_hold_what_they_are_given() {
+        let pool = Arc::new(PagePool::new(1 << 20));
+        for round in 0..3 {
+            let pages: Vec<Pages> = (0..200)
+                .map(|n: usize| {
+                    let mut pages = pool.take(n * n * 37 + round);
+                    pages.fill(n as u8);
+                    pages
+                })
+                .collect();
+            for (n, pages) in pages.iter().enumerate() {
+                assert_eq!(pages.len(), n * n * 37 + round);
+                assert!(pages.iter().all(|&byte| byte == n as u8), "block {n}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_class_wastes_little_of_its_blocks() {
+        for len in (1..5_000_000).step_by(997) {
+            let bytes = class_bytes(len);
+            assert!(bytes >= len && bytes.is_multiple_of(PAGE_BYTES));
+            assert!(bytes <= len + PAGE_BYTES + len / 32, "{len} take {bytes}");
+        }
+    }
+}
