@@ -59,6 +59,11 @@ pub(crate) struct Partition {
     turns: u32,
 }
 
+/// Bytes of memory of a partition that holds nothing but one chunk of `chunk_bytes`.
+pub(crate) fn least_bytes(chunk_bytes: u64) -> u64 {
+    (size_of::<Partition>() + size_of::<[u32; WRITE_GENERATIONS]>()) as u64 + chunk_bytes
+}
+
 impl Partition {
     /// The partition with this `number` out of `partitions`, whose versions start at `first_version`
     /// or soon after.

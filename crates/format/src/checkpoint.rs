@@ -15,7 +15,10 @@
 //! `dead` is a list of positions in rising order: varints (LEB128) of the differences, the first from 0.
 
 use crate::FormatError;
-use crate::segment::SegmentId;
+use crate::segment::{SegmentId, UNIT_BYTES};
+
+/// Bytes of a section that are read at once.
+const PIECE_BYTES: u64 = 64 << 10;
 
 /// Opens the stream.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"flowCKPT");
@@ -126,8 +129,13 @@ impl Head {
         out
     }
 
-    /// Reads a head; nonsense where the bytes are no checkpoint.
-    pub async fn read<S: Source>(from: &mut S) -> Result<Self, S::Error> {
+    /// Reads the head of a checkpoint of an image with so many partitions and segments; nonsense where the bytes are
+    /// none.
+    pub async fn read<S: Source>(
+        from: &mut S,
+        partitions: u32,
+        segments: u32,
+    ) -> Result<Self, S::Error> {
         if u64_of(from).await? != MAGIC {
             return Err(from.nonsense());
         }
@@ -138,14 +146,24 @@ impl Head {
             flush_deadline: (deadline != 0).then_some(deadline),
             ..Self::default()
         };
-        for _ in 0..u32_of(from).await? {
+        if u32_of(from).await? != partitions {
+            return Err(from.nonsense());
+        }
+        for _ in 0..partitions {
             head.cutoffs.push(u64_of(from).await?);
         }
         head.next_sequence = u64_of(from).await?;
-        for _ in 0..u32_of(from).await? {
+        let retired = u32_of(from).await?;
+        if retired > segments {
+            return Err(from.nonsense());
+        }
+        for _ in 0..retired {
             head.retired.push(SegmentId(u32_of(from).await?));
         }
         head.living = u32_of(from).await?;
+        if head.living > segments {
+            return Err(from.nonsense());
+        }
         Ok(head)
     }
 }
@@ -184,11 +202,14 @@ impl DeadList {
         Some((list, rest))
     }
 
-    /// Reads what was encoded.
-    pub async fn read<S: Source>(from: &mut S) -> Result<Self, S::Error> {
+    /// Reads what was encoded of a segment of `segment_bytes`; nonsense where the list has more positions than that.
+    pub async fn read<S: Source>(from: &mut S, segment_bytes: u32) -> Result<Self, S::Error> {
         let segment = SegmentId(u32_of(from).await?);
         let sequence = u64_of(from).await?;
         let dead_bytes = u32_of(from).await?;
+        if dead_bytes > most_packed_bytes(segment_bytes) {
+            return Err(from.nonsense());
+        }
         let dead = from.bytes(dead_bytes as usize).await?;
         Ok(Self {
             segment,
@@ -197,6 +218,14 @@ impl DeadList {
         })
     }
 }
+
+/// Bytes that the positions of a segment of `segment_bytes` take, at most: no difference takes more bytes than it says
+/// units, but for the leap from the small items to the large ones.
+fn most_packed_bytes(segment_bytes: u32) -> u32 {
+    2 * (segment_bytes / UNIT_BYTES) + LARGEST_VARINT_BYTES
+}
+
+const LARGEST_VARINT_BYTES: u32 = 5;
 
 /// The part of a checkpoint that belongs to the placement: bytes of its own, of a version of its own.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -216,13 +245,22 @@ impl Section {
         out
     }
 
-    /// Reads what was encoded.
-    pub async fn read<S: Source>(from: &mut S) -> Result<Self, S::Error> {
-        let version = u32_of(from).await?;
+    /// Reads what was encoded. Of more than `most_bytes` none are kept.
+    pub async fn read<S: Source>(from: &mut S, most_bytes: u64) -> Result<Self, S::Error> {
+        let mut section = Self {
+            version: u32_of(from).await?,
+            bytes: Vec::new(),
+        };
         let len = u64_of(from).await?;
-        let len = usize::try_from(len).map_err(|_| from.nonsense())?;
-        let bytes = from.bytes(len).await?;
-        Ok(Self { version, bytes })
+        let mut left = len;
+        while left > 0 {
+            let piece = from.bytes(left.min(PIECE_BYTES) as usize).await?;
+            left -= piece.len() as u64;
+            if len <= most_bytes {
+                section.bytes.extend_from_slice(&piece);
+            }
+        }
+        Ok(section)
     }
 }
 

@@ -5,6 +5,7 @@
 //! refused with a [`ConfigError`] that says which field to change.
 
 use crate::layout::Layout;
+use crate::sub_table::{SubTable, heap_bytes};
 
 /// Entries a sub-table holds, at most, when the table holds `max_entries_hint`.
 ///
@@ -52,6 +53,12 @@ impl DirectConfig {
     pub fn fingerprint_bits(&self) -> Result<u32, ConfigError> {
         let layout = self.layout()?;
         Ok(self.skip_bits + layout.fingerprint_bits())
+    }
+
+    /// Bytes of memory that an empty table takes.
+    pub fn least_bytes(&self) -> u64 {
+        let sub_table = size_of::<SubTable>() as u64 + heap_bytes(self.min_buckets as usize);
+        sub_table.saturating_mul(1 << sub_bits(self.max_entries_hint))
     }
 
     pub(crate) fn layout(&self) -> Result<Layout, ConfigError> {

@@ -105,7 +105,7 @@ impl DirectTable {
             min_buckets,
             len: 0,
             buckets: count * min_buckets,
-            memory_bytes: count as u64 * (size_of::<SubTable>() as u64 + heap_bytes(min_buckets)),
+            memory_bytes: config.least_bytes(),
             max_bytes: u64::MAX,
             sub_tables,
         })

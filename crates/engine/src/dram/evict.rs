@@ -101,10 +101,19 @@ impl DramTier {
             }
         }
         self.place(&to_place, context)?;
+        self.shrink_table();
         // Within the bound the chunk is kept for the next head.
         let within = self.memory_bytes() <= context.limit_bytes;
         self.log.close_tail(within);
         Ok(())
+    }
+
+    /// Gives up most of a table that has become a quarter full.
+    fn shrink_table(&mut self) {
+        let len = self.table.len();
+        if len * 4 < self.table.capacity() {
+            self.table.shrink_to(len * 2, |slot| table_hash(slot.hash));
+        }
     }
 
     pub(super) fn hash_of(&self, handle: Handle, seed: u64) -> KeyHash {

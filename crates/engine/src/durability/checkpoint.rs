@@ -141,7 +141,10 @@ impl Checkpointer {
         match input.deaths {
             Deaths::Recorded { last, end } => {
                 let mut before = match last {
-                    Some(last) => Some(LastLists::open(&self.store, last).await?),
+                    Some(last) => {
+                        let partitions = input.head.cutoffs.len() as u32;
+                        Some(LastLists::open(&self.store, last, partitions).await?)
+                    }
                     None => None,
                 };
                 let chunks = self.journal.before(end);
@@ -515,16 +518,22 @@ pub(crate) fn merge(out: &mut Packer, before: &[u8], more: &mut [u32]) -> Result
 /// The lists of the last checkpoint, in rising order of their segments.
 struct LastLists {
     from: CheckpointSource,
+    segment_bytes: u32,
     left: u32,
     next: Option<DeadList>,
 }
 
 impl LastLists {
-    async fn open(store: &Arc<SegmentStore>, last: &SavedCheckpoint) -> Result<Self, NotWritten> {
+    async fn open(
+        store: &Arc<SegmentStore>,
+        last: &SavedCheckpoint,
+        partitions: u32,
+    ) -> Result<Self, NotWritten> {
         let mut from = store.open_checkpoint(last);
-        let head = Head::read(&mut from).await?;
+        let head = Head::read(&mut from, partitions, store.segments()).await?;
         let mut lists = Self {
             from,
+            segment_bytes: store.segment_bytes(),
             left: head.living,
             next: None,
         };
@@ -536,7 +545,8 @@ impl LastLists {
         self.next = None;
         if self.left > 0 {
             self.left -= 1;
-            self.next = Some(DeadList::read(&mut self.from).await?);
+            let list = DeadList::read(&mut self.from, self.segment_bytes).await?;
+            self.next = Some(list);
         }
         Ok(())
     }

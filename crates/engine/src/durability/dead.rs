@@ -1,37 +1,66 @@
 //! [`DeadSet`]: what has died, by the last checkpoint's lists and the journal's records, put together at a start.
 //!
 //! Records only ever declare items dead. Those of positions name a segment and the low bits of its sequence number,
-//! so that what one says of an earlier generation of a segment says nothing of a later one. They stay packed as they
-//! were written; when a segment is looked at, its positions are unpacked into a bit for each unit of it.
+//! so that what one says of an earlier generation of a segment says nothing of a later one. What counts is what lies on
+//! flash: of each of its generations there is a packed list of positions, as in a checkpoint, into which the journal's
+//! are merged, a batch at a time. When a segment is looked at, its list is unpacked into a bit for each unit of it.
+//!
+//! What this takes of memory is bounded, whatever image and journal say. Where the lists are longer, the oldest segments
+//! are given up: they are dead as a whole, by the image's floor, which rises above their sequence numbers
+//! ([`DeadSet::floor`]). Dead keys cannot be given up so; too many of them are an error.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use device::Journal as Log;
+use parking_lot::Mutex;
 
+use super::checkpoint::merge;
 use super::flush::FlushCutoffs;
 use super::journal::ChunkRecords;
-use crate::format::checkpoint::{DeadKey, DeadList, Head, Positions, Section, Source};
+use crate::format::checkpoint::{DeadKey, DeadList, Head, Packer, Positions, Section, Source};
 use crate::format::item::is_expired;
-use crate::format::journal::{GENERATION_BITS, Record, is_generation, kept_chunk, kept_hash};
+use crate::format::journal::{Record, is_generation, kept_chunk, kept_hash};
 use crate::format::location::LocationCodec;
 use crate::format::segment::{SegmentId, SummaryEntry};
 use crate::key::KeyHash;
 use crate::store::{CheckpointSource, ReadError, SegmentRecord, SegmentStore};
 
+/// What a start may take of memory before it serves.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct StartBounds {
+    /// Bytes of what has died.
+    pub(crate) dead_bytes: u64,
+    /// Items for which the index has space.
+    pub(crate) items: u64,
+}
+
+impl StartBounds {
+    /// All that there is.
+    pub(crate) const NONE: Self = Self {
+        dead_bytes: u64::MAX,
+        items: u64::MAX,
+    };
+}
+
 /// What has died.
 #[derive(Debug)]
 pub(crate) struct DeadSet {
     codec: LocationCodec,
-    /// Packed locations above the low bits of a generation, as journalled; sorted by
-    /// [`sort`](Self::sort).
+    segment_bytes: u32,
+    max_bytes: u64,
+    /// The sequence number of each segment's generation on flash; 0 for none.
+    on_flash: Vec<u64>,
+    /// Packed locations above the low bits of a generation, as journalled, that have not been merged into the lists.
     places: Vec<u64>,
-    /// Segments, with the sequence numbers of their dead generations.
-    segments: HashSet<(u32, u64)>,
+    lists: Mutex<Lists>,
+    /// Segments whose generation on flash is dead.
+    segments: HashSet<u32>,
     /// The version below which copies of a key are dead, by the key's kept hash.
     keys: HashMap<u64, u64>,
     retired: BTreeSet<u32>,
-    /// What a checkpoint says of the segments that were live when it was written. `None` when there is no checkpoint.
-    living: Option<HashMap<u32, LiveSegment>>,
+    /// Segments that a checkpoint says were live when it was written, in their generations on flash. `None` when there
+    /// is no checkpoint.
+    living: Option<HashSet<u32>>,
     /// The sequence number that the first segment after the checkpoint has got.
     next_sequence: u64,
     /// The placement's own part of the checkpoint.
@@ -43,8 +72,63 @@ pub(crate) struct DeadSet {
     pub(crate) clock: u32,
 }
 
-/// A segment in a checkpoint: its sequence number and the packed positions of what had died.
-type LiveSegment = (u64, Box<[u8]>);
+/// The packed positions of what has died, of each generation on flash of which something has, by its sequence number.
+#[derive(Debug, Default)]
+struct Lists {
+    packed: BTreeMap<u64, Box<[u8]>>,
+    /// Bytes of memory that they take.
+    bytes: u64,
+    /// Generations with lower sequence numbers are given up.
+    floor: u64,
+}
+
+impl Lists {
+    /// Sets the list of a generation; gives the oldest up as long as they take more than `max_bytes`.
+    fn set(&mut self, sequence: u64, packed: Box<[u8]>, max_bytes: u64) {
+        if sequence < self.floor {
+            return;
+        }
+        self.bytes += list_bytes(&packed);
+        if let Some(old) = self.packed.insert(sequence, packed) {
+            self.bytes -= list_bytes(&old);
+        }
+        while self.bytes > max_bytes
+            && let Some((oldest, _)) = self.packed.first_key_value()
+        {
+            self.raise_floor(oldest + 1);
+        }
+    }
+
+    /// Gives up what has a lower sequence number.
+    fn raise_floor(&mut self, floor: u64) {
+        self.floor = self.floor.max(floor);
+        while let Some(oldest) = self.packed.first_entry().filter(|list| *list.key() < floor) {
+            self.bytes -= list_bytes(&oldest.remove());
+        }
+    }
+}
+
+/// Bytes of memory of a list in the table.
+fn list_bytes(packed: &[u8]) -> u64 {
+    (LIST_BYTES + packed.len()) as u64
+}
+
+/// Bytes of memory of a list beside its positions: its place in the table, which is half full at least, and the
+/// allocator's own.
+const LIST_BYTES: usize = 2 * size_of::<(u64, Box<[u8]>)>() + 16;
+
+/// Places that are merged into the lists at once, at least.
+const LEAST_BATCH: usize = 1 << 12;
+/// The part of its memory that a batch may take.
+const BATCH_SHARE: u64 = 8;
+/// The part of its memory that the placement's section may take.
+const SECTION_SHARE: u64 = 8;
+/// Dead keys may take so many times as much memory as lists: a run whose recovery does not end leaves many.
+const KEYS_TO_LISTS: u64 = 2;
+/// Items in the index that take the memory of a dead key.
+const KEY_ITEMS: u64 = 4;
+/// Bytes of memory of a key in a table that may be half full.
+const KEY_BYTES: usize = 34;
 
 /// How much a checkpoint says.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -82,11 +166,24 @@ struct Flush {
 }
 
 impl DeadSet {
-    /// Nothing is known to have died.
-    pub(crate) fn new(partitions: u32, store: &SegmentStore) -> Self {
+    /// Nothing is known to have died of what has been `found` on flash.
+    pub(crate) fn new(
+        partitions: u32,
+        store: &SegmentStore,
+        found: &[SegmentRecord],
+        max_bytes: u64,
+    ) -> Self {
+        let mut on_flash = vec![0; store.segments() as usize];
+        for record in found {
+            on_flash[record.segment.0 as usize] = record.sequence;
+        }
         Self {
             codec: store.codec,
+            segment_bytes: store.segment_bytes(),
+            max_bytes,
+            on_flash,
             places: Vec::new(),
+            lists: Mutex::default(),
             segments: HashSet::new(),
             keys: HashMap::new(),
             retired: BTreeSet::new(),
@@ -103,10 +200,8 @@ impl DeadSet {
         &mut self,
         from: &mut CheckpointSource,
     ) -> Result<CheckpointContents, ReadError> {
-        let head = Head::read(from).await?;
-        if head.cutoffs.len() != self.cutoffs.len() {
-            return Err(from.nonsense());
-        }
+        let partitions = self.cutoffs.len() as u32;
+        let head = Head::read(from, partitions, self.on_flash.len() as u32).await?;
         let mut contents = CheckpointContents {
             living: u64::from(head.living),
             retired: head.retired.len() as u64,
@@ -118,16 +213,22 @@ impl DeadSet {
         }
         self.cutoffs = head.cutoffs;
         self.next_sequence = head.next_sequence;
-        self.retired
-            .extend(head.retired.iter().map(|segment| segment.0));
-        let mut living = HashMap::new();
+        for segment in head.retired {
+            self.retire(segment.0);
+        }
+        let mut living = HashSet::new();
         for _ in 0..head.living {
-            let list = DeadList::read(from).await?;
+            let list = DeadList::read(from, self.segment_bytes).await?;
             for position in Positions::of(&list.dead) {
                 position.map_err(|_| from.nonsense())?;
                 contents.dead += 1;
             }
-            living.insert(list.segment.0, (list.sequence, list.dead.into()));
+            let segment = list.segment.0;
+            if list.sequence > 0 && self.sequence_on_flash(segment) == list.sequence {
+                living.insert(segment);
+                let packed = list.dead.into();
+                self.lists.lock().set(list.sequence, packed, self.max_bytes);
+            }
         }
         self.living = Some(living);
         loop {
@@ -140,13 +241,24 @@ impl DeadSet {
                 self.kill_key(hash, version);
             }
         }
-        let section = Section::read(from).await?;
+        let section = Section::read(from, self.max_bytes / SECTION_SHARE).await?;
         contents.section_bytes = section.bytes.len() as u64;
         self.section = Some(section);
         if from.is_at_end() {
             Ok(contents)
         } else {
             Err(from.nonsense())
+        }
+    }
+
+    /// The sequence number of what lies on flash in a segment; 0 where nothing does.
+    fn sequence_on_flash(&self, segment: u32) -> u64 {
+        self.on_flash.get(segment as usize).copied().unwrap_or(0)
+    }
+
+    fn retire(&mut self, segment: u32) {
+        if (segment as usize) < self.on_flash.len() {
+            self.retired.insert(segment);
         }
     }
 
@@ -163,8 +275,20 @@ impl DeadSet {
     }
 
     fn kill_key(&mut self, hash: u64, version: u64) {
+        if self.has_too_many_keys() {
+            return;
+        }
         let known = self.keys.entry(kept_hash(hash)).or_default();
         *known = version.max(*known);
+    }
+
+    /// Whether there have been more dead keys than there is memory for: some of them are not known.
+    pub(crate) fn has_too_many_keys(&self) -> bool {
+        self.key_bytes() / KEYS_TO_LISTS > self.max_bytes
+    }
+
+    fn key_bytes(&self) -> u64 {
+        (self.keys.len() * KEY_BYTES) as u64
     }
 
     /// Adds what the records of a chunk say.
@@ -173,17 +297,17 @@ impl DeadSet {
             Record::Dead {
                 location,
                 generation,
-            } => self.places.push(location << GENERATION_BITS | generation),
+            } => self.note_place(location, generation),
             Record::SegmentDead {
                 segment,
                 generation,
             } => {
-                self.segments.insert((segment, generation));
+                if self.sequence_on_flash(segment) == generation {
+                    self.segments.insert(segment);
+                }
             }
             Record::KeyDead { hash, version } => self.kill_key(hash, version),
-            Record::Retired { segment } => {
-                self.retired.insert(segment);
-            }
+            Record::Retired { segment } => self.retire(segment),
             Record::Cutoff {
                 partition,
                 version,
@@ -210,10 +334,87 @@ impl DeadSet {
         });
     }
 
-    /// Brings places in order, once all records have been read.
-    pub(crate) fn sort(&mut self) {
-        self.places.sort_unstable();
-        self.places.dedup();
+    /// Notes that an item has died, if it is one of a generation on flash.
+    fn note_place(&mut self, location: u64, generation: u64) {
+        let (segment, _) = self.codec.decode(location);
+        let sequence = self.sequence_on_flash(segment.0);
+        if sequence == 0 || !is_generation(generation, sequence) {
+            return;
+        }
+        let most = (self.max_bytes / BATCH_SHARE) as usize / size_of::<u64>();
+        if self.places.len() >= most.max(LEAST_BATCH) {
+            self.merge();
+        }
+        if self.places.len() == self.places.capacity() {
+            // Not twice as many as before, or a batch would take more than its part.
+            let more = self
+                .places
+                .len()
+                .max(LEAST_BATCH)
+                .min(most.max(LEAST_BATCH));
+            self.places.reserve_exact(more);
+        }
+        self.places.push(location);
+    }
+
+    /// Merges the places noted so far into the lists.
+    pub(crate) fn merge(&mut self) {
+        // By segment: the locations of large items lie apart from those of small ones.
+        let of = |location: u64| {
+            let (segment, position) = self.codec.decode(location);
+            (segment.0, position.bits())
+        };
+        self.places.sort_unstable_by_key(|&location| of(location));
+        let mut lists = self.lists.lock();
+        let mut packer = Packer::default();
+        let mut positions = Vec::new();
+        for group in self.places.chunk_by(|&a, &b| of(a).0 == of(b).0) {
+            let segment = of(group[0]).0;
+            let sequence = self.sequence_on_flash(segment);
+            if !self.was_living(segment) {
+                continue;
+            }
+            positions.clear();
+            positions.extend(group.iter().map(|&location| of(location).1));
+            let before = lists.packed.get(&sequence).map_or(&[][..], |list| list);
+            packer.clear();
+            merge(&mut packer, before, &mut positions).expect("lists are verified when read");
+            lists.set(sequence, packer.bytes().into(), self.max_bytes);
+        }
+        drop(lists);
+        self.places.clear();
+    }
+
+    /// Gives the memory of the last batch back, once all records have been read.
+    pub(crate) fn finish(&mut self) {
+        self.merge();
+        self.places = Vec::new();
+    }
+
+    /// Gives up the oldest of these segments, oldest first, so that the others hold no more than `most` items that may
+    /// be live, less what the memory of the dead keys would hold.
+    pub(crate) fn give_up_beyond(&mut self, living: &[SegmentRecord], most: u64) {
+        let most = most.saturating_sub(KEY_ITEMS * self.keys.len() as u64);
+        let mut items = 0;
+        for record in living.iter().rev() {
+            items += u64::from(record.items).saturating_sub(self.dead_in(record.sequence));
+            if items > most {
+                self.lists.get_mut().raise_floor(record.sequence + 1);
+                return;
+            }
+        }
+    }
+
+    /// Generations with lower sequence numbers are given up: 0 for none.
+    pub(crate) fn floor(&self) -> u64 {
+        self.lists.lock().floor
+    }
+
+    /// Positions in the list of a generation.
+    fn dead_in(&self, sequence: u64) -> u64 {
+        let lists = self.lists.lock();
+        let list = lists.packed.get(&sequence).map_or(&[][..], |list| list);
+        Positions::of(list).count() as u64
     }
 
     fn flush_at(&mut self, deadline: u32) {
@@ -243,23 +444,26 @@ impl DeadSet {
         self.retired.iter().map(|&segment| SegmentId(segment))
     }
 
+    /// Whether the generation of a segment on flash was live when the checkpoint was written, or has been opened since.
+    fn was_living(&self, segment: u32) -> bool {
+        match &self.living {
+            Some(living) if self.sequence_on_flash(segment) < self.next_sequence => {
+                living.contains(&segment)
+            }
+            _ => true,
+        }
+    }
+
     /// Whether a generation of a segment, found on flash, still counts.
     pub(crate) fn is_living(&self, record: &SegmentRecord) -> bool {
         let number = record.segment.0;
-        let known = match &self.living {
-            Some(living) if record.sequence < self.next_sequence => living
-                .get(&number)
-                .is_some_and(|&(sequence, _)| sequence == record.sequence),
-            _ => true,
-        };
-        let dead = self.segments.contains(&(number, record.sequence));
-        known && !dead
+        self.was_living(number)
+            && !self.segments.contains(&number)
+            && record.sequence >= self.lists.lock().floor
     }
 
     /// What has died in a segment: how to ask, once for all of its items.
     pub(crate) fn of_segment(&self, record: &SegmentRecord) -> DeadItems<'_> {
-        let number = record.segment.0;
-        let living = self.living.as_ref().and_then(|living| living.get(&number));
         let mut items = DeadItems {
             dead: self,
             positions: PositionSet {
@@ -267,50 +471,39 @@ impl DeadSet {
                 words: Vec::new(),
             },
         };
-        if let Some((_, dead)) = living.filter(|(sequence, _)| *sequence == record.sequence) {
-            for position in Positions::of(dead).flatten() {
-                items.positions.insert(position);
-            }
+        let lists = self.lists.lock();
+        let list = lists.packed.get(&record.sequence);
+        for position in list
+            .into_iter()
+            .flat_map(|list| Positions::of(list).flatten())
+        {
+            items.positions.insert(position);
         }
-        for locations in self.codec.locations_of(record.segment) {
-            let from = self
-                .places
-                .partition_point(|&place| place >> GENERATION_BITS < locations.start);
-            for &place in &self.places[from..] {
-                let location = place >> GENERATION_BITS;
-                if location >= locations.end {
-                    break;
-                }
-                if is_generation(place, record.sequence) {
-                    let (_, position) = self.codec.decode(location);
-                    items.positions.insert(position.bits());
-                }
-            }
-        }
+        drop(lists);
         items
     }
 
-    /// How many positions have died, or more.
-    pub(crate) fn at_most(&self) -> u64 {
-        let living = self.living.iter().flat_map(HashMap::values);
-        let listed: usize = living.map(|(_, dead)| dead.len()).sum();
-        (listed + self.places.len()) as u64
+    /// Nobody asks for a segment any more.
+    pub(crate) fn let_go(&self, record: &SegmentRecord) {
+        let mut lists = self.lists.lock();
+        if let Some(list) = lists.packed.remove(&record.sequence) {
+            lists.bytes -= list_bytes(&list);
+        }
+    }
+
+    /// How many positions have died.
+    pub(crate) fn positions(&self) -> u64 {
+        let lists = self.lists.lock();
+        let lists = lists.packed.values();
+        lists.map(|list| Positions::of(list).count() as u64).sum()
     }
 
     /// Bytes of memory it takes, about.
     pub(crate) fn memory_bytes(&self) -> u64 {
-        let living: usize = self
-            .living
-            .iter()
-            .flat_map(HashMap::values)
-            .map(|(_, dead)| LIST_BYTES + dead.len())
-            .sum();
-        (self.places.capacity() * 8 + living + self.keys.capacity() * 17) as u64
+        let others = self.on_flash.len() * size_of::<u64>();
+        self.lists.lock().bytes + self.key_bytes() + others as u64
     }
 }
-
-/// Bytes of memory of a list beside its positions.
-const LIST_BYTES: usize = size_of::<(u32, LiveSegment)>();
 
 /// Positions of one segment, a bit for each unit. A large item takes the bit of its first units that
 /// its size class points to: no other item starts there.

@@ -117,6 +117,9 @@ pub enum Distrust {
     /// Too many segments cannot be read.
     #[error("its flash cannot be read")]
     Unreadable,
+    /// There is no memory for the keys that its journal and its checkpoint declare dead.
+    #[error("more has died while it was recovering than there is memory to tell")]
+    Memory,
     /// The cache was down for longer than allowed.
     #[error("it was down for longer than max_downtime")]
     Downtime,

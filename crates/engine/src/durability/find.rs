@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use device::Journal as Log;
 
-use super::dead::DeadSet;
+use super::dead::{DeadSet, StartBounds};
 use super::error::Distrust;
 use super::flush::FlushCutoffs;
 use super::journal::{ChunkRecords, Journal, JournalError, Unusable, ring_chunks};
@@ -37,7 +37,7 @@ impl LastRun {
 
     /// Items that probably live.
     pub(crate) fn items_expected(&self) -> usize {
-        self.items().saturating_sub(self.dead.at_most()) as usize
+        self.items().saturating_sub(self.dead.positions()) as usize
     }
 
     /// Sets the cutoffs of a run that starts `now` and whose versions start at `first_version`. Returns
@@ -94,14 +94,22 @@ pub(crate) fn look_at_journal(
     Ok(Err(unusable))
 }
 
-/// Reads what an earlier run has left. `progress` is told of every segment looked at.
+/// Reads what an earlier run has left, within `bounds` of memory: where it is more, the oldest segments are left out, and
+/// the floor of what is [dead](LastRun::dead) is to be raised in the superblock before anything else is done. `progress`
+/// is told of every segment looked at.
 pub(crate) async fn find(
     store: &Arc<SegmentStore>,
     log: &dyn Log,
     superblock: &Superblock,
+    bounds: StartBounds,
     progress: &mut dyn FnMut(SegmentId),
 ) -> Result<LastRun, Distrust> {
-    let mut dead = DeadSet::new(superblock.shape().partitions, store);
+    let scan = store.scan(superblock.floor_sequence.get(), progress).await;
+    if scan.unreadable.len() > 1 + store.segments() as usize / 16 {
+        return Err(Distrust::Unreadable);
+    }
+    let partitions = superblock.shape().partitions;
+    let mut dead = DeadSet::new(partitions, store, &scan.found, bounds.dead_bytes);
     let checkpoint = saved_checkpoint(superblock);
     if let Some(saved) = &checkpoint
         && let Err(error) = dead
@@ -118,17 +126,29 @@ pub(crate) async fn find(
     for chunk in &chunks {
         dead.read_chunk(log, chunk);
     }
-    dead.sort();
-    let scan = store.scan(superblock.floor_sequence.get(), progress).await;
-    if scan.unreadable.len() > 1 + store.segments() as usize / 16 {
-        return Err(Distrust::Unreadable);
+    dead.finish();
+    if dead.has_too_many_keys() {
+        return Err(Distrust::Memory);
     }
     let named = checkpoint.iter().flat_map(|saved| &saved.segments).copied();
     let taken: HashSet<SegmentId> = named.chain(dead.retired()).collect();
-    let (living, gone) = scan
-        .found
-        .into_iter()
-        .partition(|record| dead.is_living(record) && !taken.contains(&record.segment));
+    let is_living = |dead: &DeadSet, record: &SegmentRecord| {
+        dead.is_living(record) && !taken.contains(&record.segment)
+    };
+    let mut living = scan.found.clone();
+    living.retain(|record| is_living(&dead, record));
+    let found = living.len();
+    dead.give_up_beyond(&living, bounds.items);
+    living.retain(|record| is_living(&dead, record));
+    if dead.floor() > 0 {
+        tracing::warn!(
+            segments = found - living.len(),
+            "the memory is too small for what the image holds: its oldest segments are left out; give it the memory \
+             that it was used with to have them all"
+        );
+    }
+    let gone = scan.found.into_iter();
+    let gone = gone.filter(|record| !is_living(&dead, record)).collect();
     Ok(LastRun {
         dead,
         living,

@@ -337,15 +337,15 @@ impl Journal {
         self.chunks * 8 * self.chunk_words as u64
     }
 
+    /// Bytes of memory that a journal takes which is kept in a log: the chunk being filled and the one before.
+    pub(crate) fn memory_of(partitions: u32) -> u64 {
+        2 * 8 * chunk_words(partitions) as u64
+    }
+
     /// Bytes of the ring, and how many of them hold records.
     pub fn fill(&self) -> (u64, u64) {
         let used = self.cursor.lock().used();
         (self.ring_bytes(), used * 8 * self.chunk_words as u64)
-    }
-
-    /// Bytes of memory it takes: the chunk being filled and the one before.
-    pub fn memory_bytes(&self) -> u64 {
-        2 * 8 * self.chunk_words as u64
     }
 
     /// Closes the chunk being filled. The chunks before the one returned are complete.

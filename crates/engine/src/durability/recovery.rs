@@ -16,12 +16,24 @@ use runtime::sync::Notify;
 use super::dead::DeadSet;
 use crate::counter::{Count as _, counters};
 use crate::format::journal::kept_hash;
-use crate::format::segment::SegmentId;
+use crate::format::segment::{SegmentId, SummaryEntry};
 use crate::key::{KeyHash, Passthrough};
 use crate::store::SegmentRecord;
 
 /// Bytes of memory of a table of the keys that have been written meanwhile, for each that it has space for.
 const WRITTEN_KEY_BYTES: u64 = 20;
+
+/// Tasks that read segments, at most.
+pub(crate) const RECOVERY_TASKS: usize = 8;
+
+/// The keys that are written meanwhile may take this fraction of the memory.
+const WRITTEN_KEYS_SHARE: u64 = 4;
+/// Segments that are read at once take no more than this fraction of the memory, unless it is a single one.
+const READING_SHARE: u64 = 16;
+
+/// Bytes of memory for each item of a segment that is being read: its entry in the summary, as read and as decoded, and
+/// what is known of it on its way into the index.
+const READING_ITEM_BYTES: u64 = 2 * size_of::<SummaryEntry>() as u64 + 160;
 
 counters! {
     RecoveryCounters, read as
@@ -56,9 +68,15 @@ pub(crate) struct RecoveryQueue {
     started: runtime::Instant,
     segments: u64,
     pub(crate) counters: RecoveryCounters,
-    memory_bytes: AtomicU64,
-    /// Bytes of memory from which on the keys written meanwhile are too many.
-    max_bytes: u64,
+    /// Bytes of memory that the keys written meanwhile take.
+    key_bytes: AtomicU64,
+    /// Bytes of memory from which on they are too many.
+    max_key_bytes: u64,
+    /// Bytes of memory that what earlier runs have said to be dead takes.
+    dead_bytes: AtomicU64,
+    /// Segments that may be read at once, and the bytes of memory for each.
+    most_claimed: usize,
+    segment_reading_bytes: u64,
     /// What this run has superseded, for each partition.
     superseded: Box<[Mutex<Superseded>]>,
 }
@@ -102,20 +120,26 @@ impl Superseded {
 }
 
 impl RecoveryQueue {
-    /// The queue of these segments, oldest first.
+    /// The queue of these segments, oldest first, in a cache with so much memory.
     pub(crate) fn new(
         unread: Vec<SegmentRecord>,
         dead: Option<DeadSet>,
         clock: u32,
         partitions: usize,
-        max_key_bytes: u64,
+        memory_bytes: u64,
     ) -> Self {
         let dead = dead.filter(|_| !unread.is_empty());
         let dead_bytes = dead.as_ref().map_or(0, DeadSet::memory_bytes);
+        let items = unread.iter().map(|record| u64::from(record.items)).max();
+        let segment_reading_bytes = READING_ITEM_BYTES * items.unwrap_or(0);
+        let affordable = memory_bytes / READING_SHARE / segment_reading_bytes.max(1);
         Self {
             segments: unread.len() as u64,
-            memory_bytes: AtomicU64::new(dead_bytes),
-            max_bytes: dead_bytes + max_key_bytes,
+            key_bytes: AtomicU64::new(0),
+            max_key_bytes: memory_bytes / WRITTEN_KEYS_SHARE,
+            dead_bytes: AtomicU64::new(dead_bytes),
+            most_claimed: affordable.clamp(1, RECOVERY_TASKS as u64) as usize,
+            segment_reading_bytes,
             is_running: AtomicBool::new(dead.is_some()),
             queue: Mutex::new(Queue {
                 dead: dead.map(Arc::new),
@@ -135,8 +159,14 @@ impl RecoveryQueue {
         self.is_running.load(Ordering::SeqCst)
     }
 
+    /// Bytes of memory that it takes, until it has ended.
     pub(crate) fn memory_bytes(&self) -> u64 {
-        self.memory_bytes.get()
+        let reading_bytes = if self.is_running() {
+            self.segment_reading_bytes * self.most_claimed as u64
+        } else {
+            0
+        };
+        self.key_bytes.get() + self.dead_bytes.get() + reading_bytes
     }
 
     pub(crate) fn stats(&self) -> RecoveryStats {
@@ -160,7 +190,7 @@ impl RecoveryQueue {
             let grown = superseded.memory_bytes() - before;
             drop(superseded);
             if grown > 0 {
-                self.memory_bytes.add(grown);
+                self.key_bytes.add(grown);
             }
             is_new
         }
@@ -168,7 +198,7 @@ impl RecoveryQueue {
 
     /// Whether the keys that have been written meanwhile take too much memory.
     pub(crate) fn is_overgrown(&self) -> bool {
-        self.memory_bytes.get() > self.max_bytes
+        self.key_bytes.get() > self.max_key_bytes
     }
 
     /// What is dead of a partition, for as long as the index must not change against it.
@@ -186,9 +216,13 @@ impl RecoveryQueue {
         self.queue.lock().dead.clone()
     }
 
-    /// Takes the newest segment that nobody has read.
+    /// Takes the newest segment that nobody has read; `None` where there is none, or others read as many as there is
+    /// memory for: they go on.
     pub(crate) fn claim(&self) -> Option<(SegmentRecord, Arc<DeadSet>)> {
         let mut queue = self.queue.lock();
+        if queue.claimed.len() >= self.most_claimed {
+            return None;
+        }
         let dead = queue.dead.clone()?;
         let record = queue.unread.pop()?;
         queue.claimed.insert(record.segment);
@@ -196,8 +230,15 @@ impl RecoveryQueue {
     }
 
     /// A claimed segment has been read.
-    pub(crate) fn finish(&self, segment: SegmentId) {
-        self.queue.lock().claimed.remove(&segment);
+    pub(crate) fn finish(&self, record: &SegmentRecord) {
+        let mut queue = self.queue.lock();
+        queue.claimed.remove(&record.segment);
+        if let Some(dead) = &queue.dead {
+            dead.let_go(record);
+            self.dead_bytes
+                .store(dead.memory_bytes(), Ordering::Relaxed);
+        }
+        drop(queue);
         self.progress.notify_all();
     }
 
@@ -258,7 +299,8 @@ impl RecoveryQueue {
         for superseded in &self.superseded {
             superseded.lock().0 = HashMap::default();
         }
-        self.memory_bytes.store(0, Ordering::Relaxed);
+        self.key_bytes.store(0, Ordering::Relaxed);
+        self.dead_bytes.store(0, Ordering::Relaxed);
         self.progress.notify_all();
         true
     }

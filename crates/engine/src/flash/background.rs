@@ -6,9 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::{BackgroundTask, FlashTier, recover};
-
-/// Tasks that read summaries at a start; each goes to a worker of its own if there are enough workers.
-const RECOVERY_TASKS: usize = 8;
+use crate::durability::recovery::RECOVERY_TASKS;
 
 /// `count` tasks that do the same work on one tier.
 fn tasks<F, W>(tier: &Arc<FlashTier>, count: usize, work: W) -> impl Iterator<Item = BackgroundTask>

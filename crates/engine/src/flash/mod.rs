@@ -16,7 +16,7 @@ mod recover;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use device::{DeviceError, Disk, Region};
+use device::{DeviceError, Disk, Journal as Log, Region};
 use runtime::sync::Notify;
 
 pub use dump::{DumpCursor, DumpItem};
@@ -24,9 +24,10 @@ pub use dump::{DumpCursor, DumpItem};
 use crate::counter::Count as _;
 use crate::durability::RecoveryStats;
 use crate::durability::checkpoint::{CheckpointInput, Checkpointer, Deaths, NotWritten};
+use crate::durability::journal::{Journal, ring_chunks};
 use crate::format::checkpoint::Head;
 use crate::format::item::CHECKSUM_BYTES;
-use crate::format::journal::Record;
+use crate::format::journal::{Record, chunk_words};
 use crate::format::segment::{SummaryEntry, largest_item};
 use crate::key::KeyHash;
 pub use crate::placement::BackgroundTask;
@@ -74,6 +75,14 @@ pub(crate) struct FlashTier {
     fixed_bytes: u64,
 }
 
+/// Bytes of memory of the flash tier that never change, with this store and this log: buffers, the segment table, journal
+/// and checkpoints.
+pub(crate) fn fixed_bytes(store: &SegmentStore, log: &dyn Log, partitions: u32) -> u64 {
+    let ring_bytes = ring_chunks(log, partitions) * 8 * chunk_words(partitions) as u64;
+    let for_checkpoints = crate::durability::checkpoint::memory_bytes(store.segments(), ring_bytes);
+    store.memory_bytes() as u64 + Journal::memory_of(partitions) + for_checkpoints
+}
+
 impl FlashTier {
     pub(crate) fn new(
         upkeep: Upkeep,
@@ -81,13 +90,12 @@ impl FlashTier {
         index_region: Option<Region>,
         partition_bits: u32,
         (reclaimers, writers): (usize, usize),
+        fixed_bytes: u64,
     ) -> Self {
         let (store, journal) = (Arc::clone(&upkeep.store), Arc::clone(&upkeep.journal));
-        let for_checkpoints =
-            crate::durability::checkpoint::memory_bytes(store.segments(), journal.ring_bytes());
         Self {
             largest_body: largest_item(store.segment_bytes()) as usize - CHECKSUM_BYTES,
-            fixed_bytes: store.memory_bytes() as u64 + journal.memory_bytes() + for_checkpoints,
+            fixed_bytes,
             checkpointer: Checkpointer::new(store, journal),
             upkeep,
             placement,

@@ -39,7 +39,7 @@ pub(super) async fn read_segments(tier: &FlashTier) {
         };
         read_segment(tier, &record, &dead).await;
         drop(dead);
-        recovery.finish(record.segment);
+        recovery.finish(&record);
         end_if_done(tier);
     }
     end_if_done(tier);

@@ -8,7 +8,7 @@ use device::{DeviceError, Disk, Journal as Log, Region};
 use super::{InspectError, Outlook, Phase, Progress};
 use crate::config::META_BYTES;
 use crate::durability::CheckpointContents;
-use crate::durability::dead::{DeadItems, DeadSet, ItemState};
+use crate::durability::dead::{DeadItems, DeadSet, ItemState, StartBounds};
 use crate::durability::error::OpenError;
 use crate::durability::find::{LastRun, find, look_at_journal, saved_checkpoint, unsaved_chunks};
 use crate::durability::flush::FlushCutoffs;
@@ -132,7 +132,7 @@ impl Look {
         let saved = saved_checkpoint(&superblock);
         let mut checkpoint = None;
         if let Some(saved) = &saved {
-            let mut dead = DeadSet::new(shape.partitions, &store);
+            let mut dead = DeadSet::new(shape.partitions, &store, &[], u64::MAX);
             let mut source = store.open_checkpoint(saved);
             let contents = dead.read_checkpoint(&mut source).await;
             checkpoint = Some(CheckpointReport {
@@ -149,10 +149,12 @@ impl Look {
             progress(Progress { phase, done, total });
         };
         let found = match (journal.state, log) {
-            (JournalState::Usable, Some(log)) => find(&store, log, &superblock, &mut on_segment)
-                .await
-                .map(|found| (found, log))
-                .map_err(Outlook::Empty),
+            (JournalState::Usable, Some(log)) => {
+                find(&store, log, &superblock, StartBounds::NONE, &mut on_segment)
+                    .await
+                    .map(|found| (found, log))
+                    .map_err(Outlook::Empty)
+            }
             (JournalState::Refused(why), _) => Err(Outlook::Refused(why)),
             (JournalState::Unusable(why), _) => Err(Outlook::Empty(why.into())),
             (JournalState::Usable, None) => Err(Outlook::Empty(Unusable::Missing.into())),

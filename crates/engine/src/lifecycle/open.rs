@@ -11,8 +11,9 @@ use zerocopy::IntoBytes;
 
 use super::{SEQUENCE_RESERVE, VERSION_RESERVE};
 use crate::cache::{Engine, Requests};
-use crate::config::{AfterDowntime, EngineConfig, META_BYTES, PlacementConfig};
+use crate::config::{AfterDowntime, ConfigError, EngineConfig, META_BYTES, PlacementConfig};
 use crate::counter::CacheLine;
+use crate::durability::dead::StartBounds;
 use crate::durability::error::{Distrust, OpenError};
 use crate::durability::find::{LastRun, find, look_at_journal};
 use crate::durability::flush::FlushCutoffs;
@@ -22,22 +23,41 @@ use crate::durability::recovery::RecoveryQueue;
 use crate::durability::superblocks::{
     CheckpointCounters, Persistence, SUPERBLOCK_OFFSETS, Start, read_superblock, write_superblock,
 };
-use crate::flash::FlashTier;
+use crate::flash::{FlashTier, fixed_bytes};
 use crate::format::checkpoint::Section;
 use crate::format::journal::{Head, Record, VOID_WORD, chunk_words};
 use crate::format::superblock::{
     INDEX_HEADER_BYTES, ImageShape, IndexHeader, IndexRegion, Superblock,
 };
-use crate::partition::Partition;
+use crate::partition::{self, Partition};
 use crate::placement::{Parts, PlacementKind};
 use crate::reclaim::{IndexUse, ReturnToMemory, Upkeep};
 use crate::store::{SegmentId, SegmentStore, StoreConfig};
 
-/// The keys that are written during a recovery may take this fraction of the memory.
-const WRITTEN_KEYS_SHARE: u64 = 4;
+/// What an earlier run has declared dead may take this fraction of the memory, until it has been recovered.
+const DEAD_SHARE: u64 = 4;
+/// The DRAM tier keeps this fraction of the memory, at least, however large the index.
+const LEAST_TIER_SHARE: u64 = 16;
+/// Bytes of the smallest chunk of the DRAM tier.
+const LEAST_CHUNK_BYTES: u64 = 4 << 10;
 
 /// This fraction of the memory stays in the process when the DRAM tier gives it back, to be taken again.
 const KEPT_SHARE: u64 = 128;
+
+/// Bytes that stay in the process when the DRAM tier gives them back.
+fn kept_bytes(config: &EngineConfig) -> u64 {
+    config.memory_bytes / KEPT_SHARE
+}
+
+/// How the memory is split.
+struct Budget {
+    /// Bytes of the flash tier that never change.
+    flash_bytes: u64,
+    /// The most that the index may take.
+    index_bytes: u64,
+    /// What the start may take meanwhile.
+    bounds: StartBounds,
+}
 
 /// An engine that is about to be opened.
 pub struct Opening {
@@ -98,11 +118,13 @@ impl Opening {
         let log = journal()?;
         let usable = look_at_journal(&*log, &superblock, is_new, self.config.force)?;
         let store = self.store(&superblock)?;
+        // Before anything is read that takes memory.
+        let budget = self.budget(&shape, &store, &*log)?;
         let now = runtime::unix_seconds();
         let (mut last_run, start) = match new {
             Some(new) => (None, new),
             None => match self
-                .last_run(&store, &*log, &mut superblock, usable, now)
+                .last_run(&store, &*log, &mut superblock, (usable, budget.bounds), now)
                 .await
             {
                 Ok(last_run) => {
@@ -113,15 +135,23 @@ impl Opening {
             },
         };
         // Whether the index can be set up is known before anything is written.
-        let index_use = IndexUse::new(self.kind.max_index_bytes(self.config.memory_bytes));
-        let index_use = Arc::new(index_use);
+        let index_use = Arc::new(IndexUse::new(budget.index_bytes));
+        let items_to_restore = last_run.as_ref().map_or(0, |last| {
+            let dead_bytes = last.dead.memory_bytes();
+            let beside_it = self
+                .kind
+                .items_in(budget.index_bytes.saturating_sub(dead_bytes));
+            Some(last.items_expected())
+                .filter(|&items| items as u64 <= beside_it)
+                .unwrap_or(0)
+        });
         let section = last_run.as_mut().and_then(|last| last.dead.section.take());
         let placement = self.kind.open(Parts {
             codec: store.codec,
             store: Arc::clone(&store),
             partition_bits,
             expected_items: shape.expected_items,
-            items_to_restore: last_run.as_ref().map_or(0, LastRun::items_expected),
+            items_to_restore,
             index_use: Arc::clone(&index_use),
             index_region: index_region.clone(),
             section: section.filter(|section| *section != Section::default()),
@@ -137,7 +167,7 @@ impl Opening {
             log,
             &meta,
             &mut superblock,
-            last_run.is_none(),
+            last_run.as_ref().map(|last_run| last_run.dead.floor()),
             now.max(known_clock),
             &store,
         )
@@ -145,15 +175,12 @@ impl Opening {
         let cutoffs = Arc::new(FlushCutoffs::new(partition_bits));
         let partitions = shape.partitions as usize;
         let (recovery, checkpoint) = match last_run {
-            Some(last_run) => {
-                let most = self.config.memory_bytes / WRITTEN_KEYS_SHARE;
-                take_over(
-                    last_run,
-                    (&store, &journal, &cutoffs),
-                    (now, first_version),
-                    most,
-                )
-            }
+            Some(last_run) => take_over(
+                last_run,
+                (&store, &journal, &cutoffs),
+                (now, first_version),
+                self.config.memory_bytes,
+            ),
             None => (RecoveryQueue::new(Vec::new(), None, 0, partitions, 0), None),
         };
         let upkeep = Upkeep::new(
@@ -166,7 +193,14 @@ impl Opening {
             &self.config,
         );
         let workers = (self.config.reclaim.reclaimers, self.config.writing.writers);
-        let flash = FlashTier::new(upkeep, placement, index_region, partition_bits, workers);
+        let flash = FlashTier::new(
+            upkeep,
+            placement,
+            index_region,
+            partition_bits,
+            workers,
+            budget.flash_bytes,
+        );
         let persistence = Persistence {
             meta,
             checkpoint: Mutex::new(checkpoint),
@@ -306,13 +340,50 @@ impl Opening {
         Ok(Arc::new(store))
     }
 
+    /// How the memory is split, if it is enough for an image of this shape.
+    fn budget(
+        &self,
+        shape: &ImageShape,
+        store: &SegmentStore,
+        log: &dyn Log,
+    ) -> Result<Budget, OpenError> {
+        let (config, memory_bytes) = (&self.config, self.config.memory_bytes);
+        let partition_bits = shape.partitions.trailing_zeros();
+        let flash_bytes = fixed_bytes(store, log, shape.partitions);
+        let fixed_bytes = flash_bytes + config.read_bytes() + kept_bytes(config);
+        let partition_bytes = partition::least_bytes(LEAST_CHUNK_BYTES);
+        let least_tier_bytes = u64::from(shape.partitions) * partition_bytes;
+        let least_index_bytes = self
+            .kind
+            .least_index_bytes(shape.expected_items, partition_bits);
+        let needed = (fixed_bytes + least_tier_bytes).saturating_add(least_index_bytes);
+        if needed > memory_bytes {
+            return Err(ConfigError::Memory {
+                given: memory_bytes,
+                needed,
+            }
+            .into());
+        }
+        let tier_bytes = least_tier_bytes.max(memory_bytes / LEAST_TIER_SHARE);
+        let left = memory_bytes.saturating_sub(fixed_bytes + tier_bytes);
+        let index_bytes = self.kind.max_index_bytes(memory_bytes).min(left);
+        Ok(Budget {
+            flash_bytes,
+            index_bytes,
+            bounds: StartBounds {
+                dead_bytes: left.min(memory_bytes / DEAD_SHARE),
+                items: self.kind.items_in(index_bytes),
+            },
+        })
+    }
+
     /// What the last run has left, unless it cannot be trusted.
     async fn last_run(
         &self,
         store: &Arc<SegmentStore>,
         log: &dyn Log,
         superblock: &mut Superblock,
-        usable: Result<(), Unusable>,
+        (usable, bounds): (Result<(), Unusable>, StartBounds),
         now: u32,
     ) -> Result<LastRun, Distrust> {
         usable?;
@@ -323,7 +394,7 @@ impl Opening {
             }
             superblock.stale_below = superblock.version_limit;
         }
-        let last_run = find(store, log, superblock, &mut |_| {}).await?;
+        let last_run = find(store, log, superblock, bounds, &mut |_| {}).await?;
         if !self.kind.locates_displaced() && !last_run.unreadable.is_empty() {
             // An unreadable segment may have held what superseded items of other segments.
             return Err(Distrust::Unreadable);
@@ -345,20 +416,26 @@ async fn write_index_header(
 }
 
 /// Begins a run: raises what is reserved, durably, and takes the journal over. The journal's head goes first: one
-/// that is a run ahead holds all that has been recorded.
+/// that is a run ahead holds all that has been recorded. The segments below the `floor` of what is taken over are given
+/// up; without one the image starts empty.
 async fn begin_run(
     log: Arc<dyn Log>,
     meta: &Region,
     superblock: &mut Superblock,
-    starts_empty: bool,
+    floor: Option<u64>,
     clock: u32,
     store: &SegmentStore,
 ) -> Result<Arc<Journal>, OpenError> {
     let shape = superblock.shape();
     let chunks = Journal::chunks(&*log, shape.hash_seed, shape.partitions, 1);
     let last_chunk = chunks.last().map_or(0, |chunk| chunk.header.sequence);
-    if starts_empty {
-        superblock.start_empty(last_chunk + 1);
+    let starts_empty = floor.is_none();
+    match floor {
+        Some(floor) => {
+            let floor = floor.max(superblock.floor_sequence.get());
+            superblock.floor_sequence = floor.into();
+        }
+        None => superblock.start_empty(last_chunk + 1),
     }
     let run = superblock.run.get() + 1;
     superblock.run = run.into();
@@ -402,7 +479,7 @@ fn take_over(
     mut last_run: LastRun,
     (store, journal, cutoffs): (&SegmentStore, &Journal, &FlushCutoffs),
     (now, first_version): (u32, u64),
-    max_key_bytes: u64,
+    memory_bytes: u64,
 ) -> (RecoveryQueue, Option<crate::store::SavedCheckpoint>) {
     let clock = last_run.apply_time(&*journal.log, now, first_version, cutoffs);
     for (partition, &cutoff) in (0u32..).zip(&last_run.dead.cutoffs) {
@@ -430,7 +507,7 @@ fn take_over(
         checkpoint,
         ..
     } = last_run;
-    let recovery = RecoveryQueue::new(living, Some(dead), clock, partitions, max_key_bytes);
+    let recovery = RecoveryQueue::new(living, Some(dead), clock, partitions, memory_bytes);
     (recovery, checkpoint)
 }
 
@@ -441,13 +518,13 @@ fn assemble(
     first_version: u64,
     persistence: Persistence,
 ) -> Engine {
-    let kept_bytes = config.memory_bytes / KEPT_SHARE;
+    let kept_bytes = kept_bytes(&config);
     let pool = Arc::new(PagePool::new(kept_bytes as usize));
     let fixed_bytes = flash.memory().fixed_bytes + config.read_bytes() + kept_bytes;
     let partitions = u64::from(shape.partitions);
     let tier_bytes = config.memory_bytes.saturating_sub(fixed_bytes) / partitions;
     // Some sixteen chunks a partition, so that one being evicted is a small part of it.
-    let chunk_bytes = (tier_bytes / 16).clamp(4 << 10, 64 << 10);
+    let chunk_bytes = (tier_bytes / 16).clamp(LEAST_CHUNK_BYTES, 64 << 10);
     let stale_below = persistence.superblock.lock().stale_below.get();
     let partition = |number| {
         let chunks = (1 << chunk_bytes.ilog2(), Arc::clone(&pool));

@@ -37,6 +37,9 @@ use recency::Recency;
 /// Smallest buckets of a small table: more of them tell more keys apart, at 64 bytes each.
 const MIN_BUCKETS: u32 = 64;
 
+/// Bytes of memory that an item in the index takes, at least.
+const LEAST_ITEM_BYTES: u64 = 9;
+
 /// Items put into a table while their places in it are at hand.
 const BATCH: usize = 32;
 
@@ -57,9 +60,29 @@ impl PlacementKind for ExactSettings {
         memory_bytes / 100 * u64::from(self.index_percent)
     }
 
+    fn least_index_bytes(&self, expected_items: u64, partition_bits: u32) -> u64 {
+        let tables = 1u64 << partition_bits;
+        let config = table_config(1, expected_items, partition_bits);
+        config.least_bytes().saturating_mul(tables)
+    }
+
+    fn items_in(&self, index_bytes: u64) -> u64 {
+        index_bytes / LEAST_ITEM_BYTES
+    }
+
     fn open(&self, parts: Parts) -> Result<Arc<dyn Placement>, OpenError> {
         let exact = Exact::new(parts).map_err(|error| OpenError::Index(error.to_string()))?;
         Ok(Arc::new(exact))
+    }
+}
+
+/// The table of a partition, one of two to the power of `partition_bits`.
+fn table_config(value_bits: u32, expected_items: u64, partition_bits: u32) -> DirectConfig {
+    DirectConfig {
+        value_bits,
+        max_entries_hint: (expected_items >> partition_bits).max(1),
+        skip_bits: partition_bits,
+        min_buckets: MIN_BUCKETS,
     }
 }
 
@@ -77,14 +100,12 @@ pub(super) struct Exact {
 
 impl Exact {
     fn new(parts: Parts) -> Result<Self, index::ConfigError> {
-        let tables = 1u64 << parts.partition_bits;
-        let config = DirectConfig {
-            value_bits: parts.codec.bits(),
-            max_entries_hint: (parts.expected_items / tables).max(1),
-            skip_bits: parts.partition_bits,
-            min_buckets: MIN_BUCKETS,
-        };
-        let tables = (0..tables)
+        let config = table_config(
+            parts.codec.bits(),
+            parts.expected_items,
+            parts.partition_bits,
+        );
+        let tables = (0..1u64 << parts.partition_bits)
             .map(|_| DirectTable::new(config).map(Mutex::new))
             .collect::<Result<Box<[_]>, _>>()?;
         let bytes: u64 = tables.iter().map(|table| table.lock().memory_bytes()).sum();
@@ -271,8 +292,8 @@ impl Placement for Exact {
         let Some(first) = items.first() else { return };
         let recency = self.recency.read();
         self.change(first.hash, |table| {
+            table.set_max_bytes(table.memory_bytes() + self.index_use.headroom());
             // An estimate: what turns out to be dead leaves some of it unused.
-            table.set_max_bytes(u64::MAX);
             table.reserve(self.items_to_restore / self.tables.len());
             for (number, batch) in (0..).step_by(BATCH).zip(items.chunks(BATCH)) {
                 table.warm(batch.iter().map(|item| item.hash.0));

@@ -194,7 +194,8 @@ pub struct Parts {
     pub partition_bits: u32,
     /// Items that the index is laid out for; an image never changes it.
     pub expected_items: u64,
-    /// Items that will probably be restored.
+    /// Items for which space may be made at once, as they will probably be restored; 0 where the memory for them is
+    /// still in use.
     pub items_to_restore: usize,
     /// Where the placement keeps count of what it holds.
     pub index_use: Arc<IndexUse>,
@@ -224,6 +225,16 @@ pub trait PlacementKind: Send + Sync {
     /// Bytes of memory, out of `memory_bytes`, at which reclaim has to make space in the index.
     fn max_index_bytes(&self, memory_bytes: u64) -> u64 {
         memory_bytes
+    }
+
+    /// Bytes of memory that the index of an empty image takes, laid out for so many items.
+    fn least_index_bytes(&self, _expected_items: u64, _partition_bits: u32) -> u64 {
+        0
+    }
+
+    /// Items that an index of so many bytes of memory names, about.
+    fn items_in(&self, _index_bytes: u64) -> u64 {
+        u64::MAX
     }
 
     /// Makes a placement, or what of an earlier one its section tells; the items follow by

@@ -15,7 +15,7 @@ use flowstone_engine::format::superblock::{
 };
 use flowstone_engine::journal::{JournalError, Unusable};
 use flowstone_engine::{
-    AfterDowntime, Distrust, Engine, EngineConfig, OpenError, Peek, Start, Stop,
+    AfterDowntime, ConfigError, Distrust, Engine, EngineConfig, OpenError, Peek, Start, Stop,
 };
 use runtime::sim::Sim;
 
@@ -194,6 +194,25 @@ fn settings_that_cannot_work_touch_nothing() {
             assert!(Left::of(&disk, &media) == left);
         });
     }
+}
+
+#[test]
+fn an_image_laid_out_for_more_items_than_the_memory_has_room_for_is_refused() {
+    let left = map_superblocks(stopped(20), |bytes| {
+        let mut superblock = Superblock::decode(bytes).unwrap();
+        superblock.expected_items = (1 << 32).into();
+        *bytes = superblock.encode();
+    });
+    simulate(2, async {
+        let (disk, media) = left.media();
+        let refusal = media.open(&tight()).await.err().expect("a refusal");
+        let OpenError::Config(ConfigError::Memory { given, needed }) = refusal else {
+            panic!("{refusal}");
+        };
+        assert_eq!(given, tight().memory_bytes);
+        assert!((1 << 30..2 << 30).contains(&needed), "{needed} bytes");
+        assert!(Left::of(&disk, &media) == left, "something was touched");
+    });
 }
 
 #[test]

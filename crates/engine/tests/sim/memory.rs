@@ -1,14 +1,17 @@
 //! One number of memory: whatever the load, the parts stay within it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use device::MemoryDisk;
 use flowstone_engine::{
     ConfigError, Engine, EngineConfig, EngineStats, OpenError, PlacementConfig, Stop,
 };
 use rand::Rng;
 
 use crate::support::{
-    any_len, fill, get, memory_disk, numbered, random, roomy, set, simulate, start, tight, value,
+    Media, any_len, fill, get, memory_disk, numbered, random, roomy, run_background, set, simulate,
+    start, tight, value,
 };
 
 /// The largest chunk of a partition's log. A partition may hold one chunk beyond its share.
@@ -231,5 +234,130 @@ fn a_vast_flash_does_not_take_all_memory_for_an_empty_index() {
             );
         }
         check(&engine, &config);
+    });
+}
+
+/// What is held in memory for the index and for a recovery, and what never changes: it may not pass the bound.
+fn check_start(engine: &Engine, config: &EngineConfig) {
+    let memory = engine.stats().memory;
+    let sum = memory.index_bytes + memory.fixed_bytes;
+    assert!(
+        sum <= config.memory_bytes,
+        "{sum} of {} bytes: {memory:?}",
+        config.memory_bytes
+    );
+}
+
+/// Opens an engine and watches its memory while it recovers.
+async fn start_watched(media: &Media, config: &EngineConfig) -> Arc<Engine> {
+    let engine = media.open(config).await.unwrap();
+    check_start(&engine, config);
+    run_background(&engine);
+    while engine.recovery().segments_done < engine.recovery().segments {
+        check_start(&engine, config);
+        runtime::sleep(Duration::from_micros(100)).await;
+    }
+    engine.recovered().await;
+    check(&engine, config);
+    engine
+}
+
+/// Asserts that each key has the value of its last write or none; returns how many have one.
+async fn count_latest(engine: &Arc<Engine>, latest: &[Option<u64>]) -> usize {
+    let mut found = 0;
+    for (number, tag) in (0..).zip(latest) {
+        let Some(bytes) = get(engine, &numbered(number)).await else {
+            continue;
+        };
+        assert_eq!(Some(bytes), tag.map(|tag| value(tag, 20)), "item {number}");
+        found += 1;
+    }
+    found
+}
+
+#[test]
+fn an_image_made_with_more_memory_opens_within_less_and_brings_nothing_old_back() {
+    const COUNT: u64 = 600_000;
+    simulate(1, async {
+        let large = EngineConfig {
+            memory_bytes: 64 << 20,
+            ..roomy()
+        };
+        let small = tight();
+        let media = memory_disk(257 << 20);
+        let mut latest: Vec<Option<u64>> = Vec::new();
+        let engine = start(&media, &large).await;
+        for number in 0..COUNT {
+            set(&engine, &numbered(number), &value(number, 20))
+                .await
+                .unwrap();
+            latest.push(Some(number));
+        }
+        let mut random = random(3);
+        let mut rewrite = async |engine: &Arc<Engine>, latest: &mut [Option<u64>], round: u64| {
+            for _ in 0..60_000 {
+                let number = random.random_range(0..COUNT);
+                let tag = round * COUNT + number;
+                set(engine, &numbered(number), &value(tag, 20))
+                    .await
+                    .unwrap();
+                latest[number as usize] = Some(tag);
+                let gone = random.random_range(0..COUNT);
+                let gone_name = numbered(gone);
+                let key = engine.key(&gone_name).unwrap();
+                engine.remove(key, runtime::unix_seconds()).await;
+                latest[gone as usize] = None;
+            }
+        };
+        rewrite(&engine, &mut latest, 1).await;
+        let all = count_latest(&engine, &latest).await;
+        assert!(matches!(engine.stop().await, Stop::Complete { .. }));
+        drop(engine);
+
+        let engine = start_watched(&media, &small).await;
+        let some = count_latest(&engine, &latest).await;
+        assert!(some > all / 4 && some < all, "{some} of {all} items");
+        rewrite(&engine, &mut latest, 2).await;
+        count_latest(&engine, &latest).await;
+        check(&engine, &small);
+        drop(engine);
+
+        // After the crash there is memory again for what was left out: it stays out.
+        let engine = start_watched(&media, &large).await;
+        let left = count_latest(&engine, &latest).await;
+        assert!(left > some / 2 && left < all, "{left} of {all} items");
+    });
+}
+
+#[test]
+fn a_journal_longer_than_memory_is_read_within_it() {
+    const COUNT: u64 = 300_000;
+    const ROUNDS: u64 = 7;
+    simulate(1, async {
+        let config = roomy();
+        let disk = Arc::new(MemoryDisk::new(257 << 20));
+        let media = Media::with_words(disk, vec![0; 8 << 20]);
+        let engine = start(&media, &config).await;
+        for round in 0..ROUNDS {
+            for number in 0..COUNT {
+                set(
+                    &engine,
+                    &numbered(number),
+                    &value(round * COUNT + number, 20),
+                )
+                .await
+                .unwrap();
+            }
+        }
+        let records = engine.journal().records();
+        assert!(records > 1_200_000, "{records} records");
+        assert_eq!(engine.checkpoint_stats().written, 0);
+        drop(engine);
+        let latest: Vec<Option<u64>> = (0..COUNT)
+            .map(|number| Some((ROUNDS - 1) * COUNT + number))
+            .collect();
+        let engine = start_watched(&media, &config).await;
+        let found = count_latest(&engine, &latest).await;
+        assert!(found > COUNT as usize / 3, "{found} items");
     });
 }
