@@ -1,7 +1,7 @@
 //! Measures what a process holds that uses the library: its resident memory against
 //! [`CacheConfig::memory`], while the cache is filled and while it is read.
 //!
-//! `cargo run --release -p flowstone --example resident -- [MEMORY_MIB] [FLASH_MIB] [SECONDS]`
+//! `cargo run --release -p flowstone --example resident -- [MEMORY_MIB] [FLASH_MIB] [SECONDS] [VALUE_BYTES]`
 //!
 //! One thread fills the flash with values of [`VALUE_BYTES`], and [`CALLERS`] threads read keys for the given time,
 //! first with uniform chances, then by Zipf's law. The allocator is the system's, as it is.
@@ -17,10 +17,11 @@ use flowstone::{Cache, CacheConfig, block_on};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
-const VALUE_BYTES: usize = 500;
+/// Bytes of a value unless said otherwise.
+const VALUE_BYTES: u64 = 500;
 const CALLERS: u64 = 8;
-/// Bytes that an item takes on flash, about.
-const ITEM_BYTES: u64 = 600;
+/// Bytes that an item takes on flash beside its value, about.
+const ITEM_BYTES: u64 = 100;
 const SAMPLE: Duration = Duration::from_millis(20);
 
 /// How the reads are spread over the keys.
@@ -93,11 +94,16 @@ fn read(cache: &Cache, how: Popularity, keys: u64, time: Duration) -> Result<u64
     })
 }
 
-fn measure(path: &Path, memory: u64, flash: u64, time: Duration) -> Result<(), Box<dyn Error>> {
+fn measure(
+    path: &Path,
+    (memory, flash): (u64, u64),
+    time: Duration,
+    value_bytes: u64,
+) -> Result<(), Box<dyn Error>> {
     let config = CacheConfig::new(path).memory(memory).flash_size(flash);
     let cache = block_on(Cache::open(config))?;
-    let keys = flash / ITEM_BYTES;
-    let value = [7; VALUE_BYTES];
+    let keys = flash / (value_bytes + ITEM_BYTES);
+    let value = vec![7; value_bytes as usize];
     for key in 0..keys {
         block_on(cache.insert(&key.to_be_bytes(), &value))?;
     }
@@ -122,7 +128,12 @@ fn main() -> Result<(), Box<dyn Error>> {
     let time = Duration::from_secs(argument(2, 20));
     let directory = std::env::temp_dir().join(format!("flowstone-resident-{}", std::process::id()));
     std::fs::create_dir(&directory)?;
-    let measured = measure(&directory.join("cache.flash"), memory, flash, time);
+    let measured = measure(
+        &directory.join("cache.flash"),
+        (memory, flash),
+        time,
+        argument(3, VALUE_BYTES),
+    );
     std::fs::remove_dir_all(&directory)?;
     measured
 }

@@ -173,6 +173,9 @@ pub(crate) fn unsaved_chunks(log: &dyn Log, superblock: &Superblock) -> (Vec<Chu
     let shape = superblock.shape();
     let first = superblock.journal_first.get();
     let chunks = Journal::chunks(log, shape.hash_seed, shape.partitions, first);
-    let is_whole = !Journal::has_gap(log, &chunks, first);
+    // More than a ring's worth lie between the first and one that is not of this ring.
+    let ring = ring_chunks(log, shape.partitions);
+    let last = chunks.last().map_or(first, |chunk| chunk.header.sequence);
+    let is_whole = last - first < ring && !Journal::has_gap(log, &chunks, first);
     (chunks, is_whole)
 }
