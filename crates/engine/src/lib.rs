@@ -54,6 +54,7 @@ pub use config::{
     AfterDowntime, ConfigError, Dram, EngineConfig, ExactSettings, PlacementConfig, ReclaimPolicy,
     ReclaimSettings, Reserve, Schedule, StaticReserve, WriteSettings,
 };
+pub use dram::LongValue;
 pub use durability::{Distrust, Medium, OpenError, RecoveryStats, Start, SuperblockCopy, journal};
 pub use flash::{DumpCursor, FlashStats};
 pub use key::{Key, KeyHash};

@@ -9,7 +9,7 @@ use runtime::sync::EventListener;
 
 use super::{CacheError, Engine, FlashRead, ItemView, Owner, Peek};
 use crate::counter::Count as _;
-use crate::dram::NewItem;
+use crate::dram::{LongValue, NewItem};
 use crate::flash::Placed;
 use crate::format::item::{ItemHeader, ItemRef, state};
 use crate::in_flight::ReadOutcome;
@@ -483,7 +483,7 @@ enum Present {
 }
 
 impl Present {
-    fn item<'a>(&'a self, partition: &'a Partition) -> (ItemRef<'a>, Option<&'a Arc<[u8]>>) {
+    fn item<'a>(&'a self, partition: &'a Partition) -> (ItemRef<'a>, Option<&'a LongValue>) {
         match self {
             Self::InMemory(handle) => partition.tier.item(*handle),
             Self::Fetched(item) => (item.item(), None),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use xxhash_rust::xxh3::xxh3_128;
 
 use super::Engine;
-use crate::dram::NewItem;
+use crate::dram::{LongValue, NewItem};
 use crate::format::item::{ItemRef, state};
 use crate::in_flight::{InFlightRead, ReadOutcome};
 use crate::key::{Key, KeyHash};
@@ -74,7 +74,7 @@ pub enum Owner<'a> {
     /// Something that cannot be shared: a chunk of the log, a buffer.
     None,
     /// The value is long and lies beside the log.
-    Memory(&'a Arc<[u8]>),
+    Memory(&'a LongValue),
     /// The value lies in what a flash read has brought.
     Flash(&'a Arc<FlashItem>),
 }
@@ -84,7 +84,7 @@ impl Owner<'_> {
     pub fn share(self) -> Option<SharedValue> {
         match self {
             Self::None => None,
-            Self::Memory(value) => Some(SharedValue::Memory(Arc::clone(value))),
+            Self::Memory(value) => Some(SharedValue::Memory(value.clone())),
             Self::Flash(item) => Some(SharedValue::Flash(Arc::clone(item))),
         }
     }
@@ -95,7 +95,7 @@ impl Owner<'_> {
 #[derive(Clone, Debug)]
 pub enum SharedValue {
     /// It was in memory.
-    Memory(Arc<[u8]>),
+    Memory(LongValue),
     /// It was read from flash, and has a share of the memory for that.
     Flash(Arc<FlashItem>),
 }

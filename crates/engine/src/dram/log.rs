@@ -6,6 +6,7 @@ use std::sync::Arc;
 use runtime::pages::{PagePool, Pages};
 use zerocopy::{FromBytes, IntoBytes};
 
+use super::long::LongValue;
 use crate::format::item::{CAS_BYTES, HEADER_BYTES, ItemHeader, ItemRef, state};
 
 /// Entries start at multiples of this many bytes.
@@ -45,7 +46,7 @@ pub(super) struct Log {
     /// Where chunks come from.
     pool: Arc<PagePool>,
     /// Values beside the log.
-    large: Vec<Option<Arc<[u8]>>>,
+    large: Vec<Option<LongValue>>,
     vacant_large: Vec<u32>,
     /// Bytes of values beside the log.
     pub(super) beside_bytes: usize,
@@ -229,7 +230,7 @@ impl Log {
         if body <= self.chunk_bytes / LARGEST_INLINE {
             (body, 0)
         } else {
-            (body - value + STUB_BYTES, value)
+            (body - value + STUB_BYTES, LongValue::bytes_for(value))
         }
     }
 
@@ -241,12 +242,14 @@ impl Log {
         cas_unique: u64,
         key: &[u8],
         value: &[u8],
-        shared: Option<Arc<[u8]>>,
+        shared: Option<LongValue>,
     ) -> Handle {
         let (bytes, value_bytes) = self.entry_bytes(header);
         debug_assert!(self.fits(bytes), "the caller opened a chunk");
-        let stub =
-            (value_bytes > 0).then(|| self.keep_large(shared.unwrap_or_else(|| value.into())));
+        let stub = (value_bytes > 0).then(|| {
+            let value = shared.unwrap_or_else(|| LongValue::copy(value, &self.pool));
+            self.keep_large(value)
+        });
         let slot = *self.order.back().expect("a head chunk is open");
         let start = self.head_bytes;
         let chunk = self.chunk_mut(slot as usize);
@@ -272,9 +275,10 @@ impl Log {
         handle
     }
 
-    fn keep_large(&mut self, value: Arc<[u8]>) -> u32 {
-        self.beside_bytes += value.len();
-        self.head_beside_bytes += value.len();
+    fn keep_large(&mut self, value: LongValue) -> u32 {
+        let bytes = LongValue::bytes_for(value.len());
+        self.beside_bytes += bytes;
+        self.head_beside_bytes += bytes;
         put_vacant(&mut self.large, &mut self.vacant_large, value)
     }
 
@@ -353,7 +357,7 @@ impl Log {
     }
 
     /// An entry's item, with its value's owner when that lies beside the log.
-    pub(super) fn item(&self, handle: Handle) -> (ItemRef<'_>, Option<&Arc<[u8]>>) {
+    pub(super) fn item(&self, handle: Handle) -> (ItemRef<'_>, Option<&LongValue>) {
         let (chunk, header, extent) = self.entry(handle);
         let cas_unique = if header.has(state::HAS_CAS) {
             let at = extent.key - CAS_BYTES;
@@ -382,7 +386,7 @@ impl Log {
         if header.reserved[0] == STUB && !header.has(state::DEAD) {
             let number = stub_number(&chunk[extent.value..extent.end]);
             if let Some(value) = self.large[number].take() {
-                self.beside_bytes -= value.len();
+                self.beside_bytes -= LongValue::bytes_for(value.len());
             }
             self.vacant_large.push(number as u32);
         }

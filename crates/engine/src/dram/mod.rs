@@ -22,12 +22,14 @@ mod clean;
 mod evict;
 mod expire;
 mod log;
+mod long;
 #[cfg(test)]
 mod tests;
 mod tier;
 
 pub(crate) use clean::{Due, Walked};
 pub(crate) use log::LogPosition;
+pub use long::LongValue;
 pub(crate) use tier::EvictContext;
 pub(crate) use tier::{DramTier, Handle, NewItem, TierStats};
 

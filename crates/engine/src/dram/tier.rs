@@ -9,6 +9,7 @@ use runtime::work::{self, Work};
 
 pub(crate) use super::log::Handle;
 use super::log::{Log, LogPosition};
+use super::long::LongValue;
 use super::{Below, NoSpace};
 use crate::admission::Admission;
 use crate::counter::summed;
@@ -40,7 +41,7 @@ pub(crate) struct NewItem<'a> {
     /// The value.
     pub value: &'a [u8],
     /// The whole value, when it is at hand in a form that can be shared.
-    pub shared: Option<Arc<[u8]>>,
+    pub shared: Option<LongValue>,
 }
 
 impl<'a> NewItem<'a> {
@@ -301,7 +302,7 @@ impl DramTier {
             .map(|slot| slot.handle)
     }
 
-    pub(crate) fn item(&self, handle: Handle) -> (ItemRef<'_>, Option<&Arc<[u8]>>) {
+    pub(crate) fn item(&self, handle: Handle) -> (ItemRef<'_>, Option<&LongValue>) {
         self.log.item(handle)
     }
 

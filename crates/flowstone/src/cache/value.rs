@@ -2,10 +2,9 @@
 
 use std::fmt;
 use std::ops::Deref;
-use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use engine::{ItemView, Owner};
+use engine::{ItemView, LongValue, Owner};
 
 /// The bytes of an item, with its flags. Clones share the bytes.
 ///
@@ -13,7 +12,7 @@ use engine::{ItemView, Owner};
 /// for whoever holds it, not for the cache.
 #[derive(Clone)]
 pub struct Value {
-    bytes: Arc<[u8]>,
+    bytes: LongValue,
     flags: u32,
     expiry: u32,
 }
@@ -34,7 +33,7 @@ impl Value {
     /// buffers are a bounded resource of the cache, and a value may be held for ever.
     pub(super) fn of_view(view: &ItemView<'_>) -> Self {
         let bytes = match view.owner {
-            Owner::Memory(shared) => Arc::clone(shared),
+            Owner::Memory(shared) => shared.clone(),
             Owner::None | Owner::Flash(_) => view.value.into(),
         };
         Self {
