@@ -7,9 +7,11 @@
 #![allow(clippy::print_stdout)]
 
 use std::hint::black_box;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use flowstone_index::{DirectConfig, DirectTable};
+use runtime::pages::PagePool;
 
 const VALUE_BITS: u32 = 28;
 const MIN_BUCKETS: u32 = 8;
@@ -37,10 +39,15 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     speed(config, entries)
 }
 
+/// Where tables come from: a rebuild takes what the one before has given back.
+fn pool() -> Arc<PagePool> {
+    Arc::new(PagePool::new(1 << 20))
+}
+
 /// Bytes per entry all along the growth, and resident memory.
 fn sizes(config: DirectConfig, entries: u64) -> Result<(), Box<dyn std::error::Error>> {
     let resident_before = resident_bytes()?;
-    let mut table = DirectTable::new(config)?;
+    let mut table = DirectTable::new(config, pool())?;
     let (mut worst, mut worst_at) = (0.0, 0);
     for n in 1..=entries {
         table.insert(hash(n), value(n))?;
@@ -64,7 +71,7 @@ fn sizes(config: DirectConfig, entries: u64) -> Result<(), Box<dyn std::error::E
 
 /// Longest insertions: those that rebuild a sub-table, and the others.
 fn pauses(config: DirectConfig, entries: u64) -> Result<(), Box<dyn std::error::Error>> {
-    let mut table = DirectTable::new(config)?;
+    let mut table = DirectTable::new(config, pool())?;
     let mut rebuilds = Vec::new();
     let mut longest_other = Duration::ZERO;
     for n in 1..=entries {
@@ -133,7 +140,7 @@ fn build_timed(
     entries: u64,
 ) -> Result<DirectTable, Box<dyn std::error::Error>> {
     let start = Instant::now();
-    let mut table = DirectTable::new(config)?;
+    let mut table = DirectTable::new(config, pool())?;
     for n in 1..=entries {
         table.insert(hash(n), value(n))?;
     }

@@ -51,7 +51,10 @@ pub use config::{
 };
 pub use layout::Entry;
 
+use std::sync::Arc;
+
 use layout::{Layout, Positions};
+use runtime::pages::PagePool;
 use sizes::Stages;
 use sub_table::{SLOTS, Slot, SubTable, heap_bytes};
 
@@ -85,19 +88,22 @@ pub struct DirectTable {
     /// Bytes of all sub-tables and of the directory.
     memory_bytes: u64,
     max_bytes: u64,
+    /// Where sub-tables come from.
+    pool: Arc<PagePool>,
 }
 
 impl DirectTable {
-    /// An empty table without a bound on its memory. Takes that of its smallest size at once.
+    /// An empty table without a bound on its memory, which comes from a pool. Takes that of its smallest size at
+    /// once.
     ///
     /// # Errors
     ///
     /// [`ConfigError`] where no table can be made of the configuration.
-    pub fn new(config: DirectConfig) -> Result<Self, ConfigError> {
+    pub fn new(config: DirectConfig, pool: Arc<PagePool>) -> Result<Self, ConfigError> {
         let layout = config.layout()?;
         let min_buckets = config.min_buckets as usize;
         let sub_tables: Box<[SubTable]> = (0..layout.sub_tables())
-            .map(|_| SubTable::new(min_buckets))
+            .map(|_| SubTable::new(min_buckets, &pool))
             .collect();
         let count = sub_tables.len();
         Ok(DirectTable {
@@ -108,6 +114,7 @@ impl DirectTable {
             memory_bytes: config.least_bytes(),
             max_bytes: u64::MAX,
             sub_tables,
+            pool,
         })
     }
 
@@ -187,7 +194,7 @@ impl DirectTable {
             let after = self.stages(number).holding(each);
             if after > sub_table.buckets()
                 && self.memory_bytes_with(number, after) <= self.max_bytes
-                && let Some(rebuilt) = sub_table.rebuilt(&self.layout, after)
+                && let Some(rebuilt) = sub_table.rebuilt(&self.layout, after, &self.pool)
             {
                 self.install(number, rebuilt);
             }
@@ -231,7 +238,7 @@ impl DirectTable {
         self.len == 0
     }
 
-    /// Bytes asked of the allocator: directory and all buckets. Exact between calls.
+    /// Bytes asked of pool and allocator: directory and all buckets. Exact between calls.
     pub fn memory_bytes(&self) -> u64 {
         self.memory_bytes
     }
@@ -334,7 +341,7 @@ impl DirectTable {
             });
         }
         let rebuilt = sub_table
-            .rebuilt(&self.layout, after)
+            .rebuilt(&self.layout, after, &self.pool)
             .ok_or(Full::Crowded)?;
         self.install(number, rebuilt);
         Ok(())
@@ -346,7 +353,7 @@ impl DirectTable {
         let Some(after) = self.stages(number).below(sub_table.buckets()) else {
             return;
         };
-        match sub_table.rebuilt(&self.layout, after) {
+        match sub_table.rebuilt(&self.layout, after, &self.pool) {
             Some(rebuilt) => self.install(number, rebuilt),
             None => self.sub_tables[number].shrink_failed(),
         }

@@ -1,8 +1,10 @@
 //! One sub-table: an array of cache-line buckets, kept in hash order.
 //!
-//! The array is cut into chunks of 4 KiB. Sub-tables of hundreds of different sizes, each freed
+//! The array is cut into chunks of a page. Sub-tables of hundreds of different sizes, each freed
 //! and allocated again when it grows, would leave holes that no later size fits (17 % more
-//! resident than asked for, measured with glibc); chunks of one size leave none.
+//! resident than asked for, measured with glibc); chunks of one size leave none. They come from a
+//! pool, so that it does not matter which thread rebuilds a sub-table; what is left of less than a
+//! chunk comes from the allocator.
 //!
 //! An entry lies in its home bucket or one of the 7 that follow (circularly); its *displacement*
 //! says which. The array as a whole is linear probing with buckets, kept sorted: going around
@@ -20,6 +22,10 @@
 //! Failure: [`SubTable::place`] and [`SubTable::rebuilt`] say that an arrangement does not
 //! exist before anything has been changed.
 
+use std::sync::Arc;
+
+use runtime::pages::{PagePool, Pages};
+
 use crate::layout::{Layout, Positions, Probe, WINDOW};
 
 /// Slots of a bucket.
@@ -36,14 +42,17 @@ const _: () = assert!(size_of::<Bucket>() == 64 && align_of::<Bucket>() == 64);
 
 const LAST: usize = SLOTS - 1;
 
-/// Buckets of a chunk; the last chunk of a sub-table may have fewer.
+/// Buckets of a chunk.
 const CHUNK_BUCKETS: usize = 64;
+const CHUNK_BYTES: usize = CHUNK_BUCKETS * BUCKET_BYTES;
 
 /// One cell of the table's directory.
 #[derive(Debug)]
 pub(crate) struct SubTable {
-    chunks: Box<[Box<[Bucket]>]>,
-    /// Buckets of all chunks.
+    chunks: Box<[Pages]>,
+    /// The buckets behind the last chunk.
+    rest: Box<[Bucket]>,
+    /// Buckets in all.
     buckets: u32,
     len: u32,
     /// Shrinking is tried again when fewer entries than this are left; lowered when an attempt
@@ -51,7 +60,7 @@ pub(crate) struct SubTable {
     shrink_below: u32,
 }
 
-const _: () = assert!(size_of::<SubTable>() == 32);
+const _: () = assert!(size_of::<SubTable>() == 48);
 
 /// Where an entry lies.
 #[derive(Clone, Copy, Debug)]
@@ -68,14 +77,16 @@ pub(crate) struct Vacancy {
 }
 
 impl SubTable {
-    pub(crate) fn new(buckets: usize) -> Self {
+    pub(crate) fn new(buckets: usize, pool: &Arc<PagePool>) -> Self {
         debug_assert!(buckets >= WINDOW as usize);
-        let chunk = |number: usize| {
-            let taken = (buckets - number * CHUNK_BUCKETS).min(CHUNK_BUCKETS);
-            vec![Bucket([0; SLOTS]); taken].into_boxed_slice()
+        let chunk = |_| {
+            let mut chunk = pool.take(CHUNK_BYTES);
+            chunk.fill(0);
+            chunk
         };
         SubTable {
-            chunks: (0..buckets.div_ceil(CHUNK_BUCKETS)).map(chunk).collect(),
+            chunks: (0..buckets / CHUNK_BUCKETS).map(chunk).collect(),
+            rest: vec![Bucket([0; SLOTS]); buckets % CHUNK_BUCKETS].into_boxed_slice(),
             buckets: u32::try_from(buckets).expect("invariant: a sub-table is far below 2^32"),
             len: 0,
             shrink_below: u32::MAX,
@@ -226,10 +237,15 @@ impl SubTable {
 
     /// The same entries in `buckets` buckets, or nothing where they do not fit their windows.
     /// One pass: entries come in hash order and go in hash order.
-    pub(crate) fn rebuilt(&self, layout: &Layout, buckets: usize) -> Option<SubTable> {
+    pub(crate) fn rebuilt(
+        &self,
+        layout: &Layout,
+        buckets: usize,
+        pool: &Arc<PagePool>,
+    ) -> Option<SubTable> {
         let mut builder = Builder {
             layout,
-            table: SubTable::new(buckets),
+            table: SubTable::new(buckets, pool),
             cursor: 0,
         };
         let positions = Positions::new(layout, self.buckets());
@@ -277,8 +293,8 @@ impl SubTable {
 
     /// Every entry, as it lies in memory.
     pub(crate) fn for_each_stored(&self, mut visit: impl FnMut(u64)) {
-        for bucket in self.chunks.iter().flat_map(|chunk| chunk.iter()) {
-            let stored = bucket.0.iter().take_while(|&&entry| entry != 0);
+        for bucket in 0..self.buckets() {
+            let stored = self.slots(bucket).iter().take_while(|&&entry| entry != 0);
             stored.for_each(|&entry| visit(entry));
         }
     }
@@ -316,12 +332,18 @@ impl SubTable {
 
     #[inline]
     fn slots(&self, bucket: usize) -> &[u64; SLOTS] {
-        &self.chunks[bucket / CHUNK_BUCKETS][bucket % CHUNK_BUCKETS].0
+        match self.chunks.get(bucket / CHUNK_BUCKETS) {
+            Some(chunk) => &chunk.words().as_chunks().0[bucket % CHUNK_BUCKETS],
+            None => &self.rest[bucket % CHUNK_BUCKETS].0,
+        }
     }
 
     #[inline]
     fn slots_mut(&mut self, bucket: usize) -> &mut [u64; SLOTS] {
-        &mut self.chunks[bucket / CHUNK_BUCKETS][bucket % CHUNK_BUCKETS].0
+        match self.chunks.get_mut(bucket / CHUNK_BUCKETS) {
+            Some(chunk) => &mut chunk.words_mut().as_chunks_mut().0[bucket % CHUNK_BUCKETS],
+            None => &mut self.rest[bucket % CHUNK_BUCKETS].0,
+        }
     }
 
     #[inline]
@@ -366,9 +388,9 @@ impl Builder<'_> {
     }
 }
 
-/// Bytes asked of the allocator for a sub-table of this many buckets, its cell aside.
+/// Bytes asked of pool and allocator for a sub-table of this many buckets, its cell aside.
 pub(crate) fn heap_bytes(buckets: usize) -> u64 {
-    let chunks = buckets.div_ceil(CHUNK_BUCKETS) * size_of::<Box<[Bucket]>>();
+    let chunks = buckets / CHUNK_BUCKETS * size_of::<Pages>();
     (buckets * BUCKET_BYTES + chunks) as u64
 }
 
@@ -440,12 +462,12 @@ impl SubTable {
     }
 
     pub(crate) fn counted_buckets(&self) -> usize {
-        self.chunks.iter().map(|chunk| chunk.len()).sum()
+        self.chunks.len() * CHUNK_BUCKETS + self.rest.len()
     }
 
     pub(crate) fn counted_bytes(&self) -> usize {
         let buckets: usize = self.chunks.iter().map(|chunk| size_of_val(&**chunk)).sum();
-        size_of_val(&*self.chunks) + buckets
+        size_of_val(&*self.chunks) + buckets + size_of_val(&*self.rest)
     }
 
     /// Displacement of every entry, and whether it wrapped around.

@@ -1,6 +1,8 @@
 //! The promises about memory, load, fingerprints, refusals and checkpoints, one by one. Random
 //! operations are in `model_tests`.
 
+use std::sync::Arc;
+
 use crate::*;
 
 pub(crate) const VALUE_BITS: u32 = 28;
@@ -15,7 +17,7 @@ pub(crate) fn config(max_entries_hint: u64, min_buckets: u32) -> DirectConfig {
 }
 
 pub(crate) fn table(config: DirectConfig) -> DirectTable {
-    DirectTable::new(config).unwrap()
+    DirectTable::new(config, Arc::default()).unwrap()
 }
 
 /// What an insertion of `value` leaves.
@@ -326,7 +328,7 @@ fn wrong_configurations_are_refused() {
     let error = |change: &dyn Fn(&mut DirectConfig)| {
         let mut config = valid;
         change(&mut config);
-        DirectTable::new(config).err()
+        DirectTable::new(config, Arc::default()).err()
     };
     for value_bits in [0, VALUE_BITS_HIGHEST + 1, u32::MAX] {
         let expected = ConfigError::ValueBits { value_bits };

@@ -209,6 +209,20 @@ impl Pages {
     pub fn bytes_for(len: usize) -> usize {
         len.next_multiple_of(PAGE_BYTES).max(PAGE_BYTES)
     }
+
+    /// The whole words of it.
+    pub fn words(&self) -> &[u64] {
+        let words = self.len / size_of::<u64>();
+        // SAFETY: as for `deref`; a page's start is aligned for words, and any bytes are words.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr().cast(), words) }
+    }
+
+    /// The whole words of it, to be changed.
+    pub fn words_mut(&mut self) -> &mut [u64] {
+        let words = self.len / size_of::<u64>();
+        // SAFETY: as for `words`, and `self` is borrowed exclusively.
+        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr().cast(), words) }
+    }
 }
 
 impl Deref for Pages {

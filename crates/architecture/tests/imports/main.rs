@@ -14,15 +14,8 @@ use circles::{Edge, circles};
 /// The crates, the lowest level first. A crate may depend on those of lower levels, on none of its
 /// own level and on none above.
 const CRATES: &[&[&str]] = &[
-    &[
-        "runtime",
-        "format",
-        "index",
-        "protocol",
-        "workload",
-        "architecture",
-    ],
-    &["device"],
+    &["runtime", "format", "protocol", "workload", "architecture"],
+    &["device", "index"],
     &["engine"],
     &["checker", "lab", "server"],
     &["flowstone"],

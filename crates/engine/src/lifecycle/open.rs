@@ -41,10 +41,11 @@ const LEAST_TIER_SHARE: u64 = 16;
 /// Bytes of the smallest chunk of the DRAM tier.
 const LEAST_CHUNK_BYTES: u64 = 4 << 10;
 
-/// This fraction of the memory stays in the process when the DRAM tier gives it back, to be taken again.
-const KEPT_SHARE: u64 = 128;
+/// This fraction of the memory stays in the process when the DRAM tier gives it back, to be taken again, and as much
+/// when the index does.
+const KEPT_SHARE: u64 = 256;
 
-/// Bytes that stay in the process when the DRAM tier gives them back.
+/// Bytes that stay in the process when the DRAM tier gives them back, or the index.
 fn kept_bytes(config: &EngineConfig) -> u64 {
     config.memory_bytes / KEPT_SHARE
 }
@@ -149,6 +150,7 @@ impl Opening {
         let placement = self.kind.open(Parts {
             codec: store.codec,
             store: Arc::clone(&store),
+            pool: Arc::new(PagePool::new(kept_bytes(&self.config) as usize)),
             partition_bits,
             expected_items: shape.expected_items,
             items_to_restore,
@@ -350,7 +352,7 @@ impl Opening {
         let (config, memory_bytes) = (&self.config, self.config.memory_bytes);
         let partition_bits = shape.partitions.trailing_zeros();
         let flash_bytes = fixed_bytes(store, log, shape.partitions);
-        let fixed_bytes = flash_bytes + config.read_bytes() + kept_bytes(config);
+        let fixed_bytes = flash_bytes + config.read_bytes() + 2 * kept_bytes(config);
         let partition_bytes = partition::least_bytes(LEAST_CHUNK_BYTES);
         let least_tier_bytes = u64::from(shape.partitions) * partition_bytes;
         let least_index_bytes = self
@@ -520,7 +522,7 @@ fn assemble(
 ) -> Engine {
     let kept_bytes = kept_bytes(&config);
     let pool = Arc::new(PagePool::new(kept_bytes as usize));
-    let fixed_bytes = flash.memory().fixed_bytes + config.read_bytes() + kept_bytes;
+    let fixed_bytes = flash.memory().fixed_bytes + config.read_bytes() + 2 * kept_bytes;
     let partitions = u64::from(shape.partitions);
     let tier_bytes = config.memory_bytes.saturating_sub(fixed_bytes) / partitions;
     // Some sixteen chunks a partition, so that one being evicted is a small part of it.

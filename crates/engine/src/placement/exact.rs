@@ -106,7 +106,7 @@ impl Exact {
             parts.partition_bits,
         );
         let tables = (0..1u64 << parts.partition_bits)
-            .map(|_| DirectTable::new(config).map(Mutex::new))
+            .map(|_| DirectTable::new(config, Arc::clone(&parts.pool)).map(Mutex::new))
             .collect::<Result<Box<[_]>, _>>()?;
         let bytes: u64 = tables.iter().map(|table| table.lock().memory_bytes()).sum();
         let recency = Recency::read(parts.section);

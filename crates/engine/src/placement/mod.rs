@@ -16,6 +16,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use device::Region;
+use runtime::pages::PagePool;
 
 use crate::durability::OpenError;
 use crate::format::checkpoint::Section;
@@ -190,6 +191,8 @@ pub struct Parts {
     pub store: Arc<SegmentStore>,
     /// Packs segment and position into as few bits as the flash needs.
     pub codec: LocationCodec,
+    /// Whole pages for an index in memory.
+    pub pool: Arc<PagePool>,
     /// Bits of the hash that choose the partition.
     pub partition_bits: u32,
     /// Items that the index is laid out for; an image never changes it.
