@@ -366,6 +366,31 @@ impl Iterator for Positions<'_> {
     }
 }
 
+/// Packs the positions of a packed list and some more, each once.
+///
+/// # Errors
+/// [`FormatError::Range`] where the list is none.
+pub fn merge(out: &mut Packer, before: &[u8], more: &mut [u32]) -> Result<(), FormatError> {
+    more.sort_unstable();
+    let mut more = more.iter().copied().peekable();
+    let mut last = None;
+    let mut push = |position: u32| {
+        if last != Some(position) {
+            last = Some(position);
+            out.push(position);
+        }
+    };
+    for position in Positions::of(before) {
+        let position = position?;
+        while let Some(smaller) = more.next_if(|&next| next < position) {
+            push(smaller);
+        }
+        push(position);
+    }
+    more.for_each(push);
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

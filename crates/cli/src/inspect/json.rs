@@ -171,6 +171,7 @@ fn reason(why: Distrust) -> &'static str {
         Distrust::JournalGap => "journal-gap",
         Distrust::Checkpoint => "checkpoint",
         Distrust::Unreadable => "unreadable",
+        Distrust::Memory => "memory",
         Distrust::Downtime => "downtime",
     }
 }

@@ -18,8 +18,7 @@ use parking_lot::Mutex;
 
 use super::journal::{ChunkRecords, Journal};
 use super::recovery::RecoveryQueue;
-use crate::format::FormatError;
-use crate::format::checkpoint::{DeadKey, DeadList, Head, Packer, Positions, Section};
+use crate::format::checkpoint::{DeadKey, DeadList, Head, Packer, Section, merge};
 use crate::format::journal::{Record, is_generation, kept_hash};
 use crate::format::segment::{SegmentId, SummaryEntry};
 use crate::store::{
@@ -491,28 +490,6 @@ impl PositionBatch {
         let run = self.runs[(record.segment.0 - self.first) as usize];
         &mut self.positions[run.start as usize..run.filled as usize]
     }
-}
-
-/// Packs the positions of a packed list and some more, each once.
-pub(crate) fn merge(out: &mut Packer, before: &[u8], more: &mut [u32]) -> Result<(), FormatError> {
-    more.sort_unstable();
-    let mut more = more.iter().copied().peekable();
-    let mut last = None;
-    let mut push = |position: u32| {
-        if last != Some(position) {
-            last = Some(position);
-            out.push(position);
-        }
-    };
-    for position in Positions::of(before) {
-        let position = position?;
-        while let Some(smaller) = more.next_if(|&next| next < position) {
-            push(smaller);
-        }
-        push(position);
-    }
-    more.for_each(push);
-    Ok(())
 }
 
 /// The lists of the last checkpoint, in rising order of their segments.

@@ -14,10 +14,11 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use device::Journal as Log;
 use parking_lot::Mutex;
 
-use super::checkpoint::merge;
 use super::flush::FlushCutoffs;
 use super::journal::ChunkRecords;
-use crate::format::checkpoint::{DeadKey, DeadList, Head, Packer, Positions, Section, Source};
+use crate::format::checkpoint::{
+    DeadKey, DeadList, Head, Packer, Positions, Section, Source, merge,
+};
 use crate::format::item::is_expired;
 use crate::format::journal::{Record, is_generation, kept_chunk, kept_hash};
 use crate::format::location::LocationCodec;

@@ -4,8 +4,8 @@
 
 use std::collections::HashMap;
 
-use crate::durability::checkpoint::{PositionBatch, merge};
-use crate::format::checkpoint::{DeadList, Packer, Positions, Section};
+use crate::durability::checkpoint::PositionBatch;
+use crate::format::checkpoint::{DeadList, Packer, Positions, Section, merge};
 use crate::format::location::Place;
 use crate::format::segment::{Position, SegmentId};
 use crate::store::SegmentRecord;
