@@ -5,7 +5,8 @@
 use flowstone_engine::format::checkpoint::{Packer, Positions};
 use flowstone_engine::format::item::{HEADER_BYTES, ItemHeader, ItemRef, MAX_KEY_BYTES};
 use flowstone_engine::format::journal::{
-    CHUNK_HEADER_WORDS, ChunkHeader, Head, Record, is_generation, kept_hash,
+    CHUNK_HEADER_WORDS, ChunkHeader, Filled, Head, Record, Synced, decode_clock, encode_clock,
+    is_generation, kept_hash,
 };
 use flowstone_engine::format::segment::{
     FOOTER_BYTES, Footer, Position, SUMMARY_ENTRY_BYTES, SegmentKind, decode_summary, largest_item,
@@ -183,6 +184,24 @@ fn journal(input: &[u8]) {
     let damaged = word(input, 8) as usize % (5 * 64);
     sound[damaged / 64] ^= 1 << (damaged % 64);
     assert!(ChunkHeader::decode(&sound).is_none(), "bit {damaged}");
+    let mut filled = Filled::EMPTY;
+    filled.append(&any);
+    assert_eq!(Filled::decode(filled.encode()), Some(filled));
+    assert_eq!(filled.records(&any), Some(&any[..]));
+    let sequence = word(input, 9);
+    let synced = Synced { sequence, filled };
+    assert_eq!(Synced::decode(&synced.encode()), Some(synced));
+    let damaged = word(input, 10) as usize;
+    let mut words = synced.encode();
+    words[damaged / 64 % Synced::WORDS] ^= 1 << (damaged % 64);
+    assert_eq!(Synced::decode(&words), None, "bit {damaged}");
+    let _ = decode_clock(sequence);
+    let clock = encode_clock(sequence as u32);
+    assert_eq!(decode_clock(clock), Ok(sequence as u32));
+    assert!(decode_clock(clock ^ 1 << (damaged % 64)).is_err());
+    if let Some(words) = any.first_chunk() {
+        let _ = Synced::decode(words);
+    }
     let mut rest = &any[..];
     while !rest.is_empty() {
         let (record, len) = Record::decode(rest);

@@ -7,11 +7,13 @@
 //!       2 image                     2 sequence number: chunk s lies in place (s - 1) mod chunks
 //!       3 words of a chunk          3 next segment sequence number when it was begun
 //!       4 chunks                    4 checksum of words 0 to 3
-//!       5 run                       5 to 7 zero
-//!       6 checksum of words 0 to 4
+//!       5 run                       5 seal: how far it was filled when it was closed; else zero
+//!       6 checksum of words 0 to 4  6 and 7 zero
 //!       8 latest Unix second seen
 //!       9 void
-//!      10 the last chunk that is durable as far as it had got
+//!      10 to 12, 13 to 15: how far a sync had come: chunk, how far it was filled, checksum of both
+//!
+//!  how far a chunk is filled: its next word 32 │ checksum of its words from 8 up to there 32
 //!
 //!  record: kind 4 bits │ 60 bits
 //!    1 DEAD      generation 18 │ location 42       5 CUTOFF   partition 12 │ chunk 28 │ 4 zero │ version 63..48
@@ -27,17 +29,19 @@
 use crate::FormatError;
 
 /// Version of the journal's format.
-pub const JOURNAL_FORMAT: u64 = 3;
+pub const JOURNAL_FORMAT: u64 = 4;
 /// Words of the head: a page.
 pub const HEAD_WORDS: usize = 512;
 /// Words of a chunk's header.
 pub const CHUNK_HEADER_WORDS: usize = 8;
-/// The word of the head that tells the latest Unix second seen.
+/// The word of the head that tells the latest Unix second seen: see [`encode_clock`].
 pub const CLOCK_WORD: usize = 8;
 /// The word of the head that is not zero once records have been left out.
 pub const VOID_WORD: usize = 9;
-/// The word of the head that names the chunk a sync has reached: those before it are complete.
-pub const SYNCED_WORD: usize = 10;
+/// The words of the head at which two [`Synced`] begin, written in turn.
+pub const SYNCED_WORDS: [usize; 2] = [10, 13];
+/// The word of a chunk that tells how far it was filled when it was closed: a [`Filled`], zero before.
+pub const SEAL_WORD: usize = 5;
 /// Words of the head that its checksum covers: not the run, which changes alone, in one store.
 const HEAD_CHECKED: usize = 5;
 /// The word of the head that holds the checksum.
@@ -179,10 +183,108 @@ impl ChunkHeader {
 }
 
 fn checksum(words: &[u64]) -> u64 {
-    let checksum = words.iter().fold(0, |checksum, word| {
+    u64::from(append_checksum(0, words))
+}
+
+fn append_checksum(checksum: u32, words: &[u64]) -> u32 {
+    words.iter().fold(checksum, |checksum, word| {
         crc32c::crc32c_append(checksum, &word.to_le_bytes())
-    });
-    u64::from(checksum)
+    })
+}
+
+/// How far a chunk is filled, and the checksum of what it is filled with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Filled {
+    next: u32,
+    checksum: u32,
+}
+
+impl Filled {
+    /// A chunk without records.
+    pub const EMPTY: Self = Self {
+        next: CHUNK_HEADER_WORDS as u32,
+        checksum: 0,
+    };
+
+    /// The next word of the chunk.
+    pub fn next(&self) -> usize {
+        self.next as usize
+    }
+
+    /// Adds words that have been appended.
+    pub fn append(&mut self, words: &[u64]) {
+        self.next += words.len() as u32;
+        self.checksum = append_checksum(self.checksum, words);
+    }
+
+    /// The word to store.
+    pub fn encode(self) -> u64 {
+        u64::from(self.next) << 32 | u64::from(self.checksum)
+    }
+
+    /// Reads such a word; `None` where it says nothing.
+    pub fn decode(word: u64) -> Option<Self> {
+        let (next, checksum) = ((word >> 32) as u32, low(word, 32) as u32);
+        (next >= Self::EMPTY.next).then_some(Self { next, checksum })
+    }
+
+    /// The records among the words behind a chunk's header, if they are what was appended.
+    pub fn records<'a>(&self, words: &'a [u64]) -> Option<&'a [u64]> {
+        let records = words.get(..self.next() - CHUNK_HEADER_WORDS)?;
+        (append_checksum(0, records) == self.checksum).then_some(records)
+    }
+}
+
+/// How far a sync had come: everything before it is durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Synced {
+    /// Sequence number of the chunk that was being filled; those before it were closed.
+    pub sequence: u64,
+    /// How far it was filled.
+    pub filled: Filled,
+}
+
+impl Synced {
+    /// Words it takes.
+    pub const WORDS: usize = 3;
+
+    /// The words to store.
+    pub fn encode(self) -> [u64; Self::WORDS] {
+        let words = [self.sequence, self.filled.encode()];
+        [words[0], words[1], checksum(&words)]
+    }
+
+    /// Reads one; `None` where there is none, or one that a crash has left half written.
+    pub fn decode(words: &[u64; Self::WORDS]) -> Option<Self> {
+        let filled = Filled::decode(words[1])?;
+        (words[2] == checksum(&words[..2])).then_some(Self {
+            sequence: words[0],
+            filled,
+        })
+    }
+
+    /// Whether it tells of more than another.
+    pub fn is_beyond(&self, other: &Self) -> bool {
+        (self.sequence, self.filled.next) > (other.sequence, other.filled.next)
+    }
+}
+
+/// The word that keeps a Unix second: a checksum above it.
+pub fn encode_clock(second: u32) -> u64 {
+    checksum(&[u64::from(second)]) << 32 | u64::from(second)
+}
+
+/// Reads such a word; zero is none yet.
+///
+/// # Errors
+/// [`FormatError::Checksum`].
+pub fn decode_clock(word: u64) -> Result<u32, FormatError> {
+    let second = low(word, 32) as u32;
+    if word == 0 || word == encode_clock(second) {
+        Ok(second)
+    } else {
+        Err(FormatError::Checksum)
+    }
 }
 
 /// What a record declares dead.

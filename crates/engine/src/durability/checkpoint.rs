@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::journal::{ChunkRecords, Journal};
+use super::journal::{ChunkRecords, Damaged, Journal};
 use super::recovery::RecoveryQueue;
 use crate::format::checkpoint::{DeadKey, DeadList, Head, Packer, Section, merge};
 use crate::format::journal::{Record, is_generation, kept_hash};
@@ -63,8 +63,8 @@ pub(crate) enum Deaths<'a> {
 /// Why a checkpoint was not written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NotWritten {
-    /// The checkpoint in force cannot be read.
-    LastUnreadable,
+    /// The checkpoint in force, or the journal, cannot be read.
+    Unreadable,
     /// There is no free segment, or the device fails.
     NoSegment,
 }
@@ -112,8 +112,8 @@ impl Checkpointer {
                 return Ok((sink.saved, sink.flash_bytes));
             }
             let has_bad = self.store.free_checkpoint(&sink.saved.segments);
-            if filled == Err(NotWritten::LastUnreadable) {
-                return Err(NotWritten::LastUnreadable);
+            if filled == Err(NotWritten::Unreadable) {
+                return Err(NotWritten::Unreadable);
             }
             if !has_bad {
                 break;
@@ -146,10 +146,10 @@ impl Checkpointer {
                     }
                     None => None,
                 };
-                let chunks = self.journal.before(end);
+                let chunks = self.journal.before(end)?;
                 let survey = self
                     .survey(&chunks, input.next_version, next_sequence)
-                    .await;
+                    .await?;
                 let lists = (&live[..], &chunks[..]);
                 self.push_recorded(sink, lists, &survey, before.as_mut())
                     .await?;
@@ -202,7 +202,7 @@ impl Checkpointer {
                             is_generation(generation, sequence)
                         });
                     }
-                });
+                })?;
                 runtime::yield_now().await;
             }
             let (range, after) = rest.split_at(batch.len());
@@ -212,8 +212,7 @@ impl Checkpointer {
                     None => Vec::new(),
                 };
                 packed.clear();
-                merge(&mut packed, &known, batch.of(record))
-                    .map_err(|_| NotWritten::LastUnreadable)?;
+                merge(&mut packed, &known, batch.of(record)).map_err(|_| NotWritten::Unreadable)?;
                 push_list(sink, record.segment, record.sequence, &packed).await?;
             }
             rest = after;
@@ -268,7 +267,7 @@ impl Checkpointer {
         chunks: &[ChunkRecords],
         next_version: u64,
         next_sequence: u64,
-    ) -> Survey {
+    ) -> Result<Survey, NotWritten> {
         let mut survey = Survey {
             dead: vec![0; self.store.segments() as usize],
             ..Survey::default()
@@ -293,10 +292,10 @@ impl Checkpointer {
                     });
                 }
                 _ => {}
-            });
+            })?;
             runtime::yield_now().await;
         }
-        survey
+        Ok(survey)
     }
 
     /// Leaves out the keys of which no dead copy can be left, or a copy that is not lower is durable in a
@@ -562,6 +561,15 @@ impl LastLists {
 impl From<ReadError> for NotWritten {
     fn from(error: ReadError) -> Self {
         tracing::warn!(%error, "the last checkpoint cannot be read");
-        Self::LastUnreadable
+        Self::Unreadable
+    }
+}
+
+impl From<Damaged> for NotWritten {
+    fn from(Damaged: Damaged) -> Self {
+        tracing::error!(
+            "a part of the journal is missing or damaged: what has died is read from flash and index"
+        );
+        Self::Unreadable
     }
 }

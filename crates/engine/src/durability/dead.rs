@@ -15,7 +15,7 @@ use device::Journal as Log;
 use parking_lot::Mutex;
 
 use super::flush::FlushCutoffs;
-use super::journal::ChunkRecords;
+use super::journal::{ChunkRecords, Damaged};
 use crate::format::checkpoint::{
     DeadKey, DeadList, Head, Packer, Positions, Section, Source, merge,
 };
@@ -293,7 +293,11 @@ impl DeadSet {
     }
 
     /// Adds what the records of a chunk say.
-    pub(crate) fn read_chunk(&mut self, log: &dyn Log, chunk: &ChunkRecords) {
+    pub(crate) fn read_chunk(
+        &mut self,
+        log: &dyn Log,
+        chunk: &ChunkRecords,
+    ) -> Result<(), Damaged> {
         chunk.each(log, |record| match record {
             Record::Dead {
                 location,
@@ -332,7 +336,7 @@ impl DeadSet {
                     self.flush_at(deadline);
                 }
             }
-        });
+        })
     }
 
     /// Notes that an item has died, if it is one of a generation on flash.

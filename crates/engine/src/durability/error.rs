@@ -108,8 +108,8 @@ pub enum Distrust {
     /// The journal cannot be used to tell what has died.
     #[error("its journal cannot be used: {0}")]
     Journal(#[from] Unusable),
-    /// Records between the checkpoint and those that are left are missing.
-    #[error("part of its journal is missing")]
+    /// Records that were durable are not in the journal any more.
+    #[error("part of its journal is missing or damaged")]
     JournalGap,
     /// The checkpoint does not verify.
     #[error("its checkpoint does not verify")]

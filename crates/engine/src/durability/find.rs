@@ -10,7 +10,7 @@ use device::Journal as Log;
 use super::dead::{DeadSet, StartBounds};
 use super::error::Distrust;
 use super::flush::FlushCutoffs;
-use super::journal::{ChunkRecords, Journal, JournalError, Unusable, ring_chunks};
+use super::journal::{ChunkRecords, Damaged, Journal, JournalError, Unusable, ring_chunks};
 use crate::format::FormatError;
 use crate::format::journal::{Head, VOID_WORD, usable_bytes};
 use crate::format::superblock::Superblock;
@@ -84,6 +84,7 @@ pub(crate) fn look_at_journal(
         // A new image takes over what the one before it at the same path has left.
         Ok(Some(head)) if head.image != shape.hash_seed && (is_new || force) => Unusable::Missing,
         Ok(Some(head)) if head.image != shape.hash_seed => return Err(JournalError::OtherImage),
+        Ok(Some(_)) if !Journal::is_head_sound(log) => Unusable::Damaged,
         Ok(Some(head)) if head.run == run || head.run == run + 1 => return Ok(Ok(())),
         Ok(Some(_)) => Unusable::Run,
         Err(FormatError::Magic) if force => Unusable::Missing,
@@ -119,12 +120,10 @@ pub(crate) async fn find(
         tracing::warn!(%error, "the checkpoint cannot be read");
         return Err(Distrust::Checkpoint);
     }
-    let (chunks, is_whole) = unsaved_chunks(log, superblock);
-    if !is_whole {
-        return Err(Distrust::JournalGap);
-    }
+    let chunks = unsaved_chunks(log, superblock).map_err(|Damaged| Distrust::JournalGap)?;
     for chunk in &chunks {
-        dead.read_chunk(log, chunk);
+        let read = dead.read_chunk(log, chunk);
+        read.map_err(|Damaged| Distrust::JournalGap)?;
     }
     dead.finish();
     if dead.has_too_many_keys() {
@@ -168,14 +167,20 @@ pub(crate) fn saved_checkpoint(superblock: &Superblock) -> Option<SavedCheckpoin
     })
 }
 
-/// The journal's chunks that the checkpoint does not hold, and whether all that were durable are here.
-pub(crate) fn unsaved_chunks(log: &dyn Log, superblock: &Superblock) -> (Vec<ChunkRecords>, bool) {
+/// The journal's chunks that the checkpoint does not hold.
+pub(crate) fn unsaved_chunks(
+    log: &dyn Log,
+    superblock: &Superblock,
+) -> Result<Vec<ChunkRecords>, Damaged> {
     let shape = superblock.shape();
     let first = superblock.journal_first.get();
-    let chunks = Journal::chunks(log, shape.hash_seed, shape.partitions, first);
+    let chunks = Journal::chunks(log, shape.hash_seed, shape.partitions, first)?;
     // More than a ring's worth lie between the first and one that is not of this ring.
     let ring = ring_chunks(log, shape.partitions);
     let last = chunks.last().map_or(first, |chunk| chunk.header.sequence);
-    let is_whole = last - first < ring && !Journal::has_gap(log, &chunks, first);
-    (chunks, is_whole)
+    if last - first < ring {
+        Ok(chunks)
+    } else {
+        Err(Damaged)
+    }
 }

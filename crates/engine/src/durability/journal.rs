@@ -8,7 +8,11 @@
 //! [`has_space`](Journal::has_space) first and wait if there is none; what goes on in background has a
 //! reserve. Where a record is lost all the same the journal is void: a start would find nothing. That is so when even
 //! the reserve is used up, and when a sync fails: the system takes the pages it could not write for written. A
-//! checkpoint of what the index says heals it ([`restart`](Journal::restart)). See `docs/recovery.md`.
+//! checkpoint of what the index says heals it ([`restart`](Journal::restart)).
+//!
+//! What was once durable is known by its checksums: a chunk that is closed gets a seal, and the head tells of the one
+//! being filled how far the last sync had come. A page that rots or is not there is not taken for the journal's end.
+//! See `docs/recovery.md`.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -19,8 +23,8 @@ use parking_lot::Mutex;
 use runtime::sync::Notify;
 
 use crate::format::journal::{
-    CHUNK_HEADER_WORDS, CLOCK_WORD, ChunkHeader, HEAD_WORDS, Head, Record, SYNCED_WORD, VOID_WORD,
-    chunk_words,
+    CHUNK_HEADER_WORDS, CLOCK_WORD, ChunkHeader, Filled, HEAD_WORDS, Head, Record, SEAL_WORD,
+    SYNCED_WORDS, Synced, VOID_WORD, chunk_words, decode_clock, encode_clock,
 };
 
 /// Chunks kept for what cannot wait.
@@ -103,8 +107,13 @@ pub struct Journal {
 struct Cursor {
     /// The chunk being filled.
     sequence: u64,
-    /// The next word in it.
-    next: usize,
+    /// How far it is filled.
+    filled: Filled,
+    /// Whether it takes no more records.
+    is_closed: bool,
+    /// What the head tells of the last sync, and in which of its two places the next is told of.
+    synced: Synced,
+    next_slot: usize,
     /// The first chunk that no checkpoint has taken.
     first: u64,
     /// Whether requests wait for space: not where nothing is going to make some.
@@ -121,40 +130,54 @@ impl Cursor {
 impl Journal {
     /// The latest Unix second a journal has seen.
     pub(crate) fn clock(log: &dyn Log) -> u32 {
-        u32::try_from(log.load(CLOCK_WORD)).unwrap_or(0)
+        decode_clock(log.load(CLOCK_WORD)).unwrap_or(0)
     }
 
-    /// Whether a chunk from sequence number `first` on is missing among those `found` though it was
-    /// durable. Others may be: a power cut takes what was not synced in any order.
-    pub(crate) fn has_gap(log: &dyn Log, found: &[ChunkRecords], first: u64) -> bool {
-        let synced = log.load(SYNCED_WORD);
-        let durable = found.iter().filter(|chunk| chunk.header.sequence <= synced);
-        (durable.count() as u64) < (synced + 1).saturating_sub(first)
+    /// Whether what the head of a journal says beside [`Head`] verifies. Of what it tells of the last syncs one half
+    /// may be what a crash has left half written.
+    pub(crate) fn is_head_sound(log: &dyn Log) -> bool {
+        let is_written = |at: &usize| (*at..at + Synced::WORDS).any(|word| log.load(word) != 0);
+        decode_clock(log.load(CLOCK_WORD)).is_ok()
+            && (last_synced(log).is_some() || !SYNCED_WORDS.iter().all(is_written))
     }
 
-    /// The valid chunks of `image` in a log from sequence number `first` on, in order.
+    /// The chunks of `image` in a log from sequence number `first` on, in order. Whether each holds what was durable
+    /// shows when its records are visited.
+    ///
+    /// # Errors
+    /// [`Damaged`] when one is missing though it was durable. Others may be: a power cut takes what was not synced in
+    /// any order.
     pub(crate) fn chunks(
         log: &dyn Log,
         image: u64,
         partitions: u32,
         first: u64,
-    ) -> Vec<ChunkRecords> {
-        let chunk_words = chunk_words(partitions);
-        let chunks = ring_chunks(log, partitions) as usize;
-        let belongs_at = |header: &ChunkHeader, place: usize| {
-            header.image == image
-                && header.sequence >= first
-                && (header.sequence - 1) % chunks as u64 == place as u64
-        };
-        let chunk_at = |place| {
-            let start = HEAD_WORDS + place * chunk_words;
-            let header = header_at(log, start).filter(|header| belongs_at(header, place))?;
-            let end = start + chunk_words;
-            Some(ChunkRecords { header, start, end })
-        };
-        let mut found: Vec<ChunkRecords> = (0..chunks).filter_map(chunk_at).collect();
-        found.sort_unstable_by_key(|chunk| chunk.header.sequence);
-        found
+    ) -> Result<Vec<ChunkRecords>, Damaged> {
+        let synced = last_synced(log);
+        let mut found = headers(log, image, partitions, first);
+        for chunk in &mut found {
+            let sequence = chunk.header.sequence;
+            chunk.durable = match synced {
+                Some(synced) if sequence < synced.sequence => Durable::Closed,
+                Some(synced) if sequence == synced.sequence => Durable::UpTo(synced.filled),
+                _ => Durable::Unknown,
+            };
+        }
+        let durable = found
+            .iter()
+            .filter(|chunk| chunk.durable != Durable::Unknown);
+        let end = synced.map_or(0, |synced| synced.sequence + 1);
+        if (durable.count() as u64) < end.saturating_sub(first) {
+            return Err(Damaged);
+        }
+        Ok(found)
+    }
+
+    /// The highest sequence number of a chunk of `image` in a log, as far as is known.
+    pub(crate) fn last_chunk(log: &dyn Log, image: u64, partitions: u32) -> u64 {
+        let found = headers(log, image, partitions, 1);
+        let last = found.last().map_or(0, |chunk| chunk.header.sequence);
+        last_synced(log).map_or(last, |synced| last.max(synced.sequence))
     }
 
     /// Makes a log that of a run, durably. From one run to the next a single word changes, so that a
@@ -186,6 +209,11 @@ impl Journal {
     ) -> Self {
         let chunk_words = chunk_words(partitions);
         let chunks = ring_chunks(&*log, partitions);
+        let newest = newest_slot(&*log);
+        let synced = last_synced(&*log).unwrap_or(Synced {
+            sequence: 0,
+            filled: Filled::EMPTY,
+        });
         let journal = Self {
             log,
             image,
@@ -194,7 +222,10 @@ impl Journal {
             next_segment,
             cursor: Mutex::new(Cursor {
                 sequence: last,
-                next: chunk_words,
+                filled: Filled::EMPTY,
+                is_closed: true,
+                synced,
+                next_slot: usize::from(newest == Some(0)),
                 first,
                 makes_wait: true,
             }),
@@ -207,10 +238,18 @@ impl Journal {
             pressure: Notify::new(),
             dirtied: Notify::new(),
         };
-        for sequence in first..=last {
-            if journal.header(sequence).is_none() {
+        // What had been closed when the last sync began has been found to be sound.
+        for sequence in first.max(synced.sequence)..=last {
+            let filled = match journal.chunk(sequence) {
+                Some(chunk) => chunk.found(&*journal.log),
+                None => None,
+            };
+            if filled.is_none() {
                 journal.begin(sequence);
             }
+            let filled = filled.unwrap_or(Filled::EMPTY);
+            journal.seal(sequence, filled);
+            journal.cursor.lock().filled = filled;
         }
         journal.update(&journal.cursor.lock());
         journal
@@ -218,8 +257,10 @@ impl Journal {
 
     /// Forgets that records were left out, and what was durable: the image starts empty from here.
     pub(crate) fn start_empty(log: &dyn Log) {
+        for at in SYNCED_WORDS {
+            log.clear(at..at + Synced::WORDS);
+        }
         log.store(VOID_WORD, 0);
-        log.store(SYNCED_WORD, 0);
     }
 
     /// Appends a record, one of a flush with the chunk it comes to lie in: what it says holds after a
@@ -234,7 +275,8 @@ impl Journal {
         }
         let len = record.encode().words().len();
         let mut cursor = self.cursor.lock();
-        if cursor.next + len > self.chunk_words && !self.open_chunk(&mut cursor) {
+        let is_full = cursor.is_closed || cursor.filled.next() + len > self.chunk_words;
+        if is_full && !self.open_chunk(&mut cursor) {
             return;
         }
         if let Record::FlushAt { chunk, .. } | Record::Cutoff { chunk, .. } = &mut record {
@@ -242,13 +284,17 @@ impl Journal {
         }
         let encoded = record.encode();
         let words = encoded.words();
-        let at = self.place(cursor.sequence) + cursor.next;
+        let at = self.place(cursor.sequence) + cursor.filled.next();
         for (offset, &word) in words.iter().enumerate() {
             self.log.store(at + offset, word);
         }
-        cursor.next += words.len();
+        cursor.filled.append(words);
         drop(cursor);
         self.records.fetch_add(1, Ordering::Relaxed);
+        self.mark_dirty();
+    }
+
+    fn mark_dirty(&self) {
         if !self.is_dirty.load(Ordering::Relaxed) {
             self.is_dirty.store(true, Ordering::Relaxed);
             self.dirtied.notify_all();
@@ -310,7 +356,7 @@ impl Journal {
     /// needs none of them. Returns, as [`cut`](Journal::cut) does, the first chunk of the records from now on.
     pub(crate) fn restart(&self) -> u64 {
         let mut cursor = self.cursor.lock();
-        cursor.next = self.chunk_words;
+        self.close(&mut cursor);
         cursor.first = cursor.sequence + 1;
         cursor.makes_wait = true;
         self.update(&cursor);
@@ -351,19 +397,22 @@ impl Journal {
     /// Closes the chunk being filled. The chunks before the one returned are complete.
     pub(crate) fn cut(&self) -> u64 {
         let mut cursor = self.cursor.lock();
-        cursor.next = self.chunk_words;
+        self.close(&mut cursor);
         cursor.sequence + 1
     }
 
     /// The complete chunks before `end`.
-    pub(crate) fn before(&self, end: u64) -> Vec<ChunkRecords> {
+    ///
+    /// # Errors
+    /// [`Damaged`] when one is not there any more.
+    pub(crate) fn before(&self, end: u64) -> Result<Vec<ChunkRecords>, Damaged> {
         let first = self.cursor.lock().first;
         let chunk = |sequence| {
-            let start = self.place(sequence);
-            let (header, end) = (self.header(sequence)?, start + self.chunk_words);
-            Some(ChunkRecords { header, start, end })
+            let chunk = self.chunk(sequence).ok_or(Damaged)?;
+            let durable = Durable::Closed;
+            Ok(ChunkRecords { durable, ..chunk })
         };
-        (first..end).filter_map(chunk).collect()
+        (first..end).map(chunk).collect()
     }
 
     /// A checkpoint holds what the chunks before `end` say: they are free.
@@ -377,7 +426,13 @@ impl Journal {
     pub(crate) async fn sync(&self, now: u32) -> Result<(), DeviceError> {
         self.is_dirty.store(false, Ordering::Relaxed);
         note_time(&*self.log, now);
-        let last = self.cursor.lock().sequence;
+        let reached = {
+            let cursor = self.cursor.lock();
+            Synced {
+                sequence: cursor.sequence,
+                filled: cursor.filled,
+            }
+        };
         if let Err(error) = self.log.sync().await {
             let mut cursor = self.cursor.lock();
             // All that the checkpoint holds is safe.
@@ -386,10 +441,18 @@ impl Journal {
             }
             return Err(error);
         }
-        // This word itself is durable with the next sync: it never names a chunk that is not.
+        let mut cursor = self.cursor.lock();
         // Of two syncs at once the one that has come further may end first.
-        self.log
-            .store(SYNCED_WORD, last.max(self.log.load(SYNCED_WORD)));
+        if reached.is_beyond(&cursor.synced) {
+            let at = SYNCED_WORDS[cursor.next_slot];
+            for (number, word) in reached.encode().into_iter().enumerate() {
+                self.log.store(at + number, word);
+            }
+            cursor.synced = reached;
+            cursor.next_slot ^= 1;
+            // What it tells is durable with the next sync, so that it never tells of more than is.
+            self.mark_dirty();
+        }
         Ok(())
     }
 
@@ -412,15 +475,33 @@ impl Journal {
             );
             return false;
         }
+        self.close(cursor);
         if cursor.sequence >= cursor.first {
             let full = self.place(cursor.sequence);
             self.log.let_go(full..full + self.chunk_words);
         }
         cursor.sequence += 1;
-        cursor.next = CHUNK_HEADER_WORDS;
+        cursor.filled = Filled::EMPTY;
+        cursor.is_closed = false;
         self.begin(cursor.sequence);
         self.update(cursor);
         true
+    }
+
+    /// Takes no more records into the chunk being filled.
+    fn close(&self, cursor: &mut Cursor) {
+        if !cursor.is_closed {
+            cursor.is_closed = true;
+            self.seal(cursor.sequence, cursor.filled);
+        }
+    }
+
+    /// Tells in a chunk how far it is filled.
+    fn seal(&self, sequence: u64, filled: Filled) {
+        let seal = self.place(sequence) + SEAL_WORD;
+        if self.log.load(seal) != filled.encode() {
+            self.log.store(seal, filled.encode());
+        }
     }
 
     /// Makes the chunk with a sequence number an empty one.
@@ -438,11 +519,11 @@ impl Journal {
         }
     }
 
-    /// The header of the chunk with a sequence number, if it is there.
-    fn header(&self, sequence: u64) -> Option<ChunkHeader> {
+    /// The chunk with a sequence number, if it is there.
+    fn chunk(&self, sequence: u64) -> Option<ChunkRecords> {
         let start = self.place(sequence);
-        header_at(&*self.log, start)
-            .filter(|header| header.image == self.image && header.sequence == sequence)
+        ChunkRecords::read(&*self.log, start, start + self.chunk_words)
+            .filter(|chunk| chunk.header.image == self.image && chunk.header.sequence == sequence)
     }
 
     fn update(&self, cursor: &Cursor) {
@@ -456,17 +537,63 @@ impl Journal {
     }
 }
 
-fn header_at(log: &dyn Log, start: usize) -> Option<ChunkHeader> {
-    let mut header = [0; CHUNK_HEADER_WORDS];
-    log.read(start, &mut header);
-    ChunkHeader::decode(&header)
+/// The chunks of `image` in a log from sequence number `first` on, in order.
+fn headers(log: &dyn Log, image: u64, partitions: u32, first: u64) -> Vec<ChunkRecords> {
+    let chunk_words = chunk_words(partitions);
+    let chunks = ring_chunks(log, partitions) as usize;
+    let chunk_at = |place: usize| {
+        let start = HEAD_WORDS + place * chunk_words;
+        ChunkRecords::read(log, start, start + chunk_words).filter(|chunk| {
+            let header = &chunk.header;
+            header.image == image
+                && header.sequence >= first
+                && (header.sequence - 1) % chunks as u64 == place as u64
+        })
+    };
+    let mut found: Vec<ChunkRecords> = (0..chunks).filter_map(chunk_at).collect();
+    found.sort_unstable_by_key(|chunk| chunk.header.sequence);
+    found
+}
+
+/// In which of its two places the head tells of the last sync it knows of.
+fn newest_slot(log: &dyn Log) -> Option<usize> {
+    let [first, second] = SYNCED_WORDS.map(|at| synced_at(log, at));
+    match (first, second) {
+        (None, None) => None,
+        (Some(first), Some(second)) => Some(usize::from(second.is_beyond(&first))),
+        (first, _) => Some(usize::from(first.is_none())),
+    }
+}
+
+/// How far the last sync had come of which the head tells.
+fn last_synced(log: &dyn Log) -> Option<Synced> {
+    newest_slot(log).and_then(|slot| synced_at(log, SYNCED_WORDS[slot]))
+}
+
+fn synced_at(log: &dyn Log, at: usize) -> Option<Synced> {
+    Synced::decode(&std::array::from_fn(|word| log.load(at + word)))
 }
 
 /// The clock never goes back, even if the system's does.
 fn note_time(log: &dyn Log, now: u32) {
-    if u64::from(now) > log.load(CLOCK_WORD) {
-        log.store(CLOCK_WORD, u64::from(now));
+    if now > Journal::clock(log) {
+        log.store(CLOCK_WORD, encode_clock(now));
     }
+}
+
+/// Records that were durable are not in the journal any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Damaged;
+
+/// What is known to have been durable of a chunk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Durable {
+    /// Nothing.
+    Unknown,
+    /// It was filled so far.
+    UpTo(Filled),
+    /// All of it, its seal included.
+    Closed,
 }
 
 /// A chunk of records in a log.
@@ -476,14 +603,63 @@ pub struct ChunkRecords {
     pub header: ChunkHeader,
     start: usize,
     end: usize,
+    /// How far it was filled when it was closed.
+    seal: Option<Filled>,
+    durable: Durable,
 }
 
 impl ChunkRecords {
-    /// Visits its records in the order they were appended. Its words do not stay in memory.
-    pub(crate) fn each(&self, log: &dyn Log, mut visit: impl FnMut(Record)) {
+    /// The chunk in these words of a log; `None` where its header does not verify.
+    fn read(log: &dyn Log, start: usize, end: usize) -> Option<Self> {
+        let mut header = [0; CHUNK_HEADER_WORDS];
+        log.read(start, &mut header);
+        Some(Self {
+            header: ChunkHeader::decode(&header)?,
+            start,
+            end,
+            seal: Filled::decode(header[SEAL_WORD]),
+            durable: Durable::Unknown,
+        })
+    }
+
+    /// Its words behind the header. They do not stay in memory.
+    fn words(&self, log: &dyn Log) -> Vec<u64> {
         let mut words = vec![0; self.end - self.start - CHUNK_HEADER_WORDS];
         log.read(self.start + CHUNK_HEADER_WORDS, &mut words);
-        let mut rest = &words[..];
+        words
+    }
+
+    /// Its records among its words: up to the seal where that verifies. Where it does not, a power cut has left any
+    /// part of what had not been synced, and what was in the place before.
+    fn records<'a>(&self, words: &'a [u64]) -> Result<&'a [u64], Damaged> {
+        let closed = self.seal.and_then(|seal| seal.records(words));
+        let is_durable_there = match self.durable {
+            Durable::Unknown => true,
+            Durable::UpTo(filled) => filled.records(words).is_some(),
+            Durable::Closed => closed.is_some(),
+        };
+        if is_durable_there {
+            Ok(closed.unwrap_or(words))
+        } else {
+            Err(Damaged)
+        }
+    }
+
+    /// How far it is filled, by what [`each`](Self::each) visits.
+    fn found(&self, log: &dyn Log) -> Option<Filled> {
+        let words = self.words(log);
+        let mut filled = Filled::EMPTY;
+        filled.append(self.records(&words).ok()?);
+        Some(filled)
+    }
+
+    /// Visits its records in the order they were appended.
+    ///
+    /// # Errors
+    /// [`Damaged`] when it does not hold what was durable; none has been visited then.
+    pub(crate) fn each(&self, log: &dyn Log, mut visit: impl FnMut(Record)) -> Result<(), Damaged> {
+        let words = self.words(log);
+        let mut rest = self.records(&words)?;
         while !rest.is_empty() {
             let (record, len) = Record::decode(rest);
             if let Some(record) = record {
@@ -491,5 +667,6 @@ impl ChunkRecords {
             }
             rest = &rest[len..];
         }
+        Ok(())
     }
 }

@@ -322,7 +322,7 @@ impl FlashTier {
         };
         let mut written = self.checkpointer.write(&input).await;
         // Before all is recovered the index does not name all that lives.
-        if written == Err(NotWritten::LastUnreadable) && !self.upkeep.recovery.is_running() {
+        if written == Err(NotWritten::Unreadable) && !self.upkeep.recovery.is_running() {
             input.deaths = by_index;
             written = self.checkpointer.write(&input).await;
         }

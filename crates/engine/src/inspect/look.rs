@@ -66,7 +66,7 @@ pub struct JournalReport {
     pub chunks: u64,
     /// Bytes of a chunk.
     pub chunk_bytes: u64,
-    /// Chunks are missing between the checkpoint and those that are there.
+    /// Records that were durable are missing or damaged.
     pub has_gap: bool,
     /// Records of each kind.
     pub records: RecordCounts,
@@ -322,11 +322,13 @@ pub(super) fn describe_journal(log: Option<&dyn Log>, superblock: &Superblock) -
     if matches!(state, JournalState::Refused(_)) {
         return report;
     }
-    let (chunks, is_whole) = unsaved_chunks(log, superblock);
+    let chunks = unsaved_chunks(log, superblock);
+    report.has_gap = chunks.is_err();
+    let chunks = chunks.unwrap_or_default();
     report.chunks = chunks.len() as u64;
-    report.has_gap = !is_whole;
     for chunk in &chunks {
-        chunk.each(log, |record| report.records.add(&record));
+        let read = chunk.each(log, |record| report.records.add(&record));
+        report.has_gap |= read.is_err();
     }
     report
 }

@@ -429,17 +429,22 @@ async fn begin_run(
     store: &SegmentStore,
 ) -> Result<Arc<Journal>, OpenError> {
     let shape = superblock.shape();
-    let chunks = Journal::chunks(&*log, shape.hash_seed, shape.partitions, 1);
-    let last_chunk = chunks.last().map_or(0, |chunk| chunk.header.sequence);
     let starts_empty = floor.is_none();
+    let mut last_chunk = Journal::last_chunk(&*log, shape.hash_seed, shape.partitions);
     match floor {
         Some(floor) => {
             let floor = floor.max(superblock.floor_sequence.get());
             superblock.floor_sequence = floor.into();
         }
-        None => superblock.start_empty(last_chunk + 1),
+        None => {
+            if run > 1 {
+                // What cannot be read may have had higher numbers: up to a lap beyond what a sync or a checkpoint tells.
+                let known = last_chunk.max(superblock.journal_first.get());
+                last_chunk = known + ring_chunks(&*log, shape.partitions);
+            }
+            superblock.start_empty(last_chunk + 1);
+        }
     }
-    let run = superblock.run.get() + 1;
     superblock.run = run.into();
     superblock.mark_clean(false);
     superblock.version_limit = (superblock.version_limit.get() + VERSION_RESERVE).into();

@@ -179,10 +179,11 @@ fn the_journal_lies_as_documented() {
         u64::from(crc32c::crc32c(&bytes))
     };
     let image = 0x0123_4567_89ab_cdef;
-    let head = [u64::from_le_bytes(*b"flowJRNL"), 3, image, 1024, 128, 2];
+    let head = [u64::from_le_bytes(*b"flowJRNL"), 4, image, 1024, 128, 2];
     assert_eq!(words[..6], head);
     assert_eq!(words[6], checksum(&head[..5]));
-    assert_eq!(words[8], u64::from(NOW), "clock");
+    let clock = u64::from(NOW);
+    assert_eq!(words[8], checksum(&[clock]) << 32 | clock, "clock");
     assert_eq!(words[9], 0, "void");
     let magic = u64::from_le_bytes(*b"flowJCHK");
     let flush_at = 7 << 60 | 1 << 32 | u64::from(NOW + 3600);
@@ -193,11 +194,19 @@ fn the_journal_lies_as_documented() {
         let header = [magic, image, number as u64, next_segment];
         assert_eq!(words[at..at + 4], header, "chunk {number}");
         assert_eq!(words[at + 4], checksum(&header));
-        assert_eq!(words[at + 5..at + 8], [0; 3]);
+        let filled = 9 << 32 | checksum(&[record]);
+        assert_eq!(words[at + 5..at + 8], [filled, 0, 0]);
         assert_eq!(words[at + 8], record);
         assert!(words[at + 9..at + 1024].iter().all(|&word| word == 0));
     }
     assert!(words[512 + 2 * 1024..].iter().all(|&word| word == 0));
+    // The last sync of each run.
+    for (at, sequence, record) in [(10, 1, flush_at), (13, 2, dead)] {
+        let synced = [sequence, 9 << 32 | checksum(&[record])];
+        assert_eq!(words[at..at + 2], synced);
+        assert_eq!(words[at + 2], checksum(&synced));
+    }
+    assert!(words[16..512].iter().all(|&word| word == 0));
 }
 
 fn item_checksum(bytes: &Bytes<'_>, segment: u64, offset: u32, body: usize, sequence: u64) -> u32 {

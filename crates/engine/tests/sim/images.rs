@@ -8,7 +8,7 @@ use std::sync::Arc;
 use device::{Disk, Fault, FaultyDisk, Image, Latency, Operation, Tear, When};
 use flowstone_engine::config::META_BYTES;
 use flowstone_engine::format::journal::{
-    CLOCK_WORD, HEAD_WORDS, JOURNAL_FORMAT, Record, VOID_WORD,
+    CLOCK_WORD, HEAD_WORDS, JOURNAL_FORMAT, Record, VOID_WORD, encode_clock,
 };
 use flowstone_engine::format::superblock::{
     IMAGE_FORMAT, ImageShape, IndexRegion, SUPERBLOCK_BYTES, Superblock,
@@ -251,6 +251,7 @@ fn a_journal_that_cannot_be_trusted_starts_empty() {
         *words = other;
     });
     let damaged = changed(&|words| words[3] ^= 1);
+    let damaged_clock = changed(&|words| words[CLOCK_WORD] ^= 1 << 20);
     let another_format = changed(&|words| words[1] = 9);
     let void = changed(&|words| words[VOID_WORD] = 1);
     for (left, why) in [
@@ -258,6 +259,7 @@ fn a_journal_that_cannot_be_trusted_starts_empty() {
         (shorter, Unusable::Size),
         (another_run, Unusable::Run),
         (damaged, Unusable::Damaged),
+        (damaged_clock, Unusable::Damaged),
         (another_format, Unusable::Format),
         (void, Unusable::Void),
     ] {
@@ -599,7 +601,7 @@ fn every_checkpoint_keeps_the_latest_second() {
     sim.crash();
     sim.shift_wall_clock(-1000);
     for _ in 0..2 {
-        left.words[CLOCK_WORD] = 1;
+        left.words[CLOCK_WORD] = encode_clock(1);
         let (disk, media) = left.media();
         left = sim.block_on(async {
             let engine = start(&media, &tight()).await;
@@ -608,7 +610,7 @@ fn every_checkpoint_keeps_the_latest_second() {
         });
         sim.crash();
     }
-    left.words[CLOCK_WORD] = 1;
+    left.words[CLOCK_WORD] = encode_clock(1);
     sim.block_on(async {
         let engine = started(&left).await;
         assert_eq!(get(&engine, b"short").await, None);

@@ -377,3 +377,56 @@ fn a_chunk_that_is_missing_makes_the_start_empty() {
         assert_eq!(count_right(&engine, 0..ITEMS / 4, 0).await, 0);
     });
 }
+
+/// What may become of a page that was synced.
+#[derive(Clone, Copy, Debug)]
+enum Rot {
+    Bit,
+    Zeros,
+    EarlierLap,
+}
+
+/// Whatever page of it rots, what was removed before the last syncs stays gone.
+#[test]
+fn a_rotten_page_of_the_journal_is_not_taken_for_its_end() {
+    const PAGE_WORDS: usize = 512;
+    let disk = Arc::new(MemoryDisk::new(IMAGE_BYTES));
+    let media = Media::with_words(disk.clone(), vec![0; SHORT_JOURNAL]);
+    let (earlier, left) = simulate(1, async {
+        let engine = start(&media, &tight()).await;
+        fill_tagged(&engine, 0..ITEMS, 0).await;
+        fill_tagged(&engine, 0..ITEMS, ITEMS).await;
+        assert!(engine.checkpoint_now().await);
+        let earlier = media.journal.crash();
+        for number in 0..ITEMS / 10 {
+            remove(&engine, number).await;
+        }
+        runtime::sleep(Duration::from_secs(1)).await;
+        (earlier, Left::of(&disk, &media))
+    });
+    simulate(2, async {
+        let engine = start(&left.media().1, &tight()).await;
+        assert!(matches!(engine.start(), Start::Warm { .. }));
+    });
+    let mut empty = 0;
+    for page in 1..SHORT_JOURNAL / PAGE_WORDS {
+        let words = page * PAGE_WORDS..(page + 1) * PAGE_WORDS;
+        for rot in [Rot::Bit, Rot::Zeros, Rot::EarlierLap] {
+            let mut left = left.clone();
+            match rot {
+                Rot::Bit => left.words[words.start + 20 * page] ^= 1 << page,
+                Rot::Zeros => left.words[words.clone()].fill(0),
+                Rot::EarlierLap => {
+                    left.words[words.clone()].copy_from_slice(&earlier[words.clone()]);
+                }
+            }
+            simulate(3, async {
+                let engine = start(&left.media().1, &tight()).await;
+                let back = count_right(&engine, 0..ITEMS / 10, ITEMS).await;
+                assert_eq!(back, 0, "{rot:?} of page {page}");
+                empty += usize::from(matches!(engine.start(), Start::Empty(_)));
+            });
+        }
+    }
+    assert!(empty > 3 * ITEMS as usize / 10 / PAGE_WORDS, "{empty}");
+}
