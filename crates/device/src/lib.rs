@@ -50,7 +50,10 @@ pub use flash::{BlockHealth, BlockId, Flash, Geometry};
 pub use foreign::file_system_in;
 pub use ftl::{Ftl, FtlConfig, FtlCounts, LinkTiming, Striping};
 pub use image::Image;
-pub use journal::{FileJournal, Journal, JournalError, JournalProblem, MemoryJournal, NewJournal};
+pub use journal::{
+    Decay, FileJournal, Journal, JournalError, JournalImage, JournalProblem, MemoryJournal,
+    NewJournal,
+};
 pub use libssd::{Libssd, SegmentShape};
 pub use memory::{Latency, MemoryDisk};
 pub use nand::{

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use device::{IoFuture, Journal};
+use device::{DeviceError, IoFuture, Journal};
 
 /// A journal that nothing survives.
 pub(crate) struct Words(Box<[AtomicU64]>);
@@ -23,10 +23,11 @@ impl Journal for Words {
         self.0[word].load(Ordering::Relaxed)
     }
 
-    fn read(&self, start: usize, words: &mut [u64]) {
+    fn read(&self, start: usize, words: &mut [u64]) -> Result<(), DeviceError> {
         for (word, kept) in words.iter_mut().zip(&self.0[start..]) {
             *word = kept.load(Ordering::Relaxed);
         }
+        Ok(())
     }
 
     fn store(&self, word: usize, value: u64) {

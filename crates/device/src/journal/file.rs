@@ -129,8 +129,10 @@ impl Journal for FileJournal {
         self.file.load(word)
     }
 
-    fn read(&self, start: usize, words: &mut [u64]) {
-        self.file.read(start, words);
+    fn read(&self, start: usize, words: &mut [u64]) -> Result<(), DeviceError> {
+        let (offset, len) = (8 * start as u64, size_of_val(words));
+        let read = self.file.read(start, words);
+        read.map_err(|source| DeviceError::io(Operation::Read, offset, len, source))
     }
 
     fn store(&self, word: usize, value: u64) {

@@ -1,10 +1,11 @@
 //! [`MemoryJournal`]: for the simulation. It knows what a crash would leave.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use parking_lot::Mutex;
 use rand::rngs::SmallRng;
+use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 
 use super::Journal;
@@ -33,14 +34,101 @@ struct State {
     /// What failed syncs have lost: as Linux has it, those pages count as written, and what was stored in them reaches
     /// the drive with the next store to the same page, or never.
     lost: Stores,
+    /// What each word was before its place was last cleared.
+    earlier: Vec<u64>,
+    /// Pages that are not in memory: when they are read they come from the drive.
+    let_go: BTreeSet<usize>,
+    unreadable: BTreeSet<usize>,
     stores: u64,
     changes: u64,
     sync_fails: bool,
 }
 
+/// What becomes of a page that was written long ago.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Decay {
+    /// One bit is another.
+    FlippedBit,
+    /// It is all zeros.
+    Zeros,
+    /// It is what it was before its place was last cleared: a later write has never reached the drive.
+    Earlier,
+    /// It cannot be read.
+    Unreadable,
+}
+
+impl Decay {
+    /// All kinds.
+    pub const ALL: [Self; 4] = [
+        Self::FlippedBit,
+        Self::Zeros,
+        Self::Earlier,
+        Self::Unreadable,
+    ];
+}
+
+/// What a crash has left of a journal.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct JournalImage {
+    words: Vec<u64>,
+    earlier: Vec<u64>,
+    unreadable: BTreeSet<usize>,
+}
+
+impl JournalImage {
+    /// These words, and nothing before them.
+    pub fn of(words: Vec<u64>) -> Self {
+        Self {
+            earlier: vec![0; words.len()],
+            words,
+            unreadable: BTreeSet::new(),
+        }
+    }
+
+    /// Lets any page decay that is not all zeros, as drawn from `seed`.
+    pub fn decay(&mut self, seed: u64) -> Option<(usize, Decay)> {
+        let random = &mut SmallRng::seed_from_u64(seed);
+        let used = |&page: &usize| page_of(&self.words, page).iter().any(|&word| word != 0);
+        let used: Vec<usize> = (0..self.words.len() / PAGE_WORDS).filter(used).collect();
+        let (&page, decay) = used
+            .choose(random)
+            .zip(Decay::ALL.choose(random).copied())?;
+        decay_page((&mut self.words, &self.earlier), page, decay, random);
+        if decay == Decay::Unreadable {
+            self.unreadable.insert(page);
+        }
+        Some((page, decay))
+    }
+}
+
+fn page_of(words: &[u64], page: usize) -> &[u64] {
+    &words[page * PAGE_WORDS..(page + 1) * PAGE_WORDS]
+}
+
+fn decay_page(
+    (words, earlier): (&mut [u64], &[u64]),
+    page: usize,
+    decay: Decay,
+    random: &mut SmallRng,
+) {
+    let range = page * PAGE_WORDS..(page + 1) * PAGE_WORDS;
+    match decay {
+        Decay::FlippedBit => {
+            let used: Vec<usize> = range.filter(|&word| words[word] != 0).collect();
+            if let Some(&word) = used.choose(random) {
+                words[word] ^= 1 << random.random_range(0..64);
+            }
+        }
+        Decay::Zeros => words[range].fill(0),
+        Decay::Earlier => words[range.clone()].copy_from_slice(&earlier[range]),
+        Decay::Unreadable => {}
+    }
+}
+
 impl State {
     fn set(&mut self, word: usize, value: u64) {
         self.words[word] = value;
+        self.let_go.remove(&(word / PAGE_WORDS));
         let page = self.pending.entry(word / PAGE_WORDS).or_default();
         page.push((self.changes, word, value));
         self.changes += 1;
@@ -71,14 +159,54 @@ impl MemoryJournal {
 
     /// A journal that holds `words`, durably: what a start finds after a crash.
     pub fn from_words(words: Vec<u64>) -> Self {
+        Self::from_image(JournalImage::of(words))
+    }
+
+    /// A journal that holds what a crash has left.
+    pub fn from_image(image: JournalImage) -> Self {
+        let JournalImage {
+            words,
+            earlier,
+            unreadable,
+        } = image;
         Self {
             state: Mutex::new(State {
                 durable: words.clone(),
                 words,
+                earlier,
+                unreadable,
                 ..State::default()
             }),
             observer: Mutex::default(),
         }
+    }
+
+    /// A crash has left these words of it.
+    pub fn image(&self, words: Vec<u64>) -> JournalImage {
+        let state = self.state.lock();
+        JournalImage {
+            words,
+            earlier: state.earlier.clone(),
+            unreadable: state.unreadable.clone(),
+        }
+    }
+
+    /// Lets a page decay that is durable and not in memory, as drawn from `seed`. `None` where there is no such page.
+    pub fn decay(&self, seed: u64) -> Option<(usize, Decay)> {
+        let random = &mut SmallRng::seed_from_u64(seed);
+        let state = &mut *self.state.lock();
+        let is_durable = |page: &&usize| !state.pending.contains_key(page);
+        let pages: Vec<usize> = state.let_go.iter().filter(is_durable).copied().collect();
+        let (&page, decay) = pages
+            .choose(random)
+            .zip(Decay::ALL.choose(random).copied())?;
+        decay_page((&mut state.words, &state.earlier), page, decay, random);
+        let range = page * PAGE_WORDS..(page + 1) * PAGE_WORDS;
+        state.durable[range.clone()].copy_from_slice(&state.words[range]);
+        if decay == Decay::Unreadable {
+            state.unreadable.insert(page);
+        }
+        Some((page, decay))
     }
 
     /// What a crash of the process now would leave: every store.
@@ -124,11 +252,25 @@ impl Journal for MemoryJournal {
     }
 
     fn load(&self, word: usize) -> u64 {
-        self.state.lock().words[word]
+        let state = self.state.lock();
+        assert!(
+            !state.unreadable.contains(&(word / PAGE_WORDS)),
+            "a load from a page that cannot be read ends the process"
+        );
+        state.words[word]
     }
 
-    fn read(&self, start: usize, words: &mut [u64]) {
-        words.copy_from_slice(&self.state.lock().words[start..start + words.len()]);
+    fn read(&self, start: usize, words: &mut [u64]) -> Result<(), DeviceError> {
+        let state = self.state.lock();
+        let end = start + words.len();
+        let mut pages = start / PAGE_WORDS..end.div_ceil(PAGE_WORDS);
+        if pages.any(|page| state.unreadable.contains(&page)) {
+            let source = std::io::Error::other("injected");
+            let (offset, len) = (8 * start as u64, size_of_val(words));
+            return Err(DeviceError::io(Operation::Read, offset, len, source));
+        }
+        words.copy_from_slice(&state.words[start..end]);
+        Ok(())
     }
 
     fn store(&self, word: usize, value: u64) {
@@ -137,12 +279,19 @@ impl Journal for MemoryJournal {
             observer(number);
         }
         let mut state = self.state.lock();
+        assert!(
+            !state.unreadable.contains(&(word / PAGE_WORDS)),
+            "a store to a page that cannot be read ends the process"
+        );
         state.stores += 1;
         state.set(word, value);
     }
 
     fn clear(&self, words: Range<usize>) {
-        let mut state = self.state.lock();
+        let state = &mut *self.state.lock();
+        let whole = words.start.div_ceil(PAGE_WORDS)..words.end / PAGE_WORDS;
+        state.unreadable.retain(|page| !whole.contains(page));
+        state.earlier[words.clone()].copy_from_slice(&state.words[words.clone()]);
         for word in words {
             if state.words[word] != 0 {
                 state.set(word, 0);
@@ -168,7 +317,10 @@ impl Journal for MemoryJournal {
         })
     }
 
-    fn let_go(&self, _words: Range<usize>) {}
+    fn let_go(&self, words: Range<usize>) {
+        let pages = words.start.div_ceil(PAGE_WORDS)..words.end / PAGE_WORDS;
+        self.state.lock().let_go.extend(pages);
+    }
 }
 
 #[cfg(test)]
@@ -195,6 +347,32 @@ mod tests {
         let first = [(1, 0), (3, 0), (3, 4)];
         let expected = first.iter().flat_map(|&(a, b)| [(a, b, 2), (a, b, 5)]);
         assert_eq!(seen, expected.collect());
+    }
+
+    #[test]
+    fn a_page_decays_once_it_is_durable_and_out_of_memory() {
+        let journal = MemoryJournal::new(4 * PAGE_WORDS);
+        runtime::sim::Sim::new(1).block_on(async {
+            journal.store(1, 1);
+            journal.store(PAGE_WORDS, 2);
+            journal.let_go(0..PAGE_WORDS);
+            assert_eq!(journal.decay(1), None, "not durable");
+            journal.sync().await.unwrap();
+        });
+        let mut seen = BTreeSet::new();
+        for seed in 0..20 {
+            let (page, decay) = journal.decay(seed).unwrap();
+            assert_eq!(page, 0);
+            let is_unreadable = decay == Decay::Unreadable;
+            seen.insert(is_unreadable);
+            let read = journal.read(0, &mut [0; 2]);
+            assert_eq!(read.is_err(), is_unreadable);
+            journal.clear(0..PAGE_WORDS);
+            assert_eq!(journal.load(1), 0);
+            runtime::sim::Sim::new(1).block_on(async { journal.sync().await.unwrap() });
+            journal.let_go(0..PAGE_WORDS);
+        }
+        assert_eq!((seen.len(), journal.load(PAGE_WORDS)), (2, 2));
     }
 
     #[test]

@@ -15,9 +15,9 @@ mod memory;
 use std::ops::Range;
 
 pub use file::{FileJournal, JournalError, JournalProblem, NewJournal};
-pub use memory::MemoryJournal;
+pub use memory::{Decay, JournalImage, MemoryJournal};
 
-use crate::IoFuture;
+use crate::{DeviceError, IoFuture};
 
 /// An array of words that survives the process. Used from all threads at once; new ones are zero.
 pub trait Journal: Send + Sync {
@@ -32,9 +32,13 @@ pub trait Journal: Send + Sync {
 
     /// Reads the words from `start` on.
     ///
+    /// # Errors
+    /// Where the drive does not give them back. To load or store one of them may end the process then, until the
+    /// page has been [cleared](Journal::clear).
+    ///
     /// # Panics
     /// Past the end.
-    fn read(&self, start: usize, words: &mut [u64]);
+    fn read(&self, start: usize, words: &mut [u64]) -> Result<(), DeviceError>;
 
     /// Sets a word: no system call. It survives the process from then on.
     ///
@@ -42,7 +46,7 @@ pub trait Journal: Send + Sync {
     /// Past the end.
     fn store(&self, word: usize, value: u64);
 
-    /// Sets all of `words` to zero.
+    /// Sets all of `words` to zero. Whole pages are not read for it: those that could not be can be used again.
     ///
     /// # Panics
     /// Past the end.

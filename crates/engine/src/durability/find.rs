@@ -12,7 +12,7 @@ use super::error::Distrust;
 use super::flush::FlushCutoffs;
 use super::journal::{ChunkRecords, Damaged, Journal, JournalError, Unusable, ring_chunks};
 use crate::format::FormatError;
-use crate::format::journal::{Head, VOID_WORD, usable_bytes};
+use crate::format::journal::{VOID_WORD, usable_bytes};
 use crate::format::superblock::Superblock;
 use crate::store::{SavedCheckpoint, SegmentId, SegmentRecord, SegmentStore};
 
@@ -77,7 +77,7 @@ pub(crate) fn look_at_journal(
         let words = log.words();
         return Err(JournalError::TooShort { words, needed });
     }
-    let unusable = match Head::decode(&std::array::from_fn(|word| log.load(word))) {
+    let unusable = match Journal::head(log) {
         Ok(None) => Unusable::Missing,
         Ok(Some(_)) if log.load(VOID_WORD) != 0 || superblock.is_journal_void() => Unusable::Void,
         Ok(Some(head)) if head.chunks != ring_chunks(log, shape.partitions) => Unusable::Size,

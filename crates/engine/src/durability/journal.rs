@@ -22,6 +22,7 @@ use device::{Bytes, DeviceError, Journal as Log};
 use parking_lot::Mutex;
 use runtime::sync::Notify;
 
+use crate::format::FormatError;
 use crate::format::journal::{
     CHUNK_HEADER_WORDS, CLOCK_WORD, ChunkHeader, Filled, HEAD_WORDS, Head, Record, SEAL_WORD,
     SYNCED_WORDS, Synced, VOID_WORD, chunk_words, decode_clock, encode_clock,
@@ -131,6 +132,17 @@ impl Journal {
     /// The latest Unix second a journal has seen.
     pub(crate) fn clock(log: &dyn Log) -> u32 {
         decode_clock(log.load(CLOCK_WORD)).unwrap_or(0)
+    }
+
+    /// What the head of a journal says.
+    ///
+    /// # Errors
+    /// [`FormatError`]; one that cannot be read does not verify.
+    pub(crate) fn head(log: &dyn Log) -> Result<Option<Head>, FormatError> {
+        let mut words = [0; HEAD_WORDS];
+        let read = log.read(0, &mut words);
+        read.map_err(|_| FormatError::Checksum)?;
+        Head::decode(&std::array::from_fn(|word| words[word]))
     }
 
     /// Whether what the head of a journal says beside [`Head`] verifies. Of what it tells of the last syncs one half
@@ -253,6 +265,13 @@ impl Journal {
         }
         journal.update(&journal.cursor.lock());
         journal
+    }
+
+    /// Zeros the head where it cannot be read, so that it can be used again.
+    pub(crate) fn renew_head(log: &dyn Log) {
+        if log.read(0, &mut [0; HEAD_WORDS]).is_err() {
+            log.clear(0..HEAD_WORDS);
+        }
     }
 
     /// Forgets that records were left out, and what was durable: the image starts empty from here.
@@ -612,7 +631,7 @@ impl ChunkRecords {
     /// The chunk in these words of a log; `None` where its header does not verify.
     fn read(log: &dyn Log, start: usize, end: usize) -> Option<Self> {
         let mut header = [0; CHUNK_HEADER_WORDS];
-        log.read(start, &mut header);
+        log.read(start, &mut header).ok()?;
         Some(Self {
             header: ChunkHeader::decode(&header)?,
             start,
@@ -623,10 +642,15 @@ impl ChunkRecords {
     }
 
     /// Its words behind the header. They do not stay in memory.
-    fn words(&self, log: &dyn Log) -> Vec<u64> {
+    fn words(&self, log: &dyn Log) -> Result<Vec<u64>, Damaged> {
         let mut words = vec![0; self.end - self.start - CHUNK_HEADER_WORDS];
-        log.read(self.start + CHUNK_HEADER_WORDS, &mut words);
-        words
+        match log.read(self.start + CHUNK_HEADER_WORDS, &mut words) {
+            Ok(()) => Ok(words),
+            Err(error) => {
+                tracing::error!(%error, "the journal cannot be read");
+                Err(Damaged)
+            }
+        }
     }
 
     /// Its records among its words: up to the seal where that verifies. Where it does not, a power cut has left any
@@ -647,7 +671,7 @@ impl ChunkRecords {
 
     /// How far it is filled, by what [`each`](Self::each) visits.
     fn found(&self, log: &dyn Log) -> Option<Filled> {
-        let words = self.words(log);
+        let words = self.words(log).ok()?;
         let mut filled = Filled::EMPTY;
         filled.append(self.records(&words).ok()?);
         Some(filled)
@@ -658,7 +682,7 @@ impl ChunkRecords {
     /// # Errors
     /// [`Damaged`] when it does not hold what was durable; none has been visited then.
     pub(crate) fn each(&self, log: &dyn Log, mut visit: impl FnMut(Record)) -> Result<(), Damaged> {
-        let words = self.words(log);
+        let words = self.words(log)?;
         let mut rest = self.records(&words)?;
         while !rest.is_empty() {
             let (record, len) = Record::decode(rest);

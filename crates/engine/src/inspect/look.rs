@@ -15,7 +15,7 @@ use crate::durability::flush::FlushCutoffs;
 use crate::durability::journal::{Journal, JournalError, Unusable};
 use crate::durability::medium::Medium;
 use crate::durability::superblocks::Copies;
-use crate::format::journal::{HEAD_WORDS, Head, Record, chunk_words};
+use crate::format::journal::{HEAD_WORDS, Record, chunk_words};
 use crate::format::segment::{PAGE_BYTES, SummaryEntry};
 use crate::format::superblock::Superblock;
 use crate::store::{Layout, SegmentId, SegmentStore, SlabClasses, StoreConfig};
@@ -312,11 +312,10 @@ pub(super) fn describe_journal(log: Option<&dyn Log>, superblock: &Superblock) -
     let Some(log) = log.filter(|log| log.words() > HEAD_WORDS) else {
         return report;
     };
-    report.clock = Journal::clock(log);
-    let words = std::array::from_fn(|word| log.load(word));
-    let Ok(Some(head)) = Head::decode(&words) else {
+    let Ok(Some(head)) = Journal::head(log) else {
         return report;
     };
+    report.clock = Journal::clock(log);
     report.run = Some(head.run);
     report.ring_chunks = head.chunks;
     if matches!(state, JournalState::Refused(_)) {

@@ -430,7 +430,11 @@ async fn begin_run(
 ) -> Result<Arc<Journal>, OpenError> {
     let shape = superblock.shape();
     let starts_empty = floor.is_none();
+    if starts_empty {
+        Journal::renew_head(&*log);
+    }
     let mut last_chunk = Journal::last_chunk(&*log, shape.hash_seed, shape.partitions);
+    let run = superblock.run.get() + 1;
     match floor {
         Some(floor) => {
             let floor = floor.max(superblock.floor_sequence.get());

@@ -196,19 +196,15 @@ impl MappedFile {
     }
 
     /// Reads the words from `start` on, with a system call: they do not become resident.
-    pub fn read(&self, start: usize, words: &mut [u64]) {
-        let stored = &self.words()[start..start + words.len()];
-        if self.read_at(start, words).is_ok() {
-            return;
-        }
-        // Nothing is made up: the mapping has what was stored, or touching it ends the process.
-        for (word, stored) in words.iter_mut().zip(stored) {
-            *word = u64::from_le(stored.load(Ordering::Relaxed));
-        }
-        fence(Ordering::Acquire);
-    }
-
-    fn read_at(&self, start: usize, words: &mut [u64]) -> io::Result<()> {
+    ///
+    /// # Errors
+    /// The system's. To load or store one of these words may end the process then, until their pages have been
+    /// [cleared](MappedFile::clear).
+    ///
+    /// # Panics
+    /// Past the end.
+    pub fn read(&self, start: usize, words: &mut [u64]) -> io::Result<()> {
+        assert!(start + words.len() <= self.words, "past the end");
         // SAFETY: the bytes of `words`, of which every value is one of a word.
         let bytes = unsafe {
             std::slice::from_raw_parts_mut(words.as_mut_ptr().cast::<u8>(), size_of_val(words))
@@ -229,14 +225,31 @@ impl MappedFile {
         Ok(())
     }
 
-    /// Sets all of `words` to zero, as [`store`](Self::store) would.
+    /// Sets all of `words` to zero, as [`store`](Self::store) would. Whole pages are not read from the file for it,
+    /// so that one that cannot be read can be used again.
     pub fn clear(&self, words: Range<usize>) {
+        const PAGE_WORDS: usize = PAGE_BYTES / WORD_BYTES;
         self.note_change();
         fence(Ordering::Release);
-        for word in &self.words()[words] {
-            word.store(0, Ordering::Relaxed);
+        let mut at = words.start;
+        while at < words.end {
+            let is_page = at.is_multiple_of(PAGE_WORDS) && at + PAGE_WORDS <= words.end;
+            if !(is_page && self.clear_page(at)) {
+                let end = words.end.min(at + PAGE_WORDS);
+                for word in &self.words()[at..end] {
+                    word.store(0, Ordering::Relaxed);
+                }
+            }
+            at += PAGE_WORDS;
         }
         fence(Ordering::Release);
+    }
+
+    /// Whether the page at a word has been set to zero by a write.
+    fn clear_page(&self, word: usize) -> bool {
+        assert!(!self.is_read_only, "opened for reading only");
+        let offset = (word * WORD_BYTES) as u64;
+        rustix::io::pwrite(&*self.fd, &[0; PAGE_BYTES], offset) == Ok(PAGE_BYTES)
     }
 
     /// Sets a word. All earlier stores of this thread are seen by whoever sees this one.
