@@ -25,11 +25,17 @@ fn main() -> ExitCode {
     }
     println!(
         "right: {} crash points, {} of them on NAND where {} blocks failed and {} segments were moved, \
-         {} operations, digest {:016x}",
+         {} with a rotten journal and {} pages rotten before; {} checkpoints in recoveries, {} laps of \
+         the journal, {} empty starts, {} operations, digest {:016x}",
         report.crashes,
         report.crashes_on_nand,
         report.failed_blocks,
         report.moved,
+        report.rotten,
+        report.decays,
+        report.outgrown,
+        report.laps,
+        report.empty_starts,
         report.operations,
         report.digest
     );

@@ -133,6 +133,8 @@ pub(crate) struct Crash {
     pub(crate) remembered: u32,
     /// The Unix second at which the cache starts again.
     pub(crate) restart: u32,
+    /// What the start before has made of the crash before that is settled.
+    pub(crate) is_settled: bool,
 }
 
 /// What has been done to all keys.
@@ -141,8 +143,12 @@ pub(crate) struct History {
     keys: HashMap<u64, Vec<Change>>,
     flushes: Vec<Change>,
     pending: Option<PendingFlush>,
-    /// A crash has left it open whether a flush is pending.
-    may_be_pending: bool,
+    /// A crash has left it open whether a flush is pending, up to this Unix second.
+    may_be_pending: Option<u32>,
+    /// The latest second that a flush has been asked for.
+    latest_deadline: u32,
+    /// The last crash has left it open how much a flush takes.
+    is_flush_in_doubt: bool,
     /// The latest Unix second there has been.
     latest: u32,
     clock: Moment,
@@ -178,11 +184,19 @@ impl History {
             flush.due = deadline;
             self.flushes.push(flush);
         }
+        if let Some(last) = self.may_be_pending.filter(|&last| last < now) {
+            self.may_be_pending = None;
+            let mut flush = Change::new(self.tick(), Effect::Gone);
+            flush.answered = self.tick();
+            flush.settled = IN_DOUBT;
+            flush.due = last;
+            self.flushes.push(flush);
+        }
     }
 
-    /// Whether a crash has left it open that all keys were flushed: then a start may flush more than it should.
+    /// Whether the last crash has left it open how much a flush takes: a start may flush what was written after it.
     pub(crate) fn is_flush_in_doubt(&self) -> bool {
-        self.may_be_pending || self.flushes.iter().any(|flush| flush.settled == IN_DOUBT)
+        self.is_flush_in_doubt
     }
 
     /// Operations answered so far.
@@ -224,6 +238,8 @@ impl History {
     pub(crate) fn flush_at(&mut self, deadline: u32, nanos: u64) {
         self.tick();
         self.operations += 1;
+        self.may_be_pending = None;
+        self.latest_deadline = self.latest_deadline.max(deadline);
         self.pending = Some(PendingFlush {
             deadline,
             settled: nanos,
@@ -269,7 +285,7 @@ impl History {
     pub(crate) fn answer(&mut self, asked: Asked, effect: Option<Effect>, nanos: u64) {
         let at = self.tick();
         // A flush takes the place of any that is pending.
-        self.may_be_pending &= asked.key.is_some();
+        self.may_be_pending = self.may_be_pending.filter(|_| asked.key.is_some());
         self.operations += 1;
         let change = self.change(asked);
         match effect {
@@ -467,7 +483,7 @@ impl History {
             && last.settled != IN_DOUBT
             && !flushed
             && self.pending.is_none()
-            && !self.may_be_pending;
+            && self.may_be_pending.is_none();
         let asked = last.asked;
         certain.then_some(Certain { tag, expiry, asked })
     }
@@ -549,7 +565,20 @@ impl History {
     pub(crate) fn crash(&mut self, crash: &Crash) {
         let at = self.tick();
         let is_set_back = crash.restart < self.latest;
-        self.may_be_pending |= self.pending.is_some() || is_set_back && !self.flushes.is_empty();
+        let mut may_be_pending = self.pending.is_some() || is_set_back && !self.flushes.is_empty();
+        // A flush whose records may be lost, those of the partitions that have applied it among them.
+        let latest = self.latest;
+        let is_new = |flush: &Change| {
+            let is_recent = flush.due != 0 && flush.due + 2 >= latest;
+            let is_unsettled = flush.answered == OPEN || flush.settled >= crash.settled;
+            flush.asked != OPEN
+                && (flush.settled != IN_DOUBT && is_unsettled
+                    || is_recent && crash.settled != u64::MAX)
+        };
+        let has_new = self.flushes.iter().any(is_new);
+        may_be_pending |= has_new;
+        self.is_flush_in_doubt =
+            has_new || is_set_back || self.is_flush_in_doubt && !crash.is_settled;
         let all = self.keys.values_mut().flatten().chain(&mut self.flushes);
         for change in all.filter(|change| change.asked != OPEN) {
             let is_open = change.answered == OPEN;
@@ -567,7 +596,9 @@ impl History {
                 change.settled = IN_DOUBT;
             }
         }
-        self.may_be_pending |= self.flushes.iter().any(|flush| flush.settled == IN_DOUBT);
+        if may_be_pending {
+            self.may_be_pending = Some(self.latest.max(self.latest_deadline));
+        }
         if let Some(pending) = &mut self.pending {
             // With the clock set back its second may be taken to have come.
             let may_have_come = pending.deadline <= self.latest;
@@ -586,6 +617,7 @@ impl History {
             settled: u64::MAX,
             remembered: 0,
             restart: u32::MAX,
+            is_settled: true,
         });
         self.may_be_pending = self.pending.is_some();
     }
@@ -643,6 +675,7 @@ mod tests {
             settled,
             remembered,
             restart,
+            is_settled: true,
         }
     }
 
@@ -747,6 +780,39 @@ mod tests {
         let mut forgotten = history.clone();
         forgotten.crash(&crash(u64::MAX, 0, 99));
         assert!(forgotten.look(1, value_seen(10)).is_ok());
+    }
+
+    #[test]
+    fn a_flush_is_in_doubt_until_a_start_after_it_has_settled() {
+        let mut history = History::default();
+        let flush = history.ask_flush();
+        history.answer(flush, Some(Effect::Gone), 300);
+        let mut unsettled = history.clone();
+        history.crash(&crash(400, 5, 5));
+        assert!(!history.is_flush_in_doubt(), "it had settled");
+        unsettled.crash(&crash(250, 5, 5));
+        assert!(unsettled.is_flush_in_doubt());
+        let early = Crash {
+            is_settled: false,
+            ..crash(0, 5, 5)
+        };
+        unsettled.crash(&early);
+        assert!(unsettled.is_flush_in_doubt());
+        unsettled.crash(&crash(u64::MAX, 5, 5));
+        assert!(!unsettled.is_flush_in_doubt());
+    }
+
+    #[test]
+    fn what_may_be_pending_is_so_until_its_second_has_passed() {
+        let mut history = History::default();
+        history.flush_at(100, 300);
+        history.crash(&crash(250, 5, 5));
+        write(&mut history, 10, 500);
+        assert_eq!(history.certain(1), None);
+        history.pass(101);
+        assert_eq!(history.certain(1), None, "it may have been flushed");
+        write(&mut history, 11, 600);
+        assert!(history.certain(1).is_some());
     }
 
     #[test]

@@ -158,6 +158,8 @@ fn crashes(args: &CrashArgs) -> ExitCode {
         "reads": report.reads, "hits": report.hits, "expected": report.expected,
         "excused": report.excused, "lost": report.lost,
         "empty_starts": report.empty_starts, "checkpoints": report.checkpoints,
+        "checkpoints_in_recovery": report.outgrown, "journal_laps": report.laps,
+        "pages_rotten_in_use": report.decays, "crashes_with_rotten_journal": report.rotten,
         "longest_checkpoint_segments": report.checkpoint_segments,
         "segments_reclaimed": report.reclaimed, "waits": report.waits,
         "digest": format!("{:016x}", report.digest), "seconds": seconds, "ops_per_s": rate,
@@ -165,9 +167,9 @@ fn crashes(args: &CrashArgs) -> ExitCode {
     let words = format!(
         "right: {} crash points ({} in a recovery), {} orderly stops, {} keys read at them, {} \
              found; of {} items that had to be there {} were reclaimed by then and {} lost to torn \
-             records; {} empty starts after lost records; {} operations, {} \
-             checkpoints, {} segments reclaimed; seeds {} to {}, {seconds:.1} s, {rate:.0} \
-             operations a second",
+             records; {} empty starts after lost records; {} crash points with a rotten page of the journal; \
+             {} operations, {} checkpoints ({} in a recovery), {} laps of the journal, {} segments \
+             reclaimed; seeds {} to {}, {seconds:.1} s, {rate:.0} operations a second",
         report.crashes,
         report.stumbles,
         report.stops,
@@ -177,8 +179,11 @@ fn crashes(args: &CrashArgs) -> ExitCode {
         report.excused,
         report.lost,
         report.empty_starts,
+        report.rotten,
         report.operations,
         report.checkpoints,
+        report.outgrown,
+        report.laps,
         report.reclaimed,
         args.seed,
         seed - 1,

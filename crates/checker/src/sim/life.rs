@@ -14,7 +14,7 @@ use runtime::sim::{EPOCH_UNIX_SECONDS, Sim};
 
 use super::client::{World, client};
 use super::media::Media;
-use super::plan::Plan;
+use super::plan::{DiskFailures, Plan};
 use super::report::Report;
 use super::watch::{CrashPoint, Watch, WatchState, lost};
 use super::watched;
@@ -38,20 +38,20 @@ impl Machine {
     pub(super) fn new(random: &mut SmallRng, plan: &Plan, left: CrashPoint) -> Self {
         let CrashPoint {
             remains,
-            words,
+            journal,
             mut history,
             facts: before,
         } = left;
         let sim = Sim::new(random.random());
         sim.shift_wall_clock(i64::from(before.restart) - i64::from(EPOCH_UNIX_SECONDS));
         let latency = Latency {
-            read: Duration::from_micros(random.random_range(20..200)),
+            read: plan.slow_reads + Duration::from_micros(random.random_range(20..200)),
             write: Duration::from_micros(random.random_range(20..2000)),
             ..Latency::default()
         };
         history.pass(before.restart);
         let media = Arc::new(Media::new(plan, latency, remains, random.random()));
-        let journal = Arc::new(MemoryJournal::from_words(words));
+        let journal = Arc::new(MemoryJournal::from_image(journal));
         let history = Arc::new(Mutex::new(history));
         let watch = Arc::new(Watch {
             media,
@@ -62,6 +62,7 @@ impl Machine {
             unsettled: plan.unsettled,
             random: Mutex::new(SmallRng::seed_from_u64(random.random())),
             rates: Mutex::new(plan.early),
+            rots: plan.rots,
             state: Mutex::new(WatchState::default()),
         });
         Self {
@@ -90,7 +91,11 @@ impl Machine {
         let before = &self.watch.before;
         match engine.start() {
             // What a failed sync has lost may not have been made good. A flush that is to come is forgotten then.
-            Start::Empty(Distrust::Journal(Unusable::Void)) if plan.sync_fails.is_some() => {
+            Start::Empty(Distrust::Journal(Unusable::Void)) if plan.loses_records() => {
+                self.history.lock().forget_flush();
+            }
+            // What has rotted was found out.
+            Start::Empty(Distrust::Journal(_) | Distrust::JournalGap) if before.may_be_empty => {
                 self.history.lock().forget_flush();
             }
             Start::Empty(why) if before.is_known => return Err(format!("starts empty: {why}")),
@@ -146,6 +151,15 @@ pub(super) fn live(
             let random = SmallRng::seed_from_u64(random.random());
             runtime::spawn_detached(fail_syncs(Arc::clone(&machine.journal), most, random));
         }
+        if let Some(failures) = plan.disk_fails {
+            let random = SmallRng::seed_from_u64(random.random());
+            runtime::spawn_detached(fail_disk(Arc::clone(watch), failures, random));
+        }
+        if plan.rots.is_some() {
+            let random = SmallRng::seed_from_u64(random.random());
+            let journal = Arc::clone(&machine.journal);
+            runtime::spawn_detached(rot(journal, Arc::clone(watch), random));
+        }
         let mut clients = Vec::new();
         for _ in 0..plan.clients {
             let random = SmallRng::seed_from_u64(random.random());
@@ -157,16 +171,18 @@ pub(super) fn live(
             runtime::spawn(async move {
                 engine.recovered().await;
                 watch.enter(plan.running);
+                engine.checkpoint_stats().written
             })
         };
         let all = async {
             for client in clients {
                 client.await;
             }
-            recovered.await;
+            recovered.await
         };
-        if runtime::timeout(PATIENCE, all).await.is_err() {
-            return Err(stuck(&engine));
+        match runtime::timeout(PATIENCE, all).await {
+            Ok(during) => report.outgrown += during.unwrap_or(0),
+            Err(_) => return Err(stuck(&engine)),
         }
         if random.random_ratio(1, LIVES_PER_STOP) {
             stop(plan, watch, &engine).await?;
@@ -178,6 +194,8 @@ pub(super) fn live(
         machine.check_device(&engine)?;
         report.reclaimed += engine.stats().placement.segments_reclaimed;
         report.waits += engine.stats().write_waits;
+        report.laps += engine.journal().laps();
+        report.decays += watch.state.lock().decays;
         report.failed_blocks += watch.media.bad_blocks() - bad_before;
         let moved = &engine.store().counters().segments_moved;
         report.moved += moved.load(std::sync::atomic::Ordering::Relaxed);
@@ -210,6 +228,28 @@ async fn fail_syncs(journal: Arc<MemoryJournal>, most: Duration, mut random: Sma
     }
 }
 
+/// Lets the disk fail now and then.
+async fn fail_disk(watch: Arc<Watch>, failures: DiskFailures, mut random: SmallRng) {
+    let DiskFailures { most, rates } = failures;
+    loop {
+        runtime::sleep(most * random.random_range(0..40) / 10).await;
+        watch.state.lock().has_failed = true;
+        watch.media.fail(rates);
+        runtime::sleep(most * random.random_range(0..10) / 10).await;
+        watch.media.fail([0.0; 3]);
+    }
+}
+
+/// Lets pages of the journal rot now and then that it has not in memory.
+async fn rot(journal: Arc<MemoryJournal>, watch: Arc<Watch>, mut random: SmallRng) {
+    loop {
+        runtime::sleep(Duration::from_millis(random.random_range(1..2000))).await;
+        if journal.decay(random.random()).is_some() {
+            watch.state.lock().decays += 1;
+        }
+    }
+}
+
 /// Clients wait for ever.
 fn stuck(engine: &Engine) -> String {
     let store = engine.store();
@@ -238,6 +278,10 @@ async fn stop(plan: &Plan, watch: &Watch, engine: &Arc<Engine>) -> Result<(), St
             next_is_empty: true,
             ..
         } if plan.sync_fails.is_some() => Ok(()),
+        Stop::Incomplete { .. } if plan.disk_fails.is_some() => {
+            watch.take(true, "an incomplete stop");
+            Ok(())
+        }
         other => Err(format!("an orderly stop ended with {other:?}")),
     }
 }

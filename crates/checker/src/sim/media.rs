@@ -50,6 +50,8 @@ pub(super) struct Media {
     /// The drive, or the disk with the superblock.
     pub(super) disk: FaultyDisk,
     pub(super) flash: Option<Libssd>,
+    /// How much longer accesses of the disk take, and what share of them.
+    slow: (Duration, f64),
     /// How long the next read of the flash is held up before it begins.
     pub(super) slow_read: Mutex<Duration>,
     /// A segment takes one write: a power cut leaves all of it or nothing.
@@ -64,23 +66,39 @@ impl Media {
         let Remains { disk: image, nand } = remains;
         let memory = Arc::new(MemoryDisk::from_image(image.clone(), latency));
         let disk = FaultyDisk::with_base(memory.clone(), image, seed);
-        let slow = |operation| (operation, Fault::Slow(plan.slow_by), plan.slow);
-        disk.set_rates(Operation::ALL.map(slow).into());
         let flash = nand.map(|image| {
             let nand = Arc::new(Nand::from_image(image));
             Libssd::new(nand, SegmentShape::Block).expect("blocks are small")
         });
         let write_bytes = plan.config.writing.write_bytes;
-        Self {
+        let media = Self {
             memory,
             disk,
             flash,
+            slow: (plan.slow_by, plan.slow),
             slow_read: Mutex::default(),
             last_part: AtomicU64::new(u64::MAX),
             unsettled: plan.unsettled,
             writes_whole_segments: write_bytes
                 .is_none_or(|bytes| u64::from(bytes) >= SEGMENT_BYTES),
+        };
+        media.fail([0.0; 3]);
+        media
+    }
+
+    /// From now on such shares of the disk's reads, writes and syncs fail.
+    pub(super) fn fail(&self, [reads, writes, syncs]: [f64; 3]) {
+        let (slow_by, slow) = self.slow;
+        let slow = |operation| (operation, Fault::Slow(slow_by), slow);
+        let mut rates: Vec<_> = Operation::ALL.map(slow).into();
+        for (operation, rate) in [
+            (Operation::Read, reads),
+            (Operation::Write, writes),
+            (Operation::Sync, syncs),
+        ] {
+            rates.push((operation, Fault::Error, rate));
         }
+        self.disk.set_rates(rates);
     }
 
     pub(super) fn is_flash(&self) -> bool {

@@ -7,6 +7,10 @@
 //! them after that has died in its recovery, and every key is read. One of them is what the next life
 //! begins with. One run in eight is on NAND with failing blocks, the others on a disk.
 //!
+//! In some runs the journal cannot be synced now and then, or the disk fails; pages of the journal rot, while the
+//! cache runs or between a crash and the next start; reads are so slow that a recovery takes longer than the clients
+//! need to go round the journal's ring; or many clients write to one partition.
+//!
 //! What is wrong: an answer that the history cannot explain; an item on flash, or after an orderly stop
 //! anywhere, that is not found again; a CAS unique given twice; damaged items on a healthy device; a
 //! start that finds nothing; clients that wait for ever.
@@ -22,6 +26,7 @@ mod watched;
 
 use std::sync::Arc;
 
+use device::JournalImage;
 use engine::placement::PlacementKind;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -81,7 +86,7 @@ fn run(seed: u64, placement: Option<Arc<dyn PlacementKind>>) -> Result<Report, F
     };
     let mut left = CrashPoint {
         remains: Remains::new(&plan),
-        words: vec![0; plan.journal_words],
+        journal: JournalImage::of(vec![0; plan.journal_words]),
         history: History::default(),
         facts: Facts {
             restart: EPOCH_UNIX_SECONDS,

@@ -99,6 +99,21 @@ pub(super) struct Plan {
     pub(super) slow_by: Duration,
     /// Whether the journal cannot be synced now and then, for how long at most.
     pub(super) sync_fails: Option<Duration>,
+    /// Whether the disk fails now and then.
+    pub(super) disk_fails: Option<DiskFailures>,
+    /// Whether pages of the journal rot: at one crash point in so many.
+    pub(super) rots: Option<u32>,
+    /// How long each read takes in addition, so that clients overtake a recovery.
+    pub(super) slow_reads: Duration,
+}
+
+/// A disk that fails now and then.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct DiskFailures {
+    /// For how long at most.
+    pub(super) most: Duration,
+    /// Share of the reads, of the writes and of the syncs that fail then.
+    pub(super) rates: [f64; 3],
 }
 
 /// What the cache is made of: by default as `flowstone` is, for three in eight seeds as Fatcache is. Drawn
@@ -231,6 +246,60 @@ fn sync_fails(seed: u64) -> Option<Duration> {
     random
         .random_ratio(1, RUNS_PER_SYNC_FAILURE)
         .then(|| Duration::from_millis(random.random_range(1..2000)))
+}
+
+/// In one run of so many the disk fails now and then, where the journal's syncs do not.
+const RUNS_PER_DISK_FAILURE: u32 = 5;
+/// In one run of so many pages of the journal rot.
+const RUNS_PER_ROT: u32 = 4;
+/// In one run of so many reads are slow, in one of `Kind::Churn` in two.
+const RUNS_PER_SLOW_READS: u32 = 12;
+/// In one run of so many there are many clients of one partition.
+const RUNS_PER_CROWD: u32 = 6;
+/// How many there are.
+const CROWD: usize = 24;
+
+/// How the disk fails, if at all. Drawn apart, too, as what follows.
+fn disk_fails(seed: u64) -> Option<DiskFailures> {
+    let random = &mut SmallRng::seed_from_u64(seed.rotate_left(23) ^ !seed);
+    random.random_ratio(1, RUNS_PER_DISK_FAILURE).then(|| {
+        let mut rate = |most| {
+            if random.random() {
+                random.random_range(0.0..most)
+            } else {
+                0.0
+            }
+        };
+        let rates = [rate(0.5), rate(0.3), rate(0.7)];
+        let most = Duration::from_millis(random.random_range(1..500));
+        DiskFailures { most, rates }
+    })
+}
+
+fn rots(seed: u64) -> Option<u32> {
+    let random = &mut SmallRng::seed_from_u64(seed.rotate_left(29) ^ !seed);
+    random
+        .random_ratio(1, RUNS_PER_ROT)
+        .then(|| random.random_range(1..5))
+}
+
+fn slow_reads(seed: u64, kind: Kind) -> Duration {
+    let random = &mut SmallRng::seed_from_u64(seed.rotate_left(37) ^ !seed);
+    let one_in = if kind == Kind::Churn {
+        2
+    } else {
+        RUNS_PER_SLOW_READS
+    };
+    if random.random_ratio(1, one_in) {
+        Duration::from_millis(random.random_range(1..500))
+    } else {
+        Duration::ZERO
+    }
+}
+
+fn is_crowd(seed: u64) -> bool {
+    let random = &mut SmallRng::seed_from_u64(seed.rotate_left(43) ^ !seed);
+    random.random_ratio(1, RUNS_PER_CROWD)
 }
 
 /// What a power cut may undo at most where the journal is synced so often.
@@ -384,12 +453,28 @@ impl Plan {
             },
             slow_by: Duration::from_millis(random.random_range(5..200)),
             sync_fails: sync_fails(seed),
+            disk_fails: disk_fails(seed),
+            rots: rots(seed),
+            slow_reads: slow_reads(seed, kind),
         };
-        if plan.sync_fails.is_some() {
+        if plan.sync_fails.is_some() || plan.nand.is_some() {
+            plan.disk_fails = None;
+        }
+        if is_crowd(seed) {
+            plan.config.partition_bits = 0;
+            plan.operations = plan.operations * plan.clients / CROWD;
+            plan.clients = CROWD;
+        }
+        if plan.sync_fails.is_some() || plan.disk_fails.is_some() {
             // That records are lost is told by the superblock, whose turn it may not be.
             plan.unsettled += 4 * (plan.slow_by + SLOWEST_WRITE);
         }
         plan
+    }
+
+    /// Whether records may be lost while the cache runs.
+    pub(super) fn loses_records(&self) -> bool {
+        self.sync_fails.is_some() || self.disk_fails.is_some()
     }
 
     pub(super) fn any_len(&self, random: &mut SmallRng) -> usize {

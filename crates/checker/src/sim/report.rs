@@ -23,10 +23,18 @@ pub struct Report {
     pub excused: u64,
     /// Expected items that torn records of a power cut have killed.
     pub lost: u64,
-    /// Starts that were empty because the journal had lost records.
+    /// Starts that were empty because the journal had lost records, or a page of it.
     pub empty_starts: u64,
     /// Checkpoints written.
     pub checkpoints: u64,
+    /// Checkpoints written before a recovery had ended: it outgrew half of the ring.
+    pub outgrown: u64,
+    /// Times that the journal's ring has been gone round.
+    pub laps: u64,
+    /// Pages of the journal that have rotted while the cache ran.
+    pub decays: u64,
+    /// Crash points with a rotten page of the journal.
+    pub rotten: u64,
     /// Segments of the longest checkpoint.
     pub checkpoint_segments: u64,
     /// Segments reclaimed.
@@ -63,6 +71,10 @@ impl std::ops::AddAssign for Report {
         self.lost += more.lost;
         self.empty_starts += more.empty_starts;
         self.checkpoints += more.checkpoints;
+        self.outgrown += more.outgrown;
+        self.laps += more.laps;
+        self.decays += more.decays;
+        self.rotten += more.rotten;
         self.checkpoint_segments = self.checkpoint_segments.max(more.checkpoint_segments);
         self.reclaimed += more.reclaimed;
         self.failed_blocks += more.failed_blocks;

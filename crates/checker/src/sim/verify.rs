@@ -124,6 +124,7 @@ pub(super) fn verify(
     });
     machine.sim.crash();
     report.crashes += 1;
+    report.rotten += u64::from(point.facts.may_be_empty);
     report.crashes_on_nand += u64::from(machine.watch.media.is_flash());
     outcome
 }

@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use device::{MemoryJournal, Tear};
+use device::{JournalImage, MemoryJournal, Tear};
 use engine::placement::Probe;
 use engine::{Engine, MemoryCursor};
 use parking_lot::Mutex;
@@ -26,7 +26,7 @@ const MAX_SHIFT_SECONDS: i64 = 100;
 #[derive(Clone)]
 pub(super) struct CrashPoint {
     pub(super) remains: Remains,
-    pub(super) words: Vec<u64>,
+    pub(super) journal: JournalImage,
     pub(super) history: History,
     pub(super) facts: Facts,
 }
@@ -48,6 +48,8 @@ pub(super) struct Facts {
     pub(super) is_orderly: bool,
     /// The power failed, or has failed before.
     pub(super) is_cut: bool,
+    /// A page of the journal has rotted: nothing may be found.
+    pub(super) may_be_empty: bool,
     pub(super) label: String,
 }
 
@@ -62,16 +64,24 @@ pub(super) struct Watch {
     pub(super) unsettled: Duration,
     pub(super) random: Mutex<SmallRng>,
     pub(super) rates: Mutex<Rates>,
+    /// The journal rots at one crash point in so many.
+    pub(super) rots: Option<u32>,
     pub(super) state: Mutex<WatchState>,
 }
 
 #[derive(Default)]
 pub(super) struct WatchState {
     engine: Weak<Engine>,
+    /// When this life has opened it, in nanoseconds.
+    opened_at: Option<u64>,
     /// Sequence numbers of the segments that a power cut cannot touch, and of those that the life began
     /// with.
     durable: HashSet<u64>,
     found: HashSet<u64>,
+    /// Pages of the journal that have rotted in this life.
+    pub(super) decays: u64,
+    /// The disk has failed in this life.
+    pub(super) has_failed: bool,
     /// Crash points in this phase so far.
     taken: usize,
     pub(super) points: Vec<CrashPoint>,
@@ -89,13 +99,19 @@ impl Watch {
         let found = written(engine);
         let mut state = self.state.lock();
         state.engine = Arc::downgrade(engine);
+        state.opened_at = Some(runtime::now().as_nanos());
         state.found = found;
         state.durable = state.found.clone();
     }
 
     /// Whether the image has been opened.
     fn is_known(&self) -> bool {
-        self.before.is_known || self.state.lock().engine.strong_count() > 0
+        self.before.is_known || self.is_opened()
+    }
+
+    /// Whether this life has opened it.
+    fn is_opened(&self) -> bool {
+        self.state.lock().engine.strong_count() > 0
     }
 
     /// Whether nothing of the life before has been reclaimed.
@@ -152,10 +168,14 @@ impl Watch {
                 _ => End::PowerCut(tears[random.random_range(0..of_cut)]),
             }
         };
-        self.take_end(end, may_ask, label);
+        let rots = self.rots.is_some_and(|one_in| {
+            let mut random = self.random.lock();
+            random.random_ratio(1, one_in)
+        });
+        self.take_end(end, may_ask, rots, label);
     }
 
-    fn take_end(&self, end: End, may_ask: bool, label: &str) {
+    fn take_end(&self, end: End, may_ask: bool, rots: bool, label: &str) {
         let Some(journal) = self.journal.upgrade() else {
             return;
         };
@@ -174,29 +194,43 @@ impl Watch {
         } else {
             journal.crash()
         };
+        let mut image = journal.image(words);
+        let rotten = rots.then(|| image.decay(seed)).flatten();
+        let (has_failed, has_decayed) = {
+            let state = self.state.lock();
+            (state.has_failed, state.decays > 0)
+        };
         let now = runtime::unix_seconds();
         let mut history = self.history.lock().clone();
         history.pass(now);
-        let expected = if may_ask {
+        let expected = if may_ask && rotten.is_none() && !has_failed {
             self.expected(&history, is_power_cut)
         } else {
             Vec::new()
         };
-        let crash = self.crash(now, shift, nanos, is_power_cut);
+        let crash = self.crash(now, shift, nanos, is_power_cut, rotten.is_some());
         history.crash(&crash);
         let point = CrashPoint {
             remains: self.media.crash(end, seed),
-            words,
+            journal: image,
             history,
             facts: Facts {
                 restart: crash.restart,
                 remembered: crash.remembered,
                 expected,
-                is_whole: self.before.is_whole && !self.media.tears(end),
+                is_whole: self.before.is_whole && !self.media.tears(end) && !has_failed,
                 is_known: self.is_known(),
                 is_orderly: false,
-                is_cut: is_power_cut || self.before.is_cut,
-                label: format!("{end:?} at {nanos} ns, {label}"),
+                is_cut: is_power_cut || rotten.is_some() || self.before.is_cut,
+                may_be_empty: rotten.is_some()
+                    || has_decayed
+                    || self.before.may_be_empty && !self.is_opened(),
+                label: match rotten {
+                    Some((page, decay)) => {
+                        format!("{end:?} at {nanos} ns, {label}, {decay:?} of page {page}")
+                    }
+                    None => format!("{end:?} at {nanos} ns, {label}"),
+                },
             },
         };
         let mut state = self.state.lock();
@@ -204,8 +238,23 @@ impl Watch {
         state.points.push(point);
     }
 
-    fn crash(&self, now: u32, shift: i64, nanos: u64, is_power_cut: bool) -> Crash {
-        let unsettled = self.unsettled.as_nanos() as u64;
+    fn crash(
+        &self,
+        now: u32,
+        shift: i64,
+        nanos: u64,
+        is_power_cut: bool,
+        is_rotten: bool,
+    ) -> Crash {
+        let mut unsettled = self.unsettled.as_nanos() as u64;
+        if is_rotten {
+            // What rots may be taken for torn if it is younger than the last sync but one; a start syncs it.
+            unsettled = if self.is_opened() {
+                2 * unsettled
+            } else {
+                nanos
+            };
+        }
         let lived = (nanos / 1_000_000_000) as u32;
         let sure = if lived > HEARTBEAT_SECONDS {
             now - HEARTBEAT_SECONDS
@@ -213,13 +262,16 @@ impl Watch {
             0
         };
         Crash {
-            settled: if is_power_cut {
+            settled: if is_power_cut || is_rotten {
                 nanos.saturating_sub(unsettled)
             } else {
                 u64::MAX
             },
             remembered: sure.max(self.before.remembered),
             restart: (i64::from(now) + shift) as u32,
+            is_settled: self.state.lock().opened_at.is_some_and(|opened_at| {
+                !is_power_cut && !is_rotten || nanos > opened_at.saturating_add(unsettled)
+            }),
         }
     }
 
@@ -228,21 +280,26 @@ impl Watch {
     pub(super) fn take_stopped(&self, present: Option<Vec<(u64, u64)>>) {
         let ends = [End::Kill, End::PowerCut(Tear::Pages)];
         for end in ends {
-            self.take_end(end, true, "stopped");
+            self.take_end(end, true, false, "stopped");
             let mut history = self.history.lock().clone();
             history.pass(runtime::unix_seconds());
             let mut state = self.state.lock();
+            let has_failed = state.has_failed;
             let point = state.points.last_mut().expect("just taken");
             history.crash(&Crash {
                 settled: u64::MAX,
                 remembered: point.facts.remembered,
                 restart: point.facts.restart,
+                is_settled: true,
             });
             point.history = history;
+            // What a sync of the disk that failed was to write may be lost with the power.
+            let is_lost = has_failed && end != End::Kill;
             point.facts.is_orderly = true;
             point.facts.is_cut = self.before.is_cut;
-            point.facts.is_whole = self.before.is_whole;
-            if let Some(present) = &present {
+            point.facts.may_be_empty = false;
+            point.facts.is_whole = self.before.is_whole && !is_lost;
+            if let Some(present) = present.as_ref().filter(|_| !is_lost) {
                 point.facts.expected.clone_from(present);
             }
         }
@@ -256,7 +313,7 @@ impl Watch {
             return;
         }
         for end in [End::Kill, End::PowerCut(Tear::Pages)] {
-            self.take_end(end, true, "synced");
+            self.take_end(end, true, false, "synced");
             let mut state = self.state.lock();
             let Some(point) = state.points.last_mut() else {
                 return;

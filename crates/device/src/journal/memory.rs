@@ -114,7 +114,9 @@ fn decay_page(
     let range = page * PAGE_WORDS..(page + 1) * PAGE_WORDS;
     match decay {
         Decay::FlippedBit => {
-            let used: Vec<usize> = range.filter(|&word| words[word] != 0).collect();
+            // The first word is what a journal is known by: without it the file is somebody else's.
+            let is_used = |&word: &usize| word > 0 && words[word] != 0;
+            let used: Vec<usize> = range.filter(is_used).collect();
             if let Some(&word) = used.choose(random) {
                 words[word] ^= 1 << random.random_range(0..64);
             }
@@ -222,6 +224,11 @@ impl MemoryJournal {
         let mut words = state.durable.clone();
         for (page, stores) in &state.pending {
             let kept = random.random_range(0..=stores.len());
+            // A page is cleared at once.
+            let is_within = |at: usize| at < stores.len() && stores[at].0 == stores[at - 1].0;
+            let kept = (kept..)
+                .find(|&at| at == 0 || !is_within(at))
+                .unwrap_or(kept);
             let lost = state.lost.get(page).filter(|_| kept > 0);
             for &(_, word, value) in lost.into_iter().flatten().chain(&stores[..kept]) {
                 words[word] = value;
@@ -291,12 +298,16 @@ impl Journal for MemoryJournal {
         let state = &mut *self.state.lock();
         let whole = words.start.div_ceil(PAGE_WORDS)..words.end / PAGE_WORDS;
         state.unreadable.retain(|page| !whole.contains(page));
+        state.let_go.retain(|page| !whole.contains(page));
         state.earlier[words.clone()].copy_from_slice(&state.words[words.clone()]);
         for word in words {
             if state.words[word] != 0 {
                 state.set(word, 0);
+                let is_last = !whole.contains(&(word / PAGE_WORDS));
+                state.changes -= u64::from(!is_last);
             }
         }
+        state.changes += 1;
     }
 
     fn sync(&self) -> IoFuture<'_, ()> {

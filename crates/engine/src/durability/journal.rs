@@ -203,13 +203,6 @@ impl Journal {
         log.sync().await
     }
 
-    /// Remembers that it is `now`, durably: what recovery finds expired or flushed by then is not declared
-    /// dead one by one, and must stay so when the clock is set back.
-    pub(crate) async fn write_clock(log: &dyn Log, now: u32) -> Result<(), DeviceError> {
-        note_time(log, now);
-        log.sync().await
-    }
-
     /// Takes a log over for a run: its chunks from `first` on stay, new records go behind `last`. What a
     /// power cut has taken between them is empty from then on.
     pub(crate) fn take_over(
@@ -411,6 +404,11 @@ impl Journal {
     pub fn fill(&self) -> (u64, u64) {
         let used = self.cursor.lock().used();
         (self.ring_bytes(), used * 8 * self.chunk_words as u64)
+    }
+
+    /// Times that its ring has been gone round.
+    pub fn laps(&self) -> u64 {
+        self.cursor.lock().sequence / self.chunks
     }
 
     /// Closes the chunk being filled. The chunks before the one returned are complete.

@@ -470,19 +470,22 @@ async fn begin_run(
     for _ in SUPERBLOCK_OFFSETS {
         write_superblock(meta, superblock).await?;
     }
-    // Not before: until then this start has not happened, and the time away counts on.
-    Journal::write_clock(&*log, clock).await?;
     if starts_empty {
         Journal::start_empty(&*log);
-        log.sync().await?;
     }
-    Ok(Arc::new(Journal::take_over(
+    let journal = Journal::take_over(
         log,
         shape.hash_seed,
         shape.partitions,
         (first_chunk, last_chunk),
         store.next_sequence(),
-    )))
+    );
+    // Not before: until then this start has not happened, and the time away counts on. It is remembered durably: what
+    // recovery finds expired or flushed by then is not declared dead one by one, and must stay so when the clock is set
+    // back. With the second sync it is durable how far the first has come: what was found is known from then on.
+    journal.sync(clock).await?;
+    journal.sync(clock).await?;
+    Ok(Arc::new(journal))
 }
 
 /// Takes over what the last run has left: what is to be recovered, and the checkpoint in force.
