@@ -619,7 +619,7 @@ impl History {
             restart: u32::MAX,
             is_settled: true,
         });
-        self.may_be_pending = self.pending.is_some();
+        self.may_be_pending = self.pending.map(|pending| pending.deadline);
     }
 }
 
