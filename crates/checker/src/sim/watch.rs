@@ -293,13 +293,12 @@ impl Watch {
                 is_settled: true,
             });
             point.history = history;
-            // What a sync of the disk that failed was to write may be lost with the power.
-            let is_lost = has_failed && end != End::Kill;
             point.facts.is_orderly = true;
             point.facts.is_cut = self.before.is_cut;
             point.facts.may_be_empty = false;
-            point.facts.is_whole = self.before.is_whole && !is_lost;
-            if let Some(present) = present.as_ref().filter(|_| !is_lost) {
+            point.facts.is_whole = self.before.is_whole && !has_failed;
+            // What a disk that fails has taken may be lost.
+            if let Some(present) = present.as_ref().filter(|_| !has_failed) {
                 point.facts.expected.clone_from(present);
             }
         }
@@ -309,7 +308,8 @@ impl Watch {
     /// has been changed meanwhile.
     pub(super) fn take_synced(&self, present: &[(u64, u64)], asked: u64) {
         // What the life began with may be torn, and a power cut before it may have left more in doubt.
-        if !self.before.is_whole || self.state.lock().taken >= self.rates.lock().most {
+        let is_whole = self.before.is_whole && !self.state.lock().has_failed;
+        if !is_whole || self.state.lock().taken >= self.rates.lock().most {
             return;
         }
         for end in [End::Kill, End::PowerCut(Tear::Pages)] {

@@ -113,7 +113,9 @@ impl Table {
         let journal = &subject.inspection.journal;
         let path = subject.journal.display();
         let state = match journal.state {
-            JournalState::Usable if journal.has_gap => "part of it is missing or damaged".to_owned(),
+            JournalState::Usable if journal.has_gap => {
+                "part of it is missing or damaged".to_owned()
+            }
             JournalState::Usable => "usable".to_owned(),
             JournalState::Unusable(why) => why.to_string(),
             JournalState::Refused(why) => why.to_string(),

@@ -93,6 +93,11 @@ impl JournalImage {
         let (&page, decay) = used
             .choose(random)
             .zip(Decay::ALL.choose(random).copied())?;
+        // The first page, which tells whose journal it is, is written often, and never anew.
+        let decay = match (page, decay) {
+            (0, Decay::Earlier) => Decay::Zeros,
+            _ => decay,
+        };
         decay_page((&mut self.words, &self.earlier), page, decay, random);
         if decay == Decay::Unreadable {
             self.unreadable.insert(page);
