@@ -13,7 +13,7 @@ use rand::Rng;
 use rand::rngs::SmallRng;
 
 use super::media::Media;
-use super::plan::Plan;
+use super::plan::{Plan, SLOWEST_SUPERBLOCK};
 use super::watch::{Watch, lost};
 use crate::history::{Asked, Effect, Found, History, Seen, Wrong};
 use crate::values::{key_bytes, tag_of, value_of};
@@ -64,7 +64,8 @@ impl World {
                 self.media.slow_read(by);
             }
             1136..1138 => {
-                let by = Duration::from_millis(random.random_range(1..200));
+                let most = SLOWEST_SUPERBLOCK.as_millis() as u64;
+                let by = Duration::from_millis(random.random_range(1..most));
                 let superblock = When::next(Operation::Write).within(0..META_BYTES);
                 self.media.slow_disk(superblock, by);
             }

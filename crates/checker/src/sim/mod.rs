@@ -79,9 +79,10 @@ fn run(seed: u64, placement: Option<Arc<dyn PlacementKind>>) -> Result<Report, F
     let failure = |what: String| Failure {
         seed,
         what: format!(
-            "{:?}{}, {what}",
+            "{:?}{}{}, {what}",
             plan.kind,
-            plan.nand.as_ref().map_or("", |_| " on NAND")
+            plan.nand.as_ref().map_or("", |_| " on NAND"),
+            plan.faults(),
         ),
     };
     let mut left = CrashPoint {

@@ -29,6 +29,9 @@ const MIN_CHUNKS: usize = 8;
 /// A write takes no longer where nothing is slow.
 const SLOWEST_WRITE: Duration = Duration::from_millis(2);
 
+/// A write of the superblock that a client has made slow takes no longer.
+pub(super) const SLOWEST_SUPERBLOCK: Duration = Duration::from_millis(200);
+
 /// Segments of the disk of another placement, at least.
 const MIN_PLACEMENT_SEGMENTS: u64 = 12;
 
@@ -467,9 +470,22 @@ impl Plan {
         }
         if plan.sync_fails.is_some() || plan.disk_fails.is_some() {
             // That records are lost is told by the superblock, whose turn it may not be.
-            plan.unsettled += 4 * (plan.slow_by + SLOWEST_WRITE);
+            plan.unsettled += 4 * (plan.slow_by + SLOWEST_WRITE) + 2 * SLOWEST_SUPERBLOCK;
         }
         plan
+    }
+
+    /// What is injected, in words.
+    pub(super) fn faults(&self) -> String {
+        let faults = [
+            (self.sync_fails.is_some(), " whose journal fails"),
+            (self.disk_fails.is_some(), " whose disk fails"),
+            (self.rots.is_some(), " whose journal rots"),
+            (!self.slow_reads.is_zero(), " with slow reads"),
+            (self.clients == CROWD, " with a crowd"),
+        ];
+        let injected = faults.iter().filter(|(is_injected, _)| *is_injected);
+        injected.map(|(_, words)| *words).collect()
     }
 
     /// Whether records may be lost while the cache runs.
