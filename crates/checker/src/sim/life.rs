@@ -91,7 +91,9 @@ impl Machine {
         let before = &self.watch.before;
         match engine.start() {
             // What a failed sync has lost may not have been made good. A flush that is to come is forgotten then.
-            Start::Empty(Distrust::Journal(Unusable::Void)) if plan.loses_records() => {
+            Start::Empty(Distrust::Journal(Unusable::Void) | Distrust::JournalGap)
+                if plan.loses_records() =>
+            {
                 self.history.lock().forget_flush();
             }
             // What has rotted was found out.
