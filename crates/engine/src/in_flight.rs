@@ -5,12 +5,12 @@
 //! table, those that already wait for it still get what they asked for before the write, and
 //! nothing of it is kept in memory.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use runtime::sync::Notify;
 
 use crate::store::FlashItem;
+use crate::sync::atomic::{AtomicBool, Ordering};
 
 /// How an in-flight read ended.
 #[derive(Clone, Debug)]

@@ -41,8 +41,11 @@ pub mod store;
 
 mod admission;
 mod counter;
+#[cfg(test)]
+mod explore;
 mod in_flight;
 mod partition;
+mod sync;
 
 pub use ::format;
 pub use admission::Admission;

@@ -20,9 +20,6 @@ mod sync;
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-
-use parking_lot::{Mutex, MutexGuard};
 
 pub use modify::{Amend, Change, Modified, Put};
 pub use read::{FlashRead, ItemView, Lookup, Owner, Peek, SharedValue};
@@ -43,6 +40,8 @@ use crate::partition::{Partition, PathStats};
 use crate::placement::Placement;
 use crate::reclaim::{Dirty, Named, Resident, ReturnToMemory};
 use crate::store::SegmentStore;
+use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use crate::sync::{Mutex, MutexGuard};
 
 /// An item larger than this fraction of what a partition has of memory is not kept there: it goes
 /// to flash at once, and is read from there.

@@ -2,9 +2,7 @@
 
 use std::borrow::Cow;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
-use parking_lot::MutexGuard;
 use runtime::sync::EventListener;
 
 use super::{CacheError, Engine, FlashRead, ItemView, Owner, Peek};
@@ -17,6 +15,8 @@ use crate::key::Key;
 use crate::partition::Partition;
 use crate::placement::Probe;
 use crate::store::{AppendItem, FlashItem};
+use crate::sync::MutexGuard;
+use crate::sync::atomic::Ordering;
 
 /// Flash reads of one operation before it gives up. Each but the first means that somebody else has
 /// changed the item meanwhile, so that this is out of reach of any number of clients.

@@ -1,10 +1,10 @@
 //! Requests that a background task serves: to have everything that memory holds made durable now, and to write a
 //! checkpoint. Nobody who stops waiting leaves a write to the flash half done, or segments taken for nothing.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
-use parking_lot::Mutex;
 use runtime::sync::Notify;
+
+use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicU64, Ordering};
 
 /// What was stored could not be made durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

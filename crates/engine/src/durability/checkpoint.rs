@@ -14,8 +14,6 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use parking_lot::Mutex;
-
 use super::journal::{ChunkRecords, Damaged, Journal};
 use super::recovery::RecoveryQueue;
 use crate::format::checkpoint::{DeadKey, DeadList, Head, Packer, Section, merge};
@@ -25,6 +23,7 @@ use crate::store::{
     CHECKPOINT_STREAM_BYTES, CheckpointSink, CheckpointSource, ReadError, SavedCheckpoint,
     SegmentRecord, SegmentStore,
 };
+use crate::sync::Mutex;
 
 /// Positions held in memory at once, at least.
 const BATCH_POSITIONS: usize = 1 << 15;

@@ -12,7 +12,6 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use device::Journal as Log;
-use parking_lot::Mutex;
 
 use super::flush::FlushCutoffs;
 use super::journal::{ChunkRecords, Damaged};
@@ -25,6 +24,7 @@ use crate::format::location::LocationCodec;
 use crate::format::segment::{SegmentId, SummaryEntry};
 use crate::key::KeyHash;
 use crate::store::{CheckpointSource, ReadError, SegmentRecord, SegmentStore};
+use crate::sync::Mutex;
 
 /// What a start may take of memory before it serves.
 #[derive(Clone, Copy, Debug)]

@@ -4,10 +4,9 @@
 //! partition sets its cutoff to its next version, under its own lock, before its next operation;
 //! items below the cutoff are dead. A later `flush_all` replaces one whose deadline has not come.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-
 use crate::format::item::{ItemHeader, is_expired};
 use crate::key::KeyHash;
+use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// No flush is pending.
 const NEVER: u32 = u32::MAX;

@@ -16,17 +16,17 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use device::{Bytes, DeviceError, Journal as Log};
-use parking_lot::Mutex;
-use runtime::sync::Notify;
+use runtime::sync::{Notify, Semaphore};
 
 use crate::format::FormatError;
 use crate::format::journal::{
     CHUNK_HEADER_WORDS, CLOCK_WORD, ChunkHeader, Filled, HEAD_WORDS, Head, Record, SEAL_WORD,
     SYNCED_WORDS, Synced, VOID_WORD, chunk_words, decode_clock, encode_clock,
 };
+use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Chunks kept for what cannot wait.
 const RESERVE_CHUNKS: u64 = 3;
@@ -99,6 +99,9 @@ pub struct Journal {
     losses: AtomicU64,
     is_dirty: AtomicBool,
     records: AtomicU64,
+    /// Held while a sync goes on, until what it has lost is noted: the system tells one sync of an error, and the next
+    /// one succeeds.
+    syncing: Semaphore,
     /// Notified when a checkpoint is due.
     pub(crate) pressure: Notify,
     /// Notified when there is something to sync.
@@ -240,6 +243,7 @@ impl Journal {
             losses: AtomicU64::new(0),
             is_dirty: AtomicBool::new(true),
             records: AtomicU64::new(0),
+            syncing: Semaphore::new(1),
             pressure: Notify::new(),
             dirtied: Notify::new(),
         };
@@ -441,6 +445,7 @@ impl Journal {
 
     /// Makes every record so far durable, and remembers that it is `now`.
     pub(crate) async fn sync(&self, now: u32) -> Result<(), DeviceError> {
+        let _turn = self.syncing.acquire().await;
         self.is_dirty.store(false, Ordering::Relaxed);
         note_time(&*self.log, now);
         let reached = {

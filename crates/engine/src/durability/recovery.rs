@@ -8,9 +8,7 @@
 use std::collections::{HashMap, HashSet};
 use std::hash::BuildHasherDefault;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use parking_lot::{Mutex, MutexGuard};
 use runtime::sync::Notify;
 
 use super::dead::DeadSet;
@@ -19,6 +17,8 @@ use crate::format::journal::kept_hash;
 use crate::format::segment::{SegmentId, SummaryEntry};
 use crate::key::{KeyHash, Passthrough};
 use crate::store::SegmentRecord;
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::sync::{Mutex, MutexGuard};
 
 /// Bytes of memory of a table of the keys that have been written meanwhile, for each that it has space for.
 const WRITTEN_KEY_BYTES: u64 = 20;

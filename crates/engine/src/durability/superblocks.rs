@@ -1,9 +1,6 @@
 //! The two copies of the superblock, written in turn, and what a running engine keeps of its image.
 
-use std::sync::atomic::AtomicBool;
-
 use device::{AlignedBuf, DeviceError, Disk, Region};
-use parking_lot::Mutex;
 use runtime::sync::{Notify, Semaphore};
 
 use super::error::{Distrust, OpenError};
@@ -12,6 +9,8 @@ use crate::counter::counters;
 use crate::format::FormatError;
 use crate::format::superblock::{SUPERBLOCK_BYTES, Superblock};
 use crate::store::{SavedCheckpoint, SegmentId};
+use crate::sync::Mutex;
+use crate::sync::atomic::AtomicBool;
 
 /// Where they lie.
 pub(crate) const SUPERBLOCK_OFFSETS: [u64; 2] = [0, META_BYTES / 2];

@@ -3,10 +3,10 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use super::{BackgroundTask, FlashTier, recover};
 use crate::durability::recovery::RECOVERY_TASKS;
+use crate::sync::atomic::Ordering;
 
 /// `count` tasks that do the same work on one tier.
 fn tasks<F, W>(tier: &Arc<FlashTier>, count: usize, work: W) -> impl Iterator<Item = BackgroundTask>

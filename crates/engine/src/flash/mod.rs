@@ -14,7 +14,6 @@ mod dump;
 mod recover;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use device::{DeviceError, Disk, Journal as Log, Region};
 use runtime::sync::Notify;
@@ -35,6 +34,7 @@ use crate::placement::{Displaced, Inserted, Placement, Probe};
 pub use crate::reclaim::FlashStats;
 use crate::reclaim::{Named, Resident, Upkeep};
 use crate::store::{AppendItem, SavedCheckpoint, SegmentRecord, SegmentStore, Source};
+use crate::sync::atomic::{AtomicU64, Ordering};
 
 /// What became of an item that was to be placed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

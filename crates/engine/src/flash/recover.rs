@@ -13,8 +13,6 @@
 //! What recovery appends to the journal waits for space as requests do. Once the keys that have been written meanwhile
 //! take too much memory, the segments that nobody has read yet are given up.
 
-use std::sync::atomic::Ordering;
-
 use super::FlashTier;
 use crate::counter::Count as _;
 use crate::durability::dead::{DeadItems, DeadSet, ItemState};
@@ -23,6 +21,7 @@ use crate::format::segment::SummaryEntry;
 use crate::placement::{Displaced, Restored};
 use crate::reclaim::Resident;
 use crate::store::SegmentRecord;
+use crate::sync::atomic::Ordering;
 
 /// Records that one task appends between two looks at the journal's space.
 const RECORDS_AT_ONCE: usize = 128;

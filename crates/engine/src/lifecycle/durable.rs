@@ -1,7 +1,6 @@
 //! Keeping an image durable: journal syncs, checkpoints, the orderly stop.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use device::DeviceError;
@@ -17,6 +16,7 @@ use crate::durability::superblocks::{SUPERBLOCK_OFFSETS, write_superblock};
 use crate::flash::BackgroundTask;
 use crate::format::checkpoint::Head;
 use crate::store::SavedCheckpoint;
+use crate::sync::atomic::Ordering;
 
 /// How often an idle cache notes the time in the journal: what the next start counts as downtime begins then.
 const HEARTBEAT: Duration = Duration::from_secs(10);

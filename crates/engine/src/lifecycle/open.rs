@@ -1,10 +1,8 @@
 //! Opening an image, or making one.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 
 use device::{AlignedBuf, Disk, Journal as Log, Region};
-use parking_lot::Mutex;
 use runtime::pages::PagePool;
 use runtime::sync::{Notify, Semaphore};
 use zerocopy::IntoBytes;
@@ -33,6 +31,8 @@ use crate::partition::{self, Partition};
 use crate::placement::{Parts, PlacementKind};
 use crate::reclaim::{IndexUse, ReturnToMemory, Upkeep};
 use crate::store::{SegmentId, SegmentStore, StoreConfig};
+use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 
 /// What an earlier run has declared dead may take this fraction of the memory, until it has been recovered.
 const DEAD_SHARE: u64 = 4;

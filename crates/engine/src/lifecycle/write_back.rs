@@ -19,7 +19,6 @@
 //! segment: both are found by a later visit.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures_util::future::select;
@@ -29,6 +28,7 @@ use runtime::sync::EventListener;
 use crate::cache::{Engine, Requests, SyncError};
 use crate::counter::Count as _;
 use crate::dram::{Due, NoSpace, Walked};
+use crate::sync::atomic::Ordering;
 
 /// Rounds in a write-back window.
 const STEPS: u32 = 8;

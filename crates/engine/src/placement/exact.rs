@@ -13,10 +13,8 @@
 mod recency;
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use index::{DirectConfig, DirectTable, Entry};
-use parking_lot::{Mutex, RwLock};
 use runtime::work::{self, Work};
 
 use super::{
@@ -32,6 +30,8 @@ use crate::format::location::{LocationCodec, Place};
 use crate::key::{Key, KeyHash};
 use crate::reclaim::{IndexUse, Named, Resident, Residents};
 use crate::store::{ReadError, SegmentRecord, SegmentStore, SlabClasses, Streams};
+use crate::sync::atomic::Ordering;
+use crate::sync::{Mutex, RwLock};
 use recency::Recency;
 
 /// Smallest buckets of a small table: more of them tell more keys apart, at 64 bytes each.

@@ -4,7 +4,6 @@
 //! buffers to writes. So the bytes of sealed segments that copies take are counted, and when they are more than a
 //! share of the segments that are reclaimed, the next segment is dropped.
 
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::policy::{self, Choices, FlashView, Keep, Pick, SegmentView};
@@ -16,6 +15,7 @@ use crate::durability::dead::{DeadSet, ItemState};
 use crate::format::item::ItemRef;
 use crate::format::segment::{PAGE_BYTES, Position, SummaryEntry};
 use crate::store::{AppendItem, SegmentRecord, Source};
+use crate::sync::atomic::Ordering;
 
 /// Bytes read at once while copying; holes shorter than [`HOLE_BYTES`] are read through.
 const RUN_BYTES: u32 = 256 << 10;

@@ -1,10 +1,8 @@
 //! [`Upkeep`]: what writing and reclaim share: the store, the journal, the phase the cache is in, what is counted.
 //! Writing is here, too, and what becomes of a segment that could not be written.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
-use parking_lot::Mutex;
 use runtime::sync::Notify;
 
 use super::watermarks::{Load, Regulator, Watermarks};
@@ -19,6 +17,8 @@ use crate::format::journal::Record;
 use crate::format::location::Place;
 use crate::format::segment::{PAGE_BYTES, SUMMARY_ENTRY_BYTES, SummaryEntry};
 use crate::store::{SegmentRecord, SegmentStore, WriteFailure};
+use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 /// Bytes an object takes in a checkpoint at most: dead, or read since it was written.
 const CHECKPOINT_ENTRY_BYTES: u64 = 2;

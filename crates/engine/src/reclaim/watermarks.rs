@@ -5,10 +5,10 @@
 
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use runtime::Instant;
 
 use crate::config::{Reserve, StaticReserve};
+use crate::sync::Mutex;
 
 /// Distance between the two watermarks, in percent of the flash, as in the paper.
 const APART_PERCENT: u32 = 15;

@@ -1,10 +1,8 @@
 //! Appending: items go into the buffer of a segment of their stream, which is sealed when the next does not fit.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use device::AlignedBuf;
-use parking_lot::Mutex;
 
 use super::core::{Content, SegmentStore};
 use super::filling::{Cursor, Filling};
@@ -14,6 +12,8 @@ use super::segment::SegmentRecord;
 use crate::counter::Count as _;
 use crate::format::location::Place;
 use crate::format::segment::{SUMMARY_ENTRY_BYTES, SummaryEntry, decode_tail};
+use crate::sync::Mutex;
+use crate::sync::atomic::Ordering;
 
 /// How full a buffer has to be to be worth sealing short, as a fraction of the segment.
 const WORTH_SEALING: (u32, u32) = (3, 4);

@@ -3,10 +3,9 @@
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::AtomicU64;
 
 use device::{AlignedBuf, BlockHealth, BlockId, Flash, Geometry};
-use parking_lot::Mutex;
 use runtime::budget::Budget;
 use runtime::sync::{Notify, Semaphore};
 
@@ -17,6 +16,8 @@ use super::segment::{DRAINING, Segment, SegmentRecord};
 use crate::counter::{Count as _, Ewma, Striped};
 use crate::format::location::LocationCodec;
 use crate::format::segment::SegmentId;
+use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicUsize, Ordering};
 
 /// Milliseconds that one time may be ahead of another and count as the same.
 const SAME_TIME_MS: u32 = 60_000;

@@ -1,7 +1,6 @@
 //! A segment being filled, and which buffers are.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use device::AlignedBuf;
 use runtime::work::{self, Work};
@@ -12,6 +11,7 @@ use crate::format::segment::{
     FOOTER_BYTES, Footer, Position, SUMMARY_ENTRY_BYTES, SegmentId, SegmentKind, SummaryEntry,
     summary_offset,
 };
+use crate::sync::atomic::{AtomicU64, Ordering};
 
 /// Which buffers are being filled, and the next sequence number. Behind the `filling` lock.
 pub(super) struct Cursor {

@@ -28,7 +28,7 @@ mod queues;
 mod read;
 mod segment;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod write;
 
 pub(crate) use self::core::StoreConfig;

@@ -1,11 +1,9 @@
 //! Reading: one item, from a buffer while its segment is in memory, else with one flash read.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use device::{AlignedBuf, Bytes, DeviceError};
-use parking_lot::MutexGuard;
 use runtime::budget::Share;
 use runtime::work::{self, Work};
 use zerocopy::FromBytes;
@@ -19,6 +17,8 @@ use crate::format::segment::{
     FOOTER_BYTES, Footer, PAGE_BYTES, Position, SUMMARY_ENTRY_BYTES, SegmentId, SummaryEntry,
     decode_tail,
 };
+use crate::sync::MutexGuard;
+use crate::sync::atomic::Ordering;
 
 /// Reads of up to this many bytes do not wait behind longer ones.
 const SMALL_READ_BYTES: usize = PAGE_BYTES as usize;

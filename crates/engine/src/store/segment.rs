@@ -1,8 +1,7 @@
 //! What is known of a segment: its record, and its entry in the segment table.
 
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
-
 use crate::format::segment::SegmentId;
+use crate::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 
 /// A segment as the checkpoint remembers it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

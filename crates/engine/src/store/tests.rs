@@ -19,7 +19,7 @@ use crate::format::item::{ItemHeader, ItemRef};
 use crate::format::segment::{Position, SummaryEntry};
 use crate::key::KeyHash;
 
-const SEGMENT: u32 = 64 << 10;
+pub(crate) const SEGMENT: u32 = 64 << 10;
 
 const CONFIG: StoreConfig = StoreConfig {
     buffers: 4,
@@ -46,7 +46,7 @@ fn slotted_store(buffers: usize) -> Arc<SegmentStore> {
     store_on_disk(disk, Layout::Slotted, buffers)
 }
 
-fn store_on_disk(disk: MemoryDisk, layout: Layout, buffers: usize) -> Arc<SegmentStore> {
+pub(crate) fn store_on_disk(disk: MemoryDisk, layout: Layout, buffers: usize) -> Arc<SegmentStore> {
     let bytes = disk.len_bytes();
     let region = Region::new(Arc::new(disk), 0, bytes).unwrap();
     let flash = DiskFlash::new(region, SEGMENT, 1, false).unwrap();
@@ -86,7 +86,7 @@ fn store_on_nand(endurance: Endurance, layout: Layout) -> (Arc<SegmentStore>, Li
 }
 
 /// Appends one item of 2,000 bytes; `None` when there is no space.
-fn append(store: &SegmentStore, number: u64) -> Option<(Place, u64)> {
+pub(crate) fn append(store: &SegmentStore, number: u64) -> Option<(Place, u64)> {
     append_len(store, number, 2000)
 }
 
@@ -143,7 +143,7 @@ fn pin(store: &SegmentStore, segment: SegmentId) -> SegmentPin<'_> {
     store.pin(segment, store.sequence(segment)).unwrap()
 }
 
-async fn check(store: &SegmentStore, (filled, number): (Place, u64)) {
+pub(crate) async fn check(store: &SegmentStore, (filled, number): (Place, u64)) {
     let pin = pin(store, filled.segment);
     let item = store.read(&pin, filled.position).await.unwrap();
     assert_eq!(item.header().version.get(), number);

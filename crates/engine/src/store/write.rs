@@ -5,7 +5,6 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use device::{AlignedBuf, BlockHealth, DeviceError, SharedBuf};
@@ -24,6 +23,7 @@ use crate::format::segment::{
     Footer, PAGE_BYTES, Position, SegmentId, SegmentKind, SummaryEntry, decode_tail,
 };
 use crate::key::KeyHash;
+use crate::sync::atomic::{AtomicU64, Ordering};
 
 /// Footers read at once when an image is opened.
 const SCAN_DEPTH: usize = 64;

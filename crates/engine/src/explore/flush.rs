@@ -1,0 +1,63 @@
+//! `flush_all`, now and later, against each other and reads; and what is left of it by a kill.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::cache::{KEYS, Media, OLD, get};
+use super::{explore, join, start};
+
+/// Whether a start on what is left finds nothing of what was flushed.
+async fn is_gone(left: &Media) -> bool {
+    let engine = left.open().await;
+    for key in KEYS {
+        if get(&engine, key).await.is_some() {
+            return false;
+        }
+    }
+    true
+}
+
+#[test]
+fn a_flush_holds_whatever_flushes_come_between() {
+    let name = "a_flush_holds_whatever_flushes_come_between";
+    explore(name, 20, async |_| {
+        let media = Media::stopped();
+        let engine = media.open().await;
+        let now = runtime::unix_seconds();
+        let is_flushed = Arc::new(AtomicBool::new(false));
+        let (cache, flushed) = (Arc::clone(&engine), Arc::clone(&is_flushed));
+        let flusher = start(async move || {
+            cache.flush_all(now).await;
+            flushed.store(true, Ordering::SeqCst);
+            assert_eq!(
+                get(&cache, KEYS[0]).await,
+                None,
+                "what is flushed is not read"
+            );
+        });
+        let cache = Arc::clone(&engine);
+        let delayer = start(async move || {
+            for _ in 0..2 {
+                cache.flush_all(now + 1000).await;
+            }
+        });
+        let cache = Arc::clone(&engine);
+        let reader = start(async move || {
+            let mut is_gone = false;
+            for key in [0, 1, 0, 1].map(|key| KEYS[key]) {
+                let seen = get(&cache, key).await;
+                assert!(seen.is_none() || seen.as_deref() == Some(OLD) && !is_gone);
+                is_gone = seen.is_none();
+            }
+        });
+        let (running, flushed) = (media.clone(), Arc::clone(&is_flushed));
+        let killer = start(async move || (flushed.load(Ordering::SeqCst), running.killed()));
+        join([flusher, delayer, reader]);
+        for key in KEYS {
+            assert_eq!(get(&engine, key).await, None);
+        }
+        for (is_flushed, left) in [killer.join().unwrap(), (true, media.killed())] {
+            assert!(!is_flushed || is_gone(&left).await, "a flush is undone");
+        }
+    });
+}
