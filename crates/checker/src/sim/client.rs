@@ -196,15 +196,19 @@ impl World {
                     return (Change::Keep, None);
                 };
                 self.judge_found(asked, found, now);
+                let amend = Amend {
+                    expiry: Some(expiry),
+                    ..Amend::default()
+                };
+                if found.expiry == expiry {
+                    // It is left as it was: a read. What a crash left in doubt may still be found.
+                    return (Change::Amend(amend), None);
+                }
                 let effect = Effect::Value {
                     tag: tag_of(found.value).unwrap_or(0),
                     expiry,
                 };
                 self.history().foresee(asked, effect);
-                let amend = Amend {
-                    expiry: Some(expiry),
-                    ..Amend::default()
-                };
                 (Change::Amend(amend), Some(effect))
             })
             .await;

@@ -6,9 +6,12 @@
 //!                                                          │ higher version is there: it is dead
 //! ```
 //!
-//! Where displaced copies are located, what loses is journalled as dead. Where they are not, versions decide at
-//! every start: an expired item goes on superseding older copies, and a segment that cannot be read takes all
-//! older ones with it, since it may have held what superseded their items.
+//! An expired item goes on superseding older copies, whose records a power cut may have lost.
+//!
+//! Where displaced copies are located, what loses is journalled as dead; an expired item stays in the index until all
+//! has been read. Where they are not, versions decide at every start: an expired item is removed once it has superseded
+//! others, and a segment that cannot be read takes all older ones with it, since it may have held what superseded their
+//! items.
 //!
 //! What recovery appends to the journal waits for space as requests do. Once the keys that have been written meanwhile
 //! take too much memory, the segments that nobody has read yet are given up.
@@ -19,7 +22,7 @@ use crate::durability::dead::{DeadItems, DeadSet, ItemState};
 use crate::format::location::Place;
 use crate::format::segment::SummaryEntry;
 use crate::placement::{Displaced, Restored};
-use crate::reclaim::Resident;
+use crate::reclaim::{Named, Resident};
 use crate::store::SegmentRecord;
 use crate::sync::atomic::Ordering;
 
@@ -39,9 +42,9 @@ pub(super) async fn read_segments(tier: &FlashTier) {
         read_segment(tier, &record, &dead).await;
         drop(dead);
         recovery.finish(&record);
-        end_if_done(tier);
+        end_if_done(tier).await;
     }
-    end_if_done(tier);
+    end_if_done(tier).await;
 }
 
 /// Gives up the segments that nobody has read, so that recovery comes to an end.
@@ -71,8 +74,25 @@ async fn wait_for_journal(tier: &FlashTier) {
     }
 }
 
-fn end_if_done(tier: &FlashTier) {
+/// Ends the recovery when everything has been read.
+///
+/// What it has declared dead is durable first. Until then a write declares all older copies of its key dead, by key;
+/// from then on the one copy that the index names. If a power cut left that record alone, a copy that recovery had found
+/// superseded would be back.
+async fn end_if_done(tier: &FlashTier) {
     let recovery = &tier.upkeep.recovery;
+    if !recovery.is_all_read() {
+        return;
+    }
+    tier.upkeep.each_expired(|item| {
+        let place = item.place;
+        if tier.placement.check(item, &mut |_| false) == Named::Removed {
+            tier.store().count_out(place.segment, place.generation);
+        }
+    });
+    if let Err(error) = tier.upkeep.journal.sync(runtime::unix_seconds()).await {
+        tracing::warn!(%error, "what recovery has found to be dead could not be made durable");
+    }
     if !recovery.end_if_done() {
         return;
     }
@@ -91,7 +111,7 @@ fn end_if_done(tier: &FlashTier) {
     );
 }
 
-/// An item of an earlier run that is live, or an expired one that supersedes others.
+/// An item of an earlier run that is live, or has expired and supersedes others.
 #[derive(Clone, Copy)]
 struct Offer {
     item: Resident,
@@ -175,8 +195,8 @@ fn classify(
             // The record that says so by key is not kept.
             upkeep.declare_dead(item.place);
         }
-        let is_expired = state == ItemState::Expired && !is_located;
-        let is_offered = state == ItemState::Live || is_expired;
+        let is_offered = matches!(state, ItemState::Live | ItemState::Expired);
+        let is_expired = state == ItemState::Expired;
         is_offered.then_some(Offer { item, is_expired })
     };
     entries.iter().filter_map(offer).collect()
@@ -250,7 +270,10 @@ fn restore(
             Displaced::Known(place) => store.count_out(place.segment, place.generation),
             Displaced::None | Displaced::Unknown => {}
         }
-        if offer.is_expired {
+        if offer.is_expired && tier.upkeep.locates_displaced {
+            // What it supersedes may not have been read yet.
+            tier.upkeep.note_expired(offer.item);
+        } else if offer.is_expired {
             // The expired item has superseded older copies; now it is removed itself.
             superseded.insert(hash, version);
             tier.placement.invalidate(hash, version + 1);

@@ -20,6 +20,9 @@ use crate::store::{SegmentRecord, SegmentStore, WriteFailure};
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
+/// Expired items that are taken out of the index at the end of a recovery, at most: some hundred kB of them.
+const MAX_EXPIRED: usize = 1 << 14;
+
 /// Bytes an object takes in a checkpoint at most: dead, or read since it was written.
 const CHECKPOINT_ENTRY_BYTES: u64 = 2;
 /// Segments a checkpoint may need beyond those of its lists.
@@ -123,6 +126,8 @@ pub(crate) struct Upkeep {
     /// Segments that an orderly stop needs for what is dirty; `None` where that is told by what is.
     for_stop: Option<u32>,
     regulator: Regulator,
+    /// Expired items that recovery has found: the index names them for as long as older copies may be found.
+    expired: Mutex<Vec<Resident>>,
     /// Memory that takes items back; set once, when the engine has been put together.
     pub(crate) memory: OnceLock<Weak<dyn ReturnToMemory>>,
 
@@ -225,6 +230,7 @@ impl Upkeep {
             starved: AtomicU32::new(0),
             average_valid: AtomicU64::new(0),
             evicted_age: AtomicU32::new(0),
+            expired: Mutex::default(),
             drop_time: Ewma::default(),
             dropping: AtomicU32::new(0),
             copying_rests_until: AtomicU64::new(0),
@@ -355,6 +361,22 @@ impl Upkeep {
             let segment = record.segment.0;
             self.journal.append(Record::Retired { segment });
         }
+    }
+
+    /// The index names an expired item that recovery has found. Of very many the last are left there: reads and reclaim
+    /// find them.
+    pub(crate) fn note_expired(&self, item: Resident) {
+        let mut expired = self.expired.lock();
+        if expired.len() < MAX_EXPIRED {
+            expired.push(item);
+        }
+    }
+
+    /// Visits the expired items that have been noted, once. Others wait meanwhile.
+    pub(crate) fn each_expired(&self, visit: impl FnMut(&Resident)) {
+        let mut expired = self.expired.lock();
+        expired.iter().for_each(visit);
+        *expired = Vec::new();
     }
 
     /// A generation of a segment will never be read again: says so in the journal.

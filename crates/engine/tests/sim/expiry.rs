@@ -3,12 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use device::{Image, Latency, MemoryDisk};
 use flowstone_engine::{Amend, Change, Engine, EngineConfig, Peek, Put, ReclaimPolicy, Victim};
 use rand::Rng;
+use runtime::sim::Sim;
 
 use crate::support::{
-    SEGMENT_BYTES, fill, for_each_seed, get, get_item, memory_disk, numbered, random, roomy,
-    run_background, set, simulate, slotted, start, tight, value,
+    Left, Media, SEGMENT_BYTES, fill, for_each_seed, get, get_item, memory_disk, numbered, random,
+    roomy, run_background, set, simulate, slotted, start, tight, value,
 };
 
 /// Bytes of memory for which the crawler may take one second.
@@ -242,5 +244,52 @@ fn what_expires_while_it_waits_for_reclaim_is_neither_copied_nor_returned() {
             assert!(stats.items_expired > 1000, "{stats:#?}");
             assert_eq!((stats.items_copied, stats.items_returned), (0, 0));
         }
+    });
+}
+
+#[test]
+fn what_an_expired_item_has_superseded_stays_gone_though_power_cuts_lose_the_records() {
+    for_each_seed("what_an_expired_item_has_superseded", 30, |seed| {
+        let config = EngineConfig {
+            sync_interval: Duration::from_secs(3600),
+            ..tight()
+        };
+        let key = numbered(1 << 20);
+        let (disk, media) = Left::new(Image::new(65 << 20)).media();
+        let expiry = simulate(seed, async {
+            let engine = start(&media, &config).await;
+            let expiry = runtime::unix_seconds() + 60;
+            set(&engine, &key, b"superseded").await.unwrap();
+            // Everything before it leaves memory, and nothing syncs the journal.
+            fill(&engine, 8000, 2000).await;
+            set_until(&engine, 1 << 20, 10, expiry).await;
+            fill(&engine, 8000, 2000).await;
+            expiry
+        });
+        let cut = |disk: &MemoryDisk, media: &Media| Left {
+            image: disk.snapshot(),
+            words: media.journal.power_cut(seed),
+        };
+        // The second one at any moment of the recovery.
+        let left = cut(&disk, &media);
+        let latency = Latency {
+            read: Duration::from_micros(100),
+            ..Latency::default()
+        };
+        let disk = Arc::new(MemoryDisk::from_image(left.image, latency));
+        let media = Media::with_words(disk.clone(), left.words);
+        simulate(seed, async {
+            let engine = media.open(&config).await.unwrap();
+            run_background(&engine);
+            runtime::sleep(Duration::from_micros(seed * 50)).await;
+        });
+        let (_, media) = cut(&disk, &media).media();
+        let sim = Sim::new(seed);
+        sim.shift_wall_clock(120);
+        sim.block_on(async {
+            let engine = start(&media, &config).await;
+            assert!(runtime::unix_seconds() >= expiry);
+            assert_eq!(get(&engine, &key).await, None);
+        });
     });
 }
