@@ -208,7 +208,11 @@ impl Watch {
         } else {
             Vec::new()
         };
-        let crash = self.crash(now, shift, nanos, is_power_cut, rotten.is_some());
+        let mut crash = self.crash(now, shift, nanos, is_power_cut, rotten.is_some());
+        if rotten.is_some_and(|(page, _)| page == 0) {
+            // The journal's head has the latest second.
+            crash.remembered = 0;
+        }
         history.crash(&crash);
         let point = CrashPoint {
             remains: self.media.crash(end, seed),
