@@ -42,11 +42,13 @@ pub(crate) fn most_connections(config: &Config) -> usize {
     config.server.max_connections.min(most as usize)
 }
 
-/// Gives what closed connections have freed back to the system, until the server stops.
+/// Has the cache give up what connections take, which it does not where flash is behind, and gives what closed ones have
+/// freed back to the system, until the server stops.
 pub(crate) async fn give_memory_back(shared: Arc<Shared>) {
     let mut trimmed = 0;
     while !shared.is_stopping() {
         runtime::sleep(TRIM_PAUSE).await;
+        shared.engine.shrink();
         let closed = shared.connections.closed.load(Ordering::Relaxed);
         if closed - trimmed >= TRIM_CONNECTIONS {
             trimmed = closed;

@@ -259,10 +259,20 @@ impl Engine {
     }
 
     /// Takes `bytes` of the memory for something outside the cache. The DRAM tier gives up as much:
-    /// of one partition now, of the others in the calls that follow and as new items come.
+    /// of one partition now, of the others in the calls that follow, as new items come and in
+    /// [`shrink`](Engine::shrink).
     pub fn lend_memory(&self, bytes: u64) {
         self.lent_bytes.fetch_add(bytes, Ordering::Relaxed);
         let number = self.next_to_shrink.fetch_add(1, Ordering::Relaxed) % self.partitions.len();
+        self.shrink_partition(number);
+    }
+
+    /// Has the DRAM tier give up what has been lent, as far as flash takes it now: to be called again while much is.
+    pub fn shrink(&self) {
+        (0..self.partitions.len()).for_each(|number| self.shrink_partition(number));
+    }
+
+    fn shrink_partition(&self, number: usize) {
         let now = runtime::unix_seconds();
         let mut partition = self.lock_partition(number, now);
         partition.tier.shrink(&self.evict_context(number, now));
