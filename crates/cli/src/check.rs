@@ -59,10 +59,10 @@ struct KillArgs {
     /// Keys.
     #[arg(long, default_value_t = 30_000, value_parser = clap::value_parser!(u64).range(1..))]
     keys: u64,
-    /// The server's memory.
+    /// Memory of the server that is killed.
     #[arg(long, default_value = "40MiB", value_name = "SIZE")]
     memory: Size,
-    /// The server's flash.
+    /// Flash of the server that is killed.
     #[arg(long, default_value = "96MiB", value_name = "SIZE")]
     flash_size: Size,
     /// Instead of what `flowstone sync` has made durable, what is older than this write-back window has to be found.

@@ -453,9 +453,9 @@ pub enum ConfigError {
     Buffers {
         /// Segments in memory at once.
         buffers: usize,
-        /// Bytes of one.
+        /// Bytes of a segment, and so of a buffer.
         segment_bytes: u32,
-        /// The memory given.
+        /// Bytes of memory that buffers may be taken from.
         memory: u64,
         /// The most there may be.
         most: u64,

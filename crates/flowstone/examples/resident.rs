@@ -28,7 +28,7 @@ const SAMPLE: Duration = Duration::from_millis(20);
 #[derive(Clone, Copy, Debug)]
 enum Popularity {
     Uniform,
-    /// Exponent 1.
+    /// Zipf's law with an exponent of 1.
     Zipf,
 }
 

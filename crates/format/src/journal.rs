@@ -245,7 +245,7 @@ pub struct Synced {
 }
 
 impl Synced {
-    /// Words it takes.
+    /// Words of the journal's head that one takes.
     pub const WORDS: usize = 3;
 
     /// The words to store.

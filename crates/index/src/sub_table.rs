@@ -52,7 +52,7 @@ pub(crate) struct SubTable {
     chunks: Box<[Pages]>,
     /// The buckets behind the last chunk.
     rest: Box<[Bucket]>,
-    /// Buckets in all.
+    /// Buckets in the chunks and behind them.
     buckets: u32,
     len: u32,
     /// Shrinking is tried again when fewer entries than this are left; lowered when an attempt

@@ -253,7 +253,7 @@ impl Connection {
         Ok(found_of(self.reply.value(), unique_of(self.reply.head())))
     }
 
-    /// Reads a text.
+    /// Reads a value that is a text; `None` when there is none.
     pub(super) fn read_text(&mut self, key: &str) -> io::Result<Option<String>> {
         let is_there = self.fetch(key, Ask::Get)?;
         Ok(is_there.then(|| String::from_utf8_lossy(self.reply.value()).into_owned()))

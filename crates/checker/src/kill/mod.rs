@@ -48,9 +48,9 @@ pub struct KillOptions {
     pub program: PathBuf,
     /// An empty directory for its files.
     pub directory: PathBuf,
-    /// The server's memory and flash, in bytes.
+    /// Bytes of memory that the server is given.
     pub memory_bytes: u64,
-    /// See `memory_bytes`.
+    /// Bytes of flash that the server is given.
     pub flash_bytes: u64,
     /// Nothing is synced on demand: what is older than this write-back window has to be found.
     pub write_back: Option<u32>,
@@ -71,9 +71,9 @@ pub struct KillReport {
     pub kills: u32,
     /// Operations answered.
     pub operations: u64,
-    /// Flushes among them, and those of these with a delay.
+    /// Flushes among the operations.
     pub flushes: u64,
-    /// See `flushes`.
+    /// Flushes that were asked for with a delay.
     pub delayed_flushes: u64,
     /// Keys read after a kill.
     pub reads: u64,
@@ -118,7 +118,7 @@ pub enum KillError {
 /// How a life ends.
 #[derive(Clone, Copy, Debug)]
 enum Ending {
-    /// Under load.
+    /// The server is killed while clients go on asking.
     AtOnce,
     /// A rest after a sync that began with the load going on, or without; with the load going on in that rest, or
     /// without.

@@ -58,7 +58,7 @@ pub enum Decay {
 }
 
 impl Decay {
-    /// All kinds.
+    /// Every kind of decay there is.
     pub const ALL: [Self; 4] = [
         Self::FlippedBit,
         Self::Zeros,

@@ -128,7 +128,7 @@ struct Flushed {
 /// What the items of a tier come to that no flush has made dead.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct TierUse {
-    /// Items.
+    /// Items in memory, dirty and clean.
     pub(crate) items: u64,
     /// Bytes of their bodies.
     pub(crate) bytes: u64,

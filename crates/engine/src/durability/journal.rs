@@ -610,7 +610,7 @@ pub(crate) struct Damaged;
 /// What is known to have been durable of a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Durable {
-    /// Nothing.
+    /// No sync is known to have covered any of it.
     Unknown,
     /// It was filled so far.
     UpTo(Filled),

@@ -66,9 +66,9 @@ pub struct Wear {
 /// What lies in segments and counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StoreUse {
-    /// Items.
+    /// Items in segments, dead ones left out.
     pub items: u64,
-    /// Bytes that they take, with their entries of the summaries.
+    /// Bytes that these items take, with their entries of the summaries.
     pub bytes: u64,
     /// Unix second in which the oldest segment with such items was sealed, of those that this run has sealed.
     pub oldest: Option<u32>,

@@ -9,7 +9,7 @@ use flowstone_engine::{Engine, EngineConfig, Stop, SyncError};
 
 use crate::support::*;
 
-/// The usual window.
+/// Time after which a cache with the default settings has written back what is dirty.
 const WINDOW: Duration = Duration::from_secs(60);
 
 fn written(engine: &Engine) -> u64 {

@@ -29,7 +29,7 @@ pub(super) fn get(keys: &[u8], with_cas: bool) -> Meaning<'_> {
     Ok(Command::Get { with_cas, keys })
 }
 
-/// `gat <exptime> <key>*`.
+/// The words behind `gat` or `gats`: `<exptime> <key>*`.
 pub(super) fn get_and_touch(mut words: Words<'_>, with_cas: bool) -> Meaning<'_> {
     let exptime = words.next().ok_or(Refusal::BadFormat)?;
     let keys = Keys::check(words).filter(|keys| keys.len() > 0);

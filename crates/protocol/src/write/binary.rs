@@ -4,7 +4,7 @@ use crate::parse::BinaryRequest;
 
 /// First byte of a response.
 const RESPONSE_MAGIC: u8 = 0x81;
-/// "Not supported".
+/// The status of the binary protocol that says "not supported".
 const STATUS: [u8; 2] = [0x00, 0x83];
 /// What a client may show to people.
 const MESSAGE: &[u8] = b"the binary protocol is not supported: use the text or the meta protocol";

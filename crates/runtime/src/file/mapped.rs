@@ -46,7 +46,7 @@ pub struct MappedFile {
 /// What a file was before it was opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Before {
-    /// There was none.
+    /// There was no file of this name.
     Absent,
     /// It had so many bytes.
     Bytes(u64),
