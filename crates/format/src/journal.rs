@@ -26,6 +26,8 @@
 //! A generation is a segment's sequence number, of DEAD its low bits. Records only ever kill: one that is
 //! read where it does not belong makes a miss.
 
+use zerocopy::IntoBytes;
+
 use crate::FormatError;
 
 /// Version of the journal's format.
@@ -187,9 +189,7 @@ fn checksum(words: &[u64]) -> u64 {
 }
 
 fn append_checksum(checksum: u32, words: &[u64]) -> u32 {
-    words.iter().fold(checksum, |checksum, word| {
-        crc32c::crc32c_append(checksum, &word.to_le_bytes())
-    })
+    crc32c::crc32c_append(checksum, words.as_bytes())
 }
 
 /// How far a chunk is filled, and the checksum of what it is filled with.
