@@ -301,8 +301,7 @@ impl Watch {
             point.facts.is_cut = self.before.is_cut;
             point.facts.may_be_empty = false;
             point.facts.is_whole = self.before.is_whole && !has_failed;
-            // What a disk that fails has taken may be lost.
-            if let Some(present) = present.as_ref().filter(|_| !has_failed) {
+            if let Some(present) = present.as_ref() {
                 point.facts.expected.clone_from(present);
             }
         }
@@ -312,8 +311,7 @@ impl Watch {
     /// has been changed meanwhile.
     pub(super) fn take_synced(&self, present: &[(u64, u64)], asked: u64) {
         // What the life began with may be torn, and a power cut before it may have left more in doubt.
-        let is_whole = self.before.is_whole && !self.state.lock().has_failed;
-        if !is_whole || self.state.lock().taken >= self.rates.lock().most {
+        if !self.before.is_whole || self.state.lock().taken >= self.rates.lock().most {
             return;
         }
         for end in [End::Kill, End::PowerCut(Tear::Pages)] {

@@ -342,6 +342,16 @@ impl FlashTier {
     /// Makes everything written durable: segments, and what the index has overwritten.
     pub(crate) async fn sync(&self) -> Result<(), DeviceError> {
         self.store().sync().await?;
+        self.sync_index().await
+    }
+
+    /// [`sync`](Self::sync), once what an earlier sync may have lost has been written again.
+    pub(crate) async fn sync_all(&self) -> Result<(), DeviceError> {
+        self.store().sync_all().await?;
+        self.sync_index().await
+    }
+
+    async fn sync_index(&self) -> Result<(), DeviceError> {
         match &self.index_region {
             Some(region) => region.sync().await,
             None => Ok(()),

@@ -15,6 +15,7 @@ pub use crate::durability::superblocks::CheckpointStats;
 use crate::durability::superblocks::{SUPERBLOCK_OFFSETS, write_superblock};
 use crate::flash::BackgroundTask;
 use crate::format::checkpoint::Head;
+use crate::format::superblock::Superblock;
 use crate::store::SavedCheckpoint;
 use crate::sync::atomic::Ordering;
 
@@ -131,12 +132,18 @@ impl Engine {
             return;
         }
         superblock.mark_journal_void(true);
-        match write_superblock(&self.persistence.meta, &mut superblock).await {
+        match self.write_superblock(&mut superblock).await {
             Ok(()) => *self.persistence.superblock.lock() = superblock,
             Err(error) => {
                 tracing::error!(%error, "the superblock cannot be written: a power cut may bring old values back");
             }
         }
+    }
+
+    /// Writes the superblock, while nobody else syncs the flash: an error is told to one sync alone.
+    async fn write_superblock(&self, superblock: &mut Superblock) -> Result<(), DeviceError> {
+        let written = write_superblock(&self.persistence.meta, superblock);
+        self.store().sync_by(written).await
     }
 
     /// Reserves more versions where half of what is reserved has been given out.
@@ -155,7 +162,7 @@ impl Engine {
         superblock.version_limit = limit.into();
         // Both copies: a start that finds one damaged goes by the other.
         for _ in SUPERBLOCK_OFFSETS {
-            if let Err(error) = write_superblock(&self.persistence.meta, &mut superblock).await {
+            if let Err(error) = self.write_superblock(&mut superblock).await {
                 tracing::warn!(%error, "no more versions could be reserved; it is tried again");
                 return;
             }
@@ -275,6 +282,7 @@ impl Engine {
                 return false;
             }
         }
+        let failed_syncs = self.store().failed_syncs();
         let last = self.persistence.checkpoint.lock().clone();
         let next_version = self.next_version();
         let written = self
@@ -290,8 +298,12 @@ impl Engine {
             counters.failed.add(1);
             return false;
         };
-        if let Err(error) = self.flash.sync().await {
+        let synced = self.flash.sync().await;
+        if let Err(error) = &synced {
             tracing::warn!(%error, "a checkpoint could not be made durable");
+        }
+        // Another sync may have been told of an error that concerns this checkpoint.
+        if synced.is_err() || self.store().failed_syncs() != failed_syncs {
             self.store().free_checkpoint(&saved.segments);
             counters.failed.add(1);
             return false;
@@ -350,7 +362,7 @@ impl Engine {
             let limit = self.next_version() + VERSION_RESERVE;
             superblock.version_limit = limit.max(other_copy).into();
         }
-        write_superblock(&self.persistence.meta, &mut superblock).await?;
+        self.write_superblock(&mut superblock).await?;
         *self.persistence.superblock.lock() = superblock;
         if !is_last {
             // The copy before is still there, and a start that finds this one damaged goes by it.
@@ -417,7 +429,7 @@ impl Engine {
             // Lost to segments that could not be written, or returned by a reclaim that was under way.
         }
         self.flash.quiesce().await;
-        self.checkpoint(true).await
+        self.flash.sync_all().await.is_ok() && self.checkpoint(true).await
     }
 
     /// Places everything on flash that only memory has; it stays in memory.

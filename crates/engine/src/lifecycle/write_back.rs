@@ -179,7 +179,8 @@ impl Engine {
         }
         let flushed = self.store().flush_filling().await;
         let written = self.store().counters().bytes_written.get();
-        if flushed.is_ok() && written != walk.synced && self.flash.sync().await.is_ok() {
+        let is_due = written != walk.synced || self.store().is_in_doubt();
+        if flushed.is_ok() && is_due && self.flash.sync_all().await.is_ok() {
             walk.synced = written;
         }
         let stats = self.flash.upkeep.stats();
@@ -272,6 +273,7 @@ impl Engine {
             self.store().flush();
         }
         let before = self.store().next_sequence().load(Ordering::Acquire);
+        let failed_syncs = self.store().failed_syncs();
         if self.store().flush_filling().await.is_err() {
             return false;
         }
@@ -284,7 +286,10 @@ impl Engine {
             self.unless_stopping(progress).await;
         }
         upkeep.writes_all(false);
-        !self.is_stopped() && self.flash.sync().await.is_ok()
+        // One that has failed meanwhile puts what this flush has written in doubt.
+        !self.is_stopped()
+            && self.flash.sync_all().await.is_ok()
+            && self.store().failed_syncs() == failed_syncs
     }
 
     async fn unless_stopping(&self, event: EventListener) {

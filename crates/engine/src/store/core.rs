@@ -9,6 +9,7 @@ use device::{AlignedBuf, BlockHealth, BlockId, Flash, Geometry};
 use runtime::budget::Budget;
 use runtime::sync::{Notify, Semaphore};
 
+use super::doubt::Doubt;
 use super::filling::{Cursor, FLUSH_BYTES, Filling, Flushed};
 use super::layout::{StreamLayout, Streams};
 use super::queues::Queues;
@@ -152,6 +153,10 @@ pub struct SegmentStore {
     pub(super) large_reads: Arc<Budget>,
     /// Held while a part of a segment is written that is being filled: all of it is written after that.
     pub(super) flushing: Semaphore,
+    /// Held while the flash is synced.
+    pub(super) syncing: Semaphore,
+    pub(super) doubt: Mutex<Doubt>,
+    pub(super) failed_syncs: AtomicU64,
     pub(super) small_reads: Arc<Budget>,
     pub(super) space: Notify,
     pub(super) work: Notify,
@@ -206,6 +211,9 @@ impl SegmentStore {
             reserved: AtomicUsize::new(0),
             large_reads: Arc::new(Budget::new(config.large_read_bytes)),
             flushing: Semaphore::new(1),
+            syncing: Semaphore::new(1),
+            doubt: Mutex::default(),
+            failed_syncs: AtomicU64::default(),
             small_reads: Arc::new(Budget::new(config.small_read_bytes)),
             space: Notify::new(),
             work: Notify::new(),
@@ -573,11 +581,6 @@ impl SegmentStore {
     /// A segment can be opened from now on.
     pub(super) fn push_free(&self, queues: &mut Queues, segment: SegmentId) {
         queues.push_free(segment, self.erase_count(segment));
-    }
-
-    /// Makes everything written durable.
-    pub(crate) async fn sync(&self) -> Result<(), device::DeviceError> {
-        self.flash.sync().await
     }
 }
 

@@ -45,6 +45,15 @@ pub(super) const FLUSH_BYTES: u32 = 64 << 10;
 pub(super) struct Flushed {
     pub(super) items: u32,
     pub(super) data_bytes: u32,
+    /// The segment has been erased, and may hold some of its items.
+    pub(super) is_begun: bool,
+}
+
+impl Flushed {
+    /// A sync has failed: all of it is written again.
+    pub(super) fn forget(&mut self) {
+        (self.items, self.data_bytes) = (0, 0);
+    }
 }
 
 /// A segment being filled.

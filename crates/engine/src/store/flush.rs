@@ -31,6 +31,8 @@ struct Flush {
     done: Flushed,
     target: Flushed,
     footer: Footer,
+    /// Syncs that had failed when it began.
+    failed_syncs: u64,
 }
 
 impl SegmentStore {
@@ -54,10 +56,15 @@ impl SegmentStore {
                 self.counters.write_errors.add(1);
                 return Err(error);
             }
-            match &mut *self.buffers[buffer].lock() {
-                Content::Filling(filling) => filling.flushed = flush.target,
-                Content::Sealed { flushed, .. } => *flushed = flush.target,
-                Content::Free(_) | Content::Lost => {}
+            let mut content = self.buffers[buffer].lock();
+            let flushed = match &mut *content {
+                Content::Filling(filling) => &mut filling.flushed,
+                Content::Sealed { flushed, .. } => flushed,
+                Content::Free(_) | Content::Lost => continue,
+            };
+            flushed.is_begun = true;
+            if self.failed_syncs() == flush.failed_syncs {
+                *flushed = flush.target;
             }
         }
         Ok(())
@@ -83,17 +90,19 @@ impl SegmentStore {
         let target = Flushed {
             items: filling.items,
             data_bytes: filling.data_bytes,
+            is_begun: true,
         };
-        (target != filling.flushed).then(|| Flush {
+        (target.items != filling.flushed.items).then(|| Flush {
             segment: filling.segment,
             done: filling.flushed,
             target,
             footer: filling.footer(self.image),
+            failed_syncs: self.failed_syncs(),
         })
     }
 
     async fn write_flush(&self, buffer: usize, flush: &Flush) -> Result<(), DeviceError> {
-        if flush.done == Flushed::default() {
+        if !flush.done.is_begun {
             self.erase(flush.segment).await?;
         }
         let summary = |items: u32| summary_offset(self.segment_bytes, items);
@@ -157,7 +166,7 @@ impl SegmentStore {
         self.overwrite_at(segment, last_page as u32, data).await
     }
 
-    async fn overwrite_at(
+    pub(super) async fn overwrite_at(
         &self,
         segment: SegmentId,
         offset: u32,

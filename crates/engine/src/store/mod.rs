@@ -21,6 +21,7 @@
 mod append;
 mod checkpoint;
 mod core;
+mod doubt;
 mod filling;
 mod flush;
 mod layout;

@@ -63,10 +63,10 @@ impl SegmentStore {
             Content::Sealed { bytes, flushed, .. } => (Arc::clone(bytes), *flushed),
             _ => unreachable!("a sealed segment stays in its buffer until it is written"),
         };
-        let written = if flushed.items == 0 {
-            self.program(segment, &bytes).await
-        } else {
+        let written = if flushed.is_begun {
             self.program_rest(segment, &bytes, flushed).await
+        } else {
+            self.program(segment, &bytes).await
         };
         match written {
             Ok(()) => {

@@ -156,6 +156,60 @@ fn what_reclaim_takes_from_flash_is_placed_again_while_memory_has_it() {
     });
 }
 
+/// Checks what power cuts now would leave of the first items.
+fn assert_a_power_cut_leaves(disk: &FaultyDisk, media: &Media, items: u64, what: &str) {
+    for seed in 1..5 {
+        let left = Left {
+            image: disk.crash(seed, Tear::Pages),
+            words: media.journal.power_cut(seed),
+        };
+        simulate(seed, async {
+            let engine = start(&left.media().1, &roomy()).await;
+            for number in 0..items {
+                let found = get(&engine, &numbered(number)).await;
+                assert!(
+                    found == Some(value(number, 1000)),
+                    "{what}, seed {seed}: item {number}"
+                );
+            }
+        });
+    }
+}
+
+/// The system tells one sync of an error, and none after it: that of a checkpoint, of a flush before its footer, or of
+/// one behind it.
+#[test]
+fn what_a_failed_sync_may_have_lost_is_written_again_before_a_sync_says_ok() {
+    let first = When::next(Operation::Sync);
+    let cases = [
+        (3000, When::every(Operation::Sync)),
+        (100, When::every(Operation::Sync)),
+        (100, first.clone()),
+        (100, first.clone().after(1)),
+        (3000, first.after(1)),
+    ];
+    for (seed, (items, failing)) in (1..5).flat_map(|seed| cases.clone().map(|case| (seed, case))) {
+        let image = device::Image::new(65 << 20);
+        let disk = Arc::new(FaultyDisk::from_image(image, Latency::default(), seed));
+        let media = Media::new(disk.clone());
+        let what = format!("{items} items, disk's seed {seed}, {failing:?}");
+        simulate(1, async {
+            let engine = start(&media, &roomy()).await;
+            fill(&engine, items, 1000).await;
+            disk.script(failing, Fault::Error);
+            // To the flush of what is older than five eighths of the window.
+            while disk.counts().met(&Fault::Error) == 0 {
+                runtime::sleep(WINDOW / 64).await;
+            }
+            engine.checkpoint_now().await;
+            disk.heal();
+            assert!(engine.checkpoint_now().await, "it is written anew");
+            assert_eq!(engine.sync().await, Ok(()));
+        });
+        assert_a_power_cut_leaves(&disk, &media, items, &what);
+    }
+}
+
 #[test]
 fn a_sync_that_the_flash_refuses_says_so_and_the_next_one_makes_up_for_it() {
     for operation in [Operation::Write, Operation::Sync] {
@@ -171,20 +225,6 @@ fn a_sync_that_the_flash_refuses_says_so_and_the_next_one_makes_up_for_it() {
             disk.heal();
             assert_eq!(engine.sync().await, Ok(()), "{operation:?}");
         });
-        if operation == Operation::Sync {
-            // What a sync that failed had covered, no later one makes durable.
-            continue;
-        }
-        let left = Left {
-            image: disk.crash(1, Tear::Pages),
-            words: media.journal.power_cut(1),
-        };
-        simulate(2, async {
-            let engine = start(&left.media().1, &roomy()).await;
-            for number in 0..1000 {
-                let found = get(&engine, &numbered(number)).await;
-                assert!(found == Some(value(number, 1000)), "{number}");
-            }
-        });
+        assert_a_power_cut_leaves(&disk, &media, 1000, &format!("{operation:?}"));
     }
 }
