@@ -9,11 +9,10 @@ use device::{AlignedBuf, BlockHealth, BlockId, Flash, Geometry};
 use runtime::budget::Budget;
 use runtime::sync::{Notify, Semaphore};
 
-use super::doubt::Doubt;
 use super::filling::{Cursor, FLUSH_BYTES, Filling, Flushed};
 use super::layout::{StreamLayout, Streams};
 use super::queues::Queues;
-use super::segment::{DRAINING, Segment, SegmentRecord};
+use super::segment::{DRAINING, Doubt, Segment, SegmentRecord};
 use crate::counter::{Count as _, Ewma, Striped};
 use crate::format::location::LocationCodec;
 use crate::format::segment::SegmentId;

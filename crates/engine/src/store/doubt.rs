@@ -11,24 +11,12 @@
 //!
 //! Emulated flash, whose pages cannot be written twice, has no doubts.
 
-use std::collections::BTreeSet;
-
 use device::DeviceError;
 
 use super::core::{Content, SegmentStore};
 use super::filling::FLUSH_BYTES;
 use super::read::SegmentPin;
-use crate::format::segment::SegmentId;
 use crate::sync::atomic::Ordering;
-
-/// What the flash was told to keep, and may not have. Behind the `doubt` lock.
-#[derive(Default)]
-pub(super) struct Doubt {
-    /// Segments with lower sequence numbers are durable, but for those in doubt.
-    durable_before: u64,
-    /// Segments of which a part may be lost, by their sequence numbers.
-    segments: BTreeSet<(u64, SegmentId)>,
-}
 
 impl SegmentStore {
     /// Makes everything written durable, but for what is in doubt.

@@ -1,4 +1,6 @@
-//! What is known of a segment: its record, and its entry in the segment table.
+//! What is known of a segment: its record, its entry in the segment table, and whether it is in doubt.
+
+use std::collections::BTreeSet;
 
 use crate::format::segment::SegmentId;
 use crate::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
@@ -41,6 +43,15 @@ pub(super) struct Segment {
     pub(super) buffer: AtomicU8,
     /// Writes that failed in a row.
     pub(super) failures: AtomicU8,
+}
+
+/// What the flash was told to keep, and may not have. Behind the `doubt` lock.
+#[derive(Default)]
+pub(super) struct Doubt {
+    /// Segments with lower sequence numbers are durable, but for those in doubt.
+    pub(super) durable_before: u64,
+    /// Segments of which a part may be lost, by their sequence numbers.
+    pub(super) segments: BTreeSet<(u64, SegmentId)>,
 }
 
 /// Bytes of memory for each segment of the flash.
