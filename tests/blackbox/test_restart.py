@@ -264,6 +264,24 @@ def test_sync_makes_durable_what_memory_alone_has(make_server):
         assert server.ask(wrong + b"\r\n").split()[0] in (b"ERROR", b"CLIENT_ERROR"), wrong
 
 
+def test_sync_says_what_the_flash_refuses(make_server):
+    """A limit on the length of files stands for a flash that takes no writes."""
+    endless = resource.RLIM_INFINITY
+    server = make_server(limits={resource.RLIMIT_FSIZE: endless}).start()
+    items = {b"refused.%d" % n: (value_of(b"%d" % n, 700), n, 0) for n in range(2000)}
+    store(server, items)
+    resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, (MIB, endless))
+    assert server.ask(b"flowstone sync\r\n") == b"SERVER_ERROR not everything is durable\r\n"
+    assert server.ask(b"flowstone sync noreply\r\nmn\r\n") == b"MN\r\n"
+    assert "a client's sync" in server.log()
+    assert len(snapshot(server, items)) == len(items), "it serves all the same"
+    resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, (endless, endless))
+    assert server.ask(b"flowstone sync\r\n") == b"OK\r\n"
+    server.kill()
+    server.start()
+    assert len(snapshot(server, items)) == len(items)
+
+
 def test_write_back_of_0_seconds_is_off(make_server):
     options = {"off": ["--set", "cache.write_back=0"], "on": ["--set", "cache.write_back=1"]}
     server = make_server(options=options["on"]).start()
