@@ -267,6 +267,10 @@ impl Engine {
                 // What cannot be read is a miss; after a change it must not come back either.
                 let mut held = self.hold(key, now);
                 held.partition.stats.failed_reads += 1;
+                if held.partition.write_generation(key.hash()) != write_generation {
+                    // Another request has changed it meanwhile.
+                    return Ok(None);
+                }
                 held.erase();
                 write_generation = held.partition.write_generation(key.hash());
                 None

@@ -40,6 +40,8 @@ pub(crate) struct Walked {
     chunk: u64,
     /// Entries of it that are done.
     entries: usize,
+    /// A full index has refused some, which stay dirty.
+    pub(crate) has_refused: bool,
 }
 
 impl DramTier {
@@ -62,18 +64,19 @@ impl DramTier {
             let is_worth = due.unplaced || self.log.dirty_from(slot) < due.below;
             if is_worth {
                 let (entries, dirty_from) = self.due_of(slot, done, due, context);
-                if let Err(entries) = self.clean(&entries, context) {
-                    *walked = Walked { chunk, entries };
+                let mut refused_from = u64::MAX;
+                let cleaned = self.clean(&entries, &mut refused_from, context);
+                walked.has_refused |= refused_from < u64::MAX;
+                if let Err(entries) = cleaned {
+                    (walked.chunk, walked.entries) = (chunk, entries);
                     return Err(NoSpace);
                 }
                 if done == 0 {
+                    let dirty_from = dirty_from.min(refused_from);
                     self.log.set_dirty_from(slot, dirty_from);
                 }
             }
-            *walked = Walked {
-                chunk: chunk + 1,
-                entries: 0,
-            };
+            (walked.chunk, walked.entries) = (chunk + 1, 0);
             if is_worth {
                 return Ok(true);
             }
@@ -121,10 +124,12 @@ impl DramTier {
         (entries, dirty_from)
     }
 
-    /// Places entries; the error is the number of the first for which there was no space.
+    /// Places entries, and lowers `refused_from` to the lowest version that a full index has refused. The error is the
+    /// number of the first for which there was no space.
     fn clean(
         &mut self,
         entries: &[(usize, KeyHash, Handle)],
+        refused_from: &mut u64,
         context: &EvictContext<'_>,
     ) -> Result<(), usize> {
         for batch in entries.chunks(BATCH) {
@@ -134,10 +139,11 @@ impl DramTier {
                 .collect();
             let taken = self.hand_over(&items, context);
             for (&(hash, handle), &is_on_flash) in items.iter().zip(&taken) {
+                let header = *self.log.header(handle);
                 if !is_on_flash {
+                    *refused_from = (*refused_from).min(header.version.get());
                     continue;
                 }
-                let header = *self.log.header(handle);
                 if header.has(state::DIRTY) {
                     self.set_clean(&header);
                     self.log.header_mut(handle).state &= !state::DIRTY;

@@ -55,9 +55,11 @@ pub(crate) enum Deaths<'a> {
         last: Option<&'a SavedCheckpoint>,
         end: u64,
     },
-    /// The index, which names whatever is alive.
-    Indexed(&'a dyn Fn(&SegmentRecord, &SummaryEntry) -> bool),
+    /// The index, which names whatever is alive; and what is told of a segment whose summary cannot be read.
+    Indexed(IsNamed<'a>, &'a dyn Fn(&SegmentRecord)),
 }
+
+type IsNamed<'a> = &'a dyn Fn(&SegmentRecord, &SummaryEntry) -> bool;
 
 /// Why a checkpoint was not written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -164,7 +166,9 @@ impl Checkpointer {
                     push_recovering(sink, input.recovery).await?;
                 }
             }
-            Deaths::Indexed(is_named) => self.push_indexed(sink, &live, is_named).await?,
+            Deaths::Indexed(is_named, lose) => {
+                self.push_indexed(sink, &live, is_named, lose).await?;
+            }
         }
         push(sink, &DeadKey::batch(&[])).await?;
         push(sink, &input.section.encode_head()).await?;
@@ -224,7 +228,8 @@ impl Checkpointer {
         &self,
         sink: &mut CheckpointSink,
         live: &[SegmentRecord],
-        is_named: &dyn Fn(&SegmentRecord, &SummaryEntry) -> bool,
+        is_named: IsNamed<'_>,
+        lose: &dyn Fn(&SegmentRecord),
     ) -> Result<(), NotWritten> {
         let mut packed = Packer::default();
         for record in live {
@@ -239,16 +244,8 @@ impl Checkpointer {
                         dead.dedup();
                         dead.iter().for_each(|&position| packed.push(position));
                     }
-                    Err(error) => {
-                        tracing::warn!(
-                            segment = record.segment.0,
-                            %error,
-                            "a summary cannot be read; the next start will not find the segment's items"
-                        );
-                        self.journal.append(Record::SegmentDead {
-                            segment: record.segment.0,
-                            generation: sequence,
-                        });
+                    Err(_) => {
+                        lose(record);
                         sequence = 0;
                     }
                 },

@@ -354,7 +354,6 @@ impl Journal {
     }
 
     fn lose_at(&self, cursor: &mut Cursor, why: &str) {
-        self.losses.fetch_add(1, Ordering::AcqRel);
         cursor.makes_wait = false;
         self.is_tight.store(false, Ordering::Release);
         if !self.is_void.swap(true, Ordering::AcqRel) {
@@ -366,6 +365,13 @@ impl Journal {
             self.dirtied.notify_all();
             self.pressure.notify_all();
         }
+        self.losses.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// [`losses`](Journal::losses) and [`is_void`](Journal::is_void), of one moment.
+    pub(crate) fn losses_and_void(&self) -> (u64, bool) {
+        let _cursor = self.cursor.lock();
+        (self.losses(), self.is_void())
     }
 
     /// Gives up what the journal holds and takes records again; what it is begun afresh for is a checkpoint that
@@ -381,6 +387,7 @@ impl Journal {
 
     /// A checkpoint holds what has died before chunk `end`, and nothing has been lost since `losses`.
     pub(crate) fn heal(&self, losses: u64) {
+        let _cursor = self.cursor.lock();
         if self.losses() == losses && self.is_void.swap(false, Ordering::AcqRel) {
             self.log.store(VOID_WORD, 0);
             self.is_dirty.store(true, Ordering::Relaxed);

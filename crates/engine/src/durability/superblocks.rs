@@ -142,7 +142,7 @@ pub(crate) struct Persistence {
     /// The checkpoint that the superblock names.
     pub(crate) checkpoint: Mutex<Option<SavedCheckpoint>>,
     /// Segments of checkpoints of which it is not known whether the superblock names them.
-    pub(crate) doubtful: Mutex<Vec<SegmentId>>,
+    pub(crate) perhaps_named: Mutex<Vec<SegmentId>>,
     pub(crate) stopped: AtomicBool,
     /// The stop has saved all that it is going to save.
     pub(crate) saved: AtomicBool,

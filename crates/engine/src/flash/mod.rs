@@ -198,10 +198,7 @@ impl FlashTier {
         mut each: impl FnMut(usize, Placed),
     ) -> usize {
         let upkeep = &self.upkeep;
-        if upkeep.index_use.headroom() == 0
-            && self.store().written_segments() > 0
-            && !upkeep.is_stopping.load(Ordering::SeqCst)
-        {
+        if upkeep.index_use.headroom() == 0 && self.store().written_segments() > 0 {
             // Reclaim makes space in the index as it does on flash.
             self.store().work().notify_all();
             return 0;
@@ -311,7 +308,8 @@ impl FlashTier {
             let item = Resident::of(record, entry);
             self.placement.check(&item, &mut |_| true) == Named::Kept
         };
-        let by_index = Deaths::Indexed(&is_named);
+        let lose = |record: &SegmentRecord| self.lose_segment(record);
+        let by_index = Deaths::Indexed(&is_named, &lose);
         let mut input = CheckpointInput {
             head,
             next_version,
@@ -339,7 +337,7 @@ impl FlashTier {
         }
     }
 
-    /// Makes everything written durable: segments, and what the index has overwritten.
+    /// Makes everything written durable, but for what is in doubt: segments, and what the index has overwritten.
     pub(crate) async fn sync(&self) -> Result<(), DeviceError> {
         self.store().sync().await?;
         self.sync_index().await
@@ -347,15 +345,31 @@ impl FlashTier {
 
     /// [`sync`](Self::sync), once what an earlier sync may have lost has been written again.
     pub(crate) async fn sync_all(&self) -> Result<(), DeviceError> {
-        self.store().sync_all().await?;
+        let lose = |record: &SegmentRecord| self.lose_segment(record);
+        self.store().sync_all(&lose).await?;
         self.sync_index().await
     }
 
     async fn sync_index(&self) -> Result<(), DeviceError> {
         match &self.index_region {
-            Some(region) => region.sync().await,
+            Some(region) => self.store().sync_by(region.sync()).await,
             None => Ok(()),
         }
+    }
+
+    /// What lies in a segment cannot be known any more: neither the index names it from now on, nor does a start find it.
+    fn lose_segment(&self, record: &SegmentRecord) {
+        self.upkeep.declare_segment_dead(record);
+        let lost = self.placement.forget_segment(record);
+        for _ in 0..lost {
+            self.store().count_out(record.segment, record.sequence);
+        }
+        self.upkeep.counters.items_lost.add(lost);
+        tracing::warn!(
+            segment = record.segment.0,
+            items = lost,
+            "a segment cannot be read; its items are lost"
+        );
     }
 
     /// How far recovery has come.

@@ -242,11 +242,13 @@ impl Engine {
     /// Writes a checkpoint and frees what it takes the place of. False when it cannot be written:
     /// the one before counts on.
     async fn checkpoint(&self, is_last: bool) -> bool {
-        let now = runtime::unix_seconds();
-        let mut losses = self.journal.losses();
-        let heals = self.journal.is_void();
+        let (mut losses, heals) = self.journal.losses_and_void();
         let counters = &self.persistence.counters;
         if heals && self.flash.upkeep.recovery.is_running() {
+            return false;
+        }
+        if !self.free_perhaps_named().await {
+            counters.failed.add(1);
             return false;
         }
         let (end, head) = {
@@ -259,6 +261,8 @@ impl Engine {
             } else {
                 self.journal.cut()
             };
+            // Later than the cut: a flush that is due by then is applied here, and its records are behind the cut.
+            let now = runtime::unix_seconds();
             let cutoffs = (0..self.partitions.len())
                 .map(|number| {
                     // Taking the lock applies a flush that is due.
@@ -317,7 +321,7 @@ impl Engine {
             }
             Err(error) => {
                 // Whether the superblock was written is not known: neither checkpoint is freed.
-                self.persistence.doubtful.lock().extend(saved.segments);
+                self.persistence.perhaps_named.lock().extend(saved.segments);
                 tracing::warn!(%error, "a checkpoint could not be made durable");
                 counters.failed.add(1);
                 return false;
@@ -328,9 +332,26 @@ impl Engine {
         let before = self.persistence.checkpoint.lock().replace(saved);
         self.journal.retire(end);
         self.journal.heal(losses);
-        let mut freed = before.map(|before| before.segments).unwrap_or_default();
-        freed.append(&mut self.persistence.doubtful.lock());
+        let freed = before.map(|before| before.segments).unwrap_or_default();
         // Wakes those who wait for space in the journal, too.
+        self.store().free_checkpoint(&freed);
+        true
+    }
+
+    /// Frees checkpoints of which it is not known whether the superblock names them, by writing in its place the one
+    /// before. False when that cannot be done: then no other checkpoint takes more of the flash.
+    async fn free_perhaps_named(&self) -> bool {
+        if self.persistence.perhaps_named.lock().is_empty() {
+            return true;
+        }
+        let _turn = self.persistence.superblock_turn.acquire().await;
+        let mut superblock = *self.persistence.superblock.lock();
+        if let Err(error) = self.write_superblock(&mut superblock).await {
+            tracing::warn!(%error, "the superblock cannot be written");
+            return false;
+        }
+        *self.persistence.superblock.lock() = superblock;
+        let freed = std::mem::take(&mut *self.persistence.perhaps_named.lock());
         self.store().free_checkpoint(&freed);
         true
     }
@@ -404,6 +425,7 @@ impl Engine {
         }
     }
 
+    /// False when not everything can be made durable.
     async fn save(self: &Arc<Self>) -> bool {
         self.flash.recovered().await;
         loop {
@@ -414,26 +436,41 @@ impl Engine {
             checkpointed.await;
         }
         let now = runtime::unix_seconds();
-        for _ in 0..MAX_ROUNDS {
-            self.flash.begin_stop();
-            let back_in_memory = || {
-                let stats = self.flash.upkeep.stats();
-                (stats.items_lost, stats.items_returned)
-            };
-            let before = back_in_memory();
-            self.clean_memory(now).await;
-            self.flash.drain().await;
-            if back_in_memory() == before {
-                break;
+        let is_placed = async {
+            for _ in 0..MAX_ROUNDS {
+                self.flash.begin_stop();
+                let before = self.back_in_memory();
+                let are_all_placed = self.clean_memory(now).await;
+                self.flash.drain().await;
+                if are_all_placed && self.back_in_memory() == before {
+                    return true;
+                }
             }
-            // Lost to segments that could not be written, or returned by a reclaim that was under way.
-        }
+            false
+        };
+        let is_placed = is_placed.await;
         self.flash.quiesce().await;
-        self.flash.sync_all().await.is_ok() && self.checkpoint(true).await
+        for _ in 0..MAX_ROUNDS {
+            let failed_syncs = self.store().failed_syncs();
+            let is_durable = self.flash.sync_all().await.is_ok() && self.checkpoint(true).await;
+            if is_durable && self.store().failed_syncs() == failed_syncs {
+                return is_placed;
+            }
+        }
+        false
     }
 
-    /// Places everything on flash that only memory has; it stays in memory.
-    async fn clean_memory(&self, now: u32) {
+    /// Changes when items that had been placed are in memory alone again, or in none: lost to a segment that could not
+    /// be written, returned by reclaim, or moved to a segment that is not written yet.
+    pub(super) fn back_in_memory(&self) -> [u64; 3] {
+        let stats = self.flash.upkeep.stats();
+        let moved = self.store().counters().segments_moved.get();
+        [stats.items_lost, stats.items_returned, moved]
+    }
+
+    /// Places everything on flash that only memory has; it stays in memory. False when a full index has refused some.
+    async fn clean_memory(&self, now: u32) -> bool {
+        let mut are_all_placed = true;
         for number in 0..self.partitions.len() {
             let mut walked = Walked::default();
             loop {
@@ -449,7 +486,9 @@ impl Engine {
                     Err(NoSpace) => space.await,
                 }
             }
+            are_all_placed &= !walked.has_refused;
         }
+        are_all_placed
     }
 
     fn count_dirty(&self) -> u64 {

@@ -206,7 +206,7 @@ impl Opening {
         let persistence = Persistence {
             meta,
             checkpoint: Mutex::new(checkpoint),
-            doubtful: Mutex::default(),
+            perhaps_named: Mutex::default(),
             stopped: AtomicBool::new(false),
             saved: AtomicBool::new(false),
             stopping: Notify::new(),

@@ -34,8 +34,8 @@ use crate::sync::atomic::Ordering;
 const STEPS: u32 = 8;
 /// Rounds after which an item is placed: the last ones are for the walk, for the flush and for a slow device.
 const AGE: usize = 5;
-/// Flash that holds so many times the memory is large enough to have what memory has copied to it again and again as
-/// its segments are reclaimed.
+/// A flash, and an index, that hold so many times what memory does are large enough to have it copied to them again and
+/// again as segments are reclaimed.
 const LARGE_FLASH: u64 = 2;
 /// Times that everything is placed again when segments could not be written.
 const MAX_ROUNDS: usize = 3;
@@ -177,10 +177,11 @@ impl Engine {
         if !self.store().can_flush() && is_last {
             self.store().flush();
         }
-        let flushed = self.store().flush_filling().await;
+        // What one segment meets does not concern the others.
+        let _ = self.store().flush_filling().await;
         let written = self.store().counters().bytes_written.get();
         let is_due = written != walk.synced || self.store().is_in_doubt();
-        if flushed.is_ok() && is_due && self.flash.sync_all().await.is_ok() {
+        if is_due && self.flash.sync_all().await.is_ok() {
             walk.synced = written;
         }
         let stats = self.flash.upkeep.stats();
@@ -191,11 +192,16 @@ impl Engine {
         }
     }
 
-    /// Whether the index tells of each item if flash has it, and flash is large enough to have it once more.
+    /// Whether the index tells of each item if flash has it, and flash and index are large enough to have it once more.
     fn may_place_again(&self) -> bool {
         let store = self.store();
         let flash_bytes = u64::from(store.segments()) * u64::from(store.segment_bytes());
-        self.flash.upkeep.locates_displaced && flash_bytes >= LARGE_FLASH * self.config.memory_bytes
+        let partitions = self.partitions.iter();
+        let items = partitions.map(|partition| partition.0.lock().tier.in_use().items);
+        let upkeep = &self.flash.upkeep;
+        upkeep.locates_displaced
+            && flash_bytes >= LARGE_FLASH * self.config.memory_bytes
+            && upkeep.index_use.holds(LARGE_FLASH * items.sum::<u64>())
     }
 
     /// Places what is due of the next chunk of a partition in which something is; false past its last one, and once the
@@ -229,35 +235,33 @@ impl Engine {
     /// Places and writes everything that memory holds, and syncs it. False when that cannot be done.
     async fn place_everything(&self) -> bool {
         for _ in 0..MAX_ROUNDS {
-            let lost = || {
-                let stats = self.flash.upkeep.stats();
-                (stats.items_lost, stats.items_returned)
-            };
-            let (before, moved) = (lost(), self.store().counters().segments_moved.get());
+            let before = self.back_in_memory();
+            let mut are_all_placed = true;
             for number in 0..self.partitions.len() {
-                if !self.place_partition(number).await {
-                    return false;
+                match self.place_partition(number).await {
+                    Some(is_placed) => are_all_placed &= is_placed,
+                    None => return false,
                 }
             }
             if !self.write_placed().await {
                 return false;
             }
-            if lost() == before && self.store().counters().segments_moved.get() == moved {
+            if are_all_placed && self.back_in_memory() == before {
                 return self.sync_now().await && !self.journal.is_void();
             }
-            // Lost to segments that could not be written, or elsewhere in memory: once more.
         }
         false
     }
 
-    /// Places everything of a partition that flash does not have; false when the cache is stopped meanwhile.
-    async fn place_partition(&self, number: usize) -> bool {
+    /// Places everything of a partition that flash does not have; false when a full index has refused some, `None` when
+    /// the cache is stopped meanwhile.
+    async fn place_partition(&self, number: usize) -> Option<bool> {
         let mut walked = Walked::default();
         loop {
             let space = self.flash.space().listener();
             match self.clean_chunk(number, &mut walked, &Due::ALL) {
                 Ok(true) => runtime::yield_now().await,
-                Ok(false) => return !self.is_stopped(),
+                Ok(false) => return (!self.is_stopped()).then_some(!walked.has_refused),
                 Err(NoSpace) => {
                     self.flash.ask_for_space();
                     self.unless_stopping(space).await;

@@ -105,6 +105,17 @@ impl IndexUse {
         }
     }
 
+    /// Whether it has next to no space left, so that reclaim makes some.
+    pub(crate) fn is_short(&self) -> bool {
+        self.headroom() < self.max_bytes / 64
+    }
+
+    /// Whether so many objects fit, at as many bytes each as those that are there take.
+    pub(crate) fn holds(&self, objects: u64) -> bool {
+        let wanted = u128::from(objects) * u128::from(self.bytes.get());
+        wanted <= u128::from(self.objects.get()) * u128::from(self.max_bytes)
+    }
+
     /// Bytes by which the index may still grow.
     pub(crate) fn headroom(&self) -> u64 {
         self.max_bytes.saturating_sub(self.bytes.get())

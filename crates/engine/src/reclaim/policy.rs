@@ -28,7 +28,7 @@ pub(crate) struct FlashView {
     pub(crate) target: u32,
     /// Free segments that only copies may open.
     pub(crate) reserved: u32,
-    /// The index has next to no space left.
+    /// The index has next to no space left; of a cache that stops, none.
     pub(crate) is_index_short: bool,
     /// Recovery goes on: what is not known yet cannot be kept.
     pub(crate) is_recovering: bool,
@@ -100,8 +100,7 @@ fn level_wear(may_copy: bool) -> Option<(Pick, Keep)> {
 
 /// What has to be reclaimed now.
 pub(crate) fn choose(policy: ReclaimPolicy, view: &FlashView) -> Choices {
-    let needs_index = view.is_index_short && !view.is_stopping;
-    if view.free_or_reclaiming >= view.target && !needs_index {
+    if view.free_or_reclaiming >= view.target && !view.is_index_short {
         // What is there when the cache stops is to be there when it starts.
         let leveling = !view.is_stopping;
         let choice = leveling.then(|| level_wear(view.free >= view.low));
@@ -203,15 +202,16 @@ mod tests {
             assert_eq!(choose(policy, &enough), leveling);
             let stopping = FlashView {
                 is_stopping: true,
-                is_index_short: true,
                 ..enough
             };
             assert_eq!(choose(policy, &stopping), NOTHING);
-            let short = FlashView {
+            let short = |view| FlashView {
                 is_index_short: true,
-                ..enough
+                ..view
             };
-            assert_eq!(choose(policy, &short), only(policy.victim(), Keep::Nothing));
+            for view in [short(enough), short(stopping)] {
+                assert_eq!(choose(policy, &view), only(policy.victim(), Keep::Nothing));
+            }
         }
     }
 

@@ -83,6 +83,13 @@ impl Upkeep {
 
     fn view(&self) -> FlashView {
         let opened = self.store.counters().segments_opened.get();
+        let is_stopping = self.is_stopping.load(Ordering::SeqCst);
+        // What is there when the cache stops is to be there when it starts, but for what the items in memory need.
+        let is_index_short = if is_stopping {
+            self.index_use.headroom() == 0
+        } else {
+            self.index_use.is_short()
+        };
         let sixteenths = u64::from(self.policy.max_copy_sixteenths().min(15));
         FlashView {
             free: self.store.free_segments(),
@@ -91,9 +98,9 @@ impl Upkeep {
             low: self.watermarks().low,
             target: self.free_target(),
             reserved: self.reserved_segments(),
-            is_index_short: self.index_use.headroom() < self.index_use.max_bytes / 64,
+            is_index_short,
             is_recovering: self.recovery.is_running(),
-            is_stopping: self.is_stopping.load(Ordering::SeqCst),
+            is_stopping,
             copies_gain: self.copies_gain(),
             copying_rests: opened < self.copying_rests_until.get(),
             max_copy_bytes: u64::from(self.store.segment_bytes()) * sixteenths / 16,

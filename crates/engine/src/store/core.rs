@@ -12,7 +12,7 @@ use runtime::sync::{Notify, Semaphore};
 use super::filling::{Cursor, FLUSH_BYTES, Filling, Flushed};
 use super::layout::{StreamLayout, Streams};
 use super::queues::Queues;
-use super::segment::{DRAINING, Doubt, Segment, SegmentRecord};
+use super::segment::{DRAINING, Segment, SegmentRecord};
 use crate::counter::{Count as _, Ewma, Striped};
 use crate::format::location::LocationCodec;
 use crate::format::segment::SegmentId;
@@ -36,8 +36,19 @@ pub(super) enum Content {
         bytes: Arc<AlignedBuf>,
         flushed: Flushed,
     },
-    /// Its bytes were lost with a cancelled write; a fresh buffer is made on the next use.
+    /// It has no bytes yet, or the device still holds them; the next use makes new ones.
     Lost,
+}
+
+impl Content {
+    /// How much of what is not wholly on flash is there.
+    pub(super) fn flushed(&mut self) -> Option<&mut Flushed> {
+        match self {
+            Self::Filling(filling) => Some(&mut filling.flushed),
+            Self::Sealed { flushed, .. } => Some(flushed),
+            Self::Free(_) | Self::Lost => None,
+        }
+    }
 }
 
 /// Which written segment is reclaimed next.
@@ -154,8 +165,10 @@ pub struct SegmentStore {
     pub(super) flushing: Semaphore,
     /// Held while the flash is synced.
     pub(super) syncing: Semaphore,
-    pub(super) doubt: Mutex<Doubt>,
+    /// See [`failed_syncs`](SegmentStore::failed_syncs).
     pub(super) failed_syncs: AtomicU64,
+    /// Segments with lower sequence numbers are durable, but for those in doubt.
+    pub(super) durable_before: AtomicU64,
     pub(super) small_reads: Arc<Budget>,
     pub(super) space: Notify,
     pub(super) work: Notify,
@@ -211,8 +224,9 @@ impl SegmentStore {
             large_reads: Arc::new(Budget::new(config.large_read_bytes)),
             flushing: Semaphore::new(1),
             syncing: Semaphore::new(1),
-            doubt: Mutex::default(),
             failed_syncs: AtomicU64::default(),
+            // A run begins with a sync.
+            durable_before: AtomicU64::new(config.first_sequence),
             small_reads: Arc::new(Budget::new(config.small_read_bytes)),
             space: Notify::new(),
             work: Notify::new(),
@@ -571,6 +585,7 @@ impl SegmentStore {
         state.live.store(0, Ordering::Release);
         state.item_bytes.store(0, Ordering::Relaxed);
         state.sealed_at.store(0, Ordering::Relaxed);
+        state.is_doubtful.store(false, Ordering::Relaxed);
         state.slot_bytes.store(slot_bytes, Ordering::Release);
         state.reads.store(0, Ordering::Relaxed);
         state.last_read_ms.store(self.now_ms(), Ordering::Relaxed);

@@ -7,15 +7,17 @@
 //! |---|---|
 //! | what a segment in a buffer has flushed | its next flush, or its write: both begin anew |
 //! | a segment that is on flash, or being written | [`sync_all`](SegmentStore::sync_all): the same bytes, in the same place |
-//! | a checkpoint, a superblock | whoever writes it and finds that [`failed_syncs`](SegmentStore::failed_syncs) has risen |
+//! | a checkpoint, a superblock | whoever writes it and finds that [`failed_syncs`](SegmentStore::failed_syncs) has changed |
 //!
 //! Emulated flash, whose pages cannot be written twice, has no doubts.
 
-use device::DeviceError;
+use device::{DeviceError, PAGE_BYTES};
 
-use super::core::{Content, SegmentStore};
+use super::core::SegmentStore;
 use super::filling::FLUSH_BYTES;
 use super::read::SegmentPin;
+use super::segment::SegmentRecord;
+use crate::format::segment::{FOOTER_BYTES, Footer, SegmentId, summary_offset};
 use crate::sync::atomic::Ordering;
 
 impl SegmentStore {
@@ -24,99 +26,144 @@ impl SegmentStore {
     /// # Errors
     /// What the device says; what has been written since the last good sync is in doubt from then on.
     pub(crate) async fn sync(&self) -> Result<(), DeviceError> {
-        self.sync_by(self.flash.sync()).await
-    }
-
-    /// [`sync`](SegmentStore::sync), by something that syncs the device after a write of its own.
-    ///
-    /// # Errors
-    /// Its own; as for `sync`.
-    pub(crate) async fn sync_by(
-        &self,
-        sync: impl Future<Output = Result<(), DeviceError>>,
-    ) -> Result<(), DeviceError> {
-        let _turn = self.syncing.acquire().await;
         // In this order: what is opened meanwhile has a higher number.
         let next_sequence = self.next_sequence().load(Ordering::Acquire);
         let in_memory = self.in_memory();
         let in_memory = in_memory.iter().map(|record| record.sequence);
         let written_before = in_memory.fold(next_sequence, u64::min);
+        self.sync_by(self.flash.sync()).await?;
+        self.durable_before
+            .fetch_max(written_before, Ordering::AcqRel);
+        Ok(())
+    }
+
+    /// Lets something that syncs the device after a write of its own do so, while nobody else syncs it.
+    ///
+    /// # Errors
+    /// Its own; as for [`sync`](SegmentStore::sync).
+    pub(crate) async fn sync_by(
+        &self,
+        sync: impl Future<Output = Result<(), DeviceError>>,
+    ) -> Result<(), DeviceError> {
+        let _turn = self.syncing.acquire().await;
         let synced = sync.await;
-        match synced {
-            Ok(()) => self.doubt.lock().durable_before = written_before,
-            Err(_) => self.begin_doubt(),
+        if synced.is_err() {
+            self.begin_doubt();
         }
         synced
     }
 
-    /// Syncs that have failed so far.
+    /// Changes whenever a sync fails: once before what it may have lost is marked, and once after.
     pub(crate) fn failed_syncs(&self) -> u64 {
-        self.failed_syncs.load(Ordering::Acquire)
+        self.failed_syncs.load(Ordering::SeqCst)
+    }
+
+    fn begin_doubt(&self) {
+        self.failed_syncs.fetch_add(1, Ordering::SeqCst);
+        if self.flash.can_overwrite() {
+            for buffer in &self.buffers {
+                if let Some(flushed) = buffer.lock().flushed() {
+                    flushed.forget();
+                }
+            }
+            let durable_before = self.durable_before.load(Ordering::Acquire);
+            let (live, _) = self.live_segments();
+            for record in live {
+                if record.sequence >= durable_before {
+                    self.set_doubtful(record.segment, true);
+                }
+            }
+        }
+        self.failed_syncs.fetch_add(1, Ordering::SeqCst);
+    }
+
+    fn set_doubtful(&self, segment: SegmentId, is_doubtful: bool) {
+        let mark = &self.segment(segment).is_doubtful;
+        mark.store(is_doubtful, Ordering::Release);
+    }
+
+    fn doubtful(&self) -> impl Iterator<Item = SegmentId> + '_ {
+        (0..self.segments())
+            .map(SegmentId)
+            .filter(|&segment| self.segment(segment).is_doubtful.load(Ordering::Acquire))
     }
 
     /// Whether anything that was written may be lost.
     pub(crate) fn is_in_doubt(&self) -> bool {
-        !self.doubt.lock().segments.is_empty()
+        self.doubtful().next().is_some()
     }
 
-    fn begin_doubt(&self) {
-        // First: a flush that ends after its buffer has been looked at finds that it counts for nothing.
-        self.failed_syncs.fetch_add(1, Ordering::AcqRel);
-        if !self.flash.can_overwrite() {
-            return;
-        }
-        for buffer in &self.buffers {
-            match &mut *buffer.lock() {
-                Content::Filling(filling) => filling.flushed.forget(),
-                Content::Sealed { flushed, .. } => flushed.forget(),
-                Content::Free(_) | Content::Lost => {}
-            }
-        }
-        let (live, _) = self.live_segments();
-        let mut doubt = self.doubt.lock();
-        let since = doubt.durable_before;
-        let unsure = live.iter().filter(|record| record.sequence >= since);
-        doubt
-            .segments
-            .extend(unsure.map(|record| (record.sequence, record.segment)));
-    }
-
-    /// Makes everything on flash durable: writes what is in doubt again, and syncs. What is in a buffer stays in doubt.
+    /// Makes everything on flash durable: writes what is in doubt again, and syncs. What is in a buffer comes later; what
+    /// a sync of somebody else loses meanwhile is in doubt still, and [`failed_syncs`](Self::failed_syncs) tells.
+    ///
+    /// `lose` is told of segments that cannot be read back: no index may name them any more.
     ///
     /// # Errors
-    /// The first error of the device.
-    pub(crate) async fn sync_all(&self) -> Result<(), DeviceError> {
-        let doubtful = self.doubt.lock().segments.clone();
+    /// The first error of the device; all that it has not met is durable, if the sync was not.
+    pub(crate) async fn sync_all(
+        &self,
+        lose: &(dyn Fn(&SegmentRecord) + Sync),
+    ) -> Result<(), DeviceError> {
         let failed = self.failed_syncs();
-        let mut settled = Vec::new();
-        for (sequence, segment) in doubtful {
+        let mut written = Vec::new();
+        let mut refused = Ok(());
+        for segment in self.doubtful() {
             // Its copy is the one piece in memory.
             let _turn = self.flushing.acquire().await;
-            match self.pin(segment, sequence) {
-                Some(_) if !self.is_on_flash(segment) => continue,
-                Some(pin) => self.write_again(&pin).await?,
-                // It has been reclaimed.
-                None => {}
+            let sequence = self.sequence(segment);
+            let pin = self.pin(segment, sequence).filter(|_| sequence != 0);
+            let Some(pin) = pin.filter(|_| self.is_on_flash(segment)) else {
+                continue;
+            };
+            match self.write_again(&pin).await {
+                Ok(is_whole) => {
+                    if !is_whole {
+                        lose(&self.record(segment));
+                    }
+                    written.push((segment, sequence));
+                }
+                Err(error) => refused = refused.and(Err(error)),
             }
-            settled.push((sequence, segment));
         }
         self.sync().await?;
         if self.failed_syncs() == failed {
-            let mut doubt = self.doubt.lock();
-            for segment in &settled {
-                doubt.segments.remove(segment);
+            for (segment, sequence) in written {
+                if self.sequence(segment) == sequence {
+                    self.set_doubtful(segment, false);
+                }
             }
         }
-        Ok(())
+        refused
     }
 
-    /// Writes the bytes of a segment to where they lie. A power cut meanwhile leaves what it is, half written or not.
-    async fn write_again(&self, pin: &SegmentPin<'_>) -> Result<(), DeviceError> {
+    /// Writes the bytes of a segment to where they lie; a power cut meanwhile changes nothing. False when they cannot be
+    /// read, or are not what was written: of the items each is verified when it is read.
+    async fn write_again(&self, pin: &SegmentPin<'_>) -> Result<bool, DeviceError> {
+        let record = self.record(pin.segment);
+        let footer_at = self.segment_bytes - FOOTER_BYTES;
+        let summary = summary_offset(self.segment_bytes, record.items).unwrap_or(footer_at);
+        let (mut checksum, mut is_whole) = (0, false);
         for start in (0..self.segment_bytes).step_by(FLUSH_BYTES as usize) {
-            let len = FLUSH_BYTES.min(self.segment_bytes - start);
-            let bytes = self.read_range(pin.segment, start, len as usize).await?;
+            let end = self.segment_bytes.min(start + FLUSH_BYTES);
+            let len = (end - start) as usize;
+            let Ok(bytes) = self.read_range(pin.segment, start, len).await else {
+                return Ok(false);
+            };
+            let entries = summary.max(start)..footer_at.min(end);
+            if !entries.is_empty() {
+                let entries = (entries.start - start) as usize..(entries.end - start) as usize;
+                checksum = crc32c::crc32c_append(checksum, &bytes[entries]);
+            }
+            if end == self.segment_bytes {
+                let page = &bytes[len - PAGE_BYTES..];
+                let footer = Footer::read(page, pin.segment.0, self.segment_bytes);
+                is_whole = footer.is_ok_and(|footer| {
+                    footer.sequence.get() == pin.sequence
+                        && footer.content_checksum.get() == checksum
+                });
+            }
             self.overwrite_at(pin.segment, start, bytes.into()).await?;
         }
-        Ok(())
+        Ok(is_whole)
     }
 }

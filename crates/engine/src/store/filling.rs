@@ -47,12 +47,15 @@ pub(super) struct Flushed {
     pub(super) data_bytes: u32,
     /// The segment has been erased, and may hold some of its items.
     pub(super) is_begun: bool,
+    /// Syncs that have failed since: what was under way then counts for nothing.
+    pub(super) forgotten: u32,
 }
 
 impl Flushed {
     /// A sync has failed: all of it is written again.
     pub(super) fn forget(&mut self) {
         (self.items, self.data_bytes) = (0, 0);
+        self.forgotten += 1;
     }
 }
 

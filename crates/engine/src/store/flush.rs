@@ -9,9 +9,9 @@
 //!                     1 ───────>               2 ─────────>                      3
 //! ```
 //!
-//! Between 2 and 3 the device is synced. A start finds at any moment what the last footer counts. A footer goes to a page that has been written before: a
-//! drive that tears one page of 4 KiB at a power cut takes the segment with it, and its items are misses. Where pages
-//! cannot be written twice a segment is sealed short instead.
+//! Between 2 and 3 the device is synced. A start finds at any moment what the last footer counts. A footer goes to a
+//! page that has been written before: a drive that tears one page of 4 KiB at a power cut takes the segment with it, and
+//! its items are misses. Where pages cannot be written twice a segment is sealed short instead.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -31,8 +31,6 @@ struct Flush {
     done: Flushed,
     target: Flushed,
     footer: Footer,
-    /// Syncs that had failed when it began.
-    failed_syncs: u64,
 }
 
 impl SegmentStore {
@@ -42,11 +40,12 @@ impl SegmentStore {
     /// Where pages cannot be written twice this does nothing: [`flush`](SegmentStore::flush) seals.
     ///
     /// # Errors
-    /// The first error of the device; what is left is written with the whole segment, or with the next call.
+    /// The first error of the device; what it has met is written with the whole segment, or with the next call.
     pub(crate) async fn flush_filling(&self) -> Result<(), DeviceError> {
         if !self.flash.can_overwrite() {
             return Ok(());
         }
+        let mut refused = Ok(());
         for buffer in 0..self.buffers.len() {
             let _turn = self.flushing.acquire().await;
             let Some(flush) = self.begin_flush(buffer) else {
@@ -54,20 +53,19 @@ impl SegmentStore {
             };
             if let Err(error) = self.write_flush(buffer, &flush).await {
                 self.counters.write_errors.add(1);
-                return Err(error);
+                refused = refused.and(Err(error));
+                continue;
             }
             let mut content = self.buffers[buffer].lock();
-            let flushed = match &mut *content {
-                Content::Filling(filling) => &mut filling.flushed,
-                Content::Sealed { flushed, .. } => flushed,
-                Content::Free(_) | Content::Lost => continue,
+            let Some(flushed) = content.flushed() else {
+                continue;
             };
             flushed.is_begun = true;
-            if self.failed_syncs() == flush.failed_syncs {
+            if flushed.forgotten == flush.done.forgotten {
                 *flushed = flush.target;
             }
         }
-        Ok(())
+        refused
     }
 
     /// Whether pages can be written twice, so that a segment being filled can be flushed.
@@ -91,13 +89,13 @@ impl SegmentStore {
             items: filling.items,
             data_bytes: filling.data_bytes,
             is_begun: true,
+            forgotten: filling.flushed.forgotten,
         };
         (target.items != filling.flushed.items).then(|| Flush {
             segment: filling.segment,
             done: filling.flushed,
             target,
             footer: filling.footer(self.image),
-            failed_syncs: self.failed_syncs(),
         })
     }
 
@@ -118,6 +116,11 @@ impl SegmentStore {
             if range.start == last_page && !range.is_empty() {
                 // A drive may keep the footer and lose what it counts, and with it what was durable.
                 self.sync().await?;
+                let forgotten = self.buffers[buffer].lock().flushed().map(|it| it.forgotten);
+                if forgotten != Some(flush.done.forgotten) {
+                    // Another sync has failed since, and may have lost what the footer would count.
+                    return Ok(());
+                }
             }
             for start in range.clone().step_by(FLUSH_BYTES as usize) {
                 let piece = start..range.end.min(start + FLUSH_BYTES);
@@ -161,7 +164,8 @@ impl SegmentStore {
             let data = SharedBuf::new(Arc::clone(bytes), start..end);
             self.overwrite_at(segment, start as u32, data).await?;
         }
-        self.sync().await?;
+        // Where it fails, the segment is in doubt from now on, and will be written again.
+        let _ = self.sync().await;
         let data = SharedBuf::new(Arc::clone(bytes), last_page..bytes.len());
         self.overwrite_at(segment, last_page as u32, data).await
     }

@@ -1,9 +1,7 @@
-//! What is known of a segment: its record, its entry in the segment table, and whether it is in doubt.
-
-use std::collections::BTreeSet;
+//! What is known of a segment: its record, and its entry in the segment table.
 
 use crate::format::segment::SegmentId;
-use crate::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
+use crate::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64};
 
 /// A segment as the checkpoint remembers it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -43,15 +41,8 @@ pub(super) struct Segment {
     pub(super) buffer: AtomicU8,
     /// Writes that failed in a row.
     pub(super) failures: AtomicU8,
-}
-
-/// What the flash was told to keep, and may not have. Behind the `doubt` lock.
-#[derive(Default)]
-pub(super) struct Doubt {
-    /// Segments with lower sequence numbers are durable, but for those in doubt.
-    pub(super) durable_before: u64,
-    /// Segments of which a part may be lost, by their sequence numbers.
-    pub(super) segments: BTreeSet<(u64, SegmentId)>,
+    /// A sync that has failed may have lost a part of it.
+    pub(super) is_doubtful: AtomicBool,
 }
 
 /// Bytes of memory for each segment of the flash.

@@ -438,6 +438,35 @@ fn all_that_share_a_failed_read_miss_and_the_next_read_is_a_new_one() {
     });
 }
 
+/// What was stored while the read of an older copy was under way is nothing that the read's failure concerns.
+#[test]
+fn a_change_whose_read_fails_leaves_what_was_stored_meanwhile() {
+    simulate(1, async {
+        let medium = Arc::new(MemoryDisk::with_latency(65 << 20, LATENCY));
+        let faulty = Arc::new(FaultyDisk::new(medium, 1));
+        let engine = start(&Media::new(faulty.clone()), &tight()).await;
+        cold_item(&engine).await;
+        let slow = Fault::Slow(Duration::from_millis(1));
+        faulty.set_rates(vec![(Operation::Read, slow, 1.0)]);
+        faulty.script(When::next(Operation::Read), Fault::Error);
+        let changing = Arc::clone(&engine);
+        let changed = runtime::spawn(async move {
+            let key = changing.key(b"cold").unwrap();
+            let decide = |present: Option<&ItemView<'_>>| {
+                let found = present.map(|item| item.value.to_vec());
+                (Change::Keep, found)
+            };
+            let now = runtime::unix_seconds();
+            changing.modify(key, now, decide).await.unwrap().result
+        });
+        runtime::sleep(Duration::from_micros(500)).await;
+        set(&engine, b"cold", b"new").await.unwrap();
+        assert_eq!(changed.await, Some(Some(b"new".to_vec())));
+        assert_eq!(faulty.counts().met(&Fault::Error), 1);
+        assert_eq!(get(&engine, b"cold").await, Some(b"new".to_vec()));
+    });
+}
+
 /// The fewest buffers and a slow device: everybody waits for room, nobody for ever. A simulation
 /// that is stuck panics.
 #[test]

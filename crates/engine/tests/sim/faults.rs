@@ -306,7 +306,6 @@ fn a_stop_that_fails_is_incomplete_and_the_next_start_has_what_was_on_flash() {
         // The checkpoint's write, every write, and the syncs.
         When::every(Operation::Write),
         When::every(Operation::Sync),
-        When::next(Operation::Sync),
         When::every(Operation::Write).within(0..META_BYTES),
     ] {
         simulate(1, async {
@@ -329,6 +328,26 @@ fn a_stop_that_fails_is_incomplete_and_the_next_start_has_what_was_on_flash() {
             assert!(!is_warm(&engine) || missed == 0, "{when:?}");
         });
     }
+}
+
+#[test]
+fn a_superblock_that_cannot_be_written_takes_no_more_of_the_flash() {
+    simulate(1, async {
+        let faulty = faulty();
+        let engine = engine_on(&faulty).await;
+        fill(&engine, 3000, 1000).await;
+        assert!(engine.checkpoint_now().await);
+        let free = engine.store().free_segments();
+        let superblock = When::every(Operation::Write).within(0..META_BYTES);
+        faulty.script(superblock, Fault::Error);
+        for round in 0..100 {
+            assert!(!engine.checkpoint_now().await);
+            assert!(engine.store().free_segments() + 1 >= free, "{round}");
+        }
+        faulty.heal();
+        assert!(engine.checkpoint_now().await);
+        assert_eq!(engine.store().free_segments(), free);
+    });
 }
 
 #[test]

@@ -5,7 +5,9 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use device::{Fault, FaultyDisk, Latency, MemoryDisk, Operation, Tear, When};
-use flowstone_engine::{Engine, EngineConfig, Stop, SyncError};
+use flowstone_engine::config::META_BYTES;
+use flowstone_engine::placement::Probe;
+use flowstone_engine::{Engine, EngineConfig, PlacementConfig, Stop, SyncError};
 
 use crate::support::*;
 
@@ -207,6 +209,139 @@ fn what_a_failed_sync_may_have_lost_is_written_again_before_a_sync_says_ok() {
             assert_eq!(engine.sync().await, Ok(()));
         });
         assert_a_power_cut_leaves(&disk, &media, items, &what);
+    }
+}
+
+#[test]
+fn a_stop_outlives_a_sync_that_fails() {
+    for (seed, after) in (1..5).flat_map(|seed| (0..3).map(move |after| (seed, after))) {
+        let image = device::Image::new(65 << 20);
+        let disk = Arc::new(FaultyDisk::from_image(image, Latency::default(), seed));
+        let media = Media::new(disk.clone());
+        simulate(1, async {
+            let engine = start(&media, &roomy()).await;
+            fill(&engine, 1000, 1000).await;
+            disk.script(When::next(Operation::Sync).after(after), Fault::Error);
+            assert_eq!(engine.stop().await, Stop::Complete { objects: 1000 });
+            assert_eq!(disk.counts().met(&Fault::Error), 1);
+        });
+        assert_a_power_cut_leaves(&disk, &media, 1000, &format!("disk's seed {seed}, {after}"));
+    }
+}
+
+/// A segment that has been flushed before is synced once more while it is written.
+#[test]
+fn a_sync_that_fails_while_a_segment_is_written_takes_none_of_its_items() {
+    let image = device::Image::new(65 << 20);
+    let disk = Arc::new(FaultyDisk::from_image(image, Latency::default(), 1));
+    simulate(1, async {
+        let engine = start(&Media::new(disk.clone()), &roomy()).await;
+        fill(&engine, 100, 1000).await;
+        engine.sync().await.unwrap();
+        disk.script(When::every(Operation::Sync), Fault::Error);
+        // Past what memory holds.
+        fill(&engine, 20_000, 1000).await;
+        assert!(disk.counts().met(&Fault::Error) > 0);
+        let stats = engine.stats().placement;
+        assert_eq!(stats.items_lost, 0);
+        for number in 0..20_000 {
+            let found = get(&engine, &numbered(number)).await;
+            assert!(found == Some(value(number, 1000)), "item {number}");
+        }
+    });
+}
+
+/// The first sync of a run that fails puts none of what earlier ones have left in doubt.
+#[test]
+fn what_was_durable_before_a_failed_sync_is_not_written_again() {
+    let image = device::Image::new(65 << 20);
+    let disk = Arc::new(FaultyDisk::from_image(image, Latency::default(), 1));
+    let media = Media::new(disk.clone());
+    simulate(1, async {
+        let engine = start(&media, &roomy()).await;
+        fill(&engine, 30_000, 1000).await;
+        assert!(matches!(engine.stop().await, Stop::Complete { .. }));
+    });
+    simulate(2, async {
+        let engine = start(&media, &roomy()).await;
+        disk.script(When::next(Operation::Sync), Fault::Error);
+        set(&engine, b"new", b"value").await.unwrap();
+        assert_eq!(engine.sync().await, Err(SyncError::Refused));
+        assert_eq!(engine.sync().await, Ok(()));
+        assert!(written(&engine) < 1 << 20, "{}", written(&engine));
+    });
+}
+
+/// A segment that cannot be read back is given up, one that cannot be written waits; the others are durable meanwhile.
+#[test]
+fn one_bad_place_keeps_nothing_else_from_becoming_durable() {
+    for bad in [Operation::Read, Operation::Write] {
+        let image = device::Image::new(65 << 20);
+        let disk = Arc::new(FaultyDisk::from_image(image, Latency::default(), 1));
+        let media = Media::new(disk.clone());
+        simulate(1, async {
+            let engine = start(&media, &roomy()).await;
+            disk.script(When::every(Operation::Sync), Fault::Error);
+            fill(&engine, 3000, 1000).await;
+            assert_eq!(engine.sync().await, Err(SyncError::Refused));
+            disk.heal();
+            let first = META_BYTES..META_BYTES + u64::from(SEGMENT_BYTES);
+            disk.script(When::every(bad).within(first), Fault::Error);
+            let synced = engine.sync().await;
+            assert_eq!(synced.is_ok(), bad == Operation::Read, "{bad:?}");
+            let left = Left {
+                image: disk.crash(1, Tear::Pages),
+                words: media.journal.power_cut(1),
+            };
+            let (_, media) = left.media();
+            let again = start(&media, &roomy()).await;
+            let mut found = 0;
+            for number in 0..3000 {
+                found += u64::from(get(&again, &numbered(number)).await.is_some());
+            }
+            let least = if synced.is_ok() { 3000 } else { 2700 };
+            assert!(found >= least, "{bad:?}: {found}");
+            disk.heal();
+            assert_eq!(engine.sync().await, Ok(()), "{bad:?}");
+        });
+        assert_a_power_cut_leaves(&disk, &media, 3000, &format!("{bad:?}"));
+    }
+}
+
+/// A full index refuses the last items of a batch. They stay dirty, and are placed once reclaim has made room.
+#[test]
+fn what_a_full_index_refuses_is_placed_later() {
+    for asks in [false, true] {
+        simulate(1, async {
+            let mut config = roomy();
+            let PlacementConfig::Exact(exact) = &mut config.placement;
+            exact.index_percent = 1;
+            let engine = start(&memory_disk(65 << 20), &config).await;
+            let mut number = 0;
+            let refused = |engine: &Engine| engine.stats().placement.index_full;
+            while refused(&engine) < 10 {
+                // Memory holds fewer items than the index, and flash more.
+                for _ in 0..2000 {
+                    set(&engine, &numbered(number), &value(number, 1000))
+                        .await
+                        .unwrap();
+                    number += 1;
+                }
+                if asks {
+                    assert_eq!(engine.sync().await, Ok(()));
+                } else {
+                    runtime::sleep(2 * WINDOW).await;
+                }
+                let stats = engine.stats();
+                assert_eq!(stats.dram_dirty_items, 0, "asks {asks}, {number} items");
+                assert!(number < 1_000_000, "{:?}", stats.placement);
+            }
+            for young in number - 2000..number {
+                let name = numbered(young);
+                let found = engine.placement().probe(engine.key(&name).unwrap().hash());
+                assert!(matches!(found, Probe::At(_)), "asks {asks}: item {young}");
+            }
+        });
     }
 }
 
