@@ -412,8 +412,11 @@ impl Watch {
 
 /// Grows with whatever flash lets go of.
 pub(super) fn lost(engine: &Engine) -> u64 {
-    let placement = engine.stats().placement;
-    placement.items_evicted
+    let stats = engine.stats();
+    let placement = stats.placement;
+    // A change to an item that cannot be read removes it.
+    stats.paths.failed_reads
+        + placement.items_evicted
         + placement.items_lost
         + placement.index_full
         + placement.segments_reclaimed
