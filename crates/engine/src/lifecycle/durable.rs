@@ -23,7 +23,8 @@ use crate::sync::atomic::Ordering;
 const HEARTBEAT: Duration = Duration::from_secs(10);
 /// Checkpoints that fail one after the other before nobody waits for space in the journal any more.
 const MAX_FAILURES: u32 = 5;
-/// Times an orderly stop places what segments that could not be written have lost.
+/// Times an orderly stop places what segments that could not be written have lost, and times it makes space for a
+/// checkpoint under which blocks go bad.
 const MAX_ROUNDS: usize = 3;
 /// Pause after a checkpoint that could not be written; while the journal is void, twice as long each time.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
@@ -449,8 +450,9 @@ impl Engine {
             false
         };
         let is_placed = is_placed.await;
-        self.flash.quiesce().await;
         for _ in 0..MAX_ROUNDS {
+            // Blocks that went bad under a checkpoint have taken what was kept free for it.
+            self.flash.quiesce().await;
             let failed_syncs = self.store().failed_syncs();
             let is_durable = self.flash.sync_all().await.is_ok() && self.checkpoint(true).await;
             if is_durable && self.store().failed_syncs() == failed_syncs {

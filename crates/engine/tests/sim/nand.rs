@@ -2,14 +2,15 @@
 //! power cuts.
 
 use std::cell::Cell;
-use std::collections::HashMap;
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use device::{
-    Disk, Endurance, Flash, Geometry, Libssd, MemoryDisk, MemoryJournal, Nand, NandConfig,
-    NandTiming, SegmentShape,
+    AlignedBuf, BlockHealth, BlockId, DeviceError, Disk, Endurance, Flash, Geometry, IoFuture,
+    Libssd, MemoryDisk, MemoryJournal, Nand, NandConfig, NandTiming, Operation, SegmentShape,
+    SharedBuf,
 };
 use flowstone_engine::config::META_BYTES;
 use flowstone_engine::{Dram, Engine, EngineConfig, Medium, OpenError, Opening, Start, Stop};
@@ -75,9 +76,21 @@ impl Parts {
         shape: SegmentShape,
         config: &EngineConfig,
     ) -> Result<(Arc<Engine>, Arc<MemoryJournal>), OpenError> {
+        self.open_on(Arc::new(self.flash(shape)), config).await
+    }
+
+    fn flash(&self, shape: SegmentShape) -> Libssd {
+        Libssd::new(Arc::clone(&self.nand), shape).unwrap()
+    }
+
+    async fn open_on(
+        &self,
+        flash: Arc<dyn Flash>,
+        config: &EngineConfig,
+    ) -> Result<(Arc<Engine>, Arc<MemoryJournal>), OpenError> {
         let journal = Arc::new(MemoryJournal::from_words(self.words.clone()));
         let medium = Medium::Flash {
-            flash: Arc::new(Libssd::new(Arc::clone(&self.nand), shape).unwrap()),
+            flash,
             meta: Arc::clone(&self.meta),
         };
         let log = Arc::clone(&journal);
@@ -206,6 +219,93 @@ fn an_orderly_stop_keeps_everything_and_another_shape_is_refused() {
             }
         });
     }
+}
+
+/// Flash whose next blocks to be erased go bad, as many as `left` says.
+struct WearsOut {
+    flash: Libssd,
+    left: AtomicU32,
+    bad: Mutex<HashSet<BlockId>>,
+}
+
+impl Flash for WearsOut {
+    fn geometry(&self) -> Geometry {
+        self.flash.geometry()
+    }
+
+    fn read(&self, block: BlockId, offset: u32, buf: AlignedBuf) -> IoFuture<'_, AlignedBuf> {
+        self.flash.read(block, offset, buf)
+    }
+
+    fn program(&self, block: BlockId, first_page: u32, data: SharedBuf) -> IoFuture<'_, ()> {
+        self.flash.program(block, first_page, data)
+    }
+
+    fn erase(&self, block: BlockId) -> IoFuture<'_, ()> {
+        let less = |left: u32| left.checked_sub(1);
+        let took = self
+            .left
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+        if took.is_err() {
+            return self.flash.erase(block);
+        }
+        self.bad.lock().unwrap().insert(block);
+        let error = DeviceError::WornOut {
+            operation: Operation::Erase,
+            block: block.0,
+            erases: 1,
+        };
+        Box::pin(async move { Err(error) })
+    }
+
+    fn health(&self, block: BlockId) -> BlockHealth {
+        if self.bad.lock().unwrap().contains(&block) {
+            return BlockHealth::Bad;
+        }
+        self.flash.health(block)
+    }
+
+    fn erase_count(&self, block: BlockId) -> u64 {
+        self.flash.erase_count(block)
+    }
+
+    fn channel_load(&self, channel: u32) -> u64 {
+        self.flash.channel_load(channel)
+    }
+
+    fn sync(&self) -> IoFuture<'_, ()> {
+        self.flash.sync()
+    }
+}
+
+#[test]
+fn an_orderly_stop_of_a_full_flash_is_complete_though_block_after_block_fails_under_its_checkpoint()
+{
+    for_each_seed("an_orderly_stop_of_a_full_flash", 6, |seed| {
+        let parts = Parts::failing(seed, 100, 0.0);
+        let flash = Arc::new(WearsOut {
+            flash: parts.flash(SegmentShape::Block),
+            left: AtomicU32::new(0),
+            bad: Mutex::default(),
+        });
+        Sim::new(seed).block_on(async {
+            let opened = parts.open_on(flash.clone(), &config(seed)).await;
+            let (engine, _journal) = opened.unwrap();
+            for number in 0..20_000 {
+                set(&engine, &numbered(number), &value(number, 3000))
+                    .await
+                    .unwrap();
+            }
+            assert!(engine.stats().placement.segments_reclaimed > 0);
+            // What only memory holds is written: the stop has nothing to erase for but the checkpoint.
+            engine.sync().await.unwrap();
+            let failing = random(seed).random_range(2..6);
+            flash.left.store(failing, Ordering::Relaxed);
+            let stopped = engine.stop().await;
+            assert!(matches!(stopped, Stop::Complete { .. }), "{stopped:?}");
+            assert_eq!(flash.bad.lock().unwrap().len(), failing as usize);
+        });
+    });
 }
 
 #[test]
