@@ -222,8 +222,8 @@ enum Answer {
     Contested(Place),
 }
 
-/// Offers items of one partition to the index, all but those that are superseded. `beaten` is the copy that they
-/// supersede themselves. `each` is called with what became of every offer, in any order.
+/// Offers items of one partition and one segment to the index, all but those that are superseded. `beaten` is the copy
+/// that they supersede themselves. `each` is called with what became of every offer, in any order.
 fn restore(
     tier: &FlashTier,
     partition: usize,
@@ -232,6 +232,11 @@ fn restore(
     mut each: impl FnMut(&Offer, Answer),
 ) {
     let superseded = &mut tier.upkeep.recovery.superseded(partition);
+    let is_taken = |offer: &Offer| tier.upkeep.is_declared_dead(offer.item.place);
+    if offers.first().is_some_and(is_taken) {
+        // Reclaim waits for it; what has superseded an item of it may have been reclaimed since.
+        return offers.iter().for_each(|offer| each(offer, Answer::Refused));
+    }
     let (mut offered, mut items) = (Vec::new(), Vec::new());
     for offer in offers {
         if superseded.kills(offer.item.hash, offer.item.version) {

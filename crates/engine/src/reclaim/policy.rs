@@ -100,15 +100,28 @@ fn level_wear(may_copy: bool) -> Option<(Pick, Keep)> {
 
 /// What has to be reclaimed now.
 pub(crate) fn choose(policy: ReclaimPolicy, view: &FlashView) -> Choices {
+    if !view.is_recovering {
+        return choose_recovered(policy, view);
+    }
+    if view.free > view.reserved {
+        // Only writes that stall are worth what has not been found yet.
+        return NOTHING;
+    }
+    // In order of age, as a power cut may have taken the records of what an item has superseded: it must not go before
+    // that is found.
+    choose_recovered(policy, view).map(|choice| match choice {
+        Some((Pick::Victim(..), keep)) => Some((Pick::Victim(Victim::Oldest, u64::MAX), keep)),
+        Some((Pick::LeastWorn, _)) | None => None,
+    })
+}
+
+/// What has to be reclaimed where the index names all that lives.
+fn choose_recovered(policy: ReclaimPolicy, view: &FlashView) -> Choices {
     if view.free_or_reclaiming >= view.target && !view.is_index_short {
         // What is there when the cache stops is to be there when it starts.
         let leveling = !view.is_stopping;
         let choice = leveling.then(|| level_wear(view.free >= view.low));
         return [choice.flatten(), None];
-    }
-    if view.is_recovering && view.free > view.reserved {
-        // Only writes that stall are worth what has not been found yet.
-        return NOTHING;
     }
     if view.is_index_short || view.is_stopping {
         return only(policy.victim(), Keep::Nothing);
@@ -241,7 +254,9 @@ mod tests {
             free: 2,
             ..recovering
         };
+        // The oldest, whatever the policy picks otherwise.
         assert_eq!(choose(COPY_RECENT, &stalled), DROP_OLDEST);
+        assert_eq!(choose(INTEGRATED, &stalled), DROP_OLDEST);
     }
 
     #[test]

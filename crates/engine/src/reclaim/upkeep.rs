@@ -387,6 +387,11 @@ impl Upkeep {
         });
     }
 
+    /// Whether the segment of a place has been declared dead in this run.
+    pub(crate) fn is_declared_dead(&self, place: Place) -> bool {
+        (self.journal).is_dead_segment(place.segment.0, place.generation)
+    }
+
     /// The copy at a place will never be read again: says so in the journal.
     pub(crate) fn declare_dead(&self, place: Place) {
         self.journal.append(Record::Dead {

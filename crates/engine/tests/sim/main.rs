@@ -20,5 +20,6 @@ mod memory;
 mod model;
 mod nand;
 mod reclaim;
+mod superseded;
 mod support;
 mod write_back;
