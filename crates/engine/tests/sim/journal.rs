@@ -1,6 +1,7 @@
 //! The journal under pressure: full, failing, and fuller than a recovery can bear. Nothing that was acknowledged as gone
 //! comes back, whatever is lost.
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,10 +9,12 @@ use device::{Fault, FaultyDisk, Image, Latency, MemoryDisk, Operation, Tear, Whe
 use flowstone_engine::config::META_BYTES;
 use flowstone_engine::journal::Unusable;
 use flowstone_engine::{Distrust, Engine, Start, Stop};
+use rand::Rng;
 use runtime::sim::Sim;
 
 use crate::support::{
-    Left, Media, get, numbered, run_background, set, simulate, start, tight, value,
+    Left, Media, for_each_seed, get, numbered, random, run_background, set, simulate, start, tight,
+    value,
 };
 
 const IMAGE_BYTES: u64 = 65 << 20;
@@ -486,4 +489,51 @@ fn a_journal_that_cannot_be_read_makes_the_start_empty() {
             assert!(!engine.journal().is_void());
         });
     }
+}
+
+/// The system tells one sync of what it could not write, and the next one succeeds without it.
+#[test]
+fn a_checkpoint_counts_for_nothing_if_the_disk_has_refused_a_sync_while_it_was_written() {
+    let refused = Cell::new(0);
+    for_each_seed("a_checkpoint_counts_for_nothing", 60, |seed| {
+        let latency = Latency {
+            write: Duration::from_millis(1),
+            sync: Duration::from_millis(1),
+            ..Latency::default()
+        };
+        let disk = FaultyDisk::from_image(Image::new(IMAGE_BYTES), latency, seed);
+        let disk = Arc::new(disk);
+        let media = Media::new(disk.clone());
+        let mut random = random(seed);
+        let sim = Sim::new(seed);
+        sim.block_on(async {
+            let engine = start(&media, &tight()).await;
+            fill_tagged(&engine, 0..1000, 0).await;
+            engine.sync().await.unwrap();
+            assert!(engine.checkpoint_now().await);
+            let written = Arc::clone(&engine);
+            let written = runtime::spawn(async move { written.checkpoint_now().await });
+            runtime::sleep(Duration::from_micros(random.random_range(0..8000))).await;
+            disk.script(When::next(Operation::Sync), Fault::Error);
+            // One of the two is told.
+            let synced = engine.sync().await.is_ok();
+            let counts = written.await.unwrap();
+            refused.set(refused.get() + u64::from(!synced && !counts));
+        });
+        let left = disk.crash(seed, Tear::Writes);
+        let words = media.journal.power_cut(seed);
+        sim.crash();
+        let disk = Arc::new(MemoryDisk::from_image(left, Latency::default()));
+        let media = Media::with_words(disk, words);
+        simulate(seed, async {
+            let engine = start(&media, &tight()).await;
+            let found = engine.start();
+            assert!(matches!(found, Start::Warm { .. }), "{found:?}");
+            assert_eq!(count_right(&engine, 0..1000, 0).await, 1000);
+        });
+    });
+    assert!(
+        refused.get() > 0,
+        "no checkpoint was given up for another's sync"
+    );
 }
