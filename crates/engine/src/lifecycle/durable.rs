@@ -23,9 +23,10 @@ use crate::sync::atomic::Ordering;
 const HEARTBEAT: Duration = Duration::from_secs(10);
 /// Checkpoints that fail one after the other before nobody waits for space in the journal any more.
 const MAX_FAILURES: u32 = 5;
-/// Times an orderly stop places what segments that could not be written have lost, and times it makes space for a
-/// checkpoint under which blocks go bad.
+/// Times an orderly stop places what segments that could not be written have lost.
 const MAX_ROUNDS: usize = 3;
+/// Times an orderly stop tries to write its checkpoint, and has space made for it.
+const MAX_CHECKPOINTS: usize = 8;
 /// Pause after a checkpoint that could not be written; while the journal is void, twice as long each time.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 /// The longest such pause.
@@ -450,7 +451,7 @@ impl Engine {
             false
         };
         let is_placed = is_placed.await;
-        for _ in 0..MAX_ROUNDS {
+        for _ in 0..MAX_CHECKPOINTS {
             // Blocks that went bad under a checkpoint have taken what was kept free for it.
             self.flash.quiesce().await;
             let failed_syncs = self.store().failed_syncs();

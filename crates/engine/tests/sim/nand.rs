@@ -299,7 +299,7 @@ fn an_orderly_stop_of_a_full_flash_is_complete_though_block_after_block_fails_un
             assert!(engine.stats().placement.segments_reclaimed > 0);
             // What only memory holds is written: the stop has nothing to erase for but the checkpoint.
             engine.sync().await.unwrap();
-            let failing = random(seed).random_range(2..6);
+            let failing = random(seed).random_range(2..13);
             flash.left.store(failing, Ordering::Relaxed);
             let stopped = engine.stop().await;
             assert!(matches!(stopped, Stop::Complete { .. }), "{stopped:?}");
