@@ -23,6 +23,9 @@ pub(crate) enum ReadOutcome {
     Failed,
     /// There was no memory to read the item: the index still names it.
     Busy,
+    /// There was none at once, and the request that made the read [reads ahead](crate::store::Patience): whoever waits for
+    /// the item has to read for itself.
+    Crowded,
     /// The request that made the read went away: whoever waits for it has to read for itself.
     Abandoned,
 }

@@ -372,6 +372,7 @@ impl Connection {
             now: self.now,
             max_value_bytes: self.limits.max_value_bytes,
             pending: VecDeque::new(),
+            since_turn: 0,
         };
         if batch.replies.out.capacity() == 0 {
             batch.replies.out = take_buffer();
@@ -432,6 +433,7 @@ impl Connection {
                 }
             }
             batch.send_if_full().await?;
+            batch.take_turns(1).await;
         };
         batch.fill().await?;
         if self.replies.out.len() <= FREE_REPLY_BYTES {

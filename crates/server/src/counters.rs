@@ -68,5 +68,5 @@ counters! {
     cmd_get, cmd_set, cmd_flush, cmd_touch, cmd_meta,
     get_hits, get_misses, delete_misses, delete_hits, incr_misses, incr_hits, decr_misses,
     decr_hits, cas_misses, cas_hits, cas_badval, touch_hits, touch_misses,
-    store_too_large, store_no_memory, bytes_read, bytes_written, protocol_errors,
+    store_too_large, store_no_memory, bytes_read, bytes_written, protocol_errors, conn_yields,
 }

@@ -71,6 +71,8 @@ pub(crate) struct Replies {
     /// Bytes held beside `out` until more has been sent: earlier replies that wait for a flash read, and requests that
     /// are still being carried out.
     pub(crate) beside: usize,
+    /// Bytes of small flash reads under way for replies behind those.
+    pub(crate) reading: usize,
     /// Memory of all that, once it is much, and of flash reads under way.
     pub(crate) share: Share,
     pub(crate) stream: Rc<Stream>,
@@ -82,6 +84,7 @@ impl Replies {
         Self {
             out: Vec::new(),
             beside: 0,
+            reading: 0,
             share: Share::empty(budget),
             stream: Rc::new(stream),
             counters,
@@ -91,15 +94,30 @@ impl Replies {
     /// Whether `bytes` may be added to the replies now: much needs a share first.
     #[inline]
     pub(crate) fn may_add(&mut self, bytes: usize) -> bool {
-        let all = self.out.len() + self.beside + bytes;
+        let all = self.out.len() + self.held_beside() + bytes;
         all <= FREE_REPLY_BYTES
             || self.share.try_grow(all.next_multiple_of(SHARE_STEP) as u64)
             || self.share.try_grow(all as u64)
     }
 
+    /// Bytes held whatever is sent of `out`.
+    fn held_beside(&self) -> usize {
+        self.beside + self.reading
+    }
+
+    /// Gives back what is not held any more.
+    fn shrink_share(&mut self) {
+        let held = self.held_beside();
+        self.share.shrink(if held <= FREE_HELD_BYTES {
+            0
+        } else {
+            held as u64
+        });
+    }
+
     /// Waits in line for memory for `bytes` of replies, with nothing waiting to be sent.
     pub(crate) async fn reserve(&mut self, bytes: usize) -> io::Result<()> {
-        let all = self.out.len() + self.beside + bytes;
+        let all = self.out.len() + self.held_beside() + bytes;
         if self.share.grow(all as u64, REPLY_PATIENCE).await {
             Ok(())
         } else {
@@ -112,7 +130,7 @@ impl Replies {
         let out = std::mem::take(&mut self.out);
         let (sent, out) = match out.len() {
             0 => {
-                self.share.clear();
+                self.shrink_share();
                 return Ok(true);
             }
             1..=FREE_REPLY_BYTES => self.stream.send_now(out).await,
@@ -123,7 +141,7 @@ impl Replies {
         self.counters.bytes_written.add(sent as u64);
         let is_all = sent == out.len();
         if is_all {
-            self.share.clear();
+            self.shrink_share();
         } else {
             // In a buffer of its own size.
             self.out = out[sent..].to_vec();
@@ -141,7 +159,7 @@ impl Replies {
             self.out.drain(..sent);
         }
         self.out = Vec::new();
-        self.share.clear();
+        self.shrink_share();
         Ok(())
     }
 
@@ -174,7 +192,7 @@ impl Replies {
     /// Waits until the client takes more. If anything is held for it meanwhile, that needs a share, and is lost
     /// with the connection when others wait for the memory, or after a while.
     async fn wait_for_reader(&mut self) -> io::Result<()> {
-        let held = self.out.len() + self.beside;
+        let held = self.out.len() + self.held_beside();
         if held <= FREE_HELD_BYTES {
             return self.stream.writable().await;
         }
@@ -238,6 +256,7 @@ impl Replies {
             fingerprint = Some(before.unwrap_or_else(|| found.fingerprint()));
             value = None;
             let_go();
+            self.reading = 0;
             if self.out.is_empty() {
                 self.wait_for_reader().await?;
             } else {

@@ -130,7 +130,6 @@ fn general(shared: &Shared, out: &mut Vec<u8>) {
     // Connections beyond the limit are told so and closed: listening never ends, and none gives way to another.
     stat(out, "accepting_conns", 1);
     stat(out, "listen_disabled_num", 0);
-    stat(out, "conn_yields", 0);
     stat(out, "threads", shared.workers.count());
     let hash_bytes = engine.dram_table_bytes + engine.memory.index_bytes;
     // As memcached's, of pointers.

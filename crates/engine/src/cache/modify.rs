@@ -261,7 +261,7 @@ impl Engine {
         let item = match read.outcome(key).await {
             ReadOutcome::Item { item, .. } => Some(item),
             ReadOutcome::Absent => None,
-            ReadOutcome::Abandoned => return Ok(None),
+            ReadOutcome::Abandoned | ReadOutcome::Crowded => return Ok(None),
             ReadOutcome::Busy => return Err(CacheError::OutOfMemory),
             ReadOutcome::Failed => {
                 // What cannot be read is a miss; after a change it must not come back either.

@@ -11,7 +11,7 @@ use crate::in_flight::{InFlightRead, ReadOutcome};
 use crate::key::{Key, KeyHash};
 use crate::partition::Partition;
 use crate::placement::{Found, Probe};
-use crate::store::{FlashItem, ReadError};
+use crate::store::{FlashItem, Patience, ReadError};
 use runtime::work::{self, Work};
 
 /// Of the flash reads that find no space in memory, one in this many makes some, a chunk at a time, at the cost of other
@@ -156,12 +156,14 @@ pub struct FlashRead {
     first: Option<Probe>,
     /// Set while the read is this value's to make.
     leads: bool,
+    patience: Patience,
     in_flight: Arc<InFlightRead>,
 }
 
 impl FlashRead {
     /// Starts the read as a task of the calling thread, if it is this request's to make and has not
-    /// been started; it then ends whatever becomes of those that wait for it.
+    /// been started; it then ends whatever becomes of those that wait for it. If there is no memory for it at once,
+    /// [`read_flash`](Engine::read_flash) waits for some.
     pub fn start(&mut self, key: Key<'_>) {
         if !std::mem::take(&mut self.leads) {
             return;
@@ -170,6 +172,7 @@ impl FlashRead {
             engine: Arc::clone(&self.engine),
             in_flight: Arc::clone(&self.in_flight),
             leads: true,
+            patience: Patience::ReadsAhead,
             ..*self
         };
         let key: Box<[u8]> = key.bytes().into();
@@ -189,7 +192,11 @@ impl FlashRead {
             return self.in_flight.outcome().await;
         };
         let engine = &self.engine;
-        let found = engine.flash.placement().get(key, probe).await;
+        let found = engine
+            .flash
+            .placement()
+            .get(key, probe, self.patience)
+            .await;
         let now = runtime::unix_seconds().max(self.now);
         let mut partition = engine.lock(self.hash, now);
         let is_current = partition.end_read(self.hash, &self.in_flight);
@@ -211,7 +218,10 @@ impl FlashRead {
                 }
             }
             Ok(Found::Absent) => ReadOutcome::Absent,
-            Err(ReadError::NoMemory { .. }) => ReadOutcome::Busy,
+            Err(ReadError::NoMemory { .. }) => match self.patience {
+                Patience::Waits => ReadOutcome::Busy,
+                Patience::ReadsAhead => ReadOutcome::Crowded,
+            },
             Err(error) => {
                 tracing::debug!(%error, "a flash read failed");
                 is_dead = matches!(error, ReadError::Corrupt { .. });
@@ -358,8 +368,15 @@ impl Engine {
             counts_hit,
             first: is_first.then_some(probe),
             leads: is_first,
+            patience: Patience::Waits,
             in_flight,
         })
+    }
+
+    /// Completes when somebody waits for memory to read an item: whoever holds [started](FlashRead::start) reads and
+    /// waits for another drops them then, or two such would wait for each other.
+    pub async fn read_memory_wanted(&self) {
+        self.store().read_memory_wanted().await;
     }
 
     /// Carries a [`FlashRead`] out. `None` when there is no such item, or it could not be read; both
@@ -403,7 +420,7 @@ impl Engine {
                     partition.stats.dram_hits += 1;
                     return Some(Arc::new(item));
                 }
-                ReadOutcome::Item { .. } | ReadOutcome::Abandoned
+                ReadOutcome::Item { .. } | ReadOutcome::Abandoned | ReadOutcome::Crowded
                     if let Some(again) = self.ask_flash(&mut partition, key, now, peek, true) =>
                 {
                     read = again;

@@ -29,7 +29,7 @@ use crate::format::item::state;
 use crate::format::location::{LocationCodec, Place};
 use crate::key::{Key, KeyHash};
 use crate::reclaim::{IndexUse, Named, Resident, Residents};
-use crate::store::{ReadError, SegmentRecord, SegmentStore, SlabClasses, Streams};
+use crate::store::{Patience, ReadError, SegmentRecord, SegmentStore, SlabClasses, Streams};
 use crate::sync::atomic::Ordering;
 use crate::sync::{Mutex, RwLock};
 use recency::Recency;
@@ -220,6 +220,7 @@ impl Placement for Exact {
         &'a self,
         key: Key<'a>,
         mut probe: Probe,
+        patience: Patience,
     ) -> PlacementFuture<'a, Result<Found, ReadError>> {
         Box::pin(async move {
             loop {
@@ -227,12 +228,13 @@ impl Placement for Exact {
                     return Ok(Found::Absent);
                 };
                 let (segment, position) = self.codec.decode(token.entry());
+                let memory = self.store.read_memory(segment, position, patience).await?;
                 let Some(pin) = self.store.pin(segment, token.generation()) else {
                     // Reclaimed since the look-up: the item has moved, or it is gone.
                     probe = self.probe(key.hash());
                     continue;
                 };
-                return match self.store.read(&pin, position).await {
+                return match self.store.read_into(&pin, position, memory).await {
                     Ok(item) if item.item().key != key.bytes() => Ok(Found::Absent),
                     Ok(mut item) => {
                         if token.fetched() {

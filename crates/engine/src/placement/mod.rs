@@ -23,7 +23,7 @@ use crate::format::checkpoint::Section;
 use crate::format::location::{LocationCodec, Place};
 use crate::key::{Key, KeyHash};
 use crate::reclaim::{IndexUse, Resident, Residents};
-use crate::store::{FlashItem, ReadError, SegmentRecord, SegmentStore, Streams};
+use crate::store::{FlashItem, Patience, ReadError, SegmentRecord, SegmentStore, Streams};
 
 /// The future of a placement's work; it stays on the thread that started it.
 pub type PlacementFuture<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
@@ -143,11 +143,12 @@ pub trait Placement: Residents {
     fn warm(&self, _hashes: &mut dyn Iterator<Item = KeyHash>) {}
 
     /// Reads the item of `key`, of which the index said `probe`, or what has taken its place since. An index on
-    /// flash is read here, too.
+    /// flash is read here, too. Memory for the item is waited for as `patience` says, with no segment pinned.
     fn get<'a>(
         &'a self,
         key: Key<'a>,
         probe: Probe,
+        patience: Patience,
     ) -> PlacementFuture<'a, Result<Found, ReadError>>;
 
     /// An item has been appended to an open segment: the index names it from now on. Called with the segment's

@@ -38,7 +38,7 @@ pub(crate) use checkpoint::{
     CHECKPOINT_STREAM_BYTES, CheckpointSink, CheckpointSource, SavedCheckpoint,
 };
 pub use layout::{AppendItem, Layout, SlabClasses, Source, StreamLayout, Streams};
-pub use read::{FlashItem, ReadError, SegmentPin};
+pub use read::{FlashItem, Patience, ReadError, SegmentPin};
 pub(crate) use segment::SEGMENT_TABLE_BYTES;
 pub use segment::SegmentRecord;
 pub(crate) use write::WriteFailure;

@@ -1,9 +1,11 @@
 //! Reading: one item, from a buffer while its segment is in memory, else with one flash read.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use device::{AlignedBuf, Bytes, DeviceError};
+use futures_util::future::select;
 use runtime::budget::Share;
 use runtime::work::{self, Work};
 use zerocopy::FromBytes;
@@ -39,6 +41,15 @@ impl Drop for SegmentPin<'_> {
             self.store.drained.notify_all();
         }
     }
+}
+
+/// Whether a read waits for memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Patience {
+    /// In line with the others.
+    Waits,
+    /// Not at all: somebody reads ahead of what has to be there first, and would hold what others wait for.
+    ReadsAhead,
 }
 
 /// An item read from flash, in the buffer it was read into.
@@ -147,6 +158,48 @@ impl SegmentStore {
         (state.sequence.load(Ordering::SeqCst) == generation).then_some(pin)
     }
 
+    /// Bytes that a read at `position` takes.
+    fn read_bytes(&self, segment: SegmentId, position: Position) -> usize {
+        let page = position.offset() / PAGE_BYTES * PAGE_BYTES;
+        let slot_bytes = self.segment(segment).slot_bytes.load(Ordering::Relaxed);
+        let left = self.segment_bytes.saturating_sub(page);
+        position.read_bytes(slot_bytes).min(left) as usize
+    }
+
+    /// The memory that a read at `position` takes. To be had before the segment is pinned: whoever waits for memory holds
+    /// up nobody who waits for the segment.
+    ///
+    /// # Errors
+    /// [`ReadError::NoMemory`].
+    pub async fn read_memory(
+        &self,
+        segment: SegmentId,
+        position: Position,
+        patience: Patience,
+    ) -> Result<Share, ReadError> {
+        let bytes = self.read_bytes(segment, position);
+        let budget = if bytes > SMALL_READ_BYTES {
+            &self.large_reads
+        } else {
+            &self.small_reads
+        };
+        let mut share = Share::empty(budget);
+        let has_grown = match patience {
+            Patience::Waits => share.grow(bytes as u64, READ_PATIENCE).await,
+            Patience::ReadsAhead => share.try_grow(bytes as u64),
+        };
+        has_grown
+            .then_some(share)
+            .ok_or(ReadError::NoMemory { bytes })
+    }
+
+    /// Completes when somebody waits for memory to read an item, and this caller, which holds such items and can do
+    /// without them, is the one to give them up.
+    pub async fn read_memory_wanted(&self) {
+        let [small, large] = [&self.small_reads, &self.large_reads].map(Share::empty);
+        select(pin!(small.wanted()), pin!(large.wanted())).await;
+    }
+
     /// Reads the item at `position` of the pinned segment and verifies it.
     ///
     /// # Errors
@@ -156,20 +209,28 @@ impl SegmentStore {
         pin: &SegmentPin<'_>,
         position: Position,
     ) -> Result<FlashItem, ReadError> {
+        let memory = self
+            .read_memory(pin.segment, position, Patience::Waits)
+            .await?;
+        self.read_into(pin, position, memory).await
+    }
+
+    /// [`read`](SegmentStore::read), with [memory](SegmentStore::read_memory) that has been taken before.
+    ///
+    /// # Errors
+    /// [`ReadError`]; counted here.
+    pub async fn read_into(
+        &self,
+        pin: &SegmentPin<'_>,
+        position: Position,
+        mut share: Share,
+    ) -> Result<FlashItem, ReadError> {
         self.count_read(pin.segment);
         let offset = position.offset();
         let page = offset / PAGE_BYTES * PAGE_BYTES;
-        let slot_bytes = self.segment(pin.segment).slot_bytes.load(Ordering::Relaxed);
-        let len = position
-            .read_bytes(slot_bytes)
-            .min(self.segment_bytes.saturating_sub(page)) as usize;
-        let budget = if len > SMALL_READ_BYTES {
-            &self.large_reads
-        } else {
-            &self.small_reads
-        };
-        let mut share = Share::empty(budget);
-        if !share.grow(len as u64, READ_PATIENCE).await {
+        let len = self.read_bytes(pin.segment, position);
+        // More where the segment has been opened anew meanwhile, for longer slots.
+        if !share.try_grow(len as u64) {
             return Err(ReadError::NoMemory { bytes: len });
         }
         let buf = match self.buffered(pin, page, len) {

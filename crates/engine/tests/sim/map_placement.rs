@@ -11,7 +11,7 @@ use flowstone_engine::placement::{
     Token,
 };
 use flowstone_engine::reclaim::{IndexUse, Named, Resident, Residents};
-use flowstone_engine::store::{Layout, ReadError, SegmentStore, SlabClasses, Streams};
+use flowstone_engine::store::{Layout, Patience, ReadError, SegmentStore, SlabClasses, Streams};
 use flowstone_engine::{Key, KeyHash, OpenError};
 use parking_lot::Mutex;
 
@@ -71,15 +71,20 @@ impl Placement for MapPlacement {
         &'a self,
         key: Key<'a>,
         _probe: Probe,
+        patience: Patience,
     ) -> PlacementFuture<'a, Result<Found, ReadError>> {
         Box::pin(async move {
             let named = || self.map.lock().get(&key.hash()).copied();
             let mut last = None;
             while let Some(place) = named().filter(|place| last != Some(*place)) {
                 last = Some(place);
+                let memory = self
+                    .store
+                    .read_memory(place.segment, place.position, patience);
+                let memory = memory.await?;
                 // Otherwise it has been reclaimed: it has moved, or it is gone.
                 if let Some(pin) = self.store.pin(place.segment, place.generation) {
-                    let item = self.store.read(&pin, place.position).await?;
+                    let item = self.store.read_into(&pin, place.position, memory).await?;
                     if item.item().key == key.bytes() {
                         return Ok(Found::Item(item));
                     }

@@ -13,6 +13,8 @@ use crate::shared::Shared;
 /// Flash reads of one connection at once, and how many of them need no share of the budget.
 const MAX_PENDING: usize = 128;
 const FREE_PENDING: usize = 2;
+/// Commands and keys of a connection that are carried out before others have a turn.
+pub(crate) const TURN: u32 = 128;
 /// Bytes a flash read of a small item holds until its reply is written.
 pub(super) const PENDING_BYTES: usize = 4 << 10;
 
@@ -26,6 +28,8 @@ pub(crate) struct Batch<'c, 'i> {
     pub(crate) now: u32,
     pub(crate) max_value_bytes: usize,
     pub(crate) pending: VecDeque<PendingReply<'i>>,
+    /// Commands and keys since another connection had a turn.
+    pub(crate) since_turn: u32,
 }
 
 /// A place in the replies that is filled later.
@@ -57,6 +61,17 @@ impl<'i> Ask<'i> {
 }
 
 impl<'i> Batch<'_, 'i> {
+    /// Counts so many commands or keys, and lets the worker's other connections go on once they are many.
+    #[inline]
+    pub(crate) async fn take_turns(&mut self, more: u32) {
+        self.since_turn += more;
+        if self.since_turn >= TURN {
+            self.since_turn = 0;
+            self.counters.conn_yields.hit();
+            runtime::yield_now().await;
+        }
+    }
+
     /// Leaves a place for the answer to `ask` at the end of the replies so far.
     pub(super) fn leave_pending(&mut self, ask: Ask<'i>, read: FlashRead) {
         let at = self.replies.out.len();

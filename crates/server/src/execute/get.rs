@@ -4,11 +4,14 @@
 //! is filled before anything behind it is sent, so that the reads of a pipeline or a multiget overlap.
 
 use std::io;
+use std::pin::pin;
 use std::sync::Arc;
 
 use engine::{
-    Amend, Change, Engine, FlashRead, ItemView, Key, Lookup, Modified, Peek, Put, SharedValue,
+    Amend, Change, Engine, FlashItem, FlashRead, ItemView, Key, Lookup, Modified, Peek, Put,
+    SharedValue,
 };
+use futures_util::future::{Either, select};
 use protocol::write::ItemMeta;
 use protocol::{Expiry, KEY_MAX_BYTES, Keys, MetaRequest, Status, write};
 
@@ -40,6 +43,7 @@ impl<'i> Batch<'_, 'i> {
             if let Some(key) = self.engine.key(bytes) {
                 self.ask(Ask::Get { key, with_cas }).await?;
                 self.send_if_full().await?;
+                self.take_turns(1).await;
             }
         }
         self.replies.out.extend_from_slice(Status::End.as_bytes());
@@ -85,7 +89,7 @@ impl<'i> Batch<'_, 'i> {
         loop {
             let shown = match read.take() {
                 Some(read) => {
-                    let item = self.engine.read_flash(ask.key(), read).await;
+                    let item = self.read_flash(ask.key(), read).await;
                     item.map(|item| show(self.replies, &ask, &item.view(), self.now))
                 }
                 None => match self.look(&ask) {
@@ -105,6 +109,20 @@ impl<'i> Batch<'_, 'i> {
                 return Ok(());
             }
         }
+    }
+
+    /// Reads an item, and lets go of those behind it while others wait for the memory.
+    async fn read_flash(&mut self, key: Key<'_>, read: FlashRead) -> Option<Arc<FlashItem>> {
+        let engine = self.engine;
+        let mut item = pin!(engine.read_flash(key, read));
+        if self.pending.iter().any(|reply| reply.read.is_some()) {
+            let wanted = pin!(engine.read_memory_wanted());
+            match select(item.as_mut(), wanted).await {
+                Either::Left((item, _)) => return item,
+                Either::Right(_) => self.give_up_reads(),
+            }
+        }
+        item.await
     }
 
     /// Does what is left to do of an answer; false when the item has to be looked up again.
@@ -169,6 +187,7 @@ impl<'i> Batch<'_, 'i> {
         for reply in &mut self.pending {
             reply.read = None;
         }
+        self.replies.reading = 0;
     }
 
     pub(super) async fn meta_get(&mut self, request: &MetaRequest<'i>) -> io::Result<()> {
@@ -302,8 +321,8 @@ impl<'i> Batch<'_, 'i> {
         // In a buffer of its own size, for the client may be slow.
         let written: Box<[u8]> = self.replies.out.as_slice().into();
         self.replies.out.clear();
-        let beside = written.len() + self.pending.len().saturating_sub(1) * PENDING_BYTES;
-        self.replies.beside += beside;
+        self.replies.beside += written.len();
+        self.replies.reading = self.pending.len().saturating_sub(1) * PENDING_BYTES;
         let mut copied = 0;
         while let Some(reply) = self.pending.pop_front() {
             self.replies
@@ -315,7 +334,8 @@ impl<'i> Batch<'_, 'i> {
                 self.send_out().await?;
             }
         }
-        self.replies.beside -= beside;
+        self.replies.beside -= written.len();
+        self.replies.reading = 0;
         self.replies.out.extend_from_slice(&written[copied..]);
         Ok(())
     }

@@ -16,7 +16,7 @@ use protocol::{Command, Refusal, Status, write};
 
 use crate::stats::VERSION;
 use crate::{dump, stats};
-use batch::Batch;
+use batch::{Batch, TURN};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Flow {
@@ -86,7 +86,10 @@ impl<'i> Batch<'_, 'i> {
             }
             Command::Stats {
                 argument: Some(b"conns"),
-            } => stats::conns(self.shared, self.replies).await?,
+            } => {
+                stats::conns(self.shared, self.replies).await?;
+                self.take_turns(TURN).await;
+            }
             Command::Stats { argument } => {
                 stats::write(self.shared, &mut self.replies.out, argument);
             }
