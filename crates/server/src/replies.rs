@@ -105,16 +105,6 @@ impl Replies {
         self.beside + self.reading
     }
 
-    /// Gives back what is not held any more.
-    fn shrink_share(&mut self) {
-        let held = self.held_beside();
-        self.share.shrink(if held <= FREE_HELD_BYTES {
-            0
-        } else {
-            held as u64
-        });
-    }
-
     /// Waits in line for memory for `bytes` of replies, with nothing waiting to be sent.
     pub(crate) async fn reserve(&mut self, bytes: usize) -> io::Result<()> {
         let all = self.out.len() + self.held_beside() + bytes;
@@ -130,7 +120,7 @@ impl Replies {
         let out = std::mem::take(&mut self.out);
         let (sent, out) = match out.len() {
             0 => {
-                self.shrink_share();
+                self.share.clear();
                 return Ok(true);
             }
             1..=FREE_REPLY_BYTES => self.stream.send_now(out).await,
@@ -141,7 +131,7 @@ impl Replies {
         self.counters.bytes_written.add(sent as u64);
         let is_all = sent == out.len();
         if is_all {
-            self.shrink_share();
+            self.share.clear();
         } else {
             // In a buffer of its own size.
             self.out = out[sent..].to_vec();
@@ -159,7 +149,7 @@ impl Replies {
             self.out.drain(..sent);
         }
         self.out = Vec::new();
-        self.shrink_share();
+        self.share.clear();
         Ok(())
     }
 
