@@ -186,11 +186,17 @@ impl Share {
         self.budget.wanted.notify_additional(1);
     }
 
+    /// Gives back what there is beyond `bytes`.
+    pub fn shrink(&mut self, bytes: u64) {
+        if let Some(more) = self.bytes.checked_sub(bytes).filter(|&more| more > 0) {
+            self.bytes = bytes;
+            self.budget.give_back(more);
+        }
+    }
+
     /// Gives everything back.
     pub fn clear(&mut self) {
-        if self.bytes > 0 {
-            self.budget.give_back(std::mem::take(&mut self.bytes));
-        }
+        self.shrink(0);
     }
 }
 

@@ -38,6 +38,10 @@ use crate::shared::{Place, Shared};
 const SMALL_BYTES: usize = 256;
 /// Requests of up to this many bytes are received into a buffer of the worker.
 const FREE_BYTES: usize = 2 << 10;
+/// How long a large request may wait for memory.
+const LARGE_PATIENCE: Duration = Duration::from_secs(30);
+/// How long a client that has announced a large request may send nothing of it before others are lent its memory.
+const LENDING_GRACE: Duration = Duration::from_millis(20);
 /// How long a request may take to arrive while others wait for the memory that it holds.
 const REQUEST_PATIENCE: Duration = Duration::from_secs(10);
 /// Most bytes taken from the socket at once for a large request.
@@ -296,7 +300,18 @@ impl Connection {
         kept: &mut Kept,
         need: Option<usize>,
     ) -> io::Result<Option<usize>> {
-        // The buffer doubles with what has arrived: announcing a large value costs nothing.
+        // Room for all of it is taken while next to nothing is held: two that each hold a half would wait for each other.
+        // While the rest does not come it is lent to those who wait; then the buffer doubles with what has arrived, and
+        // announcing a large value costs nothing.
+        if let Some(need) = need
+            && kept.len() <= FREE_BYTES + RECV_BUFFER_BYTES
+            && self.share.bytes() < need as u64
+        {
+            self.since = runtime::now();
+            if !self.share.grow(need as u64, LARGE_PATIENCE).await {
+                return Ok(None);
+            }
+        }
         let limit = need.unwrap_or(self.limits.max_multiget_bytes + FREE_BYTES);
         let missing = limit.saturating_sub(kept.len()).clamp(1, LARGE_RECV_BYTES);
         let more = missing.min(kept.len().max(FREE_BYTES));
@@ -309,6 +324,21 @@ impl Connection {
             let stream = &self.replies.stream;
             if let Some(received) = stream.recv_into(buffer, more).await? {
                 return Ok(Some(received));
+            }
+            if self.share.bytes() > capacity as u64 {
+                let wanted = async {
+                    runtime::sleep(LENDING_GRACE).await;
+                    self.share.wanted().await;
+                };
+                let readable = match select(pin!(stream.readable()), pin!(wanted)).await {
+                    Either::Left((readable, _)) => Some(readable),
+                    Either::Right(_) => None,
+                };
+                match readable {
+                    Some(readable) => readable?,
+                    None => self.share.shrink(capacity as u64),
+                }
+                continue;
             }
             let grace =
                 GRACE.min(REQUEST_PATIENCE.saturating_sub(runtime::now().since(self.since)));
@@ -351,8 +381,11 @@ impl Connection {
                     invalidate(&self.shared.engine, key, self.now).await;
                 }
                 protocol::write::refusal(&mut self.replies.out, Refusal::OutOfMemoryStoring, quiet);
+                // The requests behind it that have arrived, too, would be lost: what follows them would be taken for
+                // commands.
+                let swallow = (consumed + swallow).checked_sub(partial.len())?;
                 Some(Rest {
-                    swallow: (consumed + swallow).saturating_sub(partial.len()),
+                    swallow,
                     ..Rest::default()
                 })
             }
