@@ -106,8 +106,8 @@ impl Bench {
         }
     }
 
-    /// Opens it with memory for a few dozen items.
-    async fn open(&self) -> Arc<Engine> {
+    /// Opens it with memory for a few dozen items once it has recovered.
+    async fn begin(&self) -> Arc<Engine> {
         let mut config = EngineConfig {
             memory_bytes: 16 << 20,
             segment_bytes: Some(64 << 10),
@@ -122,6 +122,12 @@ impl Bench {
         let opening = Opening::new(disk, config).with_placement(kind);
         let engine = opening.open(move || Ok(journal)).await.expect("it opens");
         engine.start_background(|task| runtime::spawn_detached(async move { task().await }));
+        engine
+    }
+
+    /// [`begin`](Self::begin), to the end of the recovery.
+    async fn open(&self) -> Arc<Engine> {
+        let engine = self.begin().await;
         engine.recovered().await;
         engine.lend_memory(engine.stats().dram_limit_bytes - 150_000);
         engine
@@ -190,6 +196,31 @@ fn no_segment_is_used_again_before_deaths_are_durable() {
         bench.journal.set_sync_fails(false);
         writes.await.expect("nobody ends it");
         assert!(reclaimed() > 20);
+    });
+}
+
+/// A later copy may be found last: until then none is read.
+#[test]
+fn nothing_is_read_from_flash_before_all_copies_are_found() {
+    Sim::new(1).block_on(async {
+        let bench = Bench::new();
+        let engine = bench.open().await;
+        // More segments than are read at once, and it is in the first to be read.
+        for number in 0..400 {
+            put(&engine, &number.to_string()).await;
+        }
+        put(&engine, "item").await;
+        assert!(matches!(engine.stop().await, Stop::Complete { .. }));
+        let engine = bench.begin().await;
+        let mut meanwhile = 0;
+        while engine.recovery().segments_done < engine.recovery().segments {
+            assert!(!is_found(&engine).await, "not all copies are found");
+            runtime::sleep(READ_TIME / 10).await;
+            meanwhile += 1;
+        }
+        assert!(meanwhile > 0, "it takes reads");
+        engine.recovered().await;
+        assert!(is_found(&engine).await, "it is on flash");
     });
 }
 

@@ -11,6 +11,9 @@
 //! version or a higher one is durable in a segment that is not older than any of them: placements whose displaced
 //! copies are known by key alone reclaim in order of age, so that this copy goes last.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 

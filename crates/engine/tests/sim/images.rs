@@ -4,8 +4,9 @@
 //! opens again, with everything that had reached flash.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use device::{Disk, Fault, FaultyDisk, Image, Latency, Operation, Tear, When};
+use device::{Disk, Fault, FaultyDisk, Image, Latency, MemoryDisk, Operation, Tear, When};
 use flowstone_engine::config::META_BYTES;
 use flowstone_engine::format::journal::{
     CLOCK_WORD, HEAD_WORDS, JOURNAL_FORMAT, Record, VOID_WORD, encode_clock,
@@ -506,7 +507,7 @@ fn a_flush_holds_after_a_crash_also_one_whose_time_has_not_come() {
             let held = get(&engine, &numbered(0)).await.is_some();
             assert_eq!(held, delay > 0, "not yet");
             fill(&engine, 1, 3000).await;
-            runtime::sleep(std::time::Duration::from_secs(u64::from(delay))).await;
+            runtime::sleep(Duration::from_secs(u64::from(delay))).await;
             for number in 1..5000 {
                 assert_eq!(get(&engine, &numbered(number)).await, None, "{number}");
             }
@@ -539,7 +540,7 @@ fn what_is_left_of_an_earlier_chunk_ends_no_flush() {
         .collect();
     left.words[behind..][..stale.len()].copy_from_slice(&stale);
     sim.block_on(async {
-        runtime::sleep(std::time::Duration::from_secs(60)).await;
+        runtime::sleep(Duration::from_secs(60)).await;
         let engine = started(&left).await;
         assert_eq!(objects(&engine), 0);
     });
@@ -563,7 +564,7 @@ fn what_had_expired_stays_so_when_the_clock_goes_back() {
             .await
             .unwrap();
         fill(&engine, 5000, 3000).await;
-        runtime::sleep(std::time::Duration::from_secs(30)).await;
+        runtime::sleep(Duration::from_secs(30)).await;
         assert_eq!(get(&engine, b"short").await, None);
     });
     sim.crash();
@@ -574,6 +575,75 @@ fn what_had_expired_stays_so_when_the_clock_goes_back() {
         let engine = started(&left).await;
         assert_eq!(get(&engine, b"short").await, None);
         assert!(get(&engine, &numbered(0)).await.is_some());
+    });
+}
+
+/// The start that applies it says so: the next one does not apply it to what the run in between has stored.
+#[test]
+fn a_flush_that_comes_between_two_runs_is_not_applied_by_a_third() {
+    let sim = Sim::new(4);
+    let (disk, media) = Left::new(Image::new(IMAGE_BYTES)).media();
+    sim.block_on(async {
+        let engine = start(&media, &tight()).await;
+        fill(&engine, 100, 3000).await;
+        assert_eq!(engine.sync().await, Ok(()));
+        engine.flush_all(runtime::unix_seconds() + 10).await;
+    });
+    sim.crash();
+    sim.shift_wall_clock(20);
+    let (disk, media) = Left::of(&disk, &media).media();
+    sim.block_on(async {
+        let engine = start(&media, &tight()).await;
+        assert_eq!(get(&engine, &numbered(0)).await, None);
+        fill(&engine, 100, 3000).await;
+        assert_eq!(engine.sync().await, Ok(()));
+    });
+    sim.crash();
+    let left = Left::of(&disk, &media);
+    sim.block_on(async {
+        let engine = started(&left).await;
+        assert!(get(&engine, &numbered(0)).await.is_some());
+    });
+}
+
+/// As long as recovery goes on, what had expired is in the index: it supersedes what has not been read yet.
+#[test]
+fn what_had_expired_is_not_read_while_recovery_goes_on_though_the_clock_goes_back() {
+    let sim = Sim::new(4);
+    let (disk, media) = Left::new(Image::new(IMAGE_BYTES)).media();
+    sim.block_on(async {
+        let engine = start(&media, &tight()).await;
+        fill(&engine, 3000, 3000).await;
+        let now = runtime::unix_seconds();
+        let put = flowstone_engine::Put {
+            value: value(1, 3000).into(),
+            expiry: now + 10,
+            ..Default::default()
+        };
+        let short = engine.key(b"short").unwrap();
+        engine.set(short, now, &put).await.unwrap();
+        fill(&engine, 5000, 3000).await;
+        runtime::sleep(Duration::from_secs(30)).await;
+    });
+    sim.crash();
+    sim.shift_wall_clock(-1000);
+    let left = Left::of(&disk, &media);
+    let slow = Latency {
+        read: Duration::from_millis(100),
+        ..Latency::default()
+    };
+    let disk = MemoryDisk::from_image(left.image, slow);
+    let media = Media::with_words(Arc::new(disk), left.words);
+    sim.block_on(async {
+        let engine = media.open(&tight()).await.unwrap();
+        run_background(&engine);
+        let mut meanwhile = 0;
+        while engine.recovery().segments_done < engine.recovery().segments {
+            assert_eq!(get(&engine, b"short").await, None);
+            runtime::sleep(Duration::from_millis(1)).await;
+            meanwhile += 1;
+        }
+        assert!(meanwhile > 100, "{meanwhile} reads");
     });
 }
 
@@ -594,7 +664,7 @@ fn every_checkpoint_keeps_the_latest_second() {
         let short = engine.key(b"short").unwrap();
         engine.set(short, now, &put).await.unwrap();
         fill(&engine, 5000, 3000).await;
-        runtime::sleep(std::time::Duration::from_secs(30)).await;
+        runtime::sleep(Duration::from_secs(30)).await;
         assert!(engine.checkpoint_now().await);
         Left::of(&disk, &media)
     });

@@ -8,7 +8,8 @@ use std::time::Duration;
 use device::{Fault, FaultyDisk, Image, Latency, MemoryDisk, Operation, Tear, When};
 use flowstone_engine::config::META_BYTES;
 use flowstone_engine::journal::Unusable;
-use flowstone_engine::{Distrust, Engine, Start, Stop};
+use flowstone_engine::{Distrust, Engine, EngineConfig, Start, Stop};
+use futures_util::FutureExt;
 use rand::Rng;
 use runtime::sim::Sim;
 
@@ -198,6 +199,43 @@ fn what_was_removed_before_a_failed_sync_stays_gone() {
     }
 }
 
+/// A checkpoint does not hold what is lost while it is written.
+#[test]
+fn what_a_sync_loses_while_a_checkpoint_is_written_stays_gone() {
+    let slow = Latency {
+        write: Duration::from_millis(300),
+        ..Latency::default()
+    };
+    let faulty = Arc::new(FaultyDisk::from_image(Image::new(IMAGE_BYTES), slow, 1));
+    let media = Media::new(faulty.clone());
+    let left = simulate(1, async {
+        let engine = start(&media, &tight()).await;
+        fill_tagged(&engine, 0..ITEMS, 0).await;
+        runtime::sleep(Duration::from_secs(1)).await;
+        let before = engine.checkpoint_stats();
+        let writing = Arc::clone(&engine);
+        let written = runtime::spawn(async move { writing.checkpoint_now().await });
+        runtime::sleep(Duration::from_millis(10)).await;
+        for number in 0..ITEMS / 4 {
+            remove(&engine, number).await;
+        }
+        media.journal.set_sync_fails(true);
+        runtime::sleep(Duration::from_millis(200)).await;
+        let after = engine.checkpoint_stats();
+        assert_eq!(after.written, before.written, "it is being written");
+        assert!(after.sync_errors > before.sync_errors);
+        let _ = written.await;
+        Left {
+            image: faulty.crash(7, Tear::Pages),
+            words: media.journal.power_cut(7),
+        }
+    });
+    simulate(2, async {
+        let engine = start(&left.media().1, &tight()).await;
+        assert_eq!(count_right(&engine, 0..ITEMS / 4, 0).await, 0);
+    });
+}
+
 /// While it fails, nobody who loses power finds what the journal lacks.
 #[test]
 fn a_journal_that_fails_makes_the_next_start_empty_and_the_stop_says_so() {
@@ -348,6 +386,71 @@ fn reads_of_what_has_expired_do_not_fill_the_journal() {
             assert_eq!(get(&engine, &numbered(number)).await, None, "{number}");
         }
         assert!(!engine.journal().is_void());
+    });
+}
+
+/// A flush waits for space in the journal, as whatever leaves records there does, and counts once it has found some.
+#[test]
+fn a_flush_waits_while_the_journal_is_full() {
+    let (faulty, mut media) = faulty();
+    media.journal = Arc::new(device::MemoryJournal::new(SHORT_JOURNAL));
+    simulate(1, async {
+        let engine = start(&media, &tight()).await;
+        fill_tagged(&engine, 0..ITEMS, 0).await;
+        let superblocks = When::every(Operation::Write).within(0..META_BYTES);
+        faulty.script(superblocks, Fault::Error);
+        let now = runtime::unix_seconds();
+        let removed = (0..ITEMS)
+            .find(|&number| !engine.try_remove(engine.key(&numbered(number)).unwrap(), now))
+            .expect("the journal is full before");
+        for _ in 0..100_000 {
+            let flush = engine.flush_all(now).now_or_never();
+            assert!(flush.is_none(), "there is no space");
+        }
+        assert!(!engine.journal().is_void());
+        faulty.heal();
+        engine.flush_all(runtime::unix_seconds()).await;
+        assert!(!engine.journal().is_void());
+        assert_eq!(count_right(&engine, removed..ITEMS, 0).await, 0);
+    });
+}
+
+/// What recovery has declared dead is durable when it ends. The copies that superseded it are removed then, each by a
+/// record of its own, and a power cut leaves any of these.
+#[test]
+fn what_recovery_found_superseded_stays_gone_when_a_power_cut_follows() {
+    const TWICE: u64 = 1000;
+    let config = EngineConfig {
+        sync_interval: Duration::from_secs(3600),
+        ..tight()
+    };
+    for_each_seed("what_recovery_found_superseded", 5, |seed| {
+        let cut = |disk: &MemoryDisk, media: &Media| Left {
+            image: disk.snapshot(),
+            words: media.journal.power_cut(seed),
+        };
+        let disk = Arc::new(MemoryDisk::new(IMAGE_BYTES));
+        let media = Media::new(disk.clone());
+        simulate(seed, async {
+            let engine = start(&media, &config).await;
+            for tag in [0, ITEMS] {
+                fill_tagged(&engine, 0..TWICE, tag).await;
+                let others = TWICE..ITEMS / 2;
+                fill_tagged(&engine, others.start + tag..others.end + tag, 0).await;
+            }
+        });
+        let (disk, media) = cut(&disk, &media).media();
+        simulate(seed, async {
+            let engine = start(&media, &config).await;
+            for number in 0..TWICE {
+                remove(&engine, number).await;
+            }
+        });
+        let (_, media) = cut(&disk, &media).media();
+        simulate(seed, async {
+            let engine = start(&media, &config).await;
+            count_right(&engine, 0..TWICE, ITEMS).await;
+        });
     });
 }
 

@@ -1,0 +1,51 @@
+//! What a checkpoint forgets of the keys that are dead.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use device::{MemoryDisk, MemoryJournal};
+use runtime::sim::Sim;
+
+use super::Checkpointer;
+use crate::durability::journal::Journal;
+use crate::format::checkpoint::DeadKey;
+use crate::format::journal::{HEAD_WORDS, chunk_words, kept_hash};
+use crate::store::Layout;
+use crate::store::tests::{SEGMENT, append, store_on_disk};
+
+/// The hash of one item, which is its version, too. Hashes that differ in their lowest bits count as the same.
+const KEY: u64 = 1 << 40;
+
+#[test]
+fn a_key_stays_dead_while_its_newer_copy_may_be_reclaimed_before_older_ones() {
+    Sim::new(1).block_on(async {
+        let disk = MemoryDisk::new(4 * u64::from(SEGMENT));
+        let store = store_on_disk(disk, Layout::Packed, 4);
+        let log = Arc::new(MemoryJournal::new(HEAD_WORDS + 8 * chunk_words(1)));
+        let journal = Journal::take_over(log, 7, 1, (1, 0), store.next_sequence());
+        let checkpointer = Checkpointer::new(Arc::clone(&store), Arc::new(journal));
+        let mut places = Vec::new();
+        for number in [KEY, KEY << 1] {
+            places.push(append(&store, number).unwrap());
+            store.flush();
+            store.write_next().await.unwrap().unwrap();
+        }
+        let (newer, version) = places[0];
+        let (live, next_sequence) = store.live_segments();
+        let kept = async |before| {
+            let hash = kept_hash(KEY);
+            let key = DeadKey {
+                hash,
+                version,
+                before,
+            };
+            checkpointer.searched.lock().clear();
+            let keys = HashMap::from([(hash, key)]);
+            checkpointer.without_superseded(keys, &live).await.len()
+        };
+        let in_the_second = kept(next_sequence).await;
+        assert_eq!(in_the_second, 1, "an older copy may lie behind it");
+        let before_it = kept(newer.generation + 1).await;
+        assert_eq!(before_it, 0, "it is reclaimed last");
+    });
+}
