@@ -9,6 +9,7 @@
 //!       4 chunks                    4 checksum of words 0 to 3
 //!       5 run                       5 seal: how far it was filled when it was closed; else zero
 //!       6 checksum of words 0 to 4  6 and 7 zero
+//!       7 run that has begun
 //!       8 latest Unix second seen
 //!       9 void
 //!      10 to 12, 13 to 15: how far a sync had come: chunk, how far it was filled, checksum of both
@@ -36,6 +37,8 @@ pub const JOURNAL_FORMAT: u64 = 4;
 pub const HEAD_WORDS: usize = 512;
 /// Words of a chunk's header.
 pub const CHUNK_HEADER_WORDS: usize = 8;
+/// The word of the head that tells which run has begun: the superblock says so, too.
+pub const BEGUN_WORD: usize = 7;
 /// The word of the head that tells the latest Unix second seen: see [`encode_clock`].
 pub const CLOCK_WORD: usize = 8;
 /// The word of the head that is not zero once records have been left out.

@@ -84,6 +84,16 @@ impl DramTier {
         Ok(false)
     }
 
+    /// How many items are due.
+    pub(crate) fn count_due(&self, due: &Due, context: &EvictContext<'_>) -> u64 {
+        let (mut count, mut next) = (0, 0);
+        while let Some((slot, chunk)) = self.log.chunk_from(next) {
+            count += self.due_of(slot, 0, due, context).0.len() as u64;
+            next = chunk + 1;
+        }
+        count
+    }
+
     /// What is due of the chunk in `slot` behind its first `done` entries, each with its number, and the lowest version
     /// of what else is dirty.
     fn due_of(

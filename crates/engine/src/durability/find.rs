@@ -12,7 +12,7 @@ use super::error::Distrust;
 use super::flush::FlushCutoffs;
 use super::journal::{ChunkRecords, Damaged, Journal, JournalError, Unusable, ring_chunks};
 use crate::format::FormatError;
-use crate::format::journal::{VOID_WORD, usable_bytes};
+use crate::format::journal::{BEGUN_WORD, VOID_WORD, usable_bytes};
 use crate::format::superblock::Superblock;
 use crate::store::{SavedCheckpoint, SegmentId, SegmentRecord, SegmentStore};
 
@@ -85,9 +85,18 @@ pub(crate) fn look_at_journal(
         Ok(Some(head)) if head.image != shape.hash_seed && (is_new || force) => Unusable::Missing,
         Ok(Some(head)) if head.image != shape.hash_seed => return Err(JournalError::OtherImage),
         Ok(Some(_)) if !Journal::is_head_sound(log) => Unusable::Damaged,
-        Ok(Some(head)) if head.run == run || head.run == run + 1 => return Ok(Ok(())),
+        Ok(Some(head)) if head.run == run => return Ok(Ok(())),
+        // A start that had not ended; one that has ended is of a later image of the flash than this.
+        Ok(Some(head)) if head.run == run + 1 && log.load(BEGUN_WORD) != head.run => {
+            return Ok(Ok(()));
+        }
         Ok(Some(_)) => Unusable::Run,
         Err(FormatError::Magic) if force => Unusable::Missing,
+        Err(FormatError::Magic)
+            if Journal::last_chunk(log, shape.hash_seed, shape.partitions) > 0 =>
+        {
+            Unusable::Damaged
+        }
         Err(FormatError::Magic) => return Err(JournalError::Foreign),
         Err(FormatError::Version { .. }) => Unusable::Format,
         Err(_) => Unusable::Damaged,

@@ -42,7 +42,7 @@ pub enum Stop {
     },
     /// The deadline passed or the device failed; the next start misses what was in memory only.
     Incomplete {
-        /// Items that were not on flash yet.
+        /// Items in memory that flash does not have.
         items_left: u64,
         /// The journal has lost records: the next start finds nothing.
         next_is_empty: bool,
@@ -421,7 +421,7 @@ impl Engine {
             }
         } else {
             Stop::Incomplete {
-                items_left: self.count_dirty(),
+                items_left: self.count_unplaced(),
                 next_is_empty: is_void,
             }
         }
@@ -494,10 +494,14 @@ impl Engine {
         are_all_placed
     }
 
-    fn count_dirty(&self) -> u64 {
-        let partitions = self.partitions.iter();
-        partitions
-            .map(|partition| partition.0.lock().tier.in_use().dirty)
-            .sum()
+    /// Items in memory that flash does not have, those among them whose copy has been lost.
+    fn count_unplaced(&self) -> u64 {
+        let now = runtime::unix_seconds();
+        let unplaced = |number| {
+            let partition = self.lock_partition(number, now);
+            let context = self.evict_context(number, now);
+            partition.tier.count_due(&Due::ALL, &context)
+        };
+        (0..self.partitions.len()).map(unplaced).sum()
     }
 }

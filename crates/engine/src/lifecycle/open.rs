@@ -23,7 +23,7 @@ use crate::durability::superblocks::{
 };
 use crate::flash::{FlashTier, fixed_bytes};
 use crate::format::checkpoint::Section;
-use crate::format::journal::{Head, Record, VOID_WORD, chunk_words};
+use crate::format::journal::{BEGUN_WORD, Head, Record, VOID_WORD, chunk_words};
 use crate::format::superblock::{
     INDEX_HEADER_BYTES, ImageShape, IndexHeader, IndexRegion, Superblock,
 };
@@ -470,6 +470,8 @@ async fn begin_run(
     for _ in SUPERBLOCK_OFFSETS {
         write_superblock(meta, superblock).await?;
     }
+    // From here on both tell of this run: a flash that is put back to an earlier one is found out.
+    log.store(BEGUN_WORD, run);
     if starts_empty {
         Journal::start_empty(&*log);
     }

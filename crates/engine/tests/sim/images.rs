@@ -9,7 +9,7 @@ use std::time::Duration;
 use device::{Disk, Fault, FaultyDisk, Image, Latency, MemoryDisk, Operation, Tear, When};
 use flowstone_engine::config::META_BYTES;
 use flowstone_engine::format::journal::{
-    CLOCK_WORD, HEAD_WORDS, JOURNAL_FORMAT, Record, VOID_WORD, encode_clock,
+    BEGUN_WORD, CLOCK_WORD, HEAD_WORDS, JOURNAL_FORMAT, Record, VOID_WORD, encode_clock,
 };
 use flowstone_engine::format::superblock::{
     IMAGE_FORMAT, ImageShape, IndexRegion, SUPERBLOCK_BYTES, Superblock,
@@ -241,16 +241,25 @@ fn a_journal_that_cannot_be_trusted_starts_empty() {
     };
     let zeros = changed(&|words| words.fill(0));
     let shorter = changed(&|words| words.truncate(HEAD_WORDS + 12 * 8192));
-    let another_run = changed(&|words| {
-        let other = simulate(3, async {
-            let (disk, media) = left.media();
-            for _ in 0..3 {
-                drop(start(&media, &tight()).await);
-            }
-            Left::of(&disk, &media).words
-        });
-        *words = other;
+    let runs_later = |runs| {
+        changed(&|words| {
+            *words = simulate(3, async {
+                let (disk, media) = left.media();
+                for _ in 0..runs {
+                    drop(start(&media, &tight()).await);
+                }
+                Left::of(&disk, &media).words
+            });
+        })
+    };
+    let mut rotten_page = simulate(3, async {
+        let (disk, media) = left.media();
+        let engine = start(&media, &tight()).await;
+        let (key, now) = (numbered(3), runtime::unix_seconds());
+        engine.remove(engine.key(&key).unwrap(), now).await;
+        Left::of(&disk, &media)
     });
+    rotten_page.words[..HEAD_WORDS].fill(0x5555);
     let damaged = changed(&|words| words[3] ^= 1);
     let damaged_clock = changed(&|words| words[CLOCK_WORD] ^= 1 << 20);
     let another_format = changed(&|words| words[1] = 9);
@@ -258,7 +267,9 @@ fn a_journal_that_cannot_be_trusted_starts_empty() {
     for (left, why) in [
         (zeros, Unusable::Missing),
         (shorter, Unusable::Size),
-        (another_run, Unusable::Run),
+        (runs_later(1), Unusable::Run),
+        (runs_later(3), Unusable::Run),
+        (rotten_page, Unusable::Damaged),
         (damaged, Unusable::Damaged),
         (damaged_clock, Unusable::Damaged),
         (another_format, Unusable::Format),
@@ -296,7 +307,7 @@ fn a_journal_of_another_or_of_nobody_is_refused() {
         OpenError::Journal(JournalError::OtherImage)
     ));
     let mut foreign = left.clone();
-    foreign.words[0] = u64::from_le_bytes(*b"not ours");
+    foreign.words.fill(u64::from_le_bytes(*b"not ours"));
     assert!(matches!(
         refused(&foreign, &tight()),
         OpenError::Journal(JournalError::Foreign)
@@ -408,8 +419,11 @@ fn a_power_cut_at_any_moment_of_an_open_leaves_everything() {
         drop(engine);
         for tear in [Tear::Writes, Tear::Pages, Tear::Sectors] {
             for (point, image) in history.crashes(11, tear) {
-                // The journal's head is synced before the first superblock is written.
-                for words in [left.words.clone(), media.journal.crash()] {
+                // The journal's head is synced before the first superblock is written, and tells that the run has begun
+                // after the last.
+                let mut ahead = media.journal.crash();
+                ahead[BEGUN_WORD] = left.words[BEGUN_WORD];
+                for words in [left.words.clone(), ahead] {
                     if point > 0 && words == left.words {
                         continue;
                     }
