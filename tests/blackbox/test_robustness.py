@@ -4,6 +4,7 @@ import os
 import random
 import socket
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -116,6 +117,53 @@ def test_long_values_wait_for_slow_readers_within_the_bound(server, where, reque
         assert client.read_exactly(len_ + 2) == values[key] + b"\r\n"
         assert client.read_until(b"\r\n") == end
         client.close()
+    assert_memory_bounded(server)
+
+
+def in_threads(work, count):
+    """What `work` returns for each number below `count`, all at once."""
+    with ThreadPoolExecutor(count) as threads:
+        return list(threads.map(work, range(count)))
+
+
+@pytest.mark.parametrize("len_", [3000, 100_000, 1_000_000])
+def test_readers_of_many_values_do_not_wait_for_each_other(server, len_):
+    """Each of them holds some of what the others wait for."""
+    count, clients, each = 60, 12, 40
+    values = {b"many%d" % n: random.Random(n).randbytes(len_) for n in range(count)}
+    for key, value in values.items():
+        assert server.ask(b"set %s 0 0 %d\r\n%s\r\n" % (key, len_, value)) == b"STORED\r\n"
+    server.spill()
+
+    def read(number):
+        keys = [b"many%d" % ((number * 7 + n) % count) for n in range(each)]
+        expected = b"".join(b"VALUE %s 0 %d\r\n%s\r\n" % (key, len_, values[key]) for key in keys) + b"END\r\n"
+        with server.connect() as client:
+            client.send(b"get %s\r\n" % b" ".join(keys))
+            return client.read_exactly(len(expected)) == expected
+
+    assert all(in_threads(read, clients))
+    assert_memory_bounded(server)
+
+
+def test_large_sets_that_come_together_are_all_stored(server):
+    """Clients that send as fast as they can: none has to be refused for want of memory."""
+    rng = random.Random(1)
+    lengths = [[rng.choice([10, 1000, 100_000, 524_288, 1_000_000]) for _ in range(15)] for _ in range(20)]
+
+    def store(number):
+        with server.connect() as client:
+            for n, length in enumerate(lengths[number]):
+                client.send(b"set big%d.%d 0 0 %d noreply\r\n%s\r\n" % (number, n, length, b"v" * length))
+            client.send(b"mn\r\n")
+            return client.read_until(b"\r\n")
+
+    assert set(in_threads(store, len(lengths))) == {b"MN\r\n"}
+    assert server.stats()["store_no_memory"] == "0"
+    for number, row in enumerate(lengths):
+        for n, length in enumerate(row):
+            head = b"VALUE big%d.%d 0 %d\r\n" % (number, n, length)
+            assert server.ask(b"get big%d.%d\r\n" % (number, n)).startswith(head)
     assert_memory_bounded(server)
 
 
