@@ -19,6 +19,8 @@ pub const PATIENCE: Duration = Duration::from_secs(1);
 /// Bytes to be shared out. Callable from every thread.
 #[derive(Debug)]
 pub struct Budget {
+    /// All there is.
+    bytes: u64,
     state: Mutex<State>,
     /// Tells holders that watch that somebody waits.
     wanted: Event,
@@ -47,6 +49,7 @@ impl Budget {
     /// A budget of `bytes`.
     pub fn new(bytes: u64) -> Self {
         Self {
+            bytes,
             state: Mutex::new(State {
                 left: bytes,
                 waiting: VecDeque::new(),
@@ -149,8 +152,11 @@ impl Share {
     }
 
     /// Grows the share to `bytes`, waiting in line for as long as `patience`. False when its turn has
-    /// not come by then.
+    /// not come by then, and at once when there is never so much.
     pub async fn grow(&mut self, bytes: u64, patience: Duration) -> bool {
+        if bytes > self.budget.bytes {
+            return false;
+        }
         let Some(missing) = bytes.checked_sub(self.bytes).filter(|&missing| missing > 0) else {
             return true;
         };
@@ -228,6 +234,9 @@ mod tests {
             assert!(first.grow(80, PATIENCE).await);
             let mut second = Share::empty(&budget);
             assert!(!second.grow(30, PATIENCE).await, "nobody gives back");
+            let before = crate::now();
+            assert!(!second.grow(101, PATIENCE).await, "there is never so much");
+            assert!(crate::now().since(before).is_zero());
             let waiting = crate::spawn(async move { second.grow(30, PATIENCE).await });
             crate::sleep(Duration::from_millis(10)).await;
             drop(first);
