@@ -1,3 +1,5 @@
+//! What the simulation finds and what it leaves alone, by faults made on purpose and by seeds.
+
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -560,6 +560,20 @@ fn what_is_left_of_an_earlier_chunk_ends_no_flush() {
     });
 }
 
+/// Stores `short`, has it leave memory for flash, and waits until it has expired.
+async fn let_expire(engine: &Arc<Engine>) {
+    let now = runtime::unix_seconds();
+    let put = flowstone_engine::Put {
+        value: value(1, 3000).into(),
+        expiry: now + 10,
+        ..Default::default()
+    };
+    let short = engine.key(b"short").unwrap();
+    engine.set(short, now, &put).await.unwrap();
+    fill(engine, 5000, 3000).await;
+    runtime::sleep(Duration::from_secs(30)).await;
+}
+
 /// A clock that has been set back brings nothing back that had expired.
 #[test]
 fn what_had_expired_stays_so_when_the_clock_goes_back() {
@@ -567,18 +581,7 @@ fn what_had_expired_stays_so_when_the_clock_goes_back() {
     let (disk, media) = Left::new(Image::new(IMAGE_BYTES)).media();
     sim.block_on(async {
         let engine = start(&media, &tight()).await;
-        let now = runtime::unix_seconds();
-        let put = flowstone_engine::Put {
-            value: value(1, 3000).into(),
-            expiry: now + 10,
-            ..Default::default()
-        };
-        engine
-            .set(engine.key(b"short").unwrap(), now, &put)
-            .await
-            .unwrap();
-        fill(&engine, 5000, 3000).await;
-        runtime::sleep(Duration::from_secs(30)).await;
+        let_expire(&engine).await;
         assert_eq!(get(&engine, b"short").await, None);
     });
     sim.crash();
@@ -628,16 +631,7 @@ fn what_had_expired_is_not_read_while_recovery_goes_on_though_the_clock_goes_bac
     sim.block_on(async {
         let engine = start(&media, &tight()).await;
         fill(&engine, 3000, 3000).await;
-        let now = runtime::unix_seconds();
-        let put = flowstone_engine::Put {
-            value: value(1, 3000).into(),
-            expiry: now + 10,
-            ..Default::default()
-        };
-        let short = engine.key(b"short").unwrap();
-        engine.set(short, now, &put).await.unwrap();
-        fill(&engine, 5000, 3000).await;
-        runtime::sleep(Duration::from_secs(30)).await;
+        let_expire(&engine).await;
     });
     sim.crash();
     sim.shift_wall_clock(-1000);
@@ -669,16 +663,7 @@ fn every_checkpoint_keeps_the_latest_second() {
     let (disk, media) = Left::new(Image::new(IMAGE_BYTES)).media();
     let mut left = sim.block_on(async {
         let engine = start(&media, &tight()).await;
-        let now = runtime::unix_seconds();
-        let put = flowstone_engine::Put {
-            value: value(1, 3000).into(),
-            expiry: now + 10,
-            ..Default::default()
-        };
-        let short = engine.key(b"short").unwrap();
-        engine.set(short, now, &put).await.unwrap();
-        fill(&engine, 5000, 3000).await;
-        runtime::sleep(Duration::from_secs(30)).await;
+        let_expire(&engine).await;
         assert!(engine.checkpoint_now().await);
         Left::of(&disk, &media)
     });
