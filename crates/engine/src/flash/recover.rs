@@ -86,6 +86,10 @@ async fn end_if_done(tier: &FlashTier) {
     }
     tier.upkeep.each_expired(|item| {
         let place = item.place;
+        // Pinned: where the segment has been reclaimed, another item may have the place.
+        let Some(_pin) = tier.store().pin(place.segment, place.generation) else {
+            return;
+        };
         if tier.placement.check(item, &mut |_| false) == Named::Removed {
             tier.store().count_out(place.segment, place.generation);
         }

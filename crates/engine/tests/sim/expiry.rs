@@ -3,9 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use device::{Image, Latency, MemoryDisk};
-use flowstone_engine::{Amend, Change, Engine, EngineConfig, Peek, Put, ReclaimPolicy, Victim};
+use device::{Fault, FaultyDisk, Image, Latency, MemoryDisk, Operation, When};
+use flowstone_engine::config::META_BYTES;
+use flowstone_engine::{
+    Amend, Change, Engine, EngineConfig, Peek, Put, ReclaimPolicy, Stop, Victim,
+};
 use rand::Rng;
+use rand::seq::SliceRandom;
 use runtime::sim::Sim;
 
 use crate::support::{
@@ -290,6 +294,69 @@ fn what_an_expired_item_has_superseded_stays_gone_though_power_cuts_lose_the_rec
             let engine = start(&media, &config).await;
             assert!(runtime::unix_seconds() >= expiry);
             assert_eq!(get(&engine, &key).await, None);
+        });
+    });
+}
+
+#[test]
+fn what_takes_the_place_of_an_expired_item_during_a_recovery_stays() {
+    const SEGMENTS: u64 = 32;
+    const SMALL_SEGMENT_BYTES: u32 = 64 << 10;
+    // One in a segment: the first place of each is all there is.
+    const LEN: usize = 50_000;
+    const KEYS: u64 = 22;
+    let mut config = tight();
+    config.segment_bytes = Some(SMALL_SEGMENT_BYTES);
+    config.max_value_bytes = LEN as u32;
+    config.writing.buffers = 4;
+    config.reclaim.policy = ReclaimPolicy::Drop {
+        victim: Victim::Oldest,
+    };
+    for_each_seed("what_takes_the_place_of_an_expired_item", 20, |seed| {
+        let new = Image::new(META_BYTES + SEGMENTS * u64::from(SMALL_SEGMENT_BYTES));
+        let (disk, media) = Left::new(new).media();
+        simulate(seed, async {
+            let engine = start(&media, &config).await;
+            let expiry = runtime::unix_seconds() + 60;
+            for key in 0..KEYS {
+                set_until(&engine, key, LEN, expiry).await;
+            }
+            assert!(matches!(engine.stop().await, Stop::Complete { .. }));
+        });
+        let latency = Latency {
+            read: Duration::from_micros(100),
+            ..Latency::default()
+        };
+        let disk = Arc::new(FaultyDisk::from_image(disk.snapshot(), latency, seed));
+        let media = Media::with_words(disk.clone(), media.journal.crash());
+        let sim = Sim::new(seed);
+        sim.shift_wall_clock(120);
+        sim.block_on(async {
+            let engine = media.open(&config).await.unwrap();
+            // All segments have been read soon, and reclaimed, but one.
+            disk.script(
+                When::next(Operation::Read),
+                Fault::Slow(Duration::from_secs(60)),
+            );
+            run_background(&engine);
+            let limit = engine.stats().dram_limit_bytes;
+            engine.lend_memory(limit);
+            runtime::sleep(Duration::from_secs(1)).await;
+            let mut random = random(seed);
+            let mut order: Vec<u64> = (0..KEYS).collect();
+            order.shuffle(&mut random);
+            for key in order {
+                set(&engine, &numbered(key), &value(key, LEN))
+                    .await
+                    .unwrap();
+            }
+            let recovery = engine.recovery();
+            assert!(recovery.segments_done < recovery.segments, "{recovery:?}");
+            engine.recovered().await;
+            for key in 0..KEYS {
+                let found = get(&engine, &numbered(key)).await;
+                assert!(found == Some(value(key, LEN)), "key {key} is not there");
+            }
         });
     });
 }
