@@ -95,6 +95,7 @@ pub struct Journal {
     dead_segments: Mutex<HashSet<(u32, u64)>>,
     is_tight: AtomicBool,
     is_void: AtomicBool,
+    is_void_durable: AtomicBool,
     /// Times that records have been lost.
     losses: AtomicU64,
     is_dirty: AtomicBool,
@@ -240,6 +241,7 @@ impl Journal {
             dead_segments: Mutex::default(),
             is_tight: AtomicBool::new(false),
             is_void: AtomicBool::new(false),
+            is_void_durable: AtomicBool::new(false),
             losses: AtomicU64::new(0),
             is_dirty: AtomicBool::new(true),
             records: AtomicU64::new(0),
@@ -361,8 +363,9 @@ impl Journal {
     fn lose_at(&self, cursor: &mut Cursor, why: &str) {
         cursor.makes_wait = false;
         self.is_tight.store(false, Ordering::Release);
+        // Each time: the sync that fails may have lost this word, too.
+        self.log.store(VOID_WORD, 1);
         if !self.is_void.swap(true, Ordering::AcqRel) {
-            self.log.store(VOID_WORD, 1);
             tracing::error!(
                 "{why}: if the cache ends before a whole checkpoint is written, the next start is empty"
             );
@@ -394,11 +397,22 @@ impl Journal {
     pub(crate) fn heal(&self, losses: u64) {
         let _cursor = self.cursor.lock();
         if self.losses() == losses && self.is_void.swap(false, Ordering::AcqRel) {
+            self.is_void_durable.store(false, Ordering::Release);
             self.log.store(VOID_WORD, 0);
             self.is_dirty.store(true, Ordering::Relaxed);
             self.dirtied.notify_all();
             tracing::info!("the journal is whole again: a checkpoint holds all that has died");
         }
+    }
+
+    /// The superblock says that records have been lost.
+    pub(crate) fn note_void_durable(&self) {
+        self.is_void_durable.store(true, Ordering::Release);
+    }
+
+    /// Whether what starts after a power cut knows that records have been lost.
+    pub(crate) fn is_void_durable(&self) -> bool {
+        self.is_void_durable.load(Ordering::Acquire)
     }
 
     /// Records appended in this run.
@@ -458,15 +472,31 @@ impl Journal {
     /// Makes every record so far durable, and remembers that it is `now`.
     pub(crate) async fn sync(&self, now: u32) -> Result<(), DeviceError> {
         let _turn = self.syncing.acquire().await;
+        self.sync_in_turn(now).await
+    }
+
+    /// The same for the records up to where it had [`reached`](Self::reached), if no sync since has.
+    pub(crate) async fn sync_to(&self, reached: &Synced, now: u32) -> Result<(), DeviceError> {
+        let _turn = self.syncing.acquire().await;
+        if !reached.is_beyond(&self.cursor.lock().synced) {
+            return Ok(());
+        }
+        self.sync_in_turn(now).await
+    }
+
+    /// How far it is filled.
+    pub(crate) fn reached(&self) -> Synced {
+        let cursor = self.cursor.lock();
+        Synced {
+            sequence: cursor.sequence,
+            filled: cursor.filled,
+        }
+    }
+
+    async fn sync_in_turn(&self, now: u32) -> Result<(), DeviceError> {
         self.is_dirty.store(false, Ordering::Relaxed);
         note_time(&*self.log, now);
-        let reached = {
-            let cursor = self.cursor.lock();
-            Synced {
-                sequence: cursor.sequence,
-                filled: cursor.filled,
-            }
-        };
+        let reached = self.reached();
         if let Err(error) = self.log.sync().await {
             let mut cursor = self.cursor.lock();
             // All that the checkpoint holds is safe.

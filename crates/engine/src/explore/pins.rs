@@ -15,7 +15,7 @@ fn what_is_pinned_is_read_whatever_is_released_and_erased_meanwhile() {
         let store = store_on_disk(MemoryDisk::new(u64::from(SEGMENT)), Layout::Packed, 2);
         let (place, number) = append(&store, 1).unwrap();
         store.flush();
-        store.write_next().await.unwrap().unwrap();
+        store.write_next(async || {}).await.unwrap().unwrap();
         let reader = || {
             let store = Arc::clone(&store);
             start(async move || {
@@ -33,7 +33,7 @@ fn what_is_pinned_is_read_whatever_is_released_and_erased_meanwhile() {
             store.release(victim.segment).await;
             let second = append(&store, 2).unwrap();
             store.flush();
-            store.write_next().await.unwrap().unwrap();
+            store.write_next(async || {}).await.unwrap().unwrap();
             check(&store, second).await;
         });
         join(readers.into_iter().chain([releaser]));

@@ -135,7 +135,10 @@ impl Engine {
         }
         superblock.mark_journal_void(true);
         match self.write_superblock(&mut superblock).await {
-            Ok(()) => *self.persistence.superblock.lock() = superblock,
+            Ok(()) => {
+                *self.persistence.superblock.lock() = superblock;
+                self.journal.note_void_durable();
+            }
             Err(error) => {
                 tracing::error!(%error, "the superblock cannot be written: a power cut may bring old values back");
             }

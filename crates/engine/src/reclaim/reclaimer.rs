@@ -4,8 +4,6 @@
 //! buffers to writes. So the bytes of sealed segments that copies take are counted, and when they are more than a
 //! share of the segments that are reclaimed, the next segment is dropped.
 
-use std::time::Duration;
-
 use super::policy::{self, Choices, FlashView, Keep, Pick, SegmentView};
 use super::upkeep::{CopyBalance, Counted, Upkeep};
 use super::{Named, Resident, Residents};
@@ -28,8 +26,6 @@ const AVERAGED: u64 = 16;
 const RESTING_SHARE: u32 = 64;
 /// The most that copies may cost of as many segments as are reclaimed, in sixteenths.
 const MOST_FOR_COPIES_SIXTEENTHS: u32 = 12;
-/// Pause after a sync that failed.
-const SYNC_PAUSE: Duration = Duration::from_secs(1);
 /// Entries looked at before others get a turn.
 const ENTRIES_A_TURN: usize = 256;
 
@@ -214,20 +210,6 @@ impl Upkeep {
         if dropping.is_some() {
             self.counters.segments_dropped.add(1);
             self.drop_time.add(runtime::now().since(begun));
-        }
-    }
-
-    /// Older copies that items of this segment have superseded must not outlive it: the records that they are dead
-    /// are synced before the segment is used again. It waits as long as the journal cannot be synced.
-    async fn sync_deaths(&self) {
-        while !self.is_ended.load(Ordering::Acquire) {
-            match self.journal.sync(runtime::unix_seconds()).await {
-                Ok(()) => return,
-                Err(error) => {
-                    tracing::warn!(%error, "a reclaimed segment waits for the journal to be synced");
-                    runtime::sleep(SYNC_PAUSE).await;
-                }
-            }
         }
     }
 

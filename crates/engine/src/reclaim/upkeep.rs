@@ -2,6 +2,7 @@
 //! Writing is here, too, and what becomes of a segment that could not be written.
 
 use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
 
 use runtime::sync::Notify;
 
@@ -23,6 +24,8 @@ use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 /// Expired items that are taken out of the index at the end of a recovery, at most: some hundred kB of them.
 const MAX_EXPIRED: usize = 1 << 14;
 
+/// Pause after a sync that failed.
+const SYNC_PAUSE: Duration = Duration::from_secs(1);
 /// Bytes an object takes in a checkpoint at most: dead, or read since it was written.
 const CHECKPOINT_ENTRY_BYTES: u64 = 2;
 /// Segments a checkpoint may need beyond those of its lists.
@@ -320,7 +323,11 @@ impl Upkeep {
 
     /// Writes the sealed segment whose turn it is; false when none waits.
     pub(crate) async fn write_one(&self, residents: &dyn Residents) -> bool {
-        match self.store.write_next().await {
+        match self
+            .store
+            .write_next(async || self.sync_deaths().await)
+            .await
+        {
             Some(Ok(_)) => {}
             Some(Err(failure)) => self.give_up(residents, failure).await,
             None => return false,
@@ -377,6 +384,21 @@ impl Upkeep {
         let mut expired = self.expired.lock();
         expired.iter().for_each(visit);
         *expired = Vec::new();
+    }
+
+    /// Resolves once a start will know of all that has died so far, or that it cannot know. What supersedes a copy is
+    /// not durable before that: of two copies of a key that a start finds, one is known to be dead.
+    pub(crate) async fn sync_deaths(&self) {
+        let reached = self.journal.reached();
+        while !self.is_ended.load(Ordering::Acquire) {
+            let synced = self.journal.sync_to(&reached, runtime::unix_seconds());
+            let Err(error) = synced.await else { return };
+            if self.journal.is_void_durable() {
+                return;
+            }
+            tracing::warn!(%error, "what is to be written waits for the journal to be synced");
+            runtime::sleep(SYNC_PAUSE).await;
+        }
     }
 
     /// A generation of a segment will never be read again: says so in the journal.

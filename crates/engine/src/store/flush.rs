@@ -37,11 +37,12 @@ impl SegmentStore {
     /// Writes what the segments being filled hold to the flash, so that a crash of the process leaves it. One caller at
     /// a time. Must not be dropped before it ends: its last write could then come after that of the whole segment.
     ///
-    /// Where pages cannot be written twice this does nothing: [`flush`](SegmentStore::flush) seals.
+    /// Where pages cannot be written twice this does nothing: [`flush`](SegmentStore::flush) seals. `ahead` as for
+    /// [`write_next`](SegmentStore::write_next).
     ///
     /// # Errors
     /// The first error of the device; what it has met is written with the whole segment, or with the next call.
-    pub(crate) async fn flush_filling(&self) -> Result<(), DeviceError> {
+    pub(crate) async fn flush_filling(&self, ahead: impl AsyncFn()) -> Result<(), DeviceError> {
         if !self.flash.can_overwrite() {
             return Ok(());
         }
@@ -51,6 +52,7 @@ impl SegmentStore {
             let Some(flush) = self.begin_flush(buffer) else {
                 continue;
             };
+            ahead().await;
             if let Err(error) = self.write_flush(buffer, &flush).await {
                 self.counters.write_errors.add(1);
                 refused = refused.and(Err(error));

@@ -123,7 +123,7 @@ async fn fill(store: &SegmentStore) -> Vec<(Place, u64)> {
         while let Some(item) = append(store, items.len() as u64) {
             items.push(item);
         }
-        match store.write_next().await {
+        match store.write_next(async || {}).await {
             Some(written) => drop(written.unwrap()),
             None => return items,
         }
@@ -134,7 +134,7 @@ async fn fill(store: &SegmentStore) -> Vec<(Place, u64)> {
 async fn fail(store: &SegmentStore, flash: &Libssd, segment: SegmentId) -> WriteFailure {
     flash.erase(device::BlockId(segment.0)).await.unwrap();
     store.flush();
-    let written = store.write_next().await.unwrap();
+    let written = store.write_next(async || {}).await.unwrap();
     written.expect_err("its second erase is one too many")
 }
 
@@ -160,7 +160,7 @@ fn items_are_read_while_filling_sealed_being_written_and_written() {
         check(&store, first).await;
         assert_eq!(store.counters().reads.sum(), 0);
         let writing = Arc::clone(&store);
-        let written = runtime::spawn(async move { writing.write_next().await });
+        let written = runtime::spawn(async move { writing.write_next(async || {}).await });
         for _ in 0..30 {
             check(&store, first).await;
             runtime::sleep(Duration::from_micros(50)).await;
@@ -183,7 +183,7 @@ fn buffers_are_the_back_pressure() {
         assert_eq!(store.sealed_segments(), 2);
         assert_eq!(store.free_segments(), 6);
         let space = store.space().listener();
-        assert!(matches!(store.write_next().await, Some(Ok(_))));
+        assert!(matches!(store.write_next(async || {}).await, Some(Ok(_))));
         space.await;
         appended.push(append(&store, appended.len() as u64).expect("a buffer is free"));
         for item in appended {
@@ -217,7 +217,7 @@ fn a_segment_is_not_released_under_a_reader() {
         let store = store(4, 2);
         let (filled, number) = append(&store, 1).unwrap();
         store.flush();
-        store.write_next().await;
+        store.write_next(async || {}).await;
         let first = pin(&store, filled.segment);
         let second = pin(&store, filled.segment);
         let record = store.take_victim(Victim::Oldest, u64::MAX).unwrap();
@@ -248,7 +248,7 @@ fn what_an_earlier_generation_left_does_not_verify() {
         let store = store(1, 2);
         let (filled, _) = append(&store, 1).unwrap();
         store.flush();
-        store.write_next().await;
+        store.write_next(async || {}).await;
         let record = store.take_victim(Victim::Oldest, u64::MAX).unwrap();
         let stale = filled.position;
         store.release(record.segment).await;
@@ -256,7 +256,7 @@ fn what_an_earlier_generation_left_does_not_verify() {
         let (again, number) = append(&store, 2).unwrap();
         assert_eq!(again.position, stale);
         store.flush();
-        store.write_next().await;
+        store.write_next(async || {}).await;
         check(&store, (again, number)).await;
         let pin = pin(&store, filled.segment);
         let beyond = Position::new(4096, 2031);
@@ -380,7 +380,7 @@ fn what_fails_to_be_written_is_written_elsewhere() {
         let again = (moved[0], first.1);
         check(&store, again).await;
         assert_eq!(store.counters().reads.sum(), 0, "it is in its buffer");
-        let written = store.write_next().await.unwrap();
+        let written = store.write_next(async || {}).await.unwrap();
         let segment = written.expect("this block is good");
         assert_eq!(segment, moved[0].segment);
         check(&store, again).await;
@@ -410,7 +410,7 @@ fn with_every_segment_being_filled_one_is_sealed() {
                 if append_len(&store, number, len).is_some() {
                     break;
                 }
-                store.write_next().await;
+                store.write_next(async || {}).await;
                 if let Some(oldest) = store.take_victim(Victim::Oldest, u64::MAX) {
                     store.release(oldest.segment).await;
                 }
@@ -431,7 +431,7 @@ fn a_segment_has_slots_of_one_length_and_says_so_on_flash() {
             appended.push(append_len(&store, number, len).unwrap());
         }
         store.flush();
-        while store.write_next().await.is_some() {}
+        while store.write_next(async || {}).await.is_some() {}
         let mut found = store.scan(0, &mut |_| {}).await.found;
         assert_eq!(found.len(), 3, "one for each slab class");
         assert_eq!(found, store.written());
@@ -475,7 +475,7 @@ fn more_slab_classes_than_buffers_use_longer_slots_or_seal_one_short() {
         assert_eq!(store.sealed_segments(), 1);
         assert_eq!(append_len(&store, 5, 40_000), None, "until one is written");
         assert_eq!(store.sealed_segments(), 1);
-        store.write_next().await;
+        store.write_next(async || {}).await;
         assert!(append_len(&store, 5, 40_000).is_some());
     });
 }
@@ -493,7 +493,7 @@ fn the_victim_is_the_oldest_or_the_one_with_the_fewest_valid_bytes() {
                     segments.push(filled.segment);
                 }
                 store.flush();
-                store.write_next().await;
+                store.write_next(async || {}).await;
             }
             segments.dedup();
             let taken = store.take_victim(victim, u64::MAX).unwrap();

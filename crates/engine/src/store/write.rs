@@ -52,9 +52,15 @@ pub(crate) struct WriteFailure {
 impl SegmentStore {
     /// Writes the sealed segment that has waited longest; tells which it was. `None` when none waits.
     ///
+    /// What is to be durable before anything of a segment is, is so once `ahead` resolves.
+    ///
     /// Segments become reclaimable in the order in which their writes end.
-    pub(crate) async fn write_next(&self) -> Option<Result<SegmentId, WriteFailure>> {
+    pub(crate) async fn write_next(
+        &self,
+        ahead: impl AsyncFnOnce(),
+    ) -> Option<Result<SegmentId, WriteFailure>> {
         let (segment, buffer) = self.queues.lock().pop_sealed()?;
+        ahead().await;
         if self.flash.can_overwrite() {
             // A part of it may still be on its way, with a footer that counts fewer items.
             drop(self.flushing.acquire().await);

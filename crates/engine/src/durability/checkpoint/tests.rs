@@ -28,7 +28,7 @@ fn a_key_stays_dead_while_its_newer_copy_may_be_reclaimed_before_older_ones() {
         for number in [KEY, KEY << 1] {
             places.push(append(&store, number).unwrap());
             store.flush();
-            store.write_next().await.unwrap().unwrap();
+            store.write_next(async || {}).await.unwrap().unwrap();
         }
         let (newer, version) = places[0];
         let (live, next_sequence) = store.live_segments();
