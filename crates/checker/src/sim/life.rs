@@ -52,6 +52,7 @@ impl Machine {
         history.pass(before.restart);
         let media = Arc::new(Media::new(plan, latency, remains, random.random()));
         let journal = Arc::new(MemoryJournal::from_image(journal));
+        journal.set_sync_time(plan.sync_time);
         let history = Arc::new(Mutex::new(history));
         let watch = Arc::new(Watch {
             media,

@@ -108,6 +108,8 @@ pub(super) struct Plan {
     pub(super) rots: Option<u32>,
     /// How long each read takes in addition, so that clients overtake a recovery.
     pub(super) slow_reads: Duration,
+    /// How long the journal's syncs take.
+    pub(super) sync_time: Duration,
 }
 
 /// A disk that fails now and then.
@@ -286,6 +288,20 @@ fn rots(seed: u64) -> Option<u32> {
         .then(|| random.random_range(1..5))
 }
 
+/// In one run of so many the journal's syncs take their time.
+const RUNS_PER_SLOW_SYNC: u32 = 3;
+/// Syncs that one of them waits for at most, itself included.
+const SYNCS_IN_A_ROW: u32 = 8;
+
+fn sync_time(seed: u64) -> Duration {
+    let random = &mut SmallRng::seed_from_u64(seed.rotate_left(47) ^ !seed);
+    if random.random_ratio(1, RUNS_PER_SLOW_SYNC) {
+        Duration::from_micros(random.random_range(100..5000))
+    } else {
+        Duration::ZERO
+    }
+}
+
 fn slow_reads(seed: u64, kind: Kind) -> Duration {
     let random = &mut SmallRng::seed_from_u64(seed.rotate_left(37) ^ !seed);
     let one_in = if kind == Kind::Churn {
@@ -333,7 +349,7 @@ impl Plan {
             *one_in = (*one_in / 4).max(1);
         }
         self.config.sync_interval *= 30;
-        self.unsettled = unsettled(self.config.sync_interval);
+        self.unsettled = unsettled(self.config.sync_interval) + SYNCS_IN_A_ROW * self.sync_time;
         self.placement = Some(placement);
     }
 
@@ -459,7 +475,9 @@ impl Plan {
             disk_fails: disk_fails(seed),
             rots: rots(seed),
             slow_reads: slow_reads(seed, kind),
+            sync_time: sync_time(seed),
         };
+        plan.unsettled += SYNCS_IN_A_ROW * plan.sync_time;
         if plan.sync_fails.is_some() || plan.nand.is_some() {
             plan.disk_fails = None;
         }
@@ -482,6 +500,7 @@ impl Plan {
             (self.disk_fails.is_some(), " whose disk fails"),
             (self.rots.is_some(), " whose journal rots"),
             (!self.slow_reads.is_zero(), " with slow reads"),
+            (!self.sync_time.is_zero(), " with slow syncs"),
             (self.clients == CROWD, " with a crowd"),
         ];
         let injected = faults.iter().filter(|(is_injected, _)| *is_injected);

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use rand::rngs::SmallRng;
@@ -42,6 +43,7 @@ struct State {
     stores: u64,
     changes: u64,
     sync_fails: bool,
+    sync_time: Duration,
 }
 
 /// What becomes of a page that was written long ago.
@@ -256,6 +258,11 @@ impl MemoryJournal {
     pub fn set_sync_fails(&self, sync_fails: bool) {
         self.state.lock().sync_fails = sync_fails;
     }
+
+    /// How long syncs that begin from now on take.
+    pub fn set_sync_time(&self, time: Duration) {
+        self.state.lock().sync_time = time;
+    }
 }
 
 impl Journal for MemoryJournal {
@@ -316,9 +323,16 @@ impl Journal for MemoryJournal {
     }
 
     fn sync(&self) -> IoFuture<'_, ()> {
-        let changes = self.state.lock().changes;
+        let (changes, time) = {
+            let state = self.state.lock();
+            (state.changes, state.sync_time)
+        };
         Box::pin(async move {
-            runtime::yield_now().await;
+            if time.is_zero() {
+                runtime::yield_now().await;
+            } else {
+                runtime::sleep(time).await;
+            }
             let state = &mut *self.state.lock();
             let taken = state.take(changes);
             if state.sync_fails {

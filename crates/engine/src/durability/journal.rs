@@ -335,11 +335,6 @@ impl Journal {
         self.dead_segments.lock().clone()
     }
 
-    /// Whether a generation of a segment that the store may still have has been declared dead in this run.
-    pub(crate) fn is_dead_segment(&self, segment: u32, generation: u64) -> bool {
-        self.dead_segments.lock().contains(&(segment, generation))
-    }
-
     /// Forgets segments that the store does not have any more: such a generation does not come back.
     pub(crate) fn forget_dead_segments(&self, is_there: impl Fn(&(u32, u64)) -> bool) {
         self.dead_segments.lock().retain(is_there);

@@ -6,12 +6,9 @@
 //!                                                          │ higher version is there: it is dead
 //! ```
 //!
-//! An expired item goes on superseding older copies, whose records a power cut may have lost.
-//!
-//! Where displaced copies are located, what loses is journalled as dead; an expired item stays in the index until all
-//! has been read. Where they are not, versions decide at every start: an expired item is removed once it has superseded
-//! others, and a segment that cannot be read takes all older ones with it, since it may have held what superseded their
-//! items.
+//! Where displaced copies are located, what loses is journalled as dead. Where they are not, versions decide at every
+//! start: an expired item is removed once it has superseded others, and a segment that cannot be read takes all older
+//! ones with it, since it may have held what superseded their items.
 //!
 //! What recovery appends to the journal waits for space as requests do. Once the keys that have been written meanwhile
 //! take too much memory, the segments that nobody has read yet are given up.
@@ -22,7 +19,7 @@ use crate::durability::dead::{DeadItems, DeadSet, ItemState};
 use crate::format::location::Place;
 use crate::format::segment::SummaryEntry;
 use crate::placement::{Displaced, Restored};
-use crate::reclaim::{Named, Resident};
+use crate::reclaim::Resident;
 use crate::store::SegmentRecord;
 use crate::sync::atomic::Ordering;
 
@@ -42,9 +39,9 @@ pub(super) async fn read_segments(tier: &FlashTier) {
         read_segment(tier, &record, &dead).await;
         drop(dead);
         recovery.finish(&record);
-        end_if_done(tier).await;
+        end_if_done(tier);
     }
-    end_if_done(tier).await;
+    end_if_done(tier);
 }
 
 /// Gives up the segments that nobody has read, so that recovery comes to an end.
@@ -75,28 +72,8 @@ async fn wait_for_journal(tier: &FlashTier) {
 }
 
 /// Ends the recovery when everything has been read.
-///
-/// What it has declared dead is durable first. Until then a write declares all older copies of its key dead, by key;
-/// from then on the one copy that the index names. If a power cut left that record alone, a copy that recovery had found
-/// superseded would be back.
-async fn end_if_done(tier: &FlashTier) {
+fn end_if_done(tier: &FlashTier) {
     let recovery = &tier.upkeep.recovery;
-    if !recovery.is_all_read() {
-        return;
-    }
-    tier.upkeep.each_expired(|item| {
-        let place = item.place;
-        // Pinned: where the segment has been reclaimed, another item may have the place.
-        let Some(_pin) = tier.store().pin(place.segment, place.generation) else {
-            return;
-        };
-        if tier.placement.check(item, &mut |_| false) == Named::Removed {
-            tier.store().count_out(place.segment, place.generation);
-        }
-    });
-    if let Err(error) = tier.upkeep.journal.sync(runtime::unix_seconds()).await {
-        tracing::warn!(%error, "what recovery has found to be dead could not be made durable");
-    }
     if !recovery.end_if_done() {
         return;
     }
@@ -115,7 +92,8 @@ async fn end_if_done(tier: &FlashTier) {
     );
 }
 
-/// An item of an earlier run that is live, or has expired and supersedes others.
+/// An item of an earlier run that is live; where displaced copies are not located, one that has expired and supersedes
+/// others, too.
 #[derive(Clone, Copy)]
 struct Offer {
     item: Resident,
@@ -199,9 +177,8 @@ fn classify(
             // The record that says so by key is not kept.
             upkeep.declare_dead(item.place);
         }
-        let is_offered = matches!(state, ItemState::Live | ItemState::Expired);
-        let is_expired = state == ItemState::Expired;
-        is_offered.then_some(Offer { item, is_expired })
+        let is_expired = state == ItemState::Expired && !is_located;
+        (state == ItemState::Live || is_expired).then_some(Offer { item, is_expired })
     };
     entries.iter().filter_map(offer).collect()
 }
@@ -236,11 +213,6 @@ fn restore(
     mut each: impl FnMut(&Offer, Answer),
 ) {
     let superseded = &mut tier.upkeep.recovery.superseded(partition);
-    let is_taken = |offer: &Offer| tier.upkeep.is_declared_dead(offer.item.place);
-    if offers.first().is_some_and(is_taken) {
-        // Reclaim waits for it; what has superseded an item of it may have been reclaimed since.
-        return offers.iter().for_each(|offer| each(offer, Answer::Refused));
-    }
     let (mut offered, mut items) = (Vec::new(), Vec::new());
     for offer in offers {
         if superseded.kills(offer.item.hash, offer.item.version) {
@@ -279,10 +251,7 @@ fn restore(
             Displaced::Known(place) => store.count_out(place.segment, place.generation),
             Displaced::None | Displaced::Unknown => {}
         }
-        if offer.is_expired && tier.upkeep.locates_displaced {
-            // What it supersedes may not have been read yet.
-            tier.upkeep.note_expired(offer.item);
-        } else if offer.is_expired {
+        if offer.is_expired {
             // The expired item has superseded older copies; now it is removed itself.
             superseded.insert(hash, version);
             tier.placement.invalidate(hash, version + 1);

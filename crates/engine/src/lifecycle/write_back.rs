@@ -178,8 +178,7 @@ impl Engine {
             self.store().flush();
         }
         // What one segment meets does not concern the others.
-        let ahead = async || self.flash.upkeep.sync_deaths().await;
-        let _ = self.store().flush_filling(ahead).await;
+        let _ = self.flash.upkeep.flush_filling().await;
         let written = self.store().counters().bytes_written.get();
         let is_due = written != walk.synced || self.store().is_in_doubt();
         if is_due && self.flash.sync_all().await.is_ok() {
@@ -279,8 +278,7 @@ impl Engine {
         }
         let before = self.store().next_sequence().load(Ordering::Acquire);
         let failed_syncs = self.store().failed_syncs();
-        let ahead = async || upkeep.sync_deaths().await;
-        if self.store().flush_filling(ahead).await.is_err() {
+        if upkeep.flush_filling().await.is_err() {
             return false;
         }
         upkeep.writes_all(true);

@@ -107,8 +107,7 @@ pub(crate) fn choose(policy: ReclaimPolicy, view: &FlashView) -> Choices {
         // Only writes that stall are worth what has not been found yet.
         return NOTHING;
     }
-    // In order of age, as a power cut may have taken the records of what an item has superseded: it must not go before
-    // that is found.
+    // In order of age: how much of a segment is valid is not known yet.
     choose_recovered(policy, view).map(|choice| match choice {
         Some((Pick::Victim(..), keep)) => Some((Pick::Victim(Victim::Oldest, u64::MAX), keep)),
         Some((Pick::LeastWorn, _)) | None => None,

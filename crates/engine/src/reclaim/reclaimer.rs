@@ -198,12 +198,8 @@ impl Upkeep {
             }
         }
         if !self.locates_displaced {
+            // Older segments must not come back without what supersedes their items.
             self.sync_deaths().await;
-        } else if self.recovery.is_running()
-            && let Err(error) = self.journal.sync(runtime::unix_seconds()).await
-        {
-            // What a failed sync loses is never gone by.
-            tracing::warn!(%error, "what reclaim has let go of during recovery could not be made durable");
         }
         self.store.release(record.segment).await;
         self.counters.segments_reclaimed.add(1);

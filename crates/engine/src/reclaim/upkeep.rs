@@ -4,6 +4,7 @@
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
+use device::DeviceError;
 use runtime::sync::Notify;
 
 use super::watermarks::{Load, Regulator, Watermarks};
@@ -20,9 +21,6 @@ use crate::format::segment::{PAGE_BYTES, SUMMARY_ENTRY_BYTES, SummaryEntry};
 use crate::store::{SegmentRecord, SegmentStore, WriteFailure};
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-
-/// Expired items that are taken out of the index at the end of a recovery, at most: some hundred kB of them.
-const MAX_EXPIRED: usize = 1 << 14;
 
 /// Pause after a sync that failed.
 const SYNC_PAUSE: Duration = Duration::from_secs(1);
@@ -129,8 +127,6 @@ pub(crate) struct Upkeep {
     /// Segments that an orderly stop needs for what is dirty; `None` where that is told by what is.
     for_stop: Option<u32>,
     regulator: Regulator,
-    /// Expired items that recovery has found: the index names them for as long as older copies may be found.
-    expired: Mutex<Vec<Resident>>,
     /// Memory that takes items back; set once, when the engine has been put together.
     pub(crate) memory: OnceLock<Weak<dyn ReturnToMemory>>,
 
@@ -233,7 +229,6 @@ impl Upkeep {
             starved: AtomicU32::new(0),
             average_valid: AtomicU64::new(0),
             evicted_age: AtomicU32::new(0),
-            expired: Mutex::default(),
             drop_time: Ewma::default(),
             dropping: AtomicU32::new(0),
             copying_rests_until: AtomicU64::new(0),
@@ -323,17 +318,20 @@ impl Upkeep {
 
     /// Writes the sealed segment whose turn it is; false when none waits.
     pub(crate) async fn write_one(&self, residents: &dyn Residents) -> bool {
-        match self
-            .store
-            .write_next(async || self.sync_deaths().await)
-            .await
-        {
+        let ahead = async || self.sync_deaths().await;
+        match self.store.write_next(ahead).await {
             Some(Ok(_)) => {}
             Some(Err(failure)) => self.give_up(residents, failure).await,
             None => return false,
         }
         self.progress.notify_all();
         true
+    }
+
+    /// Writes what the segments being filled hold so far.
+    pub(crate) async fn flush_filling(&self) -> Result<(), DeviceError> {
+        let ahead = async || self.sync_deaths().await;
+        self.store.flush_filling(ahead).await
     }
 
     /// Moves what a segment that could not be written holds to another, or forgets it.
@@ -370,22 +368,6 @@ impl Upkeep {
         }
     }
 
-    /// The index names an expired item that recovery has found. Of very many the last are left there: reads and reclaim
-    /// find them.
-    pub(crate) fn note_expired(&self, item: Resident) {
-        let mut expired = self.expired.lock();
-        if expired.len() < MAX_EXPIRED {
-            expired.push(item);
-        }
-    }
-
-    /// Visits the expired items that have been noted, once. Others wait meanwhile.
-    pub(crate) fn each_expired(&self, visit: impl FnMut(&Resident)) {
-        let mut expired = self.expired.lock();
-        expired.iter().for_each(visit);
-        *expired = Vec::new();
-    }
-
     /// Resolves once a start will know of all that has died so far, or that it cannot know. What supersedes a copy is
     /// not durable before that: of two copies of a key that a start finds, one is known to be dead.
     pub(crate) async fn sync_deaths(&self) {
@@ -407,11 +389,6 @@ impl Upkeep {
             segment: record.segment.0,
             generation: record.sequence,
         });
-    }
-
-    /// Whether the segment of a place has been declared dead in this run.
-    pub(crate) fn is_declared_dead(&self, place: Place) -> bool {
-        (self.journal).is_dead_segment(place.segment.0, place.generation)
     }
 
     /// The copy at a place will never be read again: says so in the journal.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use device::{Fault, FaultyDisk, Image, Latency, MemoryDisk, Operation, When};
 use flowstone_engine::config::META_BYTES;
 use flowstone_engine::{
-    Amend, Change, Engine, EngineConfig, Peek, Put, ReclaimPolicy, Stop, Victim,
+    Amend, Change, Engine, EngineConfig, Peek, Put, ReclaimPolicy, Start, Stop, Victim,
 };
 use rand::Rng;
 use rand::seq::SliceRandom;
@@ -357,6 +357,38 @@ fn what_takes_the_place_of_an_expired_item_during_a_recovery_stays() {
                 let found = get(&engine, &numbered(key)).await;
                 assert!(found == Some(value(key, LEN)), "key {key} is not there");
             }
+        });
+    });
+}
+
+#[test]
+fn what_write_back_has_superseded_stays_gone_when_a_power_cut_follows() {
+    for_each_seed("what_write_back_has_superseded", 10, |seed| {
+        let config = EngineConfig {
+            sync_interval: Duration::from_secs(3600),
+            write_back: Some(Duration::from_secs(5)),
+            ..roomy()
+        };
+        let key = numbered(1);
+        let (disk, media) = Left::new(Image::new(65 << 20)).media();
+        simulate(seed, async {
+            let engine = start(&media, &config).await;
+            set(&engine, &key, b"superseded").await.unwrap();
+            runtime::sleep(Duration::from_secs(20)).await;
+            set_until(&engine, 1, 10, runtime::unix_seconds() + 60).await;
+            runtime::sleep(Duration::from_secs(20)).await;
+            assert_eq!(engine.flash_stats().objects, 1, "it is on flash");
+        });
+        let left = Left {
+            image: disk.snapshot(),
+            words: media.journal.power_cut(seed),
+        };
+        let sim = Sim::new(seed);
+        sim.shift_wall_clock(120);
+        sim.block_on(async {
+            let engine = start(&left.media().1, &config).await;
+            assert!(matches!(engine.start(), Start::Warm { .. }));
+            assert_eq!(get(&engine, &key).await, None);
         });
     });
 }

@@ -14,7 +14,8 @@ use rand::rngs::SmallRng;
 use runtime::sim::Sim;
 
 use crate::support::{
-    JOURNAL_WORDS, Media, for_each_seed, get, numbered, random, run_background, set, tight, value,
+    JOURNAL_WORDS, Media, for_each_seed, get, in_slots, numbered, random, run_background, set,
+    tight, value,
 };
 
 const SMALL_SEGMENT_BYTES: u64 = 64 << 10;
@@ -40,6 +41,9 @@ fn config(seed: u64) -> EngineConfig {
         Victim::FewestValid,
         Victim::LeastRecentlyRead,
     ][(seed / 3 % 3) as usize];
+    if seed % 2 == 0 {
+        config.placement = in_slots();
+    }
     config.reclaim.policy = match seed / 9 % 4 {
         0 => ReclaimPolicy::Drop { victim },
         1 => ReclaimPolicy::ReturnRecent { victim },
@@ -194,10 +198,12 @@ fn what_a_reclaimed_copy_had_superseded_stays_gone_though_power_cuts_lose_the_re
             let (_, media) = media(left, Duration::from_micros(500), seed);
             Sim::new(seed).block_on(async {
                 let engine = open(&media, &config).await;
-                // Until a recovery has ended it may have found the older copy alone.
-                engine.recovered().await;
-                for key in 0..KEYS {
-                    seen.read(&engine, key).await;
+                // While it recovers, and after it.
+                for _ in 0..2 {
+                    for key in 0..KEYS {
+                        seen.read(&engine, key).await;
+                    }
+                    engine.recovered().await;
                 }
             });
         }
