@@ -281,6 +281,12 @@ impl RecoveryQueue {
         }
     }
 
+    /// Whether nothing is left to read, and the recovery has not been ended.
+    pub(crate) fn is_all_read(&self) -> bool {
+        let queue = self.queue.lock();
+        queue.dead.is_some() && queue.unread.is_empty() && queue.claimed.is_empty()
+    }
+
     /// Ends the recovery if nothing is left to read; whether this call has.
     pub(crate) fn end_if_done(&self) -> bool {
         let dead = {

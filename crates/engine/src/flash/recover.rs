@@ -39,9 +39,9 @@ pub(super) async fn read_segments(tier: &FlashTier) {
         read_segment(tier, &record, &dead).await;
         drop(dead);
         recovery.finish(&record);
-        end_if_done(tier);
+        end_if_done(tier).await;
     }
-    end_if_done(tier);
+    end_if_done(tier).await;
 }
 
 /// Gives up the segments that nobody has read, so that recovery comes to an end.
@@ -72,8 +72,17 @@ async fn wait_for_journal(tier: &FlashTier) {
 }
 
 /// Ends the recovery when everything has been read.
-fn end_if_done(tier: &FlashTier) {
+///
+/// What it has declared dead is durable first: a checkpoint that is being written has its records behind its cut, and has
+/// the keys that they are in place of only for as long as recovery goes on.
+async fn end_if_done(tier: &FlashTier) {
     let recovery = &tier.upkeep.recovery;
+    if !recovery.is_all_read() {
+        return;
+    }
+    if let Err(error) = tier.upkeep.journal.sync(runtime::unix_seconds()).await {
+        tracing::warn!(%error, "what recovery has found to be dead could not be made durable");
+    }
     if !recovery.end_if_done() {
         return;
     }
