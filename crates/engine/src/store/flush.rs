@@ -17,6 +17,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use device::{AlignedBuf, DeviceError, SharedBuf};
+use futures_util::future::join;
 use runtime::work::{self, Work};
 use zerocopy::IntoBytes;
 
@@ -52,8 +53,7 @@ impl SegmentStore {
             let Some(flush) = self.begin_flush(buffer) else {
                 continue;
             };
-            ahead().await;
-            if let Err(error) = self.write_flush(buffer, &flush).await {
+            if let Err(error) = self.write_flush(buffer, &flush, ahead()).await {
                 self.counters.write_errors.add(1);
                 refused = refused.and(Err(error));
                 continue;
@@ -101,7 +101,12 @@ impl SegmentStore {
         })
     }
 
-    async fn write_flush(&self, buffer: usize, flush: &Flush) -> Result<(), DeviceError> {
+    async fn write_flush(
+        &self,
+        buffer: usize,
+        flush: &Flush,
+        ahead: impl Future<Output = ()>,
+    ) -> Result<(), DeviceError> {
         if !flush.done.is_begun {
             self.erase(flush.segment).await?;
         }
@@ -114,22 +119,32 @@ impl SegmentStore {
         let data = first_page(flush.done.data_bytes)..data_end.min(last_page);
         let entries = first_page(entries_from).max(data.end)
             ..entries_to.next_multiple_of(PAGE_BYTES).min(last_page);
-        for range in [data, entries, last_page..self.segment_bytes] {
-            if range.start == last_page && !range.is_empty() {
-                // A drive may keep the footer and lose what it counts, and with it what was durable.
-                self.sync().await?;
-                let forgotten = self.buffers[buffer].lock().flushed().map(|it| it.forgotten);
-                if forgotten != Some(flush.done.forgotten) {
-                    // Another sync has failed since, and may have lost what the footer would count.
-                    return Ok(());
-                }
-            }
-            for start in range.clone().step_by(FLUSH_BYTES as usize) {
-                let piece = start..range.end.min(start + FLUSH_BYTES);
-                let bytes = self.copy_of(buffer, flush, piece.clone());
-                self.overwrite_at(flush.segment, piece.start, bytes.into())
-                    .await?;
-            }
+        for range in [data, entries] {
+            self.write_pages(buffer, flush, range).await?;
+        }
+        // A drive may keep the footer and lose what it counts, and with it what was durable.
+        let (synced, ()) = join(self.sync(), ahead).await;
+        synced?;
+        let forgotten = self.buffers[buffer].lock().flushed().map(|it| it.forgotten);
+        if forgotten != Some(flush.done.forgotten) {
+            // Another sync has failed since, and may have lost what the footer would count.
+            return Ok(());
+        }
+        let footer = last_page..self.segment_bytes;
+        self.write_pages(buffer, flush, footer).await
+    }
+
+    async fn write_pages(
+        &self,
+        buffer: usize,
+        flush: &Flush,
+        pages: Range<u32>,
+    ) -> Result<(), DeviceError> {
+        for start in pages.clone().step_by(FLUSH_BYTES as usize) {
+            let piece = start..pages.end.min(start + FLUSH_BYTES);
+            let bytes = self.copy_of(buffer, flush, piece.clone());
+            self.overwrite_at(flush.segment, piece.start, bytes.into())
+                .await?;
         }
         Ok(())
     }
@@ -158,6 +173,7 @@ impl SegmentStore {
         segment: SegmentId,
         bytes: &Arc<AlignedBuf>,
         flushed: Flushed,
+        ahead: impl Future<Output = ()>,
     ) -> Result<(), DeviceError> {
         let start = (flushed.data_bytes / PAGE_BYTES * PAGE_BYTES) as usize;
         let last_page = bytes.len() - PAGE_BYTES as usize;
@@ -167,7 +183,7 @@ impl SegmentStore {
             self.overwrite_at(segment, start as u32, data).await?;
         }
         // Where it fails, the segment is in doubt from now on, and will be written again.
-        let _ = self.sync().await;
+        let _ = join(self.sync(), ahead).await;
         let data = SharedBuf::new(Arc::clone(bytes), last_page..bytes.len());
         self.overwrite_at(segment, last_page as u32, data).await
     }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use device::{AlignedBuf, BlockHealth, DeviceError, SharedBuf};
+use futures_util::future::join;
 use futures_util::stream::{self, StreamExt};
 use runtime::work::{self, Work};
 
@@ -52,7 +53,7 @@ pub(crate) struct WriteFailure {
 impl SegmentStore {
     /// Writes the sealed segment that has waited longest; tells which it was. `None` when none waits.
     ///
-    /// What is to be durable before anything of a segment is, is so once `ahead` resolves.
+    /// What is to be durable before the items of a segment are, is so once `ahead` resolves: its last page waits for it.
     ///
     /// Segments become reclaimable in the order in which their writes end.
     pub(crate) async fn write_next(
@@ -60,7 +61,6 @@ impl SegmentStore {
         ahead: impl AsyncFnOnce(),
     ) -> Option<Result<SegmentId, WriteFailure>> {
         let (segment, buffer) = self.queues.lock().pop_sealed()?;
-        ahead().await;
         if self.flash.can_overwrite() {
             // A part of it may still be on its way, with a footer that counts fewer items.
             drop(self.flushing.acquire().await);
@@ -70,9 +70,9 @@ impl SegmentStore {
             _ => unreachable!("a sealed segment stays in its buffer until it is written"),
         };
         let written = if flushed.is_begun {
-            self.program_rest(segment, &bytes, flushed).await
+            self.program_rest(segment, &bytes, flushed, ahead()).await
         } else {
-            self.program(segment, &bytes).await
+            self.program(segment, &bytes, ahead()).await
         };
         match written {
             Ok(()) => {
@@ -102,20 +102,29 @@ impl SegmentStore {
         }
     }
 
-    pub(super) async fn program(
+    async fn program(
         &self,
         segment: SegmentId,
         bytes: &Arc<AlignedBuf>,
+        ahead: impl Future<Output = ()>,
     ) -> Result<(), DeviceError> {
-        let page_bytes = self.flash.geometry().page_bytes as usize;
         self.erase(segment).await?;
-        for start in (0..bytes.len()).step_by(self.write_bytes) {
+        let page_bytes = self.flash.geometry().page_bytes as usize;
+        let program = |start: usize| {
             let end = (start + self.write_bytes).min(bytes.len());
             let data = SharedBuf::new(Arc::clone(bytes), start..end);
             self.program_at(segment, (start / page_bytes) as u32, data)
-                .await?;
-        }
-        Ok(())
+        };
+        let last = (bytes.len() - 1) / self.write_bytes * self.write_bytes;
+        let others = async {
+            for start in (0..last).step_by(self.write_bytes) {
+                program(start).await?;
+            }
+            Ok(())
+        };
+        let (written, ()) = join(others, ahead).await;
+        written?;
+        program(last).await
     }
 
     pub(super) async fn erase(&self, segment: SegmentId) -> Result<(), DeviceError> {

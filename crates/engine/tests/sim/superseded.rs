@@ -41,7 +41,7 @@ fn config(seed: u64) -> EngineConfig {
         Victim::FewestValid,
         Victim::LeastRecentlyRead,
     ][(seed / 3 % 3) as usize];
-    if seed % 2 == 0 {
+    if seed.is_multiple_of(2) {
         config.placement = in_slots();
     }
     config.reclaim.policy = match seed / 9 % 4 {
