@@ -14,7 +14,7 @@ use rand::rngs::SmallRng;
 
 use super::media::{End, Media, Remains};
 use super::plan::Rates;
-use crate::history::{Certain, Crash, History, Moment};
+use crate::history::{Crash, History};
 use crate::values::key_bytes;
 
 /// How long the journal may not notice that time passes.
@@ -74,8 +74,6 @@ pub(super) struct WatchState {
     engine: Weak<Engine>,
     /// When this life has opened it, in nanoseconds.
     opened_at: Option<u64>,
-    /// The moment of the history at which this life has opened it.
-    opened: Moment,
     /// Sequence numbers of the segments that a power cut cannot touch, and of those that the life began
     /// with.
     durable: HashSet<u64>,
@@ -99,10 +97,8 @@ impl Watch {
     /// The engine has been opened.
     pub(super) fn opened(&self, engine: &Arc<Engine>) {
         let found = written(engine);
-        let opened = self.history.lock().tick();
         let mut state = self.state.lock();
         state.engine = Arc::downgrade(engine);
-        state.opened = opened;
         state.opened_at = Some(runtime::now().as_nanos());
         state.found = found;
         state.durable = state.found.clone();
@@ -354,14 +350,13 @@ impl Watch {
             };
             written.filter(lasts).collect()
         };
-        let named = self.named(&engine);
-        let is_written = |number: u64, certain: &Certain| {
-            named(number, certain).is_some_and(|generation| durable.contains(&generation))
+        let is_written = |number: u64| {
+            named(&engine, number).is_some_and(|generation| durable.contains(&generation))
         };
         let mut expected: Vec<(u64, u64)> = (0..self.keys)
             .filter_map(|number| {
                 let certain = history.certain(number)?;
-                let is_there = certain.expiry == 0 && is_written(number, &certain);
+                let is_there = certain.expiry == 0 && is_written(number);
                 is_there.then_some((number, certain.tag))
             })
             .collect();
@@ -376,26 +371,6 @@ impl Watch {
         expected
     }
 
-    /// Tells the generation of the segment in which the index names what a key certainly has. As long as the engine
-    /// recovers, what it names of an earlier life may be an expired copy that supersedes others: it counts where the
-    /// life began with the value.
-    fn named<'a>(&'a self, engine: &'a Engine) -> impl Fn(u64, &Certain) -> Option<u64> + 'a {
-        let opened = self.state.lock().opened;
-        let is_recovering = is_recovering(engine);
-        move |number, certain| {
-            let bytes = key_bytes(number);
-            let key = engine.key(&bytes).expect("a key");
-            let before = &self.before.expected;
-            let is_known = || {
-                !is_recovering || certain.asked > opened || before.contains(&(number, certain.tag))
-            };
-            match engine.placement().probe(key.hash()) {
-                Probe::At(token) if is_known() => Some(token.generation()),
-                _ => None,
-            }
-        }
-    }
-
     /// Everything there is, in memory and on flash.
     pub(super) fn present(&self, engine: &Engine) -> Vec<(u64, u64)> {
         let mut in_memory: HashSet<Vec<u8>> = HashSet::new();
@@ -404,12 +379,11 @@ impl Watch {
             in_memory.insert(item.key.to_vec());
             ControlFlow::Continue(())
         }) {}
-        let named = self.named(engine);
         let history = self.history.lock();
         (0..self.keys)
             .filter_map(|number| {
                 let certain = history.certain(number)?;
-                let on_flash = named(number, &certain).is_some();
+                let on_flash = named(engine, number).is_some();
                 let there =
                     certain.expiry == 0 && (on_flash || in_memory.contains(&key_bytes(number)));
                 there.then_some((number, certain.tag))
@@ -426,6 +400,16 @@ impl Watch {
     /// A sync that began when this had been written has ended.
     pub(super) fn synced(&self, written: HashSet<u64>) {
         self.state.lock().durable.extend(written);
+    }
+}
+
+/// The generation of the segment in which the index names what a key has.
+fn named(engine: &Engine, number: u64) -> Option<u64> {
+    let bytes = key_bytes(number);
+    let key = engine.key(&bytes).expect("a key");
+    match engine.placement().probe(key.hash()) {
+        Probe::At(token) => Some(token.generation()),
+        _ => None,
     }
 }
 

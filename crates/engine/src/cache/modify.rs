@@ -7,7 +7,7 @@ use runtime::sync::EventListener;
 
 use super::{CacheError, Engine, FlashRead, ItemView, Owner, Peek};
 use crate::counter::Count as _;
-use crate::dram::{LongValue, NewItem};
+use crate::dram::{LongValue, NewItem, Older};
 use crate::flash::Placed;
 use crate::format::item::{ItemHeader, ItemRef, state};
 use crate::in_flight::ReadOutcome;
@@ -382,8 +382,10 @@ impl Held<'_> {
         }
         if engine.may_keep(body, &context) {
             let put = self.partition.tier.put(self.key, new, &context);
-            put.map_err(|_| Refused::NoSpace)?;
-            engine.flash.invalidate(self.key.hash(), new.version);
+            let older = put.map_err(|_| Refused::NoSpace)?;
+            if older == Older::PerhapsOnFlash || engine.flash.upkeep.recovery.is_running() {
+                engine.flash.invalidate(self.key.hash(), new.version);
+            }
         } else {
             self.place_at_once(new)?;
         }

@@ -31,7 +31,7 @@ pub(crate) use clean::{Due, Walked};
 pub(crate) use log::LogPosition;
 pub use long::LongValue;
 pub(crate) use tier::EvictContext;
-pub(crate) use tier::{DramTier, Handle, NewItem, TierStats};
+pub(crate) use tier::{DramTier, Handle, NewItem, Older, TierStats};
 
 use crate::flash::{FlashTier, Placed};
 use crate::key::KeyHash;

@@ -187,6 +187,14 @@ pub(crate) struct EvictContext<'a> {
     pub(crate) limit_bytes: usize,
 }
 
+/// Where copies were of a key that has been put again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Older {
+    /// In memory alone: what flash had was outdated when that was put.
+    InMemory,
+    PerhapsOnFlash,
+}
+
 impl DramTier {
     pub(crate) fn new(chunk_bytes: usize, pool: Arc<PagePool>) -> Self {
         Self {
@@ -316,24 +324,29 @@ impl DramTier {
         self.log.header_mut(handle)
     }
 
-    /// Puts an item in place of what the tier has of `key`, making space first.
+    /// Puts an item in place of what the tier has of `key`, making space first. Tells where copies of that were.
     pub(crate) fn put(
         &mut self,
         key: Key<'_>,
         new: &NewItem<'_>,
         context: &EvictContext<'_>,
-    ) -> Result<(), NoSpace> {
+    ) -> Result<Older, NoSpace> {
         work::count(Work::TierEntry, 1);
         let header = new.header(key);
         let old = self.find(key);
-        if old.is_some_and(|handle| self.overwrite(handle, &header, new)) {
-            return Ok(());
+        if let Some(handle) = old {
+            let older = self.older(handle);
+            if self.overwrite(handle, &header, new) {
+                return Ok(older);
+            }
         }
         let (bytes, value_bytes) = self.log.entry_bytes(&header);
         self.make_space(bytes, value_bytes, context)?;
-        if old.is_some() {
-            // Looked up again: making space may have evicted it.
-            self.remove(key);
+        let mut older = Older::PerhapsOnFlash;
+        // Looked up again: making space may have evicted it.
+        if let Some(handle) = old.and_then(|_| self.find(key)) {
+            older = self.older(handle);
+            self.unlink(key.hash(), handle);
         }
         let cas_unique = new.cas_unique.unwrap_or(new.version);
         work::count(Work::ItemCopied, 1);
@@ -350,7 +363,16 @@ impl DramTier {
         let slot = Slot { hash: low, handle };
         self.table
             .insert_unique(table_hash(low), slot, |slot| table_hash(slot.hash));
-        Ok(())
+        Ok(older)
+    }
+
+    /// Where copies may be of the key that an entry is of.
+    fn older(&self, handle: Handle) -> Older {
+        if self.log.header(handle).has(state::DIRTY) {
+            Older::InMemory
+        } else {
+            Older::PerhapsOnFlash
+        }
     }
 
     /// Overwrites an entry of the same size where it lies.
