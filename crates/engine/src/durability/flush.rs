@@ -20,9 +20,6 @@ pub(crate) struct FlushCutoffs {
     /// Counts the calls of `flush_all`.
     generation: AtomicU64,
     cutoffs: Box<[AtomicU64]>,
-    /// The first version of this run, and the Unix second of its start.
-    first_version: AtomicU64,
-    started: AtomicU32,
 }
 
 impl FlushCutoffs {
@@ -35,16 +32,7 @@ impl FlushCutoffs {
             cutoffs: (0..1usize << partition_bits)
                 .map(|_| AtomicU64::new(0))
                 .collect(),
-            first_version: AtomicU64::new(0),
-            started: AtomicU32::new(0),
         }
-    }
-
-    /// What has lower versions was found by a start in this second. What had expired by then stays so, even if the clock
-    /// is set back.
-    pub(crate) fn start(&self, first_version: u64, now: u32) {
-        self.first_version.store(first_version, Ordering::Release);
-        self.started.store(now, Ordering::Release);
     }
 
     /// Everything written before Unix second `deadline` is dead from then on.
@@ -94,11 +82,6 @@ impl FlushCutoffs {
     /// Whether an item with these properties can still be served at Unix second `now`.
     #[inline]
     pub(crate) fn is_live(&self, hash: KeyHash, version: u64, expiry: u32, now: u32) -> bool {
-        let now = if version < self.first_version.load(Ordering::Acquire) {
-            now.max(self.started.load(Ordering::Acquire))
-        } else {
-            now
-        };
         !is_expired(expiry, now) && version >= self.cutoff(hash.partition(self.partition_bits))
     }
 

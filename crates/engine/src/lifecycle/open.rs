@@ -498,7 +498,6 @@ fn take_over(
     memory_bytes: u64,
 ) -> (RecoveryQueue, Option<crate::store::SavedCheckpoint>) {
     let clock = last_run.apply_time(&*journal.log, now, first_version, cutoffs);
-    cutoffs.start(first_version, clock);
     for (partition, &cutoff) in (0u32..).zip(&last_run.dead.cutoffs) {
         if cutoff == first_version {
             // Without this record the next start would flush what this run writes, too.
