@@ -11,13 +11,20 @@ use crate::settings::Settings;
 use crate::stream::Stream;
 use crate::tenant::TenantClient;
 use crate::trace::{TraceError, TraceReader};
+use crate::turns::{Lines, Turn};
+
+/// A trace whose clients take its requests in turn.
+#[derive(Clone, Debug)]
+struct SharedTrace {
+    reader: Arc<Mutex<TraceReader>>,
+    lines: Arc<Lines>,
+}
 
 /// The clients of one run. May be shared between threads.
 #[derive(Clone, Debug)]
 pub struct Clients {
     workload: Workload,
-    /// The clients of a trace take its requests in turn.
-    trace: Option<Arc<Mutex<TraceReader>>>,
+    trace: Option<SharedTrace>,
 }
 
 impl Workload {
@@ -26,7 +33,10 @@ impl Workload {
         let trace = self.open()?;
         Ok(Clients {
             workload: self.clone(),
-            trace: trace.map(|trace| Arc::new(Mutex::new(trace))),
+            trace: trace.map(|trace| SharedTrace {
+                reader: Arc::new(Mutex::new(trace)),
+                lines: Arc::default(),
+            }),
         })
     }
 }
@@ -37,7 +47,7 @@ impl Clients {
     pub fn client(&self, client: u64) -> ClientStream {
         let workload = self.workload.clone();
         let source = match &self.trace {
-            Some(trace) => Source::Trace(Arc::clone(trace)),
+            Some(trace) => Source::Trace(trace.clone()),
             None => Source::Generated {
                 stream: Stream::new(workload.settings().seed, client),
                 states: workload
@@ -64,13 +74,21 @@ enum Source {
         stream: Stream,
         states: Box<[TenantClient]>,
     },
-    Trace(Arc<Mutex<TraceReader>>),
+    Trace(SharedTrace),
 }
 
 impl ClientStream {
     /// The next request; none at the end of a trace. Only a trace can fail, and says where.
     #[inline]
     pub fn next_request(&mut self) -> Result<Option<Request>, TraceError> {
+        let next = self.next_in_turn()?;
+        Ok(next.map(|(request, _)| request))
+    }
+
+    /// The same with the turn of the request, for clients that make theirs at the same time: of a trace, the requests
+    /// of each key are made in its order.
+    #[inline]
+    pub fn next_in_turn(&mut self) -> Result<Option<(Request, Turn)>, TraceError> {
         match &mut self.source {
             Source::Generated { stream, states } => {
                 let tenant = choose(&self.workload, stream);
@@ -78,7 +96,8 @@ impl ClientStream {
                 let number = states[tenant].number(op, stream);
                 let tenant = &self.workload.tenants[tenant];
                 let seed = self.workload.settings().seed;
-                Ok(Some(tenant.request(op, tenant.key(number), seed)))
+                let request = tenant.request(op, tenant.key(number), seed);
+                Ok(Some((request, Turn::FREE)))
             }
             Source::Trace(trace) => next_of_trace(trace, self.workload.settings()),
         }
@@ -108,20 +127,21 @@ fn choose(workload: &Workload, stream: &mut Stream) -> usize {
 
 /// The next request of a trace. A trace that knows no sizes has those of the settings.
 fn next_of_trace(
-    trace: &Mutex<TraceReader>,
+    trace: &SharedTrace,
     settings: &Settings,
-) -> Result<Option<Request>, TraceError> {
-    let mut trace = trace.lock().unwrap_or_else(PoisonError::into_inner);
-    let mut next = trace.next_request()?;
-    if let Some(request) = &mut next
-        && !trace.has_sizes()
-    {
+) -> Result<Option<(Request, Turn)>, TraceError> {
+    let mut reader = trace.reader.lock().unwrap_or_else(PoisonError::into_inner);
+    let Some(mut request) = reader.next_request()? else {
+        return Ok(None);
+    };
+    if !reader.has_sizes() {
         let known = settings.value_size.as_ref();
         request.value_len = known.map_or(UNKNOWN_VALUE_BYTES, |size| {
             size.of(settings.seed, request.key)
         });
     }
-    Ok(next)
+    let turn = trace.lines.join(request.key);
+    Ok(Some((request, turn)))
 }
 
 /// The length of values where neither the trace nor the settings say anything.

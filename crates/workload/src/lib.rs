@@ -11,7 +11,7 @@
 //!         what a name stands for │                       ├ mix         which operation
 //!                                │                       ├ popularity  which key
 //!                                │                       ├ turnover    which keys come and go
-//!                                │                       └ trace       or what was recorded
+//!                                │                       └ trace       or what was recorded, in the order of turns
 //!                                ├ keys     key id  ──▶ the bytes of its name, and back
 //!                                ├ sizes    key id  ──▶ the length of its value
 //!                                ├ tenant   key id  ──▶ how long it lives
@@ -69,6 +69,7 @@ mod stream;
 mod tenant;
 mod trace;
 mod turnover;
+mod turns;
 mod values;
 mod weighted;
 mod zipf;
@@ -88,4 +89,5 @@ pub use request::Request;
 pub use settings::Settings;
 pub use sizes::{DEFAULT_MAX_VALUE_BYTES, Geometric, ValueSize};
 pub use trace::TraceError;
+pub use turns::Turn;
 pub use values::{ValueBytes, ValueCheck};

@@ -5,13 +5,16 @@
 //! [`OUTPUT_BYTES`] and one request, because long values are produced as the socket takes them; the
 //! input by a single cut-off line, because values are passed over in the thread's shared buffer.
 //! With `set_on_miss`, a get that found nothing is followed by a set of its key; those for which the
-//! last request left no time are not sent.
+//! last request left no time are not sent. Of a trace, a request waits until those of its key before it have been
+//! answered, whichever client has made them; what is behind it on its own connection waits with it.
 
 use std::io::{self, ErrorKind, Read, Write};
 
 use protocol::client::{Parser, Violation};
 use thiserror::Error;
-use workload::{Arrivals, ClientStream, KeyId, Op, Request, TraceError, ValueBytes, Workload};
+use workload::{
+    Arrivals, ClientStream, KeyId, Op, Request, TraceError, Turn, ValueBytes, Workload,
+};
 
 use super::inflight::{Inflight, Judge};
 use super::request::Writer;
@@ -19,6 +22,8 @@ use super::target::Socket;
 
 /// No further request is added to an output buffer that holds this much.
 const OUTPUT_BYTES: usize = 128 << 10;
+/// How often a connection looks whether a request's turn has come: others may be served by another thread.
+const TURN_PAUSE_NS: u64 = 20_000;
 
 #[derive(Debug)]
 pub(super) enum Source {
@@ -89,6 +94,8 @@ pub(super) struct Connection {
     body: Option<ValueBytes>,
     version: u64,
     keys: Vec<KeyId>,
+    /// A request that waits for its turn, and when it should have been sent.
+    waiting: Option<(Request, Turn, u64)>,
     /// Why the trace that it replays cannot be read further.
     pub(super) damage: Option<TraceError>,
 }
@@ -115,6 +122,7 @@ impl Connection {
             // Versions of different clients differ.
             version: client << 40,
             keys: Vec::new(),
+            waiting: None,
             damage: None,
         }
     }
@@ -203,8 +211,18 @@ impl Connection {
             if now_ns >= rules.end_ns {
                 return Wait::Finished;
             }
-            if let Some(request) = self.inflight.next_fill() {
-                self.append_one(&request, now_ns, rules);
+            if let Some((request, turn)) = self.inflight.next_fill() {
+                self.append_one((&request, turn), now_ns, rules);
+                continue;
+            }
+            if let Some((request, turn, sent_ns)) = self.waiting.take() {
+                if !turn.has_come() {
+                    self.waiting = Some((request, turn, sent_ns));
+                    return Wait::Time(now_ns + TURN_PAUSE_NS);
+                }
+                // Without a schedule it is sent when it can be.
+                let sent_ns = self.schedule.as_ref().map_or(now_ns, |_| sent_ns);
+                self.append_one((&request, turn), sent_ns, rules);
                 continue;
             }
             if self.is_exhausted() {
@@ -230,15 +248,15 @@ impl Connection {
     #[inline]
     fn append(&mut self, sent_ns: u64, rules: &Rules<'_>) {
         self.keys.clear();
-        let request = match &mut self.source {
+        let (request, turn) = match &mut self.source {
             Source::Sweep { op, next, step, .. } => {
                 let request = rules.workload.load(*next);
                 *next = next.saturating_add(*step);
-                Request { op: *op, ..request }
+                (Request { op: *op, ..request }, Turn::FREE)
             }
             Source::Run { stream, left } => {
-                let request = match stream.next_request() {
-                    Ok(Some(request)) => request,
+                let (request, turn) = match stream.next_in_turn() {
+                    Ok(Some(next)) => next,
                     ended => {
                         // The end of a trace, as it should be or before.
                         *left = 0;
@@ -255,28 +273,33 @@ impl Connection {
                 if sent_ns >= rules.warm_up_ns {
                     *left -= 1 + more;
                 }
-                request
+                (request, turn)
             }
         };
-        self.append_one(&request, sent_ns, rules);
+        if turn.has_come() {
+            self.append_one((&request, turn), sent_ns, rules);
+        } else {
+            self.waiting = Some((request, turn, sent_ns));
+        }
     }
 
     /// Appends `request`; a get asks for `keys` as well.
     #[inline]
-    fn append_one(&mut self, request: &Request, sent_ns: u64, rules: &Rules<'_>) {
+    fn append_one(&mut self, (request, turn): (&Request, Turn), sent_ns: u64, rules: &Rules<'_>) {
         match request.op {
             Op::Get => {
                 rules.writer.get(request, &self.keys, &mut self.out);
                 let fill = rules.set_on_miss && self.keys.is_empty();
-                self.inflight.push(request, &self.keys, fill, sent_ns);
+                self.inflight
+                    .push((request, turn), &self.keys, fill, sent_ns);
             }
             Op::Set => {
                 self.append_set(request, rules);
-                self.inflight.push(request, &[], false, sent_ns);
+                self.inflight.push((request, turn), &[], false, sent_ns);
             }
             Op::Delete => {
                 rules.writer.delete(request, &mut self.out);
-                self.inflight.push(request, &[], false, sent_ns);
+                self.inflight.push((request, turn), &[], false, sent_ns);
             }
         }
     }
@@ -314,10 +337,11 @@ impl Connection {
     }
 
     pub(super) fn is_exhausted(&self) -> bool {
-        match &self.source {
+        let has_asked = match &self.source {
             Source::Sweep { next, end, .. } => next >= end,
             Source::Run { left, .. } => *left == 0,
-        }
+        };
+        has_asked && self.waiting.is_none()
     }
 
     /// Requests whose time had come by `end_ns` but which have not been sent.
@@ -331,7 +355,7 @@ impl Connection {
         let Some(schedule) = &mut self.schedule else {
             return 0;
         };
-        let mut overdue = 0;
+        let mut overdue = u64::from(self.waiting.is_some());
         while left > 0 && schedule.peek_ns() < end_ns {
             schedule.advance();
             overdue += 1;

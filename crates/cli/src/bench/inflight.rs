@@ -7,12 +7,12 @@
 use std::collections::VecDeque;
 
 use protocol::client::{Event, key_of};
-use workload::{KeyId, Op, Request, ValueCheck, Workload};
+use workload::{KeyId, Op, Request, Turn, ValueCheck, Workload};
 
 use super::request::Dialect;
 use super::stats::{Failure, Stats};
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 struct Pending {
     op: Op,
     keys: u32,
@@ -23,6 +23,7 @@ struct Pending {
     sent_ns: u64,
     /// What to send if it finds nothing.
     fill: Option<Request>,
+    turn: Turn,
 }
 
 pub(super) struct Judge<'a> {
@@ -45,7 +46,7 @@ pub(super) struct Inflight {
     /// An answer came that nobody had asked for.
     confused: bool,
     /// Sets that follow gets which found nothing; at most as many as there were gets in flight.
-    fills: VecDeque<Request>,
+    fills: VecDeque<(Request, Turn)>,
 }
 
 impl Inflight {
@@ -79,9 +80,15 @@ impl Inflight {
     }
 
     /// Notes a command that is sent: `request`, and `more` keys that it asks for. With `fill`, a get
-    /// that finds nothing is followed by a set.
+    /// that finds nothing is followed by a set. The turn goes on when all that has been answered.
     #[inline]
-    pub(super) fn push(&mut self, request: &Request, more: &[KeyId], fill: bool, sent_ns: u64) {
+    pub(super) fn push(
+        &mut self,
+        (request, turn): (&Request, Turn),
+        more: &[KeyId],
+        fill: bool,
+        sent_ns: u64,
+    ) {
         let count = 1 + more.len() as u32;
         let unseen = if self.verify && request.op == Op::Get {
             self.keys.push_back(request.key);
@@ -97,12 +104,13 @@ impl Inflight {
             hits: 0,
             sent_ns,
             fill: fill.then(|| request.fill()),
+            turn,
         });
     }
 
     /// A set that follows a get which found nothing.
     #[inline]
-    pub(super) fn next_fill(&mut self) -> Option<Request> {
+    pub(super) fn next_fill(&mut self) -> Option<(Request, Turn)> {
         self.fills.pop_front()
     }
 
@@ -176,7 +184,7 @@ impl Inflight {
             self.keys.drain(..done.unseen as usize);
         }
         if counted && done.hits == 0 {
-            self.fills.extend(done.fill);
+            self.fills.extend(done.fill.map(|fill| (fill, done.turn)));
         }
         if counted && done.sent_ns >= judge.warm_up_ns {
             let (sent, now) = (
@@ -266,7 +274,8 @@ mod tests {
                 value_len: 40,
                 ttl_s: 0,
             };
-            inflight.push(&request, &keys[1..], keys.len() == 1 && *op == Op::Get, 100);
+            let fill = keys.len() == 1 && *op == Op::Get;
+            inflight.push((&request, Turn::FREE), &keys[1..], fill, 100);
         }
         let mut judge = Judge {
             workload: &workload,
@@ -295,13 +304,13 @@ mod tests {
             (Op::Delete, &[1]),
         ];
         let (stats, mut inflight) = judge(Dialect::Text, &commands, &answer);
-        let fill = inflight.next_fill().unwrap();
+        let (fill, _) = inflight.next_fill().unwrap();
         assert_eq!(
             (fill.op, fill.key),
             (Op::Set, KeyId(9)),
             "what was not found is stored"
         );
-        assert_eq!(inflight.next_fill(), None);
+        assert!(inflight.next_fill().is_none());
         assert_eq!(stats.requests, [4, 1, 1]);
         assert_eq!(
             (stats.hits, stats.failures.total(), inflight.len()),

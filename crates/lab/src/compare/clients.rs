@@ -287,9 +287,10 @@ impl Client {
             self.take_turns().await;
         }
         while let Some(number) = self.next().await {
-            let Some(request) = self.stream.next_request()? else {
+            let Some((request, turn)) = self.stream.next_in_turn()? else {
                 return Ok(());
             };
+            turn.comes().await;
             let measured = number >= self.run.warmup;
             if measured {
                 self.seen.borrow_mut().requests += 1;
@@ -307,6 +308,7 @@ impl Client {
                 Op::Set => self.set(&request, number, measured).await,
                 Op::Delete => self.delete(&request, measured).await,
             }
+            drop(turn);
             self.take_turns().await;
         }
         Ok(())

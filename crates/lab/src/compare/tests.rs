@@ -200,6 +200,37 @@ fn a_trace_is_replayed_to_its_end_and_a_damaged_one_names_its_line() {
     );
 }
 
+/// Requests of a trace whose keys come again at once, so that several clients ask for one at the same time.
+#[test]
+fn clients_make_a_traces_requests_of_a_key_in_its_order() {
+    let file = tempfile::Builder::new().suffix(".csv").tempfile().unwrap();
+    let row = |number: u32| {
+        let verb = if number % 40 == 39 { "delete" } else { "get" };
+        format!("{number},key{},6,100,1,{verb},0\n", number / 20)
+    };
+    let rows: String = (0..4000).map(row).collect();
+    std::fs::write(file.path(), rows).unwrap();
+    let name = format!("trace:{}", file.path().display());
+    for clients in [1, 4, 32] {
+        let plan = Plan {
+            workload: Workload::parse(&name, Settings::default()).unwrap(),
+            requests: None,
+            warmup: 0,
+            clients,
+            // What a set takes longer than a get finds requests of the same key waiting.
+            database: Duration::from_micros(200),
+            ..plan(DRIVE, 1)
+        };
+        let row = outcome(&plan, "flowstone").row;
+        assert_eq!((row.requests, row.gets, row.deletes), (4000, 3900, 100));
+        assert_eq!(
+            row.gets - row.hits,
+            200,
+            "each key once, with {clients} clients"
+        );
+    }
+}
+
 #[test]
 fn a_file_is_made_used_and_removed_and_another_is_left_alone() {
     let dir = tempfile::tempdir().unwrap();

@@ -58,14 +58,18 @@ impl Client {
         let now_ns = || rules.epoch.elapsed().as_nanos() as u64;
         let mut sent_ns = now_ns();
         while self.left > 0 && sent_ns < rules.end_ns {
-            let request = match self.stream.next_request() {
-                Ok(Some(request)) => request,
+            let (request, turn) = match self.stream.next_in_turn() {
+                Ok(Some(next)) => next,
                 Ok(None) => break,
                 Err(damage) => {
                     rules.failed(Failure::Workload, damage.to_string());
                     break;
                 }
             };
+            if !turn.has_come() {
+                turn.comes().await;
+                sent_ns = now_ns();
+            }
             let outcome = match self.serve(&request).await {
                 Err(Trouble::Database(error @ DatabaseError::Refused { .. })) => {
                     rules.failed(Failure::Database, error.to_string());
@@ -80,6 +84,7 @@ impl Client {
                 }
                 outcome => outcome?,
             };
+            drop(turn);
             let answered_ns = now_ns();
             if sent_ns >= rules.warm_up_ns {
                 self.left -= 1;
