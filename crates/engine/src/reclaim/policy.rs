@@ -36,6 +36,8 @@ pub(crate) struct FlashView {
     pub(crate) is_stopping: bool,
     /// The last copies have gained more space than they took.
     pub(crate) copies_gain: bool,
+    /// So much that reclaim has copied waits to be written that a crash would take more than it should.
+    pub(crate) copies_wait: bool,
     /// No segment worth copying from was found a short while ago, and little has been written since.
     pub(crate) copying_rests: bool,
     /// The most bytes of a segment that are kept.
@@ -133,6 +135,8 @@ fn choose_recovered(policy: ReclaimPolicy, view: &FlashView) -> Choices {
     match policy {
         ReclaimPolicy::Drop { victim } => only(victim, Keep::Nothing),
         ReclaimPolicy::ReturnRecent { victim } => only(victim, Keep::Return),
+        // Its segment is dead as soon as it is taken: what is copied of it is nowhere until it is written.
+        ReclaimPolicy::CopyRecent { .. } if view.copies_wait => NOTHING,
         ReclaimPolicy::CopyRecent { victim, .. } => {
             let recent = Keep::Recent(view.max_copy_bytes);
             only(victim, keep_if(view.copies_gain, recent))
@@ -198,6 +202,7 @@ mod tests {
         is_recovering: false,
         is_stopping: false,
         copies_gain: true,
+        copies_wait: false,
         copying_rests: false,
         max_copy_bytes: 1000,
     };
@@ -240,6 +245,17 @@ mod tests {
         assert_ne!(choose(INTEGRATED, &one_is_being_dropped), quick_clean);
         let [_, copies] = choose(COPY_VALID, &pressed);
         assert_eq!(copies, only(Victim::Oldest, Keep::ValidIfGain)[0]);
+    }
+
+    #[test]
+    fn while_copies_wait_to_be_written_no_more_are_made_unless_space_is_short() {
+        let waiting = FlashView {
+            copies_wait: true,
+            ..VIEW
+        };
+        assert_eq!(choose(COPY_RECENT, &waiting), NOTHING);
+        let pressed = FlashView { free: 9, ..waiting };
+        assert_eq!(choose(COPY_RECENT, &pressed), DROP_OLDEST);
     }
 
     #[test]

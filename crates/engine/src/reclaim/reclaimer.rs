@@ -26,6 +26,8 @@ const AVERAGED: u64 = 16;
 const RESTING_SHARE: u32 = 64;
 /// The most that copies may cost of as many segments as are reclaimed, in sixteenths.
 const MOST_FOR_COPIES_SIXTEENTHS: u32 = 12;
+/// Copies wait to be written where they are more than this part of the flash, and more than a segment.
+const UNWRITTEN_SHARE: u32 = 256;
 /// Entries looked at before others get a turn.
 const ENTRIES_A_TURN: usize = 256;
 
@@ -98,6 +100,7 @@ impl Upkeep {
             is_recovering: self.recovery.is_running(),
             is_stopping,
             copies_gain: self.copies_gain(),
+            copies_wait: self.copies_wait(),
             copying_rests: opened < self.copying_rests_until.get(),
             max_copy_bytes: u64::from(self.store.segment_bytes()) * sixteenths / 16,
         }
@@ -152,6 +155,13 @@ impl Upkeep {
         let record = self.store.take_worn_least()?;
         self.counters.segments_leveled.add(1);
         Some(record)
+    }
+
+    /// Whether a crash would take more copies than it should. Only while sealed segments are written as they come.
+    fn copies_wait(&self) -> bool {
+        let segments = (self.store.segments() / UNWRITTEN_SHARE).max(1);
+        let most = u64::from(segments) * u64::from(self.store.segment_bytes());
+        self.writes_now() && self.store.copies_not_written() >= most
     }
 
     /// Whether the last copies have gained: slots may fill as many short segments as they came from, and keep

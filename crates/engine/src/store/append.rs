@@ -193,6 +193,15 @@ impl SegmentStore {
         self.buffers.iter().filter(|buffer| is_free(buffer)).count()
     }
 
+    /// Bytes of items that reclaim has copied to sealed segments which are not on flash yet.
+    pub(crate) fn copies_not_written(&self) -> u64 {
+        let copied = |buffer: &Mutex<Content>| match &*buffer.lock() {
+            Content::Sealed { copied_bytes, .. } => u64::from(*copied_bytes),
+            _ => 0,
+        };
+        self.buffers.iter().map(copied).sum()
+    }
+
     fn free_buffer_number(&self) -> Option<usize> {
         self.buffers.iter().position(is_free)
     }
@@ -274,6 +283,7 @@ impl SegmentStore {
             items,
             taken_bytes,
             flushed,
+            copied_bytes,
             ..
         } = filling;
         let bytes = Arc::new(filling.finish(self.image));
@@ -286,6 +296,7 @@ impl SegmentStore {
             segment,
             bytes,
             flushed,
+            copied_bytes,
         }
     }
 }

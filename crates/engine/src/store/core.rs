@@ -35,6 +35,8 @@ pub(super) enum Content {
         segment: SegmentId,
         bytes: Arc<AlignedBuf>,
         flushed: Flushed,
+        /// Bytes of items that reclaim has copied.
+        copied_bytes: u32,
     },
     /// It has no bytes yet, or the device still holds them; the next use makes new ones.
     Lost,

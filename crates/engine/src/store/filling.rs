@@ -71,7 +71,7 @@ pub(super) struct Filling {
     /// Bytes of the segment that items have taken, with their entries of the summary.
     pub(super) taken_bytes: u32,
     /// Bytes of the segment that copies have taken.
-    copied_bytes: u32,
+    pub(super) copied_bytes: u32,
 }
 
 impl Filling {
