@@ -185,8 +185,16 @@ impl Engine {
         let now = runtime::unix_seconds();
         // An earlier flush whose deadline has come holds, also where nobody has asked since.
         self.apply_due_flush(now);
-        self.journal.append(Record::FlushAt { deadline, chunk: 0 });
-        self.cutoffs.flush_at(deadline);
+        {
+            // All at once: a request that applied the earlier flush meanwhile would say so behind the record of this one,
+            // and a start would take this one for applied.
+            let numbers = 0..self.partitions.len();
+            let _partitions: Vec<_> = numbers
+                .map(|number| self.lock_partition(number, now))
+                .collect();
+            self.journal.append(Record::FlushAt { deadline, chunk: 0 });
+            self.cutoffs.flush_at(deadline);
+        }
         if deadline <= now {
             // Applied now, so that nothing stored after this call falls under it.
             self.apply_due_flush(now);

@@ -470,10 +470,16 @@ impl Journal {
         self.sync_in_turn(now).await
     }
 
-    /// The same for the records up to where it had [`reached`](Self::reached), if no sync since has.
+    /// The same for the records up to where it had [`reached`](Self::reached), unless a sync since has, or a checkpoint
+    /// holds them. What has been lost is beyond every sync until a start would know.
     pub(crate) async fn sync_to(&self, reached: &Synced, now: u32) -> Result<(), DeviceError> {
         let _turn = self.syncing.acquire().await;
-        if !reached.is_beyond(&self.cursor.lock().synced) {
+        let is_needed = {
+            let cursor = self.cursor.lock();
+            let is_unknown = self.is_void() && !self.is_void_durable();
+            is_unknown || reached.sequence >= cursor.first && reached.is_beyond(&cursor.synced)
+        };
+        if !is_needed {
             return Ok(());
         }
         self.sync_in_turn(now).await

@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
-use super::cache::{KEYS, Media, OLD, get};
+use super::cache::{KEYS, Media, OLD, get, set};
 use super::{explore, join, start};
+use crate::Peek;
 
 /// Whether a start on what is left finds nothing of what was flushed.
 async fn is_gone(left: &Media) -> bool {
@@ -59,5 +61,34 @@ fn a_flush_holds_whatever_flushes_come_between() {
         for (is_flushed, left) in [killer.join().unwrap(), (true, media.killed())] {
             assert!(!is_flushed || is_gone(&left).await, "a flush is undone");
         }
+    });
+}
+
+#[test]
+fn a_flush_that_has_come_is_not_taken_for_one_that_replaces_it() {
+    let name = "a_flush_that_has_come_is_not_taken_for_one_that_replaces_it";
+    explore(name, 20, async |_| {
+        let media = Media::stopped();
+        let engine = media.open().await;
+        let now = runtime::unix_seconds();
+        engine.flush_all(now + 1).await;
+        let cache = Arc::clone(&engine);
+        let flusher = start(async move || cache.flush_all(now + 5).await);
+        let cache = Arc::clone(&engine);
+        // Its second has come while the other still goes by the one before.
+        let reader = start(async move || {
+            for key in KEYS {
+                let key = cache.key(key).unwrap();
+                cache.lookup(key, now + 1, Peek::No, |_| ());
+            }
+        });
+        join([flusher, reader]);
+        for key in KEYS {
+            set(&engine, key, b"new").await;
+        }
+        engine.sync().await.unwrap();
+        let left = media.killed();
+        runtime::sleep(Duration::from_secs(10)).await;
+        assert!(is_gone(&left).await, "the later flush is forgotten");
     });
 }
