@@ -281,7 +281,8 @@ async fn stop(plan: &Plan, watch: &Watch, engine: &Arc<Engine>) -> Result<(), St
             next_is_empty: true,
             ..
         } if plan.sync_fails.is_some() => Ok(()),
-        Stop::Incomplete { .. } if plan.disk_fails.is_some() => {
+        // On flash where every block has failed no checkpoint can be written.
+        Stop::Incomplete { .. } if plan.disk_fails.is_some() || engine.store().is_exhausted() => {
             watch.take(true, "an incomplete stop");
             Ok(())
         }

@@ -265,7 +265,7 @@ impl SegmentStore {
     }
 
     /// Whether every segment has been given up, but for those of a checkpoint: there is no space, and will be none.
-    pub(crate) fn is_exhausted(&self) -> bool {
+    pub fn is_exhausted(&self) -> bool {
         self.queues.lock().channels_in_use() == 0
     }
 
