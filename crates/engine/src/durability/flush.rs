@@ -10,6 +10,8 @@ use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// No flush is pending.
 const NEVER: u32 = u32::MAX;
+/// The deadline of a flush that has come: it stays so where the clock is set back.
+const COME: u32 = 0;
 
 /// The flush cutoffs of all partitions. Shared by the request paths and reclaim.
 #[derive(Debug)]
@@ -63,6 +65,7 @@ impl FlushCutoffs {
         let due = generation != *applied && now >= self.deadline.load(Ordering::Acquire);
         if due {
             *applied = generation;
+            self.deadline.store(COME, Ordering::Release);
             self.cutoffs[partition].store(next_version, Ordering::Release);
         }
         due
@@ -111,6 +114,23 @@ mod tests {
         assert!(
             cutoffs.is_live(KeyHash(0), 60, 0, 101),
             "a flush is applied once"
+        );
+    }
+
+    #[test]
+    fn a_flush_that_has_come_does_not_come_again_when_the_clock_is_set_back() {
+        let cutoffs = FlushCutoffs::new(1);
+        let (mut first, mut second) = (0, 0);
+        cutoffs.flush_at(100);
+        cutoffs.apply_due(0, &mut first, 50, 100);
+        assert_eq!(
+            cutoffs.pending(10),
+            None,
+            "a checkpoint takes it for pending"
+        );
+        assert!(
+            cutoffs.apply_due(1, &mut second, 60, 10),
+            "another partition waits for the clock"
         );
     }
 
