@@ -392,7 +392,6 @@ impl Journal {
     pub(crate) fn heal(&self, losses: u64) {
         let _cursor = self.cursor.lock();
         if self.losses() == losses && self.is_void.swap(false, Ordering::AcqRel) {
-            self.is_void_durable.store(false, Ordering::Release);
             self.log.store(VOID_WORD, 0);
             self.is_dirty.store(true, Ordering::Relaxed);
             self.dirtied.notify_all();
@@ -400,9 +399,9 @@ impl Journal {
         }
     }
 
-    /// The superblock says that records have been lost.
-    pub(crate) fn note_void_durable(&self) {
-        self.is_void_durable.store(true, Ordering::Release);
+    /// Whether the superblock says durably that records have been lost.
+    pub(crate) fn note_void_durable(&self, is: bool) {
+        self.is_void_durable.store(is, Ordering::Release);
     }
 
     /// Whether what starts after a power cut knows that records have been lost.
@@ -738,5 +737,50 @@ impl ChunkRecords {
             rest = &rest[len..];
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use device::MemoryJournal;
+    use runtime::sim::Sim;
+
+    use super::*;
+
+    const NOW: u32 = 1_800_000_000;
+
+    /// A new journal, and the log that it is in.
+    fn begun() -> (Journal, Arc<MemoryJournal>) {
+        let log = Arc::new(MemoryJournal::new(HEAD_WORDS + 8 * chunk_words(1)));
+        let journal = Journal::take_over(log.clone(), 7, 1, (1, 0), Arc::default());
+        (journal, log)
+    }
+
+    fn is_synced(journal: &Journal, reached: &Synced) -> bool {
+        Sim::new(1).block_on(journal.sync_to(reached, NOW)).is_ok()
+    }
+
+    #[test]
+    fn what_a_checkpoint_holds_waits_for_no_sync() {
+        let (journal, log) = begun();
+        journal.append(Record::Retired { segment: 1 });
+        let reached = journal.reached();
+        journal.retire(journal.cut());
+        log.set_sync_fails(true);
+        assert!(is_synced(&journal, &reached));
+        journal.append(Record::Retired { segment: 2 });
+        assert!(!is_synced(&journal, &journal.reached()));
+    }
+
+    #[test]
+    fn what_was_lost_waits_until_a_start_would_know() {
+        let (journal, log) = begun();
+        journal.append(Record::Retired { segment: 1 });
+        assert!(is_synced(&journal, &journal.reached()));
+        journal.lose("the test says so");
+        log.set_sync_fails(true);
+        assert!(!is_synced(&journal, &journal.reached()));
+        journal.note_void_durable(true);
+        assert!(is_synced(&journal, &journal.reached()));
     }
 }

@@ -59,13 +59,12 @@ impl FlashTier {
         let upkeep = &self.upkeep;
         loop {
             let work = upkeep.store.work().listener();
-            if upkeep.writes_now() && upkeep.write_one(&*self.placement).await {
-                continue;
-            }
             if upkeep.is_ended.load(Ordering::Acquire) {
                 return;
             }
-            work.await;
+            if !upkeep.writes_now() || !upkeep.write_one(&*self.placement).await {
+                work.await;
+            }
         }
     }
 
@@ -99,7 +98,7 @@ impl FlashTier {
         self.store().reopen();
     }
 
-    /// Ends the background work once everything placed is on flash.
+    /// Ends the background work: what is not being written yet never will be.
     pub(crate) fn end(&self) {
         self.upkeep.is_ended.store(true, Ordering::Release);
         self.store().work().notify_all();

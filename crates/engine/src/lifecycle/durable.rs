@@ -74,7 +74,7 @@ impl Engine {
     }
 
     pub(super) fn is_stopped(&self) -> bool {
-        self.persistence.stopped.load(Ordering::Acquire)
+        self.persistence.stopped.load(Ordering::SeqCst)
     }
 
     fn is_saved(&self) -> bool {
@@ -135,10 +135,7 @@ impl Engine {
         }
         superblock.mark_journal_void(true);
         match self.write_superblock(&mut superblock).await {
-            Ok(()) => {
-                *self.persistence.superblock.lock() = superblock;
-                self.journal.note_void_durable();
-            }
+            Ok(()) => *self.persistence.superblock.lock() = superblock,
             Err(error) => {
                 tracing::error!(%error, "the superblock cannot be written: a power cut may bring old values back");
             }
@@ -147,8 +144,14 @@ impl Engine {
 
     /// Writes the superblock, while nobody else syncs the flash: an error is told to one sync alone.
     async fn write_superblock(&self, superblock: &mut Superblock) -> Result<(), DeviceError> {
+        let is_void = superblock.is_journal_void();
+        // A power cut may leave what is being written.
+        self.journal
+            .note_void_durable(is_void && self.journal.is_void_durable());
         let written = write_superblock(&self.persistence.meta, superblock);
-        self.store().sync_by(written).await
+        self.store().sync_by(written).await?;
+        self.journal.note_void_durable(is_void);
+        Ok(())
     }
 
     /// Reserves more versions where half of what is reserved has been given out.
@@ -406,7 +409,7 @@ impl Engine {
     /// Stops orderly: makes everything durable, memory included, within the configured deadline.
     /// A write that is acknowledged while this goes on is a miss at the next start, at worst.
     pub async fn stop(self: &Arc<Self>) -> Stop {
-        if self.persistence.stopped.swap(true, Ordering::AcqRel) {
+        if self.persistence.stopped.swap(true, Ordering::SeqCst) {
             return Stop::Already;
         }
         self.persistence.stopping.notify_all();

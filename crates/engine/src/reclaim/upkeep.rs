@@ -369,10 +369,11 @@ impl Upkeep {
     }
 
     /// Resolves once a start will know of all that has died so far, or that it cannot know. What supersedes a copy is
-    /// not durable before that: of two copies of a key that a start finds, one is known to be dead.
+    /// not durable before that: of two copies of a key that a start finds, one is known to be dead. Goes on after the
+    /// end of background work, until its task is dropped.
     pub(crate) async fn sync_deaths(&self) {
         let reached = self.journal.reached();
-        while !self.is_ended.load(Ordering::Acquire) {
+        loop {
             let synced = self.journal.sync_to(&reached, runtime::unix_seconds());
             let Err(error) = synced.await else { return };
             if self.journal.is_void_durable() {

@@ -362,6 +362,11 @@ fn a_stop_that_takes_too_long_is_incomplete() {
         let stopped = engine.stop().await;
         assert!(matches!(stopped, Stop::Incomplete { .. }), "{stopped:?}");
         assert_eq!(runtime::now().since(before), tight().stop_deadline);
+        let sealed = engine.store().sealed_segments();
+        runtime::sleep(10 * hours).await;
+        let writers = tight().writing.writers as u32;
+        let left = engine.store().sealed_segments();
+        assert!(left > 0 && left + writers >= sealed, "{left} of {sealed}");
     });
 }
 

@@ -3,6 +3,7 @@
 
 use std::cell::Cell;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use device::{Fault, FaultyDisk, Image, Latency, MemoryDisk, Operation, Tear, When};
@@ -269,6 +270,33 @@ fn a_journal_that_fails_makes_the_next_start_empty_and_the_stop_says_so() {
         let engine = start(&left.media().1, &tight()).await;
         let void = Distrust::Journal(Unusable::Void);
         assert_eq!(engine.start(), Start::Empty(void));
+    });
+}
+
+/// What has died is not durable, and no start would know: what supersedes it is not durable either, nor once the stop has
+/// given up.
+#[test]
+fn no_segment_is_written_whose_deaths_are_unknown_after_a_stop_that_gave_up() {
+    let (faulty, media) = faulty();
+    simulate(1, async {
+        let engine = start(&media, &tight()).await;
+        fill_tagged(&engine, 0..ITEMS / 4, 0).await;
+        runtime::sleep(Duration::from_secs(1)).await;
+        media.journal.set_sync_fails(true);
+        let superblocks = When::every(Operation::Write).within(0..META_BYTES);
+        faulty.script(superblocks, Fault::Error);
+        remove(&engine, 0).await;
+        runtime::sleep(Duration::from_secs(1)).await;
+        let written = || {
+            let counters = engine.store().counters();
+            counters.segments_written.load(Ordering::Relaxed)
+        };
+        let before = written();
+        let stop = engine.stop().await;
+        assert!(matches!(stop, Stop::Incomplete { .. }), "{stop:?}");
+        runtime::sleep(Duration::from_secs(3600)).await;
+        assert_eq!(written(), before);
+        assert!(engine.store().sealed_segments() > 0, "some wait");
     });
 }
 
