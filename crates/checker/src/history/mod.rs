@@ -150,6 +150,8 @@ pub(crate) struct History {
     may_be_pending: Option<u32>,
     /// The latest second that a flush has been asked for.
     latest_deadline: u32,
+    /// Flushes at a later second that have been asked for and not been answered.
+    asked_flushes: u32,
     /// The last crash has left it open how much a flush takes.
     is_flush_in_doubt: bool,
     /// The latest Unix second there has been.
@@ -230,10 +232,17 @@ impl History {
         self.ask_of(None, Effect::Gone)
     }
 
-    /// A flush at a later Unix second is asked for: one that is pending counts no more.
+    /// A start has forgotten a flush that is pending.
     pub(crate) fn forget_flush(&mut self) {
         self.tick();
         self.pending = None;
+    }
+
+    /// A flush at a later Unix second is asked for: one that is pending counts no more.
+    pub(crate) fn ask_flush_at(&mut self, deadline: u32) {
+        self.forget_flush();
+        self.asked_flushes += 1;
+        self.latest_deadline = self.latest_deadline.max(deadline);
     }
 
     /// A flush at a later Unix second has been asked for and answered, at `nanos` of the simulation's
@@ -242,7 +251,7 @@ impl History {
         self.tick();
         self.operations += 1;
         self.may_be_pending = None;
-        self.latest_deadline = self.latest_deadline.max(deadline);
+        self.asked_flushes -= 1;
         self.pending = Some(PendingFlush {
             deadline,
             settled: nanos,
@@ -287,8 +296,11 @@ impl History {
     /// changed nothing.
     pub(crate) fn answer(&mut self, asked: Asked, effect: Option<Effect>, nanos: u64) {
         let at = self.tick();
-        // A flush takes the place of any that is pending.
-        self.may_be_pending = self.may_be_pending.filter(|_| asked.key.is_some());
+        if asked.key.is_none() {
+            // It takes the place of any that is pending.
+            self.pending = None;
+            self.may_be_pending = None;
+        }
         self.operations += 1;
         let change = self.change(asked);
         match effect {
@@ -580,6 +592,11 @@ impl History {
         };
         let has_new = self.flushes.iter().any(is_new);
         may_be_pending |= has_new;
+        if std::mem::take(&mut self.asked_flushes) > 0 {
+            // It is pending, or the one before it is.
+            self.pending = None;
+            may_be_pending = true;
+        }
         self.is_flush_in_doubt =
             has_new || is_set_back || self.is_flush_in_doubt && !crash.is_settled;
         let all = self.keys.values_mut().flatten().chain(&mut self.flushes);

@@ -35,6 +35,11 @@ fn crash(settled: u64, remembered: u32, restart: u32) -> Crash {
     }
 }
 
+fn flush_at(history: &mut History, deadline: u32, nanos: u64) {
+    history.ask_flush_at(deadline);
+    history.flush_at(deadline, nanos);
+}
+
 #[test]
 fn what_was_overwritten_before_the_read_is_wrong() {
     let mut history = History::default();
@@ -127,7 +132,7 @@ fn an_expiry_is_kept_and_comes() {
 fn a_flush_comes_when_its_second_does() {
     let mut history = History::default();
     write(&mut history, 10, 0);
-    history.flush_at(100, 0);
+    flush_at(&mut history, 100, 0);
     history.end();
     history.pass(99);
     assert!(history.look(1, value_seen(10)).is_ok());
@@ -161,7 +166,7 @@ fn a_flush_is_in_doubt_until_a_start_after_it_has_settled() {
 #[test]
 fn what_may_be_pending_is_so_until_its_second_has_passed() {
     let mut history = History::default();
-    history.flush_at(100, 300);
+    flush_at(&mut history, 100, 300);
     history.crash(&crash(250, 5, 5));
     write(&mut history, 10, 500);
     assert_eq!(history.certain(1), None);
@@ -169,6 +174,33 @@ fn what_may_be_pending_is_so_until_its_second_has_passed() {
     assert_eq!(history.certain(1), None, "it may have been flushed");
     write(&mut history, 11, 600);
     assert!(history.certain(1).is_some());
+}
+
+#[test]
+fn a_flush_to_come_that_was_under_way_at_a_crash_may_be_pending() {
+    let mut history = History::default();
+    flush_at(&mut history, 50, 300);
+    history.ask_flush_at(100);
+    history.crash(&crash(u64::MAX, 5, 5));
+    write(&mut history, 10, 500);
+    history.pass(50);
+    assert!(history.look(1, value_seen(10)).is_ok(), "it was replaced");
+    assert_eq!(history.certain(1), None, "it was not replaced");
+    write(&mut history, 11, 600);
+    history.pass(101);
+    assert!(history.look(1, value_seen(11)).is_ok());
+    assert_eq!(history.certain(1), None, "both may have come");
+}
+
+#[test]
+fn a_flush_answered_after_one_to_come_takes_its_place() {
+    let mut history = History::default();
+    let flush = history.ask_flush();
+    flush_at(&mut history, 100, 300);
+    history.answer(flush, Some(Effect::Gone), 400);
+    write(&mut history, 10, 500);
+    history.pass(100);
+    assert!(history.look(1, value_seen(10)).is_ok());
 }
 
 #[test]

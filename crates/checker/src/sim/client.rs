@@ -249,9 +249,7 @@ impl World {
             self.answer(asked, Some(Effect::Gone));
         } else {
             let deadline = now + random.random_range(1..MAX_DELAY_SECONDS);
-            // In this order, and without others between: a crash between the two would have to leave
-            // it open which of them holds.
-            self.history().forget_flush();
+            self.history().ask_flush_at(deadline);
             self.engine.flush_all(deadline).await;
             let nanos = runtime::now().as_nanos();
             self.history().flush_at(deadline, nanos);
