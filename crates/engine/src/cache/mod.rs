@@ -33,7 +33,7 @@ use crate::durability::journal::Journal;
 use crate::durability::superblocks::Persistence;
 use crate::durability::{FlushCutoffs, RecoveryStats};
 use crate::flash::{DumpCursor, FlashStats, FlashTier, MemoryUse};
-use crate::format::item::{ItemRef, state};
+use crate::format::item::{ItemHeader, ItemRef, state};
 use crate::format::journal::Record;
 use crate::key::{Key, KeyHash};
 use crate::partition::{Partition, PathStats};
@@ -144,7 +144,8 @@ impl ReturnToMemory for Engine {
         {
             return false;
         }
-        let new = NewItem::copy_of(contents, state::DIRTY);
+        let mark = self.downtime_mark(contents.header);
+        let new = NewItem::copy_of(contents, state::DIRTY | mark);
         let is_taken = partition.tier.put(key, &new, &context).is_ok();
         // Under the partition's lock no write has come between.
         is_taken && placement.check(item, &mut |_| false) == Named::Removed
@@ -162,6 +163,11 @@ impl ReturnToMemory for Engine {
 }
 
 impl Engine {
+    /// The bit of an item's state that says that it was down for too long.
+    pub(crate) fn downtime_mark(&self, header: &ItemHeader) -> u8 {
+        u8::from(header.version.get() < self.stale_below) * state::STALE
+    }
+
     /// `bytes` as a key of this cache; `None` when it is empty or longer than 250 bytes.
     #[inline]
     pub fn key<'a>(&self, bytes: &'a [u8]) -> Option<Key<'a>> {

@@ -203,9 +203,7 @@ impl FlashRead {
         let mut is_dead = false;
         let outcome = match found {
             Ok(Found::Item(mut item)) => {
-                if item.header().version.get() < engine.stale_below {
-                    item.mark(state::STALE);
-                }
+                item.mark(engine.downtime_mark(item.header()));
                 if engine.cutoffs.is_item_live(self.hash, item.header(), now) {
                     partition.stats.flash_hits += u64::from(self.counts_hit);
                     let kept = is_current && self.promote(&mut partition, key, &item, now);

@@ -6,14 +6,16 @@ use std::time::Duration;
 
 use device::{Latency, MemoryDisk};
 use flowstone_engine::{
-    Admission, Dram, Engine, EngineConfig, ReclaimPolicy, Schedule, Stop, Victim,
+    Admission, AfterDowntime, Dram, Engine, EngineConfig, Peek, ReclaimPolicy, Schedule, Stop,
+    Victim,
 };
 use rand::Rng;
 use rand::seq::SliceRandom;
+use runtime::sim::Sim;
 
 use crate::support::{
-    Media, SEGMENT_BYTES, get, in_slots, memory_disk, numbered, random, set, simulate, start,
-    tight, value,
+    Media, SEGMENT_BYTES, get, get_item, in_slots, memory_disk, numbered, random, set, simulate,
+    start, tight, value,
 };
 
 async fn survivors(engine: &Arc<Engine>, numbers: impl Iterator<Item = u64>) -> usize {
@@ -91,6 +93,47 @@ fn what_is_read_goes_back_to_memory_where_it_is_returned() {
     config.reclaim.policy = ReclaimPolicy::Drop { victim };
     let (dropped_read, ..) = turn_over(1, &config);
     assert!(dropped_read < read, "{dropped_read} of {read}");
+}
+
+/// What was down for too long stays stale when reclaim takes it back to memory.
+#[test]
+fn what_is_stale_goes_back_to_memory_so() {
+    let mut config = tight();
+    let victim = Victim::Oldest;
+    config.reclaim.policy = ReclaimPolicy::ReturnRecent { victim };
+    let disk = memory_disk(41 << 20);
+    simulate(1, async {
+        let engine = start(&disk, &config).await;
+        for number in 0..4000 {
+            set(&engine, &numbered(number), &value(number, 2000))
+                .await
+                .unwrap();
+        }
+        assert!(matches!(engine.stop().await, Stop::Complete { .. }));
+    });
+    config.max_downtime = Some(100);
+    config.after_downtime = AfterDowntime::Stale;
+    let sim = Sim::new(2);
+    sim.shift_wall_clock(1000);
+    sim.block_on(async {
+        let engine = start(&disk, &config).await;
+        engine.recovered().await;
+        let mut returned = 0;
+        for number in 4000..44_000 {
+            set(&engine, &numbered(number), &value(number, 2000))
+                .await
+                .unwrap();
+            let old = numbered(number / 2 % 1000 * 4);
+            if number % 64 == 0 {
+                runtime::yield_now().await;
+            }
+            if let Some(item) = get_item(&engine, &old, Peek::No).await {
+                assert!(item.stale, "{returned} have come back");
+            }
+            returned = engine.stats().placement.items_returned;
+        }
+        assert!(returned > 100, "{returned} have come back");
+    });
 }
 
 /// What is not admitted is a miss, and so is what it had replaced on flash.
