@@ -506,7 +506,7 @@ impl Journal {
             return Err(error);
         }
         let mut cursor = self.cursor.lock();
-        // Of two syncs at once the one that has come further may end first.
+        // Another word would make the journal dirty again for nothing.
         if reached.is_beyond(&cursor.synced) {
             let at = SYNCED_WORDS[cursor.next_slot];
             for (number, word) in reached.encode().into_iter().enumerate() {

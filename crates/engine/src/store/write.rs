@@ -53,7 +53,8 @@ pub(crate) struct WriteFailure {
 impl SegmentStore {
     /// Writes the sealed segment that has waited longest; tells which it was. `None` when none waits.
     ///
-    /// What is to be durable before the items of a segment are, is so once `ahead` resolves: its last page waits for it.
+    /// What is to be durable before the items of a segment are, is so once `ahead` resolves: the last write, which has
+    /// its footer, waits for it.
     ///
     /// Segments become reclaimable in the order in which their writes end.
     pub(crate) async fn write_next(
