@@ -21,6 +21,8 @@ pub(super) struct Durable {
     evicted_before: u64,
     /// Live items that servers have evicted since.
     evicted: u64,
+    /// Values that had been written when the server told of evictions.
+    written_before: u64,
 }
 
 /// What became of them.
@@ -59,8 +61,24 @@ impl Outcome {
 
 impl Durable {
     /// A server has evicted so many live items since its start, and goes.
-    pub(super) fn add_evicted(&mut self, evicted: u64) {
+    fn add_evicted(&mut self, evicted: u64) {
         self.evicted += evicted - std::mem::take(&mut self.evicted_before);
+    }
+
+    /// A server tells a last time how many live items it has evicted.
+    pub(super) fn note_evicted(
+        &mut self,
+        shared: &Shared,
+        watcher: &mut Connection,
+    ) -> io::Result<()> {
+        self.written_before = shared.written();
+        self.add_evicted(watcher.statistic("", "evictions")?);
+        Ok(())
+    }
+
+    /// That server is gone: each value written after it had told may have cost another.
+    pub(super) fn end(&mut self, shared: &Shared) {
+        self.evicted += shared.written() - self.written_before;
     }
 
     /// Reads every key; what is there has reached flash if nothing has been asked of it since `since`, and nobody is
@@ -84,7 +102,7 @@ impl Durable {
         Ok(Self {
             values,
             evicted_before: evicted,
-            evicted: 0,
+            ..Self::default()
         })
     }
 

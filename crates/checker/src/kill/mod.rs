@@ -195,6 +195,7 @@ pub fn kill(
                 return Err(KillError::Wrong { kill, what });
             }
             lived.map_err(failed("under load"))?;
+            durable.end(&shared);
         }
         report.early += u32::from(early);
         server.kill();
@@ -269,8 +270,7 @@ fn end_life(
     thread::sleep(life);
     let (then_load, mut rest) = match ending {
         Ending::AtOnce => {
-            durable.add_evicted(watcher.statistic("", "evictions")?);
-            return Ok(());
+            return durable.note_evicted(shared, watcher);
         }
         Ending::Synced { then_load, .. } => (then_load, life.min(LONGEST_REST)),
         Ending::Aged { window, then_load } => (then_load, Duration::from_secs(window.into())),
@@ -304,7 +304,7 @@ fn end_life(
         rest = rest.saturating_sub(began.elapsed());
     }
     thread::sleep(rest);
-    durable.add_evicted(watcher.statistic("", "evictions")?);
+    durable.note_evicted(shared, watcher)?;
     shared.stop.store(true, Ordering::Relaxed);
     drop(turn);
     Ok(())

@@ -87,6 +87,11 @@ impl Shared {
         self.next_tag.fetch_add(1, Ordering::Relaxed)
     }
 
+    /// Values that have been written so far, or are on their way.
+    pub(super) fn written(&self) -> u64 {
+        self.next_tag.load(Ordering::Relaxed)
+    }
+
     pub(super) fn is_stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
     }

@@ -89,6 +89,7 @@ impl Upkeep {
             self.index_use.is_short()
         };
         let sixteenths = u64::from(self.policy.max_copy_sixteenths().min(15));
+        let max_copy_bytes = u64::from(self.store.segment_bytes()) * sixteenths / 16;
         FlashView {
             free: self.store.free_segments(),
             free_or_reclaiming: self.store.free_or_reclaiming(),
@@ -100,9 +101,9 @@ impl Upkeep {
             is_recovering: self.recovery.is_running(),
             is_stopping,
             copies_gain: self.copies_gain(),
-            copies_wait: self.copies_wait(),
+            copies_wait: self.copies_wait(max_copy_bytes),
             copying_rests: opened < self.copying_rests_until.get(),
-            max_copy_bytes: u64::from(self.store.segment_bytes()) * sixteenths / 16,
+            max_copy_bytes,
         }
     }
 
@@ -157,11 +158,12 @@ impl Upkeep {
         Some(record)
     }
 
-    /// Whether a crash would take more copies than it should. Only while sealed segments are written as they come.
-    fn copies_wait(&self) -> bool {
+    /// Whether a crash would take more copies than it should, with those of the next segment. Only while sealed segments
+    /// are written as they come.
+    fn copies_wait(&self, max_copy_bytes: u64) -> bool {
         let segments = (self.store.segments() / UNWRITTEN_SHARE).max(1);
         let most = u64::from(segments) * u64::from(self.store.segment_bytes());
-        self.writes_now() && self.store.copies_not_written() >= most
+        self.writes_now() && self.store.copies_not_written() + max_copy_bytes > most
     }
 
     /// Whether the last copies have gained: slots may fill as many short segments as they came from, and keep
