@@ -1,5 +1,5 @@
-//! Emulated devices by name: `nand:PRESET[,size=S][,block=S][,file=PATH]` and
-//! `ftl:PRESET[,size=S][,block=S]`. Of the same size, both are made of the same flash.
+//! Emulated devices by name: `nand:PRESET` and `ftl:PRESET` with options, [`USAGE`]. Of the same size, both are made of
+//! the same flash.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -19,8 +19,22 @@ const PAGE_TAG_BYTES: u64 = 24;
 const PAGE_MAP_BYTES: u64 = 8;
 
 /// How a device can be written.
-const USAGE: &str =
-    "write nand:PRESET[,size=S][,block=S][,file=PATH] or ftl:PRESET[,size=S][,block=S]";
+const USAGE: &str = "write nand:PRESET or ftl:PRESET, then any of ,size=S ,block=S ,channels=N ,luns=N (on each \
+                     channel) ,bad=P% ,cycles=N, and for nand ,file=PATH";
+
+/// With more bad blocks nothing is left to work with.
+const MOST_BAD_PERCENT: f64 = 90.0;
+
+/// What an option begins with, behind the preset or another option.
+const OPTIONS: [&str; 7] = [
+    ",size=",
+    ",block=",
+    ",channels=",
+    ",luns=",
+    ",bad=",
+    ",cycles=",
+    ",file=",
+];
 
 /// What kind of device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +50,10 @@ pub struct DeviceSpec {
     preset: Preset,
     size: Option<u64>,
     block: Option<u64>,
+    channels: Option<u32>,
+    luns_per_channel: Option<u32>,
+    factory_bad_ppm: Option<u32>,
+    cycles: Option<u32>,
     file: Option<PathBuf>,
 }
 
@@ -58,6 +76,12 @@ pub enum SpecError {
     /// A size that is none.
     #[error("`{0}` is no size of a device; write for example 256MiB or 4GiB")]
     Size(String),
+    /// A count that is none.
+    #[error("`{0}` is no count; write a whole number from 1 to {max}", max = u32::MAX)]
+    Count(String),
+    /// A share that is none.
+    #[error("`{0}` is no share of bad blocks; write for example bad=2%, 90% at most")]
+    Share(String),
     /// A block that is not made of pages.
     #[error(
         "block={} is no block of this device: it must be whole pages of {}, {} at most",
@@ -71,7 +95,7 @@ pub enum SpecError {
     /// A size that has too few blocks: for the planes, or for the GC of a conventional drive.
     #[error(
         "{:.1} are too few for this device: it needs {:.1}, {blocks} blocks of {:.1} on every channel; give a larger \
-         size or smaller blocks (block=S)",
+         size, smaller blocks (block=S) or fewer channels and LUNs (channels=N, luns=N)",
         Bytes(*bytes), Bytes(*smallest), Bytes(*block_bytes)
     )]
     TooSmall {
@@ -136,6 +160,24 @@ impl DeviceSpec {
         })
     }
 
+    /// The preset with the channels, LUNs and endurance asked for, or else those of the device that was `found`.
+    fn shaped(&self, config: &mut NandConfig, found: Option<&Header>) {
+        let shape = &mut config.geometry;
+        let of_found = |of: fn(&Header) -> u32| found.map(of);
+        let channels = self
+            .channels
+            .or_else(|| of_found(|found| found.geometry.channels));
+        shape.channels = channels.unwrap_or(shape.channels);
+        shape.luns_per_channel = self.luns_per_channel.unwrap_or(shape.luns_per_channel);
+        let told = found.and_then(Header::endurance);
+        let endurance = &mut config.endurance;
+        let cycles = self.cycles.or(told.map(|(cycles, _)| cycles));
+        endurance.cycles = cycles.unwrap_or(endurance.cycles);
+        if let Some(ppm) = self.factory_bad_ppm.or(told.map(|(_, ppm)| ppm)) {
+            endurance.factory_bad = f64::from(ppm) / 1e6;
+        }
+    }
+
     /// The preset in full size, with the blocks asked for, or else those of the device that was `found`.
     fn with_blocks(&self, seed: u64, found: Option<&Header>) -> Result<NandConfig, SpecError> {
         let full = self.preset.full(seed);
@@ -172,15 +214,18 @@ impl DeviceSpec {
         let found = self.file.as_deref().map(nand::peek).transpose();
         let found = found.map_err(wrong)?.flatten();
         let bytes = self.size.unwrap_or(DEFAULT_BYTES);
-        let config = self.with_blocks(seed, found.as_ref())?;
+        let mut config = self.with_blocks(seed, found.as_ref())?;
+        self.shaped(&mut config, found.as_ref());
         // As many LUNs as a drive of that size has.
         let kept = FtlConfig::of(self.preset).least_blocks_per_lun(&config);
-        let least = match self.kind {
+        let least_per_lun = match self.kind {
             Kind::Nand => config.planes,
             Kind::Ftl => kept,
         };
+        let least = least_per_lun.saturating_mul(self.luns_per_channel.unwrap_or(1));
         let shape = &config.geometry;
-        let smallest = u64::from(shape.channels) * u64::from(least) * shape.block_bytes();
+        let smallest =
+            (u64::from(shape.channels) * u64::from(least)).saturating_mul(shape.block_bytes());
         if self.size.is_some_and(|bytes| bytes < smallest) {
             return Err(SpecError::TooSmall {
                 bytes,
@@ -189,11 +234,15 @@ impl DeviceSpec {
                 block_bytes: shape.block_bytes(),
             });
         }
-        let mut config = config.sized(bytes, kept, least);
+        let mut config = match self.luns_per_channel {
+            Some(luns) => config.sized_for(bytes, luns, least_per_lun),
+            None => config.sized(bytes, kept, least_per_lun),
+        };
         if let Some(found) = found {
             config.seed = found.seed;
             if self.size.is_none() {
-                config.geometry.luns_per_channel = found.geometry.luns_per_channel;
+                let luns = self.luns_per_channel;
+                config.geometry.luns_per_channel = luns.unwrap_or(found.geometry.luns_per_channel);
                 config.geometry.blocks_per_lun = found.geometry.blocks_per_lun;
             }
             found.check(&config).map_err(wrong)?;
@@ -271,6 +320,18 @@ impl fmt::Display for DeviceSpec {
         if let Some(block) = self.block {
             write!(f, ",block={block}")?;
         }
+        for (name, count) in [
+            ("channels", self.channels),
+            ("luns", self.luns_per_channel),
+            ("cycles", self.cycles),
+        ] {
+            if let Some(count) = count {
+                write!(f, ",{name}={count}")?;
+            }
+        }
+        if let Some(ppm) = self.factory_bad_ppm {
+            write!(f, ",bad={}%", f64::from(ppm) / 1e4)?;
+        }
         if let Some(file) = &self.file {
             write!(f, ",file={}", file.display())?;
         }
@@ -299,14 +360,15 @@ impl FromStr for DeviceSpec {
             preset,
             size: None,
             block: None,
+            channels: None,
+            luns_per_channel: None,
+            factory_bad_ppm: None,
+            cycles: None,
             file: None,
         };
         while let Some(all) = options {
             // The path may have commas: it takes all that follows unless an option does.
-            let next = [",size=", ",block=", ",file="]
-                .iter()
-                .filter_map(|option| all.find(option))
-                .min();
+            let next = OPTIONS.iter().filter_map(|option| all.find(option)).min();
             let (option, rest) = match next {
                 Some(at) => (&all[..at], Some(&all[at + 1..])),
                 None => (all, None),
@@ -324,11 +386,27 @@ impl DeviceSpec {
             let bytes = parse_bytes(text).filter(|&bytes| bytes > 0);
             bytes.ok_or_else(|| SpecError::Size(text.to_owned()))
         };
+        let count = |text: &str| {
+            let count = text.parse().ok().filter(|&count: &u32| count > 0);
+            count.ok_or_else(|| SpecError::Count(text.to_owned()))
+        };
+        // In millionths.
+        let share = |text: &str| {
+            let percent = text.strip_suffix('%').and_then(|text| text.parse().ok());
+            let percent =
+                percent.filter(|percent: &f64| (0.0..=MOST_BAD_PERCENT).contains(percent));
+            let ppm = percent.map(|percent| (percent * 1e4).round() as u32);
+            ppm.ok_or_else(|| SpecError::Share(text.to_owned()))
+        };
         let no_option = || SpecError::NoOption(option.to_owned());
         let (name, text) = option.split_once('=').ok_or_else(no_option)?;
         let is_twice = match name {
             "size" => self.size.replace(size(text)?).is_some(),
             "block" => self.block.replace(size(text)?).is_some(),
+            "channels" => self.channels.replace(count(text)?).is_some(),
+            "luns" => self.luns_per_channel.replace(count(text)?).is_some(),
+            "cycles" => self.cycles.replace(count(text)?).is_some(),
+            "bad" => self.factory_bad_ppm.replace(share(text)?).is_some(),
             "file" if self.kind == Kind::Nand && !text.is_empty() => {
                 self.file.replace(text.into()).is_some()
             }
@@ -356,6 +434,8 @@ mod tests {
             "nand:didacache",
             "ftl:crucial-m4,size=4294967296",
             "nand:qlc,size=1000,file=flash,1",
+            "nand:mlc,channels=1,luns=2,cycles=50,bad=2.5%,file=x",
+            "ftl:mlc,luns=2,bad=0%",
         ] {
             assert_eq!(parse(text).unwrap().to_string(), text);
         }
@@ -381,6 +461,13 @@ mod tests {
             ("ftl:mlc,size=-4GiB", "no size"),
             ("ftl:mlc,size=0", "no size"),
             ("ftl:mlc,size=1GiB,size=2GiB", "twice"),
+            ("nand:mlc,channels=2,channels=2", "twice"),
+            ("nand:mlc,channels=0", "no count"),
+            ("nand:mlc,luns=-1", "no count"),
+            ("nand:mlc,cycles=4294967296", "no count"),
+            ("nand:mlc,bad=0.02", "no share"),
+            ("nand:mlc,bad=91%", "no share"),
+            ("nand:mlc,bad=NaN%", "no share"),
         ] {
             let error = parse(text).unwrap_err().to_string();
             assert!(
@@ -420,6 +507,54 @@ mod tests {
         assert!(refused.contains("it needs 192 MiB"), "{refused}");
         let too_large = parse("nand:mlc,size=900TB").unwrap().open(1);
         assert!(too_large.is_err_and(|error| error.to_string().contains("use fewer")));
+    }
+
+    #[test]
+    fn channels_luns_bad_blocks_and_cycles_are_as_asked_for() {
+        for (text, channels, luns) in [
+            ("nand:mlc,size=64MiB,channels=1", 1, 1),
+            ("nand:mlc,size=1GiB,channels=2,luns=16", 2, 16),
+            ("ftl:mlc,size=1GiB,block=1MiB,channels=3,luns=2", 3, 2),
+        ] {
+            let shape = parse(text).unwrap().geometry().unwrap();
+            assert_eq!((shape.channels, shape.luns_per_channel), (channels, luns));
+            let blocks = shape.blocks_per_lun * luns * channels;
+            let bytes = u64::from(blocks) * shape.block_bytes();
+            let asked = parse(text).unwrap().size.unwrap();
+            assert!((asked..asked * 11 / 10).contains(&bytes), "{text}: {bytes}");
+        }
+        let refused = parse("nand:mlc,size=64MiB,luns=16").unwrap().geometry();
+        let refused = refused.unwrap_err().to_string();
+        assert!(refused.contains("luns=N"), "{refused}");
+        let refused = parse("nand:mlc,luns=300").unwrap().geometry().unwrap_err();
+        assert!(refused.to_string().contains("use fewer"), "{refused}");
+        let bad = parse("nand:mlc,size=1GiB,block=256KiB,bad=10%,cycles=7").unwrap();
+        let device = bad.open(1).unwrap();
+        assert_eq!(device.nand().config().endurance.cycles, 7);
+        let share = device.nand().bad_blocks().len() as f64 / 4096.0;
+        assert!((0.08..0.12).contains(&share), "{share}");
+    }
+
+    #[test]
+    fn a_device_in_a_file_keeps_its_channels_and_its_endurance() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("flash");
+        let plain = format!("nand:mlc,file={}", path.display());
+        let all = plain.replace(
+            ',',
+            ",size=64MiB,block=1MiB,channels=2,luns=3,bad=5%,cycles=9,",
+        );
+        let config = used(&all);
+        assert_eq!(
+            (config.endurance.cycles, config.endurance.factory_bad),
+            (9, 0.05)
+        );
+        let again = parse(&plain).unwrap().open(2).unwrap();
+        assert_eq!(*again.nand().config(), config);
+        drop(again);
+        for other in ["channels=1", "luns=1", "bad=6%", "cycles=8"] {
+            assert_another(&plain.replace(',', &format!(",{other},")));
+        }
     }
 
     /// Makes a device in the file that `spec` names, and one of its blocks anew: where nothing has happened, the file

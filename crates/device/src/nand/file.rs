@@ -82,6 +82,10 @@ pub(crate) struct Header {
     pub(crate) geometry: Geometry,
     pub(crate) planes: u32,
     pub(crate) seed: u64,
+    /// 0 where it is not told.
+    cycles: u32,
+    /// Share of the blocks that are bad from the factory, in millionths.
+    factory_bad_ppm: u32,
 }
 
 impl Header {
@@ -90,13 +94,29 @@ impl Header {
             geometry: config.geometry,
             planes: config.planes,
             seed: config.seed,
+            cycles: config.endurance.cycles,
+            factory_bad_ppm: (config.endurance.factory_bad * 1e6).round() as u32,
         }
+    }
+
+    /// Erases that a block takes, and the share of the blocks that are bad from the factory, in millionths. `None` of
+    /// a device that was made before its file told: it has those of its preset.
+    pub(crate) fn endurance(&self) -> Option<(u32, u32)> {
+        (self.cycles > 0).then_some((self.cycles, self.factory_bad_ppm))
     }
 
     /// Checks that it is the header of such a device.
     pub(crate) fn check(&self, config: &NandConfig) -> Result<(), NandFileProblem> {
         let asked = Self::of(config);
-        if *self == asked {
+        let (cycles, factory_bad_ppm) = self
+            .endurance()
+            .unwrap_or((asked.cycles, asked.factory_bad_ppm));
+        let told = Self {
+            cycles,
+            factory_bad_ppm,
+            ..*self
+        };
+        if told == asked {
             return Ok(());
         }
         Err(NandFileProblem::Other {
@@ -108,7 +128,7 @@ impl Header {
     fn describe(&self) -> String {
         let shape = &self.geometry;
         format!(
-            "{} channels x {} LUNs x {} blocks of {:.1} (block={}) in pages of {:.1}, {} planes, seed {}",
+            "{} channels x {} LUNs x {} blocks of {:.1} (block={}) in pages of {:.1}, {} planes, bad={}%, cycles={}, seed {}",
             shape.channels,
             shape.luns_per_channel,
             shape.blocks_per_lun,
@@ -116,6 +136,8 @@ impl Header {
             Bytes(shape.block_bytes()),
             Bytes(shape.page_bytes.into()),
             self.planes,
+            f64::from(self.factory_bad_ppm) / 1e4,
+            self.cycles,
             self.seed
         )
     }
@@ -132,12 +154,13 @@ impl Header {
             shape.pages_per_block,
             shape.page_bytes,
             self.planes,
-            0,
+            self.cycles,
         ];
         for (at, word) in words.iter().enumerate() {
             bytes[8 + at * 4..12 + at * 4].copy_from_slice(&word.to_le_bytes());
         }
         bytes[40..48].copy_from_slice(&self.seed.to_le_bytes());
+        bytes[48..52].copy_from_slice(&self.factory_bad_ppm.to_le_bytes());
         let sum = crc32c::crc32c(&bytes[..CHECKED_BYTES]);
         bytes[CHECKED_BYTES..CHECKED_BYTES + 4].copy_from_slice(&sum.to_le_bytes());
         bytes
@@ -167,6 +190,8 @@ impl Header {
             },
             planes: word(32),
             seed: u64::from(word(40)) | u64::from(word(44)) << 32,
+            cycles: word(36),
+            factory_bad_ppm: word(48),
         })
     }
 }

@@ -103,20 +103,29 @@ impl NandConfig {
     /// The device with at least `bytes` of flash: all channels, as many LUNs as leave each `kept` blocks,
     /// `least` blocks a LUN in any case, and whole blocks on every plane.
     pub fn sized(self, bytes: u64, kept: u32, least: u32) -> Self {
+        let most = u64::from(self.geometry.luns_per_channel);
+        let luns = (self.blocks_per_channel(bytes) / u64::from(kept)).clamp(1, most);
+        self.sized_for(bytes, luns as u32, least)
+    }
+
+    /// The device with at least `bytes` of flash in so many LUNs a channel, `least` blocks a LUN in any case, and whole
+    /// blocks on every plane.
+    pub(crate) fn sized_for(self, bytes: u64, luns: u32, least: u32) -> Self {
         let mut config = self;
-        let shape = &mut config.geometry;
-        let per_channel = bytes
-            .div_ceil(u64::from(shape.channels))
-            .div_ceil(shape.block_bytes());
-        let most = u64::from(shape.luns_per_channel);
-        let luns = (per_channel / u64::from(kept)).clamp(1, most);
-        let blocks = per_channel.div_ceil(luns).max(u64::from(least));
-        let planes = config.planes;
-        shape.luns_per_channel = luns as u32;
+        let per_channel = config.blocks_per_channel(bytes);
+        let blocks = per_channel.div_ceil(luns.into()).max(u64::from(least));
+        let (shape, planes) = (&mut config.geometry, config.planes);
+        shape.luns_per_channel = luns;
         // A device too large to be is refused by the check that follows.
         shape.blocks_per_lun = u32::try_from(blocks.next_multiple_of(u64::from(planes)))
             .unwrap_or(u32::MAX / planes * planes);
         config
+    }
+
+    fn blocks_per_channel(&self, bytes: u64) -> u64 {
+        let shape = &self.geometry;
+        let per_channel = bytes.div_ceil(u64::from(shape.channels));
+        per_channel.div_ceil(shape.block_bytes())
     }
 }
 
