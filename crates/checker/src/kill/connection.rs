@@ -198,6 +198,7 @@ impl Connection {
             request.extend_from_slice(key_name(number).as_bytes());
         }
         request.extend_from_slice(b"\r\n");
+        let now = last_second();
         self.stream.write_all(&request)?;
         let (mut parser, mut value) = (Parser::default(), Vec::new());
         let (mut at, mut unique, mut is_over, mut strange) = (None, None, false, None);
@@ -214,7 +215,7 @@ impl Connection {
                 }
                 Event::Body(bytes) => value.extend_from_slice(bytes),
                 Event::ValueEnd => match at {
-                    Some(number) => on(number, found_of(&value, unique)),
+                    Some(number) => on(number, found_of(&value, unique, now)),
                     None => strange = Some("a key that nobody has asked for".to_owned()),
                 },
                 Event::Line(b"END") => is_over = true,
@@ -247,10 +248,12 @@ impl Connection {
     }
 
     pub(super) fn read(&mut self, key: &str, read: Ask) -> io::Result<Found> {
+        let now = last_second();
         if !self.fetch(key, read)? {
             return Ok(Ok(None));
         }
-        Ok(found_of(self.reply.value(), unique_of(self.reply.head())))
+        let unique = unique_of(self.reply.head());
+        Ok(found_of(self.reply.value(), unique, now))
     }
 
     /// Reads a value that is a text; `None` when there is none.
@@ -260,13 +263,18 @@ impl Connection {
     }
 }
 
-fn found_of(value: &[u8], unique: Option<u64>) -> Found {
+/// The second that the server's clock has reached for certain: it may be one behind. What is asked for now and found,
+/// had not expired by then; how long the answer takes tells nothing.
+fn last_second() -> u32 {
+    unix_seconds().saturating_sub(1)
+}
+
+fn found_of(value: &[u8], unique: Option<u64>, now: u32) -> Found {
     let seen = |tag| Seen {
         tag,
         expiry: None,
         unique,
-        // The server's clock may be a second behind.
-        now: unix_seconds().saturating_sub(1),
+        now,
     };
     tag_of(value).map(seen).map(Some).ok_or(0)
 }

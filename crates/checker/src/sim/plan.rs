@@ -191,12 +191,15 @@ fn on_nand(seed: u64, segments: u64) -> Option<(NandConfig, EngineConfig)> {
     if !random.random_ratio(1, RUNS_PER_NAND) {
         return None;
     }
-    let factory_bad = random.random_range(0.0..0.12);
+    let few_bad = random.random_range(0.0..0.12);
+    let (channels, luns_per_channel, factory_bad) = any_shape(seed).unwrap_or((4, 2, few_bad));
+    // As many good ones as otherwise.
+    let blocks = segments as f64 * (1.0 - few_bad) / (1.0 - factory_bad);
     let nand = NandConfig {
         geometry: Geometry {
-            channels: 4,
-            luns_per_channel: 2,
-            blocks_per_lun: (segments as u32).div_ceil(8) + 1,
+            channels,
+            luns_per_channel,
+            blocks_per_lun: (blocks.ceil() as u32).div_ceil(channels * luns_per_channel) + 1,
             pages_per_block: SEGMENT_BYTES as u32 / NAND_PAGE_BYTES,
             page_bytes: NAND_PAGE_BYTES,
         },
@@ -241,6 +244,20 @@ fn on_nand(seed: u64, segments: u64) -> Option<(NandConfig, EngineConfig)> {
     config.reclaim.reclaimers = random.random_range(2..5);
     Some((nand, config))
 }
+
+/// Channels, LUNs on each and the share of bad blocks of the flash of one run in so many on NAND: from one LUN alone to
+/// many, with up to a half of the blocks bad. Drawn apart, too.
+fn any_shape(seed: u64) -> Option<(u32, u32, f64)> {
+    let random = &mut SmallRng::seed_from_u64(seed.rotate_left(40) ^ !seed);
+    random.random_ratio(1, RUNS_PER_SHAPE).then(|| {
+        let channels = any(random, [1, 1, 2, 3, 12]);
+        let luns_per_channel = random.random_range(1..4);
+        (channels, luns_per_channel, random.random_range(0.0..0.5))
+    })
+}
+
+/// Runs on NAND of which one has flash of another shape.
+const RUNS_PER_SHAPE: u32 = 3;
 
 /// In one run of so many the journal cannot be synced now and then.
 const RUNS_PER_SYNC_FAILURE: u32 = 5;
