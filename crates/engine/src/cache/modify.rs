@@ -110,13 +110,21 @@ impl Engine {
         loop {
             match self.try_modify(key, now, fetched.as_ref(), &mut decide) {
                 Attempt::Done(done) => return done,
-                Attempt::NoSpace => self.stall(&mut space).await,
+                Attempt::NoSpace => {
+                    if space.is_some() {
+                        // It is going to wait.
+                        drop(fetched.take());
+                    }
+                    self.stall(&mut space).await;
+                }
                 Attempt::OnFlash(_) if reads == MAX_READS => {
                     self.remove(key, now).await;
                     return Err(CacheError::OutOfMemory);
                 }
                 Attempt::OnFlash(read) => {
                     reads += 1;
+                    // Nobody waits while holding memory that others wait for.
+                    drop(fetched.take());
                     fetched = self.fetch(key, read, now).await?;
                 }
             }

@@ -267,6 +267,50 @@ fn a_change_sees_what_was_written_while_it_fetched() {
     });
 }
 
+/// There is memory to read three of these values at once; who has one that has changed meanwhile waits for none while
+/// holding it.
+#[test]
+fn changes_of_large_values_on_flash_do_not_wait_for_each_others_memory() {
+    simulate(1, async {
+        let engine = start(&slow_disk(129 << 20), &hurried()).await;
+        for counter in 0..8 {
+            let name = format!("counter-{counter}");
+            let value = register(1, 180_000);
+            set(&engine, name.as_bytes(), &value).await.unwrap();
+        }
+        fill(&engine, 6000, 3000).await;
+        engine.sync().await.unwrap();
+        let began = runtime::now();
+        let clients: Vec<_> = (0..64)
+            .map(|client| {
+                let engine = Arc::clone(&engine);
+                runtime::spawn(async move {
+                    let now = runtime::unix_seconds();
+                    let name = format!("counter-{}", client % 8);
+                    let key = engine.key(name.as_bytes()).unwrap();
+                    let decide = |item: Option<&ItemView<'_>>| {
+                        let put = Put {
+                            value: register(tag_of(item.unwrap().value) + 1, 180_000).into(),
+                            ..Put::default()
+                        };
+                        (Change::Put(put), ())
+                    };
+                    engine.modify(key, now, decide).await.unwrap();
+                })
+            })
+            .collect();
+        for client in clients {
+            assert!(client.await.is_some());
+        }
+        let took = runtime::now().since(began);
+        assert!(took < Duration::from_secs(5), "{took:?}");
+        for counter in 0..8 {
+            let found = get(&engine, format!("counter-{counter}").as_bytes()).await;
+            assert_eq!(tag_of(&found.unwrap()), 9);
+        }
+    });
+}
+
 async fn cold_item(engine: &Arc<Engine>) -> Vec<u8> {
     set(engine, b"cold", &value(77, 2000)).await.unwrap();
     fill(engine, 6000, 3000).await;
