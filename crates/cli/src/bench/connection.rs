@@ -140,36 +140,36 @@ impl Connection {
         lost
     }
 
-    /// Reads what has arrived, through `buffer`. Returns how many commands it completed.
+    /// Reads what has arrived, through `buffer`: to its end if the server has `closed` the
+    /// connection, of which nothing more will be reported.
     pub(super) fn receive(
         &mut self,
         buffer: &mut [u8],
         judge: &mut Judge<'_>,
+        closed: bool,
         clock: impl Fn() -> u64,
-    ) -> Result<usize, Broken> {
+    ) -> Result<(), Broken> {
         let Some(socket) = &mut self.socket else {
-            return Ok(0);
+            return Ok(());
         };
-        let mut completed = 0;
         loop {
             let count = match socket.read(buffer) {
                 Ok(0) => return Err(Broken::Closed),
                 Ok(count) => count,
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(completed),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
                 Err(error) => return Err(error.into()),
             };
             judge.now_ns = clock();
             let inflight = &mut self.inflight;
-            self.parser.feed(&buffer[..count], |event| {
-                completed += usize::from(inflight.on(&event, judge))
-            })?;
+            self.parser
+                .feed(&buffer[..count], |event| inflight.on(&event, judge))?;
             if inflight.is_confused() {
                 return Err(Violation::Unasked.into());
             }
             // Less than asked for: the socket is empty, and more will be reported.
-            if count < buffer.len() {
-                return Ok(completed);
+            if count < buffer.len() && !closed {
+                return Ok(());
             }
         }
     }

@@ -123,12 +123,12 @@ impl Inflight {
         self.fills.clear();
     }
 
-    /// Takes a part of a response. Returns whether it completed a command.
+    /// Takes a part of a response.
     #[inline]
-    pub(super) fn on(&mut self, event: &Event<'_>, judge: &mut Judge<'_>) -> bool {
+    pub(super) fn on(&mut self, event: &Event<'_>, judge: &mut Judge<'_>) {
         let Some(oldest) = self.commands.front_mut() else {
             self.confused = true;
-            return false;
+            return;
         };
         // A quiet command of several is never answered alone; the `mn` behind them is.
         let several = self.dialect == Dialect::Meta && oldest.keys > 1;
@@ -137,13 +137,13 @@ impl Inflight {
                 if self.verify {
                     self.begin_check(line, *len, judge);
                 }
-                return false;
+                return;
             }
             Event::Body(bytes) => {
                 if let Some(check) = &mut self.check {
                     check.feed(bytes);
                 }
-                return false;
+                return;
             }
             Event::ValueEnd => {
                 oldest.hits += 1;
@@ -153,13 +153,13 @@ impl Inflight {
                     });
                 }
                 if self.dialect == Dialect::Text || several {
-                    return false;
+                    return;
                 }
             }
             // Nobody asks for statistics.
             Event::Statistic(_) => {
                 self.confused = true;
-                return false;
+                return;
             }
             Event::Line(_) => {}
             Event::Error(words) => {
@@ -168,11 +168,10 @@ impl Inflight {
                 if !several {
                     self.finish(judge, false);
                 }
-                return !several;
+                return;
             }
         }
         self.finish(judge, true);
-        true
     }
 
     #[inline]
@@ -284,9 +283,7 @@ mod tests {
             warm_up_ns: 50,
         };
         Parser::default()
-            .feed(answer, |event| {
-                inflight.on(&event, &mut judge);
-            })
+            .feed(answer, |event| inflight.on(&event, &mut judge))
             .unwrap();
         (stats, inflight)
     }

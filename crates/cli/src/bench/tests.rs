@@ -23,6 +23,8 @@ pub(super) enum Manner {
     Full,
     /// Closes each connection after so many requests.
     Closes(u32),
+    /// Closes each connection with its first answer, in one packet.
+    ClosesAtOnce,
     /// Answers what is no response.
     Babbles,
 }
@@ -95,9 +97,12 @@ fn serve(stream: TcpStream, store: &Store, manner: Manner) -> std::io::Result<()
         if manner == Manner::Babbles {
             answer = b"220 ready\r\n".to_vec();
         }
+        if manner == Manner::ClosesAtOnce {
+            rustix::net::sockopt::set_tcp_cork(&output, true)?;
+        }
         output.write_all(&answer)?;
         served += 1;
-        if manner == Manner::Closes(served) {
+        if manner == Manner::Closes(served) || manner == Manner::ClosesAtOnce {
             return Ok(());
         }
         line.clear();
@@ -233,6 +238,27 @@ fn closed_connections_are_counted_and_opened_again() {
         (45, 4)
     );
     assert_eq!(connections.load(Ordering::Relaxed), 5);
+}
+
+#[test]
+fn a_connection_that_ends_with_an_answer_holds_nobody_up() {
+    let trace = tempfile::Builder::new().suffix(".csv").tempfile().unwrap();
+    // The third request waits for the second, which is never answered.
+    let rows = "0,a,1,11,1,get,0\n0,b,1,11,1,get,0\n0,b,1,11,1,get,0\n";
+    std::fs::write(trace.path(), rows).unwrap();
+    let (address, _) = server(Manner::ClosesAtOnce);
+    let options = format!(
+        "--workload trace:{} --clients 1 --pipeline 2 --set-on-miss=false",
+        trace.path().display()
+    );
+    let (_, run, json) = bench(&address, &options);
+    let failures = run.unwrap().stats.failures;
+    assert_eq!(failures[Failure::Timeout], 0, "{json}");
+    assert_eq!(
+        (failures[Failure::Closed], failures[Failure::Lost]),
+        (2, 1),
+        "{json}"
+    );
 }
 
 #[test]

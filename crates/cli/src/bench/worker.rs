@@ -166,7 +166,7 @@ impl<'a> Worker<'a> {
                     TIMER => self.armed_ns = u64::MAX,
                     Token(index) => {
                         let readable = event.is_readable() || event.is_error();
-                        completed += self.ready(index, readable);
+                        completed += self.ready(index, readable, event.is_read_closed());
                     }
                 }
             }
@@ -231,11 +231,13 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// A connection has something to read or room to write. Returns how many commands completed.
-    fn ready(&mut self, index: usize, readable: bool) -> usize {
+    /// A connection has something to read, its end too if the server has `closed` it, or room to
+    /// write. Returns how many commands completed.
+    fn ready(&mut self, index: usize, readable: bool, closed: bool) -> usize {
         let epoch = self.epoch;
         let clock = move || epoch.elapsed().as_nanos() as u64;
         let connection = &mut self.connections[index];
+        let before = connection.inflight.len();
         let mut now_ns = 0;
         let mut completed = 0;
         if readable {
@@ -245,15 +247,14 @@ impl<'a> Worker<'a> {
                 now_ns: 0,
                 warm_up_ns: self.rules.warm_up_ns,
             };
-            match connection.receive(&mut self.buffer, &mut judge, clock) {
-                Ok(count) => completed = count,
-                Err(broken) => {
-                    self.broken(index, &broken);
-                    return 0;
-                }
-            }
+            let received = connection.receive(&mut self.buffer, &mut judge, closed, clock);
             now_ns = judge.now_ns;
+            completed = before - connection.inflight.len();
             self.inflight -= completed;
+            if let Err(broken) = received {
+                self.broken(index, &broken);
+                return completed;
+            }
         }
         if now_ns == 0 {
             now_ns = clock();
