@@ -189,10 +189,15 @@ async fn serve(shared: Arc<Shared>, listeners: Vec<Arc<Listener>>) -> Stop {
         } => {
             tracing::error!("stopped with records of the journal lost; the next start is empty");
         }
+        Stop::Incomplete { items_left: 0, .. } => {
+            tracing::error!(
+                "stopped without a last checkpoint; the next start finds everything by the one before and the journal"
+            );
+        }
         Stop::Incomplete { items_left, .. } => {
             tracing::error!(
                 items_left,
-                "stopped before all of memory was on flash; the next start misses what was not"
+                "stopped before everything was on flash; the next start misses about so many items"
             );
         }
         Stop::Already => {}

@@ -56,11 +56,9 @@ impl StopRequest {
         let Some(engine) = self.engine.get().and_then(Weak::upgrade) else {
             return "it had not started yet".to_owned();
         };
-        let items = engine.stats().dram_dirty_items;
-        let segments = engine.store().sealed_segments();
+        let items = engine.stats().dram_dirty_items + engine.store().unwritten_items();
         format!(
-            "{items} items that only memory had and {segments} segments on their way to flash are \
-             lost; the next start finds the rest, as after a crash"
+            "about {items} items that were not on flash yet are lost; the next start finds the rest, as after a crash"
         )
     }
 }

@@ -58,16 +58,25 @@ pub(crate) enum Deaths<'a> {
         last: Option<&'a SavedCheckpoint>,
         end: u64,
     },
-    /// The index, which names whatever is alive; and what is told of a segment whose summary cannot be read.
-    Indexed(IsNamed<'a>, &'a dyn Fn(&SegmentRecord)),
+    /// The index, which names whatever is alive.
+    Indexed(IsNamed<'a>),
 }
 
 type IsNamed<'a> = &'a dyn Fn(&SegmentRecord, &SummaryEntry) -> bool;
 
+/// A checkpoint that is on flash.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Written {
+    pub(crate) saved: SavedCheckpoint,
+    pub(crate) flash_bytes: u64,
+    /// Segments whose summaries are lost: it holds none of their items.
+    pub(crate) lost: Vec<SegmentRecord>,
+}
+
 /// Why a checkpoint was not written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NotWritten {
-    /// The checkpoint in force, or the journal, cannot be read.
+    /// The checkpoint in force, the journal, or a summary that may come back cannot be read.
     Unreadable,
     /// There is no free segment, or the device fails.
     NoSegment,
@@ -103,34 +112,35 @@ impl Checkpointer {
         }
     }
 
-    /// Writes a checkpoint; returns where it lies, and the bytes written to flash for it. It goes elsewhere when a
-    /// block fails under it.
-    pub(crate) async fn write(
-        &self,
-        input: &CheckpointInput<'_>,
-    ) -> Result<(SavedCheckpoint, u64), NotWritten> {
+    /// Writes a checkpoint. It goes elsewhere when a block fails under it.
+    pub(crate) async fn write(&self, input: &CheckpointInput<'_>) -> Result<Written, NotWritten> {
         for _ in 0..MAX_TRIES {
             let mut sink = CheckpointSink::new(Arc::clone(&self.store));
-            let filled = self.fill(&mut sink, input).await;
-            if filled.is_ok() {
-                return Ok((sink.saved, sink.flash_bytes));
-            }
+            let why = match self.fill(&mut sink, input).await {
+                Ok(lost) => {
+                    return Ok(Written {
+                        saved: sink.saved,
+                        flash_bytes: sink.flash_bytes,
+                        lost,
+                    });
+                }
+                Err(why) => why,
+            };
             let has_bad = self.store.free_checkpoint(&sink.saved.segments);
-            if filled == Err(NotWritten::Unreadable) {
-                return Err(NotWritten::Unreadable);
-            }
-            if !has_bad {
-                break;
+            if why == NotWritten::Unreadable || !has_bad {
+                return Err(why);
             }
         }
         Err(NotWritten::NoSegment)
     }
 
+    /// Returns the segments whose summaries are lost.
     async fn fill(
         &self,
         sink: &mut CheckpointSink,
         input: &CheckpointInput<'_>,
-    ) -> Result<(), NotWritten> {
+    ) -> Result<Vec<SegmentRecord>, NotWritten> {
+        let mut lost = Vec::new();
         let (mut live, next_sequence) = self.store.live_segments();
         let dead = self.journal.dead_segments();
         live.retain(|record| !dead.contains(&(record.segment.0, record.sequence)));
@@ -169,9 +179,7 @@ impl Checkpointer {
                     push_recovering(sink, input.recovery).await?;
                 }
             }
-            Deaths::Indexed(is_named, lose) => {
-                self.push_indexed(sink, &live, is_named, lose).await?;
-            }
+            Deaths::Indexed(is_named) => lost = self.push_indexed(sink, &live, is_named).await?,
         }
         push(sink, &DeadKey::batch(&[])).await?;
         push(sink, &input.section.encode_head()).await?;
@@ -180,7 +188,7 @@ impl Checkpointer {
         let is_there =
             |&(segment, sequence): &_| self.store.sequence(SegmentId(segment)) == sequence;
         self.journal.forget_dead_segments(is_there);
-        Ok(())
+        Ok(lost)
     }
 
     /// Appends the lists of the live segments as the last checkpoint and the journal's chunks have them.
@@ -226,30 +234,38 @@ impl Checkpointer {
         Ok(())
     }
 
-    /// Appends the lists of the live segments as the index has them: all that it does not name.
+    /// Appends the lists of the live segments as the index has them: all that it does not name. Returns those whose
+    /// summaries are lost.
     async fn push_indexed(
         &self,
         sink: &mut CheckpointSink,
         live: &[SegmentRecord],
         is_named: IsNamed<'_>,
-        lose: &dyn Fn(&SegmentRecord),
-    ) -> Result<(), NotWritten> {
-        let mut packed = Packer::default();
+    ) -> Result<Vec<SegmentRecord>, NotWritten> {
+        let (mut packed, mut lost) = (Packer::default(), Vec::new());
         for record in live {
             packed.clear();
             let mut sequence = record.sequence;
             match self.store.pin(record.segment, sequence) {
-                Some(pin) => match self.store.summary(&pin).await {
-                    Ok(entries) => {
+                Some(pin) => match self.store.summary_unless_lost(&pin).await {
+                    Ok(Some(entries)) => {
                         let dead = entries.iter().filter(|entry| !is_named(record, entry));
                         let mut dead: Vec<u32> = dead.map(|entry| entry.position.get()).collect();
                         dead.sort_unstable();
                         dead.dedup();
                         dead.iter().for_each(|&position| packed.push(position));
                     }
-                    Err(_) => {
-                        lose(record);
+                    Ok(None) => {
+                        lost.push(*record);
                         sequence = 0;
+                    }
+                    Err(error) => {
+                        tracing::warn!(
+                            segment = record.segment.0,
+                            %error,
+                            "a summary that a checkpoint needs cannot be read; it is tried again"
+                        );
+                        return Err(NotWritten::Unreadable);
                     }
                 },
                 // Reclaimed since: the list of no generation.
@@ -258,7 +274,7 @@ impl Checkpointer {
             push_list(sink, record.segment, sequence, &packed).await?;
             runtime::yield_now().await;
         }
-        Ok(())
+        Ok(lost)
     }
 
     async fn survey(

@@ -91,8 +91,9 @@ impl FlashTier {
     }
 
     /// From now on the segments held for an orderly stop may be filled, again after a
-    /// [`drain`](FlashTier::drain) too.
+    /// [`quiesce`](FlashTier::quiesce) too.
     pub(crate) fn begin_stop(&self) {
+        self.upkeep.is_frozen.store(false, Ordering::SeqCst);
         self.upkeep.is_stopping.store(true, Ordering::SeqCst);
         self.store().reserve_segments(0);
         self.store().reopen();

@@ -308,8 +308,7 @@ impl FlashTier {
             let item = Resident::of(record, entry);
             self.placement.check(&item, &mut |_| true) == Named::Kept
         };
-        let lose = |record: &SegmentRecord| self.lose_segment(record);
-        let by_index = Deaths::Indexed(&is_named, &lose);
+        let by_index = Deaths::Indexed(&is_named);
         let mut input = CheckpointInput {
             head,
             next_version,
@@ -324,7 +323,14 @@ impl FlashTier {
             input.deaths = by_index;
             written = self.checkpointer.write(&input).await;
         }
-        written.ok()
+        let written = written.ok()?;
+        for record in &written.lost {
+            // Else it has been reclaimed since.
+            if let Some(_pin) = self.store().pin(record.segment, record.sequence) {
+                self.lose_segment(record);
+            }
+        }
+        Some((written.saved, written.flash_bytes))
     }
 
     /// The flush of this generation has made all items dead: from now on only those that come are counted.

@@ -114,7 +114,7 @@ async fn read_segment(tier: &FlashTier, record: &SegmentRecord, dead: &DeadSet) 
     let Some(_pin) = tier.store().pin(record.segment, record.sequence) else {
         return;
     };
-    let entries = match tier.store().read_summary(record).await {
+    let entries = match tier.store().read_summary_patiently(record).await {
         Ok(entries) => entries,
         Err(error) => {
             tracing::warn!(

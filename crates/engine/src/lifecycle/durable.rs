@@ -26,8 +26,8 @@ const MAX_FAILURES: u32 = 5;
 /// Times an orderly stop places what segments that could not be written have lost.
 const MAX_ROUNDS: usize = 3;
 /// Times an orderly stop tries to write its checkpoint, and has space made for it.
-const MAX_CHECKPOINTS: usize = 8;
-/// Pause after a checkpoint that could not be written; while the journal is void, twice as long each time.
+const MAX_CHECKPOINTS: usize = 16;
+/// Pause after a checkpoint that could not be written; in a run whose journal is void, twice as long each time.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 /// The longest such pause.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
@@ -42,7 +42,8 @@ pub enum Stop {
     },
     /// The deadline passed or the device failed; the next start misses what was in memory only.
     Incomplete {
-        /// Items in memory that flash does not have.
+        /// Items that flash does not have: in memory, or in segments that have not been written. About, where some of
+        /// a segment is on flash.
         items_left: u64,
         /// The journal has lost records: the next start finds nothing.
         next_is_empty: bool,
@@ -295,6 +296,7 @@ impl Engine {
             }
         }
         let failed_syncs = self.store().failed_syncs();
+        let placed = self.back_in_memory();
         let last = self.persistence.checkpoint.lock().clone();
         let next_version = self.next_version();
         let written = self
@@ -310,6 +312,11 @@ impl Engine {
             counters.failed.add(1);
             return false;
         };
+        if is_last && self.back_in_memory() != placed {
+            // What memory has of them is to be placed again first.
+            self.store().free_checkpoint(&saved.segments);
+            return false;
+        }
         let synced = self.flash.sync().await;
         if let Err(error) = &synced {
             tracing::warn!(%error, "a checkpoint could not be made durable");
@@ -427,7 +434,7 @@ impl Engine {
             }
         } else {
             Stop::Incomplete {
-                items_left: self.count_unplaced(),
+                items_left: self.count_unplaced() + self.store().unwritten_items(),
                 next_is_empty: is_void,
             }
         }
@@ -444,29 +451,38 @@ impl Engine {
             checkpointed.await;
         }
         let now = runtime::unix_seconds();
-        let is_placed = async {
-            for _ in 0..MAX_ROUNDS {
-                self.flash.begin_stop();
-                let before = self.back_in_memory();
-                let are_all_placed = self.clean_memory(now).await;
-                self.flash.drain().await;
-                if are_all_placed && self.back_in_memory() == before {
-                    return true;
-                }
-            }
-            false
-        };
-        let is_placed = is_placed.await;
+        let mut placed = None;
         for _ in 0..MAX_CHECKPOINTS {
+            if placed != Some(self.back_in_memory()) {
+                placed = self.place_all(now).await;
+            }
             // Blocks that went bad under a checkpoint have taken what was kept free for it.
             self.flash.quiesce().await;
             let failed_syncs = self.store().failed_syncs();
-            let is_durable = self.flash.sync_all().await.is_ok() && self.checkpoint(true).await;
+            let is_synced = self.flash.sync_all().await.is_ok();
+            let is_whole = placed.is_none_or(|placed| placed == self.back_in_memory());
+            let is_durable = is_synced && is_whole && self.checkpoint(true).await;
             if is_durable && self.store().failed_syncs() == failed_syncs {
-                return is_placed;
+                return placed.is_some();
             }
+            runtime::sleep(RETRY_PAUSE).await;
         }
         false
+    }
+
+    /// Places everything that only memory has and waits until it is written. What [`back_in_memory`](Self::back_in_memory)
+    /// says from then on, until some of it is lost; `None` when not all of it can be placed.
+    async fn place_all(&self, now: u32) -> Option<[u64; 3]> {
+        for _ in 0..MAX_ROUNDS {
+            self.flash.begin_stop();
+            let before = self.back_in_memory();
+            let are_all_placed = self.clean_memory(now).await;
+            self.flash.drain().await;
+            if are_all_placed && self.back_in_memory() == before {
+                return Some(before);
+            }
+        }
+        None
     }
 
     /// Changes when items that had been placed are in memory alone again, or in none: lost to a segment that could not

@@ -105,6 +105,22 @@ impl SegmentStore {
         in_buffers.map(record).collect()
     }
 
+    /// Items that the index names in segments that are not on flash; about, where a part of a segment is.
+    pub fn unwritten_items(&self) -> u64 {
+        let unwritten = |buffer: &Mutex<Content>| {
+            let mut content = buffer.lock();
+            let (segment, items) = match &*content {
+                Content::Filling(filling) => (filling.segment, filling.items),
+                Content::Sealed { segment, .. } => (*segment, self.record(*segment).items),
+                Content::Free(_) | Content::Lost => return 0,
+            };
+            let flushed = content.flushed().map_or(0, |flushed| flushed.items);
+            let live = self.segment(segment).live.load(Ordering::Relaxed);
+            u64::from(live.min(items - flushed))
+        };
+        self.buffers.iter().map(unwritten).sum()
+    }
+
     /// The summary of a pinned segment that is in memory; `None` when it is not any more.
     pub(crate) fn summary_in_memory(&self, pin: &SegmentPin<'_>) -> Option<Vec<SummaryEntry>> {
         match &*self.content_of(pin)? {

@@ -254,7 +254,7 @@ impl CheckpointSource {
         let padded = bytes.next_multiple_of(self.store.flash_page_bytes());
         let piece = self
             .store
-            .read_range(segment, self.part.read, padded as usize)
+            .read_patiently(segment, self.part.read, padded as usize)
             .await?;
         let piece = &piece[..bytes as usize];
         self.part.read += bytes;
@@ -283,7 +283,8 @@ impl CheckpointSource {
         }
         let page = self.store.flash_page_bytes();
         let at = bytes.next_multiple_of(page);
-        let footer = self.store.read_range(segment, at, page as usize).await?;
+        let footer = self.store.read_patiently(segment, at, page as usize);
+        let footer = footer.await?;
         let footer = Footer::decode(
             &footer,
             SegmentKind::Checkpoint,

@@ -11,6 +11,7 @@ use runtime::sync::{Notify, Semaphore};
 
 use super::filling::{Cursor, FLUSH_BYTES, Filling, Flushed};
 use super::layout::{StreamLayout, Streams};
+use super::outage::Outages;
 use super::queues::Queues;
 use super::segment::{DRAINING, Segment, SegmentRecord};
 use crate::counter::{Count as _, Ewma, Striped};
@@ -172,6 +173,8 @@ pub struct SegmentStore {
     /// Segments with lower sequence numbers are durable, but for those in doubt.
     pub(super) durable_before: AtomicU64,
     pub(super) small_reads: Arc<Budget>,
+    /// What the device has not given.
+    pub(super) outages: Outages,
     pub(super) space: Notify,
     pub(super) work: Notify,
     pub(super) drained: Notify,
@@ -230,6 +233,7 @@ impl SegmentStore {
             // A run begins with a sync.
             durable_before: AtomicU64::new(config.first_sequence),
             small_reads: Arc::new(Budget::new(config.small_read_bytes)),
+            outages: Outages::default(),
             space: Notify::new(),
             work: Notify::new(),
             drained: Notify::new(),

@@ -136,8 +136,8 @@ impl SegmentStore {
         refused
     }
 
-    /// Writes the bytes of a segment to where they lie; a power cut meanwhile changes nothing. False when they cannot be
-    /// read, or are not what was written: of the items each is verified when it is read.
+    /// Writes the bytes of a segment to where they lie; a power cut meanwhile changes nothing. False when they are lost,
+    /// or are not what was written: of the items each is verified when it is read.
     async fn write_again(&self, pin: &SegmentPin<'_>) -> Result<bool, DeviceError> {
         let record = self.record(pin.segment);
         let footer_at = self.segment_bytes - FOOTER_BYTES;
@@ -146,7 +146,8 @@ impl SegmentStore {
         for start in (0..self.segment_bytes).step_by(FLUSH_BYTES as usize) {
             let end = self.segment_bytes.min(start + FLUSH_BYTES);
             let len = (end - start) as usize;
-            let Ok(bytes) = self.read_range(pin.segment, start, len).await else {
+            let read = self.read_range(pin.segment, start, len).await;
+            let Some(bytes) = self.unless_lost(&record, start, read)? else {
                 return Ok(false);
             };
             let entries = summary.max(start)..footer_at.min(end);

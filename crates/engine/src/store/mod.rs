@@ -25,6 +25,7 @@ mod doubt;
 mod filling;
 mod flush;
 mod layout;
+mod outage;
 mod queues;
 mod read;
 mod segment;

@@ -280,18 +280,37 @@ impl SegmentStore {
         (segment == Some(pin.segment)).then_some(content)
     }
 
-    /// The summary of a pinned segment, from memory or from flash, in the order the items lie.
+    /// The summary of a pinned segment, from memory or from flash, in the order the items lie; `None` if it is lost.
+    ///
+    /// # Errors
+    /// The device's, while it may pass.
+    pub(crate) async fn summary_unless_lost(
+        &self,
+        pin: &SegmentPin<'_>,
+    ) -> Result<Option<Vec<SummaryEntry>>, DeviceError> {
+        if let Some(entries) = self.summary_in_memory(pin) {
+            return Ok(Some(entries));
+        }
+        let record = self.record(pin.segment);
+        let (offset, len) = self.tail(&record);
+        let read = self.read_range(record.segment, offset, len).await;
+        let read = self.unless_lost(&record, offset, read)?;
+        let tail = read.map(|bytes| self.decode_tail(&record, &bytes));
+        Ok(tail.and_then(Result::ok).map(|(_, entries)| entries))
+    }
+
+    /// The summary of a written segment, for which the device is given time.
     ///
     /// # Errors
     /// As for [`read_summary`](SegmentStore::read_summary).
-    pub(crate) async fn summary(
+    pub(crate) async fn read_summary_patiently(
         &self,
-        pin: &SegmentPin<'_>,
+        record: &SegmentRecord,
     ) -> Result<Vec<SummaryEntry>, ReadError> {
-        match self.summary_in_memory(pin) {
-            Some(entries) => Ok(entries),
-            None => self.read_summary(&self.record(pin.segment)).await,
-        }
+        let (offset, len) = self.tail(record);
+        let bytes = self.read_patiently(record.segment, offset, len).await?;
+        let (_, entries) = self.decode_tail(record, &bytes)?;
+        Ok(entries)
     }
 
     /// Reads the summary of a written segment, in the order the items lie.
@@ -313,15 +332,27 @@ impl SegmentStore {
         &self,
         record: &SegmentRecord,
     ) -> Result<(Footer, Vec<SummaryEntry>), ReadError> {
-        let tail = (record.items * SUMMARY_ENTRY_BYTES + FOOTER_BYTES)
+        let (offset, len) = self.tail(record);
+        let bytes = self.read_range(record.segment, offset, len).await?;
+        self.decode_tail(record, &bytes)
+    }
+
+    /// Where the footer and the summary of a segment lie: offset and length in bytes.
+    fn tail(&self, record: &SegmentRecord) -> (u32, usize) {
+        let len = (record.items * SUMMARY_ENTRY_BYTES + FOOTER_BYTES)
             .next_multiple_of(PAGE_BYTES)
             .min(self.segment_bytes);
-        let offset = self.segment_bytes - tail;
-        let buf = self
-            .read_range(record.segment, offset, tail as usize)
-            .await?;
-        let tail = decode_tail(&buf, record.segment.0, record.sequence, self.segment_bytes);
-        tail.map_err(|source| self.corrupt(record.segment, offset, source))
+        (self.segment_bytes - len, len as usize)
+    }
+
+    fn decode_tail(
+        &self,
+        record: &SegmentRecord,
+        bytes: &[u8],
+    ) -> Result<(Footer, Vec<SummaryEntry>), ReadError> {
+        let offset = self.segment_bytes - bytes.len() as u32;
+        decode_tail(bytes, record.segment.0, record.sequence, self.segment_bytes)
+            .map_err(|source| self.corrupt(record.segment, offset, source))
     }
 
     /// Counts a read of bytes that are not what was written.

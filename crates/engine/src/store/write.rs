@@ -344,8 +344,8 @@ impl SegmentStore {
         let look = |number: u32| async move {
             let segment = SegmentId(number);
             let offset = self.segment_bytes - PAGE_BYTES;
-            let page = self.read_range(segment, offset, PAGE_BYTES as usize).await;
-            (segment, page)
+            let page = self.read_patiently(segment, offset, PAGE_BYTES as usize);
+            (segment, page.await)
         };
         let mut pages = stream::iter(0..self.segments())
             .map(look)

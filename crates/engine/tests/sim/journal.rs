@@ -15,8 +15,8 @@ use rand::Rng;
 use runtime::sim::Sim;
 
 use crate::support::{
-    Left, Media, for_each_seed, get, numbered, random, run_background, set, simulate, start, tight,
-    value,
+    Left, Media, for_each_seed, get, numbered, random, remove, run_background, set, simulate,
+    start, tight, value,
 };
 
 const IMAGE_BYTES: u64 = 65 << 20;
@@ -32,12 +32,6 @@ fn faulty() -> (Arc<FaultyDisk>, Media) {
     let faulty = Arc::new(FaultyDisk::from_image(image, Latency::default(), 1));
     let media = Media::new(faulty.clone());
     (faulty, media)
-}
-
-async fn remove(engine: &Arc<Engine>, number: u64) {
-    let name = numbered(number);
-    let key = engine.key(&name).unwrap();
-    engine.remove(key, runtime::unix_seconds()).await;
 }
 
 /// Counts items that are there; each must be the one that was set last.

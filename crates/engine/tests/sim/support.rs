@@ -352,6 +352,13 @@ pub(crate) async fn set(engine: &Arc<Engine>, key: &[u8], value: &[u8]) -> Resul
     engine.set(engine.key(key).unwrap(), now, &put).await
 }
 
+/// Removes a numbered item.
+pub(crate) async fn remove(engine: &Arc<Engine>, number: u64) {
+    let name = numbered(number);
+    let key = engine.key(&name).unwrap();
+    engine.remove(key, runtime::unix_seconds()).await;
+}
+
 /// A key of its own for each number.
 pub(crate) fn numbered(number: u64) -> Vec<u8> {
     format!("item-{number:06}").into_bytes()
