@@ -348,6 +348,12 @@ impl Config {
             let what = format!("must be at least {least}");
             return refuse("cache.journal_size", &what);
         }
+        let real = |path: &Path| path.canonicalize().ok();
+        if let (Some(journal), Some(flash)) = (&self.cache.journal, self.cache.flash.path())
+            && (journal == flash || real(journal).is_some_and(|it| Some(it) == real(flash)))
+        {
+            return refuse("cache.journal", "must be another file than the flash");
+        }
         if !(1..=60_000).contains(&self.cache.journal_sync_ms) {
             return refuse("cache.journal_sync_ms", "must be 1 to 60000");
         }
@@ -529,6 +535,31 @@ mod tests {
         }
         let error = checked("86401").unwrap_err().to_string();
         assert!(error.contains("0 (off) to 86400"), "{error}");
+    }
+
+    #[test]
+    fn the_flash_is_not_its_own_journal() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let path = file.path().display();
+        let folder = file.path().parent().unwrap().display();
+        let name = file.path().file_name().unwrap().display();
+        for journal in [format!("{path}"), format!("{folder}/./{name}")] {
+            let settings = [
+                format!("cache.flash={path}"),
+                format!("cache.journal={journal}"),
+            ];
+            let config = Config::load(None, &settings).unwrap();
+            let error = config.check().unwrap_err().to_string();
+            assert!(
+                error.contains("must be another file than the flash"),
+                "{error}"
+            );
+        }
+        let settings = [
+            format!("cache.flash={path}"),
+            format!("cache.journal={path}.journal"),
+        ];
+        assert!(Config::load(None, &settings).unwrap().check().is_ok());
     }
 
     #[test]

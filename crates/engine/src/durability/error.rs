@@ -50,8 +50,8 @@ pub enum OpenError {
     Damaged,
     /// An image of another size than the device.
     #[error(
-        "it holds an image of {:.2} and {:.2} are given: use --flash-size {}, or --force to start empty",
-        Bytes(*image), Bytes(*device), Bytes(*image)
+        "it holds an image of {} and {} are given: use --flash-size {0}, or --force to start empty",
+        Bytes(*image), Bytes(*device)
     )]
     Size { image: u64, device: u64 },
     /// An image on flash of another size.
