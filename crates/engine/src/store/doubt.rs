@@ -147,7 +147,7 @@ impl SegmentStore {
             let end = self.segment_bytes.min(start + FLUSH_BYTES);
             let len = (end - start) as usize;
             let read = self.read_range(pin.segment, start, len).await;
-            let Some(bytes) = self.unless_lost(&record, start, read)? else {
+            let Some(bytes) = self.outages.unless_lost(&record, start, read)? else {
                 return Ok(false);
             };
             let entries = summary.max(start)..footer_at.min(end);

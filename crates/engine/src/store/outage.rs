@@ -12,10 +12,9 @@ use std::collections::HashMap;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use device::{AlignedBuf, DeviceError};
+use device::DeviceError;
 use runtime::Instant;
 
-use super::core::SegmentStore;
 use super::segment::SegmentRecord;
 use crate::format::segment::SegmentId;
 use crate::sync::Mutex;
@@ -48,26 +47,15 @@ fn may_pass(error: &DeviceError) -> bool {
     !matches!(error, DeviceError::Unreadable { .. })
 }
 
-impl SegmentStore {
-    /// [`read_range`](SegmentStore::read_range), tried again while there is patience left.
-    ///
-    /// # Errors
-    /// As for it.
-    pub(crate) async fn read_patiently(
-        &self,
-        segment: SegmentId,
-        offset: u32,
-        len: usize,
-    ) -> Result<AlignedBuf, DeviceError> {
-        loop {
-            let read = self.read_range(segment, offset, len).await;
-            let Err(error) = &read else { return read };
-            let began = *self.outages.began.get_or_init(runtime::now);
-            if !may_pass(error) || runtime::now().since(began) >= PATIENCE {
-                return read;
-            }
-            runtime::sleep(PAUSE).await;
+impl Outages {
+    /// Waits before a patient read that failed is tried again; `false` when it is not.
+    pub(super) async fn wait_to_read_again(&self, error: &DeviceError) -> bool {
+        let began = *self.began.get_or_init(runtime::now);
+        if !may_pass(error) || runtime::now().since(began) >= PATIENCE {
+            return false;
         }
+        runtime::sleep(PAUSE).await;
+        true
     }
 
     /// What has been read at `offset` of a segment, `None` if it is lost.
@@ -81,7 +69,7 @@ impl SegmentStore {
         read: Result<T, DeviceError>,
     ) -> Result<Option<T>, DeviceError> {
         let now = runtime::now();
-        let mut places = self.outages.places.lock();
+        let mut places = self.places.lock();
         let known = places.get_mut(&record.segment);
         let known = known.filter(|outage| {
             outage.sequence == record.sequence && now.since(outage.last) < FORGOTTEN_AFTER

@@ -294,7 +294,7 @@ impl SegmentStore {
         let record = self.record(pin.segment);
         let (offset, len) = self.tail(&record);
         let read = self.read_range(record.segment, offset, len).await;
-        let read = self.unless_lost(&record, offset, read)?;
+        let read = self.outages.unless_lost(&record, offset, read)?;
         let tail = read.map(|bytes| self.decode_tail(&record, &bytes));
         Ok(tail.and_then(Result::ok).map(|(_, entries)| entries))
     }
@@ -362,6 +362,24 @@ impl SegmentStore {
             segment: segment.0,
             offset,
             source,
+        }
+    }
+
+    /// [`read_range`](Self::read_range), tried again while there is patience left.
+    ///
+    /// # Errors
+    /// As for it.
+    pub(crate) async fn read_patiently(
+        &self,
+        segment: SegmentId,
+        offset: u32,
+        len: usize,
+    ) -> Result<AlignedBuf, DeviceError> {
+        loop {
+            match self.read_range(segment, offset, len).await {
+                Err(error) if self.outages.wait_to_read_again(&error).await => {}
+                read => return read,
+            }
         }
     }
 
