@@ -5,8 +5,10 @@ use std::sync::Arc;
 
 use runtime::pages::{PagePool, Pages};
 
-/// Values of at least so many bytes lie in pages of their own: of these the last one is a small part.
-const LEAST_PAGED_BYTES: usize = 16 << 10;
+/// Values of at least so many bytes lie in pages of their own, of which the last is half empty on average. Only a cache of
+/// little memory has some below 16 KiB beside its log; the allocator would keep of them what one thread takes and
+/// another gives back.
+const LEAST_PAGED_BYTES: usize = 4 << 10;
 
 /// A value that can be shared. Its memory goes back to the system with the last clone, on whichever thread, if it is
 /// long enough for pages of its own.
