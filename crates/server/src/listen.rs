@@ -7,24 +7,29 @@ use std::time::Duration;
 use protocol::Refusal;
 use runtime::net::{Listener, PeerAddr, Stream};
 
-use crate::config::Config;
 use crate::connection::Connection;
-use crate::shared::{CONNECTION_BYTES, Place, Shared};
+use crate::shared::{Place, Shared, most_connections};
 
 /// Pause after the system has refused an accept: descriptors or memory have run out.
 const REFUSED_PAUSE: Duration = Duration::from_millis(50);
+/// How long one waits for a place.
+const PLACE_PAUSE: Duration = Duration::from_millis(10);
 /// How often memory that connections have freed is given back to the system, and after how many of them.
 const TRIM_PAUSE: Duration = Duration::from_secs(2);
 const TRIM_CONNECTIONS: u64 = 32;
-/// The most of the memory that connections may take, in percent.
-const CONNECTIONS_PERCENT: u64 = 40;
 /// How often silent connections are looked for.
 const IDLE_SWEEP: Duration = Duration::from_secs(1);
 
 pub(crate) async fn accept(shared: Arc<Shared>, listener: Arc<Listener>) {
     while !shared.is_stopping() {
         match listener.accept().await {
-            Ok((stream, peer)) => admit(&shared, stream, peer),
+            Ok((stream, peer)) => {
+                if is_full(&shared) {
+                    // Of those that clients have closed some may only have to be noticed.
+                    let _ = runtime::timeout(PLACE_PAUSE, place_free(&shared)).await;
+                }
+                admit(&shared, stream, peer);
+            }
             Err(_) if shared.is_stopping() => return,
             Err(error) => {
                 if let Some(count) = shared.failed_accepts.due(runtime::unix_seconds()) {
@@ -34,12 +39,6 @@ pub(crate) async fn accept(shared: Arc<Shared>, listener: Arc<Listener>) {
             }
         }
     }
-}
-
-/// How many connections there may be at once: as many as are set, where memory allows.
-pub(crate) fn most_connections(config: &Config) -> usize {
-    let most = config.cache.memory.0 / 100 * CONNECTIONS_PERCENT / CONNECTION_BYTES;
-    config.server.max_connections.min(most as usize)
 }
 
 /// Has the cache give up what connections take, which it does not where flash is behind, and gives what closed ones have
@@ -57,12 +56,27 @@ pub(crate) async fn give_memory_back(shared: Arc<Shared>) {
     }
 }
 
+fn is_full(shared: &Shared) -> bool {
+    shared.connections.current.load(Ordering::Acquire) >= most_connections(&shared.config)
+}
+
+/// Resolves once another connection may be admitted.
+async fn place_free(shared: &Shared) {
+    loop {
+        let ended = shared.connections.ended.listener();
+        if !is_full(shared) {
+            return;
+        }
+        ended.await;
+    }
+}
+
 fn admit(shared: &Arc<Shared>, stream: Stream, peer: PeerAddr) {
     let connections = &shared.connections;
     if shared.is_stopping() {
         return;
     }
-    if connections.current.load(Ordering::Acquire) >= most_connections(&shared.config) {
+    if is_full(shared) {
         connections.rejected.fetch_add(1, Ordering::Relaxed);
         runtime::spawn_detached(async move {
             // Told if it takes the line at once; closed either way.

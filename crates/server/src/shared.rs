@@ -19,6 +19,8 @@ use crate::throttle::Throttle;
 /// Memory of a connection that waits: its task, its socket's handle, its place in the list, what its last request waits
 /// with.
 pub(crate) const CONNECTION_BYTES: u64 = 8 << 10;
+/// The most of the memory that connections may take, in percent.
+const CONNECTIONS_PERCENT: u64 = 40;
 
 /// A running server, as its connections and its statistics see it.
 pub(crate) struct Shared {
@@ -195,4 +197,10 @@ impl Connections {
         let last = visited.find(|&(&id, info)| !visit(id, info));
         last.map(|(&id, _)| id + 1)
     }
+}
+
+/// How many connections there may be at once: as many as are set, where memory allows.
+pub(crate) fn most_connections(config: &Config) -> usize {
+    let most = config.cache.memory.0 / 100 * CONNECTIONS_PERCENT / CONNECTION_BYTES;
+    config.server.max_connections.min(most as usize)
 }

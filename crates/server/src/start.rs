@@ -21,7 +21,7 @@ use crate::error::ServeError;
 use crate::flash::FlashSetting;
 use crate::listen;
 use crate::open::{IN_USE_PATIENCE, OpenFlash, retry_until};
-use crate::shared::{Connections, Shared};
+use crate::shared::{Connections, Shared, most_connections};
 use crate::stop::{StopRequest, answer_signals};
 use crate::throttle::Throttle;
 
@@ -232,7 +232,7 @@ async fn close_connections(shared: &Shared) {
 
 /// Says what the memory does not do for.
 fn warn_of_limits(config: &Config) {
-    let connections = listen::most_connections(config);
+    let connections = most_connections(config);
     if connections < config.server.max_connections {
         tracing::warn!(
             connections,

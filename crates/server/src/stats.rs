@@ -13,7 +13,7 @@ use engine::{EngineStats, FlashStats};
 use crate::config::ListenAddress;
 use crate::counters::Totals;
 use crate::replies::{FLUSH_BYTES, FREE_REPLY_BYTES, Replies};
-use crate::shared::{ConnectionInfo, Shared};
+use crate::shared::{ConnectionInfo, Shared, most_connections};
 
 /// Bytes of a page, as memcached's slab classes have it.
 const PAGE_BYTES: u64 = 1 << 20;
@@ -106,7 +106,8 @@ fn general(shared: &Shared, out: &mut Vec<u8>) {
     let (user, system) = (usage.user.as_secs_f64(), usage.system.as_secs_f64());
     stat(out, "rusage_user", format_args!("{user:.6}"));
     stat(out, "rusage_system", format_args!("{system:.6}"));
-    stat(out, "max_connections", shared.config.server.max_connections);
+    let most = most_connections(&shared.config);
+    stat(out, "max_connections", most);
     let current = connections.current.load(Ordering::Relaxed);
     stat(out, "curr_connections", current);
     count(out, "total_connections", &connections.total);
