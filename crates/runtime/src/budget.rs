@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use crate::sync::{Receiver, Sender, oneshot};
 
 /// Longest wait for a share where the request is refused without one.
-pub const PATIENCE: Duration = Duration::from_secs(1);
+pub const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Bytes to be shared out. Callable from every thread.
 #[derive(Debug)]
@@ -58,10 +58,10 @@ impl Budget {
         }
     }
 
-    /// Takes `bytes` if they are left and nobody waits.
-    fn try_take(&self, bytes: u64) -> bool {
+    /// Takes `bytes` if they, and `least_left` more, are left and nobody waits.
+    fn try_take(&self, bytes: u64, least_left: u64) -> bool {
         let mut state = self.state.lock();
-        let takes = state.waiting.is_empty() && bytes <= state.left;
+        let takes = state.waiting.is_empty() && bytes.saturating_add(least_left) <= state.left;
         if takes {
             state.left -= bytes;
         }
@@ -130,12 +130,6 @@ impl Share {
         }
     }
 
-    /// A share of nothing, of the same budget.
-    #[must_use]
-    pub fn another(&self) -> Self {
-        Self::empty(&self.budget)
-    }
-
     /// Its bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes
@@ -144,7 +138,17 @@ impl Share {
     /// Grows the share to `bytes` if that many are left now and nobody waits for them.
     #[inline]
     pub fn try_grow(&mut self, bytes: u64) -> bool {
-        let grows = bytes > self.bytes && self.budget.try_take(bytes - self.bytes);
+        self.try_grow_leaving(bytes, 0)
+    }
+
+    /// The same if half of the budget is left after that.
+    #[inline]
+    pub fn try_grow_within_half(&mut self, bytes: u64) -> bool {
+        self.try_grow_leaving(bytes, self.budget.bytes / 2)
+    }
+
+    fn try_grow_leaving(&mut self, bytes: u64, least_left: u64) -> bool {
+        let grows = bytes > self.bytes && self.budget.try_take(bytes - self.bytes, least_left);
         if grows {
             self.bytes = bytes;
         }

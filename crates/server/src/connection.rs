@@ -30,7 +30,7 @@ use runtime::net::{RECV_BUFFER_BYTES, Received, Stream};
 use crate::counters::Counters;
 use crate::execute::Flow;
 use crate::execute::batch::Batch;
-use crate::replies::{FREE_REPLY_BYTES, GRACE, Replies, keep_buffer, take_buffer};
+use crate::replies::{FREE_REPLY_BYTES, Replies, keep_buffer, take_buffer};
 use crate::shared::{Place, Shared};
 
 /// Requests and parts of them up to this many bytes are kept by the connection itself, and give the buffer back that
@@ -38,12 +38,17 @@ use crate::shared::{Place, Shared};
 const SMALL_BYTES: usize = 256;
 /// Requests of up to this many bytes are received into a buffer of the worker.
 const FREE_BYTES: usize = 2 << 10;
-/// How long a large request may wait for memory.
+/// Requests of more bytes than this have a long value.
+const LONG_BYTES: usize = 64 << 10;
+/// How long one may wait for memory.
 const LARGE_PATIENCE: Duration = Duration::from_secs(30);
 /// How long a client that has announced a large request may send nothing of it before others are lent its memory.
 const LENDING_GRACE: Duration = Duration::from_millis(20);
 /// How long a request may take to arrive while others wait for the memory that it holds.
 const REQUEST_PATIENCE: Duration = Duration::from_secs(10);
+/// A client that sends less than this of a large request, for so long, loses its memory to others.
+const LEAST_PROGRESS: usize = 8 << 10;
+const PROGRESS_GRACE: Duration = Duration::from_millis(500);
 /// Most bytes taken from the socket at once for a large request.
 const LARGE_RECV_BYTES: usize = 256 << 10;
 
@@ -58,6 +63,8 @@ pub(crate) struct Connection {
     /// Memory of a large request, and since when it has some.
     share: Share,
     since: Instant,
+    /// When so much of it had arrived that it was [`LEAST_PROGRESS`] more than before.
+    progress: (Instant, usize),
 }
 
 /// A request, or requests, that are not complete.
@@ -145,10 +152,11 @@ impl Connection {
     pub(crate) fn new(shared: Arc<Shared>, stream: Stream, place: Place) -> Self {
         let counters = &shared.counters[place.worker];
         Self {
-            replies: Replies::new(stream, &shared.budget, Arc::clone(counters)),
+            replies: Replies::new(stream, &shared.budget, &shared.values, Arc::clone(counters)),
             counters: Arc::clone(counters),
             share: Share::empty(&shared.budget),
             since: runtime::now(),
+            progress: (runtime::now(), 0),
             limits: Limits::new(shared.config.max_item_size().0 as usize),
             shared,
             place,
@@ -207,7 +215,7 @@ impl Connection {
                     }
                 }
                 let is_short = kept.len() + input.len() <= SMALL_BYTES;
-                if kept.is_empty() && !is_short {
+                if kept.is_empty() && !is_short && self.may_hold_buffer(input.len()) {
                     // Parsed where it was received.
                     self.replies.beside = RECV_BUFFER_BYTES;
                     let Some(left) = self.process(input).await? else {
@@ -217,7 +225,7 @@ impl Connection {
                     if self.replies.out.len() > FREE_REPLY_BYTES {
                         self.replies.send().await?;
                     }
-                    self.replies.beside = 0;
+                    self.replies.holds_nothing_beside();
                     // The receive buffer is held until there is memory for what is left in it.
                     let tail = &input[rest.at..];
                     if !self.may_keep(tail.len()).await {
@@ -244,14 +252,14 @@ impl Connection {
             }
             self.replies.beside = kept.large.capacity();
             let left = self.process(kept.bytes()).await?;
-            self.replies.beside = 0;
+            self.replies.holds_nothing_beside();
             let Some(left) = left else {
                 return self.replies.send().await;
             };
             rest = left;
             kept.consume(rest.at);
             if !kept.is_large() {
-                self.share.clear();
+                self.share = Share::empty(&self.shared.budget);
             }
             ahead = self.answer(&kept, &rest).await?;
         }
@@ -266,8 +274,15 @@ impl Connection {
         }
         self.replies.beside = kept.large.capacity();
         self.replies.send().await?;
-        self.replies.beside = 0;
+        self.replies.holds_nothing_beside();
         Ok(None)
+    }
+
+    /// Whether the buffer in which so many bytes have been received is held until they have been answered, by a client that
+    /// may read slowly. It is much larger than they are: where memory for it is short, they are kept themselves.
+    fn may_hold_buffer(&mut self, bytes: usize) -> bool {
+        let buffer = RECV_BUFFER_BYTES as u64;
+        bytes > FREE_BYTES || self.replies.share.try_grow_within_half(buffer)
     }
 
     /// Whether there is memory to keep so many bytes of a request until the others come.
@@ -308,18 +323,36 @@ impl Connection {
             && self.share.bytes() < need as u64
         {
             self.since = runtime::now();
-            if !self.share.grow(need as u64, LARGE_PATIENCE).await {
+            if need > LONG_BYTES {
+                let mut of_values = Share::empty(&self.shared.values);
+                if !of_values.grow(need as u64, LARGE_PATIENCE).await {
+                    return Ok(None);
+                }
+                self.share = of_values;
+            } else if !self.share.grow(need as u64, LARGE_PATIENCE).await {
                 return Ok(None);
             }
         }
         let limit = need.unwrap_or(self.limits.max_multiget_bytes + FREE_BYTES);
         let missing = limit.saturating_sub(kept.len()).clamp(1, LARGE_RECV_BYTES);
-        let more = missing.min(kept.len().max(FREE_BYTES));
+        let mut more = missing.min(kept.len().max(FREE_BYTES));
         let buffer = kept.enlarge();
+        // What it has is used up before it asks for more, behind those who wait.
+        let left = (self.share.bytes() as usize).saturating_sub(buffer.len());
+        if left > 0 {
+            more = more.min(left);
+        }
         let capacity = (buffer.len() + more).max(buffer.capacity());
         if !self.take_share(capacity).await {
             return Ok(None);
         }
+        let (at, len) = self.progress;
+        let now = runtime::now();
+        if at < self.since || buffer.len() >= len + LEAST_PROGRESS {
+            self.progress = (now, buffer.len());
+        }
+        let slow_in = PROGRESS_GRACE.saturating_sub(now.since(self.progress.0));
+        let late_in = REQUEST_PATIENCE.saturating_sub(now.since(self.since));
         loop {
             let stream = &self.replies.stream;
             if let Some(received) = stream.recv_into(buffer, more).await? {
@@ -340,10 +373,8 @@ impl Connection {
                 }
                 continue;
             }
-            let grace =
-                GRACE.min(REQUEST_PATIENCE.saturating_sub(runtime::now().since(self.since)));
             let wanted = async {
-                runtime::sleep(grace).await;
+                runtime::sleep(slow_in.min(late_in)).await;
                 self.share.wanted().await;
             };
             match select(pin!(stream.readable()), pin!(wanted)).await {
@@ -362,7 +393,7 @@ impl Connection {
     }
 
     async fn refuse_rest(&mut self, partial: &[u8]) -> Option<Rest> {
-        self.share.clear();
+        self.share = Share::empty(&self.shared.budget);
         self.counters.store_no_memory.hit();
         // With a limit of nothing the parser tells what belongs to the request.
         let nothing = Limits {

@@ -29,12 +29,16 @@ pub(crate) const FLUSH_BYTES: usize = 16 << 10;
 pub(crate) const FREE_REPLY_BYTES: usize = 4 << 10;
 /// What a connection may hold of requests and replies for as long as its client likes: a part of what it counts for.
 const FREE_HELD_BYTES: usize = 256;
+/// Flash reads of one connection at once that need no share of the budget, as many as there are at first, and the most.
+pub(crate) const FREE_READS: usize = 2;
+const FIRST_READS: usize = 8;
+const MAX_READS: usize = 128;
 /// Shares for replies grow by at least this much.
 const SHARE_STEP: usize = 8 << 10;
 /// How long replies may wait for their share of the budget.
 const REPLY_PATIENCE: Duration = Duration::from_secs(30);
 /// How long a client that holds memory may do nothing while others wait for it, and while nobody does.
-pub(crate) const GRACE: Duration = Duration::from_secs(1);
+const GRACE: Duration = Duration::from_secs(1);
 const SEND_PATIENCE: Duration = Duration::from_secs(30);
 /// How long a value that can be looked up again is kept for a client that does not read it, while others wait.
 const VALUE_GRACE: Duration = Duration::from_millis(20);
@@ -73,19 +77,31 @@ pub(crate) struct Replies {
     pub(crate) beside: usize,
     /// Bytes of small flash reads under way for replies behind those.
     pub(crate) reading: usize,
+    /// How many of them there may be: few for a client that has been waited for, twice as many each time it takes at
+    /// once what it has asked for.
+    pub(crate) most_reads: usize,
     /// Memory of all that, once it is much, and of flash reads under way.
     pub(crate) share: Share,
+    /// Memory for long values.
+    values: Arc<Budget>,
     pub(crate) stream: Rc<Stream>,
     counters: Arc<Counters>,
 }
 
 impl Replies {
-    pub(crate) fn new(stream: Stream, budget: &Arc<Budget>, counters: Arc<Counters>) -> Self {
+    pub(crate) fn new(
+        stream: Stream,
+        budget: &Arc<Budget>,
+        values: &Arc<Budget>,
+        counters: Arc<Counters>,
+    ) -> Self {
         Self {
             out: Vec::new(),
             beside: 0,
             reading: 0,
+            most_reads: FIRST_READS,
             share: Share::empty(budget),
+            values: Arc::clone(values),
             stream: Rc::new(stream),
             counters,
         }
@@ -98,6 +114,32 @@ impl Replies {
         all <= FREE_REPLY_BYTES
             || self.share.try_grow(all.next_multiple_of(SHARE_STEP) as u64)
             || self.share.try_grow(all as u64)
+    }
+
+    /// The same for what can wait, or be sent without: that takes no more than half of the budget.
+    pub(crate) fn may_add_value(&mut self, bytes: usize) -> bool {
+        let all = self.out.len() + self.held_beside() + bytes;
+        all <= FREE_REPLY_BYTES
+            || [all.next_multiple_of(SHARE_STEP), all]
+                .iter()
+                .any(|&bytes| self.share.try_grow_within_half(bytes as u64))
+    }
+
+    /// So many reads are under way: there may be twice as many next time.
+    pub(crate) fn begin_reads(&mut self, reads: usize) {
+        self.most_reads = self.most_reads.max((2 * reads).min(MAX_READS));
+    }
+
+    /// Gives back the memory of what is not held any more, with nothing in `out`.
+    pub(crate) fn give_back(&mut self) {
+        self.share.shrink(self.held_beside() as u64);
+    }
+
+    pub(crate) fn holds_nothing_beside(&mut self) {
+        self.beside = 0;
+        if self.out.is_empty() {
+            self.give_back();
+        }
     }
 
     /// Bytes held whatever is sent of `out`.
@@ -120,7 +162,7 @@ impl Replies {
         let out = std::mem::take(&mut self.out);
         let (sent, out) = match out.len() {
             0 => {
-                self.share.clear();
+                self.give_back();
                 return Ok(true);
             }
             1..=FREE_REPLY_BYTES => self.stream.send_now(out).await,
@@ -131,7 +173,7 @@ impl Replies {
         self.counters.bytes_written.add(sent as u64);
         let is_all = sent == out.len();
         if is_all {
-            self.share.clear();
+            self.give_back();
         } else {
             // In a buffer of its own size.
             self.out = out[sent..].to_vec();
@@ -140,16 +182,30 @@ impl Replies {
         Ok(is_all)
     }
 
-    /// Sends the rest of `out`, waiting for the client to read.
-    pub(crate) async fn send_rest(&mut self) -> io::Result<()> {
-        while !self.out.is_empty() {
-            self.wait_for_reader().await?;
+    /// Sends what the kernel takes of `out` at once. Whether that was all.
+    fn try_send_out(&mut self) -> io::Result<bool> {
+        if !self.out.is_empty() {
             let sent = self.stream.try_send(&self.out)?;
             self.counters.bytes_written.add(sent as u64);
             self.out.drain(..sent);
         }
-        self.out = Vec::new();
-        self.share.clear();
+        let is_all = self.out.is_empty();
+        if is_all {
+            keep_buffer(std::mem::take(&mut self.out));
+            self.give_back();
+        } else if self.out.capacity() > 2 * self.out.len() {
+            // In a buffer of its own size.
+            self.out = self.out.as_slice().into();
+        }
+        Ok(is_all)
+    }
+
+    /// Sends the rest of `out`, waiting for the client to read.
+    pub(crate) async fn send_rest(&mut self) -> io::Result<()> {
+        while !self.out.is_empty() {
+            self.wait_for_reader().await?;
+            self.try_send_out()?;
+        }
         Ok(())
     }
 
@@ -182,12 +238,20 @@ impl Replies {
     /// Waits until the client takes more. If anything is held for it meanwhile, that needs a share, and is lost
     /// with the connection when others wait for the memory, or after a while.
     async fn wait_for_reader(&mut self) -> io::Result<()> {
+        self.most_reads = FREE_READS;
         let held = self.out.len() + self.held_beside();
+        // What has been sent had more, and so had flash reads that are not under way any more.
+        self.share.shrink(held as u64);
         if held <= FREE_HELD_BYTES {
             return self.stream.writable().await;
         }
         if !self.share.try_grow(held as u64) {
-            return Err(io::ErrorKind::OutOfMemory.into());
+            let grows = pin!(self.share.grow(held as u64, GRACE));
+            match select(pin!(self.stream.writable()), grows).await {
+                Either::Left((writable, _)) => return writable,
+                Either::Right((true, _)) => {}
+                Either::Right((false, _)) => return Err(io::ErrorKind::OutOfMemory.into()),
+            }
         }
         let wanted = async {
             runtime::sleep(GRACE).await;
@@ -205,15 +269,15 @@ impl Replies {
     }
 
     /// Sends a long value from where it lies, behind what is in `out`. While the client does not read, the value
-    /// is held for it only as long as nobody waits for the memory; then `let_go` is called, for what else is held, and
-    /// `find_again` brings the value back.
+    /// is held for it only as long as nobody waits for the memory; then `let_go` is called, for what else is held (it returns
+    /// what cannot be let go of), and `find_again` brings the value back.
     ///
     /// # Errors
     /// Also when the value is not there any more, or is another: half of it has been sent.
     pub(crate) async fn send_value(
         &mut self,
         value: SharedValue,
-        mut let_go: impl FnMut(),
+        mut let_go: impl FnMut() -> usize,
         mut find_again: impl AsyncFnMut() -> Option<SharedValue>,
     ) -> io::Result<()> {
         let len = value.as_ref().len();
@@ -232,7 +296,8 @@ impl Replies {
             }
             // The fingerprint has served.
             let before = fingerprint.take();
-            if self.out.is_empty() || self.send_some().await? {
+            // The value may be a copy that is in no account: nobody is waited for with it at hand.
+            if self.try_send_out()? {
                 let now = self.stream.try_send(&found.as_ref()[sent..])?;
                 self.counters.bytes_written.add(now as u64);
                 sent += now;
@@ -245,8 +310,7 @@ impl Replies {
             }
             fingerprint = Some(before.unwrap_or_else(|| found.fingerprint()));
             value = None;
-            let_go();
-            self.reading = 0;
+            self.reading = let_go();
             if self.out.is_empty() {
                 self.wait_for_reader().await?;
             } else {
@@ -257,7 +321,7 @@ impl Replies {
 
     /// Waits until the client takes more, with a value at hand. False when that has to go first.
     async fn keeps(&self, value: &SharedValue) -> io::Result<bool> {
-        let mut share = self.share.another();
+        let mut share = Share::empty(&self.values);
         if let SharedValue::Memory(value) = value
             && !share.try_grow(value.len() as u64)
         {
@@ -265,10 +329,14 @@ impl Replies {
         }
         let wanted = async {
             runtime::sleep(VALUE_GRACE).await;
-            match value {
-                SharedValue::Memory(_) => share.wanted().await,
-                SharedValue::Flash(item) => item.wanted().await,
-            }
+            let of_value = async {
+                match value {
+                    SharedValue::Memory(_) => share.wanted().await,
+                    SharedValue::Flash(item) => item.wanted().await,
+                }
+            };
+            // Reads behind it go with it.
+            select(pin!(of_value), pin!(self.share.wanted())).await;
         };
         match select(pin!(self.stream.writable()), pin!(wanted)).await {
             Either::Left((writable, _)) => writable.map(|()| true),

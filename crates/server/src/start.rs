@@ -29,8 +29,10 @@ use crate::throttle::Throttle;
 const RECOVERY_PATIENCE: Duration = Duration::from_millis(500);
 /// The mode bits of a file that its group or everybody may read.
 const READ_BY_OTHERS: u32 = 0o044;
-/// Memory of the process that nobody asks for: code, libraries, stacks, allocator.
+/// Memory of the process that nobody asks for: code, libraries, stacks, what lies between blocks of the allocator.
 const BASE_BYTES: u64 = 8 << 20;
+/// What a request with a long value has beside it, at most.
+const LARGEST_LINE_BYTES: u64 = 4 << 10;
 /// Files that are open beside connections: a server's, of those that are told that there are too
 /// many, and of a worker.
 const OWN_FILES: u64 = 64;
@@ -97,7 +99,7 @@ pub fn run(
     }
     warn_of_readers(&files);
     warn_of_limits(&config);
-    let budget_bytes = large_bytes(&config);
+    let (budget_bytes, values_bytes) = budgets(&config);
     let shared = Arc::new(Shared {
         engine,
         workers: workers.clone(),
@@ -106,6 +108,7 @@ pub fn run(
             .collect(),
         reset_base: Mutex::default(),
         budget: Arc::new(Budget::new(budget_bytes)),
+        values: Arc::new(Budget::new(values_bytes)),
         connections: Connections::new(threads),
         stopping: AtomicBool::new(false),
         binary_clients: Throttle::default(),
@@ -273,8 +276,12 @@ fn kernel_bytes(config: &Config, connections: usize) -> u64 {
     rings + sockets + journal
 }
 
-fn large_bytes(config: &Config) -> u64 {
-    (config.cache.memory.0 / 32).max(2 * config.max_item_size().0)
+/// Bytes for requests and replies, and for long values on their way in or out: at least one of these.
+fn budgets(config: &Config) -> (u64, u64) {
+    let item = config.max_item_size().0;
+    let all = (config.cache.memory.0 / 32).max(2 * item);
+    let values = (all / 2).max(item + LARGEST_LINE_BYTES);
+    (all - values, values)
 }
 
 /// Lowers the most connections to what the limit on open files allows.
@@ -323,9 +330,11 @@ fn engine_config(
     preset: impl Fn(Sizes) -> EngineConfig,
 ) -> Result<EngineConfig, ServeError> {
     let cache = &config.cache;
+    let (requests, values) = budgets(config);
     let own = BASE_BYTES
         + config.threads() as u64 * (WORKER_BYTES + REPLY_BUFFERS_BYTES)
-        + large_bytes(config);
+        + requests
+        + values;
     let memory_bytes = engine_share(cache.memory.0, own).map_err(|needed| ServeError::Memory {
         given: cache.memory,
         needed: Size(needed),

@@ -7,12 +7,9 @@ use engine::{CacheError, Engine, FlashRead, Key};
 use protocol::{MetaRequest, Refusal, write};
 
 use crate::counters::Counters;
-use crate::replies::{FLUSH_BYTES, Replies};
+use crate::replies::{FLUSH_BYTES, FREE_READS, Replies};
 use crate::shared::Shared;
 
-/// Flash reads of one connection at once, and how many of them need no share of the budget.
-const MAX_PENDING: usize = 128;
-const FREE_PENDING: usize = 2;
 /// Commands and keys of a connection that are carried out before others have a turn.
 pub(crate) const TURN: u32 = 128;
 /// Bytes a flash read of a small item holds until its reply is written.
@@ -102,8 +99,8 @@ impl<'i> Batch<'_, 'i> {
     pub(super) fn is_full(&mut self) -> bool {
         let pending = self.pending.len();
         self.replies.out.len() >= FLUSH_BYTES
-            || pending >= MAX_PENDING
-            || pending >= FREE_PENDING && !self.replies.may_add(pending * PENDING_BYTES)
+            || pending >= self.replies.most_reads
+            || pending >= FREE_READS && !self.replies.may_add_value(pending * PENDING_BYTES)
     }
 
     /// Answers a write that the cache refused.

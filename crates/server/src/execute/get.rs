@@ -3,6 +3,7 @@
 //! What memory has is answered at once. A read that needs flash leaves a place in the replies, which
 //! is filled before anything behind it is sent, so that the reads of a pipeline or a multiget overlap.
 
+use std::collections::VecDeque;
 use std::io;
 use std::pin::pin;
 use std::sync::Arc;
@@ -15,11 +16,13 @@ use futures_util::future::{Either, select};
 use protocol::write::ItemMeta;
 use protocol::{Expiry, KEY_MAX_BYTES, Keys, MetaRequest, Status, write};
 
-use super::batch::{Ask, Batch, PENDING_BYTES};
+use super::batch::{Ask, Batch, PENDING_BYTES, PendingReply};
 use crate::replies::{FLUSH_BYTES, Replies};
 
 /// Values at least this long are sent from where they lie, not copied.
 const SHARE_BYTES: usize = 32 << 10;
+/// Of values at least this long nothing is kept for a client where that would take too much of the memory for replies.
+const MEDIUM_BYTES: usize = 2 << 10;
 
 /// Room for a reply's line beside its value.
 const LINE_BYTES: usize = KEY_MAX_BYTES + 320;
@@ -156,7 +159,7 @@ impl<'i> Batch<'_, 'i> {
     /// Sends a long value behind what is in the replies, and its end.
     pub(super) async fn send_long(&mut self, key: Key<'_>, value: SharedValue) -> io::Result<()> {
         let (engine, pending) = (self.engine, &mut self.pending);
-        let let_go = || pending.iter_mut().for_each(|reply| reply.read = None);
+        let let_go = || give_up_reads(pending);
         let find_again = async || find_value(engine, key).await;
         self.replies.send_value(value, let_go, find_again).await?;
         self.replies.out.extend_from_slice(write::TERMINATOR);
@@ -175,7 +178,7 @@ impl<'i> Batch<'_, 'i> {
     /// Waits until replies of `bytes` may be added.
     pub(super) async fn make_room(&mut self, bytes: usize) -> io::Result<()> {
         self.send_out().await?;
-        if !self.replies.may_add(bytes) {
+        if bytes > 0 && !self.replies.may_add(bytes) {
             self.give_up_reads();
             self.replies.reserve(bytes).await?;
         }
@@ -184,10 +187,7 @@ impl<'i> Batch<'_, 'i> {
 
     /// Lets go of the reads of pending replies: whoever waits for a client or for memory holds none.
     fn give_up_reads(&mut self) {
-        for reply in &mut self.pending {
-            reply.read = None;
-        }
-        self.replies.reading = 0;
+        self.replies.reading = give_up_reads(&mut self.pending);
     }
 
     pub(super) async fn meta_get(&mut self, request: &MetaRequest<'i>) -> io::Result<()> {
@@ -318,6 +318,7 @@ impl<'i> Batch<'_, 'i> {
         if self.pending.len() > 1 {
             self.start_reads();
         }
+        self.replies.begin_reads(self.pending.len());
         // In a buffer of its own size, for the client may be slow.
         let written: Box<[u8]> = self.replies.out.as_slice().into();
         self.replies.out.clear();
@@ -356,6 +357,14 @@ impl<'i> Batch<'_, 'i> {
         }
         Ok(())
     }
+}
+
+/// Gives up the reads of pending replies; returns how many bytes they hold still.
+fn give_up_reads(pending: &mut VecDeque<PendingReply<'_>>) -> usize {
+    for reply in pending.iter_mut() {
+        reply.read = None;
+    }
+    pending.capacity() * size_of::<PendingReply<'_>>()
 }
 
 enum GetOutcome {
@@ -432,17 +441,28 @@ fn long_or_room(replies: &mut Replies, view: &ItemView<'_>) -> Option<Shown> {
         return Some(Shown::Long(value));
     }
     let bytes = len + LINE_BYTES;
-    (!replies.may_add(bytes)).then_some(Shown::NoRoom(bytes))
+    if len < MEDIUM_BYTES {
+        return (!replies.may_add(bytes)).then_some(Shown::NoRoom(bytes));
+    }
+    if replies.may_add_value(bytes) {
+        return None;
+    }
+    if !replies.out.is_empty() {
+        // What comes before goes first.
+        return Some(Shown::NoRoom(0));
+    }
+    Some(Shown::Long(share_or_copy(view)))
+}
+
+fn share_or_copy(view: &ItemView<'_>) -> SharedValue {
+    let copied = || SharedValue::Memory(view.value.into());
+    view.owner.share().unwrap_or_else(copied)
 }
 
 /// A long value that has been let go of.
 async fn find_value(engine: &Arc<Engine>, key: Key<'_>) -> Option<SharedValue> {
     let now = runtime::unix_seconds();
-    let share = |view: &ItemView<'_>| {
-        let copied = || SharedValue::Memory(view.value.into());
-        view.owner.share().unwrap_or_else(copied)
-    };
-    match engine.lookup(key, now, Peek::Yes, share) {
+    match engine.lookup(key, now, Peek::Yes, share_or_copy) {
         Lookup::Hit(value) => Some(value),
         Lookup::Miss => None,
         Lookup::Flash(read) => engine.read_flash(key, read).await.map(SharedValue::Flash),
