@@ -31,6 +31,14 @@ pub(super) struct Seen {
     pub(super) errors: usize,
 }
 
+/// Replies that are being read.
+#[derive(Default)]
+pub(super) struct Reading {
+    pub(super) seen: Seen,
+    value: Vec<u8>,
+    is_over: bool,
+}
+
 impl Client {
     pub(super) fn open(socket: &Path) -> io::Result<Self> {
         Self::of(UnixStream::connect(socket)?)
@@ -72,42 +80,57 @@ impl Client {
 
     /// Reads replies to the line that `is_last`, or to an error.
     pub(super) fn read_until(&mut self, is_last: impl Fn(&[u8]) -> bool) -> io::Result<Seen> {
-        let mut input = vec![0; READ_BYTES];
-        let (mut seen, mut value, mut is_over, mut damaged) =
-            (Seen::default(), Vec::new(), false, false);
+        let mut reading = Reading::default();
         let deadline = Instant::now() + PATIENCE;
-        while !is_over {
-            let count = self.stream.read(&mut input)?;
-            if count == 0 {
-                let what = format!("the server closed the connection after {seen:?}");
-                return Err(io::Error::new(io::ErrorKind::UnexpectedEof, what));
-            }
+        while !self.read_some(&mut reading, READ_BYTES, &is_last)? {
             if Instant::now() > deadline {
                 return Err(io::ErrorKind::TimedOut.into());
             }
-            let fed = self.parser.feed(&input[..count], |event| match event {
-                Event::Value { .. } => value.clear(),
-                Event::Body(bytes) => value.extend_from_slice(bytes),
-                Event::ValueEnd => {
-                    damaged |= tag_of(&value).is_none();
-                    seen.values += 1;
-                }
-                Event::Statistic(_) => seen.lines += 1,
-                Event::Line(line) => {
-                    seen.lines += 1;
-                    is_over |= is_last(line);
-                }
-                Event::Error(_) => {
-                    seen.errors += 1;
-                    is_over = true;
-                }
-            });
-            fed.map_err(io::Error::other)?;
         }
+        Ok(reading.seen)
+    }
+
+    /// Reads some bytes of replies, `most` of them; whether the line that `is_last` was among them, or an error.
+    pub(super) fn read_some(
+        &mut self,
+        reading: &mut Reading,
+        most: usize,
+        is_last: impl Fn(&[u8]) -> bool,
+    ) -> io::Result<bool> {
+        let mut input = vec![0; most];
+        let Reading {
+            seen,
+            value,
+            is_over,
+        } = reading;
+        let mut damaged = false;
+        let count = self.stream.read(&mut input)?;
+        if count == 0 {
+            let what = format!("the server closed the connection after {seen:?}");
+            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, what));
+        }
+        let fed = self.parser.feed(&input[..count], |event| match event {
+            Event::Value { .. } => value.clear(),
+            Event::Body(bytes) => value.extend_from_slice(bytes),
+            Event::ValueEnd => {
+                damaged |= tag_of(value).is_none();
+                seen.values += 1;
+            }
+            Event::Statistic(_) => seen.lines += 1,
+            Event::Line(line) => {
+                seen.lines += 1;
+                *is_over |= is_last(line);
+            }
+            Event::Error(_) => {
+                seen.errors += 1;
+                *is_over = true;
+            }
+        });
+        fed.map_err(io::Error::other)?;
         if damaged {
             return Err(io::Error::other("a value is not the one that was stored"));
         }
-        Ok(seen)
+        Ok(*is_over)
     }
 
     /// Reads raw lines to the one that ends with `end`; returns how many.

@@ -9,7 +9,7 @@ use rand::Rng;
 use rand::rngs::SmallRng;
 use rand::seq::SliceRandom;
 
-use super::client::Client;
+use super::client::{Client, Reading, Seen};
 use crate::values::value_of;
 
 /// Values of a MB, of 8 kB, and enough small ones to fill memory with.
@@ -17,6 +17,7 @@ const LARGE_VALUES: u64 = 64;
 const LARGE_BYTES: usize = 1_000_000;
 const MIDDLE_VALUES: u64 = 2000;
 const MIDDLE_BYTES: usize = 8000;
+const MEDIUM_BYTES: usize = 20_000;
 const SMALL_BYTES: usize = 1000;
 
 /// How long clients that want nothing but memory stay.
@@ -25,6 +26,10 @@ const STAY: Duration = Duration::from_secs(2);
 const PIPELINE_BYTES: usize = 64 << 10;
 /// What it sends in all.
 const PIPELINES: usize = 16;
+/// A slow client reads so many bytes, or sends one, before each pause, so many times.
+const SLOW_BYTES: usize = 8 << 10;
+const SLOW_PAUSE: Duration = Duration::from_millis(100);
+const SLOW_STEPS: usize = 50;
 
 /// A kind of clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,6 +51,10 @@ pub enum Kind {
     /// They ask for a hundred values of 8 kB, by multigets and by pipelines of `mg` with an `mn`, and never read; one
     /// that comes last and reads is served.
     Multigets,
+    /// They ask for a hundred values of 8 kB and read all the time, slowly; others store values meanwhile.
+    Slow,
+    /// They send most of a set of a MB at once and then a byte now and then; others store values meanwhile.
+    Tricklers,
     /// They ask for dumps; the one that gets one reads it to its end.
     Dumps,
     /// They have read a large reply and stay connected.
@@ -54,7 +63,7 @@ pub enum Kind {
 
 impl Kind {
     /// Every kind.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 12] = [
         Self::Readers,
         Self::Silent,
         Self::Touchers,
@@ -63,6 +72,8 @@ impl Kind {
         Self::Sets,
         Self::Floods,
         Self::Multigets,
+        Self::Slow,
+        Self::Tricklers,
         Self::Dumps,
         Self::Idlers,
     ];
@@ -78,6 +89,8 @@ impl Kind {
             Self::Sets => "sets",
             Self::Floods => "floods",
             Self::Multigets => "multigets",
+            Self::Slow => "slow",
+            Self::Tricklers => "tricklers",
             Self::Dumps => "dumps",
             Self::Idlers => "idlers",
         }
@@ -90,7 +103,8 @@ impl Kind {
             Self::Silent => 3000,
             Self::Conns | Self::Floods => 2000,
             Self::Halves | Self::Idlers => 10_000,
-            Self::Dumps => 200,
+            Self::Slow | Self::Dumps => 200,
+            Self::Tricklers => 20,
         }
     }
 
@@ -185,11 +199,66 @@ impl Kind {
                 })?;
                 fleet.stay();
                 let mut last = Client::open(fleet.socket)?;
-                let keys = (0..100).map(|number| format!("middle-{number}"));
-                let all = format!("get {}\r\nmn\r\n", keys.collect::<Vec<_>>().join(" "));
-                last.send(all.as_bytes())?;
+                last.send(hundred_from(0).as_bytes())?;
                 values(&mut last, 100, b"END")?;
                 Ok(1)
+            }
+            Self::Slow => {
+                fleet.each(|client, random| {
+                    let from = random.random_range(0..MIDDLE_VALUES - 100);
+                    client.send(hundred_from(from).as_bytes())
+                })?;
+                let mut writer = Client::open(fleet.socket)?;
+                let mut readings: Vec<Reading> = Vec::new();
+                readings.resize_with(fleet.clients.len(), Reading::default);
+                let mut is_over = vec![false; readings.len()];
+                for step in 0.. {
+                    store_whole(&mut writer, MEDIUM_BYTES)?;
+                    // Slowly for some time, then as fast as it goes.
+                    let most = if step < SLOW_STEPS {
+                        SLOW_BYTES
+                    } else {
+                        64 * SLOW_BYTES
+                    };
+                    for (at, client) in fleet.clients.iter_mut().enumerate() {
+                        if !is_over[at] {
+                            let reading = &mut readings[at];
+                            is_over[at] = client.read_some(reading, most, |line| line == b"END")?;
+                        }
+                    }
+                    if is_over.iter().all(|&is_over| is_over) {
+                        break;
+                    }
+                    if step < SLOW_STEPS {
+                        std::thread::sleep(SLOW_PAUSE);
+                    }
+                }
+                for reading in &readings {
+                    let Seen { values, errors, .. } = reading.seen;
+                    if (values, errors) != (100, 0) {
+                        let what = format!("100 values were asked for: {:?}", reading.seen);
+                        return Err(io::Error::other(what));
+                    }
+                }
+                Ok(readings.len())
+            }
+            Self::Tricklers => {
+                let value = vec![b't'; LARGE_BYTES * 3 / 5];
+                fleet.each(|client, random| {
+                    let set = format!("set set-{} 0 0 {LARGE_BYTES}\r\n", random.random::<u32>());
+                    client.push(set.as_bytes())?;
+                    client.push(&value).map(drop)
+                })?;
+                let mut writer = Client::open(fleet.socket)?;
+                for _ in 0..SLOW_STEPS {
+                    for client in &mut fleet.clients {
+                        client.push(b"t")?;
+                    }
+                    store_whole(&mut writer, MEDIUM_BYTES)?;
+                    std::thread::sleep(SLOW_PAUSE);
+                }
+                store_whole(&mut writer, LARGE_BYTES / 2)?;
+                Ok(SLOW_STEPS + 1)
             }
             Self::Dumps => {
                 let mut first = Client::open(fleet.socket)?;
@@ -241,6 +310,24 @@ impl std::str::FromStr for Kind {
 
 fn large(random: &mut SmallRng) -> String {
     format!("large-{}", random.random_range(0..LARGE_VALUES))
+}
+
+/// A `get` for a hundred values of 8 kB.
+fn hundred_from(first: u64) -> String {
+    let keys = (first..first + 100).map(|number| format!("middle-{number}"));
+    format!("get {}\r\n", keys.collect::<Vec<_>>().join(" "))
+}
+
+/// Stores a value of so many bytes; it must be stored.
+fn store_whole(writer: &mut Client, bytes: usize) -> io::Result<()> {
+    let head = format!("set stored 0 0 {bytes}\r\n");
+    writer.send(&[head.as_bytes(), &value_of(1, bytes), b"\r\n"].concat())?;
+    let seen = writer.read_until(|line| line == b"STORED")?;
+    if seen.errors > 0 {
+        let what = format!("a value of {bytes} bytes was not stored beside them");
+        return Err(io::Error::other(what));
+    }
+    Ok(())
 }
 
 fn line(verb: &str, key: String) -> String {
