@@ -58,7 +58,7 @@ pub struct Superblock {
     checkpoint_segment: [U32; MAX_CHECKPOINT_SEGMENTS],
     /// Items that the index is laid out for.
     pub expected_items: U64,
-    /// Counts the opens.
+    /// The [run](next_run).
     pub run: U64,
     /// Segments with lower sequence numbers hold nothing.
     pub floor_sequence: U64,
@@ -184,6 +184,17 @@ fn check(is_ours: bool, found: u32) -> Result<(), FormatError> {
     is_known
         .then_some(())
         .ok_or(FormatError::Version { found, expected })
+}
+
+/// The run behind another one: it counts the opens above 32 bits at random, which tell runs apart that were begun from
+/// the same files.
+pub fn next_run(run: u64, random: u64) -> u64 {
+    (u64::from(run_number(run)) + 1) << 32 | random & u64::from(u32::MAX)
+}
+
+/// Which run it is of those of its image, from 1 on.
+pub fn run_number(run: u64) -> u32 {
+    (run >> 32) as u32
 }
 
 impl Superblock {

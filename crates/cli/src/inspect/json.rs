@@ -1,5 +1,6 @@
 //! An inspection as one JSON object.
 
+use engine::format::superblock::run_number;
 use engine::inspect::{Inspection, JournalState, Outlook};
 use engine::journal::{JournalError, Unusable};
 use engine::{Distrust, SuperblockCopy};
@@ -32,7 +33,7 @@ pub(super) fn object(subject: &Subject<'_>) -> Value {
         "superblock": {
             "generation": superblock.generation.get(),
             "copies": inspection.copies.iter().map(copy).collect::<Vec<_>>(),
-            "run": superblock.run.get(),
+            "run": run_number(superblock.run.get()),
             "clean": superblock.is_clean(),
             "version_limit": superblock.version_limit.get(),
             "sequence_limit": superblock.sequence_limit.get(),
@@ -86,7 +87,7 @@ fn journal(subject: &Subject<'_>) -> Value {
         "path": subject.journal,
         "state": state(journal.state),
         "problem": problem,
-        "run": journal.run,
+        "run": journal.run.map(run_number),
         "clock": journal.clock,
         "ring_chunks": journal.ring_chunks,
         "ring_bytes": journal.ring_chunks * journal.chunk_bytes,

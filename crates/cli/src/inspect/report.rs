@@ -3,7 +3,7 @@
 use std::fmt::{Display, Write};
 
 use engine::SuperblockCopy;
-use engine::format::superblock::IMAGE_FORMAT;
+use engine::format::superblock::{IMAGE_FORMAT, run_number};
 use engine::inspect::{JournalState, Outlook};
 use indicatif::{HumanBytes, HumanCount};
 
@@ -97,7 +97,10 @@ impl Table {
         } else {
             "dirty: in use, or not stopped orderly"
         };
-        self.line("", format!("run {}, {clean}", superblock.run));
+        self.line(
+            "",
+            format!("run {}, {clean}", run_number(superblock.run.get())),
+        );
         let versions = superblock.version_limit;
         self.line("", format!("versions of items are below {versions}"));
         let (sequences, floor) = (superblock.sequence_limit, superblock.floor_sequence);
@@ -121,7 +124,7 @@ impl Table {
             JournalState::Refused(why) => why.to_string(),
         };
         self.line("journal", format!("{path}: {state}"));
-        let Some(run) = journal.run else {
+        let Some(run) = journal.run.map(run_number) else {
             return;
         };
         let used = HumanBytes(journal.chunks * journal.chunk_bytes);

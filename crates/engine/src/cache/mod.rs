@@ -16,6 +16,7 @@
 
 mod modify;
 mod read;
+mod stall;
 mod sync;
 
 use std::ops::ControlFlow;
@@ -23,6 +24,7 @@ use std::sync::Arc;
 
 pub use modify::{Amend, Change, Modified, Put};
 pub use read::{FlashRead, ItemView, Lookup, Owner, Peek, SharedValue};
+use stall::Stall;
 pub(crate) use sync::Requests;
 pub use sync::SyncError;
 
@@ -176,9 +178,9 @@ impl Engine {
 
     /// Everything stored before Unix second `deadline` is gone from then on. Waits while the journal has no space.
     pub async fn flush_all(&self, deadline: u32) {
-        let mut space = None;
+        let mut stall = Stall::default();
         while !self.try_flush_all(deadline) {
-            self.stall(&mut space).await;
+            self.stall(&mut stall).await;
         }
     }
 

@@ -3,8 +3,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use runtime::sync::EventListener;
-
+use super::stall::Stall;
 use super::{CacheError, Engine, FlashRead, ItemView, Owner, Peek};
 use crate::counter::Count as _;
 use crate::dram::{LongValue, NewItem, Older};
@@ -106,16 +105,19 @@ impl Engine {
     ) -> Result<Modified<R>, CacheError> {
         let mut fetched = None;
         let mut reads = 0;
-        let mut space = None;
+        let mut stall = Stall::default();
         loop {
             match self.try_modify(key, now, fetched.as_ref(), &mut decide) {
                 Attempt::Done(done) => return done,
+                Attempt::NoSpace if stall.is_too_long() && self.try_remove(key, now) => {
+                    return Err(CacheError::OutOfMemory);
+                }
                 Attempt::NoSpace => {
-                    if space.is_some() {
+                    if stall.space.is_some() {
                         // It is going to wait.
                         drop(fetched.take());
                     }
-                    self.stall(&mut space).await;
+                    self.stall(&mut stall).await;
                 }
                 Attempt::OnFlash(_) if reads == MAX_READS => {
                     self.remove(key, now).await;
@@ -141,22 +143,26 @@ impl Engine {
         now: u32,
         put: &Put<'_>,
     ) -> Result<u64, CacheError> {
-        let mut space = None;
+        let mut stall = Stall::default();
         loop {
             if let Some(done) = self.try_set(key, now, put) {
                 return done;
             }
-            self.stall(&mut space).await;
+            if stall.is_too_long() && self.try_remove(key, now) {
+                return Err(CacheError::OutOfMemory);
+            }
+            self.stall(&mut stall).await;
         }
     }
 
-    /// Waits until flash may have space. A listener is taken only after an attempt has found no space, and then the
-    /// attempt is repeated.
-    pub(super) async fn stall(&self, listener: &mut Option<EventListener>) {
-        let Some(space) = listener.take() else {
-            *listener = Some(self.flash.space().listener());
+    /// Waits until flash may have space, or has failed to make some. A listener is taken only after an attempt has found no
+    /// space, and then the attempt is repeated.
+    pub(super) async fn stall(&self, stall: &mut Stall) {
+        let Some(space) = stall.space.take() else {
+            stall.space = Some(self.flash.space().listener());
             return;
         };
+        stall.since.get_or_insert_with(runtime::now);
         self.write_stalls.add(1);
         self.flash.ask_for_space();
         space.await;
@@ -182,9 +188,9 @@ impl Engine {
 
     /// Removes whatever a key has, in memory and on flash. Waits while the journal has no space.
     pub async fn remove(&self, key: Key<'_>, now: u32) {
-        let mut space = None;
+        let mut stall = Stall::default();
         while !self.try_remove(key, now) {
-            self.stall(&mut space).await;
+            self.stall(&mut stall).await;
         }
     }
 

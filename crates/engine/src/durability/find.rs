@@ -13,7 +13,7 @@ use super::flush::FlushCutoffs;
 use super::journal::{ChunkRecords, Damaged, Journal, JournalError, Unusable, ring_chunks};
 use crate::format::FormatError;
 use crate::format::journal::{BEGUN_WORD, VOID_WORD, usable_bytes};
-use crate::format::superblock::Superblock;
+use crate::format::superblock::{Superblock, run_number};
 use crate::store::{SavedCheckpoint, SegmentId, SegmentRecord, SegmentStore};
 
 /// What an earlier run has left.
@@ -87,7 +87,9 @@ pub(crate) fn look_at_journal(
         Ok(Some(_)) if !Journal::is_head_sound(log) => Unusable::Damaged,
         Ok(Some(head)) if head.run == run => return Ok(Ok(())),
         // A start that had not ended; one that has ended is of a later image of the flash than this.
-        Ok(Some(head)) if head.run == run + 1 && log.load(BEGUN_WORD) != head.run => {
+        Ok(Some(head))
+            if run_number(head.run) == run_number(run) + 1 && log.load(BEGUN_WORD) != head.run =>
+        {
             return Ok(Ok(()));
         }
         Ok(Some(_)) => Unusable::Run,

@@ -25,7 +25,7 @@ use crate::flash::{FlashTier, fixed_bytes};
 use crate::format::checkpoint::Section;
 use crate::format::journal::{BEGUN_WORD, Head, Record, VOID_WORD, chunk_words};
 use crate::format::superblock::{
-    INDEX_HEADER_BYTES, ImageShape, IndexHeader, IndexRegion, Superblock,
+    INDEX_HEADER_BYTES, ImageShape, IndexHeader, IndexRegion, Superblock, next_run,
 };
 use crate::partition::{self, Partition};
 use crate::placement::{Parts, PlacementKind};
@@ -434,14 +434,15 @@ async fn begin_run(
         Journal::renew_head(&*log);
     }
     let mut last_chunk = Journal::last_chunk(&*log, shape.hash_seed, shape.partitions);
-    let run = superblock.run.get() + 1;
+    let last_run = superblock.run.get();
+    let run = next_run(last_run, runtime::random_u64());
     match floor {
         Some(floor) => {
             let floor = floor.max(superblock.floor_sequence.get());
             superblock.floor_sequence = floor.into();
         }
         None => {
-            if run > 1 {
+            if last_run > 0 {
                 // What cannot be read may have had higher numbers: up to a lap beyond what a sync or a checkpoint tells.
                 let known = last_chunk.max(superblock.journal_first.get());
                 last_chunk = known + ring_chunks(&*log, shape.partitions);

@@ -380,6 +380,8 @@ impl Upkeep {
                 return;
             }
             tracing::warn!(%error, "what is to be written waits for the journal to be synced");
+            // Writes that wait for space see how long that goes on.
+            self.store.space().notify_all();
             runtime::sleep(SYNC_PAUSE).await;
         }
     }

@@ -259,6 +259,18 @@ fn a_journal_that_cannot_be_trusted_starts_empty() {
         engine.remove(engine.key(&key).unwrap(), now).await;
         Left::of(&disk, &media)
     });
+    // Two runs begun from the same files: the flash of the one, the journal of the other.
+    let begun = |seed| {
+        simulate(seed, async {
+            let (disk, media) = left.media();
+            drop(start(&media, &tight()).await);
+            Left::of(&disk, &media)
+        })
+    };
+    let of_two_runs = Left {
+        words: begun(6).words,
+        ..begun(5)
+    };
     rotten_page.words[..HEAD_WORDS].fill(0x5555);
     let damaged = changed(&|words| words[3] ^= 1);
     let damaged_clock = changed(&|words| words[CLOCK_WORD] ^= 1 << 20);
@@ -267,6 +279,7 @@ fn a_journal_that_cannot_be_trusted_starts_empty() {
     for (left, why) in [
         (zeros, Unusable::Missing),
         (shorter, Unusable::Size),
+        (of_two_runs, Unusable::Run),
         (runs_later(1), Unusable::Run),
         (runs_later(3), Unusable::Run),
         (rotten_page, Unusable::Damaged),

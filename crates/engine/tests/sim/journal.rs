@@ -9,7 +9,9 @@ use std::time::Duration;
 use device::{Fault, FaultyDisk, Image, Latency, MemoryDisk, Operation, Tear, When};
 use flowstone_engine::config::META_BYTES;
 use flowstone_engine::journal::Unusable;
-use flowstone_engine::{Distrust, Engine, EngineConfig, Start, Stop};
+use flowstone_engine::{
+    CacheError, Change, Distrust, Engine, EngineConfig, ItemView, Put, Start, Stop,
+};
 use futures_util::FutureExt;
 use rand::Rng;
 use runtime::sim::Sim;
@@ -133,15 +135,16 @@ fn more_keys_than_a_recovery_can_note_end_it() {
         let config = tight();
         let engine = media.open(&config).await.unwrap();
         run_background(&engine);
+        let mut refused = 0;
         for number in 0..400_000 {
-            set(&engine, format!("other-{number}").as_bytes(), b"")
-                .await
-                .unwrap();
+            let stored = set(&engine, format!("other-{number}").as_bytes(), b"").await;
+            refused += u32::from(stored.is_err());
             if number % 1000 == 0 {
                 let noted = engine.stats().memory.index_bytes;
                 assert!(noted < config.memory_bytes / 2, "{noted} bytes");
             }
         }
+        assert!(refused < 4000, "{refused} found no space for ten seconds");
         engine.recovered().await;
         assert!(
             engine.recovery().segments_unreadable > 0,
@@ -291,6 +294,52 @@ fn no_segment_is_written_whose_deaths_are_unknown_after_a_stop_that_gave_up() {
         runtime::sleep(Duration::from_secs(3600)).await;
         assert_eq!(written(), before);
         assert!(engine.store().sealed_segments() > 0, "some wait");
+    });
+}
+
+/// Nothing can leave memory: a write waits for some seconds and is refused, and what it was to replace is gone. Once the
+/// device works again, so do writes.
+#[test]
+fn a_write_that_finds_no_space_for_long_is_refused() {
+    let (faulty, media) = faulty();
+    simulate(1, async {
+        let engine = start(&media, &tight()).await;
+        set(&engine, b"old", b"value").await.unwrap();
+        media.journal.set_sync_fails(true);
+        let superblocks = When::every(Operation::Write).within(0..META_BYTES);
+        faulty.script(superblocks, Fault::Error);
+        let mut number = 0;
+        let refused = loop {
+            assert!(number < 40 * ITEMS, "memory and buffers fill up");
+            let begun = runtime::now();
+            let (key, value) = (numbered(number), value(number, BYTES));
+            if let Err(error) = set(&engine, &key, &value).await {
+                break (error, runtime::now().since(begun));
+            }
+            number += 1;
+        };
+        assert_eq!(refused.0, CacheError::OutOfMemory);
+        let seconds = Duration::from_secs(10)..Duration::from_secs(21);
+        assert!(seconds.contains(&refused.1), "{refused:?}");
+        assert_eq!(get(&engine, &numbered(number)).await, None);
+        let (key, now) = (engine.key(b"old").unwrap(), runtime::unix_seconds());
+        let put = |_: Option<&ItemView<'_>>| {
+            let value = value(1, BYTES).into();
+            (
+                Change::Put(Put {
+                    value,
+                    ..Put::default()
+                }),
+                (),
+            )
+        };
+        let changed = engine.modify(key, now, put).await;
+        assert_eq!(changed.unwrap_err(), CacheError::OutOfMemory);
+        assert_eq!(get(&engine, b"old").await, None);
+        media.journal.set_sync_fails(false);
+        faulty.heal();
+        runtime::sleep(Duration::from_secs(60)).await;
+        fill_tagged(&engine, 0..ITEMS / 4, 1).await;
     });
 }
 
