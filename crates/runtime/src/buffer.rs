@@ -1,15 +1,25 @@
 //! Page-aligned buffers for direct I/O.
 //!
 //! One-page buffers, the ones a small flash read needs, are kept in a bounded list per thread so
-//! that a read allocates nothing in the steady state. Larger ones come from the allocator.
+//! that a read allocates nothing in the steady state. Those of some pages come from a pool of the process: what reads of
+//! many lengths on many threads give back would stay with the allocator. Larger ones are mapped one by one, by it.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::cell::RefCell;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
+use std::sync::{Arc, LazyLock};
 
-/// Alignment of every buffer, in bytes; also the unit of direct I/O.
-pub const PAGE_BYTES: usize = 4096;
+pub use crate::pages::PAGE_BYTES;
+use crate::pages::{PagePool, Pages};
+
+/// The longest buffer of the pool: longer ones the allocator maps and unmaps.
+const LONGEST_POOLED_BYTES: usize = 128 << 10;
+
+/// What the pool keeps of those that are not used.
+const POOL_KEPT_BYTES: usize = 1 << 20;
+
+static POOL: LazyLock<Arc<PagePool>> = LazyLock::new(|| Arc::new(PagePool::new(POOL_KEPT_BYTES)));
 
 /// One-page buffers a thread keeps for reuse: 1 MiB a thread at most.
 const KEPT_PAGES: usize = 256;
@@ -25,6 +35,8 @@ thread_local! {
 pub struct AlignedBuf {
     start: NonNull<u8>,
     len: usize,
+    /// The memory, where it is of the pool.
+    pooled: Option<Pages>,
 }
 
 // SAFETY: the buffer owns its memory exclusively, like a `Box<[u8]>`.
@@ -41,6 +53,14 @@ impl AlignedBuf {
         {
             return page;
         }
+        if len > PAGE_BYTES && len <= LONGEST_POOLED_BYTES {
+            let mut pages = POOL.take(len);
+            return Self {
+                start: NonNull::from(&mut pages[..]).cast(),
+                len,
+                pooled: Some(pages),
+            };
+        }
         Self::allocate(len)
     }
 
@@ -49,7 +69,11 @@ impl AlignedBuf {
         // SAFETY: the layout has a non-zero size.
         let start = unsafe { alloc_zeroed(layout) };
         match NonNull::new(start) {
-            Some(start) => Self { start, len },
+            Some(start) => Self {
+                start,
+                len,
+                pooled: None,
+            },
             None => handle_alloc_error(layout),
         }
     }
@@ -93,6 +117,9 @@ impl AsRef<[u8]> for AlignedBuf {
 
 impl Drop for AlignedBuf {
     fn drop(&mut self) {
+        if self.pooled.is_some() {
+            return;
+        }
         if self.len == PAGE_BYTES {
             let kept = FREE_PAGES.try_with(|pages| {
                 // A page dropped while the list itself is being torn down or borrowed is freed.
@@ -103,7 +130,11 @@ impl Drop for AlignedBuf {
                 if has_place {
                     // The page changes hands: what is dropped here is not used again.
                     let (start, len) = (self.start, self.len);
-                    pages.push(Self { start, len });
+                    pages.push(Self {
+                        start,
+                        len,
+                        pooled: None,
+                    });
                 }
                 has_place
             });
@@ -135,6 +166,18 @@ mod tests {
         let at = first.as_ptr();
         drop(first);
         assert_eq!(AlignedBuf::new(10).as_ptr(), at);
+    }
+
+    #[test]
+    fn buffers_of_some_pages_are_of_the_pool() {
+        let mut buf = AlignedBuf::new(5 * PAGE_BYTES);
+        assert_eq!(buf.as_ptr() as usize % PAGE_BYTES, 0);
+        buf.fill(7);
+        assert_eq!(
+            buf.iter().filter(|&&byte| byte == 7).count(),
+            5 * PAGE_BYTES
+        );
+        assert!(buf.pooled.is_some() && AlignedBuf::new(1 << 20).pooled.is_none());
     }
 
     #[test]

@@ -21,7 +21,8 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
-use crate::buffer::PAGE_BYTES;
+/// Bytes of a page, the unit of memory and of direct I/O.
+pub const PAGE_BYTES: usize = 4096;
 
 /// Bytes of the first slab of a class, unless a block is larger.
 const LEAST_SLAB_BYTES: usize = 1 << 20;
