@@ -130,6 +130,11 @@ impl Share {
         }
     }
 
+    /// Whether it is of that budget.
+    pub fn is_of(&self, budget: &Arc<Budget>) -> bool {
+        Arc::ptr_eq(&self.budget, budget)
+    }
+
     /// Its bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes

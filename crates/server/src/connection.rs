@@ -40,7 +40,7 @@ const SMALL_BYTES: usize = 256;
 const FREE_BYTES: usize = 2 << 10;
 /// Requests of more bytes than this have a long value.
 const LONG_BYTES: usize = 64 << 10;
-/// How long one may wait for memory.
+/// How long a large request may wait for memory.
 const LARGE_PATIENCE: Duration = Duration::from_secs(30);
 /// How long a client that has announced a large request may send nothing of it before others are lent its memory.
 const LENDING_GRACE: Duration = Duration::from_millis(20);
@@ -60,8 +60,7 @@ pub(crate) struct Connection {
     limits: Limits,
     /// Unix second of the requests being carried out.
     now: u32,
-    /// Memory of a large request, and since when it has some.
-    share: Share,
+    /// Since when a large request has memory.
     since: Instant,
     /// When so much of it had arrived that it was [`LEAST_PROGRESS`] more than before.
     progress: (Instant, usize),
@@ -154,7 +153,6 @@ impl Connection {
         Self {
             replies: Replies::new(stream, &shared.budget, &shared.values, Arc::clone(counters)),
             counters: Arc::clone(counters),
-            share: Share::empty(&shared.budget),
             since: runtime::now(),
             progress: (runtime::now(), 0),
             limits: Limits::new(shared.config.max_item_size().0 as usize),
@@ -215,7 +213,7 @@ impl Connection {
                     }
                 }
                 let is_short = kept.len() + input.len() <= SMALL_BYTES;
-                if kept.is_empty() && !is_short && self.may_hold_buffer(input.len()) {
+                if kept.is_empty() && !is_short && self.is_parsed_in_place(input.len()) {
                     // Parsed where it was received.
                     self.replies.beside = RECV_BUFFER_BYTES;
                     let Some(left) = self.process(input).await? else {
@@ -259,7 +257,7 @@ impl Connection {
             rest = left;
             kept.consume(rest.at);
             if !kept.is_large() {
-                self.share = Share::empty(&self.shared.budget);
+                self.replies.request = Share::empty(&self.shared.budget);
             }
             ahead = self.answer(&kept, &rest).await?;
         }
@@ -278,11 +276,14 @@ impl Connection {
         Ok(None)
     }
 
-    /// Whether the buffer in which so many bytes have been received is held until they have been answered, by a client that
-    /// may read slowly. It is much larger than they are: where memory for it is short, they are kept themselves.
-    fn may_hold_buffer(&mut self, bytes: usize) -> bool {
+    /// Whether requests of so many bytes are carried out where they have been received, in a buffer that is much larger and
+    /// held until they have been answered, by a client that may read slowly. Where memory for it is short, they are kept
+    /// themselves if there is some for that.
+    fn is_parsed_in_place(&mut self, bytes: usize) -> bool {
         let buffer = RECV_BUFFER_BYTES as u64;
-        bytes > FREE_BYTES || self.replies.share.try_grow_within_half(buffer)
+        bytes > FREE_BYTES
+            || self.replies.share.try_grow_within_half(buffer)
+            || !self.replies.request.try_grow(bytes as u64)
     }
 
     /// Whether there is memory to keep so many bytes of a request until the others come.
@@ -294,10 +295,10 @@ impl Connection {
     }
 
     async fn take_share(&mut self, bytes: usize) -> bool {
-        if self.share.bytes() == 0 {
+        if self.replies.request.bytes() == 0 {
             self.since = runtime::now();
         }
-        self.share.grow(bytes as u64, PATIENCE).await
+        self.replies.request.grow(bytes as u64, PATIENCE).await
     }
 
     fn received(&mut self, bytes: usize) {
@@ -309,36 +310,51 @@ impl Connection {
         }
     }
 
+    /// Takes memory for a large request of which so many bytes have arrived, all that it needs if it can wait for that.
+    /// False when its turn has not come for long.
+    async fn take_all(&mut self, kept: usize, need: usize) -> bool {
+        let request = &mut self.replies.request;
+        let granted = if need <= LONG_BYTES {
+            kept > FREE_BYTES + RECV_BUFFER_BYTES || request.grow(need as u64, LARGE_PATIENCE).await
+        } else if request.is_of(&self.shared.values) && kept > FREE_BYTES {
+            // It has lent most of it.
+            true
+        } else {
+            if request.is_of(&self.shared.values) {
+                request.clear();
+            }
+            let mut of_values = Share::empty(&self.shared.values);
+            let is_granted = of_values.grow(need as u64, LARGE_PATIENCE).await;
+            if is_granted {
+                *request = of_values;
+            }
+            is_granted
+        };
+        self.since = runtime::now();
+        granted
+    }
+
     /// Receives more of a large request; `None` when there is no memory for it, or others wait for what it has.
     async fn recv_large(
         &mut self,
         kept: &mut Kept,
         need: Option<usize>,
     ) -> io::Result<Option<usize>> {
-        // Room for all of it is taken while next to nothing is held: two that each hold a half would wait for each other.
-        // While the rest does not come it is lent to those who wait; then the buffer doubles with what has arrived, and
-        // announcing a large value costs nothing.
+        // Room for all of it is taken while nothing is held of the same memory: two that each hold a half would wait for each
+        // other. While the rest does not come it is lent to those who wait; then the buffer doubles with what has
+        // arrived, and announcing a large value costs nothing.
         if let Some(need) = need
-            && kept.len() <= FREE_BYTES + RECV_BUFFER_BYTES
-            && self.share.bytes() < need as u64
+            && self.replies.request.bytes() < need as u64
+            && !self.take_all(kept.len(), need).await
         {
-            self.since = runtime::now();
-            if need > LONG_BYTES {
-                let mut of_values = Share::empty(&self.shared.values);
-                if !of_values.grow(need as u64, LARGE_PATIENCE).await {
-                    return Ok(None);
-                }
-                self.share = of_values;
-            } else if !self.share.grow(need as u64, LARGE_PATIENCE).await {
-                return Ok(None);
-            }
+            return Ok(None);
         }
         let limit = need.unwrap_or(self.limits.max_multiget_bytes + FREE_BYTES);
         let missing = limit.saturating_sub(kept.len()).clamp(1, LARGE_RECV_BYTES);
         let mut more = missing.min(kept.len().max(FREE_BYTES));
         let buffer = kept.enlarge();
         // What it has is used up before it asks for more, behind those who wait.
-        let left = (self.share.bytes() as usize).saturating_sub(buffer.len());
+        let left = (self.replies.request.bytes() as usize).saturating_sub(buffer.len());
         if left > 0 {
             more = more.min(left);
         }
@@ -358,10 +374,10 @@ impl Connection {
             if let Some(received) = stream.recv_into(buffer, more).await? {
                 return Ok(Some(received));
             }
-            if self.share.bytes() > capacity as u64 {
+            if self.replies.request.bytes() > capacity as u64 {
                 let wanted = async {
                     runtime::sleep(LENDING_GRACE).await;
-                    self.share.wanted().await;
+                    self.replies.request.wanted().await;
                 };
                 let readable = match select(pin!(stream.readable()), pin!(wanted)).await {
                     Either::Left((readable, _)) => Some(readable),
@@ -369,13 +385,13 @@ impl Connection {
                 };
                 match readable {
                     Some(readable) => readable?,
-                    None => self.share.shrink(capacity as u64),
+                    None => self.replies.request.shrink(capacity as u64),
                 }
                 continue;
             }
             let wanted = async {
                 runtime::sleep(slow_in.min(late_in)).await;
-                self.share.wanted().await;
+                self.replies.request.wanted().await;
             };
             match select(pin!(stream.readable()), pin!(wanted)).await {
                 Either::Left((readable, _)) => readable?,
@@ -393,7 +409,7 @@ impl Connection {
     }
 
     async fn refuse_rest(&mut self, partial: &[u8]) -> Option<Rest> {
-        self.share = Share::empty(&self.shared.budget);
+        self.replies.request = Share::empty(&self.shared.budget);
         self.counters.store_no_memory.hit();
         // With a limit of nothing the parser tells what belongs to the request.
         let nothing = Limits {
@@ -500,6 +516,7 @@ impl Connection {
             batch.take_turns(1).await;
         };
         batch.fill().await?;
+        self.replies.reading = 0;
         if self.replies.out.len() <= FREE_REPLY_BYTES {
             self.replies.share.clear();
         }

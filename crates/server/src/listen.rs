@@ -21,12 +21,15 @@ const TRIM_CONNECTIONS: u64 = 32;
 const IDLE_SWEEP: Duration = Duration::from_secs(1);
 
 pub(crate) async fn accept(shared: Arc<Shared>, listener: Arc<Listener>) {
+    let mut paused = None;
     while !shared.is_stopping() {
         match listener.accept().await {
             Ok((stream, peer)) => {
-                if is_full(&shared) {
+                let was_long_ago = |paused| runtime::now().since(paused) > 10 * PLACE_PAUSE;
+                if is_full(&shared) && paused.is_none_or(was_long_ago) {
                     // Of those that clients have closed some may only have to be noticed.
                     let _ = runtime::timeout(PLACE_PAUSE, place_free(&shared)).await;
+                    paused = Some(runtime::now());
                 }
                 admit(&shared, stream, peer);
             }

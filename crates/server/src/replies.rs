@@ -37,9 +37,9 @@ const MAX_READS: usize = 128;
 const SHARE_STEP: usize = 8 << 10;
 /// How long replies may wait for their share of the budget.
 const REPLY_PATIENCE: Duration = Duration::from_secs(30);
-/// How long a client that holds memory may do nothing while others wait for it, and while nobody does.
+/// How long a client that holds memory may take nothing while others wait for it, and while nobody does.
 const GRACE: Duration = Duration::from_secs(1);
-const SEND_PATIENCE: Duration = Duration::from_secs(30);
+const SEND_PATIENCE: Duration = Duration::from_secs(120);
 /// How long a value that can be looked up again is kept for a client that does not read it, while others wait.
 const VALUE_GRACE: Duration = Duration::from_millis(20);
 /// Reply buffers a worker keeps for reuse, and the largest one kept.
@@ -82,6 +82,8 @@ pub(crate) struct Replies {
     pub(crate) most_reads: usize,
     /// Memory of all that, once it is much, and of flash reads under way.
     pub(crate) share: Share,
+    /// Memory of a request that is too long for the usual buffers: of what is [`beside`](Self::beside).
+    pub(crate) request: Share,
     /// Memory for long values.
     values: Arc<Budget>,
     pub(crate) stream: Rc<Stream>,
@@ -101,6 +103,7 @@ impl Replies {
             reading: 0,
             most_reads: FIRST_READS,
             share: Share::empty(budget),
+            request: Share::empty(budget),
             values: Arc::clone(values),
             stream: Rc::new(stream),
             counters,
@@ -142,9 +145,20 @@ impl Replies {
         }
     }
 
-    /// Bytes held whatever is sent of `out`.
+    /// Bytes held whatever is sent of `out`, but for those that the request has a share for.
     fn held_beside(&self) -> usize {
-        self.beside + self.reading
+        let of_request = self.request.bytes() as usize;
+        self.beside.saturating_sub(of_request) + self.reading
+    }
+
+    /// Completes when others wait for memory that is held here.
+    async fn wanted(&self) {
+        let by_others = async |share: &Share| match share.bytes() {
+            0 => std::future::pending().await,
+            _ => share.wanted().await,
+        };
+        let (replies, request) = (pin!(by_others(&self.share)), pin!(by_others(&self.request)));
+        select(replies, request).await;
     }
 
     /// Waits in line for memory for `bytes` of replies, with nothing waiting to be sent.
@@ -183,7 +197,7 @@ impl Replies {
     }
 
     /// Sends what the kernel takes of `out` at once. Whether that was all.
-    fn try_send_out(&mut self) -> io::Result<bool> {
+    pub(crate) fn try_send_out(&mut self) -> io::Result<bool> {
         if !self.out.is_empty() {
             let sent = self.stream.try_send(&self.out)?;
             self.counters.bytes_written.add(sent as u64);
@@ -242,10 +256,10 @@ impl Replies {
         let held = self.out.len() + self.held_beside();
         // What has been sent had more, and so had flash reads that are not under way any more.
         self.share.shrink(held as u64);
-        if held <= FREE_HELD_BYTES {
+        if held <= FREE_HELD_BYTES && self.request.bytes() == 0 {
             return self.stream.writable().await;
         }
-        if !self.share.try_grow(held as u64) {
+        if held > FREE_HELD_BYTES && !self.share.try_grow(held as u64) {
             let grows = pin!(self.share.grow(held as u64, GRACE));
             match select(pin!(self.stream.writable()), grows).await {
                 Either::Left((writable, _)) => return writable,
@@ -256,15 +270,25 @@ impl Replies {
         let wanted = async {
             runtime::sleep(GRACE).await;
             if self.beside == 0 {
-                return self.share.wanted().await;
+                return self.wanted().await;
             }
-            select(pin!(self.share.wanted()), pin!(buffer_wanted())).await;
+            select(pin!(self.wanted()), pin!(buffer_wanted())).await;
         };
         let (writable, wanted) = (pin!(self.stream.writable()), pin!(wanted));
-        match runtime::timeout(SEND_PATIENCE, select(writable, wanted)).await {
-            Ok(Either::Left((writable, _))) => writable,
-            Ok(Either::Right(_)) => Err(io::ErrorKind::OutOfMemory.into()),
-            Err(_) => Err(io::ErrorKind::TimedOut.into()),
+        let mut outcome = select(writable, wanted);
+        let mut unsent = self.stream.unsent();
+        loop {
+            match runtime::timeout(SEND_PATIENCE, &mut outcome).await {
+                Ok(Either::Left((writable, _))) => return writable,
+                Ok(Either::Right(_)) => return Err(io::ErrorKind::OutOfMemory.into()),
+                Err(_) => {
+                    // One that reads slowly may take less in that time than the system waits for.
+                    let before = std::mem::replace(&mut unsent, self.stream.unsent());
+                    if unsent >= before {
+                        return Err(io::ErrorKind::TimedOut.into());
+                    }
+                }
+            }
         }
     }
 
@@ -311,6 +335,8 @@ impl Replies {
             fingerprint = Some(before.unwrap_or_else(|| found.fingerprint()));
             value = None;
             self.reading = let_go();
+            // Who was asked may have had nothing of what is wanted.
+            self.share.ask_another();
             if self.out.is_empty() {
                 self.wait_for_reader().await?;
             } else {
@@ -336,7 +362,7 @@ impl Replies {
                 }
             };
             // Reads behind it go with it.
-            select(pin!(of_value), pin!(self.share.wanted())).await;
+            select(pin!(of_value), pin!(self.wanted())).await;
         };
         match select(pin!(self.stream.writable()), pin!(wanted)).await {
             Either::Left((writable, _)) => writable.map(|()| true),

@@ -33,7 +33,7 @@ pub(crate) struct Shared {
     pub(crate) reset_base: Mutex<ResetBase>,
     /// Bytes for requests and replies that do not fit the usual buffers.
     pub(crate) budget: Arc<Budget>,
-    /// Memory for long values on their way in or out, whose clients hold up each other alone.
+    /// Memory for long values on their way in or out.
     pub(crate) values: Arc<Budget>,
     pub(crate) connections: Connections,
     pub(crate) stopping: AtomicBool,

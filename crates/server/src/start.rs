@@ -31,6 +31,8 @@ const RECOVERY_PATIENCE: Duration = Duration::from_millis(500);
 const READ_BY_OTHERS: u32 = 0o044;
 /// Memory of the process that nobody asks for: code, libraries, stacks, what lies between blocks of the allocator.
 const BASE_BYTES: u64 = 8 << 20;
+/// The longest line of keys, twice for the buffer it grows in, and replies.
+const LEAST_REQUESTS_BYTES: u64 = 2 << 20;
 /// What a request with a long value has beside it, at most.
 const LARGEST_LINE_BYTES: u64 = 4 << 10;
 /// Files that are open beside connections: a server's, of those that are told that there are too
@@ -281,7 +283,7 @@ fn budgets(config: &Config) -> (u64, u64) {
     let item = config.max_item_size().0;
     let all = (config.cache.memory.0 / 32).max(2 * item);
     let values = (all / 2).max(item + LARGEST_LINE_BYTES);
-    (all - values, values)
+    (all.saturating_sub(values).max(LEAST_REQUESTS_BYTES), values)
 }
 
 /// Lowers the most connections to what the limit on open files allows.

@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::{Arc, Weak};
 
 use compio::buf::{BufResult, IntoInner};
@@ -174,6 +174,14 @@ impl Stream {
     pub fn try_send(&self, data: &[u8]) -> io::Result<usize> {
         let sent = rustix::net::send(&self.socket, data, SEND_FLAGS);
         none_if_full(sent.map_err(io::Error::from))
+    }
+
+    /// Bytes that have been sent and that the peer has not taken yet; 0 where the system does not tell.
+    pub fn unsent(&self) -> u64 {
+        let mut bytes: libc::c_int = 0;
+        // SAFETY: the request writes one integer, and the socket is open.
+        let told = unsafe { libc::ioctl(self.socket.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) };
+        if told == 0 { bytes.max(0) as u64 } else { 0 }
     }
 
     /// Waits until the system may take more. Dropping the future loses nothing.

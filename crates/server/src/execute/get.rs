@@ -21,8 +21,6 @@ use crate::replies::{FLUSH_BYTES, Replies};
 
 /// Values at least this long are sent from where they lie, not copied.
 const SHARE_BYTES: usize = 32 << 10;
-/// Of values at least this long nothing is kept for a client where that would take too much of the memory for replies.
-const MEDIUM_BYTES: usize = 2 << 10;
 
 /// Room for a reply's line beside its value.
 const LINE_BYTES: usize = KEY_MAX_BYTES + 320;
@@ -364,7 +362,7 @@ fn give_up_reads(pending: &mut VecDeque<PendingReply<'_>>) -> usize {
     for reply in pending.iter_mut() {
         reply.read = None;
     }
-    pending.capacity() * size_of::<PendingReply<'_>>()
+    pending.len() * size_of::<PendingReply<'_>>()
 }
 
 enum GetOutcome {
@@ -441,9 +439,6 @@ fn long_or_room(replies: &mut Replies, view: &ItemView<'_>) -> Option<Shown> {
         return Some(Shown::Long(value));
     }
     let bytes = len + LINE_BYTES;
-    if len < MEDIUM_BYTES {
-        return (!replies.may_add(bytes)).then_some(Shown::NoRoom(bytes));
-    }
     if replies.may_add_value(bytes) {
         return None;
     }

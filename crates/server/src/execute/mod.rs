@@ -14,6 +14,7 @@ use std::io;
 use protocol::write::{DumpedItem, metadump_line, mgdump_line};
 use protocol::{Command, Refusal, Status, write};
 
+use crate::replies::take_buffer;
 use crate::stats::VERSION;
 use crate::{dump, stats};
 use batch::{Batch, TURN};
@@ -91,7 +92,14 @@ impl<'i> Batch<'_, 'i> {
                 self.take_turns(TURN).await;
             }
             Command::Stats { argument } => {
+                if self.replies.out.capacity() == 0 {
+                    self.replies.out = take_buffer();
+                }
                 stats::write(self.shared, &mut self.replies.out, argument);
+                // Nothing of it is held while what comes behind waits for flash, nor while the ring sends it.
+                if !self.replies.try_send_out()? {
+                    Box::pin(self.replies.send_rest()).await?;
+                }
             }
             Command::Shutdown { .. } if !self.shared.config.server.enable_shutdown => {
                 write::refusal(&mut self.replies.out, Refusal::ShutdownNotEnabled, false);
