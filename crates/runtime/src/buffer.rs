@@ -30,7 +30,7 @@ thread_local! {
 
 /// An owned byte buffer whose start is aligned to [`PAGE_BYTES`].
 ///
-/// Initialised on allocation; a recycled page keeps the bytes of its last use.
+/// Zeros at first, but for a single page, which may hold the bytes of its last use.
 #[derive(Debug)]
 pub struct AlignedBuf {
     start: NonNull<u8>,
@@ -55,6 +55,7 @@ impl AlignedBuf {
         }
         if len > PAGE_BYTES && len <= LONGEST_POOLED_BYTES {
             let mut pages = POOL.take(len);
+            pages.fill(0);
             return Self {
                 start: NonNull::from(&mut pages[..]).cast(),
                 len,

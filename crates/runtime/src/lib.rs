@@ -45,6 +45,11 @@ pub use instant::Instant;
 pub use task::{JoinHandle, spawn, spawn_detached, yield_now};
 pub use time::{Elapsed, now, sleep, timeout, unix_seconds};
 
+/// A random number that is to tell things apart.
+pub fn random_id() -> u64 {
+    sim::with_current(|core| core.random_id()).unwrap_or_else(random_u64)
+}
+
 /// A random number: from the seed under simulation, from the system otherwise.
 pub fn random_u64() -> u64 {
     sim::with_current(|core| core.random_u64()).unwrap_or_else(|| SmallRng::from_os_rng().random())

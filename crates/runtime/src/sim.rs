@@ -55,6 +55,7 @@ impl Sim {
                 now_nanos: Cell::new(0),
                 unix_offset_seconds: Cell::new(0),
                 random: RefCell::new(SmallRng::seed_from_u64(seed)),
+                ids: RefCell::new(SmallRng::seed_from_u64(!seed)),
                 tasks: RefCell::default(),
                 next_task: Cell::new(MAIN_TASK + 1),
                 next_timer: Cell::new(0),
@@ -129,6 +130,8 @@ pub(crate) struct Core {
     now_nanos: Cell<u64>,
     unix_offset_seconds: Cell<i64>,
     random: RefCell<SmallRng>,
+    /// Of their own: what they are decides nothing, and tasks take the same turns with more of them or fewer.
+    ids: RefCell<SmallRng>,
     tasks: RefCell<Tasks>,
     next_task: Cell<u64>,
     next_timer: Cell<u64>,
@@ -215,6 +218,10 @@ impl Core {
         let elapsed = i64::try_from(self.now_nanos.get() / 1_000_000_000).unwrap_or(i64::MAX);
         let seconds = i64::from(EPOCH_UNIX_SECONDS) + elapsed + self.unix_offset_seconds.get();
         u32::try_from(seconds.max(0)).unwrap_or(u32::MAX)
+    }
+
+    pub(crate) fn random_id(&self) -> u64 {
+        self.ids.borrow_mut().next_u64()
     }
 
     pub(crate) fn random_u64(&self) -> u64 {

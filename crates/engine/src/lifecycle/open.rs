@@ -435,7 +435,7 @@ async fn begin_run(
     }
     let mut last_chunk = Journal::last_chunk(&*log, shape.hash_seed, shape.partitions);
     let last_run = superblock.run.get();
-    let run = next_run(last_run, runtime::random_u64());
+    let run = next_run(last_run, runtime::random_id());
     match floor {
         Some(floor) => {
             let floor = floor.max(superblock.floor_sequence.get());
