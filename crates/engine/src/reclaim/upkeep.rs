@@ -24,6 +24,8 @@ use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 /// Pause after a sync that failed.
 const SYNC_PAUSE: Duration = Duration::from_secs(1);
+/// Syncs that fail one after the other before writes that wait are told.
+const FAILURES_TO_TELL: u32 = 10;
 /// Bytes an object takes in a checkpoint at most: dead, or read since it was written.
 const CHECKPOINT_ENTRY_BYTES: u64 = 2;
 /// Segments a checkpoint may need beyond those of its lists.
@@ -373,6 +375,7 @@ impl Upkeep {
     /// end of background work, until its task is dropped.
     pub(crate) async fn sync_deaths(&self) {
         let reached = self.journal.reached();
+        let mut failures = 0;
         loop {
             let synced = self.journal.sync_to(&reached, runtime::unix_seconds());
             let Err(error) = synced.await else { return };
@@ -380,8 +383,11 @@ impl Upkeep {
                 return;
             }
             tracing::warn!(%error, "what is to be written waits for the journal to be synced");
-            // Writes that wait for space see how long that goes on.
-            self.store.space().notify_all();
+            failures += 1;
+            if failures >= FAILURES_TO_TELL {
+                // Writes that wait for space see how long that goes on.
+                self.store.space().notify_all();
+            }
             runtime::sleep(SYNC_PAUSE).await;
         }
     }
