@@ -525,6 +525,52 @@ fn what_recovery_found_superseded_stays_gone_when_a_power_cut_follows() {
     });
 }
 
+/// A checkpoint that is begun during a recovery has the keys that died meanwhile only while that goes on. When it ends first,
+/// it has found their copies, and says of each where it lay: behind what the checkpoint holds.
+#[test]
+fn what_died_during_a_recovery_stays_gone_whenever_a_checkpoint_is_begun() {
+    let removed = || (0..ITEMS).step_by(20);
+    let left = killed(1 << 20);
+    let slow = Latency {
+        read: Duration::from_millis(20),
+        write: Duration::from_millis(20),
+        sync: Duration::from_millis(1),
+    };
+    let config = EngineConfig {
+        sync_interval: Duration::from_secs(3600),
+        ..tight()
+    };
+    let mut overtaken = 0;
+    for step in 0..40 {
+        let disk = Arc::new(MemoryDisk::from_image(left.image.clone(), slow));
+        let media = Media::with_words(disk.clone(), left.words.clone());
+        let cut = simulate(step, async {
+            let engine = media.open(&config).await.unwrap();
+            run_background(&engine);
+            for number in removed() {
+                remove(&engine, number).await;
+            }
+            runtime::sleep(Duration::from_millis(200 + 5 * step)).await;
+            let is_recovering = || engine.recovery().segments_done < engine.recovery().segments;
+            let before = is_recovering();
+            engine.checkpoint_now().await;
+            overtaken += u32::from(before && !is_recovering());
+            Left {
+                image: disk.snapshot(),
+                words: media.journal.power_cut(step),
+            }
+        });
+        simulate(step, async {
+            let engine = start(&cut.media().1, &tight()).await;
+            for number in removed() {
+                let item = get(&engine, &numbered(number)).await;
+                assert_eq!(item, None, "item {number}, step {step}");
+            }
+        });
+    }
+    assert!(overtaken > 0, "no recovery has ended during a checkpoint");
+}
+
 /// A page of the journal that is lost takes records with it that no checkpoint has.
 #[test]
 fn a_chunk_that_is_missing_makes_the_start_empty() {
