@@ -8,7 +8,6 @@ use device::{Fault, FaultyDisk, Operation, When};
 use flowstone_engine::config::META_BYTES;
 use flowstone_engine::journal::Unusable;
 use flowstone_engine::{Change, Distrust, Engine, EngineConfig, OpenError, Start, Stop};
-use futures_util::future::join;
 use rand::Rng;
 
 use crate::support::{
@@ -16,10 +15,10 @@ use crate::support::{
     random, remove, run_background, set, simulate, start, tight, value,
 };
 
-const IMAGE_BYTES: u64 = 65 << 20;
+pub(crate) const IMAGE_BYTES: u64 = 65 << 20;
 const SEGMENTS: u64 = (IMAGE_BYTES - META_BYTES) / SEGMENT_BYTES as u64;
 
-async fn engine_on(faulty: &Faulty) -> Arc<Engine> {
+pub(crate) async fn engine_on(faulty: &Faulty) -> Arc<Engine> {
     start(&faulty.media, &tight()).await
 }
 
@@ -43,9 +42,9 @@ async fn engine_on_or_forced(faulty: &Faulty) -> Arc<Engine> {
 }
 
 /// A disk that fails on request, with a journal.
-struct Faulty {
-    disk: Arc<FaultyDisk>,
-    media: Media,
+pub(crate) struct Faulty {
+    pub(crate) disk: Arc<FaultyDisk>,
+    pub(crate) media: Media,
 }
 
 impl Faulty {
@@ -64,12 +63,12 @@ impl std::ops::Deref for Faulty {
     }
 }
 
-fn faulty() -> Faulty {
+pub(crate) fn faulty() -> Faulty {
     Faulty::new(IMAGE_BYTES, 1)
 }
 
 /// Reads every item; the number of misses.
-async fn check(engine: &Arc<Engine>, count: u64, len: usize) -> u64 {
+pub(crate) async fn check(engine: &Arc<Engine>, count: u64, len: usize) -> u64 {
     let mut missed = 0;
     for number in 0..count {
         match get(engine, &numbered(number)).await {
@@ -547,120 +546,6 @@ fn a_segment_that_recovery_could_not_read_does_not_come_back() {
             assert_eq!(check(&engine, 3000, 6000).await, 3000, "{checkpoints}");
         });
     }
-}
-
-/// Has the journal lose what says that item 0 is dead, and sets it again.
-async fn lose_records(faulty: &Faulty, engine: &Arc<Engine>, len: usize) {
-    faulty.media.journal.set_sync_fails(true);
-    remove(engine, 0).await;
-    runtime::sleep(Duration::from_secs(1)).await;
-    assert!(engine.journal().is_void());
-    faulty.media.journal.set_sync_fails(false);
-    set(engine, &numbered(0), &value(0, len)).await.unwrap();
-}
-
-/// A device that gives nothing for some seconds costs misses, but no item: not by a checkpoint that has only the index
-/// to go by, nor by an orderly stop, nor by a start.
-#[test]
-fn what_a_device_does_not_give_for_some_seconds_is_there_afterwards() {
-    const ITEMS: u64 = 3000;
-    let outage = Duration::from_secs(6);
-    let faulty = faulty();
-    let lasting = |faulty: &Faulty| {
-        let disk = Arc::clone(&faulty.disk);
-        // A start without superblocks ends with an error at once.
-        let segments = When::every(Operation::Read).within(META_BYTES..IMAGE_BYTES);
-        disk.script(segments, Fault::Error);
-        async move {
-            runtime::sleep(outage).await;
-            disk.heal();
-        }
-    };
-    simulate(1, async {
-        let engine = engine_on(&faulty).await;
-        fill(&engine, ITEMS, 6000).await;
-        assert!(engine.checkpoint_now().await);
-        // So that the next checkpoint goes by the index.
-        faulty.media.journal.set_sync_fails(true);
-        lose_records(&faulty, &engine, 6000).await;
-        lasting(&faulty).await;
-        assert!(engine.journal().is_void(), "no checkpoint could be written");
-        runtime::sleep(Duration::from_secs(60)).await;
-        assert!(!engine.journal().is_void());
-        assert_eq!(engine.flash_stats().items_lost, 0);
-        assert_eq!(check(&engine, ITEMS, 6000).await, 0);
-        // No checkpoint can be read when the stop begins.
-        let (stop, ()) = join(engine.stop(), lasting(&faulty)).await;
-        assert_eq!(stop, Stop::Complete { objects: ITEMS });
-    });
-    simulate(2, async {
-        let (engine, ()) = join(engine_on(&faulty), lasting(&faulty)).await;
-        assert!(is_warm(&engine));
-        assert_eq!(check(&engine, ITEMS, 6000).await, 0);
-        // It is never readable again until the process has ended.
-        faulty.script(When::every(Operation::Read), Fault::Error);
-        faulty.script(When::every(Operation::Write), Fault::Error);
-        let stop = engine.stop().await;
-        assert!(
-            matches!(
-                stop,
-                Stop::Incomplete {
-                    next_is_empty: false,
-                    ..
-                }
-            ),
-            "{stop:?}"
-        );
-        assert_eq!(engine.flash_stats().items_lost, 0);
-    });
-    faulty.heal();
-    simulate(3, async {
-        let engine = engine_on(&faulty).await;
-        assert_eq!(check(&engine, ITEMS, 6000).await, 0);
-    });
-}
-
-/// What a device never gives again holds no checkpoint up; what memory has of it is placed once more before an orderly
-/// stop has ended.
-#[test]
-fn what_a_device_never_gives_again_is_lost_alone() {
-    const ITEMS: u64 = 3000;
-    let faulty = faulty();
-    simulate(1, async {
-        let engine = engine_on(&faulty).await;
-        fill(&engine, ITEMS, 3000).await;
-        assert_eq!(engine.stop().await, Stop::Complete { objects: ITEMS });
-    });
-    simulate(2, async {
-        let engine = engine_on(&faulty).await;
-        let first = META_BYTES..META_BYTES + u64::from(SEGMENT_BYTES);
-        let first = When::every(Operation::Read).within(first);
-        faulty.script(first.clone(), Fault::Error);
-        let mut lost = Vec::new();
-        for number in 1..ITEMS {
-            if get(&engine, &numbered(number)).await.is_none() {
-                lost.push(number);
-            }
-        }
-        assert!(!lost.is_empty());
-        faulty.heal();
-        // Memory has half of them.
-        let (in_memory, elsewhere) = lost.split_at(lost.len() / 2);
-        for _ in 0..3 {
-            for &number in in_memory {
-                assert!(get(&engine, &numbered(number)).await.is_some());
-            }
-        }
-        faulty.script(first, Fault::Error);
-        lose_records(&faulty, &engine, 3000).await;
-        let objects = ITEMS - elsewhere.len() as u64;
-        assert_eq!(engine.stop().await, Stop::Complete { objects });
-    });
-    simulate(3, async {
-        let engine = engine_on(&faulty).await;
-        assert!(is_warm(&engine));
-        assert!(check(&engine, ITEMS, 3000).await < 50);
-    });
 }
 
 /// Nobody waits for ever, and nothing that cannot be trusted is found by the next start.

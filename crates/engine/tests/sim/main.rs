@@ -19,6 +19,7 @@ mod map_placement;
 mod memory;
 mod model;
 mod nand;
+mod outages;
 mod reclaim;
 mod superseded;
 mod support;

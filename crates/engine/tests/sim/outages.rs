@@ -1,0 +1,126 @@
+//! Devices that fail for some seconds, and parts of one that fail for good: what waits, and what is lost.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use device::{Fault, Operation, When};
+use flowstone_engine::config::META_BYTES;
+use flowstone_engine::{Engine, Stop};
+use futures_util::future::join;
+
+use crate::faults::{Faulty, IMAGE_BYTES, check, engine_on, faulty};
+use crate::support::{SEGMENT_BYTES, fill, get, is_warm, numbered, remove, set, simulate, value};
+
+/// Has the journal lose what says that item 0 is dead, and sets it again.
+async fn lose_records(faulty: &Faulty, engine: &Arc<Engine>, len: usize) {
+    faulty.media.journal.set_sync_fails(true);
+    remove(engine, 0).await;
+    runtime::sleep(Duration::from_secs(1)).await;
+    assert!(engine.journal().is_void());
+    faulty.media.journal.set_sync_fails(false);
+    set(engine, &numbered(0), &value(0, len)).await.unwrap();
+}
+
+/// A device that gives nothing for some seconds costs misses, but no item: not by a checkpoint that has only the index
+/// to go by, nor by an orderly stop, nor by a start.
+#[test]
+fn what_a_device_does_not_give_for_some_seconds_is_there_afterwards() {
+    const ITEMS: u64 = 3000;
+    let outage = Duration::from_secs(6);
+    let faulty = faulty();
+    let lasting = |faulty: &Faulty| {
+        let disk = Arc::clone(&faulty.disk);
+        // A start without superblocks ends with an error at once.
+        let segments = When::every(Operation::Read).within(META_BYTES..IMAGE_BYTES);
+        disk.script(segments, Fault::Error);
+        async move {
+            runtime::sleep(outage).await;
+            disk.heal();
+        }
+    };
+    simulate(1, async {
+        let engine = engine_on(&faulty).await;
+        fill(&engine, ITEMS, 6000).await;
+        assert!(engine.checkpoint_now().await);
+        // So that the next checkpoint goes by the index.
+        faulty.media.journal.set_sync_fails(true);
+        lose_records(&faulty, &engine, 6000).await;
+        lasting(&faulty).await;
+        assert!(engine.journal().is_void(), "no checkpoint could be written");
+        runtime::sleep(Duration::from_secs(60)).await;
+        assert!(!engine.journal().is_void());
+        assert_eq!(engine.flash_stats().items_lost, 0);
+        assert_eq!(check(&engine, ITEMS, 6000).await, 0);
+        // No checkpoint can be read when the stop begins.
+        let (stop, ()) = join(engine.stop(), lasting(&faulty)).await;
+        assert_eq!(stop, Stop::Complete { objects: ITEMS });
+    });
+    simulate(2, async {
+        let (engine, ()) = join(engine_on(&faulty), lasting(&faulty)).await;
+        assert!(is_warm(&engine));
+        assert_eq!(check(&engine, ITEMS, 6000).await, 0);
+        // It is never readable again until the process has ended.
+        faulty.script(When::every(Operation::Read), Fault::Error);
+        faulty.script(When::every(Operation::Write), Fault::Error);
+        let stop = engine.stop().await;
+        assert!(
+            matches!(
+                stop,
+                Stop::Incomplete {
+                    next_is_empty: false,
+                    ..
+                }
+            ),
+            "{stop:?}"
+        );
+        assert_eq!(engine.flash_stats().items_lost, 0);
+    });
+    faulty.heal();
+    simulate(3, async {
+        let engine = engine_on(&faulty).await;
+        assert_eq!(check(&engine, ITEMS, 6000).await, 0);
+    });
+}
+
+/// What a device never gives again holds no checkpoint up; what memory has of it is placed once more before an orderly
+/// stop has ended.
+#[test]
+fn what_a_device_never_gives_again_is_lost_alone() {
+    const ITEMS: u64 = 3000;
+    let faulty = faulty();
+    simulate(1, async {
+        let engine = engine_on(&faulty).await;
+        fill(&engine, ITEMS, 3000).await;
+        assert_eq!(engine.stop().await, Stop::Complete { objects: ITEMS });
+    });
+    simulate(2, async {
+        let engine = engine_on(&faulty).await;
+        let first = META_BYTES..META_BYTES + u64::from(SEGMENT_BYTES);
+        let first = When::every(Operation::Read).within(first);
+        faulty.script(first.clone(), Fault::Error);
+        let mut lost = Vec::new();
+        for number in 1..ITEMS {
+            if get(&engine, &numbered(number)).await.is_none() {
+                lost.push(number);
+            }
+        }
+        assert!(!lost.is_empty());
+        faulty.heal();
+        // Memory has half of them.
+        let (in_memory, elsewhere) = lost.split_at(lost.len() / 2);
+        for _ in 0..3 {
+            for &number in in_memory {
+                assert!(get(&engine, &numbered(number)).await.is_some());
+            }
+        }
+        faulty.script(first, Fault::Error);
+        lose_records(&faulty, &engine, 3000).await;
+        let objects = ITEMS - elsewhere.len() as u64;
+        assert_eq!(engine.stop().await, Stop::Complete { objects });
+    });
+    simulate(3, async {
+        let engine = engine_on(&faulty).await;
+        assert!(is_warm(&engine));
+        assert!(check(&engine, ITEMS, 3000).await < 50);
+    });
+}
