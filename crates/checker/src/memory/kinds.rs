@@ -12,9 +12,11 @@ use rand::seq::SliceRandom;
 use super::client::{Client, Reading, Seen};
 use crate::values::value_of;
 
-/// Values of a MB, of 8 kB, and enough small ones to fill memory with.
+/// Values of a MB, of 100 kB, of 8 kB, and enough small ones to fill memory with.
 const LARGE_VALUES: u64 = 64;
 const LARGE_BYTES: usize = 1_000_000;
+const WIDE_VALUES: u64 = 200;
+const WIDE_BYTES: usize = 100_000;
 const MIDDLE_VALUES: u64 = 2000;
 const MIDDLE_BYTES: usize = 8000;
 const MEDIUM_BYTES: usize = 20_000;
@@ -30,6 +32,8 @@ const PIPELINES: usize = 16;
 const SLOW_BYTES: usize = 8 << 10;
 const SLOW_PAUSE: Duration = Duration::from_millis(100);
 const SLOW_STEPS: usize = 50;
+/// Values that a steady client reads.
+const STEADY_READS: usize = 100;
 
 /// A kind of clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,8 +44,12 @@ pub enum Kind {
     Silent,
     /// They ask for three values of a MB in one go, with and without a touch, and one in two reads.
     Touchers,
+    /// They read values of 100 kB, one after the other.
+    Steady,
     /// They ask for `stats conns`, all of them, before any reads; then they read.
     Conns,
+    /// They ask for `stats` and for a value of a MB behind it, and never read.
+    Stats,
     /// They send the first part of a request, from a few bytes to two kB, and no more.
     Halves,
     /// They send a set of a MB but for its last byte.
@@ -63,11 +71,13 @@ pub enum Kind {
 
 impl Kind {
     /// Every kind.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 14] = [
         Self::Readers,
         Self::Silent,
         Self::Touchers,
+        Self::Steady,
         Self::Conns,
+        Self::Stats,
         Self::Halves,
         Self::Sets,
         Self::Floods,
@@ -84,7 +94,9 @@ impl Kind {
             Self::Readers => "readers",
             Self::Silent => "silent",
             Self::Touchers => "touchers",
+            Self::Steady => "steady",
             Self::Conns => "conns",
+            Self::Stats => "stats",
             Self::Halves => "halves",
             Self::Sets => "sets",
             Self::Floods => "floods",
@@ -101,10 +113,10 @@ impl Kind {
         match self {
             Self::Readers | Self::Touchers | Self::Sets | Self::Multigets => 1000,
             Self::Silent => 3000,
-            Self::Conns | Self::Floods => 2000,
+            Self::Conns | Self::Stats | Self::Floods => 2000,
             Self::Halves | Self::Idlers => 10_000,
             Self::Slow | Self::Dumps => 200,
-            Self::Tricklers => 20,
+            Self::Steady | Self::Tricklers => 20,
         }
     }
 
@@ -135,6 +147,28 @@ impl Kind {
                     client.send(all.as_bytes())
                 })?;
                 fleet.read(2, |client| values(client, 3, b"MN"))
+            }
+            Self::Steady => {
+                let ask = |client: &mut Client, random: &mut SmallRng| {
+                    let number = random.random_range(0..WIDE_VALUES);
+                    client.send(line("get", format!("wide-{number}")).as_bytes())
+                };
+                fleet.each(ask)?;
+                for _ in 1..STEADY_READS {
+                    for client in &mut fleet.clients {
+                        values(client, 1, b"END")?;
+                        ask(client, fleet.random)?;
+                    }
+                }
+                fleet.read(1, |client| values(client, 1, b"END"))
+            }
+            Self::Stats => {
+                fleet.each(|client, random| {
+                    let get = line("get", large(random));
+                    client.send(format!("stats\r\n{get}").as_bytes())
+                })?;
+                fleet.stay();
+                Ok(0)
             }
             Self::Conns => {
                 fleet.each(|client, _| client.send(b"stats conns\r\n"))?;
@@ -421,6 +455,7 @@ pub(super) fn fill(socket: &Path, memory_bytes: u64) -> io::Result<()> {
         client.version()
     };
     store("large", LARGE_VALUES, LARGE_BYTES)?;
+    store("wide", WIDE_VALUES, WIDE_BYTES)?;
     store("middle", MIDDLE_VALUES, MIDDLE_BYTES)?;
     store(
         "small",
