@@ -6,6 +6,7 @@
 use std::fmt::Write as _;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
+use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -27,6 +28,9 @@ pub(crate) struct ExperimentArgs {
     /// Decides whatever is left to chance.
     #[arg(long, default_value_t = 1, value_name = "N")]
     seed: u64,
+    /// Run it with so many seeds, one after the other: findings are means, with the least and the most.
+    #[arg(long, default_value = "1", value_name = "N")]
+    seeds: NonZeroU32,
     /// One JSON object for each row, one a line, and nothing else.
     #[arg(long)]
     json: bool,
@@ -112,21 +116,34 @@ fn experiment(args: &ExperimentArgs) -> Result<Outcome, String> {
         bar.set_position(done);
     };
     let cores = runtime::process::cores().min(MAX_THREADS);
-    let outcome = experiment.run(&Setting {
-        scale: args.scale,
-        seed: args.seed,
-        file: args.file.as_deref(),
-        cells: Cells::new(cores, &progress),
-    });
+    let cells = Cells::new(cores, &progress);
+    let outcomes: Result<Vec<Outcome>, _> = (0..u64::from(args.seeds.get()))
+        .map(|nth| {
+            experiment.run(&Setting {
+                scale: args.scale,
+                seed: args.seed.wrapping_add(nth),
+                file: args.file.as_deref(),
+                cells: &cells,
+            })
+        })
+        .collect();
     bar.finish_and_clear();
-    let outcome = outcome.map_err(|error| error.to_string())?;
+    let mut outcomes = outcomes.map_err(|error| error.to_string())?;
+    let findings = Found::of_all(&outcomes);
+    // Figures are those of the first seed.
+    let rest = outcomes.split_off(1);
+    let mut outcome = outcomes.swap_remove(0);
+    for other in rest {
+        outcome.rows.extend(other.rows);
+        outcome.wrong = outcome.wrong.or(other.wrong);
+    }
     if let Some(figure) = figure {
         figure.keep(&page(&outcome.plots))?;
     }
     let report = if args.json {
         outcome.rows.iter().map(|row| row.json() + "\n").collect()
     } else {
-        report(experiment, args, &outcome)
+        report(experiment, args, &outcome, &findings)
     };
     match io::stdout().lock().write_all(report.as_bytes()) {
         // A reader that closes its end early has seen enough.
@@ -138,30 +155,67 @@ fn experiment(args: &ExperimentArgs) -> Result<Outcome, String> {
 }
 
 /// What people read: the figures as tables, or the rows where there are none, and the findings.
-fn report(experiment: &Experiment, args: &ExperimentArgs, outcome: &Outcome) -> String {
+fn report(
+    experiment: &Experiment,
+    args: &ExperimentArgs,
+    outcome: &Outcome,
+    findings: &[Found],
+) -> String {
     let (scale, seed) = (args.scale.name(), args.seed);
+    let seed = match args.seeds.get() {
+        1 => format!("seed {seed}"),
+        seeds => format!("{seeds} seeds from {seed}"),
+    };
     let mut parts = vec![format!(
-        "{}: {}\n{}; scale {scale}, seed {seed}\n",
+        "{}: {}\n{}; scale {scale}, {seed}\n",
         experiment.name, experiment.measures, experiment.source
     )];
     if outcome.plots.is_empty() {
         parts.push(table(&outcome.rows));
     }
     parts.extend(outcome.plots.iter().map(Plot::table));
-    let found: Vec<Row> = outcome.findings.iter().filter_map(found).collect();
+    let found: Vec<Row> = findings.iter().filter_map(Found::row).collect();
     parts.push(table(&found));
     parts.join("\n")
 }
 
-/// A finding as a row, if this scale has it.
-fn found(finding: &Finding) -> Option<Row> {
-    let here = finding.here?;
-    Some(
-        Row::new()
-            .with("measure", finding.measure.as_str())
-            .with("paper", finding.paper.unwrap_or("-"))
-            .with("here", measure(here)),
-    )
+/// What all seeds have found of one measure.
+struct Found {
+    finding: Finding,
+    all: Vec<f64>,
+}
+
+impl Found {
+    fn of_all(outcomes: &[Outcome]) -> Vec<Self> {
+        let of = |(at, finding): (usize, &Finding)| Self {
+            finding: finding.clone(),
+            all: outcomes
+                .iter()
+                .filter_map(|outcome| outcome.findings.get(at)?.here)
+                .collect(),
+        };
+        let first = outcomes.first().map_or(&[][..], |first| &first.findings);
+        first.iter().enumerate().map(of).collect()
+    }
+
+    /// A row, if this scale has it.
+    fn row(&self) -> Option<Row> {
+        let (first, others) = self.all.split_first()?;
+        let row = Row::new()
+            .with("measure", self.finding.measure.as_str())
+            .with("paper", self.finding.paper.unwrap_or("-"));
+        if others.is_empty() {
+            return Some(row.with("here", measure(*first)));
+        }
+        let mean = self.all.iter().sum::<f64>() / self.all.len() as f64;
+        let least = self.all.iter().copied().fold(*first, f64::min);
+        let most = self.all.iter().copied().fold(*first, f64::max);
+        Some(
+            row.with("here, mean", measure(mean))
+                .with("least", measure(least))
+                .with("most", measure(most)),
+        )
+    }
 }
 
 /// A file for the figures, opened before the work so that a wrong path costs none of it.

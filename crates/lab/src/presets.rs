@@ -26,16 +26,14 @@ const FATCACHE_INDEX_PERCENT: u32 = 40;
 /// One of so many buffers is written at once, each by one command where it is not an erase block; the others
 /// are being filled.
 const WRITERS_SHARE: usize = 4;
-/// The paper runs so many servers beside each other, each of which writes one slab at a time.
-const FATCACHE_SERVERS: usize = 8;
+/// The paper runs so many servers beside each other, each of which writes one slab at a time, and reclaims one.
+const SERVERS: usize = 8;
 /// One of so many buffers is kept free by its drain; what is in the others is read from memory.
 const SPARE_SHARE: usize = 8;
 /// It copies whatever gains a sixteenth of a slab.
 const FATCACHE_COPY_SIXTEENTHS: u32 = 15;
 /// `didacache` copies what gains a quarter, and drops the rest under pressure.
 const DIDACACHE_COPY_SIXTEENTHS: u32 = 12;
-/// Some of its reclaimers can drop while others copy.
-const DIDACACHE_RECLAIMERS: usize = 4;
 /// One of so many of its buffers is always there to be filled; the others may be written at once.
 const DIDACACHE_FILLING_SHARE: usize = 4;
 /// It levels wear after so many erases for each block (section 4.1.5).
@@ -209,7 +207,8 @@ fn fatcache(sizes: Sizes, schedule: Schedule, policy: ReclaimPolicy) -> EngineCo
     let mut config = slabs(sizes);
     config.reclaim.policy = policy;
     config.reclaim.schedule = schedule;
-    config.writing.writers = (config.writing.buffers / WRITERS_SHARE).clamp(1, FATCACHE_SERVERS);
+    config.reclaim.reclaimers = SERVERS;
+    config.writing.writers = (config.writing.buffers / WRITERS_SHARE).clamp(1, SERVERS);
     if sizes.block_bytes.is_none() {
         config.writing.write_bytes = config.segment_bytes;
     }
@@ -222,7 +221,7 @@ fn didacache(sizes: Sizes, policy: ReclaimPolicy, reserve: Reserve) -> EngineCon
         policy,
         reserve,
         wear_leveling: Some(WEAR_LEVELING),
-        reclaimers: DIDACACHE_RECLAIMERS,
+        reclaimers: SERVERS,
         schedule: Schedule::Background,
     };
     let buffers = config.writing.buffers;

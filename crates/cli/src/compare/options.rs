@@ -70,6 +70,23 @@ pub(crate) struct CompareArgs {
     /// The same for the copying of items alone, by writes and by reclaim
     #[arg(long, default_value_t = 1, value_name = "0|1|2")]
     copy_scale: u32,
+    /// Microseconds of processor that a request costs beside what the cache does for it, under virtual time [default: as
+    /// measured without sockets]
+    #[arg(long, value_name = "MICROSECONDS", value_parser = clap::value_parser!(u32).range(..=1_000_000))]
+    request_us: Option<u32>,
+    /// Servers of one thread that share the clients, under virtual time: each does one request at a time, its flash reads
+    /// included [default: every client is served on its own]
+    #[arg(long, value_name = "N")]
+    servers: Option<NonZeroU32>,
+    /// Microseconds between an answer and the client's next request
+    #[arg(long, default_value_t = 0, value_name = "MICROSECONDS")]
+    turnaround_us: u64,
+    /// Segments written at once, and segments reclaimed at once [default: the preset's choice]
+    #[arg(long, value_name = "N")]
+    workers: Option<NonZeroU32>,
+    /// The most of a segment that reclaim copies, in sixteenths [default: the preset's choice]
+    #[arg(long, value_name = "N")]
+    max_copy: Option<u32>,
     /// Microseconds that a database takes to answer what the cache did not find
     #[arg(long, default_value_t = 0, value_name = "MICROSECONDS")]
     database_us: u64,
@@ -126,6 +143,11 @@ impl CompareArgs {
             warmup: self.warmup.unwrap_or(usual_warmup),
             cpu_scale: self.cpu_scale,
             copy_scale: self.copy_scale,
+            request: self.request_us.map(|us| Duration::from_micros(us.into())),
+            servers: self.servers.map(NonZeroU32::get),
+            turnaround: Duration::from_micros(self.turnaround_us),
+            workers: self.workers.map(NonZeroU32::get),
+            max_copy_sixteenths: self.max_copy,
             database: Duration::from_micros(self.database_us),
             ..Plan::new(workload, device, self.memory.0, self.clients.get())
         })

@@ -15,6 +15,7 @@ use engine::{Engine, ItemView, Key, Lookup, Peek, Put};
 use hdrhistogram::Histogram;
 use parking_lot::Mutex;
 use runtime::Instant;
+use runtime::sync::{Permit, Semaphore};
 use workload::{ClientStream, KeyId, MAX_KEY_BYTES, Op, Request, ValueBytes, ValueCheck, Workload};
 
 use super::curve::{Curve, Recorder};
@@ -44,6 +45,7 @@ pub(super) struct Run {
     pub(super) progress: Progress,
     pace: Pace,
     database: Duration,
+    turnaround: Duration,
     loaded: AtomicU64,
     next: AtomicU64,
     begun: Mutex<Option<Mark>>,
@@ -145,6 +147,7 @@ impl Run {
             progress,
             pace: Pace::Closed,
             database: Duration::ZERO,
+            turnaround: Duration::ZERO,
             loaded: AtomicU64::new(0),
             next: AtomicU64::new(0),
             begun: Mutex::new(None),
@@ -159,6 +162,7 @@ impl Run {
         Self {
             pace: plan.pace.clone(),
             database: plan.database,
+            turnaround: plan.turnaround,
             ..Self::new(preset, machine, plan.workload.clone(), counts, progress)
         }
     }
@@ -240,6 +244,8 @@ pub(super) struct Client {
     value: Vec<u8>,
     /// When the request that is begun next was due.
     due: Option<Instant>,
+    /// The server that carries its requests out, one at a time; none where each client is served on its own.
+    server: Option<Semaphore>,
 }
 
 enum Found {
@@ -266,7 +272,13 @@ impl Client {
             name: [0; MAX_KEY_BYTES],
             value: Vec::new(),
             due: None,
+            server: None,
         }
+    }
+
+    /// The same, with a server that it may share with others.
+    pub(super) fn of_server(self, server: Option<Semaphore>) -> Self {
+        Self { server, ..self }
     }
 
     /// Makes its share of the requests.
@@ -302,6 +314,7 @@ impl Client {
                         if !self.run.database.is_zero() {
                             runtime::sleep(self.run.database).await;
                         }
+                        self.turn_around().await;
                         self.set(&request.fill(), number, measured).await;
                     }
                 }
@@ -309,6 +322,7 @@ impl Client {
                 Op::Delete => self.delete(&request, measured).await,
             }
             drop(turn);
+            self.turn_around().await;
             self.take_turns().await;
         }
         Ok(())
@@ -325,9 +339,9 @@ impl Client {
     }
 
     async fn get(&mut self, request: &Request, measured: bool) -> Result<bool, CompareError> {
-        let begun = self.begin();
+        let (begun, served) = self.begin().await;
         let found = self.find(request).await?;
-        self.settle().await;
+        self.settle(served).await;
         let is_hit = matches!(found, Found::InMemory | Found::OnFlash);
         self.run.recorder.count_get(is_hit);
         if measured {
@@ -369,7 +383,7 @@ impl Client {
     }
 
     async fn set(&mut self, request: &Request, version: u64, measured: bool) {
-        let begun = self.begin();
+        let (begun, served) = self.begin().await;
         let engine = self.run.engine();
         let key = self.run.key(request, &mut self.name);
         let value_len = request.value_len as usize;
@@ -387,7 +401,7 @@ impl Client {
             ..Put::default()
         };
         let stored = engine.set(key, now, &put).await;
-        self.settle().await;
+        self.settle(served).await;
         if measured {
             let mut seen = self.seen.borrow_mut();
             seen.sets += 1;
@@ -401,11 +415,11 @@ impl Client {
     }
 
     async fn delete(&mut self, request: &Request, measured: bool) {
-        let begun = self.begin();
+        let (begun, served) = self.begin().await;
         let engine = self.run.engine();
         let key = self.run.key(request, &mut self.name);
         engine.remove(key, runtime::unix_seconds()).await;
-        self.settle().await;
+        self.settle(served).await;
         if measured {
             let mut seen = self.seen.borrow_mut();
             seen.deletes += 1;
@@ -413,11 +427,24 @@ impl Client {
         }
     }
 
-    fn begin(&mut self) -> Instant {
+    /// When the operation began, and the server that carries it out from now on.
+    async fn begin(&mut self) -> (Instant, Option<Permit>) {
+        let begun = self.due.take().unwrap_or_else(runtime::now);
+        let served = match &self.server {
+            Some(server) => Some(server.acquire().await),
+            None => None,
+        };
         if let Some(cpus) = &self.cpus {
             cpus.charge_request();
         }
-        self.due.take().unwrap_or_else(runtime::now)
+        (begun, served)
+    }
+
+    /// What passes until an answer has come and the next request is there.
+    async fn turn_around(&self) {
+        if !self.run.turnaround.is_zero() {
+            runtime::sleep(self.run.turnaround).await;
+        }
     }
 
     /// Lets the others of this thread have their turn, as a connection does after each request.
@@ -428,11 +455,12 @@ impl Client {
         }
     }
 
-    /// Waits for the processor time of what has been done.
-    async fn settle(&self) {
+    /// Waits for the processor time of what has been done; then the server is there for others.
+    async fn settle(&self, served: Option<Permit>) {
         if let Some(cpus) = &self.cpus {
             cpus.settle().await;
         }
+        drop(served);
     }
 }
 

@@ -16,6 +16,8 @@ pub enum CompareError {
         given: u32,
         allowed: &'static str,
     },
+    #[error("--{name} is for emulated devices, under virtual time; leave it out with file:")]
+    RealTime { name: &'static str },
     #[error("{device}: compare keeps emulated devices in memory; leave out file=")]
     DeviceFile { device: String },
     #[error("{path}: holds something already; name a file that does not exist, or an empty device")]

@@ -50,7 +50,7 @@ impl Machine {
         storage: Storage,
         journal: impl FnOnce(NewJournal) -> Result<Arc<dyn Journal>, JournalError>,
     ) -> Result<Self, CompareError> {
-        let config = (preset.config)(plan.sizes(&storage));
+        let config = plan.config(preset, &storage);
         let (memory_bytes, bits) = (config.memory_bytes, config.partition_bits);
         let bytes = journal_bytes(storage.bytes(), memory_bytes, bits);
         let journal = || journal(new_journal(bytes, bits, false));

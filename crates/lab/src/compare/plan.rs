@@ -4,12 +4,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use device::{DeviceSpec, DriveModel};
-use engine::PlacementConfig;
 use engine::config::Sizes;
+use engine::{EngineConfig, PlacementConfig};
 use workload::{MAX_KEY_BYTES, Workload};
 
 use super::error::CompareError;
 use super::storage::Storage;
+use crate::cpu::CpuTable;
 use crate::presets::Preset;
 
 /// Bytes of memory that an index takes for an object, at most (crate `index`, `direct`).
@@ -67,10 +68,24 @@ pub struct Plan {
     pub clients: u32,
     /// Processors under virtual time, worker threads in real time.
     pub cpus: u32,
+    /// What kinds of work cost under virtual time.
+    pub costs: CpuTable,
     /// What the processor costs under virtual time: 0 nothing, 1 what was measured, 2 twice that.
     pub cpu_scale: u32,
     /// The same for the copying of items and bytes alone.
     pub copy_scale: u32,
+    /// Processor time of a request beside what the engine does for it, under virtual time; that of `costs` where nothing
+    /// is said.
+    pub request: Option<Duration>,
+    /// Servers of one thread, under virtual time: each carries out one request of its clients at a time, flash reads and
+    /// stalls included. Without them every client is served on its own.
+    pub servers: Option<u32>,
+    /// What passes between an answer and the client's next request.
+    pub turnaround: Duration,
+    /// Segments written at once and segments reclaimed at once, where the preset is not to choose.
+    pub workers: Option<u32>,
+    /// The most of a segment that reclaim copies, in sixteenths, where the preset is not to choose.
+    pub max_copy_sixteenths: Option<u32>,
     /// When requests are made.
     pub pace: Pace,
     /// What a look-aside client waits for its database when a get finds nothing.
@@ -134,8 +149,14 @@ impl Plan {
             load: false,
             clients,
             cpus: runtime::process::cores() as u32,
+            costs: CpuTable::frozen(),
             cpu_scale: 1,
             copy_scale: 1,
+            request: None,
+            servers: None,
+            turnaround: Duration::ZERO,
+            workers: None,
+            max_copy_sixteenths: None,
             pace: Pace::Closed,
             database: Duration::ZERO,
         }
@@ -165,6 +186,14 @@ impl Plan {
             ("cpus", self.cpus, 1..=1024, "1 to 1024"),
             ("cpu-scale", self.cpu_scale, 0..=2, "0, 1 or 2"),
             ("copy-scale", self.copy_scale, 0..=2, "0, 1 or 2"),
+            ("servers", self.servers.unwrap_or(1), 1..=1024, "1 to 1024"),
+            ("workers", self.workers.unwrap_or(1), 1..=1024, "1 to 1024"),
+            (
+                "max-copy",
+                self.max_copy_sixteenths.unwrap_or(0),
+                0..=16,
+                "0 to 16 sixteenths",
+            ),
         ] {
             if !range.contains(&given) {
                 return Err(CompareError::Range {
@@ -172,6 +201,12 @@ impl Plan {
                     given,
                     allowed,
                 });
+            }
+        }
+        if matches!(self.device, DeviceChoice::File { .. }) {
+            let request = self.request.map(|_| "request-us");
+            if let Some(name) = request.or(self.servers.map(|_| "servers")) {
+                return Err(CompareError::RealTime { name });
             }
         }
         self.workload.check_fits(u64::MAX, MAX_KEY_BYTES)?;
@@ -192,7 +227,7 @@ impl Plan {
         preset: &'static Preset,
         storage: &Storage,
     ) -> Result<(), CompareError> {
-        let config = (preset.config)(self.sizes(storage));
+        let config = self.config(preset, storage);
         let checked = match storage.blocks() {
             Some((blocks, block_bytes)) => config.check(blocks, block_bytes),
             None => config.check_new(storage.bytes()),
@@ -237,8 +272,23 @@ impl Plan {
         keys.min(usable_bytes / (bytes / sample + ITEM_OVERHEAD_BYTES))
     }
 
+    /// The settings of a preset, with those that the plan chooses.
+    pub(super) fn config(&self, preset: &Preset, storage: &Storage) -> EngineConfig {
+        let mut config = (preset.config)(self.sizes(storage));
+        if let Some(workers) = self.workers {
+            let workers = workers as usize;
+            // One buffer at least is being filled.
+            config.writing.writers = workers.min(config.writing.buffers - 1);
+            config.reclaim.reclaimers = workers;
+        }
+        if let Some(sixteenths) = self.max_copy_sixteenths {
+            config.reclaim.policy = config.reclaim.policy.with_max_copy(sixteenths);
+        }
+        config
+    }
+
     /// What a preset is told.
-    pub(super) fn sizes(&self, storage: &Storage) -> Sizes {
+    fn sizes(&self, storage: &Storage) -> Sizes {
         let keys = self.workload.keys();
         let longest = (0..keys.min(SIZE_SAMPLE))
             .map(|nth| self.workload.load(nth).value_len)

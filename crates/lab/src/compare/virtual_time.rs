@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use device::NewJournal;
 use runtime::sim::Sim;
+use runtime::sync::Semaphore;
 
 use super::clients::{Client, Progress, Run, Seen};
 use super::error::CompareError;
@@ -15,7 +16,7 @@ use super::outcome::Outcome;
 use super::plan::Plan;
 use super::row::ratio;
 use super::storage::Storage;
-use crate::cpu::{CpuTable, Cpus};
+use crate::cpu::Cpus;
 use crate::presets::Preset;
 use crate::words::Words;
 
@@ -37,11 +38,11 @@ async fn on(
     (storage, device): (Storage, String),
     progress: Progress,
 ) -> Result<Outcome, CompareError> {
-    let cpus = Cpus::new(
-        plan.cpus as usize,
-        CpuTable::frozen().with_copies_times(plan.copy_scale),
-        plan.cpu_scale,
-    );
+    let mut costs = plan.costs.clone().with_copies_times(plan.copy_scale);
+    if let Some(request) = plan.request {
+        costs = costs.with_request(request);
+    }
+    let cpus = Cpus::new(plan.cpus as usize, costs, plan.cpu_scale);
     let journal =
         |new: NewJournal| Ok(Arc::new(Words::new(new.bytes as usize / size_of::<u64>())) as _);
     let machine = Machine::open(plan, preset, storage, journal).await?;
@@ -52,10 +53,17 @@ async fn on(
     let run = Arc::new(Run::of(plan, preset, machine, progress));
     let seen = Rc::new(RefCell::new(Seen::new()));
     let streams = plan.workload.clients()?;
+    let servers: Vec<Semaphore> = (0..plan.servers.unwrap_or(0))
+        .map(|_| Semaphore::new(1))
+        .collect();
+    let server_of = |client: u64| {
+        (!servers.is_empty()).then(|| servers[client as usize % servers.len()].clone())
+    };
     let clients: Vec<_> = (0..u64::from(plan.clients))
         .map(|number| {
             let (cpus, seen) = (Some(Rc::clone(&cpus)), Rc::clone(&seen));
-            let client = Client::new(Arc::clone(&run), streams.client(number), cpus, seen);
+            let client = Client::new(Arc::clone(&run), streams.client(number), cpus, seen)
+                .of_server(server_of(number));
             runtime::spawn(metered.meter(client.work()))
         })
         .collect();

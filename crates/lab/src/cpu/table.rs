@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::time::Duration;
 
 use runtime::work::{Work, WorkDone};
 
@@ -83,6 +84,12 @@ impl CpuTable {
             request_ps: picos(REQUEST, request)?,
             by_work_ps,
         })
+    }
+
+    /// The table where a request costs `time` beside what the engine does for it.
+    pub fn with_request(mut self, time: Duration) -> Self {
+        self.request_ps = (time.as_nanos() as u64).saturating_mul(PICOS_PER_NANO as u64);
+        self
     }
 
     /// The table where items and bytes copied, by writes and by reclaim, cost `scale` times as much.

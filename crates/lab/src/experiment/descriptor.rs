@@ -73,7 +73,7 @@ pub struct Setting<'a> {
     /// A file that does not exist yet, for an experiment that needs one. It is removed afterwards.
     pub file: Option<&'a Path>,
     /// Runs the cells.
-    pub cells: Cells<'a>,
+    pub cells: &'a Cells<'a>,
 }
 
 /// What came of an experiment.

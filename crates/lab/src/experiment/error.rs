@@ -3,6 +3,7 @@
 use device::{ConfigError, DeviceError, OpenError};
 use workload::WorkloadError;
 
+use crate::calibrate::MeasureError;
 use crate::compare::CompareError;
 
 /// Why an experiment could not be run.
@@ -19,6 +20,8 @@ pub enum ExperimentError {
     Open(#[from] OpenError),
     #[error(transparent)]
     Compare(#[from] CompareError),
+    #[error(transparent)]
+    Measure(#[from] MeasureError),
     #[error("the file: {0}")]
     Disk(#[from] DeviceError),
 }

@@ -62,6 +62,10 @@ pub const CATALOG: &[Experiment] = &[
         "how busy the processors are with SET, GET and both, items of 256 bytes"),
     experiment("didacache-table5", "DIDACache, TOS 2018, table 5", didacache::table5::run,
         "shortest and longest times of SET and GET of items of 256 bytes"),
+    experiment("didacache-sensitivity", "no figure: what the others depend on", didacache::sensitivity::run,
+        "the gain in SETs and in hits as costs, clients, deviation and drift differ, one at a time"),
+    experiment("didacache-tune", "no figure: the settings of the presets", didacache::tune::run,
+        "writers, reclaimers and bounds of copying, tried for each scheme on work of their own"),
 ];
 
 /// The experiment of that name.

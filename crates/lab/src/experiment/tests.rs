@@ -10,11 +10,12 @@ use crate::row::Row;
 fn tiny(name: &str, seed: u64, threads: usize) -> Outcome {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("measured");
+    let cells = Cells::new(threads, &|_, _| ());
     let setting = Setting {
         scale: Scale::Tiny,
         seed,
         file: Some(&file),
-        cells: Cells::new(threads, &|_, _| ()),
+        cells: &cells,
     };
     let outcome = find(name).unwrap().run(&setting).unwrap();
     assert!(!file.exists());

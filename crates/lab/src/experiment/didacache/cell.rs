@@ -6,71 +6,83 @@ use serde_json::Value;
 
 use super::machine::Machine;
 use crate::compare::{Outcome as Ran, Plan, run};
-use crate::experiment::{ExperimentError, Scale};
+use crate::experiment::ExperimentError;
 use crate::plot::Line;
 use crate::presets::{MadeFor, Preset, named};
-use crate::row::Row;
+use crate::row::{PART, Row};
 
 /// Flash of a conventional drive that it offers.
-pub(super) const OFFERED_SHARE: f64 = 0.75;
-/// What copying costs, times what was measured.
-pub(super) const COPY_SCALES: [u32; 3] = [1, 0, 2];
+const OFFERED_SHARE: f64 = 0.75;
 /// What a database takes to look up a key over the local network. The paper does not say what its takes.
 pub(super) const DATABASE: Duration = Duration::from_millis(1);
 
-/// The costs of copying of an experiment that takes all of them, but for tests.
-pub(super) const fn copy_scales(scale: Scale) -> &'static [u32] {
-    match scale {
-        Scale::Tiny => &[COPY_SCALES[0]],
-        Scale::Small | Scale::Paper => &COPY_SCALES,
+/// Where the reserve of a conventional drive comes from. The paper's drives have 1.5 TB of which 30 GB are used, and Fatcache may
+/// use of the rest what it likes (section 5.2); whoever pays for the flash compares the same flash.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Spare {
+    /// All have the same flash; the conventional drive keeps a quarter of it back.
+    Within,
+    /// The conventional drive offers as much as the cache has that drives its flash itself, and has its reserve beside that.
+    Beside,
+}
+
+impl Spare {
+    pub(super) const BOTH: [Self; 2] = [Self::Within, Self::Beside];
+
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Within => "same flash",
+            Self::Beside => "reserve beside",
+        }
+    }
+
+    fn bytes(self, machine: &Machine, made_for: MadeFor) -> u64 {
+        let all = machine.flash_bytes();
+        match (self, made_for) {
+            (Self::Beside, MadeFor::Drive) => (all as f64 / OFFERED_SHARE) as u64,
+            _ => all,
+        }
     }
 }
 
+#[derive(Clone)]
 pub(super) struct Cell {
     pub(super) preset: &'static Preset,
     pub(super) plan: Plan,
+    /// To which table its row belongs.
+    pub(super) part: String,
     pub(super) head: Row,
 }
 
 impl Cell {
-    /// `plan` for each preset, on flash of the machine's size, and for each of the costs of copying.
-    /// The rows begin with `head`.
+    /// `plan` for each preset on the machine's flash. The rows begin with `head`.
     pub(super) fn of_each(
         machine: &Machine,
+        spare: Spare,
         presets: &[&str],
         plan: &Plan,
-        copy_scales: &[u32],
         head: &Row,
     ) -> Vec<Self> {
-        let cell = |name: &str, copy_scale| {
+        let cell = |name: &&str| {
             let preset = named(name).expect("the presets are in the list");
+            let bytes = spare.bytes(machine, preset.made_for);
             Self {
                 preset,
                 plan: Plan {
-                    device: machine.device(preset.made_for, machine.flash_mib),
-                    copy_scale,
+                    device: machine.device(preset.made_for, bytes),
                     ..plan.clone()
                 },
-                head: head
-                    .clone()
-                    .with("preset", preset.name)
-                    .with("copy_scale", copy_scale),
+                part: spare.name().to_owned(),
+                head: head.clone().with("preset", preset.name),
             }
         };
-        copy_scales
-            .iter()
-            .flat_map(|&scale| presets.iter().map(move |name| cell(name, scale)))
-            .collect()
+        presets.iter().map(cell).collect()
     }
 
-    /// The same on a conventional drive that offers as much as the cache has that drives its flash itself: its
-    /// reserve is beside that.
-    pub(super) fn with_reserve_beside(mut self, machine: &Machine) -> Self {
-        if self.preset.made_for == MadeFor::Drive {
-            let flash_mib = (machine.flash_mib as f64 / OFFERED_SHARE) as u64;
-            self.plan.device = machine.device(self.preset.made_for, flash_mib);
-        }
-        self
+    /// The same, whose row belongs to another table.
+    pub(super) fn part(self, part: impl Into<String>) -> Self {
+        let part = part.into();
+        Self { part, ..self }
     }
 
     /// The same, whose rows have one more field.
@@ -82,19 +94,66 @@ impl Cell {
     pub(super) fn run(&self) -> Result<Ran, ExperimentError> {
         Ok(run(&self.plan, self.preset, Box::new(|_| ()))?)
     }
+
+    /// What came of the cell, and its row: throughput and latencies, what was kept of the items, and what that took.
+    pub(super) fn measure(&self) -> Result<(Row, Ran), ExperimentError> {
+        let ran = self.run()?;
+        let (row, detail) = (&ran.row, &ran.detail);
+        let seconds_busy = detail.cpu_busy.map(|busy| busy * f64::from(self.plan.cpus));
+        let busy_us = seconds_busy
+            .zip(row.ops_per_s)
+            .map(|(busy, rate)| busy / rate * 1e6);
+        let keys = self.plan.workload.keys();
+        let kept = row.objects_on_flash.map(|kept| kept as f64 / keys as f64);
+        // What the device copies of its own accord; there is no such thing where the cache drives it.
+        let is_on_drive = self.preset.made_for == MadeFor::Drive;
+        let device_copied = row
+            .dlwa
+            .filter(|_| is_on_drive)
+            .map(|dlwa| (dlwa - 1.0).max(0.0) * row.flash_bytes_written.unwrap_or(0) as f64);
+        let row = Row::new()
+            .with(PART, self.part.as_str())
+            .and(self.head.clone())
+            .with("ops_per_s", row.ops_per_s)
+            .with("requests_per_s", requests_per_s(&ran))
+            .with("mean_us", detail.mean_us)
+            .with("request_us", request_us(&ran))
+            .and(row.figures(&["p50_us", "p99_us", "p999_us", "hit_ratio"]))
+            .and(row.figures(&["objects_on_flash"]))
+            .with("kept_share", kept)
+            .with("slabs_erased", self.slabs(row.erases))
+            .and(row.figures(&["gc_bytes_copied"]))
+            .with("device_bytes_copied", device_copied)
+            .and(row.figures(&["item_bytes_set", "clwa", "dlwa"]))
+            .and(row.figures(&["low_watermark", "high_watermark"]))
+            .with("cpu_busy", detail.cpu_busy)
+            .with("cpu_us_an_op", busy_us);
+        Ok((row, ran))
+    }
+
+    pub(super) fn row(&self) -> Result<Row, ExperimentError> {
+        Ok(self.measure()?.0)
+    }
+
+    /// So many erased blocks, in slabs.
+    pub(super) fn slabs(&self, blocks: Option<u64>) -> Option<f64> {
+        let a_slab = Machine::blocks_a_slab(self.preset.made_for) as f64;
+        Some(blocks? as f64 / a_slab)
+    }
 }
 
 /// Requests a second. The set after a miss belongs to its request.
-pub(super) fn requests_per_s(ran: &Ran) -> Option<f64> {
+fn requests_per_s(ran: &Ran) -> Option<f64> {
     let operations = (ran.row.gets + ran.row.sets) as f64;
     Some(ran.row.ops_per_s? * ran.row.requests as f64 / operations)
 }
 
 /// What a request took on average, with the set after a miss and what the database took before it.
-pub(super) fn request_us(ran: &Ran) -> f64 {
+fn request_us(ran: &Ran) -> f64 {
     let row = &ran.row;
     let operations_us = ran.detail.mean_us * (row.gets + row.sets) as f64;
-    let database_us = DATABASE.as_secs_f64() * 1e6 * (row.gets - row.hits) as f64;
+    let asked = row.gets + row.sets - row.requests;
+    let database_us = DATABASE.as_secs_f64() * 1e6 * asked as f64;
     (operations_us + database_us) / row.requests as f64
 }
 
@@ -102,24 +161,20 @@ pub(super) fn quotient(one: Option<f64>, other: Option<f64>) -> Option<f64> {
     Some(one? / other?).filter(|quotient| quotient.is_finite())
 }
 
-/// The number of a field in the row of a preset at a cost of copying.
-pub(super) fn figure(rows: &[Row], preset: &str, copy_scale: u32, field: &str) -> Option<f64> {
-    let is_it = |row: &&Row| {
-        row.text("preset") == Some(preset)
-            && row.number("copy_scale") == Some(f64::from(copy_scale))
-    };
+/// The number of a field in the row of a preset.
+pub(super) fn figure(rows: &[Row], preset: &str, field: &str) -> Option<f64> {
+    let is_it = |row: &&Row| row.text("preset") == Some(preset);
     rows.iter().find(is_it)?.number(field)
 }
 
 /// The same figure of two presets, the first over the second.
-pub(super) fn over(
-    rows: &[Row],
-    [one, other]: [&str; 2],
-    copy_scale: u32,
-    field: &str,
-) -> Option<f64> {
-    let of = |preset| figure(rows, preset, copy_scale, field);
-    quotient(of(one), of(other))
+pub(super) fn over(rows: &[Row], [one, other]: [&str; 2], field: &str) -> Option<f64> {
+    quotient(figure(rows, one, field), figure(rows, other, field))
+}
+
+/// The same, the first less the second, in hundredths.
+pub(super) fn points(rows: &[Row], [one, other]: [&str; 2], field: &str) -> Option<f64> {
+    Some(100.0 * (figure(rows, one, field)? - figure(rows, other, field)?))
 }
 
 pub(super) fn among(rows: &[Row], field: &str, value: impl Into<Value>) -> Vec<Row> {
@@ -128,12 +183,11 @@ pub(super) fn among(rows: &[Row], field: &str, value: impl Into<Value>) -> Vec<R
     rows.iter().filter(has_it).cloned().collect()
 }
 
-/// A line for each preset, with the measured costs of copying: one field against the other.
+/// A line for each preset: one field against the other.
 pub(super) fn lines(rows: &[Row], presets: &[&str], across: &str, upwards: &str) -> Vec<Line> {
-    let rows = among(rows, "copy_scale", 1u64);
     let point = |row: &Row| Some((row.number(across)?, row.number(upwards)?));
     let line = |&preset: &&str| {
-        let points = among(&rows, "preset", preset);
+        let points = among(rows, "preset", preset);
         Line::new(preset, points.iter().filter_map(point).collect())
     };
     presets.iter().map(line).collect()

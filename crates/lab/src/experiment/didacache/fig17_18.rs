@@ -2,8 +2,7 @@
 
 use workload::Mix;
 
-use super::cell::{COPY_SCALES, among, copy_scales, figure, quotient};
-use super::items;
+use super::cell::{Cell, Spare, among, quotient};
 use super::machine::{Machine, etc};
 use crate::compare::Plan;
 use crate::experiment::{ExperimentError, Finding, Outcome, Scale, Setting};
@@ -23,7 +22,6 @@ pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, Exper
         Scale::Tiny => 1.0 / 30.0,
         Scale::Small | Scale::Paper => 25.0 / 30.0,
     });
-    let copy_scales = copy_scales(setting.scale);
     let mut cells = Vec::new();
     for (operation, gets, sets) in OPERATIONS {
         let workload = etc(setting, keys, Mix::new(gets, sets, 0.0)?)?;
@@ -36,10 +34,16 @@ pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, Exper
             let head = Row::new()
                 .with("operation", operation)
                 .with("flash_over_buffers", part);
-            cells.extend(items::cells(&machine, &[PRESET], &plan, copy_scales, &head));
+            cells.extend(Cell::of_each(
+                &machine,
+                Spare::Within,
+                &[PRESET],
+                &plan,
+                &head,
+            ));
         }
     }
-    let rows = setting.cells.run(&cells, items::row)?;
+    let rows = setting.cells.run(&cells, Cell::row)?;
     let plots = OPERATIONS.map(|(operation, ..)| plots(&rows, operation));
     Ok(Outcome::of(plots.concat(), findings(&rows), rows))
 }
@@ -47,11 +51,13 @@ pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, Exper
 fn plots(rows: &[Row], operation: &str) -> [Plot; 2] {
     let rows = among(rows, "operation", operation);
     let figure = |title: String, y: Axis, field| {
+        let point = |row: &Row| Some((row.number("flash_over_buffers")?, row.number(field)?));
+        let points = rows.iter().filter_map(point).collect();
         Plot::new(
             title,
             Axis::log2("write buffers").unit("parts of the flash"),
             y,
-            COPY_SCALES.map(|scale| line(&rows, scale, field)).into(),
+            vec![Line::new(PRESET, points)],
         )
     };
     [
@@ -68,33 +74,23 @@ fn plots(rows: &[Row], operation: &str) -> [Plot; 2] {
     ]
 }
 
-fn line(rows: &[Row], copy_scale: u32, field: &str) -> Line {
-    let point = |row: &Row| {
-        let share = 1.0 / row.number("flash_over_buffers")?;
-        Some((share, row.number(field)?))
-    };
-    let rows = among(rows, "copy_scale", u64::from(copy_scale));
-    Line::new(
-        format!("copying x {copy_scale}"),
-        rows.iter().filter_map(point).collect(),
-    )
-}
-
 fn findings(rows: &[Row]) -> Vec<Finding> {
     let mut findings = Vec::new();
-    let [least, .., most] = FLASH_OVER_BUFFERS;
     for (operation, ..) in OPERATIONS {
         let rows = among(rows, "operation", operation);
-        let of = |part: u64| among(&rows, "flash_over_buffers", part);
-        let (small, large) = (of(least), of(most));
-        for (what, field) in [("throughput", "ops_per_s"), ("mean latency", "mean_us")] {
-            for copy_scale in COPY_SCALES {
-                findings.push(Finding::new(format!(
-                        "{what} of {operation}, a {most}th of the flash for buffers / a {least}nd, copying x {copy_scale}"
-                    ), Some("about 1"), quotient(
-                        figure(&large, PRESET, copy_scale, field),
-                        figure(&small, PRESET, copy_scale, field),
-                    )));
+        let at = |part: u64, field| {
+            let row = among(&rows, "flash_over_buffers", part);
+            row.first()?.number(field)
+        };
+        for part in &FLASH_OVER_BUFFERS[..3] {
+            for (what, field) in [("throughput", "ops_per_s"), ("mean latency", "mean_us")] {
+                findings.push(Finding::new(
+                    format!(
+                        "{what} of {operation}, buffers of 1/{part} of the flash / of a fourth"
+                    ),
+                    Some("about 1"),
+                    quotient(at(*part, field), at(FLASH_OVER_BUFFERS[3], field)),
+                ));
             }
         }
     }

@@ -1,15 +1,10 @@
 //! Items of one length, asked for at random, of a cache that is full of them (section 5.4).
-//!
-//! A conventional drive has its reserve beside the flash that is filled: the paper's has 1.5 TB, and Fatcache
-//! may use of it what it likes (section 5.2). So all have room for the same items.
 
 use workload::{KeySize, Mix, Settings, ValueSize, Workload};
 
-use super::cell::Cell;
-use super::machine::{CLIENTS, Machine};
-use crate::compare::{Outcome as Ran, Plan};
+use super::machine::Machine;
+use crate::compare::Plan;
 use crate::experiment::{ExperimentError, Scale, Setting};
-use crate::row::Row;
 
 /// Fatcache, synchronous and asynchronous, and what is compared with it.
 pub(super) const PRESETS: [&str; 3] = ["fatcache-sync", "fatcache-async", "didacache"];
@@ -37,6 +32,8 @@ pub(super) const LENGTHS: [Items; 7] = [
 ];
 /// Those of which the paper tells most.
 pub(super) const USUAL: Items = LENGTHS[2];
+/// Those of which the paper gives figures.
+pub(super) const SHORTEST: Items = LENGTHS[0];
 
 impl Items {
     const fn of(bytes: u32, flash_bytes: u32) -> Self {
@@ -62,7 +59,7 @@ impl Items {
         let set_share = f64::from(set_share);
         let settings = Settings {
             keys,
-            clients: CLIENTS.into(),
+            clients: Machine::of(setting.scale).clients().into(),
             seed: setting.seed,
             mix: Some(Mix::new(100.0 - set_share, set_share, 0.0)?),
             key_size: Some(KeySize::Fixed(KEY_BYTES as usize)),
@@ -88,52 +85,4 @@ impl Items {
             ..Machine::of(setting.scale).plan(workload, requests)
         })
     }
-}
-
-/// Cells with the reserve of a conventional drive beside the flash.
-pub(super) fn cells(
-    machine: &Machine,
-    presets: &[&str],
-    plan: &Plan,
-    copy_scales: &[u32],
-    head: &Row,
-) -> Vec<Cell> {
-    let cells = Cell::of_each(machine, presets, plan, copy_scales, head).into_iter();
-    cells
-        .map(|cell| cell.with_reserve_beside(machine))
-        .collect()
-}
-
-/// What came of a cell, and its row: throughput and latencies, and where the time went.
-pub(super) fn measure(cell: &Cell) -> Result<(Row, Ran), ExperimentError> {
-    let ran = cell.run()?;
-    let (row, detail) = (&ran.row, &ran.detail);
-    let seconds_busy = detail.cpu_busy.map(|busy| busy * f64::from(cell.plan.cpus));
-    let busy_us = seconds_busy
-        .zip(row.ops_per_s)
-        .map(|(busy, rate)| busy / rate * 1e6);
-    let bytes_an_object = row.dram_bits_per_object.map(|bits| bits / 8.0);
-    let row = cell
-        .head
-        .clone()
-        .with("ops_per_s", row.ops_per_s)
-        .with("mean_us", detail.mean_us)
-        .and(row.figures(&["p50_us", "p99_us", "p999_us", "hit_ratio"]))
-        .with("cpu_busy", detail.cpu_busy)
-        .with("cpu_us_an_op", busy_us)
-        .and(row.figures(&[
-            "clwa",
-            "dlwa",
-            "gc_bytes_copied",
-            "erases",
-            "low_watermark",
-            "objects_on_flash",
-        ]))
-        .with("dram_bytes_an_object", bytes_an_object)
-        .with("device_mapping_bytes", detail.mapping_bytes);
-    Ok((row, ran))
-}
-
-pub(super) fn row(cell: &Cell) -> Result<Row, ExperimentError> {
-    Ok(measure(cell)?.0)
 }

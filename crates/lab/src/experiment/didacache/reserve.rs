@@ -1,73 +1,97 @@
 //! `DIDACache` (TOS 2018), figures 23 to 26 and table 3: how much flash is kept free as the rate of requests changes.
 
-use super::cell::{
-    COPY_SCALES, Cell, DATABASE, among, copy_scales, figure, over, request_us, requests_per_s,
+use workload::{Mix, Settings, Workload};
+
+use super::cell::{Cell, DATABASE, Spare, among, figure, over, points};
+use super::machine::{
+    GETS_PER_SET, LOOK_ASIDE_DEVIATION, Machine, PAPER_SERVERS, look_aside_settings,
 };
-use super::machine::{Machine, look_aside};
 use crate::compare::{Outcome as Ran, Pace, Plan, Rate, Sample, SegmentLevels};
 use crate::experiment::{ExperimentError, Finding, Outcome, Setting};
 use crate::plot::{Axis, Line, Plot};
-use crate::row::Row;
+use crate::row::{PART, Row};
 
 const STATIC: &str = "didacache-static";
 const QUEUEING: &str = "didacache";
 const HEURISTIC: &str = "didacache-heuristic";
 const PRESETS: [&str; 3] = [STATIC, HEURISTIC, QUEUEING];
 
-/// Requests come at given rates.
-const PACED: &str = "rates";
-/// Clients make them one after the other.
-const UNPACED: &str = "closed";
-
 /// The cache, in percent of the data set.
 const CACHE_PERCENT: f64 = 12.0;
-/// Requests a second for each LUN, each rate for as long as the others. The paper's runs reach 1,200.
-const RATES: [f64; 5] = [250.0, 500.0, 1000.0, 500.0, 250.0];
 const POINTS: usize = 40;
 
+/// What is asked for, and how fast.
+struct Part {
+    name: &'static str,
+    /// Gets to a set; what a get does not find is stored.
+    gets_per_set: f64,
+    /// Requests a second of the paper's eight servers, each rate for as many requests as there are of it in a second; none
+    /// where clients ask as fast as they are answered. The paper's runs reach 230 thousand.
+    rates: &'static [f64],
+}
+
+const PARTS: [Part; 3] = [
+    Part {
+        name: "reads at given rates",
+        gets_per_set: GETS_PER_SET,
+        rates: &[20e3, 40e3, 80e3, 40e3, 20e3],
+    },
+    Part {
+        name: "half of them sets, up to what reclaim can do",
+        gets_per_set: 1.0,
+        rates: &[25e3, 50e3, 100e3, 50e3, 25e3],
+    },
+    Part {
+        name: "reads as fast as they are answered",
+        gets_per_set: GETS_PER_SET,
+        rates: &[],
+    },
+];
+
 pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
-    let machine = Machine::lean(setting.scale);
+    let machine = Machine::of(setting.scale);
     let keys = machine.data_set_keys(CACHE_PERCENT);
     // As many as fill the cache and turn over what it holds; then half of that.
     let requests = keys / 2;
-    let plan = Plan {
-        load: false,
-        warmup: 2 * requests,
-        database: DATABASE,
-        pace: Pace::Rates(rates(&machine, requests)),
-        ..machine.plan(look_aside(setting, keys)?, requests)
-    };
-    let cells = |plan: &Plan, scales, pace| {
-        let cells = Cell::of_each(&machine, &PRESETS, plan, scales, &Row::new()).into_iter();
-        cells.map(move |cell| cell.with("pace", pace))
-    };
-    let paced = cells(&plan, copy_scales(setting.scale), PACED);
-    // At rates that all of them keep up with there is no throughput to compare.
-    let unpaced = Plan {
-        pace: Pace::Closed,
-        clients: machine.few_clients(),
-        requests: Some(requests / 2),
-        ..plan.clone()
-    };
-    let cells: Vec<Cell> = paced.chain(cells(&unpaced, &[1], UNPACED)).collect();
+    let mut cells = Vec::new();
+    for part in &PARTS {
+        let settings = Settings {
+            mix: Some(Mix::new(part.gets_per_set, 1.0, 0.0)?),
+            ..look_aside_settings(setting, keys, LOOK_ASIDE_DEVIATION, 0.0)?
+        };
+        let plan = Plan {
+            load: false,
+            warmup: 2 * requests,
+            database: DATABASE,
+            pace: part.pace(&machine, requests),
+            ..machine.plan(Workload::parse("normal", settings)?, requests)
+        };
+        let of_part = Cell::of_each(&machine, Spare::Within, &PRESETS, &plan, &Row::new());
+        cells.extend(of_part.into_iter().map(|cell| cell.part(part.name)));
+    }
     let regulated = setting.cells.run(&cells, Regulated::of)?;
     let rows: Vec<Row> = regulated.iter().map(|ran| ran.row.clone()).collect();
-    let plots = plots(&regulated[..PRESETS.len()]);
-    Ok(Outcome::of(plots, findings(&rows), rows))
+    Ok(Outcome::of(plots(&regulated), findings(&rows), rows))
 }
 
-/// The rates, as long as each other, and so many requests in all.
-fn rates(machine: &Machine, requests: u64) -> Vec<Rate> {
-    let all: f64 = RATES.iter().sum();
-    let rate = |per_s: f64| Rate {
-        requests: (requests as f64 * per_s / all) as u64,
-        per_s: per_s * f64::from(machine.luns()),
-    };
-    RATES.into_iter().map(rate).collect()
+impl Part {
+    /// The rates, as long as each other, and so many requests in all.
+    fn pace(&self, machine: &Machine, requests: u64) -> Pace {
+        if self.rates.is_empty() {
+            return Pace::Closed;
+        }
+        let all: f64 = self.rates.iter().sum();
+        let rate = |per_s: &f64| Rate {
+            requests: (requests as f64 * per_s / all) as u64,
+            per_s: per_s * f64::from(machine.servers) / PAPER_SERVERS,
+        };
+        Pace::Rates(self.rates.iter().map(rate).collect())
+    }
 }
 
 struct Regulated {
     preset: &'static str,
+    part: String,
     row: Row,
     /// Those of what was measured.
     samples: Vec<Sample>,
@@ -77,25 +101,22 @@ struct Regulated {
 
 impl Regulated {
     fn of(cell: &Cell) -> Result<Self, ExperimentError> {
-        let ran = cell.run()?;
+        let (row, ran) = cell.measure()?;
         let segments = ran.detail.erase_counts.len();
         let samples = thinned(&ran, cell.plan.warmup);
-        let kept_free = mean(&samples, |sample| sample.segments.free);
-        let row = &ran.row;
-        let low = mean(&samples, |sample| sample.segments.low);
-        let row = cell
-            .head
-            .clone()
-            .and(row.figures(&["hit_ratio", "erases", "gc_bytes_copied"]))
-            .with("request_us", request_us(&ran))
-            .and(row.figures(&["p50_us", "p99_us", "p999_us"]))
-            .with("requests_per_s", requests_per_s(&ran))
-            .with("free_share", kept_free / segments as f64)
-            .with("low_share", low / segments as f64)
-            .with("cpu_busy", ran.detail.cpu_busy)
-            .and(row.figures(&["item_bytes_set", "objects_on_flash"]));
+        let mean_of = |level: fn(&SegmentLevels) -> u32| {
+            let sum: f64 = samples
+                .iter()
+                .map(|sample| f64::from(level(&sample.segments)))
+                .sum();
+            sum / samples.len() as f64 / segments as f64
+        };
+        let row = row
+            .with("free_share", mean_of(|levels| levels.free))
+            .with("low_share", mean_of(|levels| levels.low));
         Ok(Self {
             preset: cell.preset.name,
+            part: cell.part.clone(),
             row,
             samples,
             latencies: ran.detail.latencies,
@@ -117,7 +138,10 @@ impl Regulated {
             Line::new(name, self.over_time(|sample| percent(&sample.segments)))
         };
         Plot::new(
-            format!("Free segments and watermarks, {}", self.preset),
+            format!(
+                "Free segments and watermarks, {}, {}",
+                self.preset, self.part
+            ),
             seconds(),
             Axis::linear("segments").unit("% of the flash"),
             vec![
@@ -152,30 +176,29 @@ fn thinned(ran: &Ran, warmup: u64) -> Vec<Sample> {
     measured.into_iter().step_by(step).collect()
 }
 
-fn mean(samples: &[Sample], figure: impl Fn(&Sample) -> u32) -> f64 {
-    samples
-        .iter()
-        .map(|sample| f64::from(figure(sample)))
-        .sum::<f64>()
-        / samples.len() as f64
-}
-
 fn seconds() -> Axis {
     Axis::linear("time").unit("s")
 }
 
 fn plots(regulated: &[Regulated]) -> Vec<Plot> {
+    regulated
+        .chunk_by(|one, other| one.part == other.part)
+        .flat_map(|of_part| plots_of(&of_part[0].part, of_part))
+        .collect()
+}
+
+fn plots_of(part: &str, regulated: &[Regulated]) -> Vec<Plot> {
     let mut plots: Vec<Plot> = regulated.iter().map(Regulated::levels).collect();
     plots.push(Plot::new(
-        "Hit ratio",
+        format!("Hit ratio, {part}"),
         seconds(),
         Axis::linear("hit ratio"),
         regulated.iter().map(Regulated::hit_ratio).collect(),
     ));
     let presets = regulated.iter().map(|ran| ran.preset.to_owned()).collect();
-    let bar = |(at, ran): (usize, &Regulated)| Some((at as f64, ran.row.number("erases")?));
+    let bar = |(at, ran): (usize, &Regulated)| Some((at as f64, ran.row.number("slabs_erased")?));
     plots.push(Plot::new(
-        "Erases",
+        format!("Erases, {part}"),
         Axis::named("preset", presets),
         Axis::linear("erases"),
         vec![Line::new(
@@ -188,7 +211,7 @@ fn plots(regulated: &[Regulated]) -> Vec<Plot> {
         Line::new(ran.preset, ran.latencies.iter().map(point).collect())
     };
     plots.push(Plot::new(
-        "Operations that took no longer",
+        format!("Operations that took no longer, {part}"),
         Axis::log10("latency").unit("us"),
         Axis::linear("share of the operations"),
         regulated.iter().map(latency).collect(),
@@ -196,51 +219,42 @@ fn plots(regulated: &[Regulated]) -> Vec<Plot> {
     plots
 }
 
+/// What the paper has of queueing and of the heuristic, over static.
+const PAPER: [(&str, &str, [&str; 2]); 6] = [
+    ("erases", "slabs_erased", ["0.84", "0.91"]),
+    ("mean time of a request", "request_us", ["0.78", "0.80"]),
+    ("requests a second", "requests_per_s", ["1.16", "1.13"]),
+    ("p99", "p99_us", ["lower", "lower"]),
+    ("p99.9", "p999_us", ["lower", "lower"]),
+    ("items kept", "objects_on_flash", ["-", "-"]),
+];
+
 fn findings(rows: &[Row]) -> Vec<Finding> {
     let mut findings = Vec::new();
-    for scale in COPY_SCALES {
-        let of = |preset, field| figure(rows, preset, scale, field);
-        for (preset, points, erases, latency) in [
-            (QUEUEING, "7.1", "0.84", "0.78"),
-            (HEURISTIC, "6.4", "0.91", "0.80"),
-        ] {
-            let over_static = |field| over(rows, [preset, STATIC], scale, field);
-            let gained = of(preset, "hit_ratio").zip(of(STATIC, "hit_ratio"));
-            for (what, paper, here) in [
-                (
-                    "hit ratio, points above static",
-                    points,
-                    gained.map(|(one, other)| 100.0 * (one - other)),
-                ),
-                ("erases / static", erases, over_static("erases")),
-                (
-                    "mean time of a request / static",
-                    latency,
-                    over_static("request_us"),
-                ),
-            ] {
-                findings.push(Finding::new(
-                    format!("{what}, {preset}, copying x {scale}"),
-                    Some(paper),
-                    here,
-                ));
-            }
+    for part in &PARTS {
+        let rows = among(rows, PART, part.name);
+        for (at, preset) in [QUEUEING, HEURISTIC].into_iter().enumerate() {
+            let of = format!("{preset}, {}", part.name);
+            findings.push(Finding::new(
+                format!("hit ratio, points above static, {of}"),
+                Some(["7.1", "6.4"][at]),
+                points(&rows, [preset, STATIC], "hit_ratio"),
+            ));
+            findings.extend(PAPER.map(|(what, field, paper)| {
+                Finding::new(
+                    format!("{what} / static, {of}"),
+                    Some(paper[at]),
+                    over(&rows, [preset, STATIC], field),
+                )
+            }));
         }
-    }
-    let unpaced = among(rows, "pace", UNPACED);
-    for (preset, paper) in [(QUEUEING, "1.16"), (HEURISTIC, "1.13")] {
-        findings.push(Finding::new(
-            format!("throughput of clients in a closed loop / static, {preset}"),
-            Some(paper),
-            over(&unpaced, [preset, STATIC], 1, "requests_per_s"),
-        ));
-    }
-    for (preset, paper) in PRESETS.into_iter().zip(["0.877", "0.941", "0.948"]) {
-        findings.push(Finding::new(
-            format!("hit ratio, {preset}"),
-            Some(paper),
-            figure(rows, preset, 1, "hit_ratio"),
-        ));
+        for (preset, paper) in PRESETS.into_iter().zip(["0.877", "0.941", "0.948"]) {
+            findings.push(Finding::new(
+                format!("hit ratio, {preset}, {}", part.name),
+                Some(paper),
+                figure(&rows, preset, "hit_ratio"),
+            ));
+        }
     }
     findings
 }

@@ -1,10 +1,10 @@
 //! `DIDACache` (TOS 2018), table 4: how busy the processors are.
 
-use super::cell::{COPY_SCALES, among, figure};
-use super::items::{self, PRESETS, USUAL};
+use super::cell::{Cell, Spare, among, figure};
+use super::items::{PRESETS, USUAL};
 use super::machine::Machine;
 use crate::compare::{Pace, Plan, Rate};
-use crate::experiment::{ExperimentError, Finding, Outcome, Scale, Setting};
+use crate::experiment::{ExperimentError, Finding, Outcome, Setting};
 use crate::row::{PART, Row};
 
 /// Clients make a request as soon as they have the answer to the one before.
@@ -53,15 +53,12 @@ pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, Exper
                 pace: pace.clone(),
                 ..USUAL.plan(setting, asked.set_share, requests)?
             };
-            let head = Row::new().with(PART, part).with("asked", asked.name);
-            let copy_scales = match (setting.scale, part, asked.set_share) {
-                (Scale::Paper, ..) | (Scale::Small, PACED, 50) => &COPY_SCALES[..],
-                _ => &COPY_SCALES[..1],
-            };
-            cells.extend(items::cells(&machine, &PRESETS, &plan, copy_scales, &head));
+            let head = Row::new().with("asked", asked.name);
+            let cells_of = Cell::of_each(&machine, Spare::Within, &PRESETS, &plan, &head);
+            cells.extend(cells_of.into_iter().map(|cell| cell.part(part)));
         }
     }
-    let rows = setting.cells.run(&cells, items::row)?;
+    let rows = setting.cells.run(&cells, Cell::row)?;
     Ok(Outcome::of(Vec::new(), findings(&rows), rows))
 }
 
@@ -72,16 +69,13 @@ fn findings(rows: &[Row]) -> Vec<Finding> {
     for (part, asked) in [CLOSED, PACED].into_iter().flat_map(asked_of) {
         let rows = among(&among(rows, PART, part), "asked", asked.name);
         let name = asked.name;
-        for copy_scale in COPY_SCALES {
-            for (preset, paper) in PRESETS.into_iter().zip(asked.paper) {
-                let busy = figure(&rows, preset, copy_scale, "cpu_busy");
-                findings.extend(busy.map(|busy| {
-                    let measure = format!(
-                        "processors busy, in percent, {preset}, {name}, {part}, copying x {copy_scale}"
-                    );
-                    Finding::new(measure, Some(paper), Some(busy * 100.0))
-                }));
-            }
+        for (preset, paper) in PRESETS.into_iter().zip(asked.paper) {
+            let busy = figure(&rows, preset, "cpu_busy");
+            findings.push(Finding::new(
+                format!("processors busy, in percent, {preset}, {name}, {part}"),
+                Some(paper),
+                busy.map(|busy| busy * 100.0),
+            ));
         }
     }
     findings

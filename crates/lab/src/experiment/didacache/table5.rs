@@ -1,22 +1,22 @@
 //! `DIDACache` (TOS 2018), section 6 and table 5: the best and the worst case.
 //!
-//! Both are looked for: with one client and few items, and with 32 clients who SET as fast as they can, beside
+//! Both are looked for: with one client and few items, and with all clients, who SET as fast as they can, beside
 //! GETs and without. And both are computed as in the paper, from what the device takes for a block.
 
 use device::{NandConfig, Preset};
 use runtime::work::Work;
 
-use super::cell::{COPY_SCALES, Cell, among, figure};
-use super::items::{self, PRESETS, USUAL};
-use super::machine::Machine;
+use super::cell::{Cell, Spare, among, figure};
+use super::items::{PRESETS, USUAL};
+use super::machine::{Machine, REQUEST};
 use crate::compare::Plan;
 use crate::cpu::CpuTable;
-use crate::experiment::{ExperimentError, Finding, Outcome, Scale, Setting};
+use crate::experiment::{ExperimentError, Finding, Outcome, Setting};
 use crate::row::{PART, Row};
 
 const BEST: &str = "one client, few items";
-const WORST: &str = "32 clients, a full cache, SETs alone";
-const WORST_MIXED: &str = "32 clients, a full cache, SET/GET 1:1";
+const WORST: &str = "all clients, a full cache, SETs alone";
+const WORST_MIXED: &str = "all clients, a full cache, SET/GET 1:1";
 const COMPUTED: &str = "by equations 4 to 8";
 /// Blocks of 8 MiB, for which the paper computes.
 const PAPERS_BLOCKS: &str = "of the paper";
@@ -41,12 +41,8 @@ pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, Exper
     ];
     let mut cells = Vec::new();
     for (part, plan) in parts {
-        let head = Row::new().with(PART, part);
-        let copy_scales = match (setting.scale, part) {
-            (Scale::Tiny, _) | (Scale::Small, WORST_MIXED) => &COPY_SCALES[..1],
-            _ => &COPY_SCALES[..],
-        };
-        cells.extend(items::cells(&machine, &PRESETS, &plan, copy_scales, &head));
+        let of_part = Cell::of_each(&machine, Spare::Within, &PRESETS, &plan, &Row::new());
+        cells.extend(of_part.into_iter().map(|cell| cell.part(part)));
     }
     let mut rows = setting.cells.run(&cells, row)?;
     rows.extend(computed(&machine));
@@ -54,11 +50,9 @@ pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, Exper
 }
 
 fn row(cell: &Cell) -> Result<Row, ExperimentError> {
-    let ran = cell.run()?;
+    let (measured, ran) = cell.measure()?;
     let (sets, gets) = (ran.detail.set_us, ran.detail.get_us);
-    Ok(cell
-        .head
-        .clone()
+    Ok(measured
         .with("set_least_us", sets.map(|(least, _)| least))
         .with("set_most_us", sets.map(|(_, most)| most))
         .with("get_least_us", gets.map(|(least, _)| least))
@@ -68,7 +62,7 @@ fn row(cell: &Cell) -> Result<Row, ExperimentError> {
 /// What the equations say of the paper's device, and of the one that is measured.
 fn computed(machine: &Machine) -> Vec<Row> {
     let full = Preset::Didacache.full(0);
-    let pages = (machine.block_kib << 10) / u64::from(full.geometry.page_bytes);
+    let pages = machine.slab_bytes() / u64::from(full.geometry.page_bytes);
     let here = Preset::Didacache.with_blocks_of(pages as u32, 0);
     let mut rows = Vec::new();
     for (blocks, nand) in [(PAPERS_BLOCKS, full), (BLOCKS_HERE, here)] {
@@ -82,7 +76,6 @@ fn computed(machine: &Machine) -> Vec<Row> {
                     .with(PART, COMPUTED)
                     .with("blocks", blocks)
                     .with("preset", preset)
-                    .with("copy_scale", 1u64)
                     .with("set_least_us", times.set)
                     .with("set_most_us", times.set + waiting_us)
                     .with("get_least_us", times.get)
@@ -119,7 +112,7 @@ impl Times {
         let index = cpu.nanos(Work::IndexStep) / 1e3;
         let bytes = f64::from(USUAL.bytes);
         let copy = (cpu.nanos(Work::ItemCopied) + bytes * cpu.nanos(Work::ByteCopied)) / 1e3;
-        let request = cpu.request_nanos() / 1e3;
+        let request = REQUEST.as_secs_f64() * 1e6;
         Self {
             set: request + index + copy,
             get: request + index,
@@ -162,33 +155,31 @@ fn findings(rows: &[Row]) -> Vec<Finding> {
     for blocks in [PAPERS_BLOCKS, BLOCKS_HERE] {
         let rows = among(&computed, "blocks", blocks);
         let of = format!("by equation, blocks {blocks}");
-        findings.extend(times(&rows, &of, &[DRIVEN, CONVENTIONAL], 1));
+        findings.extend(times(&rows, &of, &[DRIVEN, CONVENTIONAL]));
     }
     for part in [BEST, WORST, WORST_MIXED] {
         let rows = among(rows, PART, part);
-        for copy_scale in COPY_SCALES {
-            findings.extend(times(&rows, part, &PRESETS, copy_scale));
-        }
+        findings.extend(times(&rows, part, &PRESETS));
     }
     findings
 }
 
 /// The times of each preset, in microseconds; nothing where there are none.
-fn times(rows: &[Row], part: &str, presets: &[&str], copy_scale: u32) -> Vec<Finding> {
+fn times(rows: &[Row], part: &str, presets: &[&str]) -> Vec<Finding> {
     let mut findings = Vec::new();
     for &preset in presets {
         for (what, field, driven, conventional) in PAPER {
             // One client sees no worst case, and many see no best one.
             if part == BEST && field.contains("most")
-                || part.starts_with("32") && field.contains("least")
+                || part.starts_with("all") && field.contains("least")
             {
                 continue;
             }
-            let Some(here) = figure(rows, preset, copy_scale, field) else {
+            let Some(here) = figure(rows, preset, field) else {
                 continue;
             };
             findings.push(Finding::new(
-                format!("{what}, us, {preset}, {part}, copying x {copy_scale}"),
+                format!("{what}, us, {preset}, {part}"),
                 Some(if preset == DRIVEN {
                     driven
                 } else {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use workload::Mix;
 
-use super::cell::{COPY_SCALES, Cell, copy_scales, figure, over, quotient};
+use super::cell::{Cell, Spare, figure, over, quotient};
 use super::machine::{ETC_FLASH_BYTES, Machine, etc};
 use crate::experiment::{ExperimentError, Finding, Outcome, Setting};
 use crate::plot::{Axis, Line, Plot};
@@ -20,17 +20,16 @@ const LOADED_SHARE: f64 = 10.0 / 15.0;
 const REQUESTED_TIMES: f64 = 240.0 / 15.0;
 
 pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
-    let machine = Machine::lean(setting.scale);
+    let machine = Machine::of(setting.scale);
     let keys = machine.etc_keys(LOADED_SHARE);
     let half_sets = Mix::new(1.0, 1.0, 0.0)?;
     let requested = machine.flash_bytes() as f64 * REQUESTED_TIMES;
     let requests = (requested / ETC_FLASH_BYTES) as u64;
     let plan = machine.plan(etc(setting, keys, half_sets)?, requests);
-    let scales = copy_scales(setting.scale);
-    let cells = Cell::of_each(&machine, &PRESETS, &plan, scales, &Row::new());
+    let cells = Cell::of_each(&machine, Spare::Within, &PRESETS, &plan, &Row::new());
     let worn = setting.cells.run(&cells, Worn::of)?;
     let rows: Vec<Row> = worn.iter().map(|worn| worn.row.clone()).collect();
-    let plots = plots(&worn[..PRESETS.len()]);
+    let plots = plots(&worn);
     Ok(Outcome::of(plots, findings(&rows), rows))
 }
 
@@ -42,14 +41,12 @@ struct Worn {
 
 impl Worn {
     fn of(cell: &Cell) -> Result<Self, ExperimentError> {
-        let ran = cell.run()?;
+        let (measured, ran) = cell.measure()?;
         let row = &ran.row;
         let (levelings, leveled, copied_to_level) = ran.detail.wear_leveling;
         let spread = row.erase_max.zip(row.erase_min);
         let erases = ran.detail.erase_counts;
-        let row = cell
-            .head
-            .clone()
+        let row = measured
             .and(row.figures(&["erase_min", "erase_max"]))
             .with("erase_spread", spread.map(|(most, least)| most - least))
             .with("erase_mean", mean(&erases))
@@ -58,14 +55,9 @@ impl Worn {
                 "gc_erases",
                 row.erases.map(|all| all.saturating_sub(leveled)),
             )
-            .with(
-                "gc_bytes_copied",
-                row.gc_bytes_copied.map(|all| all - copied_to_level),
-            )
             .with("wear_levelings", levelings)
             .with("leveling_erases", leveled)
-            .with("leveling_bytes_copied", copied_to_level)
-            .and(row.figures(&["hit_ratio", "item_bytes_set", "ops_per_s"]));
+            .with("leveling_bytes_copied", copied_to_level);
         Ok(Self {
             preset: cell.preset.name,
             row,
@@ -131,21 +123,22 @@ fn plots(worn: &[Worn]) -> Vec<Plot> {
 
 fn findings(rows: &[Row]) -> Vec<Finding> {
     let mut findings = Vec::new();
-    for scale in COPY_SCALES {
-        for (what, paper, field) in [
-            ("most - least erases of a block", "0.29", "erase_spread"),
-            ("erases of garbage collection", "0.96", "gc_erases"),
-            ("bytes it copies", "0.87", "gc_bytes_copied"),
-        ] {
-            findings.push(Finding::new(
-                format!("{what}, with leveling / without, copying x {scale}"),
-                Some(paper),
-                over(rows, PRESETS, scale, field),
-            ));
-        }
+    for (what, paper, field) in [
+        ("most - least erases of a block", "0.29", "erase_spread"),
+        ("erases of garbage collection", "0.96", "gc_erases"),
+        ("all bytes copied", "1.27", "gc_bytes_copied"),
+        ("hit ratio", "equal", "hit_ratio"),
+        ("items kept", "equal", "objects_on_flash"),
+        ("throughput", "-", "ops_per_s"),
+    ] {
+        findings.push(Finding::new(
+            format!("{what}, with leveling / without"),
+            Some(paper),
+            over(rows, PRESETS, field),
+        ));
     }
-    let leveled = |field| figure(rows, LEVELED, 1, field);
-    let unleveled = |field| figure(rows, UNLEVELED, 1, field);
+    let leveled = |field| figure(rows, LEVELED, field);
+    let unleveled = |field| figure(rows, UNLEVELED, field);
     for (measure, paper, here) in [
         ("wear levelings", "4", leveled("wear_levelings")),
         (
@@ -156,7 +149,10 @@ fn findings(rows: &[Row]) -> Vec<Finding> {
         (
             "bytes copied to level / those of garbage collection",
             "0.47",
-            quotient(leveled("leveling_bytes_copied"), leveled("gc_bytes_copied")),
+            quotient(
+                leveled("leveling_bytes_copied"),
+                (|| Some(leveled("gc_bytes_copied")? - leveled("leveling_bytes_copied")?))(),
+            ),
         ),
         ("least erases, leveled", "6", leveled("erase_min")),
         ("most erases, leveled", "11", leveled("erase_max")),

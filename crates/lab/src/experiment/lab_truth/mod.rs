@@ -2,8 +2,8 @@
 //! model of the drive under it.
 //!
 //! ```text
-//!   file ── probe ──▶ drive model ─────────────────┐
-//!     │                                            │ modelled drive, CPU table
+//!   file ─┬─ probe ──────▶ drive model ────────────┐
+//!     │   └─ scenarios ──▶ costs of this machine ──┤
 //!   real time: A B C A B C ... medians          virtual time
 //!     └──────────────▶ verdict: ranking, quotients ◀┘
 //! ```
@@ -24,12 +24,13 @@ use workload::{Mix, Settings, Workload};
 use self::verdict::{Judged, Spread, judge};
 use super::drive_file::DriveFile;
 use super::{ExperimentError, Finding, Outcome, Scale, Setting};
-use crate::calibrate::drive_model;
+use crate::calibrate::{drive_model, measure};
 use crate::compare::{CompareRow, DeviceChoice, Plan, run as run_plan};
+use crate::cpu::CpuTable;
 use crate::presets::{Preset, named};
 use crate::row::Row;
 
-const PRESETS: [&str; 3] = ["fatcache-sync", "fatcache-async", "flowstone"];
+const PRESETS: [&str; 4] = ["fatcache-sync", "fatcache-async", "didacache", "flowstone"];
 const CLIENTS: u32 = 32;
 /// A virtual ratio to the first preset is right from 1 / 1.25 to 1.25 times the real one: 20 % less, or as
 /// much the other way.
@@ -132,10 +133,17 @@ struct Cell {
     plan: Plan,
 }
 
-fn cells(setting: &Setting<'_>, extent: &Extent) -> Result<Vec<Cell>, ExperimentError> {
+fn cells(
+    setting: &Setting<'_>,
+    extent: &Extent,
+    costs: &CpuTable,
+) -> Result<Vec<Cell>, ExperimentError> {
     let mut cells = Vec::new();
     for work in &WORKS {
-        let plan = work.plan(extent, setting.scale, setting.seed)?;
+        let plan = Plan {
+            costs: costs.clone(),
+            ..work.plan(extent, setting.scale, setting.seed)?
+        };
         for name in PRESETS {
             let preset = named(name).expect("the presets are in the list");
             cells.push(Cell {
@@ -151,7 +159,11 @@ fn cells(setting: &Setting<'_>, extent: &Extent) -> Result<Vec<Cell>, Experiment
 pub(super) fn run(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
     let extent = extent(setting.scale);
     let path = setting.file.ok_or(ExperimentError::NoFile)?;
-    let cells = cells(setting, &extent)?;
+    let costs = match setting.scale {
+        Scale::Tiny => CpuTable::frozen(),
+        Scale::Small | Scale::Paper => measure(path)?.table,
+    };
+    let cells = cells(setting, &extent, &costs)?;
     let (file, profile) = DriveFile::probed(path, extent.flash_bytes, &what(&extent))?;
     let model = drive_model(&profile);
     let mut real = vec![Vec::new(); cells.len()];
@@ -321,12 +333,17 @@ mod tests {
     #[test]
     fn what_differs_is_complained_of_by_name() {
         let spread = |rate| Spread::of(vec![rate]);
-        let judged = judge(&[100.0, 200.0, 50.0].map(spread), &[100.0, 90.0, 60.0]);
+        let measured = [100.0, 200.0, 50.0, 100.0].map(spread);
+        let judged = judge(&measured, &[100.0, 90.0, 60.0, 100.0]);
         let said = complaints("writes", &judged);
         assert_eq!(said.len(), 2);
         assert!(said[0].contains("fatcache-async is faster than fatcache-sync"));
-        assert!(said[1].contains("is 0.45 and 1.20 times"), "{}", said[1]);
-        let judged = judge(&[100.0, 200.0, 50.0].map(spread), &[10.0, 21.0, 5.0]);
+        assert!(
+            said[1].contains("is 0.45 and 1.20 and 1.00 times"),
+            "{}",
+            said[1]
+        );
+        let judged = judge(&measured, &[10.0, 21.0, 5.0, 10.0]);
         assert!(complaints("writes", &judged).is_empty());
     }
 }
