@@ -32,6 +32,14 @@ const UNWRITTEN_SHARE: u32 = 256;
 const ENTRIES_A_TURN: usize = 256;
 
 impl Upkeep {
+/// A segment that is reclaimed.
+struct Chosen {
+    record: SegmentRecord,
+    keep: Keep,
+    /// For the sake of wear leveling.
+    is_leveling: bool,
+}
+
     /// Reclaims whenever there are too few free segments or the index is full, until background work ends.
     pub(crate) async fn keep_free(&self, residents: &dyn Residents) {
         loop {
@@ -50,8 +58,8 @@ impl Upkeep {
         // Counted before the choice: quiescing freezes the choice first, and then looks at the count.
         let under_way = Counted::begin(&self.reclaiming);
         let chosen = self.choose();
-        if let Some((record, keep)) = &chosen {
-            self.reclaim(residents, record, *keep).await;
+        if let Some(chosen) = &chosen {
+            self.reclaim(residents, chosen).await;
         }
         drop(under_way);
         self.progress.notify_all();
@@ -59,7 +67,7 @@ impl Upkeep {
     }
 
     /// Takes the segment that has to go, if there is one, and says what of it is kept.
-    fn choose(&self) -> Option<(SegmentRecord, Keep)> {
+    fn choose(&self) -> Option<Chosen> {
         if self.is_frozen.load(Ordering::SeqCst) {
             return None;
         }
@@ -70,11 +78,15 @@ impl Upkeep {
             let Some(record) = self.take(pick) else {
                 continue;
             };
-            let segment = self.view_segment(&record, keep);
+            let segment = self.view_segment(&record);
             let keep = policy::keep(self.policy, keep, view.max_copy_bytes, &segment);
             // Before anything of it leaves the index: from here on a start finds nothing in it.
             self.declare_segment_dead(&record);
-            return Some((record, keep));
+            return Some(Chosen {
+                record,
+                keep,
+                is_leveling: pick == Pick::LeastWorn,
+            });
         }
         None
     }
@@ -107,7 +119,7 @@ impl Upkeep {
         }
     }
 
-    fn view_segment(&self, record: &SegmentRecord, keep: Keep) -> SegmentView {
+    fn view_segment(&self, record: &SegmentRecord) -> SegmentView {
         let valid_bytes = self.store.valid_bytes(record.segment);
         let average = self.average_valid.get();
         let average_valid_bytes = (average * (AVERAGED - 1) + valid_bytes) / AVERAGED;
@@ -118,7 +130,7 @@ impl Upkeep {
         SegmentView {
             valid_bytes,
             average_valid_bytes,
-            is_read_much: keep == Keep::ValidIfReadMuch && self.store.is_read_much(record.segment),
+            reads: self.store.reads_of(record),
         }
     }
 
@@ -139,23 +151,25 @@ impl Upkeep {
         }
     }
 
-    /// A segment that is erased for the sake of wear leveling (section 4.1.5): at regular counts of erases the
-    /// least worn ones are marked.
+    /// A segment that is erased for the sake of wear leveling (section 4.1.5): at regular counts of erases of use a
+    /// round begins, in which the least worn ones are marked.
     fn take_least_worn(&self) -> Option<SegmentRecord> {
         let multiple = self.wear_leveling?;
-        let erases = self.store.counters().erases.get();
+        let erases = self.store.counters().erases_of_use.get();
         let last = self.leveled_at.get();
-        let due = u64::from(multiple) * u64::from(self.store.segments());
+        let in_use = self.store.segments_in_use();
+        let due = u64::from(multiple) * u64::from(in_use);
         // Victims are taken one at a time, so that nobody else levels meanwhile.
         if erases.saturating_sub(last) >= due {
             self.leveled_at.store(erases, Ordering::Relaxed);
-            let segments = self.store.level_wear();
+            let (mean, written) = self.store.wear_of_use();
+            let segments = policy::least_worn(mean, multiple, written, in_use);
+            self.store.mark_worn_least(&segments);
             self.counters.wear_levelings.add(1);
-            tracing::info!(segments, "wear leveling erases the least worn segments");
+            let segments = segments.len();
+            tracing::info!(segments, "wear leveling moves the least worn segments");
         }
-        let record = self.store.take_worn_least()?;
-        self.counters.segments_leveled.add(1);
-        Some(record)
+        self.store.take_worn_least()
     }
 
     /// Whether a crash would take more copies than it should, with those of the next segment. Only while sealed segments
@@ -176,18 +190,20 @@ impl Upkeep {
         let mut balance = self.balance.lock();
         let reclaimed = self.counters.segments_reclaimed.get();
         let for_copies = self.store.counters().bytes_for_copies.get();
-        let allowed =
-            (reclaimed - balance.reclaimed) as i64 * segment_bytes * i64::from(sixteenths) / 16;
+        let allowed = (reclaimed - balance.reclaimed) * segment_bytes * i64::from(sixteenths) / 16;
         let cost = (for_copies - balance.for_copies) as i64;
         *balance = CopyBalance {
             gained: (balance.gained + allowed - cost).clamp(-limit, limit),
             reclaimed,
             for_copies,
         };
+        // Wear leveling gains nothing, and what it copies does not count either.
+        let reclaimed = reclaimed as i64 - self.counters.segments_leveled.get() as i64;
         balance.gained > -limit
     }
 
-    async fn reclaim(&self, residents: &dyn Residents, record: &SegmentRecord, keep: Keep) {
+    async fn reclaim(&self, residents: &dyn Residents, chosen: &Chosen) {
+        let (record, keep) = (&chosen.record, chosen.keep);
         let begun = runtime::now();
         let dropping = (keep == Keep::Nothing).then(|| Counted::begin(&self.dropping));
         let unread = self.recovery.give_up(record.segment).await;
@@ -224,6 +240,9 @@ impl Upkeep {
     /// Counts what is dropped of a segment that recovery had not come to: what was live at the start.
     fn count_unread(&self, record: &SegmentRecord, entries: &[SummaryEntry], dead: &DeadSet) {
         let items = dead.of_segment(record);
+        if chosen.is_leveling {
+            self.counters.segments_leveled.add(1);
+        }
         let clock = self.recovery.clock;
         for (number, entry) in entries.iter().enumerate() {
             if items.classify(entry, &self.cutoffs, clock) == ItemState::Live {
@@ -267,7 +286,7 @@ impl Upkeep {
             Keep::Recent(max_bytes) => (max_bytes, false),
             Keep::Return => (u64::MAX, false),
             Keep::Valid | Keep::ValidForWear => (u64::MAX, true),
-            Keep::Nothing | Keep::ValidIfGain | Keep::ValidIfReadMuch => (0, false),
+            Keep::Nothing | Keep::ValidIfGain | Keep::ValidUnlessSeldomRead => (0, false),
         };
         let mut kept = Vec::new();
         for (number, entry) in entries.iter().enumerate() {
@@ -368,6 +387,11 @@ impl Upkeep {
                 let item = resident(*number);
                 // What has expired meanwhile leaves the index here.
                 let is_live = self.is_live(&item, &items[*number].0, now);
+        let source = if keep == Keep::ValidForWear {
+            Source::Leveling
+        } else {
+            Source::Copy
+        };
                 match residents.check(&item, &mut |_| is_live) {
                     Named::Kept => true,
                     Named::No => false,
@@ -386,7 +410,7 @@ impl Upkeep {
             let first = done;
             done += self
                 .store
-                .append(&copies[first..end], Source::Copy, |number, place| {
+                .append(&copies[first..end], source, |number, place| {
                     if residents.moved(&resident(first + number), place) {
                         self.counters.items_copied.add(1);
                         let bytes = copies[first + number].item.flash_bytes() as u64;

@@ -161,7 +161,7 @@ pub(crate) struct Upkeep {
     pub(super) dropping: AtomicU32,
     /// No segment to copy from is looked for before `segments_opened` reaches this count.
     pub(super) copying_rests_until: AtomicU64,
-    /// Erases when wear was leveled last.
+    /// Erases of use when wear was leveled last.
     pub(super) leveled_at: AtomicU64,
 }
 
@@ -170,8 +170,8 @@ pub(crate) struct Upkeep {
 #[derive(Default)]
 pub(super) struct CopyBalance {
     pub(super) gained: i64,
-    /// Segments reclaimed when it was last brought up to date.
-    pub(super) reclaimed: u64,
+    /// Segments reclaimed to gain space when it was last brought up to date.
+    pub(super) reclaimed: i64,
     /// Bytes of sealed segments taken by copies when it was last brought up to date.
     pub(super) for_copies: u64,
 }

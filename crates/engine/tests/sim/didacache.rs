@@ -32,20 +32,32 @@ const NEVER_FAILS: Endurance = Endurance {
     grown_bad: 0.0,
 };
 
+const GEOMETRY: Geometry = Geometry {
+    channels: CHANNELS,
+    luns_per_channel: 2,
+    blocks_per_lun: BLOCKS_PER_LUN,
+    pages_per_block: SEGMENT_BYTES / PAGE_BYTES,
+    page_bytes: PAGE_BYTES,
+};
+
 async fn start(endurance: Endurance, seed: u64, config: &EngineConfig) -> (Arc<Engine>, Arc<Nand>) {
+    start_on(GEOMETRY, 220_000, endurance, seed, config).await
+}
+
+async fn start_on(
+    geometry: Geometry,
+    erase_ns: u64,
+    endurance: Endurance,
+    seed: u64,
+    config: &EngineConfig,
+) -> (Arc<Engine>, Arc<Nand>) {
     let nand = Nand::new(NandConfig {
-        geometry: Geometry {
-            channels: CHANNELS,
-            luns_per_channel: 2,
-            blocks_per_lun: BLOCKS_PER_LUN,
-            pages_per_block: SEGMENT_BYTES / PAGE_BYTES,
-            page_bytes: PAGE_BYTES,
-        },
+        geometry,
         planes: 2,
         timing: NandTiming {
             read_ns: vec![318_000],
             program_ns: vec![643_000],
-            erase_ns: 220_000,
+            erase_ns,
             transfer_ns: 52_000,
         },
         endurance,
@@ -141,21 +153,35 @@ fn copying_stops_when_it_gains_nothing_and_begins_again_when_it_does() {
     });
 }
 
-/// Cold items that are read beside ones that are overwritten: how far apart the erases of blocks are, and how
-/// many of the cold ones, and of others that are not even read, are there in the end.
-fn wear(wear_leveling: Option<u32>) -> (u64, u64, u64) {
+/// What has become of cold items beside ones that are overwritten.
+struct Worn {
+    /// How far apart the erases of blocks are.
+    spread: u64,
+    /// How many of the cold items are there in the end.
+    kept: u64,
+    /// How many reads of cold items were hits.
+    hits: u64,
+}
+
+const COLD: u64 = 60 * ITEMS;
+
+/// The first `read` of the cold items are read all the while.
+fn wear(wear_leveling: Option<u32>, read: u64) -> Worn {
     simulate(1, async {
         let mut config = didacache();
         config.reclaim.wear_leveling = wear_leveling;
         let (engine, nand) = start(NEVER_FAILS, 1, &config).await;
-        let (cold, unread) = (40 * ITEMS, 60 * ITEMS);
-        for number in 0..unread {
+        for number in 0..COLD {
             put(&engine, number, number).await;
         }
         let hot = 20 * ITEMS;
-        for turn in 0..1000 * ITEMS {
+        let mut hits = 0;
+        for turn in 0..2000 * ITEMS {
             put(&engine, 100_000 + turn % hot, turn).await;
-            get(&engine, &numbered(turn * 7 % cold)).await;
+            if read > 0 {
+                let found = get(&engine, &numbered(turn * 7 % read)).await;
+                hits += u64::from(found.is_some());
+            }
         }
         let stats = engine.stats().placement;
         assert_eq!(
@@ -163,10 +189,11 @@ fn wear(wear_leveling: Option<u32>) -> (u64, u64, u64) {
             stats.segments_leveled > 0,
             "{stats:?}"
         );
-        let spread = engine.store().wear();
-        assert_eq!(spread.most, nand_most(&nand), "what the device counts");
-        let kept = survivors(&engine, 0..cold).await;
-        (spread.most - spread.least, kept, cold)
+        let wear = engine.store().wear();
+        assert_eq!(wear.most, nand_most(&nand), "what the device counts");
+        let kept = survivors(&engine, 0..COLD).await;
+        let spread = wear.most - wear.least;
+        Worn { spread, kept, hits }
     })
 }
 
@@ -179,14 +206,29 @@ fn nand_most(nand: &Nand) -> u64 {
 }
 
 #[test]
-fn leveling_keeps_the_erases_of_blocks_close_and_what_is_read() {
-    let (without, _, _) = wear(None);
-    let (with, kept, cold) = wear(Some(2));
-    assert!(
-        3 * with <= 2 * without,
-        "{with} with, {without} without leveling"
-    );
-    assert!(kept > cold * 9 / 10, "{kept} of {cold} that are read");
+fn leveling_keeps_the_erases_of_blocks_close_and_costs_no_item_and_no_hit() {
+    for read in [0, 40 * ITEMS] {
+        let without = wear(None, read);
+        let with = wear(Some(2), read);
+        assert!(
+            5 * with.spread <= 2 * without.spread,
+            "{} with, {} without leveling, {read} read",
+            with.spread,
+            without.spread
+        );
+        assert!(
+            100 * with.kept >= 99 * without.kept,
+            "{} with, {} without leveling are kept, {read} read",
+            with.kept,
+            without.kept
+        );
+        assert!(
+            100 * with.hits >= 99 * without.hits,
+            "{} hits with, {} without leveling",
+            with.hits,
+            without.hits
+        );
+    }
 }
 
 #[test]
