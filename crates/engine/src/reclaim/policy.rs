@@ -5,12 +5,13 @@
 //! | drop | as configured | dropped |
 //! | copy recent | as configured | those read since they were written are copied, up to a bound |
 //! | copy valid | as configured | all valid ones are copied if that gains; writes stall meanwhile |
-//! | integrated | fewest valid bytes, if that gains | all valid ones are copied |
+//! | integrated | fewest valid bytes, if that gains enough | all valid ones are copied |
 //! | return recent | as configured | those read since they were written go back to memory |
 //!
 //! Below the low watermark policies that do not make writes wait drop whole segments: `DIDACache`, TOS 2018,
-//! section 4.1.3. Where victims are taken in order of age, one may be all valid though others have next to
-//! nothing in them; so the average of the last victims says whether copying gains.
+//! section 4.1.3. Between the watermarks what a copy has to gain depends on how short space is. Where victims are
+//! taken in order of age, one may be all valid though others have next to nothing in them; so the average of the last
+//! victims says whether copying gains.
 
 use crate::config::ReclaimPolicy;
 use crate::store::{SegmentReads, SegmentRecord, Victim};
@@ -150,6 +151,14 @@ fn is_seldom_read(reads: &SegmentReads) -> bool {
     reads.is_settled && reads.average >= ENOUGH_READS && reads.reads < reads.average / SELDOM_SHARE
 }
 
+/// The most bytes of a segment that are copied, by how short space is: none at the high watermark, and all that may be
+/// at the low one and below it.
+fn graded(view: &FlashView) -> u64 {
+    let missing = view.target.saturating_sub(view.free_or_reclaiming);
+    let apart = view.target.saturating_sub(view.low).max(1);
+    view.max_copy_bytes * u64::from(missing.min(apart)) / u64::from(apart)
+}
+
 /// What has to be reclaimed now.
 pub(crate) fn choose(policy: ReclaimPolicy, view: &FlashView) -> Choices {
     if !view.is_recovering {
@@ -193,7 +202,7 @@ fn choose_recovered(policy: ReclaimPolicy, view: &FlashView) -> Choices {
             [level_wear(view), only(victim, keep)[0]]
         }
         ReclaimPolicy::Integrated { .. } => {
-            let max_valid = u64::from(view.copies_gain) * view.max_copy_bytes;
+            let max_valid = u64::from(view.copies_gain) * graded(view);
             let gains = (Pick::Victim(Victim::FewestValid, max_valid), Keep::Valid);
             beside_leveling(view, (!view.copying_rests).then_some(gains))
         }
@@ -406,6 +415,30 @@ mod tests {
         // The oldest, whatever the policy picks otherwise.
         assert_eq!(choose(COPY_RECENT, &stalled), DROP_OLDEST);
         assert_eq!(choose(INTEGRATED, &stalled), DROP_OLDEST);
+    }
+
+    #[test]
+    fn what_a_copy_has_to_gain_depends_on_how_short_space_is() {
+        let most = |free_or_reclaiming, free, dropping| {
+            let view = FlashView {
+                free,
+                free_or_reclaiming,
+                dropping,
+                ..VIEW
+            };
+            let mut choices = choose(INTEGRATED, &view).into_iter().flatten();
+            let gains = choices.find(|(pick, _)| *pick != Pick::LeastWorn);
+            assert!(matches!(gains, Some((_, Keep::Valid))), "{gains:?}");
+            gains.map(|(pick, _)| pick)
+        };
+        let bytes = |bytes| Some(Pick::Victim(Victim::FewestValid, bytes));
+        assert_eq!(most(39, 39, 0), bytes(33), "nearly enough");
+        assert_eq!(most(25, 20, 0), bytes(500), "half way");
+        assert_eq!(most(10, 10, 0), bytes(1000), "the low watermark");
+        assert_eq!(most(5, 5, 5), bytes(1000), "below it, others being dropped");
+        let crossed = FlashView { low: 50, ..VIEW };
+        let dropped = choose(INTEGRATED, &crossed);
+        assert_eq!(dropped, only(Victim::LeastRecentlyRead, Keep::Nothing));
     }
 
     #[test]

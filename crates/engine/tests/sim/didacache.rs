@@ -124,7 +124,9 @@ fn what_is_not_read_is_dropped_first() {
 #[test]
 fn copying_stops_when_it_gains_nothing_and_begins_again_when_it_does() {
     simulate(1, async {
-        let (engine, nand) = start(NEVER_FAILS, 1, &didacache()).await;
+        let mut config = didacache();
+        config.reclaim.policy = config.reclaim.policy.with_max_copy(12);
+        let (engine, nand) = start(NEVER_FAILS, 1, &config).await;
         let fits = 114 * ITEMS;
         for number in 0..fits {
             put(&engine, number, number).await;
@@ -229,6 +231,35 @@ fn leveling_keeps_the_erases_of_blocks_close_and_costs_no_item_and_no_hit() {
             without.hits
         );
     }
+}
+
+/// Overwrites of a cache that fills three quarters of its flash, slow enough that nothing is pressing.
+#[test]
+fn far_from_the_low_watermark_only_nearly_empty_segments_are_copied() {
+    simulate(1, async {
+        let mut config = didacache();
+        config.reclaim.policy = config.reclaim.policy.with_max_copy(12);
+        config.reclaim.wear_leveling = None;
+        let (engine, _) = start(NEVER_FAILS, 1, &config).await;
+        let keys = 92 * ITEMS;
+        for number in 0..keys {
+            put(&engine, number, number).await;
+        }
+        let mut random = random(1);
+        let before = engine.stats().placement;
+        let sets = 600 * ITEMS;
+        for turn in 0..sets {
+            put(&engine, random.random_range(0..keys), turn).await;
+            runtime::sleep(Duration::from_millis(1)).await;
+        }
+        let after = engine.stats().placement.since(&before);
+        assert_eq!(after.items_evicted, 0, "{after:?}");
+        let copies = after.items_copied;
+        assert!(
+            copies > 0 && 2 * copies < 3 * sets,
+            "{copies} copied for {sets} set"
+        );
+    });
 }
 
 #[test]
