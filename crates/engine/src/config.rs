@@ -190,7 +190,8 @@ pub enum Reserve {
     /// hundredth of the flash when the high one is hit, and for every hundredth of the flash that is opened
     /// without such a shortage.
     Heuristic,
-    /// The low watermark is the number of segments that wait for reclaim in an M/M/1 queue (equation 1).
+    /// The low watermark is the number of segments in the queue before the reclaimers, an M/M/c queue: of one reclaimer,
+    /// that is equation 1.
     Queueing,
 }
 

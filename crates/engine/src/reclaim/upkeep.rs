@@ -128,6 +128,7 @@ pub(crate) struct Upkeep {
     spare_buffers: Option<usize>,
     /// Segments that an orderly stop needs for what is dirty; `None` where that is told by what is.
     for_stop: Option<u32>,
+    reclaimers: u32,
     regulator: Regulator,
     /// Memory that takes items back; set once, when the engine has been put together.
     pub(crate) memory: OnceLock<Weak<dyn ReturnToMemory>>,
@@ -213,6 +214,7 @@ impl Upkeep {
             regulator: Regulator::new(config.reclaim.reserve, first),
             for_stop,
             store,
+            reclaimers: config.reclaim.reclaimers as u32,
             journal,
             cutoffs,
             recovery,
@@ -252,9 +254,14 @@ impl Upkeep {
         }
     }
 
-    /// Everything counted, with the watermarks as they were found last.
+    /// Everything counted, with the watermarks: as they were found last where they go by what is in memory, since the
+    /// caller may hold locks of that.
     pub(crate) fn stats(&self) -> FlashStats {
-        let Watermarks { low, high } = self.regulator.last();
+        let Watermarks { low, high } = if self.regulator.follows_load() {
+            self.watermarks()
+        } else {
+            self.regulator.last()
+        };
         FlashStats {
             objects: self.index_use.objects.get(),
             low_watermark: low,
@@ -272,7 +279,11 @@ impl Upkeep {
             dirty.map_or(0, |dirty| dirty.segments(self.store.segment_bytes()))
         };
         self.regulator.watermarks(&Load {
-            for_stop: stop_watermarks(self.for_stop.unwrap_or_else(dirty), segments),
+            for_stop: if self.regulator.follows_load() {
+                Watermarks::default()
+            } else {
+                stop_watermarks(self.for_stop.unwrap_or_else(dirty), segments)
+            },
             free: self.store.free_segments(),
             channels: self.store.channels_in_use(),
             segments: self.store.segments_in_use(),
@@ -287,6 +298,9 @@ impl Upkeep {
             // Writes need one more than what is reserved for copies.
             return self.watermarks().high.max(self.reserved_segments() + 1);
         }
+            reclaimers: self.reclaimers,
+            buffers: self.store.max_buffers(),
+            is_first_fill: self.store.is_first_fill(),
         let entries = self.store.items_placed() + u64::from(self.store.segments());
         let segments = entries * CHECKPOINT_ENTRY_BYTES / u64::from(self.store.segment_bytes());
         segments as u32 + CHECKPOINT_SPARE_SEGMENTS

@@ -262,6 +262,16 @@ impl SegmentStore {
         (queues.free + queues.reclaiming) as u32
     }
 
+    /// Whether whatever is free has never been used: the cache was empty, and nothing has been reclaimed since.
+    pub(crate) fn is_first_fill(&self) -> bool {
+        self.queues.lock().is_first_fill
+    }
+
+    /// Segments that may be in memory at once.
+    pub(crate) fn max_buffers(&self) -> u32 {
+        self.buffers.len() as u32
+    }
+
     /// Segments that are being reclaimed: of what is copied out of them nothing is on flash yet.
     pub fn reclaiming_segments(&self) -> u32 {
         self.queues.lock().reclaiming as u32

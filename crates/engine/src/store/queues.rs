@@ -56,6 +56,8 @@ pub(super) struct Queues {
     /// Written segments that are not being reclaimed.
     pub(super) written: usize,
     pub(super) reclaiming: usize,
+    /// Whether nothing has been written but by this run, and nothing reclaimed.
+    pub(super) is_first_fill: bool,
     turn: u64,
     /// The channel looked at first for the next segment to open, and for the next victim.
     next_open: usize,
@@ -75,6 +77,7 @@ impl Queues {
         Self {
             segments_per_channel: geometry.luns_per_channel * geometry.blocks_per_lun,
             channels: (0..geometry.channels).map(|_| Channel::default()).collect(),
+            is_first_fill: true,
             ..Self::default()
         }
     }
@@ -270,6 +273,7 @@ impl Queues {
     pub(super) fn end_reclaim(&mut self, segment: SegmentId) {
         self.channel(segment).reclaiming -= 1;
         self.reclaiming -= 1;
+        self.is_first_fill = false;
     }
 
     /// Takes the next segment that wear leveling wants erased, if it is still among the written ones and

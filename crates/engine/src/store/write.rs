@@ -296,6 +296,7 @@ impl SegmentStore {
                 state.items.store(record.items, Ordering::Release);
                 state.slot_bytes.store(record.slot_bytes, Ordering::Release);
                 queues.adopt_written(record.segment);
+                queues.is_first_fill = false;
             }
         }
         queues.retain_free(|segment| !taken.contains(&segment));

@@ -262,6 +262,59 @@ fn far_from_the_low_watermark_only_nearly_empty_segments_are_copied() {
     });
 }
 
+/// All writers busy, with nothing to reclaim but what has just been written.
+#[test]
+fn a_first_fill_at_full_speed_drops_nothing() {
+    simulate(1, async {
+        let geometry = Geometry {
+            channels: 12,
+            luns_per_channel: 16,
+            blocks_per_lun: 2,
+            ..GEOMETRY
+        };
+        let mut config = didacache();
+        config.writing.buffers = 40;
+        config.writing.writers = 30;
+        // As long as on the paper's device: more is written than one block after the other could be erased for.
+        let (engine, _) = start_on(geometry, 7_000_000, NEVER_FAILS, 1, &config).await;
+        let count = u64::from(engine.store().segments()) * ITEMS * 83 / 100;
+        let clients = (0..32).map(|client| {
+            let engine = Arc::clone(&engine);
+            runtime::spawn(async move {
+                for number in (client..count).step_by(32) {
+                    put(&engine, number, number).await;
+                }
+            })
+        });
+        let clients: Vec<_> = clients.collect();
+        for client in clients {
+            client.await.expect("no panic");
+        }
+        runtime::sleep(Duration::from_secs(1)).await;
+        let kept = survivors(&engine, 0..count).await;
+        let stats = engine.stats().placement;
+        assert!(100 * kept >= 99 * count, "{kept} of {count}; {stats:?}");
+    });
+}
+
+/// Idle, the watermark falls though nobody opens a segment.
+#[test]
+fn the_watermark_of_a_queue_falls_when_nobody_writes() {
+    simulate(1, async {
+        let mut config = didacache();
+        config.reclaim.reclaimers = 1;
+        let (engine, _) = start_on(GEOMETRY, 7_000_000, NEVER_FAILS, 1, &config).await;
+        for number in 0..400 * ITEMS {
+            put(&engine, number, number).await;
+        }
+        let busy = engine.stats().placement.low_watermark;
+        runtime::sleep(Duration::from_secs(20)).await;
+        let idle = engine.stats().placement.low_watermark;
+        assert!(busy > 2 * CHANNELS, "{busy}");
+        assert_eq!(idle, CHANNELS, "one a channel");
+    });
+}
+
 #[test]
 fn nothing_is_lost_when_blocks_fail_while_they_are_written() {
     for_each_seed("nothing_is_lost_when_blocks_fail", 6, |seed| {
