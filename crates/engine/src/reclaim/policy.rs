@@ -4,7 +4,8 @@
 //! |---|---|---|
 //! | drop | as configured | dropped |
 //! | copy recent | as configured | those read since they were written are copied, up to a bound |
-//! | copy valid | as configured | all valid ones are copied if that gains; writes stall meanwhile |
+//! | copy valid, by age or by reads | as configured | all valid ones are copied if that gains; writes stall meanwhile |
+//! | copy valid, fewest valid bytes | one of which copying gains | all valid ones are copied; writes stall meanwhile |
 //! | integrated | fewest valid bytes, if that gains enough | all valid ones are copied |
 //! | return recent | as configured | those read since they were written go back to memory |
 //!
@@ -196,6 +197,25 @@ fn choose_recovered(policy: ReclaimPolicy, view: &FlashView) -> Choices {
         ReclaimPolicy::CopyRecent { victim, .. } => {
             let recent = Keep::Recent(view.max_copy_bytes);
             only(victim, keep_if(view.copies_gain, recent))
+        }
+        ReclaimPolicy::CopyValid {
+            victim: Victim::FewestValid,
+            ..
+        } => {
+            let gains = |max_valid| {
+                (
+                    Pick::Victim(Victim::FewestValid, max_valid),
+                    Keep::ValidIfGain,
+                )
+            };
+            if view.free_or_reclaiming > view.reserved {
+                let gains = (view.copies_gain && !view.copying_rests).then(|| gains(graded(view)));
+                return beside_leveling(view, gains);
+            }
+            // Writes stall, and what is being reclaimed will not let them go on: nothing is overwritten any more. If
+            // nothing gains, nothing ever will.
+            let gains = view.copies_gain.then(|| gains(view.max_copy_bytes));
+            [gains, only(Victim::FewestValid, Keep::Nothing)[0]]
         }
         ReclaimPolicy::CopyValid { victim, .. } => {
             let keep = keep_if(view.copies_gain, Keep::ValidIfGain);
@@ -439,6 +459,45 @@ mod tests {
         let crossed = FlashView { low: 50, ..VIEW };
         let dropped = choose(INTEGRATED, &crossed);
         assert_eq!(dropped, only(Victim::LeastRecentlyRead, Keep::Nothing));
+    }
+
+    #[test]
+    fn what_copies_only_takes_what_gains_and_drops_when_writes_stall_for_ever() {
+        let greedy = ReclaimPolicy::CopyValid {
+            victim: Victim::FewestValid,
+            max_copy_sixteenths: 15,
+        };
+        let gains = |bytes| Some((Pick::Victim(Victim::FewestValid, bytes), Keep::ValidIfGain));
+        assert_eq!(choose(greedy, &VIEW), [gains(633), None]);
+        let below = FlashView {
+            free: 5,
+            free_or_reclaiming: 5,
+            ..VIEW
+        };
+        assert_eq!(choose(greedy, &below), [gains(1000), None], "writes go on");
+        let resting = FlashView {
+            copying_rests: true,
+            ..below
+        };
+        assert_eq!(choose(greedy, &resting), NOTHING);
+        let stalled = FlashView {
+            free: 2,
+            free_or_reclaiming: 2,
+            ..resting
+        };
+        let drop_one = only(Victim::FewestValid, Keep::Nothing)[0];
+        assert_eq!(choose(greedy, &stalled), [gains(1000), drop_one]);
+        let others_copy = FlashView {
+            free: 0,
+            free_or_reclaiming: 3,
+            ..below
+        };
+        assert_eq!(choose(greedy, &others_copy), [gains(1000), None]);
+        let costly = FlashView {
+            copies_gain: false,
+            ..stalled
+        };
+        assert_eq!(choose(greedy, &costly), [None, drop_one]);
     }
 
     #[test]

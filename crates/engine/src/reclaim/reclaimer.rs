@@ -12,7 +12,7 @@ use crate::counter::Count as _;
 use crate::durability::dead::{DeadSet, ItemState};
 use crate::format::item::ItemRef;
 use crate::format::segment::{PAGE_BYTES, Position, SummaryEntry};
-use crate::store::{AppendItem, SegmentRecord, Source};
+use crate::store::{AppendItem, SegmentRecord, Source, Victim};
 use crate::sync::atomic::Ordering;
 
 /// Bytes read at once while copying; holes shorter than [`HOLE_BYTES`] are read through.
@@ -24,7 +24,8 @@ const GAIN_LIMIT: i64 = 4;
 const AVERAGED: u64 = 16;
 /// When copying has found nothing that gains, it rests until one in this many written segments is new.
 const RESTING_SHARE: u32 = 64;
-/// The most that copies may cost of as many segments as are reclaimed, in sixteenths.
+/// The most that copies may cost of as many segments as are reclaimed, in sixteenths, where victims are not chosen for
+/// what they gain, or are dropped when space is short.
 const MOST_FOR_COPIES_SIXTEENTHS: u32 = 12;
 /// Copies wait to be written where they are more than this part of the flash, and more than a segment.
 const UNWRITTEN_SHARE: u32 = 256;
@@ -100,8 +101,10 @@ struct Chosen {
         } else {
             self.index_use.is_short()
         };
-        let sixteenths = u64::from(self.policy.max_copy_sixteenths().min(15));
-        let max_copy_bytes = u64::from(self.store.segment_bytes()) * sixteenths / 16;
+        let segment_bytes = u64::from(self.store.segment_bytes());
+        let sixteenths = u64::from(self.policy.max_copy_sixteenths());
+        // All of it frees nothing.
+        let max_copy_bytes = (segment_bytes * sixteenths / 16).min(segment_bytes - 1);
         FlashView {
             free: self.store.free_segments(),
             free_or_reclaiming: self.store.free_or_reclaiming(),
@@ -184,7 +187,13 @@ struct Chosen {
     /// writes from filling theirs.
     fn copies_gain(&self) -> bool {
         let sixteenths = self.policy.max_copy_sixteenths();
-        let sixteenths = sixteenths.min(MOST_FOR_COPIES_SIXTEENTHS);
+        let sixteenths = match self.policy {
+            ReclaimPolicy::CopyValid {
+                victim: Victim::FewestValid,
+                ..
+            } => sixteenths,
+            _ => sixteenths.min(MOST_FOR_COPIES_SIXTEENTHS),
+        };
         let segment_bytes = i64::from(self.store.segment_bytes());
         let limit = GAIN_LIMIT * segment_bytes;
         let mut balance = self.balance.lock();

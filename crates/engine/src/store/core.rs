@@ -16,7 +16,7 @@ use super::queues::{Queues, Worn};
 use super::segment::{DRAINING, Segment, SegmentRecord};
 use crate::counter::{Count as _, Ewma, Striped};
 use crate::format::location::LocationCodec;
-use crate::format::segment::SegmentId;
+use crate::format::segment::{FOOTER_BYTES, SUMMARY_ENTRY_BYTES, SegmentId};
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicUsize, Ordering};
 
@@ -377,7 +377,8 @@ impl SegmentStore {
         (runtime::now().as_nanos() / 1_000_000) as u32
     }
 
-    /// Bytes of the items in a sealed segment that the index names, slots and all.
+    /// Bytes of a segment that the items in a sealed one take which the index names, slots, summary and all: as many as
+    /// it has where no slot is free and all are valid. So much their copies will take.
     pub(crate) fn valid_bytes(&self, segment: SegmentId) -> u64 {
         let state = self.segment(segment);
         let live = u64::from(state.live.load(Ordering::Relaxed));
@@ -386,7 +387,9 @@ impl SegmentStore {
                 let items = u64::from(state.items.load(Ordering::Relaxed).max(1));
                 live * u64::from(self.segment_bytes) / items
             }
-            slot_bytes => live * u64::from(slot_bytes),
+            slot_bytes => {
+                live * u64::from(self.segment_bytes) / slots_of(self.segment_bytes, slot_bytes)
+            }
         }
     }
 
@@ -548,6 +551,12 @@ impl SegmentStore {
     pub(super) fn push_free(&self, queues: &mut Queues, segment: SegmentId) {
         queues.push_free(segment, self.erase_count(segment));
     }
+}
+
+/// Slots of a length that a segment has, one at least.
+fn slots_of(segment_bytes: u32, slot_bytes: u32) -> u64 {
+    let for_slots = segment_bytes.saturating_sub(FOOTER_BYTES);
+    u64::from(for_slots / (slot_bytes + SUMMARY_ENTRY_BYTES)).max(1)
 }
 
 /// Segments in the order in which neighbours lie on different channels, then on different LUNs.

@@ -315,6 +315,62 @@ fn the_watermark_of_a_queue_falls_when_nobody_writes() {
     });
 }
 
+/// An engine that only copies, as `didacache-space`.
+fn copies_only(max_copy_sixteenths: u32) -> EngineConfig {
+    let mut config = didacache();
+    config.reclaim.policy = ReclaimPolicy::CopyValid {
+        victim: Victim::FewestValid,
+        max_copy_sixteenths,
+    };
+    config.reclaim.wear_leveling = None;
+    config
+}
+
+#[test]
+fn what_copies_only_keeps_every_item_that_it_has_space_for() {
+    for (sixteenths, reclaimers) in [(15, 1), (15, 4), (16, 1), (16, 4)] {
+        simulate(1, async {
+            let mut config = copies_only(sixteenths);
+            config.reclaim.reclaimers = reclaimers;
+            let (engine, _) = start(NEVER_FAILS, 1, &config).await;
+            let keys = 106 * ITEMS;
+            for number in 0..keys {
+                put(&engine, number, number).await;
+            }
+            let mut random = random(1);
+            for turn in 0..300 * ITEMS {
+                put(&engine, random.random_range(0..keys), turn).await;
+            }
+            let stats = engine.stats().placement;
+            assert!(stats.items_copied > 0, "{stats:?}");
+            assert_eq!(
+                stats.items_evicted, 0,
+                "{sixteenths}, {reclaimers}: {stats:?}"
+            );
+            assert_eq!(survivors(&engine, 0..keys).await, keys);
+        });
+    }
+}
+
+/// No two items are of one key, so that no segment ever gains: one at a time goes, when writes would stall for ever.
+#[test]
+fn what_copies_only_drops_one_segment_when_nothing_gains_and_writes_stall() {
+    for (sixteenths, reclaimers) in [(15, 1), (16, 1), (15, 4), (16, 4)] {
+        simulate(1, async {
+            let mut config = copies_only(sixteenths);
+            config.reclaim.reclaimers = reclaimers;
+            let (engine, _) = start(NEVER_FAILS, 1, &config).await;
+            for number in 0..300 * ITEMS {
+                put(&engine, number, number).await;
+            }
+            let kept = survivors(&engine, 0..300 * ITEMS).await;
+            let stats = engine.stats().placement;
+            // All but what is reserved for copies and what is being reclaimed.
+            assert!(kept >= 118 * ITEMS, "{kept} kept; {stats:?}");
+        });
+    }
+}
+
 #[test]
 fn nothing_is_lost_when_blocks_fail_while_they_are_written() {
     for_each_seed("nothing_is_lost_when_blocks_fail", 6, |seed| {
