@@ -211,6 +211,10 @@ fn fatcache(sizes: Sizes, schedule: Schedule, policy: ReclaimPolicy) -> EngineCo
     config.reclaim.policy = policy;
     config.reclaim.schedule = schedule;
     config.writing.writers = (config.writing.buffers / WRITERS_SHARE).clamp(1, FATCACHE_SERVERS);
+    if schedule == Schedule::OnDemand {
+        // Each server reclaims for itself.
+        config.reclaim.reclaimers = config.writing.writers;
+    }
     if sizes.block_bytes.is_none() {
         config.writing.write_bytes = config.segment_bytes;
     }

@@ -32,7 +32,6 @@ const UNWRITTEN_SHARE: u32 = 256;
 /// Entries looked at before others get a turn.
 const ENTRIES_A_TURN: usize = 256;
 
-impl Upkeep {
 /// A segment that is reclaimed.
 struct Chosen {
     record: SegmentRecord,
@@ -41,6 +40,7 @@ struct Chosen {
     is_leveling: bool,
 }
 
+impl Upkeep {
     /// Reclaims whenever there are too few free segments or the index is full, until background work ends.
     pub(crate) async fn keep_free(&self, residents: &dyn Residents) {
         loop {
@@ -198,6 +198,8 @@ struct Chosen {
         let limit = GAIN_LIMIT * segment_bytes;
         let mut balance = self.balance.lock();
         let reclaimed = self.counters.segments_reclaimed.get();
+        // Wear leveling gains nothing, and what it copies does not count either.
+        let reclaimed = reclaimed as i64 - self.counters.segments_leveled.get() as i64;
         let for_copies = self.store.counters().bytes_for_copies.get();
         let allowed = (reclaimed - balance.reclaimed) * segment_bytes * i64::from(sixteenths) / 16;
         let cost = (for_copies - balance.for_copies) as i64;
@@ -206,8 +208,6 @@ struct Chosen {
             reclaimed,
             for_copies,
         };
-        // Wear leveling gains nothing, and what it copies does not count either.
-        let reclaimed = reclaimed as i64 - self.counters.segments_leveled.get() as i64;
         balance.gained > -limit
     }
 
@@ -240,6 +240,9 @@ struct Chosen {
         }
         self.store.release(record.segment).await;
         self.counters.segments_reclaimed.add(1);
+        if chosen.is_leveling {
+            self.counters.segments_leveled.add(1);
+        }
         if dropping.is_some() {
             self.counters.segments_dropped.add(1);
             self.drop_time.add(runtime::now().since(begun));
@@ -249,9 +252,6 @@ struct Chosen {
     /// Counts what is dropped of a segment that recovery had not come to: what was live at the start.
     fn count_unread(&self, record: &SegmentRecord, entries: &[SummaryEntry], dead: &DeadSet) {
         let items = dead.of_segment(record);
-        if chosen.is_leveling {
-            self.counters.segments_leveled.add(1);
-        }
         let clock = self.recovery.clock;
         for (number, entry) in entries.iter().enumerate() {
             if items.classify(entry, &self.cutoffs, clock) == ItemState::Live {
@@ -387,6 +387,11 @@ struct Chosen {
             })
             .collect();
         let resident = |number: usize| Resident::of(record, &items[number].0);
+        let source = if keep == Keep::ValidForWear {
+            Source::Leveling
+        } else {
+            Source::Copy
+        };
         let mut done = 0;
         while done < items.len() {
             // An item that has died since it was read is not written again: a power cut could take the record that
@@ -396,11 +401,6 @@ struct Chosen {
                 let item = resident(*number);
                 // What has expired meanwhile leaves the index here.
                 let is_live = self.is_live(&item, &items[*number].0, now);
-        let source = if keep == Keep::ValidForWear {
-            Source::Leveling
-        } else {
-            Source::Copy
-        };
                 match residents.check(&item, &mut |_| is_live) {
                     Named::Kept => true,
                     Named::No => false,

@@ -508,6 +508,7 @@ impl SegmentStore {
     pub(super) async fn end_generation(&self, segment: SegmentId) {
         let state = self.segment(segment);
         state.sequence.store(0, Ordering::SeqCst);
+        self.end_reads(state);
         state.pins.fetch_or(DRAINING, Ordering::SeqCst);
         loop {
             let drained = self.drained.listener();
@@ -521,7 +522,6 @@ impl SegmentStore {
 
     /// Takes a segment to open.
     pub(super) fn pop_free(&self, which: Worn) -> Option<SegmentId> {
-        self.end_reads(state);
         let load = |channel: u32| self.flash.channel_load(channel);
         self.queues.lock().pop_free(which, load)
     }
