@@ -83,7 +83,8 @@ pub struct ExactSettings {
 }
 
 /// Which segment is reclaimed, and what becomes of its items. `max_copy_sixteenths` bounds the bytes
-/// that are copied out of a reclaimed segment, in sixteenths of a segment, 15 at most.
+/// that are copied out of a reclaimed segment, in sixteenths of a segment: 15 at most, and 16 for `CopyValid`, which
+/// then copies whatever frees a single slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReclaimPolicy {
     /// Items are dropped.
@@ -99,8 +100,9 @@ pub enum ReclaimPolicy {
         /// The most that is copied.
         max_copy_sixteenths: u32,
     },
-    /// All valid items are copied, and writes stall for it; but none when victims have more valid bytes than may be
-    /// copied.
+    /// All valid items are copied, and writes stall for it. Of the segments with the fewest valid bytes those that have
+    /// no more than may be copied are taken; if there is none, one is dropped, once writes have stalled. Of victims in
+    /// another order none is copied, but all are dropped, while they have more on average.
     CopyValid {
         /// Which segment is reclaimed.
         victim: Victim,
@@ -190,7 +192,8 @@ pub enum Reserve {
     /// hundredth of the flash when the high one is hit, and for every hundredth of the flash that is opened
     /// without such a shortage.
     Heuristic,
-    /// The low watermark is the number of segments that wait for reclaim in an M/M/1 queue (equation 1).
+    /// The low watermark is the number of segments in the queue before the reclaimers, an M/M/c queue: of one reclaimer,
+    /// that is equation 1.
     Queueing,
 }
 
@@ -576,7 +579,9 @@ impl EngineConfig {
         let (writing, reclaim) = (&self.writing, &self.reclaim);
         let PlacementConfig::Exact(exact) = self.placement;
         let index_fits = (1..=90).contains(&exact.index_percent);
-        let copies_fit = reclaim.policy.max_copy_sixteenths() <= 15;
+        let copies_all = matches!(reclaim.policy, ReclaimPolicy::CopyValid { .. });
+        let most_copied = 15 + u32::from(copies_all);
+        let copies_fit = reclaim.policy.max_copy_sixteenths() <= most_copied;
         let write_fits = writing.write_bytes.is_none_or(|bytes| bytes >= PAGE_BYTES);
         let segment_fits = segment_bytes.is_multiple_of(PAGE_BYTES) && segment_bytes >= 64 << 10;
         let reclaimers_fit = (1..=64).contains(&reclaim.reclaimers);
@@ -587,7 +592,11 @@ impl EngineConfig {
             ((2..=254).contains(&writing.buffers), "buffers", "2 to 254"),
             ((1..=254).contains(&writing.writers), "writers", "1 to 254"),
             (index_fits, "index_percent", "1 to 90"),
-            (copies_fit, "max_copy_sixteenths", "0 to 15"),
+            (
+                copies_fit,
+                "max_copy_sixteenths",
+                "0 to 15, or 16 where all that is valid is copied",
+            ),
             (reclaimers_fit, "reclaimers", "1 to 64"),
             (leveling_fits, "wear_leveling", "1 or more"),
             (write_fits, "write_bytes", "4096 at least"),

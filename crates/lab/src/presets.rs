@@ -56,7 +56,8 @@ const FIFO_DROP: ReclaimPolicy = ReclaimPolicy::Drop {
     victim: Victim::Oldest,
 };
 const INTEGRATED: ReclaimPolicy = integrated(DIDACACHE_COPY_SIXTEENTHS);
-const SPACE: ReclaimPolicy = copy_valid(Victim::FewestValid, DIDACACHE_COPY_SIXTEENTHS);
+/// Space-based eviction alone copies whatever gains, as Fatcache does.
+const SPACE: ReclaimPolicy = copy_valid(Victim::FewestValid, FATCACHE_COPY_SIXTEENTHS);
 /// Segments with valid bytes are never copied: only empty ones are reclaimed before the low watermark.
 const LOCALITY: ReclaimPolicy = integrated(0);
 

@@ -153,7 +153,10 @@ impl FlashTier {
     /// A caller has found no space and is going to wait for [`space`](FlashTier::space).
     pub(crate) fn ask_for_space(&self) {
         if !self.upkeep.works_in_background() {
-            self.upkeep.is_asked.store(true, Ordering::Release);
+            self.upkeep.is_asked_to_write.store(true, Ordering::Release);
+            self.upkeep
+                .is_asked_to_reclaim
+                .store(true, Ordering::Release);
             self.store().work().notify_all();
         }
     }

@@ -4,16 +4,25 @@
 //! |---|---|---|
 //! | drop | as configured | dropped |
 //! | copy recent | as configured | those read since they were written are copied, up to a bound |
-//! | copy valid | as configured | all valid ones are copied if that gains; writes stall meanwhile |
-//! | integrated | fewest valid bytes, if that gains | all valid ones are copied |
+//! | copy valid, by age or by reads | as configured | all valid ones are copied if that gains; writes stall meanwhile |
+//! | copy valid, fewest valid bytes | one of which copying gains | all valid ones are copied; writes stall meanwhile |
+//! | integrated | fewest valid bytes, if that gains enough | all valid ones are copied |
 //! | return recent | as configured | those read since they were written go back to memory |
 //!
 //! Below the low watermark policies that do not make writes wait drop whole segments: `DIDACache`, TOS 2018,
-//! section 4.1.3. Where victims are taken in order of age, one may be all valid though others have next to
-//! nothing in them; so the average of the last victims says whether copying gains.
+//! section 4.1.3. Between the watermarks what a copy has to gain depends on how short space is. Where victims are
+//! taken in order of age, one may be all valid though others have next to nothing in them; so the average of the last
+//! victims says whether copying gains.
 
 use crate::config::ReclaimPolicy;
-use crate::store::Victim;
+use crate::store::{SegmentReads, SegmentRecord, Victim};
+
+/// One in so many segments is moved in one round of wear leveling at most: the least worn first.
+const LEVELED_SHARE: usize = 4;
+/// With fewer reads of the average segment nobody can tell which ones are seldom read.
+const ENOUGH_READS: u64 = 64;
+/// A segment is seldom read that has had less than one in so many reads of the average one.
+const SELDOM_SHARE: u64 = 16;
 
 /// What a policy sees before a segment has been picked.
 #[derive(Clone, Copy, Debug)]
@@ -51,8 +60,8 @@ pub(crate) struct SegmentView {
     pub(crate) valid_bytes: u64,
     /// Moving average of `valid_bytes` over the last victims, this one included.
     pub(crate) average_valid_bytes: u64,
-    /// Whether it is read more often than the average segment.
-    pub(crate) is_read_much: bool,
+    /// How it is read; `None` where that is not counted.
+    pub(crate) reads: Option<SegmentReads>,
 }
 
 /// Which segment to take.
@@ -75,8 +84,8 @@ pub(crate) enum Keep {
     Valid,
     /// All items are copied if that gains, else dropped.
     ValidIfGain,
-    /// All items are copied if the segment is read much, else dropped: wear leveling.
-    ValidIfReadMuch,
+    /// All items are copied, unless it is known that the segment is seldom read: wear leveling.
+    ValidUnlessSeldomRead,
     /// All items are copied for the sake of wear leveling.
     ValidForWear,
     /// Items read since they were written go back to memory.
@@ -96,8 +105,59 @@ fn keep_if(condition: bool, keep: Keep) -> Keep {
     if condition { keep } else { Keep::Nothing }
 }
 
-fn level_wear(may_copy: bool) -> Option<(Pick, Keep)> {
-    Some((Pick::LeastWorn, keep_if(may_copy, Keep::ValidIfReadMuch)))
+/// Wear leveling waits while free segments are short, and while the cache stops: what is there then is to be there
+/// when it starts. It drops nothing while there is enough space.
+fn level_wear(view: &FlashView) -> Option<(Pick, Keep)> {
+    let keep = if view.free_or_reclaiming < view.target {
+        Keep::ValidUnlessSeldomRead
+    } else {
+        Keep::ValidForWear
+    };
+    let may = view.free >= view.low && !view.is_stopping;
+    may.then_some((Pick::LeastWorn, keep))
+}
+
+/// What gains space, and wear leveling: the latter first while free segments are nearer to the high watermark than to the
+/// low one. Else it must not use them up: it comes last, and has no other reclaim beside it.
+fn beside_leveling(view: &FlashView, gains: Option<(Pick, Keep)>) -> Choices {
+    let level = level_wear(view);
+    if 2 * view.free_or_reclaiming >= view.low + view.target {
+        return [level, gains];
+    }
+    let is_alone = view.free_or_reclaiming == view.free;
+    [gains, level.filter(|_| is_alone)]
+}
+
+/// The written segments to move for a round of wear leveling, the least worn first: of those whose blocks have had
+/// less than half as many erases of use as the average one, or more than `round` erases less (as many as the average
+/// block has between two rounds), a share of all `segments` at most.
+pub(crate) fn least_worn(
+    mean: f64,
+    round: u32,
+    mut written: Vec<(SegmentRecord, u64)>,
+    segments: u32,
+) -> Vec<SegmentRecord> {
+    written.retain(|&(_, erases)| {
+        let erases = erases as f64;
+        2.0 * erases < mean || erases + f64::from(round) < mean
+    });
+    written.sort_by_key(|&(record, erases)| (erases, record.sequence));
+    let most = (segments as usize / LEVELED_SHARE).max(1);
+    let moved = written.into_iter().take(most);
+    moved.map(|(record, _)| record).collect()
+}
+
+/// Whether it is known that a segment is read far less than others.
+fn is_seldom_read(reads: &SegmentReads) -> bool {
+    reads.is_settled && reads.average >= ENOUGH_READS && reads.reads < reads.average / SELDOM_SHARE
+}
+
+/// The most bytes of a segment that are copied, by how short space is: none at the high watermark, and all that may be
+/// at the low one and below it.
+fn graded(view: &FlashView) -> u64 {
+    let missing = view.target.saturating_sub(view.free_or_reclaiming);
+    let apart = view.target.saturating_sub(view.low).max(1);
+    view.max_copy_bytes * u64::from(missing.min(apart)) / u64::from(apart)
 }
 
 /// What has to be reclaimed now.
@@ -119,10 +179,7 @@ pub(crate) fn choose(policy: ReclaimPolicy, view: &FlashView) -> Choices {
 /// What has to be reclaimed where the index names all that lives.
 fn choose_recovered(policy: ReclaimPolicy, view: &FlashView) -> Choices {
     if view.free_or_reclaiming >= view.target && !view.is_index_short {
-        // What is there when the cache stops is to be there when it starts.
-        let leveling = !view.is_stopping;
-        let choice = leveling.then(|| level_wear(view.free >= view.low));
-        return [choice.flatten(), None];
+        return [level_wear(view), None];
     }
     if view.is_index_short || view.is_stopping {
         return only(policy.victim(), Keep::Nothing);
@@ -141,14 +198,33 @@ fn choose_recovered(policy: ReclaimPolicy, view: &FlashView) -> Choices {
             let recent = Keep::Recent(view.max_copy_bytes);
             only(victim, keep_if(view.copies_gain, recent))
         }
+        ReclaimPolicy::CopyValid {
+            victim: Victim::FewestValid,
+            ..
+        } => {
+            let gains = |max_valid| {
+                (
+                    Pick::Victim(Victim::FewestValid, max_valid),
+                    Keep::ValidIfGain,
+                )
+            };
+            if view.free_or_reclaiming > view.reserved {
+                let gains = (view.copies_gain && !view.copying_rests).then(|| gains(graded(view)));
+                return beside_leveling(view, gains);
+            }
+            // Writes stall, and what is being reclaimed will not let them go on: nothing is overwritten any more. If
+            // nothing gains, nothing ever will.
+            let gains = view.copies_gain.then(|| gains(view.max_copy_bytes));
+            [gains, only(Victim::FewestValid, Keep::Nothing)[0]]
+        }
         ReclaimPolicy::CopyValid { victim, .. } => {
             let keep = keep_if(view.copies_gain, Keep::ValidIfGain);
-            [level_wear(true), only(victim, keep)[0]]
+            [level_wear(view), only(victim, keep)[0]]
         }
         ReclaimPolicy::Integrated { .. } => {
-            let max_valid = u64::from(view.copies_gain) * view.max_copy_bytes;
+            let max_valid = u64::from(view.copies_gain) * graded(view);
             let gains = (Pick::Victim(Victim::FewestValid, max_valid), Keep::Valid);
-            [level_wear(true), (!view.copying_rests).then_some(gains)]
+            beside_leveling(view, (!view.copying_rests).then_some(gains))
         }
     }
 }
@@ -161,7 +237,10 @@ pub(crate) fn keep(
     segment: &SegmentView,
 ) -> Keep {
     match keep {
-        Keep::ValidIfReadMuch => keep_if(segment.is_read_much, Keep::ValidForWear),
+        Keep::ValidUnlessSeldomRead => {
+            let is_seldom_read = segment.reads.as_ref().is_some_and(is_seldom_read);
+            keep_if(!is_seldom_read, Keep::ValidForWear)
+        }
         Keep::ValidIfGain => {
             let bytes = match policy.victim() {
                 Victim::Oldest | Victim::LeastRecentlyRead => segment.average_valid_bytes,
@@ -176,6 +255,7 @@ pub(crate) fn keep(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::format::segment::SegmentId;
 
     const COPY_RECENT: ReclaimPolicy = ReclaimPolicy::CopyRecent {
         victim: Victim::Oldest,
@@ -215,7 +295,7 @@ mod tests {
             ..VIEW
         };
         for policy in [COPY_RECENT, COPY_VALID, INTEGRATED] {
-            let leveling = [Some((Pick::LeastWorn, Keep::ValidIfReadMuch)), None];
+            let leveling = [Some((Pick::LeastWorn, Keep::ValidForWear)), None];
             assert_eq!(choose(policy, &enough), leveling);
             let stopping = FlashView {
                 is_stopping: true,
@@ -230,6 +310,89 @@ mod tests {
                 assert_eq!(choose(policy, &view), only(policy.victim(), Keep::Nothing));
             }
         }
+    }
+
+    #[test]
+    fn leveling_waits_while_free_segments_are_short() {
+        for policy in [COPY_VALID, INTEGRATED] {
+            let leveling = Some((Pick::LeastWorn, Keep::ValidUnlessSeldomRead));
+            let half_way = FlashView {
+                free: 25,
+                free_or_reclaiming: 25,
+                ..VIEW
+            };
+            assert_eq!(choose(policy, &half_way)[0], leveling);
+            let short = FlashView {
+                free: 9,
+                dropping: 1,
+                ..VIEW
+            };
+            let picks = choose(policy, &short).into_iter().flatten();
+            assert!(picks.into_iter().all(|(pick, _)| pick != Pick::LeastWorn));
+        }
+    }
+
+    #[test]
+    fn nearer_to_the_low_watermark_leveling_comes_last_and_alone() {
+        let alone = FlashView { free: 21, ..VIEW };
+        let [gains, last] = choose(INTEGRATED, &alone);
+        assert!(matches!(gains, Some((Pick::Victim(..), Keep::Valid))));
+        assert_eq!(last, Some((Pick::LeastWorn, Keep::ValidUnlessSeldomRead)));
+        let others_reclaim = choose(INTEGRATED, &VIEW);
+        assert_eq!(others_reclaim, [gains, None]);
+    }
+
+    #[test]
+    fn leveling_drops_only_what_is_known_to_be_seldom_read() {
+        let much = SegmentReads {
+            reads: 3,
+            average: 64,
+            is_settled: true,
+        };
+        let of = |reads| {
+            let segment = SegmentView {
+                valid_bytes: 900,
+                average_valid_bytes: 900,
+                reads,
+            };
+            keep(INTEGRATED, Keep::ValidUnlessSeldomRead, 1000, &segment)
+        };
+        assert_eq!(of(Some(much)), Keep::Nothing);
+        let young = SegmentReads {
+            is_settled: false,
+            ..much
+        };
+        let as_others = SegmentReads { reads: 4, ..much };
+        let few = SegmentReads {
+            reads: 0,
+            average: 63,
+            ..much
+        };
+        let none = SegmentReads { average: 0, ..few };
+        let unsure = [young, as_others, few, none].map(Some);
+        for reads in unsure.into_iter().chain([None]) {
+            assert_eq!(of(reads), Keep::ValidForWear, "{reads:?}");
+        }
+    }
+
+    #[test]
+    fn a_round_of_leveling_moves_a_share_of_the_segments_the_least_worn_first() {
+        let record = |number: u32| SegmentRecord {
+            segment: SegmentId(number),
+            sequence: u64::from(100 - number),
+            items: 1,
+            slot_bytes: 0,
+        };
+        let written = |erases: &[u64]| (0..).map(record).zip(erases.iter().copied()).collect();
+        let moved = |mean, erases: &[u64], segments| -> Vec<u32> {
+            let moved = least_worn(mean, 2, written(erases), segments);
+            moved.iter().map(|record| record.segment.0).collect()
+        };
+        assert_eq!(moved(4.0, &[1, 2, 0, 5, 1], 100), [2, 4, 0], "half of it");
+        assert_eq!(moved(10.0, &[7, 8, 9, 12], 100), [0], "a round behind");
+        assert_eq!(moved(4.0, &[1, 2, 0, 5, 1], 8), [2, 4], "a quarter");
+        assert_eq!(moved(4.0, &[1, 0], 3), [1], "one at least");
+        assert!(moved(0.0, &[0; 8], 8).is_empty(), "filled once");
     }
 
     #[test]
@@ -275,11 +438,74 @@ mod tests {
     }
 
     #[test]
+    fn what_a_copy_has_to_gain_depends_on_how_short_space_is() {
+        let most = |free_or_reclaiming, free, dropping| {
+            let view = FlashView {
+                free,
+                free_or_reclaiming,
+                dropping,
+                ..VIEW
+            };
+            let mut choices = choose(INTEGRATED, &view).into_iter().flatten();
+            let gains = choices.find(|(pick, _)| *pick != Pick::LeastWorn);
+            assert!(matches!(gains, Some((_, Keep::Valid))), "{gains:?}");
+            gains.map(|(pick, _)| pick)
+        };
+        let bytes = |bytes| Some(Pick::Victim(Victim::FewestValid, bytes));
+        assert_eq!(most(39, 39, 0), bytes(33), "nearly enough");
+        assert_eq!(most(25, 20, 0), bytes(500), "half way");
+        assert_eq!(most(10, 10, 0), bytes(1000), "the low watermark");
+        assert_eq!(most(5, 5, 5), bytes(1000), "below it, others being dropped");
+        let crossed = FlashView { low: 50, ..VIEW };
+        let dropped = choose(INTEGRATED, &crossed);
+        assert_eq!(dropped, only(Victim::LeastRecentlyRead, Keep::Nothing));
+    }
+
+    #[test]
+    fn what_copies_only_takes_what_gains_and_drops_when_writes_stall_for_ever() {
+        let greedy = ReclaimPolicy::CopyValid {
+            victim: Victim::FewestValid,
+            max_copy_sixteenths: 15,
+        };
+        let gains = |bytes| Some((Pick::Victim(Victim::FewestValid, bytes), Keep::ValidIfGain));
+        assert_eq!(choose(greedy, &VIEW), [gains(633), None]);
+        let below = FlashView {
+            free: 5,
+            free_or_reclaiming: 5,
+            ..VIEW
+        };
+        assert_eq!(choose(greedy, &below), [gains(1000), None], "writes go on");
+        let resting = FlashView {
+            copying_rests: true,
+            ..below
+        };
+        assert_eq!(choose(greedy, &resting), NOTHING);
+        let stalled = FlashView {
+            free: 2,
+            free_or_reclaiming: 2,
+            ..resting
+        };
+        let drop_one = only(Victim::FewestValid, Keep::Nothing)[0];
+        assert_eq!(choose(greedy, &stalled), [gains(1000), drop_one]);
+        let others_copy = FlashView {
+            free: 0,
+            free_or_reclaiming: 3,
+            ..below
+        };
+        assert_eq!(choose(greedy, &others_copy), [gains(1000), None]);
+        let costly = FlashView {
+            copies_gain: false,
+            ..stalled
+        };
+        assert_eq!(choose(greedy, &costly), [None, drop_one]);
+    }
+
+    #[test]
     fn copying_has_to_gain() {
         let full = SegmentView {
             valid_bytes: 1001,
             average_valid_bytes: 900,
-            is_read_much: true,
+            reads: None,
         };
         let of = |policy, kept| keep(policy, kept, VIEW.max_copy_bytes, &full);
         let by_average = of(COPY_VALID, Keep::ValidIfGain);
@@ -289,19 +515,18 @@ mod tests {
             max_copy_sixteenths: 15,
         };
         assert_eq!(of(greedy, Keep::ValidIfGain), Keep::Nothing, "by its own");
-        assert_eq!(of(INTEGRATED, Keep::ValidIfReadMuch), Keep::ValidForWear);
         let costly = FlashView {
             copies_gain: false,
             ..VIEW
         };
         assert_eq!(choose(COPY_RECENT, &costly), DROP_OLDEST);
-        let [_, empty_ones] = choose(INTEGRATED, &costly);
+        let [empty_ones, _] = choose(INTEGRATED, &costly);
         let none_valid = Pick::Victim(Victim::FewestValid, 0);
         assert_eq!(empty_ones, Some((none_valid, Keep::Valid)));
         let resting = FlashView {
             copying_rests: true,
             ..VIEW
         };
-        assert_eq!(choose(INTEGRATED, &resting)[1], None);
+        assert_eq!(choose(INTEGRATED, &resting), NOTHING);
     }
 }

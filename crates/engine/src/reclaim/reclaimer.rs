@@ -12,7 +12,7 @@ use crate::counter::Count as _;
 use crate::durability::dead::{DeadSet, ItemState};
 use crate::format::item::ItemRef;
 use crate::format::segment::{PAGE_BYTES, Position, SummaryEntry};
-use crate::store::{AppendItem, SegmentRecord, Source};
+use crate::store::{AppendItem, SegmentRecord, Source, Victim};
 use crate::sync::atomic::Ordering;
 
 /// Bytes read at once while copying; holes shorter than [`HOLE_BYTES`] are read through.
@@ -24,12 +24,21 @@ const GAIN_LIMIT: i64 = 4;
 const AVERAGED: u64 = 16;
 /// When copying has found nothing that gains, it rests until one in this many written segments is new.
 const RESTING_SHARE: u32 = 64;
-/// The most that copies may cost of as many segments as are reclaimed, in sixteenths.
+/// The most that copies may cost of as many segments as are reclaimed, in sixteenths, where victims are not chosen for
+/// what they gain, or are dropped when space is short.
 const MOST_FOR_COPIES_SIXTEENTHS: u32 = 12;
 /// Copies wait to be written where they are more than this part of the flash, and more than a segment.
 const UNWRITTEN_SHARE: u32 = 256;
 /// Entries looked at before others get a turn.
 const ENTRIES_A_TURN: usize = 256;
+
+/// A segment that is reclaimed.
+struct Chosen {
+    record: SegmentRecord,
+    keep: Keep,
+    /// For the sake of wear leveling.
+    is_leveling: bool,
+}
 
 impl Upkeep {
     /// Reclaims whenever there are too few free segments or the index is full, until background work ends.
@@ -50,8 +59,8 @@ impl Upkeep {
         // Counted before the choice: quiescing freezes the choice first, and then looks at the count.
         let under_way = Counted::begin(&self.reclaiming);
         let chosen = self.choose();
-        if let Some((record, keep)) = &chosen {
-            self.reclaim(residents, record, *keep).await;
+        if let Some(chosen) = &chosen {
+            self.reclaim(residents, chosen).await;
         }
         drop(under_way);
         self.progress.notify_all();
@@ -59,7 +68,7 @@ impl Upkeep {
     }
 
     /// Takes the segment that has to go, if there is one, and says what of it is kept.
-    fn choose(&self) -> Option<(SegmentRecord, Keep)> {
+    fn choose(&self) -> Option<Chosen> {
         if self.is_frozen.load(Ordering::SeqCst) {
             return None;
         }
@@ -70,11 +79,15 @@ impl Upkeep {
             let Some(record) = self.take(pick) else {
                 continue;
             };
-            let segment = self.view_segment(&record, keep);
+            let segment = self.view_segment(&record);
             let keep = policy::keep(self.policy, keep, view.max_copy_bytes, &segment);
             // Before anything of it leaves the index: from here on a start finds nothing in it.
             self.declare_segment_dead(&record);
-            return Some((record, keep));
+            return Some(Chosen {
+                record,
+                keep,
+                is_leveling: pick == Pick::LeastWorn,
+            });
         }
         None
     }
@@ -88,8 +101,10 @@ impl Upkeep {
         } else {
             self.index_use.is_short()
         };
-        let sixteenths = u64::from(self.policy.max_copy_sixteenths().min(15));
-        let max_copy_bytes = u64::from(self.store.segment_bytes()) * sixteenths / 16;
+        let segment_bytes = u64::from(self.store.segment_bytes());
+        let sixteenths = u64::from(self.policy.max_copy_sixteenths());
+        // All of it frees nothing.
+        let max_copy_bytes = (segment_bytes * sixteenths / 16).min(segment_bytes - 1);
         FlashView {
             free: self.store.free_segments(),
             free_or_reclaiming: self.store.free_or_reclaiming(),
@@ -107,7 +122,7 @@ impl Upkeep {
         }
     }
 
-    fn view_segment(&self, record: &SegmentRecord, keep: Keep) -> SegmentView {
+    fn view_segment(&self, record: &SegmentRecord) -> SegmentView {
         let valid_bytes = self.store.valid_bytes(record.segment);
         let average = self.average_valid.get();
         let average_valid_bytes = (average * (AVERAGED - 1) + valid_bytes) / AVERAGED;
@@ -118,7 +133,7 @@ impl Upkeep {
         SegmentView {
             valid_bytes,
             average_valid_bytes,
-            is_read_much: keep == Keep::ValidIfReadMuch && self.store.is_read_much(record.segment),
+            reads: self.store.reads_of(record),
         }
     }
 
@@ -139,23 +154,25 @@ impl Upkeep {
         }
     }
 
-    /// A segment that is erased for the sake of wear leveling (section 4.1.5): at regular counts of erases the
-    /// least worn ones are marked.
+    /// A segment that is erased for the sake of wear leveling (section 4.1.5): at regular counts of erases of use a
+    /// round begins, in which the least worn ones are marked.
     fn take_least_worn(&self) -> Option<SegmentRecord> {
         let multiple = self.wear_leveling?;
-        let erases = self.store.counters().erases.get();
+        let erases = self.store.counters().erases_of_use.get();
         let last = self.leveled_at.get();
-        let due = u64::from(multiple) * u64::from(self.store.segments());
+        let in_use = self.store.segments_in_use();
+        let due = u64::from(multiple) * u64::from(in_use);
         // Victims are taken one at a time, so that nobody else levels meanwhile.
         if erases.saturating_sub(last) >= due {
             self.leveled_at.store(erases, Ordering::Relaxed);
-            let segments = self.store.level_wear();
+            let (mean, written) = self.store.wear_of_use();
+            let segments = policy::least_worn(mean, multiple, written, in_use);
+            self.store.mark_worn_least(&segments);
             self.counters.wear_levelings.add(1);
-            tracing::info!(segments, "wear leveling erases the least worn segments");
+            let segments = segments.len();
+            tracing::info!(segments, "wear leveling moves the least worn segments");
         }
-        let record = self.store.take_worn_least()?;
-        self.counters.segments_leveled.add(1);
-        Some(record)
+        self.store.take_worn_least()
     }
 
     /// Whether a crash would take more copies than it should, with those of the next segment. Only while sealed segments
@@ -170,14 +187,21 @@ impl Upkeep {
     /// writes from filling theirs.
     fn copies_gain(&self) -> bool {
         let sixteenths = self.policy.max_copy_sixteenths();
-        let sixteenths = sixteenths.min(MOST_FOR_COPIES_SIXTEENTHS);
+        let sixteenths = match self.policy {
+            ReclaimPolicy::CopyValid {
+                victim: Victim::FewestValid,
+                ..
+            } => sixteenths,
+            _ => sixteenths.min(MOST_FOR_COPIES_SIXTEENTHS),
+        };
         let segment_bytes = i64::from(self.store.segment_bytes());
         let limit = GAIN_LIMIT * segment_bytes;
         let mut balance = self.balance.lock();
         let reclaimed = self.counters.segments_reclaimed.get();
+        // Wear leveling gains nothing, and what it copies does not count either.
+        let reclaimed = reclaimed as i64 - self.counters.segments_leveled.get() as i64;
         let for_copies = self.store.counters().bytes_for_copies.get();
-        let allowed =
-            (reclaimed - balance.reclaimed) as i64 * segment_bytes * i64::from(sixteenths) / 16;
+        let allowed = (reclaimed - balance.reclaimed) * segment_bytes * i64::from(sixteenths) / 16;
         let cost = (for_copies - balance.for_copies) as i64;
         *balance = CopyBalance {
             gained: (balance.gained + allowed - cost).clamp(-limit, limit),
@@ -187,7 +211,8 @@ impl Upkeep {
         balance.gained > -limit
     }
 
-    async fn reclaim(&self, residents: &dyn Residents, record: &SegmentRecord, keep: Keep) {
+    async fn reclaim(&self, residents: &dyn Residents, chosen: &Chosen) {
+        let (record, keep) = (&chosen.record, chosen.keep);
         let begun = runtime::now();
         let dropping = (keep == Keep::Nothing).then(|| Counted::begin(&self.dropping));
         let unread = self.recovery.give_up(record.segment).await;
@@ -215,6 +240,9 @@ impl Upkeep {
         }
         self.store.release(record.segment).await;
         self.counters.segments_reclaimed.add(1);
+        if chosen.is_leveling {
+            self.counters.segments_leveled.add(1);
+        }
         if dropping.is_some() {
             self.counters.segments_dropped.add(1);
             self.drop_time.add(runtime::now().since(begun));
@@ -267,7 +295,7 @@ impl Upkeep {
             Keep::Recent(max_bytes) => (max_bytes, false),
             Keep::Return => (u64::MAX, false),
             Keep::Valid | Keep::ValidForWear => (u64::MAX, true),
-            Keep::Nothing | Keep::ValidIfGain | Keep::ValidIfReadMuch => (0, false),
+            Keep::Nothing | Keep::ValidIfGain | Keep::ValidUnlessSeldomRead => (0, false),
         };
         let mut kept = Vec::new();
         for (number, entry) in entries.iter().enumerate() {
@@ -359,6 +387,11 @@ impl Upkeep {
             })
             .collect();
         let resident = |number: usize| Resident::of(record, &items[number].0);
+        let source = if keep == Keep::ValidForWear {
+            Source::Leveling
+        } else {
+            Source::Copy
+        };
         let mut done = 0;
         while done < items.len() {
             // An item that has died since it was read is not written again: a power cut could take the record that
@@ -386,7 +419,7 @@ impl Upkeep {
             let first = done;
             done += self
                 .store
-                .append(&copies[first..end], Source::Copy, |number, place| {
+                .append(&copies[first..end], source, |number, place| {
                     if residents.moved(&resident(first + number), place) {
                         self.counters.items_copied.add(1);
                         let bytes = copies[first + number].item.flash_bytes() as u64;

@@ -28,6 +28,8 @@ const SYNC_PAUSE: Duration = Duration::from_secs(1);
 const FAILURES_TO_TELL: u32 = 10;
 /// Bytes an object takes in a checkpoint at most: dead, or read since it was written.
 const CHECKPOINT_ENTRY_BYTES: u64 = 2;
+/// One in so many segments at most is reserved for copies because of the number of reclaimers.
+const RESERVED_SHARE: u32 = 8;
 /// Segments a checkpoint may need beyond those of its lists.
 const CHECKPOINT_SPARE_SEGMENTS: u32 = 2;
 
@@ -126,14 +128,16 @@ pub(crate) struct Upkeep {
     pub(super) wear_leveling: Option<u32>,
     schedule: Schedule,
     spare_buffers: Option<usize>,
+    reclaimers: u32,
     /// Segments that an orderly stop needs for what is dirty; `None` where that is told by what is.
     for_stop: Option<u32>,
     regulator: Regulator,
     /// Memory that takes items back; set once, when the engine has been put together.
     pub(crate) memory: OnceLock<Weak<dyn ReturnToMemory>>,
 
-    /// A caller has asked for space.
-    pub(crate) is_asked: AtomicBool,
+    /// A caller has asked for space: a segment is to be written, and some are to be reclaimed.
+    pub(crate) is_asked_to_write: AtomicBool,
+    pub(crate) is_asked_to_reclaim: AtomicBool,
     /// Sealed segments are written whatever the schedule says.
     is_syncing: AtomicBool,
     /// An orderly stop has begun: the segments held for it may be filled.
@@ -161,7 +165,7 @@ pub(crate) struct Upkeep {
     pub(super) dropping: AtomicU32,
     /// No segment to copy from is looked for before `segments_opened` reaches this count.
     pub(super) copying_rests_until: AtomicU64,
-    /// Erases when wear was leveled last.
+    /// Erases of use when wear was leveled last.
     pub(super) leveled_at: AtomicU64,
 }
 
@@ -170,8 +174,8 @@ pub(crate) struct Upkeep {
 #[derive(Default)]
 pub(super) struct CopyBalance {
     pub(super) gained: i64,
-    /// Segments reclaimed when it was last brought up to date.
-    pub(super) reclaimed: u64,
+    /// Segments reclaimed to gain space when it was last brought up to date.
+    pub(super) reclaimed: i64,
     /// Bytes of sealed segments taken by copies when it was last brought up to date.
     pub(super) for_copies: u64,
 }
@@ -210,6 +214,7 @@ impl Upkeep {
             wear_leveling: config.reclaim.wear_leveling,
             schedule: config.reclaim.schedule,
             spare_buffers: config.spare_buffers(),
+            reclaimers: config.reclaim.reclaimers as u32,
             regulator: Regulator::new(config.reclaim.reserve, first),
             for_stop,
             store,
@@ -219,7 +224,8 @@ impl Upkeep {
             index_use,
             memory: OnceLock::new(),
             counters: FlashCounters::default(),
-            is_asked: AtomicBool::new(false),
+            is_asked_to_write: AtomicBool::new(false),
+            is_asked_to_reclaim: AtomicBool::new(false),
             is_syncing: AtomicBool::new(false),
             is_stopping: AtomicBool::new(false),
             is_frozen: AtomicBool::new(false),
@@ -244,17 +250,27 @@ impl Upkeep {
         self.memory.get()?.upgrade()
     }
 
-    /// Free segments that only copies may fill: where writes stall, they must not take what copies need.
+    /// Free segments that only copies may fill: where writes stall, they must not take what copies need. What is copied
+    /// of one segment opens one more at most, so that with one for each reclaimer none waits for another.
     pub(super) fn reserved_segments(&self) -> u32 {
+        let segments = self.store.segments();
         match self.policy.under_pressure() {
             Some(_) => 0,
-            None => stop_watermarks(0, self.store.segments()).low,
+            None => {
+                let least = stop_watermarks(0, segments).low;
+                self.reclaimers.min(segments / RESERVED_SHARE).max(least)
+            }
         }
     }
 
-    /// Everything counted, with the watermarks as they were found last.
+    /// Everything counted, with the watermarks: as they were found last where they go by what is in memory, since the
+    /// caller may hold locks of that.
     pub(crate) fn stats(&self) -> FlashStats {
-        let Watermarks { low, high } = self.regulator.last();
+        let Watermarks { low, high } = if self.regulator.follows_load() {
+            self.watermarks()
+        } else {
+            self.regulator.last()
+        };
         FlashStats {
             objects: self.index_use.objects.get(),
             low_watermark: low,
@@ -272,12 +288,19 @@ impl Upkeep {
             dirty.map_or(0, |dirty| dirty.segments(self.store.segment_bytes()))
         };
         self.regulator.watermarks(&Load {
-            for_stop: stop_watermarks(self.for_stop.unwrap_or_else(dirty), segments),
+            for_stop: if self.regulator.follows_load() {
+                Watermarks::default()
+            } else {
+                stop_watermarks(self.for_stop.unwrap_or_else(dirty), segments)
+            },
             free: self.store.free_segments(),
             channels: self.store.channels_in_use(),
             segments: self.store.segments_in_use(),
             opened: self.store.counters().segments_opened_for_writes.get(),
             service: self.drop_time.get() + self.store.erase_time(),
+            reclaimers: self.reclaimers,
+            buffers: self.store.max_buffers(),
+            is_first_fill: self.store.is_first_fill(),
         })
     }
 

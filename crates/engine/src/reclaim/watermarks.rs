@@ -2,6 +2,12 @@
 //!
 //! Below the high one reclaim begins; below the low one it is pressing. `Heuristic` and `Queueing` move both
 //! with the load, so that as much of the flash as possible holds items.
+//!
+//! `Queueing` is the paper's model with as many servers as there are reclaimers. Segments are opened by clients at a
+//! rate λ; each of c reclaimers takes 1/μ to drop one. That is an M/M/c queue, and the low watermark is the number of
+//! segments expected in it, waiting or being dropped: so many are opened before what is dropped for them is free. With
+//! c = 1 this is λ / (μ - λ), equation 1. With λ ≥ cμ no reserve is large enough, and writes go at the pace of reclaim
+//! whatever is free; the queue is as long as it can be then: each buffer waits for a segment, and each reclaimer has one.
 
 use std::time::Duration;
 
@@ -22,7 +28,7 @@ const AVERAGED: Duration = Duration::from_secs(1);
 const LEAST_STEP: Duration = Duration::from_millis(20);
 
 /// Two numbers of free segments.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Watermarks {
     /// With fewer, reclaim is pressing.
     pub low: u32,
@@ -44,6 +50,12 @@ pub(crate) struct Load {
     pub(super) opened: u64,
     /// How long it takes to drop a segment and to erase it.
     pub(super) service: Duration,
+    /// Segments that are reclaimed at once.
+    pub(super) reclaimers: u32,
+    /// Segments in memory at most: so many can wait to be opened.
+    pub(super) buffers: u32,
+    /// The cache was empty, and nothing has been reclaimed since: whatever is free has never been used.
+    pub(super) is_first_fill: bool,
 }
 
 /// Finds the watermarks.
@@ -84,6 +96,11 @@ impl Regulator {
         }
     }
 
+    /// Whether they are found from the load alone, without a look at what is in memory.
+    pub(super) fn follows_load(&self) -> bool {
+        matches!(self.reserve, Reserve::Heuristic | Reserve::Queueing)
+    }
+
     /// The watermarks as they were found last.
     pub(super) fn last(&self) -> Watermarks {
         self.state.lock().last
@@ -110,15 +127,19 @@ impl Regulator {
             }
             Reserve::Heuristic => self.heuristic(load, least),
             Reserve::Queueing => {
-                let waiting = waiting_segments(self.rate(load), load.service);
+                let queued = queued_segments(self.rate(load), load.service, load.reclaimers);
+                let longest = load.buffers.saturating_add(load.reclaimers);
+                let most = longest.min(most_low(load, least)).max(least);
                 // A float to integer conversion saturates.
-                (waiting.ceil() as u32).clamp(least, most_low(load, least))
+                let low = (queued.ceil() as u32).clamp(least, most);
+                // What fills a cache for the first time comes to its end where the flash does.
+                if load.is_first_fill { least } else { low }
             }
         };
         with_high(load, low)
     }
 
-    /// Segments opened a second.
+    /// Segments opened a second. What has passed since the last look counts whether or not any was opened in it.
     fn rate(&self, load: &Load) -> f64 {
         let mut state = self.state.lock();
         let now = runtime::now();
@@ -161,11 +182,20 @@ impl Regulator {
     }
 }
 
-/// Segments that wait when `arrivals` a second come and each takes `service` (equations 1 and 3).
-fn waiting_segments(arrivals: f64, service: Duration) -> f64 {
+/// Segments expected in an M/M/c queue, waiting or in service, when `arrivals` a second come to `servers` and each takes
+/// `service`. Of one server, that is equation 1.
+fn queued_segments(arrivals: f64, service: Duration, servers: u32) -> f64 {
     let busy = arrivals * service.as_secs_f64();
-    let waiting = busy / (1.0 - busy);
-    if busy < 1.0 { waiting } else { f64::INFINITY }
+    let load = busy / f64::from(servers);
+    if load >= 1.0 {
+        return f64::INFINITY;
+    }
+    // Erlang B by its recursion, and Erlang C from it: how likely it is that all servers are busy.
+    let blocked = (1..=servers).fold(1.0, |blocked, server| {
+        busy * blocked / (f64::from(server) + busy * blocked)
+    });
+    let all_busy = blocked / (1.0 - load * (1.0 - blocked));
+    all_busy * load / (1.0 - load) + busy
 }
 
 fn most_low(load: &Load, least: u32) -> u32 {
@@ -198,17 +228,68 @@ mod tests {
             segments: 1000,
             opened,
             service: Duration::from_millis(10),
+            reclaimers: 1,
+            buffers: 60,
+            is_first_fill: false,
         }
     }
 
     #[test]
-    fn waiting_is_that_of_an_mm1_queue() {
+    fn with_one_server_the_queue_is_that_of_equation_1() {
         let service = Duration::from_millis(10);
-        assert_eq!(waiting_segments(0.0, service), 0.0);
-        assert!((waiting_segments(50.0, service) - 1.0).abs() < 1e-9);
-        assert!((waiting_segments(90.0, service) - 9.0).abs() < 1e-6);
-        assert_eq!(waiting_segments(100.0, service), f64::INFINITY);
-        assert_eq!(waiting_segments(1e9, service), f64::INFINITY);
+        let of = |arrivals| queued_segments(arrivals, service, 1);
+        assert_eq!(of(0.0), 0.0);
+        for arrivals in [1.0, 50.0, 90.0, 99.0] {
+            let expected = arrivals / (100.0 - arrivals);
+            assert!(
+                (of(arrivals) - expected).abs() < 1e-6,
+                "{arrivals} a second"
+            );
+        }
+        assert_eq!(of(100.0), f64::INFINITY);
+        assert_eq!(of(1e9), f64::INFINITY);
+    }
+
+    #[test]
+    fn with_more_servers_the_queue_is_shorter_and_never_less_than_what_is_in_service() {
+        let service = Duration::from_millis(10);
+        // Two servers, each busy for three quarters of the time: 24 / 7, by hand.
+        let of_two = queued_segments(150.0, service, 2);
+        assert!((of_two - 24.0 / 7.0).abs() < 1e-9, "{of_two}");
+        for arrivals in [10.0, 60.0, 99.0] {
+            let by_servers = [1, 2, 4, 64].map(|count| queued_segments(arrivals, service, count));
+            assert!(
+                by_servers.windows(2).all(|pair| pair[1] < pair[0]),
+                "{by_servers:?}"
+            );
+            assert!(by_servers[3] >= arrivals / 100.0);
+        }
+        assert!(queued_segments(399.0, service, 4).is_finite());
+        assert_eq!(queued_segments(400.0, service, 4), f64::INFINITY);
+    }
+
+    #[test]
+    fn a_first_fill_keeps_one_segment_a_channel() {
+        Sim::new(1).block_on(async {
+            let regulator = Regulator::new(Reserve::Queueing, FOR_STOP);
+            let at = |opened, is_first_fill| {
+                let load = load(500, opened);
+                regulator
+                    .watermarks(&Load {
+                        is_first_fill,
+                        ..load
+                    })
+                    .low
+            };
+            at(0, true);
+            runtime::sleep(Duration::from_secs(5)).await;
+            assert_eq!(at(5000, true), 12);
+            assert_eq!(
+                at(5000, false),
+                61,
+                "the rate has been followed all the while"
+            );
+        });
     }
 
     #[test]
@@ -231,8 +312,16 @@ mod tests {
             assert_eq!(at(50, 10).await.low, 12, "one waits");
             let busy = at(95, 10).await.low;
             assert!((17..=20).contains(&busy), "19 wait: {busy}");
-            assert_eq!(at(500, 10).await.low, 250, "more than can be reclaimed");
+            let longest = at(500, 10).await.low;
+            assert_eq!(
+                longest, 61,
+                "more than can be reclaimed: every buffer waits"
+            );
             assert_eq!(at(0, 10).await.low, 12, "no traffic");
+            at(500, 10).await;
+            runtime::sleep(Duration::from_secs(10)).await;
+            let after = regulator.watermarks(&load(500, 11_450));
+            assert_eq!(after.low, 12, "nobody had looked meanwhile");
         });
     }
 

@@ -7,6 +7,7 @@ use device::AlignedBuf;
 use super::core::{Content, SegmentStore};
 use super::filling::{Cursor, Filling};
 use super::layout::{AppendItem, Source};
+use super::queues::Worn;
 use super::read::SegmentPin;
 use super::segment::SegmentRecord;
 use crate::counter::Count as _;
@@ -160,8 +161,18 @@ impl SegmentStore {
         stream: usize,
         source: Source,
     ) -> Option<(usize, usize)> {
+        let leveling = self.layouts.len() + stream;
+        let stream = match source {
+            Source::Leveling if self.may_level_apart(cursor, leveling) => leveling,
+            _ => stream,
+        };
         if let Some(buffer) = cursor.filling[stream] {
             return Some((stream, buffer));
+        }
+        if source == Source::Write && cursor.filling[leveling].is_some() && self.worn_least() == 0 {
+            // The round of leveling is over.
+            cursor.filling.swap(stream, leveling);
+            return Some((stream, cursor.filling[stream]?));
         }
         let is_closed = cursor.is_closed && source == Source::Write;
         if is_closed || self.beyond_reserved(source) == Some(0) {
@@ -183,11 +194,18 @@ impl SegmentStore {
         Some((stream, buffer))
     }
 
+    /// Whether what is copied to level wear has a buffer of its own, or may have one. It will lie for long: in blocks that
+    /// have been erased often, and not among what is overwritten soon.
+    fn may_level_apart(&self, cursor: &Cursor, leveling: usize) -> bool {
+        let filling = cursor.filling.iter().flatten().count();
+        cursor.filling[leveling].is_some() || 2 * filling < self.max_filling
+    }
+
     /// Free segments beyond those that are reserved from items of that source; `None` when there are fewer than are
     /// reserved.
     fn beyond_reserved(&self, source: Source) -> Option<usize> {
         let reserved = self.reserved.load(Ordering::Relaxed);
-        if source == Source::Copy || reserved == 0 {
+        if source != Source::Write || reserved == 0 {
             return Some(usize::MAX);
         }
         let queues = self.queues.lock();
@@ -224,6 +242,7 @@ impl SegmentStore {
 
     /// The shortest slots being filled that are longer than those of `stream`, but not by far.
     fn longer_slots(&self, cursor: &Cursor, stream: usize) -> Option<(usize, usize)> {
+        let stream = stream % self.layouts.len();
         let most = self.layouts[stream].slot_bytes().saturating_mul(MOST_WASTE);
         (stream + 1..self.layouts.len())
             .take_while(|&longer| self.layouts[longer].slot_bytes() <= most)
@@ -238,13 +257,17 @@ impl SegmentStore {
         // Only who holds the cursor fills a free buffer.
         let buffer = self.free_buffer_number()?;
         let mut content = self.buffers[buffer].lock();
-        let segment = self.pop_free()?;
+        let which = match source {
+            Source::Leveling => Worn::Most,
+            Source::Write | Source::Copy => Worn::Least,
+        };
+        let segment = self.pop_free(which)?;
         let bytes = match std::mem::replace(&mut *content, Content::Lost) {
             Content::Free(bytes) => bytes,
             _ => AlignedBuf::new(self.segment_bytes as usize),
         };
         let sequence = cursor.take_sequence();
-        let layout = self.layouts[stream];
+        let layout = self.layouts[stream % self.layouts.len()];
         self.begin_generation(segment, sequence, layout.slot_bytes(), buffer);
         *content = Content::Filling(Filling::new(segment, sequence, bytes, layout));
         cursor.filling[stream] = Some(buffer);

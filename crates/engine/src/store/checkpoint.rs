@@ -10,6 +10,7 @@ use device::{AlignedBuf, SharedBuf};
 use zerocopy::IntoBytes;
 
 use super::core::SegmentStore;
+use super::queues::Worn;
 use super::read::ReadError;
 use crate::format::FormatError;
 use crate::format::checkpoint::Source;
@@ -200,7 +201,7 @@ impl SegmentStore {
     async fn next_free(&self) -> Option<SegmentId> {
         loop {
             let space = self.space.listener();
-            let free = self.pop_free();
+            let free = self.pop_free(Worn::Least);
             // Reclaim may have something to do: there is one free segment less, or none.
             self.work.notify_all();
             if free.is_some() {

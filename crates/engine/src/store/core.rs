@@ -1,7 +1,7 @@
-//! [`SegmentStore`]: its parts, its segment table, victims, wear and releases.
+//! [`SegmentStore`]: its parts, its segment table, victims and releases.
 
 use std::cmp::Reverse;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
@@ -12,11 +12,11 @@ use runtime::sync::{Notify, Semaphore};
 use super::filling::{Cursor, FLUSH_BYTES, Filling, Flushed};
 use super::layout::{StreamLayout, Streams};
 use super::outage::Outages;
-use super::queues::Queues;
+use super::queues::{Queues, Worn};
 use super::segment::{DRAINING, Segment, SegmentRecord};
 use crate::counter::{Count as _, Ewma, Striped};
 use crate::format::location::LocationCodec;
-use crate::format::segment::SegmentId;
+use crate::format::segment::{FOOTER_BYTES, SUMMARY_ENTRY_BYTES, SegmentId};
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicUsize, Ordering};
 
@@ -66,17 +66,6 @@ pub enum Victim {
     LeastRecentlyRead,
 }
 
-/// How the erases are spread over the segments in use.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Wear {
-    /// Erases of the segment with the fewest.
-    pub least: u64,
-    /// Erases of the segment with the most.
-    pub most: u64,
-    /// Average erases of a segment.
-    pub mean: f64,
-}
-
 /// What lies in segments and counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StoreUse {
@@ -105,6 +94,8 @@ pub struct StoreCounters {
     pub segments_opened_for_writes: AtomicU64,
     /// Erases issued to the flash.
     pub erases: AtomicU64,
+    /// Erases of blocks that had been erased before, where the device counts: the first one is no wear of use.
+    pub erases_of_use: AtomicU64,
     /// Segments whose write failed and that were written elsewhere.
     pub segments_moved: AtomicU64,
     /// Bytes written to the flash.
@@ -160,6 +151,11 @@ pub struct SegmentStore {
     pub(super) filling: Mutex<Cursor>,
     pub(super) queues: Mutex<Queues>,
     pub(super) counts_reads: bool,
+    /// First sequence number of this run.
+    pub(super) first_sequence: u64,
+    /// Reads of segments, where they are counted, and those of them whose generation has ended.
+    pub(super) reads_counted: Striped,
+    pub(super) reads_ended: AtomicU64,
     pub(super) erase_time: Ewma,
     /// Free segments that only copies may open.
     pub(super) reserved: AtomicUsize,
@@ -201,7 +197,7 @@ impl SegmentStore {
             .partition(|&segment| flash.health(block(segment)) == BlockHealth::Bad);
         let free = round_robin(free, &geometry);
         let layouts = streams.layouts();
-        let filling = Cursor::new(config.first_sequence, layouts.len());
+        let filling = Cursor::new(config.first_sequence, 2 * layouts.len());
         let counters = StoreCounters::default();
         counters.segments_retired.add(retired.len() as u64);
         let mut queues = Queues::new(&geometry);
@@ -224,6 +220,9 @@ impl SegmentStore {
             filling: Mutex::new(filling),
             queues: Mutex::new(queues),
             counts_reads: config.counts_reads,
+            first_sequence: config.first_sequence,
+            reads_counted: Striped::default(),
+            reads_ended: AtomicU64::default(),
             erase_time: Ewma::default(),
             reserved: AtomicUsize::new(0),
             large_reads: Arc::new(Budget::new(config.large_read_bytes)),
@@ -263,6 +262,16 @@ impl SegmentStore {
         (queues.free + queues.reclaiming) as u32
     }
 
+    /// Whether whatever is free has never been used: the cache was empty, and nothing has been reclaimed since.
+    pub(crate) fn is_first_fill(&self) -> bool {
+        self.queues.lock().is_first_fill
+    }
+
+    /// Segments that may be in memory at once.
+    pub(crate) fn max_buffers(&self) -> u32 {
+        self.buffers.len() as u32
+    }
+
     /// Segments that are being reclaimed: of what is copied out of them nothing is on flash yet.
     pub fn reclaiming_segments(&self) -> u32 {
         self.queues.lock().reclaiming as u32
@@ -277,11 +286,6 @@ impl SegmentStore {
     pub fn segments_in_use(&self) -> u32 {
         let retired = self.counters.segments_retired.get() as u32;
         self.segments().saturating_sub(retired)
-    }
-
-    /// Segments that wear leveling waits for.
-    pub fn worn_least(&self) -> usize {
-        self.queues.lock().worn_least.len()
     }
 
     /// Segments written and not yet reclaimed.
@@ -363,68 +367,9 @@ impl SegmentStore {
         })
     }
 
-    /// Takes a written segment that wear leveling wants to have erased.
-    pub(crate) fn take_worn_least(&self) -> Option<SegmentRecord> {
-        let mut queues = self.queues.lock();
-        let segment = queues.take_worn_least(|segment, generation| {
-            self.is_on_flash(segment) && self.sequence(segment) == generation
-        })?;
-        Some(self.record(segment))
-    }
-
-    /// How the erases are spread over the segments in use, as the device counts them.
-    pub fn wear(&self) -> Wear {
-        let retired: HashSet<SegmentId> = self.queues.lock().retired.iter().copied().collect();
-        let in_use = (0..self.segments()).map(SegmentId);
-        let mut counts: Vec<u64> = in_use
-            .filter(|segment| !retired.contains(segment))
-            .map(|segment| self.erase_count(segment))
-            .collect();
-        counts.sort_unstable();
-        Wear {
-            least: counts.first().copied().unwrap_or(0),
-            most: counts.last().copied().unwrap_or(0),
-            mean: counts.iter().sum::<u64>() as f64 / counts.len().max(1) as f64,
-        }
-    }
-
-    pub(super) fn erase_count(&self, segment: SegmentId) -> u64 {
-        self.flash.erase_count(block(segment))
-    }
-
-    /// Has the written segments erased whose blocks have had less than half as many erases as the average
-    /// one; returns how many.
-    pub(crate) fn level_wear(&self) -> usize {
-        let mean = self.wear().mean;
-        let mut queues = self.queues.lock();
-        queues.worn_least = queues
-            .each_written()
-            .filter(|&segment| 2.0 * (self.erase_count(segment) as f64) < mean)
-            .map(|segment| (segment, self.sequence(segment)))
-            .collect();
-        queues.worn_least.len()
-    }
-
-    /// Whether a segment is read more often than the average written one.
-    pub(crate) fn is_read_much(&self, segment: SegmentId) -> bool {
-        let reads = |segment| u64::from(self.segment(segment).reads.load(Ordering::Relaxed));
-        let queues = self.queues.lock();
-        let total: u64 = queues.each_written().map(reads).sum();
-        reads(segment) * queues.written as u64 > total
-    }
-
     /// Whether a written segment's buffer has been freed.
     pub(super) fn is_on_flash(&self, segment: SegmentId) -> bool {
         self.segment(segment).buffer.load(Ordering::Acquire) == 0
-    }
-
-    /// Notes that an item of a segment is being read.
-    pub(super) fn count_read(&self, segment: SegmentId) {
-        if self.counts_reads {
-            let state = self.segment(segment);
-            state.reads.fetch_add(1, Ordering::Relaxed);
-            state.last_read_ms.store(self.now_ms(), Ordering::Relaxed);
-        }
     }
 
     /// Milliseconds of the runtime's clock; they wrap around.
@@ -432,7 +377,8 @@ impl SegmentStore {
         (runtime::now().as_nanos() / 1_000_000) as u32
     }
 
-    /// Bytes of the items in a sealed segment that the index names, slots and all.
+    /// Bytes of a segment that the items in a sealed one take which the index names, slots, summary and all: as many as
+    /// it has where no slot is free and all are valid. So much their copies will take.
     pub(crate) fn valid_bytes(&self, segment: SegmentId) -> u64 {
         let state = self.segment(segment);
         let live = u64::from(state.live.load(Ordering::Relaxed));
@@ -441,7 +387,9 @@ impl SegmentStore {
                 let items = u64::from(state.items.load(Ordering::Relaxed).max(1));
                 live * u64::from(self.segment_bytes) / items
             }
-            slot_bytes => live * u64::from(slot_bytes),
+            slot_bytes => {
+                live * u64::from(self.segment_bytes) / slots_of(self.segment_bytes, slot_bytes)
+            }
         }
     }
 
@@ -560,6 +508,7 @@ impl SegmentStore {
     pub(super) async fn end_generation(&self, segment: SegmentId) {
         let state = self.segment(segment);
         state.sequence.store(0, Ordering::SeqCst);
+        self.end_reads(state);
         state.pins.fetch_or(DRAINING, Ordering::SeqCst);
         loop {
             let drained = self.drained.listener();
@@ -572,9 +521,9 @@ impl SegmentStore {
     }
 
     /// Takes a segment to open.
-    pub(super) fn pop_free(&self) -> Option<SegmentId> {
+    pub(super) fn pop_free(&self, which: Worn) -> Option<SegmentId> {
         let load = |channel: u32| self.flash.channel_load(channel);
-        self.queues.lock().pop_free(load)
+        self.queues.lock().pop_free(which, load)
     }
 
     /// Begins a generation of an empty segment, whose bytes are in a buffer.
@@ -593,7 +542,7 @@ impl SegmentStore {
         state.sealed_at.store(0, Ordering::Relaxed);
         state.is_doubtful.store(false, Ordering::Relaxed);
         state.slot_bytes.store(slot_bytes, Ordering::Release);
-        state.reads.store(0, Ordering::Relaxed);
+        self.end_reads(state);
         state.last_read_ms.store(self.now_ms(), Ordering::Relaxed);
         state.buffer.store(buffer as u8 + 1, Ordering::Release);
     }
@@ -602,6 +551,12 @@ impl SegmentStore {
     pub(super) fn push_free(&self, queues: &mut Queues, segment: SegmentId) {
         queues.push_free(segment, self.erase_count(segment));
     }
+}
+
+/// Slots of a length that a segment has, one at least.
+fn slots_of(segment_bytes: u32, slot_bytes: u32) -> u64 {
+    let for_slots = segment_bytes.saturating_sub(FOOTER_BYTES);
+    u64::from(for_slots / (slot_bytes + SUMMARY_ENTRY_BYTES)).max(1)
 }
 
 /// Segments in the order in which neighbours lie on different channels, then on different LUNs.

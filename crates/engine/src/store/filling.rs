@@ -15,7 +15,7 @@ use crate::sync::atomic::{AtomicU64, Ordering};
 
 /// Which buffers are being filled, and the next sequence number. Behind the `filling` lock.
 pub(super) struct Cursor {
-    /// The buffer of each stream.
+    /// The buffer of each stream; behind these, those of what is copied to level wear.
     pub(super) filling: Box<[Option<usize>]>,
     /// Shared with the journal, which reads it.
     pub(super) next_sequence: Arc<AtomicU64>,
@@ -72,6 +72,8 @@ pub(super) struct Filling {
     pub(super) taken_bytes: u32,
     /// Bytes of the segment that copies have taken.
     pub(super) copied_bytes: u32,
+    /// Bytes among these that were copied to gain space.
+    gaining_bytes: u32,
 }
 
 impl Filling {
@@ -91,6 +93,7 @@ impl Filling {
             flushed: Flushed::default(),
             taken_bytes: 0,
             copied_bytes: 0,
+            gaining_bytes: 0,
         }
     }
 
@@ -120,15 +123,20 @@ impl Filling {
         self.items += 1;
         let taken = bytes.max(slot_bytes) + SUMMARY_ENTRY_BYTES;
         self.taken_bytes += taken;
-        if source == Source::Copy {
-            self.copied_bytes += taken;
+        match source {
+            Source::Write => {}
+            Source::Copy => {
+                self.copied_bytes += taken;
+                self.gaining_bytes += taken;
+            }
+            Source::Leveling => self.copied_bytes += taken,
         }
         Some(position)
     }
 
-    /// Bytes of the segment that copies cost, were it sealed now.
+    /// Bytes of the segment that copies cost which have to gain, were it sealed now.
     pub(super) fn bytes_for_copies(&self) -> u64 {
-        let share = u64::from(self.copied_bytes) * self.bytes.len() as u64;
+        let share = u64::from(self.gaining_bytes) * self.bytes.len() as u64;
         share / u64::from(self.taken_bytes.max(1))
     }
 

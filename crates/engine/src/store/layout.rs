@@ -66,6 +66,8 @@ pub enum Source {
     Write,
     /// A segment being reclaimed: its copies may open reserved segments, too.
     Copy,
+    /// A segment being reclaimed to level wear: as [`Copy`](Source::Copy), but its copies need not gain space.
+    Leveling,
 }
 
 /// An item to append.

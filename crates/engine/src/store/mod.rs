@@ -31,10 +31,11 @@ mod read;
 mod segment;
 #[cfg(test)]
 pub(crate) mod tests;
+mod wear;
 mod write;
 
 pub(crate) use self::core::StoreConfig;
-pub use self::core::{SegmentStore, StoreCounters, StoreUse, Victim, Wear};
+pub use self::core::{SegmentStore, StoreCounters, StoreUse, Victim};
 pub(crate) use checkpoint::{
     CHECKPOINT_STREAM_BYTES, CheckpointSink, CheckpointSource, SavedCheckpoint,
 };
@@ -42,6 +43,8 @@ pub use layout::{AppendItem, Layout, SlabClasses, Source, StreamLayout, Streams}
 pub use read::{FlashItem, Patience, ReadError, SegmentPin};
 pub(crate) use segment::SEGMENT_TABLE_BYTES;
 pub use segment::SegmentRecord;
+pub(crate) use wear::SegmentReads;
+pub use wear::Wear;
 pub(crate) use write::WriteFailure;
 
 pub use crate::format::location::Place;

@@ -15,6 +15,15 @@ use device::Geometry;
 
 use crate::format::segment::SegmentId;
 
+/// Which of a channel's free segments is opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Worn {
+    /// The one with the fewest erases.
+    Least,
+    /// The one with the most, for what will lie there for long.
+    Most,
+}
+
 /// A segment that can be opened. Ordered as they are opened.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Free {
@@ -47,6 +56,8 @@ pub(super) struct Queues {
     /// Written segments that are not being reclaimed.
     pub(super) written: usize,
     pub(super) reclaiming: usize,
+    /// Whether nothing has been written but by this run, and nothing reclaimed.
+    pub(super) is_first_fill: bool,
     turn: u64,
     /// The channel looked at first for the next segment to open, and for the next victim.
     next_open: usize,
@@ -66,6 +77,7 @@ impl Queues {
         Self {
             segments_per_channel: geometry.luns_per_channel * geometry.blocks_per_lun,
             channels: (0..geometry.channels).map(|_| Channel::default()).collect(),
+            is_first_fill: true,
             ..Self::default()
         }
     }
@@ -109,9 +121,9 @@ impl Queues {
         self.free += 1;
     }
 
-    /// Takes the segment with the fewest erases out of those that can be opened on the least loaded channel;
+    /// Takes the segment with the fewest or the most erases out of those that can be opened on the least loaded channel;
     /// `work` tells of a channel how much its device has had to do so far.
-    pub(super) fn pop_free(&mut self, work: impl Fn(u32) -> u64) -> Option<SegmentId> {
+    pub(super) fn pop_free(&mut self, which: Worn, work: impl Fn(u32) -> u64) -> Option<SegmentId> {
         let count = self.channels.len();
         for (number, channel) in (0u32..).zip(&mut self.channels) {
             let seen = work(number);
@@ -129,7 +141,10 @@ impl Queues {
             })?;
         self.next_open = (least + 1) % count;
         let channel = &mut self.channels[least];
-        let free = channel.free.pop_first()?;
+        let free = match which {
+            Worn::Least => channel.free.pop_first(),
+            Worn::Most => channel.free.pop_last(),
+        }?;
         channel.unwritten += 1;
         self.free -= 1;
         Some(free.segment)
@@ -258,6 +273,7 @@ impl Queues {
     pub(super) fn end_reclaim(&mut self, segment: SegmentId) {
         self.channel(segment).reclaiming -= 1;
         self.reclaiming -= 1;
+        self.is_first_fill = false;
     }
 
     /// Takes the next segment that wear leveling wants erased, if it is still among the written ones and
@@ -305,7 +321,9 @@ mod tests {
     }
 
     fn open(queues: &mut Queues, work: [u64; 3]) -> (usize, SegmentId) {
-        let segment = queues.pop_free(|channel| work[channel as usize]).unwrap();
+        let segment = queues
+            .pop_free(Worn::Least, |channel| work[channel as usize])
+            .unwrap();
         (queues.channel_of(segment), segment)
     }
 
@@ -360,7 +378,13 @@ mod tests {
         }
         let order: Vec<u32> = (0..5).map(|_| open(&mut queues, [0; 3]).1.0).collect();
         assert_eq!(order, [6, 0, 1, 2, 3]);
-        assert_eq!(queues.pop_free(|_| 0), None);
+        for (segment, erases) in [(3, 5), (1, 2), (6, 7)] {
+            queues.push_free(SegmentId(segment), erases);
+        }
+        let most = queues.pop_free(Worn::Most, |_| 0);
+        assert_eq!(most, Some(SegmentId(6)), "for what lies long");
+        opened(&mut queues, 2);
+        assert_eq!(queues.pop_free(Worn::Least, |_| 0), None);
     }
 
     #[test]
@@ -397,7 +421,7 @@ mod tests {
         assert_eq!(queues.channels_in_use(), 2);
         let opened: Vec<usize> = (0..16).map(|_| open(&mut queues, [0; 3]).0).collect();
         assert!(opened.iter().all(|&channel| channel < 2));
-        assert_eq!(queues.pop_free(|_| 0), None);
+        assert_eq!(queues.pop_free(Worn::Least, |_| 0), None);
         assert!(queues.has_nothing_left());
     }
 

@@ -16,6 +16,7 @@ use super::core::{Content, SegmentStore, block};
 use super::filling::Filling;
 use super::layout::{AppendItem, Source, StreamLayout};
 use super::queues::Queues;
+use super::queues::Worn;
 use super::segment::{MAX_FAILURES, SegmentRecord};
 use crate::counter::Count as _;
 use crate::format::item::ItemRef;
@@ -133,6 +134,8 @@ impl SegmentStore {
         let begun = runtime::now();
         self.flash.erase(block(segment)).await?;
         self.counters.erases.add(1);
+        let is_first = self.erase_count(segment) <= 1;
+        self.counters.erases_of_use.add(u64::from(!is_first));
         self.erase_time.add(runtime::now().since(begun));
         Ok(())
     }
@@ -185,7 +188,7 @@ impl SegmentStore {
         }
         // Until the buffer names the new segment: whoever looks for live segments waits for this.
         let mut cursor = self.filling.lock();
-        let Some(segment) = self.pop_free() else {
+        let Some(segment) = self.pop_free(Worn::Least) else {
             return false;
         };
         let sequence = cursor.take_sequence();
@@ -293,6 +296,7 @@ impl SegmentStore {
                 state.items.store(record.items, Ordering::Release);
                 state.slot_bytes.store(record.slot_bytes, Ordering::Release);
                 queues.adopt_written(record.segment);
+                queues.is_first_fill = false;
             }
         }
         queues.retain_free(|segment| !taken.contains(&segment));

@@ -32,20 +32,32 @@ const NEVER_FAILS: Endurance = Endurance {
     grown_bad: 0.0,
 };
 
+const GEOMETRY: Geometry = Geometry {
+    channels: CHANNELS,
+    luns_per_channel: 2,
+    blocks_per_lun: BLOCKS_PER_LUN,
+    pages_per_block: SEGMENT_BYTES / PAGE_BYTES,
+    page_bytes: PAGE_BYTES,
+};
+
 async fn start(endurance: Endurance, seed: u64, config: &EngineConfig) -> (Arc<Engine>, Arc<Nand>) {
+    start_on(GEOMETRY, 220_000, endurance, seed, config).await
+}
+
+async fn start_on(
+    geometry: Geometry,
+    erase_ns: u64,
+    endurance: Endurance,
+    seed: u64,
+    config: &EngineConfig,
+) -> (Arc<Engine>, Arc<Nand>) {
     let nand = Nand::new(NandConfig {
-        geometry: Geometry {
-            channels: CHANNELS,
-            luns_per_channel: 2,
-            blocks_per_lun: BLOCKS_PER_LUN,
-            pages_per_block: SEGMENT_BYTES / PAGE_BYTES,
-            page_bytes: PAGE_BYTES,
-        },
+        geometry,
         planes: 2,
         timing: NandTiming {
             read_ns: vec![318_000],
             program_ns: vec![643_000],
-            erase_ns: 220_000,
+            erase_ns,
             transfer_ns: 52_000,
         },
         endurance,
@@ -112,7 +124,9 @@ fn what_is_not_read_is_dropped_first() {
 #[test]
 fn copying_stops_when_it_gains_nothing_and_begins_again_when_it_does() {
     simulate(1, async {
-        let (engine, nand) = start(NEVER_FAILS, 1, &didacache()).await;
+        let mut config = didacache();
+        config.reclaim.policy = config.reclaim.policy.with_max_copy(12);
+        let (engine, nand) = start(NEVER_FAILS, 1, &config).await;
         let fits = 114 * ITEMS;
         for number in 0..fits {
             put(&engine, number, number).await;
@@ -141,21 +155,35 @@ fn copying_stops_when_it_gains_nothing_and_begins_again_when_it_does() {
     });
 }
 
-/// Cold items that are read beside ones that are overwritten: how far apart the erases of blocks are, and how
-/// many of the cold ones, and of others that are not even read, are there in the end.
-fn wear(wear_leveling: Option<u32>) -> (u64, u64, u64) {
+/// What has become of cold items beside ones that are overwritten.
+struct Worn {
+    /// How far apart the erases of blocks are.
+    spread: u64,
+    /// How many of the cold items are there in the end.
+    kept: u64,
+    /// How many reads of cold items were hits.
+    hits: u64,
+}
+
+const COLD: u64 = 60 * ITEMS;
+
+/// The first `read` of the cold items are read all the while.
+fn wear(wear_leveling: Option<u32>, read: u64) -> Worn {
     simulate(1, async {
         let mut config = didacache();
         config.reclaim.wear_leveling = wear_leveling;
         let (engine, nand) = start(NEVER_FAILS, 1, &config).await;
-        let (cold, unread) = (40 * ITEMS, 60 * ITEMS);
-        for number in 0..unread {
+        for number in 0..COLD {
             put(&engine, number, number).await;
         }
         let hot = 20 * ITEMS;
-        for turn in 0..1000 * ITEMS {
+        let mut hits = 0;
+        for turn in 0..2000 * ITEMS {
             put(&engine, 100_000 + turn % hot, turn).await;
-            get(&engine, &numbered(turn * 7 % cold)).await;
+            if read > 0 {
+                let found = get(&engine, &numbered(turn * 7 % read)).await;
+                hits += u64::from(found.is_some());
+            }
         }
         let stats = engine.stats().placement;
         assert_eq!(
@@ -163,10 +191,11 @@ fn wear(wear_leveling: Option<u32>) -> (u64, u64, u64) {
             stats.segments_leveled > 0,
             "{stats:?}"
         );
-        let spread = engine.store().wear();
-        assert_eq!(spread.most, nand_most(&nand), "what the device counts");
-        let kept = survivors(&engine, 0..cold).await;
-        (spread.most - spread.least, kept, cold)
+        let wear = engine.store().wear();
+        assert_eq!(wear.most, nand_most(&nand), "what the device counts");
+        let kept = survivors(&engine, 0..COLD).await;
+        let spread = wear.most - wear.least;
+        Worn { spread, kept, hits }
     })
 }
 
@@ -179,14 +208,167 @@ fn nand_most(nand: &Nand) -> u64 {
 }
 
 #[test]
-fn leveling_keeps_the_erases_of_blocks_close_and_what_is_read() {
-    let (without, _, _) = wear(None);
-    let (with, kept, cold) = wear(Some(2));
-    assert!(
-        3 * with <= 2 * without,
-        "{with} with, {without} without leveling"
-    );
-    assert!(kept > cold * 9 / 10, "{kept} of {cold} that are read");
+fn leveling_keeps_the_erases_of_blocks_close_and_costs_no_item_and_no_hit() {
+    for read in [0, 40 * ITEMS] {
+        let without = wear(None, read);
+        let with = wear(Some(2), read);
+        assert!(
+            5 * with.spread <= 2 * without.spread,
+            "{} with, {} without leveling, {read} read",
+            with.spread,
+            without.spread
+        );
+        assert!(
+            100 * with.kept >= 99 * without.kept,
+            "{} with, {} without leveling are kept, {read} read",
+            with.kept,
+            without.kept
+        );
+        assert!(
+            100 * with.hits >= 99 * without.hits,
+            "{} hits with, {} without leveling",
+            with.hits,
+            without.hits
+        );
+    }
+}
+
+/// Overwrites of a cache that fills three quarters of its flash, slow enough that nothing is pressing.
+#[test]
+fn far_from_the_low_watermark_only_nearly_empty_segments_are_copied() {
+    simulate(1, async {
+        let mut config = didacache();
+        config.reclaim.policy = config.reclaim.policy.with_max_copy(12);
+        config.reclaim.wear_leveling = None;
+        let (engine, _) = start(NEVER_FAILS, 1, &config).await;
+        let keys = 92 * ITEMS;
+        for number in 0..keys {
+            put(&engine, number, number).await;
+        }
+        let mut random = random(1);
+        let before = engine.stats().placement;
+        let sets = 600 * ITEMS;
+        for turn in 0..sets {
+            put(&engine, random.random_range(0..keys), turn).await;
+            runtime::sleep(Duration::from_millis(1)).await;
+        }
+        let after = engine.stats().placement.since(&before);
+        assert_eq!(after.items_evicted, 0, "{after:?}");
+        let copies = after.items_copied;
+        assert!(
+            copies > 0 && 2 * copies < 3 * sets,
+            "{copies} copied for {sets} set"
+        );
+    });
+}
+
+/// All writers busy, with nothing to reclaim but what has just been written.
+#[test]
+fn a_first_fill_at_full_speed_drops_nothing() {
+    simulate(1, async {
+        let geometry = Geometry {
+            channels: 12,
+            luns_per_channel: 16,
+            blocks_per_lun: 2,
+            ..GEOMETRY
+        };
+        let mut config = didacache();
+        config.writing.buffers = 40;
+        config.writing.writers = 30;
+        // As long as on the paper's device: more is written than one block after the other could be erased for.
+        let (engine, _) = start_on(geometry, 7_000_000, NEVER_FAILS, 1, &config).await;
+        let count = u64::from(engine.store().segments()) * ITEMS * 83 / 100;
+        let clients = (0..32).map(|client| {
+            let engine = Arc::clone(&engine);
+            runtime::spawn(async move {
+                for number in (client..count).step_by(32) {
+                    put(&engine, number, number).await;
+                }
+            })
+        });
+        let clients: Vec<_> = clients.collect();
+        for client in clients {
+            client.await.expect("no panic");
+        }
+        runtime::sleep(Duration::from_secs(1)).await;
+        let kept = survivors(&engine, 0..count).await;
+        let stats = engine.stats().placement;
+        assert!(100 * kept >= 99 * count, "{kept} of {count}; {stats:?}");
+    });
+}
+
+/// Idle, the watermark falls though nobody opens a segment.
+#[test]
+fn the_watermark_of_a_queue_falls_when_nobody_writes() {
+    simulate(1, async {
+        let mut config = didacache();
+        config.reclaim.reclaimers = 1;
+        let (engine, _) = start_on(GEOMETRY, 7_000_000, NEVER_FAILS, 1, &config).await;
+        for number in 0..400 * ITEMS {
+            put(&engine, number, number).await;
+        }
+        let busy = engine.stats().placement.low_watermark;
+        runtime::sleep(Duration::from_secs(20)).await;
+        let idle = engine.stats().placement.low_watermark;
+        assert!(busy > 2 * CHANNELS, "{busy}");
+        assert_eq!(idle, CHANNELS, "one a channel");
+    });
+}
+
+/// An engine that only copies, as `didacache-space`.
+fn copies_only(max_copy_sixteenths: u32) -> EngineConfig {
+    let mut config = didacache();
+    config.reclaim.policy = ReclaimPolicy::CopyValid {
+        victim: Victim::FewestValid,
+        max_copy_sixteenths,
+    };
+    config.reclaim.wear_leveling = None;
+    config
+}
+
+#[test]
+fn what_copies_only_keeps_every_item_that_it_has_space_for() {
+    for (sixteenths, reclaimers) in [(15, 1), (15, 4), (16, 1), (16, 4)] {
+        simulate(1, async {
+            let mut config = copies_only(sixteenths);
+            config.reclaim.reclaimers = reclaimers;
+            let (engine, _) = start(NEVER_FAILS, 1, &config).await;
+            let keys = 106 * ITEMS;
+            for number in 0..keys {
+                put(&engine, number, number).await;
+            }
+            let mut random = random(1);
+            for turn in 0..300 * ITEMS {
+                put(&engine, random.random_range(0..keys), turn).await;
+            }
+            let stats = engine.stats().placement;
+            assert!(stats.items_copied > 0, "{stats:?}");
+            assert_eq!(
+                stats.items_evicted, 0,
+                "{sixteenths}, {reclaimers}: {stats:?}"
+            );
+            assert_eq!(survivors(&engine, 0..keys).await, keys);
+        });
+    }
+}
+
+/// No two items are of one key, so that no segment ever gains: one at a time goes, when writes would stall for ever.
+#[test]
+fn what_copies_only_drops_one_segment_when_nothing_gains_and_writes_stall() {
+    for (sixteenths, reclaimers) in [(15, 1), (16, 1), (15, 4), (16, 4)] {
+        simulate(1, async {
+            let mut config = copies_only(sixteenths);
+            config.reclaim.reclaimers = reclaimers;
+            let (engine, _) = start(NEVER_FAILS, 1, &config).await;
+            for number in 0..300 * ITEMS {
+                put(&engine, number, number).await;
+            }
+            let kept = survivors(&engine, 0..300 * ITEMS).await;
+            let stats = engine.stats().placement;
+            // All but what is reserved for copies and what is being reclaimed.
+            assert!(kept >= 118 * ITEMS, "{kept} kept; {stats:?}");
+        });
+    }
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Reclaim: what is read stays longer, and keeping it has its bounds.
 
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -506,5 +507,75 @@ fn reclaims_that_wait_for_one_another_do_not_go_round_in_circles() {
             }
             assert!(engine.stats().placement.items_copied > 0);
         });
+    }
+}
+
+/// Items of several slab classes, on a slow drive, that are overwritten by many clients; `watch` sees the engine all the
+/// while.
+fn overwrite_slowly(config: &EngineConfig, mut watch: impl FnMut(&Engine)) {
+    simulate(1, async {
+        let slow = Latency {
+            read: Duration::from_micros(300),
+            write: Duration::from_millis(2),
+            sync: Duration::ZERO,
+        };
+        let disk = Media::new(Arc::new(MemoryDisk::with_latency(17 << 20, slow)));
+        let engine = start(&disk, config).await;
+        let under_way = Rc::new(());
+        let clients = (0..32).map(|client| {
+            let engine = Arc::clone(&engine);
+            let under_way = Rc::clone(&under_way);
+            runtime::spawn(async move {
+                let _under_way = under_way;
+                let mut random = random(client);
+                for _ in 0..1500 {
+                    let key = random.random_range(0..2000);
+                    let value = value(key, 1000 << (key % 3));
+                    set(&engine, &numbered(key), &value).await.unwrap();
+                }
+            })
+        });
+        let clients: Vec<_> = clients.collect();
+        while Rc::strong_count(&under_way) > 1 {
+            watch(&engine);
+            runtime::sleep(Duration::from_micros(100)).await;
+        }
+        for client in clients {
+            client.await.expect("no panic");
+        }
+        let stats = engine.stats().placement;
+        assert!(stats.items_copied > 0, "{stats:?}");
+        assert_eq!(stats.items_evicted, 0, "{stats:?}");
+    });
+}
+
+/// Each reclaim may need a segment for its copies before it gives one back.
+#[test]
+fn many_reclaims_at_once_starve_one_another_of_nothing() {
+    for schedule in [Schedule::OnDemand, Schedule::Background] {
+        let mut config = copying(Victim::FewestValid);
+        config.reclaim.schedule = schedule;
+        config.reclaim.reclaimers = 8;
+        config.writing.buffers = 16;
+        config.writing.writers = 8;
+        overwrite_slowly(&config, |_| ());
+    }
+}
+
+#[test]
+fn on_demand_too_no_more_are_reclaimed_at_once_than_is_set() {
+    for (reclaimers, writers) in [(1, 4), (3, 1)] {
+        let mut config = copying(Victim::FewestValid);
+        config.reclaim.schedule = Schedule::OnDemand;
+        config.reclaim.reclaimers = reclaimers;
+        config.writing.buffers = 16;
+        config.writing.writers = writers;
+        let mut most = 0;
+        overwrite_slowly(&config, |engine| {
+            most = most.max(engine.store().reclaiming_segments());
+        });
+        let most = most as usize;
+        assert!(most <= reclaimers, "{most}, {writers} writers");
+        assert!(most >= reclaimers.min(2), "{most}, {writers} writers");
     }
 }

@@ -1,0 +1,136 @@
+//! What wear leveling goes by: how often blocks have been erased, and how often segments are read.
+//!
+//! A block's first erase comes before its first program and is no wear of use: a block that was written once and one
+//! that never was are alike. Where the device counts no erases, none is one of use.
+
+use std::collections::HashSet;
+
+use super::core::{SegmentStore, block};
+use super::segment::{Segment, SegmentRecord};
+use crate::counter::Count as _;
+use crate::format::segment::SegmentId;
+use crate::sync::atomic::Ordering;
+
+/// How the erases are spread over the segments in use.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Wear {
+    /// Erases of the segment with the fewest.
+    pub least: u64,
+    /// Erases of the segment with the most.
+    pub most: u64,
+    /// Average erases of a segment.
+    pub mean: f64,
+}
+
+/// How a segment is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SegmentReads {
+    /// Reads of its items since it was opened, or since the start.
+    pub(crate) reads: u64,
+    /// Reads of the average segment that is not free.
+    pub(crate) average: u64,
+    /// As many segments as there are have been opened since: others have had no longer to be read.
+    pub(crate) is_settled: bool,
+}
+
+impl SegmentStore {
+    /// Segments that wear leveling waits for.
+    pub fn worn_least(&self) -> usize {
+        self.queues.lock().worn_least.len()
+    }
+
+    /// Takes a written segment that wear leveling wants to have erased.
+    pub(crate) fn take_worn_least(&self) -> Option<SegmentRecord> {
+        let mut queues = self.queues.lock();
+        let segment = queues.take_worn_least(|segment, generation| {
+            self.is_on_flash(segment) && self.sequence(segment) == generation
+        })?;
+        Some(self.record(segment))
+    }
+
+    /// How the erases are spread over the segments in use, as the device counts them.
+    pub fn wear(&self) -> Wear {
+        let retired: HashSet<SegmentId> = self.queues.lock().retired.iter().copied().collect();
+        let in_use = (0..self.segments()).map(SegmentId);
+        let mut counts: Vec<u64> = in_use
+            .filter(|segment| !retired.contains(segment))
+            .map(|segment| self.erase_count(segment))
+            .collect();
+        counts.sort_unstable();
+        Wear {
+            least: counts.first().copied().unwrap_or(0),
+            most: counts.last().copied().unwrap_or(0),
+            mean: counts.iter().sum::<u64>() as f64 / counts.len().max(1) as f64,
+        }
+    }
+
+    pub(super) fn erase_count(&self, segment: SegmentId) -> u64 {
+        self.flash.erase_count(block(segment))
+    }
+
+    /// Erases of a segment's block but for its first: those that use has cost.
+    fn erases_of_use(&self, segment: SegmentId) -> u64 {
+        self.erase_count(segment).saturating_sub(1)
+    }
+
+    /// Erases of use of the average segment, and of each written one.
+    pub(crate) fn wear_of_use(&self) -> (f64, Vec<(SegmentRecord, u64)>) {
+        let queues = self.queues.lock();
+        let retired: HashSet<SegmentId> = queues.retired.iter().copied().collect();
+        let written: Vec<SegmentId> = queues.each_written().collect();
+        drop(queues);
+        let in_use = (0..self.segments()).map(SegmentId);
+        let (count, sum) = in_use
+            .filter(|segment| !retired.contains(segment))
+            .fold((0u64, 0), |(count, sum), segment| {
+                (count + 1, sum + self.erases_of_use(segment))
+            });
+        let each = |segment| (self.record(segment), self.erases_of_use(segment));
+        let written = written.into_iter().map(each).collect();
+        (sum as f64 / count.max(1) as f64, written)
+    }
+
+    /// Has these generations of written segments erased, in this order, instead of those marked before.
+    pub(crate) fn mark_worn_least(&self, segments: &[SegmentRecord]) {
+        let marks = segments
+            .iter()
+            .map(|record| (record.segment, record.sequence));
+        self.queues.lock().worn_least = marks.collect();
+    }
+
+    /// How a segment is read, where that is counted. No segment but this one is looked at.
+    pub(crate) fn reads_of(&self, record: &SegmentRecord) -> Option<SegmentReads> {
+        if !self.counts_reads {
+            return None;
+        }
+        let ended = self.reads_ended.get();
+        let living = u64::from(self.segments_in_use().saturating_sub(self.free_segments()));
+        let opened_before = record.sequence.saturating_sub(self.first_sequence);
+        let opened_since = self
+            .counters
+            .segments_opened
+            .get()
+            .saturating_sub(opened_before);
+        Some(SegmentReads {
+            reads: u64::from(self.segment(record.segment).reads.load(Ordering::Relaxed)),
+            average: self.reads_counted.sum().saturating_sub(ended) / living.max(1),
+            is_settled: opened_since >= u64::from(self.segments_in_use()),
+        })
+    }
+
+    /// Notes that an item of a segment is being read.
+    pub(super) fn count_read(&self, segment: SegmentId) {
+        if self.counts_reads {
+            let state = self.segment(segment);
+            state.reads.fetch_add(1, Ordering::Relaxed);
+            self.reads_counted.add(1);
+            state.last_read_ms.store(self.now_ms(), Ordering::Relaxed);
+        }
+    }
+
+    /// The reads of a generation that ends do not count any more.
+    pub(super) fn end_reads(&self, state: &Segment) {
+        let reads = state.reads.swap(0, Ordering::Relaxed);
+        self.reads_ended.add(u64::from(reads));
+    }
+}
