@@ -26,6 +26,7 @@ mod file;
 mod image;
 mod preset;
 mod rows;
+mod turns;
 
 use std::path::Path;
 use std::time::Duration;
@@ -45,10 +46,11 @@ use crate::{
     AlignedBuf, BlockHealth, BlockId, DeviceError, Flash, Geometry, IoFuture, PAGE_BYTES, SharedBuf,
 };
 use block::{Block, State};
-use channel::{Change, Channel, CommandId, Kind};
+use channel::{Change, Channel, Kind};
 use contents::{Contents, Place};
 use file::NandFile;
 use image::fresh_blocks;
+use turns::CommandId;
 
 /// Why no device could be opened.
 #[derive(Debug, thiserror::Error)]
