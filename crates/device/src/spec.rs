@@ -20,13 +20,13 @@ const PAGE_MAP_BYTES: u64 = 8;
 
 /// How a device can be written.
 const USAGE: &str = "write nand:PRESET or ftl:PRESET, then any of ,size=S ,block=S ,channels=N ,luns=N (on each \
-                     channel) ,bad=P% ,cycles=N, and for nand ,file=PATH";
+                     channel) ,bad=P% ,cycles=N, for nand ,file=PATH and for ftl ,cache=S";
 
 /// With more bad blocks nothing is left to work with.
 const MOST_BAD_PERCENT: f64 = 90.0;
 
 /// What an option begins with, behind the preset or another option.
-const OPTIONS: [&str; 7] = [
+const OPTIONS: [&str; 8] = [
     ",size=",
     ",block=",
     ",channels=",
@@ -34,6 +34,7 @@ const OPTIONS: [&str; 7] = [
     ",bad=",
     ",cycles=",
     ",file=",
+    ",cache=",
 ];
 
 /// What kind of device.
@@ -55,6 +56,7 @@ pub struct DeviceSpec {
     factory_bad_ppm: Option<u32>,
     cycles: Option<u32>,
     file: Option<PathBuf>,
+    cache: Option<u64>,
 }
 
 /// Why a device cannot be understood or made, in one line.
@@ -156,8 +158,17 @@ impl DeviceSpec {
         let nand = Arc::new(nand);
         Ok(match self.kind {
             Kind::Nand => Emulated::Nand(Arc::new(Libssd::new(nand, SegmentShape::Block)?)),
-            Kind::Ftl => Emulated::Ftl(Arc::new(Ftl::open(nand, FtlConfig::of(self.preset))?)),
+            Kind::Ftl => Emulated::Ftl(Arc::new(Ftl::open(nand, self.ftl_config())?)),
         })
+    }
+
+    /// The drive around the flash, where it is one.
+    fn ftl_config(&self) -> FtlConfig {
+        let of_preset = FtlConfig::of(self.preset);
+        FtlConfig {
+            cache_bytes: self.cache.unwrap_or(of_preset.cache_bytes),
+            ..of_preset
+        }
     }
 
     /// The preset with the channels, LUNs and endurance asked for, or else those of the device that was `found`.
@@ -262,7 +273,7 @@ impl Emulated {
     }
 
     /// Bytes of the process's memory that it takes once it is full: what it holds, unless that is in
-    /// a file, and what is known of each page.
+    /// a file, what is known of each page, and the write cache.
     pub fn memory_bytes(&self) -> u64 {
         let nand = self.nand();
         let contents = if nand.is_in_file() {
@@ -272,11 +283,11 @@ impl Emulated {
         };
         let shape = nand.config().geometry;
         let blocks = u64::from(shape.blocks());
-        let a_page = match self {
-            Self::Nand(_) => 0,
-            Self::Ftl(_) => PAGE_TAG_BYTES + PAGE_MAP_BYTES,
+        let (a_page, cache) = match self {
+            Self::Nand(_) => (0, 0),
+            Self::Ftl(disk) => (PAGE_TAG_BYTES + PAGE_MAP_BYTES, disk.config().cache_bytes),
         };
-        contents + blocks * (BLOCK_BYTES + u64::from(shape.pages_per_block) * a_page)
+        contents + cache + blocks * (BLOCK_BYTES + u64::from(shape.pages_per_block) * a_page)
     }
 
     /// One line for the log: shape, size, and what is left of it.
@@ -299,10 +310,14 @@ impl Emulated {
                 let bad = flash_in_segments.bad_blocks().len();
                 format!("emulated NAND, {flash}, {bad} blocks bad")
             }
-            Self::Ftl(disk) => format!(
-                "emulated SSD, {flash}, {:.0} MiB usable",
-                mib(disk.len_bytes())
-            ),
+            Self::Ftl(disk) => {
+                let usable = mib(disk.len_bytes());
+                let cache = match disk.config().cache_bytes {
+                    0 => String::new(),
+                    bytes => format!(", {:.1} of write cache", Bytes(bytes)),
+                };
+                format!("emulated SSD, {flash}, {usable:.0} MiB usable{cache}")
+            }
         }
     }
 }
@@ -331,6 +346,9 @@ impl fmt::Display for DeviceSpec {
         }
         if let Some(ppm) = self.factory_bad_ppm {
             write!(f, ",bad={}%", f64::from(ppm) / 1e4)?;
+        }
+        if let Some(cache) = self.cache {
+            write!(f, ",cache={cache}")?;
         }
         if let Some(file) = &self.file {
             write!(f, ",file={}", file.display())?;
@@ -365,6 +383,7 @@ impl FromStr for DeviceSpec {
             factory_bad_ppm: None,
             cycles: None,
             file: None,
+            cache: None,
         };
         while let Some(all) = options {
             // The path may have commas: it takes all that follows unless an option does.
@@ -410,6 +429,7 @@ impl DeviceSpec {
             "file" if self.kind == Kind::Nand && !text.is_empty() => {
                 self.file.replace(text.into()).is_some()
             }
+            "cache" if self.kind == Kind::Ftl => self.cache.replace(size(text)?).is_some(),
             _ => return Err(no_option()),
         };
         if is_twice {
@@ -436,6 +456,7 @@ mod tests {
             "nand:qlc,size=1000,file=flash,1",
             "nand:mlc,channels=1,luns=2,cycles=50,bad=2.5%,file=x",
             "ftl:mlc,luns=2,bad=0%",
+            "ftl:didacache,size=1000,cache=65536",
         ] {
             assert_eq!(parse(text).unwrap().to_string(), text);
         }
@@ -457,6 +478,9 @@ mod tests {
             ("nand:mlc,speed=9", "no option"),
             ("nand:mlc,file=", "no option"),
             ("ftl:mlc,file=x", "no option"),
+            ("nand:mlc,cache=1MiB", "no option"),
+            ("ftl:mlc,cache=0", "no size"),
+            ("ftl:mlc,cache=1MiB,cache=1MiB", "twice"),
             ("ftl:mlc,size=many", "no size"),
             ("ftl:mlc,size=-4GiB", "no size"),
             ("ftl:mlc,size=0", "no size"),
@@ -610,6 +634,26 @@ mod tests {
         .unwrap();
         assert_eq!(spec.geometry().unwrap().blocks(), 24);
         assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_drive_has_the_write_cache_asked_for_and_none_without() {
+        let spec = "ftl:mlc,size=1GiB,block=1MiB";
+        let plain = parse(spec).unwrap().open(1).unwrap();
+        let with = parse(&format!("{spec},cache=8MiB")).unwrap();
+        let with = with.open(1).unwrap();
+        let cache = |device: &Emulated| match device {
+            Emulated::Ftl(disk) => disk.config().cache_bytes,
+            Emulated::Nand(_) => panic!("a drive was asked for"),
+        };
+        assert_eq!((cache(&plain), cache(&with)), (0, 8 << 20));
+        assert_eq!(with.memory_bytes() - plain.memory_bytes(), 8 << 20);
+        assert!(!plain.describe().contains("cache"));
+        let line = with.describe();
+        assert!(line.contains(", 8 MiB of write cache"), "{line}");
+        let refused = parse(&format!("{spec},cache=8KiB")).unwrap().open(1);
+        let refused = refused.unwrap_err().to_string();
+        assert!(refused.contains("holds no page of 16"), "{refused}");
     }
 
     #[test]
