@@ -36,6 +36,8 @@ use parking_lot::Mutex;
 pub(crate) use block::Tag;
 pub use config::{ConfigError, Endurance, NandConfig, NandTiming};
 pub use counts::Counts;
+#[cfg(test)]
+pub(crate) use file::forget_times;
 pub(crate) use file::{Header, peek};
 pub use file::{NandFileError, NandFileProblem, is_nand_file};
 pub use image::{NandCrash, NandImage};
