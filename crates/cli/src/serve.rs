@@ -28,7 +28,8 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "SIZE")]
     memory: Option<Size>,
     /// File or block device that holds the items, or an emulated device:
-    /// nand:PRESET or ftl:PRESET, with ,size=S ,block=S ,channels=N ,luns=N ,bad=P% ,cycles=N; nand: ,file=PATH.
+    /// nand:PRESET or ftl:PRESET, with ,size=S ,block=S ,channels=N ,luns=N ,bad=P% ,cycles=N ,erase_us=T ,read_us=T
+    /// ,program_us=T; nand: ,file=PATH; ftl: ,cache=S.
     #[arg(long, value_name = "PATH|DEVICE")]
     flash: Option<PathBuf>,
     /// Size of the file or block device [default: 4GiB for a new file, the whole of a device].

@@ -20,20 +20,28 @@ const PAGE_MAP_BYTES: u64 = 8;
 
 /// How a device can be written.
 const USAGE: &str = "write nand:PRESET or ftl:PRESET, then any of ,size=S ,block=S ,channels=N ,luns=N (on each \
-                     channel) ,bad=P% ,cycles=N, and for nand ,file=PATH";
+                     channel) ,bad=P% ,cycles=N ,erase_us=T ,read_us=T ,program_us=T, for nand ,file=PATH and for ftl \
+                     ,cache=S";
 
 /// With more bad blocks nothing is left to work with.
 const MOST_BAD_PERCENT: f64 = 90.0;
 
+/// No part of an operation takes longer, in microseconds.
+const MOST_MICROS: f64 = 1e6;
+
 /// What an option begins with, behind the preset or another option.
-const OPTIONS: [&str; 7] = [
+const OPTIONS: [&str; 11] = [
     ",size=",
     ",block=",
     ",channels=",
     ",luns=",
     ",bad=",
     ",cycles=",
+    ",erase_us=",
+    ",read_us=",
+    ",program_us=",
     ",file=",
+    ",cache=",
 ];
 
 /// What kind of device.
@@ -41,6 +49,14 @@ const OPTIONS: [&str; 7] = [
 enum Kind {
     Nand,
     Ftl,
+}
+
+/// Times of its operations that are asked for, in nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Times {
+    erase: Option<u32>,
+    read: Option<u32>,
+    program: Option<u32>,
 }
 
 /// An emulated device as it is asked for.
@@ -54,7 +70,9 @@ pub struct DeviceSpec {
     luns_per_channel: Option<u32>,
     factory_bad_ppm: Option<u32>,
     cycles: Option<u32>,
+    times: Times,
     file: Option<PathBuf>,
+    cache: Option<u64>,
 }
 
 /// Why a device cannot be understood or made, in one line.
@@ -79,6 +97,11 @@ pub enum SpecError {
     /// A count that is none.
     #[error("`{0}` is no count; write a whole number from 1 to {max}", max = u32::MAX)]
     Count(String),
+    /// A time that is none.
+    #[error(
+        "`{0}` is no time; write microseconds, for example erase_us=218.75, 0.001 to {MOST_MICROS}"
+    )]
+    Time(String),
     /// A share that is none.
     #[error("`{0}` is no share of bad blocks; write for example bad=2%, 90% at most")]
     Share(String),
@@ -156,11 +179,20 @@ impl DeviceSpec {
         let nand = Arc::new(nand);
         Ok(match self.kind {
             Kind::Nand => Emulated::Nand(Arc::new(Libssd::new(nand, SegmentShape::Block)?)),
-            Kind::Ftl => Emulated::Ftl(Arc::new(Ftl::open(nand, FtlConfig::of(self.preset))?)),
+            Kind::Ftl => Emulated::Ftl(Arc::new(Ftl::open(nand, self.ftl_config())?)),
         })
     }
 
-    /// The preset with the channels, LUNs and endurance asked for, or else those of the device that was `found`.
+    /// The drive around the flash, where it is one.
+    fn ftl_config(&self) -> FtlConfig {
+        let of_preset = FtlConfig::of(self.preset);
+        FtlConfig {
+            cache_bytes: self.cache.unwrap_or(of_preset.cache_bytes),
+            ..of_preset
+        }
+    }
+
+    /// The preset with the channels, LUNs, endurance and times asked for, or else those of the device that was `found`.
     fn shaped(&self, config: &mut NandConfig, found: Option<&Header>) {
         let shape = &mut config.geometry;
         let of_found = |of: fn(&Header) -> u32| found.map(of);
@@ -175,6 +207,17 @@ impl DeviceSpec {
         endurance.cycles = cycles.unwrap_or(endurance.cycles);
         if let Some(ppm) = self.factory_bad_ppm.or(told.map(|(_, ppm)| ppm)) {
             endurance.factory_bad = f64::from(ppm) / 1e6;
+        }
+        let told = found.and_then(Header::times);
+        let (asked, timing) = (&self.times, &mut config.timing);
+        let erase = asked.erase.or(told.map(|told| told.erase_ns));
+        timing.erase_ns = erase.map_or(timing.erase_ns, u64::from);
+        // All pages take it, where those of the preset differ.
+        if let Some(ns) = asked.read.or(told.and_then(|told| told.read_ns)) {
+            timing.read_ns = vec![ns.into()];
+        }
+        if let Some(ns) = asked.program.or(told.and_then(|told| told.program_ns)) {
+            timing.program_ns = vec![ns.into()];
         }
     }
 
@@ -262,7 +305,7 @@ impl Emulated {
     }
 
     /// Bytes of the process's memory that it takes once it is full: what it holds, unless that is in
-    /// a file, and what is known of each page.
+    /// a file, what is known of each page, and the write cache.
     pub fn memory_bytes(&self) -> u64 {
         let nand = self.nand();
         let contents = if nand.is_in_file() {
@@ -272,11 +315,11 @@ impl Emulated {
         };
         let shape = nand.config().geometry;
         let blocks = u64::from(shape.blocks());
-        let a_page = match self {
-            Self::Nand(_) => 0,
-            Self::Ftl(_) => PAGE_TAG_BYTES + PAGE_MAP_BYTES,
+        let (a_page, cache) = match self {
+            Self::Nand(_) => (0, 0),
+            Self::Ftl(disk) => (PAGE_TAG_BYTES + PAGE_MAP_BYTES, disk.config().cache_bytes),
         };
-        contents + blocks * (BLOCK_BYTES + u64::from(shape.pages_per_block) * a_page)
+        contents + cache + blocks * (BLOCK_BYTES + u64::from(shape.pages_per_block) * a_page)
     }
 
     /// One line for the log: shape, size, and what is left of it.
@@ -299,10 +342,14 @@ impl Emulated {
                 let bad = flash_in_segments.bad_blocks().len();
                 format!("emulated NAND, {flash}, {bad} blocks bad")
             }
-            Self::Ftl(disk) => format!(
-                "emulated SSD, {flash}, {:.0} MiB usable",
-                mib(disk.len_bytes())
-            ),
+            Self::Ftl(disk) => {
+                let usable = mib(disk.len_bytes());
+                let cache = match disk.config().cache_bytes {
+                    0 => String::new(),
+                    bytes => format!(", {:.1} of write cache", Bytes(bytes)),
+                };
+                format!("emulated SSD, {flash}, {usable:.0} MiB usable{cache}")
+            }
         }
     }
 }
@@ -331,6 +378,18 @@ impl fmt::Display for DeviceSpec {
         }
         if let Some(ppm) = self.factory_bad_ppm {
             write!(f, ",bad={}%", f64::from(ppm) / 1e4)?;
+        }
+        for (name, ns) in [
+            ("erase_us", self.times.erase),
+            ("read_us", self.times.read),
+            ("program_us", self.times.program),
+        ] {
+            if let Some(ns) = ns {
+                write!(f, ",{name}={}", f64::from(ns) / 1e3)?;
+            }
+        }
+        if let Some(cache) = self.cache {
+            write!(f, ",cache={cache}")?;
         }
         if let Some(file) = &self.file {
             write!(f, ",file={}", file.display())?;
@@ -364,7 +423,9 @@ impl FromStr for DeviceSpec {
             luns_per_channel: None,
             factory_bad_ppm: None,
             cycles: None,
+            times: Times::default(),
             file: None,
+            cache: None,
         };
         while let Some(all) = options {
             // The path may have commas: it takes all that follows unless an option does.
@@ -398,6 +459,12 @@ impl DeviceSpec {
             let ppm = percent.map(|percent| (percent * 1e4).round() as u32);
             ppm.ok_or_else(|| SpecError::Share(text.to_owned()))
         };
+        let time = |text: &str| {
+            let micros = text.parse().ok();
+            let micros = micros.filter(|micros: &f64| (1e-3..=MOST_MICROS).contains(micros));
+            let ns = micros.map(|micros| (micros * 1e3).round() as u32);
+            ns.ok_or_else(|| SpecError::Time(text.to_owned()))
+        };
         let no_option = || SpecError::NoOption(option.to_owned());
         let (name, text) = option.split_once('=').ok_or_else(no_option)?;
         let is_twice = match name {
@@ -406,10 +473,14 @@ impl DeviceSpec {
             "channels" => self.channels.replace(count(text)?).is_some(),
             "luns" => self.luns_per_channel.replace(count(text)?).is_some(),
             "cycles" => self.cycles.replace(count(text)?).is_some(),
+            "erase_us" => self.times.erase.replace(time(text)?).is_some(),
+            "read_us" => self.times.read.replace(time(text)?).is_some(),
+            "program_us" => self.times.program.replace(time(text)?).is_some(),
             "bad" => self.factory_bad_ppm.replace(share(text)?).is_some(),
             "file" if self.kind == Kind::Nand && !text.is_empty() => {
                 self.file.replace(text.into()).is_some()
             }
+            "cache" if self.kind == Kind::Ftl => self.cache.replace(size(text)?).is_some(),
             _ => return Err(no_option()),
         };
         if is_twice {
@@ -422,7 +493,7 @@ impl DeviceSpec {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::BlockId;
+    use crate::{BlockId, NandTiming};
 
     fn parse(text: &str) -> Result<DeviceSpec, SpecError> {
         text.parse()
@@ -436,6 +507,8 @@ mod tests {
             "nand:qlc,size=1000,file=flash,1",
             "nand:mlc,channels=1,luns=2,cycles=50,bad=2.5%,file=x",
             "ftl:mlc,luns=2,bad=0%",
+            "nand:didacache,erase_us=218.75,read_us=1,program_us=1000000",
+            "ftl:didacache,size=1000,cache=65536",
         ] {
             assert_eq!(parse(text).unwrap().to_string(), text);
         }
@@ -457,6 +530,9 @@ mod tests {
             ("nand:mlc,speed=9", "no option"),
             ("nand:mlc,file=", "no option"),
             ("ftl:mlc,file=x", "no option"),
+            ("nand:mlc,cache=1MiB", "no option"),
+            ("ftl:mlc,cache=0", "no size"),
+            ("ftl:mlc,cache=1MiB,cache=1MiB", "twice"),
             ("ftl:mlc,size=many", "no size"),
             ("ftl:mlc,size=-4GiB", "no size"),
             ("ftl:mlc,size=0", "no size"),
@@ -465,6 +541,12 @@ mod tests {
             ("nand:mlc,channels=0", "no count"),
             ("nand:mlc,luns=-1", "no count"),
             ("nand:mlc,cycles=4294967296", "no count"),
+            ("nand:mlc,erase_us=0", "no time"),
+            ("nand:mlc,erase_us=7ms", "no time"),
+            ("nand:mlc,read_us=-1", "no time"),
+            ("ftl:mlc,program_us=1000001", "no time"),
+            ("ftl:mlc,read_us=NaN", "no time"),
+            ("ftl:mlc,erase_us=1,erase_us=1", "twice"),
             ("nand:mlc,bad=0.02", "no share"),
             ("nand:mlc,bad=91%", "no share"),
             ("nand:mlc,bad=NaN%", "no share"),
@@ -557,6 +639,54 @@ mod tests {
         }
     }
 
+    #[test]
+    fn times_are_as_asked_for_and_a_file_keeps_them() {
+        let timing = |device: &Emulated| device.nand().config().timing.clone();
+        for kind in ["nand", "ftl"] {
+            let spec = format!("{kind}:mlc,size=1GiB,block=1MiB");
+            let usual = timing(&parse(&spec).unwrap().open(1).unwrap());
+            assert_eq!(usual.erase_ns, 3_000_000 / 4, "that of its block");
+            let longer = parse(&format!("{spec},erase_us=1500.5")).unwrap();
+            let expected = NandTiming {
+                erase_ns: 1_500_500,
+                ..usual.clone()
+            };
+            assert_eq!(timing(&longer.open(1).unwrap()), expected);
+            let others = parse(&format!("{spec},read_us=50,program_us=900")).unwrap();
+            let expected = NandTiming {
+                read_ns: vec![50_000],
+                program_ns: vec![900_000],
+                ..usual
+            };
+            assert_eq!(timing(&others.open(1).unwrap()), expected);
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("flash");
+        let plain = format!("nand:mlc,file={}", path.display());
+        let asked = "size=64MiB,block=1MiB,channels=2,erase_us=2000,read_us=50";
+        let config = used(&plain.replace(',', &format!(",{asked},")));
+        let again = parse(&plain).unwrap().open(2).unwrap();
+        assert_eq!(*again.nand().config(), config);
+        assert_eq!(timing(&again).program_ns, [850_000, 2_300_000]);
+        drop(again);
+        for other in ["erase_us=2001", "read_us=51", "program_us=850"] {
+            assert_another(&plain.replace(',', &format!(",{other},")));
+        }
+        let same = plain.replace(',', ",erase_us=2000,read_us=50,");
+        assert!(parse(&same).unwrap().open(1).is_ok());
+    }
+
+    #[test]
+    fn a_device_whose_file_does_not_tell_its_times_has_those_of_its_preset() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("flash");
+        let plain = format!("nand:mlc,file={}", path.display());
+        let config = used(&plain.replace(',', ",size=64MiB,block=1MiB,channels=2,"));
+        nand::forget_times(&path);
+        let again = parse(&plain).unwrap().open(2).unwrap();
+        assert_eq!(*again.nand().config(), config);
+    }
+
     /// Makes a device in the file that `spec` names, and one of its blocks anew: where nothing has happened, the file
     /// goes with the device. Returns how it is made.
     fn used(spec: &str) -> NandConfig {
@@ -610,6 +740,26 @@ mod tests {
         .unwrap();
         assert_eq!(spec.geometry().unwrap().blocks(), 24);
         assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_drive_has_the_write_cache_asked_for_and_none_without() {
+        let spec = "ftl:mlc,size=1GiB,block=1MiB";
+        let plain = parse(spec).unwrap().open(1).unwrap();
+        let with = parse(&format!("{spec},cache=8MiB")).unwrap();
+        let with = with.open(1).unwrap();
+        let cache = |device: &Emulated| match device {
+            Emulated::Ftl(disk) => disk.config().cache_bytes,
+            Emulated::Nand(_) => panic!("a drive was asked for"),
+        };
+        assert_eq!((cache(&plain), cache(&with)), (0, 8 << 20));
+        assert_eq!(with.memory_bytes() - plain.memory_bytes(), 8 << 20);
+        assert!(!plain.describe().contains("cache"));
+        let line = with.describe();
+        assert!(line.contains(", 8 MiB of write cache"), "{line}");
+        let refused = parse(&format!("{spec},cache=8KiB")).unwrap().open(1);
+        let refused = refused.unwrap_err().to_string();
+        assert!(refused.contains("holds no page of 16"), "{refused}");
     }
 
     #[test]

@@ -32,8 +32,8 @@ pub(crate) struct CompareArgs {
     /// Replay a recorded trace: short for --workload trace:FILE
     #[arg(long, value_name = "FILE", conflicts_with = "workload")]
     trace: Option<PathBuf>,
-    /// nand:PRESET or ftl:PRESET, with ,size=S ,block=S ,channels=N ,luns=N ,bad=P% ,cycles=N, emulated under virtual time, or file:PATH in real
-    /// time
+    /// nand:PRESET or ftl:PRESET, with ,size=S ,block=S ,channels=N ,luns=N ,bad=P% ,cycles=N ,erase_us=T ,read_us=T
+    /// ,program_us=T, ftl: ,cache=S, emulated under virtual time, or file:PATH in real time
     #[arg(long, default_value = "ftl:didacache", value_name = "DEVICE")]
     device: String,
     /// Memory of the cache

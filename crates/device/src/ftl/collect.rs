@@ -1,7 +1,7 @@
 //! Garbage collection: valid pages are moved within their LUN, then their group is erased.
 
 use super::map::{GroupId, PhysicalPage};
-use super::{Ftl, LunId, Run, State, Stream};
+use super::{Drive, LunId, Run, State, Stream};
 use crate::DeviceError;
 use crate::nand::Pending;
 
@@ -18,7 +18,7 @@ struct Moving {
 
 /// Says that a LUN is being collected, for as long as it lives.
 struct Collecting<'a> {
-    ftl: &'a Ftl,
+    ftl: &'a Drive,
     lun: LunId,
 }
 
@@ -31,7 +31,7 @@ impl Drop for Collecting<'_> {
 
 /// Pages of GC in flight, given back when it goes away before they are done.
 struct Copies<'a> {
-    ftl: &'a Ftl,
+    ftl: &'a Drive,
     run: Option<Run>,
 }
 
@@ -43,7 +43,7 @@ impl Drop for Copies<'_> {
     }
 }
 
-impl Ftl {
+impl Drive {
     /// Collects groups of a LUN until the host can have a page of it, or waits for whoever does.
     /// `offset` and `len` are those of the write that needs it, for the error.
     pub(super) async fn free_a_page(

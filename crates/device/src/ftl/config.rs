@@ -1,5 +1,7 @@
 //! How a conventional SSD is made of NAND.
 
+use super::cache::MAX_SECTORS;
+use crate::PAGE_BYTES;
 use crate::nand::{ConfigError, NandConfig, Preset};
 
 /// Groups of a LUN that are never full of data: one open for the host, one open for GC, and
@@ -43,12 +45,15 @@ pub struct FtlConfig {
     pub over_provisioning: f64,
     /// Erases by which the groups of a LUN may differ before the least erased is collected.
     pub wear_spread: u32,
+    /// Bytes of the volatile write cache, which holds whole pages; 0 for none: then a write is answered when it is in
+    /// flash.
+    pub cache_bytes: u64,
     /// The link to the host.
     pub link: LinkTiming,
 }
 
 impl Default for FtlConfig {
-    /// 16 KiB chunks by write order, 32 commands, 25 % over-provisioning, a link without limits.
+    /// 16 KiB chunks by write order, 32 commands, 25 % over-provisioning, no write cache, a link without limits.
     fn default() -> Self {
         Self {
             chunk_bytes: 16 << 10,
@@ -56,6 +61,7 @@ impl Default for FtlConfig {
             queue_depth: 32,
             over_provisioning: 0.25,
             wear_spread: 64,
+            cache_bytes: 0,
             link: LinkTiming::default(),
         }
     }
@@ -106,6 +112,21 @@ impl FtlConfig {
                 what: "a chunk",
                 bytes: u64::from(self.chunk_bytes),
                 unit_bytes: u64::from(nand.geometry.page_bytes),
+            });
+        }
+        let page_bytes = nand.geometry.page_bytes;
+        if (1..page_bytes.into()).contains(&self.cache_bytes) {
+            return Err(ConfigError::SmallCache {
+                bytes: self.cache_bytes,
+                page_bytes,
+            });
+        }
+        let sectors = page_bytes / PAGE_BYTES as u32;
+        if self.cache_bytes > 0 && sectors > MAX_SECTORS {
+            return Err(ConfigError::TooMany {
+                what: "sectors in a page of a drive with a write cache",
+                value: sectors.into(),
+                limit: MAX_SECTORS.into(),
             });
         }
         if !(0.0..1.0).contains(&self.over_provisioning) {

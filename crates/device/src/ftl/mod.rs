@@ -4,7 +4,8 @@
 //!   read, write, discard
 //!        │ queue: so many commands at once            host.rs
 //!        │ link: one after the other                  host.rs
-//!        ├── write.rs ──┐
+//!        │ write cache, if there is one               cache.rs ──▶ write_back.rs
+//!        ├── write.rs ──┐ ◀───────────────────────────────────────────┘
 //!        ├── read.rs    ├──▶ map.rs: where pages lie, where the next goes, what GC takes
 //!        └──────────────┤
 //!            collect.rs ┘        │ runs of pages of one group
@@ -22,6 +23,7 @@
 //! Usable from every thread at once. Locks: the map's, then those of the NAND's channels; never
 //! held while anybody waits.
 
+mod cache;
 mod collect;
 mod config;
 mod host;
@@ -33,11 +35,12 @@ mod state;
 mod tests;
 mod untimed;
 mod write;
+mod write_back;
 
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use runtime::sync::Notify;
+use runtime::sync::{Notify, Semaphore};
 
 pub use config::{FtlConfig, LinkTiming, Striping};
 pub use state::FtlCounts;
@@ -53,6 +56,12 @@ use state::State;
 /// A conventional SSD.
 #[derive(Debug)]
 pub struct Ftl {
+    drive: Arc<Drive>,
+}
+
+/// The drive itself, which whatever writes its cache back keeps.
+#[derive(Debug)]
+struct Drive {
     nand: Arc<Nand>,
     config: FtlConfig,
     page_bytes: usize,
@@ -61,8 +70,10 @@ pub struct Ftl {
     len_bytes: u64,
     host: Host,
     state: Mutex<State>,
-    /// Told whenever a page is free to be written again, or a LUN has been collected.
+    /// Told whenever a page is free to be written again, a LUN has been collected, or the cache has let go of a page.
     changed: Notify,
+    /// Writes go into the cache one after the other.
+    cache_entrance: Semaphore,
 }
 
 /// The sizes of the map of a drive made of `nand`.
@@ -92,8 +103,8 @@ impl Ftl {
         let shape = shape_of(nand.config(), &config)?;
         let page_bytes = nand.config().geometry.page_bytes as usize;
         let host = Host::new(config.queue_depth, config.link, shape.channels);
-        let state = recover::state_of(&nand, shape);
-        Ok(Self {
+        let state = recover::state_of(&nand, shape, config.cache_bytes);
+        let drive = Drive {
             nand,
             config,
             page_bytes,
@@ -103,36 +114,51 @@ impl Ftl {
             host,
             state: Mutex::new(state),
             changed: Notify::new(),
+            cache_entrance: Semaphore::new(1),
+        };
+        Ok(Self {
+            drive: Arc::new(drive),
         })
     }
 
     /// The flash it is made of.
     pub fn nand(&self) -> &Arc<Nand> {
-        &self.nand
+        &self.drive.nand
+    }
+
+    /// How it is made, but for its flash.
+    pub fn config(&self) -> &FtlConfig {
+        &self.drive.config
     }
 
     /// Bytes of its own memory that it takes to know where pages lie.
     pub fn map_bytes(&self) -> u64 {
-        self.state.lock().map.bytes()
+        self.drive.state.lock().map.bytes()
     }
 
     /// What it has done since it was opened.
     pub fn counts(&self) -> FtlCounts {
-        self.state.lock().counts
+        let state = self.drive.state.lock();
+        FtlCounts {
+            absorbed_writes: state.cache.absorbed,
+            ..state.counts
+        }
     }
 
     /// The channel that the page at byte `offset` lies on; `None` when nothing is stored there. A
     /// real drive does not tell: this is what an estimate of it can be compared with.
     pub fn channel_of(&self, offset: u64) -> Option<u32> {
-        let logical = u32::try_from(offset / self.page_bytes as u64).ok()?;
-        let state = self.state.lock();
+        let logical = u32::try_from(offset / self.drive.page_bytes as u64).ok()?;
+        let state = self.drive.state.lock();
         if logical >= state.map.shape().logical_pages {
             return None;
         }
         let page = state.map.lookup(logical)?;
         Some(state.map.shape().channel_of(page))
     }
+}
 
+impl Drive {
     /// `count` pages of the flash from `first` on, all in one group.
     fn rows(&self, first: PhysicalPage, count: u32) -> Rows {
         Rows {
@@ -187,6 +213,20 @@ impl Ftl {
             .start_erase(BlockId(group.0 * self.planes), self.planes)
     }
 
+    /// What is whole pages within a range holds nothing any more.
+    fn discard_pages(&self, offset: u64, len: u64) {
+        let page_bytes = self.page_bytes as u64;
+        let first = offset.div_ceil(page_bytes);
+        let end = (offset + len) / page_bytes;
+        let mut state = self.state.lock();
+        for logical in (first..end).map(|logical| logical as u32) {
+            state.cache.discard(logical);
+            state.map.unmap(logical);
+        }
+        drop(state);
+        self.changed.notify_all();
+    }
+
     /// Too few blocks are left.
     fn no_space(offset: u64, len: usize) -> DeviceError {
         DeviceError::io(
@@ -236,39 +276,40 @@ impl Run {
 
 impl Disk for Ftl {
     fn len_bytes(&self) -> u64 {
-        self.len_bytes / PAGE_BYTES as u64 * PAGE_BYTES as u64
+        self.drive.len_bytes / PAGE_BYTES as u64 * PAGE_BYTES as u64
     }
 
     fn read(&self, offset: u64, buf: AlignedBuf) -> IoFuture<'_, AlignedBuf> {
+        let drive = &self.drive;
         Box::pin(async move {
-            check_access(Operation::Read, offset, buf.len() as u64, self.len_bytes)?;
-            self.read_pages(offset, buf).await
+            check_access(Operation::Read, offset, buf.len() as u64, drive.len_bytes)?;
+            drive.read_pages(offset, buf).await
         })
     }
 
     fn write(&self, offset: u64, data: SharedBuf) -> IoFuture<'_, ()> {
+        let drive = &self.drive;
         Box::pin(async move {
-            check_access(Operation::Write, offset, data.len() as u64, self.len_bytes)?;
-            self.write_pages(offset, data).await
+            check_access(Operation::Write, offset, data.len() as u64, drive.len_bytes)?;
+            if drive.has_cache() {
+                drive.write_to_cache(offset, &data).await
+            } else {
+                drive.write_pages(offset, &data).await
+            }
         })
     }
 
     fn discard(&self, offset: u64, len: u64) -> IoFuture<'_, ()> {
+        let drive = &self.drive;
         Box::pin(async move {
-            check_access(Operation::Erase, offset, len, self.len_bytes)?;
-            let page_bytes = self.page_bytes as u64;
-            let first = offset.div_ceil(page_bytes);
-            let end = (offset + len) / page_bytes;
-            let mut state = self.state.lock();
-            for logical in first..end {
-                state.map.unmap(logical as u32);
-            }
+            check_access(Operation::Erase, offset, len, drive.len_bytes)?;
+            drive.discard_pages(offset, len);
             Ok(())
         })
     }
 
+    /// What has been answered is in flash, or in the cache.
     fn sync(&self) -> IoFuture<'_, ()> {
-        // What has been answered is in flash.
-        Box::pin(std::future::ready(Ok(())))
+        Box::pin(self.drive.sync_cache())
     }
 }

@@ -2,14 +2,14 @@
 
 use runtime::sync::Permit;
 
-use super::{Ftl, Run};
+use super::{Drive, Run};
 use crate::nand::Pending;
 use crate::{AlignedBuf, DeviceError};
 
 /// Reads under way, with their places on the channels.
 type Reading<'a> = Vec<(Pending<'a>, Option<Permit>)>;
 
-impl Ftl {
+impl Drive {
     /// Fills `buf` from `offset`. What is not stored reads as zeros.
     pub(super) async fn read_pages(
         &self,
@@ -30,7 +30,7 @@ impl Ftl {
         Ok(buf)
     }
 
-    /// Where the pages asked for lie; those that lie nowhere are filled with zeros.
+    /// Where the pages asked for lie; those that lie nowhere are filled with zeros, those in the cache from there.
     fn runs_of(&self, offset: u64, buf: &mut AlignedBuf) -> Vec<Run> {
         let page_bytes = self.page_bytes as u64;
         let first = (offset / page_bytes) as u32;
@@ -38,11 +38,16 @@ impl Ftl {
         let mut runs = Vec::new();
         let state = self.state.lock();
         for (at, logical) in (first..end).enumerate() {
+            let (from, to, within) = self.part(offset, buf.len(), logical);
+            let bytes = &mut buf[from..to];
+            if state.cache.read(logical, within, bytes) {
+                continue;
+            }
             match state.map.lookup(logical) {
                 Some(page) => Run::add(&mut runs, self.pages_per_group, page, (logical, at)),
                 None => {
-                    let (from, to, _) = self.part(offset, buf.len(), logical);
-                    buf[from..to].fill(0);
+                    bytes.fill(0);
+                    state.cache.read(logical, within, bytes);
                 }
             }
         }
@@ -97,14 +102,17 @@ impl Ftl {
         let mut first = None;
         for (at, &(logical, _)) in run.pages.iter().enumerate() {
             let (from, to, within) = self.part(offset, buf.len(), logical);
-            let Some(page) = state.map.lookup(logical) else {
-                buf[from..to].fill(0);
-                continue;
-            };
-            first = first.or(Some((page, page == run.page(at))));
-            let (block, number) = self.block_page(page);
-            let byte = number as usize * self.page_bytes + within;
-            self.nand.load(block, byte, &mut buf[from..to])?;
+            let bytes = &mut buf[from..to];
+            match state.map.lookup(logical) {
+                None => bytes.fill(0),
+                Some(page) => {
+                    first = first.or(Some((page, page == run.page(at))));
+                    let (block, number) = self.block_page(page);
+                    let byte = number as usize * self.page_bytes + within;
+                    self.nand.load(block, byte, bytes)?;
+                }
+            }
+            state.cache.read(logical, within, bytes);
         }
         // The time is that of the run as it was planned, or of one page where that has moved.
         match first {

@@ -5,12 +5,13 @@
 
 use std::cmp::Reverse;
 
+use super::cache::WriteCache;
 use super::map::{FoundGroup, GroupId, Map, MapShape, PhysicalPage};
 use super::state::{FtlCounts, State};
 use crate::nand::{Nand, Tag};
 use crate::{BlockHealth, BlockId, Flash};
 
-pub(super) fn state_of(nand: &Nand, shape: MapShape) -> State {
+pub(super) fn state_of(nand: &Nand, shape: MapShape, cache_bytes: u64) -> State {
     let mut map = Map::new(shape, |group| found_group(nand, &shape, group));
     // Empty until a page is found: a fresh drive of full size needs no such table.
     let mut best: Vec<Option<(u64, Reverse<u64>, PhysicalPage)>> = Vec::new();
@@ -46,6 +47,7 @@ pub(super) fn state_of(nand: &Nand, shape: MapShape) -> State {
         next_version: version,
         next_stamp: stamp,
         counts: FtlCounts::default(),
+        cache: WriteCache::new(cache_bytes, nand.config().geometry.page_bytes as usize),
         map,
     }
 }

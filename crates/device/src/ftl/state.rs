@@ -1,5 +1,6 @@
 //! What a drive knows and counts, behind one lock.
 
+use super::cache::WriteCache;
 use super::map::Map;
 
 /// What a drive has done.
@@ -15,6 +16,9 @@ pub struct FtlCounts {
     pub collections: u64,
     /// Pages whose program failed and that were written elsewhere.
     pub rewritten_pages: u64,
+    /// Writes of pages that were overwritten or discarded in the cache, and never programmed. A write of a part of a
+    /// page counts.
+    pub absorbed_writes: u64,
 }
 
 impl FtlCounts {
@@ -28,6 +32,7 @@ impl FtlCounts {
 #[derive(Debug)]
 pub(super) struct State {
     pub(super) map: Map,
+    pub(super) cache: WriteCache,
     /// One bit for each logical page: whether it is being written.
     pub(super) claimed: Box<[u64]>,
     /// For each LUN whether somebody collects it.

@@ -2,25 +2,29 @@
 
 use std::collections::VecDeque;
 
+use super::cache::{self, Taken};
 use super::collect::is_worn;
-use super::{Ftl, LunId, Place, Run, State, Stream};
+use super::{Drive, LunId, Place, Run, State, Stream};
+use crate::DeviceError;
 use crate::nand::Pending;
-use crate::{DeviceError, SharedBuf};
 
 /// Bytes of a command that cross the link before others may.
-const SLICE_BYTES: usize = 128 << 10;
+pub(super) const SLICE_BYTES: usize = 128 << 10;
 
 /// A page to write.
 struct Page {
     logical: u32,
     content: Content,
     is_claimed: bool,
+    is_programmed: bool,
     /// Whether it begins a chunk, and the chunk has not begun yet.
     begins_chunk: bool,
 }
 
 /// What a page is to hold.
 enum Content {
+    /// What the cache holds of it; the rest is what the page held before.
+    Cached(cache::Content),
     /// The bytes of the command from here on.
     Host(usize),
     /// Fewer bytes than a page: those of the command in that range, and what the page held before
@@ -34,11 +38,24 @@ enum Content {
     Merged(Box<[u8]>),
 }
 
-/// A command; what is still claimed or in flight when it is dropped is given back.
+impl Content {
+    /// Whether it has to be put together with what the page held.
+    fn is_part(&self) -> bool {
+        match self {
+            Self::Part { .. } => true,
+            Self::Cached(content) => !content.is_whole(),
+            Self::Host(_) | Self::Merged(_) => false,
+        }
+    }
+}
+
+/// A command, or pages of the cache; what is still claimed or in flight when it is dropped is given back.
 struct Batch<'a> {
-    ftl: &'a Ftl,
+    ftl: &'a Drive,
     offset: u64,
-    data: SharedBuf,
+    data: &'a [u8],
+    /// It writes pages back that were taken from the cache.
+    is_write_back: bool,
     pages: Vec<Page>,
     /// Positions of the pages that have crossed the link and have no place yet.
     todo: VecDeque<usize>,
@@ -58,14 +75,10 @@ enum Obstacle {
     Full,
 }
 
-impl Ftl {
+impl Drive {
     /// Writes `data` at `offset`. It crosses the link in slices, and what has crossed is programmed
     /// while the rest follows.
-    pub(super) async fn write_pages(
-        &self,
-        offset: u64,
-        data: SharedBuf,
-    ) -> Result<(), DeviceError> {
+    pub(super) async fn write_pages(&self, offset: u64, data: &[u8]) -> Result<(), DeviceError> {
         let _place = self.host.queue.acquire().await;
         self.state.lock().counts.host_bytes_written += data.len() as u64;
         let mut batch = Batch {
@@ -73,6 +86,7 @@ impl Ftl {
             offset,
             pages: self.pages_of(offset, data.len()),
             data,
+            is_write_back: false,
             todo: VecDeque::new(),
             runs: VecDeque::new(),
         };
@@ -83,19 +97,43 @@ impl Ftl {
                 .iter()
                 .map(|page| match page.content {
                     Content::Part { from, to, .. } => to - from,
-                    Content::Host(_) | Content::Merged(_) => self.page_bytes,
+                    Content::Host(_) | Content::Merged(_) | Content::Cached(_) => self.page_bytes,
                 });
             drop(self.host.cross(bytes.sum()).await);
             batch.todo.extend(first..end);
             batch.place_all().await?;
         }
-        loop {
-            batch.finish().await?;
-            if batch.todo.is_empty() {
-                return Ok(());
+        batch.finish_all().await
+    }
+
+    /// Programs pages that were taken from the cache. Those that cannot be go back there.
+    pub(super) async fn write_back(&self, taken: Vec<Taken>) -> Result<(), DeviceError> {
+        let chunk_pages = self.config.chunk_bytes / self.page_bytes as u32;
+        let mut last = None;
+        let page = |Taken { logical, content }| {
+            let follows = last.is_some_and(|last| last + 1 == logical);
+            last = Some(logical);
+            Page {
+                logical,
+                content: Content::Cached(content),
+                is_claimed: false,
+                is_programmed: false,
+                begins_chunk: !follows || logical.is_multiple_of(chunk_pages),
             }
-            batch.place_all().await?;
-        }
+        };
+        let pages: Vec<Page> = taken.into_iter().map(page).collect();
+        let first = pages.first().map_or(0, |page| page.logical);
+        let mut batch = Batch {
+            ftl: self,
+            offset: u64::from(first) * self.page_bytes as u64,
+            todo: (0..pages.len()).collect(),
+            pages,
+            data: &[],
+            is_write_back: true,
+            runs: VecDeque::new(),
+        };
+        batch.place_all().await?;
+        batch.finish_all().await
     }
 
     fn pages_of(&self, offset: u64, len: usize) -> Vec<Page> {
@@ -115,6 +153,7 @@ impl Ftl {
                         Content::Part { from, to, within }
                     },
                     is_claimed: false,
+                    is_programmed: false,
                     begins_chunk: logical == first || logical.is_multiple_of(chunk_pages),
                 }
             })
@@ -141,11 +180,22 @@ impl<'a> Batch<'a> {
                 }
                 Obstacle::Full => {
                     self.finish().await?;
-                    return Err(Ftl::no_space(self.offset, self.data.len()));
+                    return Err(Drive::no_space(self.offset, self.data.len()));
                 }
             }
         }
         Ok(())
+    }
+
+    /// Waits for what is being programmed, and for what has to be written again.
+    async fn finish_all(&mut self) -> Result<(), DeviceError> {
+        loop {
+            self.finish().await?;
+            if self.todo.is_empty() {
+                return Ok(());
+            }
+            self.place_all().await?;
+        }
     }
 
     /// Puts the next page together if only a part of it is written.
@@ -155,9 +205,9 @@ impl<'a> Batch<'a> {
             return Ok(());
         };
         let page = &mut self.pages[next];
-        let Content::Part { from, to, within } = page.content else {
+        if !page.content.is_part() {
             return Ok(());
-        };
+        }
         loop {
             let changed = ftl.changed.listener();
             if ftl.state.lock().claim(page.logical) {
@@ -180,7 +230,15 @@ impl<'a> Batch<'a> {
         if let Some(reading) = reading {
             reading.wait().await?;
         }
-        bytes[within..within + (to - from)].copy_from_slice(&self.data[from..to]);
+        match &page.content {
+            Content::Part { from, to, within } => {
+                bytes[*within..*within + (to - from)].copy_from_slice(&self.data[*from..*to]);
+            }
+            Content::Cached(content) => {
+                content.read(0, &mut bytes);
+            }
+            Content::Host(_) | Content::Merged(_) => {}
+        }
         page.content = Content::Merged(bytes);
         Ok(())
     }
@@ -195,7 +253,12 @@ impl<'a> Batch<'a> {
         let mut failed = None;
         for run in runs {
             match self.program(state, &run) {
-                Ok(pending) => self.runs.push_back((run, Some(pending))),
+                Ok(pending) => {
+                    if self.is_write_back {
+                        state.cache.in_flight += run.pages.len();
+                    }
+                    self.runs.push_back((run, Some(pending)));
+                }
                 Err(error) => {
                     // Its pages are given out and cannot be taken back: the group is left alone.
                     self.lose_run(state, &run);
@@ -212,7 +275,7 @@ impl<'a> Batch<'a> {
     fn plan(&mut self, state: &mut State, runs: &mut Vec<Run>) -> Obstacle {
         while let Some(&next) = self.todo.front() {
             let page = &mut self.pages[next];
-            if matches!(page.content, Content::Part { .. }) {
+            if page.content.is_part() {
                 // Put together first, when its turn comes.
                 break;
             }
@@ -243,6 +306,7 @@ impl<'a> Batch<'a> {
         let bytes = |index: usize| match &self.pages[index].content {
             Content::Host(from) => &self.data[*from..*from + self.ftl.page_bytes],
             Content::Merged(bytes) => bytes,
+            Content::Cached(content) => &content.bytes,
             Content::Part { .. } => unreachable!("put together before it is placed"),
         };
         let version = |state: &mut State, _| state.version();
@@ -268,14 +332,25 @@ impl<'a> Batch<'a> {
             let mut state = ftl.state.lock();
             let state = &mut *state;
             state.counts.nand_bytes_programmed += (run.pages.len() * ftl.page_bytes) as u64;
+            if self.is_write_back {
+                state.cache.in_flight -= run.pages.len();
+            }
             if outcome.is_err() {
                 self.lose_run(state, &run);
                 continue;
             }
             for (at, &(logical, index)) in run.pages.iter().enumerate() {
-                state.map.commit(logical, run.page(at));
+                if !self.is_write_back || state.cache.programmed(logical) {
+                    state.map.commit(logical, run.page(at));
+                } else {
+                    state.map.lose(run.page(at), Stream::Host);
+                }
                 state.unclaim(logical);
                 self.pages[index].is_claimed = false;
+                self.pages[index].is_programmed = true;
+            }
+            if self.is_write_back {
+                ftl.changed.notify_all();
             }
         }
         ftl.changed.notify_all();
@@ -295,16 +370,23 @@ impl<'a> Batch<'a> {
 
 impl Drop for Batch<'_> {
     fn drop(&mut self) {
-        if self.runs.is_empty() && self.pages.iter().all(|page| !page.is_claimed) {
+        let is_done = |page: &Page| page.is_programmed || !self.is_write_back && !page.is_claimed;
+        if self.runs.is_empty() && self.pages.iter().all(is_done) {
             return;
         }
         let mut state = self.ftl.state.lock();
         for (run, _) in &self.runs {
             run.give_back(&mut state, Stream::Host);
+            if self.is_write_back {
+                state.cache.in_flight -= run.pages.len();
+            }
         }
         for page in &self.pages {
             if page.is_claimed {
                 state.unclaim(page.logical);
+            }
+            if self.is_write_back && !page.is_programmed {
+                state.cache.untake(page.logical);
             }
         }
         drop(state);

@@ -7,6 +7,12 @@
 //! Invariants: a LUN has one operation under way, and the bus one transfer; what happens at the
 //! same nanosecond happens in the order of LUN numbers; everything follows from the commands and
 //! the times they came at.
+//!
+//! Whose turn it is on a LUN is decided anew after each row ([`Turns`]). An erase has no rows: reads
+//! that wait suspend it, and it goes on from where it was when they have had their turns.
+
+#[cfg(test)]
+mod tests;
 
 use std::collections::VecDeque;
 use std::ops::{Index, IndexMut};
@@ -15,16 +21,23 @@ use super::block::{Block, State};
 use super::config::{NandConfig, NandTiming};
 use super::counts::Counts;
 use super::rows::Rows;
+use super::turns::{Class, CommandId, Turns};
 use crate::{BlockId, DeviceError, Operation};
 
-/// Reads that may pass a waiting program or erase, one after the other.
-const READS_IN_A_ROW: u32 = 8;
+/// How long a LUN takes to suspend an erase and to take it up again, in nanoseconds. Data sheets say
+/// some tens of microseconds.
+const ERASE_SUSPEND_NS: u64 = 30_000;
+
+/// An erase goes on for this part of its time at least before it is suspended again, so that it is
+/// suspended fewer times than this; a read then waits for less than a row of a program.
+const STRETCHES_OF_AN_ERASE: u64 = 16;
+
+/// And for this many times what it takes to suspend it, so that a short erase is not mostly
+/// suspended.
+const SUSPENDS_OF_A_STRETCH: u64 = 4;
 
 /// The end of a phase that has none yet.
 const NEVER: u64 = u64::MAX;
-
-/// Number of a command on its channel.
-pub(super) type CommandId = u32;
 
 /// The command of a LUN that has none.
 const NO_COMMAND: CommandId = CommandId::MAX;
@@ -66,9 +79,12 @@ enum Outcome {
 #[derive(Clone, Copy, Debug)]
 struct Command {
     kind: Kind,
+    class: Class,
     lun: u32,
     /// What is still to do, with the row under way.
     left: Rows,
+    /// What an erase still takes when it goes on; not kept up to date while it does.
+    erase_left_ns: u64,
     /// Rises with every command of the channel.
     order: u64,
     outcome: Outcome,
@@ -82,6 +98,8 @@ enum Phase {
     Cells,
     WaitsForBus,
     Transfer,
+    /// An erase goes on until it may be suspended, and then is.
+    Suspending,
 }
 
 #[derive(Clone, Debug)]
@@ -90,16 +108,14 @@ struct Lun {
     /// When the phase ends; [`NEVER`] while nothing is known of that.
     ends_at: u64,
     current: CommandId,
-    reads: VecDeque<CommandId>,
-    /// Programs and erases, in order.
-    others: VecDeque<CommandId>,
-    reads_in_a_row: u32,
+    turns: Turns,
+    /// When the row under way began, or the erase went on.
     busy_since: u64,
     counts: Counts,
 }
 
 impl NandTiming {
-    /// Cell time of the row that `rows` begins with.
+    /// Cell time of the row that `rows` begins with, or of an erase.
     fn cells(&self, kind: Kind, rows: &Rows) -> u64 {
         let of = |times: &[u64]| times[(rows.first / rows.planes) as usize % times.len()];
         match kind {
@@ -107,6 +123,12 @@ impl NandTiming {
             Kind::Program => of(&self.program_ns),
             Kind::Erase => self.erase_ns,
         }
+    }
+
+    /// How long an erase goes on at least before it is suspended.
+    fn erase_stretch_ns(&self) -> u64 {
+        let part = self.erase_ns.div_ceil(STRETCHES_OF_AN_ERASE);
+        part.max(SUSPENDS_OF_A_STRETCH * ERASE_SUSPEND_NS)
     }
 
     fn transfers(&self, kind: Kind, pages: u32) -> u64 {
@@ -133,6 +155,25 @@ impl NandTiming {
         let beyond = (first..first + steps % times.len()).map(|row| times[row % times.len()]);
         let cells = cycle * (steps / times.len()) as u64 + beyond.sum::<u64>();
         cells + self.transfers(kind, rows.count)
+    }
+}
+
+impl Command {
+    /// A long read stays one when a single row of it is left: it has waited in turn.
+    fn class(kind: Kind, rows: &Rows) -> Class {
+        match kind {
+            Kind::Read if rows.rest().count == 0 => Class::ShortRead,
+            Kind::Read => Class::LongRead,
+            Kind::Program | Kind::Erase => Class::Change,
+        }
+    }
+
+    /// What it takes if nothing gets in its way, while it waits.
+    fn alone(&self, timing: &NandTiming) -> u64 {
+        match self.kind {
+            Kind::Erase => self.erase_left_ns,
+            Kind::Read | Kind::Program => timing.alone(self.kind, &self.left),
+        }
     }
 }
 
@@ -197,9 +238,7 @@ impl Channel {
             phase: Phase::Idle,
             ends_at: NEVER,
             current: NO_COMMAND,
-            reads: VecDeque::new(),
-            others: VecDeque::new(),
-            reads_in_a_row: 0,
+            turns: Turns::default(),
             busy_since: 0,
             counts: Counts::default(),
         };
@@ -251,8 +290,10 @@ impl Channel {
         let lun = self.blocks.position(rows.first_block) / self.blocks_per_lun;
         let command = Command {
             kind,
+            class: Command::class(kind, &rows),
             lun: lun as u32,
             left: rows,
+            erase_left_ns: self.timing.erase_ns,
             order: self.orders,
             outcome: Outcome::Pending,
             is_abandoned: false,
@@ -263,15 +304,14 @@ impl Channel {
         });
         self.commands[id as usize] = command;
         let waits = &mut self.luns[lun];
-        match kind {
-            Kind::Read => waits.reads.push_back(id),
-            Kind::Program | Kind::Erase => waits.others.push_back(id),
-        }
+        waits.turns.add(id, command.class);
         if waits.phase == Phase::Idle {
             self.choose(lun, now);
-            self.next = self.next.min(self.luns[lun].ends_at);
-            self.advance(now);
+        } else {
+            self.suspend_erase(lun, now);
         }
+        self.next = self.next.min(self.luns[lun].ends_at);
+        self.advance(now);
         id
     }
 
@@ -330,27 +370,39 @@ impl Channel {
         let index = command.lun as usize;
         let lun = &self.luns[index];
         let row_end = self.row_end(index);
-        let current = &self.commands[lun.current as usize];
-        let rest = self.timing.alone(current.kind, &current.left.rest());
+        let rest = self.after_row(index);
         if lun.current == id {
             return row_end + rest;
         }
-        let is_read = command.kind == Kind::Read;
-        let queue = if is_read { &lun.reads } else { &lun.others };
-        let rest = if (current.kind == Kind::Read) == is_read {
-            rest
-        } else {
-            0
-        };
-        let mut end = row_end + rest;
-        for &ahead in queue {
-            let command = &self.commands[ahead as usize];
-            end += self.timing.alone(command.kind, &command.left);
-            if ahead == id {
-                break;
+        let ahead = lun.turns.waiting(command.class);
+        let ahead = ahead.iter().take_while(|&&ahead| ahead != id);
+        let ahead = ahead.map(|&ahead| &self.commands[ahead as usize]);
+        let before: u64 = match command.class {
+            // In turn: those ahead have as many rows as this one, if they have so many.
+            Class::LongRead => {
+                let rows = command.left.rows();
+                let first = ahead.map(|ahead| ahead.left.first_rows(rows));
+                first
+                    .map(|first| self.timing.alone(Kind::Read, &first))
+                    .sum()
             }
+            Class::ShortRead | Class::Change => ahead.map(|ahead| ahead.alone(&self.timing)).sum(),
+        };
+        let current = &self.commands[lun.current as usize];
+        let both_change = command.class == Class::Change && current.class == Class::Change;
+        let rest = if both_change { rest } else { 0 };
+        row_end + rest + before + command.alone(&self.timing)
+    }
+
+    /// What the command under way on a busy LUN needs behind its row, or once it has been suspended.
+    fn after_row(&self, index: usize) -> u64 {
+        let lun = &self.luns[index];
+        let command = &self.commands[lun.current as usize];
+        match (command.kind, lun.phase) {
+            (Kind::Erase, Phase::Suspending) => command.erase_left_ns,
+            (Kind::Erase, _) => 0,
+            _ => self.timing.alone(command.kind, &command.left.rest()),
         }
-        end
     }
 
     /// When the row under way on a busy LUN ends, at the earliest.
@@ -401,6 +453,7 @@ impl Channel {
                 self.luns[lun].phase = Phase::Cells;
                 self.luns[lun].ends_at = at + self.timing.cells(Kind::Program, &command.left);
             }
+            (Kind::Erase, Phase::Suspending) => self.erase_suspended(lun, at),
             (Kind::Program | Kind::Erase, _) => self.end_row(lun, at),
         }
     }
@@ -436,19 +489,49 @@ impl Channel {
         let failed = self.end_pages(lun, &command);
         let left = command.left.rest();
         self.commands[id as usize].left = left;
-        let busy_since = self.luns[lun].busy_since;
-        self.luns[lun].counts.busy_ns += at - busy_since;
-        self.luns[lun].current = NO_COMMAND;
+        self.leave(lun, at);
         if let Some(block) = failed {
             self.luns[lun].counts.failures += 1;
             self.finish(id, Outcome::WornOut { block });
         } else if left.count == 0 {
             self.finish(id, Outcome::Done);
-        } else if command.kind == Kind::Read {
-            self.luns[lun].reads.push_front(id);
         } else {
-            self.luns[lun].others.push_front(id);
+            self.luns[lun].turns.put_back(id, command.class);
         }
+        self.choose(lun, at);
+    }
+
+    /// The LUN has nothing under way any more.
+    fn leave(&mut self, lun: usize, at: u64) {
+        let lun = &mut self.luns[lun];
+        lun.counts.busy_ns += at - lun.busy_since;
+        lun.current = NO_COMMAND;
+    }
+
+    /// An erase under way on a LUN that reads wait for is suspended as soon as it may be, unless it
+    /// ends no later than that would take.
+    fn suspend_erase(&mut self, index: usize, now: u64) {
+        let lun = &mut self.luns[index];
+        if lun.phase != Phase::Cells || !lun.turns.has_reads() {
+            return;
+        }
+        let command = &mut self.commands[lun.current as usize];
+        if command.kind != Kind::Erase {
+            return;
+        }
+        let at = now.max(lun.busy_since + self.timing.erase_stretch_ns());
+        if lun.ends_at > at + ERASE_SUSPEND_NS {
+            command.erase_left_ns = lun.ends_at - at;
+            lun.phase = Phase::Suspending;
+            lun.ends_at = at + ERASE_SUSPEND_NS;
+        }
+    }
+
+    /// An erase has been suspended: it waits for its next turn.
+    fn erase_suspended(&mut self, lun: usize, at: u64) {
+        let id = self.luns[lun].current;
+        self.leave(lun, at);
+        self.luns[lun].turns.put_back(id, Class::Change);
         self.choose(lun, at);
     }
 
@@ -500,15 +583,7 @@ impl Channel {
     fn choose(&mut self, index: usize, at: u64) {
         loop {
             let lun = &mut self.luns[index];
-            let may_read = lun.others.is_empty() || lun.reads_in_a_row < READS_IN_A_ROW;
-            let chosen = if may_read && !lun.reads.is_empty() {
-                lun.reads_in_a_row += 1;
-                lun.reads.pop_front()
-            } else {
-                lun.reads_in_a_row = 0;
-                lun.others.pop_front()
-            };
-            let Some(id) = chosen else {
+            let Some(id) = lun.turns.take() else {
                 lun.phase = Phase::Idle;
                 lun.ends_at = NEVER;
                 return;
@@ -525,11 +600,14 @@ impl Channel {
             }
             lun.current = id;
             lun.busy_since = at;
-            if command.kind == Kind::Program {
-                self.ask_for_bus(index, at);
-            } else {
-                lun.phase = Phase::Cells;
-                lun.ends_at = at + self.timing.cells(command.kind, &command.left);
+            lun.phase = Phase::Cells;
+            match command.kind {
+                Kind::Program => self.ask_for_bus(index, at),
+                Kind::Read => lun.ends_at = at + self.timing.cells(Kind::Read, &command.left),
+                Kind::Erase => {
+                    lun.ends_at = at + command.erase_left_ns;
+                    self.suspend_erase(index, at);
+                }
             }
             return;
         }
@@ -546,7 +624,7 @@ impl Channel {
         for index in 0..self.luns.len() {
             let lun = &mut self.luns[index];
             let current = std::mem::replace(&mut lun.current, NO_COMMAND);
-            let waiting: Vec<CommandId> = lun.reads.drain(..).chain(lun.others.drain(..)).collect();
+            let waiting: Vec<CommandId> = lun.turns.drain().collect();
             if current != NO_COMMAND {
                 let command = self.commands[current as usize];
                 if command.kind == Kind::Program && lun.phase == Phase::Cells {

@@ -106,6 +106,12 @@ pub enum ConfigError {
         bytes: u64,
         unit_bytes: u64,
     },
+    /// A write cache that holds nothing.
+    #[error(
+        "a write cache of {:.1} holds no page of {:.1}; use a larger one, or none",
+        Bytes(*bytes), Bytes((*page_bytes).into())
+    )]
+    SmallCache { bytes: u64, page_bytes: u32 },
     /// Too little is left for the drive to work with.
     #[error(
         "a LUN has {has} groups of blocks where the drive needs {needs}; ask for a larger size or more over-provisioning"

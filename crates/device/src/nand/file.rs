@@ -86,6 +86,19 @@ pub(crate) struct Header {
     cycles: u32,
     /// Share of the blocks that are bad from the factory, in millionths.
     factory_bad_ppm: u32,
+    /// 0 where they are not told.
+    erase_ns: u32,
+    /// 0 where pages differ, too: then they have those of the preset.
+    read_ns: u32,
+    program_ns: u32,
+}
+
+/// Times that a header tells, in nanoseconds: `None` for pages that differ, whose times are those of the preset.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ToldTimes {
+    pub(crate) erase_ns: u32,
+    pub(crate) read_ns: Option<u32>,
+    pub(crate) program_ns: Option<u32>,
 }
 
 impl Header {
@@ -96,6 +109,9 @@ impl Header {
             seed: config.seed,
             cycles: config.endurance.cycles,
             factory_bad_ppm: (config.endurance.factory_bad * 1e6).round() as u32,
+            erase_ns: word_of(config.timing.erase_ns),
+            read_ns: of_all_pages(&config.timing.read_ns),
+            program_ns: of_all_pages(&config.timing.program_ns),
         }
     }
 
@@ -105,15 +121,29 @@ impl Header {
         (self.cycles > 0).then_some((self.cycles, self.factory_bad_ppm))
     }
 
+    /// Times of its operations. `None` of a device that was made before its file told: it has those of its preset.
+    pub(crate) fn times(&self) -> Option<ToldTimes> {
+        let told = |ns| Some(ns).filter(|&ns| ns > 0);
+        (self.erase_ns > 0).then_some(ToldTimes {
+            erase_ns: self.erase_ns,
+            read_ns: told(self.read_ns),
+            program_ns: told(self.program_ns),
+        })
+    }
+
     /// Checks that it is the header of such a device.
     pub(crate) fn check(&self, config: &NandConfig) -> Result<(), NandFileProblem> {
         let asked = Self::of(config);
         let (cycles, factory_bad_ppm) = self
             .endurance()
             .unwrap_or((asked.cycles, asked.factory_bad_ppm));
+        let times = if self.times().is_some() { *self } else { asked };
         let told = Self {
             cycles,
             factory_bad_ppm,
+            erase_ns: times.erase_ns,
+            read_ns: times.read_ns,
+            program_ns: times.program_ns,
             ..*self
         };
         if told == asked {
@@ -127,8 +157,16 @@ impl Header {
 
     fn describe(&self) -> String {
         let shape = &self.geometry;
+        let times = [
+            ("erase_us", self.erase_ns),
+            ("read_us", self.read_ns),
+            ("program_us", self.program_ns),
+        ];
+        let times = times.iter().filter(|(_, ns)| *ns > 0);
+        let times = times.map(|(name, ns)| format!(", {name}={}", f64::from(*ns) / 1e3));
+        let times: String = times.collect();
         format!(
-            "{} channels x {} LUNs x {} blocks of {:.1} (block={}) in pages of {:.1}, {} planes, bad={}%, cycles={}, seed {}",
+            "{} channels x {} LUNs x {} blocks of {:.1} (block={}) in pages of {:.1}, {} planes, bad={}%, cycles={}{times}, seed {}",
             shape.channels,
             shape.luns_per_channel,
             shape.blocks_per_lun,
@@ -160,7 +198,15 @@ impl Header {
             bytes[8 + at * 4..12 + at * 4].copy_from_slice(&word.to_le_bytes());
         }
         bytes[40..48].copy_from_slice(&self.seed.to_le_bytes());
-        bytes[48..52].copy_from_slice(&self.factory_bad_ppm.to_le_bytes());
+        let words = [
+            self.factory_bad_ppm,
+            self.erase_ns,
+            self.read_ns,
+            self.program_ns,
+        ];
+        for (at, word) in words.iter().enumerate() {
+            bytes[48 + at * 4..52 + at * 4].copy_from_slice(&word.to_le_bytes());
+        }
         let sum = crc32c::crc32c(&bytes[..CHECKED_BYTES]);
         bytes[CHECKED_BYTES..CHECKED_BYTES + 4].copy_from_slice(&sum.to_le_bytes());
         bytes
@@ -192,8 +238,35 @@ impl Header {
             seed: u64::from(word(40)) | u64::from(word(44)) << 32,
             cycles: word(36),
             factory_bad_ppm: word(48),
+            erase_ns: word(52),
+            read_ns: word(56),
+            program_ns: word(60),
         })
     }
+}
+
+/// A time as the header has it.
+fn word_of(ns: u64) -> u32 {
+    u32::try_from(ns).unwrap_or(u32::MAX)
+}
+
+/// The time that all pages take, if they take the same.
+fn of_all_pages(times: &[u64]) -> u32 {
+    match times {
+        [all] => word_of(*all),
+        _ => 0,
+    }
+}
+
+/// Makes the file at `path` one of those that do not tell the times of its device.
+#[cfg(test)]
+pub(crate) fn forget_times(path: &Path) {
+    let mut bytes = std::fs::read(path).expect("there is a device");
+    let header = &mut bytes[..HEADER_BYTES as usize];
+    header[52..64].fill(0);
+    let sum = crc32c::crc32c(&header[..CHECKED_BYTES]);
+    header[CHECKED_BYTES..CHECKED_BYTES + 4].copy_from_slice(&sum.to_le_bytes());
+    std::fs::write(path, bytes).expect("it can be written");
 }
 
 /// Where things lie.

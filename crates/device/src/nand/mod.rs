@@ -26,6 +26,7 @@ mod file;
 mod image;
 mod preset;
 mod rows;
+mod turns;
 
 use std::path::Path;
 use std::time::Duration;
@@ -35,6 +36,8 @@ use parking_lot::Mutex;
 pub(crate) use block::Tag;
 pub use config::{ConfigError, Endurance, NandConfig, NandTiming};
 pub use counts::Counts;
+#[cfg(test)]
+pub(crate) use file::forget_times;
 pub(crate) use file::{Header, peek};
 pub use file::{NandFileError, NandFileProblem, is_nand_file};
 pub use image::{NandCrash, NandImage};
@@ -45,10 +48,11 @@ use crate::{
     AlignedBuf, BlockHealth, BlockId, DeviceError, Flash, Geometry, IoFuture, PAGE_BYTES, SharedBuf,
 };
 use block::{Block, State};
-use channel::{Change, Channel, CommandId, Kind};
+use channel::{Change, Channel, Kind};
 use contents::{Contents, Place};
 use file::NandFile;
 use image::fresh_blocks;
+use turns::CommandId;
 
 /// Why no device could be opened.
 #[derive(Debug, thiserror::Error)]

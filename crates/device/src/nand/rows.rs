@@ -45,6 +45,21 @@ impl Rows {
         Self { count, ..self }.pages()
     }
 
+    /// How many rows it has.
+    pub(super) fn rows(&self) -> u32 {
+        (self.first % self.planes + self.count).div_ceil(self.planes)
+    }
+
+    /// Its first rows, at most `rows` of them.
+    pub(super) fn first_rows(self, rows: u32) -> Self {
+        let most = u64::from(rows) * u64::from(self.planes);
+        let most = most.saturating_sub(u64::from(self.first % self.planes));
+        Self {
+            count: u64::from(self.count).min(most) as u32,
+            ..self
+        }
+    }
+
     /// What is left of it after its first row.
     #[inline]
     pub(super) fn rest(self) -> Self {

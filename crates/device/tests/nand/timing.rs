@@ -1,5 +1,7 @@
 //! Times that can be told in advance.
 
+use std::cell::Cell;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,7 +9,7 @@ use flowstone_device::{
     AlignedBuf, BlockId, Endurance, Flash, Libssd, Nand, NandTiming, SegmentShape,
 };
 use runtime::sim::Sim;
-use runtime::{now, spawn};
+use runtime::{JoinHandle, now, spawn};
 
 use super::{PAGE, pages, small};
 
@@ -21,14 +23,52 @@ const LUN_0: BlockId = BlockId(0);
 const LUN_1: BlockId = BlockId(8);
 const CHANNEL_1: BlockId = BlockId(16);
 
+/// What it takes to suspend an erase, and how long one goes on before it is suspended.
+const SUSPEND: u64 = 30_000;
+const STRETCH: u64 = ERASE / 16;
+
 fn timed() -> Arc<Nand> {
+    with_blocks_of(4)
+}
+
+fn with_blocks_of(pages: u32) -> Arc<Nand> {
     let timing = NandTiming {
         read_ns: vec![READ],
         program_ns: vec![PROGRAM],
         erase_ns: ERASE,
         transfer_ns: TRANSFER,
     };
-    Arc::new(Nand::new(small(timing, Endurance::unlimited())).unwrap())
+    let mut config = small(timing, Endurance::unlimited());
+    config.geometry.pages_per_block = pages;
+    Arc::new(Nand::new(config).unwrap())
+}
+
+/// Begins a read of `pages` pages of LUN 0, in a task that gives its end.
+async fn begin_read(nand: &Arc<Nand>, pages: usize) -> JoinHandle<u64> {
+    let nand = Arc::clone(nand);
+    let reader = spawn(async move {
+        nand.read(LUN_0, 0, AlignedBuf::new(pages * PAGE))
+            .await
+            .unwrap();
+        now().as_nanos()
+    });
+    runtime::yield_now().await;
+    reader
+}
+
+/// Reads pages of LUN 0, one after the other, two tasks at a time so that one always waits, until told to stop.
+fn stream_of_reads(nand: &Arc<Nand>) -> (Rc<Cell<bool>>, Vec<JoinHandle<()>>) {
+    let goes_on = Rc::new(Cell::new(true));
+    let reader = |_| {
+        let (nand, goes_on) = (Arc::clone(nand), Rc::clone(&goes_on));
+        spawn(async move {
+            while goes_on.get() {
+                nand.read(LUN_0, 0, AlignedBuf::new(PAGE)).await.unwrap();
+            }
+        })
+    };
+    let readers = (0..2).map(reader).collect();
+    (goes_on, readers)
 }
 
 /// When each of some reads of one page, all begun at once, has ended.
@@ -52,10 +92,11 @@ async fn reads(nand: &Arc<Nand>, blocks: &[BlockId]) -> Vec<u64> {
     ends
 }
 
-/// How long `work` takes.
+/// How long `work` takes; a second is long enough for all that is done here.
 async fn time_of<F: Future>(work: F) -> u64 {
     let begin = now();
-    work.await;
+    let ended = runtime::timeout(Duration::from_secs(1), work).await;
+    assert!(ended.is_ok(), "it does not end");
     now().since(begin).as_nanos() as u64
 }
 
@@ -171,19 +212,122 @@ fn a_read_passes_between_the_pages_of_a_long_program() {
 }
 
 #[test]
+fn a_read_of_a_page_waits_for_one_row_of_a_long_read() {
+    Sim::new(1).block_on(async {
+        let nand = with_blocks_of(16);
+        let row = READ + TRANSFER;
+        let long = begin_read(&nand, 16).await;
+        runtime::sleep(Duration::from_nanos(row + 1)).await;
+        let short = [begin_read(&nand, 1).await, begin_read(&nand, 1).await];
+        let mut ends = Vec::new();
+        for reader in short {
+            ends.push(reader.await.unwrap());
+        }
+        assert_eq!(ends, [3 * row, 4 * row]);
+        assert_eq!(long.await.unwrap(), 18 * row);
+        let counts = nand.counts();
+        assert_eq!((counts.reads, counts.busy_ns), (18, 18 * row));
+    });
+}
+
+#[test]
+fn long_reads_go_in_turn() {
+    Sim::new(1).block_on(async {
+        let nand = with_blocks_of(16);
+        let row = READ + TRANSFER;
+        let first = begin_read(&nand, 16).await;
+        let second = begin_read(&nand, 2).await;
+        assert_eq!(second.await.unwrap(), 4 * row);
+        assert_eq!(first.await.unwrap(), 18 * row);
+    });
+}
+
+#[test]
+fn a_stream_of_reads_passes_programs_and_long_reads_eight_at_a_time() {
+    Sim::new(1).block_on(async {
+        let nand = with_blocks_of(16);
+        let (goes_on, readers) = stream_of_reads(&nand);
+        runtime::sleep(Duration::from_nanos(READ)).await;
+        let eight = 8 * (READ + TRANSFER);
+        let row = READ + TRANSFER;
+        let long = time_of(nand.read(BlockId(1), 0, AlignedBuf::new(16 * PAGE))).await;
+        assert!(
+            (15 * eight..=16 * (eight + row) + row).contains(&long),
+            "{long}"
+        );
+        let program = time_of(nand.program(BlockId(1), 0, pages(1, 4))).await;
+        let page = TRANSFER + PROGRAM;
+        assert!(
+            (3 * eight..=4 * (eight + page) + row).contains(&program),
+            "{program}"
+        );
+        goes_on.set(false);
+        for reader in readers {
+            reader.await.unwrap();
+        }
+    });
+}
+
+#[test]
 fn a_waiting_erase_is_passed_by_eight_reads_at_most() {
     Sim::new(1).block_on(async {
         let nand = timed();
         let mut readers = Vec::new();
         for _ in 0..20 {
-            let nand = Arc::clone(&nand);
-            readers.push(spawn(async move {
-                nand.read(LUN_0, 0, AlignedBuf::new(PAGE)).await.unwrap();
-            }));
-            runtime::yield_now().await;
+            readers.push(begin_read(&nand, 1).await);
         }
         let took = time_of(nand.erase(BlockId(1))).await;
-        assert!(took <= 8 * (READ + TRANSFER) + ERASE, "{took}");
+        let mut ends = Vec::new();
+        for reader in readers {
+            ends.push(reader.await.unwrap());
+        }
+        let read = READ + TRANSFER;
+        // The first was under way already; then eight, and what is left of them in two breaks of the erase.
+        let first_break = 9 * read + STRETCH + SUSPEND;
+        assert_eq!(ends[8..10], [9 * read, first_break + read]);
+        assert_eq!(ends[17] - ends[16], STRETCH + SUSPEND + read);
+        assert_eq!(took, 20 * read + ERASE + 2 * SUSPEND);
+    });
+}
+
+#[test]
+fn a_read_suspends_an_erase_which_then_goes_on_where_it_was() {
+    Sim::new(1).block_on(async {
+        let nand = timed();
+        let eraser = Arc::clone(&nand);
+        let erase = spawn(async move {
+            eraser.erase(BlockId(1)).await.unwrap();
+            now().as_nanos()
+        });
+        let read = READ + TRANSFER;
+        runtime::sleep(Duration::from_nanos(ERASE / 2)).await;
+        let first = begin_read(&nand, 1).await;
+        assert_eq!(first.await.unwrap(), ERASE / 2 + SUSPEND + read);
+        // It has gone on at once, and does so for a while.
+        let second = begin_read(&nand, 1).await;
+        let end = ERASE / 2 + STRETCH + 2 * (SUSPEND + read);
+        assert_eq!(second.await.unwrap(), end);
+        let all = ERASE + 2 * (SUSPEND + read);
+        // Near its end it is not suspended.
+        runtime::sleep(Duration::from_nanos(all - SUSPEND - now().as_nanos())).await;
+        let last = begin_read(&nand, 1).await;
+        assert_eq!(last.await.unwrap(), all + read);
+        assert_eq!(erase.await.unwrap(), all);
+        let counts = nand.counts();
+        assert_eq!((counts.reads, counts.erases), (3, 1));
+        assert_eq!(counts.busy_ns, all + read);
+    });
+}
+
+#[test]
+fn a_stream_of_reads_suspends_an_erase_fifteen_times_at_most() {
+    Sim::new(1).block_on(async {
+        let nand = timed();
+        let (goes_on, readers) = stream_of_reads(&nand);
+        let took = time_of(nand.erase(BlockId(1))).await;
+        goes_on.set(false);
+        let most = ERASE + 15 * SUSPEND + 16 * 8 * (READ + TRANSFER);
+        assert!((ERASE + 14 * SUSPEND..=most).contains(&took), "{took}");
         for reader in readers {
             reader.await.unwrap();
         }

@@ -19,7 +19,7 @@ enum Sector {
 }
 
 async fn check(ftl: &Ftl, model: &[Sector]) {
-    ftl.state.lock().map.verify();
+    ftl.drive.state.lock().map.verify();
     let buf = ftl
         .read(0, AlignedBuf::new(model.len() * SECTOR))
         .await
@@ -246,10 +246,10 @@ fn writes_given_up_leave_the_drive_whole() {
                 }
                 bytes.push(byte);
             }
-            ftl.state.lock().map.verify();
+            ftl.drive.state.lock().map.verify();
         }
         check(&ftl, &model).await;
-        assert!(ftl.state.lock().claimed.iter().all(|&word| word == 0));
+        assert!(ftl.drive.state.lock().claimed.iter().all(|&word| word == 0));
     });
 }
 
@@ -279,7 +279,7 @@ fn threads_may_use_a_drive_at_once() {
             });
         }
     });
-    ftl.state.lock().map.verify();
+    ftl.drive.state.lock().map.verify();
 }
 
 /// A write of these sectors may have been done, in whole, in part or not at all.

@@ -8,7 +8,7 @@
 //! | slab, which is a block | 8 MiB | 256 KiB | 128 KiB |
 //! | slabs of flash in use | 3,840 (30 GB) | 4,224 (1,056 MiB) | 2,112 (264 MiB) |
 //! | slabs in memory | 128 (128 MB a server) | 128 | 64 |
-//! | write cache of the conventional drive, slabs | about 150 (1.25 of its 2 GB) | 150 | 75 |
+//! | write cache of the conventional drive, slabs | about 150 (1.25 of its 2 GB) | 144 | 72 |
 //!
 //! All parts shrink together. A block is shorter than the paper's, and its erase as much faster. The processors shrink with
 //! the servers, the LUNs with both: a server has as many of each, and as many clients, at every scale.
