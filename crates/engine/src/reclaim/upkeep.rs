@@ -28,8 +28,6 @@ const SYNC_PAUSE: Duration = Duration::from_secs(1);
 const FAILURES_TO_TELL: u32 = 10;
 /// Bytes an object takes in a checkpoint at most: dead, or read since it was written.
 const CHECKPOINT_ENTRY_BYTES: u64 = 2;
-/// One in so many segments at most is reserved for copies because of the number of reclaimers.
-const RESERVED_SHARE: u32 = 8;
 /// Segments a checkpoint may need beyond those of its lists.
 const CHECKPOINT_SPARE_SEGMENTS: u32 = 2;
 
@@ -250,16 +248,11 @@ impl Upkeep {
         self.memory.get()?.upgrade()
     }
 
-    /// Free segments that only copies may fill: where writes stall, they must not take what copies need. What is copied
-    /// of one segment opens one more at most, so that with one for each reclaimer none waits for another.
+    /// Free segments that only copies may fill: where writes stall, they must not take what copies need.
     pub(super) fn reserved_segments(&self) -> u32 {
-        let segments = self.store.segments();
         match self.policy.under_pressure() {
             Some(_) => 0,
-            None => {
-                let least = stop_watermarks(0, segments).low;
-                self.reclaimers.min(segments / RESERVED_SHARE).max(least)
-            }
+            None => stop_watermarks(0, self.store.segments()).low,
         }
     }
 

@@ -275,8 +275,9 @@ fn a_first_fill_at_full_speed_drops_nothing() {
         let mut config = didacache();
         config.writing.buffers = 40;
         config.writing.writers = 30;
-        // As long as on the paper's device: more is written than one block after the other could be erased for.
-        let (engine, _) = start_on(geometry, 7_000_000, NEVER_FAILS, 1, &config).await;
+        // As an erase takes that waits for another block of its LUN: more is written than could be erased for by the
+        // reclaimers.
+        let (engine, _) = start_on(geometry, 50_000_000, NEVER_FAILS, 1, &config).await;
         let count = u64::from(engine.store().segments()) * ITEMS * 83 / 100;
         let clients = (0..32).map(|client| {
             let engine = Arc::clone(&engine);

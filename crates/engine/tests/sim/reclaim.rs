@@ -513,6 +513,8 @@ fn reclaims_that_wait_for_one_another_do_not_go_round_in_circles() {
 /// Items of several slab classes, on a slow drive, that are overwritten by many clients; `watch` sees the engine all the
 /// while.
 fn overwrite_slowly(config: &EngineConfig, mut watch: impl FnMut(&Engine)) {
+    /// Two thirds of the flash, slots and all.
+    const KEYS: u64 = 4200;
     simulate(1, async {
         let slow = Latency {
             read: Duration::from_micros(300),
@@ -529,7 +531,7 @@ fn overwrite_slowly(config: &EngineConfig, mut watch: impl FnMut(&Engine)) {
                 let _under_way = under_way;
                 let mut random = random(client);
                 for _ in 0..1500 {
-                    let key = random.random_range(0..2000);
+                    let key = random.random_range(0..KEYS);
                     let value = value(key, 1000 << (key % 3));
                     set(&engine, &numbered(key), &value).await.unwrap();
                 }
@@ -549,15 +551,15 @@ fn overwrite_slowly(config: &EngineConfig, mut watch: impl FnMut(&Engine)) {
     });
 }
 
-/// Each reclaim may need a segment for its copies before it gives one back.
+/// More of them than segments are reserved for copies.
 #[test]
 fn many_reclaims_at_once_starve_one_another_of_nothing() {
     for schedule in [Schedule::OnDemand, Schedule::Background] {
         let mut config = copying(Victim::FewestValid);
         config.reclaim.schedule = schedule;
         config.reclaim.reclaimers = 8;
-        config.writing.buffers = 16;
-        config.writing.writers = 8;
+        config.writing.buffers = 8;
+        config.writing.writers = 4;
         overwrite_slowly(&config, |_| ());
     }
 }

@@ -7,7 +7,7 @@ use super::machine::{
     GETS_PER_SET, LOOK_ASIDE_DEVIATION, Machine, PAPER_SERVERS, look_aside_settings,
 };
 use crate::compare::{Outcome as Ran, Pace, Plan, Rate, Sample, SegmentLevels};
-use crate::experiment::{ExperimentError, Finding, Outcome, Setting};
+use crate::experiment::{ExperimentError, Finding, Outcome, Scale, Setting};
 use crate::plot::{Axis, Line, Plot};
 use crate::row::{PART, Row};
 
@@ -52,7 +52,11 @@ pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, Exper
     let machine = Machine::of(setting.scale);
     let keys = machine.data_set_keys(CACHE_PERCENT);
     // As many as fill the cache and turn over what it holds; then half of that.
-    let requests = keys / 2;
+    let requests = match setting.scale {
+        // For tests.
+        Scale::Tiny => keys / 20,
+        Scale::Small | Scale::Paper => keys / 2,
+    };
     let mut cells = Vec::new();
     for part in &PARTS {
         let settings = Settings {
