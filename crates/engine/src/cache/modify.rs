@@ -164,7 +164,7 @@ impl Engine {
         };
         stall.since.get_or_insert_with(runtime::now);
         self.write_stalls.add(1);
-        self.flash.ask_for_space();
+        self.flash.ask_for_space().await;
         space.await;
     }
 

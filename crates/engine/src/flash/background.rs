@@ -27,7 +27,7 @@ impl FlashTier {
         let on_demand = if upkeep.works_in_background() {
             0
         } else {
-            self.writers.max(self.reclaimers)
+            self.reclaimers
         };
         tasks(self, self.reclaimers, |tier| async move {
             tier.upkeep.keep_free(&*tier.placement).await;
@@ -35,11 +35,8 @@ impl FlashTier {
         .chain(tasks(self, self.writers, |tier| async move {
             tier.write_sealed().await;
         }))
-        .chain((0..on_demand).flat_map(|number| {
-            let (writes, reclaims) = (number < self.writers, number < self.reclaimers);
-            tasks(self, 1, move |tier| async move {
-                tier.work_on_demand(writes, reclaims).await;
-            })
+        .chain(tasks(self, on_demand, |tier| async move {
+            tier.work_on_demand().await;
         }))
         .chain(tasks(self, self.recovery_tasks(), |tier| async move {
             recover::read_segments(&tier).await;
@@ -71,29 +68,27 @@ impl FlashTier {
         }
     }
 
-    /// Writes a segment, and reclaims as many as are missing, whenever a caller has asked for space, until background
+    /// For each caller that has found no space: writes a segment, and reclaims as many as are missing. Until background
     /// tasks do.
-    async fn work_on_demand(&self, writes: bool, reclaims: bool) {
+    async fn work_on_demand(&self) {
         let upkeep = &self.upkeep;
         loop {
             let work = upkeep.store.work().listener();
             if upkeep.works_in_background() || upkeep.is_ended.load(Ordering::Acquire) {
+                upkeep.end_rounds();
                 return;
             }
-            let writes = writes && upkeep.is_asked_to_write.swap(false, Ordering::AcqRel);
-            let reclaims = reclaims && upkeep.is_asked_to_reclaim.swap(false, Ordering::AcqRel);
-            if writes {
-                upkeep.write_one(&*self.placement).await;
-            }
-            while reclaims
-                && (upkeep.reclaim_one(&*self.placement).await
-                    // The next in order may only have been sealed.
-                    || !upkeep.locates_displaced && upkeep.write_one(&*self.placement).await)
+            let Some(done) = upkeep.next_round() else {
+                work.await;
+                continue;
+            };
+            upkeep.write_one(&*self.placement).await;
+            while upkeep.reclaim_one(&*self.placement).await
+                // The next in order may only have been sealed.
+                || !upkeep.locates_displaced && upkeep.write_one(&*self.placement).await
             {
             }
-            if !writes && !reclaims {
-                work.await;
-            }
+            done.send(());
         }
     }
 

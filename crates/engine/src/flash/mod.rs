@@ -150,14 +150,12 @@ impl FlashTier {
         self.store().space()
     }
 
-    /// A caller has found no space and is going to wait for [`space`](FlashTier::space).
-    pub(crate) fn ask_for_space(&self) {
-        if !self.upkeep.works_in_background() {
-            self.upkeep.is_asked_to_write.store(true, Ordering::Release);
-            self.upkeep
-                .is_asked_to_reclaim
-                .store(true, Ordering::Release);
-            self.store().work().notify_all();
+    /// A caller has found no space and is going to wait for [`space`](FlashTier::space). Where nothing is written or
+    /// reclaimed but on demand, resolves once that has been done for this caller.
+    pub(crate) async fn ask_for_space(&self) {
+        if let Some(round) = self.upkeep.ask_for_round() {
+            // Dropped where background tasks have taken over.
+            let _ = round.await;
         }
     }
 

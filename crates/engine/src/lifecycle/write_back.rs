@@ -263,7 +263,7 @@ impl Engine {
                 Ok(true) => runtime::yield_now().await,
                 Ok(false) => return (!self.is_stopped()).then_some(!walked.has_refused),
                 Err(NoSpace) => {
-                    self.flash.ask_for_space();
+                    self.flash.ask_for_space().await;
                     self.unless_stopping(space).await;
                 }
             }

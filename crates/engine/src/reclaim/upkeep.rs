@@ -1,11 +1,12 @@
 //! [`Upkeep`]: what writing and reclaim share: the store, the journal, the phase the cache is in, what is counted.
 //! Writing is here, too, and what becomes of a segment that could not be written.
 
+use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use device::DeviceError;
-use runtime::sync::Notify;
+use runtime::sync::{Notify, Receiver, Sender, oneshot};
 
 use super::watermarks::{Load, Regulator, Watermarks};
 use super::{IndexUse, Named, Resident, Residents};
@@ -133,9 +134,8 @@ pub(crate) struct Upkeep {
     /// Memory that takes items back; set once, when the engine has been put together.
     pub(crate) memory: OnceLock<Weak<dyn ReturnToMemory>>,
 
-    /// A caller has asked for space: a segment is to be written, and some are to be reclaimed.
-    pub(crate) is_asked_to_write: AtomicBool,
-    pub(crate) is_asked_to_reclaim: AtomicBool,
+    /// Where segments are written and reclaimed on demand: who waits for a round of that.
+    rounds: Mutex<VecDeque<Sender<()>>>,
     /// Sealed segments are written whatever the schedule says.
     is_syncing: AtomicBool,
     /// An orderly stop has begun: the segments held for it may be filled.
@@ -222,8 +222,7 @@ impl Upkeep {
             index_use,
             memory: OnceLock::new(),
             counters: FlashCounters::default(),
-            is_asked_to_write: AtomicBool::new(false),
-            is_asked_to_reclaim: AtomicBool::new(false),
+            rounds: Mutex::default(),
             is_syncing: AtomicBool::new(false),
             is_stopping: AtomicBool::new(false),
             is_frozen: AtomicBool::new(false),
@@ -312,6 +311,32 @@ impl Upkeep {
     /// once the cache is stopping.
     pub(crate) fn works_in_background(&self) -> bool {
         self.schedule == Schedule::Background || self.is_stopping.load(Ordering::SeqCst)
+    }
+
+    /// A caller has found no space. Where that is what makes work, resolves once a round of it has been done for this caller:
+    /// who stalls waits for all that its write takes, and others go on.
+    pub(crate) fn ask_for_round(&self) -> Option<Receiver<()>> {
+        let is_over = || self.works_in_background() || self.is_ended.load(Ordering::Acquire);
+        if is_over() {
+            return None;
+        }
+        let (done, round) = oneshot();
+        self.rounds.lock().push_back(done);
+        self.store.work().notify_all();
+        if is_over() {
+            self.end_rounds();
+        }
+        Some(round)
+    }
+
+    /// The caller whose round is next.
+    pub(crate) fn next_round(&self) -> Option<Sender<()>> {
+        self.rounds.lock().pop_front()
+    }
+
+    /// Background tasks do the work from now on.
+    pub(crate) fn end_rounds(&self) {
+        drop(std::mem::take(&mut *self.rounds.lock()));
     }
 
     /// Whether a sealed segment is to be written now.
