@@ -3,24 +3,55 @@
 //! Shares are handed out in the order in which they were asked for. Whoever holds one and can do
 //! without it watches [`Share::wanted`]: it completes, for one holder at a time, the one that has
 //! watched longest, while somebody waits.
+//!
+//! A budget may have a [`Lender`]: whoever would have to wait is lent more first, and what is not needed any more goes
+//! back. What is taken without waiting comes from what is there. While the lender says that more comes, no holder is
+//! asked to give up what it has, for `MOST_DELAYS` times that it is asked.
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use event_listener::Event;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::sync::{Receiver, Sender, oneshot};
 
 /// Longest wait for a share where the request is refused without one.
 pub const PATIENCE: Duration = Duration::from_secs(2);
 
+/// A budget with a [`Lender`] is lent at least so much at a time.
+const LENT_STEP: u64 = 64 << 10;
+
+/// Times that a lender may have nothing yet before holders are asked to give up theirs.
+const MOST_DELAYS: u32 = 10;
+
+/// What a [`Lender`] says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lending {
+    /// It is lent.
+    Lent,
+    /// Not yet.
+    Later,
+    /// There is no more.
+    Never,
+}
+
+/// Lends a budget more, and takes it back.
+pub trait Lender: Send + Sync {
+    /// Asks for `bytes` more. May take locks that those hold who take what is there.
+    fn lend(&self, bytes: u64) -> Lending;
+
+    /// Takes `bytes` back, without any lock.
+    fn take_back(&self, bytes: u64);
+}
+
 /// Bytes to be shared out. Callable from every thread.
-#[derive(Debug)]
 pub struct Budget {
-    /// All there is.
+    /// All there is, but for what is lent.
     bytes: u64,
+    lender: Option<Box<dyn Lender>>,
     state: Mutex<State>,
     /// Tells holders that watch that somebody waits.
     wanted: Event,
@@ -29,12 +60,18 @@ pub struct Budget {
 #[derive(Debug)]
 struct State {
     left: u64,
+    /// What has been lent, in `left` or in shares.
+    lent: u64,
     waiting: VecDeque<Waiting>,
+    /// Times that the lender may still say "later".
+    delays: u32,
 }
 
 #[derive(Debug)]
 struct Waiting {
     bytes: u64,
+    /// Whether more is borrowed for it.
+    borrows: bool,
     turn: Sender<Share>,
 }
 
@@ -50,11 +87,22 @@ impl Budget {
     pub fn new(bytes: u64) -> Self {
         Self {
             bytes,
+            lender: None,
             state: Mutex::new(State {
                 left: bytes,
+                lent: 0,
                 waiting: VecDeque::new(),
+                delays: 0,
             }),
             wanted: Event::new(),
+        }
+    }
+
+    /// The same, and what `lender` adds to it.
+    pub fn with_lender(bytes: u64, lender: impl Lender + 'static) -> Self {
+        Self {
+            lender: Some(Box::new(lender)),
+            ..Self::new(bytes)
         }
     }
 
@@ -68,18 +116,67 @@ impl Budget {
         takes
     }
 
-    /// Takes `bytes`, or a place in the line.
-    fn take_or_wait(&self, bytes: u64) -> Option<Receiver<Share>> {
+    /// Takes `bytes`, those that are missing from the lender if it `borrows`, or a place in the line.
+    fn take_or_wait(&self, bytes: u64, borrows: bool) -> Option<Receiver<Share>> {
         let mut state = self.state.lock();
+        while borrows && state.waiting.is_empty() && bytes > state.left {
+            let missing = (bytes - state.left).next_multiple_of(LENT_STEP);
+            let Some(lender) = &self.lender else { break };
+            let said = MutexGuard::unlocked(&mut state, || lender.lend(missing));
+            if said != Lending::Lent {
+                state.delays = MOST_DELAYS * u32::from(said == Lending::Later);
+                break;
+            }
+            state.left += missing;
+            state.lent += missing;
+        }
         if state.waiting.is_empty() && bytes <= state.left {
             state.left -= bytes;
             return None;
         }
         let (turn, comes) = oneshot();
-        state.waiting.push_back(Waiting { bytes, turn });
+        state.waiting.push_back(Waiting {
+            bytes,
+            borrows,
+            turn,
+        });
+        let asks_holders = state.delays == 0;
         drop(state);
-        self.wanted.notify_additional(1);
+        if asks_holders {
+            self.wanted.notify_additional(1);
+        }
         Some(comes)
+    }
+
+    /// Borrows for those in line, whom the lender has had nothing for when they came: to be called now and then.
+    pub fn borrow_for_line(self: &Arc<Self>) {
+        let Some(lender) = &self.lender else { return };
+        loop {
+            let state = self.state.lock();
+            let Some(first) = state.waiting.front().filter(|first| first.borrows) else {
+                return;
+            };
+            let missing = first.bytes.saturating_sub(state.left);
+            drop(state);
+            let missing = missing.next_multiple_of(LENT_STEP);
+            let said = lender.lend(missing);
+            let mut state = self.state.lock();
+            if said != Lending::Lent {
+                let is_later = said == Lending::Later;
+                state.delays = state.delays.saturating_sub(1) * u32::from(is_later);
+                let asks_holders = state.delays == 0;
+                drop(state);
+                if asks_holders {
+                    self.wanted.notify_additional(1);
+                }
+                return;
+            }
+            state.delays = MOST_DELAYS;
+            state.left += missing;
+            state.lent += missing;
+            drop(state);
+            self.give_back(0);
+        }
     }
 
     /// Gives `bytes` back and hands out what those in front of the line wait for.
@@ -100,10 +197,26 @@ impl Budget {
                 turns.push(first);
             }
         }
-        let is_wanted = !state.waiting.is_empty();
+        let spare = if state.waiting.is_empty() {
+            state.delays = 0;
+            state.spare(self.bytes)
+        } else {
+            0
+        };
+        if state.waiting.front().is_some_and(|first| !first.borrows) {
+            state.delays = 0;
+        }
+        let is_wanted = !state.waiting.is_empty() && state.delays == 0;
+        state.left -= spare;
+        state.lent -= spare;
         drop(state);
+        if let Some(lender) = &self.lender
+            && spare > 0
+        {
+            lender.take_back(spare);
+        }
         // Outside the lock: one that has gone away meanwhile gives its share back here.
-        for Waiting { bytes, turn } in turns {
+        for Waiting { bytes, turn, .. } in turns {
             let budget = Arc::clone(self);
             turn.send(Share { budget, bytes });
         }
@@ -114,10 +227,31 @@ impl Budget {
 
     fn is_wanted(&self) -> bool {
         let state = self.state.lock();
-        state
-            .waiting
-            .iter()
-            .any(|waiting| !waiting.turn.is_abandoned())
+        let mut waiting = state.waiting.iter();
+        state.delays == 0 && waiting.any(|waiting| !waiting.turn.is_abandoned())
+    }
+}
+
+impl State {
+    /// How much of what is lent can go back: half of what the budget has by itself stays there to be taken, and a step
+    /// more, so that nothing goes to and fro.
+    fn spare(&self, own: u64) -> u64 {
+        let more = self.left.saturating_sub(own / 2);
+        if more > LENT_STEP {
+            more.min(self.lent)
+        } else {
+            0
+        }
+    }
+}
+
+impl fmt::Debug for Budget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("Budget");
+        shown
+            .field("bytes", &self.bytes)
+            .field("state", &self.state);
+        shown.finish_non_exhaustive()
     }
 }
 
@@ -163,13 +297,22 @@ impl Share {
     /// Grows the share to `bytes`, waiting in line for as long as `patience`. False when its turn has
     /// not come by then, and at once when there is never so much.
     pub async fn grow(&mut self, bytes: u64, patience: Duration) -> bool {
+        self.grow_by(bytes, patience, true).await
+    }
+
+    /// The same of what the budget has, and has been lent for others.
+    pub async fn grow_unlent(&mut self, bytes: u64, patience: Duration) -> bool {
+        self.grow_by(bytes, patience, false).await
+    }
+
+    async fn grow_by(&mut self, bytes: u64, patience: Duration, borrows: bool) -> bool {
         if bytes > self.budget.bytes {
             return false;
         }
         let Some(missing) = bytes.checked_sub(self.bytes).filter(|&missing| missing > 0) else {
             return true;
         };
-        let Some(turn) = self.budget.take_or_wait(missing) else {
+        let Some(turn) = self.budget.take_or_wait(missing, borrows) else {
             self.bytes = bytes;
             return true;
         };
@@ -310,6 +453,65 @@ mod tests {
             let mut share = Share::empty(&budget);
             assert!(share.grow(50, PATIENCE).await);
             assert_eq!(*gave_up.lock(), [0, 1]);
+        });
+    }
+
+    /// Lends up to so many bytes.
+    #[derive(Clone)]
+    struct Most(Arc<Mutex<(u64, u64)>>);
+
+    impl Lender for Most {
+        fn lend(&self, bytes: u64) -> Lending {
+            let (lent, most) = &mut *self.0.lock();
+            if *lent + bytes > *most {
+                return Lending::Never;
+            }
+            *lent += bytes;
+            Lending::Lent
+        }
+
+        fn take_back(&self, bytes: u64) {
+            self.0.lock().0 -= bytes;
+        }
+    }
+
+    #[test]
+    fn what_is_missing_is_lent_as_long_as_it_is_needed() {
+        Sim::new(1).block_on(async {
+            let lender = Most(Arc::new(Mutex::new((0, 3 * LENT_STEP))));
+            let lent = || lender.0.lock().0;
+            let own = 4 * LENT_STEP;
+            let budget = Arc::new(Budget::with_lender(own, lender.clone()));
+            let mut first = Share::empty(&budget);
+            assert!(first.grow(own, PATIENCE).await);
+            assert_eq!(lent(), 0);
+            let mut second = Share::empty(&budget);
+            assert!(!second.try_grow(1), "nothing is lent to who does not wait");
+            let before = crate::now();
+            assert!(second.grow(LENT_STEP + 1, PATIENCE).await);
+            assert_eq!(lent(), 2 * LENT_STEP);
+            let mut third = Share::empty(&budget);
+            assert!(third.try_grow(1), "of what is there");
+            assert!(third.grow(2 * LENT_STEP - 1, PATIENCE).await);
+            assert_eq!(lent(), 3 * LENT_STEP);
+            assert!(crate::now().since(before).is_zero());
+            let mut fourth = Share::empty(&budget);
+            assert!(!fourth.grow(1, PATIENCE).await, "there is no more");
+            let waiting = crate::spawn(async move { fourth.grow(1, PATIENCE).await });
+            crate::sleep(Duration::from_millis(10)).await;
+            lender.0.lock().1 += LENT_STEP;
+            let before = crate::now();
+            budget.borrow_for_line();
+            assert_eq!(waiting.await, Some(true));
+            assert!(crate::now().since(before).is_zero());
+            second.clear();
+            third.clear();
+            assert!(lent() > 0, "half of its own stays at hand");
+            first.shrink(2 * LENT_STEP);
+            assert_eq!(lent(), 0);
+            assert!(first.try_grow(own), "its own is all there");
+            first.clear();
+            assert!(first.try_grow(own));
         });
     }
 }

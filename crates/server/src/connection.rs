@@ -298,7 +298,13 @@ impl Connection {
         if self.replies.request.bytes() == 0 {
             self.since = runtime::now();
         }
-        self.replies.request.grow(bytes as u64, PATIENCE).await
+        let request = &mut self.replies.request;
+        if bytes <= FREE_BYTES {
+            // Whoever sends so little and stops is lent nothing: they may be as many as there are connections.
+            request.grow_unlent(bytes as u64, PATIENCE).await
+        } else {
+            request.grow(bytes as u64, PATIENCE).await
+        }
     }
 
     fn received(&mut self, bytes: usize) {

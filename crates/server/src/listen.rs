@@ -8,12 +8,14 @@ use protocol::Refusal;
 use runtime::net::{Listener, PeerAddr, Stream};
 
 use crate::connection::Connection;
-use crate::shared::{Place, Shared, most_connections};
+use crate::shared::{CONNECTION_BYTES, Place, Shared, most_connections};
 
 /// Pause after the system has refused an accept: descriptors or memory have run out.
 const REFUSED_PAUSE: Duration = Duration::from_millis(50);
 /// How long one waits for a place.
 const PLACE_PAUSE: Duration = Duration::from_millis(10);
+/// How often those who wait for memory of the cache are lent what it has given up meanwhile.
+const LEND_PAUSE: Duration = Duration::from_millis(50);
 /// How often memory that connections have freed is given back to the system, and after how many of them.
 const TRIM_PAUSE: Duration = Duration::from_secs(2);
 const TRIM_CONNECTIONS: u64 = 32;
@@ -59,8 +61,17 @@ pub(crate) async fn give_memory_back(shared: Arc<Shared>) {
     }
 }
 
+/// Lends requests and replies that wait what the cache has given up meanwhile, until the server stops.
+pub(crate) async fn lend_memory(shared: Arc<Shared>) {
+    while !shared.is_stopping() {
+        runtime::sleep(LEND_PAUSE).await;
+        shared.budget.borrow_for_line();
+    }
+}
+
 fn is_full(shared: &Shared) -> bool {
-    shared.connections.current.load(Ordering::Acquire) >= most_connections(&shared.config)
+    let current = shared.connections.current.load(Ordering::Acquire);
+    current >= most_connections(&shared.config) || !shared.lent.has(CONNECTION_BYTES)
 }
 
 /// Resolves once another connection may be admitted.

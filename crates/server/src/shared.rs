@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering}
 
 use engine::{Engine, FlashStats};
 use parking_lot::Mutex;
-use runtime::budget::Budget;
+use runtime::budget::{Budget, Lender, Lending};
 use runtime::live::Workers;
 use runtime::net::{Closer, PeerAddr};
 use runtime::sync::{Notify, Semaphore};
@@ -19,8 +19,10 @@ use crate::throttle::Throttle;
 /// Memory of a connection that waits: its task, its socket's handle, its place in the list, what its last request waits
 /// with.
 pub(crate) const CONNECTION_BYTES: u64 = 8 << 10;
-/// The most of the memory that connections may take, in percent.
+/// The most of the memory that connections may take, with what the cache lends to requests and replies, in percent.
 const CONNECTIONS_PERCENT: u64 = 40;
+/// The most that it lends to requests and replies, in percent of the memory.
+const LENT_PERCENT: u64 = 15;
 
 /// A running server, as its connections and its statistics see it.
 pub(crate) struct Shared {
@@ -36,6 +38,7 @@ pub(crate) struct Shared {
     /// Memory for long values on their way in or out.
     pub(crate) values: Arc<Budget>,
     pub(crate) connections: Connections,
+    pub(crate) lent: Arc<Lent>,
     pub(crate) stopping: AtomicBool,
     /// Lines about clients of the old binary protocol.
     pub(crate) binary_clients: Throttle,
@@ -150,7 +153,7 @@ impl Place {
         connections.by_worker[worker].fetch_add(1, Ordering::Relaxed);
         connections.current.fetch_add(1, Ordering::AcqRel);
         connections.total.fetch_add(1, Ordering::Relaxed);
-        shared.engine.lend_memory(CONNECTION_BYTES);
+        shared.lent.add(CONNECTION_BYTES);
         Self {
             shared: Arc::clone(shared),
             id,
@@ -166,7 +169,7 @@ impl Drop for Place {
         connections.open.lock().remove(&self.id);
         connections.by_worker[self.worker].fetch_sub(1, Ordering::Relaxed);
         connections.current.fetch_sub(1, Ordering::AcqRel);
-        self.shared.engine.return_memory(CONNECTION_BYTES);
+        self.shared.lent.subtract(CONNECTION_BYTES);
         connections.closed.fetch_add(1, Ordering::Relaxed);
         connections.ended.notify_all();
     }
@@ -205,4 +208,68 @@ impl Connections {
 pub(crate) fn most_connections(config: &Config) -> usize {
     let most = config.cache.memory.0 / 100 * CONNECTIONS_PERCENT / CONNECTION_BYTES;
     config.server.max_connections.min(most as usize)
+}
+
+/// Memory that the cache lends: to connections, and to requests and replies beyond what there is for these in any case.
+pub(crate) struct Lent {
+    engine: Arc<Engine>,
+    memory_bytes: u64,
+    /// To connections, requests and replies.
+    bytes: AtomicU64,
+    /// To requests and replies.
+    to_requests: AtomicU64,
+}
+
+impl Lent {
+    pub(crate) fn new(engine: &Arc<Engine>, config: &Config) -> Self {
+        Self {
+            engine: Arc::clone(engine),
+            memory_bytes: config.cache.memory.0,
+            bytes: AtomicU64::new(0),
+            to_requests: AtomicU64::new(0),
+        }
+    }
+
+    fn add(&self, bytes: u64) {
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.engine.lend_memory(bytes);
+    }
+
+    fn subtract(&self, bytes: u64) {
+        self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+        self.engine.return_memory(bytes);
+    }
+
+    /// Whether there is so much for connections, requests and replies.
+    pub(crate) fn has(&self, bytes: u64) -> bool {
+        let most = self.memory_bytes / 100 * CONNECTIONS_PERCENT;
+        self.bytes.load(Ordering::Relaxed) + bytes <= most
+    }
+}
+
+/// What requests and replies are lent.
+pub(crate) struct LentToRequests(pub(crate) Arc<Lent>);
+
+impl Lender for LentToRequests {
+    fn lend(&self, bytes: u64) -> Lending {
+        let lent = &self.0;
+        let most = lent.memory_bytes / 100 * LENT_PERCENT;
+        let before = lent.to_requests.fetch_add(bytes, Ordering::Relaxed);
+        let said = if before + bytes > most || !lent.has(bytes) {
+            Lending::Never
+        } else if lent.engine.try_lend_memory(bytes) {
+            lent.bytes.fetch_add(bytes, Ordering::Relaxed);
+            return Lending::Lent;
+        } else {
+            // Flash is behind: what the cache has not given up is not there.
+            Lending::Later
+        };
+        lent.to_requests.fetch_sub(bytes, Ordering::Relaxed);
+        said
+    }
+
+    fn take_back(&self, bytes: u64) {
+        self.0.to_requests.fetch_sub(bytes, Ordering::Relaxed);
+        self.0.subtract(bytes);
+    }
 }

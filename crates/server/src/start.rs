@@ -21,7 +21,7 @@ use crate::error::ServeError;
 use crate::flash::FlashSetting;
 use crate::listen;
 use crate::open::{IN_USE_PATIENCE, OpenFlash, retry_until};
-use crate::shared::{Connections, Shared, most_connections};
+use crate::shared::{Connections, Lent, LentToRequests, Shared, most_connections};
 use crate::stop::{StopRequest, answer_signals};
 use crate::throttle::Throttle;
 
@@ -102,6 +102,8 @@ pub fn run(
     warn_of_readers(&files);
     warn_of_limits(&config);
     let (budget_bytes, values_bytes) = budgets(&config);
+    let lent = Arc::new(Lent::new(&engine, &config));
+    let lender = LentToRequests(Arc::clone(&lent));
     let shared = Arc::new(Shared {
         engine,
         workers: workers.clone(),
@@ -109,7 +111,8 @@ pub fn run(
             .map(|_| Arc::new(Counters::default()))
             .collect(),
         reset_base: Mutex::default(),
-        budget: Arc::new(Budget::new(budget_bytes)),
+        budget: Arc::new(Budget::with_lender(budget_bytes, lender)),
+        lent,
         values: Arc::new(Budget::new(values_bytes)),
         connections: Connections::new(threads),
         stopping: AtomicBool::new(false),
@@ -169,6 +172,7 @@ async fn serve(shared: Arc<Shared>, listeners: Vec<Arc<Listener>>) -> Stop {
     }
     runtime::spawn_detached(listen::close_idle(Arc::clone(&shared)));
     runtime::spawn_detached(listen::give_memory_back(Arc::clone(&shared)));
+    runtime::spawn_detached(listen::lend_memory(Arc::clone(&shared)));
     let why = shared.stop.asked().await;
     let is_kept = shared.config.cache.flash.path().is_some();
     if is_kept {

@@ -32,6 +32,8 @@ const PIPELINES: usize = 16;
 const SLOW_BYTES: usize = 8 << 10;
 const SLOW_PAUSE: Duration = Duration::from_millis(100);
 const SLOW_STEPS: usize = 50;
+/// Keys without a value for each with one, in a long line.
+const MISSES: usize = 24;
 /// Values that a steady client reads.
 const STEADY_READS: usize = 100;
 
@@ -59,7 +61,8 @@ pub enum Kind {
     /// They ask for a hundred values of 8 kB, by multigets and by pipelines of `mg` with an `mn`, and never read; one
     /// that comes last and reads is served.
     Multigets,
-    /// They ask for a hundred values of 8 kB and read all the time, slowly; others store values meanwhile.
+    /// They ask for a hundred values of 8 kB, one in two by a line of 2,500 keys, and read all the time, slowly; others
+    /// store values meanwhile, one in two of a MB.
     Slow,
     /// They send most of a set of a MB at once and then a byte now and then; others store values meanwhile.
     Tricklers,
@@ -115,7 +118,8 @@ impl Kind {
             Self::Silent => 3000,
             Self::Conns | Self::Stats | Self::Floods => 2000,
             Self::Halves | Self::Idlers => 10_000,
-            Self::Slow | Self::Dumps => 200,
+            Self::Slow => 400,
+            Self::Dumps => 200,
             Self::Steady | Self::Tricklers => 20,
         }
     }
@@ -233,21 +237,24 @@ impl Kind {
                 })?;
                 fleet.stay();
                 let mut last = Client::open(fleet.socket)?;
-                last.send(hundred_from(0).as_bytes())?;
+                last.send(hundred_from(0, 0).as_bytes())?;
                 values(&mut last, 100, b"END")?;
                 Ok(1)
             }
             Self::Slow => {
+                let mut turn = 0;
                 fleet.each(|client, random| {
+                    turn += 1;
                     let from = random.random_range(0..MIDDLE_VALUES - 100);
-                    client.send(hundred_from(from).as_bytes())
+                    let misses = if turn % 2 == 0 { 0 } else { MISSES };
+                    client.send(hundred_from(from, misses).as_bytes())
                 })?;
                 let mut writer = Client::open(fleet.socket)?;
                 let mut readings: Vec<Reading> = Vec::new();
                 readings.resize_with(fleet.clients.len(), Reading::default);
                 let mut is_over = vec![false; readings.len()];
                 for step in 0.. {
-                    store_whole(&mut writer, MEDIUM_BYTES)?;
+                    store_whole(&mut writer, [LARGE_BYTES, MEDIUM_BYTES][step % 2])?;
                     // Slowly for some time, then as fast as it goes.
                     let most = if step < SLOW_STEPS {
                         SLOW_BYTES
@@ -346,10 +353,11 @@ fn large(random: &mut SmallRng) -> String {
     format!("large-{}", random.random_range(0..LARGE_VALUES))
 }
 
-/// A `get` for a hundred values of 8 kB.
-fn hundred_from(first: u64) -> String {
-    let keys = (first..first + 100).map(|number| format!("middle-{number}"));
-    format!("get {}\r\n", keys.collect::<Vec<_>>().join(" "))
+/// A `get` for a hundred values of 8 kB, behind each of which so many keys are that there is no value for.
+fn hundred_from(first: u64, misses: usize) -> String {
+    let with_misses = |number| format!(" middle-{number}{}", " no-middle".repeat(misses));
+    let keys: String = (first..first + 100).map(with_misses).collect();
+    format!("get{keys}\r\n")
 }
 
 /// Stores a value of so many bytes; it must be stored.

@@ -283,15 +283,33 @@ impl Engine {
         self.shrink_partition(number);
     }
 
-    /// Has the DRAM tier give up what has been lent, as far as flash takes it now: to be called again while much is.
-    pub fn shrink(&self) {
-        (0..self.partitions.len()).for_each(|number| self.shrink_partition(number));
+    /// The same if the DRAM tier gives up all that has been lent now; else takes nothing and returns false.
+    pub fn try_lend_memory(&self, bytes: u64) -> bool {
+        self.lent_bytes.fetch_add(bytes, Ordering::Relaxed);
+        let mut is_given = true;
+        for number in 0..self.partitions.len() {
+            is_given &= self.shrink_partition(number);
+        }
+        if !is_given {
+            self.return_memory(bytes);
+        }
+        is_given
     }
 
-    fn shrink_partition(&self, number: usize) {
+    /// Has the DRAM tier give up what has been lent, as far as flash takes it now: to be called again while much is.
+    pub fn shrink(&self) {
+        for number in 0..self.partitions.len() {
+            self.shrink_partition(number);
+        }
+    }
+
+    /// Whether the partition's part of the tier keeps to its limit then.
+    fn shrink_partition(&self, number: usize) -> bool {
         let now = runtime::unix_seconds();
         let mut partition = self.lock_partition(number, now);
-        partition.tier.shrink(&self.evict_context(number, now));
+        let context = self.evict_context(number, now);
+        partition.tier.shrink(&context);
+        partition.tier.memory_bytes() <= context.limit_bytes
     }
 
     /// Gives back what [`lend_memory`](Engine::lend_memory) took.

@@ -571,6 +571,69 @@ fn what_died_during_a_recovery_stays_gone_whenever_a_checkpoint_is_begun() {
     assert!(overtaken > 0, "no recovery has ended during a checkpoint");
 }
 
+/// What a recovery has declared dead is durable when it ends. A checkpoint that is being written then has neither its records,
+/// which are behind the cut, nor the keys that they are in place of; and with it the records go that named the keys.
+#[test]
+fn what_was_durably_dead_stays_gone_when_a_recovery_ends_during_a_checkpoint() {
+    let removed = || (0..ITEMS).step_by(20);
+    let slow = Latency {
+        read: Duration::from_millis(20),
+        ..Latency::default()
+    };
+    let config = EngineConfig {
+        sync_interval: Duration::from_secs(3600),
+        ..tight()
+    };
+    let checkpointed = simulate(1, async {
+        let disk = Arc::new(MemoryDisk::new(IMAGE_BYTES));
+        let media = Media::with_words(disk.clone(), vec![0; 1 << 20]);
+        let engine = start(&media, &config).await;
+        fill_tagged(&engine, 0..ITEMS, 0).await;
+        assert!(engine.checkpoint_now().await);
+        Left::of(&disk, &media)
+    });
+    // Named by their keys, as nobody has read where they lie.
+    let left = simulate(2, async {
+        let disk = Arc::new(MemoryDisk::from_image(checkpointed.image, slow));
+        let media = Media::with_words(disk.clone(), checkpointed.words);
+        let engine = media.open(&config).await.unwrap();
+        for number in removed() {
+            remove(&engine, number).await;
+        }
+        Left::of(&disk, &media)
+    });
+    let mut ended_meanwhile = 0;
+    for step in 0..40 {
+        let disk = Arc::new(MemoryDisk::from_image(left.image.clone(), slow));
+        // The start syncs what it finds.
+        let media = Media::with_words(disk.clone(), left.words.clone());
+        let cut = simulate(step, async {
+            let engine = media.open(&config).await.unwrap();
+            run_background(&engine);
+            runtime::sleep(Duration::from_millis(200 + 5 * step)).await;
+            let is_recovering = || engine.recovery().segments_done < engine.recovery().segments;
+            let before = is_recovering();
+            assert!(engine.checkpoint_now().await);
+            ended_meanwhile += u32::from(before && !is_recovering());
+            Left {
+                image: disk.snapshot(),
+                words: media.journal.power_cut(step),
+            }
+        });
+        simulate(step, async {
+            let engine = start(&cut.media().1, &tight()).await;
+            for number in removed() {
+                let item = get(&engine, &numbered(number)).await;
+                assert_eq!(item, None, "item {number}, step {step}");
+            }
+        });
+    }
+    assert!(
+        ended_meanwhile > 0,
+        "no recovery has ended during a checkpoint"
+    );
+}
+
 /// A page of the journal that is lost takes records with it that no checkpoint has.
 #[test]
 fn a_chunk_that_is_missing_makes_the_start_empty() {
