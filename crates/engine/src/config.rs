@@ -169,6 +169,11 @@ impl ReclaimPolicy {
         }
     }
 
+    /// Whether all valid items are copied of segments that are taken by their age or by when they were read last.
+    pub(crate) fn copies_valid_by_age(self) -> bool {
+        matches!(self, Self::CopyValid { victim, .. } if victim != Victim::FewestValid)
+    }
+
     /// Which segment is dropped below the low watermark; `None` where writes stall instead.
     pub(crate) fn under_pressure(self) -> Option<Victim> {
         match self {

@@ -32,8 +32,10 @@ const SERVERS: usize = 8;
 const SPARE_SHARE: usize = 8;
 /// It copies whatever gains a sixteenth of a slab.
 const FATCACHE_COPY_SIXTEENTHS: u32 = 15;
-/// `didacache` copies what gains a quarter, and drops the rest under pressure.
-const DIDACACHE_COPY_SIXTEENTHS: u32 = 12;
+/// `didacache` copies what gains a sixteenth, and drops the rest under pressure.
+const DIDACACHE_COPY_SIXTEENTHS: u32 = 15;
+/// Slabs that it writes and reclaims at once: each is one block of one LUN, where Fatcache's lies on all.
+const DIDACACHE_WORKERS: usize = 32;
 /// One of so many of its buffers is always there to be filled; the others may be written at once.
 const DIDACACHE_FILLING_SHARE: usize = 4;
 /// It levels wear after so many erases for each block (section 4.1.5).
@@ -222,11 +224,12 @@ fn didacache(sizes: Sizes, policy: ReclaimPolicy, reserve: Reserve) -> EngineCon
         policy,
         reserve,
         wear_leveling: Some(WEAR_LEVELING),
-        reclaimers: SERVERS,
+        reclaimers: DIDACACHE_WORKERS,
         schedule: Schedule::Background,
     };
     let buffers = config.writing.buffers;
-    config.writing.writers = (buffers - buffers / DIDACACHE_FILLING_SHARE).max(1);
+    config.writing.writers =
+        (buffers - buffers / DIDACACHE_FILLING_SHARE).clamp(1, DIDACACHE_WORKERS);
     config
 }
 

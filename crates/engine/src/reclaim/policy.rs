@@ -11,14 +11,17 @@
 //!
 //! Below the low watermark policies that do not make writes wait drop whole segments: `DIDACache`, TOS 2018,
 //! section 4.1.3. Between the watermarks what a copy has to gain depends on how short space is. Where victims are
-//! taken in order of age, one may be all valid though others have next to nothing in them; so the average of the last
-//! victims says whether copying gains.
+//! taken in order of age, one may be all valid though others have next to nothing in them; so the average of all
+//! segments says whether copying gains.
 
 use crate::config::ReclaimPolicy;
 use crate::store::{SegmentReads, SegmentRecord, Victim};
 
 /// One in so many segments is moved in one round of wear leveling at most: the least worn first.
 const LEVELED_SHARE: usize = 4;
+/// The power of the shortage of free segments to which what may be copied rises. Were it proportional, a quarter of what
+/// lies between the watermarks would be held free of items where the emptiest segments are three quarters valid.
+const GRADE: i32 = 4;
 /// With fewer reads of the average segment nobody can tell which ones are seldom read.
 const ENOUGH_READS: u64 = 64;
 /// A segment is seldom read that has had less than one in so many reads of the average one.
@@ -37,6 +40,8 @@ pub(crate) struct FlashView {
     pub(crate) target: u32,
     /// Free segments that only copies may open.
     pub(crate) reserved: u32,
+    /// Segments that are reclaimed at once.
+    pub(crate) reclaimers: u32,
     /// The index has next to no space left; of a cache that stops, none.
     pub(crate) is_index_short: bool,
     /// Recovery goes on: what is not known yet cannot be kept.
@@ -58,8 +63,8 @@ pub(crate) struct FlashView {
 pub(crate) struct SegmentView {
     /// Bytes of its items that the index names.
     pub(crate) valid_bytes: u64,
-    /// Moving average of `valid_bytes` over the last victims, this one included.
-    pub(crate) average_valid_bytes: u64,
+    /// The average of that over all written segments, where victims that are copied are taken by age.
+    pub(crate) average_valid_bytes: Option<u64>,
     /// How it is read; `None` where that is not counted.
     pub(crate) reads: Option<SegmentReads>,
 }
@@ -152,12 +157,15 @@ fn is_seldom_read(reads: &SegmentReads) -> bool {
     reads.is_settled && reads.average >= ENOUGH_READS && reads.reads < reads.average / SELDOM_SHARE
 }
 
-/// The most bytes of a segment that are copied, by how short space is: none at the high watermark, and all that may be
-/// at the low one and below it.
+/// The most bytes of a segment that are copied, by how short space is: none at the high watermark, next to nothing
+/// below it, and all that may be once as many are left above the low one as can be in work, so that it is not reached while
+/// they are. What is copied late has had time to die.
 fn graded(view: &FlashView) -> u64 {
+    let least = (view.low + view.reclaimers).min(view.low.midpoint(view.target));
     let missing = view.target.saturating_sub(view.free_or_reclaiming);
-    let apart = view.target.saturating_sub(view.low).max(1);
-    view.max_copy_bytes * u64::from(missing.min(apart)) / u64::from(apart)
+    let apart = view.target.saturating_sub(least).max(1);
+    let share = f64::from(missing.min(apart)) / f64::from(apart);
+    (view.max_copy_bytes as f64 * share.powi(GRADE)) as u64
 }
 
 /// What has to be reclaimed now.
@@ -230,22 +238,15 @@ fn choose_recovered(policy: ReclaimPolicy, view: &FlashView) -> Choices {
 }
 
 /// What becomes of the items of the segment that was picked.
-pub(crate) fn keep(
-    policy: ReclaimPolicy,
-    keep: Keep,
-    max_copy_bytes: u64,
-    segment: &SegmentView,
-) -> Keep {
+pub(crate) fn keep(keep: Keep, max_copy_bytes: u64, segment: &SegmentView) -> Keep {
     match keep {
         Keep::ValidUnlessSeldomRead => {
             let is_seldom_read = segment.reads.as_ref().is_some_and(is_seldom_read);
             keep_if(!is_seldom_read, Keep::ValidForWear)
         }
         Keep::ValidIfGain => {
-            let bytes = match policy.victim() {
-                Victim::Oldest | Victim::LeastRecentlyRead => segment.average_valid_bytes,
-                Victim::FewestValid => segment.valid_bytes,
-            };
+            // One may be all valid though the next have next to nothing in them.
+            let bytes = segment.average_valid_bytes.unwrap_or(segment.valid_bytes);
             keep_if(bytes <= max_copy_bytes, Keep::Valid)
         }
         decided => decided,
@@ -278,6 +279,7 @@ mod tests {
         low: 10,
         target: 40,
         reserved: 2,
+        reclaimers: 0,
         is_index_short: false,
         is_recovering: false,
         is_stopping: false,
@@ -352,10 +354,10 @@ mod tests {
         let of = |reads| {
             let segment = SegmentView {
                 valid_bytes: 900,
-                average_valid_bytes: 900,
+                average_valid_bytes: None,
                 reads,
             };
-            keep(INTEGRATED, Keep::ValidUnlessSeldomRead, 1000, &segment)
+            keep(Keep::ValidUnlessSeldomRead, 1000, &segment)
         };
         assert_eq!(of(Some(much)), Keep::Nothing);
         let young = SegmentReads {
@@ -452,10 +454,21 @@ mod tests {
             gains.map(|(pick, _)| pick)
         };
         let bytes = |bytes| Some(Pick::Victim(Victim::FewestValid, bytes));
-        assert_eq!(most(39, 39, 0), bytes(33), "nearly enough");
-        assert_eq!(most(25, 20, 0), bytes(500), "half way");
+        assert_eq!(most(39, 39, 0), bytes(0), "nearly enough");
+        assert_eq!(most(25, 20, 0), bytes(62), "half way");
         assert_eq!(most(10, 10, 0), bytes(1000), "the low watermark");
         assert_eq!(most(5, 5, 5), bytes(1000), "below it, others being dropped");
+        let many = FlashView {
+            reclaimers: 11,
+            ..VIEW
+        };
+        assert_eq!(graded(&many), 1000, "as many in work are left above it");
+        let more = FlashView {
+            reclaimers: 30,
+            free_or_reclaiming: 26,
+            ..many
+        };
+        assert_eq!(graded(&more), 758, "no more than half way up");
         let crossed = FlashView { low: 50, ..VIEW };
         let dropped = choose(INTEGRATED, &crossed);
         assert_eq!(dropped, only(Victim::LeastRecentlyRead, Keep::Nothing));
@@ -468,7 +481,7 @@ mod tests {
             max_copy_sixteenths: 15,
         };
         let gains = |bytes| Some((Pick::Victim(Victim::FewestValid, bytes), Keep::ValidIfGain));
-        assert_eq!(choose(greedy, &VIEW), [gains(633), None]);
+        assert_eq!(choose(greedy, &VIEW), [gains(160), None]);
         let below = FlashView {
             free: 5,
             free_or_reclaiming: 5,
@@ -504,17 +517,16 @@ mod tests {
     fn copying_has_to_gain() {
         let full = SegmentView {
             valid_bytes: 1001,
-            average_valid_bytes: 900,
+            average_valid_bytes: Some(900),
             reads: None,
         };
-        let of = |policy, kept| keep(policy, kept, VIEW.max_copy_bytes, &full);
-        let by_average = of(COPY_VALID, Keep::ValidIfGain);
-        assert_eq!(by_average, Keep::Valid);
-        let greedy = ReclaimPolicy::CopyValid {
-            victim: Victim::FewestValid,
-            max_copy_sixteenths: 15,
+        let of = |segment| keep(Keep::ValidIfGain, VIEW.max_copy_bytes, &segment);
+        assert_eq!(of(full), Keep::Valid, "by the average");
+        let alone = SegmentView {
+            average_valid_bytes: None,
+            ..full
         };
-        assert_eq!(of(greedy, Keep::ValidIfGain), Keep::Nothing, "by its own");
+        assert_eq!(of(alone), Keep::Nothing, "by its own");
         let costly = FlashView {
             copies_gain: false,
             ..VIEW

@@ -12,7 +12,7 @@ use crate::counter::Count as _;
 use crate::durability::dead::{DeadSet, ItemState};
 use crate::format::item::ItemRef;
 use crate::format::segment::{PAGE_BYTES, Position, SummaryEntry};
-use crate::store::{AppendItem, SegmentRecord, Source, Victim};
+use crate::store::{AppendItem, SegmentRecord, Source};
 use crate::sync::atomic::Ordering;
 
 /// Bytes read at once while copying; holes shorter than [`HOLE_BYTES`] are read through.
@@ -20,8 +20,6 @@ const RUN_BYTES: u32 = 256 << 10;
 const HOLE_BYTES: u32 = 32 << 10;
 /// Segments by which copying may be ahead or behind.
 const GAIN_LIMIT: i64 = 4;
-/// Window of the moving average of valid bytes, in victims.
-const AVERAGED: u64 = 16;
 /// When copying has found nothing that gains, it rests until one in this many written segments is new.
 const RESTING_SHARE: u32 = 64;
 /// The most that copies may cost of as many segments as are reclaimed, in sixteenths, where victims are not chosen for
@@ -80,7 +78,7 @@ impl Upkeep {
                 continue;
             };
             let segment = self.view_segment(&record);
-            let keep = policy::keep(self.policy, keep, view.max_copy_bytes, &segment);
+            let keep = policy::keep(keep, view.max_copy_bytes, &segment);
             // Before anything of it leaves the index: from here on a start finds nothing in it.
             self.declare_segment_dead(&record);
             return Some(Chosen {
@@ -112,6 +110,7 @@ impl Upkeep {
             low: self.watermarks().low,
             target: self.free_target(),
             reserved: self.reserved_segments(),
+            reclaimers: self.reclaimers,
             is_index_short,
             is_recovering: self.recovery.is_running(),
             is_stopping,
@@ -124,15 +123,10 @@ impl Upkeep {
 
     fn view_segment(&self, record: &SegmentRecord) -> SegmentView {
         let valid_bytes = self.store.valid_bytes(record.segment);
-        let average = self.average_valid.get();
-        let average_valid_bytes = (average * (AVERAGED - 1) + valid_bytes) / AVERAGED;
-        if matches!(self.policy, ReclaimPolicy::CopyValid { .. }) {
-            self.average_valid
-                .store(average_valid_bytes, Ordering::Relaxed);
-        }
+        let goes_by_average = self.policy.copies_valid_by_age();
         SegmentView {
             valid_bytes,
-            average_valid_bytes,
+            average_valid_bytes: goes_by_average.then(|| self.store.average_valid_bytes()),
             reads: self.store.reads_of(record),
         }
     }
@@ -188,14 +182,17 @@ impl Upkeep {
     fn copies_gain(&self) -> bool {
         let sixteenths = self.policy.max_copy_sixteenths();
         let sixteenths = match self.policy {
-            ReclaimPolicy::CopyValid {
-                victim: Victim::FewestValid,
-                ..
-            } => sixteenths,
+            ReclaimPolicy::CopyValid { .. } => sixteenths,
             _ => sixteenths.min(MOST_FOR_COPIES_SIXTEENTHS),
         };
+        let segments = if self.policy.copies_valid_by_age() {
+            // In order of age all that is seldom overwritten may come in a row.
+            GAIN_LIMIT.max(i64::from(self.store.segments()) / 16)
+        } else {
+            GAIN_LIMIT
+        };
         let segment_bytes = i64::from(self.store.segment_bytes());
-        let limit = GAIN_LIMIT * segment_bytes;
+        let limit = segments * segment_bytes;
         let mut balance = self.balance.lock();
         let reclaimed = self.counters.segments_reclaimed.get();
         // Wear leveling gains nothing, and what it copies does not count either.

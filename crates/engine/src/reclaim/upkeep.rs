@@ -127,7 +127,7 @@ pub(crate) struct Upkeep {
     pub(super) wear_leveling: Option<u32>,
     schedule: Schedule,
     spare_buffers: Option<usize>,
-    reclaimers: u32,
+    pub(super) reclaimers: u32,
     /// Segments that an orderly stop needs for what is dirty; `None` where that is told by what is.
     for_stop: Option<u32>,
     regulator: Regulator,
@@ -154,8 +154,6 @@ pub(crate) struct Upkeep {
     pub(super) balance: Mutex<CopyBalance>,
     /// Reclaims whose copies wait for a free segment.
     pub(super) starved: AtomicU32,
-    /// Moving average of the valid bytes of victims.
-    pub(super) average_valid: AtomicU64,
     /// Seconds that the live item which was dropped last had been on flash without being read.
     pub(super) evicted_age: AtomicU32,
     /// EWMA of the time it takes to drop a segment.
@@ -232,7 +230,6 @@ impl Upkeep {
             taking: Mutex::default(),
             balance: Mutex::default(),
             starved: AtomicU32::new(0),
-            average_valid: AtomicU64::new(0),
             evicted_age: AtomicU32::new(0),
             drop_time: Ewma::default(),
             dropping: AtomicU32::new(0),
@@ -347,7 +344,8 @@ impl Upkeep {
         // What is kept in memory cannot be reclaimed.
         let may_wait = |_: &usize| {
             !self.is_stopping.load(Ordering::SeqCst)
-                && self.store.free_segments() >= self.free_target()
+                && self.store.free_segments() > self.reserved_segments()
+                && self.store.free_segments() >= self.watermarks().low
         };
         let spare = self.spare_buffers.filter(may_wait);
         self.works_in_background() && spare.is_none_or(|spare| self.store.free_buffers() < spare)

@@ -377,6 +377,15 @@ impl SegmentStore {
         (runtime::now().as_nanos() / 1_000_000) as u32
     }
 
+    /// Average of the valid bytes of the written segments.
+    pub(crate) fn average_valid_bytes(&self) -> u64 {
+        let queues = self.queues.lock();
+        let valid = queues
+            .each_written()
+            .map(|segment| self.valid_bytes(segment));
+        valid.sum::<u64>() / (queues.written as u64).max(1)
+    }
+
     /// Bytes of a segment that the items in a sealed one take which the index names, slots, summary and all: as many as
     /// it has where no slot is free and all are valid. So much their copies will take.
     pub(crate) fn valid_bytes(&self, segment: SegmentId) -> u64 {

@@ -28,8 +28,8 @@ const VALUE_BYTES: u32 = 376;
 const FLASH_BYTES: f64 = 520.0;
 /// Of the flash is filled.
 const FILLED_SHARE: f64 = 0.8;
-/// Of the items of the setting that keeps most, at least so many are kept.
-const KEPT_SHARE: f64 = 0.98;
+/// Of the items of the setting that keeps most, at least so many are kept: a point of the hit ratio.
+const KEPT_SHARE: f64 = 0.99;
 const THETA: f64 = 0.8;
 
 pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
