@@ -55,6 +55,8 @@ pub struct Budget {
     state: Mutex<State>,
     /// Tells holders that watch that somebody waits.
     wanted: Event,
+    /// Tells who borrows for the line that it has begun.
+    line: Event,
 }
 
 #[derive(Debug)]
@@ -95,6 +97,7 @@ impl Budget {
                 delays: 0,
             }),
             wanted: Event::new(),
+            line: Event::new(),
         }
     }
 
@@ -142,10 +145,22 @@ impl Budget {
         });
         let asks_holders = state.delays == 0;
         drop(state);
+        self.line.notify(usize::MAX);
         if asks_holders {
             self.wanted.notify_additional(1);
         }
         Some(comes)
+    }
+
+    /// Resolves when somebody waits in line.
+    pub async fn has_line(&self) {
+        loop {
+            let line = self.line.listen();
+            if !self.state.lock().waiting.is_empty() {
+                return;
+            }
+            line.await;
+        }
     }
 
     /// Borrows for those in line, whom the lender has had nothing for when they came: to be called now and then.

@@ -64,6 +64,7 @@ pub(crate) async fn give_memory_back(shared: Arc<Shared>) {
 /// Lends requests and replies that wait what the cache has given up meanwhile, until the server stops.
 pub(crate) async fn lend_memory(shared: Arc<Shared>) {
     while !shared.is_stopping() {
+        shared.budget.has_line().await;
         runtime::sleep(LEND_PAUSE).await;
         shared.budget.borrow_for_line();
     }

@@ -7,7 +7,6 @@
 use super::policy::{self, Choices, FlashView, Keep, Pick, SegmentView};
 use super::upkeep::{CopyBalance, Counted, Upkeep};
 use super::{Named, Resident, Residents};
-use crate::config::ReclaimPolicy;
 use crate::counter::Count as _;
 use crate::durability::dead::{DeadSet, ItemState};
 use crate::format::item::ItemRef;
@@ -22,9 +21,6 @@ const HOLE_BYTES: u32 = 32 << 10;
 const GAIN_LIMIT: i64 = 4;
 /// When copying has found nothing that gains, it rests until one in this many written segments is new.
 const RESTING_SHARE: u32 = 64;
-/// The most that copies may cost of as many segments as are reclaimed, in sixteenths, where victims are not chosen for
-/// what they gain, or are dropped when space is short.
-const MOST_FOR_COPIES_SIXTEENTHS: u32 = 12;
 /// Copies wait to be written where they are more than this part of the flash, and more than a segment.
 const UNWRITTEN_SHARE: u32 = 256;
 /// Entries looked at before others get a turn.
@@ -181,10 +177,6 @@ impl Upkeep {
     /// writes from filling theirs.
     fn copies_gain(&self) -> bool {
         let sixteenths = self.policy.max_copy_sixteenths();
-        let sixteenths = match self.policy {
-            ReclaimPolicy::CopyValid { .. } => sixteenths,
-            _ => sixteenths.min(MOST_FOR_COPIES_SIXTEENTHS),
-        };
         let segments = if self.policy.copies_valid_by_age() {
             // In order of age all that is seldom overwritten may come in a row.
             GAIN_LIMIT.max(i64::from(self.store.segments()) / 16)
