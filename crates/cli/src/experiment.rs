@@ -22,7 +22,7 @@ use lab::row::{Row, measure, table};
 pub(crate) struct ExperimentArgs {
     /// Which one; see below.
     name: Option<String>,
-    /// How much is measured: small takes less than a minute, paper is all of the table or figure.
+    /// How much is measured: small takes some minutes at most, paper is all of the table or figure.
     #[arg(long, default_value = "small", value_parser = scale())]
     scale: Scale,
     /// Decides whatever is left to chance.
