@@ -32,12 +32,17 @@ pub(crate) struct WorkloadArgs {
     /// Exponent of Zipf's law [default: the workload's own; of most, 0.99]
     #[arg(long, value_name = "X")]
     theta: Option<f64>,
-    /// Standard deviation of the popularity of `normal`, as a share of the keys [default: 0.1]
-    #[arg(long, value_name = "X")]
-    deviation: Option<f64>,
-    /// Keys by which the mean of `normal` moves with each request of a client [default: 0]
-    #[arg(long, value_name = "X", allow_negative_numbers = true)]
-    drift: Option<f64>,
+    /// normal: standard deviation as a share of the keys
+    #[arg(long, default_value_t = 0.1, value_name = "SHARE")]
+    deviation: f64,
+    /// normal: keys by which the mean moves with each request of a client
+    #[arg(
+        long,
+        default_value_t = 0.0,
+        value_name = "KEYS",
+        allow_negative_numbers = true
+    )]
+    drift: f64,
     /// Where all randomness comes from
     #[arg(long, default_value_t = 1, value_name = "N")]
     seed: u64,
@@ -46,7 +51,6 @@ pub(crate) struct WorkloadArgs {
 impl WorkloadArgs {
     /// The settings of a workload of so many clients.
     pub(crate) fn settings(&self, clients: u64) -> Settings {
-        let usual = Settings::default();
         Settings {
             keys: self.keys,
             clients,
@@ -56,9 +60,9 @@ impl WorkloadArgs {
             value_size: self.value_size.clone(),
             set_on_miss: self.set_on_miss,
             theta: self.theta,
-            deviation: self.deviation.unwrap_or(usual.deviation),
-            drift: self.drift.unwrap_or(usual.drift),
-            ..usual
+            deviation: self.deviation,
+            drift: self.drift,
+            ..Settings::default()
         }
     }
 }

@@ -117,17 +117,6 @@ pub(crate) struct BenchArgs {
     /// hotspot: share of the operations that go to hot keys
     #[arg(long, default_value_t = 0.8, value_name = "SHARE")]
     hot_operations: f64,
-    /// normal: standard deviation as a share of the keys
-    #[arg(long, default_value_t = 0.1, value_name = "SHARE")]
-    deviation: f64,
-    /// normal: keys by which the mean moves with each request of a client
-    #[arg(
-        long,
-        default_value_t = 0.0,
-        value_name = "KEYS",
-        allow_negative_numbers = true
-    )]
-    drift: f64,
 }
 
 #[derive(Debug)]
@@ -158,8 +147,6 @@ impl BenchArgs {
             renewing: self.renewing,
             hot_data: self.hot_data,
             hot_operations: self.hot_operations,
-            deviation: self.deviation,
-            drift: self.drift,
             ..self.chosen.settings(clients as u64)
         };
         let name = if self.one_key {
