@@ -34,10 +34,9 @@ const SPARE_SHARE: usize = 8;
 const FATCACHE_COPY_SIXTEENTHS: u32 = 15;
 /// `didacache` copies what gains a sixteenth, and drops the rest under pressure.
 const DIDACACHE_COPY_SIXTEENTHS: u32 = 15;
-/// Slabs that it writes and reclaims at once: each is one block of one LUN, where Fatcache's lies on all.
-const DIDACACHE_WORKERS: usize = 32;
-/// One of so many of its buffers is always there to be filled; the others may be written at once.
-const DIDACACHE_FILLING_SHARE: usize = 4;
+/// It writes and reclaims as many slabs at once as one of so many buffers: each is one block of one LUN, and takes as long
+/// as its pages one after the other, where Fatcache's lies on all.
+const DIDACACHE_WORKERS_SHARE: usize = 2;
 /// It levels wear after so many erases for each block (section 4.1.5).
 const WEAR_LEVELING: u32 = 2;
 /// Slabs in memory, of which every slab class in use fills one: more than there are classes of items
@@ -220,16 +219,15 @@ fn fatcache(sizes: Sizes, schedule: Schedule, policy: ReclaimPolicy) -> EngineCo
 
 fn didacache(sizes: Sizes, policy: ReclaimPolicy, reserve: Reserve) -> EngineConfig {
     let mut config = slabs(sizes);
+    let buffers = config.writing.buffers;
     config.reclaim = ReclaimSettings {
         policy,
         reserve,
         wear_leveling: Some(WEAR_LEVELING),
-        reclaimers: DIDACACHE_WORKERS,
+        reclaimers: (buffers / DIDACACHE_WORKERS_SHARE).max(1),
         schedule: Schedule::Background,
     };
-    let buffers = config.writing.buffers;
-    config.writing.writers =
-        (buffers - buffers / DIDACACHE_FILLING_SHARE).clamp(1, DIDACACHE_WORKERS);
+    config.writing.writers = (buffers / DIDACACHE_WORKERS_SHARE).max(1);
     config
 }
 

@@ -15,7 +15,7 @@
 //! segments says whether copying gains.
 
 use crate::config::ReclaimPolicy;
-use crate::store::{SegmentReads, SegmentRecord, Victim};
+use crate::store::{SegmentReads, SegmentRecord, Victim, Wear};
 
 /// One in so many segments is moved in one round of wear leveling at most: the least worn first.
 const LEVELED_SHARE: usize = 4;
@@ -113,7 +113,7 @@ fn keep_if(condition: bool, keep: Keep) -> Keep {
 /// Wear leveling waits while free segments are short, and while the cache stops: what is there then is to be there
 /// when it starts. It drops nothing while there is enough space.
 fn level_wear(view: &FlashView) -> Option<(Pick, Keep)> {
-    let keep = if view.free_or_reclaiming < view.target {
+    let keep = if view.free_or_reclaiming < least_above(view) {
         Keep::ValidUnlessSeldomRead
     } else {
         Keep::ValidForWear
@@ -122,11 +122,11 @@ fn level_wear(view: &FlashView) -> Option<(Pick, Keep)> {
     may.then_some((Pick::LeastWorn, keep))
 }
 
-/// What gains space, and wear leveling: the latter first while free segments are nearer to the high watermark than to the
-/// low one. Else it must not use them up: it comes last, and has no other reclaim beside it.
+/// What gains space, and wear leveling: the latter first while not all that may be is copied for space. Else it must not use
+/// free segments up: it comes last, and has no other reclaim beside it.
 fn beside_leveling(view: &FlashView, gains: Option<(Pick, Keep)>) -> Choices {
     let level = level_wear(view);
-    if 2 * view.free_or_reclaiming >= view.low + view.target {
+    if view.free_or_reclaiming >= least_above(view) {
         return [level, gains];
     }
     let is_alone = view.free_or_reclaiming == view.free;
@@ -134,17 +134,17 @@ fn beside_leveling(view: &FlashView, gains: Option<(Pick, Keep)>) -> Choices {
 }
 
 /// The written segments to move for a round of wear leveling, the least worn first: of those whose blocks have had
-/// less than half as many erases of use as the average one, or more than `round` erases less (as many as the average
-/// block has between two rounds), a share of all `segments` at most.
+/// less than half as many erases of use as the average one, or have had more than `round` erases less than the most worn
+/// one (as many as the average block has between two rounds), a share of all `segments` at most.
 pub(crate) fn least_worn(
-    mean: f64,
+    wear: &Wear,
     round: u32,
     mut written: Vec<(SegmentRecord, u64)>,
     segments: u32,
 ) -> Vec<SegmentRecord> {
     written.retain(|&(_, erases)| {
-        let erases = erases as f64;
-        2.0 * erases < mean || erases + f64::from(round) < mean
+        let (erases, mean, round) = (erases as f64, wear.mean, f64::from(round));
+        2.0 * erases < mean || erases + round < wear.most as f64
     });
     written.sort_by_key(|&(record, erases)| (erases, record.sequence));
     let most = (segments as usize / LEVELED_SHARE).max(1);
@@ -157,11 +157,16 @@ fn is_seldom_read(reads: &SegmentReads) -> bool {
     reads.is_settled && reads.average >= ENOUGH_READS && reads.reads < reads.average / SELDOM_SHARE
 }
 
+/// Free segments at which all that may be is copied: as many above the low watermark as can be in work.
+fn least_above(view: &FlashView) -> u32 {
+    (view.low + view.reclaimers).min(view.low.midpoint(view.target))
+}
+
 /// The most bytes of a segment that are copied, by how short space is: none at the high watermark, next to nothing
 /// below it, and all that may be once as many are left above the low one as can be in work, so that it is not reached while
 /// they are. What is copied late has had time to die.
 fn graded(view: &FlashView) -> u64 {
-    let least = (view.low + view.reclaimers).min(view.low.midpoint(view.target));
+    let least = least_above(view);
     let missing = view.target.saturating_sub(view.free_or_reclaiming);
     let apart = view.target.saturating_sub(least).max(1);
     let share = f64::from(missing.min(apart)) / f64::from(apart);
@@ -317,7 +322,7 @@ mod tests {
     #[test]
     fn leveling_waits_while_free_segments_are_short() {
         for policy in [COPY_VALID, INTEGRATED] {
-            let leveling = Some((Pick::LeastWorn, Keep::ValidUnlessSeldomRead));
+            let leveling = Some((Pick::LeastWorn, Keep::ValidForWear));
             let half_way = FlashView {
                 free: 25,
                 free_or_reclaiming: 25,
@@ -335,12 +340,18 @@ mod tests {
     }
 
     #[test]
-    fn nearer_to_the_low_watermark_leveling_comes_last_and_alone() {
-        let alone = FlashView { free: 21, ..VIEW };
+    fn where_all_that_may_be_is_copied_leveling_comes_last_and_alone() {
+        let short = FlashView {
+            reclaimers: 5,
+            free: 12,
+            free_or_reclaiming: 14,
+            ..VIEW
+        };
+        let alone = FlashView { free: 14, ..short };
         let [gains, last] = choose(INTEGRATED, &alone);
         assert!(matches!(gains, Some((Pick::Victim(..), Keep::Valid))));
         assert_eq!(last, Some((Pick::LeastWorn, Keep::ValidUnlessSeldomRead)));
-        let others_reclaim = choose(INTEGRATED, &VIEW);
+        let others_reclaim = choose(INTEGRATED, &short);
         assert_eq!(others_reclaim, [gains, None]);
     }
 
@@ -386,15 +397,22 @@ mod tests {
             slot_bytes: 0,
         };
         let written = |erases: &[u64]| (0..).map(record).zip(erases.iter().copied()).collect();
-        let moved = |mean, erases: &[u64], segments| -> Vec<u32> {
-            let moved = least_worn(mean, 2, written(erases), segments);
+        let moved = |mean, most, erases: &[u64], segments| -> Vec<u32> {
+            let wear = Wear {
+                least: 0,
+                most,
+                mean,
+            };
+            let moved = least_worn(&wear, 2, written(erases), segments);
             moved.iter().map(|record| record.segment.0).collect()
         };
-        assert_eq!(moved(4.0, &[1, 2, 0, 5, 1], 100), [2, 4, 0], "half of it");
-        assert_eq!(moved(10.0, &[7, 8, 9, 12], 100), [0], "a round behind");
-        assert_eq!(moved(4.0, &[1, 2, 0, 5, 1], 8), [2, 4], "a quarter");
-        assert_eq!(moved(4.0, &[1, 0], 3), [1], "one at least");
-        assert!(moved(0.0, &[0; 8], 8).is_empty(), "filled once");
+        let erases = [1, 2, 0, 4, 1];
+        assert_eq!(moved(4.0, 4, &erases, 100), [2, 4, 0], "half of it");
+        assert_eq!(moved(4.0, 4, &erases, 8), [2, 4], "a quarter");
+        assert_eq!(moved(4.0, 4, &[1, 0], 3), [1], "one at least");
+        let behind = moved(6.0, 13, &[8, 9, 11, 13], 100);
+        assert_eq!(behind, [0, 1], "a round behind the most worn");
+        assert!(moved(0.0, 0, &[0; 8], 8).is_empty(), "filled once");
     }
 
     #[test]
@@ -481,13 +499,13 @@ mod tests {
             max_copy_sixteenths: 15,
         };
         let gains = |bytes| Some((Pick::Victim(Victim::FewestValid, bytes), Keep::ValidIfGain));
-        assert_eq!(choose(greedy, &VIEW), [gains(160), None]);
+        assert_eq!(choose(greedy, &VIEW)[1], gains(160));
         let below = FlashView {
             free: 5,
             free_or_reclaiming: 5,
             ..VIEW
         };
-        assert_eq!(choose(greedy, &below), [gains(1000), None], "writes go on");
+        assert_eq!(choose(greedy, &below)[0], gains(1000), "writes go on");
         let resting = FlashView {
             copying_rests: true,
             ..below
@@ -532,13 +550,13 @@ mod tests {
             ..VIEW
         };
         assert_eq!(choose(COPY_RECENT, &costly), DROP_OLDEST);
-        let [empty_ones, _] = choose(INTEGRATED, &costly);
+        let [_, empty_ones] = choose(INTEGRATED, &costly);
         let none_valid = Pick::Victim(Victim::FewestValid, 0);
         assert_eq!(empty_ones, Some((none_valid, Keep::Valid)));
         let resting = FlashView {
             copying_rests: true,
             ..VIEW
         };
-        assert_eq!(choose(INTEGRATED, &resting), NOTHING);
+        assert_eq!(choose(INTEGRATED, &resting)[1], None);
     }
 }

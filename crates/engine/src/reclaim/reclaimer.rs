@@ -155,8 +155,8 @@ impl Upkeep {
         // Victims are taken one at a time, so that nobody else levels meanwhile.
         if erases.saturating_sub(last) >= due {
             self.leveled_at.store(erases, Ordering::Relaxed);
-            let (mean, written) = self.store.wear_of_use();
-            let segments = policy::least_worn(mean, multiple, written, in_use);
+            let (wear, written) = self.store.wear_of_use();
+            let segments = policy::least_worn(&wear, multiple, written, in_use);
             self.store.mark_worn_least(&segments);
             self.counters.wear_levelings.add(1);
             let segments = segments.len();

@@ -22,6 +22,16 @@ pub struct Wear {
     pub mean: f64,
 }
 
+impl Wear {
+    fn of(counts: Vec<u64>) -> Self {
+        Self {
+            least: counts.iter().min().copied().unwrap_or(0),
+            most: counts.iter().max().copied().unwrap_or(0),
+            mean: counts.iter().sum::<u64>() as f64 / counts.len().max(1) as f64,
+        }
+    }
+}
+
 /// How a segment is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SegmentReads {
@@ -52,16 +62,10 @@ impl SegmentStore {
     pub fn wear(&self) -> Wear {
         let retired: HashSet<SegmentId> = self.queues.lock().retired.iter().copied().collect();
         let in_use = (0..self.segments()).map(SegmentId);
-        let mut counts: Vec<u64> = in_use
+        let counts = in_use
             .filter(|segment| !retired.contains(segment))
-            .map(|segment| self.erase_count(segment))
-            .collect();
-        counts.sort_unstable();
-        Wear {
-            least: counts.first().copied().unwrap_or(0),
-            most: counts.last().copied().unwrap_or(0),
-            mean: counts.iter().sum::<u64>() as f64 / counts.len().max(1) as f64,
-        }
+            .map(|segment| self.erase_count(segment));
+        Wear::of(counts.collect())
     }
 
     pub(super) fn erase_count(&self, segment: SegmentId) -> u64 {
@@ -73,21 +77,19 @@ impl SegmentStore {
         self.erase_count(segment).saturating_sub(1)
     }
 
-    /// Erases of use of the average segment, and of each written one.
-    pub(crate) fn wear_of_use(&self) -> (f64, Vec<(SegmentRecord, u64)>) {
+    /// How the erases of use are spread over the segments in use, and those of each written one.
+    pub(crate) fn wear_of_use(&self) -> (Wear, Vec<(SegmentRecord, u64)>) {
         let queues = self.queues.lock();
         let retired: HashSet<SegmentId> = queues.retired.iter().copied().collect();
         let written: Vec<SegmentId> = queues.each_written().collect();
         drop(queues);
         let in_use = (0..self.segments()).map(SegmentId);
-        let (count, sum) = in_use
+        let counts = in_use
             .filter(|segment| !retired.contains(segment))
-            .fold((0u64, 0), |(count, sum), segment| {
-                (count + 1, sum + self.erases_of_use(segment))
-            });
+            .map(|segment| self.erases_of_use(segment));
+        let wear = Wear::of(counts.collect());
         let each = |segment| (self.record(segment), self.erases_of_use(segment));
-        let written = written.into_iter().map(each).collect();
-        (sum as f64 / count.max(1) as f64, written)
+        (wear, written.into_iter().map(each).collect())
     }
 
     /// Has these generations of written segments erased, in this order, instead of those marked before.

@@ -333,17 +333,17 @@ mod tests {
     #[test]
     fn what_differs_is_complained_of_by_name() {
         let spread = |rate| Spread::of(vec![rate]);
-        let measured = [100.0, 200.0, 50.0, 100.0].map(spread);
-        let judged = judge(&measured, &[100.0, 90.0, 60.0, 100.0]);
+        let measured = [100.0, 200.0, 50.0, 10.0].map(spread);
+        let judged = judge(&measured, &[100.0, 90.0, 60.0, 11.0]);
         let said = complaints("writes", &judged);
         assert_eq!(said.len(), 2);
         assert!(said[0].contains("fatcache-async is faster than fatcache-sync"));
         assert!(
-            said[1].contains("is 0.45 and 1.20 and 1.00 times"),
+            said[1].contains("is 0.45 and 1.20 and 1.10 times"),
             "{}",
             said[1]
         );
-        let judged = judge(&measured, &[10.0, 21.0, 5.0, 10.0]);
+        let judged = judge(&measured, &[10.0, 21.0, 5.0, 1.0]);
         assert!(complaints("writes", &judged).is_empty());
     }
 }
