@@ -14,6 +14,7 @@ mod dump;
 mod recover;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use device::{DeviceError, Disk, Journal as Log, Region};
 use runtime::sync::Notify;
@@ -35,6 +36,9 @@ pub use crate::reclaim::FlashStats;
 use crate::reclaim::{Named, Resident, Upkeep};
 use crate::store::{AppendItem, SavedCheckpoint, SegmentRecord, SegmentStore, Source};
 use crate::sync::atomic::{AtomicU64, Ordering};
+
+/// How long a write waits for what is done for it on demand, before it looks again.
+const ROUND_PATIENCE: Duration = Duration::from_secs(10);
 
 /// What became of an item that was to be placed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -151,11 +155,11 @@ impl FlashTier {
     }
 
     /// A caller has found no space and is going to wait for [`space`](FlashTier::space). Where nothing is written or
-    /// reclaimed but on demand, resolves once that has been done for this caller.
+    /// reclaimed but on demand, resolves once that has been done for this caller, or cannot be for long.
     pub(crate) async fn ask_for_space(&self) {
         if let Some(round) = self.upkeep.ask_for_round() {
-            // Dropped where background tasks have taken over.
-            let _ = round.await;
+            // Dropped where background tasks have taken over. One that waits for a failing journal goes on.
+            let _ = runtime::timeout(ROUND_PATIENCE, round).await;
         }
     }
 
