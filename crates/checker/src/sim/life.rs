@@ -256,13 +256,19 @@ async fn rot(journal: Arc<MemoryJournal>, watch: Arc<Watch>, mut random: SmallRn
 /// Clients wait for ever.
 fn stuck(engine: &Engine) -> String {
     let store = engine.store();
+    let journal = engine.journal();
     format!(
-        "clients wait for ever: {} segments free, {} sealed, {} written, {} retired, of {}: {:?}",
+        "clients wait for ever: {} segments free, {} sealed, {} written, {} retired, of {}; bytes of the journal, \
+         and used: {:?}, void: {}; {:?}; {:?}; {:?}",
         store.free_segments(),
         store.sealed_segments(),
         store.written_segments(),
         store.retired().len(),
         store.segments(),
+        journal.fill(),
+        journal.is_void(),
+        engine.checkpoint_stats(),
+        engine.recovery(),
         engine.stats().placement,
     )
 }

@@ -14,9 +14,9 @@ mod dump;
 mod recover;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use device::{DeviceError, Disk, Journal as Log, Region};
+use futures_util::future::select;
 use runtime::sync::Notify;
 
 pub use dump::{DumpCursor, DumpItem};
@@ -36,9 +36,6 @@ pub use crate::reclaim::FlashStats;
 use crate::reclaim::{Named, Resident, Upkeep};
 use crate::store::{AppendItem, SavedCheckpoint, SegmentRecord, SegmentStore, Source};
 use crate::sync::atomic::{AtomicU64, Ordering};
-
-/// How long a write waits for what is done for it on demand, before it looks again.
-const ROUND_PATIENCE: Duration = Duration::from_secs(10);
 
 /// What became of an item that was to be placed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -155,11 +152,12 @@ impl FlashTier {
     }
 
     /// A caller has found no space and is going to wait for [`space`](FlashTier::space). Where nothing is written or
-    /// reclaimed but on demand, resolves once that has been done for this caller, or cannot be for long.
+    /// reclaimed but on demand, resolves once that has been done for this caller, or waits for a failing journal.
     pub(crate) async fn ask_for_space(&self) {
+        let is_failing = self.upkeep.is_failing.listener();
         if let Some(round) = self.upkeep.ask_for_round() {
-            // Dropped where background tasks have taken over. One that waits for a failing journal goes on.
-            let _ = runtime::timeout(ROUND_PATIENCE, round).await;
+            // Dropped where background tasks have taken over.
+            select(round, is_failing).await;
         }
     }
 

@@ -198,6 +198,8 @@ impl Engine {
             if self.journal.is_void() {
                 self.note_void().await;
                 if is_recovering {
+                    // Recovery itself may have waited for space, of which there is plenty now.
+                    self.flash.space().notify_all();
                     // The index does not name everything yet.
                     self.flash.recovered().await;
                     continue;

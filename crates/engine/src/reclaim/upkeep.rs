@@ -136,6 +136,8 @@ pub(crate) struct Upkeep {
 
     /// Where segments are written and reclaimed on demand: who waits for a round of that.
     rounds: Mutex<VecDeque<Sender<()>>>,
+    /// Notified while work waits for a journal whose syncs have failed for long.
+    pub(crate) is_failing: Notify,
     /// Sealed segments are written whatever the schedule says.
     is_syncing: AtomicBool,
     /// An orderly stop has begun: the segments held for it may be filled.
@@ -221,6 +223,7 @@ impl Upkeep {
             memory: OnceLock::new(),
             counters: FlashCounters::default(),
             rounds: Mutex::default(),
+            is_failing: Notify::new(),
             is_syncing: AtomicBool::new(false),
             is_stopping: AtomicBool::new(false),
             is_frozen: AtomicBool::new(false),
@@ -425,6 +428,7 @@ impl Upkeep {
             failures += 1;
             if failures >= FAILURES_TO_TELL {
                 // Writes that wait for space see how long that goes on.
+                self.is_failing.notify_all();
                 self.store.space().notify_all();
             }
             runtime::sleep(SYNC_PAUSE).await;

@@ -21,6 +21,7 @@ mod model;
 mod nand;
 mod outages;
 mod reclaim;
+mod recovery;
 mod superseded;
 mod support;
 mod write_back;

@@ -1,0 +1,283 @@
+//! Recovery while requests go on: what they write and remove, and what they cost the journal. Nothing that was acknowledged
+//! as gone comes back, and neither waits for the other for ever.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use device::{Fault, FaultyDisk, Latency, MemoryDisk, Operation, When};
+use flowstone_engine::config::META_BYTES;
+use flowstone_engine::{EngineConfig, Start};
+use runtime::sim::Sim;
+
+use crate::journal::{IMAGE_BYTES, ITEMS, SHORT_JOURNAL, count_right, fill_tagged, killed};
+use crate::support::{
+    Left, Media, for_each_seed, get, numbered, remove, run_background, set, simulate, start, tight,
+};
+
+/// found. The ring holds a fraction of them.
+#[test]
+fn a_burst_of_writes_during_a_slow_recovery_leaves_a_warm_start() {
+    let left = killed(SHORT_JOURNAL);
+    let slow = Latency {
+        read: Duration::from_millis(100),
+        write: Duration::from_micros(300),
+        sync: Duration::from_micros(500),
+    };
+    let sim = Sim::new(2);
+    let disk = Arc::new(MemoryDisk::from_image(left.image, slow));
+    let media = Media::with_words(disk.clone(), left.words);
+    let (during, last) = sim.block_on(async {
+        let engine = media.open(&tight()).await.unwrap();
+        assert!(matches!(engine.start(), Start::Warm { .. }));
+        run_background(&engine);
+        let (mut longest, mut meanwhile) = (Duration::ZERO, 0);
+        let mut during = None;
+        for number in 0..ITEMS {
+            let began = runtime::now();
+            fill_tagged(&engine, number..number + 1, ITEMS).await;
+            longest = longest.max(runtime::now().since(began));
+            let recovery = engine.recovery();
+            if recovery.segments_done < recovery.segments {
+                meanwhile = engine.checkpoint_stats().written;
+                if meanwhile == 2 && during.is_none() {
+                    during = Some((Left::of(&disk, &media), number));
+                }
+            }
+        }
+        assert!(meanwhile > 1, "{meanwhile} checkpoints during recovery");
+        assert!(longest < Duration::from_secs(1), "{longest:?}");
+        assert!(!engine.journal().is_void());
+        during.unwrap()
+    });
+    sim.crash();
+    let left = Left::of(&disk, &media);
+    simulate(3, async {
+        let engine = start(&left.media().1, &tight()).await;
+        assert!(matches!(engine.start(), Start::Warm { .. }));
+        let found = count_right(&engine, 0..ITEMS, ITEMS).await;
+        assert!(found as u64 > ITEMS / 2, "{found}");
+    });
+    simulate(4, async {
+        let engine = start(&during.media().1, &tight()).await;
+        assert!(matches!(engine.start(), Start::Warm { .. }));
+        count_right(&engine, 0..last + 1, ITEMS).await;
+        assert!(count_right(&engine, last + 1..ITEMS, 0).await > 0);
+    });
+}
+
+/// The keys that are written during a recovery have a bound; past it what has not been read is given up.
+#[test]
+fn more_keys_than_a_recovery_can_note_end_it() {
+    let left = killed(1 << 20);
+    let stuck = Latency {
+        read: Duration::from_secs(20),
+        ..Latency::default()
+    };
+    simulate(2, async {
+        let disk = Arc::new(MemoryDisk::from_image(left.image, stuck));
+        let media = Media::with_words(disk, left.words);
+        let config = tight();
+        let engine = media.open(&config).await.unwrap();
+        run_background(&engine);
+        let mut refused = 0;
+        for number in 0..400_000 {
+            let stored = set(&engine, format!("other-{number}").as_bytes(), b"").await;
+            refused += u32::from(stored.is_err());
+            if number % 1000 == 0 {
+                let noted = engine.stats().memory.index_bytes;
+                assert!(noted < config.memory_bytes / 2, "{noted} bytes");
+            }
+        }
+        assert!(refused < 4000, "{refused} found no space for ten seconds");
+        engine.recovered().await;
+        assert!(
+            engine.recovery().segments_unreadable > 0,
+            "some are given up"
+        );
+        assert!(!engine.journal().is_void());
+        count_right(&engine, 0..ITEMS, 0).await;
+    });
+}
+
+/// A checkpoint cannot be written, the journal is full, and then it cannot be synced either: what waits for its space goes
+/// on all the same.
+#[test]
+fn a_recovery_that_waits_for_the_journal_goes_on_when_that_is_void() {
+    let left = killed(SHORT_JOURNAL);
+    let slow = Latency {
+        read: Duration::from_millis(100),
+        ..Latency::default()
+    };
+    let config = EngineConfig {
+        sync_interval: Duration::from_secs(2),
+        ..tight()
+    };
+    let disk = Arc::new(FaultyDisk::from_image(left.image, slow, 1));
+    let media = Media::with_words(disk.clone(), left.words);
+    simulate(2, async {
+        let engine = media.open(&config).await.unwrap();
+        let superblocks = When::every(Operation::Write).within(0..META_BYTES);
+        disk.script(superblocks, Fault::Error);
+        run_background(&engine);
+        let now = runtime::unix_seconds();
+        let has_removed = |number| engine.try_remove(engine.key(&numbered(number)).unwrap(), now);
+        assert!(!(0..ITEMS).all(has_removed), "the journal is full before");
+        runtime::sleep(Duration::from_secs(1)).await;
+        let recovery = engine.recovery();
+        assert!(recovery.segments_done < recovery.segments);
+        assert!(!engine.journal().is_void());
+        media.journal.set_sync_fails(true);
+        let goes_on = async {
+            engine.recovered().await;
+            remove(&engine, ITEMS - 1).await;
+        };
+        let within = runtime::timeout(Duration::from_secs(60), goes_on).await;
+        assert!(within.is_ok(), "{:?}", engine.recovery());
+        assert!(engine.journal().is_void());
+    });
+}
+
+/// record of its own, and a power cut leaves any of these.
+#[test]
+fn what_recovery_found_superseded_stays_gone_when_a_power_cut_follows() {
+    const TWICE: u64 = 1000;
+    let config = EngineConfig {
+        sync_interval: Duration::from_secs(3600),
+        ..tight()
+    };
+    for_each_seed("what_recovery_found_superseded", 5, |seed| {
+        let cut = |disk: &MemoryDisk, media: &Media| Left {
+            image: disk.snapshot(),
+            words: media.journal.power_cut(seed),
+        };
+        let disk = Arc::new(MemoryDisk::new(IMAGE_BYTES));
+        let media = Media::new(disk.clone());
+        simulate(seed, async {
+            let engine = start(&media, &config).await;
+            for tag in [0, ITEMS] {
+                fill_tagged(&engine, 0..TWICE, tag).await;
+                let others = TWICE..ITEMS / 2;
+                fill_tagged(&engine, others.start + tag..others.end + tag, 0).await;
+            }
+        });
+        let (disk, media) = cut(&disk, &media).media();
+        simulate(seed, async {
+            let engine = start(&media, &config).await;
+            for number in 0..TWICE {
+                remove(&engine, number).await;
+            }
+        });
+        let (_, media) = cut(&disk, &media).media();
+        simulate(seed, async {
+            let engine = start(&media, &config).await;
+            count_right(&engine, 0..TWICE, ITEMS).await;
+        });
+    });
+}
+
+/// it has found their copies, and says of each where it lay: behind what the checkpoint holds.
+#[test]
+fn what_died_during_a_recovery_stays_gone_whenever_a_checkpoint_is_begun() {
+    let removed = || (0..ITEMS).step_by(20);
+    let left = killed(1 << 20);
+    let slow = Latency {
+        read: Duration::from_millis(20),
+        write: Duration::from_millis(20),
+        sync: Duration::from_millis(1),
+    };
+    let config = EngineConfig {
+        sync_interval: Duration::from_secs(3600),
+        ..tight()
+    };
+    let mut overtaken = 0;
+    for step in 0..40 {
+        let disk = Arc::new(MemoryDisk::from_image(left.image.clone(), slow));
+        let media = Media::with_words(disk.clone(), left.words.clone());
+        let cut = simulate(step, async {
+            let engine = media.open(&config).await.unwrap();
+            run_background(&engine);
+            for number in removed() {
+                remove(&engine, number).await;
+            }
+            runtime::sleep(Duration::from_millis(200 + 5 * step)).await;
+            let is_recovering = || engine.recovery().segments_done < engine.recovery().segments;
+            let before = is_recovering();
+            engine.checkpoint_now().await;
+            overtaken += u32::from(before && !is_recovering());
+            Left {
+                image: disk.snapshot(),
+                words: media.journal.power_cut(step),
+            }
+        });
+        simulate(step, async {
+            let engine = start(&cut.media().1, &tight()).await;
+            for number in removed() {
+                let item = get(&engine, &numbered(number)).await;
+                assert_eq!(item, None, "item {number}, step {step}");
+            }
+        });
+    }
+    assert!(overtaken > 0, "no recovery has ended during a checkpoint");
+}
+
+/// which are behind the cut, nor the keys that they are in place of; and with it the records go that named the keys.
+#[test]
+fn what_was_durably_dead_stays_gone_when_a_recovery_ends_during_a_checkpoint() {
+    let removed = || (0..ITEMS).step_by(20);
+    let slow = Latency {
+        read: Duration::from_millis(20),
+        ..Latency::default()
+    };
+    let config = EngineConfig {
+        sync_interval: Duration::from_secs(3600),
+        ..tight()
+    };
+    let checkpointed = simulate(1, async {
+        let disk = Arc::new(MemoryDisk::new(IMAGE_BYTES));
+        let media = Media::with_words(disk.clone(), vec![0; 1 << 20]);
+        let engine = start(&media, &config).await;
+        fill_tagged(&engine, 0..ITEMS, 0).await;
+        assert!(engine.checkpoint_now().await);
+        Left::of(&disk, &media)
+    });
+    // Named by their keys, as nobody has read where they lie.
+    let left = simulate(2, async {
+        let disk = Arc::new(MemoryDisk::from_image(checkpointed.image, slow));
+        let media = Media::with_words(disk.clone(), checkpointed.words);
+        let engine = media.open(&config).await.unwrap();
+        for number in removed() {
+            remove(&engine, number).await;
+        }
+        Left::of(&disk, &media)
+    });
+    let mut ended_meanwhile = 0;
+    for step in 0..40 {
+        let disk = Arc::new(MemoryDisk::from_image(left.image.clone(), slow));
+        // The start syncs what it finds.
+        let media = Media::with_words(disk.clone(), left.words.clone());
+        let cut = simulate(step, async {
+            let engine = media.open(&config).await.unwrap();
+            run_background(&engine);
+            runtime::sleep(Duration::from_millis(200 + 5 * step)).await;
+            let is_recovering = || engine.recovery().segments_done < engine.recovery().segments;
+            let before = is_recovering();
+            assert!(engine.checkpoint_now().await);
+            ended_meanwhile += u32::from(before && !is_recovering());
+            Left {
+                image: disk.snapshot(),
+                words: media.journal.power_cut(step),
+            }
+        });
+        simulate(step, async {
+            let engine = start(&cut.media().1, &tight()).await;
+            for number in removed() {
+                let item = get(&engine, &numbered(number)).await;
+                assert_eq!(item, None, "item {number}, step {step}");
+            }
+        });
+    }
+    assert!(
+        ended_meanwhile > 0,
+        "no recovery has ended during a checkpoint"
+    );
+}
