@@ -79,7 +79,7 @@ REFUSED = {
     "journal is a long text": ([*SMALL, "--set", "cache.journal=book"], "book: it holds something that is not"),
     "journal too small": ([*SMALL, "--set", "cache.journal_size=4KiB"], "must be at least 1028KiB"),
     "emulated, journal is a text": ([*NAND, "--set", "cache.journal=notes"], "notes: it holds something that is not"),
-    "emulated, too small": (["serve", "--flash", "nand:didacache,size=1MiB"], "it needs 192 MiB"),
+    "emulated, too small": (["serve", "--flash", "nand:didacache,size=1MiB"], "it needs 96 MiB"),
     "too many buffers": ([*SMALL, "--set", "cache.segment_buffers=200"], "cache.segment_buffers: 200 buffers"),
     "a file system": (["serve", "--memory", "64MiB", "--flash", "disk", "--force"], "--overwrite-filesystem"),
 }

@@ -586,7 +586,7 @@ mod tests {
         }
         let refused = parse("nand:didacache,size=1MiB").unwrap().geometry();
         let refused = refused.unwrap_err().to_string();
-        assert!(refused.contains("it needs 192 MiB"), "{refused}");
+        assert!(refused.contains("it needs 96 MiB"), "{refused}");
         let too_large = parse("nand:mlc,size=900TB").unwrap().open(1);
         assert!(too_large.is_err_and(|error| error.to_string().contains("use fewer")));
     }

@@ -589,7 +589,7 @@ impl EngineConfig {
         let copies_fit = reclaim.policy.max_copy_sixteenths() <= most_copied;
         let write_fits = writing.write_bytes.is_none_or(|bytes| bytes >= PAGE_BYTES);
         let segment_fits = segment_bytes.is_multiple_of(PAGE_BYTES) && segment_bytes >= 64 << 10;
-        let reclaimers_fit = (1..=64).contains(&reclaim.reclaimers);
+        let reclaimers_fit = (1..=254).contains(&reclaim.reclaimers);
         let leveling_fits = reclaim.wear_leveling != Some(0);
         let whole_pages = "a whole number of 4 KiB pages, 64 KiB at least";
         for (fits, name, range) in [
@@ -602,7 +602,7 @@ impl EngineConfig {
                 "max_copy_sixteenths",
                 "0 to 15, or 16 where all that is valid is copied",
             ),
-            (reclaimers_fit, "reclaimers", "1 to 64"),
+            (reclaimers_fit, "reclaimers", "1 to 254"),
             (leveling_fits, "wear_leveling", "1 or more"),
             (write_fits, "write_bytes", "4096 at least"),
             (segment_fits, "segment_bytes", whole_pages),

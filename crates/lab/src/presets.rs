@@ -34,9 +34,9 @@ const SPARE_SHARE: usize = 8;
 const FATCACHE_COPY_SIXTEENTHS: u32 = 15;
 /// `didacache` copies what gains a sixteenth, and drops the rest under pressure.
 const DIDACACHE_COPY_SIXTEENTHS: u32 = 15;
-/// It writes and reclaims as many slabs at once as one of so many buffers: each is one block of one LUN, and takes as long
-/// as its pages one after the other, where Fatcache's lies on all.
-const DIDACACHE_WORKERS_SHARE: usize = 2;
+/// It writes as many slabs at once as this part of the buffers, and reclaims as many: each is one block of one LUN, and takes
+/// as long as its pages one after the other, where Fatcache's lies on all.
+const DIDACACHE_WORKERS_SHARE: (usize, usize) = (3, 4);
 /// It levels wear after so many erases for each block (section 4.1.5).
 const WEAR_LEVELING: u32 = 2;
 /// Slabs in memory, of which every slab class in use fills one: more than there are classes of items
@@ -220,14 +220,16 @@ fn fatcache(sizes: Sizes, schedule: Schedule, policy: ReclaimPolicy) -> EngineCo
 fn didacache(sizes: Sizes, policy: ReclaimPolicy, reserve: Reserve) -> EngineConfig {
     let mut config = slabs(sizes);
     let buffers = config.writing.buffers;
+    let (some, of) = DIDACACHE_WORKERS_SHARE;
+    let workers = (buffers * some / of).max(1);
     config.reclaim = ReclaimSettings {
         policy,
         reserve,
         wear_leveling: Some(WEAR_LEVELING),
-        reclaimers: (buffers / DIDACACHE_WORKERS_SHARE).max(1),
+        reclaimers: workers,
         schedule: Schedule::Background,
     };
-    config.writing.writers = (buffers / DIDACACHE_WORKERS_SHARE).max(1);
+    config.writing.writers = workers;
     config
 }
 

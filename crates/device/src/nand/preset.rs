@@ -62,7 +62,8 @@ impl Preset {
             page_bytes: page_kib << 10,
         };
         let (geometry, planes, cycles) = match self {
-            Self::Didacache => (shape(12, 16, 984, 512, 16), 2, 3000),
+            // A LUN is what does one thing at a time.
+            Self::Didacache => (shape(12, 16, 984, 512, 16), 1, 3000),
             Self::CrucialM4 => (shape(32, 2, 2048, 256, 4), 2, 3000),
             Self::Mlc => (shape(8, 4, 2048, 256, 16), 2, 3000),
             Self::Tlc => (shape(8, 4, 2048, 384, 16), 2, 1000),

@@ -4,6 +4,8 @@
 //! buffers to writes. So the bytes of sealed segments that copies take are counted, and when they are more than a
 //! share of the segments that are reclaimed, the next segment is dropped.
 
+use runtime::sync::Permit;
+
 use super::policy::{self, Choices, FlashView, Keep, Pick, SegmentView};
 use super::upkeep::{CopyBalance, Counted, Upkeep};
 use super::{Named, Resident, Residents};
@@ -23,8 +25,8 @@ const GAIN_LIMIT: i64 = 4;
 const RESTING_SHARE: u32 = 64;
 /// Copies wait to be written where they are more than this part of the flash, and more than a segment.
 const UNWRITTEN_SHARE: u32 = 256;
-/// Entries looked at before others get a turn.
-const ENTRIES_A_TURN: usize = 256;
+/// Entries looked at, or items copied, before others get a turn.
+const ITEMS_A_TURN: usize = 64;
 
 /// A segment that is reclaimed.
 struct Chosen {
@@ -145,7 +147,8 @@ impl Upkeep {
     }
 
     /// A segment that is erased for the sake of wear leveling (section 4.1.5): at regular counts of erases of use a
-    /// round begins, in which the least worn ones are marked.
+    /// round begins, in which the least worn ones are marked. They are taken one by one until the next, so that for each
+    /// a block is free by then which has been erased often.
     fn take_least_worn(&self) -> Option<SegmentRecord> {
         let multiple = self.wear_leveling?;
         let erases = self.store.counters().erases_of_use.get();
@@ -160,9 +163,15 @@ impl Upkeep {
             self.store.mark_worn_least(&segments);
             self.counters.wear_levelings.add(1);
             let segments = segments.len();
+            self.leveled_segments
+                .store(segments as u64, Ordering::Relaxed);
             tracing::info!(segments, "wear leveling moves the least worn segments");
         }
-        self.store.take_worn_least()
+        let marked = self.leveled_segments.get();
+        let taken = marked.saturating_sub(self.store.worn_least() as u64);
+        let since = erases.saturating_sub(self.leveled_at.get());
+        let is_its_turn = taken * due < marked * since;
+        is_its_turn.then(|| self.store.take_worn_least())?
     }
 
     /// Whether a crash would take more copies than it should, with those of the next segment. Only while sealed segments
@@ -287,9 +296,10 @@ impl Upkeep {
             Keep::Nothing | Keep::ValidIfGain | Keep::ValidUnlessSeldomRead => (0, false),
         };
         let mut kept = Vec::new();
+        let _turn = self.turns.acquire().await;
         for (number, entry) in entries.iter().enumerate() {
-            if number % ENTRIES_A_TURN == ENTRIES_A_TURN - 1 {
-                // The worker has clients to serve.
+            if number % ITEMS_A_TURN == ITEMS_A_TURN - 1 {
+                // The worker has requests to serve.
                 runtime::yield_now().await;
             }
             let item = Resident::of(record, entry);
@@ -334,39 +344,58 @@ impl Upkeep {
                     continue;
                 }
             };
-            let mut items = Vec::with_capacity(run.len());
-            for entry in run {
-                let offset = Position::from_bits(entry.position.get()).offset();
-                let at = &bytes[(offset - start) as usize..];
-                match ItemRef::decode(at, record.sequence, offset) {
-                    Ok(item) => items.push((*entry, item)),
-                    Err(error) => {
-                        tracing::warn!(segment = record.segment.0, offset, %error, "a damaged item");
-                        self.drop_items(residents, record, std::slice::from_ref(entry));
-                    }
-                }
-            }
-            match (keep, self.memory()) {
-                (Keep::Return, Some(memory)) => {
-                    for (entry, item) in &items {
-                        if memory.take_back(&Resident::of(record, entry), item) {
-                            self.counters.items_returned.add(1);
-                        } else {
-                            self.drop_items(residents, record, std::slice::from_ref(entry));
+            // All of it in one turn: what is half copied has freed nothing yet.
+            let mut turn = Some(self.turns.acquire().await);
+            for entries in run.chunks(ITEMS_A_TURN) {
+                let items = self.decode_items(residents, record, entries, (&bytes, start));
+                match (keep, self.memory()) {
+                    (Keep::Return, Some(memory)) => {
+                        for (entry, item) in &items {
+                            if memory.take_back(&Resident::of(record, entry), item) {
+                                self.counters.items_returned.add(1);
+                            } else {
+                                self.drop_items(residents, record, std::slice::from_ref(entry));
+                            }
                         }
                     }
+                    _ => self.copy(residents, record, keep, &items, &mut turn).await,
                 }
-                _ => self.copy(residents, record, keep, &items).await,
+                runtime::yield_now().await;
             }
         }
     }
 
+    /// The items of these entries, in bytes that begin at an offset of the segment. Those that are damaged are dropped.
+    fn decode_items<'a>(
+        &self,
+        residents: &dyn Residents,
+        record: &SegmentRecord,
+        entries: &[SummaryEntry],
+        (bytes, start): (&'a [u8], u32),
+    ) -> Vec<(SummaryEntry, ItemRef<'a>)> {
+        let mut items = Vec::with_capacity(entries.len());
+        for entry in entries {
+            let offset = Position::from_bits(entry.position.get()).offset();
+            let at = &bytes[(offset - start) as usize..];
+            match ItemRef::decode(at, record.sequence, offset) {
+                Ok(item) => items.push((*entry, item)),
+                Err(error) => {
+                    tracing::warn!(segment = record.segment.0, offset, %error, "a damaged item");
+                    self.drop_items(residents, record, std::slice::from_ref(entry));
+                }
+            }
+        }
+        items
+    }
+
+    /// Copies items to open segments; gives its `turn` up while there is no space.
     async fn copy(
         &self,
         residents: &dyn Residents,
         record: &SegmentRecord,
         keep: Keep,
         items: &[(SummaryEntry, ItemRef<'_>)],
+        turn: &mut Option<Permit>,
     ) {
         let copies: Vec<AppendItem<'_>> = items
             .iter()
@@ -433,12 +462,14 @@ impl Upkeep {
                     items[done..].iter().map(|(entry, _)| *entry).collect();
                 return self.drop_items(residents, record, &left);
             }
+            *turn = None;
             if self.works_in_background() || starved.is_some() {
                 space.await;
-            } else if !self.write_one(residents).await && self.store.free_buffers() == 0 {
+            } else if !self.write_one(residents).await && !self.store.has_buffer_for_copies() {
                 // All sealed segments are being written by other tasks.
                 space.await;
             }
+            *turn = Some(self.turns.acquire().await);
         }
     }
 

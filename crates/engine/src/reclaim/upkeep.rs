@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use device::DeviceError;
-use runtime::sync::{Notify, Receiver, Sender, oneshot};
+use runtime::sync::{Notify, Receiver, Semaphore, Sender, oneshot};
 
 use super::watermarks::{Load, Regulator, Watermarks};
 use super::{IndexUse, Named, Resident, Residents};
@@ -27,6 +27,8 @@ use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 const SYNC_PAUSE: Duration = Duration::from_secs(1);
 /// Syncs that fail one after the other before writes that wait are told.
 const FAILURES_TO_TELL: u32 = 10;
+/// Reclaims that take processor time at once: requests are served beside them.
+const TURNS: usize = 2;
 /// Bytes an object takes in a checkpoint at most: dead, or read since it was written.
 const CHECKPOINT_ENTRY_BYTES: u64 = 2;
 /// Segments a checkpoint may need beyond those of its lists.
@@ -127,6 +129,7 @@ pub(crate) struct Upkeep {
     pub(super) wear_leveling: Option<u32>,
     schedule: Schedule,
     spare_buffers: Option<usize>,
+    writers: usize,
     pub(super) reclaimers: u32,
     /// Segments that an orderly stop needs for what is dirty; `None` where that is told by what is.
     for_stop: Option<u32>,
@@ -151,6 +154,8 @@ pub(crate) struct Upkeep {
     /// Notified whenever a segment has been written or given up, or a reclaim has ended.
     pub(crate) progress: Notify,
 
+    /// Held by a reclaim that looks at items or copies them.
+    pub(super) turns: Semaphore,
     /// Held while a victim is taken and declared dead: victims die in the order in which they are taken.
     pub(super) taking: Mutex<()>,
     pub(super) balance: Mutex<CopyBalance>,
@@ -165,6 +170,8 @@ pub(crate) struct Upkeep {
     pub(super) copying_rests_until: AtomicU64,
     /// Erases of use when wear was leveled last.
     pub(super) leveled_at: AtomicU64,
+    /// Segments that were marked then.
+    pub(super) leveled_segments: AtomicU64,
 }
 
 /// What copying has gained, in bytes: a share of the segments that were reclaimed, less the bytes of sealed segments
@@ -211,7 +218,10 @@ impl Upkeep {
             policy: config.reclaim.policy,
             wear_leveling: config.reclaim.wear_leveling,
             schedule: config.reclaim.schedule,
-            spare_buffers: config.spare_buffers(),
+            spare_buffers: config
+                .spare_buffers()
+                .map(|spare| spare + store.buffers_for_writes()),
+            writers: config.writing.writers,
             reclaimers: config.reclaim.reclaimers as u32,
             regulator: Regulator::new(config.reclaim.reserve, first),
             for_stop,
@@ -230,6 +240,7 @@ impl Upkeep {
             is_ended: AtomicBool::new(false),
             reclaiming: AtomicU32::new(0),
             progress: Notify::new(),
+            turns: Semaphore::new(TURNS),
             taking: Mutex::default(),
             balance: Mutex::default(),
             starved: AtomicU32::new(0),
@@ -238,6 +249,7 @@ impl Upkeep {
             dropping: AtomicU32::new(0),
             copying_rests_until: AtomicU64::new(0),
             leveled_at: AtomicU64::new(0),
+            leveled_segments: AtomicU64::new(0),
         };
         upkeep.store.reserve_segments(upkeep.reserved_segments());
         upkeep
@@ -251,7 +263,7 @@ impl Upkeep {
     pub(super) fn reserved_segments(&self) -> u32 {
         match self.policy.under_pressure() {
             Some(_) => 0,
-            None => stop_watermarks(0, self.store.segments()).low,
+            None => stop_watermarks(0, self.store.segments()).low + TURNS as u32 - 1,
         }
     }
 
@@ -351,7 +363,12 @@ impl Upkeep {
                 && self.store.free_segments() >= self.watermarks().low
         };
         let spare = self.spare_buffers.filter(may_wait);
-        self.works_in_background() && spare.is_none_or(|spare| self.store.free_buffers() < spare)
+        // As many at once as are missing, in proportion: all writers are woken alike.
+        let are_missing = |spare: usize| {
+            let missing = spare.saturating_sub(self.store.free_buffers());
+            self.store.segments_being_written() * spare < missing * self.writers
+        };
+        self.works_in_background() && spare.is_none_or(are_missing)
     }
 
     /// Whether every sealed segment is written now, whatever the schedule says.

@@ -18,6 +18,8 @@ use crate::sync::atomic::Ordering;
 
 /// How full a buffer has to be to be worth sealing short, as a fraction of the segment.
 const WORTH_SEALING: (u32, u32) = (3, 4);
+/// Part of the buffers that copies leave to writes, as a fraction of this denominator.
+const SHARE_FOR_WRITES: usize = 8;
 /// How many times longer than its stream's slots the slot of an item may be.
 const MOST_WASTE: u32 = 4;
 
@@ -187,7 +189,7 @@ impl SegmentStore {
                 return Some(longer);
             }
             // Without a free buffer, one is being written or waits for that: sealing would not help.
-            self.free_buffer_number()?;
+            self.free_buffer_for(source)?;
             self.seal_short(cursor, fullest);
         }
         let buffer = self.open(cursor, stream, source)?;
@@ -236,8 +238,24 @@ impl SegmentStore {
         self.buffers.iter().map(copied).sum()
     }
 
-    fn free_buffer_number(&self) -> Option<usize> {
-        self.buffers.iter().position(is_free)
+    /// Whether copies that gain space find a free buffer.
+    pub(crate) fn has_buffer_for_copies(&self) -> bool {
+        self.free_buffer_for(Source::Copy).is_some()
+    }
+
+    /// A free buffer. Copies that gain space leave some to writes, or these would stall for as long as all are written to
+    /// flash.
+    fn free_buffer_for(&self, source: Source) -> Option<usize> {
+        let free = |(number, buffer)| is_free(buffer).then_some(number);
+        let mut free = self.buffers.iter().enumerate().filter_map(free);
+        match source {
+            Source::Write | Source::Leveling => free.next(),
+            Source::Copy => free.nth(self.buffers_for_writes()),
+        }
+    }
+
+    pub(crate) fn buffers_for_writes(&self) -> usize {
+        self.buffers.len() / SHARE_FOR_WRITES
     }
 
     /// The shortest slots being filled that are longer than those of `stream`, but not by far.
@@ -255,7 +273,7 @@ impl SegmentStore {
             self.seal_short(cursor, fullest);
         }
         // Only who holds the cursor fills a free buffer.
-        let buffer = self.free_buffer_number()?;
+        let buffer = self.free_buffer_for(source)?;
         let mut content = self.buffers[buffer].lock();
         let which = match source {
             Source::Leveling => Worn::Most,
@@ -269,7 +287,13 @@ impl SegmentStore {
         let sequence = cursor.take_sequence();
         let layout = self.layouts[stream % self.layouts.len()];
         self.begin_generation(segment, sequence, layout.slot_bytes(), buffer);
-        *content = Content::Filling(Filling::new(segment, sequence, bytes, layout));
+        *content = Content::Filling(Filling::new(
+            segment,
+            sequence,
+            bytes,
+            layout,
+            self.slot_pages,
+        ));
         cursor.filling[stream] = Some(buffer);
         self.counters.segments_opened.add(1);
         if source == Source::Write {

@@ -10,13 +10,13 @@ use runtime::budget::Budget;
 use runtime::sync::{Notify, Semaphore};
 
 use super::filling::{Cursor, FLUSH_BYTES, Filling, Flushed};
-use super::layout::{StreamLayout, Streams};
+use super::layout::{SlotPages, StreamLayout, Streams};
 use super::outage::Outages;
 use super::queues::{Queues, Worn};
 use super::segment::{DRAINING, Segment, SegmentRecord};
 use crate::counter::{Count as _, Ewma, Striped};
 use crate::format::location::LocationCodec;
-use crate::format::segment::{FOOTER_BYTES, SUMMARY_ENTRY_BYTES, SegmentId};
+use crate::format::segment::SegmentId;
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicUsize, Ordering};
 
@@ -143,6 +143,7 @@ pub struct SegmentStore {
     pub(super) write_bytes: usize,
     pub(super) streams: Arc<dyn Streams>,
     pub(super) layouts: Box<[StreamLayout]>,
+    pub(super) slot_pages: SlotPages,
     /// Segments that may be filled at once.
     pub(super) max_filling: usize,
     pub(super) segments: Box<[Segment]>,
@@ -212,6 +213,7 @@ impl SegmentStore {
             write_bytes: config.write_bytes.next_multiple_of(geometry.page_bytes) as usize,
             streams,
             layouts,
+            slot_pages: SlotPages::of(&geometry),
             max_filling: (config.buffers * 3 / 4).clamp(1, (segments.len() / 4).max(1)),
             segments,
             buffers: (0..config.buffers)
@@ -249,6 +251,11 @@ impl SegmentStore {
     /// Segments on the device.
     pub fn segments(&self) -> u32 {
         self.segments.len() as u32
+    }
+
+    /// Sealed segments on their way to flash.
+    pub(crate) fn segments_being_written(&self) -> usize {
+        self.queues.lock().writing
     }
 
     /// Segments that can be opened.
@@ -397,7 +404,8 @@ impl SegmentStore {
                 live * u64::from(self.segment_bytes) / items
             }
             slot_bytes => {
-                live * u64::from(self.segment_bytes) / slots_of(self.segment_bytes, slot_bytes)
+                let slots = self.slot_pages.slots_of(self.segment_bytes, slot_bytes);
+                live * u64::from(self.segment_bytes) / slots
             }
         }
     }
@@ -560,12 +568,6 @@ impl SegmentStore {
     pub(super) fn push_free(&self, queues: &mut Queues, segment: SegmentId) {
         queues.push_free(segment, self.erase_count(segment));
     }
-}
-
-/// Slots of a length that a segment has, one at least.
-fn slots_of(segment_bytes: u32, slot_bytes: u32) -> u64 {
-    let for_slots = segment_bytes.saturating_sub(FOOTER_BYTES);
-    u64::from(for_slots / (slot_bytes + SUMMARY_ENTRY_BYTES)).max(1)
 }
 
 /// Segments in the order in which neighbours lie on different channels, then on different LUNs.

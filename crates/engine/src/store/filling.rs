@@ -6,7 +6,7 @@ use device::AlignedBuf;
 use runtime::work::{self, Work};
 use zerocopy::{FromBytes, IntoBytes};
 
-use super::layout::{AppendItem, Source, StreamLayout};
+use super::layout::{AppendItem, SlotPages, Source, StreamLayout};
 use crate::format::segment::{
     FOOTER_BYTES, Footer, Position, SUMMARY_ENTRY_BYTES, SegmentId, SegmentKind, SummaryEntry,
     summary_offset,
@@ -65,6 +65,7 @@ pub(super) struct Filling {
     pub(super) sequence: u64,
     pub(super) bytes: AlignedBuf,
     layout: StreamLayout,
+    pages: SlotPages,
     pub(super) data_bytes: u32,
     pub(super) items: u32,
     pub(super) flushed: Flushed,
@@ -82,12 +83,14 @@ impl Filling {
         sequence: u64,
         bytes: AlignedBuf,
         layout: StreamLayout,
+        pages: SlotPages,
     ) -> Self {
         Self {
             segment,
             sequence,
             bytes,
             layout,
+            pages,
             data_bytes: 0,
             items: 0,
             flushed: Flushed::default(),
@@ -100,7 +103,9 @@ impl Filling {
     /// Appends an item, or says that it does not fit any more.
     pub(super) fn append(&mut self, append: &AppendItem<'_>, source: Source) -> Option<Position> {
         let bytes = u32::try_from(append.item.flash_bytes()).ok()?;
-        let (offset, position) = self.layout.next(self.data_bytes, self.items, bytes);
+        let (offset, position) = self
+            .layout
+            .next(self.pages, self.data_bytes, self.items, bytes);
         let slot_bytes = self.layout.slot_bytes();
         let summary = summary_offset(self.bytes.len() as u32, self.items + 1)?;
         if offset.checked_add(bytes.max(slot_bytes))? > summary {

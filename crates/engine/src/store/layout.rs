@@ -4,8 +4,13 @@
 //! ([`Streams`]); how the items of a stream lie in its segments is the stream's [`StreamLayout`]. Where items are
 //! slotted, each slab class is a stream.
 
+use device::Geometry;
+
 use crate::format::item::ItemRef;
-use crate::format::segment::{Position, UNIT_BYTES, align, largest_item, summary_offset};
+use crate::format::segment::{
+    FOOTER_BYTES, PAGE_BYTES, Position, SUMMARY_ENTRY_BYTES, UNIT_BYTES, align, largest_item,
+    summary_offset,
+};
 use crate::key::KeyHash;
 
 /// How items lie in the segments that are filled from now on. What is on flash tells its own layout.
@@ -45,17 +50,60 @@ impl StreamLayout {
     }
 
     /// Where the next item, of `bytes` bytes, lies in a segment with `items` items in `data_bytes` bytes.
-    pub(super) fn next(self, data_bytes: u32, items: u32, bytes: u32) -> (u32, Position) {
+    pub(super) fn next(
+        self,
+        pages: SlotPages,
+        data_bytes: u32,
+        items: u32,
+        bytes: u32,
+    ) -> (u32, Position) {
         match self {
             Self::Packed => {
                 let offset = align(data_bytes, bytes);
                 (offset, Position::new(offset, bytes))
             }
             Self::Slotted(slot_bytes) => {
-                let offset = items * slot_bytes;
+                let offset = pages.offset(items, slot_bytes);
                 (offset, Position::of_slot(offset))
             }
         }
+    }
+}
+
+/// The pages of flash whose ends no slot crosses: two pages of a block are two reads, one after the other. Slots cross
+/// them all the same where more than a fraction of a page would be lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct SlotPages(Option<u32>);
+
+impl SlotPages {
+    /// Those of a device. On a drive a read of two pages is one.
+    pub(super) fn of(geometry: &Geometry) -> Self {
+        let page_bytes = geometry.page_bytes;
+        Self((page_bytes > PAGE_BYTES).then_some(page_bytes))
+    }
+
+    /// A page, and how many slots of a length are in one; `None` where they cross its end.
+    fn kept(self, slot_bytes: u32) -> Option<(u32, u32)> {
+        let page_bytes = self.0?;
+        let slots = page_bytes / slot_bytes;
+        let is_kept = slots > 0 && page_bytes % slot_bytes <= page_bytes / MOST_LOST;
+        is_kept.then_some((page_bytes, slots))
+    }
+
+    /// Where in a segment a slot lies.
+    fn offset(self, number: u32, slot_bytes: u32) -> u32 {
+        match self.kept(slot_bytes) {
+            Some((page_bytes, slots)) => number / slots * page_bytes + number % slots * slot_bytes,
+            None => number * slot_bytes,
+        }
+    }
+
+    /// Slots of a length that a segment has, one at least.
+    pub(super) fn slots_of(self, segment_bytes: u32, slot_bytes: u32) -> u64 {
+        let bytes = u64::from(segment_bytes.saturating_sub(FOOTER_BYTES));
+        let (page_bytes, slots) = self.kept(slot_bytes).unwrap_or((slot_bytes, 1));
+        let page_bytes = u64::from(page_bytes + slots * SUMMARY_ENTRY_BYTES);
+        (bytes * u64::from(slots) / page_bytes).max(1)
     }
 }
 
@@ -93,6 +141,8 @@ const SHORTEST: u32 = 64;
 /// Each slab class has slots longer by a fraction of this denominator than the one before: the
 /// factor 1.25 of memcached and Fatcache.
 const GROWTH: u32 = 4;
+/// The most of a page that is lost lest a slot crosses its end, as a fraction of this denominator.
+const MOST_LOST: u32 = 32;
 
 /// One stream of packed items, or one for each slab class.
 #[derive(Debug)]
@@ -165,5 +215,30 @@ mod tests {
         }
         let packed = SlabClasses::new(Layout::Packed, 1 << 20);
         assert_eq!(packed.layouts()[..], [StreamLayout::Packed]);
+    }
+
+    #[test]
+    fn slots_cross_no_page_of_flash_unless_that_saves_much() {
+        const SEGMENT: u32 = 256 << 10;
+        let page = 16 << 10;
+        let pages = SlotPages(Some(page));
+        for slot in (UNIT_BYTES..page).step_by(UNIT_BYTES as usize) {
+            let crosses = |number| {
+                let offset = pages.offset(number, slot);
+                offset / page != (offset + slot - 1) / page
+            };
+            let slots = pages.slots_of(SEGMENT, slot) as u32;
+            let all = SlotPages(None).slots_of(SEGMENT, slot) as u32;
+            assert_eq!((0..slots).any(crosses), page % slot > page / MOST_LOST);
+            assert!(slots <= all && slots >= all - all / MOST_LOST - 1, "{slot}");
+            let end = pages.offset(slots - 1, slot) + slot;
+            assert!(
+                end <= summary_offset(SEGMENT, slots).unwrap() + page,
+                "{slot}"
+            );
+            let apart =
+                |number| pages.offset(number + 1, slot) >= pages.offset(number, slot) + slot;
+            assert!((0..slots).all(apart), "{slot}");
+        }
     }
 }

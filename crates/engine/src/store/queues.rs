@@ -65,7 +65,7 @@ pub(super) struct Queues {
     /// Sealed segments that wait to be written, with their buffers.
     pub(super) sealed: VecDeque<(SegmentId, usize)>,
     /// Sealed segments that are being written.
-    writing: usize,
+    pub(super) writing: usize,
     /// Segments on bad blocks, and those given up after repeated failures.
     pub(super) retired: Vec<SegmentId>,
     /// Written segments that wear leveling wants to have erased, with their sequence numbers.

@@ -199,7 +199,7 @@ impl SegmentStore {
         };
         let bytes = AlignedBuf::new(old.len());
         let layout = StreamLayout::of_slots(lost.slot_bytes);
-        let mut filling = Filling::new(segment, sequence, bytes, layout);
+        let mut filling = Filling::new(segment, sequence, bytes, layout, self.slot_pages);
         let mut placed = Vec::with_capacity(failure.entries.len());
         for entry in failure.entries.iter().filter(|entry| is_current(entry)) {
             let offset = Position::from_bits(entry.position.get()).offset();

@@ -18,9 +18,9 @@ pub(super) const TURNAROUND: Duration = Duration::from_micros(110);
 /// Servers of one thread that the paper runs.
 pub(super) const PAPER_SERVERS: f64 = 8.0;
 /// Each of the paper's servers has 128 MB for slabs of 8 MB.
-const BUFFERS_A_SERVER: u64 = 16;
+const BUFFERS_A_SERVER: u32 = 16;
 /// Some twenty slab classes are in use, and each fills a slab.
-const LEAST_BUFFERS: u64 = 33;
+const LEAST_BUFFERS: u32 = 33;
 /// The channels of the flash, with as many LUNs each as the machine has.
 const CHANNELS: u64 = 12;
 /// Slabs that a LUN holds. In the paper 30 GB make 20.
@@ -71,6 +71,11 @@ impl Machine {
     /// Clients with one request at a time: four for each server.
     pub(super) const fn clients(&self) -> u32 {
         4 * self.servers
+    }
+
+    /// Slabs in memory.
+    pub(super) fn buffers(&self) -> u32 {
+        (BUFFERS_A_SERVER * self.servers).max(LEAST_BUFFERS)
     }
 
     pub(super) const fn luns(&self) -> u64 {
@@ -130,12 +135,11 @@ impl Machine {
     /// Requests of all clients, one after the other, for the items of a workload.
     pub(super) fn plan(&self, workload: Workload, requests: u64) -> Plan {
         let device = self.device(MadeFor::Flash, self.flash_bytes());
-        let buffers = (BUFFERS_A_SERVER * u64::from(self.servers)).max(LEAST_BUFFERS);
         // All of the index, whatever the items: memory is not what is compared here.
         let memory_bytes = self.flash_bytes() / 4 + (64 << 20);
         Plan {
             segment_bytes: u32::try_from(self.slab_bytes()).ok(),
-            buffer_bytes: Some(buffers * self.slab_bytes()),
+            buffer_bytes: Some(u64::from(self.buffers()) * self.slab_bytes()),
             requests: Some(requests),
             load: true,
             cpus: self.cpus,

@@ -18,8 +18,8 @@ const PRESETS: [&str; 5] = [
     "fatcache-async-greedy",
     "didacache",
 ];
-/// Segments written at once, and segments reclaimed at once.
-const WORKERS: [u32; 4] = [4, 8, 16, 32];
+/// Segments written at once, and segments reclaimed at once, in sixteenths of the buffers.
+const WORKERS: [u32; 5] = [1, 2, 4, 8, 12];
 /// The most of a slab that is copied, in sixteenths.
 const MOST_COPIED: [u32; 3] = [8, 12, 15];
 /// Items of so many bytes, key and value, and what one takes of flash.
@@ -52,7 +52,8 @@ pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, Exper
         Scale::Small | Scale::Paper => (&WORKERS[..], &MOST_COPIED[..]),
     };
     let mut cells = Vec::new();
-    for &workers in workers {
+    for &share in workers {
+        let workers = machine.buffers() * share / 16;
         for &sixteenths in copied {
             let plan = Plan {
                 workers: Some(workers),
