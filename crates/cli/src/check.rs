@@ -355,7 +355,7 @@ fn memory_object(row: &MemoryRow) -> Value {
         "clients": row.clients, "before_bytes": row.before_bytes, "peak_bytes": row.peak_bytes,
         "after_bytes": row.after_bytes, "peak": row.peak(), "after": row.after(),
         "rest_ms": row.rest.as_secs_f64() * 1e3, "served": row.served,
-        "turned_away": row.turned_away,
+        "turned_away": row.turned_away, "left": row.left,
     })
 }
 
@@ -370,6 +370,10 @@ fn memory_words(row: &MemoryRow) -> String {
         row.rest.as_secs_f64(),
         row.served,
         row.turned_away,
-        if row.is_within() { "" } else { "  TOO MUCH" },
+        match (row.is_within(), row.left) {
+            (true, _) => String::new(),
+            (false, 0) => "  TOO MUCH".to_owned(),
+            (false, left) => format!("  TOO MUCH, {left} connections left"),
+        },
     )
 }

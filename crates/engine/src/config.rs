@@ -338,6 +338,9 @@ pub struct EngineConfig {
     pub reclaim: ReclaimSettings,
     /// How segments are written.
     pub writing: WriteSettings,
+    /// Bytes of memory that may be lent in any case ([`Engine::lend_memory`](crate::Engine::lend_memory)): the index leaves
+    /// them free.
+    pub lendable_bytes: u64,
     /// The write-back window: what has been in memory alone for longer is on flash, too. `None` writes items when they
     /// leave memory.
     pub write_back: Option<Duration>,
@@ -386,6 +389,7 @@ impl Default for EngineConfig {
                 write_bytes: None,
                 discard: false,
             },
+            lendable_bytes: 0,
             write_back: Some(WRITE_BACK),
             stop_deadline: Duration::from_secs(60),
             sync_interval: Duration::from_millis(100),

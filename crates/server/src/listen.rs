@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use protocol::Refusal;
+use runtime::budget::Budget;
 use runtime::net::{Listener, PeerAddr, Stream};
 
 use crate::connection::Connection;
@@ -62,11 +63,11 @@ pub(crate) async fn give_memory_back(shared: Arc<Shared>) {
 }
 
 /// Lends requests and replies that wait what the cache has given up meanwhile, until the server stops.
-pub(crate) async fn lend_memory(shared: Arc<Shared>) {
+pub(crate) async fn lend_memory(shared: Arc<Shared>, budget: Arc<Budget>) {
     while !shared.is_stopping() {
-        shared.budget.has_line().await;
+        budget.has_line().await;
         runtime::sleep(LEND_PAUSE).await;
-        shared.budget.borrow_for_line();
+        budget.borrow_for_line();
     }
 }
 

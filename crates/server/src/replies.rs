@@ -164,10 +164,13 @@ impl Replies {
     /// Waits in line for memory for `bytes` of replies, with nothing waiting to be sent.
     pub(crate) async fn reserve(&mut self, bytes: usize) -> io::Result<()> {
         let all = self.out.len() + self.held_beside() + bytes;
-        if self.share.grow(all as u64, REPLY_PATIENCE).await {
-            Ok(())
-        } else {
-            Err(io::ErrorKind::OutOfMemory.into())
+        let stream = Rc::clone(&self.stream);
+        let grown = pin!(self.share.grow(all as u64, REPLY_PATIENCE));
+        match select(grown, pin!(stream.broken())).await {
+            Either::Left((true, _)) => Ok(()),
+            Either::Left((false, _)) => Err(io::ErrorKind::OutOfMemory.into()),
+            // Who has gone makes room for others.
+            Either::Right(_) => Err(io::ErrorKind::ConnectionAborted.into()),
         }
     }
 

@@ -21,6 +21,8 @@ use crate::throttle::Throttle;
 pub(crate) const CONNECTION_BYTES: u64 = 8 << 10;
 /// The most of the memory that connections may take, with what the cache lends to requests and replies, in percent.
 const CONNECTIONS_PERCENT: u64 = 40;
+/// What they find in any case, however large the index is.
+const LEAST_FOR_CONNECTIONS_PERCENT: u64 = 5;
 /// The most that it lends to requests and replies, in percent of the memory.
 const LENT_PERCENT: u64 = 15;
 
@@ -210,6 +212,12 @@ pub(crate) fn most_connections(config: &Config) -> usize {
     config.server.max_connections.min(most as usize)
 }
 
+/// Bytes of memory that connections find whatever else is there.
+pub(crate) fn least_for_connections(config: &Config) -> u64 {
+    let most = most_connections(config) as u64 * CONNECTION_BYTES;
+    most.min(config.cache.memory.0 / 100 * LEAST_FOR_CONNECTIONS_PERCENT)
+}
+
 /// Memory that the cache lends: to connections, and to requests and replies beyond what there is for these in any case.
 pub(crate) struct Lent {
     engine: Arc<Engine>,
@@ -242,6 +250,11 @@ impl Lent {
 
     /// Whether there is so much for connections, requests and replies.
     pub(crate) fn has(&self, bytes: u64) -> bool {
+        self.is_within_share(bytes) && self.engine.may_lend_memory(bytes)
+    }
+
+    /// Whether with so much more they would have no more than they may.
+    fn is_within_share(&self, bytes: u64) -> bool {
         let most = self.memory_bytes / 100 * CONNECTIONS_PERCENT;
         self.bytes.load(Ordering::Relaxed) + bytes <= most
     }
@@ -255,13 +268,13 @@ impl Lender for LentToRequests {
         let lent = &self.0;
         let most = lent.memory_bytes / 100 * LENT_PERCENT;
         let before = lent.to_requests.fetch_add(bytes, Ordering::Relaxed);
-        let said = if before + bytes > most || !lent.has(bytes) {
+        let said = if before + bytes > most || !lent.is_within_share(bytes) {
             Lending::Never
-        } else if lent.engine.try_lend_memory(bytes) {
+        } else if lent.engine.may_lend_memory(bytes) && lent.engine.try_lend_memory(bytes) {
             lent.bytes.fetch_add(bytes, Ordering::Relaxed);
             return Lending::Lent;
         } else {
-            // Flash is behind: what the cache has not given up is not there.
+            // Flash is behind, or the index has it: what the cache has not given up is not there.
             Lending::Later
         };
         lent.to_requests.fetch_sub(bytes, Ordering::Relaxed);

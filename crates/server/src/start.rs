@@ -21,7 +21,9 @@ use crate::error::ServeError;
 use crate::flash::FlashSetting;
 use crate::listen;
 use crate::open::{IN_USE_PATIENCE, OpenFlash, retry_until};
-use crate::shared::{Connections, Lent, LentToRequests, Shared, most_connections};
+use crate::shared::{
+    Connections, Lent, LentToRequests, Shared, least_for_connections, most_connections,
+};
 use crate::stop::{StopRequest, answer_signals};
 use crate::throttle::Throttle;
 
@@ -103,7 +105,11 @@ pub fn run(
     warn_of_limits(&config);
     let (budget_bytes, values_bytes) = budgets(&config);
     let lent = Arc::new(Lent::new(&engine, &config));
-    let lender = LentToRequests(Arc::clone(&lent));
+    let lendable = |bytes| {
+        let lender = LentToRequests(Arc::clone(&lent));
+        Arc::new(Budget::with_lender(bytes, lender))
+    };
+    let (budget, values) = (lendable(budget_bytes), lendable(values_bytes));
     let shared = Arc::new(Shared {
         engine,
         workers: workers.clone(),
@@ -111,9 +117,9 @@ pub fn run(
             .map(|_| Arc::new(Counters::default()))
             .collect(),
         reset_base: Mutex::default(),
-        budget: Arc::new(Budget::with_lender(budget_bytes, lender)),
+        budget,
         lent,
-        values: Arc::new(Budget::new(values_bytes)),
+        values,
         connections: Connections::new(threads),
         stopping: AtomicBool::new(false),
         binary_clients: Throttle::default(),
@@ -172,7 +178,10 @@ async fn serve(shared: Arc<Shared>, listeners: Vec<Arc<Listener>>) -> Stop {
     }
     runtime::spawn_detached(listen::close_idle(Arc::clone(&shared)));
     runtime::spawn_detached(listen::give_memory_back(Arc::clone(&shared)));
-    runtime::spawn_detached(listen::lend_memory(Arc::clone(&shared)));
+    for budget in [&shared.budget, &shared.values] {
+        let (shared, budget) = (Arc::clone(&shared), Arc::clone(budget));
+        runtime::spawn_detached(listen::lend_memory(shared, budget));
+    }
     let why = shared.stop.asked().await;
     let is_kept = shared.config.cache.flash.path().is_some();
     if is_kept {
@@ -358,6 +367,7 @@ fn engine_config(
         made.writing.buffers = buffers;
     }
     made.writing.discard = cache.discard;
+    made.lendable_bytes = least_for_connections(config);
     if let Some(seconds) = cache.write_back {
         made.write_back = (seconds > 0).then(|| Duration::from_secs(seconds.into()));
     }

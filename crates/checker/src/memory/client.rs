@@ -59,6 +59,23 @@ impl Client {
             .map(drop)
     }
 
+    /// Connections that the server has, this one included.
+    pub(super) fn connections(&mut self) -> io::Result<u64> {
+        self.send(b"stats\r\n")?;
+        let mut told = Vec::new();
+        while !told.ends_with(b"END\r\n") {
+            let mut input = [0; 4096];
+            match self.stream.read(&mut input)? {
+                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+                count => told.extend_from_slice(&input[..count]),
+            }
+        }
+        let told = String::from_utf8_lossy(&told);
+        let count = |line: &str| line.strip_prefix("STAT curr_connections ")?.parse().ok();
+        let found = told.lines().find_map(count);
+        found.ok_or_else(|| io::Error::other("the server tells of no connections"))
+    }
+
     /// Sends all of it.
     pub(super) fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.stream.write_all(bytes)

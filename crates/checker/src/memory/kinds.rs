@@ -21,6 +21,12 @@ const MIDDLE_VALUES: u64 = 2000;
 const MIDDLE_BYTES: usize = 8000;
 const MEDIUM_BYTES: usize = 20_000;
 const SMALL_BYTES: usize = 1000;
+const TINY_BYTES: usize = 16;
+
+/// One item for so many bytes of memory: as many as make the index as large as it may be.
+const TINY_SHARE: u64 = 16;
+/// Bytes of requests that are sent at a time.
+const BATCH_BYTES: usize = 64 << 10;
 
 /// How long clients that want nothing but memory stay.
 const STAY: Duration = Duration::from_secs(2);
@@ -70,11 +76,13 @@ pub enum Kind {
     Dumps,
     /// They have read a large reply and stay connected.
     Idlers,
+    /// The index is as large as it may be; they ask for a value of 100 kB each and never read.
+    Crowd,
 }
 
 impl Kind {
     /// Every kind.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::Readers,
         Self::Silent,
         Self::Touchers,
@@ -89,6 +97,7 @@ impl Kind {
         Self::Tricklers,
         Self::Dumps,
         Self::Idlers,
+        Self::Crowd,
     ];
 
     /// What it is called.
@@ -108,6 +117,7 @@ impl Kind {
             Self::Tricklers => "tricklers",
             Self::Dumps => "dumps",
             Self::Idlers => "idlers",
+            Self::Crowd => "crowd",
         }
     }
 
@@ -115,13 +125,26 @@ impl Kind {
     pub fn clients(self) -> usize {
         match self {
             Self::Readers | Self::Touchers | Self::Sets | Self::Multigets => 1000,
-            Self::Silent => 3000,
+            Self::Silent | Self::Crowd => 3000,
             Self::Conns | Self::Stats | Self::Floods => 2000,
             Self::Halves | Self::Idlers => 10_000,
             Self::Slow => 400,
             Self::Dumps => 200,
             Self::Steady | Self::Tricklers => 20,
         }
+    }
+
+    /// Stores what the clients ask for, and as much as they meet.
+    pub(super) fn fill(self, socket: &Path, memory_bytes: u64) -> io::Result<()> {
+        let mut client = Client::open(socket)?;
+        if self == Self::Crowd {
+            store(&mut client, "tiny", memory_bytes / TINY_SHARE, TINY_BYTES)?;
+        }
+        store(&mut client, "large", LARGE_VALUES, LARGE_BYTES)?;
+        store(&mut client, "wide", WIDE_VALUES, WIDE_BYTES)?;
+        store(&mut client, "middle", MIDDLE_VALUES, MIDDLE_BYTES)?;
+        let small = memory_bytes * 5 / 4 / SMALL_BYTES as u64;
+        store(&mut client, "small", small, SMALL_BYTES)
     }
 
     /// Lets the clients act, until all that they wait for has come. Returns how many replies were read
@@ -319,6 +342,14 @@ impl Kind {
                 }
                 Ok(1)
             }
+            Self::Crowd => {
+                fleet.each(|client, random| {
+                    let number = random.random_range(0..WIDE_VALUES);
+                    client.send(line("get", format!("wide-{number}")).as_bytes())
+                })?;
+                fleet.stay();
+                Ok(0)
+            }
             Self::Idlers => {
                 fleet.each(|client, _| {
                     client.send(b"get middle-1 middle-2 middle-3\r\n")?;
@@ -447,27 +478,24 @@ impl<'a> Fleet<'a> {
     }
 }
 
-fn is_closed(error: &io::Error) -> bool {
+pub(super) fn is_closed(error: &io::Error) -> bool {
     use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
     matches!(error.kind(), BrokenPipe | ConnectionReset | UnexpectedEof)
 }
 
-/// Stores what the clients ask for, and then as much as fills memory.
-pub(super) fn fill(socket: &Path, memory_bytes: u64) -> io::Result<()> {
-    let mut client = Client::open(socket)?;
-    let mut store = |name: &str, count: u64, len: usize| -> io::Result<()> {
-        for number in 0..count {
-            let head = format!("set {name}-{number} 0 0 {len} noreply\r\n");
-            client.send(&[head.as_bytes(), &value_of(number, len), b"\r\n"].concat())?;
+/// Stores `count` values of `len` bytes each.
+fn store(client: &mut Client, name: &str, count: u64, len: usize) -> io::Result<()> {
+    let mut batch = Vec::new();
+    for number in 0..count {
+        let head = format!("set {name}-{number} 0 0 {len} noreply\r\n");
+        batch.extend_from_slice(head.as_bytes());
+        batch.extend_from_slice(&value_of(number, len));
+        batch.extend_from_slice(b"\r\n");
+        if batch.len() >= BATCH_BYTES {
+            client.send(&batch)?;
+            batch.clear();
         }
-        client.version()
-    };
-    store("large", LARGE_VALUES, LARGE_BYTES)?;
-    store("wide", WIDE_VALUES, WIDE_BYTES)?;
-    store("middle", MIDDLE_VALUES, MIDDLE_BYTES)?;
-    store(
-        "small",
-        memory_bytes * 5 / 4 / SMALL_BYTES as u64,
-        SMALL_BYTES,
-    )
+    }
+    client.send(&batch)?;
+    client.version()
 }

@@ -84,7 +84,8 @@ pub struct Engine {
     /// Writes that stalled on flash.
     pub(crate) write_stalls: AtomicU64,
     /// Bytes of the memory that others hold at present.
-    pub(crate) lent_bytes: AtomicU64,
+    /// Bytes of memory that the DRAM tier has in any case.
+    pub(crate) least_tier_bytes: u64,
     /// The partition whose DRAM tier gives up memory for them next.
     pub(crate) next_to_shrink: AtomicUsize,
 }
@@ -268,24 +269,37 @@ impl Engine {
     ///   memory = fixed (segment buffers, tables) + index (grows with the objects on flash) + lent + DRAM tier
     /// ```
     fn tier_limit(&self) -> usize {
-        let lent_bytes = self.lent_bytes.load(Ordering::Relaxed);
-        let others = self.fixed_bytes + self.flash.memory().index_bytes + lent_bytes;
-        let left = self.config.memory_bytes.saturating_sub(others);
+        let left = self.config.memory_bytes.saturating_sub(self.others_bytes());
         usize::try_from(left / self.partitions.len() as u64).unwrap_or(usize::MAX)
+    }
+
+    /// Bytes of memory that the DRAM tier does not have.
+    fn others_bytes(&self) -> u64 {
+        let lent_bytes = self.lent().load(Ordering::Relaxed);
+        self.fixed_bytes + self.flash.memory().index_bytes + lent_bytes
+    }
+
+    fn lent(&self) -> &std::sync::atomic::AtomicU64 {
+        &self.flash.upkeep.index_use.lent_bytes
+    }
+
+    /// Whether `bytes` more can be lent beside what the index has now, and what the DRAM tier has in any case.
+    pub fn may_lend_memory(&self, bytes: u64) -> bool {
+        self.others_bytes() + self.least_tier_bytes + bytes <= self.config.memory_bytes
     }
 
     /// Takes `bytes` of the memory for something outside the cache. The DRAM tier gives up as much:
     /// of one partition now, of the others in the calls that follow, as new items come and in
     /// [`shrink`](Engine::shrink).
     pub fn lend_memory(&self, bytes: u64) {
-        self.lent_bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.lent().fetch_add(bytes, Ordering::Relaxed);
         let number = self.next_to_shrink.fetch_add(1, Ordering::Relaxed) % self.partitions.len();
         self.shrink_partition(number);
     }
 
     /// The same if the DRAM tier gives up all that has been lent now; else takes nothing and returns false.
     pub fn try_lend_memory(&self, bytes: u64) -> bool {
-        self.lent_bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.lent().fetch_add(bytes, Ordering::Relaxed);
         let mut is_given = true;
         for number in 0..self.partitions.len() {
             is_given &= self.shrink_partition(number);
@@ -314,7 +328,7 @@ impl Engine {
 
     /// Gives back what [`lend_memory`](Engine::lend_memory) took.
     pub fn return_memory(&self, bytes: u64) {
-        self.lent_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        self.lent().fetch_sub(bytes, Ordering::Relaxed);
     }
 
     /// The segments underneath, for statistics.

@@ -60,6 +60,16 @@ struct Budget {
     bounds: StartBounds,
 }
 
+/// Bytes that the DRAM tier takes at least.
+fn least_tier_bytes(shape: &ImageShape) -> u64 {
+    u64::from(shape.partitions) * partition::least_bytes(LEAST_CHUNK_BYTES)
+}
+
+/// Bytes that the index leaves to it.
+fn tier_bytes_in_any_case(config: &EngineConfig, shape: &ImageShape) -> u64 {
+    least_tier_bytes(shape).max(config.memory_bytes / LEAST_TIER_SHARE)
+}
+
 /// An engine that is about to be opened.
 pub struct Opening {
     medium: Medium,
@@ -136,7 +146,10 @@ impl Opening {
             },
         };
         // Whether the index can be set up is known before anything is written.
-        let index_use = Arc::new(IndexUse::new(budget.index_bytes));
+        let index_use = Arc::new(IndexUse::new(
+            budget.index_bytes,
+            self.config.lendable_bytes,
+        ));
         let items_to_restore = last_run.as_ref().map_or(0, |last| {
             let dead_bytes = last.dead.memory_bytes();
             let beside_it = self
@@ -353,8 +366,7 @@ impl Opening {
         let partition_bits = shape.partitions.trailing_zeros();
         let flash_bytes = fixed_bytes(store, log, shape.partitions);
         let fixed_bytes = flash_bytes + config.read_bytes() + 2 * kept_bytes(config);
-        let partition_bytes = partition::least_bytes(LEAST_CHUNK_BYTES);
-        let least_tier_bytes = u64::from(shape.partitions) * partition_bytes;
+        let least_tier_bytes = least_tier_bytes(shape);
         let least_index_bytes = self
             .kind
             .least_index_bytes(shape.expected_items, partition_bits);
@@ -366,8 +378,9 @@ impl Opening {
             }
             .into());
         }
-        let tier_bytes = least_tier_bytes.max(memory_bytes / LEAST_TIER_SHARE);
-        let left = memory_bytes.saturating_sub(fixed_bytes + tier_bytes);
+        let tier_bytes = tier_bytes_in_any_case(config, shape);
+        let taken = fixed_bytes + tier_bytes + config.lendable_bytes;
+        let left = memory_bytes.saturating_sub(taken).max(least_index_bytes);
         let index_bytes = self.kind.max_index_bytes(memory_bytes).min(left);
         Ok(Budget {
             flash_bytes,
@@ -560,12 +573,12 @@ fn assemble(
         journal: Arc::clone(&flash.upkeep.journal),
         flash: Arc::new(flash),
         fixed_bytes,
+        least_tier_bytes: tier_bytes_in_any_case(&config, shape),
         config,
         persistence,
         syncs: Requests::default(),
         checkpoints: Requests::default(),
         write_stalls: AtomicU64::new(0),
-        lent_bytes: AtomicU64::new(0),
         next_to_shrink: AtomicUsize::new(0),
     }
 }

@@ -91,23 +91,36 @@ pub struct IndexUse {
     pub bytes: AtomicU64,
     /// Bytes of memory held until everything is recovered, no part of `max_bytes`: reclaim cannot free them.
     pub recovery_bytes: AtomicU64,
-    /// Bytes of memory at which reclaim has to make space in the index.
+    /// Bytes of memory at which reclaim has to make space in the index, while no more is lent than may be.
     pub max_bytes: u64,
+    /// Bytes of memory that are lent to others.
+    pub lent_bytes: AtomicU64,
+    /// Bytes of memory that are theirs in any case, and no part of `max_bytes`.
+    pub lendable_bytes: u64,
 }
 
 impl IndexUse {
-    pub(crate) fn new(max_bytes: u64) -> Self {
+    pub(crate) fn new(max_bytes: u64, lendable_bytes: u64) -> Self {
         Self {
             objects: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
             recovery_bytes: AtomicU64::new(0),
             max_bytes,
+            lent_bytes: AtomicU64::new(0),
+            lendable_bytes,
         }
+    }
+
+    /// Bytes of memory that it may have at present.
+    fn most_bytes(&self) -> u64 {
+        let lent_bytes = self.lent_bytes.get();
+        let more = lent_bytes.saturating_sub(self.lendable_bytes);
+        self.max_bytes.saturating_sub(more)
     }
 
     /// Whether it has next to no space left, so that reclaim makes some.
     pub(crate) fn is_short(&self) -> bool {
-        self.headroom() < self.max_bytes / 64
+        self.headroom() < self.most_bytes() / 64
     }
 
     /// Whether so many objects fit, at as many bytes each as those that are there take.
@@ -118,6 +131,6 @@ impl IndexUse {
 
     /// Bytes by which the index may still grow.
     pub(crate) fn headroom(&self) -> u64 {
-        self.max_bytes.saturating_sub(self.bytes.get())
+        self.most_bytes().saturating_sub(self.bytes.get())
     }
 }

@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use compio::buf::{BufResult, IntoInner};
 use compio::driver::{PollFirst, ResultTakeBuffer, op};
@@ -17,6 +18,9 @@ use crate::live;
 
 /// No send waits for the peer, and none ends the process.
 const SEND_FLAGS: SendFlags = SendFlags::DONTWAIT.union(SendFlags::NOSIGNAL);
+
+/// How often a connection is looked at that may be broken.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// Receives that may succeed without waiting before the other tasks of the worker get a turn.
 const RECEIVES_PER_TURN: u8 = 16;
@@ -190,6 +194,24 @@ impl Stream {
     /// When the connection is broken; a send tells that too.
     pub async fn writable(&self) -> io::Result<()> {
         wait_after(Errno::AGAIN, &self.socket, Interest::Writable).await
+    }
+
+    /// Resolves once the connection is broken, within a second: for who waits for something else than the peer. A peer that
+    /// has only ended its half may still read.
+    pub async fn broken(&self) {
+        loop {
+            let mut socket = libc::pollfd {
+                fd: self.socket.as_raw_fd(),
+                events: 0,
+                revents: 0,
+            };
+            // SAFETY: it is given one entry, and does not wait.
+            unsafe { libc::poll(&raw mut socket, 1, 0) };
+            if socket.revents & (libc::POLLERR | libc::POLLHUP) != 0 {
+                return;
+            }
+            crate::sleep(LOOK_AGAIN).await;
+        }
     }
 
     /// Sends all of `data`, waiting for the peer to read.
