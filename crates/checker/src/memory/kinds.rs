@@ -125,9 +125,9 @@ impl Kind {
     pub fn clients(self) -> usize {
         match self {
             Self::Readers | Self::Touchers | Self::Sets | Self::Multigets => 1000,
-            Self::Silent | Self::Crowd => 3000,
+            Self::Silent => 3000,
             Self::Conns | Self::Stats | Self::Floods => 2000,
-            Self::Halves | Self::Idlers => 10_000,
+            Self::Halves | Self::Idlers | Self::Crowd => 10_000,
             Self::Slow => 400,
             Self::Dumps => 200,
             Self::Steady | Self::Tricklers => 20,
