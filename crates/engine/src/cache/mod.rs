@@ -84,8 +84,6 @@ pub struct Engine {
     /// Writes that stalled on flash.
     pub(crate) write_stalls: AtomicU64,
     /// Bytes of the memory that others hold at present.
-    /// Bytes of memory that the DRAM tier has in any case.
-    pub(crate) least_tier_bytes: u64,
     /// The partition whose DRAM tier gives up memory for them next.
     pub(crate) next_to_shrink: AtomicUsize,
 }
@@ -269,23 +267,23 @@ impl Engine {
     ///   memory = fixed (segment buffers, tables) + index (grows with the objects on flash) + lent + DRAM tier
     /// ```
     fn tier_limit(&self) -> usize {
-        let left = self.config.memory_bytes.saturating_sub(self.others_bytes());
-        usize::try_from(left / self.partitions.len() as u64).unwrap_or(usize::MAX)
-    }
-
-    /// Bytes of memory that the DRAM tier does not have.
-    fn others_bytes(&self) -> u64 {
         let lent_bytes = self.lent().load(Ordering::Relaxed);
-        self.fixed_bytes + self.flash.memory().index_bytes + lent_bytes
+        let others = self.fixed_bytes + self.flash.memory().index_bytes + lent_bytes;
+        let left = self.config.memory_bytes.saturating_sub(others);
+        usize::try_from(left / self.partitions.len() as u64).unwrap_or(usize::MAX)
     }
 
     fn lent(&self) -> &std::sync::atomic::AtomicU64 {
         &self.flash.upkeep.index_use.lent_bytes
     }
 
-    /// Whether `bytes` more can be lent beside what the index has now, and what the DRAM tier has in any case.
+    /// Whether `bytes` more can be lent beside what the index has now and the DRAM tier has in any case, or are left to be
+    /// lent in any case.
     pub fn may_lend_memory(&self, bytes: u64) -> bool {
-        self.others_bytes() + self.least_tier_bytes + bytes <= self.config.memory_bytes
+        let lent_bytes = self.lent().load(Ordering::Relaxed) + bytes;
+        let index_bytes = self.flash.memory().index_bytes;
+        lent_bytes <= self.config.lendable_bytes
+            || self.flash.upkeep.index_use.leaves(lent_bytes, index_bytes)
     }
 
     /// Takes `bytes` of the memory for something outside the cache. The DRAM tier gives up as much:

@@ -54,20 +54,11 @@ fn kept_bytes(config: &EngineConfig) -> u64 {
 struct Budget {
     /// Bytes of the flash tier that never change.
     flash_bytes: u64,
-    /// The most that the index may take.
+    /// The most that the index may take, and what there is for it.
     index_bytes: u64,
+    index_room_bytes: u64,
     /// What the start may take meanwhile.
     bounds: StartBounds,
-}
-
-/// Bytes that the DRAM tier takes at least.
-fn least_tier_bytes(shape: &ImageShape) -> u64 {
-    u64::from(shape.partitions) * partition::least_bytes(LEAST_CHUNK_BYTES)
-}
-
-/// Bytes that the index leaves to it.
-fn tier_bytes_in_any_case(config: &EngineConfig, shape: &ImageShape) -> u64 {
-    least_tier_bytes(shape).max(config.memory_bytes / LEAST_TIER_SHARE)
 }
 
 /// An engine that is about to be opened.
@@ -148,7 +139,7 @@ impl Opening {
         // Whether the index can be set up is known before anything is written.
         let index_use = Arc::new(IndexUse::new(
             budget.index_bytes,
-            self.config.lendable_bytes,
+            budget.index_room_bytes + self.config.lendable_bytes,
         ));
         let items_to_restore = last_run.as_ref().map_or(0, |last| {
             let dead_bytes = last.dead.memory_bytes();
@@ -366,7 +357,8 @@ impl Opening {
         let partition_bits = shape.partitions.trailing_zeros();
         let flash_bytes = fixed_bytes(store, log, shape.partitions);
         let fixed_bytes = flash_bytes + config.read_bytes() + 2 * kept_bytes(config);
-        let least_tier_bytes = least_tier_bytes(shape);
+        let partition_bytes = partition::least_bytes(LEAST_CHUNK_BYTES);
+        let least_tier_bytes = u64::from(shape.partitions) * partition_bytes;
         let least_index_bytes = self
             .kind
             .least_index_bytes(shape.expected_items, partition_bits);
@@ -378,13 +370,14 @@ impl Opening {
             }
             .into());
         }
-        let tier_bytes = tier_bytes_in_any_case(config, shape);
+        let tier_bytes = least_tier_bytes.max(memory_bytes / LEAST_TIER_SHARE);
         let taken = fixed_bytes + tier_bytes + config.lendable_bytes;
         let left = memory_bytes.saturating_sub(taken).max(least_index_bytes);
         let index_bytes = self.kind.max_index_bytes(memory_bytes).min(left);
         Ok(Budget {
             flash_bytes,
             index_bytes,
+            index_room_bytes: left,
             bounds: StartBounds {
                 dead_bytes: left.min(memory_bytes / DEAD_SHARE),
                 items: self.kind.items_in(index_bytes),
@@ -573,7 +566,6 @@ fn assemble(
         journal: Arc::clone(&flash.upkeep.journal),
         flash: Arc::new(flash),
         fixed_bytes,
-        least_tier_bytes: tier_bytes_in_any_case(&config, shape),
         config,
         persistence,
         syncs: Requests::default(),

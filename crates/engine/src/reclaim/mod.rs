@@ -82,6 +82,13 @@ pub trait Residents: Send + Sync {
     }
 }
 
+/// The part of its memory that the index may have whatever is lent, as a fraction of this denominator.
+const LEAST_SHARE: u64 = 16;
+
+/// By this part of its memory the index may still grow where more is lent, as a fraction of this denominator: reclaim makes
+/// space for half of it.
+const KEPT_SHARE: u64 = 32;
+
 /// How much the index holds; kept by the placement, read by everybody without a lock.
 #[derive(Debug)]
 pub struct IndexUse {
@@ -91,31 +98,37 @@ pub struct IndexUse {
     pub bytes: AtomicU64,
     /// Bytes of memory held until everything is recovered, no part of `max_bytes`: reclaim cannot free them.
     pub recovery_bytes: AtomicU64,
-    /// Bytes of memory at which reclaim has to make space in the index, while no more is lent than may be.
+    /// Bytes of memory at which reclaim has to make space in the index.
     pub max_bytes: u64,
+    /// Bytes of memory that the index and what is lent have together.
+    pub room_bytes: u64,
     /// Bytes of memory that are lent to others.
     pub lent_bytes: AtomicU64,
-    /// Bytes of memory that are theirs in any case, and no part of `max_bytes`.
-    pub lendable_bytes: u64,
 }
 
 impl IndexUse {
-    pub(crate) fn new(max_bytes: u64, lendable_bytes: u64) -> Self {
+    pub(crate) fn new(max_bytes: u64, room_bytes: u64) -> Self {
         Self {
             objects: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
             recovery_bytes: AtomicU64::new(0),
             max_bytes,
+            room_bytes,
             lent_bytes: AtomicU64::new(0),
-            lendable_bytes,
         }
     }
 
-    /// Bytes of memory that it may have at present.
+    /// Bytes of memory that it may have at present. Some it has whatever is lent: else nothing could leave memory.
     fn most_bytes(&self) -> u64 {
-        let lent_bytes = self.lent_bytes.get();
-        let more = lent_bytes.saturating_sub(self.lendable_bytes);
-        self.max_bytes.saturating_sub(more)
+        let left = self.room_bytes.saturating_sub(self.lent_bytes.get());
+        left.clamp(self.max_bytes / LEAST_SHARE, self.max_bytes)
+    }
+
+    /// Whether so much can be lent in all beside an index that takes `index_bytes`, so that reclaim need not make space
+    /// in it for that.
+    pub(crate) fn leaves(&self, lent_bytes: u64, index_bytes: u64) -> bool {
+        let kept = index_bytes + self.max_bytes / KEPT_SHARE;
+        lent_bytes + kept.max(self.max_bytes / LEAST_SHARE) <= self.room_bytes
     }
 
     /// Whether it has next to no space left, so that reclaim makes some.
@@ -132,5 +145,26 @@ impl IndexUse {
     /// Bytes by which the index may still grow.
     pub(crate) fn headroom(&self) -> u64 {
         self.most_bytes().saturating_sub(self.bytes.get())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::Ordering;
+
+    use super::*;
+
+    #[test]
+    fn the_index_and_what_is_lent_share_their_room() {
+        let index = IndexUse::new(1600, 2000);
+        for (lent, most) in [(0, 1600), (400, 1600), (900, 1100), (5000, 100)] {
+            index.lent_bytes.store(lent, Ordering::Relaxed);
+            assert_eq!(index.headroom(), most, "{lent} lent");
+            assert!(!index.is_short());
+        }
+        assert!(index.leaves(950, 1000));
+        assert!(!index.leaves(951, 1000), "reclaim would make space");
+        assert!(index.leaves(1900, 0));
+        assert!(!index.leaves(1901, 0), "some is left to it in any case");
     }
 }

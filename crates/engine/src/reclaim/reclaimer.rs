@@ -469,6 +469,7 @@ impl Upkeep {
                 // All sealed segments are being written by other tasks.
                 space.await;
             }
+            drop(starved);
             *turn = Some(self.turns.acquire().await);
         }
     }

@@ -254,6 +254,7 @@ impl SegmentStore {
         }
     }
 
+    /// Buffers that copies leave to writes.
     pub(crate) fn buffers_for_writes(&self) -> usize {
         self.buffers.len() / SHARE_FOR_WRITES
     }
