@@ -5,7 +5,6 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use protocol::Refusal;
-use runtime::budget::Budget;
 use runtime::net::{Listener, PeerAddr, Stream};
 
 use crate::connection::Connection;
@@ -63,11 +62,11 @@ pub(crate) async fn give_memory_back(shared: Arc<Shared>) {
 }
 
 /// Lends requests and replies that wait what the cache has given up meanwhile, until the server stops.
-pub(crate) async fn lend_memory(shared: Arc<Shared>, budget: Arc<Budget>) {
+pub(crate) async fn lend_memory(shared: Arc<Shared>) {
     while !shared.is_stopping() {
-        budget.has_line().await;
+        shared.budget.has_line().await;
         runtime::sleep(LEND_PAUSE).await;
-        budget.borrow_for_line();
+        shared.budget.borrow_for_line();
     }
 }
 

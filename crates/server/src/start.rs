@@ -105,11 +105,7 @@ pub fn run(
     warn_of_limits(&config);
     let (budget_bytes, values_bytes) = budgets(&config);
     let lent = Arc::new(Lent::new(&engine, &config));
-    let lendable = |bytes| {
-        let lender = LentToRequests(Arc::clone(&lent));
-        Arc::new(Budget::with_lender(bytes, lender))
-    };
-    let (budget, values) = (lendable(budget_bytes), lendable(values_bytes));
+    let lender = LentToRequests(Arc::clone(&lent));
     let shared = Arc::new(Shared {
         engine,
         workers: workers.clone(),
@@ -117,9 +113,9 @@ pub fn run(
             .map(|_| Arc::new(Counters::default()))
             .collect(),
         reset_base: Mutex::default(),
-        budget,
+        budget: Arc::new(Budget::with_lender(budget_bytes, lender)),
         lent,
-        values,
+        values: Arc::new(Budget::new(values_bytes)),
         connections: Connections::new(threads),
         stopping: AtomicBool::new(false),
         binary_clients: Throttle::default(),
@@ -178,10 +174,7 @@ async fn serve(shared: Arc<Shared>, listeners: Vec<Arc<Listener>>) -> Stop {
     }
     runtime::spawn_detached(listen::close_idle(Arc::clone(&shared)));
     runtime::spawn_detached(listen::give_memory_back(Arc::clone(&shared)));
-    for budget in [&shared.budget, &shared.values] {
-        let (shared, budget) = (Arc::clone(&shared), Arc::clone(budget));
-        runtime::spawn_detached(listen::lend_memory(shared, budget));
-    }
+    runtime::spawn_detached(listen::lend_memory(Arc::clone(&shared)));
     let why = shared.stop.asked().await;
     let is_kept = shared.config.cache.flash.path().is_some();
     if is_kept {
