@@ -70,7 +70,6 @@ pub(crate) async fn fill_tagged(engine: &Arc<Engine>, numbers: std::ops::Range<u
     }
 }
 
-/// Every key is overwritten while recovery has hardly begun: each costs records now, and more once its old copy is
 /// A sync that fails has lost what it should have written, though the next one succeeds.
 #[test]
 fn what_was_removed_before_a_failed_sync_stays_gone() {
@@ -402,9 +401,6 @@ fn a_flush_waits_while_the_journal_is_full() {
     });
 }
 
-/// What recovery has declared dead is durable when it ends. The copies that superseded it are removed then, each by a
-/// A checkpoint that is begun during a recovery has the keys that died meanwhile only while that goes on. When it ends first,
-/// What a recovery has declared dead is durable when it ends. A checkpoint that is being written then has neither its records,
 /// A page of the journal that is lost takes records with it that no checkpoint has.
 #[test]
 fn a_chunk_that_is_missing_makes_the_start_empty() {
