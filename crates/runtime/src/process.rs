@@ -12,6 +12,8 @@ pub struct Usage {
     pub system: Duration,
     /// Memory resident now, in bytes; 0 where it cannot be told.
     pub resident_bytes: u64,
+    /// Of that, what files hold: the program itself and its libraries.
+    pub of_files_bytes: u64,
 }
 
 /// Cores that this process may run on; 1 where that cannot be told.
@@ -36,14 +38,17 @@ pub fn usage() -> Usage {
         Duration::from_secs(time.tv_sec.max(0) as u64)
             + Duration::from_micros(time.tv_usec.max(0) as u64)
     };
-    let resident_pages = std::fs::read_to_string("/proc/self/statm")
-        .ok()
-        .and_then(|statm| statm.split(' ').nth(1)?.parse::<u64>().ok())
-        .unwrap_or(0);
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let mut pages = statm
+        .split(' ')
+        .skip(1)
+        .map_while(|pages| pages.parse::<u64>().ok());
+    let mut bytes = || pages.next().unwrap_or(0) * rustix::param::page_size() as u64;
     Usage {
         user: duration(times.ru_utime),
         system: duration(times.ru_stime),
-        resident_bytes: resident_pages * rustix::param::page_size() as u64,
+        resident_bytes: bytes(),
+        of_files_bytes: bytes(),
     }
 }
 

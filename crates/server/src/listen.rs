@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use protocol::Refusal;
+use runtime::budget::{Budget, Lending};
 use runtime::net::{Listener, PeerAddr, Stream};
 
 use crate::connection::Connection;
@@ -12,8 +13,14 @@ use crate::shared::{CONNECTION_BYTES, Place, Shared, most_connections};
 
 /// Pause after the system has refused an accept: descriptors or memory have run out.
 const REFUSED_PAUSE: Duration = Duration::from_millis(50);
-/// How long one waits for a place.
-const PLACE_PAUSE: Duration = Duration::from_millis(10);
+/// How long one waits for a place where there are too many connections, or too little memory that the cache may give up,
+/// and for as long how often it looks.
+const PLACE_PATIENCE: Duration = Duration::from_millis(10);
+const PLACE_PAUSE: Duration = Duration::from_millis(1);
+/// How long one waits for what the cache gives up as soon as flash has it.
+const FLASH_PATIENCE: Duration = Duration::from_secs(1);
+/// How long nobody waits after one who has waited for nothing.
+const VAIN_PAUSE: Duration = Duration::from_millis(100);
 /// How often those who wait for memory of the cache are lent what it has given up meanwhile.
 const LEND_PAUSE: Duration = Duration::from_millis(50);
 /// How often memory that connections have freed is given back to the system, and after how many of them.
@@ -23,17 +30,21 @@ const TRIM_CONNECTIONS: u64 = 32;
 const IDLE_SWEEP: Duration = Duration::from_secs(1);
 
 pub(crate) async fn accept(shared: Arc<Shared>, listener: Arc<Listener>) {
-    let mut paused = None;
+    let mut vain = None;
     while !shared.is_stopping() {
         match listener.accept().await {
             Ok((stream, peer)) => {
-                let was_long_ago = |paused| runtime::now().since(paused) > 10 * PLACE_PAUSE;
-                if is_full(&shared) && paused.is_none_or(was_long_ago) {
-                    // Of those that clients have closed some may only have to be noticed.
-                    let _ = runtime::timeout(PLACE_PAUSE, place_free(&shared)).await;
-                    paused = Some(runtime::now());
+                let mut said = lend_place(&shared);
+                let was_long_ago = |vain| runtime::now().since(vain) > VAIN_PAUSE;
+                if said != Lending::Lent && vain.is_none_or(was_long_ago) {
+                    said = wait_for_place(&shared, said).await;
+                    vain = (said != Lending::Lent).then(runtime::now);
                 }
-                admit(&shared, stream, peer);
+                if said == Lending::Lent {
+                    admit(&shared, stream, peer);
+                } else {
+                    refuse(&shared, stream);
+                }
             }
             Err(_) if shared.is_stopping() => return,
             Err(error) => {
@@ -62,45 +73,56 @@ pub(crate) async fn give_memory_back(shared: Arc<Shared>) {
 }
 
 /// Lends requests and replies that wait what the cache has given up meanwhile, until the server stops.
-pub(crate) async fn lend_memory(shared: Arc<Shared>) {
+pub(crate) async fn lend_memory(shared: Arc<Shared>, budget: Arc<Budget>) {
     while !shared.is_stopping() {
-        shared.budget.has_line().await;
+        budget.has_line().await;
         runtime::sleep(LEND_PAUSE).await;
-        shared.budget.borrow_for_line();
+        budget.borrow_for_line();
     }
 }
 
-fn is_full(shared: &Shared) -> bool {
+/// Lends a connection its memory, if there may be one more.
+fn lend_place(shared: &Shared) -> Lending {
     let current = shared.connections.current.load(Ordering::Acquire);
-    current >= most_connections(&shared.config) || !shared.lent.has(CONNECTION_BYTES)
-}
-
-/// Resolves once another connection may be admitted.
-async fn place_free(shared: &Shared) {
-    loop {
-        let ended = shared.connections.ended.listener();
-        if !is_full(shared) {
-            return;
-        }
-        ended.await;
+    if current >= most_connections(&shared.config) || !shared.lent.may_have(CONNECTION_BYTES) {
+        return Lending::Never;
     }
+    shared.lent.lend(CONNECTION_BYTES)
 }
 
+/// The same, some time later. Of those that clients have closed some may only have to be noticed.
+async fn wait_for_place(shared: &Shared, said: Lending) -> Lending {
+    let lent = async {
+        loop {
+            let ended = shared.connections.ended.listener();
+            if lend_place(shared) == Lending::Lent {
+                return Lending::Lent;
+            }
+            let _ = runtime::timeout(PLACE_PAUSE, ended).await;
+        }
+    };
+    let patience = match said {
+        Lending::Later => FLASH_PATIENCE,
+        _ => PLACE_PATIENCE,
+    };
+    runtime::timeout(patience, lent).await.unwrap_or(said)
+}
+
+fn refuse(shared: &Shared, stream: Stream) {
+    shared.connections.rejected.fetch_add(1, Ordering::Relaxed);
+    runtime::spawn_detached(async move {
+        // Told if it takes the line at once; closed either way.
+        let line = Refusal::TooManyConnections.as_bytes();
+        let _ = runtime::timeout(REFUSED_PAUSE, stream.send(line)).await;
+    });
+}
+
+/// Serves one that has been lent its memory.
 fn admit(shared: &Arc<Shared>, stream: Stream, peer: PeerAddr) {
-    let connections = &shared.connections;
+    let place = Place::new(shared, peer, stream.closer());
     if shared.is_stopping() {
         return;
     }
-    if is_full(shared) {
-        connections.rejected.fetch_add(1, Ordering::Relaxed);
-        runtime::spawn_detached(async move {
-            // Told if it takes the line at once; closed either way.
-            let line = Refusal::TooManyConnections.as_bytes();
-            let _ = runtime::timeout(REFUSED_PAUSE, stream.send(line)).await;
-        });
-        return;
-    }
-    let place = Place::take(shared, peer, stream.closer());
     let connection = Arc::clone(shared);
     shared.workers.spawn_on(place.worker, move || {
         Connection::new(connection, stream, place).run()

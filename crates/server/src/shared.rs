@@ -139,7 +139,8 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    pub(crate) fn take(shared: &Arc<Shared>, peer: PeerAddr, closer: Closer) -> Self {
+    /// One for which the memory is lent already.
+    pub(crate) fn new(shared: &Arc<Shared>, peer: PeerAddr, closer: Closer) -> Self {
         let connections = &shared.connections;
         let id = connections.next_id.fetch_add(1, Ordering::Relaxed);
         let info = Arc::new(ConnectionInfo {
@@ -155,7 +156,6 @@ impl Place {
         connections.by_worker[worker].fetch_add(1, Ordering::Relaxed);
         connections.current.fetch_add(1, Ordering::AcqRel);
         connections.total.fetch_add(1, Ordering::Relaxed);
-        shared.lent.add(CONNECTION_BYTES);
         Self {
             shared: Arc::clone(shared),
             id,
@@ -238,19 +238,27 @@ impl Lent {
         }
     }
 
-    fn add(&self, bytes: u64) {
+    /// Lends `bytes` if there is so much for connections, requests and replies. What the cache has not given up, because
+    /// flash is behind or the index has it, is not there.
+    pub(crate) fn lend(&self, bytes: u64) -> Lending {
+        if !self.is_within_share(bytes) {
+            return Lending::Never;
+        }
+        if !self.engine.may_lend_memory(bytes) || !self.engine.try_lend_memory(bytes) {
+            return Lending::Later;
+        }
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
-        self.engine.lend_memory(bytes);
+        Lending::Lent
+    }
+
+    /// Whether it would be lent `bytes`, if the cache gives them up.
+    pub(crate) fn may_have(&self, bytes: u64) -> bool {
+        self.is_within_share(bytes) && self.engine.may_lend_memory(bytes)
     }
 
     fn subtract(&self, bytes: u64) {
         self.bytes.fetch_sub(bytes, Ordering::Relaxed);
         self.engine.return_memory(bytes);
-    }
-
-    /// Whether there is so much for connections, requests and replies.
-    pub(crate) fn has(&self, bytes: u64) -> bool {
-        self.is_within_share(bytes) && self.engine.may_lend_memory(bytes)
     }
 
     /// Whether with so much more they would have no more than they may.
@@ -268,16 +276,14 @@ impl Lender for LentToRequests {
         let lent = &self.0;
         let most = lent.memory_bytes / 100 * LENT_PERCENT;
         let before = lent.to_requests.fetch_add(bytes, Ordering::Relaxed);
-        let said = if before + bytes > most || !lent.is_within_share(bytes) {
+        let said = if before + bytes > most {
             Lending::Never
-        } else if lent.engine.may_lend_memory(bytes) && lent.engine.try_lend_memory(bytes) {
-            lent.bytes.fetch_add(bytes, Ordering::Relaxed);
-            return Lending::Lent;
         } else {
-            // Flash is behind, or the index has it: what the cache has not given up is not there.
-            Lending::Later
+            lent.lend(bytes)
         };
-        lent.to_requests.fetch_sub(bytes, Ordering::Relaxed);
+        if said != Lending::Lent {
+            lent.to_requests.fetch_sub(bytes, Ordering::Relaxed);
+        }
         said
     }
 

@@ -31,8 +31,10 @@ use crate::throttle::Throttle;
 const RECOVERY_PATIENCE: Duration = Duration::from_millis(500);
 /// The mode bits of a file that its group or everybody may read.
 const READ_BY_OTHERS: u32 = 0o044;
-/// Memory of the process that nobody asks for: code, libraries, stacks, what lies between blocks of the allocator.
-const BASE_BYTES: u64 = 8 << 20;
+/// Memory of the process that nobody asks for: stacks, what lies between blocks of the allocator.
+const BASE_BYTES: u64 = 2 << 20;
+/// The program and its libraries take so much, or what they take when the server starts, in whole MiB.
+const LEAST_PROGRAM_BYTES: u64 = 6 << 20;
 /// The longest line of keys, twice for the buffer it grows in, and replies.
 const LEAST_REQUESTS_BYTES: u64 = 2 << 20;
 /// What a request with a long value has beside it, at most.
@@ -105,7 +107,11 @@ pub fn run(
     warn_of_limits(&config);
     let (budget_bytes, values_bytes) = budgets(&config);
     let lent = Arc::new(Lent::new(&engine, &config));
-    let lender = LentToRequests(Arc::clone(&lent));
+    let lendable = |bytes| {
+        let lender = LentToRequests(Arc::clone(&lent));
+        Arc::new(Budget::with_lender(bytes, lender))
+    };
+    let (budget, values) = (lendable(budget_bytes), lendable(values_bytes));
     let shared = Arc::new(Shared {
         engine,
         workers: workers.clone(),
@@ -113,9 +119,9 @@ pub fn run(
             .map(|_| Arc::new(Counters::default()))
             .collect(),
         reset_base: Mutex::default(),
-        budget: Arc::new(Budget::with_lender(budget_bytes, lender)),
+        budget,
         lent,
-        values: Arc::new(Budget::new(values_bytes)),
+        values,
         connections: Connections::new(threads),
         stopping: AtomicBool::new(false),
         binary_clients: Throttle::default(),
@@ -174,7 +180,10 @@ async fn serve(shared: Arc<Shared>, listeners: Vec<Arc<Listener>>) -> Stop {
     }
     runtime::spawn_detached(listen::close_idle(Arc::clone(&shared)));
     runtime::spawn_detached(listen::give_memory_back(Arc::clone(&shared)));
-    runtime::spawn_detached(listen::lend_memory(Arc::clone(&shared)));
+    for budget in [&shared.budget, &shared.values] {
+        let (shared, budget) = (Arc::clone(&shared), Arc::clone(budget));
+        runtime::spawn_detached(listen::lend_memory(shared, budget));
+    }
     let why = shared.stop.asked().await;
     let is_kept = shared.config.cache.flash.path().is_some();
     if is_kept {
@@ -339,7 +348,9 @@ fn engine_config(
 ) -> Result<EngineConfig, ServeError> {
     let cache = &config.cache;
     let (requests, values) = budgets(config);
+    let program = runtime::process::usage().of_files_bytes;
     let own = BASE_BYTES
+        + program.next_multiple_of(1 << 20).max(LEAST_PROGRAM_BYTES)
         + config.threads() as u64 * (WORKER_BYTES + REPLY_BUFFERS_BYTES)
         + requests
         + values;

@@ -138,19 +138,13 @@ impl Kind {
     pub(super) fn fill(self, socket: &Path, memory_bytes: u64) -> io::Result<()> {
         let mut client = Client::open(socket)?;
         if self == Self::Crowd {
-            store(
-                &mut client,
-                "tiny",
-                memory_bytes / TINY_SHARE,
-                TINY_BYTES,
-                BATCH_BYTES,
-            )?;
+            store(&mut client, "tiny", memory_bytes / TINY_SHARE, TINY_BYTES)?;
         }
-        store(&mut client, "large", LARGE_VALUES, LARGE_BYTES, 0)?;
-        store(&mut client, "wide", WIDE_VALUES, WIDE_BYTES, 0)?;
-        store(&mut client, "middle", MIDDLE_VALUES, MIDDLE_BYTES, 0)?;
+        store(&mut client, "large", LARGE_VALUES, LARGE_BYTES)?;
+        store(&mut client, "wide", WIDE_VALUES, WIDE_BYTES)?;
+        store(&mut client, "middle", MIDDLE_VALUES, MIDDLE_BYTES)?;
         let small = memory_bytes * 5 / 4 / SMALL_BYTES as u64;
-        store(&mut client, "small", small, SMALL_BYTES, 0)
+        store(&mut client, "small", small, SMALL_BYTES)
     }
 
     /// Lets the clients act, until all that they wait for has come. Returns how many replies were read
@@ -489,21 +483,15 @@ pub(super) fn is_closed(error: &io::Error) -> bool {
     matches!(error.kind(), BrokenPipe | ConnectionReset | UnexpectedEof)
 }
 
-/// Stores `count` values of `len` bytes each, `batch_bytes` or more of requests at a time.
-fn store(
-    client: &mut Client,
-    name: &str,
-    count: u64,
-    len: usize,
-    batch_bytes: usize,
-) -> io::Result<()> {
+/// Stores `count` values of `len` bytes each.
+fn store(client: &mut Client, name: &str, count: u64, len: usize) -> io::Result<()> {
     let mut batch = Vec::new();
     for number in 0..count {
         let head = format!("set {name}-{number} 0 0 {len} noreply\r\n");
         batch.extend_from_slice(head.as_bytes());
         batch.extend_from_slice(&value_of(number, len));
         batch.extend_from_slice(b"\r\n");
-        if batch.len() >= batch_bytes {
+        if batch.len() >= BATCH_BYTES {
             client.send(&batch)?;
             batch.clear();
         }

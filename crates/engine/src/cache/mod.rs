@@ -295,7 +295,8 @@ impl Engine {
         self.shrink_partition(number);
     }
 
-    /// The same if the DRAM tier gives up all that has been lent now; else takes nothing and returns false.
+    /// The same if the DRAM tier gives up all that has been lent now, or all that it can; else takes nothing and returns
+    /// false.
     pub fn try_lend_memory(&self, bytes: u64) -> bool {
         self.lent().fetch_add(bytes, Ordering::Relaxed);
         let mut is_given = true;
@@ -315,13 +316,12 @@ impl Engine {
         }
     }
 
-    /// Whether the partition's part of the tier keeps to its limit then.
+    /// Whether the partition's part of the tier keeps to its limit then, or is as small as it gets.
     fn shrink_partition(&self, number: usize) -> bool {
         let now = runtime::unix_seconds();
         let mut partition = self.lock_partition(number, now);
         let context = self.evict_context(number, now);
-        partition.tier.shrink(&context);
-        partition.tier.memory_bytes() <= context.limit_bytes
+        partition.tier.shrink(&context)
     }
 
     /// Gives back what [`lend_memory`](Engine::lend_memory) took.

@@ -62,15 +62,17 @@ impl DramTier {
         }
     }
 
-    /// Gives up memory beyond the bound, as far as flash has space for what only memory has.
-    pub(crate) fn shrink(&mut self, context: &EvictContext<'_>) {
+    /// Gives up memory beyond the bound, as far as flash has space for what only memory has. Whether there is no more to
+    /// give up then.
+    pub(crate) fn shrink(&mut self, context: &EvictContext<'_>) -> bool {
         let mut rounds = 0;
         while self.memory_bytes() > context.limit_bytes && self.log.open_chunks() > 1 {
             if self.evict_tail(context, rounds < PATIENCE).is_err() {
-                return;
+                return false;
             }
             rounds += 1;
         }
+        true
     }
 
     /// Bytes that the table grows by when one more entry is inserted.

@@ -361,3 +361,33 @@ fn a_journal_longer_than_memory_is_read_within_it() {
         assert!(found > COUNT as usize / 3, "{found} items");
     });
 }
+
+#[test]
+fn memory_is_lent_when_the_items_have_given_it_up() {
+    simulate(1, async {
+        let config = roomy();
+        let engine = start(&memory_disk(65 << 20), &config).await;
+        fill(&engine, 20_000, 1000).await;
+        let before = engine.stats();
+        let bytes = before.dram_limit_bytes * 3 / 4;
+        // Buffers take some of what has to leave; the rest waits for flash.
+        assert!(!engine.try_lend_memory(bytes), "{:#?}", engine.stats());
+        assert_eq!(engine.stats().dram_limit_bytes, before.dram_limit_bytes);
+        lend_in_time(&engine, bytes).await;
+        let after = engine.stats();
+        assert!(after.dram_bytes <= after.dram_limit_bytes, "{after:#?}");
+        // Then they have no more to give up.
+        lend_in_time(&engine, config.memory_bytes).await;
+    });
+}
+
+/// Lends as soon as flash has taken what has to leave memory for that.
+async fn lend_in_time(engine: &Engine, bytes: u64) {
+    for _ in 0..10_000 {
+        if engine.try_lend_memory(bytes) {
+            return;
+        }
+        runtime::sleep(Duration::from_millis(1)).await;
+    }
+    panic!("never lent: {:#?}", engine.stats());
+}
