@@ -17,8 +17,8 @@ use rand::seq::SliceRandom;
 use runtime::sim::Sim;
 
 use crate::support::{
-    Media, SEGMENT_BYTES, for_each_seed, get, get_item, in_slots, memory_disk, numbered, random, set, simulate,
-    start, tight, value,
+    Media, SEGMENT_BYTES, for_each_seed, get, get_item, in_slots, memory_disk, numbered, random,
+    set, simulate, start, tight, value,
 };
 
 async fn survivors(engine: &Arc<Engine>, numbers: impl Iterator<Item = u64>) -> usize {
