@@ -629,13 +629,8 @@ fn turns(seed: u64, policy: ReclaimPolicy, keys: u64) -> Vec<Turn> {
     config.write_back = None;
     config.reclaim.policy = policy;
     config.reclaim.reclaimers = 8;
-    let latency = Latency {
-        read: Duration::from_millis(1),
-        ..Latency::default()
-    };
     simulate(seed, async {
-        let media = Media::new(Arc::new(MemoryDisk::with_latency(33 << 20, latency)));
-        let engine = media.open(&config).await.unwrap();
+        let engine = memory_disk(33 << 20).open(&config).await.unwrap();
         let turns = Rc::new(RefCell::new(Vec::new()));
         let mut tasks = 0;
         engine.start_background(|task| {
@@ -662,6 +657,10 @@ fn turns(seed: u64, policy: ReclaimPolicy, keys: u64) -> Vec<Turn> {
         for tag in 0..160_000 {
             let name = numbered(random.random_range(0..keys));
             set(&engine, &name, &value(tag, 300)).await.unwrap();
+            if tag % 16_000 == 0 {
+                // All buffers are empty now, and are filled before anything is reclaimed.
+                engine.sync().await.unwrap();
+            }
         }
         assert!(matches!(engine.stop().await, Stop::Complete { .. }));
         turns.take()
