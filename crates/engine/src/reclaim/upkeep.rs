@@ -484,3 +484,75 @@ fn stop_watermarks(for_stop: u32, segments: u32) -> Watermarks {
         high: for_stop.min(segments / 4).max(1) + spare,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use device::{Latency, MemoryDisk, MemoryJournal};
+    use runtime::sim::Sim;
+
+    use super::*;
+    use crate::config::{Dram, WriteSettings};
+    use crate::store::tests::append;
+    use crate::{Engine, Opening};
+
+    const WRITERS: usize = 6;
+    const BUFFERS: usize = 16;
+    /// Configured spare buffers; an eighth of all is left to writes beside them.
+    const SPARE_BUFFERS: usize = 7;
+    const ALL_SPARE: usize = SPARE_BUFFERS + BUFFERS / 8;
+
+    /// An engine without background tasks, whose writes take a second.
+    async fn open() -> Arc<Engine> {
+        let latency = Latency {
+            write: Duration::from_secs(1),
+            ..Latency::default()
+        };
+        let config = EngineConfig {
+            memory_bytes: 16 << 20,
+            segment_bytes: Some(256 << 10),
+            partition_bits: 1,
+            max_value_bytes: 100_000,
+            dram: Dram::WriteBuffers {
+                spare_buffers: Some(SPARE_BUFFERS),
+            },
+            write_back: None,
+            writing: WriteSettings {
+                writers: WRITERS,
+                buffers: BUFFERS,
+                ..EngineConfig::default().writing
+            },
+            ..EngineConfig::default()
+        };
+        let journal = Arc::new(MemoryJournal::from_words(vec![0; 512 + 16 * 8192]));
+        let disk = MemoryDisk::with_latency(64 << 20, latency);
+        let opening = Opening::new(Arc::new(disk) as Arc<dyn device::Disk>, config);
+        opening.open(move || Ok(journal)).await.unwrap()
+    }
+
+    #[test]
+    fn segments_are_written_in_proportion_to_the_spare_buffers_that_are_missing() {
+        Sim::new(1).block_on(async {
+            let engine = open().await;
+            let upkeep = &engine.flash.upkeep;
+            let mut begun = Vec::new();
+            for missing in 0..=ALL_SPARE {
+                while upkeep.store.free_buffers() > ALL_SPARE - missing {
+                    append(&upkeep.store, 1).expect("a buffer is free");
+                }
+                while upkeep.writes_now() && begun.len() < WRITERS {
+                    let writing = upkeep.store.segments_being_written();
+                    let engine = Arc::clone(&engine);
+                    begun.push(runtime::spawn(async move {
+                        let flash = &engine.flash;
+                        flash.upkeep.write_one(flash.placement()).await
+                    }));
+                    while upkeep.store.segments_being_written() == writing {
+                        runtime::yield_now().await;
+                    }
+                }
+                let expected = (missing * WRITERS).div_ceil(ALL_SPARE);
+                assert_eq!(begun.len(), expected, "{missing} buffers are missing");
+            }
+        });
+    }
+}

@@ -167,14 +167,13 @@ impl Regulator {
         if load.free < low / 2 && state.is_armed {
             next = (low * 2).min(most_low(load, least));
             state.is_armed = false;
-            state.lowered_at = load.opened;
         } else if load.free >= low {
             state.is_armed = true;
         }
-        let step = percent(load.segments, 1);
-        let is_light = load.free >= with_high(load, low).high && load.opened > state.lowered_at;
-        if is_light || load.opened >= state.lowered_at + u64::from(step) {
-            next = next.saturating_sub(step).max(least);
+        // Before anything has been reclaimed, what is free tells nothing of how reclaim keeps up.
+        let is_light = load.free >= with_high(load, low).high && !load.is_first_fill;
+        if is_light && load.opened > state.lowered_at {
+            next = next.saturating_sub(percent(load.segments, 1)).max(least);
             state.lowered_at = load.opened;
         }
         state.low = Some(next);
@@ -338,16 +337,24 @@ mod tests {
             assert_eq!(low(49, 5), 200);
             assert_eq!(low(210, 6), 200);
             assert_eq!(low(99, 7), 250, "no more than a quarter");
-            let steps: Vec<u32> = (8..30).map(|opened| low(900, opened)).collect();
+            for opened in 8..200 {
+                assert_eq!(low(399, opened), 250, "below the high one");
+            }
+            let steps: Vec<u32> = (200..222).map(|opened| low(900, opened)).collect();
             assert!(steps.windows(2).all(|pair| pair[0] - pair[1] == 10));
-            assert_eq!(low(900, 29), low(900, 29), "nothing was opened");
-            for opened in 30..100 {
+            assert_eq!(low(900, 221), low(900, 221), "nothing was opened");
+            for opened in 222..300 {
                 low(900, opened);
             }
-            assert_eq!(low(900, 100), 12, "never below one a channel");
+            assert_eq!(low(900, 300), 12, "never below one a channel");
             let regulator = Regulator::new(Reserve::Heuristic, FOR_STOP);
-            let low = |free, opened| regulator.watermarks(&load(free, opened)).low;
-            assert_eq!((low(50, 9), low(50, 10)), (50, 40), "nothing was short");
+            for opened in 1..200 {
+                let load = Load {
+                    is_first_fill: true,
+                    ..load(900, opened)
+                };
+                assert_eq!(regulator.watermarks(&load).low, 50, "a first fill");
+            }
         });
     }
 

@@ -91,6 +91,15 @@ pub(crate) fn append(store: &SegmentStore, number: u64) -> Option<(Place, u64)> 
 }
 
 fn append_len(store: &SegmentStore, number: u64, len: u32) -> Option<(Place, u64)> {
+    append_from(store, number, len, Source::Write)
+}
+
+fn append_from(
+    store: &SegmentStore,
+    number: u64,
+    len: u32,
+    source: Source,
+) -> Option<(Place, u64)> {
     let value = vec![number as u8; len as usize];
     let header = ItemHeader {
         version: number.into(),
@@ -110,7 +119,7 @@ fn append_len(store: &SegmentStore, number: u64, len: u32) -> Option<(Place, u64
     };
     let mut at = None;
     let hash = KeyHash(number);
-    store.append(&[AppendItem { hash, item }], Source::Write, |_, filled| {
+    store.append(&[AppendItem { hash, item }], source, |_, filled| {
         at = Some(filled)
     });
     at.map(|filled| (filled, number))
@@ -188,6 +197,22 @@ fn buffers_are_the_back_pressure() {
         appended.push(append(&store, appended.len() as u64).expect("a buffer is free"));
         for item in appended {
             check(&store, item).await;
+        }
+    });
+}
+
+#[test]
+fn copies_that_gain_space_leave_an_eighth_of_the_buffers_to_others() {
+    Sim::new(1).block_on(async {
+        for other in [Source::Write, Source::Leveling] {
+            let store = store(32, 16);
+            let left_by = |source| {
+                while append_from(&store, 1, 2000, source).is_some() {}
+                store.free_buffers()
+            };
+            assert_eq!(left_by(Source::Copy), 2);
+            assert!(!store.has_buffer_for_copies());
+            assert_eq!(left_by(other), 0, "{other:?}");
         }
     });
 }

@@ -1,5 +1,7 @@
 //! Reclaim: what is read stays longer, and keeping it has its bounds.
 
+use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -15,8 +17,8 @@ use rand::seq::SliceRandom;
 use runtime::sim::Sim;
 
 use crate::support::{
-    Media, SEGMENT_BYTES, get, get_item, in_slots, memory_disk, numbered, random, set, simulate,
-    start, tight, value,
+    Media, SEGMENT_BYTES, for_each_seed, get, get_item, in_slots, memory_disk, numbered, random,
+    set, simulate, start, tight, value,
 };
 
 async fn survivors(engine: &Arc<Engine>, numbers: impl Iterator<Item = u64>) -> usize {
@@ -606,5 +608,96 @@ fn on_demand_a_write_that_stalls_waits_for_all_that_it_takes() {
             stalls = stats.write_waits;
         }
         assert!(waited > 20, "{waited} writes have stalled");
+    });
+}
+
+/// What a background task has done of reclaim in one poll.
+struct Turn {
+    task: usize,
+    items: u64,
+    segments: u64,
+}
+
+/// Sets some of `keys` until the flash has been filled twice, and tells what each poll of a background task has dropped and
+/// copied meanwhile.
+fn turns(seed: u64, policy: ReclaimPolicy, keys: u64) -> Vec<Turn> {
+    let mut config = tight();
+    config.dram = Dram::WriteBuffers {
+        spare_buffers: None,
+    };
+    config.placement = in_slots();
+    config.write_back = None;
+    config.reclaim.policy = policy;
+    config.reclaim.reclaimers = 8;
+    simulate(seed, async {
+        let engine = memory_disk(33 << 20).open(&config).await.unwrap();
+        let turns = Rc::new(RefCell::new(Vec::new()));
+        let mut tasks = 0;
+        engine.start_background(|task| {
+            let (engine, turns) = (Arc::clone(&engine), Rc::clone(&turns));
+            let number = tasks;
+            tasks += 1;
+            runtime::spawn(async move {
+                let mut task = task();
+                let watched = std::future::poll_fn(|cx| {
+                    let before = engine.flash_stats();
+                    let polled = task.as_mut().poll(cx);
+                    let did = engine.flash_stats().since(&before);
+                    turns.borrow_mut().push(Turn {
+                        task: number,
+                        items: did.items_evicted + did.items_copied,
+                        segments: did.segments_reclaimed,
+                    });
+                    polled
+                });
+                watched.await;
+            });
+        });
+        let mut random = random(seed);
+        for tag in 0..160_000 {
+            let name = numbered(random.random_range(0..keys));
+            set(&engine, &name, &value(tag, 300)).await.unwrap();
+            if tag % 16_000 == 0 {
+                // All buffers are empty now, and are filled before anything is reclaimed.
+                engine.sync().await.unwrap();
+            }
+        }
+        assert!(matches!(engine.stop().await, Stop::Complete { .. }));
+        turns.take()
+    })
+}
+
+/// The most tasks that are at items of a segment at once, and the most items of a poll that ends no segment.
+fn most_at_once(turns: &[Turn]) -> (usize, u64) {
+    let mut at_items = BTreeSet::new();
+    let mut most = (0, 0);
+    for turn in turns {
+        if turn.items > 0 {
+            at_items.insert(turn.task);
+            most.0 = most.0.max(at_items.len());
+        }
+        if turn.segments == 0 {
+            most.1 = most.1.max(turn.items);
+        }
+        if turn.items == 0 || turn.segments > 0 {
+            at_items.remove(&turn.task);
+        }
+    }
+    most
+}
+
+#[test]
+fn two_reclaims_are_at_items_at_once_and_let_requests_pass_after_each_64() {
+    let victim = Victim::Oldest;
+    let drops = ReclaimPolicy::Drop { victim };
+    let copies = ReclaimPolicy::CopyValid {
+        victim,
+        max_copy_sixteenths: 15,
+    };
+    for_each_seed("two_reclaims_are_at_items_at_once", 3, |seed| {
+        for (policy, keys) in [(drops, 1_000_000), (copies, 50_000)] {
+            let most = most_at_once(&turns(seed, policy, keys));
+            assert_eq!(most, (2, 64), "{policy:?}");
+        }
     });
 }

@@ -84,16 +84,20 @@ macro_rules! seen {
         pub(super) struct Seen {
             $($(#[$doc])* pub(super) $count: u64,)*
             pub(super) latencies: Histogram<u64>,
+            /// What requests took, with the database and the set after a miss.
+            pub(super) request_latencies: Histogram<u64>,
             pub(super) get_ns: Extremes,
             pub(super) set_ns: Extremes,
         }
 
         impl Seen {
             pub(super) fn new() -> Self {
-                let latencies = Histogram::new_with_bounds(1, LONGEST_NS, DIGITS);
+                let latencies = Histogram::new_with_bounds(1, LONGEST_NS, DIGITS)
+                    .expect("bounds that a histogram can have");
                 Self {
                     $($count: 0,)*
-                    latencies: latencies.expect("bounds that a histogram can have"),
+                    request_latencies: latencies.clone(),
+                    latencies,
                     get_ns: Extremes::NONE,
                     set_ns: Extremes::NONE,
                 }
@@ -101,9 +105,13 @@ macro_rules! seen {
 
             pub(super) fn merge(&mut self, other: &Self) {
                 $(self.$count += other.$count;)*
-                self.latencies
-                    .add(&other.latencies)
-                    .expect("all histograms have the same bounds");
+                for (of_all, of_other) in [
+                    (&mut self.latencies, &other.latencies),
+                    (&mut self.request_latencies, &other.request_latencies),
+                ] {
+                    let added = of_all.add(of_other);
+                    added.expect("all histograms have the same bounds");
+                }
                 self.get_ns.widen(other.get_ns);
                 self.set_ns.widen(other.set_ns);
             }
@@ -304,9 +312,7 @@ impl Client {
             };
             turn.comes().await;
             let measured = number >= self.run.warmup;
-            if measured {
-                self.seen.borrow_mut().requests += 1;
-            }
+            let begun = self.due.unwrap_or_else(runtime::now);
             match request.op {
                 Op::Get => {
                     let is_hit = self.get(&request, measured).await?;
@@ -320,6 +326,11 @@ impl Client {
                 }
                 Op::Set => self.set(&request, number, measured).await,
                 Op::Delete => self.delete(&request, measured).await,
+            }
+            if measured {
+                let mut seen = self.seen.borrow_mut();
+                seen.requests += 1;
+                seen.request_latencies.saturating_record(nanos_since(begun));
             }
             drop(turn);
             self.turn_around().await;
@@ -466,13 +477,17 @@ impl Client {
 
 /// Notes how long an operation took, and tells it.
 fn record(seen: &mut Seen, begun: Instant) -> Extremes {
-    let nanos = runtime::now().since(begun).as_nanos();
-    let nanos = u64::try_from(nanos).unwrap_or(LONGEST_NS);
+    let nanos = nanos_since(begun);
     seen.latencies.saturating_record(nanos);
     Extremes {
         least: nanos,
         most: nanos,
     }
+}
+
+fn nanos_since(begun: Instant) -> u64 {
+    let nanos = runtime::now().since(begun).as_nanos();
+    u64::try_from(nanos).unwrap_or(LONGEST_NS)
 }
 
 fn is_value_of(key: KeyId, value: &[u8]) -> bool {

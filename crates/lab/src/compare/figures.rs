@@ -41,6 +41,8 @@ fn detail(run: &Run, seen: &Seen) -> Detail {
             .iter()
             .map(|&percent| (percent, micros(percent)))
             .collect(),
+        request_us: [99.0, 99.9]
+            .map(|percent| seen.request_latencies.value_at_percentile(percent) as f64 / 1000.0),
         get_us: seen.get_ns.micros(),
         set_us: seen.set_ns.micros(),
         cpu_busy: None,

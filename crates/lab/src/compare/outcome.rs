@@ -28,6 +28,9 @@ pub struct Detail {
     pub mean_us: f64,
     /// Shares of the operations, in percent, that took no longer than so many microseconds.
     pub latencies: Vec<(f64, f64)>,
+    /// What no more than one request in a hundred, and in a thousand, took longer than, in microseconds; with the database and
+    /// the set after a miss.
+    pub request_us: [f64; 2],
     /// The shortest and the longest time of a get, in microseconds.
     pub get_us: Option<(f64, f64)>,
     /// The same of a set.

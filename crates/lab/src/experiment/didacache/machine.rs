@@ -15,8 +15,6 @@ pub(super) const REQUEST: Duration = Duration::from_micros(11);
 /// What passes between an answer and the client's next request. 32 clients who make 248,000 requests a second take 129 us
 /// for each, of which the server takes 12 and others before it in the server's line some 4.
 pub(super) const TURNAROUND: Duration = Duration::from_micros(110);
-/// Servers of one thread that the paper runs.
-pub(super) const PAPER_SERVERS: f64 = 8.0;
 /// Each of the paper's servers has 128 MB for slabs of 8 MB.
 const BUFFERS_A_SERVER: u32 = 16;
 /// Some twenty slab classes are in use, and each fills a slab.
