@@ -5,6 +5,8 @@
 //!  "flowCKPT" │ clock u32 │ flush deadline u32, 0 for none │ partitions u32
 //!  per partition: flush cutoff u64
 //!  next segment sequence number u64
+//!  the index has what segments below hold: sequence number u64
+//!  but of these u32, each: number u32 │ its first items u32
 //!  retired segments u32, each: number u32
 //!  live segments u32, each, in rising number:
 //!     number u32 │ sequence number u64 │ bytes of dead u32 │ dead
@@ -92,6 +94,42 @@ impl DeadKey {
     }
 }
 
+/// What an index that is part of a checkpoint has of the segments: their items, and what has become of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Coverage {
+    /// All of the segments with lower sequence numbers, but for `partly`.
+    pub below: u64,
+    /// Of these the first so many items.
+    pub partly: Vec<(SegmentId, u32)>,
+}
+
+impl Coverage {
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.extend(self.below.to_le_bytes());
+        out.extend((self.partly.len() as u32).to_le_bytes());
+        for (segment, items) in &self.partly {
+            out.extend(segment.0.to_le_bytes());
+            out.extend(items.to_le_bytes());
+        }
+    }
+
+    async fn read<S: Source>(from: &mut S, segments: u32) -> Result<Self, S::Error> {
+        let mut coverage = Self {
+            below: u64_of(from).await?,
+            partly: Vec::new(),
+        };
+        let partly = u32_of(from).await?;
+        if partly > segments {
+            return Err(from.nonsense());
+        }
+        for _ in 0..partly {
+            let segment = SegmentId(u32_of(from).await?);
+            coverage.partly.push((segment, u32_of(from).await?));
+        }
+        Ok(coverage)
+    }
+}
+
 /// What a checkpoint says before its lists.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Head {
@@ -103,6 +141,8 @@ pub struct Head {
     pub cutoffs: Vec<u64>,
     /// Sequence number that the next segment opened has got.
     pub next_sequence: u64,
+    /// What the index had when the checkpoint was begun, where that is a part of it.
+    pub covered: Coverage,
     /// Segments that are not used any more.
     pub retired: Vec<SegmentId>,
     /// Lists that follow.
@@ -119,6 +159,7 @@ impl Head {
         out.extend((self.cutoffs.len() as u32).to_le_bytes());
         out.extend(self.cutoffs.iter().flat_map(|cutoff| cutoff.to_le_bytes()));
         out.extend(self.next_sequence.to_le_bytes());
+        self.covered.encode(&mut out);
         out.extend((self.retired.len() as u32).to_le_bytes());
         out.extend(
             self.retired
@@ -153,6 +194,7 @@ impl Head {
             head.cutoffs.push(u64_of(from).await?);
         }
         head.next_sequence = u64_of(from).await?;
+        head.covered = Coverage::read(from, segments).await?;
         let retired = u32_of(from).await?;
         if retired > segments {
             return Err(from.nonsense());
@@ -245,7 +287,7 @@ impl Section {
         out
     }
 
-    /// Reads what was encoded. Of more than `most_bytes` none are kept.
+    /// Reads what was encoded; one of more than `most_bytes` is as none.
     pub async fn read<S: Source>(from: &mut S, most_bytes: u64) -> Result<Self, S::Error> {
         let mut section = Self {
             version: u32_of(from).await?,
@@ -260,7 +302,11 @@ impl Section {
                 section.bytes.extend_from_slice(&piece);
             }
         }
-        Ok(section)
+        Ok(if len <= most_bytes {
+            section
+        } else {
+            Self::default()
+        })
     }
 }
 

@@ -216,6 +216,10 @@ impl FlashRead {
                 }
             }
             Ok(Found::Absent) => ReadOutcome::Absent,
+            Err(ReadError::Unwritten { .. }) => {
+                is_dead = true;
+                ReadOutcome::Absent
+            }
             Err(ReadError::NoMemory { .. }) => match self.patience {
                 Patience::Waits => ReadOutcome::Busy,
                 Patience::ReadsAhead => ReadOutcome::Crowded,

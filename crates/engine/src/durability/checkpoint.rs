@@ -39,7 +39,7 @@ const MAX_TRIES: usize = 4;
 
 /// What a checkpoint is made of beside the journal and the store.
 pub(crate) struct CheckpointInput<'a> {
-    /// Clock, pending flush and cutoffs.
+    /// Clock, pending flush, cutoffs, and what the section covers.
     pub(crate) head: Head,
     /// Versions that have been given out are lower.
     pub(crate) next_version: u64,
@@ -60,6 +60,9 @@ pub(crate) enum Deaths<'a> {
     },
     /// The index, which names whatever is alive.
     Indexed(IsNamed<'a>),
+    /// The section, which is the index. What recovery has still to find when the checkpoint was begun goes by the keys
+    /// that it keeps.
+    InSection { was_recovering: bool },
 }
 
 type IsNamed<'a> = &'a dyn Fn(&SegmentRecord, &SummaryEntry) -> bool;
@@ -80,6 +83,8 @@ pub(crate) enum NotWritten {
     Unreadable,
     /// There is no free segment, or the device fails.
     NoSegment,
+    /// Recovery has ended meanwhile, and what was to be noted of it is gone.
+    Overtaken,
 }
 
 /// Writes checkpoints of one store and its journal.
@@ -127,7 +132,7 @@ impl Checkpointer {
                 Err(why) => why,
             };
             let has_bad = self.store.free_checkpoint(&sink.saved.segments);
-            if why == NotWritten::Unreadable || !has_bad {
+            if why != NotWritten::NoSegment || !has_bad {
                 return Err(why);
             }
         }
@@ -180,6 +185,15 @@ impl Checkpointer {
                 }
             }
             Deaths::Indexed(is_named) => lost = self.push_indexed(sink, &live, is_named).await?,
+            Deaths::InSection { was_recovering } => {
+                for record in &live {
+                    push_list(sink, record.segment, record.sequence, &Packer::default()).await?;
+                }
+                push_recovering(sink, input.recovery).await?;
+                if was_recovering && !input.recovery.is_running() {
+                    return Err(NotWritten::Overtaken);
+                }
+            }
         }
         push(sink, &DeadKey::batch(&[])).await?;
         push(sink, &input.section.encode_head()).await?;

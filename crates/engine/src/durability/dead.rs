@@ -16,7 +16,7 @@ use device::Journal as Log;
 use super::flush::FlushCutoffs;
 use super::journal::{ChunkRecords, Damaged};
 use crate::format::checkpoint::{
-    DeadKey, DeadList, Head, Packer, Positions, Section, Source, merge,
+    Coverage, DeadKey, DeadList, Head, Packer, Positions, Section, Source, merge,
 };
 use crate::format::item::is_expired;
 use crate::format::journal::{Record, is_generation, kept_chunk, kept_hash};
@@ -58,6 +58,10 @@ pub(crate) struct DeadSet {
     segments: HashSet<u32>,
     /// The version below which copies of a key are dead, by the key's kept hash.
     keys: HashMap<u64, u64>,
+    /// Those that the journal has, in its order, where an index that survives has to hear of them.
+    outdated: Vec<(u64, u64)>,
+    /// What such an index has.
+    pub(crate) covered: Coverage,
     retired: BTreeSet<u32>,
     /// Segments that a checkpoint says were live when it was written, in their generations on flash. `None` when there
     /// is no checkpoint.
@@ -130,6 +134,8 @@ const KEYS_TO_LISTS: u64 = 2;
 const KEY_ITEMS: u64 = 4;
 /// Bytes of memory of a key in a table that may be half full.
 const KEY_BYTES: usize = 34;
+/// And in a list.
+const OUTDATED_BYTES: usize = size_of::<(u64, u64)>();
 
 /// How much a checkpoint says.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -187,6 +193,8 @@ impl DeadSet {
             lists: Mutex::default(),
             segments: HashSet::new(),
             keys: HashMap::new(),
+            outdated: Vec::new(),
+            covered: Coverage::default(),
             retired: BTreeSet::new(),
             living: None,
             next_sequence: 0,
@@ -214,6 +222,7 @@ impl DeadSet {
         }
         self.cutoffs = head.cutoffs;
         self.next_sequence = head.next_sequence;
+        self.covered = head.covered;
         for segment in head.retired {
             self.retire(segment.0);
         }
@@ -265,9 +274,15 @@ impl DeadSet {
 
     /// Versions below `first_version` are all there are: what is left of an earlier chunk could say more.
     pub(crate) fn clamp_keys(&mut self, first_version: u64) {
-        for version in self.keys.values_mut() {
+        let outdated = self.outdated.iter_mut().map(|(_, version)| version);
+        for version in self.keys.values_mut().chain(outdated) {
             *version = first_version.min(*version);
         }
+    }
+
+    /// The keys whose copies have been outdated since the checkpoint, with the version below which they are.
+    pub(crate) fn take_outdated(&mut self) -> Vec<(u64, u64)> {
+        std::mem::take(&mut self.outdated)
     }
 
     /// The keys whose copies are dead below a version.
@@ -289,7 +304,7 @@ impl DeadSet {
     }
 
     fn key_bytes(&self) -> u64 {
-        (self.keys.len() * KEY_BYTES) as u64
+        (self.keys.len() * KEY_BYTES + self.outdated.len() * 2 * OUTDATED_BYTES) as u64
     }
 
     /// Adds what the records of a chunk say.
@@ -311,7 +326,12 @@ impl DeadSet {
                     self.segments.insert(segment);
                 }
             }
-            Record::KeyDead { hash, version } => self.kill_key(hash, version),
+            Record::KeyDead { hash, version } => {
+                self.kill_key(hash, version);
+                if self.covered.below > 0 && !self.has_too_many_keys() {
+                    self.outdated.push((hash, version));
+                }
+            }
             Record::Retired { segment } => self.retire(segment),
             Record::Cutoff {
                 partition,

@@ -114,6 +114,9 @@ pub enum Distrust {
     /// The checkpoint does not verify.
     #[error("its checkpoint does not verify")]
     Checkpoint,
+    /// The index that it tells cannot be read, or is larger than there is memory for.
+    #[error("the index of its checkpoint cannot be read")]
+    Index,
     /// Too many segments cannot be read.
     #[error("its flash cannot be read")]
     Unreadable,

@@ -51,6 +51,7 @@ impl LastRun {
     ) -> u32 {
         // The clock never goes back: what had expired stays so.
         let clock = now.max(Journal::clock(log)).max(self.dead.clock);
+        cutoffs.restore_clock(clock, first_version);
         if let Some(deadline) = self.dead.apply_flush(clock, first_version) {
             cutoffs.flush_at(deadline);
         }

@@ -22,6 +22,9 @@ pub(crate) struct FlushCutoffs {
     /// Counts the calls of `flush_all`.
     generation: AtomicU64,
     cutoffs: Box<[AtomicU64]>,
+    /// Versions of earlier runs are lower, and the second that these have seen.
+    first_version: AtomicU64,
+    clock: AtomicU32,
 }
 
 impl FlushCutoffs {
@@ -34,7 +37,16 @@ impl FlushCutoffs {
             cutoffs: (0..1usize << partition_bits)
                 .map(|_| AtomicU64::new(0))
                 .collect(),
+            first_version: AtomicU64::new(0),
+            clock: AtomicU32::new(0),
         }
+    }
+
+    /// What earlier runs have written, in versions below `first_version`, and what had expired by Unix second `clock`,
+    /// stays expired where the clock has been set back.
+    pub(crate) fn restore_clock(&self, clock: u32, first_version: u64) {
+        self.clock.store(clock, Ordering::Release);
+        self.first_version.store(first_version, Ordering::Release);
     }
 
     /// Everything written before Unix second `deadline` is dead from then on.
@@ -85,7 +97,13 @@ impl FlushCutoffs {
     /// Whether an item with these properties can still be served at Unix second `now`.
     #[inline]
     pub(crate) fn is_live(&self, hash: KeyHash, version: u64, expiry: u32, now: u32) -> bool {
-        !is_expired(expiry, now) && version >= self.cutoff(hash.partition(self.partition_bits))
+        let seen = if version < self.first_version.load(Ordering::Acquire) {
+            self.clock.load(Ordering::Acquire)
+        } else {
+            0
+        };
+        !is_expired(expiry, now.max(seen))
+            && version >= self.cutoff(hash.partition(self.partition_bits))
     }
 
     /// [`is_live`](FlushCutoffs::is_live) of an item's header.

@@ -13,6 +13,7 @@ use runtime::sync::Notify;
 
 use super::dead::DeadSet;
 use crate::counter::{Count as _, counters};
+use crate::format::checkpoint::Coverage;
 use crate::format::journal::kept_hash;
 use crate::format::segment::{SegmentId, SummaryEntry};
 use crate::key::{KeyHash, Passthrough};
@@ -79,6 +80,8 @@ pub(crate) struct RecoveryQueue {
     segment_reading_bytes: u64,
     /// What this run has superseded, for each partition.
     superseded: Box<[Mutex<Superseded>]>,
+    /// Items at the front of segments that the index has had from the start.
+    covered: HashMap<SegmentId, u32>,
 }
 
 struct Queue {
@@ -119,15 +122,36 @@ impl Superseded {
     }
 }
 
+/// Of each of these segments what is covered, if anything is.
+fn covered_items(records: &[SegmentRecord], covered: &Coverage) -> HashMap<SegmentId, u32> {
+    let partly: HashMap<SegmentId, u32> = covered.partly.iter().copied().collect();
+    let below = records
+        .iter()
+        .filter(|record| record.sequence < covered.below);
+    let items = |record: &SegmentRecord| {
+        let all = record.items;
+        let some = partly.get(&record.segment).copied();
+        (record.segment, some.unwrap_or(all).min(all))
+    };
+    below.map(items).collect()
+}
+
+fn items_covered(covered: &HashMap<SegmentId, u32>, record: &SegmentRecord) -> u32 {
+    covered.get(&record.segment).copied().unwrap_or(0)
+}
+
 impl RecoveryQueue {
-    /// The queue of these segments, oldest first, in a cache with so much memory.
+    /// The queue of these segments, oldest first, in a cache with so much memory. What is `covered` of them the index has.
     pub(crate) fn new(
-        unread: Vec<SegmentRecord>,
+        mut unread: Vec<SegmentRecord>,
+        covered: &Coverage,
         dead: Option<DeadSet>,
         clock: u32,
         partitions: usize,
         memory_bytes: u64,
     ) -> Self {
+        let covered = covered_items(&unread, covered);
+        unread.retain(|record| items_covered(&covered, record) < record.items);
         let dead = dead.filter(|_| !unread.is_empty());
         let dead_bytes = dead.as_ref().map_or(0, DeadSet::memory_bytes);
         let items = unread.iter().map(|record| u64::from(record.items)).max();
@@ -151,7 +175,22 @@ impl RecoveryQueue {
             started: runtime::now(),
             counters: RecoveryCounters::default(),
             superseded: (0..partitions).map(|_| Mutex::default()).collect(),
+            covered,
         }
+    }
+
+    /// Items at the front of a segment that the index has had from the start.
+    pub(crate) fn covered(&self, record: &SegmentRecord) -> u32 {
+        items_covered(&self.covered, record)
+    }
+
+    /// The segments that have not been read to their ends, with what the index has had of them from the start.
+    pub(crate) fn uncovered(&self) -> Vec<(SegmentId, u32)> {
+        let queue = self.queue.lock();
+        let unread = queue.unread.iter().map(|record| record.segment);
+        let left = unread.chain(queue.claimed.iter().copied());
+        let covered = |segment| self.covered.get(&segment).copied().unwrap_or(0);
+        left.map(|segment| (segment, covered(segment))).collect()
     }
 
     /// Whether it has not ended.

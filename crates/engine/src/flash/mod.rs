@@ -25,7 +25,7 @@ use crate::counter::Count as _;
 use crate::durability::RecoveryStats;
 use crate::durability::checkpoint::{CheckpointInput, Checkpointer, Deaths, NotWritten};
 use crate::durability::journal::{Journal, ring_chunks};
-use crate::format::checkpoint::Head;
+use crate::format::checkpoint::{Coverage, Head};
 use crate::format::item::CHECKSUM_BYTES;
 use crate::format::journal::{Record, chunk_words};
 use crate::format::segment::{SummaryEntry, largest_item};
@@ -297,11 +297,26 @@ impl FlashTier {
             .append(Record::KeyDead { hash, version });
     }
 
+    /// Ends what a checkpoint has to hold with `cut`. Of what that returns, what the index has by then, where it is to be
+    /// a part of the checkpoint.
+    pub(crate) fn cut<T>(&self, cut: impl FnOnce() -> T) -> (T, Coverage) {
+        if !self.upkeep.survives {
+            return (cut(), Coverage::default());
+        }
+        // Not later than the cut: what is read meanwhile is read once more.
+        let uncovered = self.upkeep.recovery.uncovered();
+        let (cut, mut covered) = self.store().appended_before(cut);
+        covered.partly.extend(uncovered);
+        (cut, covered)
+    }
+
     /// Writes a checkpoint of what has died, by the `last` checkpoint and the journal's chunks before `end`; by the
-    /// index where there is no `end` or the last checkpoint cannot be read. The last of a run `is_last`.
+    /// index where there is no `end` or the last checkpoint cannot be read, or where it is in the section. The last of a
+    /// run `is_last`.
     pub(crate) async fn checkpoint(
         &self,
         (head, next_version): (Head, u64),
+        was_recovering: bool,
         last: Option<&SavedCheckpoint>,
         end: Option<u64>,
         is_last: bool,
@@ -312,10 +327,15 @@ impl FlashTier {
             self.placement.check(&item, &mut |_| true) == Named::Kept
         };
         let by_index = Deaths::Indexed(&is_named);
+        let deaths = match end {
+            _ if self.upkeep.survives => Deaths::InSection { was_recovering },
+            Some(end) => Deaths::Recorded { last, end },
+            None => by_index,
+        };
         let mut input = CheckpointInput {
             head,
             next_version,
-            deaths: end.map_or(by_index, |end| Deaths::Recorded { last, end }),
+            deaths,
             section: self.placement.section(&live, is_last),
             keeps_dead_keys: !self.upkeep.locates_displaced,
             recovery: &self.upkeep.recovery,

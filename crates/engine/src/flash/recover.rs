@@ -126,6 +126,8 @@ async fn read_segment(tier: &FlashTier, record: &SegmentRecord, dead: &DeadSet) 
             return;
         }
     };
+    let covered = (recovery.covered(record) as usize).min(entries.len());
+    let entries = &entries[covered..];
     let listed = entries.len() as u64;
     let mut offers = Vec::new();
     let items = dead.of_segment(record);
@@ -133,7 +135,7 @@ async fn read_segment(tier: &FlashTier, record: &SegmentRecord, dead: &DeadSet) 
         wait_for_journal(tier).await;
         offers.extend(classify(tier, record, batch, &items));
     }
-    drop((items, entries));
+    drop(items);
     let mut alive = 0;
     for (partition, group) in by_partition(tier, offers) {
         let mut contested = Vec::new();
@@ -160,7 +162,7 @@ async fn read_segment(tier: &FlashTier, record: &SegmentRecord, dead: &DeadSet) 
 fn lose(tier: &FlashTier, record: &SegmentRecord) {
     let upkeep = &tier.upkeep;
     let mut lost = vec![*record];
-    if !tier.upkeep.locates_displaced {
+    if !upkeep.locates_displaced && !upkeep.survives {
         let older = |unread: &SegmentRecord| unread.sequence < record.sequence;
         lost.extend(upkeep.recovery.forget_unread(|unread| !older(unread)));
     }

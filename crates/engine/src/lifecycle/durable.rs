@@ -262,16 +262,20 @@ impl Engine {
             counters.failed.add(1);
             return false;
         }
+        // Not later than the cut.
+        let was_recovering = self.flash.upkeep.recovery.is_running();
         let (end, head) = {
             // A flush is in the head, or its records are behind the cut.
             let _flushing = self.flushing.lock();
-            let end = if heals {
-                let end = self.journal.restart();
-                losses = self.journal.losses();
-                end
-            } else {
-                self.journal.cut()
-            };
+            let (end, covered) = self.flash.cut(|| {
+                if heals {
+                    let end = self.journal.restart();
+                    losses = self.journal.losses();
+                    end
+                } else {
+                    self.journal.cut()
+                }
+            });
             // Later than the cut: a flush that is due by then is applied here, and its records are behind the cut.
             let now = runtime::unix_seconds();
             let cutoffs = (0..self.partitions.len())
@@ -285,6 +289,7 @@ impl Engine {
                 clock: now.max(Journal::clock(&*self.journal.log)),
                 flush_deadline: self.cutoffs.pending(now),
                 cutoffs,
+                covered,
                 ..Head::default()
             };
             (end, head)
@@ -305,6 +310,7 @@ impl Engine {
             .flash
             .checkpoint(
                 (head, next_version),
+                was_recovering,
                 last.as_ref(),
                 (!heals).then_some(end),
                 is_last,
@@ -317,6 +323,12 @@ impl Engine {
         if is_last && self.back_in_memory() != placed {
             // What memory has of them is to be placed again first.
             self.store().free_checkpoint(&saved.segments);
+            return false;
+        }
+        if self.flash.upkeep.survives && !self.is_stopped() && !self.write_placed().await {
+            // Of a copy that the section names, and that is written by nobody, an earlier one may be on flash.
+            self.store().free_checkpoint(&saved.segments);
+            counters.failed.add(1);
             return false;
         }
         let synced = self.flash.sync().await;

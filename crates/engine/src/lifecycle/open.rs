@@ -22,11 +22,12 @@ use crate::durability::superblocks::{
     CheckpointCounters, Persistence, SUPERBLOCK_OFFSETS, Start, read_superblock, write_superblock,
 };
 use crate::flash::{FlashTier, fixed_bytes};
-use crate::format::checkpoint::Section;
+use crate::format::checkpoint::{Coverage, Section};
 use crate::format::journal::{BEGUN_WORD, Head, Record, VOID_WORD, chunk_words};
 use crate::format::superblock::{
     INDEX_HEADER_BYTES, ImageShape, IndexHeader, IndexRegion, Superblock, next_run,
 };
+use crate::key::KeyHash;
 use crate::partition::{self, Partition};
 use crate::placement::{Parts, PlacementKind};
 use crate::reclaim::{IndexUse, ReturnToMemory, Upkeep};
@@ -150,6 +151,13 @@ impl Opening {
                 .filter(|&items| items as u64 <= beside_it)
                 .unwrap_or(0)
         });
+        let outdated = match &mut last_run {
+            Some(last) => {
+                last.dead.clamp_keys(superblock.version_limit.get());
+                last.dead.take_outdated()
+            }
+            None => Vec::new(),
+        };
         let section = last_run.as_mut().and_then(|last| last.dead.section.take());
         let placement = self.kind.open(Parts {
             codec: store.codec,
@@ -162,6 +170,9 @@ impl Opening {
             index_region: index_region.clone(),
             section: section.filter(|section| *section != Section::default()),
         })?;
+        for (hash, version) in outdated {
+            placement.invalidate(KeyHash(hash), version);
+        }
         let first_version = superblock.version_limit.get();
         let known_clock = last_run.as_ref().map_or(0, |last_run| last_run.dead.clock);
         if let (true, Some(disk), IndexRegion::Apart(bytes)) =
@@ -187,7 +198,10 @@ impl Opening {
                 (now, first_version),
                 self.config.memory_bytes,
             ),
-            None => (RecoveryQueue::new(Vec::new(), None, 0, partitions, 0), None),
+            None => (
+                RecoveryQueue::new(Vec::new(), &Coverage::default(), None, 0, partitions, 0),
+                None,
+            ),
         };
         let upkeep = Upkeep::new(
             store,
@@ -195,7 +209,7 @@ impl Opening {
             cutoffs,
             recovery,
             index_use,
-            self.kind.locates_displaced(),
+            (self.kind.locates_displaced(), self.kind.survives()),
             &self.config,
         );
         let workers = (self.config.reclaim.reclaimers, self.config.writing.writers);
@@ -403,9 +417,15 @@ impl Opening {
             superblock.stale_below = superblock.version_limit;
         }
         let last_run = find(store, log, superblock, bounds, &mut |_| {}).await?;
-        if !self.kind.locates_displaced() && !last_run.unreadable.is_empty() {
+        let goes_by_versions = !self.kind.locates_displaced() && !self.kind.survives();
+        if goes_by_versions && !last_run.unreadable.is_empty() {
             // An unreadable segment may have held what superseded items of other segments.
             return Err(Distrust::Unreadable);
+        }
+        let has_section = last_run.dead.section.as_ref();
+        let is_lost = |section: &Section| *section == Section::default();
+        if self.kind.survives() && has_section.is_some_and(is_lost) {
+            return Err(Distrust::Index);
         }
         Ok(last_run)
     }
@@ -523,6 +543,7 @@ fn take_over(
     let unreadable = last_run.unreadable.iter().copied();
     let retired = last_run.dead.retired().chain(unreadable);
     store.adopt(&last_run.living, kept, retired);
+    let covered = std::mem::take(&mut last_run.dead.covered);
     let partitions = last_run.dead.cutoffs.len();
     let LastRun {
         living,
@@ -530,7 +551,18 @@ fn take_over(
         checkpoint,
         ..
     } = last_run;
-    let recovery = RecoveryQueue::new(living, Some(dead), clock, partitions, memory_bytes);
+    let living_now = living.clone();
+    let recovery = RecoveryQueue::new(
+        living,
+        &covered,
+        Some(dead),
+        clock,
+        partitions,
+        memory_bytes,
+    );
+    for record in &living_now {
+        store.count_all_in(record.segment, recovery.covered(record));
+    }
     (recovery, checkpoint)
 }
 

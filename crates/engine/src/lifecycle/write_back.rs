@@ -271,7 +271,7 @@ impl Engine {
     }
 
     /// Has everything that has been placed so far written and synced.
-    async fn write_placed(&self) -> bool {
+    pub(super) async fn write_placed(&self) -> bool {
         let upkeep = &self.flash.upkeep;
         if !self.store().can_flush() {
             self.store().flush();

@@ -226,6 +226,13 @@ pub trait PlacementKind: Send + Sync {
     /// in order of age, and versions alone decide which copy of a key a recovery takes.
     fn locates_displaced(&self) -> bool;
 
+    /// Whether a start finds the index as it was at the last checkpoint, by that checkpoint's section. Then only what has
+    /// been placed since is restored, and `invalidate` is called before with what has been outdated since: with the
+    /// hash as far as the journal keeps it, whose last 4 bits are 0. Where displaced copies are located it is not asked.
+    fn survives(&self) -> bool {
+        false
+    }
+
     /// Bytes of memory, out of `memory_bytes`, at which reclaim has to make space in the index.
     fn max_index_bytes(&self, memory_bytes: u64) -> u64 {
         memory_bytes

@@ -395,6 +395,7 @@ mod tests {
             sequence: u64::from(100 - number),
             items: 1,
             slot_bytes: 0,
+            data_bytes: 0,
         };
         let written = |erases: &[u64]| (0..).map(record).zip(erases.iter().copied()).collect();
         let moved = |mean, most, erases: &[u64], segments| -> Vec<u32> {

@@ -125,6 +125,8 @@ pub(crate) struct Upkeep {
     pub(crate) counters: FlashCounters,
     /// Whether displaced copies are always known by their place.
     pub(crate) locates_displaced: bool,
+    /// Whether a start finds the index as it was at the last checkpoint.
+    pub(crate) survives: bool,
     pub(super) policy: ReclaimPolicy,
     pub(super) wear_leveling: Option<u32>,
     schedule: Schedule,
@@ -208,13 +210,14 @@ impl Upkeep {
         cutoffs: Arc<FlushCutoffs>,
         recovery: RecoveryQueue,
         index_use: Arc<IndexUse>,
-        locates_displaced: bool,
+        (locates_displaced, survives): (bool, bool),
         config: &EngineConfig,
     ) -> Self {
         let for_stop = config.segments_for_stop(store.segment_bytes());
         let first = stop_watermarks(for_stop.unwrap_or(0), store.segments());
         let upkeep = Self {
             locates_displaced,
+            survives: survives && !locates_displaced,
             policy: config.reclaim.policy,
             wear_leveling: config.reclaim.wear_leveling,
             schedule: config.reclaim.schedule,

@@ -11,6 +11,7 @@ use super::queues::Worn;
 use super::read::SegmentPin;
 use super::segment::SegmentRecord;
 use crate::counter::Count as _;
+use crate::format::checkpoint::Coverage;
 use crate::format::location::Place;
 use crate::format::segment::{SUMMARY_ENTRY_BYTES, SummaryEntry, decode_tail};
 use crate::sync::Mutex;
@@ -90,6 +91,23 @@ impl SegmentStore {
                 *filling = None;
             }
         }
+    }
+
+    /// What has been appended before `cut`, which no append comes between. Of what it returns, what has been appended to
+    /// the segments so far.
+    pub(crate) fn appended_before<T>(&self, cut: impl FnOnce() -> T) -> (T, Coverage) {
+        let cursor = self.filling.lock();
+        let cut = cut();
+        let mut covered = Coverage {
+            below: cursor.next_sequence.load(Ordering::Acquire),
+            partly: Vec::new(),
+        };
+        for buffer in cursor.filling.iter().flatten() {
+            if let Content::Filling(filling) = &*self.buffers[*buffer].lock() {
+                covered.partly.push((filling.segment, filling.items));
+            }
+        }
+        (cut, covered)
     }
 
     /// The segments in memory and what is in them, the one being filled included.

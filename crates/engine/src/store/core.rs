@@ -412,7 +412,14 @@ impl SegmentStore {
 
     /// The index names one more item of a segment, or is about to.
     pub(crate) fn count_in(&self, segment: SegmentId) {
-        self.segment(segment).live.fetch_add(1, Ordering::Relaxed);
+        self.count_all_in(segment, 1);
+    }
+
+    /// The index names so many items more of a segment.
+    pub(crate) fn count_all_in(&self, segment: SegmentId, items: u32) {
+        self.segment(segment)
+            .live
+            .fetch_add(items, Ordering::Relaxed);
     }
 
     /// The index names one item less of a generation of a segment; nothing changes if the generation has ended.
@@ -498,6 +505,7 @@ impl SegmentStore {
             sequence: state.sequence.load(Ordering::Acquire),
             items: state.items.load(Ordering::Acquire),
             slot_bytes: state.slot_bytes.load(Ordering::Acquire),
+            data_bytes: state.data_bytes.load(Ordering::Acquire),
         }
     }
 
@@ -559,6 +567,9 @@ impl SegmentStore {
         state.sealed_at.store(0, Ordering::Relaxed);
         state.is_doubtful.store(false, Ordering::Relaxed);
         state.slot_bytes.store(slot_bytes, Ordering::Release);
+        state
+            .data_bytes
+            .store(self.segment_bytes, Ordering::Release);
         self.end_reads(state);
         state.last_read_ms.store(self.now_ms(), Ordering::Relaxed);
         state.buffer.store(buffer as u8 + 1, Ordering::Release);

@@ -129,6 +129,14 @@ pub enum ReadError {
         /// What the read takes.
         bytes: usize,
     },
+    /// The last run ended before the item was written there.
+    #[error("item at byte {offset} of segment {segment} was not written before the last run ended")]
+    Unwritten {
+        /// The segment.
+        segment: u32,
+        /// The item's offset in it, in bytes.
+        offset: u32,
+    },
     /// The bytes are not the item that was written there.
     #[error("item at byte {offset} of segment {segment}: {source}")]
     Corrupt {
@@ -227,6 +235,10 @@ impl SegmentStore {
     ) -> Result<FlashItem, ReadError> {
         self.count_read(pin.segment);
         let offset = position.offset();
+        if offset >= self.segment(pin.segment).data_bytes.load(Ordering::Acquire) {
+            let segment = pin.segment.0;
+            return Err(ReadError::Unwritten { segment, offset });
+        }
         let page = offset / PAGE_BYTES * PAGE_BYTES;
         let len = self.read_bytes(pin.segment, position);
         // More where the segment has been opened anew meanwhile, for longer slots.

@@ -14,6 +14,8 @@ pub struct SegmentRecord {
     pub items: u32,
     /// Bytes of each item's slot; 0 where they are packed.
     pub slot_bytes: u32,
+    /// Where an earlier run has left it, the bytes that its items lie in; else all there are.
+    pub data_bytes: u32,
 }
 
 /// What is known of one segment: [`SEGMENT_TABLE_BYTES`].
@@ -29,6 +31,8 @@ pub(super) struct Segment {
     pub(super) item_bytes: AtomicU32,
     /// Bytes of each item's slot; 0 where they are packed.
     pub(super) slot_bytes: AtomicU32,
+    /// Where an earlier run has left it, the bytes that its items lie in: what it had appended behind them is lost.
+    pub(super) data_bytes: AtomicU32,
     /// Unix second in which it was sealed; 0 where an earlier run did so.
     pub(super) sealed_at: AtomicU32,
     /// Reads of its items since it was opened, where reads are counted.

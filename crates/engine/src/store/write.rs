@@ -295,6 +295,7 @@ impl SegmentStore {
                 state.sequence.store(record.sequence, Ordering::Release);
                 state.items.store(record.items, Ordering::Release);
                 state.slot_bytes.store(record.slot_bytes, Ordering::Release);
+                state.data_bytes.store(record.data_bytes, Ordering::Release);
                 queues.adopt_written(record.segment);
                 queues.is_first_fill = false;
             }
@@ -378,6 +379,7 @@ impl SegmentStore {
                     sequence: footer.sequence.get(),
                     items: footer.items.get(),
                     slot_bytes: footer.slot_bytes.get(),
+                    data_bytes: footer.data_bytes.get(),
                 });
             }
         }

@@ -16,7 +16,14 @@ use crate::support::{
 
 const IMAGE_BYTES: u64 = 33 << 20;
 
-const MAP: MapKind = MapKind(usize::MAX);
+const MAP: MapKind = MapKind::REBUILT;
+
+fn with_space(items: u64) -> MapKind {
+    MapKind {
+        most: items as usize,
+        ..MAP
+    }
+}
 
 /// A map whose kind asks for a part of the image that it may overwrite in place, and opens if it is to.
 struct WithRegion {
@@ -155,7 +162,7 @@ fn what_the_index_had_no_space_for_stays_gone() {
             objects(&engine)
         })
     };
-    media.placement = Some(Arc::new(MapKind(SPACE as usize)));
+    media.placement = Some(Arc::new(with_space(SPACE)));
     assert_eq!(objects_after(&media, true), SPACE);
     media.placement = Some(Arc::new(MAP));
     assert!(objects_after(&media, false) <= SPACE);
@@ -166,10 +173,7 @@ fn what_the_index_had_no_space_for_stays_gone() {
 fn what_an_index_refuses_is_counted() {
     const SPACE: u64 = 500;
     let mut media = memory_disk(IMAGE_BYTES);
-    let with_space = |media: &mut Media, space: u64| {
-        media.placement = Some(Arc::new(MapKind(space as usize)));
-    };
-    with_space(&mut media, SPACE);
+    media.placement = Some(Arc::new(with_space(SPACE)));
     simulate(1, async {
         let engine = start(&media, &tight()).await;
         for number in 0..3000u64 {
@@ -193,7 +197,7 @@ fn what_an_index_refuses_is_counted() {
         };
         assert_eq!(stopped, incomplete, "what it refuses then is lost");
     });
-    with_space(&mut media, SPACE / 5);
+    media.placement = Some(Arc::new(with_space(SPACE / 5)));
     simulate(2, async {
         let engine = start(&media, &tight()).await;
         assert_eq!(objects(&engine), SPACE / 5);

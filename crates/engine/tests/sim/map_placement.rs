@@ -1,29 +1,56 @@
 //! The smallest placement: a plain map that cannot locate what it displaces. It answers Perhaps for every key and
-//! leaves displaced copies to KEY DEAD records, so that what the placements with such indexes rely on is tried.
+//! leaves displaced copies to KEY DEAD records, so that what the placements with such indexes rely on is tried. It may
+//! survive: then its section is the map.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use flowstone_engine::format::checkpoint::Section;
+use flowstone_engine::format::journal::kept_hash;
 use flowstone_engine::format::location::Place;
+use flowstone_engine::format::segment::{Position, SegmentId};
 use flowstone_engine::placement::{
     Displaced, Found, Inserted, Parts, Placement, PlacementFuture, PlacementKind, Probe, Restored,
     Token,
 };
 use flowstone_engine::reclaim::{IndexUse, Named, Resident, Residents};
-use flowstone_engine::store::{Layout, Patience, ReadError, SegmentStore, SlabClasses, Streams};
+use flowstone_engine::store::{
+    Layout, Patience, ReadError, SegmentRecord, SegmentStore, SlabClasses, Streams,
+};
 use flowstone_engine::{Key, KeyHash, OpenError};
 use parking_lot::Mutex;
 
-/// Makes [`MapPlacement`]s that have space for this many items.
-pub(crate) struct MapKind(pub(crate) usize);
+/// Makes [`MapPlacement`]s.
+#[derive(Clone, Copy)]
+pub(crate) struct MapKind {
+    /// Items that they have space for.
+    pub(crate) most: usize,
+    /// Whether a start finds them as they were at the last checkpoint.
+    pub(crate) survives: bool,
+}
 
-/// By key hash, where the item lies.
-type Map = HashMap<KeyHash, Place>;
+impl MapKind {
+    /// With space for everything, built anew by each start.
+    pub(crate) const REBUILT: Self = Self {
+        most: usize::MAX,
+        survives: false,
+    };
+
+    /// With space for everything, and part of checkpoints.
+    pub(crate) const SURVIVING: Self = Self {
+        most: usize::MAX,
+        survives: true,
+    };
+}
+
+/// By key hash, as far as the journal keeps it, where the item lies.
+type Map = HashMap<u64, Place>;
 
 struct MapPlacement {
     map: Mutex<Map>,
     most: usize,
+    survives: bool,
     store: Arc<SegmentStore>,
     index_use: Arc<IndexUse>,
 }
@@ -41,14 +68,51 @@ impl PlacementKind for MapKind {
         false
     }
 
+    fn survives(&self) -> bool {
+        self.survives
+    }
+
     fn open(&self, parts: Parts) -> Result<Arc<dyn Placement>, OpenError> {
+        let section = parts.section.filter(|_| self.survives);
+        let map: Map = section.as_ref().map_or_else(Map::new, read);
+        let objects = map.len() as u64;
+        parts.index_use.objects.store(objects, Ordering::Relaxed);
         Ok(Arc::new(MapPlacement {
-            map: Mutex::default(),
-            most: self.0,
+            map: Mutex::new(map),
+            most: self.most,
+            survives: self.survives,
             store: parts.store,
             index_use: parts.index_use,
         }))
     }
+}
+
+/// Bytes of an entry of the section.
+const ENTRY_BYTES: usize = 24;
+
+fn write(map: &Map) -> Section {
+    let entry = |(hash, place): (&u64, &Place)| {
+        let (segment, position) = (place.segment.0, place.position.bits());
+        let small = u64::from(segment) << 32 | u64::from(position);
+        [*hash, place.generation, small].map(u64::to_le_bytes)
+    };
+    Section {
+        version: 1,
+        bytes: map.iter().flat_map(entry).flatten().collect(),
+    }
+}
+
+fn read(section: &Section) -> Map {
+    let entry = |bytes: &[u8]| {
+        let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("8 bytes"));
+        let place = Place {
+            segment: SegmentId((word(16) >> 32) as u32),
+            generation: word(8),
+            position: Position::from_bits(word(16) as u32),
+        };
+        (word(0), place)
+    };
+    section.bytes.chunks_exact(ENTRY_BYTES).map(entry).collect()
 }
 
 impl MapPlacement {
@@ -74,7 +138,7 @@ impl Placement for MapPlacement {
         patience: Patience,
     ) -> PlacementFuture<'a, Result<Found, ReadError>> {
         Box::pin(async move {
-            let named = || self.map.lock().get(&key.hash()).copied();
+            let named = || self.map.lock().get(&kept(key.hash())).copied();
             let mut last = None;
             while let Some(place) = named().filter(|place| last != Some(*place)) {
                 last = Some(place);
@@ -96,21 +160,29 @@ impl Placement for MapPlacement {
 
     fn insert(&self, hash: KeyHash, _version: u64, place: Place) -> Inserted {
         self.change(|map| {
-            if map.len() == self.most && !map.contains_key(&hash) {
+            if map.len() == self.most && !map.contains_key(&kept(hash)) {
                 return Inserted::Full(Displaced::Unknown);
             }
-            map.insert(hash, place);
+            map.insert(kept(hash), place);
             Inserted::Yes(Displaced::Unknown)
         })
     }
 
     fn invalidate(&self, hash: KeyHash, _version: u64) -> Displaced {
-        self.change(|map| map.remove(&hash));
+        self.change(|map| map.remove(&kept(hash)));
         Displaced::Unknown
     }
 
     fn forget(&self, hash: KeyHash, _token: Token) -> Displaced {
         self.invalidate(hash, 0)
+    }
+
+    fn section(&self, _living: &[SegmentRecord], _last: bool) -> Section {
+        if self.survives {
+            write(&self.map.lock())
+        } else {
+            Section::default()
+        }
     }
 
     fn restore(
@@ -120,14 +192,15 @@ impl Placement for MapPlacement {
         each: &mut dyn FnMut(usize, Restored),
     ) {
         for (number, item) in items.iter().enumerate() {
-            let named = self.map.lock().get(&item.hash).copied();
-            let rival = named.filter(|rival| beaten != Some(*rival));
+            let named = self.map.lock().get(&kept(item.hash)).copied();
+            let is_rival = |rival: &Place| beaten != Some(*rival) && *rival != item.place;
+            let rival = named.filter(is_rival);
             if named.is_none() && self.map.lock().len() >= self.most {
                 each(number, Restored::Refused);
                 continue;
             }
             if rival.is_none() {
-                self.change(|map| map.insert(item.hash, item.place));
+                self.change(|map| map.insert(kept(item.hash), item.place));
             }
             let taken = Restored::Taken(Displaced::Unknown);
             each(number, rival.map_or(taken, Restored::Contested));
@@ -135,13 +208,17 @@ impl Placement for MapPlacement {
     }
 }
 
+fn kept(hash: KeyHash) -> u64 {
+    kept_hash(hash.0)
+}
+
 impl Residents for MapPlacement {
     fn check(&self, item: &Resident, keep: &mut dyn FnMut(bool) -> bool) -> Named {
-        self.change(|map| match map.get(&item.hash) {
+        self.change(|map| match map.get(&kept(item.hash)) {
             // Nobody remembers what has been read: all of it counts as such.
             Some(place) if *place == item.place && keep(true) => Named::Kept,
             Some(place) if *place == item.place => {
-                map.remove(&item.hash);
+                map.remove(&kept(item.hash));
                 Named::Removed
             }
             _ => Named::No,
@@ -150,7 +227,7 @@ impl Residents for MapPlacement {
 
     fn moved(&self, item: &Resident, to: Place) -> bool {
         self.change(|map| {
-            let named = map.get_mut(&item.hash);
+            let named = map.get_mut(&kept(item.hash));
             let place = named.filter(|place| **place == item.place);
             place.map(|place| *place = to).is_some()
         })

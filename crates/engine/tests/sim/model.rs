@@ -407,7 +407,7 @@ fn answers_of_write_buffers_and_slots_are_the_maps_or_misses() {
     });
 }
 
-/// The same with an index that locates nothing it displaces.
+/// The same with an index that locates nothing it displaces, which each start builds anew or finds in a checkpoint.
 #[test]
 fn answers_of_a_placement_that_says_perhaps_are_the_maps_or_misses() {
     for_each_seed("answers_of_a_placement", 30, |seed| {
@@ -416,7 +416,10 @@ fn answers_of_a_placement_that_says_perhaps_are_the_maps_or_misses() {
             _ => (9, Misses::Allowed),
         };
         let disk = Media {
-            placement: Some(Arc::new(MapKind(usize::MAX))),
+            placement: Some(Arc::new(match seed % 4 {
+                0 | 1 => MapKind::REBUILT,
+                _ => MapKind::SURVIVING,
+            })),
             ..memory_disk(flash_mib << 20)
         };
         run_on(seed, tight(), disk, misses, 2500);

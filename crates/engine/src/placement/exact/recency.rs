@@ -160,6 +160,7 @@ mod tests {
             sequence: 100 + u64::from(number),
             items: 1000,
             slot_bytes: 0,
+            data_bytes: 0,
         });
         let read = |segment: u32, unit: u32| segment != 5 && unit.is_multiple_of(segment + 1);
         let passes = Cell::new(0);
