@@ -18,7 +18,7 @@ const REFUSED_PAUSE: Duration = Duration::from_millis(50);
 const PLACE_PATIENCE: Duration = Duration::from_millis(10);
 const PLACE_PAUSE: Duration = Duration::from_millis(1);
 /// How long one waits for what the cache gives up as soon as flash has it.
-const FLASH_PATIENCE: Duration = Duration::from_secs(1);
+const FLASH_PATIENCE: Duration = Duration::from_millis(250);
 /// How long nobody waits after one who has waited for nothing.
 const VAIN_PAUSE: Duration = Duration::from_millis(100);
 /// How often those who wait for memory of the cache are lent what it has given up meanwhile.

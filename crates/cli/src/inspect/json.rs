@@ -171,6 +171,7 @@ fn reason(why: Distrust) -> &'static str {
         Distrust::Journal(_) => "journal",
         Distrust::JournalGap => "journal-gap",
         Distrust::Checkpoint => "checkpoint",
+        Distrust::Index => "index",
         Distrust::Unreadable => "unreadable",
         Distrust::Memory => "memory",
         Distrust::Downtime => "downtime",

@@ -18,7 +18,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use super::journal::{ChunkRecords, Damaged, Journal};
-use super::recovery::RecoveryQueue;
+use super::recovery::{RecoveryQueue, Uncovered};
 use crate::format::checkpoint::{DeadKey, DeadList, Head, Packer, Section, merge};
 use crate::format::journal::{Record, is_generation, kept_hash};
 use crate::format::segment::{SegmentId, SummaryEntry};
@@ -60,9 +60,8 @@ pub(crate) enum Deaths<'a> {
     },
     /// The index, which names whatever is alive.
     Indexed(IsNamed<'a>),
-    /// The section, which is the index. What recovery has still to find when the checkpoint was begun goes by the keys
-    /// that it keeps.
-    InSection { was_recovering: bool },
+    /// The section, which is the index; of what recovery had still to find when the checkpoint was begun, what is recorded.
+    InSection(&'a [Uncovered]),
 }
 
 type IsNamed<'a> = &'a dyn Fn(&SegmentRecord, &SummaryEntry) -> bool;
@@ -185,12 +184,15 @@ impl Checkpointer {
                 }
             }
             Deaths::Indexed(is_named) => lost = self.push_indexed(sink, &live, is_named).await?,
-            Deaths::InSection { was_recovering } => {
+            Deaths::InSection(uncovered) => {
                 for record in &live {
-                    push_list(sink, record.segment, record.sequence, &Packer::default()).await?;
+                    let found = uncovered.iter().find(|left| left.record == *record);
+                    let dead = found.map_or(&[][..], |left| &left.dead);
+                    push_packed(sink, record.segment, record.sequence, dead).await?;
                 }
                 push_recovering(sink, input.recovery).await?;
-                if was_recovering && !input.recovery.is_running() {
+                // The first thing that goes at the end of a recovery.
+                if !uncovered.is_empty() && input.recovery.dead().is_none() {
                     return Err(NotWritten::Overtaken);
                 }
             }
@@ -388,7 +390,15 @@ async fn push_list(
     sequence: u64,
     dead: &Packer,
 ) -> Result<(), NotWritten> {
-    let dead = dead.bytes();
+    push_packed(sink, segment, sequence, dead.bytes()).await
+}
+
+async fn push_packed(
+    sink: &mut CheckpointSink,
+    segment: SegmentId,
+    sequence: u64,
+    dead: &[u8],
+) -> Result<(), NotWritten> {
     push(sink, &DeadList::encode_head(segment, sequence, dead.len())).await?;
     push(sink, dead).await
 }

@@ -19,7 +19,7 @@ use crate::format::checkpoint::{
     Coverage, DeadKey, DeadList, Head, Packer, Positions, Section, Source, merge,
 };
 use crate::format::item::is_expired;
-use crate::format::journal::{Record, is_generation, kept_chunk, kept_hash};
+use crate::format::journal::{Record, VERSION_LIMIT, is_generation, kept_chunk, kept_hash};
 use crate::format::location::LocationCodec;
 use crate::format::segment::{SegmentId, SummaryEntry};
 use crate::key::KeyHash;
@@ -56,11 +56,9 @@ pub(crate) struct DeadSet {
     lists: Mutex<Lists>,
     /// Segments whose generation on flash is dead.
     segments: HashSet<u32>,
-    /// The version below which copies of a key are dead, by the key's kept hash.
-    keys: HashMap<u64, u64>,
-    /// Those that the journal has, in its order, where an index that survives has to hear of them.
-    outdated: Vec<(u64, u64)>,
-    /// What such an index has.
+    /// Of what copies of a key are dead, by the key's kept hash.
+    keys: HashMap<u64, DeadBelow>,
+    /// What an index that survives has.
     pub(crate) covered: Coverage,
     retired: BTreeSet<u32>,
     /// Segments that a checkpoint says were live when it was written, in their generations on flash. `None` when there
@@ -134,8 +132,6 @@ const KEYS_TO_LISTS: u64 = 2;
 const KEY_ITEMS: u64 = 4;
 /// Bytes of memory of a key in a table that may be half full.
 const KEY_BYTES: usize = 34;
-/// And in a list.
-const OUTDATED_BYTES: usize = size_of::<(u64, u64)>();
 
 /// How much a checkpoint says.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -163,6 +159,26 @@ pub(crate) enum ItemState {
     /// A `flush_all` came after it.
     Flushed,
     Expired,
+}
+
+/// The version below which copies of a key are dead, and whether the journal has said so since the checkpoint.
+#[derive(Clone, Copy, Debug, Default)]
+struct DeadBelow(u64);
+
+const _: () = assert!(VERSION_LIMIT <= 1 << 63);
+
+impl DeadBelow {
+    fn new(version: u64, is_new: bool) -> Self {
+        Self(version << 1 | u64::from(is_new))
+    }
+
+    fn version(self) -> u64 {
+        self.0 >> 1
+    }
+
+    fn is_new(self) -> bool {
+        self.0 & 1 == 1
+    }
 }
 
 /// A `flush_all` and the partitions that have applied it.
@@ -193,7 +209,6 @@ impl DeadSet {
             lists: Mutex::default(),
             segments: HashSet::new(),
             keys: HashMap::new(),
-            outdated: Vec::new(),
             covered: Coverage::default(),
             retired: BTreeSet::new(),
             living: None,
@@ -248,7 +263,7 @@ impl DeadSet {
             }
             contents.dead_keys += batch.len() as u64;
             for DeadKey { hash, version, .. } in batch {
-                self.kill_key(hash, version);
+                self.kill_key(hash, DeadBelow::new(version, false));
             }
         }
         let section = Section::read(from, self.max_bytes / SECTION_SHARE).await?;
@@ -274,28 +289,31 @@ impl DeadSet {
 
     /// Versions below `first_version` are all there are: what is left of an earlier chunk could say more.
     pub(crate) fn clamp_keys(&mut self, first_version: u64) {
-        let outdated = self.outdated.iter_mut().map(|(_, version)| version);
-        for version in self.keys.values_mut().chain(outdated) {
-            *version = first_version.min(*version);
+        for below in self.keys.values_mut() {
+            *below = DeadBelow::new(first_version.min(below.version()), below.is_new());
         }
     }
 
     /// The keys whose copies have been outdated since the checkpoint, with the version below which they are.
-    pub(crate) fn take_outdated(&mut self) -> Vec<(u64, u64)> {
-        std::mem::take(&mut self.outdated)
+    pub(crate) fn outdated(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+        let keys = self.keys.iter().filter(|(_, below)| below.is_new());
+        keys.map(|(&hash, below)| (hash, below.version()))
     }
 
     /// The keys whose copies are dead below a version.
     pub(crate) fn keys(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
-        self.keys.iter().map(|(&hash, &version)| (hash, version))
+        self.keys
+            .iter()
+            .map(|(&hash, below)| (hash, below.version()))
     }
 
-    fn kill_key(&mut self, hash: u64, version: u64) {
+    fn kill_key(&mut self, hash: u64, below: DeadBelow) {
         if self.has_too_many_keys() {
             return;
         }
         let known = self.keys.entry(kept_hash(hash)).or_default();
-        *known = version.max(*known);
+        let version = below.version().max(known.version());
+        *known = DeadBelow::new(version, below.is_new() || known.is_new());
     }
 
     /// Whether there have been more dead keys than there is memory for: some of them are not known.
@@ -304,7 +322,7 @@ impl DeadSet {
     }
 
     fn key_bytes(&self) -> u64 {
-        (self.keys.len() * KEY_BYTES + self.outdated.len() * 2 * OUTDATED_BYTES) as u64
+        (self.keys.len() * KEY_BYTES) as u64
     }
 
     /// Adds what the records of a chunk say.
@@ -327,10 +345,7 @@ impl DeadSet {
                 }
             }
             Record::KeyDead { hash, version } => {
-                self.kill_key(hash, version);
-                if self.covered.below > 0 && !self.has_too_many_keys() {
-                    self.outdated.push((hash, version));
-                }
+                self.kill_key(hash, DeadBelow::new(version, true));
             }
             Record::Retired { segment } => self.retire(segment),
             Record::Cutoff {
@@ -516,6 +531,16 @@ impl DeadSet {
         }
     }
 
+    /// The packed positions of what has died in a generation.
+    pub(crate) fn packed(&self, record: &SegmentRecord) -> Box<[u8]> {
+        let lists = self.lists.lock();
+        lists
+            .packed
+            .get(&record.sequence)
+            .cloned()
+            .unwrap_or_default()
+    }
+
     /// How many positions have died.
     pub(crate) fn positions(&self) -> u64 {
         let lists = self.lists.lock();
@@ -585,7 +610,7 @@ impl DeadItems<'_> {
             ItemState::Expired
         } else if !cutoffs.is_live(hash, version, expiry, now) {
             ItemState::Flushed
-        } else if dead_below().is_some_and(|&below| version < below) {
+        } else if dead_below().is_some_and(|below| version < below.version()) {
             ItemState::Overwritten
         } else {
             ItemState::Live

@@ -62,6 +62,12 @@ impl FlushCutoffs {
         (deadline != NEVER && deadline > now).then_some(deadline)
     }
 
+    /// The last flush if it has come.
+    pub(crate) fn come(&self) -> Option<u64> {
+        let has_come = self.deadline.load(Ordering::Acquire) == COME;
+        has_come.then(|| self.generation.load(Ordering::Acquire))
+    }
+
     /// Brings a partition up to date: called under its lock before every operation with the
     /// generation it has `applied` and the version it will give next. Returns whether that is its
     /// cutoff from now on.

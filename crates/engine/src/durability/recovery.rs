@@ -5,7 +5,7 @@
 //! it, and waits for one that is being read. Until all is read, writes note their key here *before* they change
 //! the index, and what recovery finds goes into the index under the same lock: one of the two sees the other.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
 use std::sync::Arc;
 
@@ -87,8 +87,18 @@ pub(crate) struct RecoveryQueue {
 struct Queue {
     /// The last is the newest.
     unread: Vec<SegmentRecord>,
-    claimed: HashSet<SegmentId>,
+    claimed: HashMap<SegmentId, SegmentRecord>,
     dead: Option<Arc<DeadSet>>,
+}
+
+/// A segment that a recovery has still to read.
+#[derive(Clone, Debug)]
+pub(crate) struct Uncovered {
+    pub(crate) record: SegmentRecord,
+    /// Items at its front that the index has had from the start.
+    pub(crate) covered_items: u32,
+    /// Packed positions of what has died in it, as far as that is recorded by place.
+    pub(crate) dead: Box<[u8]>,
 }
 
 /// Keys of one partition with the version below which what recovery finds of them is dead.
@@ -168,7 +178,7 @@ impl RecoveryQueue {
             queue: Mutex::new(Queue {
                 dead: dead.map(Arc::new),
                 unread,
-                claimed: HashSet::new(),
+                claimed: HashMap::new(),
             }),
             progress: Notify::new(),
             clock,
@@ -184,13 +194,19 @@ impl RecoveryQueue {
         items_covered(&self.covered, record)
     }
 
-    /// The segments that have not been read to their ends, with what the index has had of them from the start.
-    pub(crate) fn uncovered(&self) -> Vec<(SegmentId, u32)> {
+    /// The segments that have not been read to their ends.
+    pub(crate) fn uncovered(&self) -> Vec<Uncovered> {
         let queue = self.queue.lock();
-        let unread = queue.unread.iter().map(|record| record.segment);
-        let left = unread.chain(queue.claimed.iter().copied());
-        let covered = |segment| self.covered.get(&segment).copied().unwrap_or(0);
-        left.map(|segment| (segment, covered(segment))).collect()
+        let Some(dead) = &queue.dead else {
+            return Vec::new();
+        };
+        let left = queue.unread.iter().chain(queue.claimed.values());
+        let uncovered = |record: &SegmentRecord| Uncovered {
+            record: *record,
+            covered_items: self.covered(record),
+            dead: dead.packed(record),
+        };
+        left.map(uncovered).collect()
     }
 
     /// Whether it has not ended.
@@ -264,7 +280,7 @@ impl RecoveryQueue {
         }
         let dead = queue.dead.clone()?;
         let record = queue.unread.pop()?;
-        queue.claimed.insert(record.segment);
+        queue.claimed.insert(record.segment, record);
         Some((record, dead))
     }
 
@@ -302,7 +318,7 @@ impl RecoveryQueue {
             if !forgotten.is_empty() {
                 return dead;
             }
-            if !self.queue.lock().claimed.contains(&segment) {
+            if !self.queue.lock().claimed.contains_key(&segment) {
                 return None;
             }
             progress.await;

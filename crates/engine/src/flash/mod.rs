@@ -25,6 +25,7 @@ use crate::counter::Count as _;
 use crate::durability::RecoveryStats;
 use crate::durability::checkpoint::{CheckpointInput, Checkpointer, Deaths, NotWritten};
 use crate::durability::journal::{Journal, ring_chunks};
+use crate::durability::recovery::Uncovered;
 use crate::format::checkpoint::{Coverage, Head};
 use crate::format::item::CHECKSUM_BYTES;
 use crate::format::journal::{Record, chunk_words};
@@ -297,17 +298,18 @@ impl FlashTier {
             .append(Record::KeyDead { hash, version });
     }
 
-    /// Ends what a checkpoint has to hold with `cut`. Of what that returns, what the index has by then, where it is to be
-    /// a part of the checkpoint.
-    pub(crate) fn cut<T>(&self, cut: impl FnOnce() -> T) -> (T, Coverage) {
+    /// Ends what a checkpoint has to hold with `cut`. Returns what that does; and, where the index is to be a part of the
+    /// checkpoint, what it has by then, and what a recovery has still to find.
+    pub(crate) fn cut<T>(&self, cut: impl FnOnce() -> T) -> (T, Coverage, Vec<Uncovered>) {
         if !self.upkeep.survives {
-            return (cut(), Coverage::default());
+            return (cut(), Coverage::default(), Vec::new());
         }
         // Not later than the cut: what is read meanwhile is read once more.
         let uncovered = self.upkeep.recovery.uncovered();
         let (cut, mut covered) = self.store().appended_before(cut);
-        covered.partly.extend(uncovered);
-        (cut, covered)
+        let partly = |left: &Uncovered| (left.record.segment, left.covered_items);
+        covered.partly.extend(uncovered.iter().map(partly));
+        (cut, covered, uncovered)
     }
 
     /// Writes a checkpoint of what has died, by the `last` checkpoint and the journal's chunks before `end`; by the
@@ -316,7 +318,7 @@ impl FlashTier {
     pub(crate) async fn checkpoint(
         &self,
         (head, next_version): (Head, u64),
-        was_recovering: bool,
+        uncovered: &[Uncovered],
         last: Option<&SavedCheckpoint>,
         end: Option<u64>,
         is_last: bool,
@@ -328,7 +330,7 @@ impl FlashTier {
         };
         let by_index = Deaths::Indexed(&is_named);
         let deaths = match end {
-            _ if self.upkeep.survives => Deaths::InSection { was_recovering },
+            _ if self.upkeep.survives => Deaths::InSection(uncovered),
             Some(end) => Deaths::Recorded { last, end },
             None => by_index,
         };

@@ -20,7 +20,7 @@ use crate::format::location::Place;
 use crate::format::segment::SummaryEntry;
 use crate::placement::{Displaced, Restored};
 use crate::reclaim::Resident;
-use crate::store::SegmentRecord;
+use crate::store::{ReadError, SegmentRecord};
 use crate::sync::atomic::Ordering;
 
 /// Records that one task appends between two looks at the journal's space.
@@ -284,7 +284,8 @@ async fn contest(tier: &FlashTier, partition: usize, offer: &Offer, mut rival: P
         let version = version_at(tier, rival).await;
         let is_there = tier.store().sequence(rival.segment) == rival.generation;
         // A copy that cannot be read may be the later one: where versions alone decide, neither copy counts.
-        let is_unknown = version.is_none() && is_there && !tier.upkeep.locates_displaced;
+        let is_unknown = version.is_err() && is_there && !tier.upkeep.locates_displaced;
+        let version = version.ok().flatten();
         // Of two copies of one version the one in the younger segment will be reclaimed later.
         let rank = version.map(|version| (version, rival.generation));
         if is_unknown || rank >= Some((offer.item.version, offer.item.place.generation)) {
@@ -304,9 +305,14 @@ async fn contest(tier: &FlashTier, partition: usize, offer: &Offer, mut rival: P
     }
 }
 
-/// The version of the item at a place; `None` when it cannot be read.
-async fn version_at(tier: &FlashTier, place: Place) -> Option<u64> {
-    let pin = tier.store().pin(place.segment, place.generation)?;
-    let item = tier.store().read(&pin, place.position).await.ok()?;
-    Some(item.header().version.get())
+/// The version of the item at a place; `None` where there is none.
+async fn version_at(tier: &FlashTier, place: Place) -> Result<Option<u64>, ReadError> {
+    let Some(pin) = tier.store().pin(place.segment, place.generation) else {
+        return Ok(None);
+    };
+    match tier.store().read(&pin, place.position).await {
+        Ok(item) => Ok(Some(item.header().version.get())),
+        Err(ReadError::Unwritten { .. }) => Ok(None),
+        Err(error) => Err(error),
+    }
 }

@@ -262,12 +262,10 @@ impl Engine {
             counters.failed.add(1);
             return false;
         }
-        // Not later than the cut.
-        let was_recovering = self.flash.upkeep.recovery.is_running();
-        let (end, head) = {
+        let (end, head, uncovered) = {
             // A flush is in the head, or its records are behind the cut.
             let _flushing = self.flushing.lock();
-            let (end, covered) = self.flash.cut(|| {
+            let (end, covered, uncovered) = self.flash.cut(|| {
                 if heals {
                     let end = self.journal.restart();
                     losses = self.journal.losses();
@@ -292,7 +290,7 @@ impl Engine {
                 covered,
                 ..Head::default()
             };
-            (end, head)
+            (end, head, uncovered)
         };
         if heals {
             // Those who have waited for space find some.
@@ -310,7 +308,7 @@ impl Engine {
             .flash
             .checkpoint(
                 (head, next_version),
-                was_recovering,
+                &uncovered,
                 last.as_ref(),
                 (!heals).then_some(end),
                 is_last,
@@ -325,8 +323,9 @@ impl Engine {
             self.store().free_checkpoint(&saved.segments);
             return false;
         }
-        if self.flash.upkeep.survives && !self.is_stopped() && !self.write_placed().await {
-            // Of a copy that the section names, and that is written by nobody, an earlier one may be on flash.
+        // Of a copy that the section names and that is not written, an earlier one may be on flash. An orderly stop has
+        // written everything.
+        if self.flash.upkeep.survives && !is_last && !self.write_placed(true).await {
             self.store().free_checkpoint(&saved.segments);
             counters.failed.add(1);
             return false;

@@ -151,13 +151,6 @@ impl Opening {
                 .filter(|&items| items as u64 <= beside_it)
                 .unwrap_or(0)
         });
-        let outdated = match &mut last_run {
-            Some(last) => {
-                last.dead.clamp_keys(superblock.version_limit.get());
-                last.dead.take_outdated()
-            }
-            None => Vec::new(),
-        };
         let section = last_run.as_mut().and_then(|last| last.dead.section.take());
         let placement = self.kind.open(Parts {
             codec: store.codec,
@@ -170,8 +163,11 @@ impl Opening {
             index_region: index_region.clone(),
             section: section.filter(|section| *section != Section::default()),
         })?;
-        for (hash, version) in outdated {
-            placement.invalidate(KeyHash(hash), version);
+        if let (true, Some(last)) = (self.kind.survives(), &mut last_run) {
+            last.dead.clamp_keys(superblock.version_limit.get());
+            for (hash, version) in last.dead.outdated() {
+                placement.invalidate(KeyHash(hash), version);
+            }
         }
         let first_version = superblock.version_limit.get();
         let known_clock = last_run.as_ref().map_or(0, |last_run| last_run.dead.clock);
@@ -595,6 +591,7 @@ fn assemble(
         stale_below,
         cutoffs: Arc::clone(&flash.upkeep.cutoffs),
         flushing: Mutex::new(()),
+        durable_flush: AtomicU64::new(0),
         journal: Arc::clone(&flash.upkeep.journal),
         flash: Arc::new(flash),
         fixed_bytes,

@@ -243,7 +243,7 @@ impl Engine {
                     None => return false,
                 }
             }
-            if !self.write_placed().await {
+            if !self.write_placed(false).await {
                 return false;
             }
             if are_all_placed && self.back_in_memory() == before {
@@ -270,8 +270,8 @@ impl Engine {
         }
     }
 
-    /// Has everything that has been placed so far written and synced.
-    pub(super) async fn write_placed(&self) -> bool {
+    /// Has everything that has been placed so far written and synced. Unless it goes on during a stop, it is given up then.
+    pub(super) async fn write_placed(&self, goes_on: bool) -> bool {
         let upkeep = &self.flash.upkeep;
         if !self.store().can_flush() {
             self.store().flush();
@@ -279,19 +279,25 @@ impl Engine {
         let before = self.store().next_sequence().load(Ordering::Acquire);
         let failed_syncs = self.store().failed_syncs();
         if upkeep.flush_filling().await.is_err() {
-            return false;
+            // What cannot be flushed is written as any other segment is, or moved.
+            self.store().flush();
         }
+        let is_given_up = || !goes_on && self.is_stopped();
         upkeep.writes_all(true);
         loop {
             let progress = upkeep.progress.listener();
-            if self.is_stopped() || !self.store().has_sealed_before(before) {
+            if is_given_up() || !self.store().has_sealed_before(before) {
                 break;
             }
-            self.unless_stopping(progress).await;
+            if goes_on {
+                progress.await;
+            } else {
+                self.unless_stopping(progress).await;
+            }
         }
         upkeep.writes_all(false);
         // One that has failed meanwhile puts what this flush has written in doubt.
-        !self.is_stopped()
+        !is_given_up()
             && self.flash.sync_all().await.is_ok()
             && self.store().failed_syncs() == failed_syncs
     }

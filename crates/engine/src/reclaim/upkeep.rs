@@ -143,8 +143,8 @@ pub(crate) struct Upkeep {
     rounds: Mutex<VecDeque<Sender<()>>>,
     /// Notified while work waits for a journal whose syncs have failed for long.
     pub(crate) is_failing: Notify,
-    /// Sealed segments are written whatever the schedule says.
-    is_syncing: AtomicBool,
+    /// Those for whom sealed segments are written whatever the schedule says.
+    syncing: AtomicU32,
     /// An orderly stop has begun: the segments held for it may be filled.
     pub(crate) is_stopping: AtomicBool,
     /// Reclaim begins no more.
@@ -237,7 +237,7 @@ impl Upkeep {
             counters: FlashCounters::default(),
             rounds: Mutex::default(),
             is_failing: Notify::new(),
-            is_syncing: AtomicBool::new(false),
+            syncing: AtomicU32::new(0),
             is_stopping: AtomicBool::new(false),
             is_frozen: AtomicBool::new(false),
             is_ended: AtomicBool::new(false),
@@ -356,7 +356,7 @@ impl Upkeep {
 
     /// Whether a sealed segment is to be written now.
     pub(crate) fn writes_now(&self) -> bool {
-        if self.is_syncing.load(Ordering::SeqCst) {
+        if self.syncing.load(Ordering::SeqCst) > 0 {
             return true;
         }
         // What is kept in memory cannot be reclaimed.
@@ -374,9 +374,14 @@ impl Upkeep {
         self.works_in_background() && spare.is_none_or(are_missing)
     }
 
-    /// Whether every sealed segment is written now, whatever the schedule says.
+    /// From now on every sealed segment is written, whatever the schedule says, until as many calls with false as with
+    /// true.
     pub(crate) fn writes_all(&self, yes: bool) {
-        self.is_syncing.store(yes, Ordering::SeqCst);
+        if yes {
+            self.syncing.fetch_add(1, Ordering::SeqCst);
+        } else {
+            self.syncing.fetch_sub(1, Ordering::SeqCst);
+        }
         self.store.work().notify_all();
     }
 

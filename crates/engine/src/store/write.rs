@@ -212,7 +212,6 @@ impl SegmentStore {
         }
         self.begin_generation(segment, sequence, lost.slot_bytes, failure.buffer);
         *content = self.finish(filling);
-        drop(cursor);
         let lost = self.segment(lost.segment);
         lost.buffer.store(0, Ordering::Release);
         // A reader that is sent to the bad block from here on finds that the index names another.
@@ -225,6 +224,8 @@ impl SegmentStore {
             };
             moved(entry, place);
         }
+        // Not before: what has been appended the index has.
+        drop(cursor);
         drop(content);
         self.queues.lock().push_sealed(segment, failure.buffer);
         self.counters.segments_moved.add(1);
