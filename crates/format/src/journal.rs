@@ -335,6 +335,8 @@ pub enum Record {
         deadline: u32,
         /// Sequence number of the chunk; its low bits are kept.
         chunk: u64,
+        /// The one before had come: a partition that does not say so had nothing to do since, or its record is lost.
+        replaces_come: bool,
     },
 }
 
@@ -387,8 +389,14 @@ impl Record {
                 let first = (5, partition | kept_chunk(chunk) << 20 | version >> 48);
                 (first, Some((6, low(version, 48))))
             }
-            Self::FlushAt { deadline, chunk } => {
-                ((7, kept_chunk(chunk) << 32 | u64::from(deadline)), None)
+            Self::FlushAt {
+                deadline,
+                chunk,
+                replaces_come,
+            } => {
+                let kind = if replaces_come { 10 } else { 7 };
+                let payload = kept_chunk(chunk) << 32 | u64::from(deadline);
+                ((kind, payload), None)
             }
         };
         let word = |(kind, payload): (u64, u64)| kind << PAYLOAD_BITS | payload;
@@ -419,9 +427,10 @@ impl Record {
             4 => Self::Retired {
                 segment: payload as u32,
             },
-            7 => Self::FlushAt {
+            kind @ (7 | 10) => Self::FlushAt {
                 deadline: low(payload, 32) as u32,
                 chunk: payload >> 32,
+                replaces_come: kind == 10,
             },
             kind => {
                 let record = match kind {
@@ -493,8 +502,13 @@ mod tests {
                     chunk
                 }
             ),
-            (any::<u32>(), 0..1u64 << CHUNK_BITS)
-                .prop_map(|(deadline, chunk)| Record::FlushAt { deadline, chunk }),
+            (any::<u32>(), 0..1u64 << CHUNK_BITS, any::<bool>()).prop_map(
+                |(deadline, chunk, replaces_come)| Record::FlushAt {
+                    deadline,
+                    chunk,
+                    replaces_come
+                }
+            ),
         ]
     }
 

@@ -69,8 +69,6 @@ pub struct Engine {
     pub(crate) cutoffs: Arc<FlushCutoffs>,
     /// Held by a `flush_all` from its record to the last partition, and by a checkpoint that notes the cutoffs.
     pub(crate) flushing: Mutex<()>,
-    /// Of the flush of this generation all cutoffs are durable.
-    pub(crate) durable_flush: AtomicU64,
     pub(crate) seed: u64,
     /// Bytes of memory that never change: segment buffers, tables, reads of large items.
     pub(crate) fixed_bytes: u64,
@@ -165,15 +163,6 @@ impl ReturnToMemory for Engine {
     }
 }
 
-/// What became of a `flush_all`.
-enum Flushed {
-    Yes,
-    /// The journal has no space.
-    NoSpace,
-    /// The cutoffs of this flush, which has come, are not durable yet.
-    Behind(u64),
-}
-
 impl Engine {
     /// The bit of an item's state that says that it was down for too long.
     pub(crate) fn downtime_mark(&self, header: &ItemHeader) -> u8 {
@@ -186,36 +175,23 @@ impl Engine {
         Key::new(bytes, self.seed)
     }
 
-    /// Everything stored before Unix second `deadline` is gone from then on. Waits while the journal has no space, and for
-    /// its sync where a flush that has come is to be replaced by one that has not.
+    /// Everything stored before Unix second `deadline` is gone from then on. Waits while the journal has no space.
     pub async fn flush_all(&self, deadline: u32) {
         let mut stall = Stall::default();
-        loop {
-            match self.try_flush_all(deadline) {
-                Flushed::Yes => return,
-                Flushed::NoSpace => self.stall(&mut stall).await,
-                Flushed::Behind(come) => {
-                    self.flash.upkeep.sync_deaths().await;
-                    self.durable_flush.fetch_max(come, Ordering::AcqRel);
-                }
-            }
+        while !self.try_flush_all(deadline) {
+            self.stall(&mut stall).await;
         }
     }
 
-    fn try_flush_all(&self, deadline: u32) -> Flushed {
+    fn try_flush_all(&self, deadline: u32) -> bool {
         // One after the other: a delayed flush would replace another that is still being applied.
         let _flushing = self.flushing.lock();
         if !self.flash.may_displace() {
-            return Flushed::NoSpace;
+            return false;
         }
         let now = runtime::unix_seconds();
         // An earlier flush whose deadline has come holds, also where nobody has asked since.
         self.apply_due_flush(now);
-        // A power cut must not leave the record of one that has not come and take what says that the earlier one has.
-        let come = self.cutoffs.come().filter(|_| deadline > now);
-        if let Some(come) = come.filter(|&come| come > self.durable_flush.load(Ordering::Acquire)) {
-            return Flushed::Behind(come);
-        }
         {
             // All at once: a request that applied the earlier flush meanwhile would say so behind the record of this one,
             // and a start would take this one for applied.
@@ -223,14 +199,18 @@ impl Engine {
             let _partitions: Vec<_> = numbers
                 .map(|number| self.lock_partition(number, now))
                 .collect();
-            self.journal.append(Record::FlushAt { deadline, chunk: 0 });
+            self.journal.append(Record::FlushAt {
+                deadline,
+                chunk: 0,
+                replaces_come: self.cutoffs.has_come(),
+            });
             self.cutoffs.flush_at(deadline);
         }
         if deadline <= now {
             // Applied now, so that nothing stored after this call falls under it.
             self.apply_due_flush(now);
         }
-        Flushed::Yes
+        true
     }
 
     fn apply_due_flush(&self, now: u32) {

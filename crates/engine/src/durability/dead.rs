@@ -71,6 +71,8 @@ pub(crate) struct DeadSet {
     /// Flush cutoff of each partition.
     pub(crate) cutoffs: Vec<u64>,
     flush: Option<Flush>,
+    /// Partitions that a flush before that one has come to, and that do not say when: a power cut has taken it.
+    flushed: HashSet<u32>,
     /// The latest Unix second that is known to have been.
     pub(crate) clock: u32,
 }
@@ -216,6 +218,7 @@ impl DeadSet {
             section: None,
             cutoffs: vec![0; partitions as usize],
             flush: None,
+            flushed: HashSet::new(),
             clock: 0,
         }
     }
@@ -366,8 +369,14 @@ impl DeadSet {
             Record::FlushAt {
                 deadline,
                 chunk: number,
+                replaces_come,
             } => {
                 if number == kept_chunk(chunk.header.sequence) {
+                    if let Some(come) = self.flush.take().filter(|_| replaces_come) {
+                        let all = 0..self.cutoffs.len() as u32;
+                        let lost = all.filter(|partition| !come.applied.contains(partition));
+                        self.flushed.extend(lost);
+                    }
                     self.flush_at(deadline);
                 }
             }
@@ -467,6 +476,9 @@ impl DeadSet {
     /// Applies a flush whose time has come by `now`: partitions that have not done so themselves had
     /// nothing to do since. Returns the deadline of one whose time has not.
     pub(crate) fn apply_flush(&mut self, now: u32, first_version: u64) -> Option<u32> {
+        for &partition in &self.flushed {
+            self.cutoffs[partition as usize] = first_version;
+        }
         let flush = self.flush.take()?;
         if flush.deadline > now {
             return Some(flush.deadline);

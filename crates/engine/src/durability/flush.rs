@@ -62,10 +62,9 @@ impl FlushCutoffs {
         (deadline != NEVER && deadline > now).then_some(deadline)
     }
 
-    /// The last flush if it has come.
-    pub(crate) fn come(&self) -> Option<u64> {
-        let has_come = self.deadline.load(Ordering::Acquire) == COME;
-        has_come.then(|| self.generation.load(Ordering::Acquire))
+    /// Whether the last flush has come, and all partitions have been brought up to date since.
+    pub(crate) fn has_come(&self) -> bool {
+        self.deadline.load(Ordering::Acquire) == COME
     }
 
     /// Brings a partition up to date: called under its lock before every operation with the

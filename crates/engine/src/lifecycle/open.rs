@@ -591,7 +591,6 @@ fn assemble(
         stale_below,
         cutoffs: Arc::clone(&flash.upkeep.cutoffs),
         flushing: Mutex::new(()),
-        durable_flush: AtomicU64::new(0),
         journal: Arc::clone(&flash.upkeep.journal),
         flash: Arc::new(flash),
         fixed_bytes,

@@ -544,6 +544,38 @@ fn a_flush_holds_after_a_crash_also_one_whose_time_has_not_come() {
 
 /// A power cut may leave the words of an earlier chunk in the place of a new one: cutoffs among them are those of an
 /// earlier flush, and the one that is pending holds.
+/// A power cut may take what partitions say of a flush that has come, and leave the record of the next.
+#[test]
+fn a_flush_that_has_come_holds_where_only_the_next_is_left() {
+    let sim = Sim::new(3);
+    let (disk, media) = Left::stopped(IMAGE_BYTES, 1000).media();
+    let before = sim.block_on(async {
+        // Nobody syncs the journal.
+        let engine = media.open(&tight()).await.unwrap();
+        engine.flush_all(runtime::unix_seconds() + 50).await;
+        let before = Left::of(&disk, &media).words;
+        runtime::sleep(Duration::from_secs(60)).await;
+        engine.flush_all(runtime::unix_seconds() + 1000).await;
+        before
+    });
+    sim.crash();
+    let mut left = Left::of(&disk, &media);
+    let new: Vec<usize> = (0..before.len())
+        .filter(|&at| at >= 512 && before[at] != left.words[at])
+        .collect();
+    let (flush_at, cutoffs) = new.split_last().expect("a FLUSH AT behind four CUTOFFs");
+    assert_eq!(cutoffs.len(), 8);
+    let record = Record::decode(&left.words[*flush_at..]).0;
+    assert!(matches!(record, Some(Record::FlushAt { .. })), "{record:?}");
+    for &at in cutoffs {
+        left.words[at] = 0;
+    }
+    sim.block_on(async {
+        let engine = started(&left).await;
+        assert_eq!(objects(&engine), 0);
+    });
+}
+
 #[test]
 fn what_is_left_of_an_earlier_chunk_ends_no_flush() {
     let sim = Sim::new(3);

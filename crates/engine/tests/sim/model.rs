@@ -426,25 +426,6 @@ fn answers_of_a_placement_that_says_perhaps_are_the_maps_or_misses() {
     });
 }
 
-/// Else a power cut could leave the record of the later one, whose time has not come, and take the cutoffs of the first.
-#[test]
-fn a_flush_that_has_come_is_durable_before_a_later_one_takes_its_place() {
-    const SYNC_TIME: Duration = Duration::from_secs(5);
-    simulate(1, async {
-        let media = memory_disk(64 << 20);
-        let engine = start(&media, &tight()).await;
-        set(&engine, b"key", b"old").await.unwrap();
-        let now = runtime::unix_seconds();
-        engine.flush_all(now).await;
-        media.journal.set_sync_time(SYNC_TIME);
-        let begun = runtime::now();
-        engine.flush_all(now).await;
-        assert_eq!(runtime::now().since(begun), Duration::ZERO, "it says more");
-        engine.flush_all(now + 1000).await;
-        assert!(runtime::now().since(begun) >= SYNC_TIME);
-    });
-}
-
 #[test]
 fn a_flush_that_has_come_is_not_undone_by_a_later_one() {
     simulate(1, async {
