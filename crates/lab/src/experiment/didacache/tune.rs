@@ -1,8 +1,8 @@
 //! What the authors of each scheme would set, found by search on work that no other experiment reports.
 //!
 //! Every scheme chooses from the same numbers of writers and reclaimers and the same bounds of copying, with the same
-//! buffers and the same flash. Two kinds of work count alike: sets alone, and three sets to a get. The fastest setting
-//! counts that keeps nearly as many items as the one that keeps most.
+//! buffers and the same flash. All kinds of work count alike: sets alone of short, middling and long items, and three sets
+//! to a get. The fastest setting counts that keeps nearly as many items as the one that keeps most.
 
 use workload::{KeySize, Mix, Settings, ValueSize, Workload};
 
@@ -23,35 +23,59 @@ const PRESETS: [&str; 5] = [
 const WORKERS: [u32; 5] = [1, 2, 4, 8, 12];
 /// The most of a slab that is copied, in sixteenths.
 const MOST_COPIED: [u32; 3] = [8, 12, 15];
-/// Items of so many bytes, key and value, and what one takes of flash.
 const KEY_BYTES: usize = 24;
-const VALUE_BYTES: u32 = 376;
-const FLASH_BYTES: f64 = 520.0;
 /// Of the flash is filled.
 const FILLED_SHARE: f64 = 0.8;
 /// Of the items of the setting that keeps most, at least so many are kept: a point of the hit ratio.
 const KEPT_SHARE: f64 = 0.99;
 const THETA: f64 = 0.8;
-/// Gets to a set.
-const GETS_PER_SET: [f64; 2] = [0.0, 1.0 / 3.0];
 
-pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
-    let machine = Machine::of(setting.scale);
-    let keys = (machine.flash_bytes() as f64 * FILLED_SHARE / FLASH_BYTES) as u64;
-    let workload = |gets_per_set| {
+/// Requests of one kind.
+struct Work {
+    value_bytes: u32,
+    /// What an item takes of flash, about.
+    flash_bytes: f64,
+    gets_per_set: f64,
+}
+
+const WORK: [Work; 4] = [
+    Work::of(376, 520.0, 0.0),
+    Work::of(376, 520.0, 1.0 / 3.0),
+    Work::of(1476, 1900.0, 0.0),
+    Work::of(2976, 3750.0, 0.0),
+];
+
+impl Work {
+    const fn of(value_bytes: u32, flash_bytes: f64, gets_per_set: f64) -> Self {
+        Self {
+            value_bytes,
+            flash_bytes,
+            gets_per_set,
+        }
+    }
+
+    fn plan(&self, setting: &Setting<'_>, machine: &Machine) -> Result<Plan, ExperimentError> {
+        let keys = (machine.flash_bytes() as f64 * FILLED_SHARE / self.flash_bytes) as u64;
         let settings = Settings {
             keys,
             clients: machine.clients().into(),
             // Another draw than any other experiment's.
             seed: !setting.seed,
-            mix: Some(Mix::new(gets_per_set, 1.0, 0.0)?),
+            mix: Some(Mix::new(self.gets_per_set, 1.0, 0.0)?),
             key_size: Some(KeySize::Fixed(KEY_BYTES)),
-            value_size: Some(ValueSize::Fixed(VALUE_BYTES)),
+            value_size: Some(ValueSize::Fixed(self.value_bytes)),
             theta: Some(THETA),
             ..Settings::default()
         };
-        Workload::parse("zipfian", settings)
-    };
+        Ok(Plan {
+            warmup: keys,
+            ..machine.plan(Workload::parse("zipfian", settings)?, keys / 2)
+        })
+    }
+}
+
+pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
+    let machine = Machine::of(setting.scale);
     let (workers, copied) = match setting.scale {
         Scale::Tiny => (&WORKERS[1..2], &MOST_COPIED[1..2]),
         Scale::Small | Scale::Paper => (&WORKERS[..], &MOST_COPIED[..]),
@@ -60,17 +84,17 @@ pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, Exper
     for &share in workers {
         let workers = machine.buffers() * share / 16;
         for &sixteenths in copied {
-            for gets_per_set in GETS_PER_SET {
+            for work in &WORK {
                 let plan = Plan {
                     workers: Some(workers),
                     max_copy_sixteenths: Some(sixteenths),
-                    warmup: keys,
-                    ..machine.plan(workload(gets_per_set)?, keys / 2)
+                    ..work.plan(setting, &machine)?
                 };
                 let head = Row::new()
                     .with("workers", workers)
                     .with("max_copy_sixteenths", sixteenths)
-                    .with("gets_per_set", gets_per_set);
+                    .with("value_bytes", work.value_bytes)
+                    .with("gets_per_set", work.gets_per_set);
                 cells.extend(Cell::of_each(
                     &machine,
                     Spare::Beside,
