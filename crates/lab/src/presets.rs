@@ -36,7 +36,7 @@ const FATCACHE_COPY_SIXTEENTHS: u32 = 15;
 const DIDACACHE_COPY_SIXTEENTHS: u32 = 15;
 /// It writes as many slabs at once as this part of the buffers, and reclaims as many: each is one block of one LUN, and takes
 /// as long as its pages one after the other, where Fatcache's lies on all.
-const DIDACACHE_WORKERS_SHARE: (usize, usize) = (1, 2);
+const DIDACACHE_WORKERS_SHARE: (usize, usize) = (3, 4);
 /// It levels wear after so many erases for each block (section 4.1.5).
 const WEAR_LEVELING: u32 = 2;
 /// Slabs in memory, of which every slab class in use fills one: more than there are classes of items

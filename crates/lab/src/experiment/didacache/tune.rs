@@ -109,6 +109,8 @@ pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, Exper
     Ok(Outcome::of(Vec::new(), findings(&rows), rows))
 }
 
+type Figure = fn(&Tried) -> f64;
+
 /// A setting, on all the work.
 struct Tried {
     workers: f64,
@@ -148,7 +150,7 @@ fn findings(rows: &[Row]) -> Vec<Finding> {
             .iter()
             .filter(|tried| tried.kept >= KEPT_SHARE * most)
             .max_by(|one, other| one.rate.total_cmp(&other.rate));
-        let figures: [(&str, fn(&Tried) -> f64); 4] = [
+        let figures: [(&str, Figure); 4] = [
             ("segments written and reclaimed at once", |tried| {
                 tried.workers
             }),
