@@ -185,9 +185,12 @@ impl Checkpointer {
             }
             Deaths::Indexed(is_named) => lost = self.push_indexed(sink, &live, is_named).await?,
             Deaths::InSection(uncovered) => {
+                let dead: HashMap<u64, &[u8]> = uncovered
+                    .iter()
+                    .map(|left| (left.record.sequence, &*left.dead))
+                    .collect();
                 for record in &live {
-                    let found = uncovered.iter().find(|left| left.record == *record);
-                    let dead = found.map_or(&[][..], |left| &left.dead);
+                    let dead = dead.get(&record.sequence).copied().unwrap_or_default();
                     push_packed(sink, record.segment, record.sequence, dead).await?;
                 }
                 push_recovering(sink, input.recovery).await?;

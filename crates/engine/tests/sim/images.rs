@@ -9,7 +9,7 @@ use std::time::Duration;
 use device::{Disk, Fault, FaultyDisk, Image, Latency, MemoryDisk, Operation, Tear, When};
 use flowstone_engine::config::META_BYTES;
 use flowstone_engine::format::journal::{
-    BEGUN_WORD, CLOCK_WORD, HEAD_WORDS, JOURNAL_FORMAT, Record, VOID_WORD, encode_clock,
+    BEGUN_WORD, CLOCK_WORD, HEAD_WORDS, JOURNAL_FORMAT, VOID_WORD, encode_clock,
 };
 use flowstone_engine::format::superblock::{
     IMAGE_FORMAT, ImageShape, IndexRegion, SUPERBLOCK_BYTES, Superblock,
@@ -22,7 +22,7 @@ use runtime::sim::Sim;
 
 use crate::support::{
     Left, Media, fill, get, get_item, is_warm, numbered, objects, run_background, set, simulate,
-    start, tight, value,
+    start, started, tight, value,
 };
 
 const IMAGE_BYTES: u64 = 33 << 20;
@@ -57,11 +57,6 @@ fn refused(left: &Left, config: &EngineConfig) -> OpenError {
         assert_eq!(engine.start(), empty);
         refusal
     })
-}
-
-/// What an engine that starts from `left` finds.
-async fn started(left: &Left) -> Arc<Engine> {
-    start(&left.media().1, &tight()).await
 }
 
 async fn has_all(engine: &Arc<Engine>, count: u64) {
@@ -517,94 +512,6 @@ fn a_crash_at_a_random_moment_leaves_what_had_reached_flash() {
     }
 }
 
-#[test]
-fn a_flush_holds_after_a_crash_also_one_whose_time_has_not_come() {
-    for delay in [0, 50] {
-        let sim = Sim::new(3);
-        let (disk, media) = Left::new(Image::new(IMAGE_BYTES)).media();
-        sim.block_on(async {
-            let engine = start(&media, &tight()).await;
-            fill(&engine, 5000, 3000).await;
-            engine.flush_all(runtime::unix_seconds() + delay).await;
-        });
-        sim.crash();
-        let left = Left::of(&disk, &media);
-        sim.block_on(async {
-            let engine = started(&left).await;
-            let held = get(&engine, &numbered(0)).await.is_some();
-            assert_eq!(held, delay > 0, "not yet");
-            fill(&engine, 1, 3000).await;
-            runtime::sleep(Duration::from_secs(u64::from(delay))).await;
-            for number in 1..5000 {
-                assert_eq!(get(&engine, &numbered(number)).await, None, "{number}");
-            }
-        });
-    }
-}
-
-/// A power cut may leave the words of an earlier chunk in the place of a new one: cutoffs among them are those of an
-/// earlier flush, and the one that is pending holds.
-/// A power cut may take what partitions say of a flush that has come, and leave the record of the next.
-#[test]
-fn a_flush_that_has_come_holds_where_only_the_next_is_left() {
-    let sim = Sim::new(3);
-    let (disk, media) = Left::stopped(IMAGE_BYTES, 1000).media();
-    let before = sim.block_on(async {
-        // Nobody syncs the journal.
-        let engine = media.open(&tight()).await.unwrap();
-        engine.flush_all(runtime::unix_seconds() + 50).await;
-        let before = Left::of(&disk, &media).words;
-        runtime::sleep(Duration::from_secs(60)).await;
-        engine.flush_all(runtime::unix_seconds() + 1000).await;
-        before
-    });
-    sim.crash();
-    let mut left = Left::of(&disk, &media);
-    let new: Vec<usize> = (0..before.len())
-        .filter(|&at| at >= 512 && before[at] != left.words[at])
-        .collect();
-    let (flush_at, cutoffs) = new.split_last().expect("a FLUSH AT behind four CUTOFFs");
-    assert_eq!(cutoffs.len(), 8);
-    let record = Record::decode(&left.words[*flush_at..]).0;
-    assert!(matches!(record, Some(Record::FlushAt { .. })), "{record:?}");
-    for &at in cutoffs {
-        left.words[at] = 0;
-    }
-    sim.block_on(async {
-        let engine = started(&left).await;
-        assert_eq!(objects(&engine), 0);
-    });
-}
-
-#[test]
-fn what_is_left_of_an_earlier_chunk_ends_no_flush() {
-    let sim = Sim::new(3);
-    let (disk, media) = Left::new(Image::new(IMAGE_BYTES)).media();
-    sim.block_on(async {
-        let engine = start(&media, &tight()).await;
-        fill(&engine, 5000, 3000).await;
-        engine.flush_all(runtime::unix_seconds() + 50).await;
-    });
-    sim.crash();
-    let mut left = Left::of(&disk, &media);
-    let last = left.words.iter().rposition(|&word| word != 0);
-    let behind = last.expect("there is a FLUSH AT") + 1;
-    let cutoff = |partition| Record::Cutoff {
-        partition,
-        version: 1,
-        chunk: 9,
-    };
-    let stale: Vec<u64> = (0..4)
-        .flat_map(|partition| cutoff(partition).encode().words().to_vec())
-        .collect();
-    left.words[behind..][..stale.len()].copy_from_slice(&stale);
-    sim.block_on(async {
-        runtime::sleep(Duration::from_secs(60)).await;
-        let engine = started(&left).await;
-        assert_eq!(objects(&engine), 0);
-    });
-}
-
 /// Stores `short`, has it leave memory for flash, and waits until it has expired.
 async fn let_expire(engine: &Arc<Engine>) {
     let now = runtime::unix_seconds();
@@ -636,34 +543,6 @@ fn what_had_expired_stays_so_when_the_clock_goes_back() {
     sim.block_on(async {
         let engine = started(&left).await;
         assert_eq!(get(&engine, b"short").await, None);
-        assert!(get(&engine, &numbered(0)).await.is_some());
-    });
-}
-
-/// The start that applies it says so: the next one does not apply it to what the run in between has stored.
-#[test]
-fn a_flush_that_comes_between_two_runs_is_not_applied_by_a_third() {
-    let sim = Sim::new(4);
-    let (disk, media) = Left::new(Image::new(IMAGE_BYTES)).media();
-    sim.block_on(async {
-        let engine = start(&media, &tight()).await;
-        fill(&engine, 100, 3000).await;
-        assert_eq!(engine.sync().await, Ok(()));
-        engine.flush_all(runtime::unix_seconds() + 10).await;
-    });
-    sim.crash();
-    sim.shift_wall_clock(20);
-    let (disk, media) = Left::of(&disk, &media).media();
-    sim.block_on(async {
-        let engine = start(&media, &tight()).await;
-        assert_eq!(get(&engine, &numbered(0)).await, None);
-        fill(&engine, 100, 3000).await;
-        assert_eq!(engine.sync().await, Ok(()));
-    });
-    sim.crash();
-    let left = Left::of(&disk, &media);
-    sim.block_on(async {
-        let engine = started(&left).await;
         assert!(get(&engine, &numbered(0)).await.is_some());
     });
 }

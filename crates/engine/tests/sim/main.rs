@@ -10,6 +10,7 @@ mod concurrency;
 mod didacache;
 mod expiry;
 mod faults;
+mod flushes;
 mod golden;
 mod images;
 mod index;

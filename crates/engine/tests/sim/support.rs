@@ -252,6 +252,11 @@ pub(crate) fn objects(engine: &Engine) -> u64 {
     engine.flash_stats().objects
 }
 
+/// What an engine that starts from `left` finds.
+pub(crate) async fn started(left: &Left) -> Arc<Engine> {
+    start(&left.media().1, &tight()).await
+}
+
 pub(crate) fn run_background(engine: &Arc<Engine>) {
     engine.start_background(|task| {
         runtime::spawn(async move { task().await });

@@ -1,0 +1,127 @@
+//! `flush_all` and crashes: what has been flushed stays gone, and nothing else does.
+
+use std::time::Duration;
+
+use device::Image;
+use flowstone_engine::format::journal::{HEAD_WORDS, Record};
+use runtime::sim::Sim;
+
+use crate::support::{Left, fill, get, numbered, objects, start, started, tight};
+
+const IMAGE_BYTES: u64 = 33 << 20;
+
+#[test]
+fn a_flush_holds_after_a_crash_also_one_whose_time_has_not_come() {
+    for delay in [0, 50] {
+        let sim = Sim::new(3);
+        let (disk, media) = Left::new(Image::new(IMAGE_BYTES)).media();
+        sim.block_on(async {
+            let engine = start(&media, &tight()).await;
+            fill(&engine, 5000, 3000).await;
+            engine.flush_all(runtime::unix_seconds() + delay).await;
+        });
+        sim.crash();
+        let left = Left::of(&disk, &media);
+        sim.block_on(async {
+            let engine = started(&left).await;
+            let held = get(&engine, &numbered(0)).await.is_some();
+            assert_eq!(held, delay > 0, "not yet");
+            fill(&engine, 1, 3000).await;
+            runtime::sleep(Duration::from_secs(u64::from(delay))).await;
+            for number in 1..5000 {
+                assert_eq!(get(&engine, &numbered(number)).await, None, "{number}");
+            }
+        });
+    }
+}
+
+/// A power cut may leave the words of an earlier chunk in the place of a new one: cutoffs among them are those of an
+/// earlier flush, and the one that is pending holds.
+#[test]
+fn what_is_left_of_an_earlier_chunk_ends_no_flush() {
+    let sim = Sim::new(3);
+    let (disk, media) = Left::new(Image::new(IMAGE_BYTES)).media();
+    sim.block_on(async {
+        let engine = start(&media, &tight()).await;
+        fill(&engine, 5000, 3000).await;
+        engine.flush_all(runtime::unix_seconds() + 50).await;
+    });
+    sim.crash();
+    let mut left = Left::of(&disk, &media);
+    let last = left.words.iter().rposition(|&word| word != 0);
+    let behind = last.expect("there is a FLUSH AT") + 1;
+    let cutoff = |partition| Record::Cutoff {
+        partition,
+        version: 1,
+        chunk: 9,
+    };
+    let stale: Vec<u64> = (0..4)
+        .flat_map(|partition| cutoff(partition).encode().words().to_vec())
+        .collect();
+    left.words[behind..][..stale.len()].copy_from_slice(&stale);
+    sim.block_on(async {
+        runtime::sleep(Duration::from_secs(60)).await;
+        let engine = started(&left).await;
+        assert_eq!(objects(&engine), 0);
+    });
+}
+
+/// A power cut may take what partitions say of a flush that has come, and leave the record of the next.
+#[test]
+fn a_flush_that_has_come_holds_where_only_the_next_is_left() {
+    let sim = Sim::new(3);
+    let (disk, media) = Left::stopped(IMAGE_BYTES, 1000).media();
+    let before = sim.block_on(async {
+        // Nobody syncs the journal.
+        let engine = media.open(&tight()).await.unwrap();
+        engine.flush_all(runtime::unix_seconds() + 50).await;
+        let before = Left::of(&disk, &media).words;
+        runtime::sleep(Duration::from_secs(60)).await;
+        engine.flush_all(runtime::unix_seconds() + 1000).await;
+        before
+    });
+    sim.crash();
+    let mut left = Left::of(&disk, &media);
+    let new: Vec<usize> = (0..before.len())
+        .filter(|&at| at >= HEAD_WORDS && before[at] != left.words[at])
+        .collect();
+    let (flush_at, cutoffs) = new.split_last().expect("a FLUSH AT behind four CUTOFFs");
+    assert_eq!(cutoffs.len(), 8);
+    let record = Record::decode(&left.words[*flush_at..]).0;
+    assert!(matches!(record, Some(Record::FlushAt { .. })), "{record:?}");
+    for &at in cutoffs {
+        left.words[at] = 0;
+    }
+    sim.block_on(async {
+        let engine = started(&left).await;
+        assert_eq!(objects(&engine), 0);
+    });
+}
+
+/// The start that applies it says so: the next one does not apply it to what the run in between has stored.
+#[test]
+fn a_flush_that_comes_between_two_runs_is_not_applied_by_a_third() {
+    let sim = Sim::new(4);
+    let (disk, media) = Left::new(Image::new(IMAGE_BYTES)).media();
+    sim.block_on(async {
+        let engine = start(&media, &tight()).await;
+        fill(&engine, 100, 3000).await;
+        assert_eq!(engine.sync().await, Ok(()));
+        engine.flush_all(runtime::unix_seconds() + 10).await;
+    });
+    sim.crash();
+    sim.shift_wall_clock(20);
+    let (disk, media) = Left::of(&disk, &media).media();
+    sim.block_on(async {
+        let engine = start(&media, &tight()).await;
+        assert_eq!(get(&engine, &numbered(0)).await, None);
+        fill(&engine, 100, 3000).await;
+        assert_eq!(engine.sync().await, Ok(()));
+    });
+    sim.crash();
+    let left = Left::of(&disk, &media);
+    sim.block_on(async {
+        let engine = started(&left).await;
+        assert!(get(&engine, &numbered(0)).await.is_some());
+    });
+}
