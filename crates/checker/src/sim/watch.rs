@@ -341,8 +341,7 @@ impl Watch {
             let state = self.state.lock();
             let written = written(&engine).into_iter();
             let lasts = |sequence: &u64| {
-                // What was torn may be damaged, and is found so when it is read.
-                let is_whole = self.before.is_whole || !state.found.contains(sequence);
+                let is_whole = self.is_whole(&state, *sequence);
                 // A program of NAND that has ended is durable. A block that fails is one that is being written: no
                 // segment on it has counted as written.
                 let is_durable = || self.media.is_flash() || state.durable.contains(sequence);
@@ -371,7 +370,12 @@ impl Watch {
         expected
     }
 
-    /// Everything there is, in memory and on flash.
+    /// Whether nothing of a segment is torn. What was may be damaged, and is found so when it is read.
+    fn is_whole(&self, state: &WatchState, sequence: u64) -> bool {
+        self.before.is_whole || !state.found.contains(&sequence)
+    }
+
+    /// Everything there is for certain, in memory and on flash.
     pub(super) fn present(&self, engine: &Engine) -> Vec<(u64, u64)> {
         let mut in_memory: HashSet<Vec<u8>> = HashSet::new();
         let mut cursor = MemoryCursor::default();
@@ -379,11 +383,13 @@ impl Watch {
             in_memory.insert(item.key.to_vec());
             ControlFlow::Continue(())
         }) {}
+        let state = self.state.lock();
         let history = self.history.lock();
         (0..self.keys)
             .filter_map(|number| {
                 let certain = history.certain(number)?;
-                let on_flash = named(engine, number).is_some();
+                let on_flash = named(engine, number)
+                    .is_some_and(|generation| self.is_whole(&state, generation));
                 let there =
                     certain.expiry == 0 && (on_flash || in_memory.contains(&key_bytes(number)));
                 there.then_some((number, certain.tag))
