@@ -23,14 +23,18 @@ HOST = "127.0.0.1"
 # How long anything may take before the test calls it hung. Nothing waits this long when all is well.
 PATIENCE_S = 60.0
 
+# Which of the test processes that run at once this is, and of how many: each has ports of its own.
+WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+WORKERS = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+
 _libc = ctypes.CDLL(None)
 _PR_SET_PDEATHSIG = 1
 
 
 def free_port():
-    """A TCP port nobody listens on now."""
+    """A TCP port nobody listens on now, and no other test process tries."""
     while True:
-        port = random.randrange(20_000, 32_000)
+        port = random.randrange(20_000 + WORKER, 32_000, WORKERS)
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
@@ -252,7 +256,7 @@ class Flowstone(Server):
         path = os.environ.get("FLOWSTONE_BIN")
         if not path:
             root = Path(__file__).resolve().parents[2]
-            path = Path(os.environ.get("CARGO_TARGET_DIR", root / "target")) / "release" / "flowstone"
+            path = Path(os.environ.get("CARGO_TARGET_DIR", root / "target")) / "debug" / "flowstone"
         return str(path)
 
     def start(self):
