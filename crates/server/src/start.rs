@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use engine::config::{META_BYTES, Sizes, WORKER_BYTES, engine_share};
+use engine::config::{META_BYTES, MIN_MEMORY_BYTES, Sizes, WORKER_BYTES, engine_share};
 use engine::{Engine, EngineConfig, OpenError, Opening, PlacementConfig, Reserve, Start, Stop};
 use parking_lot::Mutex;
 use runtime::budget::Budget;
@@ -33,7 +33,8 @@ const RECOVERY_PATIENCE: Duration = Duration::from_millis(500);
 const READ_BY_OTHERS: u32 = 0o044;
 /// Memory of the process that nobody asks for: stacks, what lies between blocks of the allocator.
 const BASE_BYTES: u64 = 2 << 20;
-/// The program and its libraries take so much, or what they take when the server starts, in whole MiB.
+/// The program and its libraries take so much, or what they take when the server starts, in whole MiB. The latter is not the
+/// same at each start: a bound with which a server has started must do for the next start.
 const LEAST_PROGRAM_BYTES: u64 = 6 << 20;
 /// The longest line of keys, twice for the buffer it grows in, and replies.
 const LEAST_REQUESTS_BYTES: u64 = 2 << 20;
@@ -348,9 +349,8 @@ fn engine_config(
 ) -> Result<EngineConfig, ServeError> {
     let cache = &config.cache;
     let (requests, values) = budgets(config);
-    let program = runtime::process::usage().of_files_bytes;
     let own = BASE_BYTES
-        + program.next_multiple_of(1 << 20).max(LEAST_PROGRAM_BYTES)
+        + LEAST_PROGRAM_BYTES
         + config.threads() as u64 * (WORKER_BYTES + REPLY_BUFFERS_BYTES)
         + requests
         + values;
@@ -358,6 +358,11 @@ fn engine_config(
         given: cache.memory,
         needed: Size(needed),
     })?;
+    let program = runtime::process::usage().of_files_bytes;
+    let beyond = program
+        .next_multiple_of(1 << 20)
+        .saturating_sub(LEAST_PROGRAM_BYTES);
+    let memory_bytes = memory_bytes.saturating_sub(beyond).max(MIN_MEMORY_BYTES);
     let segment_bytes = cache.segment_size.map(|size| size.0 as u32);
     let mut made = preset(Sizes {
         memory_bytes,
