@@ -19,7 +19,7 @@ pub enum Work {
     ItemCopied,
     /// Bytes of the items copied.
     ByteCopied,
-    /// A read, program, write or erase handed to a device.
+    /// A read, program, write or erase handed to a device; consecutive pages programmed one by one count as larger commands.
     DeviceCommand,
 }
 

@@ -23,6 +23,15 @@ use crate::sync::atomic::{AtomicUsize, Ordering};
 /// Milliseconds that one time may be ahead of another and count as the same.
 const SAME_TIME_MS: u32 = 60_000;
 
+/// What of consecutive bytes one command of a drive takes at most: flash written page by page costs the processor no
+/// more than a drive does.
+const COMMAND_BYTES: u64 = 256 << 10;
+
+/// Commands that have begun once `bytes` of a segment are written.
+pub(super) fn commands(bytes: u64) -> u64 {
+    bytes.div_ceil(COMMAND_BYTES)
+}
+
 /// The erase block of a segment.
 pub(super) fn block(segment: SegmentId) -> BlockId {
     BlockId(segment.0)

@@ -21,7 +21,7 @@ use futures_util::future::join;
 use runtime::work::{self, Work};
 use zerocopy::IntoBytes;
 
-use super::core::{Content, SegmentStore, block};
+use super::core::{Content, SegmentStore, block, commands};
 use super::filling::{FLUSH_BYTES, Flushed};
 use crate::counter::Count as _;
 use crate::format::segment::{FOOTER_BYTES, Footer, PAGE_BYTES, SegmentId, summary_offset};
@@ -195,7 +195,7 @@ impl SegmentStore {
         data: SharedBuf,
     ) -> Result<(), DeviceError> {
         let bytes = data.len() as u64;
-        work::count(Work::DeviceCommand, 1);
+        work::count(Work::DeviceCommand, commands(bytes));
         let page = offset / self.flash.geometry().page_bytes;
         self.flash.overwrite(block(segment), page, data).await?;
         self.counters.bytes_written.add(bytes);

@@ -12,7 +12,7 @@ use futures_util::future::join;
 use futures_util::stream::{self, StreamExt};
 use runtime::work::{self, Work};
 
-use super::core::{Content, SegmentStore, block};
+use super::core::{Content, SegmentStore, block, commands};
 use super::filling::Filling;
 use super::layout::{AppendItem, Source, StreamLayout};
 use super::queues::Queues;
@@ -153,7 +153,9 @@ impl SegmentStore {
         data: SharedBuf,
     ) -> Result<(), DeviceError> {
         let bytes = data.len() as u64;
-        work::count(Work::DeviceCommand, 1);
+        let before = u64::from(first_page) * u64::from(self.flash.geometry().page_bytes);
+        let begun = commands(before + bytes) - commands(before);
+        work::count(Work::DeviceCommand, begun);
         self.flash.program(block(segment), first_page, data).await?;
         self.counters.bytes_written.add(bytes);
         Ok(())

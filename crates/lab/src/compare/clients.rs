@@ -124,6 +124,8 @@ seen! {
     /// Misses for which flash was read.
     misses_on_flash,
     item_bytes_set, refused_sets,
+    /// Bytes of the items that gets asked for, and of those they found.
+    item_bytes_asked, item_bytes_found,
 }
 
 impl Seen {
@@ -351,13 +353,16 @@ impl Client {
 
     async fn get(&mut self, request: &Request, measured: bool) -> Result<bool, CompareError> {
         let (begun, served) = self.begin().await;
-        let found = self.find(request).await?;
+        let (found, key_bytes) = self.find(request).await?;
         self.settle(served).await;
         let is_hit = matches!(found, Found::InMemory | Found::OnFlash);
         self.run.recorder.count_get(is_hit);
         if measured {
             let mut seen = self.seen.borrow_mut();
             seen.gets += 1;
+            let item_bytes = (key_bytes + request.value_len as usize) as u64;
+            seen.item_bytes_asked += item_bytes;
+            seen.item_bytes_found += item_bytes * u64::from(is_hit);
             match found {
                 Found::InMemory => seen.dram_hits += 1,
                 Found::OnFlash => seen.flash_hits += 1,
@@ -370,17 +375,19 @@ impl Client {
         Ok(is_hit)
     }
 
-    async fn find(&mut self, request: &Request) -> Result<Found, CompareError> {
+    /// What came of a get, and how many bytes the key has.
+    async fn find(&mut self, request: &Request) -> Result<(Found, usize), CompareError> {
         let engine = self.run.engine();
         let key = self.run.key(request, &mut self.name);
+        let key_bytes = key.bytes().len();
         let now = runtime::unix_seconds();
         let check = |item: &ItemView<'_>| is_value_of(request.key, item.value);
         let (is_correct, found) = match engine.lookup(key, now, Peek::No, check) {
             Lookup::Hit(is_correct) => (is_correct, Found::InMemory),
-            Lookup::Miss => return Ok(Found::Nothing),
+            Lookup::Miss => return Ok((Found::Nothing, key_bytes)),
             Lookup::Flash(read) => match engine.read_flash(key, read).await {
                 Some(hit) => (check(&hit.view()), Found::OnFlash),
-                None => return Ok(Found::NothingOnFlash),
+                None => return Ok((Found::NothingOnFlash, key_bytes)),
             },
         };
         if !is_correct {
@@ -390,7 +397,7 @@ impl Client {
                 seed: self.run.workload.settings().seed,
             });
         }
-        Ok(found)
+        Ok((found, key_bytes))
     }
 
     async fn set(&mut self, request: &Request, version: u64, measured: bool) {

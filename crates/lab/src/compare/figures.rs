@@ -84,6 +84,7 @@ fn row(plan: &Plan, preset: &Preset, run: &Run, seen: &Seen) -> CompareRow {
         deletes: seen.deletes,
         hits,
         hit_ratio: ratio(hits as f64, seen.gets as f64),
+        byte_hit_ratio: ratio(seen.item_bytes_found as f64, seen.item_bytes_asked as f64),
         dram_hits: Some(seen.dram_hits),
         flash_hits: Some(seen.flash_hits),
         flash_reads_per_hit: ratio(reads_of_hits as f64, seen.flash_hits as f64),

@@ -50,6 +50,7 @@ row! {
     hits: u64,
     [
         hit_ratio: f64,
+        byte_hit_ratio: f64,
         dram_hits: u64,
         flash_hits: u64,
         flash_reads_per_hit: f64,

@@ -13,6 +13,8 @@ use crate::row::{PART, Row};
 
 /// Flash of a conventional drive that it offers.
 const OFFERED_SHARE: f64 = 0.75;
+/// The table of what one gets for copying less begins with this.
+pub(super) const CURVE: &str = "by how much of a slab is copied at most, ";
 /// What a database takes to look up a key over the local network. The paper does not say what its takes.
 pub(super) const DATABASE: Duration = Duration::from_millis(1);
 
@@ -48,6 +50,8 @@ impl Spare {
 #[derive(Clone)]
 pub(super) struct Cell {
     pub(super) preset: &'static Preset,
+    /// What it runs on.
+    runs_on: MadeFor,
     pub(super) plan: Plan,
     /// To which table its row belongs.
     pub(super) part: String,
@@ -68,6 +72,7 @@ impl Cell {
             let bytes = spare.bytes(machine, preset.made_for);
             Self {
                 preset,
+                runs_on: preset.made_for,
                 plan: Plan {
                     device: machine.device(preset.made_for, bytes),
                     ..plan.clone()
@@ -77,6 +82,13 @@ impl Cell {
             }
         };
         presets.iter().map(cell).collect()
+    }
+
+    /// The same on all of the machine's flash without a drive around it, whatever the preset is made for.
+    pub(super) fn on_open_flash(mut self, machine: &Machine) -> Self {
+        self.runs_on = MadeFor::Flash;
+        self.plan.device = machine.device(MadeFor::Flash, machine.flash_bytes());
+        self
     }
 
     /// The same, whose row belongs to another table.
@@ -106,7 +118,7 @@ impl Cell {
         let keys = self.plan.workload.keys();
         let kept = row.objects_on_flash.map(|kept| kept as f64 / keys as f64);
         // What the device copies of its own accord; there is no such thing where the cache drives it.
-        let is_on_drive = self.preset.made_for == MadeFor::Drive;
+        let is_on_drive = self.runs_on == MadeFor::Drive;
         let device_copied = row
             .dlwa
             .filter(|_| is_on_drive)
@@ -118,7 +130,7 @@ impl Cell {
             .with("requests_per_s", requests_per_s(&ran))
             .with("mean_us", detail.mean_us)
             .with("request_us", request_us(&ran))
-            .and(row.figures(&["p50_us", "p99_us", "p999_us", "hit_ratio"]))
+            .and(row.figures(&["p50_us", "p99_us", "p999_us", "hit_ratio", "byte_hit_ratio"]))
             .and(row.figures(&["objects_on_flash"]))
             .with("kept_share", kept)
             .with("slabs_erased", self.slabs(row.erases))
@@ -137,7 +149,7 @@ impl Cell {
 
     /// So many erased blocks, in slabs.
     pub(super) fn slabs(&self, blocks: Option<u64>) -> Option<f64> {
-        let a_slab = Machine::blocks_a_slab(self.preset.made_for) as f64;
+        let a_slab = Machine::blocks_a_slab(self.runs_on) as f64;
         Some(blocks? as f64 / a_slab)
     }
 }

@@ -3,11 +3,11 @@
 use workload::Workload;
 
 use super::cell::{Cell, DATABASE, Spare, among, figure, lines, over, points};
-use super::machine::{LOOK_ASIDE_DEVIATION, Machine, look_aside_settings};
+use super::machine::{LOOK_ASIDE_DEVIATION, Machine, look_aside_settings, of_one_length};
 use crate::compare::Plan;
 use crate::experiment::{ExperimentError, Finding, Outcome, Scale, Setting};
 use crate::plot::{Axis, Plot};
-use crate::row::Row;
+use crate::row::{PART, Row};
 
 const PRESETS: [&str; 3] = ["fatcache-sync", "fatcache-async", "didacache"];
 /// The size at which the paper compares, in percent of the data set.
@@ -30,54 +30,92 @@ const fn percents(scale: Scale) -> &'static [u64] {
     }
 }
 
-/// The popularities at a size of the cache: deviation and drift.
-fn popularities(scale: Scale, percent: u64) -> Vec<(f64, f64)> {
-    let usual = (LOOK_ASIDE_DEVIATION, DRIFTS[0]);
-    if scale == Scale::Tiny || percent != COMPARED_PERCENT {
-        return vec![usual];
+/// Lengths of the items: those of the ETC pool, and all their mean. With the latter no preset can gain by preferring small
+/// items to large ones.
+const ETC: &str = "etc";
+const ONE: &str = "one";
+
+/// What differs between the cells, beside the preset.
+#[derive(Clone, Copy)]
+struct Case {
+    percent: u64,
+    deviation: f64,
+    drift: f64,
+    lengths: &'static str,
+    spare: Spare,
+}
+
+impl Case {
+    const fn usual(percent: u64) -> Self {
+        Self {
+            percent,
+            deviation: LOOK_ASIDE_DEVIATION,
+            drift: DRIFTS[0],
+            lengths: ETC,
+            spare: Spare::Within,
+        }
     }
-    let mut all: Vec<_> = DEVIATIONS.map(|deviation| (deviation, DRIFTS[0])).into();
-    all.push((LOOK_ASIDE_DEVIATION, DRIFTS[1]));
-    all
+}
+
+fn cases(scale: Scale) -> Vec<Case> {
+    let mut cases: Vec<_> = percents(scale).iter().copied().map(Case::usual).collect();
+    if scale == Scale::Tiny {
+        return cases;
+    }
+    let compared = Case::usual(COMPARED_PERCENT);
+    let others = DEVIATIONS
+        .into_iter()
+        .filter(|&deviation| deviation != LOOK_ASIDE_DEVIATION);
+    cases.extend(others.map(|deviation| Case {
+        deviation,
+        ..compared
+    }));
+    cases.push(Case {
+        drift: DRIFTS[1],
+        ..compared
+    });
+    for spare in Spare::BOTH {
+        for lengths in [ETC, ONE] {
+            if spare == Spare::Beside || lengths == ONE {
+                cases.push(Case {
+                    lengths,
+                    spare,
+                    ..compared
+                });
+            }
+        }
+    }
+    cases
 }
 
 pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
     let machine = Machine::of(setting.scale);
     let mut cells = Vec::new();
-    for &percent in percents(setting.scale) {
-        for (deviation, drift) in popularities(setting.scale, percent) {
-            let head = Row::new()
-                .with("cache_percent", percent)
-                .with("deviation", deviation)
-                .with("drift_deviations", drift);
-            let plan = plan(setting, &machine, percent, deviation, drift)?;
-            cells.extend(Cell::of_each(
-                &machine,
-                Spare::Within,
-                &PRESETS,
-                &plan,
-                &head,
-            ));
-        }
+    for case in cases(setting.scale) {
+        let head = Row::new()
+            .with("cache_percent", case.percent)
+            .with("deviation", case.deviation)
+            .with("drift_deviations", case.drift)
+            .with("lengths", case.lengths);
+        let plan = plan(setting, &machine, case)?;
+        cells.extend(Cell::of_each(&machine, case.spare, &PRESETS, &plan, &head));
     }
     let rows = setting.cells.run(&cells, Cell::row)?;
     Ok(Outcome::of(plots(&rows), findings(&rows), rows))
 }
 
-/// Requests on flash for `percent` of the data set. It is the data set that differs: the flash is the same.
-fn plan(
-    setting: &Setting<'_>,
-    machine: &Machine,
-    percent: u64,
-    deviation: f64,
-    drift: f64,
-) -> Result<Plan, ExperimentError> {
-    let keys = machine.data_set_keys(percent as f64);
+/// Requests on flash for some percent of the data set. It is the data set that differs: the flash is the same.
+fn plan(setting: &Setting<'_>, machine: &Machine, case: Case) -> Result<Plan, ExperimentError> {
+    let keys = machine.data_set_keys(case.percent as f64);
     // Enough to fill the cache and to turn over what it holds; then a third of that.
     let requests = machine.data_set_keys(COMPARED_PERCENT as f64) / 8;
     let of_a_client = requests as f64 / f64::from(machine.clients());
-    let drift = drift * deviation * keys as f64 / of_a_client;
-    let settings = look_aside_settings(setting, keys, deviation, drift)?;
+    let drift = case.drift * case.deviation * keys as f64 / of_a_client;
+    let settings = look_aside_settings(setting, keys, case.deviation, drift)?;
+    let settings = match case.lengths {
+        ONE => of_one_length(settings),
+        _ => settings,
+    };
     Ok(Plan {
         load: false,
         warmup: 3 * requests,
@@ -86,10 +124,14 @@ fn plan(
     })
 }
 
-/// The rows with the popularity that all sizes have.
+/// The rows with the popularity, the lengths and the flash that all sizes have.
 fn usual(rows: &[Row]) -> Vec<Row> {
-    let usual = among(rows, "deviation", LOOK_ASIDE_DEVIATION);
+    let usual = among(&same_flash(rows), "deviation", LOOK_ASIDE_DEVIATION);
     among(&usual, "drift_deviations", DRIFTS[0])
+}
+
+fn same_flash(rows: &[Row]) -> Vec<Row> {
+    among(&among(rows, PART, Spare::Within.name()), "lengths", ETC)
 }
 
 fn plots(rows: &[Row]) -> Vec<Plot> {
@@ -114,7 +156,7 @@ fn plots(rows: &[Row]) -> Vec<Plot> {
 
 fn findings(rows: &[Row]) -> Vec<Finding> {
     let mut findings = Vec::new();
-    let compared = among(rows, "cache_percent", COMPARED_PERCENT);
+    let compared = among(&same_flash(rows), "cache_percent", COMPARED_PERCENT);
     for deviation in DEVIATIONS {
         for drift in DRIFTS {
             let rows = among(
@@ -143,6 +185,7 @@ fn findings(rows: &[Row]) -> Vec<Finding> {
             }
         }
     }
+    findings.extend(where_it_comes_from(rows));
     for (preset, percent, paper) in [
         ("didacache", 5, "0.765"),
         ("fatcache-sync", 5, "0.711"),
@@ -155,6 +198,32 @@ fn findings(rows: &[Row]) -> Vec<Finding> {
             Some(paper),
             figure(&rows, preset, "hit_ratio"),
         ));
+    }
+    findings
+}
+
+/// The gain in hits taken apart: how much of it is the reserve of the conventional drive, and how much that small items
+/// are preferred.
+fn where_it_comes_from(rows: &[Row]) -> Vec<Finding> {
+    let compared = among(rows, "cache_percent", COMPARED_PERCENT);
+    let compared = among(&compared, "deviation", LOOK_ASIDE_DEVIATION);
+    let compared = among(&compared, "drift_deviations", DRIFTS[0]);
+    let mut findings = Vec::new();
+    for spare in Spare::BOTH {
+        for (lengths, items) in [(ETC, "ETC lengths"), (ONE, "one length")] {
+            let of_spare = among(&compared, PART, spare.name());
+            let rows = among(&of_spare, "lengths", lengths);
+            for (what, field) in [("hit ratio", "hit_ratio"), ("hit ratio of bytes", "byte_hit_ratio")] {
+                findings.push(Finding::new(
+                    format!(
+                        "{what} at 10 %, {items}, {}, didacache - fatcache-sync, points",
+                        spare.name()
+                    ),
+                    None,
+                    points(&rows, ["didacache", "fatcache-sync"], field),
+                ));
+            }
+        }
     }
     findings
 }

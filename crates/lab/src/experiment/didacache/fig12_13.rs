@@ -1,8 +1,9 @@
 //! `DIDACache` (TOS 2018), figures 12 and 13: throughput and latency of SET against the length of the items.
 
-use super::cell::{Cell, Spare, among, lines, over};
+use super::cell::{CURVE, Cell, Spare, among, lines, over};
 use super::items::{Items, LENGTHS, PRESETS, SHORTEST};
 use super::machine::Machine;
+use crate::compare::Plan;
 use crate::experiment::{ExperimentError, Finding, Outcome, Scale, Setting};
 use crate::plot::{Axis, Plot};
 use crate::row::{PART, Row};
@@ -25,8 +26,46 @@ pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, Exper
             cells.extend(Cell::of_each(&machine, spare, &PRESETS, &plan, &head));
         }
     }
+    if setting.scale != Scale::Tiny {
+        cells.extend(curve(setting, &machine)?);
+    }
     let rows = setting.cells.run(&cells, Cell::row)?;
     Ok(Outcome::of(plots(&rows), findings(&rows), rows))
+}
+
+/// How much of a slab is copied at most, in sixteenths.
+const MOST_COPIED: [u32; 5] = [6, 9, 12, 14, 15];
+/// The length of its items: one at which flash decides.
+const OF_CURVE: Items = LENGTHS[4];
+const OPEN_FLASH: &str = "no drive";
+const CURVED: [&str; 2] = ["fatcache-async", "didacache"];
+
+/// What one gets for copying less: items kept against throughput, on both flashes, and Fatcache on flash without a drive
+/// around it, as far as its policy is what differs.
+fn curve(setting: &Setting<'_>, machine: &Machine) -> Result<Vec<Cell>, ExperimentError> {
+    let usual = OF_CURVE.plan(setting, 100, OF_CURVE.keys(setting.scale) / 4)?;
+    let head = Row::new().with("item_bytes", OF_CURVE.bytes);
+    let mut cells = Vec::new();
+    for sixteenths in MOST_COPIED {
+        let plan = Plan {
+            max_copy_sixteenths: Some(sixteenths),
+            ..usual.clone()
+        };
+        let on_drive = Spare::BOTH.map(|spare| {
+            Cell::of_each(machine, spare, &CURVED, &plan, &head)
+                .into_iter()
+                .map(move |cell| cell.part(format!("{CURVE}{}", spare.name())))
+        });
+        let open = Cell::of_each(machine, Spare::Within, &CURVED[..1], &plan, &head)
+            .into_iter()
+            .map(|cell| {
+                cell.on_open_flash(machine)
+                    .part(format!("{CURVE}{OPEN_FLASH}"))
+            });
+        let all = on_drive.into_iter().flatten().chain(open);
+        cells.extend(all.map(|cell| cell.with("max_copy_sixteenths", sixteenths)));
+    }
+    Ok(cells)
 }
 
 fn plots(rows: &[Row]) -> Vec<Plot> {

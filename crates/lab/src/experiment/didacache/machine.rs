@@ -30,8 +30,9 @@ const DRIVE_BLOCKS_A_SLAB: u64 = 4;
 const CACHED_SLABS_OF_FOUR_LUNS: u64 = 3;
 /// Flash that an item of the ETC pool takes, with its part of everything around it.
 pub(super) const ETC_FLASH_BYTES: f64 = 480.0;
-/// Key and value of such an item, on average.
+/// Key and value of such an item, on average; of these the key has 31.
 const ETC_ITEM_BYTES: f64 = 359.0;
+const ETC_KEY_BYTES: usize = 31;
 /// Gets to a set in Facebook's ETC pool.
 pub(super) const GETS_PER_SET: f64 = 30.0;
 /// Standard deviation of the popularity where there is a database, as a share of the keys. The paper does not give
@@ -184,4 +185,15 @@ pub(super) fn look_aside_settings(
         drift,
         ..etc_settings(setting, keys, Mix::new(GETS_PER_SET, 1.0, 0.0)?)
     })
+}
+
+/// The same requests for items that all have the mean length.
+pub(super) fn of_one_length(settings: Settings) -> Settings {
+    Settings {
+        key_size: Some(KeySize::Fixed(ETC_KEY_BYTES)),
+        value_size: Some(ValueSize::Fixed(
+            ETC_ITEM_BYTES as u32 - ETC_KEY_BYTES as u32,
+        )),
+        ..settings
+    }
 }

@@ -2,7 +2,7 @@
 
 use workload::Mix;
 
-use super::cell::{Cell, Spare, among, over};
+use super::cell::{CURVE, Cell, Spare, among, over};
 use super::machine::{Machine, etc};
 use crate::compare::Plan;
 use crate::experiment::{ExperimentError, Finding, Outcome, Scale, Setting};
@@ -23,7 +23,6 @@ const FIFO: &str = "fatcache-sync-fifo";
 const LOADED_SHARE: f64 = 25.0 / 30.0;
 /// How much of a slab is copied at most, in sixteenths, by those that copy: what is kept against what that takes.
 const MOST_COPIED: [u32; 4] = [6, 9, 12, 15];
-const CURVE: &str = "by how much of a slab is copied at most, ";
 const COPYING: [&str; 3] = ["didacache", "fatcache-sync-greedy", FIFO];
 
 pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
