@@ -7,12 +7,14 @@
 //!   segment         data area, summary entries, footer
 //!   checkpoint      what has died in every segment, counters
 //!   journal         what has died since the checkpoint; a file of its own
+//!   mapping         blocks of an index on flash, with Bloom filters
 //! ```
 
 pub mod checkpoint;
 pub mod item;
 pub mod journal;
 pub mod location;
+pub mod mapping;
 pub mod segment;
 pub mod superblock;
 

@@ -27,6 +27,7 @@ use std::sync::Arc;
 use runtime::pages::{PagePool, Pages};
 
 use crate::layout::{Layout, Positions, Probe, WINDOW};
+use crate::sweep::Sweep;
 
 /// Slots of a bucket.
 pub(crate) const SLOTS: usize = 8;
@@ -223,6 +224,37 @@ impl SubTable {
             bucket = next;
         }
         self.len -= 1;
+    }
+
+    /// Visits the entries of one home and does with each what `each` says.
+    pub(crate) fn sweep(
+        &mut self,
+        layout: &Layout,
+        home: usize,
+        mut each: impl FnMut(u64) -> Sweep,
+    ) {
+        let mut bucket = home;
+        for displacement in 0..WINDOW {
+            let mut slot = 0;
+            while slot < SLOTS {
+                let entry = self.slots(bucket)[slot];
+                if entry == 0 || layout.displacement(entry) < displacement {
+                    return;
+                }
+                // Entries of earlier homes come first in a bucket.
+                let is_of_home = layout.displacement(entry) == displacement;
+                match if is_of_home { each(entry) } else { Sweep::Keep } {
+                    Sweep::Keep => slot += 1,
+                    Sweep::Clear => {
+                        self.slots_mut(bucket)[slot] = entry & !layout.recent_bit();
+                        slot += 1;
+                    }
+                    // Pulls the next entry, which may be of this home, into the slot.
+                    Sweep::Take => self.remove(layout, Slot { bucket, slot }),
+                }
+            }
+            bucket = self.after(bucket);
+        }
     }
 
     /// Whether a shrink is worth trying, given that the load asks for it.
