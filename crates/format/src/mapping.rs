@@ -34,6 +34,9 @@ pub const FILTER_BITS_PER_ENTRY: u32 = 16;
 /// Takes the place of a segment where a key is deleted.
 pub const TOMBSTONE: u32 = u32::MAX;
 
+/// Of a position: a lower tier has the mapping, too. Segments are smaller than 2^30 units.
+const CLEAN: u32 = 1 << 30;
+
 const MAGIC: u32 = u32::from_le_bytes(*b"flMB");
 
 /// Where the item of a hash lies, or that there is none.
@@ -72,9 +75,28 @@ impl Entry {
         }
     }
 
+    /// The hash: what entries are sorted and found by.
+    pub fn key(&self) -> u64 {
+        self.hash.get()
+    }
+
+    /// The same, of a mapping that a lower tier has, too.
+    #[must_use]
+    pub fn clean(self) -> Self {
+        Self {
+            position: U32::new(self.position.get() | CLEAN),
+            ..self
+        }
+    }
+
+    /// Whether a lower tier has it, too.
+    pub fn is_clean(&self) -> bool {
+        self.position.get() & CLEAN != 0
+    }
+
     /// Number of the segment's generation and position of the item; `None` for a tombstone.
     pub fn item(&self) -> Option<(u32, Position)> {
-        let position = Position::from_bits(self.position.get());
+        let position = Position::from_bits(self.position.get() & !CLEAN);
         (self.segment.get() != TOMBSTONE).then_some((self.segment.get(), position))
     }
 }
@@ -275,7 +297,7 @@ mod tests {
     fn any_model(most: usize) -> impl Strategy<Value = Model> {
         let hash = prop_oneof![any::<u64>(), 0..600u64, Just(u64::MAX)];
         let segment = prop_oneof![9 => any::<u32>(), 1 => Just(TOMBSTONE)];
-        proptest::collection::btree_map(hash, (segment, any::<u32>()), 0..most)
+        proptest::collection::btree_map(hash, (segment, any::<u32>().prop_map(|position| position & !CLEAN)), 0..most)
     }
 
     fn entries_of(model: &Model) -> Vec<Entry> {

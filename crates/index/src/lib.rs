@@ -36,6 +36,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod cascade;
 mod config;
 mod layout;
 #[cfg(test)]
@@ -307,7 +308,7 @@ impl DirectTable {
         &mut self,
         from: Hand,
         buckets: usize,
-        mut each: impl FnMut(u64, Entry) -> Sweep,
+        mut each: impl FnMut(usize, u64, Entry) -> Sweep,
     ) -> Hand {
         let (mut hand, mut left) = (from, buckets);
         while left > 0 {
@@ -363,7 +364,7 @@ impl DirectTable {
         &mut self,
         number: usize,
         homes: Range<usize>,
-        each: &mut impl FnMut(u64, Entry) -> Sweep,
+        each: &mut impl FnMut(usize, u64, Entry) -> Sweep,
     ) -> Hand {
         let layout = self.layout;
         let sub_table = &mut self.sub_tables[number];
@@ -378,7 +379,8 @@ impl DirectTable {
             let first = positions.first(home);
             sub_table.sweep(&layout, home, |stored| {
                 let position = positions.position(first, stored);
-                each(layout.hash_prefix(number, position), layout.unpack(stored))
+                let prefix = layout.hash_prefix(number, position);
+                each(home, prefix, layout.unpack(stored))
             });
         }
         let taken = len_before - sub_table.len();

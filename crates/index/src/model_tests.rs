@@ -184,7 +184,7 @@ fn sweep(
 ) -> HashSet<u64> {
     let mut visited = HashSet::new();
     let buckets = buckets.unwrap_or(table.buckets());
-    let hand = table.sweep(model.hand, buckets, |prefix, entry| {
+    let hand = table.sweep(model.hand, buckets, |_, prefix, entry| {
         assert_eq!(model.prefix(prefix), prefix, "bits beyond the fingerprint");
         let fingerprint = model.fingerprint(prefix);
         assert_eq!(model.entries.get(&fingerprint), Some(&entry));

@@ -101,7 +101,7 @@ fn reserved_room_is_not_grown_into_again() {
     let reserved = table.memory_bytes();
     table.reserve(90_000);
     assert_eq!(table.memory_bytes(), reserved, "never shrinks");
-    table.sweep(Hand::default(), table.buckets(), |_, _| Sweep::Keep);
+    table.sweep(Hand::default(), table.buckets(), |_, _, _| Sweep::Keep);
     assert_eq!(table.memory_bytes(), reserved, "nothing was taken");
     table.warm((0..200_000).map(hash));
     (1000..95_000).for_each(|n| assert_eq!(table.insert(hash(n), n), Ok(None)));
@@ -212,13 +212,13 @@ fn a_sweep_visits_what_wraps_around_with_its_home() {
     }
     table.insert(0, 40).unwrap();
     let mut visited = Vec::new();
-    let last = table.sweep(Hand::default(), 7, |_, entry| {
+    let last = table.sweep(Hand::default(), 7, |_, _, entry| {
         visited.push(entry.value);
         Sweep::Keep
     });
     assert_eq!(visited, [40], "the first bucket's own");
     visited.clear();
-    let first = table.sweep(last, 1, |prefix, entry| {
+    let first = table.sweep(last, 1, |_, prefix, entry| {
         assert_eq!(prefix, at_end(entry.value));
         visited.push(entry.value);
         if entry.value % 3 == 0 {
@@ -246,7 +246,7 @@ fn a_second_round_takes_what_is_not_read_again() {
     let round = |table: &mut DirectTable, read: u64| {
         (0..read).for_each(|n| assert!(table.access(hash(n)).is_some()));
         let mut taken = Vec::new();
-        table.sweep(Hand::default(), table.buckets(), |_, entry| {
+        table.sweep(Hand::default(), table.buckets(), |_, _, entry| {
             if entry.recent {
                 return Sweep::Clear;
             }
@@ -276,7 +276,7 @@ fn a_sweep_that_takes_gives_memory_back() {
     let mut taken = 0;
     // Parts end in the middle of sub-tables, which then shrink.
     for _ in 0..swept.buckets().div_ceil(100) {
-        hand = swept.sweep(hand, 100, |_, entry| {
+        hand = swept.sweep(hand, 100, |_, _, entry| {
             if entry.value % 16 == 0 {
                 return Sweep::Keep;
             }
@@ -304,7 +304,7 @@ fn a_hand_stays_where_it_is_when_the_table_grows_and_shrinks() {
     let mut visited = std::collections::HashSet::new();
     let half = table.buckets() / 2;
     let mut visit = |table: &mut DirectTable, hand, buckets| {
-        table.sweep(hand, buckets, |_, entry| {
+        table.sweep(hand, buckets, |_, _, entry| {
             visited.insert(entry.value);
             Sweep::Keep
         })

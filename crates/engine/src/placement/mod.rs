@@ -8,8 +8,10 @@
 //! | placement | index | streams | displaced copies |
 //! |---|---|---|---|
 //! | [`exact`] | `direct`, all in memory | one, or one for each slab class | located |
+//! | [`tiered`] | `cascade`, a tenth in memory | the same | not located |
 
 pub mod exact;
+pub mod tiered;
 
 use std::future::Future;
 use std::pin::Pin;
@@ -161,6 +163,14 @@ pub trait Placement: Residents {
     /// What the index says of a key is wrong or dead; forgets it if it still says the same.
     fn forget(&self, hash: KeyHash, token: Token) -> Displaced;
 
+    /// Reads what the section that it was opened with tells of. Called once, before everything else, where that is the index.
+    ///
+    /// # Errors
+    /// When it cannot be read: then the image starts empty, with another placement.
+    fn load(&self) -> PlacementFuture<'_, Result<(), OpenError>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+
     /// Puts items of an earlier run, all of one partition, into the index, unless it names another copy of the key
     /// than the one that has been `beaten`. `each` is called with the number of each item and what became of it.
     /// Called without a partition's lock, but never while a write of this run to one of the keys goes on.
@@ -179,10 +189,19 @@ pub trait Placement: Residents {
     /// Everything of the last run has been restored.
     fn recovered(&self) {}
 
-    /// The placement's own part of a checkpoint, of these live segments in rising number. At an orderly stop,
-    /// the `last` one, nothing changes meanwhile.
-    fn section(&self, _living: &[SegmentRecord], _last: bool) -> Section {
-        Section::default()
+    /// The placement's own part of a checkpoint, of these live segments in rising number, once what it tells of is
+    /// durable; nothing where it cannot be made: then there is no checkpoint. At an orderly stop, the `last` one, nothing
+    /// changes meanwhile. One at a time.
+    fn section(&self, _living: &[SegmentRecord], _last: bool) -> PlacementFuture<'_, Option<Section>> {
+        Box::pin(std::future::ready(Some(Section::default())))
+    }
+
+    /// The checkpoint of the last section is in force, or never will be. Where that is not known, nothing is said.
+    fn section_ended(&self, _is_named: bool) {}
+
+    /// Whether a checkpoint would free what the placement needs.
+    fn wants_checkpoint(&self) -> bool {
+        false
     }
 }
 
@@ -190,6 +209,8 @@ pub trait Placement: Residents {
 pub struct Parts {
     /// The segments, to read from.
     pub store: Arc<SegmentStore>,
+    /// The image, whose pages in the region are told from those of others by this.
+    pub image: u64,
     /// Packs segment and position into as few bits as the flash needs.
     pub codec: LocationCodec,
     /// Whole pages for an index in memory.

@@ -11,6 +11,7 @@ mod numbers;
 
 use std::sync::Arc;
 
+use device::{Disk as _, IoFuture, Region};
 use index::cascade::{Cascade, CascadeConfig, Hot, Searched, Segments};
 use runtime::sync::Notify;
 use runtime::work::{self, Work};
@@ -161,6 +162,14 @@ impl Segments for TieredSegments {
     fn horizon(&self) -> u32 {
         self.numbers.horizon()
     }
+
+    fn sync<'a>(&'a self, region: &'a Region) -> IoFuture<'a, ()> {
+        Box::pin(self.store.sync_by(region.sync()))
+    }
+
+    fn failed_syncs(&self) -> u64 {
+        self.store.failed_syncs()
+    }
 }
 
 impl Tiered {
@@ -175,9 +184,8 @@ impl Tiered {
             store: Arc::clone(&parts.store),
         });
         let config = settings.cascade_of(parts.expected_items, parts.codec.bits() + TURN_BITS);
-        let image = parts.store.image();
         let for_cascade = Arc::clone(&segments) as Arc<dyn Segments>;
-        let cascade = Cascade::new(config, region, image, for_cascade, &parts.pool)
+        let cascade = Cascade::new(config, region, parts.image, for_cascade, &parts.pool)
             .map_err(|error| index(&error))?;
         let tiered = Self {
             store: parts.store,
@@ -466,7 +474,9 @@ impl Residents for Tiered {
                 if keep(true) {
                     return Named::Kept;
                 }
-                self.cascade.bury_if(item.hash.0, code);
+                if !self.cascade.bury_if(item.hash.0, code) {
+                    return Named::No;
+                }
                 self.count(item.place.segment, item.place.generation, -1);
                 Named::Removed
             }

@@ -46,8 +46,8 @@ pub enum SaveError {
     /// The region is full.
     #[error("no page of the index region is free for a checkpoint")]
     Full,
-    /// What an earlier sync may have lost has not been written again yet.
-    #[error("what an earlier sync may have lost is still to be written again")]
+    /// What a failed sync may have lost has not been written again yet.
+    #[error("what a failed sync may have lost is still to be written again")]
     InDoubt,
 }
 
@@ -99,9 +99,9 @@ impl Cascade {
         self.store.checkpoint_is_complete();
         let (section, pages) = written?;
         self.saved.lock().pending = pages;
-        if let Err(error) = self.sync_region().await {
+        if !self.sync_region().await {
             self.saved(false);
-            return Err(error.into());
+            return Err(SaveError::InDoubt);
         }
         Ok(section)
     }

@@ -8,7 +8,6 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use device::DeviceError;
 use parking_lot::Mutex;
 
 use super::Cascade;
@@ -29,6 +28,8 @@ struct State {
     durable: u64,
     /// The numbers of those that a sync may have lost.
     lost: Range<u64>,
+    /// Failed syncs that have been taken notice of.
+    failures: u64,
 }
 
 /// Something that is being written, until it is dropped.
@@ -58,6 +59,7 @@ impl Doubt {
                 in_flight: BTreeSet::new(),
                 durable: 0,
                 lost: 0..0,
+                failures: 0,
             }),
             partitions: (0..partitions).map(|_| AtomicBool::new(false)).collect(),
         }
@@ -110,34 +112,34 @@ fn find(partition: &Partition, lost: &Range<u64>) -> Option<Spot> {
 }
 
 impl Cascade {
-    /// Makes durable all that has been written.
-    ///
-    /// # Errors
-    /// What the device says: then what has been written since the last good sync is in doubt.
-    pub(super) async fn sync_region(&self) -> Result<(), DeviceError> {
+    /// Makes durable all that has been written. False where a sync has failed since the last good one began, this one or
+    /// another of the same device: then what has been written since is in doubt.
+    pub(super) async fn sync_region(&self) -> bool {
         let next = |state: &State| {
             let next = self.next_number.load(Ordering::Relaxed);
             state.in_flight.first().map_or(next, |&first| first.min(next))
         };
         let begun = next(&self.doubt.state.lock());
-        let synced = self.store.sync().await;
+        let synced = self.segments.sync(self.store.region()).await;
+        let failures = self.segments.failed_syncs();
         let mut state = self.doubt.state.lock();
-        match synced {
-            Ok(()) => state.durable = state.durable.max(begun),
-            Err(_) => {
-                let from = if state.lost.is_empty() || !self.doubt.is_any() {
-                    state.durable
-                } else {
-                    state.lost.start.min(state.durable)
-                };
-                state.lost = from..self.next_number.load(Ordering::Relaxed);
-                for partition in &self.doubt.partitions {
-                    partition.store(true, Ordering::Release);
-                }
-                self.work.iter().for_each(|work| work.notify_all());
-            }
+        if synced.is_ok() && failures == state.failures {
+            state.durable = state.durable.max(begun);
+            return true;
         }
-        synced
+        state.failures = failures;
+        let from = if self.doubt.is_any() {
+            state.lost.start
+        } else {
+            state.durable
+        };
+        state.lost = from..self.next_number.load(Ordering::Relaxed);
+        for partition in &self.doubt.partitions {
+            partition.store(true, Ordering::Release);
+        }
+        drop(state);
+        self.work.iter().for_each(|work| work.notify_all());
+        false
     }
 
     pub(super) fn is_in_doubt(&self) -> bool {

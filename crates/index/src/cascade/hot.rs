@@ -179,6 +179,24 @@ impl HotTable {
         taken
     }
 
+    /// Takes out every entry whose code `is_gone`; returns their hashes.
+    pub(super) fn take_gone(&mut self, is_gone: impl Fn(u64) -> bool) -> Vec<u64> {
+        let (partition, dead) = (self.partition, self.dead);
+        let mut taken = Vec::new();
+        let is_gone = |value: u64| value >> 1 != dead && is_gone(value >> 1);
+        self.table.sweep(Hand::default(), self.table.buckets(), |_, hash, entry| {
+            if !is_gone(entry.value) {
+                return Sweep::Keep;
+            }
+            taken.push(hash | partition);
+            Sweep::Take
+        });
+        let crowded = self.crowded.iter();
+        taken.extend(crowded.filter(|&(_, &value)| is_gone(value)).map(|(&hash, _)| hash));
+        self.crowded.retain(|_, value| !is_gone(*value));
+        taken
+    }
+
     /// Visits every entry, in an order that is spread over the hashes.
     pub(super) fn for_each(&self, mut visit: impl FnMut(HotEntry)) {
         self.table.for_each(|hash, value, recent| {

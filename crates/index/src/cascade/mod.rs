@@ -44,7 +44,7 @@ pub use shape::{CascadeConfig, Replacement, Sizes};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use device::Region;
+use device::{Disk as _, IoFuture, Region};
 use format::mapping::Entry;
 use format::segment::Position;
 use parking_lot::{Mutex, MutexGuard};
@@ -77,6 +77,14 @@ pub trait Segments: Send + Sync {
 
     /// Segments with lower numbers have gone, all but a few.
     fn horizon(&self) -> u32;
+
+    /// Makes durable what has been written to the region, which may share its device with the segments.
+    fn sync<'a>(&'a self, region: &'a Region) -> IoFuture<'a, ()> {
+        region.sync()
+    }
+
+    /// Syncs of that device that have failed so far, whoever asked for them: one error is told to one.
+    fn failed_syncs(&self) -> u64;
 }
 
 /// The index. Used from all threads at once.
@@ -345,20 +353,44 @@ impl Cascade {
         let hash = hash & self.kept;
         self.change(hash, |partition| {
             let before = partition.hot.get(hash).map(|entry| entry.hot);
-            if partition.may_be_below(&self.layouts, hash) {
-                partition.hot.put(hash, Hot::Dead, true);
-            } else {
-                partition.hot.remove(hash);
-            }
+            partition.bury(&self.layouts, hash);
             before
         })
+    }
+
+    /// [`bury`](Self::bury), if Tier 1 says this. Whether it did.
+    pub fn bury_if(&self, hash: u64, code: u64) -> bool {
+        let hash = hash & self.kept;
+        self.change(hash, |partition| {
+            let is_named = partition.says(hash, code);
+            if is_named {
+                partition.bury(&self.layouts, hash);
+            }
+            is_named
+        })
+    }
+
+    /// Leaves nothing in Tier 1 that names a segment which has gone by now.
+    pub fn sweep(&self) {
+        for number in 0..self.partitions.len() {
+            let partition = &mut *self.partitions[number].lock();
+            let before = partition.hot.memory_bytes();
+            let gone = partition
+                .hot
+                .take_gone(|code| self.segments.named_by(code).is_none());
+            for hash in gone {
+                partition.bury(&self.layouts, hash);
+            }
+            let grown = partition.hot.memory_bytes().wrapping_sub(before);
+            add(&self.hot_bytes, grown);
+        }
     }
 
     /// What Tier 1 says becomes `new`, if it is `old`. Whether it was.
     pub fn replace_if(&self, hash: u64, old: u64, new: u64) -> bool {
         let hash = hash & self.kept;
         self.change(hash, |partition| {
-            let is_named = partition.hot.get(hash).is_some_and(|entry| entry.hot == Hot::At(old));
+            let is_named = partition.says(hash, old);
             if is_named {
                 partition.hot.put(hash, Hot::At(new), true);
             }

@@ -27,7 +27,6 @@ const WRITE_PAGES: usize = 64;
 pub(super) struct PageStore {
     region: Region,
     map: Mutex<PageMap>,
-    pages_read: AtomicU64,
     pages_written: AtomicU64,
 }
 
@@ -126,7 +125,6 @@ impl PageStore {
         Self {
             region,
             map: Mutex::new(PageMap::new(pages)),
-            pages_read: AtomicU64::new(0),
             pages_written: AtomicU64::new(0),
         }
     }
@@ -146,10 +144,6 @@ impl PageStore {
         let map = self.map.lock();
         let lists = map.released.capacity() + map.waiting.capacity();
         (self.pages() / 4 + lists * size_of::<PageId>()) as u64
-    }
-
-    pub(super) fn pages_read(&self) -> u64 {
-        self.pages_read.load(Ordering::Relaxed)
     }
 
     pub(super) fn pages_written(&self) -> u64 {
@@ -224,7 +218,6 @@ impl PageStore {
     /// # Errors
     /// What the device says.
     pub(super) async fn read(&self, page: PageId) -> Result<AlignedBuf, DeviceError> {
-        self.pages_read.fetch_add(1, Ordering::Relaxed);
         let buf = AlignedBuf::new(PAGE_BYTES);
         self.region.read(offset(page), buf).await
     }
@@ -254,12 +247,8 @@ impl PageStore {
         Ok(())
     }
 
-    /// Makes durable what has been written.
-    ///
-    /// # Errors
-    /// What the device says.
-    pub(super) async fn sync(&self) -> Result<(), DeviceError> {
-        self.region.sync().await
+    pub(super) fn region(&self) -> &Region {
+        &self.region
     }
 }
 

@@ -21,7 +21,7 @@ use hashbrown::hash_table;
 
 use super::block::{Block, BlockLayout, Filter, PageRef};
 use super::doubt::Spot;
-use super::hot::HotTable;
+use super::hot::{Hot, HotTable};
 use super::pages::PageId;
 
 /// Entries that have been taken out of a tier and are not on flash yet, one a key and sorted by it.
@@ -246,6 +246,21 @@ impl Partition {
         self.find_demoted(key).is_some()
             || direct.any(|block| block.candidates(&layouts.direct, key).next().is_some())
             || self.lists[layouts.list(key)].may_have(layouts, key)
+    }
+
+    /// Whether Tier 1 says that a key is at a place.
+    pub(super) fn says(&self, key: u64, code: u64) -> bool {
+        let said = self.hot.get(key);
+        said.is_some_and(|entry| entry.hot == Hot::At(code))
+    }
+
+    /// No mapping of a key counts any more.
+    pub(super) fn bury(&mut self, layouts: &Layouts, key: u64) {
+        if self.may_be_below(layouts, key) {
+            self.hot.put(key, Hot::Dead, true);
+        } else {
+            self.hot.remove(key);
+        }
     }
 
     /// Whether a page is still a part of what a search for `key` goes through.

@@ -50,10 +50,11 @@ impl Cascade {
             let (plan, epoch) = {
                 let mut partition = self.lock(key);
                 if let Some(entry) = partition.hot.access(key) {
-                    return match entry.hot {
-                        Hot::At(code) => Searched::At(code, Tier::One),
-                        Hot::Dead => Searched::Absent,
+                    let Hot::At(code) = entry.hot else {
+                        return Searched::Absent;
                     };
+                    add(&self.counters.tier1_hits, 1);
+                    return Searched::At(code, Tier::One);
                 }
                 if let Some(entry) = partition.find_demoted(key) {
                     let epoch = partition.epoch;

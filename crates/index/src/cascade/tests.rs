@@ -35,6 +35,10 @@ impl Segments for Numbers {
     fn horizon(&self) -> u32 {
         self.0.lock().start
     }
+
+    fn failed_syncs(&self) -> u64 {
+        0
+    }
 }
 
 fn config() -> CascadeConfig {
