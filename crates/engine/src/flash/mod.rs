@@ -15,7 +15,7 @@ mod recover;
 
 use std::sync::Arc;
 
-use device::{DeviceError, Disk, Journal as Log, Region};
+use device::{DeviceError, Journal as Log};
 use futures_util::future::select;
 use runtime::sync::Notify;
 
@@ -65,8 +65,6 @@ pub(crate) struct FlashTier {
     pub(crate) upkeep: Upkeep,
     placement: Arc<dyn Placement>,
     checkpointer: Checkpointer,
-    /// What the index overwrites in place.
-    index_region: Option<Region>,
     /// The generation of the last flush whose items are counted no more.
     flushes_counted: AtomicU64,
     partition_bits: u32,
@@ -89,7 +87,6 @@ impl FlashTier {
     pub(crate) fn new(
         upkeep: Upkeep,
         placement: Arc<dyn Placement>,
-        index_region: Option<Region>,
         partition_bits: u32,
         (reclaimers, writers): (usize, usize),
         fixed_bytes: u64,
@@ -101,7 +98,6 @@ impl FlashTier {
             checkpointer: Checkpointer::new(store, journal),
             upkeep,
             placement,
-            index_region,
             flushes_counted: AtomicU64::new(0),
             partition_bits,
             reclaimers,

@@ -221,7 +221,6 @@ impl Opening {
         let flash = FlashTier::new(
             upkeep,
             placement,
-            index_region,
             partition_bits,
             workers,
             budget.flash_bytes,

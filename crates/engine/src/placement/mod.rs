@@ -10,6 +10,8 @@
 //! | [`exact`] | `direct`, all in memory | one, or one for each slab class | located |
 //! | [`tiered`] | `cascade`, a tenth in memory | the same | not located |
 
+pub use index::cascade;
+
 pub mod exact;
 pub mod tiered;
 

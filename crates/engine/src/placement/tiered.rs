@@ -13,7 +13,6 @@ use std::sync::Arc;
 
 use device::{Disk as _, IoFuture, Region};
 use index::cascade::{Cascade, CascadeConfig, Hot, Searched, Segments};
-use runtime::sync::Notify;
 use runtime::work::{self, Work};
 
 use super::{
@@ -30,7 +29,7 @@ use crate::format::segment::{Position, SegmentId};
 use crate::key::{Key, KeyHash};
 use crate::reclaim::{IndexUse, Named, Resident, Residents};
 use crate::store::{Layout, Patience, ReadError, SegmentRecord, SegmentStore, SlabClasses, Streams};
-use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::sync::atomic::{AtomicU32, Ordering};
 use numbers::{Given, Numbered, Numbers, TURN_BITS};
 
 /// Bytes of the region for each mapping: an entry, the room that buckets have left, what waits for a checkpoint.
@@ -45,6 +44,8 @@ pub struct TieredSettings {
     pub layout: Layout,
     /// The most of the memory that the index may take, in percent.
     pub index_percent: u32,
+    /// A checkpoint is written when so many segments have been opened since the last (section 4.4).
+    pub checkpoint_segments: u32,
     /// The index; capacity and code bits are those of the image.
     pub cascade: CascadeConfig,
 }
@@ -100,8 +101,9 @@ struct Tiered {
     index_use: Arc<IndexUse>,
     /// The section of the last run, until it is loaded.
     section: crate::sync::Mutex<Option<Section>>,
-    wants_sweep: AtomicBool,
-    sweep: Notify,
+    /// Segments after which a checkpoint is asked for, and how many had a number at the last one.
+    checkpoint_segments: u32,
+    numbered_at_checkpoint: AtomicU32,
 }
 
 /// What the cascade knows of segments.
@@ -193,8 +195,8 @@ impl Tiered {
             segments,
             index_use: parts.index_use,
             section: crate::sync::Mutex::new(parts.section),
-            wants_sweep: AtomicBool::new(false),
-            sweep: Notify::default(),
+            checkpoint_segments: settings.checkpoint_segments,
+            numbered_at_checkpoint: AtomicU32::new(0),
         };
         tiered.account();
         Ok(tiered)
@@ -427,19 +429,30 @@ impl Placement for Tiered {
             let tiered = Arc::clone(&self);
             Box::new(move || {
                 Box::pin(async move {
-                    loop {
-                        tiered.cascade.upkeep(number).await;
-                        tiered.account();
-                    }
+                    tiered.cascade.upkeep(number, || tiered.account()).await;
                 })
             })
         });
-        tasks.collect()
+        let tiered = Arc::clone(&self);
+        let sweep: BackgroundTask = Box::new(move || {
+            Box::pin(async move {
+                loop {
+                    let due = tiered.segments.numbers.sweep_due.listener();
+                    if tiered.segments.numbers.is_sweep_due() {
+                        tiered.sweep();
+                    }
+                    due.await;
+                }
+            })
+        });
+        tasks.chain([sweep]).collect()
     }
 
     fn section(&self, living: &[SegmentRecord], last: bool) -> PlacementFuture<'_, Option<Section>> {
         let living = living.to_vec();
         Box::pin(async move {
+            let given = self.segments.numbers.given();
+            self.numbered_at_checkpoint.store(given, Ordering::Relaxed);
             let segments = || self.segments.numbers.saved(&living);
             match self.cascade.save(last, segments).await {
                 Ok(bytes) => Some(Section {
@@ -459,7 +472,9 @@ impl Placement for Tiered {
     }
 
     fn wants_checkpoint(&self) -> bool {
-        self.cascade.wants_checkpoint()
+        let at_last = self.numbered_at_checkpoint.load(Ordering::Relaxed);
+        let since = self.segments.numbers.given().saturating_sub(at_last);
+        since >= self.checkpoint_segments || self.cascade.wants_checkpoint()
     }
 }
 

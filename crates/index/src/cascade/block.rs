@@ -11,7 +11,6 @@ use format::mapping::bloom::Bloom;
 use format::mapping::{self, BlockError, Entry};
 
 use super::pages::{PageId, PageStore};
-use super::shape::PAGE_ENTRIES;
 
 /// A page of a block, and the number by which it tells itself from what lay there before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,6 +41,8 @@ pub(super) struct BlockLayout {
     /// Bits of a hash that are the same for the whole block.
     pub(super) prefix_bits: u32,
     pub(super) filter: Filter,
+    /// Entries in a page.
+    pub(super) page_entries: usize,
 }
 
 /// The Bloom filters of pages.
@@ -53,9 +54,9 @@ pub(super) struct Filter {
 }
 
 impl Filter {
-    /// Filters of so many bits an entry.
-    pub(super) fn new(bits: u32) -> Self {
-        let bytes = Bloom::bytes_for(PAGE_ENTRIES, bits);
+    /// Filters of pages of so many entries, with so many bits each.
+    pub(super) fn new(entries: usize, bits: u32) -> Self {
+        let bytes = Bloom::bytes_for(entries, bits);
         Self {
             bloom: Bloom::new(bits),
             bytes: if bits == 0 { 0 } else { bytes },
@@ -98,6 +99,11 @@ impl PageError {
 }
 
 impl BlockLayout {
+    /// Pages of a block of so many entries.
+    pub(super) fn pages_for(&self, entries: usize) -> usize {
+        entries.div_ceil(self.page_entries)
+    }
+
     fn fence(&self, hash: u64) -> u16 {
         (hash << self.prefix_bits >> 48) as u16
     }
@@ -176,10 +182,10 @@ impl Block {
 }
 
 /// The filters of all pages of a block with these entries.
-pub(super) fn filters_of(filter: &Filter, entries: &[Entry]) -> Vec<u8> {
-    let mut filters = Vec::with_capacity(pages_for(entries.len()) * filter.bytes);
-    for page in entries.chunks(PAGE_ENTRIES) {
-        filter.append(page, &mut filters);
+pub(super) fn filters_of(layout: &BlockLayout, entries: &[Entry]) -> Vec<u8> {
+    let mut filters = Vec::with_capacity(layout.pages_for(entries.len()) * layout.filter.bytes);
+    for page in entries.chunks(layout.page_entries) {
+        layout.filter.append(page, &mut filters);
     }
     filters
 }
@@ -193,13 +199,13 @@ pub(super) struct Draft {
 impl Draft {
     /// The block of some entries, one a key and sorted by it, on pages that have been taken for it.
     pub(super) fn new(layout: &BlockLayout, number: u64, entries: &[Entry], pages: Box<[PageId]>) -> Self {
-        debug_assert_eq!(pages.len(), pages_for(entries.len()));
+        debug_assert_eq!(pages.len(), layout.pages_for(entries.len()));
         debug_assert!(entries.is_sorted_by(|one, other| one.key() < other.key()));
-        let contents: Vec<_> = entries.chunks(PAGE_ENTRIES).collect();
-        let fences = entries.chunks(PAGE_ENTRIES);
+        let contents: Vec<_> = entries.chunks(layout.page_entries).collect();
+        let fences = entries.chunks(layout.page_entries);
         let fences = fences.map(|page| layout.fence(page[0].key())).collect();
         let filters = layout.filter.is_kept();
-        let filters = filters.then(|| filters_of(&layout.filter, entries).into());
+        let filters = filters.then(|| filters_of(layout, entries).into());
         Self {
             block: Block {
                 number,
@@ -226,11 +232,6 @@ impl Draft {
 pub(super) fn newest(entries: &[Entry]) -> u32 {
     let named = entries.iter().filter_map(Entry::item);
     named.map(|(segment, _)| segment).max().unwrap_or(0)
-}
-
-/// Pages of a block of so many entries.
-pub(super) fn pages_for(entries: usize) -> usize {
-    entries.div_ceil(PAGE_ENTRIES)
 }
 
 /// The bytes of pages that are blocks each.

@@ -15,7 +15,7 @@ use format::mapping::Entry;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::Cascade;
-use super::block::{Block, PageRef};
+use super::block::{Block, BlockLayout, PageRef};
 use super::upkeep::entry_of;
 use super::hot::Hot;
 use super::pages::{PageId, PageStore};
@@ -294,10 +294,10 @@ impl Cascade {
     }
 
     async fn decode(&self, from: &mut Reader<'_>, read: &mut Read) -> Result<(), LoadError> {
-        read.direct = self.decode_blocks(from).await?;
+        read.direct = self.decode_blocks(from, &self.layouts.direct).await?;
         for _ in 0..self.shape.lists() {
             let mut list = ReadList {
-                blocks: self.decode_blocks(from).await?,
+                blocks: self.decode_blocks(from, &self.layouts.active).await?,
                 ..ReadList::default()
             };
             for _ in 0..from.count().await? {
@@ -322,11 +322,15 @@ impl Cascade {
         Ok(())
     }
 
-    async fn decode_blocks(&self, from: &mut Reader<'_>) -> Result<Vec<Block>, LoadError> {
+    async fn decode_blocks(
+        &self,
+        from: &mut Reader<'_>,
+        layout: &BlockLayout,
+    ) -> Result<Vec<Block>, LoadError> {
         let mut blocks = Vec::new();
         for _ in 0..from.count().await? {
             let head: BlockHead = from.one().await?;
-            let count = super::block::pages_for(head.entries.get() as usize);
+            let count = layout.pages_for(head.entries.get() as usize);
             let pages: Vec<zerocopy::little_endian::U32> = from.all(count).await?;
             let fences: Vec<zerocopy::little_endian::U16> = from.all(count).await?;
             let pages: Box<[PageId]> = pages.iter().map(|page| PageId(page.get())).collect();

@@ -186,7 +186,8 @@ impl Cascade {
         let layout = |prefix_bits| BlockLayout {
             image,
             prefix_bits,
-            filter: Filter::new(config.filter_bits),
+            filter: Filter::new(shape.page_entries, config.filter_bits),
+            page_entries: shape.page_entries,
         };
         let layouts = Layouts {
             direct: layout(shape.partition_bits),

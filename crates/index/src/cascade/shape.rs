@@ -18,9 +18,9 @@ const ACTIVE_BLOCKS: u32 = 64;
 const MOST_ACTIVE_PAGES: u64 = 32;
 /// One mapping of so many is in the buffers of the active lists when all are full.
 const BUFFER_SHARE: u64 = 384;
-/// Entries that a compaction brings to an inactive bucket, on average: the pages of one bucket in a hundred have no room for
-/// what comes.
-const ENTRIES_A_BUCKET: u64 = 215;
+/// How full the page is that a compaction brings to an inactive bucket, on average: in one bucket of a hundred it does not
+/// hold all.
+const BUCKET_FILL: (u64, u64) = (17, 20);
 /// Entries of Tier 1 in a sub-table of its own size, for each of the buckets it begins with.
 const HOT_ENTRIES_A_BUCKET: u64 = 16;
 
@@ -63,6 +63,10 @@ pub struct Sizes {
     pub active_pages: Option<u32>,
     /// Inactive buckets for each active list.
     pub ratio: Option<u32>,
+    /// Entries of Tier 1 in each partition.
+    pub hot_entries: Option<u32>,
+    /// Entries in a page, fewer than fit: for tests.
+    pub page_entries: Option<u32>,
 }
 
 /// How Tier 1 chooses what leaves it (figure 7).
@@ -104,13 +108,16 @@ pub(super) struct Shape {
     pub(super) active_pages: usize,
     /// Inactive buckets of each active list.
     pub(super) ratio: usize,
+    pub(super) page_entries: usize,
 }
 
 impl Shape {
     pub(super) fn of(config: &CascadeConfig) -> Self {
         let capacity = config.capacity.max(1);
-        let page = PAGE_ENTRIES as u64;
         let sizes = &config.sizes;
+        let fit = PAGE_ENTRIES as u32;
+        let page_entries = sizes.page_entries.unwrap_or(fit).clamp(1, fit) as usize;
+        let page = page_entries as u64;
         let direct_blocks = sizes.direct_blocks.unwrap_or(DIRECT_BLOCKS).max(1);
         let of_partition = u64::from(direct_blocks) * page;
         let in_direct = capacity / DIRECT_SHARE;
@@ -135,17 +142,21 @@ impl Shape {
         let compacted = u64::from(active_blocks) * active_pages * page;
         let ratio = sizes
             .ratio
-            .map_or(compacted.div_ceil(ENTRIES_A_BUCKET), u64::from);
-        let hot = (capacity as f64 * config.hot_share / partitions as f64) as usize;
+            .map_or(compacted.div_ceil((page * BUCKET_FILL.0 / BUCKET_FILL.1).max(1)), u64::from);
+        let hot = sizes.hot_entries.map_or_else(
+            || (capacity as f64 * config.hot_share / partitions as f64) as usize,
+            |entries| entries as usize,
+        );
         Self {
             partition_bits: partitions.trailing_zeros(),
-            hot_entries: hot.max(PAGE_ENTRIES),
+            hot_entries: hot.max(page_entries),
             direct_blocks: direct_blocks as usize,
             direct_pages: direct_pages as usize,
             list_bits: lists.trailing_zeros(),
             active_blocks: active_blocks as usize,
             active_pages: active_pages as usize,
             ratio: ratio.max(1) as usize,
+            page_entries,
         }
     }
 
@@ -159,12 +170,12 @@ impl Shape {
 
     /// Entries that are demoted at once: those of a block.
     pub(super) fn demoted(&self) -> usize {
-        self.direct_pages * PAGE_ENTRIES
+        self.direct_pages * self.page_entries
     }
 
     /// The most entries in the buffer of an active list before it is written.
     pub(super) fn buffered(&self) -> usize {
-        self.active_pages * PAGE_ENTRIES
+        self.active_pages * self.page_entries
     }
 }
 

@@ -10,12 +10,11 @@ use device::DeviceError;
 use format::mapping::Entry;
 use format::segment::Position;
 
-use super::block::{self, Block, BlockLayout, Draft, PageError, PageRef, filters_of, pages_for};
+use super::block::{self, Block, BlockLayout, Draft, PageError, PageRef, filters_of};
 use super::doubt::Spot;
 use super::hot::{Hot, HotEntry};
 use super::pages::PageId;
 use super::partition::{Bucket, BucketPage, Partition, Sorted};
-use super::shape::PAGE_ENTRIES;
 use super::{Cascade, add};
 
 /// Blocks' worths of entries that wait to be written, at most.
@@ -42,11 +41,14 @@ enum Job {
 }
 
 impl Cascade {
-    /// Moves mappings down whenever a tier is full. Never ends; one for each partition.
-    pub async fn upkeep(&self, number: usize) {
+    /// Moves mappings down whenever a tier is full; `moved` is called when that has changed what memory holds. Never ends;
+    /// one for each partition.
+    pub async fn upkeep(&self, number: usize, moved: impl Fn()) {
         loop {
             let changed = self.work[number].listener();
-            if !self.tidy(number).await {
+            if self.tidy(number).await {
+                moved();
+            } else {
                 changed.await;
             }
         }
@@ -162,7 +164,7 @@ impl Cascade {
         layout: &BlockLayout,
         entries: &[Entry],
     ) -> Option<Block> {
-        let pages = self.take_pages(number, pages_for(entries.len())).await;
+        let pages = self.take_pages(number, layout.pages_for(entries.len())).await;
         let first = self.take_numbers(pages.len());
         let _writing = self.doubt.writing(first);
         let draft = Draft::new(layout, first, entries, pages);
@@ -225,7 +227,7 @@ impl Cascade {
         layout: &BlockLayout,
         pages: &[PageRef],
     ) -> Result<Vec<Entry>, PageError> {
-        let mut entries = Vec::with_capacity(pages.len() * PAGE_ENTRIES);
+        let mut entries = Vec::with_capacity(pages.len() * layout.page_entries);
         for &page in pages {
             let mut tries = 0;
             while let Err(error) = block::read(&self.store, layout, page, &mut entries).await {
@@ -324,7 +326,7 @@ impl Cascade {
     fn by_buckets<'e>(&self, mut entries: &'e [Entry]) -> Vec<&'e [Entry]> {
         let mut parts = Vec::new();
         while !entries.is_empty() {
-            let at = (BUCKET_PAGES * PAGE_ENTRIES / 2).min(entries.len()) - 1;
+            let at = (BUCKET_PAGES * self.shape.page_entries / 2).min(entries.len()) - 1;
             let bucket = self.layouts.bucket(entries[at].key());
             let end = entries.partition_point(|entry| self.layouts.bucket(entry.key()) <= bucket);
             let (part, rest) = entries.split_at(end);
@@ -344,15 +346,16 @@ impl Cascade {
         for of_bucket in entries.chunk_by(is_same) {
             groups.push(self.for_bucket(number, list, of_bucket).await);
         }
+        let layout = &self.layouts.active;
         let contents: Vec<&[Entry]> = groups
             .iter()
-            .flat_map(|group| group.entries.chunks(PAGE_ENTRIES))
+            .flat_map(|group| group.entries.chunks(layout.page_entries))
             .collect();
         let Some(written) = self.write_single_pages(number, &contents).await else {
             return false;
         };
         let mut written = contents.into_iter().zip(written);
-        let filter = &self.layouts.active.filter;
+        let filter = &layout.filter;
         let mut partition = self.partitions[number].lock();
         partition.epoch += 1;
         let horizon = self.segments.horizon();
@@ -362,13 +365,13 @@ impl Cascade {
             let gone = oldest.take_while(|page| page.newest < horizon).count();
             let dropped = bucket.drop_oldest(filter, gone.max(group.replaces));
             self.store.release(dropped);
-            for (entries, page) in written.by_ref().take(pages_for(group.entries.len())) {
+            for (entries, page) in written.by_ref().take(layout.pages_for(group.entries.len())) {
                 let page = BucketPage {
                     page,
                     newest: block::newest(entries),
                     entries: entries.len() as u16,
                 };
-                bucket.append(page, &filters_of(filter, entries));
+                bucket.append(page, &filters_of(layout, entries));
             }
         }
         true

@@ -6,6 +6,8 @@
 
 use std::collections::BTreeMap;
 
+use runtime::sync::Notify;
+
 use super::super::SegmentRecord;
 use crate::format::cascade::NumberedSegment;
 use crate::format::segment::SegmentId;
@@ -17,13 +19,18 @@ const TURNS: u8 = 3;
 pub(super) const TURN_BITS: u32 = 2;
 
 /// The numbers of all segments.
-pub(super) struct Numbers(RwLock<Table>);
+pub(super) struct Numbers {
+    table: RwLock<Table>,
+    /// Told when Tier 1 is to be swept soon.
+    pub(super) sweep_due: Notify,
+}
 
 struct Table {
     /// By segment.
     of_segments: Vec<Numbered>,
     by_number: BTreeMap<u32, SegmentId>,
     next: u32,
+    is_sweep_due: bool,
 }
 
 /// The generation of a segment that has a number.
@@ -51,22 +58,26 @@ pub(super) enum Given {
 
 impl Numbers {
     pub(super) fn new(segments: u32) -> Self {
-        Self(RwLock::new(Table {
-            of_segments: vec![Numbered::default(); segments as usize],
-            by_number: BTreeMap::new(),
-            next: 0,
-        }))
+        Self {
+            table: RwLock::new(Table {
+                of_segments: vec![Numbered::default(); segments as usize],
+                by_number: BTreeMap::new(),
+                next: 0,
+                is_sweep_due: false,
+            }),
+            sweep_due: Notify::default(),
+        }
     }
 
     /// The numbered generation of a segment.
     pub(super) fn of_segment(&self, segment: SegmentId) -> Option<Numbered> {
-        let numbered = *self.0.read().of_segments.get(segment.0 as usize)?;
+        let numbered = *self.table.read().of_segments.get(segment.0 as usize)?;
         (numbered.generation != 0).then_some(numbered)
     }
 
     /// The segment with a number, and its generation.
     pub(super) fn segment(&self, number: u32) -> Option<(SegmentId, Numbered)> {
-        let table = self.0.read();
+        let table = self.table.read();
         let segment = *table.by_number.get(&number)?;
         Some((segment, table.of_segments[segment.0 as usize]))
     }
@@ -83,7 +94,7 @@ impl Numbers {
         {
             return Given::Number(numbered);
         }
-        let table = &mut *self.0.write();
+        let table = &mut *self.table.write();
         let before = table.of_segments[segment.0 as usize];
         if before.generation == generation {
             return Given::Number(before);
@@ -106,13 +117,28 @@ impl Numbers {
             items: 0,
         };
         table.of_segments[segment.0 as usize] = numbered;
+        if numbered.unswept == TURNS - 1 && !table.is_sweep_due {
+            table.is_sweep_due = true;
+            self.sweep_due.notify_all();
+        }
         forgotten(before.items);
         Given::Number(numbered)
     }
 
+    /// Whether Tier 1 is to be swept soon.
+    pub(super) fn is_sweep_due(&self) -> bool {
+        self.table.read().is_sweep_due
+    }
+
+    /// Numbers given so far.
+    pub(super) fn given(&self) -> u32 {
+        self.table.read().next
+    }
+
     /// Tier 1 has no entries any more of generations that had gone when it began to be swept. One may have gone meanwhile.
     pub(super) fn swept(&self) {
-        let mut table = self.0.write();
+        let mut table = self.table.write();
+        table.is_sweep_due = false;
         table
             .of_segments
             .iter_mut()
@@ -121,7 +147,7 @@ impl Numbers {
 
     /// Counts items in and out of a generation; returns whether it is still there.
     pub(super) fn count(&self, segment: SegmentId, generation: u64, by: i32) -> bool {
-        let mut table = self.0.write();
+        let mut table = self.table.write();
         let numbered = &mut table.of_segments[segment.0 as usize];
         let is_there = numbered.generation == generation;
         if is_there {
@@ -132,7 +158,7 @@ impl Numbers {
 
     /// Segments with lower numbers have gone, but for some that had been open for very long.
     pub(super) fn horizon(&self) -> u32 {
-        let table = self.0.read();
+        let table = self.table.read();
         let oldest = table.by_number.keys().next().copied();
         let by_count = table.next.saturating_sub(2 * table.of_segments.len() as u32);
         oldest.unwrap_or(table.next).max(by_count)
@@ -140,7 +166,7 @@ impl Numbers {
 
     /// Those of the segments that live.
     pub(super) fn saved(&self, living: &[SegmentRecord]) -> Vec<NumberedSegment> {
-        let table = self.0.read();
+        let table = self.table.read();
         let numbered = living.iter().filter_map(|record| {
             let numbered = table.of_segments[record.segment.0 as usize];
             (numbered.generation == record.sequence).then_some(NumberedSegment {
@@ -155,7 +181,7 @@ impl Numbers {
 
     /// Takes up what was saved. Returns how many items that is; nothing where it makes no sense.
     pub(super) fn load(&self, saved: &[NumberedSegment]) -> Option<u64> {
-        let table = &mut *self.0.write();
+        let table = &mut *self.table.write();
         let mut items = 0;
         for numbered in saved {
             let (segment, number) = (numbered.segment.get(), numbered.number.get());
