@@ -352,7 +352,9 @@ impl Plan {
             None => (self.image_bytes - META_BYTES) / SEGMENT_BYTES,
         };
         let segments = (segments / 3).max(MIN_PLACEMENT_SEGMENTS);
-        self.image_bytes = META_BYTES + segments * SEGMENT_BYTES;
+        let in_segments = segments * SEGMENT_BYTES;
+        let index_region = placement.index_region_bytes(in_segments);
+        self.image_bytes = META_BYTES + index_region.next_multiple_of(1 << 20) + in_segments;
         self.config.placement = EngineConfig::default().placement;
         self.config.reclaim.policy = ReclaimPolicy::CopyRecent {
             victim: Victim::Oldest,

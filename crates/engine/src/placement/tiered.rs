@@ -29,7 +29,7 @@ use crate::format::segment::{Position, SegmentId};
 use crate::key::{Key, KeyHash};
 use crate::reclaim::{IndexUse, Named, Resident, Residents};
 use crate::store::{Layout, Patience, ReadError, SegmentRecord, SegmentStore, SlabClasses, Streams};
-use crate::sync::atomic::{AtomicU32, Ordering};
+use crate::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use numbers::{Given, Numbered, Numbers, TURN_BITS};
 
 /// Bytes of the region for each mapping: an entry, the room that buckets have left, what waits for a checkpoint.
@@ -111,6 +111,8 @@ struct TieredSegments {
     numbers: Numbers,
     codec: LocationCodec,
     store: Arc<SegmentStore>,
+    /// The store does not know the segments of the last run yet.
+    is_loading: AtomicBool,
 }
 
 impl TieredSegments {
@@ -129,7 +131,7 @@ impl TieredSegments {
 
     /// A segment that has been released has no generation, or another.
     fn lives(&self, segment: SegmentId, numbered: &Numbered) -> bool {
-        self.store.sequence(segment) == numbered.generation
+        self.store.sequence(segment) == numbered.generation || self.is_loading.load(Ordering::Relaxed)
     }
 
     fn place(&self, code: u64) -> Option<Place> {
@@ -184,6 +186,7 @@ impl Tiered {
             numbers: Numbers::new(parts.store.segments()),
             codec: parts.codec,
             store: Arc::clone(&parts.store),
+            is_loading: AtomicBool::new(false),
         });
         let config = settings.cascade_of(parts.expected_items, parts.codec.bits() + TURN_BITS);
         let for_cascade = Arc::clone(&segments) as Arc<dyn Segments>;
@@ -253,9 +256,10 @@ impl Tiered {
     /// Names a place for a key.
     fn put(&self, hash: KeyHash, place: Place) -> Inserted {
         work::count(Work::IndexStep, 1);
+        let may_grow = self.index_use.headroom() > 0;
         let inserted = self
             .code_for(place)
-            .and_then(|code| self.cascade.insert(hash.0, code).ok());
+            .and_then(|code| self.cascade.insert(hash.0, code, may_grow).ok());
         match inserted {
             Some(before) => {
                 let displaced = self.displaced(before, || true);
@@ -393,7 +397,9 @@ impl Placement for Tiered {
             let loaded = loaded.map_err(|error| index(&error))?;
             let items = self.segments.numbers.load(&loaded.segments);
             let items = items.ok_or_else(|| index(&"its segments make no sense"))?;
+            self.segments.is_loading.store(true, Ordering::Relaxed);
             self.cascade.resume(loaded);
+            self.segments.is_loading.store(false, Ordering::Relaxed);
             self.index_use.objects.store(items, Ordering::Relaxed);
             self.account();
             Ok(())

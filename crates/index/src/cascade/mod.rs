@@ -60,7 +60,7 @@ use shape::Shape;
 
 use crate::ConfigError;
 
-/// Demotions by which Tier 1 may be larger than it should be before it refuses new entries.
+/// Demotions by which Tier 1 may be larger than it should be whatever memory there is.
 const OVERSHOOT: usize = 8;
 /// Searches that read flash at once, at most: each holds a batch of pages.
 const SEARCHES: usize = 64;
@@ -331,16 +331,17 @@ impl Cascade {
         self.lock(hash).may_be_below(&self.layouts, hash)
     }
 
-    /// Names a place for a key, instead of all that is named for it. Returns what Tier 1 said before.
+    /// Names a place for a key, instead of all that is named for it. Returns what Tier 1 said before. Tier 1 `may_grow`
+    /// while what is below it does not keep up.
     ///
     /// # Errors
     /// [`HotFull`], and nothing has changed. Where Tier 1 said something there is always space.
-    pub fn insert(&self, hash: u64, code: u64) -> Result<Option<Hot>, HotFull> {
+    pub fn insert(&self, hash: u64, code: u64, may_grow: bool) -> Result<Option<Hot>, HotFull> {
         let hash = hash & self.kept;
         let most = self.shape.hot_entries + OVERSHOOT * self.shape.demoted();
         self.change(hash, |partition| {
             let before = partition.hot.get(hash).map(|entry| entry.hot);
-            if before.is_none() && partition.hot.len() >= most {
+            if before.is_none() && !may_grow && partition.hot.len() >= most {
                 return Err(HotFull);
             }
             partition.hot.put(hash, Hot::At(code), true);

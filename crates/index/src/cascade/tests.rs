@@ -111,7 +111,7 @@ impl Bench {
 
     async fn insert(&mut self, key: u64, segments: u32) {
         let code = self.place(segments);
-        while self.cascade.insert(hash_of(key), code).is_err() {
+        while self.cascade.insert(hash_of(key), code, false).is_err() {
             self.tidy().await;
         }
         self.model.insert(key, Some(code));

@@ -107,7 +107,9 @@ impl Numbers {
             return Given::None;
         }
         table.next += 1;
-        table.by_number.remove(&before.number);
+        if before.generation != 0 {
+            table.by_number.remove(&before.number);
+        }
         table.by_number.insert(number, segment);
         let numbered = Numbered {
             generation,
