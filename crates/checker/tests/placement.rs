@@ -105,7 +105,11 @@ fn dead_keys_stay_dead_where_the_index_is_tiered() {
             ..CascadeConfig::new(1, 1)
         };
         Arc::new(TieredSettings {
-            layout: if seed % 2 == 0 { Layout::Packed } else { Layout::Slotted },
+            layout: if seed % 2 == 0 {
+                Layout::Packed
+            } else {
+                Layout::Slotted
+            },
             index_percent: 50,
             checkpoint_segments: 8,
             cascade,

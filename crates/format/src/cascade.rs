@@ -154,8 +154,7 @@ pub fn encode_page(page: &mut [u8], image: u64, number: u64, stream: &[u8]) {
 /// # Errors
 /// When it is not this page of this image.
 pub fn decode_page(page: &[u8], image: u64, number: u64) -> Result<&[u8], FormatError> {
-    let (header, content) =
-        PageHeader::ref_from_prefix(page).map_err(|_| FormatError::Range)?;
+    let (header, content) = PageHeader::ref_from_prefix(page).map_err(|_| FormatError::Range)?;
     if header.magic.get() != MAGIC {
         return Err(FormatError::Magic);
     }

@@ -297,7 +297,11 @@ mod tests {
     fn any_model(most: usize) -> impl Strategy<Value = Model> {
         let hash = prop_oneof![any::<u64>(), 0..600u64, Just(u64::MAX)];
         let segment = prop_oneof![9 => any::<u32>(), 1 => Just(TOMBSTONE)];
-        proptest::collection::btree_map(hash, (segment, any::<u32>().prop_map(|position| position & !CLEAN)), 0..most)
+        proptest::collection::btree_map(
+            hash,
+            (segment, any::<u32>().prop_map(|position| position & !CLEAN)),
+            0..most,
+        )
     }
 
     fn entries_of(model: &Model) -> Vec<Entry> {

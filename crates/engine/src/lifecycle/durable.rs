@@ -206,7 +206,8 @@ impl Engine {
                     self.flash.recovered().await;
                     continue;
                 }
-            } else if !self.journal.is_due() && waiting.is_none() && !self.flash.wants_checkpoint() {
+            } else if !self.journal.is_due() && waiting.is_none() && !self.flash.wants_checkpoint()
+            {
                 let _ = runtime::timeout(LOOK_PAUSE, select(pressure, asked)).await;
                 continue;
             }

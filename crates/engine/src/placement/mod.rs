@@ -126,6 +126,8 @@ pub enum Restored {
     Taken(Displaced),
     /// The index names the copy at another place: the higher version is to stay.
     Contested(Place),
+    /// The index may name another copy, which [`locate`](Placement::locate) tells.
+    Unclear,
     /// The index has no space for it.
     Refused,
 }
@@ -183,6 +185,12 @@ pub trait Placement: Residents {
         each: &mut dyn FnMut(usize, Restored),
     );
 
+    /// The place that the index names for a key. Asked where [`restore`](Placement::restore) said [`Restored::Unclear`]; then
+    /// the item is offered again, with that copy as `beaten`, or itself where there is none.
+    fn locate(&self, _hash: KeyHash) -> PlacementFuture<'_, Option<Place>> {
+        Box::pin(std::future::ready(None))
+    }
+
     /// Work of its own that goes on in background, each task on some worker, for as long as the engine does.
     fn background(self: Arc<Self>) -> Vec<BackgroundTask> {
         Vec::new()
@@ -194,7 +202,11 @@ pub trait Placement: Residents {
     /// The placement's own part of a checkpoint, of these live segments in rising number, once what it tells of is
     /// durable; nothing where it cannot be made: then there is no checkpoint. At an orderly stop, the `last` one, nothing
     /// changes meanwhile. One at a time.
-    fn section(&self, _living: &[SegmentRecord], _last: bool) -> PlacementFuture<'_, Option<Section>> {
+    fn section(
+        &self,
+        _living: &[SegmentRecord],
+        _last: bool,
+    ) -> PlacementFuture<'_, Option<Section>> {
         Box::pin(std::future::ready(Some(Section::default())))
     }
 

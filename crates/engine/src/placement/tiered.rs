@@ -25,10 +25,13 @@ use crate::format::cascade::VERSION;
 use crate::format::checkpoint::Section;
 use crate::format::item::state;
 use crate::format::location::{LocationCodec, Place};
+use crate::format::mapping::bloom::{Bloom, LINE_BYTES};
 use crate::format::segment::{Position, SegmentId};
 use crate::key::{Key, KeyHash};
 use crate::reclaim::{IndexUse, Named, Resident, Residents};
-use crate::store::{Layout, Patience, ReadError, SegmentRecord, SegmentStore, SlabClasses, Streams};
+use crate::store::{
+    Layout, Patience, ReadError, SegmentRecord, SegmentStore, SlabClasses, Streams,
+};
 use crate::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use numbers::{Given, Numbered, Numbers, TURN_BITS};
 
@@ -36,6 +39,11 @@ use numbers::{Given, Numbered, Numbers, TURN_BITS};
 const REGION_ITEM_BYTES: u64 = 28;
 /// Items on flash that an image is laid out for, one for so many bytes.
 const ITEM_BYTES: u64 = 300;
+
+/// The part of the index's memory that tells which keys have been restored, while a start recovers.
+const RESTORED_SHARE: u64 = 16;
+const LEAST_RESTORED_BYTES: usize = 4 << 10;
+const RESTORED_BITS: u32 = 10;
 
 /// Settings of the `tiered` placement.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -101,9 +109,33 @@ struct Tiered {
     index_use: Arc<IndexUse>,
     /// The section of the last run, until it is loaded.
     section: crate::sync::Mutex<Option<Section>>,
+    restored: crate::sync::Mutex<RestoredKeys>,
     /// Segments after which a checkpoint is asked for, and how many had a number at the last one.
     checkpoint_segments: u32,
     numbered_at_checkpoint: AtomicU32,
+}
+
+/// Which keys have been restored in this run, about: a Bloom filter. Where it has no space, all may be.
+#[derive(Default)]
+struct RestoredKeys {
+    filter: Vec<u8>,
+}
+
+impl RestoredKeys {
+    fn new(bytes: u64) -> Self {
+        let bytes = (bytes as usize).max(LEAST_RESTORED_BYTES);
+        Self {
+            filter: vec![0; bytes.next_multiple_of(LINE_BYTES)],
+        }
+    }
+
+    /// Adds a key; whether it may have been there.
+    fn add(&mut self, hash: u64) -> bool {
+        let bloom = Bloom::new(RESTORED_BITS);
+        let was_there = bloom.contains(&self.filter, hash);
+        bloom.insert(&mut self.filter, hash);
+        was_there
+    }
 }
 
 /// What the cascade knows of segments.
@@ -131,7 +163,8 @@ impl TieredSegments {
 
     /// A segment that has been released has no generation, or another.
     fn lives(&self, segment: SegmentId, numbered: &Numbered) -> bool {
-        self.store.sequence(segment) == numbered.generation || self.is_loading.load(Ordering::Relaxed)
+        self.store.sequence(segment) == numbered.generation
+            || self.is_loading.load(Ordering::Relaxed)
     }
 
     fn place(&self, code: u64) -> Option<Place> {
@@ -188,6 +221,11 @@ impl Tiered {
             store: Arc::clone(&parts.store),
             is_loading: AtomicBool::new(false),
         });
+        let restored = RestoredKeys::new(parts.index_use.max_bytes / RESTORED_SHARE);
+        parts
+            .index_use
+            .recovery_bytes
+            .add(restored.filter.len() as u64);
         let config = settings.cascade_of(parts.expected_items, parts.codec.bits() + TURN_BITS);
         let for_cascade = Arc::clone(&segments) as Arc<dyn Segments>;
         let cascade = Cascade::new(config, region, parts.image, for_cascade, &parts.pool)
@@ -198,6 +236,7 @@ impl Tiered {
             segments,
             index_use: parts.index_use,
             section: crate::sync::Mutex::new(parts.section),
+            restored: crate::sync::Mutex::new(restored),
             checkpoint_segments: settings.checkpoint_segments,
             numbered_at_checkpoint: AtomicU32::new(0),
         };
@@ -238,9 +277,16 @@ impl Tiered {
             self.index_use.objects.add(u64::from(items).wrapping_neg());
         };
         loop {
-            match self.segments.numbers.give(place.segment, place.generation, forgotten) {
+            match self
+                .segments
+                .numbers
+                .give(place.segment, place.generation, forgotten)
+            {
                 Given::Number(numbered) => {
-                    return Some(self.segments.pack(place.segment, numbered.turn, place.position));
+                    return Some(
+                        self.segments
+                            .pack(place.segment, numbered.turn, place.position),
+                    );
                 }
                 Given::Sweep => self.sweep(),
                 Given::None => return None,
@@ -417,9 +463,12 @@ impl Placement for Tiered {
                 Some((Hot::At(code), _)) => self.segments.place(code),
                 _ => None,
             };
+            let may_be_restored = self.restored.lock().add(item.hash.0);
             let rival = named.filter(|rival| beaten != Some(*rival) && *rival != item.place);
             let restored = match rival {
                 Some(rival) => Restored::Contested(rival),
+                // What a checkpoint has of it is older.
+                None if named.is_none() && beaten.is_none() && may_be_restored => Restored::Unclear,
                 None if named == Some(item.place) => Restored::Taken(Displaced::None),
                 None => match self.put(item.hash, item.place) {
                     Inserted::Yes(displaced) => Restored::Taken(displaced),
@@ -428,6 +477,20 @@ impl Placement for Tiered {
             };
             each(number, restored);
         }
+    }
+
+    fn locate(&self, hash: KeyHash) -> PlacementFuture<'_, Option<Place>> {
+        Box::pin(async move {
+            match self.cascade.search(hash.0).await {
+                Searched::At(code, _) => self.segments.place(code),
+                Searched::Absent | Searched::Unreadable => None,
+            }
+        })
+    }
+
+    fn recovered(&self) {
+        *self.restored.lock() = RestoredKeys::default();
+        self.index_use.recovery_bytes.store(0, Ordering::Relaxed);
     }
 
     fn background(self: Arc<Self>) -> Vec<BackgroundTask> {
@@ -454,7 +517,11 @@ impl Placement for Tiered {
         tasks.chain([sweep]).collect()
     }
 
-    fn section(&self, living: &[SegmentRecord], last: bool) -> PlacementFuture<'_, Option<Section>> {
+    fn section(
+        &self,
+        living: &[SegmentRecord],
+        last: bool,
+    ) -> PlacementFuture<'_, Option<Section>> {
         let living = living.to_vec();
         Box::pin(async move {
             let given = self.segments.numbers.given();

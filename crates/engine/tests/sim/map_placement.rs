@@ -177,7 +177,11 @@ impl Placement for MapPlacement {
         self.invalidate(hash, 0)
     }
 
-    fn section(&self, _living: &[SegmentRecord], _last: bool) -> PlacementFuture<'_, Option<Section>> {
+    fn section(
+        &self,
+        _living: &[SegmentRecord],
+        _last: bool,
+    ) -> PlacementFuture<'_, Option<Section>> {
         let section = if self.survives {
             write(&self.map.lock())
         } else {

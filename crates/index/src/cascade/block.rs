@@ -72,7 +72,9 @@ impl Filter {
         let at = filters.len();
         filters.resize(at + self.bytes, 0);
         let filter = &mut filters[at..];
-        entries.iter().for_each(|entry| self.bloom.insert(filter, entry.key()));
+        entries
+            .iter()
+            .for_each(|entry| self.bloom.insert(filter, entry.key()));
     }
 
     /// Whether a page may have a key, by the filters of some pages.
@@ -112,7 +114,10 @@ impl BlockLayout {
 impl Block {
     /// Bytes of memory that it takes beside its own.
     pub(super) fn heap_bytes(&self) -> usize {
-        let filters = self.filters.as_ref().map_or(0, |filters| size_of_val(&**filters));
+        let filters = self
+            .filters
+            .as_ref()
+            .map_or(0, |filters| size_of_val(&**filters));
         size_of_val(&*self.pages) + size_of_val(&*self.fences) + filters
     }
 
@@ -198,7 +203,12 @@ pub(super) struct Draft {
 
 impl Draft {
     /// The block of some entries, one a key and sorted by it, on pages that have been taken for it.
-    pub(super) fn new(layout: &BlockLayout, number: u64, entries: &[Entry], pages: Box<[PageId]>) -> Self {
+    pub(super) fn new(
+        layout: &BlockLayout,
+        number: u64,
+        entries: &[Entry],
+        pages: Box<[PageId]>,
+    ) -> Self {
         debug_assert_eq!(pages.len(), layout.pages_for(entries.len()));
         debug_assert!(entries.is_sorted_by(|one, other| one.key() < other.key()));
         let contents: Vec<_> = entries.chunks(layout.page_entries).collect();

@@ -8,18 +8,16 @@ use std::sync::atomic::Ordering;
 
 use device::{AlignedBuf, DeviceError, PAGE_BYTES};
 use format::FormatError;
-use format::cascade::{
-    BlockHead, Header, NumberedSegment, STREAM_BYTES, decode_page, encode_page,
-};
+use format::cascade::{BlockHead, Header, NumberedSegment, STREAM_BYTES, decode_page, encode_page};
 use format::mapping::Entry;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::Cascade;
 use super::block::{Block, BlockLayout, PageRef};
-use super::upkeep::entry_of;
 use super::hot::Hot;
 use super::pages::{PageId, PageStore};
 use super::partition::{BucketPage, Partition};
+use super::upkeep::entry_of;
 
 /// Pages of the stream written or read at once.
 const PIECE_PAGES: usize = 64;
@@ -276,7 +274,9 @@ impl Cascade {
                     continue;
                 }
                 match self.code_of(&entry) {
-                    Some(code) => partition.hot.put(entry.key(), Hot::At(code), !entry.is_clean()),
+                    Some(code) => partition
+                        .hot
+                        .put(entry.key(), Hot::At(code), !entry.is_clean()),
                     // Older ones stay covered.
                     None if !entry.is_clean() => partition.hot.put(entry.key(), Hot::Dead, true),
                     None => {}
@@ -434,7 +434,9 @@ struct Stream<'c> {
 impl<'c> Stream<'c> {
     fn new(cascade: &'c Cascade) -> Self {
         // Numbers of their own: how many pages there will be is not known.
-        let first_number = cascade.next_number.fetch_add(RUN_NUMBERS >> 8, Ordering::Relaxed);
+        let first_number = cascade
+            .next_number
+            .fetch_add(RUN_NUMBERS >> 8, Ordering::Relaxed);
         Self {
             cascade,
             first_number,
@@ -470,7 +472,9 @@ impl<'c> Stream<'c> {
         let number = self.first_number + self.pages.len() as u64;
         self.pages.extend_from_slice(&pages);
         let mut bytes = AlignedBuf::new(count * PAGE_BYTES);
-        let parts = piece.chunks(STREAM_BYTES).zip(bytes.chunks_exact_mut(PAGE_BYTES));
+        let parts = piece
+            .chunks(STREAM_BYTES)
+            .zip(bytes.chunks_exact_mut(PAGE_BYTES));
         for ((part, page), number) in parts.zip(number..) {
             encode_page(page, self.cascade.image, number, part);
         }
@@ -496,7 +500,10 @@ struct Reader<'c> {
 
 impl Reader<'_> {
     async fn bytes(&mut self, len: usize) -> Result<&[u8], LoadError> {
-        self.left = self.left.checked_sub(len as u64).ok_or(LoadError::Nonsense)?;
+        self.left = self
+            .left
+            .checked_sub(len as u64)
+            .ok_or(LoadError::Nonsense)?;
         if self.bytes.len() - self.at < len {
             self.bytes.drain(..self.at);
             self.at = 0;
@@ -504,7 +511,8 @@ impl Reader<'_> {
         while self.bytes.len() < len {
             let (&page, rest) = self.pages.split_first().ok_or(LoadError::Nonsense)?;
             let read = self.store.read(page).await?;
-            self.bytes.extend(decode_page(&read, self.image, self.number)?);
+            self.bytes
+                .extend(decode_page(&read, self.image, self.number)?);
             self.pages = rest;
             self.number += 1;
         }
@@ -521,7 +529,9 @@ impl Reader<'_> {
     where
         T: FromBytes + KnownLayout + Immutable + Copy,
     {
-        let len = count.checked_mul(size_of::<T>()).ok_or(LoadError::Nonsense)?;
+        let len = count
+            .checked_mul(size_of::<T>())
+            .ok_or(LoadError::Nonsense)?;
         if len as u64 > self.left {
             return Err(LoadError::Nonsense);
         }

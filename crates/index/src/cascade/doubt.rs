@@ -98,17 +98,21 @@ fn find(partition: &Partition, lost: &Range<u64>) -> Option<Spot> {
     if let Some(block) = direct.find(|block| lost.contains(&block.number)) {
         return Some(Spot::Direct(block.number));
     }
-    partition.lists.iter().enumerate().find_map(|(number, list)| {
-        let mut blocks = list.blocks.iter().chain(&list.compacted);
-        if let Some(block) = blocks.find(|block| lost.contains(&block.number)) {
-            return Some(Spot::Active(number, block.number));
-        }
-        list.buckets.iter().enumerate().find_map(|(bucket, pages)| {
-            let mut pages = pages.pages.iter();
-            let page = pages.find(|page| lost.contains(&page.page.number))?;
-            Some(Spot::Bucket(number, bucket, page.page))
+    partition
+        .lists
+        .iter()
+        .enumerate()
+        .find_map(|(number, list)| {
+            let mut blocks = list.blocks.iter().chain(&list.compacted);
+            if let Some(block) = blocks.find(|block| lost.contains(&block.number)) {
+                return Some(Spot::Active(number, block.number));
+            }
+            list.buckets.iter().enumerate().find_map(|(bucket, pages)| {
+                let mut pages = pages.pages.iter();
+                let page = pages.find(|page| lost.contains(&page.page.number))?;
+                Some(Spot::Bucket(number, bucket, page.page))
+            })
         })
-    })
 }
 
 impl Cascade {
@@ -117,7 +121,10 @@ impl Cascade {
     pub(super) async fn sync_region(&self) -> bool {
         let next = |state: &State| {
             let next = self.next_number.load(Ordering::Relaxed);
-            state.in_flight.first().map_or(next, |&first| first.min(next))
+            state
+                .in_flight
+                .first()
+                .map_or(next, |&first| first.min(next))
         };
         let begun = next(&self.doubt.state.lock());
         let synced = self.segments.sync(self.store.region()).await;

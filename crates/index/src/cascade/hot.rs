@@ -90,7 +90,10 @@ impl HotTable {
     fn value(&self, hot: Hot, is_dirty: bool) -> u64 {
         match hot {
             Hot::At(code) => {
-                assert!(code < self.dead, "place code {code} is wider than configured");
+                assert!(
+                    code < self.dead,
+                    "place code {code} is wider than configured"
+                );
                 code << 1 | u64::from(is_dirty)
             }
             // The highest value that a table takes.
@@ -184,15 +187,20 @@ impl HotTable {
         let (partition, dead) = (self.partition, self.dead);
         let mut taken = Vec::new();
         let is_gone = |value: u64| value >> 1 != dead && is_gone(value >> 1);
-        self.table.sweep(Hand::default(), self.table.buckets(), |_, hash, entry| {
-            if !is_gone(entry.value) {
-                return Sweep::Keep;
-            }
-            taken.push(hash | partition);
-            Sweep::Take
-        });
+        self.table
+            .sweep(Hand::default(), self.table.buckets(), |_, hash, entry| {
+                if !is_gone(entry.value) {
+                    return Sweep::Keep;
+                }
+                taken.push(hash | partition);
+                Sweep::Take
+            });
         let crowded = self.crowded.iter();
-        taken.extend(crowded.filter(|&(_, &value)| is_gone(value)).map(|(&hash, _)| hash));
+        taken.extend(
+            crowded
+                .filter(|&(_, &value)| is_gone(value))
+                .map(|(&hash, _)| hash),
+        );
         self.crowded.retain(|_, value| !is_gone(*value));
         taken
     }

@@ -113,7 +113,10 @@ pub struct Cascade {
 
 /// Counts since the cascade was opened.
 #[derive(Debug, Default)]
-#[allow(missing_docs, reason = "the names say it; docs/statistics.md has the table")]
+#[allow(
+    missing_docs,
+    reason = "the names say it; docs/statistics.md has the table"
+)]
 pub struct Counters {
     pub tier1_hits: AtomicU64,
     pub tier2_hits: AtomicU64,

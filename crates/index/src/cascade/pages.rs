@@ -273,7 +273,9 @@ mod tests {
     #[test]
     fn no_page_is_given_twice() {
         let store = store();
-        let mut all: Vec<_> = (0..10).flat_map(|_| store.take(10).expect("free")).collect();
+        let mut all: Vec<_> = (0..10)
+            .flat_map(|_| store.take(10).expect("free"))
+            .collect();
         assert!(store.take(1).is_none());
         all.sort();
         all.dedup();

@@ -221,7 +221,9 @@ impl Partition {
     /// The newest entry of a key among those that are on their way to Tier 2.
     pub(super) fn find_demoted(&self, key: u64) -> Option<Entry> {
         let newest_first = self.demoted.iter().rev();
-        newest_first.filter_map(|entries| find_sorted(entries, key)).next()
+        newest_first
+            .filter_map(|entries| find_sorted(entries, key))
+            .next()
     }
 
     /// Where a search behind Tier 1 and what has just left it goes.
@@ -234,7 +236,9 @@ impl Partition {
             None => list.candidates(layouts, key).collect(),
         };
         Plan {
-            direct: direct.flat_map(|block| block.candidates(&layouts.direct, key)).collect(),
+            direct: direct
+                .flat_map(|block| block.candidates(&layouts.direct, key))
+                .collect(),
             buffered,
             indirect,
         }
@@ -267,7 +271,11 @@ impl Partition {
     pub(super) fn names(&self, layouts: &Layouts, key: u64, page: PageRef) -> bool {
         let list = &self.lists[layouts.list(key)];
         let bucket = &list.buckets[layouts.bucket(key)];
-        let blocks = self.direct.iter().chain(&list.blocks).chain(&list.compacted);
+        let blocks = self
+            .direct
+            .iter()
+            .chain(&list.blocks)
+            .chain(&list.compacted);
         blocks.into_iter().any(|block| block.has(page))
             || bucket.pages.iter().any(|of_bucket| of_bucket.page == page)
     }
@@ -342,9 +350,16 @@ impl Partition {
             let of_blocks: usize = blocks.iter().map(Block::heap_bytes).sum();
             of_blocks + blocks.capacity() * size_of::<Block>()
         };
-        let demoted: usize = self.demoted.iter().map(|entries| size_of_val(&**entries)).sum();
+        let demoted: usize = self
+            .demoted
+            .iter()
+            .map(|entries| size_of_val(&**entries))
+            .sum();
         let lists = self.lists.iter().map(|list| {
-            let sealed = list.sealed.as_ref().map_or(0, |entries| size_of_val(&**entries));
+            let sealed = list
+                .sealed
+                .as_ref()
+                .map_or(0, |entries| size_of_val(&**entries));
             let compacted: usize = list.compacted.iter().map(Block::heap_bytes).sum();
             let buckets: usize = list.buckets.iter().map(Bucket::heap_bytes).sum();
             let of_list = size_of::<ActiveList>() + size_of_val(&*list.buckets);
@@ -361,7 +376,11 @@ impl ActiveList {
     }
 
     /// The pages that may have a key, newest first.
-    fn candidates<'a>(&'a self, layouts: &'a Layouts, key: u64) -> impl Iterator<Item = PageRef> + 'a {
+    fn candidates<'a>(
+        &'a self,
+        layouts: &'a Layouts,
+        key: u64,
+    ) -> impl Iterator<Item = PageRef> + 'a {
         let bucket = &self.buckets[layouts.bucket(key)];
         let blocks = self.blocks.iter().chain(&self.compacted);
         blocks

@@ -124,7 +124,9 @@ impl Cascade {
         key: u64,
         pages: &[PageRef],
     ) -> Result<Option<Entry>, Outcome> {
-        let reads = pages.iter().map(|&page| block::find(&self.store, layout, page, key));
+        let reads = pages
+            .iter()
+            .map(|&page| block::find(&self.store, layout, page, key));
         let found = join_all(reads).await;
         for (found, &page) in found.into_iter().zip(pages) {
             match found {

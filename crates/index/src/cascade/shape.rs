@@ -140,9 +140,10 @@ impl Shape {
         );
         let active_blocks = sizes.active_blocks.unwrap_or(ACTIVE_BLOCKS).max(1);
         let compacted = u64::from(active_blocks) * active_pages * page;
-        let ratio = sizes
-            .ratio
-            .map_or(compacted.div_ceil((page * BUCKET_FILL.0 / BUCKET_FILL.1).max(1)), u64::from);
+        let ratio = sizes.ratio.map_or(
+            compacted.div_ceil((page * BUCKET_FILL.0 / BUCKET_FILL.1).max(1)),
+            u64::from,
+        );
         let hot = sizes.hot_entries.map_or_else(
             || (capacity as f64 * config.hot_share / partitions as f64) as usize,
             |entries| entries as usize,

@@ -24,7 +24,10 @@ impl Segments for Numbers {
     fn named_by(&self, code: u64) -> Option<(u32, Position)> {
         let number = (code >> POSITION_BITS) as u32;
         let position = Position::from_bits(code as u32 & ((1 << POSITION_BITS) - 1));
-        self.0.lock().contains(&number).then_some((number, position))
+        self.0
+            .lock()
+            .contains(&number)
+            .then_some((number, position))
     }
 
     fn code(&self, number: u32, position: Position) -> Option<u64> {

@@ -113,7 +113,11 @@ impl Cascade {
             .hot
             .demote(self.shape.demoted(), self.config.replacement);
         let mut entries = Vec::with_capacity(taken.len());
-        entries.extend(taken.iter().filter_map(|taken| self.on_its_way_down(partition, taken)));
+        entries.extend(
+            taken
+                .iter()
+                .filter_map(|taken| self.on_its_way_down(partition, taken)),
+        );
         entries.sort_unstable_by_key(Entry::key);
         add(&self.counters.demoted, entries.len() as u64);
         partition.epoch += 1;
@@ -164,7 +168,9 @@ impl Cascade {
         layout: &BlockLayout,
         entries: &[Entry],
     ) -> Option<Block> {
-        let pages = self.take_pages(number, layout.pages_for(entries.len())).await;
+        let pages = self
+            .take_pages(number, layout.pages_for(entries.len()))
+            .await;
         let first = self.take_numbers(pages.len());
         let _writing = self.doubt.writing(first);
         let draft = Draft::new(layout, first, entries, pages);
@@ -213,7 +219,8 @@ impl Cascade {
             for bucket in &mut list.buckets {
                 if let Some(oldest) = bucket.pages.first() {
                     evicted += u64::from(oldest.entries);
-                    self.store.release(bucket.drop_oldest(&self.layouts.active.filter, 1));
+                    self.store
+                        .release(bucket.drop_oldest(&self.layouts.active.filter, 1));
                 }
             }
         }
@@ -263,7 +270,8 @@ impl Cascade {
     fn drop_tier_3(&self, partition: &mut Partition) {
         partition.epoch += 1;
         for list in &mut partition.lists {
-            let mut dropped = list.buffer.len() + list.sealed.take().map_or(0, |sealed| sealed.len());
+            let mut dropped =
+                list.buffer.len() + list.sealed.take().map_or(0, |sealed| sealed.len());
             list.buffer.seal();
             for block in list.blocks.drain(..).chain(list.compacted.drain(..)) {
                 dropped += block.entries as usize;
@@ -276,10 +284,15 @@ impl Cascade {
 
     fn drop_buckets(&self, buckets: &mut [Bucket]) {
         for bucket in buckets {
-            let dropped: u64 = bucket.pages.iter().map(|page| u64::from(page.entries)).sum();
+            let dropped: u64 = bucket
+                .pages
+                .iter()
+                .map(|page| u64::from(page.entries))
+                .sum();
             add(&self.counters.dropped_behind_damage, dropped);
             let all = bucket.pages.len();
-            self.store.release(bucket.drop_oldest(&self.layouts.active.filter, all));
+            self.store
+                .release(bucket.drop_oldest(&self.layouts.active.filter, all));
         }
     }
 
@@ -395,7 +408,11 @@ impl Cascade {
             return None;
         }
         let numbered = pages.iter().zip(first..);
-        Some(numbered.map(|(&page, number)| PageRef { page, number }).collect())
+        Some(
+            numbered
+                .map(|(&page, number)| PageRef { page, number })
+                .collect(),
+        )
     }
 
     /// What is to be written of a bucket that gets some entries.
@@ -415,7 +432,10 @@ impl Cascade {
         }
         let mut entries = new.to_vec();
         for page in &pages {
-            match self.read_pages(&self.layouts.active, std::slice::from_ref(page)).await {
+            match self
+                .read_pages(&self.layouts.active, std::slice::from_ref(page))
+                .await
+            {
                 Ok(of_page) => entries.extend(of_page),
                 Err(error) => {
                     tracing::warn!(%error, "a page of the index is lost, with older mappings of its bucket");
@@ -478,7 +498,10 @@ impl Cascade {
         let mut dropped = Vec::new();
         match spot {
             Spot::Direct(number) => {
-                let at = partition.direct.iter().position(|block| block.number == number);
+                let at = partition
+                    .direct
+                    .iter()
+                    .position(|block| block.number == number);
                 dropped.extend(partition.direct.drain(at.unwrap_or(0)..));
                 self.drop_tier_3(partition);
             }
@@ -496,7 +519,9 @@ impl Cascade {
             Spot::Bucket(list, bucket, page) => {
                 let bucket = &mut partition.lists[list].buckets[bucket];
                 if let Some(at) = bucket.pages.iter().position(|other| other.page == page) {
-                    let of_dropped = bucket.pages[..=at].iter().map(|page| u64::from(page.entries));
+                    let of_dropped = bucket.pages[..=at]
+                        .iter()
+                        .map(|page| u64::from(page.entries));
                     add(&self.counters.dropped_behind_damage, of_dropped.sum());
                     let filter = &self.layouts.active.filter;
                     self.store.release(bucket.drop_oldest(filter, at + 1));
@@ -504,7 +529,10 @@ impl Cascade {
             }
         }
         for block in dropped {
-            add(&self.counters.dropped_behind_damage, u64::from(block.entries));
+            add(
+                &self.counters.dropped_behind_damage,
+                u64::from(block.entries),
+            );
             self.store.release(block.pages);
         }
     }
@@ -512,7 +540,9 @@ impl Cascade {
     async fn make_filters(&self, number: usize, spot: Spot, pages: &[PageRef]) {
         let (layout, filter) = match spot {
             Spot::Direct(_) => (&self.layouts.direct, &self.layouts.direct.filter),
-            Spot::Active(..) | Spot::Bucket(..) => (&self.layouts.active, &self.layouts.active.filter),
+            Spot::Active(..) | Spot::Bucket(..) => {
+                (&self.layouts.active, &self.layouts.active.filter)
+            }
         };
         let mut filters = Vec::with_capacity(pages.len() * filter.bytes);
         for page in pages {

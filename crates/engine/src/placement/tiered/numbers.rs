@@ -162,7 +162,9 @@ impl Numbers {
     pub(super) fn horizon(&self) -> u32 {
         let table = self.table.read();
         let oldest = table.by_number.keys().next().copied();
-        let by_count = table.next.saturating_sub(2 * table.of_segments.len() as u32);
+        let by_count = table
+            .next
+            .saturating_sub(2 * table.of_segments.len() as u32);
         oldest.unwrap_or(table.next).max(by_count)
     }
 
