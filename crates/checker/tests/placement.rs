@@ -7,9 +7,9 @@ use std::time::Duration;
 extern crate engine as flowstone_engine;
 
 use device::{Disk, Latency, MemoryDisk, MemoryJournal};
+use engine::TieredSettings;
 use engine::config::META_BYTES;
 use engine::placement::cascade::{CascadeConfig, Sizes};
-use engine::placement::tiered::TieredSettings;
 use engine::placement::{Parts, Placement, PlacementKind};
 use engine::store::{AppendItem, Layout, Source, StreamLayout, Streams};
 use engine::{

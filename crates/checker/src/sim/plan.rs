@@ -440,8 +440,7 @@ impl Plan {
             write_back,
             ..parts
         };
-        let PlacementConfig::Exact(exact) = &mut config.placement;
-        exact.index_percent = INDEX_PERCENT;
+        config.placement = config.placement.with_index_percent(INDEX_PERCENT);
         config.writing.buffers = random.random_range(3..9);
         let max_copy_sixteenths = random.random_range(0..16);
         config.reclaim.policy = config.reclaim.policy.with_max_copy(max_copy_sixteenths);

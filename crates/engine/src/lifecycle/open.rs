@@ -73,11 +73,14 @@ pub struct Opening {
 impl Opening {
     /// Of the image on `medium`, with the placement that `config` names.
     pub fn new(medium: impl Into<Medium>, config: EngineConfig) -> Self {
-        let PlacementConfig::Exact(settings) = config.placement;
+        let kind: Arc<dyn PlacementKind> = match config.placement {
+            PlacementConfig::Exact(settings) => Arc::new(settings),
+            PlacementConfig::Tiered(settings) => Arc::new(settings),
+        };
         Self {
             medium: medium.into(),
             config,
-            kind: Arc::new(settings),
+            kind,
             index_disk: None,
         }
     }

@@ -19,6 +19,7 @@ use super::{
     BackgroundTask, Displaced, Found, Inserted, Parts, Placement, PlacementFuture, PlacementKind,
     Probe, Restored, Token,
 };
+use crate::config::TieredSettings;
 use crate::counter::Count as _;
 use crate::durability::OpenError;
 use crate::format::cascade::VERSION;
@@ -29,9 +30,7 @@ use crate::format::mapping::bloom::{Bloom, LINE_BYTES};
 use crate::format::segment::{Position, SegmentId};
 use crate::key::{Key, KeyHash};
 use crate::reclaim::{IndexUse, Named, Resident, Residents};
-use crate::store::{
-    Layout, Patience, ReadError, SegmentRecord, SegmentStore, SlabClasses, Streams,
-};
+use crate::store::{Patience, ReadError, SegmentRecord, SegmentStore, SlabClasses, Streams};
 use crate::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use numbers::{Given, Numbered, Numbers, TURN_BITS};
 
@@ -44,19 +43,6 @@ const ITEM_BYTES: u64 = 300;
 const RESTORED_SHARE: u64 = 16;
 const LEAST_RESTORED_BYTES: usize = 4 << 10;
 const RESTORED_BITS: u32 = 10;
-
-/// Settings of the `tiered` placement.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct TieredSettings {
-    /// How items lie in the segments written from now on.
-    pub layout: Layout,
-    /// The most of the memory that the index may take, in percent.
-    pub index_percent: u32,
-    /// A checkpoint is written when so many segments have been opened since the last (section 4.4).
-    pub checkpoint_segments: u32,
-    /// The index; capacity and code bits are those of the image.
-    pub cascade: CascadeConfig,
-}
 
 impl PlacementKind for TieredSettings {
     fn name(&self) -> &'static str {

@@ -25,14 +25,14 @@ const BUCKET_FILL: (u64, u64) = (17, 20);
 const HOT_ENTRIES_A_BUCKET: u64 = 16;
 
 /// What the creator of a [`Cascade`](super::Cascade) decides.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CascadeConfig {
     /// Mappings that it is laid out for. Never changes for the same region.
     pub capacity: u64,
     /// Bits of a place code. Never changes for the same region.
     pub code_bits: u32,
-    /// The part of the mappings that Tier 1 holds.
-    pub hot_share: f64,
+    /// The part of the mappings that Tier 1 holds, in percent.
+    pub hot_percent: u32,
     /// Bits of memory for each entry on flash, for a filter that tells where a key is not; 0 for none: then jump lists are
     /// kept on flash.
     pub filter_bits: u32,
@@ -79,13 +79,19 @@ pub enum Replacement {
     Fifo,
 }
 
+impl Default for CascadeConfig {
+    fn default() -> Self {
+        Self::new(1, 1)
+    }
+}
+
 impl CascadeConfig {
     /// The paper's settings, with a filter of 8 bits an entry, for `capacity` mappings and codes of `code_bits`.
     pub fn new(capacity: u64, code_bits: u32) -> Self {
         Self {
             capacity,
             code_bits,
-            hot_share: 0.1,
+            hot_percent: 10,
             filter_bits: 8,
             replacement: Replacement::default(),
             batch: 8,
@@ -145,7 +151,7 @@ impl Shape {
             u64::from,
         );
         let hot = sizes.hot_entries.map_or_else(
-            || (capacity as f64 * config.hot_share / partitions as f64) as usize,
+            || (capacity * u64::from(config.hot_percent) / 100 / partitions) as usize,
             |entries| entries as usize,
         );
         Self {
