@@ -6,14 +6,14 @@
 //!   0       4          8       16       24      28      32
 //!   │ magic │ checksum │ image │ number │ bytes │ 0     │ a part of the stream │ zero │
 //!
-//!  stream: segment numbers u32 │ NumberedSegment │ …
-//!          for each partition:
+//!  stream: for each partition:
 //!            blocks u32 │ newest first, each: BlockHead │ page u32 │ … │ fence u16 │ …
 //!            for each list:
 //!              blocks, as above
 //!              buckets with pages u32 │ each: bucket u32 │ pages u32 │ oldest first, each: BucketPage
 //!              entries u32 │ in its buffer: Entry │ …
 //!            entries u32 │ of Tier 1, and on their way from it: Entry │ …
+//!          segments with numbers u32 │ NumberedSegment │ … │ the next number u32
 //! ```
 
 use std::mem::offset_of;

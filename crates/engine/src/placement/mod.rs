@@ -236,6 +236,8 @@ pub struct Parts {
     /// Items for which space may be made at once, as they will probably be restored; 0 where the memory for them is
     /// still in use.
     pub items_to_restore: usize,
+    /// Whether a last run has left something, so that [`recovered`](Placement::recovered) will be called.
+    pub is_warm: bool,
     /// Where the placement keeps count of what it holds.
     pub index_use: Arc<IndexUse>,
     /// The part of the image, or the second device, that the index may overwrite in place.

@@ -207,11 +207,12 @@ impl Tiered {
             store: Arc::clone(&parts.store),
             is_loading: AtomicBool::new(false),
         });
-        let restored = RestoredKeys::new(parts.index_use.max_bytes / RESTORED_SHARE);
-        parts
-            .index_use
-            .recovery_bytes
-            .add(restored.filter.len() as u64);
+        let mut restored = RestoredKeys::default();
+        if parts.is_warm {
+            restored = RestoredKeys::new(parts.index_use.max_bytes / RESTORED_SHARE);
+            let bytes = restored.filter.len() as u64;
+            parts.index_use.recovery_bytes.add(bytes);
+        }
         let config = settings.cascade_of(parts.expected_items, parts.codec.bits() + TURN_BITS);
         let for_cascade = Arc::clone(&segments) as Arc<dyn Segments>;
         let cascade = Cascade::new(config, region, parts.image, for_cascade, &parts.pool)
@@ -427,7 +428,8 @@ impl Placement for Tiered {
             }
             let loaded = self.cascade.load(&section.bytes).await;
             let loaded = loaded.map_err(|error| index(&error))?;
-            let items = self.segments.numbers.load(&loaded.segments);
+            let (numbered, next) = &loaded.segments;
+            let items = self.segments.numbers.load(numbered, *next);
             let items = items.ok_or_else(|| index(&"its segments make no sense"))?;
             self.segments.is_loading.store(true, Ordering::Relaxed);
             self.cascade.resume(loaded);

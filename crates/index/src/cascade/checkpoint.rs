@@ -69,15 +69,16 @@ pub enum LoadError {
 
 /// What a start has read and still has to put into Tier 1, once it is known which segments the numbers name.
 pub struct Loaded {
-    /// The segments that had a number.
-    pub segments: Vec<NumberedSegment>,
+    /// The segments that had a number, and from which number on none had been given.
+    pub segments: (Vec<NumberedSegment>, u32),
     /// By partition, from the top.
     hot: Vec<Vec<Entry>>,
 }
 
 impl Cascade {
     /// Writes what a checkpoint needs to the region and makes it durable. Returns what the checkpoint has to hold. The last
-    /// one of a run keeps what is hot, too. `segments` is asked at the end for the numbers of all segments.
+    /// one of a run keeps what is hot, too. `segments` is asked at the end for the numbers of all segments, and for the next:
+    /// what is saved may name any that has been given.
     ///
     /// One at a time. What comes of it has to be told by [`saved`](Self::saved).
     ///
@@ -86,7 +87,7 @@ impl Cascade {
     pub async fn save(
         &self,
         is_last: bool,
-        segments: impl FnOnce() -> Vec<NumberedSegment>,
+        segments: impl FnOnce() -> (Vec<NumberedSegment>, u32),
     ) -> Result<Vec<u8>, SaveError> {
         self.wants_checkpoint.store(false, Ordering::Relaxed);
         if self.is_in_doubt() {
@@ -128,7 +129,7 @@ impl Cascade {
     async fn write_stream(
         &self,
         is_last: bool,
-        segments: impl FnOnce() -> Vec<NumberedSegment>,
+        segments: impl FnOnce() -> (Vec<NumberedSegment>, u32),
     ) -> Result<(Vec<u8>, Vec<PageId>), SaveError> {
         self.keep_pending();
         let mut stream = Stream::new(self);
@@ -138,10 +139,11 @@ impl Cascade {
                 self.encode(&partition.lock(), is_last, &mut bytes);
                 stream.append(&bytes).await?;
             }
-            let segments = segments();
-            let mut bytes = Vec::with_capacity(size_of_val(&*segments) + 4);
+            let (segments, next) = segments();
+            let mut bytes = Vec::with_capacity(size_of_val(&*segments) + 8);
             count(segments.len(), &mut bytes);
             bytes.extend_from_slice(segments.as_bytes());
+            bytes.extend(next.to_le_bytes());
             stream.append(&bytes).await?;
             stream.end().await
         };
@@ -260,8 +262,12 @@ impl Cascade {
         }
         let segments = reader.count().await?;
         let segments = reader.all(segments).await?;
+        let next: zerocopy::little_endian::U32 = reader.one().await?;
         self.saved.lock().named = pages;
-        Ok(Loaded { segments, hot })
+        Ok(Loaded {
+            segments: (segments, next.get()),
+            hot,
+        })
     }
 
     /// Puts into Tier 1 what was in memory. Then the cascade is as it was.

@@ -165,7 +165,7 @@ impl Bench {
                 number: number.into(),
                 items: 0.into(),
             };
-            range.map(numbered).collect()
+            (range.clone().map(numbered).collect(), range.end)
         };
         self.cascade.save(is_last, segments).await.expect("saved")
     }

@@ -98,7 +98,10 @@ impl Cascade {
             return Some(Job::Sink(oldest.page_refs().collect()));
         }
         if partition.hot.len() > shape.hot_entries && partition.demoted.len() < MOST_DEMOTED {
+            let before = partition.hot.memory_bytes();
             self.demote(&mut partition);
+            let grown = partition.hot.memory_bytes().wrapping_sub(before);
+            add(&self.hot_bytes, grown);
         }
         if let Some(oldest) = partition.demoted.front() {
             return Some(Job::WriteDemoted(Sorted::clone(oldest)));

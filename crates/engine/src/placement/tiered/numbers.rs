@@ -168,8 +168,8 @@ impl Numbers {
         oldest.unwrap_or(table.next).max(by_count)
     }
 
-    /// Those of the segments that live.
-    pub(super) fn saved(&self, living: &[SegmentRecord]) -> Vec<NumberedSegment> {
+    /// Those of the segments that live, and the next one.
+    pub(super) fn saved(&self, living: &[SegmentRecord]) -> (Vec<NumberedSegment>, u32) {
         let table = self.table.read();
         let numbered = living.iter().filter_map(|record| {
             let numbered = table.of_segments[record.segment.0 as usize];
@@ -180,19 +180,20 @@ impl Numbers {
                 items: numbered.items.into(),
             })
         });
-        numbered.collect()
+        (numbered.collect(), table.next)
     }
 
     /// Takes up what was saved. Returns how many items that is; nothing where it makes no sense.
-    pub(super) fn load(&self, saved: &[NumberedSegment]) -> Option<u64> {
+    pub(super) fn load(&self, saved: &[NumberedSegment], next: u32) -> Option<u64> {
         let table = &mut *self.table.write();
+        table.next = next;
         let mut items = 0;
         for numbered in saved {
             let (segment, number) = (numbered.segment.get(), numbered.number.get());
             let slot = table.of_segments.get_mut(segment as usize)?;
             let is_new = slot.generation == 0 && numbered.generation.get() != 0;
             let is_first = table.by_number.insert(number, SegmentId(segment)).is_none();
-            if !is_new || !is_first || number == u32::MAX {
+            if !is_new || !is_first || number >= next {
                 return None;
             }
             *slot = Numbered {
@@ -202,7 +203,6 @@ impl Numbers {
                 unswept: 0,
                 items: numbered.items.get(),
             };
-            table.next = table.next.max(number + 1);
             items += u64::from(numbered.items.get());
         }
         Some(items)
