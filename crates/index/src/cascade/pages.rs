@@ -20,6 +20,8 @@ use parking_lot::Mutex;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct PageId(pub(super) u32);
 
+/// Pages that are looked for next to each other, the longest first.
+const RUNS: [u32; 3] = [16, 4, 1];
 /// Pages written at once, at most.
 const WRITE_PAGES: usize = 64;
 
@@ -38,8 +40,10 @@ struct PageMap {
     /// A checkpoint is begun and not complete: it may name what is taken.
     is_in_checkpoint: bool,
     free: usize,
-    /// Where the search for a free one goes on.
+    /// The word of `used` at which the search for free ones goes on.
     cursor: usize,
+    /// Whether there are no runs of the lengths of [`RUNS`] any more.
+    used_up: [bool; RUNS.len()],
     released: Vec<PageId>,
     waiting: Vec<PageId>,
 }
@@ -70,42 +74,64 @@ impl BitMap {
 
 impl PageMap {
     fn new(pages: usize) -> Self {
+        let mut used = BitMap::new(pages);
+        // What is behind the region is not to be had.
+        for page in pages..used.words.len() * 64 {
+            used.set(page);
+        }
         Self {
-            used: BitMap::new(pages),
+            used,
             young: BitMap::new(pages),
             is_in_checkpoint: false,
             free: pages,
             cursor: 0,
+            used_up: [false; RUNS.len()],
             released: Vec::new(),
             waiting: Vec::new(),
         }
     }
 
-    fn take(&mut self, count: usize, pages: usize) -> Option<Box<[PageId]>> {
+    /// Takes pages that follow each other, as far as there are any: a drive writes and reads those best.
+    fn take(&mut self, count: usize) -> Option<Box<[PageId]>> {
         if self.free < count {
             return None;
         }
         let mut taken = Vec::with_capacity(count);
-        while taken.len() < count {
-            if self.cursor == pages {
-                self.cursor = 0;
+        for (run, is_used_up) in RUNS.into_iter().zip(0..) {
+            if !self.used_up[is_used_up] {
+                self.take_runs(run, count, &mut taken);
+                self.used_up[is_used_up] = taken.len() < count;
             }
-            let word = self.used.words[self.cursor / 64];
-            if word == u64::MAX {
-                self.cursor = (self.cursor / 64 * 64 + 64).min(pages);
-                continue;
-            }
-            if !self.used.get(self.cursor) {
-                self.used.set(self.cursor);
-                if !self.is_in_checkpoint {
-                    self.young.set(self.cursor);
-                }
-                taken.push(PageId(self.cursor as u32));
-            }
-            self.cursor += 1;
         }
+        debug_assert_eq!(taken.len(), count);
         self.free -= count;
         Some(taken.into())
+    }
+
+    /// Takes whole runs of so many pages, which begin at multiples of that; of the last one what is needed.
+    fn take_runs(&mut self, run: u32, count: usize, taken: &mut Vec<PageId>) {
+        let words = self.used.words.len();
+        for _ in 0..=words {
+            let word = self.cursor;
+            for first in (0..u64::BITS).step_by(run as usize) {
+                let mask = (u64::MAX >> (u64::BITS - run)) << first;
+                if taken.len() == count {
+                    return;
+                }
+                if self.used.words[word] & mask != 0 {
+                    continue;
+                }
+                for bit in first..first + run.min((count - taken.len()) as u32) {
+                    let page = word * 64 + bit as usize;
+                    self.used.set(page);
+                    if !self.is_in_checkpoint {
+                        self.young.set(page);
+                    }
+                    taken.push(PageId(page as u32));
+                }
+            }
+            self.cursor = (word + 1) % words;
+        }
     }
 
     fn free(&mut self, page: PageId) {
@@ -113,6 +139,7 @@ impl PageMap {
         debug_assert!(self.used.get(bit), "page {bit} is free already");
         self.used.clear(bit);
         self.young.clear(bit);
+        self.used_up = [false; RUNS.len()];
         self.free += 1;
     }
 }
@@ -152,7 +179,7 @@ impl PageStore {
 
     /// Takes so many pages; nothing where there are not as many.
     pub(super) fn take(&self, count: usize) -> Option<Box<[PageId]>> {
-        self.map.lock().take(count, self.pages())
+        self.map.lock().take(count)
     }
 
     /// Marks a page that a checkpoint names as used; false where it is already, or there is no such page.

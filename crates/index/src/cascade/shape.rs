@@ -127,14 +127,16 @@ impl Shape {
         let direct_blocks = sizes.direct_blocks.unwrap_or(DIRECT_BLOCKS).max(1);
         let of_partition = u64::from(direct_blocks) * page;
         let in_direct = capacity / DIRECT_SHARE;
+        // Whole blocks come before many partitions: a drive writes and reads them best.
+        let direct_pages = sizes.direct_pages.map_or_else(
+            || (in_direct / of_partition).clamp(1, MOST_DIRECT_PAGES),
+            |pages| u64::from(pages.max(1)),
+        );
+        let of_partition = of_partition * direct_pages;
         let partitions = match sizes.partitions {
             Some(partitions) => u64::from(partitions).max(1).next_power_of_two(),
             None => floor_power_of_two((in_direct / of_partition).clamp(1, MOST_PARTITIONS)),
         };
-        let direct_pages = sizes.direct_pages.map_or_else(
-            || (in_direct / partitions / of_partition).clamp(1, MOST_DIRECT_PAGES),
-            |pages| u64::from(pages.max(1)),
-        );
         let in_buffers = capacity / BUFFER_SHARE / partitions;
         let active_pages = sizes.active_pages.map_or_else(
             || (in_buffers / page).clamp(1, MOST_ACTIVE_PAGES),
