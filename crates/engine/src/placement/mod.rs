@@ -35,6 +35,25 @@ pub type PlacementFuture<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
 /// Makes the future of a background task on the worker that will run it.
 pub type BackgroundTask = Box<dyn FnOnce() -> Pin<Box<dyn Future<Output = ()>>> + Send>;
 
+/// What an index that is partly on flash has done since it was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MappingStats {
+    /// Look-ups that memory answered, direct blocks, and lists and buckets.
+    pub hits: [u64; 3],
+    /// Look-ups that no tier answered though flash had to be read.
+    pub misses: u64,
+    /// Pages of the index read by look-ups that the second tier answered, the third, and none.
+    pub reads: [u64; 3],
+    /// Bytes of the index written to flash.
+    pub bytes_written: u64,
+    /// Bytes of flash that the index holds now.
+    pub flash_bytes: u64,
+    /// Mappings dropped for want of flash, or since a newer one may have been on a page that cannot be read.
+    pub dropped: u64,
+    /// Pages that could not be read, or were damaged.
+    pub damaged_pages: u64,
+}
+
 /// What an index knows of a key without reading flash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Probe {
@@ -212,6 +231,11 @@ pub trait Placement: Residents {
 
     /// The checkpoint of the last section is in force, or never will be. Where that is not known, nothing is said.
     fn section_ended(&self, _is_named: bool) {}
+
+    /// What an index of several tiers has done; zeros of others.
+    fn mappings(&self) -> MappingStats {
+        MappingStats::default()
+    }
 
     /// Whether a checkpoint would free what the placement needs.
     fn wants_checkpoint(&self) -> bool {

@@ -16,8 +16,8 @@ use index::cascade::{Cascade, CascadeConfig, Hot, Searched, Segments};
 use runtime::work::{self, Work};
 
 use super::{
-    BackgroundTask, Displaced, Found, Inserted, Parts, Placement, PlacementFuture, PlacementKind,
-    Probe, Restored, Token,
+    BackgroundTask, Displaced, Found, Inserted, MappingStats, Parts, Placement, PlacementFuture,
+    PlacementKind, Probe, Restored, Token,
 };
 use crate::config::TieredSettings;
 use crate::counter::Count as _;
@@ -530,6 +530,28 @@ impl Placement for Tiered {
 
     fn section_ended(&self, is_named: bool) {
         self.cascade.saved(is_named);
+    }
+
+    fn mappings(&self) -> MappingStats {
+        let counters = self.cascade.counters();
+        let (flash_bytes, bytes_written) = self.cascade.flash_bytes();
+        MappingStats {
+            hits: [
+                counters.tier1_hits.get(),
+                counters.tier2_hits.get(),
+                counters.tier3_hits.get(),
+            ],
+            misses: counters.absent.get(),
+            reads: [
+                counters.tier2_reads.get(),
+                counters.tier3_reads.get(),
+                counters.absent_reads.get(),
+            ],
+            bytes_written,
+            flash_bytes,
+            dropped: counters.evicted.get() + counters.dropped_behind_damage.get(),
+            damaged_pages: counters.damaged_pages.get(),
+        }
     }
 
     fn wants_checkpoint(&self) -> bool {
