@@ -64,7 +64,7 @@ pub(crate) struct SubTable {
 const _: () = assert!(size_of::<SubTable>() == 48);
 
 /// Where an entry lies.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Slot {
     bucket: usize,
     slot: usize,
@@ -226,35 +226,77 @@ impl SubTable {
         self.len -= 1;
     }
 
-    /// Visits the entries of one home and does with each what `each` says.
+    /// Visits the entries of one home, the oldest first, and does with each what `each` says. Those that are cleared go
+    /// behind the others, as the hand of a clock has passed them.
     pub(crate) fn sweep(
         &mut self,
         layout: &Layout,
         home: usize,
-        mut each: impl FnMut(u64) -> Sweep,
+        each: impl FnMut(u64) -> Sweep,
     ) {
+        let mut run = [Slot::default(); WINDOW as usize * SLOTS];
+        let (len, cleared) = self.visit(layout, home, &mut run, each);
+        if cleared == 0 || cleared.count_ones() as usize == len {
+            return;
+        }
+        let run = &run[..len];
+        let mut entries = [0; WINDOW as usize * SLOTS];
+        let is_cleared = |number: &usize| cleared >> number & 1 == 1;
+        let order = (0..len).filter(|number| !is_cleared(number));
+        let order = order.chain((0..len).filter(is_cleared));
+        for (to, from) in entries.iter_mut().zip(order) {
+            *to = layout.without_displacement(self.get(run[from]));
+        }
+        for (&slot, entry) in run.iter().zip(entries) {
+            let before = if slot.bucket < home { self.buckets() } else { 0 };
+            let displacement = (slot.bucket + before - home) as u64;
+            self.slots_mut(slot.bucket)[slot.slot] = entry + displacement * layout.one_displacement();
+        }
+    }
+
+    /// Does the same without moving anything. Returns how many entries are left, where in `run`, and a bit for each that has
+    /// been cleared.
+    fn visit(
+        &mut self,
+        layout: &Layout,
+        home: usize,
+        run: &mut [Slot; WINDOW as usize * SLOTS],
+        mut each: impl FnMut(u64) -> Sweep,
+    ) -> (usize, u64) {
+        let (mut len, mut cleared) = (0, 0);
         let mut bucket = home;
         for displacement in 0..WINDOW {
             let mut slot = 0;
             while slot < SLOTS {
                 let entry = self.slots(bucket)[slot];
                 if entry == 0 || layout.displacement(entry) < displacement {
-                    return;
+                    return (len, cleared);
                 }
                 // Entries of earlier homes come first in a bucket.
-                let is_of_home = layout.displacement(entry) == displacement;
-                match if is_of_home { each(entry) } else { Sweep::Keep } {
-                    Sweep::Keep => slot += 1,
+                if layout.displacement(entry) > displacement {
+                    slot += 1;
+                    continue;
+                }
+                let at = Slot { bucket, slot };
+                match each(entry) {
+                    Sweep::Keep => {}
                     Sweep::Clear => {
                         self.slots_mut(bucket)[slot] = entry & !layout.recent_bit();
-                        slot += 1;
+                        cleared |= 1 << len;
                     }
                     // Pulls the next entry, which may be of this home, into the slot.
-                    Sweep::Take => self.remove(layout, Slot { bucket, slot }),
+                    Sweep::Take => {
+                        self.remove(layout, at);
+                        continue;
+                    }
                 }
+                run[len] = at;
+                len += 1;
+                slot += 1;
             }
             bucket = self.after(bucket);
         }
+        (len, cleared)
     }
 
     /// Whether a shrink is worth trying, given that the load asks for it.
