@@ -33,15 +33,12 @@ pub struct CascadeConfig {
     pub code_bits: u32,
     /// The part of the mappings that Tier 1 holds, in percent.
     pub hot_percent: u32,
-    /// Bits of memory for each entry on flash, for a filter that tells where a key is not; 0 for none: then jump lists are
-    /// kept on flash.
+    /// Bits of memory for each entry on flash, for a filter that tells where a key is not; 0 for none.
     pub filter_bits: u32,
     /// How Tier 1 chooses what leaves it.
     pub replacement: Replacement,
     /// Blocks of Tier 2 read at once, and then compared (section 4.1.2).
     pub batch: u32,
-    /// Whether blocks are read whole, as in the paper, instead of the one page in which a key is if it is in the block.
-    pub whole_blocks: bool,
     /// Sizes other than those that follow from the capacity.
     pub sizes: Sizes,
 }
@@ -95,7 +92,6 @@ impl CascadeConfig {
             filter_bits: 8,
             replacement: Replacement::default(),
             batch: 8,
-            whole_blocks: false,
             sizes: Sizes::default(),
         }
     }
