@@ -7,9 +7,11 @@ use std::time::Duration;
 extern crate engine as flowstone_engine;
 
 use device::{Disk, Latency, MemoryDisk, MemoryJournal};
+use engine::TieredSettings;
 use engine::config::META_BYTES;
+use engine::placement::cascade::{CascadeConfig, Sizes};
 use engine::placement::{Parts, Placement, PlacementKind};
-use engine::store::{AppendItem, Source, StreamLayout, Streams};
+use engine::store::{AppendItem, Layout, Source, StreamLayout, Streams};
 use engine::{
     CacheError, Change, Engine, EngineConfig, ItemView, Lookup, OpenError, Opening, Peek, Put,
     ReclaimPolicy, Stop, Victim,
@@ -81,18 +83,58 @@ fn dead_keys_stay_dead_where_the_index_survives() {
     simulate(MapKind::SURVIVING);
 }
 
+/// The same with an index of which most is on flash, in blocks of a few entries.
+#[test]
+fn dead_keys_stay_dead_where_the_index_is_tiered() {
+    simulate_each(|seed| {
+        let few = |most: u64, step: u64| Some((1 + seed / step % most) as u32);
+        let sizes = Sizes {
+            partitions: few(2, 2),
+            direct_blocks: few(3, 4),
+            direct_pages: few(2, 12),
+            active_blocks: few(3, 24),
+            active_pages: few(2, 72),
+            ratio: few(3, 144),
+            hot_entries: Some(3),
+            page_entries: Some(3),
+            ..Sizes::default()
+        };
+        let cascade = CascadeConfig {
+            filter_bits: if seed % 3 == 0 { 0 } else { 8 },
+            sizes,
+            ..CascadeConfig::new(1, 1)
+        };
+        Arc::new(TieredSettings {
+            layout: if seed % 2 == 0 {
+                Layout::Packed
+            } else {
+                Layout::Slotted
+            },
+            index_percent: 50,
+            checkpoint_segments: 8,
+            cascade,
+        })
+    });
+}
+
 fn simulate(map: MapKind) {
+    simulate_each(|seed| {
+        if seed % 2 == 0 {
+            Arc::new(CopiesApart(map))
+        } else {
+            Arc::new(map)
+        }
+    });
+}
+
+fn simulate_each(kind: impl Fn(u64) -> Arc<dyn PlacementKind>) {
     let seeds = match number("FLOWSTONE_SEED") {
         Some(seed) => seed..=seed,
         None => 1..=number("FLOWSTONE_CASES").unwrap_or(SEEDS),
     };
     let (mut crashes, least) = (0, 10 * seeds.clone().count() as u64);
     for seed in seeds {
-        let kind: Arc<dyn PlacementKind> = if seed % 2 == 0 {
-            Arc::new(CopiesApart(map))
-        } else {
-            Arc::new(map)
-        };
+        let kind = kind(seed);
         match simulate_placement(seed, kind) {
             Ok(report) => crashes += report.crashes,
             Err(wrong) => panic!("{wrong}"),

@@ -1,6 +1,7 @@
 //! How an engine is set up.
 
 use device::{Bytes, NewJournal};
+use index::cascade::CascadeConfig;
 use std::time::Duration;
 
 use crate::admission::Admission;
@@ -62,6 +63,8 @@ pub enum Dram {
 pub enum PlacementConfig {
     /// An index of every item, in memory.
     Exact(ExactSettings),
+    /// An index of which a tenth is in memory, and the rest on flash.
+    Tiered(TieredSettings),
 }
 
 impl PlacementConfig {
@@ -69,7 +72,26 @@ impl PlacementConfig {
     pub fn name(&self) -> &'static str {
         match self {
             Self::Exact(_) => "exact",
+            Self::Tiered(_) => "tiered",
         }
+    }
+
+    /// The most of the memory that the index may take, in percent.
+    pub fn index_percent(&self) -> u32 {
+        match self {
+            Self::Exact(exact) => exact.index_percent,
+            Self::Tiered(tiered) => tiered.index_percent,
+        }
+    }
+
+    /// The same, with another part of the memory.
+    #[must_use]
+    pub fn with_index_percent(mut self, percent: u32) -> Self {
+        match &mut self {
+            Self::Exact(exact) => exact.index_percent = percent,
+            Self::Tiered(tiered) => tiered.index_percent = percent,
+        }
+        self
     }
 }
 
@@ -80,6 +102,19 @@ pub struct ExactSettings {
     pub layout: Layout,
     /// The most of the memory that the index may take, in percent.
     pub index_percent: u32,
+}
+
+/// Settings of the `tiered` placement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TieredSettings {
+    /// How items lie in the segments written from now on.
+    pub layout: Layout,
+    /// The most of the memory that the index may take, in percent.
+    pub index_percent: u32,
+    /// A checkpoint is written when so many segments have been opened since the last (SlickCache, section 4.4).
+    pub checkpoint_segments: u32,
+    /// The index; capacity and code bits are those of the image.
+    pub cascade: CascadeConfig,
 }
 
 /// Which segment is reclaimed, and what becomes of its items. `max_copy_sixteenths` bounds the bytes
@@ -586,8 +621,7 @@ impl EngineConfig {
     /// The first setting that cannot work.
     pub fn check(&self, segments: u64, segment_bytes: u32) -> Result<(), ConfigError> {
         let (writing, reclaim) = (&self.writing, &self.reclaim);
-        let PlacementConfig::Exact(exact) = self.placement;
-        let index_fits = (1..=90).contains(&exact.index_percent);
+        let index_fits = (1..=90).contains(&self.placement.index_percent());
         let copies_all = matches!(reclaim.policy, ReclaimPolicy::CopyValid { .. });
         let most_copied = 15 + u32::from(copies_all);
         let copies_fit = reclaim.policy.max_copy_sixteenths() <= most_copied;

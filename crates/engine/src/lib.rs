@@ -55,7 +55,7 @@ pub use cache::{
 };
 pub use config::{
     AfterDowntime, ConfigError, Dram, EngineConfig, ExactSettings, PlacementConfig, ReclaimPolicy,
-    ReclaimSettings, Reserve, Schedule, StaticReserve, WriteSettings,
+    ReclaimSettings, Reserve, Schedule, StaticReserve, TieredSettings, WriteSettings,
 };
 pub use dram::LongValue;
 pub use durability::{Distrust, Medium, OpenError, RecoveryStats, Start, SuperblockCopy, journal};

@@ -7,12 +7,16 @@
 //!   segment         data area, summary entries, footer
 //!   checkpoint      what has died in every segment, counters
 //!   journal         what has died since the checkpoint; a file of its own
+//!   cascade         what a checkpoint has of an index on flash
+//!   mapping         blocks of an index on flash, with Bloom filters
 //! ```
 
+pub mod cascade;
 pub mod checkpoint;
 pub mod item;
 pub mod journal;
 pub mod location;
+pub mod mapping;
 pub mod segment;
 pub mod superblock;
 

@@ -36,12 +36,14 @@
 
 #![forbid(unsafe_code)]
 
+pub mod cascade;
 mod config;
 mod layout;
 #[cfg(test)]
 mod model_tests;
 mod sizes;
 mod sub_table;
+mod sweep;
 #[cfg(test)]
 mod tests;
 
@@ -50,7 +52,9 @@ pub use config::{
     VALUE_BITS_HIGHEST,
 };
 pub use layout::Entry;
+pub use sweep::{Hand, Sweep};
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use layout::{Layout, Positions};
@@ -292,6 +296,37 @@ impl DirectTable {
         }
     }
 
+    /// Visits the entries of the next `buckets` home buckets as (hash prefix, entry), the prefix as in
+    /// [`for_each`](DirectTable::for_each), and does with each what `each` says: the demotion scan of CLOCK, evenly over
+    /// the buckets (SlickCache, SoCC '18, section 4.1.1). Returns where to go on; the first bucket follows the last.
+    ///
+    /// A sweep of [`buckets`](DirectTable::buckets) of them is a full round: it visits every entry that stays. So do
+    /// sweeps in which the hand comes around, whatever is inserted, removed or rebuilt between them; where a sub-table
+    /// has been rebuilt, some of its entries may be visited twice. A sub-table shrinks when a sweep leaves it or ends in
+    /// it, not while it is visited.
+    pub fn sweep(
+        &mut self,
+        from: Hand,
+        buckets: usize,
+        mut each: impl FnMut(usize, u64, Entry) -> Sweep,
+    ) -> Hand {
+        let (mut hand, mut left) = (from, buckets);
+        while left > 0 {
+            let (number, probe) = self.layout.split(hand.next);
+            let all = self.sub_tables[number].buckets();
+            let first = probe.home(all);
+            let homes = first..all.min(first.saturating_add(left));
+            left -= homes.len();
+            hand = self.sweep_homes(number, homes, &mut each);
+        }
+        hand
+    }
+
+    /// Buckets of all sub-tables: a full round of [`sweep`](DirectTable::sweep).
+    pub fn buckets(&self) -> usize {
+        self.buckets
+    }
+
     fn assert_value(&self, value: u64) {
         assert!(
             value <= self.layout.max_value(),
@@ -316,12 +351,44 @@ impl DirectTable {
     }
 
     fn remove_at(&mut self, number: usize, slot: Slot) {
-        let sub_table = &mut self.sub_tables[number];
-        sub_table.remove(&self.layout, slot);
+        self.sub_tables[number].remove(&self.layout, slot);
         self.len -= 1;
-        if sizes::is_sparse(sub_table.buckets(), sub_table.len()) && sub_table.may_shrink() {
+        if self.is_due_to_shrink(number) {
             self.shrink(number);
         }
+    }
+
+    /// Sweeps some home buckets of a sub-table and shrinks it as far as what was taken allows. Returns where the bucket
+    /// behind them begins.
+    fn sweep_homes(
+        &mut self,
+        number: usize,
+        homes: Range<usize>,
+        each: &mut impl FnMut(usize, u64, Entry) -> Sweep,
+    ) -> Hand {
+        let layout = self.layout;
+        let sub_table = &mut self.sub_tables[number];
+        let len_before = sub_table.len();
+        let positions = Positions::new(&layout, sub_table.buckets());
+        let next = if homes.end < sub_table.buckets() {
+            layout.hash_prefix(number, positions.first(homes.end))
+        } else {
+            layout.hash_prefix((number + 1) % layout.sub_tables(), 0)
+        };
+        for home in homes {
+            let first = positions.first(home);
+            sub_table.sweep(&layout, home, |stored| {
+                let position = positions.position(first, stored);
+                let prefix = layout.hash_prefix(number, position);
+                each(home, prefix, layout.unpack(stored))
+            });
+        }
+        let taken = len_before - sub_table.len();
+        self.len -= taken;
+        if taken > 0 {
+            while self.is_due_to_shrink(number) && self.shrink(number) {}
+        }
+        Hand { next }
     }
 
     /// Takes a sub-table one stage up.
@@ -347,16 +414,23 @@ impl DirectTable {
         Ok(())
     }
 
-    /// Takes a sub-table one stage down, where it fits.
-    fn shrink(&mut self, number: usize) {
+    fn is_due_to_shrink(&self, number: usize) -> bool {
+        let sub_table = &self.sub_tables[number];
+        sizes::is_sparse(sub_table.buckets(), sub_table.len()) && sub_table.may_shrink()
+    }
+
+    /// Takes a sub-table one stage down, where it fits. Returns whether it did.
+    fn shrink(&mut self, number: usize) -> bool {
         let sub_table = &self.sub_tables[number];
         let Some(after) = self.stages(number).below(sub_table.buckets()) else {
-            return;
+            return false;
         };
-        match sub_table.rebuilt(&self.layout, after, &self.pool) {
-            Some(rebuilt) => self.install(number, rebuilt),
-            None => self.sub_tables[number].shrink_failed(),
-        }
+        let Some(rebuilt) = sub_table.rebuilt(&self.layout, after, &self.pool) else {
+            self.sub_tables[number].shrink_failed();
+            return false;
+        };
+        self.install(number, rebuilt);
+        true
     }
 
     fn install(&mut self, number: usize, rebuilt: SubTable) {

@@ -3,7 +3,7 @@
 //! The model knows nothing of buckets: it keys a `HashMap` by the top bits of the hash. Tables
 //! are tiny, so that entries wrap around, windows fill up, and sub-tables grow and shrink.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use proptest::prelude::*;
 
@@ -13,6 +13,7 @@ use crate::*;
 /// What the table should be.
 struct Model {
     entries: HashMap<u64, Entry>,
+    hand: Hand,
     skip_bits: u32,
     fingerprint_bits: u32,
 }
@@ -21,6 +22,7 @@ impl Model {
     fn new(config: DirectConfig) -> Self {
         Model {
             entries: HashMap::new(),
+            hand: Hand::default(),
             skip_bits: config.skip_bits,
             fingerprint_bits: config.fingerprint_bits().unwrap() - config.skip_bits,
         }
@@ -51,6 +53,41 @@ enum Operation {
     ReplaceIf(u64, u64, u64),
     Access(u64),
     RemoveMany(u64),
+    Sweep(Option<usize>, Verdicts),
+}
+
+/// What a sweep does: so many eighths of the entries it takes, so many it clears.
+#[derive(Clone, Debug)]
+struct Verdicts {
+    taken: u64,
+    cleared: u64,
+    seed: u64,
+}
+
+impl Verdicts {
+    const KEEP: Self = Verdicts {
+        taken: 0,
+        cleared: 0,
+        seed: 0,
+    };
+
+    fn of(&self, prefix: u64) -> Sweep {
+        match hash(prefix ^ self.seed) >> 61 {
+            eighth if eighth < self.taken => Sweep::Take,
+            eighth if eighth < self.taken + self.cleared => Sweep::Clear,
+            _ => Sweep::Keep,
+        }
+    }
+}
+
+fn any_verdicts() -> impl Strategy<Value = Verdicts> {
+    // Mostly few, so that tables grow.
+    let taken = prop_oneof![6 => Just(0u64), 3 => 1..4u64, 1 => 7..9u64];
+    (taken, 0..5u64, any::<u64>()).prop_map(|(taken, cleared, seed)| Verdicts {
+        taken,
+        cleared,
+        seed,
+    })
 }
 
 /// Hashes from a small universe, part of it crowded at the end of a sub-table (so that entries
@@ -75,6 +112,9 @@ fn any_operation() -> impl Strategy<Value = Operation> {
         6 => (any_hash(), value(), value()).prop_map(|(h, v, w)| Operation::ReplaceIf(h, v, w)),
         20 => any_hash().prop_map(Operation::Access),
         1 => (1..5u64).prop_map(Operation::RemoveMany),
+        2 => (0..20usize, any_verdicts())
+            .prop_map(|(buckets, verdicts)| Operation::Sweep(Some(buckets), verdicts)),
+        1 => any_verdicts().prop_map(|verdicts| Operation::Sweep(None, verdicts)),
     ]
 }
 
@@ -126,7 +166,39 @@ fn apply(table: &mut DirectTable, model: &mut Model, operation: Operation) {
                 model.entries.remove(&model.fingerprint(prefix));
             }
         }
+        Operation::Sweep(buckets, verdicts) => {
+            let visited = sweep(table, model, buckets, &verdicts);
+            let mut stay = model.entries.keys();
+            assert!(buckets.is_some() || stay.all(|fingerprint| visited.contains(fingerprint)));
+            assert_eq!(table.len(), model.entries.len());
+        }
     }
+}
+
+/// Sweeps a number of buckets, or a full round. Returns the fingerprints visited.
+fn sweep(
+    table: &mut DirectTable,
+    model: &mut Model,
+    buckets: Option<usize>,
+    verdicts: &Verdicts,
+) -> HashSet<u64> {
+    let mut visited = HashSet::new();
+    let buckets = buckets.unwrap_or(table.buckets());
+    let hand = table.sweep(model.hand, buckets, |_, prefix, entry| {
+        assert_eq!(model.prefix(prefix), prefix, "bits beyond the fingerprint");
+        let fingerprint = model.fingerprint(prefix);
+        assert_eq!(model.entries.get(&fingerprint), Some(&entry));
+        visited.insert(fingerprint);
+        let verdict = verdicts.of(prefix);
+        match verdict {
+            Sweep::Keep => {}
+            Sweep::Clear => drop(model.entries.insert(fingerprint, fresh(entry.value))),
+            Sweep::Take => drop(model.entries.remove(&fingerprint)),
+        }
+        verdict
+    });
+    model.hand = hand;
+    visited
 }
 
 fn assert_same(table: &DirectTable, model: &Model) {
@@ -169,6 +241,37 @@ proptest! {
             }
         }
         assert_same(&table, &model);
+    }
+
+    /// Operations come between the parts of every round and rebuild what the hand is in.
+    #[test]
+    fn a_round_in_parts_skips_nothing_that_stays(
+        min_buckets in prop_oneof![Just(8u32), Just(16u32)],
+        hint in prop_oneof![Just(0u64), Just(60_000u64)],
+        skip_bits in 0..3u32,
+        operations in prop::collection::vec(
+            (any_operation(), prop_oneof![9 => Just(Verdicts::KEEP), 1 => any_verdicts()]),
+            1..3000,
+        ),
+    ) {
+        let config = DirectConfig { skip_bits, ..config(hint, min_buckets) };
+        let mut table = table(config);
+        let mut model = Model::new(config);
+        let mut waiting = HashSet::new();
+        for (operation, verdicts) in operations {
+            if matches!(operation, Operation::Sweep(..)) {
+                continue;
+            }
+            apply(&mut table, &mut model, operation);
+            waiting.retain(|fingerprint| model.entries.contains_key(fingerprint));
+            for visited in sweep(&mut table, &mut model, Some(1), &verdicts) {
+                waiting.remove(&visited);
+            }
+            if model.hand == Hand::default() {
+                prop_assert!(waiting.is_empty(), "{} skipped", waiting.len());
+                waiting = model.entries.keys().copied().collect();
+            }
+        }
     }
 
     #[test]

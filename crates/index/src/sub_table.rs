@@ -27,6 +27,7 @@ use std::sync::Arc;
 use runtime::pages::{PagePool, Pages};
 
 use crate::layout::{Layout, Positions, Probe, WINDOW};
+use crate::sweep::Sweep;
 
 /// Slots of a bucket.
 pub(crate) const SLOTS: usize = 8;
@@ -63,7 +64,7 @@ pub(crate) struct SubTable {
 const _: () = assert!(size_of::<SubTable>() == 48);
 
 /// Where an entry lies.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Slot {
     bucket: usize,
     slot: usize,
@@ -223,6 +224,79 @@ impl SubTable {
             bucket = next;
         }
         self.len -= 1;
+    }
+
+    /// Visits the entries of one home, the oldest first, and does with each what `each` says. Those that are cleared go
+    /// behind the others, as the hand of a clock has passed them.
+    pub(crate) fn sweep(&mut self, layout: &Layout, home: usize, each: impl FnMut(u64) -> Sweep) {
+        let mut run = [Slot::default(); WINDOW as usize * SLOTS];
+        let (len, cleared) = self.visit(layout, home, &mut run, each);
+        if cleared == 0 || cleared.count_ones() as usize == len {
+            return;
+        }
+        let run = &run[..len];
+        let mut entries = [0; WINDOW as usize * SLOTS];
+        let is_cleared = |number: &usize| cleared >> number & 1 == 1;
+        let order = (0..len).filter(|number| !is_cleared(number));
+        let order = order.chain((0..len).filter(is_cleared));
+        for (to, from) in entries.iter_mut().zip(order) {
+            *to = layout.without_displacement(self.get(run[from]));
+        }
+        for (&slot, entry) in run.iter().zip(entries) {
+            let before = if slot.bucket < home {
+                self.buckets()
+            } else {
+                0
+            };
+            let displacement = (slot.bucket + before - home) as u64;
+            self.slots_mut(slot.bucket)[slot.slot] =
+                entry + displacement * layout.one_displacement();
+        }
+    }
+
+    /// Does the same without moving anything. Returns how many entries are left, where in `run`, and a bit for each that has
+    /// been cleared.
+    fn visit(
+        &mut self,
+        layout: &Layout,
+        home: usize,
+        run: &mut [Slot; WINDOW as usize * SLOTS],
+        mut each: impl FnMut(u64) -> Sweep,
+    ) -> (usize, u64) {
+        let (mut len, mut cleared) = (0, 0);
+        let mut bucket = home;
+        for displacement in 0..WINDOW {
+            let mut slot = 0;
+            while slot < SLOTS {
+                let entry = self.slots(bucket)[slot];
+                if entry == 0 || layout.displacement(entry) < displacement {
+                    return (len, cleared);
+                }
+                // Entries of earlier homes come first in a bucket.
+                if layout.displacement(entry) > displacement {
+                    slot += 1;
+                    continue;
+                }
+                let at = Slot { bucket, slot };
+                match each(entry) {
+                    Sweep::Keep => {}
+                    Sweep::Clear => {
+                        self.slots_mut(bucket)[slot] = entry & !layout.recent_bit();
+                        cleared |= 1 << len;
+                    }
+                    // Pulls the next entry, which may be of this home, into the slot.
+                    Sweep::Take => {
+                        self.remove(layout, at);
+                        continue;
+                    }
+                }
+                run[len] = at;
+                len += 1;
+                slot += 1;
+            }
+            bucket = self.after(bucket);
+        }
+        (len, cleared)
     }
 
     /// Whether a shrink is worth trying, given that the load asks for it.

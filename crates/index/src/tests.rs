@@ -101,6 +101,8 @@ fn reserved_room_is_not_grown_into_again() {
     let reserved = table.memory_bytes();
     table.reserve(90_000);
     assert_eq!(table.memory_bytes(), reserved, "never shrinks");
+    table.sweep(Hand::default(), table.buckets(), |_, _, _| Sweep::Keep);
+    assert_eq!(table.memory_bytes(), reserved, "nothing was taken");
     table.warm((0..200_000).map(hash));
     (1000..95_000).for_each(|n| assert_eq!(table.insert(hash(n), n), Ok(None)));
     // A sub-table that has got more than its share may grow once more.
@@ -199,6 +201,133 @@ fn entries_that_wrap_around_survive_removal_and_growth() {
         let expected = (n % 3 != 0).then_some(n);
         assert_eq!(table.lookup(at_end(n)).map(|entry| entry.value), expected);
     }
+}
+
+#[test]
+fn a_sweep_visits_what_wraps_around_with_its_home() {
+    let mut table = table(config(0, 8));
+    let at_end = |n: u64| u64::MAX << 61 | n << 30;
+    for n in 0..40 {
+        table.insert(at_end(n), n).unwrap();
+    }
+    table.insert(0, 40).unwrap();
+    let mut visited = Vec::new();
+    let last = table.sweep(Hand::default(), 7, |_, _, entry| {
+        visited.push(entry.value);
+        Sweep::Keep
+    });
+    assert_eq!(visited, [40], "the first bucket's own");
+    visited.clear();
+    let first = table.sweep(last, 1, |_, prefix, entry| {
+        assert_eq!(prefix, at_end(entry.value));
+        visited.push(entry.value);
+        if entry.value % 3 == 0 {
+            Sweep::Take
+        } else {
+            Sweep::Keep
+        }
+    });
+    assert_eq!(first, Hand::default());
+    visited.sort_unstable();
+    assert!(visited.into_iter().eq(0..40));
+    table.check();
+    for n in 0..40 {
+        let expected = (n % 3 != 0).then_some(fresh(n));
+        assert_eq!(table.lookup(at_end(n)), expected);
+    }
+    assert_eq!(table.lookup(0), Some(fresh(40)));
+}
+
+/// CLOCK: what has been read since the hand last came by stays for another round.
+#[test]
+fn a_second_round_takes_what_is_not_read_again() {
+    let mut table = table(config(0, 8));
+    (0..1000).for_each(|n| assert_eq!(table.insert(hash(n), n), Ok(None)));
+    let round = |table: &mut DirectTable, read: u64| {
+        (0..read).for_each(|n| assert!(table.access(hash(n)).is_some()));
+        let mut taken = Vec::new();
+        table.sweep(Hand::default(), table.buckets(), |_, _, entry| {
+            if entry.recent {
+                return Sweep::Clear;
+            }
+            taken.push(entry.value);
+            Sweep::Take
+        });
+        table.check();
+        taken.sort_unstable();
+        taken
+    };
+    assert!(round(&mut table, 600).into_iter().eq(600..1000));
+    assert!(round(&mut table, 200).into_iter().eq(200..600));
+    assert_eq!(table.len(), 200);
+    assert!((0..200).all(|n| table.lookup(hash(n)) == Some(fresh(n))));
+}
+
+#[test]
+fn a_sweep_that_takes_gives_memory_back() {
+    let count = 40_000;
+    let (mut swept, mut removed) = (table(config(count, 8)), table(config(count, 8)));
+    for n in 0..count {
+        swept.insert(hash(n), n).unwrap();
+        removed.insert(hash(n), n).unwrap();
+    }
+    let full_bytes = swept.memory_bytes();
+    let mut hand = Hand::default();
+    let mut taken = 0;
+    // Parts end in the middle of sub-tables, which then shrink.
+    for _ in 0..swept.buckets().div_ceil(100) {
+        hand = swept.sweep(hand, 100, |_, _, entry| {
+            if entry.value % 16 == 0 {
+                return Sweep::Keep;
+            }
+            taken += 1;
+            assert_eq!(removed.remove(hash(entry.value)), Some(entry.value));
+            Sweep::Take
+        });
+        swept.check();
+    }
+    assert_eq!(taken, count - count / 16);
+    assert!(swept.memory_bytes() < full_bytes / 12);
+    assert!(
+        swept.memory_bytes() <= removed.memory_bytes(),
+        "as removal does"
+    );
+    for n in 0..count {
+        assert_eq!(swept.lookup(hash(n)), removed.lookup(hash(n)), "entry {n}");
+    }
+}
+
+#[test]
+fn a_hand_stays_where_it_is_when_the_table_grows_and_shrinks() {
+    let mut table = table(config(40_000, 8));
+    (0..2000).for_each(|n| assert_eq!(table.insert(hash(n), n), Ok(None)));
+    let mut visited = std::collections::HashSet::new();
+    let half = table.buckets() / 2;
+    let mut visit = |table: &mut DirectTable, hand, buckets| {
+        table.sweep(hand, buckets, |_, _, entry| {
+            visited.insert(entry.value);
+            Sweep::Keep
+        })
+    };
+    let middle = visit(&mut table, Hand::default(), half);
+    assert_eq!(visit(&mut table, middle, 0), middle, "no buckets, no way");
+    (2000..20_000).for_each(|n| assert_eq!(table.insert(hash(n), n), Ok(None)));
+    let mut hand = middle;
+    for step in 0..8 {
+        let part = table.buckets() / 32;
+        hand = visit(&mut table, hand, part);
+        assert!(hand.next > middle.next, "step {step}");
+        for n in 0..1000 {
+            table.remove(hash(20_000 - step * 1000 - n));
+        }
+    }
+    let comes_around = (0..table.buckets()).any(|_| {
+        hand = visit(&mut table, hand, 1);
+        hand == Hand::default()
+    });
+    assert!(comes_around);
+    table.check();
+    assert!((0..2000).all(|n| visited.contains(&n)));
 }
 
 #[test]

@@ -12,9 +12,10 @@ use std::fmt::Write;
 
 use engine::config::Sizes;
 use engine::format::segment::largest_item;
+use engine::placement::cascade::CascadeConfig;
 use engine::{
     Dram, EngineConfig, ExactSettings, Layout, PlacementConfig, ReclaimPolicy, ReclaimSettings,
-    Reserve, Schedule, StaticReserve, Victim,
+    Reserve, Schedule, StaticReserve, TieredSettings, Victim,
 };
 
 use MadeFor::{Drive, Flash};
@@ -47,6 +48,11 @@ const LEAST_SLABS: u64 = 2;
 const MOST_SLABS: u64 = 254;
 /// The smallest and the largest slab, where it is no erase block.
 const FATCACHE_SLAB_BYTES: std::ops::RangeInclusive<u64> = 256 << 10..=8 << 20;
+
+/// The index is saved after so many slabs (section 4.4), and slabs are reclaimed between these parts of the flash, in percent
+/// (table 1).
+const SLICKCACHE_CHECKPOINT: u32 = 256;
+const SLICKCACHE_WATERMARKS: (u32, u32) = (2, 5);
 
 const FIFO: ReclaimPolicy = copy_valid(Victim::Oldest, FATCACHE_COPY_SIXTEENTHS);
 const GREEDY: ReclaimPolicy = copy_valid(Victim::FewestValid, FATCACHE_COPY_SIXTEENTHS);
@@ -149,6 +155,8 @@ pub const PRESETS: &[Preset] = &[
     didacache!("didacache-heuristic", "its reserve follows how often it is used up", INTEGRATED, Reserve::Heuristic),
     didacache!("didacache-space", "copies only, and writes wait", SPACE, Reserve::Queueing),
     didacache!("didacache-locality", "drops only", LOCALITY, Reserve::Queueing),
+    preset(Drive, "slickcache", "SlickCache: a tenth of the index in memory, the rest on flash; drops the oldest slab", slickcache_drop),
+    preset(Drive, "slickcache-gc", "the same; copies what the part of the index in memory still names", slickcache_gc),
     preset(Flash, "didacache-unleveled", "without wear leveling", unleveled),
 ];
 
@@ -237,6 +245,35 @@ fn unleveled(sizes: Sizes) -> EngineConfig {
     let mut config = didacache(sizes, INTEGRATED, Reserve::Queueing);
     config.reclaim.wear_leveling = None;
     config
+}
+
+/// `SlickCache` on Fatcache-Async, with a policy (sections 4.3 and 5.1).
+fn slickcache(sizes: Sizes, policy: ReclaimPolicy) -> EngineConfig {
+    let mut config = fatcache(sizes, Schedule::Background, policy);
+    config.placement = PlacementConfig::Tiered(TieredSettings {
+        layout: Layout::Slotted,
+        index_percent: FATCACHE_INDEX_PERCENT,
+        checkpoint_segments: SLICKCACHE_CHECKPOINT,
+        cascade: CascadeConfig::default(),
+    });
+    config.reclaim.reserve = Reserve::Static(StaticReserve {
+        low_percent: SLICKCACHE_WATERMARKS.0,
+        high_percent: SLICKCACHE_WATERMARKS.1,
+    });
+    config
+}
+
+fn slickcache_drop(sizes: Sizes) -> EngineConfig {
+    slickcache(sizes, FIFO_DROP)
+}
+
+/// Below the low watermark slabs are dropped, between the two what is hot is copied (Adaptive Two-phase GC).
+fn slickcache_gc(sizes: Sizes) -> EngineConfig {
+    let policy = ReclaimPolicy::CopyRecent {
+        victim: Victim::Oldest,
+        max_copy_sixteenths: FATCACHE_COPY_SIXTEENTHS,
+    };
+    slickcache(sizes, policy)
 }
 
 /// The largest power of two up to `wanted` bytes that a slab can have, and that holds every item.

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use engine::config::{META_BYTES, MIN_MEMORY_BYTES, Sizes, WORKER_BYTES, engine_share};
-use engine::{Engine, EngineConfig, OpenError, Opening, PlacementConfig, Reserve, Start, Stop};
+use engine::{Engine, EngineConfig, OpenError, Opening, Reserve, Start, Stop};
 use parking_lot::Mutex;
 use runtime::budget::Budget;
 use runtime::live::{IoPath, LiveConfig, Signals, Workers};
@@ -380,9 +380,8 @@ fn engine_config(
     if let Some(seconds) = cache.write_back {
         made.write_back = (seconds > 0).then(|| Duration::from_secs(seconds.into()));
     }
-    let PlacementConfig::Exact(exact) = &mut made.placement;
     if let Some(percent) = cache.index_percent {
-        exact.index_percent = percent;
+        made.placement = made.placement.with_index_percent(percent);
     }
     if let Some(sixteenths) = cache.max_copy_sixteenths {
         made.reclaim.policy = made.reclaim.policy.with_max_copy(sixteenths);

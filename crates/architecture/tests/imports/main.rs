@@ -15,7 +15,8 @@ use circles::{Edge, circles};
 /// own level and on none above.
 const CRATES: &[&[&str]] = &[
     &["runtime", "format", "protocol", "workload", "architecture"],
-    &["device", "index"],
+    &["device"],
+    &["index"],
     &["engine"],
     &["checker", "lab", "server"],
     &["flowstone"],

@@ -352,7 +352,9 @@ impl Plan {
             None => (self.image_bytes - META_BYTES) / SEGMENT_BYTES,
         };
         let segments = (segments / 3).max(MIN_PLACEMENT_SEGMENTS);
-        self.image_bytes = META_BYTES + segments * SEGMENT_BYTES;
+        let in_segments = segments * SEGMENT_BYTES;
+        let index_region = placement.index_region_bytes(in_segments);
+        self.image_bytes = META_BYTES + index_region.next_multiple_of(1 << 20) + in_segments;
         self.config.placement = EngineConfig::default().placement;
         self.config.reclaim.policy = ReclaimPolicy::CopyRecent {
             victim: Victim::Oldest,
@@ -438,8 +440,7 @@ impl Plan {
             write_back,
             ..parts
         };
-        let PlacementConfig::Exact(exact) = &mut config.placement;
-        exact.index_percent = INDEX_PERCENT;
+        config.placement = config.placement.with_index_percent(INDEX_PERCENT);
         config.writing.buffers = random.random_range(3..9);
         let max_copy_sixteenths = random.random_range(0..16);
         config.reclaim.policy = config.reclaim.policy.with_max_copy(max_copy_sixteenths);

@@ -39,7 +39,7 @@ use crate::format::item::{ItemHeader, ItemRef, state};
 use crate::format::journal::Record;
 use crate::key::{Key, KeyHash};
 use crate::partition::{Partition, PathStats};
-use crate::placement::Placement;
+use crate::placement::{MappingStats, Placement};
 use crate::reclaim::{Dirty, Named, Resident, ReturnToMemory};
 use crate::store::SegmentStore;
 use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -121,6 +121,8 @@ pub struct EngineStats {
     pub placement: FlashStats,
     /// Memory of the flash tier.
     pub memory: MemoryUse,
+    /// What an index that is partly on flash has done.
+    pub mappings: MappingStats,
     /// Writes that stalled on flash.
     pub write_waits: u64,
 }
@@ -379,6 +381,7 @@ impl Engine {
             oldest_access: on_flash.oldest,
             placement,
             memory: self.flash.memory(),
+            mappings: self.flash.placement().mappings(),
             write_waits: self.write_stalls.load(Ordering::Relaxed),
             ..EngineStats::default()
         };

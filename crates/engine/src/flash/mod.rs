@@ -15,7 +15,7 @@ mod recover;
 
 use std::sync::Arc;
 
-use device::{DeviceError, Disk, Journal as Log, Region};
+use device::{DeviceError, Journal as Log};
 use futures_util::future::select;
 use runtime::sync::Notify;
 
@@ -65,8 +65,6 @@ pub(crate) struct FlashTier {
     pub(crate) upkeep: Upkeep,
     placement: Arc<dyn Placement>,
     checkpointer: Checkpointer,
-    /// What the index overwrites in place.
-    index_region: Option<Region>,
     /// The generation of the last flush whose items are counted no more.
     flushes_counted: AtomicU64,
     partition_bits: u32,
@@ -89,7 +87,6 @@ impl FlashTier {
     pub(crate) fn new(
         upkeep: Upkeep,
         placement: Arc<dyn Placement>,
-        index_region: Option<Region>,
         partition_bits: u32,
         (reclaimers, writers): (usize, usize),
         fixed_bytes: u64,
@@ -101,7 +98,6 @@ impl FlashTier {
             checkpointer: Checkpointer::new(store, journal),
             upkeep,
             placement,
-            index_region,
             flushes_counted: AtomicU64::new(0),
             partition_bits,
             reclaimers,
@@ -298,6 +294,11 @@ impl FlashTier {
             .append(Record::KeyDead { hash, version });
     }
 
+    /// Whether the index needs a checkpoint: for what that frees, or since much has changed.
+    pub(crate) fn wants_checkpoint(&self) -> bool {
+        self.placement.wants_checkpoint()
+    }
+
     /// Ends what a checkpoint has to hold with `cut`. Returns what that does; and, where the index is to be a part of the
     /// checkpoint, what it has by then, and what a recovery has still to find.
     pub(crate) fn cut<T>(&self, cut: impl FnOnce() -> T) -> (T, Coverage, Vec<Uncovered>) {
@@ -338,7 +339,7 @@ impl FlashTier {
             head,
             next_version,
             deaths,
-            section: self.placement.section(&live, is_last),
+            section: self.placement.section(&live, is_last).await?,
             keeps_dead_keys: !self.upkeep.locates_displaced,
             recovery: &self.upkeep.recovery,
         };
@@ -368,24 +369,15 @@ impl FlashTier {
         }
     }
 
-    /// Makes everything written durable, but for what is in doubt: segments, and what the index has overwritten.
+    /// Makes all segments durable, as far as they are written, but for what is in doubt.
     pub(crate) async fn sync(&self) -> Result<(), DeviceError> {
-        self.store().sync().await?;
-        self.sync_index().await
+        self.store().sync().await
     }
 
     /// [`sync`](Self::sync), once what an earlier sync may have lost has been written again.
     pub(crate) async fn sync_all(&self) -> Result<(), DeviceError> {
         let lose = |record: &SegmentRecord| self.lose_segment(record);
-        self.store().sync_all(&lose).await?;
-        self.sync_index().await
-    }
-
-    async fn sync_index(&self) -> Result<(), DeviceError> {
-        match &self.index_region {
-            Some(region) => self.store().sync_by(region.sync()).await,
-            None => Ok(()),
-        }
+        self.store().sync_all(&lose).await
     }
 
     /// What lies in a segment cannot be known any more: neither the index names it from now on, nor does a start find it.

@@ -210,8 +210,9 @@ fn by_partition(tier: &FlashTier, offers: Vec<Offer>) -> Vec<(usize, Vec<Offer>)
 enum Answer {
     Taken,
     Refused,
-    /// Another copy has its place in the index: whichever has the higher version is to stay.
-    Contested(Place),
+    /// Another copy has its place in the index: whichever has the higher version is to stay. Where none is named, the index
+    /// has to be asked first.
+    Contested(Option<Place>),
 }
 
 /// Offers items of one partition and one segment to the index, all but those that are superseded. `beaten` is the copy
@@ -239,7 +240,8 @@ fn restore(
         .restore(&items, beaten, &mut |number, restored| {
             let (offer, place) = (offered[number], items[number].place);
             let answer = match restored {
-                Restored::Contested(rival) => Answer::Contested(rival),
+                Restored::Contested(rival) => Answer::Contested(Some(rival)),
+                Restored::Unclear => Answer::Contested(None),
                 Restored::Refused => {
                     let dropped = u64::from(!offer.is_expired);
                     tier.upkeep.counters.index_full.add(dropped);
@@ -279,22 +281,26 @@ fn refuse(tier: &FlashTier, item: &Resident) -> Answer {
 }
 
 /// Decides about an offer whose place another copy has: the higher version stays. Whether it is the one offered.
-async fn contest(tier: &FlashTier, partition: usize, offer: &Offer, mut rival: Place) -> bool {
+async fn contest(
+    tier: &FlashTier,
+    partition: usize,
+    offer: &Offer,
+    mut rival: Option<Place>,
+) -> bool {
     loop {
-        let version = version_at(tier, rival).await;
-        let is_there = tier.store().sequence(rival.segment) == rival.generation;
-        // A copy that cannot be read may be the later one: where versions alone decide, neither copy counts.
-        let is_unknown = version.is_err() && is_there && !tier.upkeep.locates_displaced;
-        let version = version.ok().flatten();
-        // Of two copies of one version the one in the younger segment will be reclaimed later.
-        let rank = version.map(|version| (version, rival.generation));
-        if is_unknown || rank >= Some((offer.item.version, offer.item.place.generation)) {
+        if rival.is_none() {
+            rival = tier.placement.locate(offer.item.hash).await;
+        }
+        if let Some(rival) = rival.filter(|rival| *rival != offer.item.place)
+            && is_later(tier, rival, &offer.item).await
+        {
             refuse(tier, &offer.item);
             return false;
         }
         let mut answer = Answer::Refused;
         let offers = std::slice::from_ref(offer);
-        restore(tier, partition, offers, Some(rival), |_, said| {
+        let beaten = rival.unwrap_or(offer.item.place);
+        restore(tier, partition, offers, Some(beaten), |_, said| {
             answer = said
         });
         match answer {
@@ -303,6 +309,18 @@ async fn contest(tier: &FlashTier, partition: usize, offer: &Offer, mut rival: P
             Answer::Contested(other) => rival = other,
         }
     }
+}
+
+/// Whether the copy at a place is to stay, and not `item`.
+async fn is_later(tier: &FlashTier, rival: Place, item: &Resident) -> bool {
+    let version = version_at(tier, rival).await;
+    let is_there = tier.store().sequence(rival.segment) == rival.generation;
+    // A copy that cannot be read may be the later one: where versions alone decide, neither copy counts.
+    let is_unknown = version.is_err() && is_there && !tier.upkeep.locates_displaced;
+    let version = version.ok().flatten();
+    // Of two copies of one version the one in the younger segment will be reclaimed later.
+    let rank = version.map(|version| (version, rival.generation));
+    is_unknown || rank >= Some((item.version, item.place.generation))
 }
 
 /// The version of the item at a place; `None` where there is none.

@@ -29,6 +29,8 @@ const MAX_ROUNDS: usize = 3;
 const MAX_CHECKPOINTS: usize = 16;
 /// Pause after a checkpoint that could not be written; in a run whose journal is void, twice as long each time.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
+/// How often it is looked whether the index needs a checkpoint.
+const LOOK_PAUSE: Duration = Duration::from_secs(1);
 /// The longest such pause.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
@@ -204,8 +206,9 @@ impl Engine {
                     self.flash.recovered().await;
                     continue;
                 }
-            } else if !self.journal.is_due() && waiting.is_none() {
-                select(pressure, asked).await;
+            } else if !self.journal.is_due() && waiting.is_none() && !self.flash.wants_checkpoint()
+            {
+                let _ = runtime::timeout(LOOK_PAUSE, select(pressure, asked)).await;
                 continue;
             }
             let is_written = self.checkpoint_unless_stopping().await;
@@ -253,14 +256,23 @@ impl Engine {
     /// Writes a checkpoint and frees what it takes the place of. False when it cannot be written:
     /// the one before counts on.
     async fn checkpoint(&self, is_last: bool) -> bool {
+        let is_named = self.write_checkpoint(is_last).await;
+        if let Some(is_named) = is_named {
+            self.flash.placement().section_ended(is_named);
+        }
+        is_named == Some(true)
+    }
+
+    /// Whether a checkpoint has been written and named; nothing where that is not known.
+    async fn write_checkpoint(&self, is_last: bool) -> Option<bool> {
         let (mut losses, heals) = self.journal.losses_and_void();
         let counters = &self.persistence.counters;
         if heals && self.flash.upkeep.recovery.is_running() {
-            return false;
+            return Some(false);
         }
         if !self.free_perhaps_named().await {
             counters.failed.add(1);
-            return false;
+            return Some(false);
         }
         let (end, head, uncovered) = {
             // A flush is in the head, or its records are behind the cut.
@@ -297,7 +309,7 @@ impl Engine {
             self.flash.space().notify_all();
             if !self.sync_now().await {
                 counters.failed.add(1);
-                return false;
+                return Some(false);
             }
         }
         let failed_syncs = self.store().failed_syncs();
@@ -316,19 +328,19 @@ impl Engine {
             .await;
         let Some((saved, flash_bytes)) = written else {
             counters.failed.add(1);
-            return false;
+            return Some(false);
         };
         if is_last && self.back_in_memory() != placed {
             // What memory has of them is to be placed again first.
             self.store().free_checkpoint(&saved.segments);
-            return false;
+            return Some(false);
         }
         // Of a copy that the section names and that is not written, an earlier one may be on flash. An orderly stop has
         // written everything.
         if self.flash.upkeep.survives && !is_last && !self.write_placed(true).await {
             self.store().free_checkpoint(&saved.segments);
             counters.failed.add(1);
-            return false;
+            return Some(false);
         }
         let synced = self.flash.sync().await;
         if let Err(error) = &synced {
@@ -338,21 +350,21 @@ impl Engine {
         if synced.is_err() || self.store().failed_syncs() != failed_syncs {
             self.store().free_checkpoint(&saved.segments);
             counters.failed.add(1);
-            return false;
+            return Some(false);
         }
         match self.name_checkpoint(&saved, end, losses, is_last).await {
             Ok(true) => {}
             Ok(false) => {
                 self.store().free_checkpoint(&saved.segments);
                 counters.failed.add(1);
-                return false;
+                return Some(false);
             }
             Err(error) => {
                 // Whether the superblock was written is not known: neither checkpoint is freed.
                 self.persistence.perhaps_named.lock().extend(saved.segments);
                 tracing::warn!(%error, "a checkpoint could not be made durable");
                 counters.failed.add(1);
-                return false;
+                return None;
             }
         }
         counters.written.add(1);
@@ -363,7 +375,7 @@ impl Engine {
         let freed = before.map(|before| before.segments).unwrap_or_default();
         // Wakes those who wait for space in the journal, too.
         self.store().free_checkpoint(&freed);
-        true
+        Some(true)
     }
 
     /// Frees checkpoints of which it is not known whether the superblock names them, by writing in its place the one

@@ -73,11 +73,14 @@ pub struct Opening {
 impl Opening {
     /// Of the image on `medium`, with the placement that `config` names.
     pub fn new(medium: impl Into<Medium>, config: EngineConfig) -> Self {
-        let PlacementConfig::Exact(settings) = config.placement;
+        let kind: Arc<dyn PlacementKind> = match config.placement {
+            PlacementConfig::Exact(settings) => Arc::new(settings),
+            PlacementConfig::Tiered(settings) => Arc::new(settings),
+        };
         Self {
             medium: medium.into(),
             config,
-            kind: Arc::new(settings),
+            kind,
             index_disk: None,
         }
     }
@@ -124,7 +127,7 @@ impl Opening {
         // Before anything is read that takes memory.
         let budget = self.budget(&shape, &store, &*log)?;
         let now = runtime::unix_seconds();
-        let (mut last_run, start) = match new {
+        let (mut last_run, mut start) = match new {
             Some(new) => (None, new),
             None => match self
                 .last_run(&store, &*log, &mut superblock, (usable, budget.bounds), now)
@@ -152,17 +155,27 @@ impl Opening {
                 .unwrap_or(0)
         });
         let section = last_run.as_mut().and_then(|last| last.dead.section.take());
-        let placement = self.kind.open(Parts {
-            codec: store.codec,
-            store: Arc::clone(&store),
-            pool: Arc::new(PagePool::new(kept_bytes(&self.config) as usize)),
-            partition_bits,
-            expected_items: shape.expected_items,
-            items_to_restore,
-            index_use: Arc::clone(&index_use),
-            index_region: index_region.clone(),
-            section: section.filter(|section| *section != Section::default()),
-        })?;
+        let open = |section: Option<Section>, is_warm: bool| {
+            self.kind.open(Parts {
+                image: shape.hash_seed,
+                codec: store.codec,
+                store: Arc::clone(&store),
+                pool: Arc::new(PagePool::new(kept_bytes(&self.config) as usize)),
+                partition_bits,
+                expected_items: shape.expected_items,
+                items_to_restore,
+                is_warm,
+                index_use: Arc::clone(&index_use),
+                index_region: index_region.clone(),
+                section: section.filter(|section| *section != Section::default()),
+            })
+        };
+        let mut placement = open(section, last_run.is_some())?;
+        if let Err(error) = placement.load().await {
+            tracing::warn!(%error, "what the last run has saved of the index cannot be used");
+            placement = open(None, false)?;
+            (last_run, start) = (None, Start::Empty(Distrust::Index));
+        }
         if let (true, Some(last)) = (self.kind.survives(), &mut last_run) {
             last.dead.clamp_keys(superblock.version_limit.get());
             for (hash, version) in last.dead.outdated() {
@@ -212,7 +225,6 @@ impl Opening {
         let flash = FlashTier::new(
             upkeep,
             placement,
-            index_region,
             partition_bits,
             workers,
             budget.flash_bytes,

@@ -311,10 +311,18 @@ impl Placement for Exact {
         self.index_use.recovery_bytes.store(0, Ordering::Relaxed);
     }
 
-    fn section(&self, live: &[SegmentRecord], last: bool) -> Section {
-        if !last {
-            return Section::default();
-        }
+    fn section(&self, live: &[SegmentRecord], last: bool) -> PlacementFuture<'_, Option<Section>> {
+        let section = if last {
+            self.recency_of(live)
+        } else {
+            Section::default()
+        };
+        Box::pin(std::future::ready(Some(section)))
+    }
+}
+
+impl Exact {
+    fn recency_of(&self, live: &[SegmentRecord]) -> Section {
         let most = recency::most_positions(self.index_use.max_bytes);
         recency::write(live, self.store.segments(), most, |visit| {
             for table in &self.tables {

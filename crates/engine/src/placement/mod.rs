@@ -8,8 +8,12 @@
 //! | placement | index | streams | displaced copies |
 //! |---|---|---|---|
 //! | [`exact`] | `direct`, all in memory | one, or one for each slab class | located |
+//! | [`tiered`] | `cascade`, a tenth in memory | the same | not located |
+
+pub use index::cascade;
 
 pub mod exact;
+pub mod tiered;
 
 use std::future::Future;
 use std::pin::Pin;
@@ -30,6 +34,25 @@ pub type PlacementFuture<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
 
 /// Makes the future of a background task on the worker that will run it.
 pub type BackgroundTask = Box<dyn FnOnce() -> Pin<Box<dyn Future<Output = ()>>> + Send>;
+
+/// What an index that is partly on flash has done since it was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MappingStats {
+    /// Look-ups that memory answered, direct blocks, and lists and buckets.
+    pub hits: [u64; 3],
+    /// Look-ups that no tier answered though flash had to be read.
+    pub misses: u64,
+    /// Pages of the index read by look-ups that the second tier answered, the third, and none.
+    pub reads: [u64; 3],
+    /// Bytes of the index written to flash.
+    pub bytes_written: u64,
+    /// Bytes of flash that the index holds now.
+    pub flash_bytes: u64,
+    /// Mappings dropped for want of flash, or since a newer one may have been on a page that cannot be read.
+    pub dropped: u64,
+    /// Pages that could not be read, or were damaged.
+    pub damaged_pages: u64,
+}
 
 /// What an index knows of a key without reading flash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -122,6 +145,8 @@ pub enum Restored {
     Taken(Displaced),
     /// The index names the copy at another place: the higher version is to stay.
     Contested(Place),
+    /// The index may name another copy, which [`locate`](Placement::locate) tells.
+    Unclear,
     /// The index has no space for it.
     Refused,
 }
@@ -161,6 +186,14 @@ pub trait Placement: Residents {
     /// What the index says of a key is wrong or dead; forgets it if it still says the same.
     fn forget(&self, hash: KeyHash, token: Token) -> Displaced;
 
+    /// Reads what the section that it was opened with tells of. Called once, before everything else, where that is the index.
+    ///
+    /// # Errors
+    /// When it cannot be read: then the image starts empty, with another placement.
+    fn load(&self) -> PlacementFuture<'_, Result<(), OpenError>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+
     /// Puts items of an earlier run, all of one partition, into the index, unless it names another copy of the key
     /// than the one that has been `beaten`. `each` is called with the number of each item and what became of it.
     /// Called without a partition's lock, but never while a write of this run to one of the keys goes on.
@@ -171,6 +204,12 @@ pub trait Placement: Residents {
         each: &mut dyn FnMut(usize, Restored),
     );
 
+    /// The place that the index names for a key. Asked where [`restore`](Placement::restore) said [`Restored::Unclear`]; then
+    /// the item is offered again, with that copy as `beaten`, or itself where there is none.
+    fn locate(&self, _hash: KeyHash) -> PlacementFuture<'_, Option<Place>> {
+        Box::pin(std::future::ready(None))
+    }
+
     /// Work of its own that goes on in background, each task on some worker, for as long as the engine does.
     fn background(self: Arc<Self>) -> Vec<BackgroundTask> {
         Vec::new()
@@ -179,10 +218,28 @@ pub trait Placement: Residents {
     /// Everything of the last run has been restored.
     fn recovered(&self) {}
 
-    /// The placement's own part of a checkpoint, of these live segments in rising number. At an orderly stop,
-    /// the `last` one, nothing changes meanwhile.
-    fn section(&self, _living: &[SegmentRecord], _last: bool) -> Section {
-        Section::default()
+    /// The placement's own part of a checkpoint, of these live segments in rising number, once what it tells of is
+    /// durable; nothing where it cannot be made: then there is no checkpoint. At an orderly stop, the `last` one, nothing
+    /// changes meanwhile. One at a time.
+    fn section(
+        &self,
+        _living: &[SegmentRecord],
+        _last: bool,
+    ) -> PlacementFuture<'_, Option<Section>> {
+        Box::pin(std::future::ready(Some(Section::default())))
+    }
+
+    /// The checkpoint of the last section is in force, or never will be. Where that is not known, nothing is said.
+    fn section_ended(&self, _is_named: bool) {}
+
+    /// What an index of several tiers has done; zeros of others.
+    fn mappings(&self) -> MappingStats {
+        MappingStats::default()
+    }
+
+    /// Whether a checkpoint would free what the placement needs.
+    fn wants_checkpoint(&self) -> bool {
+        false
     }
 }
 
@@ -190,6 +247,8 @@ pub trait Placement: Residents {
 pub struct Parts {
     /// The segments, to read from.
     pub store: Arc<SegmentStore>,
+    /// The image, whose pages in the region are told from those of others by this.
+    pub image: u64,
     /// Packs segment and position into as few bits as the flash needs.
     pub codec: LocationCodec,
     /// Whole pages for an index in memory.
@@ -201,6 +260,8 @@ pub struct Parts {
     /// Items for which space may be made at once, as they will probably be restored; 0 where the memory for them is
     /// still in use.
     pub items_to_restore: usize,
+    /// Whether a last run has left something, so that [`recovered`](Placement::recovered) will be called.
+    pub is_warm: bool,
     /// Where the placement keeps count of what it holds.
     pub index_use: Arc<IndexUse>,
     /// The part of the image, or the second device, that the index may overwrite in place.

@@ -177,12 +177,17 @@ impl Placement for MapPlacement {
         self.invalidate(hash, 0)
     }
 
-    fn section(&self, _living: &[SegmentRecord], _last: bool) -> Section {
-        if self.survives {
+    fn section(
+        &self,
+        _living: &[SegmentRecord],
+        _last: bool,
+    ) -> PlacementFuture<'_, Option<Section>> {
+        let section = if self.survives {
             write(&self.map.lock())
         } else {
             Section::default()
-        }
+        };
+        Box::pin(std::future::ready(Some(section)))
     }
 
     fn restore(

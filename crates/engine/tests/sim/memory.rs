@@ -4,9 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use device::MemoryDisk;
-use flowstone_engine::{
-    ConfigError, Engine, EngineConfig, EngineStats, OpenError, PlacementConfig, Stop,
-};
+use flowstone_engine::{ConfigError, Engine, EngineConfig, EngineStats, OpenError, Stop};
 use rand::Rng;
 
 use crate::support::{
@@ -140,8 +138,7 @@ fn a_growing_index_takes_memory_from_the_items() {
 
 fn with_index_percent(percent: u32) -> EngineConfig {
     let mut config = tight();
-    let PlacementConfig::Exact(exact) = &mut config.placement;
-    exact.index_percent = percent;
+    config.placement = config.placement.with_index_percent(percent);
     config
 }
 

@@ -74,10 +74,9 @@ pub(crate) fn roomy() -> EngineConfig {
 
 /// Items in slots, and an index as large as usual.
 pub(crate) fn in_slots() -> PlacementConfig {
-    let PlacementConfig::Exact(exact) = EngineConfig::default().placement;
     PlacementConfig::Exact(ExactSettings {
         layout: Layout::Slotted,
-        ..exact
+        index_percent: EngineConfig::default().placement.index_percent(),
     })
 }
 

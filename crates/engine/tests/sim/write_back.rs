@@ -7,7 +7,7 @@ use std::time::Duration;
 use device::{Fault, FaultyDisk, Latency, MemoryDisk, Operation, Tear, When};
 use flowstone_engine::config::META_BYTES;
 use flowstone_engine::placement::Probe;
-use flowstone_engine::{Engine, EngineConfig, PlacementConfig, Stop, SyncError};
+use flowstone_engine::{Engine, EngineConfig, Stop, SyncError};
 
 use crate::support::*;
 
@@ -316,8 +316,7 @@ fn what_a_full_index_refuses_is_placed_later() {
     for asks in [false, true] {
         simulate(1, async {
             let mut config = roomy();
-            let PlacementConfig::Exact(exact) = &mut config.placement;
-            exact.index_percent = 1;
+            config.placement = config.placement.with_index_percent(1);
             let engine = start(&memory_disk(65 << 20), &config).await;
             let mut number = 0;
             let refused = |engine: &Engine| engine.stats().placement.index_full;

@@ -1,5 +1,7 @@
 //! The figures of a run that is over.
 
+use engine::placement::MappingStats;
+
 use super::clients::{Run, Seen};
 use super::machine::Counters;
 use super::outcome::{Detail, Outcome};
@@ -73,6 +75,11 @@ fn row(plan: &Plan, preset: &Preset, run: &Run, seen: &Seen) -> CompareRow {
         let micros = seen.latencies.value_at_quantile(share) as f64 / 1000.0;
         (!seen.latencies.is_empty()).then_some(micros)
     };
+    let has_tiers = end.counters.mappings != MappingStats::default();
+    let tiers = |count: fn(&MappingStats) -> u64| {
+        let did = count(&end.counters.mappings) - count(&begun.counters.mappings);
+        has_tiers.then_some(did)
+    };
     let erase_counts = machine.storage.erase_counts();
     let nand = machine.storage.nand_bytes_programmed();
     CompareRow {
@@ -109,6 +116,12 @@ fn row(plan: &Plan, preset: &Preset, run: &Run, seen: &Seen) -> CompareRow {
         objects_on_flash: Some(objects),
         index_dram_bytes: Some(index_bytes),
         dram_bits_per_object: ratio(index_bytes as f64 * 8.0, objects as f64),
+        index_bytes_written: tiers(|tiers| tiers.bytes_written),
+        tier1_hits: tiers(|tiers| tiers.hits[0]),
+        tier2_hits: tiers(|tiers| tiers.hits[1]),
+        tier3_hits: tiers(|tiers| tiers.hits[2]),
+        tier2_reads: tiers(|tiers| tiers.reads[0]),
+        tier3_reads: tiers(|tiers| tiers.reads[1]),
         low_watermark: Some(stats.placement.low_watermark.into()),
         high_watermark: Some(stats.placement.high_watermark.into()),
         virtual_time: true,

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use device::{Journal, JournalError, NewJournal};
 use engine::config::{journal_bytes, new_journal};
+use engine::placement::MappingStats;
 use engine::reclaim::FlashStats;
 use engine::{Engine, Opening};
 use runtime::Instant;
@@ -31,6 +32,7 @@ pub(super) struct Counters {
     pub(super) nand_bytes_programmed: u64,
     pub(super) erases: u64,
     pub(super) placement: FlashStats,
+    pub(super) mappings: MappingStats,
 }
 
 /// The beginning or the end of what is measured.
@@ -86,14 +88,16 @@ impl Machine {
     pub(super) fn counters(&self) -> Counters {
         let (store, storage) = (self.engine.store().counters(), &self.storage);
         let flash_bytes_written = store.bytes_written.load(Ordering::Relaxed);
+        let index_bytes_written = self.engine.placement().mappings().bytes_written;
         let host_bytes_written = storage.host_bytes_written();
         Counters {
             flash_reads: store.reads.sum(),
-            flash_bytes_written,
+            flash_bytes_written: flash_bytes_written + index_bytes_written,
             host_bytes_written: host_bytes_written.unwrap_or(flash_bytes_written),
             nand_bytes_programmed: storage.nand_bytes_programmed().unwrap_or(0),
             erases: storage.erases().unwrap_or(0),
             placement: self.engine.flash_stats(),
+            mappings: self.engine.placement().mappings(),
         }
     }
 }

@@ -15,6 +15,8 @@ use crate::presets::Preset;
 
 /// Bytes of memory that an index takes for an object, at most (crate `index`, `direct`).
 const INDEX_BYTES_PER_OBJECT: f64 = 10.8;
+/// The same of the cascade, with its filters (crate `index`, `cascade`).
+const TIERED_BYTES_PER_OBJECT: f64 = 3.5;
 /// Bytes that flash takes for an item beside key and value, at least.
 const ITEM_OVERHEAD_BYTES: u64 = 24;
 /// Keys looked at to know the mean size of items.
@@ -237,9 +239,12 @@ impl Plan {
             device: self.device.to_string(),
             source: source.into(),
         })?;
-        let PlacementConfig::Exact(exact) = config.placement;
-        let index_bytes = config.memory_bytes / 100 * u64::from(exact.index_percent);
-        let room = (index_bytes as f64 / INDEX_BYTES_PER_OBJECT) as u64;
+        let index_bytes = config.memory_bytes / 100 * u64::from(config.placement.index_percent());
+        let bytes_per_object = match config.placement {
+            PlacementConfig::Exact(_) => INDEX_BYTES_PER_OBJECT,
+            PlacementConfig::Tiered(_) => TIERED_BYTES_PER_OBJECT,
+        };
+        let room = (index_bytes as f64 / bytes_per_object) as u64;
         let objects = self.objects_on(storage.bytes());
         if objects > room {
             return Err(CompareError::Index {

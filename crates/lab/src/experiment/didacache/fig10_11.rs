@@ -213,7 +213,10 @@ fn where_it_comes_from(rows: &[Row]) -> Vec<Finding> {
         for (lengths, items) in [(ETC, "ETC lengths"), (ONE, "one length")] {
             let of_spare = among(&compared, PART, spare.name());
             let rows = among(&of_spare, "lengths", lengths);
-            for (what, field) in [("hit ratio", "hit_ratio"), ("hit ratio of bytes", "byte_hit_ratio")] {
+            for (what, field) in [
+                ("hit ratio", "hit_ratio"),
+                ("hit ratio of bytes", "byte_hit_ratio"),
+            ] {
                 findings.push(Finding::new(
                     format!(
                         "{what} at 10 %, {items}, {}, didacache - fatcache-sync, points",

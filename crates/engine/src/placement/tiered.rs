@@ -1,0 +1,599 @@
+//! `tiered`: an index of which a tenth is in memory, and the rest on flash (SlickCache, `SoCC` '18).
+//!
+//! The index itself is [`Cascade`]; here are its segments. An entry in memory names segment and position, and which of three
+//! turns the segment's generation has; one on flash names the generation by a number. What has been reclaimed need not be
+//! taken out of the index (zero-I/O demapping, section 4.3).
+//!
+//! Copies in segments cannot be located without reading flash: what is displaced is journalled by key. The index is part of
+//! each checkpoint (section 4.4): `docs/cascade.md`.
+
+mod numbers;
+
+use std::sync::Arc;
+
+use device::{Disk as _, IoFuture, Region};
+use index::cascade::{Cascade, CascadeConfig, Hot, Searched, Segments};
+use runtime::work::{self, Work};
+
+use super::{
+    BackgroundTask, Displaced, Found, Inserted, MappingStats, Parts, Placement, PlacementFuture,
+    PlacementKind, Probe, Restored, Token,
+};
+use crate::config::TieredSettings;
+use crate::counter::Count as _;
+use crate::durability::OpenError;
+use crate::format::cascade::VERSION;
+use crate::format::checkpoint::Section;
+use crate::format::item::state;
+use crate::format::location::{LocationCodec, Place};
+use crate::format::mapping::bloom::{Bloom, LINE_BYTES};
+use crate::format::segment::{Position, SegmentId};
+use crate::key::{Key, KeyHash};
+use crate::reclaim::{IndexUse, Named, Resident, Residents};
+use crate::store::{Patience, ReadError, SegmentRecord, SegmentStore, SlabClasses, Streams};
+use crate::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use numbers::{Given, Numbered, Numbers, TURN_BITS};
+
+/// Bytes of the region for each mapping: an entry, the room that buckets have left, what waits for a checkpoint.
+const REGION_ITEM_BYTES: u64 = 28;
+/// Items on flash that an image is laid out for, one for so many bytes.
+const ITEM_BYTES: u64 = 300;
+
+/// The part of the index's memory that tells which keys have been restored, while a start recovers.
+const RESTORED_SHARE: u64 = 16;
+const LEAST_RESTORED_BYTES: usize = 4 << 10;
+const RESTORED_BITS: u32 = 10;
+
+impl PlacementKind for TieredSettings {
+    fn name(&self) -> &'static str {
+        "tiered"
+    }
+
+    fn streams(&self, segment_bytes: u32) -> Arc<dyn Streams> {
+        Arc::new(SlabClasses::new(self.layout, segment_bytes))
+    }
+
+    fn locates_displaced(&self) -> bool {
+        false
+    }
+
+    fn survives(&self) -> bool {
+        true
+    }
+
+    fn index_region_bytes(&self, image_bytes: u64) -> u64 {
+        let mappings = image_bytes / ITEM_BYTES;
+        let config = self.cascade_of(mappings, 1);
+        let least = Cascade::least_pages(&config) as u64 * u64::from(device::PAGE_BYTES as u32);
+        least + mappings * REGION_ITEM_BYTES
+    }
+
+    fn max_index_bytes(&self, memory_bytes: u64) -> u64 {
+        memory_bytes / 100 * u64::from(self.index_percent)
+    }
+
+    fn open(&self, parts: Parts) -> Result<Arc<dyn Placement>, OpenError> {
+        Ok(Arc::new(Tiered::new(self, parts)?))
+    }
+}
+
+impl TieredSettings {
+    fn cascade_of(&self, capacity: u64, code_bits: u32) -> CascadeConfig {
+        CascadeConfig {
+            capacity,
+            code_bits,
+            ..self.cascade
+        }
+    }
+}
+
+/// The `tiered` placement.
+struct Tiered {
+    store: Arc<SegmentStore>,
+    cascade: Cascade,
+    segments: Arc<TieredSegments>,
+    index_use: Arc<IndexUse>,
+    /// The section of the last run, until it is loaded.
+    section: crate::sync::Mutex<Option<Section>>,
+    restored: crate::sync::Mutex<RestoredKeys>,
+    /// Segments after which a checkpoint is asked for, and how many had a number at the last one.
+    checkpoint_segments: u32,
+    numbered_at_checkpoint: AtomicU32,
+}
+
+/// Which keys have been restored in this run, about: a Bloom filter. Where it has no space, all may be.
+#[derive(Default)]
+struct RestoredKeys {
+    filter: Vec<u8>,
+}
+
+impl RestoredKeys {
+    fn new(bytes: u64) -> Self {
+        let bytes = (bytes as usize).max(LEAST_RESTORED_BYTES);
+        Self {
+            filter: vec![0; bytes.next_multiple_of(LINE_BYTES)],
+        }
+    }
+
+    /// Adds a key; whether it may have been there.
+    fn add(&mut self, hash: u64) -> bool {
+        let bloom = Bloom::new(RESTORED_BITS);
+        let was_there = bloom.contains(&self.filter, hash);
+        bloom.insert(&mut self.filter, hash);
+        was_there
+    }
+}
+
+/// What the cascade knows of segments.
+struct TieredSegments {
+    numbers: Numbers,
+    codec: LocationCodec,
+    store: Arc<SegmentStore>,
+    /// The store does not know the segments of the last run yet.
+    is_loading: AtomicBool,
+}
+
+impl TieredSegments {
+    fn pack(&self, segment: SegmentId, turn: u8, position: Position) -> u64 {
+        u64::from(turn) << self.codec.bits() | self.codec.encode(segment, position)
+    }
+
+    /// The generation that a place code names, and the position in it; nothing where it has gone.
+    fn unpack(&self, code: u64) -> Option<(SegmentId, Numbered, Position)> {
+        let turn = code >> self.codec.bits();
+        let (segment, position) = self.codec.decode(code & ((1 << self.codec.bits()) - 1));
+        let numbered = self.numbers.of_segment(segment)?;
+        let is_there = u64::from(numbered.turn) == turn && self.lives(segment, &numbered);
+        is_there.then_some((segment, numbered, position))
+    }
+
+    /// A segment that has been released has no generation, or another.
+    fn lives(&self, segment: SegmentId, numbered: &Numbered) -> bool {
+        self.store.sequence(segment) == numbered.generation
+            || self.is_loading.load(Ordering::Relaxed)
+    }
+
+    fn place(&self, code: u64) -> Option<Place> {
+        let (segment, numbered, position) = self.unpack(code)?;
+        Some(Place {
+            segment,
+            generation: numbered.generation,
+            position,
+        })
+    }
+
+    /// The code of a place whose generation has a number.
+    fn code_of(&self, place: Place) -> Option<u64> {
+        let numbered = self.numbers.of_segment(place.segment)?;
+        let is_it = numbered.generation == place.generation;
+        is_it.then(|| self.pack(place.segment, numbered.turn, place.position))
+    }
+}
+
+impl Segments for TieredSegments {
+    fn named_by(&self, code: u64) -> Option<(u32, Position)> {
+        let (_, numbered, position) = self.unpack(code)?;
+        Some((numbered.number, position))
+    }
+
+    fn code(&self, number: u32, position: Position) -> Option<u64> {
+        let (segment, numbered) = self.numbers.segment(number)?;
+        let lives = self.lives(segment, &numbered);
+        lives.then(|| self.pack(segment, numbered.turn, position))
+    }
+
+    fn horizon(&self) -> u32 {
+        self.numbers.horizon()
+    }
+
+    fn sync<'a>(&'a self, region: &'a Region) -> IoFuture<'a, ()> {
+        Box::pin(self.store.sync_by(region.sync()))
+    }
+
+    fn failed_syncs(&self) -> u64 {
+        self.store.failed_syncs()
+    }
+}
+
+impl Tiered {
+    fn new(settings: &TieredSettings, parts: Parts) -> Result<Self, OpenError> {
+        let index = |error: &dyn std::fmt::Display| OpenError::Index(error.to_string());
+        let region = parts
+            .index_region
+            .ok_or_else(|| index(&"the image has no region for it"))?;
+        let segments = Arc::new(TieredSegments {
+            numbers: Numbers::new(parts.store.segments()),
+            codec: parts.codec,
+            store: Arc::clone(&parts.store),
+            is_loading: AtomicBool::new(false),
+        });
+        let mut restored = RestoredKeys::default();
+        if parts.is_warm {
+            restored = RestoredKeys::new(parts.index_use.max_bytes / RESTORED_SHARE);
+            let bytes = restored.filter.len() as u64;
+            parts.index_use.recovery_bytes.add(bytes);
+        }
+        let config = settings.cascade_of(parts.expected_items, parts.codec.bits() + TURN_BITS);
+        let for_cascade = Arc::clone(&segments) as Arc<dyn Segments>;
+        let cascade = Cascade::new(config, region, parts.image, for_cascade, &parts.pool)
+            .map_err(|error| index(&error))?;
+        let tiered = Self {
+            store: parts.store,
+            cascade,
+            segments,
+            index_use: parts.index_use,
+            section: crate::sync::Mutex::new(parts.section),
+            restored: crate::sync::Mutex::new(restored),
+            checkpoint_segments: settings.checkpoint_segments,
+            numbered_at_checkpoint: AtomicU32::new(0),
+        };
+        tiered.account();
+        Ok(tiered)
+    }
+
+    fn account(&self) {
+        let bytes = self.cascade.memory_bytes();
+        self.index_use.bytes.store(bytes, Ordering::Relaxed);
+    }
+
+    fn displaced(&self, before: Option<Hot>, may_be_below: impl FnOnce() -> bool) -> Displaced {
+        match before {
+            // Older copies have been journalled with it.
+            Some(Hot::Dead) => Displaced::None,
+            Some(Hot::At(code)) => match self.segments.place(code) {
+                Some(place) => {
+                    self.count(place.segment, place.generation, -1);
+                    Displaced::Known(place)
+                }
+                None => Displaced::Unknown,
+            },
+            None if may_be_below() => Displaced::Unknown,
+            None => Displaced::None,
+        }
+    }
+
+    fn count(&self, segment: SegmentId, generation: u64, by: i32) {
+        if self.segments.numbers.count(segment, generation, by) {
+            self.index_use.objects.add(i64::from(by) as u64);
+        }
+    }
+
+    /// The code of a place; nothing where there are no more numbers.
+    fn code_for(&self, place: Place) -> Option<u64> {
+        let forgotten = |items: u32| {
+            self.index_use.objects.add(u64::from(items).wrapping_neg());
+        };
+        loop {
+            match self
+                .segments
+                .numbers
+                .give(place.segment, place.generation, forgotten)
+            {
+                Given::Number(numbered) => {
+                    return Some(
+                        self.segments
+                            .pack(place.segment, numbered.turn, place.position),
+                    );
+                }
+                Given::Sweep => self.sweep(),
+                Given::None => return None,
+            }
+        }
+    }
+
+    fn sweep(&self) {
+        self.cascade.sweep();
+        self.segments.numbers.swept();
+    }
+
+    /// Names a place for a key.
+    fn put(&self, hash: KeyHash, place: Place) -> Inserted {
+        work::count(Work::IndexStep, 1);
+        let may_grow = self.index_use.headroom() > 0;
+        let inserted = self
+            .code_for(place)
+            .and_then(|code| self.cascade.insert(hash.0, code, may_grow).ok());
+        match inserted {
+            Some(before) => {
+                let displaced = self.displaced(before, || true);
+                self.count(place.segment, place.generation, 1);
+                Inserted::Yes(displaced)
+            }
+            None => {
+                let before = self.cascade.bury(hash.0);
+                Inserted::Full(self.displaced(before, || true))
+            }
+        }
+    }
+
+    fn probe_of(&self, hot: Option<(Hot, bool)>, hash: KeyHash) -> Probe {
+        match hot {
+            Some((Hot::Dead, _)) => Probe::Absent,
+            Some((Hot::At(code), recent)) => match self.segments.place(code) {
+                Some(place) => Probe::At(Token::new(code, place.generation, recent)),
+                None => Probe::Absent,
+            },
+            None if self.cascade.may_be_below(hash.0) => Probe::Perhaps,
+            None => Probe::Absent,
+        }
+    }
+
+    /// Where the item of a key lies, as the index says it by now.
+    async fn find(&self, hash: KeyHash, probe: Probe) -> Option<(u64, bool)> {
+        match probe {
+            Probe::Absent => None,
+            Probe::At(token) => Some((token.entry(), token.fetched())),
+            Probe::Perhaps => {
+                work::count(Work::IndexStep, 1);
+                match self.cascade.search(hash.0).await {
+                    Searched::At(code, _) => Some((code, false)),
+                    Searched::Absent | Searched::Unreadable => None,
+                }
+            }
+        }
+    }
+}
+
+impl Placement for Tiered {
+    fn probe(&self, hash: KeyHash) -> Probe {
+        work::count(Work::IndexStep, 1);
+        self.probe_of(self.cascade.lookup(hash.0), hash)
+    }
+
+    fn access(&self, hash: KeyHash) -> Probe {
+        work::count(Work::IndexStep, 1);
+        self.probe_of(self.cascade.access(hash.0), hash)
+    }
+
+    fn warm(&self, hashes: &mut dyn Iterator<Item = KeyHash>) {
+        self.cascade.warm(&mut hashes.map(|hash| hash.0));
+    }
+
+    fn get<'a>(
+        &'a self,
+        key: Key<'a>,
+        mut probe: Probe,
+        patience: Patience,
+    ) -> PlacementFuture<'a, Result<Found, ReadError>> {
+        Box::pin(async move {
+            let mut last = None;
+            while let Some((code, fetched)) = self.find(key.hash(), probe).await {
+                let Some(place) = self.segments.place(code).filter(|_| last != Some(code)) else {
+                    return Ok(Found::Absent);
+                };
+                last = Some(code);
+                probe = Probe::Perhaps;
+                let memory = self
+                    .store
+                    .read_memory(place.segment, place.position, patience)
+                    .await?;
+                let Some(pin) = self.store.pin(place.segment, place.generation) else {
+                    // Reclaimed since the look-up: the item has moved, or it is gone.
+                    continue;
+                };
+                match self.store.read_into(&pin, place.position, memory).await {
+                    Ok(item) if item.item().key != key.bytes() => return Ok(Found::Absent),
+                    Ok(mut item) => {
+                        if fetched {
+                            item.mark(state::FETCHED);
+                        }
+                        return Ok(Found::Item(item));
+                    }
+                    Err(error) => {
+                        let now = self.cascade.lookup(key.hash().0);
+                        let is_other = |hot: Hot| hot != Hot::At(code);
+                        if now.is_none_or(|(hot, _)| !is_other(hot)) {
+                            return Err(error);
+                        }
+                        // Overwritten meanwhile, or its block failed and it lies elsewhere.
+                    }
+                }
+            }
+            Ok(Found::Absent)
+        })
+    }
+
+    fn insert(&self, hash: KeyHash, _version: u64, place: Place) -> Inserted {
+        self.put(hash, place)
+    }
+
+    fn invalidate(&self, hash: KeyHash, _version: u64) -> Displaced {
+        work::count(Work::IndexStep, 1);
+        let before = self.cascade.bury(hash.0);
+        self.displaced(before, || true)
+    }
+
+    fn forget(&self, hash: KeyHash, token: Token) -> Displaced {
+        match self.cascade.lookup(hash.0) {
+            Some((Hot::At(code), _)) if code == token.entry() => {
+                let place = self.segments.place(code);
+                if place.is_some_and(|place| place.generation == token.generation()) {
+                    self.invalidate(hash, 0)
+                } else {
+                    Displaced::None
+                }
+            }
+            _ => Displaced::None,
+        }
+    }
+
+    fn load(&self) -> PlacementFuture<'_, Result<(), OpenError>> {
+        Box::pin(async move {
+            let Some(section) = self.section.lock().take() else {
+                return Ok(());
+            };
+            let index = |error: &dyn std::fmt::Display| OpenError::Index(error.to_string());
+            if section.version != VERSION {
+                return Err(index(&"it was saved by another version"));
+            }
+            let loaded = self.cascade.load(&section.bytes).await;
+            let loaded = loaded.map_err(|error| index(&error))?;
+            let (numbered, next) = &loaded.segments;
+            let items = self.segments.numbers.load(numbered, *next);
+            let items = items.ok_or_else(|| index(&"its segments make no sense"))?;
+            self.segments.is_loading.store(true, Ordering::Relaxed);
+            self.cascade.resume(loaded);
+            self.segments.is_loading.store(false, Ordering::Relaxed);
+            self.index_use.objects.store(items, Ordering::Relaxed);
+            self.account();
+            Ok(())
+        })
+    }
+
+    fn restore(
+        &self,
+        items: &[Resident],
+        beaten: Option<Place>,
+        each: &mut dyn FnMut(usize, Restored),
+    ) {
+        for (number, item) in items.iter().enumerate() {
+            let named = match self.cascade.lookup(item.hash.0) {
+                Some((Hot::At(code), _)) => self.segments.place(code),
+                _ => None,
+            };
+            let may_be_restored = self.restored.lock().add(item.hash.0);
+            let rival = named.filter(|rival| beaten != Some(*rival) && *rival != item.place);
+            let restored = match rival {
+                Some(rival) => Restored::Contested(rival),
+                // What a checkpoint has of it is older.
+                None if named.is_none() && beaten.is_none() && may_be_restored => Restored::Unclear,
+                None if named == Some(item.place) => Restored::Taken(Displaced::None),
+                None => match self.put(item.hash, item.place) {
+                    Inserted::Yes(displaced) => Restored::Taken(displaced),
+                    Inserted::Full(_) => Restored::Refused,
+                },
+            };
+            each(number, restored);
+        }
+    }
+
+    fn locate(&self, hash: KeyHash) -> PlacementFuture<'_, Option<Place>> {
+        Box::pin(async move {
+            match self.cascade.search(hash.0).await {
+                Searched::At(code, _) => self.segments.place(code),
+                Searched::Absent | Searched::Unreadable => None,
+            }
+        })
+    }
+
+    fn recovered(&self) {
+        *self.restored.lock() = RestoredKeys::default();
+        self.index_use.recovery_bytes.store(0, Ordering::Relaxed);
+    }
+
+    fn background(self: Arc<Self>) -> Vec<BackgroundTask> {
+        let tasks = (0..self.cascade.partitions()).map(|number| -> BackgroundTask {
+            let tiered = Arc::clone(&self);
+            Box::new(move || {
+                Box::pin(async move {
+                    tiered.cascade.upkeep(number, || tiered.account()).await;
+                })
+            })
+        });
+        let tiered = Arc::clone(&self);
+        let sweep: BackgroundTask = Box::new(move || {
+            Box::pin(async move {
+                loop {
+                    let due = tiered.segments.numbers.sweep_due.listener();
+                    if tiered.segments.numbers.is_sweep_due() {
+                        tiered.sweep();
+                    }
+                    due.await;
+                }
+            })
+        });
+        tasks.chain([sweep]).collect()
+    }
+
+    fn section(
+        &self,
+        living: &[SegmentRecord],
+        last: bool,
+    ) -> PlacementFuture<'_, Option<Section>> {
+        let living = living.to_vec();
+        Box::pin(async move {
+            let given = self.segments.numbers.given();
+            self.numbered_at_checkpoint.store(given, Ordering::Relaxed);
+            let segments = || self.segments.numbers.saved(&living);
+            match self.cascade.save(last, segments).await {
+                Ok(bytes) => Some(Section {
+                    version: VERSION,
+                    bytes,
+                }),
+                Err(error) => {
+                    tracing::warn!(%error, "the index is not part of a checkpoint");
+                    None
+                }
+            }
+        })
+    }
+
+    fn section_ended(&self, is_named: bool) {
+        self.cascade.saved(is_named);
+    }
+
+    fn mappings(&self) -> MappingStats {
+        let counters = self.cascade.counters();
+        let (flash_bytes, bytes_written) = self.cascade.flash_bytes();
+        MappingStats {
+            hits: [
+                counters.tier1_hits.get(),
+                counters.tier2_hits.get(),
+                counters.tier3_hits.get(),
+            ],
+            misses: counters.absent.get(),
+            reads: [
+                counters.tier2_reads.get(),
+                counters.tier3_reads.get(),
+                counters.absent_reads.get(),
+            ],
+            bytes_written,
+            flash_bytes,
+            dropped: counters.evicted.get() + counters.dropped_behind_damage.get(),
+            damaged_pages: counters.damaged_pages.get(),
+        }
+    }
+
+    fn wants_checkpoint(&self) -> bool {
+        let at_last = self.numbered_at_checkpoint.load(Ordering::Relaxed);
+        let since = self.segments.numbers.given().saturating_sub(at_last);
+        since >= self.checkpoint_segments || self.cascade.wants_checkpoint()
+    }
+}
+
+impl Residents for Tiered {
+    fn check(&self, item: &Resident, keep: &mut dyn FnMut(bool) -> bool) -> Named {
+        let Some(code) = self.segments.code_of(item.place) else {
+            return Named::No;
+        };
+        match self.cascade.lookup(item.hash.0) {
+            // That it is in Tier 1 is what tells that it is read (section 4.3).
+            Some((Hot::At(named), _)) if named == code => {
+                if keep(true) {
+                    return Named::Kept;
+                }
+                if !self.cascade.bury_if(item.hash.0, code) {
+                    return Named::No;
+                }
+                self.count(item.place.segment, item.place.generation, -1);
+                Named::Removed
+            }
+            _ => Named::No,
+        }
+    }
+
+    fn moved(&self, item: &Resident, to: Place) -> bool {
+        let Some(old) = self.segments.code_of(item.place) else {
+            return false;
+        };
+        let Some(new) = self.code_for(to) else {
+            return false;
+        };
+        let is_moved = self.cascade.replace_if(item.hash.0, old, new);
+        if is_moved {
+            self.count(item.place.segment, item.place.generation, -1);
+            self.count(to.segment, to.generation, 1);
+        }
+        is_moved
+    }
+}

@@ -1,0 +1,555 @@
+//! What a checkpoint has of a cascade, and how a start takes it up again (section 4.4).
+//!
+//! What is on flash is named where it lies; what only memory has, dirty mappings of Tier 1 and buffers, is written beside it.
+//! Each partition is written as it is in one hold of its lock, so that a mapping is in it once or twice, never not at all.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use device::{AlignedBuf, DeviceError, PAGE_BYTES};
+use format::FormatError;
+use format::cascade::{BlockHead, Header, NumberedSegment, STREAM_BYTES, decode_page, encode_page};
+use format::mapping::Entry;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use super::Cascade;
+use super::block::{Block, BlockLayout, PageRef};
+use super::hot::Hot;
+use super::pages::{PageId, PageStore};
+use super::partition::{BucketPage, Partition};
+use super::upkeep::entry_of;
+
+/// Pages of the stream written or read at once.
+const PIECE_PAGES: usize = 64;
+/// By so much the page numbers of a run differ from those of the one before, which may have used some that no checkpoint
+/// tells of.
+const RUN_NUMBERS: u64 = 1 << 40;
+
+/// The pages of checkpoints.
+#[derive(Default)]
+pub(super) struct Saves {
+    /// Of that in force, and of those that may be.
+    named: Vec<PageId>,
+    /// Of the one that is to be named.
+    pending: Vec<PageId>,
+}
+
+/// Why a checkpoint was not made.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the fields are what the message says they are")]
+pub enum SaveError {
+    /// The device failed.
+    #[error("the index cannot be saved: {0}")]
+    Device(#[from] DeviceError),
+    /// The region is full.
+    #[error("no page of the index region is free for a checkpoint")]
+    Full,
+    /// What a failed sync may have lost has not been written again yet.
+    #[error("what a failed sync may have lost is still to be written again")]
+    InDoubt,
+}
+
+/// Why what was saved cannot be taken up again.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the fields are what the message says they are")]
+pub enum LoadError {
+    /// The device failed.
+    #[error("the index cannot be read: {0}")]
+    Device(#[from] DeviceError),
+    /// A page is not what it should be.
+    #[error("a page of the saved index is damaged: {0}")]
+    Damaged(#[from] FormatError),
+    /// The bytes make no sense.
+    #[error("the saved index makes no sense")]
+    Nonsense,
+    /// The settings are not those it was saved with.
+    #[error("the index was saved with other sizes")]
+    Sizes,
+}
+
+/// What a start has read and still has to put into Tier 1, once it is known which segments the numbers name.
+pub struct Loaded {
+    /// The segments that had a number, and from which number on none had been given.
+    pub segments: (Vec<NumberedSegment>, u32),
+    /// By partition, from the top.
+    hot: Vec<Vec<Entry>>,
+}
+
+impl Cascade {
+    /// Writes what a checkpoint needs to the region and makes it durable. Returns what the checkpoint has to hold. The last
+    /// one of a run keeps what is hot, too. `segments` is asked at the end for the numbers of all segments, and for the next:
+    /// what is saved may name any that has been given.
+    ///
+    /// One at a time. What comes of it has to be told by [`saved`](Self::saved).
+    ///
+    /// # Errors
+    /// [`SaveError`]; the checkpoint in force is as it was.
+    pub async fn save(
+        &self,
+        is_last: bool,
+        segments: impl FnOnce() -> (Vec<NumberedSegment>, u32),
+    ) -> Result<Vec<u8>, SaveError> {
+        self.wants_checkpoint.store(false, Ordering::Relaxed);
+        if self.is_in_doubt() {
+            return Err(SaveError::InDoubt);
+        }
+        self.store.checkpoint_begins();
+        let written = self.write_stream(is_last, segments).await;
+        self.store.checkpoint_is_complete();
+        let (section, pages) = written?;
+        self.saved.lock().pending = pages;
+        if !self.sync_region().await {
+            self.saved(false);
+            return Err(SaveError::InDoubt);
+        }
+        Ok(section)
+    }
+
+    /// What has become of the checkpoint that [`save`](Self::save) was for: it is in force, or it never will be. Where that
+    /// is not known, nothing is said.
+    pub fn saved(&self, is_named: bool) {
+        let mut saves = self.saved.lock();
+        let pending = std::mem::take(&mut saves.pending);
+        if is_named {
+            self.store.checkpoint_named();
+            let before = std::mem::replace(&mut saves.named, pending);
+            self.store.free(before);
+        } else {
+            self.store.free(pending);
+        }
+    }
+
+    /// What has become of the pending checkpoint is not known: it counts as one that may be in force.
+    fn keep_pending(&self) {
+        let mut saves = self.saved.lock();
+        let pending = std::mem::take(&mut saves.pending);
+        saves.named.extend(pending);
+    }
+
+    async fn write_stream(
+        &self,
+        is_last: bool,
+        segments: impl FnOnce() -> (Vec<NumberedSegment>, u32),
+    ) -> Result<(Vec<u8>, Vec<PageId>), SaveError> {
+        self.keep_pending();
+        let mut stream = Stream::new(self);
+        let written = async {
+            for partition in &self.partitions {
+                let mut bytes = Vec::new();
+                self.encode(&partition.lock(), is_last, &mut bytes);
+                stream.append(&bytes).await?;
+            }
+            let (segments, next) = segments();
+            let mut bytes = Vec::with_capacity(size_of_val(&*segments) + 8);
+            count(segments.len(), &mut bytes);
+            bytes.extend_from_slice(segments.as_bytes());
+            bytes.extend(next.to_le_bytes());
+            stream.append(&bytes).await?;
+            stream.end().await
+        };
+        match written.await {
+            Ok(()) => {}
+            Err(error) => {
+                self.store.free(stream.pages);
+                return Err(error);
+            }
+        }
+        let header = Header {
+            kept_bits: self.kept.leading_ones().into(),
+            partition_bits: self.shape.partition_bits.into(),
+            list_bits: self.shape.list_bits.into(),
+            ratio: (self.shape.ratio as u32).into(),
+            first_number: stream.first_number.into(),
+            next_number: self.next_number.load(Ordering::Relaxed).into(),
+            bytes: stream.bytes.into(),
+        };
+        let mut section = header.as_bytes().to_vec();
+        for run in stream.pages.chunk_by(|one, other| one.0 + 1 == other.0) {
+            section.extend(run[0].0.to_le_bytes());
+            section.extend((run.len() as u32).to_le_bytes());
+        }
+        Ok((section, stream.pages))
+    }
+
+    fn encode(&self, partition: &Partition, is_last: bool, out: &mut Vec<u8>) {
+        encode_blocks(partition.direct.iter(), out);
+        for list in &partition.lists {
+            encode_blocks(list.blocks.iter().chain(&list.compacted), out);
+            let with_pages = list.buckets.iter().enumerate();
+            let with_pages = with_pages.filter(|(_, bucket)| !bucket.pages.is_empty());
+            count(with_pages.clone().count(), out);
+            for (number, bucket) in with_pages {
+                count(number, out);
+                count(bucket.pages.len(), out);
+                for page in &bucket.pages {
+                    out.extend_from_slice(page.encoded().as_bytes());
+                }
+            }
+            let sealed = list.sealed.as_deref().unwrap_or_default().iter();
+            let sealed = sealed.filter(|entry| list.buffer.find(entry.key()).is_none());
+            encode_entries(list.buffer.iter().chain(sealed).copied(), out);
+        }
+        let mut hot = Vec::new();
+        partition.hot.for_each(|entry| {
+            if !is_last && !entry.is_dirty {
+                return;
+            }
+            let key = entry.hash;
+            let named = match entry.hot {
+                Hot::At(code) => self.segments.named_by(code),
+                Hot::Dead => None,
+            };
+            match named {
+                Some(named) => hot.push(entry_of(key, named, entry.is_dirty)),
+                None if entry.is_dirty => hot.push(Entry::tombstone(key)),
+                // A lower tier has it, and it names nothing.
+                None => {}
+            }
+        });
+        // The first of a key counts.
+        for entries in partition.demoted.iter().rev() {
+            hot.extend(entries.iter().filter(|entry| is_last || !entry.is_clean()));
+        }
+        encode_entries(hot.into_iter(), out);
+    }
+
+    /// Reads what a checkpoint's `section` tells of, into an empty cascade.
+    ///
+    /// # Errors
+    /// [`LoadError`]: the cascade must not be used then.
+    pub async fn load(&self, section: &[u8]) -> Result<Loaded, LoadError> {
+        let (header, extents) =
+            Header::read_from_prefix(section).map_err(|_| LoadError::Nonsense)?;
+        let same = header.kept_bits.get() == self.kept.leading_ones()
+            && header.partition_bits.get() == self.shape.partition_bits
+            && header.list_bits.get() == self.shape.list_bits
+            && header.ratio.get() as usize == self.shape.ratio;
+        if !same {
+            return Err(LoadError::Sizes);
+        }
+        let mut pages = Vec::new();
+        let (extents, rest) = extents.as_chunks::<8>();
+        if !rest.is_empty() {
+            return Err(LoadError::Nonsense);
+        }
+        for extent in extents {
+            let word = |at: usize| {
+                u32::from_le_bytes([extent[at], extent[at + 1], extent[at + 2], extent[at + 3]])
+            };
+            for page in word(0)..word(0).checked_add(word(4)).ok_or(LoadError::Nonsense)? {
+                self.claim(PageId(page))?;
+                pages.push(PageId(page));
+            }
+        }
+        let next_number = header.next_number.get().checked_add(RUN_NUMBERS);
+        self.next_number
+            .store(next_number.ok_or(LoadError::Nonsense)?, Ordering::Relaxed);
+        let mut reader = Reader {
+            store: &self.store,
+            image: self.image,
+            pages: &pages,
+            number: header.first_number.get(),
+            left: header.bytes.get(),
+            bytes: Vec::new(),
+            at: 0,
+        };
+        let mut hot = Vec::with_capacity(self.partitions.len());
+        for partition in &self.partitions {
+            let mut read = Read::default();
+            self.decode(&mut reader, &mut read).await?;
+            hot.push(std::mem::take(&mut read.hot));
+            read.put_into(&mut partition.lock());
+        }
+        let segments = reader.count().await?;
+        let segments = reader.all(segments).await?;
+        let next: zerocopy::little_endian::U32 = reader.one().await?;
+        self.saved.lock().named = pages;
+        Ok(Loaded {
+            segments: (segments, next.get()),
+            hot,
+        })
+    }
+
+    /// Puts into Tier 1 what was in memory. Then the cascade is as it was.
+    pub fn resume(&self, loaded: Loaded) {
+        for (number, entries) in loaded.hot.into_iter().enumerate() {
+            let mut partition = self.partitions[number].lock();
+            let before = partition.hot.memory_bytes();
+            for entry in entries {
+                if partition.hot.get(entry.key()).is_some() {
+                    continue;
+                }
+                match self.code_of(&entry) {
+                    Some(code) => partition
+                        .hot
+                        .put(entry.key(), Hot::At(code), !entry.is_clean()),
+                    // Older ones stay covered.
+                    None if !entry.is_clean() => partition.hot.put(entry.key(), Hot::Dead, true),
+                    None => {}
+                }
+            }
+            let grown = partition.hot.memory_bytes().wrapping_sub(before);
+            self.hot_bytes.fetch_add(grown, Ordering::Relaxed);
+            self.account(number, &partition);
+        }
+    }
+
+    fn claim(&self, page: PageId) -> Result<(), LoadError> {
+        let is_free = self.store.claim(page);
+        is_free.then_some(()).ok_or(LoadError::Nonsense)
+    }
+
+    async fn decode(&self, from: &mut Reader<'_>, read: &mut Read) -> Result<(), LoadError> {
+        read.direct = self.decode_blocks(from, &self.layouts.direct).await?;
+        for _ in 0..self.shape.lists() {
+            let mut list = ReadList {
+                blocks: self.decode_blocks(from, &self.layouts.active).await?,
+                ..ReadList::default()
+            };
+            for _ in 0..from.count().await? {
+                let bucket = from.count().await?;
+                if bucket >= self.shape.ratio {
+                    return Err(LoadError::Nonsense);
+                }
+                let pages = from.count().await?;
+                let pages: Vec<format::cascade::BucketPage> = from.all(pages).await?;
+                let pages: Vec<_> = pages.iter().map(BucketPage::decoded).collect();
+                for page in &pages {
+                    self.claim(page.page.page)?;
+                }
+                list.buckets.push((bucket, pages));
+            }
+            let buffered = from.count().await?;
+            list.buffered = from.all(buffered).await?;
+            read.lists.push(list);
+        }
+        let hot = from.count().await?;
+        read.hot = from.all(hot).await?;
+        Ok(())
+    }
+
+    async fn decode_blocks(
+        &self,
+        from: &mut Reader<'_>,
+        layout: &BlockLayout,
+    ) -> Result<Vec<Block>, LoadError> {
+        let mut blocks = Vec::new();
+        for _ in 0..from.count().await? {
+            let head: BlockHead = from.one().await?;
+            let count = layout.pages_for(head.entries.get() as usize);
+            let pages: Vec<zerocopy::little_endian::U32> = from.all(count).await?;
+            let fences: Vec<zerocopy::little_endian::U16> = from.all(count).await?;
+            let pages: Box<[PageId]> = pages.iter().map(|page| PageId(page.get())).collect();
+            for &page in &pages {
+                self.claim(page)?;
+            }
+            let fences = fences.iter().map(|fence| fence.get()).collect();
+            blocks.push(Block::saved(&head, pages, fences));
+        }
+        Ok(blocks)
+    }
+}
+
+/// What has been read of a partition.
+#[derive(Default)]
+struct Read {
+    direct: Vec<Block>,
+    lists: Vec<ReadList>,
+    hot: Vec<Entry>,
+}
+
+#[derive(Default)]
+struct ReadList {
+    blocks: Vec<Block>,
+    buckets: Vec<(usize, Vec<BucketPage>)>,
+    buffered: Vec<Entry>,
+}
+
+impl Read {
+    fn put_into(self, partition: &mut Partition) {
+        partition.direct = self.direct.into();
+        for (list, read) in partition.lists.iter_mut().zip(self.lists) {
+            list.blocks = read.blocks.into();
+            for (bucket, pages) in read.buckets {
+                list.buckets[bucket].pages = pages;
+            }
+            for entry in read.buffered {
+                list.buffer.put(entry);
+            }
+        }
+    }
+}
+
+fn count(number: usize, out: &mut Vec<u8>) {
+    let number = u32::try_from(number).expect("counts of a partition fit 32 bits");
+    out.extend(number.to_le_bytes());
+}
+
+fn encode_blocks<'b>(blocks: impl Iterator<Item = &'b Block> + Clone, out: &mut Vec<u8>) {
+    count(blocks.clone().count(), out);
+    for block in blocks {
+        out.extend_from_slice(block.head().as_bytes());
+        out.extend(block.pages.iter().flat_map(|page| page.0.to_le_bytes()));
+        out.extend(block.fences().iter().flat_map(|fence| fence.to_le_bytes()));
+    }
+}
+
+fn encode_entries(entries: impl Iterator<Item = Entry>, out: &mut Vec<u8>) {
+    let at = out.len();
+    count(0, out);
+    let mut entries_written = 0;
+    for entry in entries {
+        out.extend_from_slice(entry.as_bytes());
+        entries_written += 1u32;
+    }
+    out[at..at + 4].copy_from_slice(&entries_written.to_le_bytes());
+}
+
+impl BucketPage {
+    fn encoded(&self) -> format::cascade::BucketPage {
+        format::cascade::BucketPage {
+            number: self.page.number.into(),
+            page: self.page.page.0.into(),
+            newest: self.newest.into(),
+            entries: u32::from(self.entries).into(),
+        }
+    }
+
+    fn decoded(page: &format::cascade::BucketPage) -> Self {
+        Self {
+            page: PageRef {
+                page: PageId(page.page.get()),
+                number: page.number.get(),
+            },
+            newest: page.newest.get(),
+            entries: page.entries.get() as u16,
+        }
+    }
+}
+
+/// Bytes that are cut into pages.
+struct Stream<'c> {
+    cascade: &'c Cascade,
+    first_number: u64,
+    pages: Vec<PageId>,
+    bytes: u64,
+    /// What is not written yet.
+    rest: Vec<u8>,
+}
+
+impl<'c> Stream<'c> {
+    fn new(cascade: &'c Cascade) -> Self {
+        // Numbers of their own: how many pages there will be is not known.
+        let first_number = cascade
+            .next_number
+            .fetch_add(RUN_NUMBERS >> 8, Ordering::Relaxed);
+        Self {
+            cascade,
+            first_number,
+            pages: Vec::new(),
+            bytes: 0,
+            rest: Vec::new(),
+        }
+    }
+
+    async fn append(&mut self, bytes: &[u8]) -> Result<(), SaveError> {
+        self.rest.extend_from_slice(bytes);
+        let piece = PIECE_PAGES * STREAM_BYTES;
+        while self.rest.len() >= piece {
+            let after = self.rest.split_off(piece);
+            let piece = std::mem::replace(&mut self.rest, after);
+            self.write(&piece).await?;
+        }
+        Ok(())
+    }
+
+    async fn end(&mut self) -> Result<(), SaveError> {
+        let rest = std::mem::take(&mut self.rest);
+        if rest.is_empty() {
+            return Ok(());
+        }
+        self.write(&rest).await
+    }
+
+    async fn write(&mut self, piece: &[u8]) -> Result<(), SaveError> {
+        let count = piece.len().div_ceil(STREAM_BYTES);
+        let store = &self.cascade.store;
+        let pages = store.take(count).ok_or(SaveError::Full)?;
+        let number = self.first_number + self.pages.len() as u64;
+        self.pages.extend_from_slice(&pages);
+        let mut bytes = AlignedBuf::new(count * PAGE_BYTES);
+        let parts = piece
+            .chunks(STREAM_BYTES)
+            .zip(bytes.chunks_exact_mut(PAGE_BYTES));
+        for ((part, page), number) in parts.zip(number..) {
+            encode_page(page, self.cascade.image, number, part);
+        }
+        store.write(&pages, &Arc::new(bytes)).await?;
+        self.bytes += piece.len() as u64;
+        Ok(())
+    }
+}
+
+/// Reads a stream again. Nothing takes more memory than bytes that are there.
+struct Reader<'c> {
+    store: &'c PageStore,
+    image: u64,
+    /// Those that are still to be read.
+    pages: &'c [PageId],
+    /// Number of the first of them.
+    number: u64,
+    /// Bytes that are still to be taken.
+    left: u64,
+    bytes: Vec<u8>,
+    at: usize,
+}
+
+impl Reader<'_> {
+    async fn bytes(&mut self, len: usize) -> Result<&[u8], LoadError> {
+        self.left = self
+            .left
+            .checked_sub(len as u64)
+            .ok_or(LoadError::Nonsense)?;
+        if self.bytes.len() - self.at < len {
+            self.bytes.drain(..self.at);
+            self.at = 0;
+        }
+        while self.bytes.len() < len {
+            let (&page, rest) = self.pages.split_first().ok_or(LoadError::Nonsense)?;
+            let read = self.store.read(page).await?;
+            self.bytes
+                .extend(decode_page(&read, self.image, self.number)?);
+            self.pages = rest;
+            self.number += 1;
+        }
+        self.at += len;
+        Ok(&self.bytes[self.at - len..self.at])
+    }
+
+    async fn one<T: FromBytes + KnownLayout + Immutable>(&mut self) -> Result<T, LoadError> {
+        let bytes = self.bytes(size_of::<T>()).await?;
+        T::read_from_bytes(bytes).map_err(|_| LoadError::Nonsense)
+    }
+
+    async fn all<T>(&mut self, count: usize) -> Result<Vec<T>, LoadError>
+    where
+        T: FromBytes + KnownLayout + Immutable + Copy,
+    {
+        let len = count
+            .checked_mul(size_of::<T>())
+            .ok_or(LoadError::Nonsense)?;
+        if len as u64 > self.left {
+            return Err(LoadError::Nonsense);
+        }
+        let bytes = self.bytes(len).await?;
+        let parts = bytes.chunks_exact(size_of::<T>());
+        parts
+            .map(|part| T::read_from_bytes(part).map_err(|_| LoadError::Nonsense))
+            .collect()
+    }
+
+    async fn count(&mut self) -> Result<usize, LoadError> {
+        let count: zerocopy::little_endian::U32 = self.one().await?;
+        Ok(count.get() as usize)
+    }
+}

@@ -1,0 +1,228 @@
+//! Tier 1: the hot mappings of a partition, in memory (section 4.1.1).
+//!
+//! A [`DirectTable`] whose values are a place code, or all ones for a tombstone, above a bit that tells a dirty entry: one
+//! that no tier on flash has. A tombstone is always dirty. The table tells keys apart by fewer bits than a hash has, and so
+//! do all tiers: two keys that agree in these are one key to the cascade, which is a miss for one of them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use runtime::pages::PagePool;
+
+use super::shape::{CascadeConfig, Replacement, Shape, hot_buckets};
+use crate::{ConfigError, DirectConfig, DirectTable, Entry, Hand, SUB_TABLE_ENTRIES, Sweep};
+
+/// Where the item of a key lies, as Tier 1 says it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hot {
+    /// At the place with this code.
+    At(u64),
+    /// Nowhere: the key has been deleted, and older mappings of it are outdated.
+    Dead,
+}
+
+/// An entry of Tier 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct HotEntry {
+    pub(super) hash: u64,
+    pub(super) hot: Hot,
+    /// Whether no tier on flash has it.
+    pub(super) is_dirty: bool,
+    /// Whether it has been looked up since it was put there, or passed over.
+    pub(super) is_recent: bool,
+}
+
+pub(super) struct HotTable {
+    table: DirectTable,
+    /// Values for which the table has no place: where many hashes lie close together. Mixed hashes do not.
+    crowded: BTreeMap<u64, u64>,
+    hand: Hand,
+    /// The hash bits that are the same for the whole partition.
+    partition: u64,
+    dead: u64,
+}
+
+/// The table of one of `2^partition_bits` partitions.
+fn table_config(config: &CascadeConfig, shape: &Shape) -> DirectConfig {
+    // By the capacity and nothing else: flash keeps as many bits of a hash as the table.
+    let expected = ((config.capacity / 8) >> shape.partition_bits).max(1);
+    let sub_tables = expected.div_ceil(SUB_TABLE_ENTRIES).next_power_of_two();
+    DirectConfig {
+        value_bits: config.code_bits + 1,
+        max_entries_hint: expected,
+        skip_bits: shape.partition_bits,
+        min_buckets: hot_buckets(expected / sub_tables),
+    }
+}
+
+/// The bits of a hash that all tiers keep: the topmost.
+///
+/// # Errors
+/// Where no table can be made.
+pub(super) fn kept_bits(config: &CascadeConfig, shape: &Shape) -> Result<u32, ConfigError> {
+    table_config(config, shape).fingerprint_bits()
+}
+
+impl HotTable {
+    /// The empty table of a partition.
+    ///
+    /// # Errors
+    /// Where no table can be made.
+    pub(super) fn new(
+        config: &CascadeConfig,
+        shape: &Shape,
+        partition: usize,
+        pool: Arc<PagePool>,
+    ) -> Result<Self, ConfigError> {
+        Ok(Self {
+            table: DirectTable::new(table_config(config, shape), pool)?,
+            crowded: BTreeMap::new(),
+            hand: Hand::default(),
+            partition: ((partition as u64) << 1) << (63 - shape.partition_bits),
+            dead: (1 << config.code_bits) - 1,
+        })
+    }
+
+    fn entry(&self, hash: u64, entry: Entry) -> HotEntry {
+        decode(self.dead, hash, entry)
+    }
+
+    fn value(&self, hot: Hot, is_dirty: bool) -> u64 {
+        match hot {
+            Hot::At(code) => {
+                assert!(
+                    code < self.dead,
+                    "place code {code} is wider than configured"
+                );
+                code << 1 | u64::from(is_dirty)
+            }
+            // The highest value that a table takes.
+            Hot::Dead => self.dead << 1,
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.table.len() + self.crowded.len()
+    }
+
+    pub(super) fn memory_bytes(&self) -> u64 {
+        self.table.memory_bytes() + (self.crowded.len() * 2 * size_of::<(u64, u64)>()) as u64
+    }
+
+    pub(super) fn get(&self, hash: u64) -> Option<HotEntry> {
+        let entry = self.table.lookup(hash).or_else(|| self.crowded(hash))?;
+        Some(self.entry(hash, entry))
+    }
+
+    /// As [`get`](Self::get), and counts as a look-up.
+    pub(super) fn access(&mut self, hash: u64) -> Option<HotEntry> {
+        let entry = self.table.access(hash).or_else(|| self.crowded(hash))?;
+        Some(self.entry(hash, entry))
+    }
+
+    fn crowded(&self, hash: u64) -> Option<Entry> {
+        let value = *self.crowded.get(&hash)?;
+        Some(Entry {
+            value,
+            recent: false,
+        })
+    }
+
+    pub(super) fn warm(&self, hashes: impl Iterator<Item = u64>) {
+        self.table.warm(hashes);
+    }
+
+    /// Puts an entry in, or another in its place.
+    pub(super) fn put(&mut self, hash: u64, hot: Hot, is_dirty: bool) {
+        let value = self.value(hot, is_dirty);
+        let is_crowded = !self.crowded.is_empty() && self.crowded.contains_key(&hash);
+        if is_crowded || self.table.insert(hash, value).is_err() {
+            self.crowded.insert(hash, value);
+        }
+    }
+
+    pub(super) fn remove(&mut self, hash: u64) {
+        if self.table.remove(hash).is_none() {
+            self.crowded.remove(&hash);
+        }
+    }
+
+    /// Takes out `count` entries, as many as there are at most, evenly over the buckets: `n = ceil(N / M)` of each (section
+    /// 4.1.1, CLOCK).
+    pub(super) fn demote(&mut self, count: usize, by: Replacement) -> Vec<HotEntry> {
+        let dead = self.dead;
+        let mut taken = Vec::with_capacity(count.min(self.len()));
+        while taken.len() < count
+            && let Some((hash, value)) = self.crowded.pop_first()
+        {
+            let recent = false;
+            taken.push(decode(dead, hash, Entry { value, recent }));
+        }
+        let buckets = self.table.buckets();
+        let each = count.div_ceil(buckets);
+        while taken.len() < count && !self.table.is_empty() {
+            let (mut bucket, mut of_bucket) = (usize::MAX, 0);
+            let partition = self.partition;
+            let span = (count - taken.len()).div_ceil(each);
+            self.hand = self.table.sweep(self.hand, span, |home, hash, entry| {
+                if home != bucket {
+                    (bucket, of_bucket) = (home, 0);
+                }
+                if of_bucket == each || taken.len() == count {
+                    return Sweep::Keep;
+                }
+                if entry.recent && by == Replacement::Clock {
+                    return Sweep::Clear;
+                }
+                of_bucket += 1;
+                taken.push(decode(dead, hash | partition, entry));
+                Sweep::Take
+            });
+        }
+        taken
+    }
+
+    /// Takes out every entry whose code `is_gone`; returns their hashes.
+    pub(super) fn take_gone(&mut self, is_gone: impl Fn(u64) -> bool) -> Vec<u64> {
+        let (partition, dead) = (self.partition, self.dead);
+        let mut taken = Vec::new();
+        let is_gone = |value: u64| value >> 1 != dead && is_gone(value >> 1);
+        self.table
+            .sweep(Hand::default(), self.table.buckets(), |_, hash, entry| {
+                if !is_gone(entry.value) {
+                    return Sweep::Keep;
+                }
+                taken.push(hash | partition);
+                Sweep::Take
+            });
+        let crowded = self.crowded.iter();
+        taken.extend(
+            crowded
+                .filter(|&(_, &value)| is_gone(value))
+                .map(|(&hash, _)| hash),
+        );
+        self.crowded.retain(|_, value| !is_gone(*value));
+        taken
+    }
+
+    /// Visits every entry, in an order that is spread over the hashes.
+    pub(super) fn for_each(&self, mut visit: impl FnMut(HotEntry)) {
+        self.table.for_each(|hash, value, recent| {
+            visit(self.entry(hash | self.partition, Entry { value, recent }));
+        });
+        for &hash in self.crowded.keys() {
+            self.get(hash).into_iter().for_each(&mut visit);
+        }
+    }
+}
+
+fn decode(dead: u64, hash: u64, entry: Entry) -> HotEntry {
+    let code = entry.value >> 1;
+    let is_dead = code == dead;
+    HotEntry {
+        hash,
+        hot: if is_dead { Hot::Dead } else { Hot::At(code) },
+        is_dirty: is_dead || entry.value & 1 == 1,
+        is_recent: entry.recent,
+    }
+}

@@ -1,0 +1,394 @@
+//! The pages of the region: which are free, and how they are read and written.
+//!
+//! Nothing is overwritten. A page that is released may be named by the checkpoint in force, so it is free again only when
+//! another one is named that was begun later; unless it was taken since the last one was complete: no checkpoint can name
+//! such a young page.
+//!
+//! ```text
+//!            take               release             the next checkpoint begins         that one is named
+//!   free ───────────> in use ─────────────> released ─────────────────────> waiting ─────────────────────> free
+//!                        └── young ────────────────────────────────────────────────────────────────────────┘
+//! ```
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use device::{AlignedBuf, DeviceError, Disk, PAGE_BYTES, Region, SharedBuf};
+use parking_lot::Mutex;
+
+/// Number of a page of the region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct PageId(pub(super) u32);
+
+/// Pages that are looked for next to each other, the longest first.
+const RUNS: [u32; 3] = [16, 4, 1];
+/// Pages written at once, at most.
+const WRITE_PAGES: usize = 64;
+
+/// The region, in pages.
+pub(super) struct PageStore {
+    region: Region,
+    map: Mutex<PageMap>,
+    pages_written: AtomicU64,
+}
+
+/// Which pages are in use.
+struct PageMap {
+    used: BitMap,
+    /// Those taken since the last checkpoint was complete.
+    young: BitMap,
+    /// A checkpoint is begun and not complete: it may name what is taken.
+    is_in_checkpoint: bool,
+    free: usize,
+    /// The word of `used` at which the search for free ones goes on.
+    cursor: usize,
+    /// Whether there are no runs of the lengths of [`RUNS`] any more.
+    used_up: [bool; RUNS.len()],
+    released: Vec<PageId>,
+    waiting: Vec<PageId>,
+}
+
+struct BitMap {
+    words: Vec<u64>,
+}
+
+impl BitMap {
+    fn new(bits: usize) -> Self {
+        Self {
+            words: vec![0; bits.div_ceil(64)],
+        }
+    }
+
+    fn get(&self, bit: usize) -> bool {
+        self.words[bit / 64] >> (bit % 64) & 1 == 1
+    }
+
+    fn set(&mut self, bit: usize) {
+        self.words[bit / 64] |= 1 << (bit % 64);
+    }
+
+    fn clear(&mut self, bit: usize) {
+        self.words[bit / 64] &= !(1 << (bit % 64));
+    }
+}
+
+impl PageMap {
+    fn new(pages: usize) -> Self {
+        let mut used = BitMap::new(pages);
+        // What is behind the region is not to be had.
+        for page in pages..used.words.len() * 64 {
+            used.set(page);
+        }
+        Self {
+            used,
+            young: BitMap::new(pages),
+            is_in_checkpoint: false,
+            free: pages,
+            cursor: 0,
+            used_up: [false; RUNS.len()],
+            released: Vec::new(),
+            waiting: Vec::new(),
+        }
+    }
+
+    /// Takes pages that follow each other, as far as there are any: a drive writes and reads those best.
+    fn take(&mut self, count: usize) -> Option<Box<[PageId]>> {
+        if self.free < count {
+            return None;
+        }
+        let mut taken = Vec::with_capacity(count);
+        for (run, is_used_up) in RUNS.into_iter().zip(0..) {
+            if !self.used_up[is_used_up] {
+                self.take_runs(run, count, &mut taken);
+                self.used_up[is_used_up] = taken.len() < count;
+            }
+        }
+        debug_assert_eq!(taken.len(), count);
+        self.free -= count;
+        Some(taken.into())
+    }
+
+    /// Takes whole runs of so many pages, which begin at multiples of that; of the last one what is needed.
+    fn take_runs(&mut self, run: u32, count: usize, taken: &mut Vec<PageId>) {
+        let words = self.used.words.len();
+        for _ in 0..=words {
+            let word = self.cursor;
+            for first in (0..u64::BITS).step_by(run as usize) {
+                let mask = (u64::MAX >> (u64::BITS - run)) << first;
+                if taken.len() == count {
+                    return;
+                }
+                if self.used.words[word] & mask != 0 {
+                    continue;
+                }
+                for bit in first..first + run.min((count - taken.len()) as u32) {
+                    let page = word * 64 + bit as usize;
+                    self.used.set(page);
+                    if !self.is_in_checkpoint {
+                        self.young.set(page);
+                    }
+                    taken.push(PageId(page as u32));
+                }
+            }
+            self.cursor = (word + 1) % words;
+        }
+    }
+
+    fn free(&mut self, page: PageId) {
+        let bit = page.0 as usize;
+        debug_assert!(self.used.get(bit), "page {bit} is free already");
+        self.used.clear(bit);
+        self.young.clear(bit);
+        self.used_up = [false; RUNS.len()];
+        self.free += 1;
+    }
+}
+
+impl PageStore {
+    /// A region of whose pages none is in use.
+    pub(super) fn new(region: Region) -> Self {
+        let pages = region.len_bytes() / PAGE_BYTES as u64;
+        let pages = pages.min(u64::from(u32::MAX)) as usize;
+        Self {
+            region,
+            map: Mutex::new(PageMap::new(pages)),
+            pages_written: AtomicU64::new(0),
+        }
+    }
+
+    /// Pages of the region.
+    pub(super) fn pages(&self) -> usize {
+        (self.region.len_bytes() / PAGE_BYTES as u64).min(u64::from(u32::MAX)) as usize
+    }
+
+    /// Pages that can be taken.
+    pub(super) fn free_pages(&self) -> usize {
+        self.map.lock().free
+    }
+
+    /// Bytes of memory that the map takes, about.
+    pub(super) fn memory_bytes(&self) -> u64 {
+        let map = self.map.lock();
+        let lists = map.released.capacity() + map.waiting.capacity();
+        (self.pages() / 4 + lists * size_of::<PageId>()) as u64
+    }
+
+    pub(super) fn pages_written(&self) -> u64 {
+        self.pages_written.load(Ordering::Relaxed)
+    }
+
+    /// Takes so many pages; nothing where there are not as many.
+    pub(super) fn take(&self, count: usize) -> Option<Box<[PageId]>> {
+        self.map.lock().take(count)
+    }
+
+    /// Marks a page that a checkpoint names as used; false where it is already, or there is no such page.
+    pub(super) fn claim(&self, page: PageId) -> bool {
+        let mut map = self.map.lock();
+        let bit = page.0 as usize;
+        if bit >= self.pages() || map.used.get(bit) {
+            return false;
+        }
+        map.used.set(bit);
+        map.free -= 1;
+        true
+    }
+
+    /// Lets go of pages that nothing names any more but, perhaps, checkpoints.
+    pub(super) fn release(&self, pages: impl IntoIterator<Item = PageId>) {
+        let mut map = self.map.lock();
+        for page in pages {
+            if map.young.get(page.0 as usize) {
+                map.free(page);
+            } else {
+                map.released.push(page);
+            }
+        }
+    }
+
+    /// Frees pages that no checkpoint names.
+    pub(super) fn free(&self, pages: impl IntoIterator<Item = PageId>) {
+        let mut map = self.map.lock();
+        pages.into_iter().for_each(|page| map.free(page));
+    }
+
+    /// Pages that checkpoints will free.
+    pub(super) fn released_pages(&self) -> usize {
+        let map = self.map.lock();
+        map.released.len() + map.waiting.len()
+    }
+
+    /// A checkpoint is begun: it may name every page that is in use from now on.
+    pub(super) fn checkpoint_begins(&self) {
+        let mut map = self.map.lock();
+        map.young.words.fill(0);
+        map.is_in_checkpoint = true;
+        let released = std::mem::take(&mut map.released);
+        map.waiting.extend(released);
+    }
+
+    /// The checkpoint has all that it will name, or it is given up.
+    pub(super) fn checkpoint_is_complete(&self) {
+        self.map.lock().is_in_checkpoint = false;
+    }
+
+    /// The checkpoint that was begun last is in force, and no other one is.
+    pub(super) fn checkpoint_named(&self) {
+        let mut map = self.map.lock();
+        for page in std::mem::take(&mut map.waiting) {
+            map.free(page);
+        }
+    }
+
+    /// Reads a page.
+    ///
+    /// # Errors
+    /// What the device says.
+    pub(super) async fn read(&self, page: PageId) -> Result<AlignedBuf, DeviceError> {
+        let buf = AlignedBuf::new(PAGE_BYTES);
+        self.region.read(offset(page), buf).await
+    }
+
+    /// Writes as many pages as there are in `bytes`, those that follow each other at once.
+    ///
+    /// # Errors
+    /// What the device says; then some may be written.
+    pub(super) async fn write(
+        &self,
+        pages: &[PageId],
+        bytes: &Arc<AlignedBuf>,
+    ) -> Result<(), DeviceError> {
+        debug_assert_eq!(bytes.len(), pages.len() * PAGE_BYTES);
+        let mut at = 0;
+        while at < pages.len() {
+            let follows = |&(one, other): &(&PageId, &PageId)| one.0 + 1 == other.0;
+            let rest = &pages[at..pages.len().min(at + WRITE_PAGES)];
+            let run = 1 + rest.iter().zip(&rest[1..]).take_while(follows).count();
+            let range = at * PAGE_BYTES..(at + run) * PAGE_BYTES;
+            let data = SharedBuf::new(Arc::clone(bytes), range);
+            self.region.write(offset(pages[at]), data).await?;
+            at += run;
+        }
+        let written = pages.len() as u64;
+        self.pages_written.fetch_add(written, Ordering::Relaxed);
+        Ok(())
+    }
+
+    pub(super) fn region(&self) -> &Region {
+        &self.region
+    }
+}
+
+fn offset(page: PageId) -> u64 {
+    u64::from(page.0) * PAGE_BYTES as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use device::MemoryDisk;
+
+    use super::*;
+
+    const PAGES: usize = 100;
+
+    fn store() -> PageStore {
+        let bytes = (PAGES * PAGE_BYTES) as u64;
+        let disk = Arc::new(MemoryDisk::new(bytes));
+        PageStore::new(Region::new(disk, 0, bytes).expect("whole pages"))
+    }
+
+    #[test]
+    fn no_page_is_given_twice() {
+        let store = store();
+        let mut all: Vec<_> = (0..10)
+            .flat_map(|_| store.take(10).expect("free"))
+            .collect();
+        assert!(store.take(1).is_none());
+        all.sort();
+        all.dedup();
+        assert_eq!(all.len(), PAGES);
+        store.release(all);
+        assert_eq!(store.free_pages(), PAGES, "no checkpoint names them");
+    }
+
+    #[test]
+    fn what_a_checkpoint_may_name_is_free_once_a_later_one_is_named() {
+        let store = store();
+        let named = store.take(1).expect("free");
+        store.checkpoint_begins();
+        store.checkpoint_is_complete();
+        store.checkpoint_named();
+        store.release(named.iter().copied());
+        assert_eq!(store.free_pages(), PAGES - 1, "the one in force names it");
+        store.checkpoint_begins();
+        assert_eq!(store.free_pages(), PAGES - 1);
+        store.checkpoint_named();
+        assert_eq!(store.free_pages(), PAGES);
+    }
+
+    /// Released while a checkpoint is written that has it already.
+    #[test]
+    fn what_is_released_during_a_checkpoint_waits_for_the_next() {
+        let store = store();
+        let named = store.take(1).expect("free");
+        store.checkpoint_begins();
+        store.release(named.iter().copied());
+        store.checkpoint_named();
+        assert_eq!(store.free_pages(), PAGES - 1);
+        store.checkpoint_begins();
+        store.checkpoint_named();
+        assert_eq!(store.free_pages(), PAGES);
+    }
+
+    /// It may name them, though they were taken after it was begun.
+    #[test]
+    fn what_is_taken_during_a_checkpoint_is_not_young() {
+        let store = store();
+        store.checkpoint_begins();
+        let during = store.take(1).expect("free");
+        store.checkpoint_is_complete();
+        let after = store.take(1).expect("free");
+        store.release(during.iter().copied());
+        store.release(after.iter().copied());
+        assert_eq!(store.free_pages(), PAGES - 1);
+    }
+
+    /// Neither the last checkpoint nor the failed one may lose a page.
+    #[test]
+    fn a_checkpoint_that_fails_frees_nothing() {
+        let store = store();
+        let page = store.take(1).expect("free");
+        store.checkpoint_begins();
+        store.checkpoint_named();
+        store.release(page.iter().copied());
+        store.checkpoint_begins();
+        store.checkpoint_begins();
+        assert_eq!(store.free_pages(), PAGES - 1);
+        store.checkpoint_named();
+        assert_eq!(store.free_pages(), PAGES);
+    }
+
+    #[test]
+    fn pages_are_read_as_they_were_written() {
+        let store = store();
+        // Not all follow each other.
+        let first = store.take(3).expect("free");
+        let between = store.take(1).expect("free");
+        store.release(first.iter().copied());
+        let _ = between;
+        let pages: Vec<_> = [50, 51, 7, 8, 9].map(PageId).into();
+        let mut bytes = AlignedBuf::new(pages.len() * PAGE_BYTES);
+        for (number, page) in bytes.chunks_exact_mut(PAGE_BYTES).enumerate() {
+            page.fill(number as u8 + 1);
+        }
+        let bytes = Arc::new(bytes);
+        runtime::sim::Sim::new(1).block_on(async {
+            store.write(&pages, &bytes).await.expect("written");
+            for (number, &page) in pages.iter().enumerate() {
+                let read = store.read(page).await.expect("read");
+                assert!(read.iter().all(|&byte| byte == number as u8 + 1));
+            }
+        });
+        assert_eq!(store.pages_written(), 5);
+    }
+}

@@ -1,0 +1,394 @@
+//! A partition of a cascade: its three tiers as memory knows them, and how mappings move down (section 4.1).
+//!
+//! ```text
+//!   hot ──demote──> demoted ──written──> direct ──sink──> buffer ──seal──> sealed ──written──> blocks
+//!   (Tier 1)        (memory)             (Tier 2)         (memory)         (memory)            (Tier 3, active)
+//!                                                                                                │ at 64 blocks
+//!                                        buckets <──────────── compaction ──────────────── compacted
+//!                                        (Tier 3, inactive)
+//! ```
+//!
+//! Invariant: of two mappings of a key the older one is further down; all that moves does so in one hold of the partition's
+//! lock. So the first match of a search from the top is the newest, whenever the search began, and what is dropped is
+//! dropped from the bottom: never a newer mapping, be it a tombstone or one whose segment has gone, before an older one.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use format::mapping::Entry;
+use hashbrown::HashTable;
+use hashbrown::hash_table;
+
+use super::block::{Block, BlockLayout, Filter, PageRef};
+use super::doubt::Spot;
+use super::hot::{Hot, HotTable};
+use super::pages::PageId;
+
+/// Entries that have been taken out of a tier and are not on flash yet, one a key and sorted by it.
+pub(super) type Sorted = Arc<[Entry]>;
+
+pub(super) struct Partition {
+    pub(super) hot: HotTable,
+    /// Rises when entries leave Tier 1.
+    pub(super) epoch: u64,
+    /// Oldest first.
+    pub(super) demoted: VecDeque<Sorted>,
+    /// Newest first.
+    pub(super) direct: VecDeque<Block>,
+    pub(super) lists: Box<[ActiveList]>,
+}
+
+/// A list of the active table, with its range of inactive buckets.
+pub(super) struct ActiveList {
+    pub(super) buffer: Buffer,
+    pub(super) sealed: Option<Sorted>,
+    /// Newest first.
+    pub(super) blocks: VecDeque<Block>,
+    /// The blocks that are being compacted, newest first.
+    pub(super) compacted: Vec<Block>,
+    pub(super) buckets: Box<[Bucket]>,
+    /// Buckets before this one have all their filters.
+    filtered: usize,
+}
+
+/// The newest entry of each key that has come since the last block was sealed.
+#[derive(Default)]
+pub(super) struct Buffer(HashTable<Entry>);
+
+impl Buffer {
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub(super) fn heap_bytes(&self) -> usize {
+        self.0.allocation_size()
+    }
+
+    pub(super) fn find(&self, key: u64) -> Option<Entry> {
+        self.0.find(key, |entry| entry.key() == key).copied()
+    }
+
+    pub(super) fn put(&mut self, new: Entry) {
+        let is_it = |entry: &Entry| entry.key() == new.key();
+        match self.0.entry(new.key(), is_it, Entry::key) {
+            hash_table::Entry::Occupied(mut old) => *old.get_mut() = new,
+            hash_table::Entry::Vacant(place) => {
+                place.insert(new);
+            }
+        }
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Entry> {
+        self.0.iter()
+    }
+
+    /// Takes all entries out.
+    pub(super) fn seal(&mut self) -> Sorted {
+        let mut entries: Vec<Entry> = self.0.drain().collect();
+        entries.sort_unstable_by_key(Entry::key);
+        entries.into()
+    }
+}
+
+/// A page of an inactive bucket.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct BucketPage {
+    pub(super) page: PageRef,
+    /// The highest segment number in it.
+    pub(super) newest: u32,
+    pub(super) entries: u16,
+}
+
+/// An inactive bucket: pages that compactions have appended.
+#[derive(Debug, Default)]
+pub(super) struct Bucket {
+    /// Oldest first.
+    pub(super) pages: Vec<BucketPage>,
+    /// Of each page its filter; fewer where there are none, or until they are made after a start.
+    filters: Vec<u8>,
+}
+
+impl Bucket {
+    pub(super) fn heap_bytes(&self) -> usize {
+        self.pages.capacity() * size_of::<BucketPage>() + self.filters.capacity()
+    }
+
+    /// Appends a page. Its filter is left out while those before lack theirs.
+    pub(super) fn append(&mut self, page: BucketPage, filter: &[u8]) {
+        let is_complete = self.filters.len() == self.pages.len() * filter.len();
+        self.pages.reserve_exact(1);
+        self.pages.push(page);
+        if is_complete {
+            self.filters.reserve_exact(filter.len());
+            self.filters.extend_from_slice(filter);
+        }
+    }
+
+    /// Whether filters are still to be made.
+    pub(super) fn lacks_filters(&self, filter: &Filter) -> bool {
+        self.filters.len() != self.pages.len() * filter.bytes
+    }
+
+    pub(super) fn set_filters(&mut self, filters: Vec<u8>) {
+        self.filters = filters;
+    }
+
+    /// Takes out the oldest pages, so many.
+    pub(super) fn drop_oldest(&mut self, filter: &Filter, count: usize) -> Vec<PageId> {
+        if self.lacks_filters(filter) {
+            self.filters.clear();
+        } else {
+            self.filters.drain(..count * filter.bytes);
+        }
+        let dropped = self.pages.drain(..count);
+        dropped.map(|page| page.page.page).collect()
+    }
+
+    /// The pages that may have a key, newest first.
+    pub(super) fn candidates<'b>(
+        &'b self,
+        filter: &'b Filter,
+        key: u64,
+    ) -> impl Iterator<Item = PageRef> + 'b {
+        let is_filtered = filter.is_kept() && !self.lacks_filters(filter);
+        let numbered = self.pages.iter().enumerate().rev();
+        numbered.filter_map(move |(number, page)| {
+            let may_have = !is_filtered || filter.may_have(&self.filters, number, key);
+            may_have.then_some(page.page)
+        })
+    }
+}
+
+/// What of the tiers below the first may name a key, newest first.
+pub(super) struct Plan {
+    /// Pages of Tier 2.
+    pub(super) direct: Vec<PageRef>,
+    /// What ends the search behind Tier 2 without a read.
+    pub(super) buffered: Option<Entry>,
+    /// Pages of Tier 3.
+    pub(super) indirect: Vec<PageRef>,
+}
+
+/// How the blocks of a partition are laid out.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Layouts {
+    pub(super) direct: BlockLayout,
+    pub(super) active: BlockLayout,
+    pub(super) list_bits: u32,
+    pub(super) ratio: usize,
+}
+
+impl Layouts {
+    /// The active list of a key.
+    pub(super) fn list(&self, key: u64) -> usize {
+        let ours = key << self.direct.prefix_bits;
+        // Two shifts: a shift by 64 would not be zero.
+        ((ours >> 1) >> (63 - self.list_bits)) as usize
+    }
+
+    /// The inactive bucket of a key in its list: buckets follow each other in the order of keys.
+    pub(super) fn bucket(&self, key: u64) -> usize {
+        let ours = key << self.active.prefix_bits;
+        ((u128::from(ours) * self.ratio as u128) >> 64) as usize
+    }
+}
+
+/// The entry of a key among some that are sorted.
+pub(super) fn find_sorted(entries: &[Entry], key: u64) -> Option<Entry> {
+    let at = entries.binary_search_by_key(&key, Entry::key).ok()?;
+    Some(entries[at])
+}
+
+impl Partition {
+    pub(super) fn new(hot: HotTable, layouts: &Layouts) -> Self {
+        let list = |_| ActiveList {
+            buffer: Buffer::default(),
+            sealed: None,
+            blocks: VecDeque::new(),
+            compacted: Vec::new(),
+            buckets: (0..layouts.ratio).map(|_| Bucket::default()).collect(),
+            filtered: 0,
+        };
+        Self {
+            hot,
+            epoch: 0,
+            demoted: VecDeque::new(),
+            direct: VecDeque::new(),
+            lists: (0..1usize << layouts.list_bits).map(list).collect(),
+        }
+    }
+
+    /// The newest entry of a key among those that are on their way to Tier 2.
+    pub(super) fn find_demoted(&self, key: u64) -> Option<Entry> {
+        let newest_first = self.demoted.iter().rev();
+        newest_first
+            .filter_map(|entries| find_sorted(entries, key))
+            .next()
+    }
+
+    /// Where a search behind Tier 1 and what has just left it goes.
+    pub(super) fn plan(&self, layouts: &Layouts, key: u64) -> Plan {
+        let list = &self.lists[layouts.list(key)];
+        let direct = self.direct.iter();
+        let buffered = list.find_buffered(key);
+        let indirect = match buffered {
+            Some(_) => Vec::new(),
+            None => list.candidates(layouts, key).collect(),
+        };
+        Plan {
+            direct: direct
+                .flat_map(|block| block.candidates(&layouts.direct, key))
+                .collect(),
+            buffered,
+            indirect,
+        }
+    }
+
+    /// Whether anything below Tier 1 may name a key.
+    pub(super) fn may_be_below(&self, layouts: &Layouts, key: u64) -> bool {
+        let mut direct = self.direct.iter();
+        self.find_demoted(key).is_some()
+            || direct.any(|block| block.candidates(&layouts.direct, key).next().is_some())
+            || self.lists[layouts.list(key)].may_have(layouts, key)
+    }
+
+    /// Whether Tier 1 says that a key is at a place.
+    pub(super) fn says(&self, key: u64, code: u64) -> bool {
+        let said = self.hot.get(key);
+        said.is_some_and(|entry| entry.hot == Hot::At(code))
+    }
+
+    /// No mapping of a key counts any more.
+    pub(super) fn bury(&mut self, layouts: &Layouts, key: u64) {
+        if self.may_be_below(layouts, key) {
+            self.hot.put(key, Hot::Dead, true);
+        } else {
+            self.hot.remove(key);
+        }
+    }
+
+    /// Whether a page is still a part of what a search for `key` goes through.
+    pub(super) fn names(&self, layouts: &Layouts, key: u64, page: PageRef) -> bool {
+        let list = &self.lists[layouts.list(key)];
+        let bucket = &list.buckets[layouts.bucket(key)];
+        let blocks = self
+            .direct
+            .iter()
+            .chain(&list.blocks)
+            .chain(&list.compacted);
+        blocks.into_iter().any(|block| block.has(page))
+            || bucket.pages.iter().any(|of_bucket| of_bucket.page == page)
+    }
+
+    /// Moves the entries of the oldest block of Tier 2 to the buffers of their lists. What a lower tier has is left out,
+    /// and so is a tombstone with nothing below it.
+    pub(super) fn sink(&mut self, layouts: &Layouts, entries: &[Entry]) -> Option<Block> {
+        let block = self.direct.pop_back()?;
+        for entry in entries.iter().filter(|entry| !entry.is_clean()) {
+            let list = &mut self.lists[layouts.list(entry.key())];
+            if entry.item().is_some() || list.may_have(layouts, entry.key()) {
+                list.buffer.put(*entry);
+            }
+        }
+        Some(block)
+    }
+
+    /// The pages at a spot.
+    pub(super) fn pages_at(&self, spot: Spot) -> Vec<PageRef> {
+        let block = match spot {
+            Spot::Direct(number) => self.direct.iter().find(|block| block.number == number),
+            Spot::Active(list, number) => {
+                let list = &self.lists[list];
+                let mut blocks = list.blocks.iter().chain(&list.compacted);
+                blocks.find(|block| block.number == number)
+            }
+            Spot::Bucket(_, _, page) => return vec![page],
+        };
+        block.map_or_else(Vec::new, |block| block.page_refs().collect())
+    }
+
+    /// The block at a spot.
+    pub(super) fn block_at(&mut self, spot: Spot) -> Option<&mut Block> {
+        match spot {
+            Spot::Direct(number) => self.direct.iter_mut().find(|block| block.number == number),
+            Spot::Active(list, number) => {
+                let list = &mut self.lists[list];
+                let mut blocks = list.blocks.iter_mut().chain(&mut list.compacted);
+                blocks.find(|block| block.number == number)
+            }
+            Spot::Bucket(..) => None,
+        }
+    }
+
+    /// Something that lacks filters, and its pages, the oldest of a bucket first: after a start most of it does.
+    pub(super) fn without_filters(&mut self, layouts: &Layouts) -> Option<(Spot, Vec<PageRef>)> {
+        let lacks = |block: &&Block| block.lacks_filters(&layouts.direct.filter);
+        if let Some(block) = self.direct.iter().find(lacks) {
+            return Some((Spot::Direct(block.number), block.page_refs().collect()));
+        }
+        let filter = &layouts.active.filter;
+        for (number, list) in self.lists.iter_mut().enumerate() {
+            let mut blocks = list.blocks.iter().chain(&list.compacted);
+            if let Some(block) = blocks.find(lacks) {
+                let spot = Spot::Active(number, block.number);
+                return Some((spot, block.page_refs().collect()));
+            }
+            while let Some(bucket) = list.buckets.get(list.filtered) {
+                if bucket.lacks_filters(filter) {
+                    let spot = Spot::Bucket(number, list.filtered, bucket.pages[0].page);
+                    return Some((spot, bucket.pages.iter().map(|page| page.page).collect()));
+                }
+                list.filtered += 1;
+            }
+        }
+        None
+    }
+
+    /// Bytes of memory of what is below Tier 1.
+    pub(super) fn heap_bytes(&self) -> usize {
+        let blocks = |blocks: &VecDeque<Block>| {
+            let of_blocks: usize = blocks.iter().map(Block::heap_bytes).sum();
+            of_blocks + blocks.capacity() * size_of::<Block>()
+        };
+        let demoted: usize = self
+            .demoted
+            .iter()
+            .map(|entries| size_of_val(&**entries))
+            .sum();
+        let lists = self.lists.iter().map(|list| {
+            let sealed = list
+                .sealed
+                .as_ref()
+                .map_or(0, |entries| size_of_val(&**entries));
+            let compacted: usize = list.compacted.iter().map(Block::heap_bytes).sum();
+            let buckets: usize = list.buckets.iter().map(Bucket::heap_bytes).sum();
+            let of_list = size_of::<ActiveList>() + size_of_val(&*list.buckets);
+            of_list + list.buffer.heap_bytes() + sealed + blocks(&list.blocks) + compacted + buckets
+        });
+        demoted + blocks(&self.direct) + lists.sum::<usize>()
+    }
+}
+
+impl ActiveList {
+    pub(super) fn find_buffered(&self, key: u64) -> Option<Entry> {
+        let sealed = || find_sorted(self.sealed.as_deref()?, key);
+        self.buffer.find(key).or_else(sealed)
+    }
+
+    /// The pages that may have a key, newest first.
+    fn candidates<'a>(
+        &'a self,
+        layouts: &'a Layouts,
+        key: u64,
+    ) -> impl Iterator<Item = PageRef> + 'a {
+        let bucket = &self.buckets[layouts.bucket(key)];
+        let blocks = self.blocks.iter().chain(&self.compacted);
+        blocks
+            .flat_map(move |block| block.candidates(&layouts.active, key))
+            .chain(bucket.candidates(&layouts.active.filter, key))
+    }
+
+    pub(super) fn may_have(&self, layouts: &Layouts, key: u64) -> bool {
+        self.find_buffered(key).is_some() || self.candidates(layouts, key).next().is_some()
+    }
+}

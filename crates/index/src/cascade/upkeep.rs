@@ -1,0 +1,590 @@
+//! What moves mappings from tier to tier. Each partition has one such task.
+//!
+//! What it does is always the same: it notes under the partition's lock what there is to do, reads or writes pages that
+//! nobody else changes, and puts what has come of it in its place under the lock again. What it moves is found meanwhile
+//! where it was.
+
+use std::time::Duration;
+
+use device::DeviceError;
+use format::mapping::Entry;
+use format::segment::Position;
+
+use super::block::{self, Block, BlockLayout, Draft, PageError, PageRef, filters_of};
+use super::doubt::Spot;
+use super::hot::{Hot, HotEntry};
+use super::pages::PageId;
+use super::partition::{Bucket, BucketPage, Partition, Sorted};
+use super::{Cascade, add};
+
+/// Blocks' worths of entries that wait to be written, at most.
+const MOST_DEMOTED: usize = 2;
+/// Pages of an inactive bucket at which it is written anew, without what has gone.
+const MOST_BUCKET_PAGES: usize = 12;
+/// What a device is given to come to itself.
+const PAUSE: Duration = Duration::from_millis(100);
+/// Times that a page is read before it counts as lost.
+const READS: usize = 5;
+/// Pages of inactive buckets written at once.
+const BUCKET_PAGES: usize = 64;
+
+/// What there is to do in a partition.
+enum Job {
+    WriteDemoted(Sorted),
+    Sink(Vec<PageRef>),
+    WriteSealed(usize, Sorted),
+    Compact(usize),
+    /// What a failed sync may have lost, and its pages.
+    WriteAgain(Spot, Vec<PageRef>),
+    /// What lacks filters after a start, and its pages, oldest first.
+    MakeFilters(Spot, Vec<PageRef>),
+}
+
+impl Cascade {
+    /// Moves mappings down whenever a tier is full; `moved` is called when that has changed what memory holds. Never ends;
+    /// one for each partition.
+    pub async fn upkeep(&self, number: usize, moved: impl Fn()) {
+        loop {
+            let changed = self.work[number].listener();
+            if self.tidy(number).await {
+                moved();
+            } else {
+                changed.await;
+            }
+        }
+    }
+
+    /// One step of upkeep; whether there was something to do.
+    pub(super) async fn tidy(&self, number: usize) -> bool {
+        let Some(job) = self.next_job(number) else {
+            return false;
+        };
+        match job {
+            Job::WriteDemoted(entries) => self.write_demoted(number, &entries).await,
+            Job::Sink(pages) => self.sink(number, &pages).await,
+            Job::WriteSealed(list, entries) => self.write_sealed(number, list, &entries).await,
+            Job::Compact(list) => self.compact(number, list).await,
+            Job::WriteAgain(spot, pages) => self.write_again(number, spot, &pages).await,
+            Job::MakeFilters(spot, pages) => self.make_filters(number, spot, &pages).await,
+        }
+        let partition = self.partitions[number].lock();
+        self.account(number, &partition);
+        true
+    }
+
+    /// What is furthest down comes first: it makes space for what is above.
+    fn next_job(&self, number: usize) -> Option<Job> {
+        let shape = &self.shape;
+        let mut partition = self.partitions[number].lock();
+        if let Some(spot) = self.doubt.spot(number, &partition) {
+            return Some(Job::WriteAgain(spot, partition.pages_at(spot)));
+        }
+        for (list, of_list) in partition.lists.iter_mut().enumerate() {
+            if of_list.compacted.is_empty() && of_list.blocks.len() >= shape.active_blocks {
+                of_list.compacted = of_list.blocks.drain(..).collect();
+            }
+            if !of_list.compacted.is_empty() {
+                return Some(Job::Compact(list));
+            }
+            if of_list.sealed.is_none() && of_list.buffer.len() >= shape.buffered() {
+                of_list.sealed = Some(of_list.buffer.seal());
+            }
+            if let Some(sealed) = &of_list.sealed {
+                return Some(Job::WriteSealed(list, Sorted::clone(sealed)));
+            }
+        }
+        if partition.direct.len() > shape.direct_blocks {
+            let oldest = partition.direct.back()?;
+            return Some(Job::Sink(oldest.page_refs().collect()));
+        }
+        if partition.hot.len() > shape.hot_entries && partition.demoted.len() < MOST_DEMOTED {
+            let before = partition.hot.memory_bytes();
+            self.demote(&mut partition);
+            let grown = partition.hot.memory_bytes().wrapping_sub(before);
+            add(&self.hot_bytes, grown);
+        }
+        if let Some(oldest) = partition.demoted.front() {
+            return Some(Job::WriteDemoted(Sorted::clone(oldest)));
+        }
+        let (spot, pages) = partition.without_filters(&self.layouts)?;
+        Some(Job::MakeFilters(spot, pages))
+    }
+
+    /// Takes a block's worth of mappings out of Tier 1 (section 4.1.1).
+    fn demote(&self, partition: &mut Partition) {
+        let taken = partition
+            .hot
+            .demote(self.shape.demoted(), self.config.replacement);
+        let mut entries = Vec::with_capacity(taken.len());
+        entries.extend(
+            taken
+                .iter()
+                .filter_map(|taken| self.on_its_way_down(partition, taken)),
+        );
+        entries.sort_unstable_by_key(Entry::key);
+        add(&self.counters.demoted, entries.len() as u64);
+        partition.epoch += 1;
+        if !entries.is_empty() {
+            partition.demoted.push_back(entries.into());
+        }
+    }
+
+    /// What a mapping that leaves Tier 1 becomes. Where its segment has gone or its key is dead, older ones have to be
+    /// covered, if there may be any.
+    fn on_its_way_down(&self, partition: &Partition, taken: &HotEntry) -> Option<Entry> {
+        let named = match taken.hot {
+            Hot::At(code) => self.segments.named_by(code),
+            Hot::Dead => None,
+        };
+        let key = taken.hash;
+        match named {
+            Some(named) => Some(entry_of(key, named, taken.is_dirty)),
+            None => partition
+                .may_be_below(&self.layouts, key)
+                .then(|| Entry::tombstone(key)),
+        }
+    }
+
+    async fn write_demoted(&self, number: usize, entries: &Sorted) {
+        let layout = &self.layouts.direct;
+        if let Some(block) = self.write_block(number, layout, entries).await {
+            let mut partition = self.partitions[number].lock();
+            partition.demoted.pop_front();
+            partition.direct.push_front(block);
+        }
+    }
+
+    async fn write_sealed(&self, number: usize, list: usize, entries: &Sorted) {
+        let layout = &self.layouts.active;
+        if let Some(block) = self.write_block(number, layout, entries).await {
+            let mut partition = self.partitions[number].lock();
+            let list = &mut partition.lists[list];
+            list.sealed = None;
+            list.blocks.push_front(block);
+        }
+    }
+
+    /// Writes a block, once there is space for it; nothing where the device fails: then it is tried again.
+    async fn write_block(
+        &self,
+        number: usize,
+        layout: &BlockLayout,
+        entries: &[Entry],
+    ) -> Option<Block> {
+        let pages = self
+            .take_pages(number, layout.pages_for(entries.len()))
+            .await;
+        let first = self.take_numbers(pages.len());
+        let _writing = self.doubt.writing(first);
+        let draft = Draft::new(layout, first, entries, pages);
+        match draft.write(&self.store).await {
+            Ok(()) => Some(draft.block),
+            Err(error) => {
+                self.write_failed(&draft.block.pages, &error).await;
+                None
+            }
+        }
+    }
+
+    async fn write_failed(&self, pages: &[PageId], error: &DeviceError) {
+        self.store.release(pages.iter().copied());
+        add(&self.counters.write_errors, 1);
+        tracing::warn!(%error, "the index cannot be written");
+        runtime::sleep(PAUSE).await;
+    }
+
+    fn take_numbers(&self, count: usize) -> u64 {
+        use std::sync::atomic::Ordering;
+        self.next_number.fetch_add(count as u64, Ordering::Relaxed)
+    }
+
+    /// Takes pages, once there are as many. A checkpoint may free some; else the oldest mappings of the partition go.
+    async fn take_pages(&self, number: usize, count: usize) -> Box<[PageId]> {
+        use std::sync::atomic::Ordering;
+        loop {
+            if let Some(pages) = self.store.take(count) {
+                return pages;
+            }
+            self.wants_checkpoint.store(true, Ordering::Relaxed);
+            if self.store.released_pages() < count && !self.evict(number) {
+                tracing::warn!(pages = count, "the index region is full");
+            }
+            runtime::sleep(PAUSE).await;
+        }
+    }
+
+    /// Drops the oldest page of every bucket of a partition; false where there are none.
+    fn evict(&self, number: usize) -> bool {
+        let mut partition = self.partitions[number].lock();
+        partition.epoch += 1;
+        let mut evicted = 0;
+        for list in &mut partition.lists {
+            for bucket in &mut list.buckets {
+                if let Some(oldest) = bucket.pages.first() {
+                    evicted += u64::from(oldest.entries);
+                    self.store
+                        .release(bucket.drop_oldest(&self.layouts.active.filter, 1));
+                }
+            }
+        }
+        add(&self.counters.evicted, evicted);
+        evicted > 0
+    }
+
+    /// All entries of some pages, or how many of them are whole before the first that is lost.
+    async fn read_pages(
+        &self,
+        layout: &BlockLayout,
+        pages: &[PageRef],
+    ) -> Result<Vec<Entry>, PageError> {
+        let mut entries = Vec::with_capacity(pages.len() * layout.page_entries);
+        for &page in pages {
+            let mut tries = 0;
+            while let Err(error) = block::read(&self.store, layout, page, &mut entries).await {
+                tries += 1;
+                if !error.is_passing() || tries == READS {
+                    add(&self.counters.damaged_pages, 1);
+                    return Err(error);
+                }
+                runtime::sleep(PAUSE).await;
+            }
+        }
+        Ok(entries)
+    }
+
+    async fn sink(&self, number: usize, pages: &[PageRef]) {
+        let entries = self.read_pages(&self.layouts.direct, pages).await;
+        let mut partition = self.partitions[number].lock();
+        let sunk = match entries {
+            Ok(entries) => partition.sink(&self.layouts, &entries),
+            Err(error) => {
+                tracing::warn!(%error, "a block of the index is lost, with all older mappings of its partition");
+                let sunk = partition.direct.pop_back();
+                self.drop_tier_3(&mut partition);
+                sunk
+            }
+        };
+        if let Some(block) = sunk {
+            self.store.release(block.pages.iter().copied());
+        }
+    }
+
+    /// Drops all of Tier 3 of a partition: what was lost above it may have been newer.
+    fn drop_tier_3(&self, partition: &mut Partition) {
+        partition.epoch += 1;
+        for list in &mut partition.lists {
+            let mut dropped =
+                list.buffer.len() + list.sealed.take().map_or(0, |sealed| sealed.len());
+            list.buffer.seal();
+            for block in list.blocks.drain(..).chain(list.compacted.drain(..)) {
+                dropped += block.entries as usize;
+                self.store.release(block.pages.iter().copied());
+            }
+            add(&self.counters.dropped_behind_damage, dropped as u64);
+            self.drop_buckets(&mut list.buckets);
+        }
+    }
+
+    fn drop_buckets(&self, buckets: &mut [Bucket]) {
+        for bucket in buckets {
+            let dropped: u64 = bucket
+                .pages
+                .iter()
+                .map(|page| u64::from(page.entries))
+                .sum();
+            add(&self.counters.dropped_behind_damage, dropped);
+            let all = bucket.pages.len();
+            self.store
+                .release(bucket.drop_oldest(&self.layouts.active.filter, all));
+        }
+    }
+
+    /// Moves the mappings of a list that has been taken off to its inactive buckets (section 4.1.3, Dual-mode Mapping).
+    async fn compact(&self, number: usize, list: usize) {
+        let _turn = self.compactions.acquire().await;
+        let blocks: Vec<Vec<PageRef>> = {
+            let partition = self.partitions[number].lock();
+            let blocks = partition.lists[list].compacted.iter();
+            blocks.map(|block| block.page_refs().collect()).collect()
+        };
+        let mut entries = Vec::new();
+        let mut is_lost = false;
+        for pages in &blocks {
+            match self.read_pages(&self.layouts.active, pages).await {
+                Ok(of_block) => entries.extend(of_block),
+                Err(error) => {
+                    tracing::warn!(%error, "a block of the index is lost, with older mappings of its list");
+                    is_lost = true;
+                    break;
+                }
+            }
+        }
+        if is_lost {
+            let mut partition = self.partitions[number].lock();
+            partition.epoch += 1;
+            self.drop_buckets(&mut partition.lists[list].buckets);
+        }
+        // The newest of each key: of equal ones the first stays first.
+        entries.sort_by_key(Entry::key);
+        entries.dedup_by_key(|entry| entry.key());
+        for of_some in self.by_buckets(&entries) {
+            while !self.append_to_buckets(number, list, of_some).await {}
+        }
+        let mut partition = self.partitions[number].lock();
+        let compacted = std::mem::take(&mut partition.lists[list].compacted);
+        for block in compacted {
+            self.store.release(block.pages.iter().copied());
+        }
+        add(&self.counters.compactions, 1);
+    }
+
+    /// Cuts sorted entries into parts of whole buckets, each of some [`BUCKET_PAGES`].
+    fn by_buckets<'e>(&self, mut entries: &'e [Entry]) -> Vec<&'e [Entry]> {
+        let mut parts = Vec::new();
+        while !entries.is_empty() {
+            let at = (BUCKET_PAGES * self.shape.page_entries / 2).min(entries.len()) - 1;
+            let bucket = self.layouts.bucket(entries[at].key());
+            let end = entries.partition_point(|entry| self.layouts.bucket(entry.key()) <= bucket);
+            let (part, rest) = entries.split_at(end);
+            parts.push(part);
+            entries = rest;
+        }
+        parts
+    }
+
+    /// Appends entries to the buckets they belong to, or writes buckets anew that have become long. False where the device
+    /// fails, and nothing has changed.
+    async fn append_to_buckets(&self, number: usize, list: usize, entries: &[Entry]) -> bool {
+        let mut groups = Vec::new();
+        let is_same = |one: &Entry, other: &Entry| {
+            self.layouts.bucket(one.key()) == self.layouts.bucket(other.key())
+        };
+        for of_bucket in entries.chunk_by(is_same) {
+            groups.push(self.for_bucket(number, list, of_bucket).await);
+        }
+        let layout = &self.layouts.active;
+        let contents: Vec<&[Entry]> = groups
+            .iter()
+            .flat_map(|group| group.entries.chunks(layout.page_entries))
+            .collect();
+        let Some(written) = self.write_single_pages(number, &contents).await else {
+            return false;
+        };
+        let mut written = contents.into_iter().zip(written);
+        let filter = &layout.filter;
+        let mut partition = self.partitions[number].lock();
+        partition.epoch += 1;
+        let horizon = self.segments.horizon();
+        for group in &groups {
+            let bucket = &mut partition.lists[list].buckets[group.bucket];
+            let oldest = bucket.pages.iter();
+            let gone = oldest.take_while(|page| page.newest < horizon).count();
+            let dropped = bucket.drop_oldest(filter, gone.max(group.replaces));
+            self.store.release(dropped);
+            for (entries, page) in written.by_ref().take(layout.pages_for(group.entries.len())) {
+                let page = BucketPage {
+                    page,
+                    newest: block::newest(entries),
+                    entries: entries.len() as u16,
+                };
+                bucket.append(page, &filters_of(layout, entries));
+            }
+        }
+        true
+    }
+
+    /// Writes a page of each of `contents`, many at once.
+    async fn write_single_pages(
+        &self,
+        number: usize,
+        contents: &[&[Entry]],
+    ) -> Option<Vec<PageRef>> {
+        if contents.is_empty() {
+            return Some(Vec::new());
+        }
+        let pages = self.take_pages(number, contents.len()).await;
+        let first = self.take_numbers(pages.len());
+        let _writing = self.doubt.writing(first);
+        let bytes = block::encode_pages(self.image, first, contents);
+        if let Err(error) = self.store.write(&pages, &bytes).await {
+            self.write_failed(&pages, &error).await;
+            return None;
+        }
+        let numbered = pages.iter().zip(first..);
+        Some(
+            numbered
+                .map(|(&page, number)| PageRef { page, number })
+                .collect(),
+        )
+    }
+
+    /// What is to be written of a bucket that gets some entries.
+    async fn for_bucket(&self, number: usize, list: usize, new: &[Entry]) -> Group {
+        let bucket = self.layouts.bucket(new[0].key());
+        let pages: Vec<PageRef> = {
+            let partition = self.partitions[number].lock();
+            let pages = &partition.lists[list].buckets[bucket].pages;
+            pages.iter().rev().map(|page| page.page).collect()
+        };
+        if !pages.is_empty() && pages.len() < MOST_BUCKET_PAGES {
+            return Group {
+                bucket,
+                entries: new.to_vec(),
+                replaces: 0,
+            };
+        }
+        let mut entries = new.to_vec();
+        for page in &pages {
+            match self
+                .read_pages(&self.layouts.active, std::slice::from_ref(page))
+                .await
+            {
+                Ok(of_page) => entries.extend(of_page),
+                Err(error) => {
+                    tracing::warn!(%error, "a page of the index is lost, with older mappings of its bucket");
+                    break;
+                }
+            }
+        }
+        entries.sort_by_key(Entry::key);
+        entries.dedup_by_key(|entry| entry.key());
+        // Nothing older is left that they would cover.
+        entries.retain(|entry| self.is_there(entry));
+        Group {
+            bucket,
+            entries,
+            replaces: pages.len(),
+        }
+    }
+
+    fn is_there(&self, entry: &Entry) -> bool {
+        self.code_of(entry).is_some()
+    }
+
+    /// Writes what a failed sync may have lost to other pages.
+    async fn write_again(&self, number: usize, spot: Spot, pages: &[PageRef]) {
+        let layout = match spot {
+            Spot::Direct(_) => &self.layouts.direct,
+            Spot::Active(..) | Spot::Bucket(..) => &self.layouts.active,
+        };
+        let entries = match self.read_pages(layout, pages).await {
+            Ok(entries) => entries,
+            Err(error) => {
+                tracing::warn!(%error, "a part of the index is lost, with older mappings");
+                return self.lose(&mut self.partitions[number].lock(), spot);
+            }
+        };
+        if let Spot::Bucket(list, bucket, old) = spot {
+            let Some(new) = self.write_single_pages(number, &[&entries]).await else {
+                return;
+            };
+            let mut partition = self.partitions[number].lock();
+            let pages = &mut partition.lists[list].buckets[bucket].pages;
+            if let Some(page) = pages.iter_mut().find(|page| page.page == old) {
+                page.page = new[0];
+                self.store.release([old.page]);
+            }
+            return;
+        }
+        if let Some(mut new) = self.write_block(number, layout, &entries).await {
+            let mut partition = self.partitions[number].lock();
+            if let Some(block) = partition.block_at(spot) {
+                std::mem::swap(block, &mut new);
+            }
+            self.store.release(new.pages);
+        }
+    }
+
+    /// Drops a part that is lost, and all that is older.
+    fn lose(&self, partition: &mut Partition, spot: Spot) {
+        partition.epoch += 1;
+        let mut dropped = Vec::new();
+        match spot {
+            Spot::Direct(number) => {
+                let at = partition
+                    .direct
+                    .iter()
+                    .position(|block| block.number == number);
+                dropped.extend(partition.direct.drain(at.unwrap_or(0)..));
+                self.drop_tier_3(partition);
+            }
+            Spot::Active(list, number) => {
+                let list = &mut partition.lists[list];
+                let is_it = |block: &Block| block.number == number;
+                if let Some(at) = list.blocks.iter().position(is_it) {
+                    dropped.extend(list.blocks.drain(at..));
+                    dropped.append(&mut list.compacted);
+                } else if let Some(at) = list.compacted.iter().position(is_it) {
+                    dropped.extend(list.compacted.drain(at..));
+                }
+                self.drop_buckets(&mut list.buckets);
+            }
+            Spot::Bucket(list, bucket, page) => {
+                let bucket = &mut partition.lists[list].buckets[bucket];
+                if let Some(at) = bucket.pages.iter().position(|other| other.page == page) {
+                    let of_dropped = bucket.pages[..=at]
+                        .iter()
+                        .map(|page| u64::from(page.entries));
+                    add(&self.counters.dropped_behind_damage, of_dropped.sum());
+                    let filter = &self.layouts.active.filter;
+                    self.store.release(bucket.drop_oldest(filter, at + 1));
+                }
+            }
+        }
+        for block in dropped {
+            add(
+                &self.counters.dropped_behind_damage,
+                u64::from(block.entries),
+            );
+            self.store.release(block.pages);
+        }
+    }
+
+    async fn make_filters(&self, number: usize, spot: Spot, pages: &[PageRef]) {
+        let (layout, filter) = match spot {
+            Spot::Direct(_) => (&self.layouts.direct, &self.layouts.direct.filter),
+            Spot::Active(..) | Spot::Bucket(..) => {
+                (&self.layouts.active, &self.layouts.active.filter)
+            }
+        };
+        let mut filters = Vec::with_capacity(pages.len() * filter.bytes);
+        for page in pages {
+            match self.read_pages(layout, std::slice::from_ref(page)).await {
+                Ok(entries) => filter.append(&entries, &mut filters),
+                Err(error) => {
+                    tracing::warn!(%error, "a part of the index is lost, with older mappings");
+                    let lost = match spot {
+                        Spot::Bucket(list, bucket, _) => Spot::Bucket(list, bucket, *page),
+                        Spot::Direct(_) | Spot::Active(..) => spot,
+                    };
+                    return self.lose(&mut self.partitions[number].lock(), lost);
+                }
+            }
+        }
+        let mut partition = self.partitions[number].lock();
+        match spot {
+            Spot::Bucket(list, bucket, _) => {
+                partition.lists[list].buckets[bucket].set_filters(filters);
+            }
+            Spot::Direct(_) | Spot::Active(..) => {
+                if let Some(block) = partition.block_at(spot) {
+                    block.set_filters(filters);
+                }
+            }
+        }
+    }
+}
+
+/// The entry on flash of a mapping of Tier 1.
+pub(super) fn entry_of(key: u64, named: (u32, Position), is_dirty: bool) -> Entry {
+    let entry = Entry::new(key, named.0, named.1);
+    if is_dirty { entry } else { entry.clean() }
+}
+
+/// What a bucket gets.
+struct Group {
+    bucket: usize,
+    entries: Vec<Entry>,
+    /// So many of its pages go, the oldest: all that there were.
+    replaces: usize,
+}
