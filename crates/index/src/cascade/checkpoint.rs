@@ -12,8 +12,8 @@ use format::cascade::{BlockHead, Header, NumberedSegment, STREAM_BYTES, decode_p
 use format::mapping::Entry;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use super::Cascade;
 use super::block::{Block, BlockLayout, PageRef};
+use super::core::Cascade;
 use super::hot::Hot;
 use super::pages::{PageId, PageStore};
 use super::partition::{BucketPage, Partition};
@@ -24,15 +24,6 @@ const PIECE_PAGES: usize = 64;
 /// By so much the page numbers of a run differ from those of the one before, which may have used some that no checkpoint
 /// tells of.
 const RUN_NUMBERS: u64 = 1 << 40;
-
-/// The pages of checkpoints.
-#[derive(Default)]
-pub(super) struct Saves {
-    /// Of that in force, and of those that may be.
-    named: Vec<PageId>,
-    /// Of the one that is to be named.
-    pending: Vec<PageId>,
-}
 
 /// Why a checkpoint was not made.
 #[derive(Debug, thiserror::Error)]
@@ -90,7 +81,7 @@ impl Cascade {
         segments: impl FnOnce() -> (Vec<NumberedSegment>, u32),
     ) -> Result<Vec<u8>, SaveError> {
         self.wants_checkpoint.store(false, Ordering::Relaxed);
-        if self.is_in_doubt() {
+        if self.doubt.is_any() {
             return Err(SaveError::InDoubt);
         }
         self.store.checkpoint_begins();
@@ -124,6 +115,19 @@ impl Cascade {
         let mut saves = self.saved.lock();
         let pending = std::mem::take(&mut saves.pending);
         saves.named.extend(pending);
+    }
+
+    /// Makes durable all that has been written. False where a sync has failed since the last good one began.
+    async fn sync_region(&self) -> bool {
+        let next = || self.next_number.load(Ordering::Relaxed);
+        let begun = self.doubt.sync_begins(next());
+        let is_good = self.segments.sync(self.store.region()).await.is_ok();
+        let failures = self.segments.failed_syncs();
+        let is_durable = self.doubt.sync_ended((is_good, failures), begun, next());
+        if !is_durable {
+            self.work.iter().for_each(|work| work.notify_all());
+        }
+        is_durable
     }
 
     async fn write_stream(

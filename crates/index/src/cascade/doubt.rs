@@ -10,9 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 
-use super::Cascade;
-use super::block::PageRef;
-use super::partition::Partition;
+use super::partition::{Partition, Spot};
 
 /// Which pages are not known to be durable.
 pub(super) struct Doubt {
@@ -41,17 +39,6 @@ impl Drop for InFlight<'_> {
     }
 }
 
-/// Where a page in doubt lies.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Spot {
-    /// Block of Tier 2, by its number.
-    Direct(u64),
-    /// Block of a list, by its number.
-    Active(usize, u64),
-    /// Page of a bucket of a list.
-    Bucket(usize, usize, PageRef),
-}
-
 impl Doubt {
     pub(super) fn new(partitions: usize) -> Self {
         Self {
@@ -75,6 +62,39 @@ impl Doubt {
     pub(super) fn is_any(&self) -> bool {
         let mut partitions = self.partitions.iter();
         partitions.any(|in_doubt| in_doubt.load(Ordering::Acquire))
+    }
+
+    /// A sync begins: pages with lower numbers than what this returns have been written.
+    pub(super) fn sync_begins(&self, next_number: u64) -> u64 {
+        let state = self.state.lock();
+        let first = state.in_flight.first();
+        first.map_or(next_number, |&first| first.min(next_number))
+    }
+
+    /// It has ended, after so many failed ones in all, these of others included. False where one has failed since the last
+    /// good one began: then what has been written since is in doubt.
+    pub(super) fn sync_ended(
+        &self,
+        (is_good, failures): (bool, u64),
+        begun: u64,
+        next_number: u64,
+    ) -> bool {
+        let mut state = self.state.lock();
+        if is_good && failures == state.failures {
+            state.durable = state.durable.max(begun);
+            return true;
+        }
+        state.failures = failures;
+        let from = if self.is_any() {
+            state.lost.start
+        } else {
+            state.durable
+        };
+        state.lost = from..next_number;
+        for partition in &self.partitions {
+            partition.store(true, Ordering::Release);
+        }
+        false
     }
 
     /// What of the partition is in doubt; when there is nothing, that is noted. Its upkeep alone asks: what it is writing
@@ -113,43 +133,4 @@ fn find(partition: &Partition, lost: &Range<u64>) -> Option<Spot> {
                 Some(Spot::Bucket(number, bucket, page.page))
             })
         })
-}
-
-impl Cascade {
-    /// Makes durable all that has been written. False where a sync has failed since the last good one began, this one or
-    /// another of the same device: then what has been written since is in doubt.
-    pub(super) async fn sync_region(&self) -> bool {
-        let next = |state: &State| {
-            let next = self.next_number.load(Ordering::Relaxed);
-            state
-                .in_flight
-                .first()
-                .map_or(next, |&first| first.min(next))
-        };
-        let begun = next(&self.doubt.state.lock());
-        let synced = self.segments.sync(self.store.region()).await;
-        let failures = self.segments.failed_syncs();
-        let mut state = self.doubt.state.lock();
-        if synced.is_ok() && failures == state.failures {
-            state.durable = state.durable.max(begun);
-            return true;
-        }
-        state.failures = failures;
-        let from = if self.doubt.is_any() {
-            state.lost.start
-        } else {
-            state.durable
-        };
-        state.lost = from..self.next_number.load(Ordering::Relaxed);
-        for partition in &self.doubt.partitions {
-            partition.store(true, Ordering::Release);
-        }
-        drop(state);
-        self.work.iter().for_each(|work| work.notify_all());
-        false
-    }
-
-    pub(super) fn is_in_doubt(&self) -> bool {
-        self.doubt.is_any()
-    }
 }

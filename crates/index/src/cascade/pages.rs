@@ -32,6 +32,15 @@ pub(super) struct PageStore {
     pages_written: AtomicU64,
 }
 
+/// The pages of checkpoints.
+#[derive(Default)]
+pub(super) struct Saves {
+    /// Of that in force, and of those that may be.
+    pub(super) named: Vec<PageId>,
+    /// Of the one that is to be named.
+    pub(super) pending: Vec<PageId>,
+}
+
 /// Which pages are in use.
 struct PageMap {
     used: BitMap,

@@ -20,7 +20,6 @@ use hashbrown::HashTable;
 use hashbrown::hash_table;
 
 use super::block::{Block, BlockLayout, Filter, PageRef};
-use super::doubt::Spot;
 use super::hot::{Hot, HotTable};
 use super::pages::PageId;
 
@@ -157,6 +156,17 @@ impl Bucket {
             may_have.then_some(page.page)
         })
     }
+}
+
+/// Where a page in doubt lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Spot {
+    /// Block of Tier 2, by its number.
+    Direct(u64),
+    /// Block of a list, by its number.
+    Active(usize, u64),
+    /// Page of a bucket of a list.
+    Bucket(usize, usize, PageRef),
 }
 
 /// What of the tiers below the first may name a key, newest first.

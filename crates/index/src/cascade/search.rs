@@ -4,8 +4,8 @@ use format::mapping::Entry;
 use futures_util::future::join_all;
 
 use super::block::{self, BlockLayout, PageError, PageRef};
+use super::core::{Cascade, add};
 use super::hot::Hot;
-use super::{Cascade, add};
 
 /// Times that a search begins anew since a page it was to read had been let go of, at most.
 const RESTARTS: usize = 8;

@@ -2,9 +2,11 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use device::{Latency, MemoryDisk, PAGE_BYTES, Region};
 use format::cascade::NumberedSegment;
+use format::segment::Position;
 use parking_lot::Mutex;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};

@@ -11,11 +11,10 @@ use format::mapping::Entry;
 use format::segment::Position;
 
 use super::block::{self, Block, BlockLayout, Draft, PageError, PageRef, filters_of};
-use super::doubt::Spot;
+use super::core::{Cascade, add};
 use super::hot::{Hot, HotEntry};
 use super::pages::PageId;
-use super::partition::{Bucket, BucketPage, Partition, Sorted};
-use super::{Cascade, add};
+use super::partition::{Bucket, BucketPage, Partition, Sorted, Spot};
 
 /// Blocks' worths of entries that wait to be written, at most.
 const MOST_DEMOTED: usize = 2;
