@@ -34,7 +34,7 @@ const MAGIC: u64 = u64::from_le_bytes(*b"flowSEGM");
 /// Units in [`LARGE_UNIT_BYTES`]: the bits a large item's size class borrows from its position.
 const LARGE_UNITS: u32 = LARGE_UNIT_BYTES / UNIT_BYTES;
 /// Set in a [`Position`] of an item longer than a page.
-pub(crate) const LARGE: u32 = 1 << 31;
+pub const LARGE: u32 = 1 << 31;
 
 /// Pages to read for each size class of a large item: by one to 8, then three steps an octave.
 const CLASS_PAGES: [u32; LARGE_UNITS as usize] = [

@@ -257,9 +257,7 @@ impl Engine {
     /// the one before counts on.
     async fn checkpoint(&self, is_last: bool) -> bool {
         let is_named = self.write_checkpoint(is_last).await;
-        if let Some(is_named) = is_named {
-            self.flash.placement().section_ended(is_named);
-        }
+        self.flash.placement().section_ended(is_named);
         is_named == Some(true)
     }
 

@@ -155,7 +155,7 @@ impl Opening {
                 .unwrap_or(0)
         });
         let section = last_run.as_mut().and_then(|last| last.dead.section.take());
-        let open = |section: Option<Section>, is_warm: bool| {
+        let open = |section: Option<Section>| {
             self.kind.open(Parts {
                 image: shape.hash_seed,
                 codec: store.codec,
@@ -164,16 +164,15 @@ impl Opening {
                 partition_bits,
                 expected_items: shape.expected_items,
                 items_to_restore,
-                is_warm,
                 index_use: Arc::clone(&index_use),
                 index_region: index_region.clone(),
                 section: section.filter(|section| *section != Section::default()),
             })
         };
-        let mut placement = open(section, last_run.is_some())?;
+        let mut placement = open(section)?;
         if let Err(error) = placement.load().await {
             tracing::warn!(%error, "what the last run has saved of the index cannot be used");
-            placement = open(None, false)?;
+            placement = open(None)?;
             (last_run, start) = (None, Start::Empty(Distrust::Index));
         }
         if let (true, Some(last)) = (self.kind.survives(), &mut last_run) {

@@ -229,8 +229,9 @@ pub trait Placement: Residents {
         Box::pin(std::future::ready(Some(Section::default())))
     }
 
-    /// The checkpoint of the last section is in force, or never will be. Where that is not known, nothing is said.
-    fn section_ended(&self, _is_named: bool) {}
+    /// The checkpoint of the last section is in force, or never will be, or that is not known. Also called where there was
+    /// no section.
+    fn section_ended(&self, _is_named: Option<bool>) {}
 
     /// What an index of several tiers has done; zeros of others.
     fn mappings(&self) -> MappingStats {
@@ -260,8 +261,6 @@ pub struct Parts {
     /// Items for which space may be made at once, as they will probably be restored; 0 where the memory for them is
     /// still in use.
     pub items_to_restore: usize,
-    /// Whether a last run has left something, so that [`recovered`](Placement::recovered) will be called.
-    pub is_warm: bool,
     /// Where the placement keeps count of what it holds.
     pub index_use: Arc<IndexUse>,
     /// The part of the image, or the second device, that the index may overwrite in place.

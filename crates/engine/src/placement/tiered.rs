@@ -27,7 +27,7 @@ use crate::format::checkpoint::Section;
 use crate::format::item::state;
 use crate::format::location::{LocationCodec, Place};
 use crate::format::mapping::bloom::{Bloom, LINE_BYTES};
-use crate::format::segment::{Position, SegmentId};
+use crate::format::segment::{LARGE, Position, SegmentId};
 use crate::key::{Key, KeyHash};
 use crate::reclaim::{IndexUse, Named, Resident, Residents};
 use crate::store::{Patience, ReadError, SegmentRecord, SegmentStore, SlabClasses, Streams};
@@ -99,6 +99,7 @@ struct Tiered {
     /// Segments after which a checkpoint is asked for, and how many had a number at the last one.
     checkpoint_segments: u32,
     numbered_at_checkpoint: AtomicU32,
+    numbered_at_section: AtomicU32,
 }
 
 /// Which keys have been restored in this run, about: a Bloom filter. Where it has no space, all may be.
@@ -177,6 +178,10 @@ impl Segments for TieredSegments {
     }
 
     fn code(&self, number: u32, position: Position) -> Option<u64> {
+        // Damaged entries must not name another segment.
+        if u64::from(position.bits() & !LARGE) >= self.codec.units_per_segment {
+            return None;
+        }
         let (segment, numbered) = self.numbers.segment(number)?;
         let lives = self.lives(segment, &numbered);
         lives.then(|| self.pack(segment, numbered.turn, position))
@@ -207,12 +212,6 @@ impl Tiered {
             store: Arc::clone(&parts.store),
             is_loading: AtomicBool::new(false),
         });
-        let mut restored = RestoredKeys::default();
-        if parts.is_warm {
-            restored = RestoredKeys::new(parts.index_use.max_bytes / RESTORED_SHARE);
-            let bytes = restored.filter.len() as u64;
-            parts.index_use.recovery_bytes.add(bytes);
-        }
         let config = settings.cascade_of(parts.expected_items, parts.codec.bits() + TURN_BITS);
         let for_cascade = Arc::clone(&segments) as Arc<dyn Segments>;
         let cascade = Cascade::new(config, region, parts.image, for_cascade, &parts.pool)
@@ -223,7 +222,8 @@ impl Tiered {
             segments,
             index_use: parts.index_use,
             section: crate::sync::Mutex::new(parts.section),
-            restored: crate::sync::Mutex::new(restored),
+            restored: crate::sync::Mutex::default(),
+            numbered_at_section: AtomicU32::new(0),
             checkpoint_segments: settings.checkpoint_segments,
             numbered_at_checkpoint: AtomicU32::new(0),
         };
@@ -238,8 +238,8 @@ impl Tiered {
 
     fn displaced(&self, before: Option<Hot>, may_be_below: impl FnOnce() -> bool) -> Displaced {
         match before {
-            // Older copies have been journalled with it.
-            Some(Hot::Dead) => Displaced::None,
+            // Not every tombstone has been journalled.
+            Some(Hot::Dead) => Displaced::Unknown,
             Some(Hot::At(code)) => match self.segments.place(code) {
                 Some(place) => {
                     self.count(place.segment, place.generation, -1);
@@ -284,6 +284,17 @@ impl Tiered {
     fn sweep(&self) {
         self.cascade.sweep();
         self.segments.numbers.swept();
+    }
+
+    /// Whether a key may have been restored in this run; it is, from now on.
+    fn note_restored(&self, hash: KeyHash) -> bool {
+        let mut restored = self.restored.lock();
+        if restored.filter.is_empty() {
+            *restored = RestoredKeys::new(self.index_use.max_bytes / RESTORED_SHARE);
+            let bytes = restored.filter.len() as u64;
+            self.index_use.recovery_bytes.add(bytes);
+        }
+        restored.add(hash.0)
     }
 
     /// Names a place for a key.
@@ -435,6 +446,8 @@ impl Placement for Tiered {
             self.cascade.resume(loaded);
             self.segments.is_loading.store(false, Ordering::Relaxed);
             self.index_use.objects.store(items, Ordering::Relaxed);
+            let given = self.segments.numbers.given();
+            self.numbered_at_checkpoint.store(given, Ordering::Relaxed);
             self.account();
             Ok(())
         })
@@ -451,7 +464,7 @@ impl Placement for Tiered {
                 Some((Hot::At(code), _)) => self.segments.place(code),
                 _ => None,
             };
-            let may_be_restored = self.restored.lock().add(item.hash.0);
+            let may_be_restored = self.note_restored(item.hash);
             let rival = named.filter(|rival| beaten != Some(*rival) && *rival != item.place);
             let restored = match rival {
                 Some(rival) => Restored::Contested(rival),
@@ -513,7 +526,7 @@ impl Placement for Tiered {
         let living = living.to_vec();
         Box::pin(async move {
             let given = self.segments.numbers.given();
-            self.numbered_at_checkpoint.store(given, Ordering::Relaxed);
+            self.numbered_at_section.store(given, Ordering::Relaxed);
             let segments = || self.segments.numbers.saved(&living);
             match self.cascade.save(last, segments).await {
                 Ok(bytes) => Some(Section {
@@ -528,8 +541,12 @@ impl Placement for Tiered {
         })
     }
 
-    fn section_ended(&self, is_named: bool) {
+    fn section_ended(&self, is_named: Option<bool>) {
         self.cascade.saved(is_named);
+        if is_named == Some(true) {
+            let given = self.numbered_at_section.load(Ordering::Relaxed);
+            self.numbered_at_checkpoint.store(given, Ordering::Relaxed);
+        }
     }
 
     fn mappings(&self) -> MappingStats {

@@ -90,31 +90,27 @@ impl Cascade {
         let (section, pages) = written?;
         self.saved.lock().pending = pages;
         if !self.sync_region().await {
-            self.saved(false);
+            self.saved(Some(false));
             return Err(SaveError::InDoubt);
         }
         Ok(section)
     }
 
-    /// What has become of the checkpoint that [`save`](Self::save) was for: it is in force, or it never will be. Where that
-    /// is not known, nothing is said.
-    pub fn saved(&self, is_named: bool) {
+    /// What has become of the checkpoint that [`save`](Self::save) was for: it is in force, or it never will be, or that is
+    /// not known.
+    pub fn saved(&self, is_named: Option<bool>) {
         let mut saves = self.saved.lock();
         let pending = std::mem::take(&mut saves.pending);
-        if is_named {
-            self.store.checkpoint_named();
-            let before = std::mem::replace(&mut saves.named, pending);
-            self.store.free(before);
-        } else {
-            self.store.free(pending);
+        match is_named {
+            Some(true) => {
+                self.store.checkpoint_named();
+                let before = std::mem::replace(&mut saves.named, pending);
+                self.store.free(before);
+            }
+            Some(false) => self.store.free(pending),
+            // It counts as one that may be.
+            None => saves.named.extend(pending),
         }
-    }
-
-    /// What has become of the pending checkpoint is not known: it counts as one that may be in force.
-    fn keep_pending(&self) {
-        let mut saves = self.saved.lock();
-        let pending = std::mem::take(&mut saves.pending);
-        saves.named.extend(pending);
     }
 
     /// Makes durable all that has been written. False where a sync has failed since the last good one began.
@@ -135,7 +131,6 @@ impl Cascade {
         is_last: bool,
         segments: impl FnOnce() -> (Vec<NumberedSegment>, u32),
     ) -> Result<(Vec<u8>, Vec<PageId>), SaveError> {
-        self.keep_pending();
         let mut stream = Stream::new(self);
         let written = async {
             for partition in &self.partitions {
@@ -478,7 +473,7 @@ impl<'c> Stream<'c> {
     async fn write(&mut self, piece: &[u8]) -> Result<(), SaveError> {
         let count = piece.len().div_ceil(STREAM_BYTES);
         let store = &self.cascade.store;
-        let pages = store.take(count).ok_or(SaveError::Full)?;
+        let pages = store.take_reserved(count).ok_or(SaveError::Full)?;
         let number = self.first_number + self.pages.len() as u64;
         self.pages.extend_from_slice(&pages);
         let mut bytes = AlignedBuf::new(count * PAGE_BYTES);

@@ -20,6 +20,8 @@ use parking_lot::Mutex;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct PageId(pub(super) u32);
 
+/// One page of so many is reserved for checkpoints.
+const RESERVED_SHARE: usize = 16;
 /// Pages that are looked for next to each other, the longest first.
 const RUNS: [u32; 3] = [16, 4, 1];
 /// Pages written at once, at most.
@@ -186,8 +188,17 @@ impl PageStore {
         self.pages_written.load(Ordering::Relaxed)
     }
 
-    /// Takes so many pages; nothing where there are not as many.
+    /// Takes so many pages; nothing where there are not as many beside what is reserved.
     pub(super) fn take(&self, count: usize) -> Option<Box<[PageId]>> {
+        let mut map = self.map.lock();
+        if map.free < count + self.pages() / RESERVED_SHARE {
+            return None;
+        }
+        map.take(count)
+    }
+
+    /// The same, the reserved ones included: for checkpoints, without which no page becomes free again.
+    pub(super) fn take_reserved(&self, count: usize) -> Option<Box<[PageId]>> {
         self.map.lock().take(count)
     }
 
@@ -310,9 +321,9 @@ mod tests {
     fn no_page_is_given_twice() {
         let store = store();
         let mut all: Vec<_> = (0..10)
-            .flat_map(|_| store.take(10).expect("free"))
+            .flat_map(|_| store.take_reserved(10).expect("free"))
             .collect();
-        assert!(store.take(1).is_none());
+        assert!(store.take_reserved(1).is_none());
         all.sort();
         all.dedup();
         assert_eq!(all.len(), PAGES);
@@ -323,7 +334,7 @@ mod tests {
     #[test]
     fn what_a_checkpoint_may_name_is_free_once_a_later_one_is_named() {
         let store = store();
-        let named = store.take(1).expect("free");
+        let named = store.take_reserved(1).expect("free");
         store.checkpoint_begins();
         store.checkpoint_is_complete();
         store.checkpoint_named();
@@ -339,7 +350,7 @@ mod tests {
     #[test]
     fn what_is_released_during_a_checkpoint_waits_for_the_next() {
         let store = store();
-        let named = store.take(1).expect("free");
+        let named = store.take_reserved(1).expect("free");
         store.checkpoint_begins();
         store.release(named.iter().copied());
         store.checkpoint_named();
@@ -354,9 +365,9 @@ mod tests {
     fn what_is_taken_during_a_checkpoint_is_not_young() {
         let store = store();
         store.checkpoint_begins();
-        let during = store.take(1).expect("free");
+        let during = store.take_reserved(1).expect("free");
         store.checkpoint_is_complete();
-        let after = store.take(1).expect("free");
+        let after = store.take_reserved(1).expect("free");
         store.release(during.iter().copied());
         store.release(after.iter().copied());
         assert_eq!(store.free_pages(), PAGES - 1);
@@ -366,7 +377,7 @@ mod tests {
     #[test]
     fn a_checkpoint_that_fails_frees_nothing() {
         let store = store();
-        let page = store.take(1).expect("free");
+        let page = store.take_reserved(1).expect("free");
         store.checkpoint_begins();
         store.checkpoint_named();
         store.release(page.iter().copied());
@@ -381,8 +392,8 @@ mod tests {
     fn pages_are_read_as_they_were_written() {
         let store = store();
         // Not all follow each other.
-        let first = store.take(3).expect("free");
-        let between = store.take(1).expect("free");
+        let first = store.take_reserved(3).expect("free");
+        let between = store.take_reserved(1).expect("free");
         store.release(first.iter().copied());
         let _ = between;
         let pages: Vec<_> = [50, 51, 7, 8, 9].map(PageId).into();

@@ -274,6 +274,8 @@ impl Partition {
             self.hot.put(key, Hot::Dead, true);
         } else {
             self.hot.remove(key);
+            // A search may have read a mapping that has gone from below since.
+            self.epoch += 1;
         }
     }
 
@@ -294,6 +296,7 @@ impl Partition {
     /// and so is a tombstone with nothing below it.
     pub(super) fn sink(&mut self, layouts: &Layouts, entries: &[Entry]) -> Option<Block> {
         let block = self.direct.pop_back()?;
+        self.epoch += 1;
         for entry in entries.iter().filter(|entry| !entry.is_clean()) {
             let list = &mut self.lists[layouts.list(entry.key())];
             if entry.item().is_some() || list.may_have(layouts, entry.key()) {

@@ -235,7 +235,7 @@ fn what_is_saved_is_as_it_was() {
             for _ in 0..4 {
                 bench.work(&mut random, 10_000, 6000, 40).await;
                 let section = bench.save(random.random()).await;
-                bench.cascade.saved(true);
+                bench.cascade.saved(Some(true));
                 let model = bench.model.clone();
                 // What comes later is lost, and harms nothing.
                 bench.work(&mut random, 10_000, 6000, 1000).await;

@@ -201,7 +201,13 @@ impl Cascade {
     async fn take_pages(&self, number: usize, count: usize) -> Box<[PageId]> {
         use std::sync::atomic::Ordering;
         loop {
-            if let Some(pages) = self.store.take(count) {
+            // What a failed sync may have lost comes before a checkpoint, which comes before free pages.
+            let pages = if self.doubt.is_any() {
+                self.store.take_reserved(count)
+            } else {
+                self.store.take(count)
+            };
+            if let Some(pages) = pages {
                 return pages;
             }
             self.wants_checkpoint.store(true, Ordering::Relaxed);
@@ -259,6 +265,8 @@ impl Cascade {
             Err(error) => {
                 tracing::warn!(%error, "a block of the index is lost, with all older mappings of its partition");
                 let sunk = partition.direct.pop_back();
+                let lost = sunk.as_ref().map_or(0, |block| u64::from(block.entries));
+                add(&self.counters.dropped_behind_damage, lost);
                 self.drop_tier_3(&mut partition);
                 sunk
             }
@@ -330,6 +338,7 @@ impl Cascade {
             while !self.append_to_buckets(number, list, of_some).await {}
         }
         let mut partition = self.partitions[number].lock();
+        partition.epoch += 1;
         let compacted = std::mem::take(&mut partition.lists[list].compacted);
         for block in compacted {
             self.store.release(block.pages.iter().copied());
@@ -378,7 +387,9 @@ impl Cascade {
             let bucket = &mut partition.lists[list].buckets[group.bucket];
             let oldest = bucket.pages.iter();
             let gone = oldest.take_while(|page| page.newest < horizon).count();
-            let dropped = bucket.drop_oldest(filter, gone.max(group.replaces));
+            // Some may have been evicted meanwhile: what is written has all that is left of them.
+            let dropped = gone.max(group.replaces).min(bucket.pages.len());
+            let dropped = bucket.drop_oldest(filter, dropped);
             self.store.release(dropped);
             for (entries, page) in written.by_ref().take(layout.pages_for(group.entries.len())) {
                 let page = BucketPage {
