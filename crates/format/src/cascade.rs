@@ -55,9 +55,9 @@ pub struct Header {
 )]
 #[repr(C)]
 pub struct NumberedSegment {
-    /// Its sequence number.
+    /// Sequence number of the generation that has the number.
     pub generation: U64,
-    /// The segment.
+    /// The segment whose generation it is.
     pub segment: U32,
     /// What entries call it.
     pub number: U32,
@@ -75,7 +75,7 @@ pub struct BlockHead {
     pub number: U64,
     /// The highest segment number in it.
     pub newest: U32,
-    /// Entries in it.
+    /// Entries of all its pages.
     pub entries: U32,
 }
 
@@ -85,13 +85,13 @@ pub struct BlockHead {
 )]
 #[repr(C)]
 pub struct BucketPage {
-    /// Its number.
+    /// Page number, by which it is told from what lay there before.
     pub number: U64,
     /// Where it lies in the region.
     pub page: U32,
     /// The highest segment number in it.
     pub newest: U32,
-    /// Entries in it.
+    /// Entries in the page.
     pub entries: U32,
 }
 

@@ -87,7 +87,7 @@ impl TieredSettings {
     }
 }
 
-/// The `tiered` placement.
+/// A [`Cascade`] over the segments of a store.
 struct Tiered {
     store: Arc<SegmentStore>,
     cascade: Cascade,
@@ -203,9 +203,9 @@ impl Segments for TieredSegments {
 impl Tiered {
     fn new(settings: &TieredSettings, parts: Parts) -> Result<Self, OpenError> {
         let index = |error: &dyn std::fmt::Display| OpenError::Index(error.to_string());
-        let region = parts
-            .index_region
-            .ok_or_else(|| index(&"the image has no region for it"))?;
+        let region = parts.index_region.ok_or_else(|| {
+            index(&"it needs a file or a drive, and this is open flash: choose another preset")
+        })?;
         let segments = Arc::new(TieredSegments {
             numbers: Numbers::new(parts.store.segments()),
             codec: parts.codec,

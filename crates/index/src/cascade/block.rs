@@ -229,7 +229,7 @@ impl Draft {
         }
     }
 
-    /// Writes it.
+    /// Writes the block to the pages that have been taken for it.
     ///
     /// # Errors
     /// What the device says; then its pages are still taken.

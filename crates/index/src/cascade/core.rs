@@ -118,7 +118,7 @@ pub enum CascadeError {
     },
 }
 
-/// No place for another mapping in Tier 1: what is below it cannot take what is in it, for now.
+/// Tier 1 has no space for another mapping until upkeep has moved some of it down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HotFull;
 

@@ -260,7 +260,7 @@ impl PageStore {
         }
     }
 
-    /// Reads a page.
+    /// Reads a page as it is: whether it is the one that was meant is for the caller to verify.
     ///
     /// # Errors
     /// What the device says.

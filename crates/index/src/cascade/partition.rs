@@ -30,9 +30,9 @@ pub(super) struct Partition {
     pub(super) hot: HotTable,
     /// Rises when entries leave Tier 1.
     pub(super) epoch: u64,
-    /// Oldest first.
+    /// What has left Tier 1 and is not on flash yet, the oldest block's worth first.
     pub(super) demoted: VecDeque<Sorted>,
-    /// Newest first.
+    /// Tier 2, the newest block first.
     pub(super) direct: VecDeque<Block>,
     pub(super) lists: Box<[ActiveList]>,
 }
@@ -41,7 +41,7 @@ pub(super) struct Partition {
 pub(super) struct ActiveList {
     pub(super) buffer: Buffer,
     pub(super) sealed: Option<Sorted>,
-    /// Newest first.
+    /// The list of the active table, the newest block first.
     pub(super) blocks: VecDeque<Block>,
     /// The blocks that are being compacted, newest first.
     pub(super) compacted: Vec<Block>,
@@ -101,7 +101,7 @@ pub(super) struct BucketPage {
 /// An inactive bucket: pages that compactions have appended.
 #[derive(Debug, Default)]
 pub(super) struct Bucket {
-    /// Oldest first.
+    /// Its pages, the oldest first.
     pub(super) pages: Vec<BucketPage>,
     /// Of each page its filter; fewer where there are none, or until they are made after a start.
     filters: Vec<u8>,

@@ -15,7 +15,7 @@ const RESTARTS: usize = 8;
 pub enum Tier {
     /// In memory: the first, or what has left it and is not on flash yet.
     One,
-    /// Direct blocks.
+    /// The direct blocks of Tier 2, on flash.
     Two,
     /// Active lists and inactive buckets.
     Three,

@@ -26,7 +26,7 @@ pub(super) struct Numbers {
 }
 
 struct Table {
-    /// By segment.
+    /// The numbered generation of each segment, by the segment's own number.
     of_segments: Vec<Numbered>,
     by_number: BTreeMap<u32, SegmentId>,
     next: u32,
