@@ -71,6 +71,8 @@ struct State {
     opened: u64,
     /// Segments opened a second.
     rate: f64,
+    /// What was asked of [`queued_segments`] last, and its answer.
+    queued: Option<((f64, Duration, u32), f64)>,
     /// The heuristic's low watermark, and whether it has been passed upwards since it was hit.
     low: Option<u32>,
     is_armed: bool,
@@ -86,6 +88,7 @@ impl Regulator {
             seen_at: runtime::now(),
             opened: 0,
             rate: 0.0,
+            queued: None,
             low: None,
             is_armed: true,
             lowered_at: 0,
@@ -127,7 +130,7 @@ impl Regulator {
             }
             Reserve::Heuristic => self.heuristic(load, least),
             Reserve::Queueing => {
-                let queued = queued_segments(self.rate(load), load.service, load.reclaimers);
+                let queued = self.queued(load);
                 let longest = load.buffers.saturating_add(load.reclaimers);
                 let most = longest.min(most_low(load, least)).max(least);
                 // A float to integer conversion saturates.
@@ -153,6 +156,21 @@ impl Regulator {
             state.opened = load.opened;
         }
         state.rate
+    }
+
+    /// [`queued_segments`] at present, found anew where something has changed: it takes a step for each reclaimer, and
+    /// each of them asks.
+    fn queued(&self, load: &Load) -> f64 {
+        let asked = (self.rate(load), load.service, load.reclaimers);
+        let mut state = self.state.lock();
+        match state.queued {
+            Some((of, queued)) if of == asked => queued,
+            _ => {
+                let queued = queued_segments(asked.0, asked.1, asked.2);
+                state.queued = Some((asked, queued));
+                queued
+            }
+        }
     }
 
     fn heuristic(&self, load: &Load, least: u32) -> u32 {

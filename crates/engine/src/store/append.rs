@@ -24,10 +24,6 @@ const SHARE_FOR_WRITES: usize = 8;
 /// How many times longer than its stream's slots the slot of an item may be.
 const MOST_WASTE: u32 = 4;
 
-fn is_free(buffer: &Mutex<Content>) -> bool {
-    matches!(&*buffer.lock(), Content::Free(_) | Content::Lost)
-}
-
 impl SegmentStore {
     /// Appends `items` in order, telling `placed` where each came to lie before any later append
     /// can seal its segment. Returns how many were appended: fewer than all when there is no space,
@@ -244,7 +240,7 @@ impl SegmentStore {
 
     /// Buffers that hold nothing.
     pub(crate) fn free_buffers(&self) -> usize {
-        self.buffers.iter().filter(|buffer| is_free(buffer)).count()
+        self.free_buffers.load(Ordering::Acquire)
     }
 
     /// Bytes of items that reclaim has copied to sealed segments which are not on flash yet.
@@ -258,18 +254,25 @@ impl SegmentStore {
 
     /// Whether copies that gain space find a free buffer.
     pub(crate) fn has_buffer_for_copies(&self) -> bool {
-        self.free_buffer_for(Source::Copy).is_some()
+        self.free_buffers() > self.buffers_for_writes()
     }
 
     /// A free buffer. Copies that gain space leave some to writes, or these would stall for as long as all are written to
     /// flash.
     fn free_buffer_for(&self, source: Source) -> Option<usize> {
+        let left_to_others = match source {
+            Source::Write | Source::Leveling => 0,
+            Source::Copy => self.buffers_for_writes(),
+        };
+        if self.free_buffers() <= left_to_others {
+            return None;
+        }
+        let is_free = |buffer: &Mutex<Content>| {
+            matches!(&*buffer.lock(), Content::Free(_) | Content::Lost)
+        };
         let free = |(number, buffer)| is_free(buffer).then_some(number);
         let mut free = self.buffers.iter().enumerate().filter_map(free);
-        match source {
-            Source::Write | Source::Leveling => free.next(),
-            Source::Copy => free.nth(self.buffers_for_writes()),
-        }
+        free.nth(left_to_others)
     }
 
     /// Buffers that copies leave to writes.
@@ -313,6 +316,7 @@ impl SegmentStore {
             layout,
             self.slot_pages,
         ));
+        self.free_buffers.fetch_sub(1, Ordering::AcqRel);
         cursor.filling[stream] = Some(buffer);
         self.counters.segments_opened.add(1);
         if source == Source::Write {

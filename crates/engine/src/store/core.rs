@@ -157,6 +157,8 @@ pub struct SegmentStore {
     pub(super) max_filling: usize,
     pub(super) segments: Box<[Segment]>,
     pub(super) buffers: Box<[Mutex<Content>]>,
+    /// Buffers that hold nothing. One that is counted is free, or will be when its lock is: only who holds `filling` takes one.
+    pub(super) free_buffers: AtomicUsize,
     /// The buffers being filled, and the next sequence number.
     pub(super) filling: Mutex<Cursor>,
     pub(super) queues: Mutex<Queues>,
@@ -228,6 +230,7 @@ impl SegmentStore {
             buffers: (0..config.buffers)
                 .map(|_| Mutex::new(Content::Lost))
                 .collect(),
+            free_buffers: AtomicUsize::new(config.buffers),
             filling: Mutex::new(filling),
             queues: Mutex::new(queues),
             counts_reads: config.counts_reads,

@@ -171,6 +171,7 @@ impl SegmentStore {
         if let Ok(bytes) = Arc::try_unwrap(bytes) {
             *content = Content::Free(bytes);
         }
+        self.free_buffers.fetch_add(1, Ordering::AcqRel);
     }
 
     /// Moves what a segment on a block gone bad holds to a free one, in the same buffer, and has that written.
