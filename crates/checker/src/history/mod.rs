@@ -124,6 +124,8 @@ pub(crate) struct Certain {
     pub(crate) expiry: u32,
     /// When that was asked for.
     pub(crate) asked: u64,
+    /// It has had this expiry from the first.
+    pub(crate) is_untouched: bool,
 }
 
 /// A crash, as far as the history is concerned.
@@ -499,8 +501,15 @@ impl History {
             && !flushed
             && self.pending.is_none()
             && self.may_be_pending.is_none();
-        let asked = last.asked;
-        certain.then_some(Certain { tag, expiry, asked })
+        let of_value = real().filter(
+            |change| matches!(change.effect, Effect::Value { tag: other, .. } if other == tag),
+        );
+        certain.then_some(Certain {
+            tag,
+            expiry,
+            asked: last.asked,
+            is_untouched: of_value.count() == 1,
+        })
     }
 
     /// Nobody uses the cache, and it has this value of a key: how that came about counts no more.

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use engine::format::segment::Position;
 use engine::{Engine, Start};
 use parking_lot::Mutex;
 use rand::rngs::SmallRng;
@@ -16,7 +17,7 @@ use super::plan::{Plan, Rates};
 use super::report::Report;
 use super::watch::CrashPoint;
 use crate::history::{Found, History};
-use crate::values::key_bytes;
+use crate::values::{key_bytes, tag_of};
 
 /// Readers at once while recovery goes on, and how many keys they read at most.
 const READERS: usize = 4;
@@ -82,6 +83,7 @@ pub(super) fn verify(
             report.empty_starts += 1;
         }
         let expected_items = expected.len();
+        let mut unnamed = HashMap::new();
         let seen = read_early(&mut random, plan, &machine, &engine).await?;
         engine.recovered().await;
         for key in 0..plan.keys {
@@ -92,8 +94,16 @@ pub(super) fn verify(
             let expected = expected.remove(&key);
             report.expected += u64::from(expected.is_some());
             let Some(write) = found else {
-                let Some(tag) = expected else { continue };
-                match (machine.watch.is_unreclaimed(&engine), point.facts.is_cut) {
+                let Some(tag) = expected else {
+                    if let Some(certain) = machine.history.lock().certain(key)
+                        && certain.expiry == 0
+                        && certain.is_untouched
+                    {
+                        unnamed.insert(hash_of(&engine, key), (key, certain.tag));
+                    }
+                    continue;
+                };
+                match (is_all_there(&machine, &engine), point.facts.is_cut) {
                     (false, _) => report.excused += 1,
                     (true, true) => lost += 1,
                     (true, false) => {
@@ -111,6 +121,18 @@ pub(super) fn verify(
                     .follows(key, first, then)
                     .map_err(|wrong| format!("{wrong}\n  {}", history.tell(key)))?;
             }
+        }
+        // A torn record kills more than it should.
+        if point.facts.is_whole
+            && !point.facts.is_cut
+            && let Some((key, tag)) = lying_there(&engine, &unnamed).await
+            && is_all_there(&machine, &engine)
+        {
+            let told = machine.history.lock().tell(key);
+            return Err(format!(
+                "key {key}: value {tag} lies on flash and is not found
+  {told}"
+            ));
         }
         report.lost += lost;
         let may_be_flushed = machine.history.lock().is_flush_in_doubt();
@@ -174,4 +196,39 @@ fn look(history: &History, key: u64, found: Found) -> Result<Option<Option<usize
         .look(key, seen)
         .map_err(|wrong| format!("{wrong}\n  {}", history.tell(key)))?;
     Ok(Some(write))
+}
+
+fn hash_of(engine: &Engine, key: u64) -> u64 {
+    engine.key(&key_bytes(key)).expect("a key").hash().0
+}
+
+/// Whether nothing that was found has been let go of since.
+fn is_all_there(machine: &Machine, engine: &Engine) -> bool {
+    machine.watch.is_unreclaimed(engine) && engine.stats().mappings.dropped == 0
+}
+
+/// One of some values that never had an expiry, by the hashes of their keys, which lies in a segment that has been written: the
+/// index should name it.
+async fn lying_there(engine: &Engine, values: &HashMap<u64, (u64, u64)>) -> Option<(u64, u64)> {
+    let store = engine.store();
+    for record in store.written() {
+        let (Some(pin), Ok(entries)) = (
+            store.pin(record.segment, record.sequence),
+            store.read_summary(&record).await,
+        ) else {
+            continue;
+        };
+        for entry in entries.iter().filter(|entry| entry.expiry.get() == 0) {
+            let Some(&value) = values.get(&entry.hash.get()) else {
+                continue;
+            };
+            let position = Position::from_bits(entry.position.get());
+            if let Ok(item) = store.read(&pin, position).await
+                && tag_of(item.item().value) == Some(value.1)
+            {
+                return Some(value);
+            }
+        }
+    }
+    None
 }

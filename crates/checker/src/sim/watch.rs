@@ -435,6 +435,7 @@ pub(super) fn lost(engine: &Engine) -> u64 {
         + placement.items_lost
         + placement.index_full
         + placement.segments_reclaimed
+        + stats.mappings.dropped
 }
 
 /// Sequence numbers of the segments that have been written.
