@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
 use std::sync::Arc;
 
-use runtime::sync::Notify;
+use runtime::sync::{Notify, Semaphore};
 
 use super::dead::DeadSet;
 use crate::counter::{Count as _, counters};
@@ -80,6 +80,8 @@ pub(crate) struct RecoveryQueue {
     segment_reading_bytes: u64,
     /// What this run has superseded, for each partition.
     superseded: Box<[Mutex<Superseded>]>,
+    /// Held while items of a partition are put into an index of which a part is on flash.
+    pub(crate) restoring: Box<[Semaphore]>,
     /// Items at the front of segments that the index has had from the start.
     covered: HashMap<SegmentId, u32>,
 }
@@ -185,6 +187,7 @@ impl RecoveryQueue {
             started: runtime::now(),
             counters: RecoveryCounters::default(),
             superseded: (0..partitions).map(|_| Mutex::default()).collect(),
+            restoring: (0..partitions).map(|_| Semaphore::new(1)).collect(),
             covered,
         }
     }

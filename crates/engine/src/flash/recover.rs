@@ -18,7 +18,7 @@ use crate::counter::Count as _;
 use crate::durability::dead::{DeadItems, DeadSet, ItemState};
 use crate::format::location::Place;
 use crate::format::segment::SummaryEntry;
-use crate::placement::{Displaced, Restored};
+use crate::placement::{Displaced, Restored, Unlocated};
 use crate::reclaim::Resident;
 use crate::store::{ReadError, SegmentRecord};
 use crate::sync::atomic::Ordering;
@@ -139,6 +139,11 @@ async fn read_segment(tier: &FlashTier, record: &SegmentRecord, dead: &DeadSet) 
     let mut alive = 0;
     for (partition, group) in by_partition(tier, offers) {
         let mut contested = Vec::new();
+        // Where a copy lies below Tier 1 it takes time to say which is the later: nobody puts another one in its place meanwhile.
+        let _turn = match tier.upkeep.locates_displaced {
+            true => None,
+            false => Some(recovery.restoring[partition].acquire().await),
+        };
         for batch in group.chunks(RECORDS_AT_ONCE) {
             wait_for_journal(tier).await;
             restore(tier, partition, batch, None, |offer, answer| match answer {
@@ -289,7 +294,14 @@ async fn contest(
 ) -> bool {
     loop {
         if rival.is_none() {
-            rival = tier.placement.locate(offer.item.hash).await;
+            match tier.placement.locate(offer.item.hash).await {
+                Ok(place) => rival = place,
+                // What cannot be read may be the later copy.
+                Err(Unlocated) => {
+                    refuse(tier, &offer.item);
+                    return false;
+                }
+            }
         }
         if let Some(rival) = rival.filter(|rival| *rival != offer.item.place)
             && is_later(tier, rival, &offer.item).await

@@ -54,6 +54,10 @@ pub struct MappingStats {
     pub damaged_pages: u64,
 }
 
+/// The part of the index that may name a key cannot be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unlocated;
+
 /// What an index knows of a key without reading flash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Probe {
@@ -205,9 +209,13 @@ pub trait Placement: Residents {
     );
 
     /// The place that the index names for a key. Asked where [`restore`](Placement::restore) said [`Restored::Unclear`]; then
-    /// the item is offered again, with that copy as `beaten`, or itself where there is none.
-    fn locate(&self, _hash: KeyHash) -> PlacementFuture<'_, Option<Place>> {
-        Box::pin(std::future::ready(None))
+    /// the item is offered again, with that copy as `beaten`, or itself where there is none. Nothing else is restored of the
+    /// partition meanwhile.
+    ///
+    /// # Errors
+    /// When what may name it cannot be read.
+    fn locate(&self, _hash: KeyHash) -> PlacementFuture<'_, Result<Option<Place>, Unlocated>> {
+        Box::pin(std::future::ready(Ok(None)))
     }
 
     /// Work of its own that goes on in background, each task on some worker, for as long as the engine does.

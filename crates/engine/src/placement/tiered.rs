@@ -17,7 +17,7 @@ use runtime::work::{self, Work};
 
 use super::{
     BackgroundTask, Displaced, Found, Inserted, MappingStats, Parts, Placement, PlacementFuture,
-    PlacementKind, Probe, Restored, Token,
+    PlacementKind, Probe, Restored, Token, Unlocated,
 };
 use crate::config::TieredSettings;
 use crate::counter::Count as _;
@@ -480,11 +480,12 @@ impl Placement for Tiered {
         }
     }
 
-    fn locate(&self, hash: KeyHash) -> PlacementFuture<'_, Option<Place>> {
+    fn locate(&self, hash: KeyHash) -> PlacementFuture<'_, Result<Option<Place>, Unlocated>> {
         Box::pin(async move {
             match self.cascade.search(hash.0).await {
-                Searched::At(code, _) => self.segments.place(code),
-                Searched::Absent | Searched::Unreadable => None,
+                Searched::At(code, _) => Ok(self.segments.place(code)),
+                Searched::Absent => Ok(None),
+                Searched::Unreadable => Err(Unlocated),
             }
         })
     }

@@ -24,6 +24,9 @@ const PIECE_PAGES: usize = 64;
 /// By so much the page numbers of a run differ from those of the one before, which may have used some that no checkpoint
 /// tells of.
 const RUN_NUMBERS: u64 = 1 << 40;
+/// Numbers that each checkpoint takes for the pages of its own: how many it will have is not known. After a run that has failed to
+/// name 2^15 of them some may be given twice.
+const SAVE_NUMBERS: u64 = 1 << 24;
 
 /// Why a checkpoint was not made.
 #[derive(Debug, thiserror::Error)]
@@ -116,7 +119,7 @@ impl Cascade {
     /// Makes durable all that has been written. False where a sync has failed since the last good one began.
     async fn sync_region(&self) -> bool {
         let next = || self.next_number.load(Ordering::Relaxed);
-        let begun = self.doubt.sync_begins(next());
+        let begun = self.doubt.sync_begins(next);
         let is_good = self.segments.sync(self.store.region()).await.is_ok();
         let failures = self.segments.failed_syncs();
         let is_durable = self.doubt.sync_ended((is_good, failures), begun, next());
@@ -253,9 +256,10 @@ impl Cascade {
             at: 0,
         };
         let mut hot = Vec::with_capacity(self.partitions.len());
-        for partition in &self.partitions {
+        for (number, partition) in self.partitions.iter().enumerate() {
             let mut read = Read::default();
             self.decode(&mut reader, &mut read).await?;
+            read.belongs_to(self, number)?;
             hot.push(std::mem::take(&mut read.hot));
             read.put_into(&mut partition.lock());
         }
@@ -305,17 +309,22 @@ impl Cascade {
                 blocks: self.decode_blocks(from, &self.layouts.active).await?,
                 ..ReadList::default()
             };
+            let mut least = 0;
             for _ in 0..from.count().await? {
                 let bucket = from.count().await?;
-                if bucket >= self.shape.ratio {
+                if bucket < least || bucket >= self.shape.ratio {
                     return Err(LoadError::Nonsense);
                 }
+                least = bucket + 1;
                 let pages = from.count().await?;
                 let pages: Vec<format::cascade::BucketPage> = from.all(pages).await?;
-                let pages: Vec<_> = pages.iter().map(BucketPage::decoded).collect();
                 for page in &pages {
-                    self.claim(page.page.page)?;
+                    if page.entries.get() as usize > self.shape.page_entries {
+                        return Err(LoadError::Nonsense);
+                    }
+                    self.claim(PageId(page.page.get()))?;
                 }
+                let pages = pages.iter().map(BucketPage::decoded).collect();
                 list.buckets.push((bucket, pages));
             }
             let buffered = from.count().await?;
@@ -336,6 +345,8 @@ impl Cascade {
         for _ in 0..from.count().await? {
             let head: BlockHead = from.one().await?;
             let count = layout.pages_for(head.entries.get() as usize);
+            let end = head.number.get().checked_add(count as u64);
+            end.ok_or(LoadError::Nonsense)?;
             let pages: Vec<zerocopy::little_endian::U32> = from.all(count).await?;
             let fences: Vec<zerocopy::little_endian::U16> = from.all(count).await?;
             let pages: Box<[PageId]> = pages.iter().map(|page| PageId(page.get())).collect();
@@ -365,6 +376,18 @@ struct ReadList {
 }
 
 impl Read {
+    /// Whether all that has been read by key is of this partition, and in the right list.
+    fn belongs_to(&self, cascade: &Cascade, number: usize) -> Result<(), LoadError> {
+        let is_of_partition = |entry: &Entry| cascade.number_of(entry.key()) == number;
+        let buffered = self.lists.iter().enumerate().all(|(list, read)| {
+            let is_of_list = |entry: &Entry| cascade.layouts.list(entry.key()) == list;
+            let mut buffered = read.buffered.iter();
+            buffered.all(|entry| is_of_partition(entry) && is_of_list(entry))
+        });
+        let all = buffered && self.hot.iter().all(is_of_partition);
+        all.then_some(()).ok_or(LoadError::Nonsense)
+    }
+
     fn put_into(self, partition: &mut Partition) {
         partition.direct = self.direct.into();
         for (list, read) in partition.lists.iter_mut().zip(self.lists) {
@@ -438,10 +461,9 @@ struct Stream<'c> {
 
 impl<'c> Stream<'c> {
     fn new(cascade: &'c Cascade) -> Self {
-        // Numbers of their own: how many pages there will be is not known.
         let first_number = cascade
             .next_number
-            .fetch_add(RUN_NUMBERS >> 8, Ordering::Relaxed);
+            .fetch_add(SAVE_NUMBERS, Ordering::Relaxed);
         Self {
             cascade,
             first_number,
@@ -453,11 +475,11 @@ impl<'c> Stream<'c> {
 
     async fn append(&mut self, bytes: &[u8]) -> Result<(), SaveError> {
         self.rest.extend_from_slice(bytes);
-        let piece = PIECE_PAGES * STREAM_BYTES;
-        while self.rest.len() >= piece {
-            let after = self.rest.split_off(piece);
-            let piece = std::mem::replace(&mut self.rest, after);
-            self.write(&piece).await?;
+        let rest = std::mem::take(&mut self.rest);
+        let pieces = rest.chunks_exact(PIECE_PAGES * STREAM_BYTES);
+        self.rest = pieces.remainder().to_vec();
+        for piece in pieces {
+            self.write(piece).await?;
         }
         Ok(())
     }
@@ -519,7 +541,7 @@ impl Reader<'_> {
             self.bytes
                 .extend(decode_page(&read, self.image, self.number)?);
             self.pages = rest;
-            self.number += 1;
+            self.number = self.number.checked_add(1).ok_or(LoadError::Nonsense)?;
         }
         self.at += len;
         Ok(&self.bytes[self.at - len..self.at])

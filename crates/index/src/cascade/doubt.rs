@@ -52,10 +52,13 @@ impl Doubt {
         }
     }
 
-    /// Pages with numbers from `number` on are written until the guard is dropped.
-    pub(super) fn writing(&self, number: u64) -> InFlight<'_> {
-        self.state.lock().in_flight.insert(number);
-        InFlight(self, number)
+    /// Pages with the numbers that `take` takes, from that which it returns on, are written until the guard is dropped. No
+    /// sync begins between the two.
+    pub(super) fn writing(&self, take: impl FnOnce() -> u64) -> (InFlight<'_>, u64) {
+        let mut state = self.state.lock();
+        let first = take();
+        state.in_flight.insert(first);
+        (InFlight(self, first), first)
     }
 
     /// Whether anything is in doubt.
@@ -64,9 +67,11 @@ impl Doubt {
         partitions.any(|in_doubt| in_doubt.load(Ordering::Acquire))
     }
 
-    /// A sync begins: pages with lower numbers than what this returns have been written.
-    pub(super) fn sync_begins(&self, next_number: u64) -> u64 {
+    /// A sync begins: pages with lower numbers than what this returns have been written. `next_number` tells the first that
+    /// nobody has taken.
+    pub(super) fn sync_begins(&self, next_number: impl FnOnce() -> u64) -> u64 {
         let state = self.state.lock();
+        let next_number = next_number();
         let first = state.in_flight.first();
         first.map_or(next_number, |&first| first.min(next_number))
     }

@@ -173,8 +173,7 @@ impl Cascade {
         let pages = self
             .take_pages(number, layout.pages_for(entries.len()))
             .await;
-        let first = self.take_numbers(pages.len());
-        let _writing = self.doubt.writing(first);
+        let (_writing, first) = self.doubt.writing(|| self.take_numbers(pages.len()));
         let draft = Draft::new(layout, first, entries, pages);
         match draft.write(&self.store).await {
             Ok(()) => Some(draft.block),
@@ -315,21 +314,25 @@ impl Cascade {
             blocks.map(|block| block.page_refs().collect()).collect()
         };
         let mut entries = Vec::new();
-        let mut is_lost = false;
+        let mut whole = 0;
         for pages in &blocks {
             match self.read_pages(&self.layouts.active, pages).await {
                 Ok(of_block) => entries.extend(of_block),
                 Err(error) => {
                     tracing::warn!(%error, "a block of the index is lost, with older mappings of its list");
-                    is_lost = true;
                     break;
                 }
             }
+            whole += 1;
         }
-        if is_lost {
+        if whole < blocks.len() {
             let mut partition = self.partitions[number].lock();
             partition.epoch += 1;
-            self.drop_buckets(&mut partition.lists[list].buckets);
+            let list = &mut partition.lists[list];
+            let lost = list.compacted[whole..].iter();
+            let lost: u64 = lost.map(|block| u64::from(block.entries)).sum();
+            add(&self.counters.dropped_behind_damage, lost);
+            self.drop_buckets(&mut list.buckets);
         }
         // The newest of each key: of equal ones the first stays first.
         entries.sort_by_key(Entry::key);
@@ -413,8 +416,7 @@ impl Cascade {
             return Some(Vec::new());
         }
         let pages = self.take_pages(number, contents.len()).await;
-        let first = self.take_numbers(pages.len());
-        let _writing = self.doubt.writing(first);
+        let (_writing, first) = self.doubt.writing(|| self.take_numbers(pages.len()));
         let bytes = block::encode_pages(self.image, first, contents);
         if let Err(error) = self.store.write(&pages, &bytes).await {
             self.write_failed(&pages, &error).await;
@@ -431,10 +433,10 @@ impl Cascade {
     /// What is to be written of a bucket that gets some entries.
     async fn for_bucket(&self, number: usize, list: usize, new: &[Entry]) -> Group {
         let bucket = self.layouts.bucket(new[0].key());
-        let pages: Vec<PageRef> = {
+        let pages: Vec<BucketPage> = {
             let partition = self.partitions[number].lock();
             let pages = &partition.lists[list].buckets[bucket].pages;
-            pages.iter().rev().map(|page| page.page).collect()
+            pages.iter().rev().copied().collect()
         };
         if !pages.is_empty() && pages.len() < MOST_BUCKET_PAGES {
             return Group {
@@ -444,14 +446,14 @@ impl Cascade {
             };
         }
         let mut entries = new.to_vec();
-        for page in &pages {
-            match self
-                .read_pages(&self.layouts.active, std::slice::from_ref(page))
-                .await
-            {
+        for (at, page) in pages.iter().enumerate() {
+            match self.read_pages(&self.layouts.active, &[page.page]).await {
                 Ok(of_page) => entries.extend(of_page),
                 Err(error) => {
                     tracing::warn!(%error, "a page of the index is lost, with older mappings of its bucket");
+                    let lost = pages[at..].iter();
+                    let lost: u64 = lost.map(|page| u64::from(page.entries)).sum();
+                    add(&self.counters.dropped_behind_damage, lost);
                     break;
                 }
             }
@@ -490,10 +492,12 @@ impl Cascade {
             };
             let mut partition = self.partitions[number].lock();
             let pages = &mut partition.lists[list].buckets[bucket].pages;
-            if let Some(page) = pages.iter_mut().find(|page| page.page == old) {
-                page.page = new[0];
-                self.store.release([old.page]);
-            }
+            let released = match pages.iter_mut().find(|page| page.page == old) {
+                Some(page) => std::mem::replace(&mut page.page, new[0]),
+                // It has been evicted meanwhile.
+                None => new[0],
+            };
+            self.store.release([released.page]);
             return;
         }
         if let Some(mut new) = self.write_block(number, layout, &entries).await {
