@@ -524,7 +524,7 @@ pub enum ConfigError {
     /// More flash than the journal's records can name places on.
     #[error(
         "{:.1} of flash are too many: with these segments an image has {:.1} at most; give it less of the \
-         device, or larger segments", Bytes(*given), Bytes(*most)
+         device{}", Bytes(*given), Bytes(*most), if *most < LOCATION_UNITS * u64::from(UNIT_BYTES) { ", or larger segments" } else { "" }
     )]
     FlashTooLarge {
         /// Bytes of flash that were given.

@@ -203,7 +203,11 @@ async fn serve(shared: Arc<Shared>, listeners: Vec<Arc<Listener>>) -> Stop {
     }
     let stop = shared.engine.stop().await;
     match stop {
-        Stop::Complete { objects } => tracing::info!(objects, "stopped; the next start is warm"),
+        Stop::Complete { objects } => {
+            // What has been flushed may still hold space.
+            let objects = objects.min(shared.engine.stats().flash_items);
+            tracing::info!(objects, "stopped; the next start is warm");
+        }
         Stop::Incomplete {
             next_is_empty: true,
             ..
@@ -456,7 +460,7 @@ fn log_start(engine: &Engine, flash: &str, io: &str, config: &Config) {
         Start::New => "a new image".to_owned(),
         Start::Warm { items, orderly } => {
             let after = if orderly { "" } else { " after a crash" };
-            format!("warm{after}, {items} items on flash")
+            format!("warm{after}, up to {items} items on flash")
         }
         Start::Empty(why) => format!("empty: {why}"),
         Start::Forced => "empty: what the flash held was overwritten".to_owned(),

@@ -209,7 +209,7 @@ fn settings(shared: &Shared, out: &mut Vec<u8>) {
     let config = &shared.config;
     let server = &config.server;
     stat(out, "maxbytes", config.cache.memory.0);
-    stat(out, "maxconns", server.max_connections);
+    stat(out, "maxconns", most_connections(config));
     let (mut tcp, mut unix) = (None, None);
     for address in server.listen.iter().rev() {
         match address {

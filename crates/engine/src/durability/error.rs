@@ -64,7 +64,8 @@ pub enum OpenError {
     /// The superblock alone.
     #[error(
         "it is the superblock of an image on emulated flash: name the file with the flash, as \
-         nand:PRESET,file=PATH"
+         nand:PRESET,file=PATH; or a size was given at which nothing of an image on it is left: give it the size that it \
+         was made with"
     )]
     SuperblockOnly,
     /// An image made on flash of another shape.

@@ -98,6 +98,36 @@ fn what_is_overwritten_within_the_window_costs_nothing_and_afterwards_one_write(
     });
 }
 
+/// Memory for a third of the flash: were that kept free for the stop, a third of the cache would be.
+#[test]
+fn what_is_clean_needs_no_room_for_the_stop() {
+    const ITEMS: u64 = 46_000;
+    simulate(1, async {
+        let new = Left::new(device::Image::new(META_BYTES + (64 << 20)));
+        let config = EngineConfig {
+            memory_bytes: 22 << 20,
+            ..roomy()
+        };
+        let (_disk, _media, engine) = start_on(&new, &config).await;
+        for number in 0..ITEMS {
+            set(&engine, &numbered(number), &value(number, 1250))
+                .await
+                .unwrap();
+            if number % 2000 == 0 {
+                runtime::sleep(WINDOW).await;
+            }
+        }
+        runtime::sleep(WINDOW).await;
+        let stats = engine.stats();
+        assert_eq!(stats.placement.items_evicted, 0, "{stats:?}");
+        let (free, all) = (engine.store().free_segments(), engine.store().segments());
+        assert!(16 * free <= all * 2, "{free} of {all} segments are free");
+        for number in 0..ITEMS {
+            assert!(get(&engine, &numbered(number)).await.is_some(), "{number}");
+        }
+    });
+}
+
 #[test]
 fn without_a_window_nothing_is_written_before_it_leaves_memory_or_a_sync() {
     simulate(1, async {
