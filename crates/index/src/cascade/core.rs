@@ -10,12 +10,13 @@ use parking_lot::{Mutex, MutexGuard};
 use runtime::pages::PagePool;
 use runtime::sync::{Notify, Semaphore};
 
-use super::block::{BlockLayout, Filter};
+use super::block::BlockLayout;
 use super::doubt::Doubt;
 use super::hot::{self, Hot, HotTable};
 use super::pages::{PageStore, Saves};
 use super::partition::{Layouts, Partition};
 use super::shape::{CascadeConfig, Shape};
+use super::slices::Filter;
 
 use crate::ConfigError;
 
@@ -145,15 +146,17 @@ impl Cascade {
             });
         }
         let kept_bits = hot::kept_bits(&config, &shape)?;
-        let layout = |prefix_bits| BlockLayout {
+        let layout = |prefix_bits, block_entries| BlockLayout {
             image,
             prefix_bits,
-            filter: Filter::new(shape.page_entries, config.filter_bits),
+            filter: Filter::new(block_entries, config.filter_bits),
+            page_filter: Filter::new(shape.page_entries, config.filter_bits),
             page_entries: shape.page_entries,
         };
+        let list_bits = shape.partition_bits + shape.list_bits;
         let layouts = Layouts {
-            direct: layout(shape.partition_bits),
-            active: layout(shape.partition_bits + shape.list_bits),
+            direct: layout(shape.partition_bits, shape.demoted()),
+            active: layout(list_bits, shape.buffered()),
             list_bits: shape.list_bits,
             ratio: shape.ratio,
         };
