@@ -33,7 +33,7 @@ pub const LINE_BYTES: usize = 64;
 const LINE_BITS: usize = LINE_BYTES * 8;
 const LINE_BITS_LOG: u32 = LINE_BITS.trailing_zeros();
 /// Most bits of a key.
-const KEY_BITS_HIGHEST: u32 = 16;
+pub const KEY_BITS_HIGHEST: u32 = 16;
 
 const M1: u64 = 0x9e37_79b9_7f4a_7c15;
 const M2: u64 = 0xd6e8_feb8_6659_fd93;
@@ -62,30 +62,28 @@ impl Bloom {
 
     /// Adds a hash to a filter, which was zeros at first. What is behind its last whole line is left alone.
     pub fn insert(&self, filter: &mut [u8], hash: u64) {
-        let (lines, _) = filter.as_chunks_mut::<LINE_BYTES>();
-        let mixed = mix(hash);
-        if let Some(line) = lines.get_mut(line_of(mixed, lines.len())) {
-            self.bits(mixed).for_each(|(byte, bit)| line[byte] |= bit);
+        for bit in self.bits(filter.len(), hash) {
+            filter[bit / 8] |= 1 << (bit % 8);
         }
     }
 
     /// Whether a hash may be in a filter; false only if it is not. All may be in one without a line.
     pub fn contains(&self, filter: &[u8], hash: u64) -> bool {
-        let (lines, _) = filter.as_chunks::<LINE_BYTES>();
-        let mixed = mix(hash);
-        lines
-            .get(line_of(mixed, lines.len()))
-            .is_none_or(|line| self.bits(mixed).all(|(byte, bit)| line[byte] & bit != 0))
+        let mut bits = self.bits(filter.len(), hash);
+        bits.all(|bit| filter[bit / 8] >> (bit % 8) & 1 == 1)
     }
 
-    /// Byte and bit of each bit of a key.
-    fn bits(&self, mixed: u64) -> impl Iterator<Item = (usize, u8)> {
+    /// Which bits of a filter of so many bytes a hash sets; none where it has no line. Bit `b` is bit `b` mod 8 of byte
+    /// `b` / 8.
+    pub fn bits(&self, filter_bytes: usize, hash: u64) -> impl Iterator<Item = usize> + use<> {
+        let lines = filter_bytes / LINE_BYTES;
+        let count = if lines == 0 { 0 } else { self.key_bits };
+        let mixed = mix(hash);
+        let line = line_of(mixed, lines) * LINE_BITS;
         // The line comes from the upper half.
         let products = std::iter::successors(Some(mixed as u32), |bits| Some(bits.wrapping_mul(G)));
-        products.take(self.key_bits as usize).map(|product| {
-            let bit = product >> (u32::BITS - LINE_BITS_LOG);
-            (bit as usize / 8, 1 << (bit % 8))
-        })
+        let products = products.take(count as usize);
+        products.map(move |product| line + (product >> (u32::BITS - LINE_BITS_LOG)) as usize)
     }
 }
 

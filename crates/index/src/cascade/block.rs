@@ -1,16 +1,18 @@
 //! Blocks of mappings on flash: what memory knows of them, and how they are written and read.
 //!
 //! A block is sorted by hash and lies in pages that each verify on their own, so that a look-up reads the one page in which
-//! a key is if it is in the block. Memory keeps of each page where it lies, the beginning of its first hash, and a filter.
+//! a key is if it is in the block. Memory keeps of each page where it lies, and the beginning of its first hash; filters of
+//! whole blocks are [`Slices`](super::slices::Slices).
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use device::{AlignedBuf, DeviceError, PAGE_BYTES};
 use format::cascade::BlockHead;
-use format::mapping::bloom::Bloom;
 use format::mapping::{self, BlockError, Entry};
 
 use super::pages::{PageId, PageStore};
+use super::slices::Filter;
 
 /// A page of a block, and the number by which it tells itself from what lay there before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,8 +32,8 @@ pub(super) struct Block {
     pub(super) pages: Box<[PageId]>,
     /// For each page, 16 bits of its first hash, behind those that are the same for the whole block.
     fences: Box<[u16]>,
-    /// For each page, a Bloom filter. None where there are none, or until they are made after a start.
-    filters: Option<Box<[u8]>>,
+    /// Whether it has its filter: after a start it is made when the block has been read.
+    pub(super) is_filtered: bool,
 }
 
 /// What blocks are written with.
@@ -40,48 +42,11 @@ pub(super) struct BlockLayout {
     pub(super) image: u64,
     /// Bits of a hash that are the same for the whole block.
     pub(super) prefix_bits: u32,
+    /// Filters of whole blocks, and of pages.
     pub(super) filter: Filter,
+    pub(super) page_filter: Filter,
     /// Entries in a page.
     pub(super) page_entries: usize,
-}
-
-/// The Bloom filters of pages.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Filter {
-    bloom: Bloom,
-    /// Bytes of each; 0 where there are none.
-    pub(super) bytes: usize,
-}
-
-impl Filter {
-    /// Filters of pages of so many entries, with so many bits each.
-    pub(super) fn new(entries: usize, bits: u32) -> Self {
-        let bytes = Bloom::bytes_for(entries, bits);
-        Self {
-            bloom: Bloom::new(bits),
-            bytes: if bits == 0 { 0 } else { bytes },
-        }
-    }
-
-    pub(super) fn is_kept(&self) -> bool {
-        self.bytes > 0
-    }
-
-    /// Appends the filter of a page's entries.
-    pub(super) fn append(&self, entries: &[Entry], filters: &mut Vec<u8>) {
-        let at = filters.len();
-        filters.resize(at + self.bytes, 0);
-        let filter = &mut filters[at..];
-        entries
-            .iter()
-            .for_each(|entry| self.bloom.insert(filter, entry.key()));
-    }
-
-    /// Whether a page may have a key, by the filters of some pages.
-    pub(super) fn may_have(&self, filters: &[u8], page: usize, key: u64) -> bool {
-        let filter = &filters[page * self.bytes..][..self.bytes];
-        self.bloom.contains(filter, key)
-    }
 }
 
 /// Why a page of a block gave nothing.
@@ -114,11 +79,7 @@ impl BlockLayout {
 impl Block {
     /// Bytes of memory that it takes beside its own.
     pub(super) fn heap_bytes(&self) -> usize {
-        let filters = self
-            .filters
-            .as_ref()
-            .map_or(0, |filters| size_of_val(&**filters));
-        size_of_val(&*self.pages) + size_of_val(&*self.fences) + filters
+        size_of_val(&*self.pages) + size_of_val(&*self.fences)
     }
 
     pub(super) fn page_refs(&self) -> impl Iterator<Item = PageRef> {
@@ -131,24 +92,19 @@ impl Block {
         self.page_refs().any(|of_block| of_block == page)
     }
 
-    /// The pages that may have a key: one, or two where one begins as the one before ends.
-    pub(super) fn candidates(
-        &self,
-        layout: &BlockLayout,
-        key: u64,
-    ) -> impl Iterator<Item = PageRef> {
+    /// The pages that may have a key, by its beginning: one, or two where one begins as the one before ends, or none.
+    pub(super) fn span(&self, layout: &BlockLayout, key: u64) -> Range<usize> {
         let fence = layout.fence(key);
         let end = self.fences.partition_point(|&first| first <= fence);
         let before = self.fences[..end].partition_point(|&first| first < fence);
-        let pages = before.saturating_sub(1)..end;
-        let may_have = move |&page: &usize| {
-            let filters = self.filters.as_ref();
-            filters.is_none_or(|filters| layout.filter.may_have(filters, page, key))
-        };
-        pages.filter(may_have).map(|page| PageRef {
+        before.saturating_sub(1)..end
+    }
+
+    pub(super) fn page(&self, page: usize) -> PageRef {
+        PageRef {
             page: self.pages[page],
             number: self.number + page as u64,
-        })
+        }
     }
 
     /// What a checkpoint has of it, beside its pages and [`fences`](Self::fences).
@@ -172,27 +128,14 @@ impl Block {
             entries: head.entries.get(),
             pages,
             fences,
-            filters: None,
+            is_filtered: false,
         }
     }
 
-    /// Whether its filters are still to be made.
-    pub(super) fn lacks_filters(&self, filter: &Filter) -> bool {
-        filter.is_kept() && self.filters.is_none()
+    /// Whether its filter is still to be made.
+    pub(super) fn lacks_filter(&self, filter: &Filter) -> bool {
+        filter.is_kept() && !self.is_filtered
     }
-
-    pub(super) fn set_filters(&mut self, filters: Vec<u8>) {
-        self.filters = Some(filters.into());
-    }
-}
-
-/// The filters of all pages of a block with these entries.
-pub(super) fn filters_of(layout: &BlockLayout, entries: &[Entry]) -> Vec<u8> {
-    let mut filters = Vec::with_capacity(layout.pages_for(entries.len()) * layout.filter.bytes);
-    for page in entries.chunks(layout.page_entries) {
-        layout.filter.append(page, &mut filters);
-    }
-    filters
 }
 
 /// A block that is to be written: its pages, and what will be known of it.
@@ -214,8 +157,6 @@ impl Draft {
         let contents: Vec<_> = entries.chunks(layout.page_entries).collect();
         let fences = entries.chunks(layout.page_entries);
         let fences = fences.map(|page| layout.fence(page[0].key())).collect();
-        let filters = layout.filter.is_kept();
-        let filters = filters.then(|| filters_of(layout, entries).into());
         Self {
             block: Block {
                 number,
@@ -223,7 +164,7 @@ impl Draft {
                 entries: entries.len() as u32,
                 pages,
                 fences,
-                filters,
+                is_filtered: true,
             },
             bytes: encode_pages(layout.image, number, &contents),
         }

@@ -16,7 +16,8 @@ use super::block::{Block, BlockLayout, PageRef};
 use super::core::Cascade;
 use super::hot::Hot;
 use super::pages::{PageId, PageStore};
-use super::partition::{BucketPage, Partition};
+use super::partition::{BucketPage, Layouts, Partition};
+use super::slices::Slices;
 use super::upkeep::entry_of;
 
 /// Pages of the stream written or read at once.
@@ -261,7 +262,7 @@ impl Cascade {
             self.decode(&mut reader, &mut read).await?;
             read.belongs_to(self, number)?;
             hot.push(std::mem::take(&mut read.hot));
-            read.put_into(&mut partition.lock());
+            read.put_into(&mut partition.lock(), &self.layouts);
         }
         let segments = reader.count().await?;
         let segments = reader.all(segments).await?;
@@ -388,9 +389,11 @@ impl Read {
         all.then_some(()).ok_or(LoadError::Nonsense)
     }
 
-    fn put_into(self, partition: &mut Partition) {
+    fn put_into(self, partition: &mut Partition, layouts: &Layouts) {
+        partition.filters = Slices::unknown(&layouts.direct.filter, self.direct.len());
         partition.direct = self.direct.into();
         for (list, read) in partition.lists.iter_mut().zip(self.lists) {
+            list.filters = Slices::unknown(&layouts.active.filter, read.blocks.len());
             list.blocks = read.blocks.into();
             for (bucket, pages) in read.buckets {
                 list.buckets[bucket].pages = pages;

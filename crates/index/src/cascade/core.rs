@@ -10,12 +10,13 @@ use parking_lot::{Mutex, MutexGuard};
 use runtime::pages::PagePool;
 use runtime::sync::{Notify, Semaphore};
 
-use super::block::{BlockLayout, Filter};
+use super::block::BlockLayout;
 use super::doubt::Doubt;
 use super::hot::{self, Hot, HotTable};
 use super::pages::{PageStore, Saves};
 use super::partition::{Layouts, Partition};
 use super::shape::{CascadeConfig, Shape};
+use super::slices::Filter;
 
 use crate::ConfigError;
 
@@ -23,6 +24,11 @@ use crate::ConfigError;
 const OVERSHOOT: usize = 8;
 /// Searches that read flash at once, at most: each holds a batch of pages.
 const SEARCHES: usize = 64;
+/// Bits by which entries of Tier 2 and of active lists have more than those of inactive buckets. A look-up asks 64 small blocks of
+/// Tier 2, half as many of a list, and six pages of a bucket; of all entries a 48th is in Tier 2 and a twelfth in lists. The
+/// fewest reads for the memory come where what is asked of each, times its false positives, is as its share of the entries.
+const MORE_DIRECT_BITS: u32 = 12;
+const MORE_ACTIVE_BITS: u32 = 8;
 /// Compactions at once: each holds a whole list.
 const COMPACTIONS: usize = 1;
 
@@ -98,6 +104,14 @@ pub struct Counters {
     pub write_errors: AtomicU64,
 }
 
+/// Bits of filters for each entry, so many more than those of inactive buckets; none where these have none.
+fn more_filter_bits(config: &CascadeConfig, more: u32) -> u32 {
+    match config.filter_bits {
+        0 => 0,
+        bits => bits + more,
+    }
+}
+
 pub(super) fn add(counter: &AtomicU64, number: u64) {
     counter.fetch_add(number, Ordering::Relaxed);
 }
@@ -145,15 +159,17 @@ impl Cascade {
             });
         }
         let kept_bits = hot::kept_bits(&config, &shape)?;
-        let layout = |prefix_bits| BlockLayout {
+        let layout = |prefix_bits, block_entries, more_bits| BlockLayout {
             image,
             prefix_bits,
-            filter: Filter::new(shape.page_entries, config.filter_bits),
+            filter: Filter::new(block_entries, more_filter_bits(&config, more_bits)),
+            page_filter: Filter::new(shape.page_entries, config.filter_bits),
             page_entries: shape.page_entries,
         };
+        let list_bits = shape.partition_bits + shape.list_bits;
         let layouts = Layouts {
-            direct: layout(shape.partition_bits),
-            active: layout(shape.partition_bits + shape.list_bits),
+            direct: layout(shape.partition_bits, shape.demoted(), MORE_DIRECT_BITS),
+            active: layout(list_bits, shape.buffered(), MORE_ACTIVE_BITS),
             list_bits: shape.list_bits,
             ratio: shape.ratio,
         };

@@ -32,6 +32,7 @@ mod pages;
 mod partition;
 mod search;
 mod shape;
+mod slices;
 mod upkeep;
 
 #[cfg(test)]

@@ -19,9 +19,10 @@ use format::mapping::Entry;
 use hashbrown::HashTable;
 use hashbrown::hash_table;
 
-use super::block::{Block, BlockLayout, Filter, PageRef};
+use super::block::{Block, BlockLayout, PageRef};
 use super::hot::{Hot, HotTable};
 use super::pages::PageId;
+use super::slices::{Filter, Slices};
 
 /// Entries that have been taken out of a tier and are not on flash yet, one a key and sorted by it.
 pub(super) type Sorted = Arc<[Entry]>;
@@ -34,6 +35,8 @@ pub(super) struct Partition {
     pub(super) demoted: VecDeque<Sorted>,
     /// Tier 2, the newest block first.
     pub(super) direct: VecDeque<Block>,
+    /// Their filters.
+    pub(super) filters: Slices,
     pub(super) lists: Box<[ActiveList]>,
 }
 
@@ -45,6 +48,8 @@ pub(super) struct ActiveList {
     pub(super) blocks: VecDeque<Block>,
     /// The blocks that are being compacted, newest first.
     pub(super) compacted: Vec<Block>,
+    /// The filters of both.
+    pub(super) filters: Slices,
     pub(super) buckets: Box<[Bucket]>,
     /// Buckets before this one have all their filters.
     filtered: usize,
@@ -150,9 +155,10 @@ impl Bucket {
         key: u64,
     ) -> impl Iterator<Item = PageRef> + 'b {
         let is_filtered = filter.is_kept() && !self.lacks_filters(filter);
+        let key = filter.key_bits(key);
         let numbered = self.pages.iter().enumerate().rev();
         numbered.filter_map(move |(number, page)| {
-            let may_have = !is_filtered || filter.may_have(&self.filters, number, key);
+            let may_have = !is_filtered || filter.may_have(&self.filters, number, &key);
             may_have.then_some(page.page)
         })
     }
@@ -216,6 +222,7 @@ impl Partition {
             sealed: None,
             blocks: VecDeque::new(),
             compacted: Vec::new(),
+            filters: Slices::default(),
             buckets: (0..layouts.ratio).map(|_| Bucket::default()).collect(),
             filtered: 0,
         };
@@ -224,6 +231,7 @@ impl Partition {
             epoch: 0,
             demoted: VecDeque::new(),
             direct: VecDeque::new(),
+            filters: Slices::default(),
             lists: (0..1usize << layouts.list_bits).map(list).collect(),
         }
     }
@@ -239,26 +247,36 @@ impl Partition {
     /// Where a search behind Tier 1 and what has just left it goes.
     pub(super) fn plan(&self, layouts: &Layouts, key: u64) -> Plan {
         let list = &self.lists[layouts.list(key)];
-        let direct = self.direct.iter();
         let buffered = list.find_buffered(key);
         let indirect = match buffered {
             Some(_) => Vec::new(),
             None => list.candidates(layouts, key).collect(),
         };
         Plan {
-            direct: direct
-                .flat_map(|block| block.candidates(&layouts.direct, key))
-                .collect(),
+            direct: self.direct_candidates(layouts, key).collect(),
             buffered,
             indirect,
         }
     }
 
+    /// The pages of Tier 2 that may have a key, newest first.
+    fn direct_candidates<'a>(
+        &'a self,
+        layouts: &'a Layouts,
+        key: u64,
+    ) -> impl Iterator<Item = PageRef> + 'a {
+        let layout = &layouts.direct;
+        let blocks = self.filters.may_have(layout.filter.key_bits(key));
+        blocks.flat_map(move |number| {
+            let block = &self.direct[number];
+            block.span(layout, key).map(|page| block.page(page))
+        })
+    }
+
     /// Whether anything below Tier 1 may name a key.
     pub(super) fn may_be_below(&self, layouts: &Layouts, key: u64) -> bool {
-        let mut direct = self.direct.iter();
         self.find_demoted(key).is_some()
-            || direct.any(|block| block.candidates(&layouts.direct, key).next().is_some())
+            || self.direct_candidates(layouts, key).next().is_some()
             || self.lists[layouts.list(key)].may_have(layouts, key)
     }
 
@@ -296,6 +314,7 @@ impl Partition {
     /// and so is a tombstone with nothing below it.
     pub(super) fn sink(&mut self, layouts: &Layouts, entries: &[Entry]) -> Option<Block> {
         let block = self.direct.pop_back()?;
+        self.filters.truncate(self.direct.len());
         self.epoch += 1;
         for entry in entries.iter().filter(|entry| !entry.is_clean()) {
             let list = &mut self.lists[layouts.list(entry.key())];
@@ -320,26 +339,33 @@ impl Partition {
         block.map_or_else(Vec::new, |block| block.page_refs().collect())
     }
 
-    /// The block at a spot.
-    pub(super) fn block_at(&mut self, spot: Spot) -> Option<&mut Block> {
-        match spot {
-            Spot::Direct(number) => self.direct.iter_mut().find(|block| block.number == number),
+    /// The block at a spot, and the filters that its own is among, with its place there.
+    pub(super) fn block_at(&mut self, spot: Spot) -> Option<(&mut Block, &mut Slices, usize)> {
+        let (mut blocks, filters, number): (Box<dyn Iterator<Item = &mut Block>>, _, _) = match spot
+        {
+            Spot::Direct(number) => {
+                let blocks = self.direct.iter_mut();
+                (Box::new(blocks), &mut self.filters, number)
+            }
             Spot::Active(list, number) => {
                 let list = &mut self.lists[list];
-                let mut blocks = list.blocks.iter_mut().chain(&mut list.compacted);
-                blocks.find(|block| block.number == number)
+                let blocks = list.blocks.iter_mut().chain(&mut list.compacted);
+                (Box::new(blocks), &mut list.filters, number)
             }
-            Spot::Bucket(..) => None,
-        }
+            Spot::Bucket(..) => return None,
+        };
+        let mut numbered = (0..).zip(&mut blocks);
+        let (place, block) = numbered.find(|(_, block)| block.number == number)?;
+        Some((block, filters, place))
     }
 
     /// Something that lacks filters, and its pages, the oldest of a bucket first: after a start most of it does.
     pub(super) fn without_filters(&mut self, layouts: &Layouts) -> Option<(Spot, Vec<PageRef>)> {
-        let lacks = |block: &&Block| block.lacks_filters(&layouts.direct.filter);
+        let lacks = |block: &&Block| block.lacks_filter(&layouts.direct.filter);
         if let Some(block) = self.direct.iter().find(lacks) {
             return Some((Spot::Direct(block.number), block.page_refs().collect()));
         }
-        let filter = &layouts.active.filter;
+        let filter = &layouts.active.page_filter;
         for (number, list) in self.lists.iter_mut().enumerate() {
             let mut blocks = list.blocks.iter().chain(&list.compacted);
             if let Some(block) = blocks.find(lacks) {
@@ -375,10 +401,11 @@ impl Partition {
                 .map_or(0, |entries| size_of_val(&**entries));
             let compacted: usize = list.compacted.iter().map(Block::heap_bytes).sum();
             let buckets: usize = list.buckets.iter().map(Bucket::heap_bytes).sum();
-            let of_list = size_of::<ActiveList>() + size_of_val(&*list.buckets);
+            let of_list =
+                size_of::<ActiveList>() + size_of_val(&*list.buckets) + list.filters.heap_bytes();
             of_list + list.buffer.heap_bytes() + sealed + blocks(&list.blocks) + compacted + buckets
         });
-        demoted + blocks(&self.direct) + lists.sum::<usize>()
+        demoted + blocks(&self.direct) + self.filters.heap_bytes() + lists.sum::<usize>()
     }
 }
 
@@ -395,10 +422,19 @@ impl ActiveList {
         key: u64,
     ) -> impl Iterator<Item = PageRef> + 'a {
         let bucket = &self.buckets[layouts.bucket(key)];
-        let blocks = self.blocks.iter().chain(&self.compacted);
-        blocks
-            .flat_map(move |block| block.candidates(&layouts.active, key))
-            .chain(bucket.candidates(&layouts.active.filter, key))
+        let layout = &layouts.active;
+        let blocks = self.filters.may_have(layout.filter.key_bits(key));
+        let pages = blocks.flat_map(move |number| {
+            let block = self.block(number);
+            block.span(layout, key).map(|page| block.page(page))
+        });
+        pages.chain(bucket.candidates(&layout.page_filter, key))
+    }
+
+    /// A block, those that are being compacted behind the others.
+    fn block(&self, number: usize) -> &Block {
+        let compacted = || &self.compacted[number - self.blocks.len()];
+        self.blocks.get(number).unwrap_or_else(compacted)
     }
 
     pub(super) fn may_have(&self, layouts: &Layouts, key: u64) -> bool {

@@ -65,9 +65,12 @@ impl Cascade {
                 (plan, partition.epoch)
             };
             if turn.is_none() && !(plan.direct.is_empty() && plan.indirect.is_empty()) {
-                turn = Some(self.searches.acquire().await);
-                // Something may have changed meanwhile.
-                continue;
+                turn = self.searches.try_acquire();
+                if turn.is_none() {
+                    turn = Some(self.searches.acquire().await);
+                    // Something may have changed meanwhile.
+                    continue;
+                }
             }
             let mut reads = 0;
             let outcome = self.follow(key, &plan, &mut reads).await;

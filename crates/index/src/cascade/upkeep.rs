@@ -10,7 +10,7 @@ use device::DeviceError;
 use format::mapping::Entry;
 use format::segment::Position;
 
-use super::block::{self, Block, BlockLayout, Draft, PageError, PageRef, filters_of};
+use super::block::{self, Block, BlockLayout, Draft, PageError, PageRef};
 use super::core::{Cascade, add};
 use super::hot::{Hot, HotEntry};
 use super::pages::PageId;
@@ -147,19 +147,26 @@ impl Cascade {
     async fn write_demoted(&self, number: usize, entries: &Sorted) {
         let layout = &self.layouts.direct;
         if let Some(block) = self.write_block(number, layout, entries).await {
+            // Upkeep alone changes them: made without the lock, they are what there is.
+            let filters = self.partitions[number].lock().filters.clone();
+            let filters = filters.with_newest(&layout.filter.of(entries));
             let mut partition = self.partitions[number].lock();
             partition.demoted.pop_front();
             partition.direct.push_front(block);
+            partition.filters = filters;
         }
     }
 
     async fn write_sealed(&self, number: usize, list: usize, entries: &Sorted) {
         let layout = &self.layouts.active;
         if let Some(block) = self.write_block(number, layout, entries).await {
+            let filters = self.partitions[number].lock().lists[list].filters.clone();
+            let filters = filters.with_newest(&layout.filter.of(entries));
             let mut partition = self.partitions[number].lock();
             let list = &mut partition.lists[list];
             list.sealed = None;
             list.blocks.push_front(block);
+            list.filters = filters;
         }
     }
 
@@ -227,7 +234,7 @@ impl Cascade {
                 if let Some(oldest) = bucket.pages.first() {
                     evicted += u64::from(oldest.entries);
                     self.store
-                        .release(bucket.drop_oldest(&self.layouts.active.filter, 1));
+                        .release(bucket.drop_oldest(&self.layouts.active.page_filter, 1));
                 }
             }
         }
@@ -264,6 +271,8 @@ impl Cascade {
             Err(error) => {
                 tracing::warn!(%error, "a block of the index is lost, with all older mappings of its partition");
                 let sunk = partition.direct.pop_back();
+                let left = partition.direct.len();
+                partition.filters.truncate(left);
                 let lost = sunk.as_ref().map_or(0, |block| u64::from(block.entries));
                 add(&self.counters.dropped_behind_damage, lost);
                 self.drop_tier_3(&mut partition);
@@ -286,6 +295,7 @@ impl Cascade {
                 dropped += block.entries as usize;
                 self.store.release(block.pages.iter().copied());
             }
+            list.filters.truncate(0);
             add(&self.counters.dropped_behind_damage, dropped as u64);
             self.drop_buckets(&mut list.buckets);
         }
@@ -301,7 +311,7 @@ impl Cascade {
             add(&self.counters.dropped_behind_damage, dropped);
             let all = bucket.pages.len();
             self.store
-                .release(bucket.drop_oldest(&self.layouts.active.filter, all));
+                .release(bucket.drop_oldest(&self.layouts.active.page_filter, all));
         }
     }
 
@@ -342,7 +352,9 @@ impl Cascade {
         }
         let mut partition = self.partitions[number].lock();
         partition.epoch += 1;
-        let compacted = std::mem::take(&mut partition.lists[list].compacted);
+        let list = &mut partition.lists[list];
+        let compacted = std::mem::take(&mut list.compacted);
+        list.filters.truncate(list.blocks.len());
         for block in compacted {
             self.store.release(block.pages.iter().copied());
         }
@@ -382,7 +394,7 @@ impl Cascade {
             return false;
         };
         let mut written = contents.into_iter().zip(written);
-        let filter = &layout.filter;
+        let filter = &layout.page_filter;
         let mut partition = self.partitions[number].lock();
         partition.epoch += 1;
         let horizon = self.segments.horizon();
@@ -400,7 +412,7 @@ impl Cascade {
                     newest: block::newest(entries),
                     entries: entries.len() as u16,
                 };
-                bucket.append(page, &filters_of(layout, entries));
+                bucket.append(page, &filter.of(entries));
             }
         }
         true
@@ -502,7 +514,8 @@ impl Cascade {
         }
         if let Some(mut new) = self.write_block(number, layout, &entries).await {
             let mut partition = self.partitions[number].lock();
-            if let Some(block) = partition.block_at(spot) {
+            if let Some((block, ..)) = partition.block_at(spot) {
+                new.is_filtered = block.is_filtered;
                 std::mem::swap(block, &mut new);
             }
             self.store.release(new.pages);
@@ -520,6 +533,8 @@ impl Cascade {
                     .iter()
                     .position(|block| block.number == number);
                 dropped.extend(partition.direct.drain(at.unwrap_or(0)..));
+                let left = partition.direct.len();
+                partition.filters.truncate(left);
                 self.drop_tier_3(partition);
             }
             Spot::Active(list, number) => {
@@ -531,6 +546,8 @@ impl Cascade {
                 } else if let Some(at) = list.compacted.iter().position(is_it) {
                     dropped.extend(list.compacted.drain(at..));
                 }
+                let left = list.blocks.len() + list.compacted.len();
+                list.filters.truncate(left);
                 self.drop_buckets(&mut list.buckets);
             }
             Spot::Bucket(list, bucket, page) => {
@@ -540,7 +557,7 @@ impl Cascade {
                         .iter()
                         .map(|page| u64::from(page.entries));
                     add(&self.counters.dropped_behind_damage, of_dropped.sum());
-                    let filter = &self.layouts.active.filter;
+                    let filter = &self.layouts.active.page_filter;
                     self.store.release(bucket.drop_oldest(filter, at + 1));
                 }
             }
@@ -555,16 +572,18 @@ impl Cascade {
     }
 
     async fn make_filters(&self, number: usize, spot: Spot, pages: &[PageRef]) {
-        let (layout, filter) = match spot {
-            Spot::Direct(_) => (&self.layouts.direct, &self.layouts.direct.filter),
-            Spot::Active(..) | Spot::Bucket(..) => {
-                (&self.layouts.active, &self.layouts.active.filter)
-            }
+        let layout = match spot {
+            Spot::Direct(_) => &self.layouts.direct,
+            Spot::Active(..) | Spot::Bucket(..) => &self.layouts.active,
         };
-        let mut filters = Vec::with_capacity(pages.len() * filter.bytes);
+        let mut entries = Vec::new();
+        let mut filters = Vec::new();
         for page in pages {
             match self.read_pages(layout, std::slice::from_ref(page)).await {
-                Ok(entries) => filter.append(&entries, &mut filters),
+                Ok(of_page) if matches!(spot, Spot::Bucket(..)) => {
+                    layout.page_filter.append(&of_page, &mut filters);
+                }
+                Ok(of_page) => entries.extend(of_page),
                 Err(error) => {
                     tracing::warn!(%error, "a part of the index is lost, with older mappings");
                     let lost = match spot {
@@ -576,15 +595,11 @@ impl Cascade {
             }
         }
         let mut partition = self.partitions[number].lock();
-        match spot {
-            Spot::Bucket(list, bucket, _) => {
-                partition.lists[list].buckets[bucket].set_filters(filters);
-            }
-            Spot::Direct(_) | Spot::Active(..) => {
-                if let Some(block) = partition.block_at(spot) {
-                    block.set_filters(filters);
-                }
-            }
+        if let Spot::Bucket(list, bucket, _) = spot {
+            partition.lists[list].buckets[bucket].set_filters(filters);
+        } else if let Some((block, filters, place)) = partition.block_at(spot) {
+            *filters = filters.with(place, &layout.filter.of(&entries));
+            block.is_filtered = true;
         }
     }
 }

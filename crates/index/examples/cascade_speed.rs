@@ -1,0 +1,158 @@
+//! Measures look-ups of a [`Cascade`] behind Tier 1: processor time of each, and pages read.
+//!
+//! `cargo run --release -p flowstone-index --example cascade_speed -- 2000000 [bits of filter]`
+//!
+//! The region is memory that answers at once, so that time is the processor's alone. Hashes are a counter through a
+//! bijective mixer, so every run does the same work.
+
+#![allow(clippy::print_stdout)]
+
+use std::hint::black_box;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use device::{Latency, MemoryDisk, PAGE_BYTES, Region};
+use flowstone_index::cascade::{Cascade, CascadeConfig, Searched, Segments, Tier};
+use format::segment::Position;
+use runtime::pages::PagePool;
+use runtime::sim::Sim;
+
+const POSITION_BITS: u32 = 12;
+const CODE_BITS: u32 = 34;
+/// Keys of each kind that are looked up.
+const LOOKUPS: u64 = 50_000;
+const ROUNDS: usize = 5;
+
+/// Segments that are all there.
+struct All;
+
+impl Segments for All {
+    fn named_by(&self, code: u64) -> Option<(u32, Position)> {
+        let position = code as u32 & ((1 << POSITION_BITS) - 1);
+        Some((
+            (code >> POSITION_BITS) as u32,
+            Position::from_bits(position),
+        ))
+    }
+
+    fn code(&self, number: u32, position: Position) -> Option<u64> {
+        Some(u64::from(number) << POSITION_BITS | u64::from(position.bits()))
+    }
+
+    fn horizon(&self) -> u32 {
+        0
+    }
+
+    fn failed_syncs(&self) -> u64 {
+        0
+    }
+}
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let mut arguments = std::env::args().skip(1);
+    let keys: u64 = arguments
+        .next()
+        .map_or(Ok(2_000_000), |text| text.parse())?;
+    let filter_bits: u32 = arguments.next().map_or(Ok(8), |text| text.parse())?;
+    let config = CascadeConfig {
+        filter_bits,
+        ..CascadeConfig::new(keys, CODE_BITS)
+    };
+    let least = (Cascade::least_pages(&config) * PAGE_BYTES) as u64;
+    let bytes = (least + keys * 40).next_multiple_of(PAGE_BYTES as u64);
+    let disk = Arc::new(MemoryDisk::with_latency(bytes, Latency::default()));
+    let region = Region::new(disk, 0, bytes)?;
+    let pool = Arc::new(PagePool::new(1 << 20));
+    let cascade = Arc::new(Cascade::new(config, region, 1, Arc::new(All), &pool)?);
+    Sim::new(1).block_on(async {
+        for number in 0..cascade.partitions() {
+            let cascade = Arc::clone(&cascade);
+            runtime::spawn_detached(async move { cascade.upkeep(number, || ()).await });
+        }
+        fill(&cascade, keys).await;
+        measure(&cascade, keys).await;
+    });
+    Ok(())
+}
+
+/// Names a place for each key, and waits until what has to go down has gone.
+async fn fill(cascade: &Cascade, keys: u64) {
+    for key in 0..keys {
+        while cascade.insert(hash(key), key, false).is_err() {
+            runtime::sleep(Duration::from_millis(1)).await;
+        }
+    }
+    runtime::sleep(Duration::from_secs(1)).await;
+    println!(
+        "{keys} keys in {} partitions: {:.2} bytes of memory each",
+        cascade.partitions(),
+        cascade.memory_bytes() as f64 / keys as f64,
+    );
+}
+
+async fn measure(cascade: &Cascade, keys: u64) {
+    let absent = keys..keys + LOOKUPS;
+    for _ in 0..ROUNDS {
+        let begin = Instant::now();
+        let maybe = absent
+            .clone()
+            .filter(|&key| cascade.may_be_below(hash(key)));
+        let maybe = black_box(maybe.count());
+        println!(
+            "may_be_below of absent keys: {:.0} ns, {:.1} % perhaps",
+            each(begin, LOOKUPS),
+            maybe as f64 * 100.0 / LOOKUPS as f64
+        );
+    }
+    search("absent", cascade, absent, None).await;
+    // What has left Tier 1 last is a tenth of the keys behind it.
+    search(
+        "tier 2",
+        cascade,
+        keys * 88 / 100..keys * 89 / 100,
+        Some(Tier::Two),
+    )
+    .await;
+    search("tier 3", cascade, 0..LOOKUPS, Some(Tier::Three)).await;
+}
+
+async fn search(name: &str, cascade: &Cascade, keys: std::ops::Range<u64>, tier: Option<Tier>) {
+    let reads = || {
+        let counters = cascade.counters();
+        let reads = [
+            &counters.tier2_reads,
+            &counters.tier3_reads,
+            &counters.absent_reads,
+        ];
+        reads
+            .map(|reads| reads.load(Ordering::Relaxed))
+            .iter()
+            .sum::<u64>()
+    };
+    let (before, begin, count) = (reads(), Instant::now(), keys.end - keys.start);
+    let mut as_meant = 0u64;
+    for key in keys {
+        let found = match cascade.search(hash(key)).await {
+            Searched::At(_, tier) => Some(tier),
+            Searched::Absent | Searched::Unreadable => None,
+        };
+        as_meant += u64::from(found == tier);
+    }
+    println!(
+        "search, {name}: {:.0} ns, {:.2} pages read, {:.1} % as meant",
+        each(begin, count),
+        (reads() - before) as f64 / count as f64,
+        as_meant as f64 * 100.0 / count as f64
+    );
+}
+
+fn each(begin: Instant, count: u64) -> f64 {
+    begin.elapsed().as_nanos() as f64 / count as f64
+}
+
+fn hash(key: u64) -> u64 {
+    let mixed = (key + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let mixed = (mixed ^ (mixed >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed ^ (mixed >> 32)
+}
