@@ -282,8 +282,9 @@ impl Tiered {
     }
 
     fn sweep(&self) {
+        let begun = self.segments.numbers.sweep_begins();
         self.cascade.sweep();
-        self.segments.numbers.swept();
+        self.segments.numbers.swept(&begun);
     }
 
     /// Whether a key may have been restored in this run; it is, from now on.

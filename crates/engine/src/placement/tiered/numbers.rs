@@ -40,7 +40,8 @@ pub(super) struct Numbered {
     pub(super) generation: u64,
     pub(super) number: u32,
     pub(super) turn: u8,
-    /// Generations that have got a number since Tier 1 was swept.
+    /// Generations that have got a number so far, and those of them that came after the oldest of which Tier 1 may have entries.
+    given: u32,
     unswept: u8,
     /// Items placed in it that are not known to be dead.
     pub(super) items: u32,
@@ -115,6 +116,7 @@ impl Numbers {
             generation,
             number,
             turn: (before.turn + 1) % TURNS,
+            given: before.given.wrapping_add(1),
             unswept: before.unswept + 1,
             items: 0,
         };
@@ -137,14 +139,25 @@ impl Numbers {
         self.table.read().next
     }
 
-    /// Tier 1 has no entries any more of generations that had gone when it began to be swept. One may have gone meanwhile.
-    pub(super) fn swept(&self) {
-        let mut table = self.table.write();
-        table.is_sweep_due = false;
+    /// Tier 1 begins to be swept: what is to be told to [`swept`](Self::swept).
+    pub(super) fn sweep_begins(&self) -> Vec<u32> {
+        let table = self.table.read();
         table
             .of_segments
-            .iter_mut()
-            .for_each(|numbered| numbered.unswept = numbered.unswept.min(1));
+            .iter()
+            .map(|numbered| numbered.given)
+            .collect()
+    }
+
+    /// Tier 1 has no entries any more of generations that had gone when it began to be swept. Several of a segment may have
+    /// come meanwhile.
+    pub(super) fn swept(&self, begun: &[u32]) {
+        let mut table = self.table.write();
+        table.is_sweep_due = false;
+        for (numbered, &begun) in table.of_segments.iter_mut().zip(begun) {
+            let since = numbered.given.wrapping_sub(begun);
+            numbered.unswept = since.min(u32::from(numbered.unswept)) as u8;
+        }
     }
 
     /// Counts items in and out of a generation; returns whether it is still there.
@@ -200,11 +213,46 @@ impl Numbers {
                 generation: numbered.generation.get(),
                 number,
                 turn: 0,
+                given: 0,
                 unswept: 0,
                 items: numbered.items.get(),
             };
             items += u64::from(numbered.items.get());
         }
         Some(items)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn give(numbers: &Numbers, generation: u64) -> Option<u8> {
+        match numbers.give(SegmentId(0), generation, |_| {}) {
+            Given::Number(numbered) => Some(numbered.turn),
+            Given::Sweep => None,
+            Given::None => panic!("there are enough"),
+        }
+    }
+
+    /// Else an entry of the first would be taken for one of the fourth, which has the same turn.
+    #[test]
+    fn generations_that_come_during_a_sweep_count() {
+        let numbers = Numbers::new(1);
+        let first = give(&numbers, 1);
+        let begun = numbers.sweep_begins();
+        let second = give(&numbers, 2);
+        numbers.swept(&begun);
+        let third = give(&numbers, 3);
+        let turns: std::collections::HashSet<_> = [first, second, third].into();
+        assert!(turns.len() == 3 && !turns.contains(&None), "{turns:?}");
+        assert_eq!(
+            give(&numbers, 4),
+            None,
+            "Tier 1 may have entries of the first"
+        );
+        let begun = numbers.sweep_begins();
+        numbers.swept(&begun);
+        assert_eq!(give(&numbers, 4), first);
     }
 }
