@@ -149,7 +149,7 @@ impl Cascade {
         pool: &Arc<PagePool>,
     ) -> Result<Self, CascadeError> {
         let shape = Shape::of(&config);
-        let store = PageStore::new(region);
+        let store = PageStore::new(region, config.discard);
         let least = Self::least_pages(&config);
         if store.pages() < least {
             return Err(CascadeError::Region {
@@ -239,6 +239,12 @@ impl Cascade {
         let page = device::PAGE_BYTES as u64;
         let used = self.store.pages() - self.store.free_pages();
         (used as u64 * page, self.store.pages_written() * page)
+    }
+
+    /// Tells the drive of pages that have been let go of, where that is [wanted](CascadeConfig::discard). Never ends; one for
+    /// the whole cascade.
+    pub async fn discard(&self) {
+        self.store.discard().await;
     }
 
     /// Whether a checkpoint would free pages that are needed.

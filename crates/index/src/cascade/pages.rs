@@ -9,12 +9,16 @@
 //!   free ───────────> in use ─────────────> released ─────────────────────> waiting ─────────────────────> free
 //!                        └── young ────────────────────────────────────────────────────────────────────────┘
 //! ```
+//!
+//! Where the drive is told of what is erased, pages that were waiting are told to it first, those that follow each other at
+//! once, and are free after that.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use device::{AlignedBuf, DeviceError, Disk, PAGE_BYTES, Region, SharedBuf};
 use parking_lot::Mutex;
+use runtime::sync::Notify;
 
 /// Number of a page of the region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -31,6 +35,9 @@ const WRITE_PAGES: usize = 64;
 pub(super) struct PageStore {
     region: Region,
     map: Mutex<PageMap>,
+    /// Whether the drive is told of pages that are let go of.
+    discards: bool,
+    discard_due: Notify,
     pages_written: AtomicU64,
 }
 
@@ -57,6 +64,9 @@ struct PageMap {
     used_up: [bool; RUNS.len()],
     released: Vec<PageId>,
     waiting: Vec<PageId>,
+    /// What is to be told to the drive, and how much of it is just being told.
+    to_discard: Vec<PageId>,
+    discarding: usize,
 }
 
 struct BitMap {
@@ -99,6 +109,8 @@ impl PageMap {
             used_up: [false; RUNS.len()],
             released: Vec::new(),
             waiting: Vec::new(),
+            to_discard: Vec::new(),
+            discarding: 0,
         }
     }
 
@@ -157,12 +169,14 @@ impl PageMap {
 
 impl PageStore {
     /// A region of whose pages none is in use.
-    pub(super) fn new(region: Region) -> Self {
+    pub(super) fn new(region: Region, discards: bool) -> Self {
         let pages = region.len_bytes() / PAGE_BYTES as u64;
         let pages = pages.min(u64::from(u32::MAX)) as usize;
         Self {
             region,
             map: Mutex::new(PageMap::new(pages)),
+            discards,
+            discard_due: Notify::default(),
             pages_written: AtomicU64::new(0),
         }
     }
@@ -180,7 +194,7 @@ impl PageStore {
     /// Bytes of memory that the map takes, about.
     pub(super) fn memory_bytes(&self) -> u64 {
         let map = self.map.lock();
-        let lists = map.released.capacity() + map.waiting.capacity();
+        let lists = map.released.capacity() + map.waiting.capacity() + map.to_discard.capacity();
         (self.pages() / 4 + lists * size_of::<PageId>()) as u64
     }
 
@@ -235,7 +249,7 @@ impl PageStore {
     /// Pages that checkpoints will free.
     pub(super) fn released_pages(&self) -> usize {
         let map = self.map.lock();
-        map.released.len() + map.waiting.len()
+        map.released.len() + map.waiting.len() + map.to_discard.len() + map.discarding
     }
 
     /// A checkpoint is begun: it may name every page that is in use from now on.
@@ -255,9 +269,41 @@ impl PageStore {
     /// The checkpoint that was begun last is in force, and no other one is.
     pub(super) fn checkpoint_named(&self) {
         let mut map = self.map.lock();
-        for page in std::mem::take(&mut map.waiting) {
-            map.free(page);
+        let waiting = std::mem::take(&mut map.waiting);
+        if self.discards {
+            map.to_discard.extend(waiting);
+            drop(map);
+            self.discard_due.notify_all();
+        } else {
+            waiting.into_iter().for_each(|page| map.free(page));
         }
+    }
+
+    /// Tells the drive of pages that have been let go of, for as long as the store is used. Never ends.
+    pub(super) async fn discard(&self) {
+        loop {
+            let due = self.discard_due.listener();
+            self.discard_some().await;
+            due.await;
+        }
+    }
+
+    async fn discard_some(&self) {
+        let mut pages = {
+            let mut map = self.map.lock();
+            map.discarding = map.to_discard.len();
+            std::mem::take(&mut map.to_discard)
+        };
+        pages.sort_unstable();
+        for run in pages.chunk_by(|one, other| one.0 + 1 == other.0) {
+            let bytes = (run.len() * PAGE_BYTES) as u64;
+            if let Err(error) = self.region.discard(offset(run[0]), bytes).await {
+                tracing::debug!(%error, "the drive is not told of a part of the index that has gone");
+            }
+        }
+        let mut map = self.map.lock();
+        map.discarding = 0;
+        pages.into_iter().for_each(|page| map.free(page));
     }
 
     /// Reads a page as it is: whether it is the one that was meant is for the caller to verify.
@@ -312,9 +358,32 @@ mod tests {
     const PAGES: usize = 100;
 
     fn store() -> PageStore {
+        store_that(false)
+    }
+
+    fn store_that(discards: bool) -> PageStore {
         let bytes = (PAGES * PAGE_BYTES) as u64;
         let disk = Arc::new(MemoryDisk::new(bytes));
-        PageStore::new(Region::new(disk, 0, bytes).expect("whole pages"))
+        PageStore::new(Region::new(disk, 0, bytes).expect("whole pages"), discards)
+    }
+
+    /// Else what has been written to it meanwhile would be discarded.
+    #[test]
+    fn a_page_is_free_after_the_drive_has_been_told() {
+        let store = store_that(true);
+        let pages = store.take_reserved(3).expect("free");
+        let bytes = Arc::new(AlignedBuf::new(3 * PAGE_BYTES));
+        runtime::sim::Sim::new(1).block_on(async {
+            store.write(&pages, &bytes).await.expect("written");
+            store.checkpoint_begins();
+            store.checkpoint_named();
+            store.release(pages.iter().copied());
+            store.checkpoint_begins();
+            store.checkpoint_named();
+            assert_eq!((store.free_pages(), store.released_pages()), (PAGES - 3, 3));
+            store.discard_some().await;
+            assert_eq!((store.free_pages(), store.released_pages()), (PAGES, 0));
+        });
     }
 
     #[test]

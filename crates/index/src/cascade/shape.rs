@@ -39,6 +39,8 @@ pub struct CascadeConfig {
     pub replacement: Replacement,
     /// Blocks of Tier 2 read at once, and then compared (section 4.1.2).
     pub batch: u32,
+    /// Whether the drive is told of pages that have been let go of.
+    pub discard: bool,
     /// Sizes other than those that follow from the capacity.
     pub sizes: Sizes,
 }
@@ -92,6 +94,7 @@ impl CascadeConfig {
             filter_bits: 8,
             replacement: Replacement::default(),
             batch: 8,
+            discard: false,
             sizes: Sizes::default(),
         }
     }
