@@ -16,6 +16,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use format::mapping::Entry;
+use format::mapping::bloom::mix;
 use hashbrown::HashTable;
 use hashbrown::hash_table;
 
@@ -69,12 +70,14 @@ impl Buffer {
     }
 
     pub(super) fn find(&self, key: u64) -> Option<Entry> {
-        self.0.find(key, |entry| entry.key() == key).copied()
+        let is_it = |entry: &Entry| entry.key() == key;
+        self.0.find(mix(key), is_it).copied()
     }
 
     pub(super) fn put(&mut self, new: Entry) {
         let is_it = |entry: &Entry| entry.key() == new.key();
-        match self.0.entry(new.key(), is_it, Entry::key) {
+        let hash = |entry: &Entry| mix(entry.key());
+        match self.0.entry(mix(new.key()), is_it, hash) {
             hash_table::Entry::Occupied(mut old) => *old.get_mut() = new,
             hash_table::Entry::Vacant(place) => {
                 place.insert(new);
