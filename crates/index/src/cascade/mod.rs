@@ -28,6 +28,7 @@ mod checkpoint;
 mod core;
 mod doubt;
 mod hot;
+mod jump;
 mod pages;
 mod partition;
 mod search;

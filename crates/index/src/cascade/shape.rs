@@ -1,6 +1,8 @@
 //! How large the parts of a cascade are: of a large cache as in SlickCache (sections 4.1 and 5.4), of a smaller one so
 //! that its buffers take no more than they save.
 
+use super::jump;
+
 /// Entries in a page of a block.
 pub(super) const PAGE_ENTRIES: usize = format::mapping::capacity(1, 0);
 
@@ -39,6 +41,11 @@ pub struct CascadeConfig {
     pub replacement: Replacement,
     /// Blocks of Tier 2 read at once, and then compared (section 4.1.2).
     pub batch: u32,
+    /// Where there are no filters in memory, an active list has some on flash (section 4.1.3, Jump List).
+    pub jump_lists: bool,
+    /// A look-up reads all pages of a block of Tier 2 or of an active list at once, as SlickCache does, instead of the one
+    /// that may have the key.
+    pub whole_blocks: bool,
     /// Sizes other than those that follow from the capacity.
     pub sizes: Sizes,
 }
@@ -92,6 +99,8 @@ impl CascadeConfig {
             filter_bits: 8,
             replacement: Replacement::default(),
             batch: 8,
+            jump_lists: true,
+            whole_blocks: false,
             sizes: Sizes::default(),
         }
     }
@@ -108,6 +117,8 @@ pub(super) struct Shape {
     pub(super) list_bits: u32,
     pub(super) active_blocks: usize,
     pub(super) active_pages: usize,
+    /// Blocks of such a list that a filter on flash tells of; 0 where there are no such filters.
+    pub(super) jump_distance: usize,
     /// Inactive buckets of each active list.
     pub(super) ratio: usize,
     pub(super) page_entries: usize,
@@ -152,6 +163,8 @@ impl Shape {
             || (capacity * u64::from(config.hot_percent) / 100 / partitions) as usize,
             |entries| entries as usize,
         );
+        let distance = jump::distance(active_blocks as usize);
+        let has_jumps = config.jump_lists && config.filter_bits == 0 && distance > 1;
         Self {
             partition_bits: partitions.trailing_zeros(),
             hot_entries: hot.max(page_entries),
@@ -160,6 +173,7 @@ impl Shape {
             list_bits: lists.trailing_zeros(),
             active_blocks: active_blocks as usize,
             active_pages: active_pages as usize,
+            jump_distance: if has_jumps { distance } else { 0 },
             ratio: ratio.max(1) as usize,
             page_entries,
         }

@@ -78,7 +78,11 @@ impl Filter {
             bits: [0; KEY_BITS_HIGHEST as usize],
             count: 0,
         };
-        for (to, bit) in key_bits.bits.iter_mut().zip(self.bloom.bits(self.bytes, key)) {
+        for (to, bit) in key_bits
+            .bits
+            .iter_mut()
+            .zip(self.bloom.bits(self.bytes, key))
+        {
             *to = bit as u32;
             key_bits.count += 1;
         }
@@ -119,8 +123,8 @@ impl Slices {
         }
     }
 
-    /// Blocks that there are filters of.
-    pub(super) fn len(&self) -> usize {
+    #[cfg(test)]
+    fn len(&self) -> usize {
         self.len
     }
 

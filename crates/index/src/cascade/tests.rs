@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use device::{Latency, MemoryDisk, PAGE_BYTES, Region};
+use device::{AlignedBuf, Disk as _, Latency, MemoryDisk, PAGE_BYTES, Region, SharedBuf};
 use format::cascade::NumberedSegment;
 use format::segment::Position;
 use parking_lot::Mutex;
@@ -194,51 +194,80 @@ fn seeds() -> std::ops::RangeInclusive<u64> {
     }
 }
 
+/// What the index is tried with: filters in memory, jump lists of two and of more blocks, none, whole blocks.
+fn variant(seed: u64) -> CascadeConfig {
+    let with = |filter_bits, change: fn(&mut CascadeConfig)| {
+        let mut config = CascadeConfig {
+            filter_bits,
+            ..config()
+        };
+        change(&mut config);
+        config
+    };
+    let all = [
+        with(8, |_| ()),
+        with(0, |_| ()),
+        with(0, |config| config.jump_lists = false),
+        with(0, |config| {
+            config.sizes.active_blocks = Some(11);
+            config.sizes.page_entries = Some(40);
+            config.sizes.active_pages = Some(2);
+        }),
+        with(0, |config| {
+            config.whole_blocks = true;
+            config.batch = 2;
+            config.sizes.direct_pages = Some(3);
+            config.sizes.active_pages = Some(2);
+        }),
+        with(5, |config| {
+            config.whole_blocks = true;
+        }),
+        with(3, |_| ()),
+    ];
+    all[seed as usize % all.len()]
+}
+
 #[test]
 fn the_newest_mapping_is_found_in_whatever_tier_it_is() {
     for seed in seeds() {
-        for filter_bits in [0, 8] {
-            eprintln!("seed {seed}, {filter_bits} bits");
-            in_simulation(seed, || async {
-                let mut random = SmallRng::seed_from_u64(seed);
-                let config = CascadeConfig {
-                    filter_bits,
-                    ..config()
-                };
-                let mut bench = Bench::new(config);
-                bench.work(&mut random, 60_000, 12_000, 40).await;
-                for key in 0..12_000 {
-                    bench.check(key).await;
-                }
-                let counters = &bench.cascade.counters;
-                for count in [
-                    &counters.tier1_hits,
-                    &counters.tier2_hits,
-                    &counters.tier3_hits,
-                    &counters.compactions,
-                ] {
-                    assert!(count.load(Ordering::Relaxed) > 5, "{counters:?}");
-                }
-                assert_eq!(counters.evicted.load(Ordering::Relaxed), 0);
-            });
-        }
+        let config = variant(seed);
+        eprintln!("seed {seed}, {config:?}");
+        in_simulation(seed, || async {
+            let mut random = SmallRng::seed_from_u64(seed);
+            let mut bench = Bench::new(config);
+            bench.work(&mut random, 30_000, 12_000, 40).await;
+            for key in 0..12_000 {
+                bench.check(key).await;
+            }
+            let counters = &bench.cascade.counters;
+            for count in [
+                &counters.tier1_hits,
+                &counters.tier2_hits,
+                &counters.tier3_hits,
+                &counters.compactions,
+            ] {
+                assert!(count.load(Ordering::Relaxed) > 3, "{counters:?}");
+            }
+            assert_eq!(counters.evicted.load(Ordering::Relaxed), 0);
+        });
     }
 }
 
 #[test]
 fn what_is_saved_is_as_it_was() {
     for seed in seeds() {
-        eprintln!("seed {seed}");
+        let config = variant(seed);
+        eprintln!("seed {seed}, {config:?}");
         in_simulation(seed, || async {
             let mut random = SmallRng::seed_from_u64(seed);
-            let mut bench = Bench::new(config());
-            for _ in 0..4 {
-                bench.work(&mut random, 10_000, 6000, 40).await;
+            let mut bench = Bench::new(config);
+            for _ in 0..3 {
+                bench.work(&mut random, 5_000, 6000, 40).await;
                 let section = bench.save(random.random()).await;
                 bench.cascade.saved(Some(true));
                 let model = bench.model.clone();
                 // What comes later is lost, and harms nothing.
-                bench.work(&mut random, 10_000, 6000, 1000).await;
+                bench.work(&mut random, 5_000, 6000, 1000).await;
                 bench.tidy().await;
                 bench.model = model;
                 bench.load(&section).await;
@@ -248,4 +277,121 @@ fn what_is_saved_is_as_it_was() {
             }
         });
     }
+}
+
+/// One list of up to 64 blocks of a page, and next to nothing above it.
+fn long_list() -> CascadeConfig {
+    CascadeConfig {
+        filter_bits: 0,
+        sizes: Sizes {
+            partitions: Some(1),
+            direct_blocks: Some(1),
+            direct_pages: Some(1),
+            lists: Some(1),
+            active_blocks: Some(64),
+            active_pages: Some(1),
+            ratio: Some(4),
+            hot_entries: Some(40),
+            page_entries: Some(40),
+        },
+        ..CascadeConfig::new(4000, 34)
+    }
+}
+
+impl Bench {
+    /// A list of 63 blocks.
+    async fn with_a_long_list(config: CascadeConfig) -> Self {
+        let mut bench = Self::new(config);
+        let blocks = |bench: &Self| bench.cascade.partitions[0].lock().lists[0].blocks.len();
+        for key in 0.. {
+            bench.insert(key, 1000).await;
+            bench.tidy().await;
+            if blocks(&bench) == 63 {
+                return bench;
+            }
+        }
+        unreachable!("keys do not end");
+    }
+
+    /// Pages read by a look-up of each of some keys, on average.
+    async fn reads(&self, keys: std::ops::Range<u64>) -> f64 {
+        let counters = &self.cascade.counters;
+        let read = || {
+            let [two, three, absent] = [
+                &counters.tier2_reads,
+                &counters.tier3_reads,
+                &counters.absent_reads,
+            ]
+            .map(|reads| reads.load(Ordering::Relaxed));
+            two + three + absent
+        };
+        let (before, count) = (read(), keys.end - keys.start);
+        for key in keys {
+            self.check(key).await;
+        }
+        (read() - before) as f64 / count as f64
+    }
+}
+
+/// Section 4.1.3: no more than twice the root of the list's length.
+#[test]
+fn a_jump_list_is_walked_in_twice_the_root_of_its_length() {
+    in_simulation(1, || async {
+        let bench = Bench::with_a_long_list(long_list()).await;
+        let walked = Bench::with_a_long_list(CascadeConfig {
+            jump_lists: false,
+            ..long_list()
+        })
+        .await;
+        let absent = 1_000_000..1_000_500;
+        // 7 filters, 7 blocks that are in none yet, a block of Tier 2.
+        let with = bench.reads(absent.clone()).await;
+        assert!((14.0..16.5).contains(&with), "{with} pages");
+        let without = walked.reads(absent).await;
+        assert!(without > 60.0, "{without} pages");
+        // The oldest: all filters, and their blocks.
+        let oldest = bench.reads(0..200).await;
+        assert!(oldest < 25.0, "{oldest} pages");
+        let oldest = walked.reads(0..200).await;
+        assert!(oldest > 55.0, "{oldest} pages");
+    });
+}
+
+#[test]
+fn a_torn_filter_of_a_list_denies_nothing() {
+    in_simulation(1, || async {
+        let bench = Bench::with_a_long_list(long_list()).await;
+        let pages: Vec<_> = {
+            let partition = bench.cascade.partitions[0].lock();
+            let blocks = partition.lists[0].blocks.iter();
+            blocks
+                .flat_map(|block| block.jump_pages().to_vec())
+                .collect()
+        };
+        assert_eq!(pages.len(), 7);
+        for page in pages {
+            let offset = u64::from(page.0) * PAGE_BYTES as u64;
+            let torn = bench.disk.read(offset, AlignedBuf::new(PAGE_BYTES)).await;
+            let mut torn = torn.expect("read");
+            torn[PAGE_BYTES / 2..].fill(0);
+            let torn = SharedBuf::new(Arc::new(torn), 0..PAGE_BYTES);
+            bench.disk.write(offset, torn).await.expect("written");
+        }
+        let pages = bench.reads(0..200).await;
+        assert!(pages > 55.0, "{pages} pages");
+        let damaged = &bench.cascade.counters.damaged_pages;
+        assert_eq!(damaged.load(Ordering::Relaxed), 0, "no mapping was on them");
+    });
+}
+
+#[test]
+fn a_start_finds_filters_of_lists() {
+    in_simulation(1, || async {
+        let mut bench = Bench::with_a_long_list(long_list()).await;
+        let section = bench.save(true).await;
+        bench.cascade.saved(Some(true));
+        bench.load(&section).await;
+        let pages = bench.reads(0..200).await;
+        assert!(pages < 25.0, "{pages} pages");
+    });
 }
