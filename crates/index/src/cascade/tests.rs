@@ -194,7 +194,8 @@ fn seeds() -> std::ops::RangeInclusive<u64> {
     }
 }
 
-/// What the index is tried with: filters in memory, jump lists of two and of more blocks, none, whole blocks.
+/// What the index is tried with: filters in memory, jump lists of two and of more blocks, none, whole blocks, other
+/// replacements.
 fn variant(seed: u64) -> CascadeConfig {
     let with = |filter_bits, change: fn(&mut CascadeConfig)| {
         let mut config = CascadeConfig {
@@ -221,8 +222,9 @@ fn variant(seed: u64) -> CascadeConfig {
         }),
         with(5, |config| {
             config.whole_blocks = true;
+            config.replacement = Replacement::Lru;
         }),
-        with(3, |_| ()),
+        with(8, |config| config.replacement = Replacement::Fifo),
     ];
     all[seed as usize % all.len()]
 }
@@ -232,6 +234,7 @@ fn the_newest_mapping_is_found_in_whatever_tier_it_is() {
     for seed in seeds() {
         let config = variant(seed);
         eprintln!("seed {seed}, {config:?}");
+        assert_eq!(config.check(), Ok(()));
         in_simulation(seed, || async {
             let mut random = SmallRng::seed_from_u64(seed);
             let mut bench = Bench::new(config);
@@ -394,4 +397,64 @@ fn a_start_finds_filters_of_lists() {
         let pages = bench.reads(0..200).await;
         assert!(pages < 25.0, "{pages} pages");
     });
+}
+
+#[test]
+fn settings_out_of_range_are_refused() {
+    let sizes = |sizes| CascadeConfig { sizes, ..config() };
+    let wrong = [
+        (
+            CascadeConfig {
+                batch: 0,
+                ..config()
+            },
+            "batch",
+        ),
+        (
+            CascadeConfig {
+                hot_percent: 0,
+                ..config()
+            },
+            "hot_percent",
+        ),
+        (
+            CascadeConfig {
+                filter_bits: 33,
+                ..config()
+            },
+            "filter_bits",
+        ),
+        (
+            sizes(Sizes {
+                partitions: Some(3),
+                ..Sizes::default()
+            }),
+            "partitions",
+        ),
+        (
+            sizes(Sizes {
+                direct_blocks: Some(0),
+                ..Sizes::default()
+            }),
+            "direct_blocks",
+        ),
+        (
+            sizes(Sizes {
+                active_pages: Some(257),
+                ..Sizes::default()
+            }),
+            "active_pages",
+        ),
+        (
+            sizes(Sizes {
+                ratio: Some(0),
+                ..Sizes::default()
+            }),
+            "ratio",
+        ),
+    ];
+    for (config, name) in wrong {
+        assert_eq!(config.check().map_err(|error| error.name), Err(name));
+    }
+    assert_eq!(CascadeConfig::default().check(), Ok(()));
 }
