@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use device::{AlignedBuf, Disk as _, Latency, MemoryDisk, PAGE_BYTES, Region, SharedBuf};
 use format::cascade::NumberedSegment;
@@ -83,8 +84,12 @@ fn cascade_on(disk: &Arc<MemoryDisk>, numbers: &Arc<Numbers>, config: CascadeCon
 
 impl Bench {
     fn new(config: CascadeConfig) -> Self {
+        Self::with_latency(config, Latency::default())
+    }
+
+    fn with_latency(config: CascadeConfig, latency: Latency) -> Self {
         let bytes = (REGION_PAGES * PAGE_BYTES) as u64;
-        let disk = Arc::new(MemoryDisk::with_latency(bytes, Latency::default()));
+        let disk = Arc::new(MemoryDisk::with_latency(bytes, latency));
         let numbers = Arc::new(Numbers(Mutex::new(0..1)));
         let cascade = Arc::new(cascade_on(&disk, &numbers, config));
         Self {
@@ -457,4 +462,91 @@ fn settings_out_of_range_are_refused() {
         assert_eq!(config.check().map_err(|error| error.name), Err(name));
     }
     assert_eq!(CascadeConfig::default().check(), Ok(()));
+}
+
+/// More searches than read at once, upkeep, and changes, all at the same time: an answer is what was so at some moment
+/// between question and answer.
+#[test]
+fn what_is_found_was_so_meanwhile() {
+    const SEARCHES: u64 = 80;
+    const KEYS: u64 = 6000;
+    let latency = Latency {
+        read: Duration::from_micros(80),
+        write: Duration::from_micros(200),
+        ..Latency::default()
+    };
+    for seed in seeds() {
+        let config = variant(seed);
+        eprintln!("seed {seed}, {config:?}");
+        in_simulation(seed, || async {
+            let mut bench = Bench::with_latency(config, latency);
+            let mut random = SmallRng::seed_from_u64(seed);
+            bench.work(&mut random, 6000, KEYS, 1000).await;
+            let said = |code: &Option<u64>| vec![*code];
+            let said = bench.model.iter().map(|(&key, code)| (key, said(code)));
+            // By key, all that has been said of it.
+            let said: Arc<Mutex<HashMap<u64, Vec<Option<u64>>>>> =
+                Arc::new(Mutex::new(said.collect()));
+            for number in 0..bench.cascade.partitions() {
+                let cascade = Arc::clone(&bench.cascade);
+                runtime::spawn_detached(async move { cascade.upkeep(number, || ()).await });
+            }
+            let searches = (0..SEARCHES).map(|number| {
+                let (cascade, said) = (Arc::clone(&bench.cascade), Arc::clone(&said));
+                let mut random = SmallRng::seed_from_u64(seed << 8 | number);
+                runtime::spawn(async move {
+                    for _ in 0..200 {
+                        let key =
+                            random.random_range(0..KEYS) * random.random_range(0..KEYS) / KEYS;
+                        let count =
+                            |said: &HashMap<u64, Vec<_>>| said.get(&key).map_or(0, Vec::len);
+                        let before = count(&said.lock());
+                        let found = match cascade.search(hash_of(key)).await {
+                            Searched::At(code, _) => Some(code),
+                            Searched::Absent => None,
+                            Searched::Unreadable => panic!("key {key}: unreadable"),
+                        };
+                        let said = said.lock();
+                        let of_key = said.get(&key).map_or(&[][..], Vec::as_slice);
+                        let meanwhile = &of_key[before.saturating_sub(1)..];
+                        let is_new = before == 0 && found.is_none();
+                        assert!(
+                            is_new || meanwhile.contains(&found),
+                            "key {key}: {found:?}, {meanwhile:?}"
+                        );
+                    }
+                })
+            });
+            let searches: Vec<_> = searches.collect();
+            for _ in 0..20_000 {
+                let key = random.random_range(0..KEYS) * random.random_range(0..KEYS) / KEYS;
+                let new = if random.random_range(0..4) == 0 {
+                    bench.cascade.bury(hash_of(key));
+                    None
+                } else {
+                    let code = bench.place(1000);
+                    while bench.cascade.insert(hash_of(key), code, false).is_err() {
+                        runtime::sleep(Duration::from_micros(50)).await;
+                    }
+                    Some(code)
+                };
+                said.lock().entry(key).or_default().push(new);
+                if random.random_range(0..4) == 0 {
+                    runtime::sleep(Duration::from_micros(random.random_range(1..60))).await;
+                }
+            }
+            for search in searches {
+                search.await.expect("it ends");
+            }
+            let counters = &bench.cascade.counters;
+            assert!(
+                counters.promoted.load(Ordering::Relaxed) > 50,
+                "{counters:?}"
+            );
+            assert!(
+                counters.compactions.load(Ordering::Relaxed) > 0,
+                "{counters:?}"
+            );
+        });
+    }
 }

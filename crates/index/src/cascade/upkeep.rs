@@ -615,11 +615,12 @@ impl Cascade {
                 }
             }
         }
+        let filter = layout.filter.of(&entries);
         let mut partition = self.partitions[number].lock();
         if let Spot::Bucket(list, bucket, _) = spot {
             partition.lists[list].buckets[bucket].set_filters(filters);
         } else if let Some((block, filters, place)) = partition.block_at(spot) {
-            *filters = filters.with(place, &layout.filter.of(&entries));
+            filters.fill(place, &filter);
             block.is_filtered = true;
         }
     }
