@@ -1,7 +1,7 @@
 //! How an engine is set up.
 
 use device::{Bytes, NewJournal};
-use index::cascade::CascadeConfig;
+use index::cascade::{CascadeConfig, OutOfRange};
 use std::time::Duration;
 
 use crate::admission::Admission;
@@ -648,6 +648,10 @@ impl EngineConfig {
             if !fits {
                 return Err(ConfigError::Range { name, range });
             }
+        }
+        if let PlacementConfig::Tiered(tiered) = &self.placement {
+            let checked = tiered.cascade.check();
+            checked.map_err(|OutOfRange { name, range }| ConfigError::Range { name, range })?;
         }
         reclaim.reserve.check()?;
         let returns = matches!(reclaim.policy, ReclaimPolicy::ReturnRecent { .. });

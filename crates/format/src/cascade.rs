@@ -7,7 +7,7 @@
 //!   │ magic │ checksum │ image │ number │ bytes │ 0     │ a part of the stream │ zero │
 //!
 //!  stream: for each partition:
-//!            blocks u32 │ newest first, each: BlockHead │ page u32 │ … │ fence u16 │ …
+//!            blocks u32 │ newest first, each: BlockHead │ page u32 │ … │ page of its filter u32 │ … │ fence u16 │ …
 //!            for each list:
 //!              blocks, as above
 //!              buckets with pages u32 │ each: bucket u32 │ pages u32 │ oldest first, each: BucketPage
@@ -25,7 +25,7 @@ use crate::FormatError;
 use crate::segment::PAGE_BYTES;
 
 /// Version of the section.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// Opens the section. Apart from the last three fields it says what must not have changed.
 #[derive(
@@ -77,6 +77,10 @@ pub struct BlockHead {
     pub newest: U32,
     /// Entries of all its pages.
     pub entries: U32,
+    /// Blocks of the list that the filter tells of which lies with it, itself and older ones; 0 where there is none.
+    pub jump_blocks: U32,
+    /// Pages of that filter: they follow those of the block, in the region's numbers, too.
+    pub jump_pages: U32,
 }
 
 /// A page of an inactive bucket.
@@ -114,7 +118,7 @@ const CHECKSUM: std::ops::Range<usize> = 4..8;
 const _: () = {
     assert!(size_of::<Header>() == 40);
     assert!(size_of::<NumberedSegment>() == 20);
-    assert!(size_of::<BlockHead>() == 16);
+    assert!(size_of::<BlockHead>() == 24);
     assert!(size_of::<BucketPage>() == 20);
     assert!(size_of::<PageHeader>() == PAGE_HEADER_BYTES);
     assert!(offset_of!(PageHeader, checksum) == CHECKSUM.start);

@@ -87,7 +87,9 @@ impl Bloom {
     }
 }
 
-fn mix(hash: u64) -> u64 {
+/// A number all of whose bits depend on all of those of a hash: hashes of a partition share their top bits, and may have
+/// zeros at their end.
+pub fn mix(hash: u64) -> u64 {
     let mixed = hash.wrapping_mul(M1);
     let mixed = (mixed ^ (mixed >> 32)).wrapping_mul(M2);
     mixed ^ (mixed >> 32)

@@ -11,6 +11,7 @@ use device::{AlignedBuf, DeviceError, PAGE_BYTES};
 use format::cascade::BlockHead;
 use format::mapping::{self, BlockError, Entry};
 
+use super::jump::{Jump, JumpFilter};
 use super::pages::{PageId, PageStore};
 use super::slices::Filter;
 
@@ -19,6 +20,26 @@ use super::slices::Filter;
 pub(super) struct PageRef {
     pub(super) page: PageId,
     pub(super) number: u64,
+}
+
+/// What a search reads next.
+#[derive(Clone, Debug)]
+pub(super) enum Read {
+    /// A page that may have the key.
+    Page(PageRef),
+    /// A block, of which some pages may have the key.
+    Block(Box<[PageRef]>, Range<usize>),
+    /// A page of a filter: where it denies the key, so many of the reads behind it are left out.
+    Jump(PageRef, usize),
+}
+
+impl Read {
+    pub(super) fn pages(&self) -> usize {
+        match self {
+            Self::Page(_) | Self::Jump(..) => 1,
+            Self::Block(pages, _) => pages.len(),
+        }
+    }
 }
 
 /// A block on flash.
@@ -30,6 +51,8 @@ pub(super) struct Block {
     pub(super) newest: u32,
     pub(super) entries: u32,
     pub(super) pages: Box<[PageId]>,
+    /// The filter of this block and older ones of its list, if it lies with this one.
+    pub(super) jump: Option<Jump>,
     /// For each page, 16 bits of its first hash, behind those that are the same for the whole block.
     fences: Box<[u16]>,
     /// Whether it has its filter: after a start it is made when the block has been read.
@@ -47,6 +70,8 @@ pub(super) struct BlockLayout {
     pub(super) page_filter: Filter,
     /// Entries in a page.
     pub(super) page_entries: usize,
+    /// A look-up reads all pages of a block at once, as SlickCache does, instead of the one that may have the key.
+    pub(super) whole_blocks: bool,
 }
 
 /// Why a page of a block gave nothing.
@@ -79,7 +104,15 @@ impl BlockLayout {
 impl Block {
     /// Bytes of memory that it takes beside its own.
     pub(super) fn heap_bytes(&self) -> usize {
-        size_of_val(&*self.pages) + size_of_val(&*self.fences)
+        let jump = self.jump.as_ref();
+        let jump = jump.map_or(0, |jump| size_of_val(&*jump.pages));
+        size_of_val(&*self.pages) + size_of_val(&*self.fences) + jump
+    }
+
+    /// All that it takes of the region.
+    pub(super) fn all_pages(&self) -> impl Iterator<Item = PageId> {
+        let jump = self.jump.iter().flat_map(|jump| &jump.pages);
+        self.pages.iter().chain(jump).copied()
     }
 
     pub(super) fn page_refs(&self) -> impl Iterator<Item = PageRef> {
@@ -100,11 +133,31 @@ impl Block {
         before.saturating_sub(1)..end
     }
 
-    pub(super) fn page(&self, page: usize) -> PageRef {
+    fn page(&self, page: usize) -> PageRef {
         PageRef {
             page: self.pages[page],
             number: self.number + page as u64,
         }
+    }
+
+    /// Appends what is to be read where some pages may have a key.
+    pub(super) fn append_reads(
+        &self,
+        layout: &BlockLayout,
+        may_have: Range<usize>,
+        reads: &mut Vec<Read>,
+    ) {
+        if layout.whole_blocks {
+            reads.push(Read::Block(self.page_refs().collect(), may_have));
+        } else {
+            reads.extend(may_have.map(|page| Read::Page(self.page(page))));
+        }
+    }
+
+    /// The page of its filter of a list that tells of a key.
+    pub(super) fn jump_page(&self, layout: &BlockLayout, key: u64) -> Option<PageRef> {
+        let first = self.number + self.pages.len() as u64;
+        Some(self.jump.as_ref()?.page(layout, first, key))
     }
 
     /// What a checkpoint has of it, beside its pages and [`fences`](Self::fences).
@@ -113,7 +166,14 @@ impl Block {
             number: self.number.into(),
             newest: self.newest.into(),
             entries: self.entries.into(),
+            jump_blocks: self.jump.as_ref().map_or(0, |jump| jump.blocks).into(),
+            jump_pages: (self.jump_pages().len() as u32).into(),
         }
+    }
+
+    /// The pages of its filter of a list.
+    pub(super) fn jump_pages(&self) -> &[PageId] {
+        self.jump.as_ref().map_or(&[], |jump| &jump.pages)
     }
 
     pub(super) fn fences(&self) -> &[u16] {
@@ -121,12 +181,22 @@ impl Block {
     }
 
     /// The block of which a checkpoint tells.
-    pub(super) fn saved(head: &BlockHead, pages: Box<[PageId]>, fences: Box<[u16]>) -> Self {
+    pub(super) fn saved(
+        head: &BlockHead,
+        pages: Box<[PageId]>,
+        jump_pages: Box<[PageId]>,
+        fences: Box<[u16]>,
+    ) -> Self {
+        let jump = (!jump_pages.is_empty()).then(|| Jump {
+            blocks: head.jump_blocks.get(),
+            pages: jump_pages,
+        });
         Self {
             number: head.number.get(),
             newest: head.newest.get(),
             entries: head.entries.get(),
             pages,
+            jump,
             fences,
             is_filtered: false,
         }
@@ -145,14 +215,18 @@ pub(super) struct Draft {
 }
 
 impl Draft {
-    /// The block of some entries, one a key and sorted by it, on pages that have been taken for it.
+    /// The block of some entries, one a key and sorted by it, and perhaps a filter of its list, on pages that have been
+    /// taken for it.
     pub(super) fn new(
         layout: &BlockLayout,
         number: u64,
         entries: &[Entry],
-        pages: Box<[PageId]>,
+        jump: Option<&JumpFilter>,
+        pages: &[PageId],
     ) -> Self {
-        debug_assert_eq!(pages.len(), layout.pages_for(entries.len()));
+        let filters = jump.map_or(&[][..], |jump| &jump.pages);
+        let (pages, jump_pages) = pages.split_at(layout.pages_for(entries.len()));
+        debug_assert_eq!(jump_pages.len(), filters.len());
         debug_assert!(entries.is_sorted_by(|one, other| one.key() < other.key()));
         let contents: Vec<_> = entries.chunks(layout.page_entries).collect();
         let fences = entries.chunks(layout.page_entries);
@@ -162,11 +236,15 @@ impl Draft {
                 number,
                 newest: newest(entries),
                 entries: entries.len() as u32,
-                pages,
+                pages: pages.into(),
+                jump: jump.map(|jump| Jump {
+                    blocks: jump.blocks,
+                    pages: jump_pages.into(),
+                }),
                 fences,
                 is_filtered: true,
             },
-            bytes: encode_pages(layout.image, number, &contents),
+            bytes: encode_pages(layout.image, number, &contents, filters),
         }
     }
 
@@ -175,7 +253,8 @@ impl Draft {
     /// # Errors
     /// What the device says; then its pages are still taken.
     pub(super) async fn write(&self, store: &PageStore) -> Result<(), DeviceError> {
-        store.write(&self.block.pages, &self.bytes).await
+        let pages: Vec<PageId> = self.block.all_pages().collect();
+        store.write(&pages, &self.bytes).await
     }
 }
 
@@ -185,12 +264,21 @@ pub(super) fn newest(entries: &[Entry]) -> u32 {
     named.map(|(segment, _)| segment).max().unwrap_or(0)
 }
 
-/// The bytes of pages that are blocks each.
-pub(super) fn encode_pages(image: u64, first: u64, contents: &[&[Entry]]) -> Arc<AlignedBuf> {
-    let mut bytes = AlignedBuf::new(contents.len() * PAGE_BYTES);
-    let pages = contents.iter().zip(bytes.chunks_exact_mut(PAGE_BYTES));
-    for ((entries, page), number) in pages.zip(first..) {
-        mapping::encode(page, image, number, entries, &[]);
+/// The bytes of pages that are blocks each: with entries, then with a filter.
+pub(super) fn encode_pages(
+    image: u64,
+    first: u64,
+    contents: &[&[Entry]],
+    filters: &[Vec<u8>],
+) -> Arc<AlignedBuf> {
+    let mut bytes = AlignedBuf::new((contents.len() + filters.len()) * PAGE_BYTES);
+    let with_entries = contents.iter().map(|&entries| (entries, &[][..]));
+    let with_filter = filters.iter().map(|filter| (&[][..], &**filter));
+    let pages = with_entries
+        .chain(with_filter)
+        .zip(bytes.chunks_exact_mut(PAGE_BYTES));
+    for (((entries, filter), page), number) in pages.zip(first..) {
+        mapping::encode(page, image, number, entries, filter);
     }
     Arc::new(bytes)
 }
@@ -207,6 +295,32 @@ pub(super) async fn find(
 ) -> Result<Option<Entry>, PageError> {
     let bytes = store.read(page.page).await?;
     Ok(mapping::Block::decode(&bytes, layout.image, page.number)?.find(hash))
+}
+
+/// Looks for a key in some pages of a block, all of whose pages are read.
+///
+/// # Errors
+/// Where a page that may have the key cannot be read, or is not what it should be.
+pub(super) async fn find_in_block(
+    store: &PageStore,
+    layout: &BlockLayout,
+    pages: &[PageRef],
+    may_have: Range<usize>,
+    hash: u64,
+) -> Result<Option<Entry>, (PageRef, PageError)> {
+    let ids: Vec<PageId> = pages.iter().map(|page| page.page).collect();
+    let runs = store.read_runs(&ids).await;
+    let runs = runs.map_err(|error| (pages[may_have.start], error.into()))?;
+    let bytes = runs.iter().flat_map(|run| run.chunks_exact(PAGE_BYTES));
+    let numbered = pages.iter().zip(bytes);
+    for (&page, bytes) in numbered.skip(may_have.start).take(may_have.len()) {
+        let block = mapping::Block::decode(bytes, layout.image, page.number);
+        let block = block.map_err(|error| (page, error.into()))?;
+        if let Some(entry) = block.find(hash) {
+            return Ok(Some(entry));
+        }
+    }
+    Ok(None)
 }
 
 /// Reads all entries of a page.

@@ -346,16 +346,20 @@ impl Cascade {
         for _ in 0..from.count().await? {
             let head: BlockHead = from.one().await?;
             let count = layout.pages_for(head.entries.get() as usize);
-            let end = head.number.get().checked_add(count as u64);
+            let jump_pages = head.jump_pages.get() as usize;
+            let all = count.checked_add(jump_pages).ok_or(LoadError::Nonsense)?;
+            let end = head.number.get().checked_add(all as u64);
             end.ok_or(LoadError::Nonsense)?;
-            let pages: Vec<zerocopy::little_endian::U32> = from.all(count).await?;
+            let pages: Vec<zerocopy::little_endian::U32> = from.all(all).await?;
             let fences: Vec<zerocopy::little_endian::U16> = from.all(count).await?;
-            let pages: Box<[PageId]> = pages.iter().map(|page| PageId(page.get())).collect();
+            let pages: Vec<PageId> = pages.iter().map(|page| PageId(page.get())).collect();
             for &page in &pages {
                 self.claim(page)?;
             }
+            let (pages, jump_pages) = pages.split_at(count);
             let fences = fences.iter().map(|fence| fence.get()).collect();
-            blocks.push(Block::saved(&head, pages, fences));
+            let (pages, jump_pages) = (pages.into(), jump_pages.into());
+            blocks.push(Block::saved(&head, pages, jump_pages, fences));
         }
         Ok(blocks)
     }
@@ -414,7 +418,7 @@ fn encode_blocks<'b>(blocks: impl Iterator<Item = &'b Block> + Clone, out: &mut 
     count(blocks.clone().count(), out);
     for block in blocks {
         out.extend_from_slice(block.head().as_bytes());
-        out.extend(block.pages.iter().flat_map(|page| page.0.to_le_bytes()));
+        out.extend(block.all_pages().flat_map(|page| page.0.to_le_bytes()));
         out.extend(block.fences().iter().flat_map(|fence| fence.to_le_bytes()));
     }
 }

@@ -13,6 +13,7 @@ use runtime::sync::{Notify, Semaphore};
 use super::block::BlockLayout;
 use super::doubt::Doubt;
 use super::hot::{self, Hot, HotTable};
+use super::jump;
 use super::pages::{PageStore, Saves};
 use super::partition::{Layouts, Partition};
 use super::shape::{CascadeConfig, Shape};
@@ -92,6 +93,8 @@ pub struct Counters {
     pub tier2_reads: AtomicU64,
     pub tier3_reads: AtomicU64,
     pub absent_reads: AtomicU64,
+    /// Batches of Tier 2 that look-ups have read, whatever answered them.
+    pub tier2_batches: AtomicU64,
     pub demoted: AtomicU64,
     pub promoted: AtomicU64,
     pub compactions: AtomicU64,
@@ -165,6 +168,7 @@ impl Cascade {
             filter: Filter::new(block_entries, more_filter_bits(&config, more_bits)),
             page_filter: Filter::new(shape.page_entries, config.filter_bits),
             page_entries: shape.page_entries,
+            whole_blocks: config.whole_blocks,
         };
         let list_bits = shape.partition_bits + shape.list_bits;
         let layouts = Layouts {
@@ -172,6 +176,7 @@ impl Cascade {
             active: layout(list_bits, shape.buffered(), MORE_ACTIVE_BITS),
             list_bits: shape.list_bits,
             ratio: shape.ratio,
+            jump_distance: shape.jump_distance,
         };
         let partition = |number| {
             let hot = HotTable::new(&config, &shape, number, Arc::clone(pool))?;
@@ -212,8 +217,13 @@ impl Cascade {
     /// Pages of the region without which nothing can be moved.
     pub fn least_pages(config: &CascadeConfig) -> usize {
         let shape = Shape::of(config);
+        let jump_pages = if shape.jump_distance > 0 {
+            jump::most_pages(shape.active_blocks, shape.active_blocks * shape.buffered())
+        } else {
+            0
+        };
         let of_partition = (shape.direct_blocks + 4) * shape.direct_pages
-            + shape.lists() * (shape.active_blocks + 4) * shape.active_pages;
+            + shape.lists() * ((shape.active_blocks + 4) * shape.active_pages + jump_pages);
         2 * shape.partitions() * of_partition
     }
 

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use runtime::pages::PagePool;
 
+use super::order::Order;
 use super::shape::{CascadeConfig, Replacement, Shape, hot_buckets};
 use crate::{ConfigError, DirectConfig, DirectTable, Entry, Hand, SUB_TABLE_ENTRIES, Sweep};
 
@@ -37,6 +38,9 @@ pub(super) struct HotTable {
     /// Values for which the table has no place: where many hashes lie close together. Mixed hashes do not.
     crowded: BTreeMap<u64, u64>,
     hand: Hand,
+    by: Replacement,
+    /// How long ago each entry has been used, where that decides.
+    order: Option<Order>,
     /// The hash bits that are the same for the whole partition.
     partition: u64,
     dead: u64,
@@ -78,6 +82,8 @@ impl HotTable {
             table: DirectTable::new(table_config(config, shape), pool)?,
             crowded: BTreeMap::new(),
             hand: Hand::default(),
+            by: config.replacement,
+            order: (config.replacement == Replacement::Lru).then(Order::new),
             partition: ((partition as u64) << 1) << (63 - shape.partition_bits),
             dead: (1 << config.code_bits) - 1,
         })
@@ -106,7 +112,9 @@ impl HotTable {
     }
 
     pub(super) fn memory_bytes(&self) -> u64 {
-        self.table.memory_bytes() + (self.crowded.len() * 2 * size_of::<(u64, u64)>()) as u64
+        let crowded = self.crowded.len() * 2 * size_of::<(u64, u64)>();
+        let order = self.order.as_ref().map_or(0, Order::heap_bytes);
+        self.table.memory_bytes() + (crowded + order) as u64
     }
 
     pub(super) fn get(&self, hash: u64) -> Option<HotEntry> {
@@ -117,6 +125,9 @@ impl HotTable {
     /// As [`get`](Self::get), and counts as a look-up.
     pub(super) fn access(&mut self, hash: u64) -> Option<HotEntry> {
         let entry = self.table.access(hash).or_else(|| self.crowded(hash))?;
+        if let Some(order) = &mut self.order {
+            order.touch(hash);
+        }
         Some(self.entry(hash, entry))
     }
 
@@ -139,19 +150,38 @@ impl HotTable {
         if is_crowded || self.table.insert(hash, value).is_err() {
             self.crowded.insert(hash, value);
         }
-    }
-
-    pub(super) fn remove(&mut self, hash: u64) {
-        if self.table.remove(hash).is_none() {
-            self.crowded.remove(&hash);
+        if let Some(order) = &mut self.order {
+            order.touch(hash);
         }
     }
 
-    /// Takes out `count` entries, as many as there are at most, evenly over the buckets: `n = ceil(N / M)` of each (section
-    /// 4.1.1, CLOCK).
-    pub(super) fn demote(&mut self, count: usize, by: Replacement) -> Vec<HotEntry> {
+    pub(super) fn remove(&mut self, hash: u64) {
+        self.take(hash);
+    }
+
+    /// Takes an entry out.
+    fn take(&mut self, hash: u64) -> Option<HotEntry> {
+        let entry = self.get(hash);
+        if self.table.remove(hash).is_none() {
+            self.crowded.remove(&hash);
+        }
+        if let Some(order) = &mut self.order {
+            order.remove(hash);
+        }
+        entry
+    }
+
+    /// Takes out `count` entries, as many as there are at most. Evenly over the buckets: `n = ceil(N / M)` of each (section
+    /// 4.1.1, CLOCK), or those that have been used longest ago.
+    pub(super) fn demote(&mut self, count: usize) -> Vec<HotEntry> {
         let dead = self.dead;
         let mut taken = Vec::with_capacity(count.min(self.len()));
+        while taken.len() < count
+            && let Some(hash) = self.order.as_ref().and_then(Order::oldest)
+        {
+            taken.extend(self.take(hash));
+        }
+        let is_clock = self.by == Replacement::Clock;
         while taken.len() < count
             && let Some((hash, value)) = self.crowded.pop_first()
         {
@@ -171,7 +201,7 @@ impl HotTable {
                 if of_bucket == each || taken.len() == count {
                     return Sweep::Keep;
                 }
-                if entry.recent && by == Replacement::Clock {
+                if entry.recent && is_clock {
                     return Sweep::Clear;
                 }
                 of_bucket += 1;
@@ -202,6 +232,9 @@ impl HotTable {
                 .map(|(&hash, _)| hash),
         );
         self.crowded.retain(|_, value| !is_gone(*value));
+        if let Some(order) = &mut self.order {
+            taken.iter().for_each(|&hash| order.remove(hash));
+        }
         taken
     }
 
@@ -224,5 +257,178 @@ fn decode(dead: u64, hash: u64, entry: Entry) -> HotEntry {
         hot: if is_dead { Hot::Dead } else { Hot::At(code) },
         is_dirty: is_dead || entry.value & 1 == 1,
         is_recent: entry.recent,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const KEYS: u64 = 200;
+
+    fn hash_of(key: u64, kept: u32) -> u64 {
+        let mixed = (key + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let mixed = (mixed ^ mixed >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        (mixed ^ mixed >> 32) & u64::MAX << (u64::BITS - kept)
+    }
+
+    fn table(by: Replacement) -> (HotTable, u32) {
+        let config = CascadeConfig {
+            replacement: by,
+            ..CascadeConfig::new(1000, 20)
+        };
+        let shape = Shape::of(&config);
+        let kept = kept_bits(&config, &shape).expect("a table");
+        let pool = Arc::new(PagePool::new(1 << 20));
+        (
+            HotTable::new(&config, &shape, 0, pool).expect("a table"),
+            kept,
+        )
+    }
+
+    /// What each replacement is, in small.
+    struct Model {
+        by: Replacement,
+        homes: HashMap<u64, usize>,
+        /// For each bucket its keys, the oldest first, and whether they have been read. One bucket, in the order of use, where
+        /// that decides.
+        buckets: Vec<Vec<(u64, bool)>>,
+        hand: usize,
+    }
+
+    impl Model {
+        fn new(by: Replacement) -> Self {
+            // So few that the table is never built anew: homes stay.
+            let (mut all, kept) = table(by);
+            (0..KEYS).for_each(|key| all.put(hash_of(key, kept), Hot::At(key), true));
+            let mut homes = HashMap::new();
+            let buckets = all.table.buckets();
+            all.table.sweep(Hand::default(), buckets, |home, hash, _| {
+                homes.insert(hash, if by == Replacement::Lru { 0 } else { home });
+                Sweep::Keep
+            });
+            Self {
+                by,
+                homes,
+                buckets: vec![Vec::new(); if by == Replacement::Lru { 1 } else { buckets }],
+                hand: 0,
+            }
+        }
+
+        fn used(&mut self, hash: u64, is_read: bool) {
+            let bucket = &mut self.buckets[self.homes[&hash]];
+            let place = bucket.iter().position(|&(key, _)| key == hash);
+            match place {
+                None if is_read => {}
+                Some(place) if self.by != Replacement::Lru => bucket[place].1 = is_read,
+                Some(place) => {
+                    let used = bucket.remove(place);
+                    bucket.push(used);
+                }
+                None => bucket.push((hash, false)),
+            }
+        }
+
+        fn remove(&mut self, hash: u64) {
+            self.buckets[self.homes[&hash]].retain(|&(key, _)| key != hash);
+        }
+
+        fn len(&self) -> usize {
+            self.buckets.iter().map(Vec::len).sum()
+        }
+
+        fn demote(&mut self, count: usize) -> Vec<u64> {
+            let each = count.div_ceil(self.buckets.len());
+            let mut taken = Vec::new();
+            while taken.len() < count && self.len() > 0 {
+                for _ in 0..(count - taken.len()).div_ceil(each) {
+                    let bucket = std::mem::take(&mut self.buckets[self.hand]);
+                    let (mut kept, mut passed, before) = (Vec::new(), Vec::new(), taken.len());
+                    for (key, is_read) in bucket {
+                        if taken.len() == count || taken.len() - before == each {
+                            kept.push((key, is_read));
+                        } else if is_read && self.by == Replacement::Clock {
+                            passed.push((key, false));
+                        } else {
+                            taken.push(key);
+                        }
+                    }
+                    kept.append(&mut passed);
+                    self.buckets[self.hand] = kept;
+                    self.hand = (self.hand + 1) % self.buckets.len();
+                }
+            }
+            taken
+        }
+    }
+
+    fn by() -> impl Strategy<Value = Replacement> {
+        prop_oneof![
+            Just(Replacement::Clock),
+            Just(Replacement::Lru),
+            Just(Replacement::Fifo)
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn what_leaves_is_what_the_replacement_says(
+            by in by(),
+            steps in proptest::collection::vec((0..12u8, 0..KEYS, 1..90usize), 0..600),
+        ) {
+            let (mut hot, kept) = table(by);
+            let mut model = Model::new(by);
+            for (step, key, count) in steps {
+                let hash = hash_of(key, kept);
+                match step {
+                    0..6 => {
+                        hot.put(hash, Hot::At(key), true);
+                        model.used(hash, false);
+                    }
+                    6..10 => {
+                        hot.access(hash);
+                        model.used(hash, true);
+                    }
+                    10 => {
+                        hot.remove(hash);
+                        model.remove(hash);
+                    }
+                    _ => {
+                        let taken = hot.demote(count);
+                        let taken: Vec<u64> = taken.iter().map(|entry| entry.hash).collect();
+                        prop_assert_eq!(taken, model.demote(count));
+                    }
+                }
+                prop_assert_eq!(hot.len(), model.len());
+            }
+        }
+    }
+
+    #[test]
+    fn names_are_those_of_settings() {
+        for by in [Replacement::Clock, Replacement::Lru, Replacement::Fifo] {
+            assert_eq!(by.name().parse(), Ok(by));
+        }
+        assert!("random".parse::<Replacement>().is_err());
+    }
+
+    #[test]
+    fn real_lru_takes_what_its_documentation_says() {
+        let (mut clock, kept) = table(Replacement::Clock);
+        let (mut lru, _) = table(Replacement::Lru);
+        for key in 0..100_000 {
+            for hot in [&mut clock, &mut lru] {
+                hot.put(hash_of(key, kept), Hot::At(key), true);
+            }
+            if key > 1000 && key % 777 == 0 {
+                let more = lru.memory_bytes() - clock.memory_bytes();
+                let more = more as f64 / (key + 1) as f64;
+                assert!((21.0..44.0).contains(&more), "{more} bytes an entry");
+            }
+        }
     }
 }

@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use device::{AlignedBuf, DeviceError, Disk, PAGE_BYTES, Region, SharedBuf};
+use futures_util::future::try_join_all;
 use parking_lot::Mutex;
 use runtime::sync::Notify;
 
@@ -313,6 +314,19 @@ impl PageStore {
     pub(super) async fn read(&self, page: PageId) -> Result<AlignedBuf, DeviceError> {
         let buf = AlignedBuf::new(PAGE_BYTES);
         self.region.read(offset(page), buf).await
+    }
+
+    /// Reads some pages as they are, those that follow each other at once: the bytes of each such run.
+    ///
+    /// # Errors
+    /// What the device says.
+    pub(super) async fn read_runs(&self, pages: &[PageId]) -> Result<Vec<AlignedBuf>, DeviceError> {
+        let runs = pages.chunk_by(|one, other| one.0 + 1 == other.0);
+        try_join_all(runs.map(|run| {
+            let buf = AlignedBuf::new(run.len() * PAGE_BYTES);
+            self.region.read(offset(run[0]), buf)
+        }))
+        .await
     }
 
     /// Writes as many pages as there are in `bytes`, those that follow each other at once.

@@ -13,13 +13,15 @@
 //! dropped from the bottom: never a newer mapping, be it a tombstone or one whose segment has gone, before an older one.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::Arc;
 
 use format::mapping::Entry;
+use format::mapping::bloom::mix;
 use hashbrown::HashTable;
 use hashbrown::hash_table;
 
-use super::block::{Block, BlockLayout, PageRef};
+use super::block::{Block, BlockLayout, PageRef, Read};
 use super::hot::{Hot, HotTable};
 use super::pages::PageId;
 use super::slices::{Filter, Slices};
@@ -69,12 +71,14 @@ impl Buffer {
     }
 
     pub(super) fn find(&self, key: u64) -> Option<Entry> {
-        self.0.find(key, |entry| entry.key() == key).copied()
+        let is_it = |entry: &Entry| entry.key() == key;
+        self.0.find(mix(key), is_it).copied()
     }
 
     pub(super) fn put(&mut self, new: Entry) {
         let is_it = |entry: &Entry| entry.key() == new.key();
-        match self.0.entry(new.key(), is_it, Entry::key) {
+        let hash = |entry: &Entry| mix(entry.key());
+        match self.0.entry(mix(new.key()), is_it, hash) {
             hash_table::Entry::Occupied(mut old) => *old.get_mut() = new,
             hash_table::Entry::Vacant(place) => {
                 place.insert(new);
@@ -177,12 +181,12 @@ pub(super) enum Spot {
 
 /// What of the tiers below the first may name a key, newest first.
 pub(super) struct Plan {
-    /// Pages of Tier 2.
-    pub(super) direct: Vec<PageRef>,
+    /// Blocks of Tier 2.
+    pub(super) direct: Vec<Read>,
     /// What ends the search behind Tier 2 without a read.
     pub(super) buffered: Option<Entry>,
-    /// Pages of Tier 3.
-    pub(super) indirect: Vec<PageRef>,
+    /// Blocks, filters and pages of Tier 3.
+    pub(super) indirect: Vec<Read>,
 }
 
 /// How the blocks of a partition are laid out.
@@ -192,6 +196,8 @@ pub(super) struct Layouts {
     pub(super) active: BlockLayout,
     pub(super) list_bits: u32,
     pub(super) ratio: usize,
+    /// Blocks of an active list that a filter on flash tells of; 0 where there are no such filters.
+    pub(super) jump_distance: usize,
 }
 
 impl Layouts {
@@ -250,27 +256,32 @@ impl Partition {
         let buffered = list.find_buffered(key);
         let indirect = match buffered {
             Some(_) => Vec::new(),
-            None => list.candidates(layouts, key).collect(),
+            None => list.reads(layouts, key),
         };
+        let mut direct = Vec::new();
+        for (block, may_have) in self.direct_candidates(layouts, key) {
+            block.append_reads(&layouts.direct, may_have, &mut direct);
+        }
         Plan {
-            direct: self.direct_candidates(layouts, key).collect(),
+            direct,
             buffered,
             indirect,
         }
     }
 
-    /// The pages of Tier 2 that may have a key, newest first.
+    /// The blocks of Tier 2 that may have a key, newest first, and which of their pages may.
     fn direct_candidates<'a>(
         &'a self,
         layouts: &'a Layouts,
         key: u64,
-    ) -> impl Iterator<Item = PageRef> + 'a {
+    ) -> impl Iterator<Item = (&'a Block, Range<usize>)> + 'a {
         let layout = &layouts.direct;
         let blocks = self.filters.may_have(layout.filter.key_bits(key));
-        blocks.flat_map(move |number| {
+        let blocks = blocks.map(move |number| {
             let block = &self.direct[number];
-            block.span(layout, key).map(|page| block.page(page))
-        })
+            (block, block.span(layout, key))
+        });
+        blocks.filter(|(_, may_have)| !may_have.is_empty())
     }
 
     /// Whether anything below Tier 1 may name a key.
@@ -415,20 +426,60 @@ impl ActiveList {
         self.buffer.find(key).or_else(sealed)
     }
 
-    /// The pages that may have a key, newest first.
+    /// The numbers of the blocks that may have a key, newest first, and which of their pages may.
     fn candidates<'a>(
+        &'a self,
+        layout: &'a BlockLayout,
+        key: u64,
+    ) -> impl Iterator<Item = (usize, Range<usize>)> + 'a {
+        let blocks = self.filters.may_have(layout.filter.key_bits(key));
+        let blocks = blocks.map(move |number| (number, self.block(number).span(layout, key)));
+        blocks.filter(|(_, may_have)| !may_have.is_empty())
+    }
+
+    /// The pages of the inactive bucket that may have a key, newest first.
+    fn of_bucket<'a>(
         &'a self,
         layouts: &'a Layouts,
         key: u64,
     ) -> impl Iterator<Item = PageRef> + 'a {
         let bucket = &self.buckets[layouts.bucket(key)];
+        bucket.candidates(&layouts.active.page_filter, key)
+    }
+
+    /// What a search for a key reads of it, in order.
+    fn reads(&self, layouts: &Layouts, key: u64) -> Vec<Read> {
         let layout = &layouts.active;
-        let blocks = self.filters.may_have(layout.filter.key_bits(key));
-        let pages = blocks.flat_map(move |number| {
+        let mut reads = Vec::new();
+        let mut candidates = self.candidates(layout, key).peekable();
+        let all = 0..self.blocks.len() + self.compacted.len();
+        for number in all.filter(|_| layouts.jump_distance > 0) {
             let block = self.block(number);
-            block.span(layout, key).map(|page| block.page(page))
-        });
-        pages.chain(bucket.candidates(&layout.page_filter, key))
+            let Some(jump) = &block.jump else { continue };
+            // Blocks before those that it tells of.
+            while let Some((number, may_have)) = candidates.next_if(|&(other, _)| other < number) {
+                let block = self.block(number);
+                block.append_reads(layout, may_have, &mut reads);
+            }
+            let end = number + jump.blocks as usize;
+            let mut over = Vec::new();
+            while let Some((number, may_have)) = candidates.next_if(|&(other, _)| other < end) {
+                self.block(number).append_reads(layout, may_have, &mut over);
+            }
+            // A filter costs as much as the page that it may save.
+            if over.len() > 1
+                && let Some(page) = block.jump_page(layout, key)
+            {
+                reads.push(Read::Jump(page, over.len()));
+            }
+            reads.append(&mut over);
+        }
+        for (number, may_have) in candidates {
+            self.block(number)
+                .append_reads(layout, may_have, &mut reads);
+        }
+        reads.extend(self.of_bucket(layouts, key).map(Read::Page));
+        reads
     }
 
     /// A block, those that are being compacted behind the others.
@@ -438,6 +489,8 @@ impl ActiveList {
     }
 
     pub(super) fn may_have(&self, layouts: &Layouts, key: u64) -> bool {
-        self.find_buffered(key).is_some() || self.candidates(layouts, key).next().is_some()
+        self.find_buffered(key).is_some()
+            || self.candidates(&layouts.active, key).next().is_some()
+            || self.of_bucket(layouts, key).next().is_some()
     }
 }

@@ -3,9 +3,11 @@
 use format::mapping::Entry;
 use futures_util::future::join_all;
 
-use super::block::{self, BlockLayout, PageError, PageRef};
+use super::block::{self, BlockLayout, PageError, PageRef, Read};
 use super::core::{Cascade, add};
 use super::hot::Hot;
+use super::jump;
+use super::partition::Plan;
 
 /// Times that a search begins anew since a page it was to read had been let go of, at most.
 const RESTARTS: usize = 8;
@@ -72,8 +74,8 @@ impl Cascade {
                     continue;
                 }
             }
-            let mut reads = 0;
-            let outcome = self.follow(key, &plan, &mut reads).await;
+            let mut pages = 0;
+            let outcome = self.follow(key, &plan, &mut pages).await;
             let (counter, searched) = match outcome {
                 Outcome::Overtaken => continue,
                 Outcome::Found(entry, tier) => {
@@ -86,7 +88,7 @@ impl Cascade {
                 Outcome::Nothing => (&self.counters.absent_reads, Searched::Absent),
                 Outcome::Unreadable => (&self.counters.absent_reads, Searched::Unreadable),
             };
-            add(counter, reads);
+            add(counter, pages);
             if !matches!(searched, Searched::At(..)) {
                 add(&self.counters.absent, 1);
             }
@@ -95,11 +97,11 @@ impl Cascade {
         Searched::Unreadable
     }
 
-    async fn follow(&self, key: u64, plan: &super::partition::Plan, reads: &mut u64) -> Outcome {
+    async fn follow(&self, key: u64, plan: &Plan, pages: &mut u64) -> Outcome {
         let batch = self.config.batch.max(1) as usize;
-        for pages in plan.direct.chunks(batch) {
-            *reads += pages.len() as u64;
-            match self.look(&self.layouts.direct, key, pages).await {
+        for reads in plan.direct.chunks(batch) {
+            add(&self.counters.tier2_batches, 1);
+            match self.look(&self.layouts.direct, key, reads, pages).await {
                 Ok(Some(entry)) => return Outcome::Found(entry, Tier::Two),
                 Ok(None) => {}
                 Err(outcome) => return outcome,
@@ -108,10 +110,18 @@ impl Cascade {
         if let Some(entry) = plan.buffered {
             return Outcome::Found(entry, Tier::Three);
         }
-        for page in &plan.indirect {
-            *reads += 1;
-            let pages = std::slice::from_ref(page);
-            match self.look(&self.layouts.active, key, pages).await {
+        let mut rest = &plan.indirect[..];
+        while let Some((read, behind)) = rest.split_first() {
+            rest = behind;
+            if let &Read::Jump(page, over) = read {
+                *pages += 1;
+                if !self.may_be_behind(key, page).await {
+                    rest = &behind[over..];
+                }
+                continue;
+            }
+            let read = std::slice::from_ref(read);
+            match self.look(&self.layouts.active, key, read, pages).await {
                 Ok(Some(entry)) => return Outcome::Found(entry, Tier::Three),
                 Ok(None) => {}
                 Err(outcome) => return outcome,
@@ -120,25 +130,55 @@ impl Cascade {
         Outcome::Nothing
     }
 
-    /// Reads some pages at once; the newest, which is the first, counts.
+    /// Does some reads at once, and counts their pages; the newest, which is the first, counts.
     async fn look(
         &self,
         layout: &BlockLayout,
         key: u64,
-        pages: &[PageRef],
+        reads: &[Read],
+        pages: &mut u64,
     ) -> Result<Option<Entry>, Outcome> {
-        let reads = pages
-            .iter()
-            .map(|&page| block::find(&self.store, layout, page, key));
-        let found = join_all(reads).await;
-        for (found, &page) in found.into_iter().zip(pages) {
+        *pages += reads.iter().map(Read::pages).sum::<usize>() as u64;
+        let found = join_all(reads.iter().map(|read| self.find_in(layout, key, read))).await;
+        for found in found {
             match found {
                 Ok(None) => {}
                 Ok(found) => return Ok(found),
-                Err(error) => return Err(self.judge(key, page, &error)),
+                Err((page, error)) => return Err(self.judge(key, page, &error)),
             }
         }
         Ok(None)
+    }
+
+    async fn find_in(
+        &self,
+        layout: &BlockLayout,
+        key: u64,
+        read: &Read,
+    ) -> Result<Option<Entry>, (PageRef, PageError)> {
+        match read {
+            &Read::Page(page) => {
+                let found = block::find(&self.store, layout, page, key).await;
+                found.map_err(|error| (page, error))
+            }
+            Read::Block(pages, may_have) => {
+                block::find_in_block(&self.store, layout, pages, may_have.clone(), key).await
+            }
+            Read::Jump(..) => Ok(None),
+        }
+    }
+
+    /// Whether a page of a filter lets a search go on with what it tells of. A page that says nothing does: it may have been
+    /// let go of, and what is behind it is read then.
+    async fn may_be_behind(&self, key: u64, page: PageRef) -> bool {
+        let layout = &self.layouts.active;
+        match jump::may_have(&self.store, layout, page, key).await {
+            Ok(may_have) => may_have,
+            Err(error) => {
+                tracing::debug!(page = page.page.0, %error, "a filter of a list says nothing");
+                true
+            }
+        }
     }
 
     /// Why a page gave nothing: it has been let go of, or it cannot be read.

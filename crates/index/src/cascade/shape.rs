@@ -1,6 +1,8 @@
 //! How large the parts of a cascade are: of a large cache as in SlickCache (sections 4.1 and 5.4), of a smaller one so
 //! that its buffers take no more than they save.
 
+use super::jump;
+
 /// Entries in a page of a block.
 pub(super) const PAGE_ENTRIES: usize = format::mapping::capacity(1, 0);
 
@@ -16,6 +18,9 @@ const DIRECT_SHARE: u64 = 48;
 const ACTIVE_BLOCKS: u32 = 64;
 /// Pages of such a block, at most: 128 KiB.
 const MOST_ACTIVE_PAGES: u64 = 32;
+/// Pages of a block that settings may ask for: 1 MiB.
+const MOST_BLOCK_PAGES: u32 = 256;
+const _: () = assert!(PAGE_ENTRIES == 254, "check() says so");
 /// One mapping of so many is in the buffers of the active lists when all are full.
 const BUFFER_SHARE: u64 = 384;
 /// How full the page is that a compaction brings to an inactive bucket, on average: in one bucket of a hundred it does not
@@ -41,6 +46,11 @@ pub struct CascadeConfig {
     pub batch: u32,
     /// Whether the drive is told of pages that have been let go of.
     pub discard: bool,
+    /// Where there are no filters in memory, an active list has some on flash (section 4.1.3, Jump List).
+    pub jump_lists: bool,
+    /// A look-up reads all pages of a block of Tier 2 or of an active list at once, as SlickCache does, instead of the one
+    /// that may have the key.
+    pub whole_blocks: bool,
     /// Sizes other than those that follow from the capacity.
     pub sizes: Sizes,
 }
@@ -74,8 +84,41 @@ pub enum Replacement {
     /// Of each bucket the oldest entries that have not been read since they were passed over last.
     #[default]
     Clock,
+    /// The entries that have been used longest ago. It takes some 22 to 43 bytes more an entry: for comparison.
+    Lru,
     /// Of each bucket the oldest entries.
     Fifo,
+}
+
+impl Replacement {
+    /// What settings call it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Clock => "clock",
+            Self::Lru => "lru",
+            Self::Fifo => "fifo",
+        }
+    }
+}
+
+impl std::str::FromStr for Replacement {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        let all = [Self::Clock, Self::Lru, Self::Fifo];
+        let found = all.into_iter().find(|one| one.name() == name);
+        found.ok_or_else(|| format!("\"{name}\" is no replacement: clock, lru or fifo"))
+    }
+}
+
+/// A setting of a [`CascadeConfig`] that is out of its range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{name} is out of range: {range}")]
+pub struct OutOfRange {
+    /// The setting.
+    pub name: &'static str,
+    /// What it may be.
+    pub range: &'static str,
 }
 
 impl Default for CascadeConfig {
@@ -95,8 +138,75 @@ impl CascadeConfig {
             replacement: Replacement::default(),
             batch: 8,
             discard: false,
+            jump_lists: true,
+            whole_blocks: false,
             sizes: Sizes::default(),
         }
+    }
+
+    /// Whether the settings are in their ranges; of capacity and code bits the tables decide.
+    ///
+    /// # Errors
+    /// The first that is not.
+    pub fn check(&self) -> Result<(), OutOfRange> {
+        let sizes = &self.sizes;
+        let within =
+            |size: Option<u32>, most: u32| size.is_none_or(|size| (1..=most).contains(&size));
+        let power = |size: Option<u32>, most: u32| {
+            within(size, most) && size.is_none_or(u32::is_power_of_two)
+        };
+        let page_entries = PAGE_ENTRIES as u32;
+        for (fits, name, range) in [
+            (
+                (1..=100).contains(&self.hot_percent),
+                "hot_percent",
+                "1 to 100",
+            ),
+            (self.filter_bits <= 32, "filter_bits", "0 to 32"),
+            ((1..=256).contains(&self.batch), "batch", "1 to 256"),
+            (
+                power(sizes.partitions, 4096),
+                "partitions",
+                "a power of two up to 4096",
+            ),
+            (
+                within(sizes.direct_blocks, 4096),
+                "direct_blocks",
+                "1 to 4096",
+            ),
+            (
+                within(sizes.direct_pages, MOST_BLOCK_PAGES),
+                "direct_pages",
+                "1 to 256",
+            ),
+            (
+                power(sizes.lists, 1 << 16),
+                "lists",
+                "a power of two up to 65536",
+            ),
+            (
+                within(sizes.active_blocks, 4096),
+                "active_blocks",
+                "1 to 4096",
+            ),
+            (
+                within(sizes.active_pages, MOST_BLOCK_PAGES),
+                "active_pages",
+                "1 to 256",
+            ),
+            (within(sizes.ratio, 1 << 16), "ratio", "1 to 65536"),
+            (sizes.hot_entries != Some(0), "hot_entries", "1 or more"),
+            (
+                within(sizes.page_entries, page_entries),
+                "page_entries",
+                "1 to 254",
+            ),
+        ] {
+            if !fits {
+                return Err(OutOfRange { name, range });
+            }
+        }
+        Ok(())
     }
 }
 
@@ -111,6 +221,8 @@ pub(super) struct Shape {
     pub(super) list_bits: u32,
     pub(super) active_blocks: usize,
     pub(super) active_pages: usize,
+    /// Blocks of such a list that a filter on flash tells of; 0 where there are no such filters.
+    pub(super) jump_distance: usize,
     /// Inactive buckets of each active list.
     pub(super) ratio: usize,
     pub(super) page_entries: usize,
@@ -155,6 +267,8 @@ impl Shape {
             || (capacity * u64::from(config.hot_percent) / 100 / partitions) as usize,
             |entries| entries as usize,
         );
+        let distance = jump::distance(active_blocks as usize);
+        let has_jumps = config.jump_lists && config.filter_bits == 0 && distance > 1;
         Self {
             partition_bits: partitions.trailing_zeros(),
             hot_entries: hot.max(page_entries),
@@ -163,6 +277,7 @@ impl Shape {
             list_bits: lists.trailing_zeros(),
             active_blocks: active_blocks as usize,
             active_pages: active_pages as usize,
+            jump_distance: if has_jumps { distance } else { 0 },
             ratio: ratio.max(1) as usize,
             page_entries,
         }

@@ -9,8 +9,8 @@
 //! ```
 //!
 //! The oldest filter is dropped by forgetting its column, which the next one gets; where none is free there is a column
-//! more. So there are as many as there have been blocks at once. What is asked meanwhile sees the filters as they were:
-//! they are changed by making others, which takes no lock.
+//! more. So there are as many as there have been blocks at once. A filter is added by making other slices, which takes no
+//! lock of who asks meanwhile.
 //!
 //! Invariant: a key that was added to the filter of a block is never denied. A block whose filter is not made yet has ones
 //! in its column.
@@ -123,8 +123,8 @@ impl Slices {
         }
     }
 
-    /// Blocks that there are filters of.
-    pub(super) fn len(&self) -> usize {
+    #[cfg(test)]
+    fn len(&self) -> usize {
         self.len
     }
 
@@ -144,12 +144,10 @@ impl Slices {
         next
     }
 
-    /// The same, with the filter of a block, given by its place from the newest one on.
-    pub(super) fn with(&self, block: usize, filter: &[u8]) -> Self {
+    /// Sets the filter of a block, given by its place from the newest one on.
+    pub(super) fn fill(&mut self, block: usize, filter: &[u8]) {
         debug_assert!(block < self.len);
-        let mut next = self.clone();
-        next.set((self.newest + block) % self.columns, filter);
-        next
+        self.set((self.newest + block) % self.columns, filter);
     }
 
     /// Leaves the newest blocks, so many.
@@ -313,7 +311,7 @@ mod tests {
                     1 if !model.is_empty() => slices.truncate(of.index(model.len())),
                     2 | 3 if !model.is_empty() => {
                         let block = of.index(model.len());
-                        slices = slices.with(block, &made);
+                        slices.fill(block, &made);
                         model[block] = Some(made);
                     }
                     1..=3 => {}

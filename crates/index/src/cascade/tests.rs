@@ -3,8 +3,9 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
-use device::{Latency, MemoryDisk, PAGE_BYTES, Region};
+use device::{AlignedBuf, Disk as _, Latency, MemoryDisk, PAGE_BYTES, Region, SharedBuf};
 use format::cascade::NumberedSegment;
 use format::segment::Position;
 use parking_lot::Mutex;
@@ -83,8 +84,12 @@ fn cascade_on(disk: &Arc<MemoryDisk>, numbers: &Arc<Numbers>, config: CascadeCon
 
 impl Bench {
     fn new(config: CascadeConfig) -> Self {
+        Self::with_latency(config, Latency::default())
+    }
+
+    fn with_latency(config: CascadeConfig, latency: Latency) -> Self {
         let bytes = (REGION_PAGES * PAGE_BYTES) as u64;
-        let disk = Arc::new(MemoryDisk::with_latency(bytes, Latency::default()));
+        let disk = Arc::new(MemoryDisk::with_latency(bytes, latency));
         let numbers = Arc::new(Numbers(Mutex::new(0..1)));
         let cascade = Arc::new(cascade_on(&disk, &numbers, config));
         Self {
@@ -194,51 +199,83 @@ fn seeds() -> std::ops::RangeInclusive<u64> {
     }
 }
 
+/// What the index is tried with: filters in memory, jump lists of two and of more blocks, none, whole blocks, other
+/// replacements.
+fn variant(seed: u64) -> CascadeConfig {
+    let with = |filter_bits, change: fn(&mut CascadeConfig)| {
+        let mut config = CascadeConfig {
+            filter_bits,
+            ..config()
+        };
+        change(&mut config);
+        config
+    };
+    let all = [
+        with(8, |_| ()),
+        with(0, |_| ()),
+        with(0, |config| config.jump_lists = false),
+        with(0, |config| {
+            config.sizes.active_blocks = Some(11);
+            config.sizes.page_entries = Some(40);
+            config.sizes.active_pages = Some(2);
+        }),
+        with(0, |config| {
+            config.whole_blocks = true;
+            config.batch = 2;
+            config.sizes.direct_pages = Some(3);
+            config.sizes.active_pages = Some(2);
+        }),
+        with(5, |config| {
+            config.whole_blocks = true;
+            config.replacement = Replacement::Lru;
+        }),
+        with(8, |config| config.replacement = Replacement::Fifo),
+    ];
+    all[seed as usize % all.len()]
+}
+
 #[test]
 fn the_newest_mapping_is_found_in_whatever_tier_it_is() {
     for seed in seeds() {
-        for filter_bits in [0, 8] {
-            eprintln!("seed {seed}, {filter_bits} bits");
-            in_simulation(seed, || async {
-                let mut random = SmallRng::seed_from_u64(seed);
-                let config = CascadeConfig {
-                    filter_bits,
-                    ..config()
-                };
-                let mut bench = Bench::new(config);
-                bench.work(&mut random, 60_000, 12_000, 40).await;
-                for key in 0..12_000 {
-                    bench.check(key).await;
-                }
-                let counters = &bench.cascade.counters;
-                for count in [
-                    &counters.tier1_hits,
-                    &counters.tier2_hits,
-                    &counters.tier3_hits,
-                    &counters.compactions,
-                ] {
-                    assert!(count.load(Ordering::Relaxed) > 5, "{counters:?}");
-                }
-                assert_eq!(counters.evicted.load(Ordering::Relaxed), 0);
-            });
-        }
+        let config = variant(seed);
+        eprintln!("seed {seed}, {config:?}");
+        assert_eq!(config.check(), Ok(()));
+        in_simulation(seed, || async {
+            let mut random = SmallRng::seed_from_u64(seed);
+            let mut bench = Bench::new(config);
+            bench.work(&mut random, 30_000, 12_000, 40).await;
+            for key in 0..12_000 {
+                bench.check(key).await;
+            }
+            let counters = &bench.cascade.counters;
+            for count in [
+                &counters.tier1_hits,
+                &counters.tier2_hits,
+                &counters.tier3_hits,
+                &counters.compactions,
+            ] {
+                assert!(count.load(Ordering::Relaxed) > 3, "{counters:?}");
+            }
+            assert_eq!(counters.evicted.load(Ordering::Relaxed), 0);
+        });
     }
 }
 
 #[test]
 fn what_is_saved_is_as_it_was() {
     for seed in seeds() {
-        eprintln!("seed {seed}");
+        let config = variant(seed);
+        eprintln!("seed {seed}, {config:?}");
         in_simulation(seed, || async {
             let mut random = SmallRng::seed_from_u64(seed);
-            let mut bench = Bench::new(config());
-            for _ in 0..4 {
-                bench.work(&mut random, 10_000, 6000, 40).await;
+            let mut bench = Bench::new(config);
+            for _ in 0..3 {
+                bench.work(&mut random, 5_000, 6000, 40).await;
                 let section = bench.save(random.random()).await;
                 bench.cascade.saved(Some(true));
                 let model = bench.model.clone();
                 // What comes later is lost, and harms nothing.
-                bench.work(&mut random, 10_000, 6000, 1000).await;
+                bench.work(&mut random, 5_000, 6000, 1000).await;
                 bench.tidy().await;
                 bench.model = model;
                 bench.load(&section).await;
@@ -246,6 +283,270 @@ fn what_is_saved_is_as_it_was() {
                     bench.check(key).await;
                 }
             }
+        });
+    }
+}
+
+/// One list of up to 64 blocks of a page, and next to nothing above it.
+fn long_list() -> CascadeConfig {
+    CascadeConfig {
+        filter_bits: 0,
+        sizes: Sizes {
+            partitions: Some(1),
+            direct_blocks: Some(1),
+            direct_pages: Some(1),
+            lists: Some(1),
+            active_blocks: Some(64),
+            active_pages: Some(1),
+            ratio: Some(4),
+            hot_entries: Some(40),
+            page_entries: Some(40),
+        },
+        ..CascadeConfig::new(4000, 34)
+    }
+}
+
+impl Bench {
+    /// A list of 63 blocks.
+    async fn with_a_long_list(config: CascadeConfig) -> Self {
+        let mut bench = Self::new(config);
+        let blocks = |bench: &Self| bench.cascade.partitions[0].lock().lists[0].blocks.len();
+        for key in 0.. {
+            bench.insert(key, 1000).await;
+            bench.tidy().await;
+            if blocks(&bench) == 63 {
+                return bench;
+            }
+        }
+        unreachable!("keys do not end");
+    }
+
+    /// Pages read by a look-up of each of some keys, on average.
+    async fn reads(&self, keys: std::ops::Range<u64>) -> f64 {
+        let counters = &self.cascade.counters;
+        let read = || {
+            let [two, three, absent] = [
+                &counters.tier2_reads,
+                &counters.tier3_reads,
+                &counters.absent_reads,
+            ]
+            .map(|reads| reads.load(Ordering::Relaxed));
+            two + three + absent
+        };
+        let (before, count) = (read(), keys.end - keys.start);
+        for key in keys {
+            self.check(key).await;
+        }
+        (read() - before) as f64 / count as f64
+    }
+}
+
+/// Section 4.1.3: no more than twice the root of the list's length.
+#[test]
+fn a_jump_list_is_walked_in_twice_the_root_of_its_length() {
+    in_simulation(1, || async {
+        let bench = Bench::with_a_long_list(long_list()).await;
+        let walked = Bench::with_a_long_list(CascadeConfig {
+            jump_lists: false,
+            ..long_list()
+        })
+        .await;
+        let absent = 1_000_000..1_000_500;
+        // 7 filters, 7 blocks that are in none yet, a block of Tier 2.
+        let with = bench.reads(absent.clone()).await;
+        assert!((14.0..16.5).contains(&with), "{with} pages");
+        let without = walked.reads(absent).await;
+        assert!(without > 60.0, "{without} pages");
+        // The oldest: all filters, and their blocks.
+        let oldest = bench.reads(0..200).await;
+        assert!(oldest < 25.0, "{oldest} pages");
+        let oldest = walked.reads(0..200).await;
+        assert!(oldest > 55.0, "{oldest} pages");
+    });
+}
+
+#[test]
+fn a_torn_filter_of_a_list_denies_nothing() {
+    in_simulation(1, || async {
+        let bench = Bench::with_a_long_list(long_list()).await;
+        let pages: Vec<_> = {
+            let partition = bench.cascade.partitions[0].lock();
+            let blocks = partition.lists[0].blocks.iter();
+            blocks
+                .flat_map(|block| block.jump_pages().to_vec())
+                .collect()
+        };
+        assert_eq!(pages.len(), 7);
+        for page in pages {
+            let offset = u64::from(page.0) * PAGE_BYTES as u64;
+            let torn = bench.disk.read(offset, AlignedBuf::new(PAGE_BYTES)).await;
+            let mut torn = torn.expect("read");
+            torn[PAGE_BYTES / 2..].fill(0);
+            let torn = SharedBuf::new(Arc::new(torn), 0..PAGE_BYTES);
+            bench.disk.write(offset, torn).await.expect("written");
+        }
+        let pages = bench.reads(0..200).await;
+        assert!(pages > 55.0, "{pages} pages");
+        let damaged = &bench.cascade.counters.damaged_pages;
+        assert_eq!(damaged.load(Ordering::Relaxed), 0, "no mapping was on them");
+    });
+}
+
+#[test]
+fn a_start_finds_filters_of_lists() {
+    in_simulation(1, || async {
+        let mut bench = Bench::with_a_long_list(long_list()).await;
+        let section = bench.save(true).await;
+        bench.cascade.saved(Some(true));
+        bench.load(&section).await;
+        let pages = bench.reads(0..200).await;
+        assert!(pages < 25.0, "{pages} pages");
+    });
+}
+
+#[test]
+fn settings_out_of_range_are_refused() {
+    let sizes = |sizes| CascadeConfig { sizes, ..config() };
+    let wrong = [
+        (
+            CascadeConfig {
+                batch: 0,
+                ..config()
+            },
+            "batch",
+        ),
+        (
+            CascadeConfig {
+                hot_percent: 0,
+                ..config()
+            },
+            "hot_percent",
+        ),
+        (
+            CascadeConfig {
+                filter_bits: 33,
+                ..config()
+            },
+            "filter_bits",
+        ),
+        (
+            sizes(Sizes {
+                partitions: Some(3),
+                ..Sizes::default()
+            }),
+            "partitions",
+        ),
+        (
+            sizes(Sizes {
+                direct_blocks: Some(0),
+                ..Sizes::default()
+            }),
+            "direct_blocks",
+        ),
+        (
+            sizes(Sizes {
+                active_pages: Some(257),
+                ..Sizes::default()
+            }),
+            "active_pages",
+        ),
+        (
+            sizes(Sizes {
+                ratio: Some(0),
+                ..Sizes::default()
+            }),
+            "ratio",
+        ),
+    ];
+    for (config, name) in wrong {
+        assert_eq!(config.check().map_err(|error| error.name), Err(name));
+    }
+    assert_eq!(CascadeConfig::default().check(), Ok(()));
+}
+
+/// More searches than read at once, upkeep, and changes, all at the same time: an answer is what was so at some moment
+/// between question and answer.
+#[test]
+fn what_is_found_was_so_meanwhile() {
+    const SEARCHES: u64 = 80;
+    const KEYS: u64 = 6000;
+    let latency = Latency {
+        read: Duration::from_micros(80),
+        write: Duration::from_micros(200),
+        ..Latency::default()
+    };
+    for seed in seeds() {
+        let config = variant(seed);
+        eprintln!("seed {seed}, {config:?}");
+        in_simulation(seed, || async {
+            let mut bench = Bench::with_latency(config, latency);
+            let mut random = SmallRng::seed_from_u64(seed);
+            bench.work(&mut random, 6000, KEYS, 1000).await;
+            let said = |code: &Option<u64>| vec![*code];
+            let said = bench.model.iter().map(|(&key, code)| (key, said(code)));
+            // By key, all that has been said of it.
+            let said: Arc<Mutex<HashMap<u64, Vec<Option<u64>>>>> =
+                Arc::new(Mutex::new(said.collect()));
+            for number in 0..bench.cascade.partitions() {
+                let cascade = Arc::clone(&bench.cascade);
+                runtime::spawn_detached(async move { cascade.upkeep(number, || ()).await });
+            }
+            let searches = (0..SEARCHES).map(|number| {
+                let (cascade, said) = (Arc::clone(&bench.cascade), Arc::clone(&said));
+                let mut random = SmallRng::seed_from_u64(seed << 8 | number);
+                runtime::spawn(async move {
+                    for _ in 0..200 {
+                        let key =
+                            random.random_range(0..KEYS) * random.random_range(0..KEYS) / KEYS;
+                        let count =
+                            |said: &HashMap<u64, Vec<_>>| said.get(&key).map_or(0, Vec::len);
+                        let before = count(&said.lock());
+                        let found = match cascade.search(hash_of(key)).await {
+                            Searched::At(code, _) => Some(code),
+                            Searched::Absent => None,
+                            Searched::Unreadable => panic!("key {key}: unreadable"),
+                        };
+                        let said = said.lock();
+                        let of_key = said.get(&key).map_or(&[][..], Vec::as_slice);
+                        let meanwhile = &of_key[before.saturating_sub(1)..];
+                        let is_new = before == 0 && found.is_none();
+                        assert!(
+                            is_new || meanwhile.contains(&found),
+                            "key {key}: {found:?}, {meanwhile:?}"
+                        );
+                    }
+                })
+            });
+            let searches: Vec<_> = searches.collect();
+            for _ in 0..20_000 {
+                let key = random.random_range(0..KEYS) * random.random_range(0..KEYS) / KEYS;
+                let new = if random.random_range(0..4) == 0 {
+                    bench.cascade.bury(hash_of(key));
+                    None
+                } else {
+                    let code = bench.place(1000);
+                    while bench.cascade.insert(hash_of(key), code, false).is_err() {
+                        runtime::sleep(Duration::from_micros(50)).await;
+                    }
+                    Some(code)
+                };
+                said.lock().entry(key).or_default().push(new);
+                if random.random_range(0..4) == 0 {
+                    runtime::sleep(Duration::from_micros(random.random_range(1..60))).await;
+                }
+            }
+            for search in searches {
+                search.await.expect("it ends");
+            }
+            let counters = &bench.cascade.counters;
+            assert!(
+                counters.promoted.load(Ordering::Relaxed) > 50,
+                "{counters:?}"
+            );
+            assert!(
+                counters.compactions.load(Ordering::Relaxed) > 0,
+                "{counters:?}"
+            );
         });
     }
 }

@@ -13,6 +13,7 @@ use format::segment::Position;
 use super::block::{self, Block, BlockLayout, Draft, PageError, PageRef};
 use super::core::{Cascade, add};
 use super::hot::{Hot, HotEntry};
+use super::jump::JumpFilter;
 use super::pages::PageId;
 use super::partition::{Bucket, BucketPage, Partition, Sorted, Spot};
 
@@ -111,9 +112,7 @@ impl Cascade {
 
     /// Takes a block's worth of mappings out of Tier 1 (section 4.1.1).
     fn demote(&self, partition: &mut Partition) {
-        let taken = partition
-            .hot
-            .demote(self.shape.demoted(), self.config.replacement);
+        let taken = partition.hot.demote(self.shape.demoted());
         let mut entries = Vec::with_capacity(taken.len());
         entries.extend(
             taken
@@ -146,7 +145,7 @@ impl Cascade {
 
     async fn write_demoted(&self, number: usize, entries: &Sorted) {
         let layout = &self.layouts.direct;
-        if let Some(block) = self.write_block(number, layout, entries).await {
+        if let Some(block) = self.write_block(number, layout, entries, None).await {
             // Upkeep alone changes them: made without the lock, they are what there is.
             let filters = self.partitions[number].lock().filters.clone();
             let filters = filters.with_newest(&layout.filter.of(entries));
@@ -159,7 +158,8 @@ impl Cascade {
 
     async fn write_sealed(&self, number: usize, list: usize, entries: &Sorted) {
         let layout = &self.layouts.active;
-        if let Some(block) = self.write_block(number, layout, entries).await {
+        let jump = self.jump_filter(number, list, entries).await;
+        if let Some(block) = self.write_block(number, layout, entries, jump).await {
             let filters = self.partitions[number].lock().lists[list].filters.clone();
             let filters = filters.with_newest(&layout.filter.of(entries));
             let mut partition = self.partitions[number].lock();
@@ -170,22 +170,46 @@ impl Cascade {
         }
     }
 
+    /// The filter that a block of a list is written with: those of every few blocks have one, of themselves and of what is
+    /// behind them. Nothing where one of these cannot be read.
+    async fn jump_filter(&self, number: usize, list: usize, new: &[Entry]) -> Option<JumpFilter> {
+        let distance = self.layouts.jump_distance;
+        if distance == 0 {
+            return None;
+        }
+        let covered: Vec<PageRef> = {
+            let blocks = &self.partitions[number].lock().lists[list].blocks;
+            if !(blocks.len() + 1).is_multiple_of(distance) {
+                return None;
+            }
+            let covered = blocks.iter().take(distance - 1);
+            covered.flat_map(|block| block.page_refs()).collect()
+        };
+        let layout = &self.layouts.active;
+        let entries = self.read_pages(layout, &covered).await;
+        let entries = entries.inspect_err(|error| tracing::warn!(%error, "a list gets no filter"));
+        let entries = entries.ok()?;
+        let keys: Vec<u64> = entries.iter().chain(new).map(Entry::key).collect();
+        Some(JumpFilter::new(layout, distance, &keys))
+    }
+
     /// Writes a block, once there is space for it; nothing where the device fails: then it is tried again.
     async fn write_block(
         &self,
         number: usize,
         layout: &BlockLayout,
         entries: &[Entry],
+        jump: Option<JumpFilter>,
     ) -> Option<Block> {
-        let pages = self
-            .take_pages(number, layout.pages_for(entries.len()))
-            .await;
+        let jump_pages = jump.as_ref().map_or(0, |jump| jump.pages.len());
+        let pages = layout.pages_for(entries.len()) + jump_pages;
+        let pages = self.take_pages(number, pages).await;
         let (_writing, first) = self.doubt.writing(|| self.take_numbers(pages.len()));
-        let draft = Draft::new(layout, first, entries, pages);
+        let draft = Draft::new(layout, first, entries, jump.as_ref(), &pages);
         match draft.write(&self.store).await {
             Ok(()) => Some(draft.block),
             Err(error) => {
-                self.write_failed(&draft.block.pages, &error).await;
+                self.write_failed(&pages, &error).await;
                 None
             }
         }
@@ -280,7 +304,7 @@ impl Cascade {
             }
         };
         if let Some(block) = sunk {
-            self.store.release(block.pages.iter().copied());
+            self.store.release(block.all_pages());
         }
     }
 
@@ -293,7 +317,7 @@ impl Cascade {
             list.buffer.seal();
             for block in list.blocks.drain(..).chain(list.compacted.drain(..)) {
                 dropped += block.entries as usize;
-                self.store.release(block.pages.iter().copied());
+                self.store.release(block.all_pages());
             }
             list.filters.truncate(0);
             add(&self.counters.dropped_behind_damage, dropped as u64);
@@ -356,7 +380,7 @@ impl Cascade {
         let compacted = std::mem::take(&mut list.compacted);
         list.filters.truncate(list.blocks.len());
         for block in compacted {
-            self.store.release(block.pages.iter().copied());
+            self.store.release(block.all_pages());
         }
         add(&self.counters.compactions, 1);
     }
@@ -429,7 +453,7 @@ impl Cascade {
         }
         let pages = self.take_pages(number, contents.len()).await;
         let (_writing, first) = self.doubt.writing(|| self.take_numbers(pages.len()));
-        let bytes = block::encode_pages(self.image, first, contents);
+        let bytes = block::encode_pages(self.image, first, contents, &[]);
         if let Err(error) = self.store.write(&pages, &bytes).await {
             self.write_failed(&pages, &error).await;
             return None;
@@ -512,13 +536,14 @@ impl Cascade {
             self.store.release([released.page]);
             return;
         }
-        if let Some(mut new) = self.write_block(number, layout, &entries).await {
+        // Without its filter of a list, which would be of older blocks, too.
+        if let Some(mut new) = self.write_block(number, layout, &entries, None).await {
             let mut partition = self.partitions[number].lock();
             if let Some((block, ..)) = partition.block_at(spot) {
                 new.is_filtered = block.is_filtered;
                 std::mem::swap(block, &mut new);
             }
-            self.store.release(new.pages);
+            self.store.release(new.all_pages());
         }
     }
 
@@ -567,7 +592,7 @@ impl Cascade {
                 &self.counters.dropped_behind_damage,
                 u64::from(block.entries),
             );
-            self.store.release(block.pages);
+            self.store.release(block.all_pages());
         }
     }
 
@@ -594,11 +619,12 @@ impl Cascade {
                 }
             }
         }
+        let filter = layout.filter.of(&entries);
         let mut partition = self.partitions[number].lock();
         if let Spot::Bucket(list, bucket, _) = spot {
             partition.lists[list].buckets[bucket].set_filters(filters);
         } else if let Some((block, filters, place)) = partition.block_at(spot) {
-            *filters = filters.with(place, &layout.filter.of(&entries));
+            filters.fill(place, &filter);
             block.is_filtered = true;
         }
     }
