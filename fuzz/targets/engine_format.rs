@@ -3,6 +3,7 @@
 #![no_main]
 
 use flowstone_engine::format::checkpoint::{Packer, Positions};
+use flowstone_engine::format::index_device::{INDEX_HEADER_BYTES, IndexHeader};
 use flowstone_engine::format::item::{HEADER_BYTES, ItemHeader, ItemRef, MAX_KEY_BYTES};
 use flowstone_engine::format::journal::{
     CHUNK_HEADER_WORDS, ChunkHeader, Filled, Head, Record, Synced, decode_clock, encode_clock,
@@ -16,6 +17,7 @@ use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|input: &[u8]| {
     superblock(input);
+    index_header(input);
     item(input);
     segment(input);
     journal(input);
@@ -28,6 +30,21 @@ fn word(input: &[u8], at: usize) -> u64 {
         *to = *from;
     }
     u64::from_le_bytes(bytes)
+}
+
+fn index_header(input: &[u8]) {
+    let is_read = IndexHeader::decode(input);
+    let header = IndexHeader::new(word(input, 0), word(input, 8));
+    let mut page = header.encode();
+    assert_eq!(IndexHeader::decode(&page), Ok(header));
+    let damaged = word(input, 16) as usize % (8 * size_of::<IndexHeader>());
+    page[damaged / 8] ^= 1 << (damaged % 8);
+    assert!(IndexHeader::decode(&page).is_err(), "bit {damaged}");
+    if let Ok(found) = is_read {
+        let len = input.len().min(INDEX_HEADER_BYTES);
+        let used = len.min(size_of::<IndexHeader>());
+        assert_eq!(found.encode()[..used], input[..used]);
+    }
 }
 
 fn superblock(input: &[u8]) {

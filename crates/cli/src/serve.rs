@@ -7,8 +7,8 @@ use std::process::ExitCode;
 use clap::Args;
 use engine::Stop;
 use runtime::live::Signals;
-use server::FlashSetting;
 use server::config::{Config, ListenAddress, LogFormat, Size};
+use server::{FlashSetting, IndexFlashSetting};
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
@@ -35,6 +35,11 @@ pub(crate) struct ServeArgs {
     /// Size of the file or block device [default: 4GiB for a new file, the whole of a device].
     #[arg(long, value_name = "SIZE")]
     flash_size: Option<Size>,
+    /// File or block device for what of the index is not in memory, made for a new cache; or an emulated device, where
+    /// the flash is one: nvm:optane, with ,size=S ,channels=N ,read_us=T ,write_us=T, or ftl:PRESET [default: a part of
+    /// the flash].
+    #[arg(long, value_name = "PATH|DEVICE")]
+    index_flash: Option<PathBuf>,
     /// The system to run, one of the presets below [default: flowstone].
     #[arg(long, value_name = "NAME")]
     preset: Option<String>,
@@ -85,6 +90,10 @@ impl ServeArgs {
             cache.flash = FlashSetting::new(flash).map_err(|error| format!("--flash: {error}"))?;
         }
         cache.flash_size = self.flash_size.or(cache.flash_size);
+        if let Some(index) = self.index_flash {
+            let index = IndexFlashSetting::new(index);
+            cache.index_flash = Some(index.map_err(|error| format!("--index-flash: {error}"))?);
+        }
         take(&mut cache.preset, self.preset);
         cache.max_item_size = self.max_item_size.or(cache.max_item_size);
         take(&mut cache.max_downtime, self.max_downtime);

@@ -8,13 +8,13 @@
 //!   │ Libssd  │        │ DiskFlash ├─ of a Disk ──┤  Region   │
 //!   └────┬────┘        └─────┬─────┘              └─────┬─────┘
 //!        │                   └────────────┬─────────────┘
-//!        │              file │ memory │ Ftl │ faulty, paced (any Disk)
+//!        │              file │ memory │ Ftl │ Nvm │ faulty, paced (any Disk)
 //!        │                               │
 //!        └──────────── Nand ─────────────┘
 //! ```
 //!
 //! `Nand` is an emulated open-channel SSD, `Ftl` a conventional drive made of one
-//! (`docs/devices.md`); [`DeviceSpec`] makes them by name, [`measure`] measures them.
+//! (`docs/devices.md`), `Nvm` memory without flash; [`DeviceSpec`] and [`DiskSpec`] make them by name, [`measure`] measures them.
 //!
 //! [`Flash`] is what flash is: blocks that are erased whole and programmed page by page in order.
 //! [`Disk`] is what a drive pretends to be: bytes that can be overwritten anywhere. [`DiskFlash`]
@@ -25,6 +25,7 @@
 
 mod adapter;
 mod disk;
+mod disk_spec;
 mod error;
 mod faulty;
 mod file;
@@ -37,12 +38,14 @@ mod libssd;
 pub mod measure;
 mod memory;
 mod nand;
+mod nvm;
 mod paced;
 mod size;
 mod spec;
 
 pub use adapter::DiskFlash;
 pub use disk::{Disk, Region, SharedBuf};
+pub use disk_spec::{DiskSpec, DiskSpecError, NvmSpec};
 pub use error::{DeviceError, Operation, PathError};
 pub use faulty::{Fault, FaultCounts, FaultyDisk, History, Tear, When};
 pub use file::{DEFAULT_IMAGE_BYTES, FileDisk, FileOptions, OpenError, OpenProblem};
@@ -60,6 +63,7 @@ pub use nand::{
     ConfigError, Counts, Endurance, Nand, NandConfig, NandCrash, NandError, NandFileError,
     NandFileProblem, NandImage, NandTiming, Preset, is_nand_file,
 };
+pub use nvm::{NvmConfig, NvmDisk};
 pub use paced::{DriveModel, PacedDisk};
 pub use runtime::buffer::{AlignedBuf, PAGE_BYTES};
 pub use size::{Bytes, parse_bytes};

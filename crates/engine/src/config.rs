@@ -117,6 +117,18 @@ pub struct TieredSettings {
     pub cascade: CascadeConfig,
 }
 
+impl TieredSettings {
+    /// As SlickCache has it: a tenth of the index in memory, and a checkpoint for every 256 segments.
+    pub fn new(layout: Layout, index_percent: u32) -> Self {
+        Self {
+            layout,
+            index_percent,
+            checkpoint_segments: 256,
+            cascade: CascadeConfig::default(),
+        }
+    }
+}
+
 /// Which segment is reclaimed, and what becomes of its items. `max_copy_sixteenths` bounds the bytes
 /// that are copied out of a reclaimed segment, in sixteenths of a segment: 15 at most, and 16 for `CopyValid`, which
 /// then copies whatever frees a single slot.

@@ -58,7 +58,10 @@ pub use config::{
     ReclaimSettings, Reserve, Schedule, StaticReserve, TieredSettings, WriteSettings,
 };
 pub use dram::LongValue;
-pub use durability::{Distrust, Medium, OpenError, RecoveryStats, Start, SuperblockCopy, journal};
+pub use durability::{
+    Distrust, IndexDeviceError, IndexDeviceNeed, Medium, OpenError, RecoveryStats, Start,
+    SuperblockCopy, journal,
+};
 pub use flash::{DumpCursor, FlashStats};
 pub use key::{Key, KeyHash};
 pub use lifecycle::{CheckpointStats, Opening, Stop};

@@ -9,10 +9,12 @@
 //!   journal         what has died since the checkpoint; a file of its own
 //!   cascade         what a checkpoint has of an index on flash
 //!   mapping         blocks of an index on flash, with Bloom filters
+//!   index_device    the head of a device that holds nothing but an index
 //! ```
 
 pub mod cascade;
 pub mod checkpoint;
+pub mod index_device;
 pub mod item;
 pub mod journal;
 pub mod location;

@@ -104,7 +104,7 @@ pub enum IndexRegion {
     None,
     /// This many bytes on the disk behind the superblock, whole MiB.
     Inside(u64),
-    /// This many bytes behind the header page of a device of its own.
+    /// This many bytes behind the head of a device of its own.
     Apart(u64),
 }
 
@@ -118,64 +118,8 @@ impl IndexRegion {
     }
 }
 
-/// The first page of a device that holds nothing but the index of an image.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
-)]
-#[repr(C)]
-pub struct IndexHeader {
-    magic: U64,
-    format: U32,
-    checksum: U32,
-    /// The image that the index belongs to: its hash seed.
-    pub image: U64,
-    /// Bytes of the region behind this page.
-    pub region_bytes: U64,
-}
-
-/// Bytes of the page that an [`IndexHeader`] opens; zeros follow it.
-pub const INDEX_HEADER_BYTES: usize = 4096;
-
-const INDEX_MAGIC: u64 = u64::from_le_bytes(*b"flowINDX");
-
-impl IndexHeader {
-    /// The header of the index region of an image.
-    pub fn new(image: u64, region_bytes: u64) -> Self {
-        let mut header = Self {
-            magic: U64::new(INDEX_MAGIC),
-            format: U32::new(IMAGE_FORMAT),
-            checksum: U32::new(0),
-            image: U64::new(image),
-            region_bytes: U64::new(region_bytes),
-        };
-        header.checksum = U32::new(header.own_checksum());
-        header
-    }
-
-    fn own_checksum(&self) -> u32 {
-        let unsigned = Self {
-            checksum: U32::new(0),
-            ..*self
-        };
-        crc32c::crc32c(unsigned.as_bytes())
-    }
-
-    /// Reads a header; `None` where there are only zeros.
-    pub fn decode(page: &[u8]) -> Result<Option<Self>, FormatError> {
-        if page.iter().all(|&byte| byte == 0) {
-            return Ok(None);
-        }
-        let (header, _) = Self::read_from_prefix(page).map_err(|_| FormatError::Range)?;
-        check(header.magic.get() == INDEX_MAGIC, header.format.get())?;
-        if header.checksum.get() != header.own_checksum() {
-            return Err(FormatError::Checksum);
-        }
-        Ok(Some(header))
-    }
-}
-
 /// Whether a structure that `is_ours` by its magic number is of this format.
-fn check(is_ours: bool, found: u32) -> Result<(), FormatError> {
+pub(crate) fn check(is_ours: bool, found: u32) -> Result<(), FormatError> {
     let expected = IMAGE_FORMAT;
     if !is_ours {
         return Err(FormatError::Magic);

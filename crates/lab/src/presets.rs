@@ -12,7 +12,6 @@ use std::fmt::Write;
 
 use engine::config::Sizes;
 use engine::format::segment::largest_item;
-use engine::placement::cascade::CascadeConfig;
 use engine::{
     Dram, EngineConfig, ExactSettings, Layout, PlacementConfig, ReclaimPolicy, ReclaimSettings,
     Reserve, Schedule, StaticReserve, TieredSettings, Victim,
@@ -49,9 +48,6 @@ const MOST_SLABS: u64 = 254;
 /// The smallest and the largest slab, where it is no erase block.
 const FATCACHE_SLAB_BYTES: std::ops::RangeInclusive<u64> = 256 << 10..=8 << 20;
 
-/// The index is saved after so many slabs (section 4.4), and slabs are reclaimed between these parts of the flash, in percent
-/// (table 1).
-const SLICKCACHE_CHECKPOINT: u32 = 256;
 const SLICKCACHE_WATERMARKS: (u32, u32) = (2, 5);
 
 const FIFO: ReclaimPolicy = copy_valid(Victim::Oldest, FATCACHE_COPY_SIXTEENTHS);
@@ -250,12 +246,8 @@ fn unleveled(sizes: Sizes) -> EngineConfig {
 /// `SlickCache` on Fatcache-Async, with a policy (sections 4.3 and 5.1).
 fn slickcache(sizes: Sizes, policy: ReclaimPolicy) -> EngineConfig {
     let mut config = fatcache(sizes, Schedule::Background, policy);
-    config.placement = PlacementConfig::Tiered(TieredSettings {
-        layout: Layout::Slotted,
-        index_percent: FATCACHE_INDEX_PERCENT,
-        checkpoint_segments: SLICKCACHE_CHECKPOINT,
-        cascade: CascadeConfig::default(),
-    });
+    let placement = TieredSettings::new(Layout::Slotted, FATCACHE_INDEX_PERCENT);
+    config.placement = PlacementConfig::Tiered(placement);
     config.reclaim.reserve = Reserve::Static(StaticReserve {
         low_percent: SLICKCACHE_WATERMARKS.0,
         high_percent: SLICKCACHE_WATERMARKS.1,

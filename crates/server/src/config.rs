@@ -7,7 +7,7 @@ use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 
-use device::DeviceSpec;
+use device::{DeviceSpec, FileJournal};
 use engine::config::least_journal_bytes;
 use engine::{AfterDowntime, Reserve};
 use runtime::live::IoChoice;
@@ -16,6 +16,7 @@ use serde::de::{self, Unexpected, Visitor};
 use smart_default::SmartDefault;
 
 use crate::flash::FlashSetting;
+use crate::index_flash::IndexFlashSetting;
 
 /// The key space is cut into two to the power of this many partitions.
 pub(crate) const PARTITION_BITS: u32 = 6;
@@ -192,6 +193,10 @@ pub struct CacheSection {
     pub flash: FlashSetting,
     /// Bytes of it; unset: what an existing image has, a block device's size, or 4 GiB.
     pub flash_size: Option<Size>,
+    /// File, block device or emulated device for what of the index is on flash; unset: a part of the flash.
+    pub index_flash: Option<IndexFlashSetting>,
+    /// Bytes of a new one; unset: what the index needs.
+    pub index_flash_size: Option<Size>,
     /// The preset, which decides about what is unset below.
     #[default("flowstone")]
     pub preset: String,
@@ -349,11 +354,15 @@ impl Config {
             return refuse("cache.journal_size", &what);
         }
         let real = |path: &Path| path.canonicalize().ok();
+        let is_same = |one: &Path, other: &Path| {
+            one == other || real(one).is_some_and(|it| Some(it) == real(other))
+        };
         if let (Some(journal), Some(flash)) = (&self.cache.journal, self.cache.flash.path())
-            && (journal == flash || real(journal).is_some_and(|it| Some(it) == real(flash)))
+            && is_same(journal, flash)
         {
             return refuse("cache.journal", "must be another file than the flash");
         }
+        self.check_index_flash(is_same)?;
         if !(1..=60_000).contains(&self.cache.journal_sync_ms) {
             return refuse("cache.journal_sync_ms", "must be 1 to 60000");
         }
@@ -365,6 +374,47 @@ impl Config {
             return refuse("cache.write_back", "must be 0 (off) to 86400 seconds");
         }
         Ok(())
+    }
+
+    /// Whether the index can have that device beside that flash.
+    fn check_index_flash(&self, is_same: impl Fn(&Path, &Path) -> bool) -> Result<(), ConfigError> {
+        let cache = &self.cache;
+        let (option, size) = (
+            "--index-flash (cache.index_flash)",
+            "cache.index_flash_size",
+        );
+        let Some(index) = &cache.index_flash else {
+            return match cache.index_flash_size {
+                Some(_) => Err(ConfigError::new(
+                    size,
+                    "is of --index-flash; give that, too",
+                )),
+                None => Ok(()),
+            };
+        };
+        let (flash, path) = (cache.flash.path(), index.path());
+        if path.is_none() && cache.index_flash_size.is_some() {
+            let what =
+                format!("the size of an emulated device is part of its name: {index},size=S");
+            return Err(ConfigError::new(size, what));
+        }
+        let meta = cache.flash.image();
+        let beside = || flash.map(FileJournal::path_beside);
+        let journal = cache.journal.clone().or_else(beside);
+        let others = [flash, Some(&*meta), journal.as_deref()];
+        let what = match (flash, path) {
+            (Some(_), None) => {
+                "an emulated device of the index is in memory, and the flash is not: it could not be opened again"
+            }
+            (None, Some(_)) => {
+                "the flash is in memory, and the device of its index must be, too: nvm:optane or ftl:PRESET"
+            }
+            (Some(_), Some(path)) if others.iter().flatten().any(|other| is_same(path, other)) => {
+                "must be another file than the flash and its journal"
+            }
+            _ => return Ok(()),
+        };
+        Err(ConfigError::new(option, what))
     }
 
     /// What an emulated device leaves no choice about.
@@ -560,6 +610,52 @@ mod tests {
             format!("cache.journal={path}.journal"),
         ];
         assert!(Config::load(None, &settings).unwrap().check().is_ok());
+    }
+
+    #[test]
+    fn an_index_has_a_device_that_lasts_as_long_as_the_flash() {
+        for (flash, index, more, says) in [
+            ("x", "nvm:optane", None, "in memory, and the flash is not"),
+            (
+                "nand:mlc,file=x",
+                "ftl:mlc",
+                None,
+                "in memory, and the flash is not",
+            ),
+            ("nand:mlc", "x", None, "nvm:optane"),
+            ("x", "x", None, "another file"),
+            ("x", "./x", None, ""),
+            ("x", "x.journal", None, "another file"),
+            ("nand:mlc,file=x", "x.meta", None, "another file"),
+            ("x", "y", Some("cache.journal=y"), "another file"),
+            ("x", "y", None, ""),
+            ("nand:mlc,file=x", "y", None, ""),
+            ("ftl:mlc", "nvm:optane", None, ""),
+            (
+                "ftl:mlc",
+                "nvm:optane",
+                Some("cache.index_flash_size=4MiB"),
+                "part of its name",
+            ),
+        ] {
+            let mut set = vec![
+                format!("cache.flash={flash}"),
+                format!("cache.index_flash={index}"),
+            ];
+            set.extend(more.map(str::to_owned));
+            let checked = Config::load(None, &set).unwrap().check();
+            match checked {
+                Ok(()) => assert_eq!(says, "", "{set:?}"),
+                Err(error) => {
+                    let error = error.to_string();
+                    assert!(!says.is_empty() && error.contains(says), "{set:?}: {error}");
+                }
+            }
+        }
+        let alone = set("cache.index_flash_size=4MiB").unwrap().check();
+        assert!(alone.unwrap_err().to_string().contains("--index-flash"));
+        let error = set("cache.index_flash=nand:mlc").unwrap_err().to_string();
+        assert!(error.contains("nvm:optane"), "{error}");
     }
 
     #[test]

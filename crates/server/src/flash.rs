@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use device::{DeviceSpec, SpecError};
+use device::{DeviceSpec, DiskSpec, SpecError};
 use serde::Deserialize;
 use serde::de;
 
@@ -23,7 +23,7 @@ impl FlashSetting {
     /// When there is no such device.
     pub fn new(text: PathBuf) -> Result<Self, SpecError> {
         match text.to_str() {
-            Some(text) if DeviceSpec::is_one(text) => text.parse().map(Self::Emulated),
+            Some(text) if DiskSpec::is_one(text) => text.parse().map(Self::Emulated),
             _ => Ok(Self::Path(text)),
         }
     }
@@ -96,6 +96,8 @@ mod tests {
             assert_eq!(setting.image(), Path::new(image));
             assert_eq!(setting.to_string(), text);
         }
-        assert!(FlashSetting::new("nand:slc".into()).is_err());
+        for wrong in ["nand:slc", "nvm:optane"] {
+            assert!(FlashSetting::new(wrong.into()).is_err(), "{wrong}");
+        }
     }
 }

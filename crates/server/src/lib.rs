@@ -9,7 +9,7 @@
 //!   background, on some worker each:  write sealed segments │ reclaim │ close idle connections
 //! ```
 //!
-//! A file names only files before it: counters, settings (`flash`, `config`), errors, `open`, `stop`,
+//! A file names only files before it: counters, settings (`flash`, `index_flash`, `config`), errors, `open`, `stop`,
 //! `throttle`, shared state, `replies`, `stats`, `dump`, `execute`, `connection`, `listen`, `start`.
 //!
 //! A connection stays on its worker, and so do its flash reads. [`run`] composes it all, waits for
@@ -25,6 +25,7 @@ mod dump;
 mod error;
 mod execute;
 mod flash;
+mod index_flash;
 mod listen;
 mod open;
 mod replies;
@@ -36,4 +37,5 @@ mod throttle;
 
 pub use error::ServeError;
 pub use flash::FlashSetting;
+pub use index_flash::IndexFlashSetting;
 pub use start::run;

@@ -7,6 +7,8 @@
 //! | `nand:PRESET` | erase blocks in memory | in memory | in memory |
 //! | `ftl:PRESET` | of a size that is chosen, on a disk in memory | its first MiB | in memory |
 //!
+//! The device of the index, if it has one, is opened later: whether it may be made is told by the superblock.
+//!
 //! Failure: one line, and nothing that was there before has been touched.
 
 use std::path::{Path, PathBuf};
@@ -23,6 +25,7 @@ use engine::config::{META_BYTES, journal_bytes, new_journal};
 use crate::config::{CacheSection, Config, PARTITION_BITS, Size};
 use crate::error::ServeError;
 use crate::flash::{FlashSetting, meta_beside};
+use crate::index_flash::IndexPlace;
 
 /// Decides about the bad blocks of an emulated device: every start in memory has the same.
 const DEVICE_SEED: u64 = 1;
@@ -42,6 +45,8 @@ pub(crate) struct OpenFlash {
     /// One more about what is not as on a drive.
     pub(crate) notice: Option<String>,
     pub(crate) journal: JournalPlace,
+    /// The device of the index, where it has one.
+    pub(crate) index: Option<IndexPlace>,
 }
 
 /// Where the journal is, or is made.
@@ -124,10 +129,17 @@ impl OpenFlash {
             flash.path().map(Path::to_owned),
             image,
             self.journal.path.clone(),
+            self.index_path(),
         ];
         let mut files: Vec<PathBuf> = files.into_iter().flatten().collect();
         files.dedup();
         files
+    }
+
+    /// The file or device of the index that outlives the process, if one does.
+    pub(crate) fn index_path(&self) -> Option<PathBuf> {
+        let path = self.index.as_ref()?.setting.path();
+        path.map(Path::to_owned)
     }
 
     fn on(config: &Config, medium: Medium, words: String) -> Self {
@@ -156,6 +168,12 @@ impl OpenFlash {
             words,
             notice: None,
             journal,
+            index: cache.index_flash.clone().map(|setting| IndexPlace {
+                setting,
+                bytes: cache.index_flash_size.map(|size| size.0),
+                options: options(cache),
+                words: Arc::default(),
+            }),
         }
     }
 }
@@ -183,9 +201,10 @@ fn options(cache: &CacheSection) -> FileOptions {
     }
 }
 
-fn open_file(
-    open: impl Fn() -> Result<FileDisk, device::OpenError>,
-) -> Result<FileDisk, device::OpenError> {
+/// Opens a file that another process may still be about to let go of.
+pub(crate) fn open_file<T>(
+    open: impl Fn() -> Result<T, device::OpenError>,
+) -> Result<T, device::OpenError> {
     let deadline = Instant::now() + IN_USE_PATIENCE;
     let in_use = |error: &device::OpenError| matches!(error.problem, OpenProblem::InUse);
     retry_until(deadline, in_use, open)

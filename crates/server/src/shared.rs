@@ -53,6 +53,8 @@ pub(crate) struct Shared {
     pub(crate) stop: Arc<StopRequest>,
     pub(crate) started_unix: u32,
     pub(crate) flash_words: String,
+    /// What the index lies on, where that is a device of its own.
+    pub(crate) index_words: Option<String>,
     pub(crate) io_words: String,
 }
 

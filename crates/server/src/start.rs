@@ -20,7 +20,7 @@ use crate::counters::Counters;
 use crate::error::ServeError;
 use crate::flash::FlashSetting;
 use crate::listen;
-use crate::open::{IN_USE_PATIENCE, OpenFlash, retry_until};
+use crate::open::{IN_USE_PATIENCE, OpenFlash, open_file, retry_until};
 use crate::shared::{
     Connections, Lent, LentToRequests, Shared, least_for_connections, most_connections,
 };
@@ -78,6 +78,7 @@ pub fn run(
     let flash = OpenFlash::open(&config)?;
     let (flash_words, notice) = (flash.words.clone(), flash.notice.clone());
     let files = flash.files(&config);
+    let index_words = flash.index.as_ref().map(|index| Arc::clone(&index.words));
     let workers = Workers::start(&LiveConfig {
         threads,
         io: config.server.io,
@@ -100,7 +101,11 @@ pub fn run(
         })
         .inspect_err(|_| workers.clone().shutdown())?;
     stop.will_save(&engine);
+    let index_words = index_words.and_then(|words| words.get().cloned());
     log_start(&engine, &flash_words, &io_words, &config);
+    if let Some(index) = &index_words {
+        tracing::info!(index, "the index has a device of its own");
+    }
     if let Some(notice) = notice {
         tracing::info!("{notice}");
     }
@@ -132,6 +137,7 @@ pub fn run(
         stop,
         started_unix: runtime::unix_seconds(),
         flash_words,
+        index_words,
         io_words,
         config,
     });
@@ -155,11 +161,22 @@ async fn open_engine(
     };
     let engine_config = engine_config(&config, flash.bytes, block_bytes, preset)?;
     let journal = flash.journal.path();
-    Opening::new(flash.medium, engine_config)
+    let index = config.cache.index_flash.as_ref();
+    let index_path = index.map(|index| PathBuf::from(index.to_string()));
+    let mut opening = Opening::new(flash.medium, engine_config);
+    if let Some(place) = flash.index {
+        opening = opening.with_index_device(move |need| place.open(need, |open| open_file(open)));
+    }
+    opening
         .open(|| flash.journal.open())
         .await
         .map_err(|error| match error {
             OpenError::JournalFile(error) => ServeError::Journal(error),
+            OpenError::IndexFile(error) => ServeError::Device(error),
+            source @ OpenError::IndexDevice(_) => ServeError::Image {
+                path: index_path.unwrap_or_default(),
+                source,
+            },
             source @ OpenError::Journal(_) => ServeError::Image {
                 path: journal,
                 source,

@@ -349,6 +349,11 @@ fn flash(shared: &Shared, out: &mut Vec<u8>) {
     let counters = store.counters();
     stat(out, "path", &shared.config.cache.flash);
     stat(out, "device", &shared.flash_words);
+    let index = shared.config.cache.index_flash.as_ref();
+    if let (Some(index), Some(words)) = (index, &shared.index_words) {
+        stat(out, "index_path", index);
+        stat(out, "index_device", words);
+    }
     stat(out, "io", &shared.io_words);
     stat(out, "flash_bytes", flash_bytes(shared));
     stat(out, "segment_bytes", store.segment_bytes());

@@ -85,6 +85,9 @@ impl Machine {
         if let Some(placement) = &plan.placement {
             opening = opening.with_placement(Arc::clone(placement));
         }
+        if let Some(disk) = watched::index_device(&self.watch) {
+            opening = opening.with_index_disk(disk);
+        }
         let engine = opening
             .open(move || Ok(log))
             .await

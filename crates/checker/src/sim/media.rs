@@ -1,4 +1,5 @@
-//! What a cache lies on: a drive, or NAND and a small disk with the superblock.
+//! What a cache lies on: a drive, or NAND and a small disk with the superblock; and the device of its index, where it has
+//! one.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,6 +17,11 @@ use super::plan::{Plan, SEGMENT_BYTES};
 /// A device on which one in so many blocks is bad is not written to any more.
 const WORN_OUT: u64 = 4;
 
+/// The seed of what is drawn for the index's device: not what is drawn for the other one.
+fn of_index(seed: u64) -> u64 {
+    seed.rotate_left(32) ^ !seed
+}
+
 /// How a life ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
@@ -30,6 +36,7 @@ pub(super) enum End {
 #[derive(Clone)]
 pub(super) struct Remains {
     disk: Image,
+    index: Option<Image>,
     nand: Option<NandImage>,
 }
 
@@ -39,16 +46,44 @@ impl Remains {
         let nand = plan.nand.clone().map(NandImage::new);
         Self {
             disk: Image::new(plan.image_bytes),
+            index: plan.index_bytes.map(Image::new),
             nand: nand.map(|made| made.expect("the plan is of a device that can be")),
+        }
+    }
+}
+
+/// A disk of a life.
+pub(super) struct LifeDisk {
+    memory: Arc<MemoryDisk>,
+    pub(super) faulty: FaultyDisk,
+}
+
+impl LifeDisk {
+    fn new(image: Image, latency: Latency, seed: u64) -> Self {
+        let memory = Arc::new(MemoryDisk::from_image(image.clone(), latency));
+        let faulty = FaultyDisk::with_base(memory.clone(), image, seed);
+        Self { memory, faulty }
+    }
+
+    fn crash(&self, end: End, seed: u64) -> Image {
+        match end {
+            End::Kill => self.memory.snapshot(),
+            End::KillTorn(tear) => {
+                let mut image = self.memory.snapshot();
+                self.faulty.tear_in_flight(&mut image, seed, tear);
+                image
+            }
+            End::PowerCut(tear) => self.faulty.crash(seed, tear),
         }
     }
 }
 
 /// The medium of a life.
 pub(super) struct Media {
-    memory: Arc<MemoryDisk>,
     /// The drive, or the disk with the superblock.
-    pub(super) disk: FaultyDisk,
+    pub(super) disk: LifeDisk,
+    /// The device of the index.
+    pub(super) index: Option<LifeDisk>,
     pub(super) flash: Option<Libssd>,
     /// How much longer accesses of the disk take, and what share of them.
     slow: (Duration, f64),
@@ -63,17 +98,17 @@ pub(super) struct Media {
 
 impl Media {
     pub(super) fn new(plan: &Plan, latency: Latency, remains: Remains, seed: u64) -> Self {
-        let Remains { disk: image, nand } = remains;
-        let memory = Arc::new(MemoryDisk::from_image(image.clone(), latency));
-        let disk = FaultyDisk::with_base(memory.clone(), image, seed);
+        let Remains { disk, index, nand } = remains;
+        let disk = LifeDisk::new(disk, latency, seed);
+        let index = index.map(|image| LifeDisk::new(image, latency, of_index(seed)));
         let flash = nand.map(|image| {
             let nand = Arc::new(Nand::from_image(image));
             Libssd::new(nand, SegmentShape::Block).expect("blocks are small")
         });
         let write_bytes = plan.config.writing.write_bytes;
         let media = Self {
-            memory,
             disk,
+            index,
             flash,
             slow: (plan.slow_by, plan.slow),
             slow_read: Mutex::default(),
@@ -86,7 +121,7 @@ impl Media {
         media
     }
 
-    /// From now on such shares of the disk's reads, writes and syncs fail.
+    /// From now on such shares of the disks' reads, writes and syncs fail.
     pub(super) fn fail(&self, [reads, writes, syncs]: [f64; 3]) {
         let (slow_by, slow) = self.slow;
         let slow = |operation| (operation, Fault::Slow(slow_by), slow);
@@ -98,7 +133,10 @@ impl Media {
         ] {
             rates.push((operation, Fault::Error, rate));
         }
-        self.disk.set_rates(rates);
+        if let Some(index) = &self.index {
+            index.faulty.set_rates(rates.clone());
+        }
+        self.disk.faulty.set_rates(rates);
     }
 
     pub(super) fn is_flash(&self) -> bool {
@@ -120,17 +158,16 @@ impl Media {
 
     /// What a life that ends now would leave.
     pub(super) fn crash(&self, end: End, seed: u64) -> Remains {
-        let (disk, of_nand) = match end {
-            End::Kill => (self.memory.snapshot(), NandCrash::Killed),
-            End::KillTorn(tear) => {
-                let mut image = self.memory.snapshot();
-                self.disk.tear_in_flight(&mut image, seed, tear);
-                (image, NandCrash::Finished)
-            }
-            End::PowerCut(tear) => (self.disk.crash(seed, tear), NandCrash::PowerCut),
+        let of_nand = match end {
+            End::Kill => NandCrash::Killed,
+            End::KillTorn(_) => NandCrash::Finished,
+            End::PowerCut(_) => NandCrash::PowerCut,
         };
+        let disk = self.disk.crash(end, seed);
+        let index = self.index.as_ref();
+        let index = index.map(|index| index.crash(end, of_index(seed)));
         let nand = self.flash.as_ref().map(|flash| flash.nand().crash(of_nand));
-        Remains { disk, nand }
+        Remains { disk, index, nand }
     }
 
     /// Whether such an end can leave damaged items. On NAND none can: a torn page cannot be read, and the
@@ -178,6 +215,6 @@ impl Media {
     }
 
     pub(super) fn slow_disk(&self, when: When, by: Duration) {
-        self.disk.script(when, Fault::Slow(by));
+        self.disk.faulty.script(when, Fault::Slow(by));
     }
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use device::{Endurance, Geometry, NandConfig, NandTiming};
 use engine::config::META_BYTES;
+use engine::format::index_device::INDEX_HEAD_BYTES;
 use engine::placement::PlacementKind;
 use engine::{
     Dram, EngineConfig, ExactSettings, Layout, PlacementConfig, ReclaimPolicy, Reserve, Schedule,
@@ -79,6 +80,8 @@ pub(super) struct Plan {
     pub(super) placement: Option<Arc<dyn PlacementKind>>,
     /// Bytes of the disk, and the NAND beside it if the cache is on that.
     pub(super) image_bytes: u64,
+    /// Bytes of a device of its own for the index, where it has one.
+    pub(super) index_bytes: Option<u64>,
     pub(super) nand: Option<NandConfig>,
     pub(super) journal_words: usize,
     pub(super) lives: usize,
@@ -338,6 +341,12 @@ fn is_crowd(seed: u64) -> bool {
     random.random_ratio(1, RUNS_PER_CROWD)
 }
 
+/// Whether an index that is overwritten in place has a device of its own, as small as may be: one run in two. Drawn apart, too.
+fn is_index_apart(seed: u64) -> bool {
+    let random = &mut SmallRng::seed_from_u64(seed.rotate_left(53) ^ !seed);
+    random.random()
+}
+
 /// What a power cut may undo at most where the journal is synced so often.
 fn unsettled(sync_interval: Duration) -> Duration {
     2 * sync_interval + Duration::from_millis(10)
@@ -346,7 +355,7 @@ fn unsettled(sync_interval: Duration) -> Duration {
 impl Plan {
     /// The same plan with another placement: on a disk, reclaimed in order of age. The disk is smaller and the journal
     /// is synced more seldom, so that segments go while what they have superseded is still about.
-    pub(super) fn with_placement(&mut self, placement: Arc<dyn PlacementKind>) {
+    pub(super) fn with_placement(&mut self, placement: Arc<dyn PlacementKind>, seed: u64) {
         let segments = match self.nand.take() {
             Some(nand) => u64::from(nand.geometry.blocks()),
             None => (self.image_bytes - META_BYTES) / SEGMENT_BYTES,
@@ -355,6 +364,11 @@ impl Plan {
         let in_segments = segments * SEGMENT_BYTES;
         let index_region = placement.index_region_bytes(in_segments);
         self.image_bytes = META_BYTES + index_region.next_multiple_of(1 << 20) + in_segments;
+        if index_region > 0 && is_index_apart(seed) {
+            self.image_bytes = META_BYTES + in_segments;
+            let region = placement.index_region_bytes(self.image_bytes);
+            self.index_bytes = Some(INDEX_HEAD_BYTES + region.next_multiple_of(4096));
+        }
         self.config.placement = EngineConfig::default().placement;
         self.config.reclaim.policy = ReclaimPolicy::CopyRecent {
             victim: Victim::Oldest,
@@ -449,6 +463,7 @@ impl Plan {
             kind,
             config,
             placement: None,
+            index_bytes: None,
             image_bytes: match nand {
                 Some(_) => META_BYTES,
                 None => META_BYTES + segments * SEGMENT_BYTES,
@@ -520,6 +535,7 @@ impl Plan {
             (!self.slow_reads.is_zero(), " with slow reads"),
             (!self.sync_time.is_zero(), " with slow syncs"),
             (self.clients == CROWD, " with a crowd"),
+            (self.index_bytes.is_some(), " with its index apart"),
         ];
         let injected = faults.iter().filter(|(is_injected, _)| *is_injected);
         injected.map(|(_, words)| *words).collect()

@@ -11,18 +11,25 @@ use device::{
 };
 use engine::Medium;
 
+use super::media::LifeDisk;
 use super::plan::Rates;
 use super::watch::Watch;
 
 /// What an engine opens: crash points are taken at its accesses.
 pub(super) fn medium(watch: &Arc<Watch>) -> Medium {
-    let disk = Arc::new(WatchedDisk(Arc::clone(watch)));
+    let disk = Arc::new(WatchedDisk(Arc::clone(watch), Which::Items));
     if watch.media.is_flash() {
         let flash = Arc::new(WatchedFlash(Arc::clone(watch)));
         Medium::Flash { flash, meta: disk }
     } else {
         Medium::Disk(disk)
     }
+}
+
+/// The device of its index, where it has one.
+pub(super) fn index_device(watch: &Arc<Watch>) -> Option<Arc<dyn Disk>> {
+    let watched = || Arc::new(WatchedDisk(Arc::clone(watch), Which::Index)) as _;
+    watch.media.index.as_ref().map(|_| watched())
 }
 
 /// Does `access`, called `what`. Crash points are taken before it, at some `moment` of it, at once where
@@ -58,43 +65,78 @@ async fn watched<T>(
 const READS: fn(&Rates) -> u32 = |rates| rates.reads;
 const CHANGES: fn(&Rates) -> u32 = |rates| rates.accesses;
 
-/// The disk at whose accesses crash points are taken.
-struct WatchedDisk(Arc<Watch>);
+/// Which disk of a life.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Which {
+    /// That with the superblock.
+    Items,
+    /// That with the index.
+    Index,
+}
+
+/// A disk at whose accesses crash points are taken.
+struct WatchedDisk(Arc<Watch>, Which);
+
+impl WatchedDisk {
+    fn disk(&self) -> &LifeDisk {
+        let media = &self.0.media;
+        match (self.1, &media.index) {
+            (Which::Index, Some(index)) => index,
+            _ => &media.disk,
+        }
+    }
+
+    /// What an access is called.
+    fn words(&self, of_items: &'static str, of_index: &'static str) -> &'static str {
+        match self.1 {
+            Which::Items => of_items,
+            Which::Index => of_index,
+        }
+    }
+}
 
 impl Disk for WatchedDisk {
     fn len_bytes(&self) -> u64 {
-        self.0.media.disk.len_bytes()
+        self.disk().faulty.len_bytes()
     }
 
     fn read(&self, offset: u64, buf: AlignedBuf) -> IoFuture<'_, AlignedBuf> {
         Box::pin(async move {
-            let read = self.0.media.disk.read(offset, buf).await;
-            self.0.at_access(READS, "after", "a read");
+            let read = self.disk().faulty.read(offset, buf).await;
+            let what = self.words("a read", "a read of the index");
+            self.0.at_access(READS, "after", what);
             read
         })
     }
 
     fn write(&self, offset: u64, data: SharedBuf) -> IoFuture<'_, ()> {
-        self.0.media.note_write(offset, data.len());
-        let write = self.0.media.disk.write(offset, data);
-        Box::pin(watched(&self.0, CHANGES, "a write", None, write))
+        if self.1 == Which::Items {
+            self.0.media.note_write(offset, data.len());
+        }
+        let write = self.disk().faulty.write(offset, data);
+        let what = self.words("a write", "a write of the index");
+        Box::pin(watched(&self.0, CHANGES, what, None, write))
     }
 
     fn discard(&self, offset: u64, len: u64) -> IoFuture<'_, ()> {
         Box::pin(async move {
-            let discarded = self.0.media.disk.discard(offset, len).await;
-            self.0.at_access(CHANGES, "after", "a discard");
+            let discarded = self.disk().faulty.discard(offset, len).await;
+            let what = self.words("a discard", "a discard of the index");
+            self.0.at_access(CHANGES, "after", what);
             discarded
         })
     }
 
     fn sync(&self) -> IoFuture<'_, ()> {
         Box::pin(async move {
-            self.0.at_access(CHANGES, "before", "a sync");
+            let what = self.words("a sync", "a sync of the index");
+            self.0.at_access(CHANGES, "before", what);
             let written = self.0.written_now();
-            self.0.media.disk.sync().await?;
-            self.0.synced(written);
-            self.0.at_access(CHANGES, "after", "a sync");
+            self.disk().faulty.sync().await?;
+            if self.1 == Which::Items {
+                self.0.synced(written);
+            }
+            self.0.at_access(CHANGES, "after", what);
             Ok(())
         })
     }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Parser;
-use device::{DeviceSpec, SpecError};
+use device::{DeviceSpec, DiskSpec, SpecError};
 use lab::compare::{CompareError, DeviceChoice, Plan};
 use lab::presets::{Preset, named};
 use server::config::Size;
@@ -36,6 +36,10 @@ pub(crate) struct CompareArgs {
     /// ,program_us=T, ftl: ,cache=S, emulated under virtual time, or file:PATH in real time
     #[arg(long, default_value = "ftl:didacache", value_name = "DEVICE")]
     device: String,
+    /// nvm:optane, with ,size=S ,channels=N ,read_us=T ,write_us=T, or ftl:PRESET: a device of its own for the index of
+    /// presets that have a part of it on flash [default: a part of the device]
+    #[arg(long, value_name = "DEVICE")]
+    index_device: Option<String>,
     /// Memory of the cache
     #[arg(long, default_value = "256MiB", value_name = "SIZE")]
     memory: Size,
@@ -139,6 +143,11 @@ impl CompareArgs {
                 .segment_size
                 .map(|size| u32::try_from(size.0).unwrap_or(u32::MAX)),
             buffer_bytes: self.write_buffers.map(|size| size.0),
+            index_device: self
+                .index_device
+                .as_deref()
+                .map(str::parse::<DiskSpec>)
+                .transpose()?,
             requests,
             warmup: self.warmup.unwrap_or(usual_warmup),
             cpu_scale: self.cpu_scale,
@@ -227,6 +236,8 @@ mod tests {
             ),
             ("--device nand:mlc,file=x", "leave out file="),
             ("--device ftl:mlc,size=900TB", "use fewer"),
+            ("--index-device nand:mlc", "nvm:optane"),
+            ("--index-device nvm:optane,channels=0", "channels=0"),
             ("--memory 1MiB", "memory"),
             ("--cpu-scale 3", "0, 1 or 2"),
             ("--clients 100000", "1 to 65536"),

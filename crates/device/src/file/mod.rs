@@ -86,6 +86,34 @@ impl FileDisk {
         Ok(disk)
     }
 
+    /// Opens the disk of an image's index: as many bytes as a `new` one is to have, or, where none may be made, all of
+    /// what is there. `None` where there is nothing then. With [`FileOptions::force`] a smaller file is made larger. Blocks the
+    /// thread.
+    ///
+    /// # Errors
+    /// As for [`open`](FileDisk::open).
+    pub fn open_index(
+        path: &Path,
+        new: Option<u64>,
+        options: FileOptions,
+    ) -> Result<Option<Self>, OpenError> {
+        if new.is_none() && !path.exists() {
+            return Ok(None);
+        }
+        let mut disk = Self::open(
+            path,
+            &FileOptions {
+                size: new,
+                create: new.is_some(),
+                ..options
+            },
+        )?;
+        if let Some(bytes) = new.filter(|_| options.force) {
+            disk.extend_to(bytes, options.preallocate)?;
+        }
+        Ok(Some(disk))
+    }
+
     /// Makes the file larger; a no-op when it has that size. What is added reads as zeros.
     ///
     /// # Errors

@@ -27,7 +27,7 @@ pub enum OpenError {
     /// Flash cannot be overwritten in place.
     #[error(
         "the index of this placement is overwritten in place, which flash cannot be: give the index a device of \
-         its own"
+         its own (--index-flash)"
     )]
     IndexNeedsDevice,
     /// The device holds another program's data.
@@ -80,18 +80,31 @@ pub enum OpenError {
         device: u64,
         device_channels: u32,
     },
-    /// The device of the index is another image's, or holds something else.
-    #[error(
-        "the index's device does not hold the index of this image: give it the one that the image was made with, or \
-         --force to start empty"
-    )]
-    IndexDevice,
     /// The device of the index is missing, or the image has its index inside.
     #[error(
-        "the image was made {made} a device of its own for the index: start it the same way, or --force to start \
-         empty"
+        "the index of this cache is {}: start it {} one (--index-flash), or --force to start empty",
+        if *is_apart { "on a device of its own" } else { "not on a device of its own" },
+        if *is_apart { "with that" } else { "without" }
     )]
-    IndexFlash { made: &'static str },
+    IndexFlash { is_apart: bool },
+    /// The placement has nothing on flash but items.
+    #[error(
+        "the `{placement}` placement keeps its whole index in memory: leave the index's device (--index-flash) out, or \
+         choose another preset"
+    )]
+    IndexInMemory { placement: &'static str },
+    /// The device of the index cannot be used.
+    #[error(transparent)]
+    IndexDevice(#[from] IndexDeviceError),
+    /// The device of the index cannot be opened.
+    #[error(transparent)]
+    IndexFile(device::OpenError),
+    /// It is the device of an index.
+    #[error(
+        "it is the device with the index of the cache {image:016x}: name it with --index-flash, and here the one with \
+         the items; --force overwrites it"
+    )]
+    IsIndexDevice { image: u64 },
     /// An image of another placement.
     #[error(
         "it holds an image of the `{found}` placement and this preset uses `{expected}`: use the \
@@ -101,6 +114,81 @@ pub enum OpenError {
         found: String,
         expected: &'static str,
     },
+}
+
+/// Why the device of an index cannot be used. An image is named by its hash seed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say what the fields are")]
+pub enum IndexDeviceError {
+    /// There is no such device.
+    #[error(
+        "no such file, and without it nothing in the cache {image:016x} can be found: give it back, or use --force to \
+         start empty"
+    )]
+    Missing { image: u64 },
+    /// The device holds nothing.
+    #[error(
+        "it holds nothing, and the cache {image:016x} has its index on another device: name that with --index-flash, or \
+         use --force to start empty"
+    )]
+    Blank { image: u64 },
+    /// The index of another image.
+    #[error(
+        "it holds the index of the cache {found:016x}, not of {image:016x}: name the device of that with --index-flash, \
+         or use --force to overwrite it and start empty"
+    )]
+    OtherImage { found: u64, image: u64 },
+    /// The index of an image, for a new one.
+    #[error(
+        "it holds the index of the cache {found:016x}, and there is a new one to be made: name another with \
+         --index-flash, or use --force to overwrite it"
+    )]
+    InUse { found: u64 },
+    /// A copy from another run.
+    #[error(
+        "it holds the index of the cache {image:016x} as of run {found}, and the cache has come to run {run}: one of \
+         the two is an older copy; give it the right one, or use --force to start empty"
+    )]
+    OtherRun { image: u64, found: u32, run: u32 },
+    /// The superblock of an image.
+    #[error(
+        "it holds a cache, {image:016x}, not the index of one; name another with --index-flash, or use --force to \
+         overwrite it"
+    )]
+    IsImage { image: u64 },
+    /// Another program's data.
+    #[error(
+        "it holds something that is not an index of Flowstone; name another with --index-flash, or use --force to \
+         overwrite it"
+    )]
+    Foreign,
+    /// What somebody may miss.
+    #[error(
+        "it holds {what}; name another with --index-flash, or use --overwrite-filesystem to lose that"
+    )]
+    FileSystem { what: &'static str },
+    /// An index of another format version.
+    #[error(
+        "it holds an index of format {found} and this program reads format {expected}: use the program that made it, or \
+         --force to start empty"
+    )]
+    Version { found: u32, expected: u32 },
+    /// Neither copy of its header verifies.
+    #[error("both copies of its header are damaged; use --force to start empty")]
+    Damaged,
+    /// The device is too small for the index.
+    #[error(
+        "it has {:.2} and the index of a cache on {:.2} needs {:.2}: name a larger one, or a smaller --flash-size",
+        Bytes(*device), Bytes(*image), Bytes(*needed)
+    )]
+    TooSmall {
+        device: u64,
+        image: u64,
+        needed: u64,
+    },
+    /// The device has fewer bytes than the index has been made with.
+    #[error("it has {:.2} of an index of {:.2}: give it back the rest, or use --force to start empty", Bytes(*device), Bytes(*needed))]
+    Truncated { device: u64, needed: u64 },
 }
 
 /// Why an image starts empty.

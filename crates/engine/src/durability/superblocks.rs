@@ -4,6 +4,7 @@ use device::{AlignedBuf, DeviceError, Disk, Region};
 use runtime::sync::{Notify, Semaphore};
 
 use super::error::{Distrust, OpenError};
+use super::index_device::IndexHead;
 use crate::config::META_BYTES;
 use crate::counter::counters;
 use crate::format::FormatError;
@@ -34,6 +35,8 @@ pub(crate) struct Copies {
     is_blank: bool,
     /// What another program has there.
     file_system: Option<&'static str>,
+    /// It is the device of the index of an image.
+    index_of: Option<u64>,
 }
 
 impl Copies {
@@ -55,15 +58,20 @@ impl Copies {
             copies,
             is_blank,
             file_system: device::file_system_in(&head),
+            index_of: match IndexHead::of(&head) {
+                IndexHead::Index(header) => Some(header.image.get()),
+                IndexHead::Blank | IndexHead::Other(_) => None,
+            },
         })
     }
 
     /// The valid copy with the higher generation; `None` on a device that holds nothing.
     pub(crate) fn newest(&self) -> Result<Option<Superblock>, OpenError> {
         let mut newest: Option<Superblock> = None;
-        let foreign = || match self.file_system {
-            Some(what) => OpenError::FileSystem { what },
-            None => OpenError::Foreign,
+        let foreign = || match (self.file_system, self.index_of) {
+            (Some(what), _) => OpenError::FileSystem { what },
+            (None, Some(image)) => OpenError::IsIndexDevice { image },
+            (None, None) => OpenError::Foreign,
         };
         let mut refusal = foreign();
         for (number, copy) in self.copies.iter().enumerate() {

@@ -252,6 +252,9 @@ fn chosen(copies: &Copies, device: u64) -> Result<Box<Superblock>, InspectError>
             return Err(InspectError::Version { found, expected });
         }
         Err(OpenError::Damaged) => return Err(InspectError::Damaged),
+        Err(OpenError::IsIndexDevice { image }) => {
+            return Err(InspectError::IsIndexDevice { image });
+        }
         Err(_) => return Err(InspectError::Foreign),
     };
     if superblock.placement() != PLACEMENT {

@@ -95,6 +95,14 @@ pub enum InspectError {
          server for `stats flash`"
     )]
     SuperblockOnly,
+    /// The device of an index.
+    #[error(
+        "it is the device with the index of the cache {image:016x}: name the one with the items"
+    )]
+    IsIndexDevice {
+        /// The image: its hash seed.
+        image: u64,
+    },
     /// A running cache writes superblocks faster than they can be looked at.
     #[error("it changes faster than it can be looked at; try again")]
     Busy,

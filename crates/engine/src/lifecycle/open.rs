@@ -2,19 +2,19 @@
 
 use std::sync::Arc;
 
-use device::{AlignedBuf, Disk, Journal as Log, Region};
+use device::{Disk, Journal as Log, Region};
 use runtime::pages::PagePool;
 use runtime::sync::{Notify, Semaphore};
-use zerocopy::IntoBytes;
 
 use super::{SEQUENCE_RESERVE, VERSION_RESERVE};
 use crate::cache::{Engine, Requests};
 use crate::config::{AfterDowntime, ConfigError, EngineConfig, META_BYTES, PlacementConfig};
 use crate::counter::CacheLine;
 use crate::durability::dead::StartBounds;
-use crate::durability::error::{Distrust, OpenError};
+use crate::durability::error::{Distrust, IndexDeviceError, OpenError};
 use crate::durability::find::{LastRun, find, look_at_journal};
 use crate::durability::flush::FlushCutoffs;
+use crate::durability::index_device::{IndexDevice, IndexDeviceNeed, OpenIndexDevice};
 use crate::durability::journal::{Journal, Unusable, ring_chunks};
 use crate::durability::medium::Medium;
 use crate::durability::recovery::RecoveryQueue;
@@ -23,10 +23,10 @@ use crate::durability::superblocks::{
 };
 use crate::flash::{FlashTier, fixed_bytes};
 use crate::format::checkpoint::{Coverage, Section};
+use crate::format::index_device::INDEX_HEAD_BYTES;
 use crate::format::journal::{BEGUN_WORD, Head, Record, VOID_WORD, chunk_words};
-use crate::format::superblock::{
-    INDEX_HEADER_BYTES, ImageShape, IndexHeader, IndexRegion, Superblock, next_run,
-};
+use crate::format::segment::PAGE_BYTES;
+use crate::format::superblock::{ImageShape, IndexRegion, Superblock, next_run};
 use crate::key::KeyHash;
 use crate::partition::{self, Partition};
 use crate::placement::{Parts, PlacementKind};
@@ -67,7 +67,7 @@ pub struct Opening {
     medium: Medium,
     config: EngineConfig,
     kind: Arc<dyn PlacementKind>,
-    index_disk: Option<Arc<dyn Disk>>,
+    index_device: Option<OpenIndexDevice>,
 }
 
 impl Opening {
@@ -81,7 +81,7 @@ impl Opening {
             medium: medium.into(),
             config,
             kind,
-            index_disk: None,
+            index_device: None,
         }
     }
 
@@ -92,11 +92,23 @@ impl Opening {
         self
     }
 
-    /// With a device of its own for what the index overwrites in place.
+    /// With a device of its own for what the index overwrites in place. It is opened by `open` once it is clear what it has
+    /// to be; that gives nothing where there is none and none may be made.
     #[must_use]
-    pub fn with_index_disk(mut self, disk: Arc<dyn Disk>) -> Self {
-        self.index_disk = Some(disk);
+    pub fn with_index_device(
+        mut self,
+        open: impl FnOnce(IndexDeviceNeed) -> Result<Option<Arc<dyn Disk>>, device::OpenError>
+        + Send
+        + 'static,
+    ) -> Self {
+        self.index_device = Some(Box::new(open));
         self
+    }
+
+    /// The same with a device that is open.
+    #[must_use]
+    pub fn with_index_disk(self, disk: Arc<dyn Disk>) -> Self {
+        self.with_index_device(move |_| Ok(Some(disk)))
     }
 
     /// Opens the image with its `journal`, or makes one. The journal is opened once it
@@ -107,11 +119,11 @@ impl Opening {
     /// # Errors
     /// [`OpenError`].
     pub async fn open(
-        self,
+        mut self,
         journal: impl FnOnce() -> Result<Arc<dyn Log>, device::JournalError>,
     ) -> Result<Arc<Engine>, OpenError> {
         let meta = self.medium.meta()?;
-        let (mut superblock, new) = self.superblock(&meta).await?;
+        let (mut superblock, new, mut index_device) = self.image(&meta).await?;
         let shape = superblock.shape();
         let partition_bits = shape.partitions.trailing_zeros();
         self.config
@@ -120,7 +132,7 @@ impl Opening {
             self.config.check_in_order_of_age()?;
         }
         let is_new = new.is_some();
-        let index_region = self.index_region(&shape, is_new).await?;
+        let index_region = self.index_region(&shape, index_device.as_ref())?;
         let log = journal()?;
         let usable = look_at_journal(&*log, &superblock, is_new, self.config.force)?;
         let store = self.store(&superblock)?;
@@ -166,6 +178,7 @@ impl Opening {
                 items_to_restore,
                 index_use: Arc::clone(&index_use),
                 index_region: index_region.clone(),
+                index_is_apart: matches!(shape.index_region, IndexRegion::Apart(_)),
                 section: section.filter(|section| *section != Section::default()),
             })
         };
@@ -183,14 +196,9 @@ impl Opening {
         }
         let first_version = superblock.version_limit.get();
         let known_clock = last_run.as_ref().map_or(0, |last_run| last_run.dead.clock);
-        if let (true, Some(disk), IndexRegion::Apart(bytes)) =
-            (is_new, &self.index_disk, shape.index_region)
-        {
-            write_index_header(&**disk, IndexHeader::new(shape.hash_seed, bytes)).await?;
-        }
         let journal = begin_run(
             log,
-            &meta,
+            (&meta, index_device.as_mut()),
             &mut superblock,
             last_run.as_ref().map(|last_run| last_run.dead.floor()),
             now.max(known_clock),
@@ -249,31 +257,100 @@ impl Opening {
         Ok(engine)
     }
 
-    /// The superblock of the image that is there, or of a new one with how it comes about.
-    async fn superblock(&self, meta: &Region) -> Result<(Superblock, Option<Start>), OpenError> {
+    /// The superblock of the image that is there, or of a new one with how it comes about, and the device of its index.
+    async fn image(
+        &mut self,
+        meta: &Region,
+    ) -> Result<(Superblock, Option<Start>, Option<IndexDevice>), OpenError> {
         let found = match read_superblock(meta).await {
             Ok(Some(found)) => self.check_image(&found).map(|()| Some(found)),
             other => other,
         };
-        match found {
-            Ok(Some(found)) => Ok((found, None)),
-            Ok(None) => Ok((self.new_image()?, Some(Start::New))),
-            Err(OpenError::Device(error)) => Err(error.into()),
-            Err(OpenError::FileSystem { what }) if !self.config.overwrite_filesystem => {
-                Err(OpenError::FileSystem { what })
+        let (found, start) = match found {
+            Ok(Some(found)) => (Some(found), Start::Forced),
+            Ok(None) => (None, Start::New),
+            Err(refused) => self.is_forced(refused).map(|()| (None, Start::Forced))?,
+        };
+        let device = self.open_index_device(found.as_ref()).await?;
+        if let Some(found) = found {
+            let checked = match (found.shape().index_region, &device) {
+                (IndexRegion::Apart(bytes), Some(device)) => device.check(&found, bytes),
+                _ => Ok(()),
+            };
+            match checked {
+                Ok(()) => return Ok((found, None, device)),
+                Err(refused) => self.is_forced(refused.into())?,
             }
-            Err(_) if self.config.force => Ok((self.new_image()?, Some(Start::Forced))),
-            Err(refused) => Err(refused),
+        }
+        Ok((self.new_image(device.as_ref())?, Some(start), device))
+    }
+
+    /// Whether a new image is made in spite of what has been `refused`.
+    fn is_forced(&self, refused: OpenError) -> Result<(), OpenError> {
+        let is_lost_if_asked = match refused {
+            OpenError::Device(_) => false,
+            OpenError::FileSystem { .. }
+            | OpenError::IndexDevice(IndexDeviceError::FileSystem { .. }) => {
+                self.config.overwrite_filesystem
+            }
+            _ => self.config.force,
+        };
+        if is_lost_if_asked {
+            Ok(())
+        } else {
+            Err(refused)
         }
     }
 
-    fn new_image(&self) -> Result<Superblock, OpenError> {
+    /// Opens the device of the index, of the image that has been found or of a new one.
+    async fn open_index_device(
+        &mut self,
+        found: Option<&Superblock>,
+    ) -> Result<Option<IndexDevice>, OpenError> {
+        let Some(open) = self.index_device.take() else {
+            return Ok(None);
+        };
+        let region_bytes = match found.map(|found| found.shape().index_region) {
+            Some(IndexRegion::Apart(bytes)) => bytes,
+            _ => self.least_region_bytes(),
+        };
+        if region_bytes == 0 {
+            let placement = self.kind.name();
+            return Err(OpenError::IndexInMemory { placement });
+        }
+        let need = IndexDeviceNeed {
+            may_be_new: found.is_none() || self.config.force,
+            bytes: INDEX_HEAD_BYTES + region_bytes,
+        };
+        match open(need).map_err(OpenError::IndexFile)? {
+            Some(disk) => Ok(Some(IndexDevice::read(disk).await?)),
+            None => {
+                let image = found.map_or(0, |found| found.shape().hash_seed);
+                Err(IndexDeviceError::Missing { image }.into())
+            }
+        }
+    }
+
+    /// Bytes that the index of a new image overwrites in place, on a device of its own.
+    fn least_region_bytes(&self) -> u64 {
+        let bytes = self.kind.index_region_bytes(self.medium.image_bytes());
+        bytes.next_multiple_of(PAGE_BYTES.into())
+    }
+
+    fn new_image(&self, index_device: Option<&IndexDevice>) -> Result<Superblock, OpenError> {
         let (medium, config) = (&self.medium, &self.config);
         let image_bytes = medium.image_bytes();
         let wanted = self.kind.index_region_bytes(image_bytes);
-        let index_region = match (&self.index_disk, wanted) {
-            (Some(disk), _) => {
-                IndexRegion::Apart(disk.len_bytes().saturating_sub(INDEX_HEADER_BYTES as u64))
+        let index_region = match (index_device, wanted) {
+            (Some(device), _) => {
+                let needed = self.least_region_bytes();
+                let is_forced = config.force;
+                device.check_new(
+                    (image_bytes, needed),
+                    is_forced,
+                    config.overwrite_filesystem,
+                )?;
+                IndexRegion::Apart(device.region_bytes())
             }
             (None, 0) => IndexRegion::None,
             (None, _) if matches!(medium, Medium::Flash { .. }) => {
@@ -312,39 +389,28 @@ impl Opening {
                 expected: self.kind.name(),
             });
         }
-        match (shape.index_region, &self.index_disk) {
-            (IndexRegion::Apart(_), None) => Err(OpenError::IndexFlash { made: "with" }),
-            (IndexRegion::None | IndexRegion::Inside(_), Some(_)) => {
-                Err(OpenError::IndexFlash { made: "without" })
-            }
-            _ => Ok(()),
+        let is_apart = matches!(shape.index_region, IndexRegion::Apart(_));
+        if is_apart == self.index_device.is_some() {
+            Ok(())
+        } else {
+            Err(OpenError::IndexFlash { is_apart })
         }
     }
 
     /// What the index overwrites in place, where there is such a part. Writes nothing yet.
-    async fn index_region(
+    fn index_region(
         &self,
         shape: &ImageShape,
-        is_new: bool,
+        device: Option<&IndexDevice>,
     ) -> Result<Option<Region>, OpenError> {
-        let bytes = match shape.index_region {
-            IndexRegion::None => return Ok(None),
-            IndexRegion::Inside(bytes) => return Ok(Some(self.medium.inside_index(bytes)?)),
-            IndexRegion::Apart(bytes) => bytes,
-        };
-        let Some(disk) = &self.index_disk else {
-            return Err(OpenError::IndexFlash { made: "with" });
-        };
-        let page = disk.read(0, AlignedBuf::new(INDEX_HEADER_BYTES)).await?;
-        let header = IndexHeader::new(shape.hash_seed, bytes);
-        match IndexHeader::decode(&page) {
-            Ok(Some(found)) if found == header => {}
-            // An index of an image that was here before, or nothing, gives way to a new one's.
-            found if is_new && (found.is_ok() || self.config.force) => {}
-            Ok(_) | Err(_) => return Err(OpenError::IndexDevice),
-        }
-        let region = Region::new(Arc::clone(disk), INDEX_HEADER_BYTES as u64, bytes)?;
-        Ok(Some(region))
+        Ok(match (shape.index_region, device) {
+            (IndexRegion::None, _) => None,
+            (IndexRegion::Inside(bytes), _) => Some(self.medium.inside_index(bytes)?),
+            (IndexRegion::Apart(bytes), Some(device)) => Some(device.region(bytes)?),
+            (IndexRegion::Apart(_), None) => {
+                return Err(OpenError::IndexFlash { is_apart: true });
+            }
+        })
     }
 
     fn store(&self, superblock: &Superblock) -> Result<Arc<SegmentStore>, OpenError> {
@@ -438,24 +504,12 @@ impl Opening {
     }
 }
 
-/// Makes a device the index device of an image that is about to be made.
-async fn write_index_header(
-    disk: &dyn Disk,
-    header: IndexHeader,
-) -> Result<(), device::DeviceError> {
-    let mut page = AlignedBuf::new(INDEX_HEADER_BYTES);
-    page.fill(0);
-    page[..size_of::<IndexHeader>()].copy_from_slice(header.as_bytes());
-    disk.write(0, page.into()).await?;
-    disk.sync().await
-}
-
 /// Begins a run: raises what is reserved, durably, and takes the journal over. The journal's head goes first: one
-/// that is a run ahead holds all that has been recorded. The segments below the `floor` of what is taken over are given
+/// that is a run ahead holds all that has been recorded. So does the head of the index's device. The segments below the `floor` of what is taken over are given
 /// up; without one the image starts empty.
 async fn begin_run(
     log: Arc<dyn Log>,
-    meta: &Region,
+    (meta, mut index_device): (&Region, Option<&mut IndexDevice>),
     superblock: &mut Superblock,
     floor: Option<u64>,
     clock: u32,
@@ -500,9 +554,19 @@ async fn begin_run(
         log.store(VOID_WORD, 1);
     }
     Journal::write_head(&*log, head).await?;
+    let index_bytes = match shape.index_region {
+        IndexRegion::Apart(bytes) => bytes,
+        IndexRegion::None | IndexRegion::Inside(_) => 0,
+    };
+    if let Some(device) = &mut index_device {
+        device.tell(superblock, index_bytes, false).await?;
+    }
     // Both copies, so that none is left whose limits have been passed.
     for _ in SUPERBLOCK_OFFSETS {
         write_superblock(meta, superblock).await?;
+    }
+    if let Some(device) = index_device {
+        device.tell(superblock, index_bytes, true).await?;
     }
     // From here on both tell of this run: a flash that is put back to an earlier one is found out.
     log.store(BEGUN_WORD, run);

@@ -273,6 +273,8 @@ pub struct Parts {
     pub index_use: Arc<IndexUse>,
     /// The part of the image, or the second device, that the index may overwrite in place.
     pub index_region: Option<Region>,
+    /// That is on a device of its own: a sync of it makes nothing else durable, and a failed one says nothing of segments.
+    pub index_is_apart: bool,
     /// Its own part of the last checkpoint. A version it does not know, or bytes that make no sense, are as none.
     pub section: Option<Section>,
 }
@@ -285,7 +287,8 @@ pub trait PlacementKind: Send + Sync {
     /// The streams that items go to, in segments of `segment_bytes`.
     fn streams(&self, segment_bytes: u32) -> Arc<dyn Streams>;
 
-    /// Bytes of a new image of `image_bytes` that the index overwrites in place.
+    /// Bytes that the index of a new image of `image_bytes` overwrites in place, at least: in the image, rounded up to whole
+    /// MiB, or on a device of its own.
     fn index_region_bytes(&self, _image_bytes: u64) -> u64 {
         0
     }

@@ -11,7 +11,7 @@ mod numbers;
 
 use std::sync::Arc;
 
-use device::{Disk as _, IoFuture, Region};
+use device::{DeviceError, Disk as _, IoFuture, Region};
 use index::cascade::{Cascade, CascadeConfig, Hot, Searched, Segments};
 use runtime::work::{self, Work};
 
@@ -31,7 +31,7 @@ use crate::format::segment::{LARGE, Position, SegmentId};
 use crate::key::{Key, KeyHash};
 use crate::reclaim::{IndexUse, Named, Resident, Residents};
 use crate::store::{Patience, ReadError, SegmentRecord, SegmentStore, SlabClasses, Streams};
-use crate::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use numbers::{Given, Numbered, Numbers, TURN_BITS};
 
 /// Bytes of the region for each mapping: an entry, the room that buckets have left, what waits for a checkpoint.
@@ -132,6 +132,25 @@ struct TieredSegments {
     store: Arc<SegmentStore>,
     /// The store does not know the segments of the last run yet.
     is_loading: AtomicBool,
+    /// Syncs of the region's device, where that is not the segments'.
+    own_syncs: Option<OwnSyncs>,
+}
+
+/// Syncs of a device that has nothing but the region: what one that fails may have lost lies there alone, and nobody else
+/// is told of it.
+#[derive(Default)]
+struct OwnSyncs {
+    failed: AtomicU64,
+}
+
+impl OwnSyncs {
+    async fn sync(&self, region: &Region) -> Result<(), DeviceError> {
+        let synced = region.sync().await;
+        if synced.is_err() {
+            self.failed.add(1);
+        }
+        synced
+    }
 }
 
 impl TieredSegments {
@@ -192,11 +211,17 @@ impl Segments for TieredSegments {
     }
 
     fn sync<'a>(&'a self, region: &'a Region) -> IoFuture<'a, ()> {
-        Box::pin(self.store.sync_by(region.sync()))
+        match &self.own_syncs {
+            Some(own) => Box::pin(own.sync(region)),
+            None => Box::pin(self.store.sync_by(region.sync())),
+        }
     }
 
     fn failed_syncs(&self) -> u64 {
-        self.store.failed_syncs()
+        match &self.own_syncs {
+            Some(own) => own.failed.get(),
+            None => self.store.failed_syncs(),
+        }
     }
 }
 
@@ -204,13 +229,14 @@ impl Tiered {
     fn new(settings: &TieredSettings, parts: Parts) -> Result<Self, OpenError> {
         let index = |error: &dyn std::fmt::Display| OpenError::Index(error.to_string());
         let region = parts.index_region.ok_or_else(|| {
-            index(&"it needs a file or a drive, and this is open flash: choose another preset")
+            index(&"it needs a file or a drive, and this is open flash: give it a device of its own (--index-flash)")
         })?;
         let segments = Arc::new(TieredSegments {
             numbers: Numbers::new(parts.store.segments()),
             codec: parts.codec,
             store: Arc::clone(&parts.store),
             is_loading: AtomicBool::new(false),
+            own_syncs: parts.index_is_apart.then(OwnSyncs::default),
         });
         let config = settings.cascade_of(parts.expected_items, parts.codec.bits() + TURN_BITS);
         let for_cascade = Arc::clone(&segments) as Arc<dyn Segments>;

@@ -14,6 +14,7 @@ mod flushes;
 mod golden;
 mod images;
 mod index;
+mod index_device;
 mod inspect;
 mod journal;
 mod map_placement;

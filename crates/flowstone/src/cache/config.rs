@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use device::{Bytes, Disk, FileDisk, FileJournal, FileOptions, Journal, JournalError};
-use engine::EngineConfig;
 use engine::config::{WORKER_BYTES, engine_share, journal_bytes, new_journal};
+use engine::{EngineConfig, IndexDeviceNeed, Layout, PlacementConfig, TieredSettings};
 
 /// Worker threads when nothing is said, at most: each can have hundreds of reads in flight.
 const DEFAULT_THREADS: usize = 4;
@@ -31,6 +31,8 @@ pub struct CacheConfig {
     force: bool,
     overwrite_filesystem: bool,
     journal: Option<PathBuf>,
+    pub(super) index_flash: Option<PathBuf>,
+    index_flash_bytes: Option<u64>,
     write_back: Option<Duration>,
     pub(super) stop_deadline: Duration,
 }
@@ -50,6 +52,8 @@ impl CacheConfig {
             force: false,
             overwrite_filesystem: false,
             journal: None,
+            index_flash: None,
+            index_flash_bytes: None,
             write_back: EngineConfig::default().write_back,
             stop_deadline: Duration::from_secs(60),
         }
@@ -117,6 +121,20 @@ impl CacheConfig {
         self
     }
 
+    /// Keeps a tenth of the index in memory and the others in the file or block device at `path`, a fast one, which is made
+    /// for a new cache. It belongs to that cache, which is opened with it alone. A cache that has all of its index in memory,
+    /// as without this, is another kind.
+    pub fn index_flash(mut self, path: impl Into<PathBuf>) -> Self {
+        self.index_flash = Some(path.into());
+        self
+    }
+
+    /// Bytes of a new [`index_flash`](CacheConfig::index_flash); as many as the index needs, unless said otherwise.
+    pub fn index_flash_size(mut self, bytes: u64) -> Self {
+        self.index_flash_bytes = Some(bytes);
+        self
+    }
+
     /// How long an item may be in memory alone, a minute unless said otherwise: what is older a crash leaves. With zero
     /// items are written when they leave memory, at [`sync`](crate::Cache::sync) and at
     /// [`close`](crate::Cache::close).
@@ -163,6 +181,11 @@ impl CacheConfig {
             ..EngineConfig::default()
         };
         config.writing.discard = self.discard;
+        if self.index_flash.is_some() {
+            let percent = config.placement.index_percent();
+            let tiered = TieredSettings::new(Layout::Packed, percent);
+            config.placement = PlacementConfig::Tiered(tiered);
+        }
         if !self.path.exists() {
             // Before there is a file.
             config.check_new(self.flash_bytes.unwrap_or(device::DEFAULT_IMAGE_BYTES))?;
@@ -172,13 +195,36 @@ impl CacheConfig {
 
     /// Opens the flash, and makes it where there is none. Blocks the thread.
     pub(super) fn open_flash(&self) -> Result<FileDisk, OpenError> {
-        let options = FileOptions {
+        let options = self.file_options();
+        Ok(FileDisk::open_image(&self.path, self.flash_bytes, options)?)
+    }
+
+    fn file_options(&self) -> FileOptions {
+        FileOptions {
             preallocate: self.preallocate,
             force: self.force,
             overwrite_filesystem: self.overwrite_filesystem,
             ..FileOptions::default()
-        };
-        Ok(FileDisk::open_image(&self.path, self.flash_bytes, options)?)
+        }
+    }
+
+    /// What opens the device of the index, where it has one, or makes it.
+    pub(super) fn index_device(
+        &self,
+    ) -> Option<
+        impl FnOnce(IndexDeviceNeed) -> Result<Option<Arc<dyn Disk>>, device::OpenError> + Send + use<>,
+    > {
+        let (path, bytes) = (self.index_flash.clone()?, self.index_flash_bytes);
+        let options = self.file_options();
+        Some(move |need| {
+            let IndexDeviceNeed {
+                may_be_new,
+                bytes: needed,
+            } = need;
+            let new = may_be_new.then_some(bytes.unwrap_or(needed));
+            let disk = FileDisk::open_index(&path, new, options)?;
+            Ok(disk.map(|disk| Arc::new(disk) as _))
+        })
     }
 
     pub(super) fn journal_path(&self) -> PathBuf {

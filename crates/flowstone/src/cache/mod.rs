@@ -409,13 +409,22 @@ fn open(config: &CacheConfig) -> Result<Cache, OpenError> {
     .map_err(OpenError::Workers)?;
     let disk: Arc<dyn Disk> = Arc::new(disk);
     let (flash_path, journal_path) = (config.path.clone(), config.journal_path());
+    let index_path = config.index_flash.clone().unwrap_or_default();
+    let mut opening = Opening::new(disk, engine_config);
+    if let Some(open) = config.index_device() {
+        opening = opening.with_index_device(open);
+    }
     let engine = workers
-        .run_on(0, move || Opening::new(disk, engine_config).open(journal))
+        .run_on(0, move || opening.open(journal))
         .ok_or_else(ended_early)
         .and_then(|opened| {
             opened.map_err(|source| {
-                let is_journal = matches!(source, engine::OpenError::Journal(_));
-                let path = if is_journal { journal_path } else { flash_path };
+                let path = match source {
+                    engine::OpenError::IndexFile(error) => return OpenError::Flash(error),
+                    engine::OpenError::Journal(_) => journal_path,
+                    engine::OpenError::IndexDevice(_) => index_path,
+                    _ => flash_path,
+                };
                 OpenError::Image { path, source }
             })
         })

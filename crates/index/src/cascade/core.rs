@@ -44,12 +44,13 @@ pub trait Segments: Send + Sync {
     /// Segments with lower numbers have gone, all but a few.
     fn horizon(&self) -> u32;
 
-    /// Makes durable what has been written to the region, which may share its device with the segments.
+    /// Makes durable what has been written to the region, which may share its device with the segments. One at a time where
+    /// it has one of its own.
     fn sync<'a>(&'a self, region: &'a Region) -> IoFuture<'a, ()> {
         region.sync()
     }
 
-    /// Syncs of that device that have failed so far, whoever asked for them: one error is told to one.
+    /// Syncs of the region's device that have failed so far, whoever asked for them: one error is told to one.
     fn failed_syncs(&self) -> u64;
 }
 

@@ -24,6 +24,8 @@ pub enum CompareError {
     Occupied { path: String },
     #[error(transparent)]
     Device(#[from] device::SpecError),
+    #[error("--index-device: {0}")]
+    IndexDevice(#[from] device::DiskSpecError),
     #[error(transparent)]
     File(#[from] device::OpenError),
     #[error("{path}: {source}")]

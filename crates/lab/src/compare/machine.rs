@@ -8,7 +8,7 @@ use device::{Journal, JournalError, NewJournal};
 use engine::config::{journal_bytes, new_journal};
 use engine::placement::MappingStats;
 use engine::reclaim::FlashStats;
-use engine::{Engine, Opening};
+use engine::{Engine, Opening, PlacementConfig};
 use runtime::Instant;
 
 use super::curve::SegmentLevels;
@@ -56,7 +56,14 @@ impl Machine {
         let (memory_bytes, bits) = (config.memory_bytes, config.partition_bits);
         let bytes = journal_bytes(storage.bytes(), memory_bytes, bits);
         let journal = || journal(new_journal(bytes, bits, false));
-        let opened = Opening::new(storage.medium(), config).open(journal).await;
+        let has_index_on_flash = matches!(config.placement, PlacementConfig::Tiered(_));
+        let index_device = plan.index_device.clone().filter(|_| has_index_on_flash);
+        let mut opening = Opening::new(storage.medium(), config);
+        if let Some(spec) = index_device {
+            let seed = !plan.seed();
+            opening = opening.with_index_device(move |need| spec.open(seed, need.bytes).map(Some));
+        }
+        let opened = opening.open(journal).await;
         let engine = opened.map_err(|source| CompareError::Setup {
             preset: preset.name,
             device: plan.device.to_string(),

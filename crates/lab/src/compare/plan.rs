@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use device::{DeviceSpec, DriveModel};
+use device::{DeviceSpec, DiskSpec, DriveModel};
 use engine::config::Sizes;
 use engine::{EngineConfig, PlacementConfig};
 use workload::{MAX_KEY_BYTES, Workload};
@@ -54,6 +54,8 @@ pub struct Plan {
     pub workload: Workload,
     /// What it is stored on.
     pub device: DeviceChoice,
+    /// An emulated device for what presets have of their index on flash; those that have all in memory do without.
+    pub index_device: Option<DiskSpec>,
     /// Memory of the cache, in bytes.
     pub memory_bytes: u64,
     /// Bytes of a segment on a drive, where the preset is not to choose; on flash it is an erase block.
@@ -143,6 +145,7 @@ impl Plan {
         Self {
             workload,
             device,
+            index_device: None,
             memory_bytes,
             segment_bytes: None,
             buffer_bytes: None,

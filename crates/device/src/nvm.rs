@@ -1,0 +1,204 @@
+//! [`NvmDisk`]: a block device of non-volatile memory without flash in it, emulated. `SlickCache`'s Optane (`SoCC` '18,
+//! section 5.5) is one: nothing is erased, and an access takes microseconds.
+//!
+//! ```text
+//!   command ─▶ link: one after the other ─▶ channel of each page: one page at a time ─▶ done with the last page
+//! ```
+//!
+//! Page *p* lies on channel *p* mod channels. What has been answered is durable: a sync has nothing to do. The contents are
+//! in memory.
+
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use runtime::{Instant, now};
+
+use crate::{AlignedBuf, Disk, IoFuture, MemoryDisk, PAGE_BYTES, SharedBuf};
+
+/// How fast it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NvmConfig {
+    /// Pages that are accessed at the same time.
+    pub channels: u32,
+    /// What reading a page takes its channel.
+    pub read: Duration,
+    /// What writing a page takes its channel.
+    pub write: Duration,
+    /// Bytes a second on the link.
+    pub link_bytes_per_s: u64,
+}
+
+impl NvmConfig {
+    /// An Optane 900P as SlickCache has it: 2.5 GB/s, and 10 us for a page with its time on the link. It has 7 channels.
+    pub const OPTANE: Self = Self {
+        channels: 7,
+        read: Duration::from_nanos(8_400),
+        write: Duration::from_nanos(8_400),
+        link_bytes_per_s: 2_500_000_000,
+    };
+
+    /// What a page takes on the link.
+    fn link(&self) -> Duration {
+        let ns = PAGE_BYTES as u64 * 1_000_000_000 / self.link_bytes_per_s.max(1);
+        Duration::from_nanos(ns)
+    }
+}
+
+/// The device.
+pub struct NvmDisk {
+    config: NvmConfig,
+    contents: MemoryDisk,
+    busy: Mutex<Busy>,
+}
+
+/// When what has come so far will be done.
+struct Busy {
+    link: Option<Instant>,
+    channels: Box<[Option<Instant>]>,
+}
+
+impl Busy {
+    /// Lets pages pass link and channels; the end of the last.
+    fn take(
+        &mut self,
+        pages: std::ops::Range<u64>,
+        link: Duration,
+        each: Duration,
+    ) -> Option<Instant> {
+        let now = now();
+        let after = |busy: Option<Instant>, begin: Instant, takes: Duration| {
+            busy.map_or(begin, |free| free.max(begin)) + takes
+        };
+        let mut last = None;
+        for page in pages {
+            let passed = after(self.link, now, link);
+            self.link = Some(passed);
+            let channel = (page % self.channels.len() as u64) as usize;
+            let end = after(self.channels[channel], passed, each);
+            self.channels[channel] = Some(end);
+            last = last.max(Some(end));
+        }
+        last
+    }
+}
+
+impl NvmDisk {
+    /// An empty device of `len_bytes`, rounded down to whole pages.
+    pub fn new(len_bytes: u64, config: NvmConfig) -> Self {
+        Self {
+            config,
+            contents: MemoryDisk::new(len_bytes),
+            busy: Mutex::new(Busy {
+                link: None,
+                channels: vec![None; config.channels.max(1) as usize].into(),
+            }),
+        }
+    }
+
+    async fn take(&self, offset: u64, len: usize, each: Duration) {
+        let page = PAGE_BYTES as u64;
+        let pages = offset / page..(offset + len as u64).div_ceil(page);
+        let end = self.busy.lock().take(pages, self.config.link(), each);
+        let left = end.map_or(Duration::ZERO, |end| end.since(now()));
+        if !left.is_zero() {
+            runtime::sleep(left).await;
+        }
+    }
+}
+
+impl Disk for NvmDisk {
+    fn len_bytes(&self) -> u64 {
+        self.contents.len_bytes()
+    }
+
+    fn read(&self, offset: u64, buf: AlignedBuf) -> IoFuture<'_, AlignedBuf> {
+        Box::pin(async move {
+            self.take(offset, buf.len(), self.config.read).await;
+            self.contents.read(offset, buf).await
+        })
+    }
+
+    fn write(&self, offset: u64, data: SharedBuf) -> IoFuture<'_, ()> {
+        Box::pin(async move {
+            self.take(offset, data.len(), self.config.write).await;
+            self.contents.write(offset, data).await
+        })
+    }
+
+    fn discard(&self, offset: u64, len: u64) -> IoFuture<'_, ()> {
+        self.contents.discard(offset, len)
+    }
+
+    fn sync(&self) -> IoFuture<'_, ()> {
+        self.contents.sync()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use runtime::sim::Sim;
+
+    use super::*;
+
+    /// When reads at these pages are answered that are issued at once, in nanoseconds.
+    fn answered(pages: &'static [u64], len_pages: usize) -> Vec<u64> {
+        Sim::new(1).block_on(async move {
+            let disk = Arc::new(NvmDisk::new(1 << 20, NvmConfig::OPTANE));
+            let begin = now();
+            let reads = pages.iter().map(|page| {
+                let (disk, at) = (Arc::clone(&disk), page * PAGE_BYTES as u64);
+                runtime::spawn(async move {
+                    let buf = AlignedBuf::new(len_pages * PAGE_BYTES);
+                    disk.read(at, buf).await.expect("it is within the device");
+                    now().since(begin).as_nanos() as u64
+                })
+            });
+            let reads: Vec<_> = reads.collect();
+            let mut ends = Vec::new();
+            for read in reads {
+                ends.push(read.await.expect("nobody ends it"));
+            }
+            ends
+        })
+    }
+
+    const LINK_NS: u64 = 1638;
+    const CELL_NS: u64 = 8400;
+
+    #[test]
+    fn an_access_takes_link_and_channel() {
+        assert_eq!(answered(&[0], 1), [LINK_NS + CELL_NS]);
+    }
+
+    #[test]
+    fn channels_work_beside_each_other_and_one_page_at_a_time() {
+        let apart = answered(&[0, 1], 1);
+        assert_eq!(apart, [LINK_NS + CELL_NS, 2 * LINK_NS + CELL_NS]);
+        let on_one = answered(&[0, 7], 1);
+        assert_eq!(on_one, [LINK_NS + CELL_NS, LINK_NS + 2 * CELL_NS]);
+    }
+
+    /// The link bounds what a long access takes.
+    #[test]
+    fn a_long_access_passes_at_the_rate_of_the_link() {
+        let [end] = answered(&[0], 140)[..] else {
+            panic!("one read");
+        };
+        let link = 140 * LINK_NS;
+        assert!(end > link && end < link + 2 * CELL_NS, "{end} of {link}");
+    }
+
+    #[test]
+    fn what_is_written_is_read_back() {
+        Sim::new(1).block_on(async {
+            let disk = NvmDisk::new(1 << 20, NvmConfig::OPTANE);
+            let mut page = AlignedBuf::new(PAGE_BYTES);
+            page.fill(7);
+            disk.write(8192, page.into()).await.expect("written");
+            let read = disk.read(8192, AlignedBuf::new(PAGE_BYTES)).await;
+            assert!(read.expect("read").iter().all(|&byte| byte == 7));
+        });
+    }
+}

@@ -1,0 +1,206 @@
+//! A device that holds nothing but the index of an image: whose it is, and of which run.
+//!
+//! Its header tells the image and the run. A run writes it before the superblock, durably, and once more behind it:
+//!
+//! ```text
+//!   journal's head ─> header: run ─> superblock, both copies ─> header: begun
+//! ```
+//!
+//! So at each moment the header tells of the superblock's run, or of the next one, which has not begun. Anything else is a
+//! copy that somebody has put back. A header of which no run has begun is of an image that never came to be, and gives way
+//! to any.
+
+use std::sync::Arc;
+
+use device::{AlignedBuf, DeviceError, Disk, Region};
+
+use super::error::IndexDeviceError;
+use crate::format::FormatError;
+use crate::format::index_device::{
+    INDEX_HEAD_BYTES, INDEX_HEADER_BYTES, INDEX_HEADER_OFFSETS, IndexHeader,
+};
+use crate::format::superblock::{Superblock, run_number};
+
+/// What the device of an index has to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IndexDeviceNeed {
+    /// What it holds is not asked for: where there is none it may be made.
+    pub may_be_new: bool,
+    /// Bytes that it must have.
+    pub bytes: u64,
+}
+
+/// Opens the device of an index; nothing where there is none and none may be made.
+pub(crate) type OpenIndexDevice =
+    Box<dyn FnOnce(IndexDeviceNeed) -> Result<Option<Arc<dyn Disk>>, device::OpenError> + Send>;
+
+/// What the head of a device says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum IndexHead {
+    /// Nothing but zeros.
+    Blank,
+    /// That it is the index of an image.
+    Index(IndexHeader),
+    /// Something else, and why it is that.
+    Other(IndexDeviceError),
+}
+
+impl IndexHead {
+    /// What is at the beginning of a device, which may be anything.
+    pub(crate) fn of(head: &[u8]) -> Self {
+        if head.iter().all(|&byte| byte == 0) {
+            return Self::Blank;
+        }
+        let copy = |offset: u64| {
+            let page = head.get(offset as usize..).unwrap_or_default();
+            let page = page.get(..INDEX_HEADER_BYTES).unwrap_or_default();
+            (!page.iter().all(|&byte| byte == 0)).then(|| IndexHeader::decode(page))
+        };
+        let copies = INDEX_HEADER_OFFSETS.map(copy);
+        let valid = copies.iter().flatten().flatten();
+        if let Some(&newest) = valid.max_by_key(|header| header.generation.get()) {
+            return Self::Index(newest);
+        }
+        if let Some(what) = device::file_system_in(head) {
+            return Self::Other(IndexDeviceError::FileSystem { what });
+        }
+        if let Ok(superblock) = Superblock::decode(head) {
+            let image = superblock.shape().hash_seed;
+            return Self::Other(IndexDeviceError::IsImage { image });
+        }
+        let refusal = copies.into_iter().flatten().find_map(|copy| match copy {
+            Err(FormatError::Version { found, expected }) => {
+                Some(IndexDeviceError::Version { found, expected })
+            }
+            Err(FormatError::Checksum) => Some(IndexDeviceError::Damaged),
+            _ => None,
+        });
+        Self::Other(refusal.unwrap_or(IndexDeviceError::Foreign))
+    }
+}
+
+/// The device of an image's index.
+pub(crate) struct IndexDevice {
+    disk: Arc<dyn Disk>,
+    head: IndexHead,
+}
+
+impl IndexDevice {
+    pub(crate) async fn read(disk: Arc<dyn Disk>) -> Result<Self, DeviceError> {
+        let bytes = INDEX_HEAD_BYTES.min(disk.len_bytes());
+        let head = disk.read(0, AlignedBuf::new(bytes as usize)).await?;
+        let head = IndexHead::of(&head);
+        Ok(Self { disk, head })
+    }
+
+    /// Bytes behind its head.
+    pub(crate) fn region_bytes(&self) -> u64 {
+        self.disk.len_bytes().saturating_sub(INDEX_HEAD_BYTES)
+    }
+
+    pub(crate) fn region(&self, bytes: u64) -> Result<Region, DeviceError> {
+        Region::new(Arc::clone(&self.disk), INDEX_HEAD_BYTES, bytes)
+    }
+
+    /// Whether a new image of `image_bytes` may have its index on it, of `needed` bytes at least. What it holds gives way
+    /// to that where it is `forced`, and a file system where it `may_lose` that, too.
+    ///
+    /// # Errors
+    /// Why not.
+    pub(crate) fn check_new(
+        &self,
+        (image_bytes, needed): (u64, u64),
+        is_forced: bool,
+        may_lose_file_system: bool,
+    ) -> Result<(), IndexDeviceError> {
+        match self.head {
+            IndexHead::Blank => {}
+            IndexHead::Index(header) if is_forced || header.begun.get() == 0 => {}
+            IndexHead::Index(header) => {
+                let found = header.image.get();
+                return Err(IndexDeviceError::InUse { found });
+            }
+            IndexHead::Other(IndexDeviceError::FileSystem { .. }) if may_lose_file_system => {}
+            IndexHead::Other(why @ IndexDeviceError::FileSystem { .. }) => return Err(why),
+            IndexHead::Other(_) if is_forced => {}
+            IndexHead::Other(why) => return Err(why),
+        }
+        if self.region_bytes() < needed {
+            return Err(IndexDeviceError::TooSmall {
+                device: self.disk.len_bytes(),
+                image: image_bytes,
+                needed: needed + INDEX_HEAD_BYTES,
+            });
+        }
+        Ok(())
+    }
+
+    /// Whether it has the index of the image of `superblock`, of `region_bytes`, as the last run has left it.
+    ///
+    /// # Errors
+    /// What it has instead.
+    pub(crate) fn check(
+        &self,
+        superblock: &Superblock,
+        region_bytes: u64,
+    ) -> Result<(), IndexDeviceError> {
+        let image = superblock.shape().hash_seed;
+        let header = match self.head {
+            IndexHead::Blank => return Err(IndexDeviceError::Blank { image }),
+            IndexHead::Other(why) => return Err(why),
+            IndexHead::Index(header) => header,
+        };
+        let found = header.image.get();
+        if found != image {
+            return Err(IndexDeviceError::OtherImage { found, image });
+        }
+        if header.region_bytes != region_bytes {
+            return Err(IndexDeviceError::Damaged);
+        }
+        let (run, has_run) = (superblock.run.get(), header.run.get());
+        let is_next = run_number(has_run) == run_number(run) + 1 && header.begun != header.run;
+        if has_run != run && !is_next {
+            return Err(IndexDeviceError::OtherRun {
+                image,
+                found: run_number(has_run),
+                run: run_number(run),
+            });
+        }
+        if self.region_bytes() < region_bytes {
+            return Err(IndexDeviceError::Truncated {
+                device: self.disk.len_bytes(),
+                needed: region_bytes + INDEX_HEAD_BYTES,
+            });
+        }
+        Ok(())
+    }
+
+    /// Writes, durably, that the device is for the run that `superblock` is about to tell of; or, where that `has_begun`,
+    /// that it does.
+    pub(crate) async fn tell(
+        &mut self,
+        superblock: &Superblock,
+        region_bytes: u64,
+        has_begun: bool,
+    ) -> Result<(), DeviceError> {
+        let image = superblock.shape().hash_seed;
+        let new = IndexHeader::new(image, region_bytes);
+        let (mut header, generation) = match self.head {
+            IndexHead::Index(header) if header.image == image => (header, header.generation),
+            IndexHead::Index(header) => (new, header.generation),
+            IndexHead::Blank | IndexHead::Other(_) => (new, new.generation),
+        };
+        header.generation = (generation.get() + 1).into();
+        header.run = superblock.run;
+        if has_begun {
+            header.begun = header.run;
+        }
+        let mut page = AlignedBuf::new(INDEX_HEADER_BYTES);
+        page.copy_from_slice(&header.encode());
+        let copy = INDEX_HEADER_OFFSETS[header.generation.get() as usize % 2];
+        self.disk.write(copy, page.into()).await?;
+        self.disk.sync().await?;
+        self.head = IndexHead::Index(header);
+        Ok(())
+    }
+}
