@@ -397,8 +397,7 @@ fn durability(shared: &Shared, out: &mut Vec<u8>) {
     stat(out, "checkpoint_bytes", checkpoints.bytes);
     stat(out, "checkpoints_failed", checkpoints.failed);
     let recovery = shared.engine.recovery();
-    let running = recovery.segments_done < recovery.segments;
-    stat(out, "recovery_running", u8::from(running));
+    stat(out, "recovery_running", u8::from(recovery.is_running));
     stat(out, "recovery_segments", recovery.segments);
     stat(out, "recovery_segments_done", recovery.segments_done);
     stat(out, "recovery_items", recovery.items);
