@@ -48,8 +48,16 @@ pub struct MappingStats {
     pub bytes_written: u64,
     /// Bytes of flash that the index holds now.
     pub flash_bytes: u64,
-    /// Mappings dropped for want of flash, or since a newer one may have been on a page that cannot be read.
-    pub dropped: u64,
+    /// Mappings found below the first tier and put there.
+    pub promoted: u64,
+    /// Mappings moved from the first tier to flash.
+    pub demoted: u64,
+    /// Active lists that have been compacted.
+    pub compactions: u64,
+    /// Mappings dropped for want of flash.
+    pub evicted: u64,
+    /// Mappings dropped since a newer one may have been on a page that cannot be read.
+    pub dropped_behind_damage: u64,
     /// Pages that could not be read, or were damaged.
     pub damaged_pages: u64,
 }
@@ -58,6 +66,10 @@ pub struct MappingStats {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Probe {
     /// The key is not on flash.
+    /// Writes of the index that failed.
+    pub write_errors: u64,
+    /// What it takes of memory and flash, part by part.
+    pub usage: cascade::Usage,
     Absent,
     /// The key may be on flash or not: this is never taken for a copy.
     Perhaps,

@@ -566,7 +566,11 @@ impl Placement for Tiered {
             ],
             bytes_written,
             flash_bytes,
-            dropped: counters.evicted.get() + counters.dropped_behind_damage.get(),
+            promoted: counters.promoted.get(),
+            demoted: counters.demoted.get(),
+            compactions: counters.compactions.get(),
+            evicted: counters.evicted.get(),
+            dropped_behind_damage: counters.dropped_behind_damage.get(),
             damaged_pages: counters.damaged_pages.get(),
         }
     }
@@ -614,3 +618,5 @@ impl Residents for Tiered {
         is_moved
     }
 }
+            write_errors: counters.write_errors.get(),
+            usage: self.cascade.usage(),

@@ -35,6 +35,7 @@ mod shape;
 mod upkeep;
 
 #[cfg(test)]
+mod usage;
 mod tests;
 
 pub use self::core::{Cascade, CascadeError, Counters, HotFull, Segments};
@@ -42,3 +43,4 @@ pub use checkpoint::{LoadError, Loaded, SaveError};
 pub use hot::Hot;
 pub use search::{Searched, Tier};
 pub use shape::{CascadeConfig, Replacement, Sizes};
+pub use usage::Usage;
