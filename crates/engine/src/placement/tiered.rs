@@ -620,3 +620,21 @@ impl Residents for Tiered {
 }
             write_errors: counters.write_errors.get(),
             usage: self.cascade.usage(),
+    fn demaps_by_itself(&self) -> bool {
+        true
+    }
+
+    fn forget_segment(&self, record: &SegmentRecord) -> u64 {
+        let items = self
+            .segments
+            .numbers
+            .forget(record.segment, record.sequence);
+        self.index_use.objects.add(u64::from(items).wrapping_neg());
+        if self.index_use.is_short() {
+            // This segment goes for the sake of the index.
+            self.cascade.trim();
+            self.account();
+        }
+        u64::from(items)
+    }
+

@@ -33,6 +33,7 @@ mod partition;
 mod search;
 mod shape;
 mod upkeep;
+mod trim;
 
 #[cfg(test)]
 mod usage;
