@@ -26,7 +26,7 @@ use crate::durability::OpenError;
 use crate::format::checkpoint::Section;
 use crate::format::location::{LocationCodec, Place};
 use crate::key::{Key, KeyHash};
-use crate::reclaim::{IndexUse, Resident, Residents};
+use crate::reclaim::{IndexUse, Named, Resident, Residents};
 use crate::store::{FlashItem, Patience, ReadError, SegmentRecord, SegmentStore, Streams};
 
 /// The future of a placement's work; it stays on the thread that started it.
@@ -228,6 +228,14 @@ pub trait Placement: Residents {
     }
 
     /// Everything of the last run has been restored.
+    /// Which of these items of a segment the index names, in all of it: what a dump lists. May read flash, a few pages at
+    /// once, and counts as no read of anything.
+    fn names<'a>(&'a self, items: &'a [Resident]) -> PlacementFuture<'a, Vec<bool>> {
+        let is_named = |item| self.check(item, &mut |_| true) == Named::Kept;
+        let named = items.iter().map(is_named).collect();
+        Box::pin(std::future::ready(named))
+    }
+
     fn recovered(&self) {}
 
     /// The placement's own part of a checkpoint, of these live segments in rising number, once what it tells of is

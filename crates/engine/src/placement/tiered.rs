@@ -12,6 +12,7 @@ mod numbers;
 use std::sync::Arc;
 
 use device::{Disk as _, IoFuture, Region};
+use futures_util::future::join_all;
 use index::cascade::{Cascade, CascadeConfig, Hot, Searched, Segments};
 use runtime::work::{self, Work};
 
@@ -51,6 +52,8 @@ impl PlacementKind for TieredSettings {
 
     fn streams(&self, segment_bytes: u32) -> Arc<dyn Streams> {
         Arc::new(SlabClasses::new(self.layout, segment_bytes))
+/// Look-ups of a dump at once: requests have most of those that read flash.
+const PEEKS: usize = 16;
     }
 
     fn locates_displaced(&self) -> bool {
@@ -516,6 +519,23 @@ impl Placement for Tiered {
             })
         });
         tasks.chain([sweep]).collect()
+    fn names<'a>(&'a self, items: &'a [Resident]) -> PlacementFuture<'a, Vec<bool>> {
+        Box::pin(async move {
+            let is_named = async |item: &Resident| {
+                let code = self.segments.code_of(item.place);
+                match self.cascade.peek(item.hash.0).await {
+                    Searched::At(named, _) => Some(named) == code,
+                    Searched::Absent | Searched::Unreadable => false,
+                }
+            };
+            let mut named = Vec::with_capacity(items.len());
+            for some in items.chunks(PEEKS) {
+                named.extend(join_all(some.iter().map(is_named)).await);
+            }
+            named
+        })
+    }
+
     }
 
     fn section(

@@ -25,4 +25,5 @@ mod reclaim;
 mod recovery;
 mod superseded;
 mod support;
+mod tiered;
 mod write_back;
