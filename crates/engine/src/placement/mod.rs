@@ -29,6 +29,12 @@ use crate::key::{Key, KeyHash};
 use crate::reclaim::{IndexUse, Named, Resident, Residents};
 use crate::store::{FlashItem, Patience, ReadError, SegmentRecord, SegmentStore, Streams};
 
+/// Bytes of an item that an index is laid out for.
+const EXPECTED_ITEM_BYTES: u64 = 256;
+/// Memory for each item that an index is laid out for, at least: its empty tables then take a
+/// sixteenth of the memory at most.
+const MEMORY_PER_EXPECTED_ITEM: u64 = 4;
+
 /// The future of a placement's work; it stays on the thread that started it.
 pub type PlacementFuture<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
 
@@ -60,16 +66,16 @@ pub struct MappingStats {
     pub dropped_behind_damage: u64,
     /// Pages that could not be read, or were damaged.
     pub damaged_pages: u64,
+    /// Writes of the index that failed.
+    pub write_errors: u64,
+    /// What it takes of memory and flash, part by part.
+    pub usage: cascade::Usage,
 }
 
 /// What an index knows of a key without reading flash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Probe {
     /// The key is not on flash.
-    /// Writes of the index that failed.
-    pub write_errors: u64,
-    /// What it takes of memory and flash, part by part.
-    pub usage: cascade::Usage,
     Absent,
     /// The key may be on flash or not: this is never taken for a copy.
     Perhaps,
@@ -222,12 +228,6 @@ pub trait Placement: Residents {
         Box::pin(std::future::ready(None))
     }
 
-    /// Work of its own that goes on in background, each task on some worker, for as long as the engine does.
-    fn background(self: Arc<Self>) -> Vec<BackgroundTask> {
-        Vec::new()
-    }
-
-    /// Everything of the last run has been restored.
     /// Which of these items of a segment the index names, in all of it: what a dump lists. May read flash, a few pages at
     /// once, and counts as no read of anything.
     fn names<'a>(&'a self, items: &'a [Resident]) -> PlacementFuture<'a, Vec<bool>> {
@@ -236,6 +236,12 @@ pub trait Placement: Residents {
         Box::pin(std::future::ready(named))
     }
 
+    /// Work of its own that goes on in background, each task on some worker, for as long as the engine does.
+    fn background(self: Arc<Self>) -> Vec<BackgroundTask> {
+        Vec::new()
+    }
+
+    /// Everything of the last run has been restored.
     fn recovered(&self) {}
 
     /// The placement's own part of a checkpoint, of these live segments in rising number, once what it tells of is
@@ -300,6 +306,14 @@ pub trait PlacementKind: Send + Sync {
     /// Bytes of a new image of `image_bytes` that the index overwrites in place.
     fn index_region_bytes(&self, _image_bytes: u64) -> u64 {
         0
+    }
+
+    /// Items that the index of a new image is laid out for: so many bytes of flash hold them, and so many of memory are
+    /// enough.
+    fn expected_items(&self, flash_bytes: u64, memory_bytes: u64) -> u64 {
+        (flash_bytes / EXPECTED_ITEM_BYTES)
+            .min(memory_bytes / MEMORY_PER_EXPECTED_ITEM)
+            .max(1)
     }
 
     /// Whether displaced copies are always [`Known`](Displaced::Known). Where they are not, segments are reclaimed

@@ -39,11 +39,21 @@ use numbers::{Given, Numbered, Numbers, TURN_BITS};
 const REGION_ITEM_BYTES: u64 = 28;
 /// Items on flash that an image is laid out for, one for so many bytes.
 const ITEM_BYTES: u64 = 300;
+/// Memory for each of them, at least: with less, filters would tell next to nothing.
+const MEMORY_PER_ITEM: u64 = 2;
+/// The most mappings that are compacted at once, one of so many: they are in memory twice meanwhile. So blocks of active
+/// lists are as long as the paper's from some 130 million mappings on.
+const COMPACTED_SHARE: u64 = 256;
+/// Entries of a page, and blocks of an active list.
+const COMPACTED_PAGE_ENTRIES: u64 = 254 * 64;
+const MOST_ACTIVE_PAGES: u64 = 32;
 
 /// The part of the index's memory that tells which keys have been restored, while a start recovers.
 const RESTORED_SHARE: u64 = 16;
 const LEAST_RESTORED_BYTES: usize = 4 << 10;
 const RESTORED_BITS: u32 = 10;
+/// Look-ups of a dump at once: requests have most of those that read flash.
+const PEEKS: usize = 16;
 
 impl PlacementKind for TieredSettings {
     fn name(&self) -> &'static str {
@@ -52,8 +62,6 @@ impl PlacementKind for TieredSettings {
 
     fn streams(&self, segment_bytes: u32) -> Arc<dyn Streams> {
         Arc::new(SlabClasses::new(self.layout, segment_bytes))
-/// Look-ups of a dump at once: requests have most of those that read flash.
-const PEEKS: usize = 16;
     }
 
     fn locates_displaced(&self) -> bool {
@@ -71,6 +79,12 @@ const PEEKS: usize = 16;
         least + mappings * REGION_ITEM_BYTES
     }
 
+    fn expected_items(&self, flash_bytes: u64, memory_bytes: u64) -> u64 {
+        (flash_bytes / ITEM_BYTES)
+            .min(memory_bytes / MEMORY_PER_ITEM)
+            .max(1)
+    }
+
     fn max_index_bytes(&self, memory_bytes: u64) -> u64 {
         memory_bytes / 100 * u64::from(self.index_percent)
     }
@@ -82,11 +96,16 @@ const PEEKS: usize = 16;
 
 impl TieredSettings {
     fn cascade_of(&self, capacity: u64, code_bits: u32) -> CascadeConfig {
-        CascadeConfig {
+        let active_pages = capacity / COMPACTED_SHARE / COMPACTED_PAGE_ENTRIES;
+        let active_pages = active_pages.clamp(1, MOST_ACTIVE_PAGES) as u32;
+        let mut cascade = CascadeConfig {
             capacity,
             code_bits,
             ..self.cascade
-        }
+        };
+        // Where nothing else is asked for.
+        cascade.sizes.active_pages.get_or_insert(active_pages);
+        cascade
     }
 }
 
@@ -215,7 +234,15 @@ impl Tiered {
             store: Arc::clone(&parts.store),
             is_loading: AtomicBool::new(false),
         });
-        let config = settings.cascade_of(parts.expected_items, parts.codec.bits() + TURN_BITS);
+        let wanted = settings.cascade_of(parts.expected_items, parts.codec.bits() + TURN_BITS);
+        let config = wanted.within(parts.index_use.max_bytes);
+        if config != wanted {
+            tracing::info!(
+                hot_percent = config.hot_percent,
+                filter_bits = config.filter_bits,
+                "the index has fewer mappings and shorter filters in memory than usual, to fit into it"
+            );
+        }
         let for_cascade = Arc::clone(&segments) as Arc<dyn Segments>;
         let cascade = Cascade::new(config, region, parts.image, for_cascade, &parts.pool)
             .map_err(|error| index(&error))?;
@@ -492,6 +519,23 @@ impl Placement for Tiered {
         })
     }
 
+    fn names<'a>(&'a self, items: &'a [Resident]) -> PlacementFuture<'a, Vec<bool>> {
+        Box::pin(async move {
+            let is_named = async |item: &Resident| {
+                let code = self.segments.code_of(item.place);
+                match self.cascade.peek(item.hash.0).await {
+                    Searched::At(named, _) => Some(named) == code,
+                    Searched::Absent | Searched::Unreadable => false,
+                }
+            };
+            let mut named = Vec::with_capacity(items.len());
+            for some in items.chunks(PEEKS) {
+                named.extend(join_all(some.iter().map(is_named)).await);
+            }
+            named
+        })
+    }
+
     fn recovered(&self) {
         *self.restored.lock() = RestoredKeys::default();
         self.index_use.recovery_bytes.store(0, Ordering::Relaxed);
@@ -519,23 +563,6 @@ impl Placement for Tiered {
             })
         });
         tasks.chain([sweep]).collect()
-    fn names<'a>(&'a self, items: &'a [Resident]) -> PlacementFuture<'a, Vec<bool>> {
-        Box::pin(async move {
-            let is_named = async |item: &Resident| {
-                let code = self.segments.code_of(item.place);
-                match self.cascade.peek(item.hash.0).await {
-                    Searched::At(named, _) => Some(named) == code,
-                    Searched::Absent | Searched::Unreadable => false,
-                }
-            };
-            let mut named = Vec::with_capacity(items.len());
-            for some in items.chunks(PEEKS) {
-                named.extend(join_all(some.iter().map(is_named)).await);
-            }
-            named
-        })
-    }
-
     }
 
     fn section(
@@ -592,6 +619,8 @@ impl Placement for Tiered {
             evicted: counters.evicted.get(),
             dropped_behind_damage: counters.dropped_behind_damage.get(),
             damaged_pages: counters.damaged_pages.get(),
+            write_errors: counters.write_errors.get(),
+            usage: self.cascade.usage(),
         }
     }
 
@@ -623,23 +652,6 @@ impl Residents for Tiered {
         }
     }
 
-    fn moved(&self, item: &Resident, to: Place) -> bool {
-        let Some(old) = self.segments.code_of(item.place) else {
-            return false;
-        };
-        let Some(new) = self.code_for(to) else {
-            return false;
-        };
-        let is_moved = self.cascade.replace_if(item.hash.0, old, new);
-        if is_moved {
-            self.count(item.place.segment, item.place.generation, -1);
-            self.count(to.segment, to.generation, 1);
-        }
-        is_moved
-    }
-}
-            write_errors: counters.write_errors.get(),
-            usage: self.cascade.usage(),
     fn demaps_by_itself(&self) -> bool {
         true
     }
@@ -658,3 +670,18 @@ impl Residents for Tiered {
         u64::from(items)
     }
 
+    fn moved(&self, item: &Resident, to: Place) -> bool {
+        let Some(old) = self.segments.code_of(item.place) else {
+            return false;
+        };
+        let Some(new) = self.code_for(to) else {
+            return false;
+        };
+        let is_moved = self.cascade.replace_if(item.hash.0, old, new);
+        if is_moved {
+            self.count(item.place.segment, item.place.generation, -1);
+            self.count(to.segment, to.generation, 1);
+        }
+        is_moved
+    }
+}

@@ -22,7 +22,7 @@ use crate::ConfigError;
 /// Demotions by which Tier 1 may be larger than it should be whatever memory there is.
 const OVERSHOOT: usize = 8;
 /// Searches that read flash at once, at most: each holds a batch of pages.
-const SEARCHES: usize = 64;
+pub(super) const SEARCHES: usize = 64;
 /// Compactions at once: each holds a whole list.
 const COMPACTIONS: usize = 1;
 

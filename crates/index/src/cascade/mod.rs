@@ -27,16 +27,17 @@ mod block;
 mod checkpoint;
 mod core;
 mod doubt;
+mod footprint;
 mod hot;
 mod pages;
 mod partition;
 mod search;
 mod shape;
-mod upkeep;
 mod trim;
+mod upkeep;
+mod usage;
 
 #[cfg(test)]
-mod usage;
 mod tests;
 
 pub use self::core::{Cascade, CascadeError, Counters, HotFull, Segments};
