@@ -58,7 +58,12 @@ def test_what_is_not_always_there_is_there_at_times(make_server):
     bits = float(server.stats(b"index")["dram_bits_per_object"])
     assert 8 < bits < 500
     _, sometimes = fields_on_page()
-    assert sometimes == {"index": {"dram_bits_per_object"}}
+    beside = server.directory / "tiered"
+    beside.mkdir()
+    tiers = make_server(options=["--preset", "slickcache"], directory=beside)
+    of_tiers = set(tiers.start().stats(b"index")) - set(server.stats(b"index"))
+    assert {"tier1_hits", "tier2_hits", "tier3_hits"} <= of_tiers
+    assert sometimes == {"index": {"dram_bits_per_object"} | of_tiers}
 
 
 def use_a_little(server):

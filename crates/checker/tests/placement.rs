@@ -101,6 +101,7 @@ fn dead_keys_stay_dead_where_the_index_is_tiered() {
         };
         let cascade = CascadeConfig {
             filter_bits: if seed % 3 == 0 { 0 } else { 8 },
+            discard: seed % 5 < 2,
             sizes,
             ..CascadeConfig::new(1, 1)
         };

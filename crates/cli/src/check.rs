@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use checker::{KillOptions, Kind, MemoryOptions, MemoryRow, Report};
 use clap::{Args, Subcommand};
 use indicatif::ProgressBar;
+use lab::presets::UnknownPreset;
 use serde_json::{Value, json};
 use server::config::Size;
 
@@ -59,6 +60,9 @@ struct KillArgs {
     /// Keys.
     #[arg(long, default_value_t = 30_000, value_parser = clap::value_parser!(u64).range(1..))]
     keys: u64,
+    /// The preset that the server runs [default: flowstone].
+    #[arg(long, value_name = "PRESET", value_parser = preset)]
+    preset: Option<String>,
     /// Memory of the server that is killed.
     #[arg(long, default_value = "40MiB", value_name = "SIZE")]
     memory: Size,
@@ -86,6 +90,9 @@ struct MemoryArgs {
         value_name = "SIZE,..."
     )]
     memory: Vec<Size>,
+    /// The preset that the servers run [default: flowstone].
+    #[arg(long, value_name = "PRESET", value_parser = preset)]
+    preset: Option<String>,
     /// Kinds of clients [default: all].
     #[arg(long, value_delimiter = ',', value_name = "KIND,...")]
     kinds: Vec<Kind>,
@@ -101,6 +108,11 @@ struct MemoryArgs {
     /// One JSON object a line instead of words.
     #[arg(long)]
     json: bool,
+}
+
+/// The name of a preset.
+fn preset(name: &str) -> Result<String, UnknownPreset> {
+    lab::presets::named(name).map(|preset| preset.name.to_owned())
 }
 
 pub(crate) fn run(args: &CheckArgs) -> ExitCode {
@@ -237,6 +249,7 @@ fn kills(args: &KillArgs) -> ExitCode {
     let options = KillOptions {
         program: place.program.clone(),
         directory: place.directory.clone(),
+        preset: args.preset.clone(),
         memory_bytes: args.memory.0,
         flash_bytes: args.flash_size.0,
         write_back: args.write_back,
@@ -254,7 +267,7 @@ fn kills(args: &KillArgs) -> ExitCode {
             let slowest = report.slowest_start.as_secs_f64() * 1e3;
             let (found_percent, excused) = (report.found_percent(), report.excused);
             let object = json!({
-                "failed": false, "seed": args.seed, "kills": report.kills,
+                "failed": false, "preset": args.preset, "seed": args.seed, "kills": report.kills,
                 "operations": report.operations, "flushes": report.flushes,
                 "delayed_flushes": report.delayed_flushes, "reads": report.reads,
                 "hits": report.hits, "early_kills": report.early, "expected": report.expected,
@@ -302,6 +315,7 @@ fn memory(args: &MemoryArgs) -> ExitCode {
     let options = MemoryOptions {
         program: place.program.clone(),
         directory: place.directory.clone(),
+        preset: args.preset.clone(),
         bounds: args.memory.iter().map(|size| size.0).collect(),
         kinds: if args.kinds.is_empty() {
             Kind::ALL.to_vec()

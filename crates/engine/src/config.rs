@@ -1,13 +1,17 @@
-//! How an engine is set up.
+//! How an engine is set up. What cannot work is told by [`EngineConfig::check`].
 
-use device::{Bytes, NewJournal};
-use index::cascade::{CascadeConfig, OutOfRange};
+mod check;
+
+pub use check::ConfigError;
+
 use std::time::Duration;
 
+use device::NewJournal;
+use index::cascade::CascadeConfig;
+
 use crate::admission::Admission;
-use crate::format::journal::{LOCATION_UNITS, SEGMENT_LIMIT};
-use crate::format::segment::{PAGE_BYTES, UNIT_BYTES, largest_item};
-use crate::store::{Layout, SEGMENT_TABLE_BYTES, Victim};
+use crate::format::segment::{PAGE_BYTES, largest_item};
+use crate::store::{Layout, Victim};
 
 /// Bytes at the start of the image for the superblock.
 pub const META_BYTES: u64 = 1 << 20;
@@ -20,17 +24,10 @@ pub const WRITE_BACK: Duration = Duration::from_secs(60);
 /// Smallest flash, in segments.
 pub const MIN_SEGMENTS: u64 = 8;
 
-/// Bytes of an item that an index is laid out for.
-const EXPECTED_ITEM_BYTES: u64 = 256;
-/// Memory for each item that an index is laid out for, at least: its empty tables then take a
-/// sixteenth of the memory at most.
-const MEMORY_PER_EXPECTED_ITEM: u64 = 4;
 /// Reads of one page that may be under way at once, at least.
 const MIN_SMALL_READS: u64 = 64;
 const MIN_SEGMENT_BYTES: u64 = 256 << 10;
 const MAX_SEGMENT_BYTES: u64 = 8 << 20;
-/// The most of the flash that static watermarks may keep free, in percent.
-const MOST_STATIC_PERCENT: u32 = 50;
 
 /// What a cache does that was down for longer than allowed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -284,28 +281,6 @@ impl std::str::FromStr for Reserve {
     }
 }
 
-impl Reserve {
-    /// Checks what was set.
-    ///
-    /// # Errors
-    /// Watermarks that cross, or that keep more than half of the flash free.
-    pub fn check(self) -> Result<(), ConfigError> {
-        match self {
-            Self::Static(StaticReserve {
-                low_percent,
-                high_percent,
-            }) if low_percent >= high_percent || high_percent > MOST_STATIC_PERCENT => {
-                Err(ConfigError::Watermarks {
-                    low_percent,
-                    high_percent,
-                    most: MOST_STATIC_PERCENT,
-                })
-            }
-            _ => Ok(()),
-        }
-    }
-}
-
 /// When sealed segments are written and old ones reclaimed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Schedule {
@@ -489,96 +464,6 @@ pub fn engine_share(given: u64, own: u64) -> Result<u64, u64> {
     Ok(given - own)
 }
 
-/// A setting that cannot work.
-#[derive(Debug, thiserror::Error, PartialEq, Eq)]
-pub enum ConfigError {
-    /// Too little memory.
-    #[error(
-        "{:.1} of memory are too few for the cache; it needs {:.1} beyond the server's own: give it \
-         more memory, less flash, fewer segment buffers, or an image with fewer or smaller segments",
-        Bytes(*given), Bytes(*needed)
-    )]
-    Memory {
-        /// What was given.
-        given: u64,
-        /// What is needed.
-        needed: u64,
-    },
-    /// More buffers than the memory holds.
-    #[error(
-        "{buffers} buffers of {:.1} are too many for {:.1} of memory beyond the server's own: {most} at most",
-        Bytes((*segment_bytes).into()), Bytes(*memory)
-    )]
-    Buffers {
-        /// Segments in memory at once.
-        buffers: usize,
-        /// Bytes of a segment, and so of a buffer.
-        segment_bytes: u32,
-        /// Bytes of memory that buffers may be taken from.
-        memory: u64,
-        /// The most there may be.
-        most: u64,
-    },
-    /// Items that would go back to where none are kept.
-    #[error(
-        "reclaim cannot return items to memory that holds write buffers alone: keep items in memory, or have reclaim \
-         copy or drop them"
-    )]
-    NowhereToReturn,
-    /// Too little flash.
-    #[error("{:.1} of flash are too few: {:.1} are the least with these segments", Bytes(*given), Bytes(*needed))]
-    Flash {
-        /// What was given.
-        given: u64,
-        /// What is needed.
-        needed: u64,
-    },
-    /// More flash than the journal's records can name places on.
-    #[error(
-        "{:.1} of flash are too many: with these segments an image has {:.1} at most; give it less of the \
-         device{}", Bytes(*given), Bytes(*most), if *most < LOCATION_UNITS * u64::from(UNIT_BYTES) { ", or larger segments" } else { "" }
-    )]
-    FlashTooLarge {
-        /// Bytes of flash that were given.
-        given: u64,
-        /// The most there may be.
-        most: u64,
-    },
-    /// Values that no segment can hold.
-    #[error(
-        "values of {:.1} do not fit segments of {:.1}: lower the largest item size, or make an image \
-         with larger segments",
-        Bytes((*value_bytes).into()), Bytes((*segment_bytes).into())
-    )]
-    Value {
-        /// The largest value.
-        value_bytes: u32,
-        /// A segment.
-        segment_bytes: u32,
-    },
-    /// Watermarks that make no sense.
-    #[error(
-        "a reserve from {low_percent} to {high_percent} % of the flash cannot be kept: the low watermark must be \
-         below the high one, and that {most} % at most"
-    )]
-    Watermarks {
-        /// The low watermark, in percent of the flash.
-        low_percent: u32,
-        /// The high watermark, in percent of the flash.
-        high_percent: u32,
-        /// The most that can be kept free.
-        most: u32,
-    },
-    /// A number out of range.
-    #[error("{name} must be {range}")]
-    Range {
-        /// The setting.
-        name: &'static str,
-        /// What it may be.
-        range: &'static str,
-    },
-}
-
 impl EngineConfig {
     /// Bytes of a segment for a new image on `flash_bytes` of flash: the largest power of two up to
     /// 8 MiB of which the flash holds 128 and the memory 32 — but never too small for one item.
@@ -614,124 +499,10 @@ impl EngineConfig {
         self.large_read_bytes() + self.small_read_bytes()
     }
 
-    /// Items that the index of a new image on `flash_bytes` of flash is laid out for.
-    pub(crate) fn expected_items(&self, flash_bytes: u64) -> u64 {
-        (flash_bytes / EXPECTED_ITEM_BYTES)
-            .min(self.memory_bytes / MEMORY_PER_EXPECTED_ITEM)
-            .max(1)
-    }
-
     /// The largest item body the settings allow.
     pub fn largest_body(&self) -> usize {
         use crate::format::item::{CAS_BYTES, CHECKSUM_BYTES, HEADER_BYTES, MAX_KEY_BYTES};
         CHECKSUM_BYTES + HEADER_BYTES + CAS_BYTES + MAX_KEY_BYTES + self.max_value_bytes as usize
-    }
-
-    /// Checks the settings against an image of `segments` segments of `segment_bytes`.
-    ///
-    /// # Errors
-    /// The first setting that cannot work.
-    pub fn check(&self, segments: u64, segment_bytes: u32) -> Result<(), ConfigError> {
-        let (writing, reclaim) = (&self.writing, &self.reclaim);
-        let index_fits = (1..=90).contains(&self.placement.index_percent());
-        let copies_all = matches!(reclaim.policy, ReclaimPolicy::CopyValid { .. });
-        let most_copied = 15 + u32::from(copies_all);
-        let copies_fit = reclaim.policy.max_copy_sixteenths() <= most_copied;
-        let write_fits = writing.write_bytes.is_none_or(|bytes| bytes >= PAGE_BYTES);
-        let segment_fits = segment_bytes.is_multiple_of(PAGE_BYTES) && segment_bytes >= 64 << 10;
-        let reclaimers_fit = (1..=254).contains(&reclaim.reclaimers);
-        let leveling_fits = reclaim.wear_leveling != Some(0);
-        let whole_pages = "a whole number of 4 KiB pages, 64 KiB at least";
-        for (fits, name, range) in [
-            (self.partition_bits <= 12, "partition_bits", "0 to 12"),
-            ((2..=254).contains(&writing.buffers), "buffers", "2 to 254"),
-            ((1..=254).contains(&writing.writers), "writers", "1 to 254"),
-            (index_fits, "index_percent", "1 to 90"),
-            (
-                copies_fit,
-                "max_copy_sixteenths",
-                "0 to 15, or 16 where all that is valid is copied",
-            ),
-            (reclaimers_fit, "reclaimers", "1 to 254"),
-            (leveling_fits, "wear_leveling", "1 or more"),
-            (write_fits, "write_bytes", "4096 at least"),
-            (segment_fits, "segment_bytes", whole_pages),
-        ] {
-            if !fits {
-                return Err(ConfigError::Range { name, range });
-            }
-        }
-        if let PlacementConfig::Tiered(tiered) = &self.placement {
-            let checked = tiered.cascade.check();
-            checked.map_err(|OutOfRange { name, range }| ConfigError::Range { name, range })?;
-        }
-        reclaim.reserve.check()?;
-        let returns = matches!(reclaim.policy, ReclaimPolicy::ReturnRecent { .. });
-        if returns && matches!(self.dram, Dram::WriteBuffers { .. }) {
-            return Err(ConfigError::NowhereToReturn);
-        }
-        if segments < MIN_SEGMENTS {
-            return Err(ConfigError::Flash {
-                given: segments * u64::from(segment_bytes) + META_BYTES,
-                needed: MIN_SEGMENTS * u64::from(segment_bytes) + META_BYTES,
-            });
-        }
-        let most_segments =
-            (LOCATION_UNITS / u64::from(segment_bytes / UNIT_BYTES)).min(SEGMENT_LIMIT);
-        if segments > most_segments {
-            return Err(ConfigError::FlashTooLarge {
-                given: segments.saturating_mul(u64::from(segment_bytes)),
-                most: most_segments * u64::from(segment_bytes),
-            });
-        }
-        if self.largest_body() > largest_item(segment_bytes) as usize {
-            return Err(ConfigError::Value {
-                value_bytes: self.max_value_bytes,
-                segment_bytes,
-            });
-        }
-        // Half as much again is for what is beside the buffers.
-        let most = self.memory_bytes * 2 / 3 / u64::from(segment_bytes);
-        if self.memory_bytes >= MIN_MEMORY_BYTES && most >= 2 && writing.buffers as u64 > most {
-            return Err(ConfigError::Buffers {
-                buffers: writing.buffers,
-                segment_bytes,
-                memory: self.memory_bytes,
-                most,
-            });
-        }
-        let buffer_bytes = writing.buffers as u64 * u64::from(segment_bytes);
-        let table = segments.saturating_mul(SEGMENT_TABLE_BYTES);
-        let needed = (buffer_bytes * 3 / 2 + table * 2).max(MIN_MEMORY_BYTES);
-        if self.memory_bytes < needed {
-            return Err(ConfigError::Memory {
-                given: self.memory_bytes,
-                needed,
-            });
-        }
-        Ok(())
-    }
-
-    /// Checks the settings against a new image of `image_bytes`.
-    ///
-    /// # Errors
-    /// The first setting that cannot work.
-    pub fn check_new(&self, image_bytes: u64) -> Result<(), ConfigError> {
-        let flash_bytes = image_bytes.saturating_sub(META_BYTES);
-        let segment_bytes = self.choose_segment_bytes(flash_bytes);
-        self.check(flash_bytes / u64::from(segment_bytes), segment_bytes)
-    }
-
-    /// Checks that segments are reclaimed in order of age.
-    pub(crate) fn check_in_order_of_age(&self) -> Result<(), ConfigError> {
-        let is_in_order = self.reclaim.policy.victim() == Victim::Oldest;
-        if is_in_order && self.reclaim.wear_leveling.is_none() {
-            return Ok(());
-        }
-        Err(ConfigError::Range {
-            name: "reclaim",
-            range: "in order of age and without wear leveling, with a placement that cannot locate displaced copies",
-        })
     }
 
     /// Whether reads of segments are counted: something is decided by them.
@@ -789,60 +560,5 @@ mod tests {
         assert_eq!(engine_share(mib(26), mib(10)), Ok(MIN_MEMORY_BYTES));
         assert_eq!(engine_share(mib(26) - 1, mib(10)), Err(mib(26)));
         assert_eq!(engine_share(0, mib(10) + 1), Err(mib(27)), "in whole MiB");
-    }
-
-    #[test]
-    fn what_cannot_work_is_named() {
-        let config = EngineConfig::default();
-        assert_eq!(config.check(512, 8 << 20), Ok(()));
-        let vast = EngineConfig {
-            memory_bytes: 1 << 40,
-            ..EngineConfig::default()
-        };
-        let most = (32 << 40) / (8 << 20);
-        assert_eq!(vast.check(most, 8 << 20), Ok(()), "32 TiB");
-        assert_eq!(
-            vast.check(most + 1, 8 << 20),
-            Err(ConfigError::FlashTooLarge {
-                given: (32 << 40) + (8 << 20),
-                most: 32 << 40,
-            })
-        );
-        assert!(matches!(
-            config.check(4, 8 << 20),
-            Err(ConfigError::Flash { .. })
-        ));
-        assert!(matches!(
-            config.check(512, 1 << 20),
-            Err(ConfigError::Value { .. })
-        ));
-        let mut buffers = EngineConfig::default();
-        buffers.writing.buffers = 30;
-        let refused = buffers.check(512, 8 << 20).unwrap_err();
-        assert!(
-            matches!(refused, ConfigError::Buffers { most: 21, .. }),
-            "{refused}"
-        );
-        let mut returning = EngineConfig {
-            dram: Dram::WriteBuffers {
-                spare_buffers: None,
-            },
-            ..EngineConfig::default()
-        };
-        returning.reclaim.policy = ReclaimPolicy::ReturnRecent {
-            victim: Victim::Oldest,
-        };
-        assert_eq!(
-            returning.check(512, 8 << 20),
-            Err(ConfigError::NowhereToReturn)
-        );
-        let small = EngineConfig {
-            memory_bytes: 8 << 20,
-            ..Default::default()
-        };
-        assert!(matches!(
-            small.check(512, 8 << 20),
-            Err(ConfigError::Memory { .. })
-        ));
     }
 }

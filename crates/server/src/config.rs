@@ -208,6 +208,10 @@ pub struct CacheSection {
     pub segment_buffers: Option<usize>,
     /// The most of the memory that the index may take, in percent.
     pub index_percent: Option<u32>,
+    /// With an index of several tiers: the part of its mappings that the first one holds in memory, in percent.
+    pub hot_percent: Option<u32>,
+    /// With an index of several tiers: bits of memory for each of the other mappings, for filters.
+    pub filter_bits: Option<u32>,
     /// The most of a reclaimed segment kept by copying, in sixteenths.
     pub max_copy_sixteenths: Option<u32>,
     /// How many segments are kept free.

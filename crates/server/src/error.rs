@@ -23,6 +23,8 @@ fn settings_of(error: &engine::ConfigError) -> &'static str {
         Range { name, .. } => match *name {
             "buffers" => "cache.segment_buffers",
             "index_percent" => "cache.index_percent",
+            "hot_percent" => "cache.hot_percent",
+            "filter_bits" => "cache.filter_bits",
             "max_copy_sixteenths" => "cache.max_copy_sixteenths",
             "segment_bytes" => "cache.segment_size",
             _ => "--preset",
@@ -41,7 +43,7 @@ pub enum ServeError {
     #[error("{settings}: {0}", settings = settings_of(.0))]
     Sizes(#[from] engine::ConfigError),
     #[error(
-        "cache.low_watermark, cache.high_watermark: set cache.reserve to `static`, or leave them out"
+        "cache.low_watermark, cache.high_watermark: set cache.reserve to `static`, choose a preset whose reserve is, or leave them out"
     )]
     Watermarks,
     #[error("cache.low_watermark, cache.high_watermark: {0}")]

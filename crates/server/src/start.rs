@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use engine::config::{META_BYTES, MIN_MEMORY_BYTES, Sizes, WORKER_BYTES, engine_share};
-use engine::{Engine, EngineConfig, OpenError, Opening, Reserve, Start, Stop};
+use engine::{Engine, EngineConfig, OpenError, Opening, PlacementConfig, Reserve, Start, Stop};
 use parking_lot::Mutex;
 use runtime::budget::Budget;
 use runtime::live::{IoPath, LiveConfig, Signals, Workers};
@@ -407,8 +407,11 @@ fn engine_config(
     if let Some(sixteenths) = cache.max_copy_sixteenths {
         made.reclaim.policy = made.reclaim.policy.with_max_copy(sixteenths);
     }
-    if let Some(reserve) = reserve(cache)? {
-        made.reclaim.reserve = reserve;
+    made.reclaim.reserve = reserve(cache, made.reclaim.reserve)?;
+    if let PlacementConfig::Tiered(tiered) = &mut made.placement {
+        let cascade = &mut tiered.cascade;
+        cascade.hot_percent = cache.hot_percent.unwrap_or(cascade.hot_percent);
+        cascade.filter_bits = cache.filter_bits.unwrap_or(cascade.filter_bits);
     }
     Ok(EngineConfig {
         segment_bytes: segment_bytes.or(made.segment_bytes),
@@ -423,18 +426,17 @@ fn engine_config(
     })
 }
 
-fn reserve(cache: &CacheSection) -> Result<Option<Reserve>, ServeError> {
+/// What is kept free: as is set, else as the preset has it, with the watermarks that are set.
+fn reserve(cache: &CacheSection, of_preset: Reserve) -> Result<Reserve, ServeError> {
     let (low, high) = (cache.low_watermark, cache.high_watermark);
-    let mut reserve = cache.reserve;
-    if let Some(Reserve::Static(shares)) = &mut reserve {
+    let mut reserve = cache.reserve.unwrap_or(of_preset);
+    if let Reserve::Static(shares) = &mut reserve {
         shares.low_percent = low.unwrap_or(shares.low_percent);
         shares.high_percent = high.unwrap_or(shares.high_percent);
     } else if low.is_some() || high.is_some() {
         return Err(ServeError::Watermarks);
     }
-    reserve
-        .map_or(Ok(()), Reserve::check)
-        .map_err(ServeError::Reserve)?;
+    reserve.check().map_err(ServeError::Reserve)?;
     Ok(reserve)
 }
 

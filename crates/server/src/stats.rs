@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use protocol::write::{refusal, stat, status};
 use protocol::{Refusal, Status};
 
-use engine::{EngineStats, FlashStats};
+use engine::placement::MappingStats;
+use engine::{EngineStats, FlashStats, PlacementConfig};
 
 use crate::config::ListenAddress;
 use crate::counters::Totals;
@@ -402,8 +403,7 @@ fn durability(shared: &Shared, out: &mut Vec<u8>) {
     stat(out, "checkpoint_bytes", checkpoints.bytes);
     stat(out, "checkpoints_failed", checkpoints.failed);
     let recovery = shared.engine.recovery();
-    let running = recovery.segments_done < recovery.segments;
-    stat(out, "recovery_running", u8::from(running));
+    stat(out, "recovery_running", u8::from(recovery.is_running));
     stat(out, "recovery_segments", recovery.segments);
     stat(out, "recovery_segments_done", recovery.segments_done);
     stat(out, "recovery_items", recovery.items);
@@ -428,6 +428,45 @@ fn index(shared: &Shared, out: &mut Vec<u8>) {
     stat(out, "dram_tier_bytes", engine.dram_bytes);
     stat(out, "dram_tier_limit_bytes", engine.dram_limit_bytes);
     stat(out, "dram_items", engine.dram_items);
+    if let PlacementConfig::Tiered(_) = &shared.engine.config().placement {
+        tiers(out, &engine.mappings);
+    }
+}
+
+/// An index of which most is on flash.
+fn tiers(out: &mut Vec<u8>, mappings: &MappingStats) {
+    let [tier1_hits, tier2_hits, tier3_hits] = mappings.hits;
+    let [tier2_reads, tier3_reads, absent_reads] = mappings.reads;
+    let usage = &mappings.usage;
+    stat(out, "hot_percent", usage.hot_percent);
+    stat(out, "filter_bits", usage.filter_bits);
+    for (name, value) in [
+        ("tier1_hits", tier1_hits),
+        ("tier2_hits", tier2_hits),
+        ("tier3_hits", tier3_hits),
+        ("tiers_absent", mappings.misses),
+        ("tier2_reads", tier2_reads),
+        ("tier3_reads", tier3_reads),
+        ("absent_reads", absent_reads),
+        ("tier1_promotions", mappings.promoted),
+        ("tier1_demotions", mappings.demoted),
+        ("compactions", mappings.compactions),
+        ("mappings_evicted", mappings.evicted),
+        (
+            "mappings_dropped_behind_damage",
+            mappings.dropped_behind_damage,
+        ),
+        ("index_pages_damaged", mappings.damaged_pages),
+        ("index_write_errors", mappings.write_errors),
+        ("index_bytes_written", mappings.bytes_written),
+        ("index_pages_used", usage.pages_used),
+        ("index_pages_free", usage.pages_free),
+        ("tier1_dram_bytes", usage.tier1_bytes),
+        ("lower_tiers_dram_bytes", usage.below_bytes),
+        ("page_map_dram_bytes", usage.map_bytes),
+    ] {
+        stat(out, name, value);
+    }
 }
 
 fn reclaim(shared: &Shared, out: &mut Vec<u8>) {

@@ -48,6 +48,8 @@ pub struct KillOptions {
     pub program: PathBuf,
     /// An empty directory for its files.
     pub directory: PathBuf,
+    /// The preset that the server runs; the usual one where nothing is said.
+    pub preset: Option<String>,
     /// Bytes of memory that the server is given.
     pub memory_bytes: u64,
     /// Bytes of flash that the server is given.
@@ -322,6 +324,9 @@ fn start(options: &KillOptions) -> io::Result<Server> {
     let mut set = |option: &str, value: String| of_server.extend([option.to_owned(), value]);
     set("--memory", options.memory_bytes.to_string());
     set("--flash-size", options.flash_bytes.to_string());
+    if let Some(preset) = &options.preset {
+        set("--preset", preset.clone());
+    }
     if options.flash_bytes < SMALL_FLASH {
         set("--set", "cache.segment_size=256KiB".to_owned());
     }

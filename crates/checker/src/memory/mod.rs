@@ -37,6 +37,8 @@ pub struct MemoryOptions {
     pub program: PathBuf,
     /// An empty directory for its files.
     pub directory: PathBuf,
+    /// The preset that the servers run; the usual one where nothing is said.
+    pub preset: Option<String>,
     /// Bounds, in bytes.
     pub bounds: Vec<u64>,
     /// Kinds of clients.
@@ -147,19 +149,19 @@ fn measure(
         program: &options.program,
         directory: &directory,
     };
-    let mut server = Server::start(
-        place,
-        &[
-            "--memory".to_owned(),
-            memory_bytes.to_string(),
-            "--flash-size".to_owned(),
-            (4 * memory_bytes).max(512 << 20).to_string(),
-            "--threads".to_owned(),
-            "2".to_owned(),
-            "--max-connections".to_owned(),
-            (clients + 64).to_string(),
-        ],
-    )?;
+    let mut of_server = Vec::new();
+    let mut set = |option: &str, value: String| of_server.extend([option.to_owned(), value]);
+    set("--memory", memory_bytes.to_string());
+    set(
+        "--flash-size",
+        (4 * memory_bytes).max(512 << 20).to_string(),
+    );
+    set("--threads", "2".to_owned());
+    set("--max-connections", (clients + 64).to_string());
+    if let Some(preset) = &options.preset {
+        set("--preset", preset.clone());
+    }
+    let mut server = Server::start(place, &of_server)?;
     server.wait(|stream| Client::of(stream)?.version())?;
     kind.fill(&server.socket, memory_bytes)?;
     let process = server.process();

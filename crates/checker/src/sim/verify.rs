@@ -15,7 +15,7 @@ use super::client::read;
 use super::life::Machine;
 use super::plan::{Plan, Rates};
 use super::report::Report;
-use super::watch::CrashPoint;
+use super::watch::{CrashPoint, dropped_mappings};
 use crate::history::{Found, History};
 use crate::values::{key_bytes, tag_of};
 
@@ -204,7 +204,7 @@ fn hash_of(engine: &Engine, key: u64) -> u64 {
 
 /// Whether nothing that was found has been let go of since.
 fn is_all_there(machine: &Machine, engine: &Engine) -> bool {
-    machine.watch.is_unreclaimed(engine) && engine.stats().mappings.dropped == 0
+    machine.watch.is_unreclaimed(engine) && dropped_mappings(&engine.stats()) == 0
 }
 
 /// One of some values that never had an expiry, by the hashes of their keys, which lies in a segment that has been written: the

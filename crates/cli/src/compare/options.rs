@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use clap::Parser;
 use device::{DeviceSpec, DiskSpec, SpecError};
+use engine::{Reserve, StaticReserve};
 use lab::compare::{CompareError, DeviceChoice, Plan};
 use lab::presets::{Preset, named};
 use server::config::Size;
@@ -91,6 +92,10 @@ pub(crate) struct CompareArgs {
     /// The most of a segment that reclaim copies, in sixteenths [default: the preset's choice]
     #[arg(long, value_name = "N")]
     max_copy: Option<u32>,
+    /// Watermarks of free segments in percent of the flash: below the low one reclaim is pressing, below the high one it
+    /// begins [default: the preset's choice]
+    #[arg(long, value_name = "LOW-HIGH", value_parser = watermarks)]
+    watermarks: Option<StaticReserve>,
     /// Microseconds that a database takes to answer what the cache did not find
     #[arg(long, default_value_t = 0, value_name = "MICROSECONDS")]
     database_us: u64,
@@ -105,6 +110,22 @@ pub(crate) struct CompareArgs {
     /// Run this preset alone, for the process that waits
     #[arg(long, hide = true, value_name = "PRESET")]
     worker: Option<String>,
+}
+
+/// Two watermarks as `2-5`.
+fn watermarks(text: &str) -> Result<StaticReserve, String> {
+    let shares = text
+        .split_once('-')
+        .and_then(|(low, high)| Some((low.parse().ok()?, high.parse().ok()?)));
+    let (low_percent, high_percent) =
+        shares.ok_or("write two numbers of percent, the lower first, for example 2-5")?;
+    let watermarks = StaticReserve {
+        low_percent,
+        high_percent,
+    };
+    let checked = Reserve::Static(watermarks).check();
+    checked.map_err(|error| error.to_string())?;
+    Ok(watermarks)
 }
 
 impl CompareArgs {
@@ -157,6 +178,7 @@ impl CompareArgs {
             turnaround: Duration::from_micros(self.turnaround_us),
             workers: self.workers.map(NonZeroU32::get),
             max_copy_sixteenths: self.max_copy,
+            watermarks: self.watermarks,
             database: Duration::from_micros(self.database_us),
             ..Plan::new(workload, device, self.memory.0, self.clients.get())
         })

@@ -54,6 +54,8 @@ counters! {
         segments: u64,
         /// Segments read, or taken by reclaim, so far.
         segments_done: u64,
+        /// Whether it goes on: when all is read, what has been found to be dead is still made durable.
+        is_running: bool,
     }
 }
 
@@ -233,6 +235,7 @@ impl RecoveryQueue {
         RecoveryStats {
             segments: self.segments,
             segments_done: self.segments - left as u64,
+            is_running: self.is_running(),
             ..self.counters.read()
         }
     }

@@ -1,4 +1,7 @@
 //! Dumping: visits the live items on flash, a segment at a time, and of a long one a part at a time.
+//!
+//! Of the items of a part it asks the placement which of them the index names ([`Placement::names`](crate::placement::Placement::names)): one that is in memory
+//! tells at once, one on flash reads for it. No lock is held meanwhile.
 
 use std::ops::ControlFlow;
 
@@ -6,8 +9,11 @@ use super::FlashTier;
 use crate::format::item::{ItemHeader, ItemRef};
 use crate::format::segment::SummaryEntry;
 use crate::key::KeyHash;
-use crate::reclaim::{Named, Resident, next_run};
+use crate::reclaim::{Resident, next_run};
 use crate::store::{ReadError, SegmentRecord};
+
+/// Items that the placement is asked of at once: some replies' worth, since a reply that is full ends a part.
+const PART: usize = 1024;
 
 /// An item seen while dumping the flash.
 pub struct DumpItem<'a> {
@@ -40,8 +46,11 @@ type Visit<'a> = &'a mut dyn FnMut(DumpItem<'_>) -> ControlFlow<()>;
 
 impl FlashTier {
     /// Visits live items of the oldest segment after the cursor, in memory or on flash, until `visit` has had enough;
-    /// false once there is none.
+    /// false once there is none, and while nothing on flash is found because it is being recovered.
     pub(crate) async fn dump(&self, cursor: &mut DumpCursor, visit: Visit<'_>) -> bool {
+        if self.is_hidden() {
+            return false;
+        }
         if cursor.rest.is_none() {
             let Some(record) = self.next_segment(cursor.after_sequence) else {
                 return false;
@@ -94,10 +103,6 @@ impl FlashTier {
             .ok()
     }
 
-    fn is_named(&self, item: &Resident) -> bool {
-        self.placement.check(item, &mut |_| true) == Named::Kept
-    }
-
     /// Visits items of a segment: in its buffer while it has one, else in long reads of the flash.
     async fn dump_segment(
         &self,
@@ -108,42 +113,59 @@ impl FlashTier {
         let now = runtime::unix_seconds();
         let is_live =
             |hash, header: &ItemHeader| self.upkeep.cutoffs.is_item_live(hash, header, now);
-        // A segment that has gone holds nothing that the index names.
-        let Some(pin) = store.pin(record.segment, record.sequence) else {
-            return Ok(ControlFlow::Continue(()));
-        };
         while rest.visited < rest.entries.len() {
+            // A segment that has gone holds nothing that the index names.
+            let Some(pin) = store.pin(record.segment, record.sequence) else {
+                return Ok(ControlFlow::Continue(()));
+            };
             let left = &rest.entries[rest.visited..];
-            if store.is_in_memory(&pin) {
-                let resident = Resident::of(&record, &left[0]);
-                let (hash, place) = (resident.hash, resident.place);
+            let left = &left[..left.len().min(PART)];
+            let is_in_memory = store.is_in_memory(&pin);
+            let (part, start, len) = if is_in_memory {
+                (left, 0, 0)
+            } else {
+                next_run(left, record.slot_bytes, store.segment_bytes())
+            };
+            let items: Vec<Resident> = part
+                .iter()
+                .map(|entry| Resident::of(&record, entry))
+                .collect();
+            // Reclaim does not wait for look-ups.
+            drop(pin);
+            let named = self.placement.names(&items).await;
+            let Some(pin) = store.pin(record.segment, record.sequence) else {
+                return Ok(ControlFlow::Continue(()));
+            };
+            let bytes = if is_in_memory || !named.contains(&true) {
+                None
+            } else {
+                let read = store.read_range(record.segment, start, len as usize);
+                Some(read.await?)
+            };
+            for (item, is_named) in items.iter().zip(named) {
                 rest.visited += 1;
-                if self.is_named(&resident)
-                    && let Ok(found) = store.read(&pin, place.position).await
-                    && is_live(hash, found.header())
+                if !is_named {
+                    continue;
+                }
+                let found;
+                let contents = match &bytes {
+                    Some(bytes) => {
+                        let offset = item.place.position.offset();
+                        let at = &bytes[(offset - start) as usize..];
+                        ItemRef::decode(at, record.sequence, offset).ok()
+                    }
+                    None => {
+                        found = store.read(&pin, item.place.position).await.ok();
+                        found.as_ref().map(|found| found.item())
+                    }
+                };
+                let hash = item.hash;
+                if let Some(contents) = contents.filter(|item| is_live(hash, item.header))
                     && visit(DumpItem {
-                        item: found.item(),
+                        item: contents,
                         hash,
                     })
                     .is_break()
-                {
-                    return Ok(ControlFlow::Break(()));
-                }
-                continue;
-            }
-            let (run, start, len) = next_run(left, record.slot_bytes, store.segment_bytes());
-            let bytes = store
-                .read_range(record.segment, start, len as usize)
-                .await?;
-            for entry in run {
-                let resident = Resident::of(&record, entry);
-                let (hash, offset) = (resident.hash, resident.place.position.offset());
-                let at = &bytes[(offset - start) as usize..];
-                rest.visited += 1;
-                if self.is_named(&resident)
-                    && let Ok(item) = ItemRef::decode(at, record.sequence, offset)
-                    && is_live(hash, item.header)
-                    && visit(DumpItem { item, hash }).is_break()
                 {
                     return Ok(ControlFlow::Break(()));
                 }

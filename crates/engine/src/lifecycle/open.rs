@@ -8,7 +8,7 @@ use runtime::sync::{Notify, Semaphore};
 
 use super::{SEQUENCE_RESERVE, VERSION_RESERVE};
 use crate::cache::{Engine, Requests};
-use crate::config::{AfterDowntime, ConfigError, EngineConfig, META_BYTES, PlacementConfig};
+use crate::config::{AfterDowntime, ConfigError, Dram, EngineConfig, META_BYTES, PlacementConfig};
 use crate::counter::CacheLine;
 use crate::durability::dead::StartBounds;
 use crate::durability::error::{Distrust, IndexDeviceError, OpenError};
@@ -179,6 +179,7 @@ impl Opening {
                 index_use: Arc::clone(&index_use),
                 index_region: index_region.clone(),
                 index_is_apart: matches!(shape.index_region, IndexRegion::Apart(_)),
+                discard: self.config.writing.discard,
                 section: section.filter(|section| *section != Section::default()),
             })
         };
@@ -369,7 +370,7 @@ impl Opening {
             segments,
             channels,
             partitions: 1 << config.partition_bits,
-            expected_items: config.expected_items(flash_bytes),
+            expected_items: self.kind.expected_items(flash_bytes, config.memory_bytes),
             index_region,
         };
         let mut superblock = Superblock::new(&shape, self.kind.name());
@@ -444,7 +445,12 @@ impl Opening {
         let partition_bits = shape.partitions.trailing_zeros();
         let flash_bytes = fixed_bytes(store, log, shape.partitions);
         let fixed_bytes = flash_bytes + config.read_bytes() + 2 * kept_bytes(config);
-        let partition_bytes = partition::least_bytes(LEAST_CHUNK_BYTES);
+        let chunk_bytes = match config.dram {
+            Dram::ItemCache => LEAST_CHUNK_BYTES,
+            // No item is kept.
+            Dram::WriteBuffers { .. } => 0,
+        };
+        let partition_bytes = partition::least_bytes(chunk_bytes);
         let least_tier_bytes = u64::from(shape.partitions) * partition_bytes;
         let least_index_bytes = self
             .kind
@@ -457,7 +463,10 @@ impl Opening {
             }
             .into());
         }
-        let tier_bytes = least_tier_bytes.max(memory_bytes / LEAST_TIER_SHARE);
+        let tier_bytes = match config.dram {
+            Dram::ItemCache => least_tier_bytes.max(memory_bytes / LEAST_TIER_SHARE),
+            Dram::WriteBuffers { .. } => least_tier_bytes,
+        };
         let taken = fixed_bytes + tier_bytes + config.lendable_bytes;
         let left = memory_bytes.saturating_sub(taken).max(least_index_bytes);
         let index_bytes = self.kind.max_index_bytes(memory_bytes).min(left);

@@ -26,8 +26,14 @@ use crate::durability::OpenError;
 use crate::format::checkpoint::Section;
 use crate::format::location::{LocationCodec, Place};
 use crate::key::{Key, KeyHash};
-use crate::reclaim::{IndexUse, Resident, Residents};
+use crate::reclaim::{IndexUse, Named, Resident, Residents};
 use crate::store::{FlashItem, Patience, ReadError, SegmentRecord, SegmentStore, Streams};
+
+/// Bytes of an item that an index is laid out for.
+const EXPECTED_ITEM_BYTES: u64 = 256;
+/// Memory for each item that an index is laid out for, at least: its empty tables then take a
+/// sixteenth of the memory at most.
+const MEMORY_PER_EXPECTED_ITEM: u64 = 4;
 
 /// The future of a placement's work; it stays on the thread that started it.
 pub type PlacementFuture<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
@@ -48,10 +54,22 @@ pub struct MappingStats {
     pub bytes_written: u64,
     /// Bytes of flash that the index holds now.
     pub flash_bytes: u64,
-    /// Mappings dropped for want of flash, or since a newer one may have been on a page that cannot be read.
-    pub dropped: u64,
+    /// Mappings found below the first tier and put there.
+    pub promoted: u64,
+    /// Mappings moved from the first tier to flash.
+    pub demoted: u64,
+    /// Active lists that have been compacted.
+    pub compactions: u64,
+    /// Mappings dropped for want of flash.
+    pub evicted: u64,
+    /// Mappings dropped since a newer one may have been on a page that cannot be read.
+    pub dropped_behind_damage: u64,
     /// Pages that could not be read, or were damaged.
     pub damaged_pages: u64,
+    /// Writes of the index that failed.
+    pub write_errors: u64,
+    /// What it takes of memory and flash, part by part.
+    pub usage: cascade::Usage,
 }
 
 /// The part of the index that may name a key cannot be read.
@@ -218,6 +236,14 @@ pub trait Placement: Residents {
         Box::pin(std::future::ready(Ok(None)))
     }
 
+    /// Which of these items of a segment the index names, in all of it: what a dump lists. May read flash, a few pages at
+    /// once, and counts as no read of anything.
+    fn names<'a>(&'a self, items: &'a [Resident]) -> PlacementFuture<'a, Vec<bool>> {
+        let is_named = |item| self.check(item, &mut |_| true) == Named::Kept;
+        let named = items.iter().map(is_named).collect();
+        Box::pin(std::future::ready(named))
+    }
+
     /// Work of its own that goes on in background, each task on some worker, for as long as the engine does.
     fn background(self: Arc<Self>) -> Vec<BackgroundTask> {
         Vec::new()
@@ -275,6 +301,8 @@ pub struct Parts {
     pub index_region: Option<Region>,
     /// That is on a device of its own: a sync of it makes nothing else durable, and a failed one says nothing of segments.
     pub index_is_apart: bool,
+    /// Whether the drive is told of what has been erased.
+    pub discard: bool,
     /// Its own part of the last checkpoint. A version it does not know, or bytes that make no sense, are as none.
     pub section: Option<Section>,
 }
@@ -291,6 +319,14 @@ pub trait PlacementKind: Send + Sync {
     /// MiB, or on a device of its own.
     fn index_region_bytes(&self, _image_bytes: u64) -> u64 {
         0
+    }
+
+    /// Items that the index of a new image is laid out for: so many bytes of flash hold them, and so many of memory are
+    /// enough.
+    fn expected_items(&self, flash_bytes: u64, memory_bytes: u64) -> u64 {
+        (flash_bytes / EXPECTED_ITEM_BYTES)
+            .min(memory_bytes / MEMORY_PER_EXPECTED_ITEM)
+            .max(1)
     }
 
     /// Whether displaced copies are always [`Known`](Displaced::Known). Where they are not, segments are reclaimed

@@ -12,6 +12,7 @@ mod numbers;
 use std::sync::Arc;
 
 use device::{DeviceError, Disk as _, IoFuture, Region};
+use futures_util::future::join_all;
 use index::cascade::{Cascade, CascadeConfig, Hot, Searched, Segments};
 use runtime::work::{self, Work};
 
@@ -38,11 +39,21 @@ use numbers::{Given, Numbered, Numbers, TURN_BITS};
 const REGION_ITEM_BYTES: u64 = 28;
 /// Items on flash that an image is laid out for, one for so many bytes.
 const ITEM_BYTES: u64 = 300;
+/// Memory for each of them, at least: with less, filters would tell next to nothing.
+const MEMORY_PER_ITEM: u64 = 2;
+/// The most mappings that are compacted at once, one of so many: they are in memory twice meanwhile. So blocks of active
+/// lists are as long as the paper's from some 130 million mappings on.
+const COMPACTED_SHARE: u64 = 256;
+/// Entries of a page, and blocks of an active list.
+const COMPACTED_PAGE_ENTRIES: u64 = 254 * 64;
+const MOST_ACTIVE_PAGES: u64 = 32;
 
 /// The part of the index's memory that tells which keys have been restored, while a start recovers.
 const RESTORED_SHARE: u64 = 16;
 const LEAST_RESTORED_BYTES: usize = 4 << 10;
 const RESTORED_BITS: u32 = 10;
+/// Look-ups of a dump at once: requests have most of those that read flash.
+const PEEKS: usize = 16;
 
 impl PlacementKind for TieredSettings {
     fn name(&self) -> &'static str {
@@ -68,6 +79,12 @@ impl PlacementKind for TieredSettings {
         least + mappings * REGION_ITEM_BYTES
     }
 
+    fn expected_items(&self, flash_bytes: u64, memory_bytes: u64) -> u64 {
+        (flash_bytes / ITEM_BYTES)
+            .min(memory_bytes / MEMORY_PER_ITEM)
+            .max(1)
+    }
+
     fn max_index_bytes(&self, memory_bytes: u64) -> u64 {
         memory_bytes / 100 * u64::from(self.index_percent)
     }
@@ -79,11 +96,16 @@ impl PlacementKind for TieredSettings {
 
 impl TieredSettings {
     fn cascade_of(&self, capacity: u64, code_bits: u32) -> CascadeConfig {
-        CascadeConfig {
+        let active_pages = capacity / COMPACTED_SHARE / COMPACTED_PAGE_ENTRIES;
+        let active_pages = active_pages.clamp(1, MOST_ACTIVE_PAGES) as u32;
+        let mut cascade = CascadeConfig {
             capacity,
             code_bits,
             ..self.cascade
-        }
+        };
+        // Where nothing else is asked for.
+        cascade.sizes.active_pages.get_or_insert(active_pages);
+        cascade
     }
 }
 
@@ -238,7 +260,16 @@ impl Tiered {
             is_loading: AtomicBool::new(false),
             own_syncs: parts.index_is_apart.then(OwnSyncs::default),
         });
-        let config = settings.cascade_of(parts.expected_items, parts.codec.bits() + TURN_BITS);
+        let wanted = settings.cascade_of(parts.expected_items, parts.codec.bits() + TURN_BITS);
+        let mut config = wanted.within(parts.index_use.max_bytes);
+        config.discard |= parts.discard;
+        if (config.hot_percent, config.filter_bits) != (wanted.hot_percent, wanted.filter_bits) {
+            tracing::info!(
+                hot_percent = config.hot_percent,
+                filter_bits = config.filter_bits,
+                "the index has fewer mappings and shorter filters in memory than usual, to fit into it"
+            );
+        }
         let for_cascade = Arc::clone(&segments) as Arc<dyn Segments>;
         let cascade = Cascade::new(config, region, parts.image, for_cascade, &parts.pool)
             .map_err(|error| index(&error))?;
@@ -517,6 +548,23 @@ impl Placement for Tiered {
         })
     }
 
+    fn names<'a>(&'a self, items: &'a [Resident]) -> PlacementFuture<'a, Vec<bool>> {
+        Box::pin(async move {
+            let is_named = async |item: &Resident| {
+                let code = self.segments.code_of(item.place);
+                match self.cascade.peek(item.hash.0).await {
+                    Searched::At(named, _) => Some(named) == code,
+                    Searched::Absent | Searched::Unreadable => false,
+                }
+            };
+            let mut named = Vec::with_capacity(items.len());
+            for some in items.chunks(PEEKS) {
+                named.extend(join_all(some.iter().map(is_named)).await);
+            }
+            named
+        })
+    }
+
     fn recovered(&self) {
         *self.restored.lock() = RestoredKeys::default();
         self.index_use.recovery_bytes.store(0, Ordering::Relaxed);
@@ -532,6 +580,12 @@ impl Placement for Tiered {
             })
         });
         let tiered = Arc::clone(&self);
+        let discard: BackgroundTask = Box::new(move || {
+            Box::pin(async move {
+                tiered.cascade.discard().await;
+            })
+        });
+        let tiered = Arc::clone(&self);
         let sweep: BackgroundTask = Box::new(move || {
             Box::pin(async move {
                 loop {
@@ -543,7 +597,7 @@ impl Placement for Tiered {
                 }
             })
         });
-        tasks.chain([sweep]).collect()
+        tasks.chain([discard, sweep]).collect()
     }
 
     fn section(
@@ -594,8 +648,14 @@ impl Placement for Tiered {
             ],
             bytes_written,
             flash_bytes,
-            dropped: counters.evicted.get() + counters.dropped_behind_damage.get(),
+            promoted: counters.promoted.get(),
+            demoted: counters.demoted.get(),
+            compactions: counters.compactions.get(),
+            evicted: counters.evicted.get(),
+            dropped_behind_damage: counters.dropped_behind_damage.get(),
             damaged_pages: counters.damaged_pages.get(),
+            write_errors: counters.write_errors.get(),
+            usage: self.cascade.usage(),
         }
     }
 
@@ -625,6 +685,24 @@ impl Residents for Tiered {
             }
             _ => Named::No,
         }
+    }
+
+    fn demaps_by_itself(&self) -> bool {
+        true
+    }
+
+    fn forget_segment(&self, record: &SegmentRecord) -> u64 {
+        let items = self
+            .segments
+            .numbers
+            .forget(record.segment, record.sequence);
+        self.index_use.objects.add(u64::from(items).wrapping_neg());
+        if self.index_use.is_short() {
+            // This segment goes for the sake of the index.
+            self.cascade.trim();
+            self.account();
+        }
+        u64::from(items)
     }
 
     fn moved(&self, item: &Resident, to: Place) -> bool {

@@ -75,8 +75,15 @@ pub trait Residents: Send + Sync {
     /// The item has been copied. Whether the index names the copy now; false when it did not name the old one.
     fn moved(&self, item: &Resident, to: Place) -> bool;
 
+    /// Whether entries tell by themselves that their segment has gone. Then nothing is read of a segment of which nothing
+    /// is kept (zero-I/O demapping, `SlickCache`, section 4.3), and every segment that goes is
+    /// [forgotten](Self::forget_segment), when what is kept of it has been moved.
+    fn demaps_by_itself(&self) -> bool {
+        false
+    }
+
     /// A segment has gone without its summary: removes every entry that names it, and returns how many there
-    /// were. Nothing is to do where entries hold the generation of their segment.
+    /// were. Where entries tell by themselves that it has gone, only counts them out.
     fn forget_segment(&self, _record: &SegmentRecord) -> u64 {
         0
     }

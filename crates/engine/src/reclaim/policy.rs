@@ -262,6 +262,7 @@ pub(crate) fn keep(keep: Keep, max_copy_bytes: u64, segment: &SegmentView) -> Ke
 mod tests {
     use super::*;
     use crate::format::segment::SegmentId;
+    use proptest::prelude::*;
 
     const COPY_RECENT: ReclaimPolicy = ReclaimPolicy::CopyRecent {
         victim: Victim::Oldest,
@@ -440,6 +441,41 @@ mod tests {
         assert_eq!(choose(COPY_RECENT, &waiting), NOTHING);
         let pressed = FlashView { free: 9, ..waiting };
         assert_eq!(choose(COPY_RECENT, &pressed), DROP_OLDEST);
+    }
+
+    proptest! {
+        /// Section 4.3 of `SlickCache`: below the low watermark the oldest segment is dropped, between the two what is hot
+        /// in it is copied, and above the high one nothing is done.
+        #[test]
+        fn the_two_phases_are_told_by_what_is_free(
+            free in 0u32..80,
+            being_dropped in 0u32..4,
+            being_copied in 0u32..4,
+            low in 1u32..30,
+            apart in 1u32..40,
+            sixteenths in 1u32..16,
+        ) {
+            let policy = COPY_RECENT.with_max_copy(sixteenths);
+            let view = FlashView {
+                free,
+                free_or_reclaiming: free + being_dropped + being_copied,
+                dropping: being_dropped,
+                low,
+                target: low + apart,
+                reserved: 0,
+                reclaimers: 8,
+                ..VIEW
+            };
+            let hot = Keep::Recent(view.max_copy_bytes);
+            let expected = if view.free_or_reclaiming >= view.target {
+                [level_wear(&view), None]
+            } else if free + being_dropped < low {
+                DROP_OLDEST
+            } else {
+                only(Victim::Oldest, hot)
+            };
+            prop_assert_eq!(choose(policy, &view), expected);
+        }
     }
 
     #[test]

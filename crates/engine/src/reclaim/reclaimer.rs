@@ -214,22 +214,29 @@ impl Upkeep {
         let begun = runtime::now();
         let dropping = (keep == Keep::Nothing).then(|| Counted::begin(&self.dropping));
         let unread = self.recovery.give_up(record.segment).await;
-        match self.store.read_summary(record).await {
-            Ok(entries) => {
-                if let Some(dead) = unread {
-                    self.count_unread(record, &entries, &dead);
+        if keep == Keep::Nothing && residents.demaps_by_itself() {
+            self.drop_unseen(residents, record, unread.is_some());
+        } else {
+            match self.store.read_summary(record).await {
+                Ok(entries) => {
+                    if let Some(dead) = unread {
+                        self.count_unread(record, &entries, &dead);
+                    }
+                    let kept = self.classify(residents, record, keep, &entries).await;
+                    self.keep_items(residents, record, keep, &kept).await;
+                    if residents.demaps_by_itself() {
+                        self.drop_unseen(residents, record, false);
+                    }
                 }
-                let kept = self.classify(residents, record, keep, &entries).await;
-                self.keep_items(residents, record, keep, &kept).await;
-            }
-            Err(error) => {
-                tracing::warn!(
-                    segment = record.segment.0,
-                    %error,
-                    "a summary could not be read; the segment's items are lost"
-                );
-                let lost = residents.forget_segment(record);
-                self.counters.items_lost.add(lost);
+                Err(error) => {
+                    tracing::warn!(
+                        segment = record.segment.0,
+                        %error,
+                        "a summary could not be read; the segment's items are lost"
+                    );
+                    let lost = residents.forget_segment(record);
+                    self.counters.items_lost.add(lost);
+                }
             }
         }
         if !self.locates_displaced {
@@ -244,6 +251,38 @@ impl Upkeep {
         if dropping.is_some() {
             self.counters.segments_dropped.add(1);
             self.drop_time.add(runtime::now().since(begun));
+        }
+    }
+
+    /// Drops what is left of a segment without a look at its items. What is counted of them is by what memory has: how many
+    /// the index may have named, of which some had been outdated or had expired; as long as the average item of the segment;
+    /// none of them known to have been read, or to have an expiry.
+    fn drop_unseen(&self, residents: &dyn Residents, record: &SegmentRecord, is_unread: bool) {
+        let named = residents.forget_segment(record);
+        // What recovery has not come to is not in the index.
+        let items = if is_unread {
+            u64::from(record.items)
+        } else {
+            // A flush has made the others dead.
+            named.min(u64::from(self.store.valid_items(record.segment)))
+        };
+        if items == 0 {
+            return;
+        }
+        self.count_age(record);
+        let counters = &self.counters;
+        counters.items_evicted.add(items);
+        counters.evicted_unfetched.add(items);
+        let bytes_of_all = u64::from(record.data_bytes);
+        let bytes = bytes_of_all * items / u64::from(record.items.max(1));
+        counters.bytes_evicted.add(bytes);
+    }
+
+    /// Notes how long the items of a segment that are dropped unread have been on flash.
+    fn count_age(&self, record: &SegmentRecord) {
+        if let Some(sealed_at) = self.store.sealed_at(record.segment) {
+            let age = runtime::unix_seconds().saturating_sub(sealed_at);
+            self.evicted_age.store(age, Ordering::Relaxed);
         }
     }
 
@@ -267,9 +306,8 @@ impl Upkeep {
         bytes: u64,
         is_read: bool,
     ) {
-        if let Some(sealed_at) = self.store.sealed_at(record.segment).filter(|_| !is_read) {
-            let age = runtime::unix_seconds().saturating_sub(sealed_at);
-            self.evicted_age.store(age, Ordering::Relaxed);
+        if !is_read {
+            self.count_age(record);
         }
         let counters = &self.counters;
         counters.items_evicted.add(1);

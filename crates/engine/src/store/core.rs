@@ -405,6 +405,11 @@ impl SegmentStore {
         valid.sum::<u64>() / (queues.written as u64).max(1)
     }
 
+    /// Items of a segment that the index names, about, and that no flush has made dead.
+    pub(crate) fn valid_items(&self, segment: SegmentId) -> u32 {
+        self.segment(segment).live.load(Ordering::Relaxed)
+    }
+
     /// Bytes of a segment that the items in a sealed one take which the index names, slots, summary and all: as many as
     /// it has where no slot is free and all are valid. So much their copies will take.
     pub(crate) fn valid_bytes(&self, segment: SegmentId) -> u64 {

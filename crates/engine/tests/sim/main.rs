@@ -26,4 +26,5 @@ mod reclaim;
 mod recovery;
 mod superseded;
 mod support;
+mod tiered;
 mod write_back;

@@ -306,7 +306,7 @@ impl Cache {
             insert_waits: stats.write_waits,
             memory_items: stats.dram_items,
             flash_items: stats.placement.objects,
-            recovering: recovery.segments_done < recovery.segments,
+            recovering: recovery.is_running,
             flash_evictions: stats.placement.items_evicted,
             memory_bytes: stats.dram_bytes,
             index_bytes: stats.memory.index_bytes,

@@ -192,7 +192,10 @@ impl Cascade {
             let sealed = sealed.filter(|entry| list.buffer.find(entry.key()).is_none());
             encode_entries(list.buffer.iter().chain(sealed).copied(), out);
         }
-        let mut hot = Vec::new();
+        let demoted = partition.demoted.iter().map(|entries| entries.len());
+        let most = partition.hot.len() + demoted.sum::<usize>();
+        out.reserve_exact(size_of::<u32>() + most * size_of::<Entry>());
+        let mut hot = Entries::begin(out);
         partition.hot.for_each(|entry| {
             if !is_last && !entry.is_dirty {
                 return;
@@ -203,17 +206,18 @@ impl Cascade {
                 Hot::Dead => None,
             };
             match named {
-                Some(named) => hot.push(entry_of(key, named, entry.is_dirty)),
-                None if entry.is_dirty => hot.push(Entry::tombstone(key)),
+                Some(named) => hot.push(&entry_of(key, named, entry.is_dirty)),
+                None if entry.is_dirty => hot.push(&Entry::tombstone(key)),
                 // A lower tier has it, and it names nothing.
                 None => {}
             }
         });
         // The first of a key counts.
         for entries in partition.demoted.iter().rev() {
-            hot.extend(entries.iter().filter(|entry| is_last || !entry.is_clean()));
+            let entries = entries.iter().filter(|entry| is_last || !entry.is_clean());
+            entries.for_each(|entry| hot.push(entry));
         }
-        encode_entries(hot.into_iter(), out);
+        hot.end();
     }
 
     /// Reads what a checkpoint's `section` tells of, into an empty cascade.
@@ -424,14 +428,33 @@ fn encode_blocks<'b>(blocks: impl Iterator<Item = &'b Block> + Clone, out: &mut 
 }
 
 fn encode_entries(entries: impl Iterator<Item = Entry>, out: &mut Vec<u8>) {
-    let at = out.len();
-    count(0, out);
-    let mut entries_written = 0;
-    for entry in entries {
-        out.extend_from_slice(entry.as_bytes());
-        entries_written += 1u32;
+    let mut encoded = Entries::begin(out);
+    entries.for_each(|entry| encoded.push(&entry));
+    encoded.end();
+}
+
+/// Entries behind how many they are, which is known at their end.
+struct Entries<'o> {
+    out: &'o mut Vec<u8>,
+    at: usize,
+    count: u32,
+}
+
+impl<'o> Entries<'o> {
+    fn begin(out: &'o mut Vec<u8>) -> Self {
+        let at = out.len();
+        count(0, out);
+        Self { out, at, count: 0 }
     }
-    out[at..at + 4].copy_from_slice(&entries_written.to_le_bytes());
+
+    fn push(&mut self, entry: &Entry) {
+        self.out.extend_from_slice(entry.as_bytes());
+        self.count += 1;
+    }
+
+    fn end(self) {
+        self.out[self.at..][..size_of::<u32>()].copy_from_slice(&self.count.to_le_bytes());
+    }
 }
 
 impl BucketPage {
@@ -480,14 +503,19 @@ impl<'c> Stream<'c> {
         }
     }
 
-    async fn append(&mut self, bytes: &[u8]) -> Result<(), SaveError> {
-        self.rest.extend_from_slice(bytes);
-        let rest = std::mem::take(&mut self.rest);
-        let pieces = rest.chunks_exact(PIECE_PAGES * STREAM_BYTES);
-        self.rest = pieces.remainder().to_vec();
-        for piece in pieces {
-            self.write(piece).await?;
+    /// Writes whole pieces, and keeps the rest.
+    async fn append(&mut self, mut bytes: &[u8]) -> Result<(), SaveError> {
+        let piece = PIECE_PAGES * STREAM_BYTES;
+        while self.rest.len() + bytes.len() >= piece {
+            let (now, later) = bytes.split_at(piece - self.rest.len());
+            self.rest.extend_from_slice(now);
+            bytes = later;
+            let mut full = std::mem::take(&mut self.rest);
+            self.write(&full).await?;
+            full.clear();
+            self.rest = full;
         }
+        self.rest.extend_from_slice(bytes);
         Ok(())
     }
 

@@ -24,12 +24,12 @@ use crate::ConfigError;
 /// Demotions by which Tier 1 may be larger than it should be whatever memory there is.
 const OVERSHOOT: usize = 8;
 /// Searches that read flash at once, at most: each holds a batch of pages.
-const SEARCHES: usize = 64;
+pub(super) const SEARCHES: usize = 64;
 /// Bits by which entries of Tier 2 and of active lists have more than those of inactive buckets. A look-up asks 64 small blocks of
 /// Tier 2, half as many of a list, and six pages of a bucket; of all entries a 48th is in Tier 2 and a twelfth in lists. The
 /// fewest reads for the memory come where what is asked of each, times its false positives, is as its share of the entries.
-const MORE_DIRECT_BITS: u32 = 12;
-const MORE_ACTIVE_BITS: u32 = 8;
+pub(super) const MORE_DIRECT_BITS: u32 = 12;
+pub(super) const MORE_ACTIVE_BITS: u32 = 8;
 /// Compactions at once: each holds a whole list.
 const COMPACTIONS: usize = 1;
 
@@ -109,7 +109,7 @@ pub struct Counters {
 }
 
 /// Bits of filters for each entry, so many more than those of inactive buckets; none where these have none.
-fn more_filter_bits(config: &CascadeConfig, more: u32) -> u32 {
+pub(super) fn more_filter_bits(config: &CascadeConfig, more: u32) -> u32 {
     match config.filter_bits {
         0 => 0,
         bits => bits + more,

@@ -59,6 +59,11 @@ fn table_config(config: &CascadeConfig, shape: &Shape) -> DirectConfig {
     }
 }
 
+/// Bytes of memory that the empty table of a partition takes.
+pub(super) fn least_bytes(config: &CascadeConfig, shape: &Shape) -> u64 {
+    table_config(config, shape).least_bytes()
+}
+
 /// The bits of a hash that all tiers keep: the topmost.
 ///
 /// # Errors

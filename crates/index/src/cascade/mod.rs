@@ -27,6 +27,7 @@ mod block;
 mod checkpoint;
 mod core;
 mod doubt;
+mod footprint;
 mod hot;
 mod jump;
 mod order;
@@ -35,7 +36,9 @@ mod partition;
 mod search;
 mod shape;
 mod slices;
+mod trim;
 mod upkeep;
+mod usage;
 
 #[cfg(test)]
 mod tests;
@@ -45,3 +48,4 @@ pub use checkpoint::{LoadError, Loaded, SaveError};
 pub use hot::Hot;
 pub use search::{Searched, Tier};
 pub use shape::{CascadeConfig, OutOfRange, Replacement, Sizes};
+pub use usage::Usage;

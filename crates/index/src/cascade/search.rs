@@ -1,5 +1,7 @@
 //! Look-ups behind Tier 1 (section 4.2, Read).
 
+mod peek;
+
 use format::mapping::Entry;
 use futures_util::future::join_all;
 

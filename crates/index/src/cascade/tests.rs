@@ -262,6 +262,64 @@ fn the_newest_mapping_is_found_in_whatever_tier_it_is() {
 }
 
 #[test]
+fn a_peek_finds_what_a_search_finds_and_leaves_no_trace() {
+    for seed in seeds() {
+        eprintln!("seed {seed}");
+        in_simulation(seed, || async {
+            let mut random = SmallRng::seed_from_u64(seed);
+            let mut bench = Bench::new(config());
+            bench.work(&mut random, 60_000, 12_000, 40).await;
+            let (cascade, mut tiers) = (&bench.cascade, [0; 3]);
+            let before = format!("{:?}", cascade.counters);
+            let held = |key| cascade.lookup(hash_of(key));
+            let of_tier1: Vec<_> = (0..12_000).map(held).collect();
+            for key in 0..12_000 {
+                let found = match cascade.peek(hash_of(key)).await {
+                    Searched::At(code, tier) => {
+                        tiers[tier as usize] += 1;
+                        bench.numbers.named_by(code).map(|_| code)
+                    }
+                    Searched::Absent => None,
+                    Searched::Unreadable => panic!("key {key}: unreadable"),
+                };
+                assert_eq!(found, bench.expected(key), "key {key}");
+            }
+            assert!(tiers.iter().all(|&found| found > 5), "{tiers:?}");
+            assert_eq!(format!("{:?}", cascade.counters), before);
+            assert_eq!((0..12_000).map(held).collect::<Vec<_>>(), of_tier1);
+        });
+    }
+}
+
+#[test]
+fn what_names_nothing_any_more_is_let_go_of_where_memory_is_short() {
+    in_simulation(1, || async {
+        let mut random = SmallRng::seed_from_u64(1);
+        let mut bench = Bench::new(config());
+        bench.work(&mut random, 60_000, 12_000, 1000).await;
+        bench.tidy().await;
+        let full = bench.cascade.usage();
+        bench.cascade.trim();
+        assert_eq!(bench.cascade.usage(), full, "all are there");
+        // All segments but the last two go.
+        let mut range = bench.numbers.0.lock();
+        range.start = range.end - 2;
+        drop(range);
+        bench.cascade.trim();
+        let left = bench.cascade.usage();
+        assert!(
+            left.below_bytes * 4 < full.below_bytes * 3,
+            "{left:?} {full:?}"
+        );
+        assert!(left.pages_used * 2 < full.pages_used, "{left:?} {full:?}");
+        for key in 0..12_000 {
+            bench.check(key).await;
+        }
+        bench.work(&mut random, 20_000, 12_000, 40).await;
+    });
+}
+
+#[test]
 fn what_is_saved_is_as_it_was() {
     for seed in seeds() {
         let config = variant(seed);

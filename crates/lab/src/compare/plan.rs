@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use device::{DeviceSpec, DiskSpec, DriveModel};
 use engine::config::Sizes;
-use engine::{EngineConfig, PlacementConfig};
+use engine::{EngineConfig, PlacementConfig, Reserve, StaticReserve};
 use workload::{MAX_KEY_BYTES, Workload};
 
 use super::error::CompareError;
@@ -90,6 +90,8 @@ pub struct Plan {
     pub workers: Option<u32>,
     /// The most of a segment that reclaim copies, in sixteenths, where the preset is not to choose.
     pub max_copy_sixteenths: Option<u32>,
+    /// Watermarks of free segments as shares of the flash, where the preset is not to choose.
+    pub watermarks: Option<StaticReserve>,
     /// When requests are made.
     pub pace: Pace,
     /// What a look-aside client waits for its database when a get finds nothing.
@@ -162,6 +164,7 @@ impl Plan {
             turnaround: Duration::ZERO,
             workers: None,
             max_copy_sixteenths: None,
+            watermarks: None,
             pace: Pace::Closed,
             database: Duration::ZERO,
         }
@@ -291,6 +294,9 @@ impl Plan {
         }
         if let Some(sixteenths) = self.max_copy_sixteenths {
             config.reclaim.policy = config.reclaim.policy.with_max_copy(sixteenths);
+        }
+        if let Some(watermarks) = self.watermarks {
+            config.reclaim.reserve = Reserve::Static(watermarks);
         }
         config
     }

@@ -160,15 +160,29 @@ impl Numbers {
         }
     }
 
-    /// Counts items in and out of a generation; returns whether it is still there.
+    /// Counts items in and out of a generation; returns whether it is still there, with as many.
     pub(super) fn count(&self, segment: SegmentId, generation: u64, by: i32) -> bool {
         let mut table = self.table.write();
         let numbered = &mut table.of_segments[segment.0 as usize];
-        let is_there = numbered.generation == generation;
-        if is_there {
-            numbered.items = numbered.items.saturating_add_signed(by);
+        let counted = numbered.items.checked_add_signed(by);
+        match counted.filter(|_| numbered.generation == generation) {
+            Some(items) => {
+                numbered.items = items;
+                true
+            }
+            None => false,
         }
-        is_there
+    }
+
+    /// A generation goes: no entry on flash names it from now on. Returns how many items it had.
+    pub(super) fn forget(&self, segment: SegmentId, generation: u64) -> u32 {
+        let table = &mut *self.table.write();
+        let numbered = &mut table.of_segments[segment.0 as usize];
+        if numbered.generation != generation {
+            return 0;
+        }
+        table.by_number.remove(&numbered.number);
+        std::mem::take(&mut numbered.items)
     }
 
     /// Segments with lower numbers have gone, but for some that had been open for very long.

@@ -1,0 +1,102 @@
+//! How much memory a cascade takes once it is full, and settings that fit into less.
+
+use format::mapping::ENTRY_BYTES;
+
+use super::core::{MORE_ACTIVE_BITS, MORE_DIRECT_BITS, SEARCHES, more_filter_bits};
+use super::hot;
+use super::partition::{Bucket, BucketPage};
+use super::shape::{CascadeConfig, Shape};
+use super::slices::Filter;
+
+/// Bytes of an entry of Tier 1, on average.
+const HOT_ENTRY_BYTES: u64 = 10;
+/// Bytes of an entry in the buffer of an active list, a hash table that doubles.
+const BUFFERED_BYTES: u64 = 2 * ENTRY_BYTES as u64;
+/// A page of an inactive bucket is filled so far, on average.
+const PAGE_FILL: (u64, u64) = (4, 5);
+/// Entries of a list while it is compacted, those that its sorting takes beside them included.
+const COMPACTED_TWICE: u64 = 2;
+
+/// Shares of Tier 1 and bits of filters that are tried one after the other: what costs little speed goes first.
+const SMALLER: [(u32, u32); 8] = [
+    (8, 8),
+    (6, 8),
+    (6, 6),
+    (4, 6),
+    (4, 4),
+    (3, 4),
+    (2, 4),
+    (2, 2),
+];
+
+impl CascadeConfig {
+    /// Bytes of memory that it takes with as many mappings as it is laid out for, about, with what a compaction and as many
+    /// searches as there may be hold meanwhile.
+    pub fn full_bytes(&self) -> u64 {
+        let shape = Shape::of(self);
+        let partitions = shape.partitions() as u64;
+        let least = partitions * hot::least_bytes(self, &shape);
+        let hot = (partitions * shape.hot_entries as u64 * HOT_ENTRY_BYTES).max(least);
+        let lists = partitions * shape.lists() as u64;
+        let buckets = lists * shape.ratio as u64 * size_of::<Bucket>() as u64;
+        let buffers = lists * shape.buffered() as u64 * BUFFERED_BYTES;
+        let pages = self.capacity * PAGE_FILL.1 / PAGE_FILL.0 / shape.page_entries as u64;
+        let of_page = size_of::<BucketPage>() as u64
+            + Filter::new(shape.page_entries, self.filter_bits).bytes as u64;
+        let of_block =
+            |entries, more| Filter::new(entries, more_filter_bits(self, more)).bytes as u64;
+        let direct_blocks = partitions * (shape.direct_blocks as u64 + 1);
+        let direct = direct_blocks * of_block(shape.demoted(), MORE_DIRECT_BITS);
+        // One list is being compacted, and the others are half full.
+        let active_blocks = (lists / 2 + 1) * (shape.active_blocks as u64 + 1);
+        let active = active_blocks * of_block(shape.buffered(), MORE_ACTIVE_BITS);
+        let compacted = (shape.active_blocks * shape.buffered()) as u64;
+        let compaction = compacted * ENTRY_BYTES as u64 * COMPACTED_TWICE;
+        let searches = SEARCHES as u64 * u64::from(self.batch) * device::PAGE_BYTES as u64;
+        hot + buckets + buffers + pages * of_page + direct + active + compaction + searches
+    }
+
+    /// The same with so much less of Tier 1, and so many bits less of its filters, that it takes no more than so many bytes
+    /// of memory, or as little as it can.
+    #[must_use]
+    pub fn within(self, bytes: u64) -> Self {
+        let smaller = SMALLER.into_iter().map(|(hot_percent, filter_bits)| Self {
+            hot_percent: self.hot_percent.min(hot_percent),
+            filter_bits: self.filter_bits.min(filter_bits),
+            ..self
+        });
+        let mut last = self;
+        for config in std::iter::once(self).chain(smaller) {
+            last = config;
+            if config.full_bytes() <= bytes {
+                break;
+            }
+        }
+        last
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    #[test]
+    fn what_has_enough_memory_stays_as_it_is_and_others_get_smaller() {
+        let config = CascadeConfig::new(20_000_000, 36);
+        let full = config.full_bytes();
+        assert_eq!(config.within(full), config);
+        let mut before = config;
+        for mib in (20..full / MIB).rev() {
+            let smaller = config.within(mib * MIB);
+            assert!(smaller.full_bytes() <= before.full_bytes());
+            assert!(smaller.hot_percent <= before.hot_percent);
+            assert!(smaller.filter_bits <= before.filter_bits);
+            assert_eq!(Shape::of(&smaller).ratio, Shape::of(&config).ratio);
+            assert_eq!(Shape::of(&smaller).list_bits, Shape::of(&config).list_bits);
+            before = smaller;
+        }
+        assert_eq!((before.hot_percent, before.filter_bits), (2, 2));
+    }
+}

@@ -1,0 +1,30 @@
+//! Lets go of what has gone at once, where memory is short: else a compaction does so.
+
+use super::core::Cascade;
+
+impl Cascade {
+    /// Lets go of the pages at the old end of each inactive bucket that name no segment which is still there, with their
+    /// filters. Memory operations only.
+    pub fn trim(&self) {
+        let horizon = self.segments.horizon();
+        let filter = &self.layouts.active.filter;
+        for (number, partition) in self.partitions.iter().enumerate() {
+            let partition = &mut *partition.lock();
+            let buckets = partition.lists.iter_mut();
+            let mut has_changed = false;
+            for bucket in buckets.flat_map(|list| &mut list.buckets) {
+                let oldest = bucket.pages.iter();
+                let gone = oldest.take_while(|page| page.newest < horizon).count();
+                if gone > 0 {
+                    self.store.release(bucket.drop_oldest(filter, gone));
+                    has_changed = true;
+                }
+            }
+            if has_changed {
+                // A search may have read a mapping that has gone from below since.
+                partition.epoch += 1;
+                self.account(number, partition);
+            }
+        }
+    }
+}
