@@ -564,6 +564,7 @@ impl Placement for Tiered {
                 counters.tier3_reads.get(),
                 counters.absent_reads.get(),
             ],
+            batches: counters.tier2_batches.get(),
             bytes_written,
             flash_bytes,
             dropped: counters.evicted.get() + counters.dropped_behind_damage.get(),
