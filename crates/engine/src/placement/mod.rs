@@ -50,6 +50,8 @@ pub struct MappingStats {
     pub misses: u64,
     /// Pages of the index read by look-ups that the second tier answered, the third, and none.
     pub reads: [u64; 3],
+    /// Batches of the second tier that look-ups have read, whatever answered them.
+    pub batches: u64,
     /// Bytes of the index written to flash.
     pub bytes_written: u64,
     /// Bytes of flash that the index holds now.

@@ -646,6 +646,7 @@ impl Placement for Tiered {
                 counters.tier3_reads.get(),
                 counters.absent_reads.get(),
             ],
+            batches: counters.tier2_batches.get(),
             bytes_written,
             flash_bytes,
             promoted: counters.promoted.get(),

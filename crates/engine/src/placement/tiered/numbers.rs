@@ -3,6 +3,10 @@
 //! Entries on flash have the number, which no other generation has (the slab sequence counter of SlickCache, section 4.3).
 //! Entries in memory have the segment, and its turn, one of three that its generations have in order: so an entry of Tier 1
 //! must be gone, or be a tombstone, before its segment has had three more generations.
+//!
+//! Every look-up asks which generation of a segment has a number, and every placement counts: both take no lock. What they
+//! look at is changed under the table's lock, once for each generation: the generation becomes 0 first, and is written when
+//! all else is, so that who reads the same one before and after has read what belongs to it.
 
 use std::collections::BTreeMap;
 
@@ -12,6 +16,7 @@ use super::super::SegmentRecord;
 use crate::format::cascade::NumberedSegment;
 use crate::format::segment::SegmentId;
 use crate::sync::RwLock;
+use crate::sync::atomic::{AtomicU64, Ordering};
 
 /// Turns that the generations of a segment have.
 const TURNS: u8 = 3;
@@ -20,31 +25,78 @@ pub(super) const TURN_BITS: u32 = 2;
 
 /// The numbers of all segments.
 pub(super) struct Numbers {
+    /// The numbered generation of each segment, by the segment's own number.
+    slots: Box<[Slot]>,
     table: RwLock<Table>,
     /// Told when Tier 1 is to be swept soon.
     pub(super) sweep_due: Notify,
 }
 
 struct Table {
-    /// The numbered generation of each segment, by the segment's own number.
-    of_segments: Vec<Numbered>,
+    /// For each segment, generations that have got a number so far, and those of them that came after the oldest of which
+    /// Tier 1 may have entries.
+    given: Vec<u32>,
+    unswept: Vec<u8>,
     by_number: BTreeMap<u32, SegmentId>,
     next: u32,
     is_sweep_due: bool,
 }
 
+/// What can be read of a segment without a lock.
+struct Slot {
+    /// 0 where there is none, and while the others change.
+    generation: AtomicU64,
+    /// Its number, above its turn.
+    named: AtomicU64,
+    /// Items placed in it that are not known to be dead, below its number: what is counted for an earlier generation finds
+    /// another number.
+    items: AtomicU64,
+}
+
+impl Slot {
+    fn new() -> Self {
+        Self {
+            generation: AtomicU64::new(0u64),
+            named: AtomicU64::new(0u64),
+            items: AtomicU64::new(0u64),
+        }
+    }
+
+    /// The generation that has a number.
+    fn numbered(&self) -> Option<Numbered> {
+        let generation = self.generation.load(Ordering::Acquire);
+        let named = self.named.load(Ordering::Acquire);
+        let is_one = generation != 0 && self.generation.load(Ordering::Relaxed) == generation;
+        is_one.then_some(Numbered {
+            generation,
+            number: (named >> 32) as u32,
+            turn: named as u8,
+        })
+    }
+
+    /// Names another generation, under the table's lock. Returns the items of the one before.
+    fn name(&self, numbered: Numbered, items: u32) -> u32 {
+        let number = u64::from(numbered.number) << 32;
+        self.generation.store(0, Ordering::Relaxed);
+        let before = self.items.swap(number | u64::from(items), Ordering::AcqRel);
+        let named = number | u64::from(numbered.turn);
+        self.named.store(named, Ordering::Release);
+        self.generation
+            .store(numbered.generation, Ordering::Release);
+        before as u32
+    }
+
+    fn items(&self) -> u32 {
+        self.items.load(Ordering::Relaxed) as u32
+    }
+}
+
 /// The generation of a segment that has a number.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Numbered {
-    /// 0 where there is none.
     pub(super) generation: u64,
     pub(super) number: u32,
     pub(super) turn: u8,
-    /// Generations that have got a number so far, and those of them that came after the oldest of which Tier 1 may have entries.
-    given: u32,
-    unswept: u8,
-    /// Items placed in it that are not known to be dead.
-    pub(super) items: u32,
 }
 
 /// What has come of asking for a number.
@@ -60,8 +112,10 @@ pub(super) enum Given {
 impl Numbers {
     pub(super) fn new(segments: u32) -> Self {
         Self {
+            slots: (0..segments).map(|_| Slot::new()).collect(),
             table: RwLock::new(Table {
-                of_segments: vec![Numbered::default(); segments as usize],
+                given: vec![0; segments as usize],
+                unswept: vec![0; segments as usize],
                 by_number: BTreeMap::new(),
                 next: 0,
                 is_sweep_due: false,
@@ -72,15 +126,14 @@ impl Numbers {
 
     /// The numbered generation of a segment.
     pub(super) fn of_segment(&self, segment: SegmentId) -> Option<Numbered> {
-        let numbered = *self.table.read().of_segments.get(segment.0 as usize)?;
-        (numbered.generation != 0).then_some(numbered)
+        self.slots.get(segment.0 as usize)?.numbered()
     }
 
     /// The segment with a number, and its generation.
     pub(super) fn segment(&self, number: u32) -> Option<(SegmentId, Numbered)> {
-        let table = self.table.read();
-        let segment = *table.by_number.get(&number)?;
-        Some((segment, table.of_segments[segment.0 as usize]))
+        let segment = *self.table.read().by_number.get(&number)?;
+        let numbered = self.of_segment(segment)?;
+        (numbered.number == number).then_some((segment, numbered))
     }
 
     /// The number of a generation, which gets one if it has none. The items of the generation before are `forgotten`.
@@ -90,42 +143,42 @@ impl Numbers {
         generation: u64,
         forgotten: impl FnOnce(u32),
     ) -> Given {
-        if let Some(numbered) = self.of_segment(segment)
-            && numbered.generation == generation
-        {
+        let has_it = |numbered: &Numbered| numbered.generation == generation;
+        if let Some(numbered) = self.of_segment(segment).filter(has_it) {
             return Given::Number(numbered);
         }
         let table = &mut *self.table.write();
-        let before = table.of_segments[segment.0 as usize];
-        if before.generation == generation {
-            return Given::Number(before);
+        let slot = &self.slots[segment.0 as usize];
+        let before = slot.numbered();
+        if let Some(numbered) = before.filter(has_it) {
+            return Given::Number(numbered);
         }
-        if before.unswept == TURNS - 1 {
+        let unswept = &mut table.unswept[segment.0 as usize];
+        if *unswept == TURNS - 1 {
             return Given::Sweep;
         }
         let number = table.next;
         if number == u32::MAX {
             return Given::None;
         }
+        *unswept += 1;
+        let given = &mut table.given[segment.0 as usize];
+        *given = given.wrapping_add(1);
+        if *unswept == TURNS - 1 && !table.is_sweep_due {
+            table.is_sweep_due = true;
+            self.sweep_due.notify_all();
+        }
         table.next += 1;
-        if before.generation != 0 {
+        if let Some(before) = before {
             table.by_number.remove(&before.number);
         }
         table.by_number.insert(number, segment);
         let numbered = Numbered {
             generation,
             number,
-            turn: (before.turn + 1) % TURNS,
-            given: before.given.wrapping_add(1),
-            unswept: before.unswept + 1,
-            items: 0,
+            turn: (before.map_or(0, |before| before.turn) + 1) % TURNS,
         };
-        table.of_segments[segment.0 as usize] = numbered;
-        if numbered.unswept == TURNS - 1 && !table.is_sweep_due {
-            table.is_sweep_due = true;
-            self.sweep_due.notify_all();
-        }
-        forgotten(before.items);
+        forgotten(slot.name(numbered, 0));
         Given::Number(numbered)
     }
 
@@ -141,57 +194,52 @@ impl Numbers {
 
     /// Tier 1 begins to be swept: what is to be told to [`swept`](Self::swept).
     pub(super) fn sweep_begins(&self) -> Vec<u32> {
-        let table = self.table.read();
-        table
-            .of_segments
-            .iter()
-            .map(|numbered| numbered.given)
-            .collect()
+        self.table.read().given.clone()
     }
 
     /// Tier 1 has no entries any more of generations that had gone when it began to be swept. Several of a segment may have
     /// come meanwhile.
     pub(super) fn swept(&self, begun: &[u32]) {
-        let mut table = self.table.write();
+        let table = &mut *self.table.write();
         table.is_sweep_due = false;
-        for (numbered, &begun) in table.of_segments.iter_mut().zip(begun) {
-            let since = numbered.given.wrapping_sub(begun);
-            numbered.unswept = since.min(u32::from(numbered.unswept)) as u8;
-        }
-    }
-
-    /// Counts items in and out of a generation; returns whether it is still there, with as many.
-    pub(super) fn count(&self, segment: SegmentId, generation: u64, by: i32) -> bool {
-        let mut table = self.table.write();
-        let numbered = &mut table.of_segments[segment.0 as usize];
-        let counted = numbered.items.checked_add_signed(by);
-        match counted.filter(|_| numbered.generation == generation) {
-            Some(items) => {
-                numbered.items = items;
-                true
-            }
-            None => false,
+        for (segment, unswept) in table.unswept.iter_mut().enumerate() {
+            let since = table.given[segment].wrapping_sub(begun[segment]);
+            *unswept = since.min(u32::from(*unswept)) as u8;
         }
     }
 
     /// A generation goes: no entry on flash names it from now on. Returns how many items it had.
     pub(super) fn forget(&self, segment: SegmentId, generation: u64) -> u32 {
-        let table = &mut *self.table.write();
-        let numbered = &mut table.of_segments[segment.0 as usize];
-        if numbered.generation != generation {
+        let mut table = self.table.write();
+        let slot = &self.slots[segment.0 as usize];
+        let Some(numbered) = slot.numbered().filter(|it| it.generation == generation) else {
             return 0;
-        }
+        };
         table.by_number.remove(&numbered.number);
-        std::mem::take(&mut numbered.items)
+        let number = u64::from(numbered.number) << 32;
+        slot.items.swap(number, Ordering::AcqRel) as u32
+    }
+
+    /// Counts items in and out of a generation; returns whether it is still there, with as many.
+    pub(super) fn count(&self, segment: SegmentId, generation: u64, by: i32) -> bool {
+        let slot = &self.slots[segment.0 as usize];
+        let Some(numbered) = slot.numbered().filter(|it| it.generation == generation) else {
+            return false;
+        };
+        let number = u64::from(numbered.number);
+        let counted = |counted: u64| {
+            let items = (counted as u32).checked_add_signed(by)?;
+            (counted >> 32 == number).then_some(number << 32 | u64::from(items))
+        };
+        let order = Ordering::Relaxed;
+        slot.items.fetch_update(order, order, counted).is_ok()
     }
 
     /// Segments with lower numbers have gone, but for some that had been open for very long.
     pub(super) fn horizon(&self) -> u32 {
         let table = self.table.read();
         let oldest = table.by_number.keys().next().copied();
-        let by_count = table
-            .next
-            .saturating_sub(2 * table.of_segments.len() as u32);
+        let by_count = table.next.saturating_sub(2 * self.slots.len() as u32);
         oldest.unwrap_or(table.next).max(by_count)
     }
 
@@ -199,12 +247,13 @@ impl Numbers {
     pub(super) fn saved(&self, living: &[SegmentRecord]) -> (Vec<NumberedSegment>, u32) {
         let table = self.table.read();
         let numbered = living.iter().filter_map(|record| {
-            let numbered = table.of_segments[record.segment.0 as usize];
+            let slot = &self.slots[record.segment.0 as usize];
+            let numbered = slot.numbered()?;
             (numbered.generation == record.sequence).then_some(NumberedSegment {
                 generation: numbered.generation.into(),
                 segment: record.segment.0.into(),
                 number: numbered.number.into(),
-                items: numbered.items.into(),
+                items: slot.items().into(),
             })
         });
         (numbered.collect(), table.next)
@@ -217,20 +266,18 @@ impl Numbers {
         let mut items = 0;
         for numbered in saved {
             let (segment, number) = (numbered.segment.get(), numbered.number.get());
-            let slot = table.of_segments.get_mut(segment as usize)?;
-            let is_new = slot.generation == 0 && numbered.generation.get() != 0;
+            let slot = self.slots.get(segment as usize)?;
+            let is_new = slot.numbered().is_none() && numbered.generation.get() != 0;
             let is_first = table.by_number.insert(number, SegmentId(segment)).is_none();
             if !is_new || !is_first || number >= next {
                 return None;
             }
-            *slot = Numbered {
+            let named = Numbered {
                 generation: numbered.generation.get(),
                 number,
                 turn: 0,
-                given: 0,
-                unswept: 0,
-                items: numbered.items.get(),
             };
+            slot.name(named, numbered.items.get());
             items += u64::from(numbered.items.get());
         }
         Some(items)
@@ -241,32 +288,79 @@ impl Numbers {
 mod tests {
     use super::*;
 
-    fn give(numbers: &Numbers, generation: u64) -> Option<u8> {
-        match numbers.give(SegmentId(0), generation, |_| {}) {
+    const SEGMENT: SegmentId = SegmentId(1);
+
+    fn given(numbers: &Numbers, generation: u64, forgotten: &mut u32) -> Numbered {
+        loop {
+            match numbers.give(SEGMENT, generation, |items| *forgotten += items) {
+                Given::Number(numbered) => return numbered,
+                Given::Sweep => numbers.swept(&numbers.sweep_begins()),
+                Given::None => panic!("there are numbers"),
+            }
+        }
+    }
+
+    /// What is counted for a generation is forgotten with it, whoever counts meanwhile; and a number is that of its
+    /// generation, whoever gives another.
+    #[test]
+    fn nothing_is_counted_for_another_generation() {
+        const GENERATIONS: u64 = 20_000;
+        let numbers = Numbers::new(2);
+        let mut forgotten = 0;
+        given(&numbers, 1, &mut forgotten);
+        let counted: u32 = std::thread::scope(|scope| {
+            let counting = [0; 3].map(|_| {
+                scope.spawn(|| {
+                    let mut counted = 0;
+                    loop {
+                        let Some(numbered) = numbers.of_segment(SEGMENT) else {
+                            continue;
+                        };
+                        let generation = numbered.generation;
+                        // The first generation has number 0 and turn 1.
+                        assert_eq!(u64::from(numbered.number), generation - 1);
+                        assert_eq!(u64::from(numbered.turn), generation % u64::from(TURNS));
+                        counted += u32::from(numbers.count(SEGMENT, generation, 1));
+                        if generation == GENERATIONS {
+                            return counted;
+                        }
+                    }
+                })
+            });
+            for generation in 2..=GENERATIONS {
+                given(&numbers, generation, &mut forgotten);
+            }
+            let counted = counting.map(|counting| counting.join().expect("it ends"));
+            counted.iter().sum()
+        });
+        given(&numbers, GENERATIONS + 1, &mut forgotten);
+        assert_eq!(forgotten, counted);
+        assert!(!numbers.count(SEGMENT, GENERATIONS, 1));
+        assert!(numbers.count(SEGMENT, GENERATIONS + 1, 1));
+    }
+
+    fn turn(numbers: &Numbers, generation: u64) -> Option<u8> {
+        match numbers.give(SEGMENT, generation, |_| {}) {
             Given::Number(numbered) => Some(numbered.turn),
             Given::Sweep => None,
-            Given::None => panic!("there are enough"),
+            Given::None => panic!("there are numbers"),
         }
     }
 
     /// Else an entry of the first would be taken for one of the fourth, which has the same turn.
     #[test]
     fn generations_that_come_during_a_sweep_count() {
-        let numbers = Numbers::new(1);
-        let first = give(&numbers, 1);
+        let numbers = Numbers::new(2);
+        let first = turn(&numbers, 1);
         let begun = numbers.sweep_begins();
-        let second = give(&numbers, 2);
+        let second = turn(&numbers, 2);
         numbers.swept(&begun);
-        let third = give(&numbers, 3);
+        let third = turn(&numbers, 3);
         let turns: std::collections::HashSet<_> = [first, second, third].into();
         assert!(turns.len() == 3 && !turns.contains(&None), "{turns:?}");
-        assert_eq!(
-            give(&numbers, 4),
-            None,
-            "Tier 1 may have entries of the first"
-        );
-        let begun = numbers.sweep_begins();
-        numbers.swept(&begun);
-        assert_eq!(give(&numbers, 4), first);
+        let fourth = turn(&numbers, 4);
+        assert_eq!(fourth, None, "Tier 1 may have entries of the first");
+        numbers.swept(&numbers.sweep_begins());
+        assert_eq!(turn(&numbers, 4), first);
     }
 }
