@@ -152,6 +152,12 @@ impl Bucket {
         dropped.map(|page| page.page.page).collect()
     }
 
+    /// Gives back the memory of what has been dropped.
+    pub(super) fn shrink(&mut self) {
+        self.pages.shrink_to_fit();
+        self.filters.shrink_to_fit();
+    }
+
     /// The pages that may have a key, newest first.
     pub(super) fn candidates<'b>(
         &'b self,

@@ -302,9 +302,10 @@ fn what_names_nothing_any_more_is_let_go_of_where_memory_is_short() {
         bench.cascade.trim();
         assert_eq!(bench.cascade.usage(), full, "all are there");
         // All segments but the last two go.
-        let mut range = bench.numbers.0.lock();
-        range.start = range.end - 2;
-        drop(range);
+        {
+            let mut range = bench.numbers.0.lock();
+            range.start = range.end - 2;
+        }
         bench.cascade.trim();
         let left = bench.cascade.usage();
         assert!(

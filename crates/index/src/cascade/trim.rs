@@ -17,6 +17,7 @@ impl Cascade {
                 let gone = oldest.take_while(|page| page.newest < horizon).count();
                 if gone > 0 {
                     self.store.release(bucket.drop_oldest(filter, gone));
+                    bucket.shrink();
                     has_changed = true;
                 }
             }
