@@ -142,7 +142,7 @@ mod tests {
 
     use super::*;
 
-    /// When reads at these pages are answered that are issued at once, in nanoseconds.
+    /// When reads at these pages are answered that are issued at once, in nanoseconds, the first to end first.
     fn answered(pages: &'static [u64], len_pages: usize) -> Vec<u64> {
         Sim::new(1).block_on(async move {
             let disk = Arc::new(NvmDisk::new(1 << 20, NvmConfig::OPTANE));
@@ -160,6 +160,7 @@ mod tests {
             for read in reads {
                 ends.push(read.await.expect("nobody ends it"));
             }
+            ends.sort_unstable();
             ends
         })
     }

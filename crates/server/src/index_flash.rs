@@ -116,7 +116,7 @@ mod tests {
         IndexFlashSetting::new(text.into()).unwrap()
     }
 
-    fn open(text: &str, need: IndexDeviceNeed) -> Result<Option<u64>, OpenError> {
+    fn open(text: &str, need: IndexDeviceNeed) -> Result<Option<Arc<dyn Disk>>, OpenError> {
         let place = IndexPlace {
             setting: setting(text),
             bytes: None,
@@ -126,7 +126,11 @@ mod tests {
         let words = Arc::clone(&place.words);
         let opened = place.open(need, |open| open())?;
         assert_eq!(opened.is_some(), words.get().is_some());
-        Ok(opened.map(|disk| disk.len_bytes()))
+        Ok(opened)
+    }
+
+    fn bytes(opened: Option<Arc<dyn Disk>>) -> Option<u64> {
+        opened.map(|disk| disk.len_bytes())
     }
 
     #[test]
@@ -152,12 +156,16 @@ mod tests {
             may_be_new,
             bytes: 2 << 20,
         };
-        assert_eq!(open(text, need(false)).unwrap(), None);
+        assert!(open(text, need(false)).unwrap().is_none());
         assert!(!path.exists(), "it is made");
-        assert_eq!(open(text, need(true)).unwrap(), Some(2 << 20));
+        let made = open(text, need(true)).unwrap();
         let mode = path.metadata().unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
-        assert_eq!(open(text, need(false)).unwrap(), Some(2 << 20));
+        assert_eq!(bytes(made), Some(2 << 20));
+        assert!(!path.exists(), "nothing has been written to it");
+        std::fs::write(&path, vec![1; 3 << 20]).unwrap();
+        assert_eq!(bytes(open(text, need(true)).unwrap()), Some(2 << 20));
+        assert_eq!(bytes(open(text, need(false)).unwrap()), Some(3 << 20));
     }
 
     #[test]
@@ -175,7 +183,7 @@ mod tests {
             may_be_new: false,
             bytes: 2 << 20,
         };
-        let refused = open(text, need).unwrap_err();
+        let refused = open(text, need).err().unwrap();
         assert!(matches!(refused.problem, OpenProblem::InUse), "{refused}");
     }
 
@@ -185,7 +193,8 @@ mod tests {
             may_be_new: true,
             bytes: 2 << 20,
         };
-        assert_eq!(open("nvm:optane", need).unwrap(), Some(2 << 20));
-        assert_eq!(open("nvm:optane,size=4MiB", need).unwrap(), Some(4 << 20));
+        for (text, expected) in [("nvm:optane", 2 << 20), ("nvm:optane,size=4MiB", 4 << 20)] {
+            assert_eq!(bytes(open(text, need).unwrap()), Some(expected));
+        }
     }
 }

@@ -341,7 +341,8 @@ fn is_crowd(seed: u64) -> bool {
     random.random_ratio(1, RUNS_PER_CROWD)
 }
 
-/// Whether an index that is overwritten in place has a device of its own, as small as may be: one run in two. Drawn apart, too.
+/// Whether an index that is overwritten in place has a device of its own, as small as may be: one run in two. With blocks of a
+/// few entries that becomes full. Drawn apart, too.
 fn is_index_apart(seed: u64) -> bool {
     let random = &mut SmallRng::seed_from_u64(seed.rotate_left(53) ^ !seed);
     random.random()

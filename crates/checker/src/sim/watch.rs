@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use device::{JournalImage, MemoryJournal, Tear};
 use engine::placement::Probe;
-use engine::{Engine, EngineStats, MemoryCursor};
+use engine::{Engine, MemoryCursor};
 use parking_lot::Mutex;
 use rand::Rng;
 use rand::rngs::SmallRng;
@@ -435,12 +435,8 @@ pub(super) fn lost(engine: &Engine) -> u64 {
         + placement.items_lost
         + placement.index_full
         + placement.segments_reclaimed
-        + dropped_mappings(&stats)
-}
-
-/// Mappings that the index has let go of though their items may be there.
-pub(super) fn dropped_mappings(stats: &EngineStats) -> u64 {
-    stats.mappings.evicted + stats.mappings.dropped_behind_damage
+        + stats.mappings.evicted
+        + stats.mappings.dropped_behind_damage
 }
 
 /// Sequence numbers of the segments that have been written.
