@@ -24,6 +24,8 @@ pub enum CompareError {
     Occupied { path: String },
     #[error(transparent)]
     Device(#[from] device::SpecError),
+    #[error("the drive: {0}")]
+    Drive(#[from] device::DeviceError),
     #[error(transparent)]
     File(#[from] device::OpenError),
     #[error("{path}: {source}")]

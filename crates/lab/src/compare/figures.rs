@@ -35,6 +35,7 @@ const LATENCY_STEPS: [f64; 14] = [
 fn detail(run: &Run, seen: &Seen) -> Detail {
     let machine = &run.machine;
     let begun = run.begun().map(|begun| begun.counters).unwrap_or_default();
+    let mappings = since(machine.engine.placement().mappings(), &begun.mappings);
     let (begun, end) = (begun.placement, machine.engine.flash_stats());
     let micros = |percent| seen.latencies.value_at_percentile(percent) as f64 / 1000.0;
     Detail {
@@ -47,7 +48,6 @@ fn detail(run: &Run, seen: &Seen) -> Detail {
             .map(|percent| seen.request_latencies.value_at_percentile(percent) as f64 / 1000.0),
         get_us: seen.get_ns.micros(),
         set_us: seen.set_ns.micros(),
-        cpu_busy: None,
         erase_counts: machine.storage.erase_counts(),
         mapping_bytes: machine.storage.mapping_bytes(),
         wear_leveling: (
@@ -55,7 +55,23 @@ fn detail(run: &Run, seen: &Seen) -> Detail {
             end.segments_leveled - begun.segments_leveled,
             end.bytes_copied_to_level - begun.bytes_copied_to_level,
         ),
+        mappings,
+        items_evicted: end.items_evicted - begun.items_evicted,
+        fixed_bytes: machine.engine.stats().memory.fixed_bytes,
+        ..Detail::default()
     }
+}
+
+/// What has been counted since `begun`; what is held stays as it is.
+fn since(mut end: MappingStats, begun: &MappingStats) -> MappingStats {
+    let counts = end.hits.iter_mut().zip(begun.hits);
+    let counts = counts.chain(end.reads.iter_mut().zip(begun.reads));
+    counts.for_each(|(end, begun)| *end -= begun);
+    end.misses -= begun.misses;
+    end.bytes_written -= begun.bytes_written;
+    end.dropped -= begun.dropped;
+    end.damaged_pages -= begun.damaged_pages;
+    end
 }
 
 fn row(plan: &Plan, preset: &Preset, run: &Run, seen: &Seen) -> CompareRow {

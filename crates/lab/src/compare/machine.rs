@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use device::{Journal, JournalError, NewJournal};
+use device::{Journal, JournalError, MemoryDisk, NewJournal, PacedDisk};
 use engine::config::{journal_bytes, new_journal};
 use engine::placement::MappingStats;
 use engine::reclaim::FlashStats;
-use engine::{Engine, Opening};
+use engine::{Engine, Opening, PlacementConfig};
 use runtime::Instant;
 
 use super::curve::SegmentLevels;
@@ -54,9 +54,17 @@ impl Machine {
     ) -> Result<Self, CompareError> {
         let config = plan.config(preset, &storage);
         let (memory_bytes, bits) = (config.memory_bytes, config.partition_bits);
+        let placement = config.placement;
         let bytes = journal_bytes(storage.bytes(), memory_bytes, bits);
         let journal = || journal(new_journal(bytes, bits, false));
-        let opened = Opening::new(storage.medium(), config).open(journal).await;
+        let mut opening = Opening::new(storage.medium(), config);
+        if let (Some(model), PlacementConfig::Tiered(_)) = (&plan.index_drive, placement) {
+            // Larger than any index of what the other drive holds.
+            let contents = Arc::new(MemoryDisk::new(storage.bytes() / 4));
+            let drive = PacedDisk::new(contents, model.clone());
+            opening = opening.with_index_disk(Arc::new(drive));
+        }
+        let opened = opening.open(journal).await;
         let engine = opened.map_err(|source| CompareError::Setup {
             preset: preset.name,
             device: plan.device.to_string(),

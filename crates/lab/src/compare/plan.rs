@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use device::{DeviceSpec, DriveModel};
 use engine::config::Sizes;
-use engine::{EngineConfig, PlacementConfig};
+use engine::placement::cascade::CascadeConfig;
+use engine::{EngineConfig, PlacementConfig, Reserve};
 use workload::{MAX_KEY_BYTES, Workload};
 
 use super::error::CompareError;
@@ -92,6 +93,35 @@ pub struct Plan {
     pub pace: Pace,
     /// What a look-aside client waits for its database when a get finds nothing.
     pub database: Duration,
+    /// Look-ups that the database does at once; any number where nothing is said.
+    pub database_at_once: Option<u32>,
+    /// Bytes of the drive that the cache uses; all of it where nothing is said.
+    pub cache_bytes: Option<u64>,
+    /// How much is kept free, where the preset is not to choose.
+    pub reserve: Option<Reserve>,
+    /// The index of presets that have most of it on flash, where they are not to choose.
+    pub cascade: Option<CascadeConfig>,
+    /// Segments from one of their checkpoints to the next, where they are not to choose.
+    pub checkpoint_segments: Option<u32>,
+    /// A drive of its own for what of the index is on flash.
+    pub index_drive: Option<DriveModel>,
+    /// The index of presets that have it in memory is paged to a drive of its own.
+    pub swap: Option<Swap>,
+    /// Items of a tier in memory before the cache: what it finds is not asked for.
+    pub front_items: Option<u64>,
+    /// So many keys, evenly spread over all there are, are looked for when all is over.
+    pub census: u64,
+}
+
+/// Memory that is too small for an index: [`Swap`](super::swap) has the emulation.
+#[derive(Clone, Debug)]
+pub struct Swap {
+    /// Bytes of the index.
+    pub index_bytes: u64,
+    /// Bytes of memory that it has.
+    pub memory_bytes: u64,
+    /// Where the rest of it is.
+    pub drive: DeviceChoice,
 }
 
 /// When requests are made.
@@ -161,6 +191,15 @@ impl Plan {
             max_copy_sixteenths: None,
             pace: Pace::Closed,
             database: Duration::ZERO,
+            database_at_once: None,
+            cache_bytes: None,
+            reserve: None,
+            cascade: None,
+            checkpoint_segments: None,
+            index_drive: None,
+            swap: None,
+            front_items: None,
+            census: 0,
         }
     }
 
@@ -221,7 +260,7 @@ impl Plan {
             DeviceChoice::Modelled { model, bytes } => Storage::modelled(model, *bytes),
             DeviceChoice::File { .. } => return Ok(()),
         };
-        self.check_size(preset, &storage)
+        self.check_size(preset, &storage.part(self.cache_bytes)?)
     }
 
     pub(super) fn check_size(
@@ -288,6 +327,12 @@ impl Plan {
         }
         if let Some(sixteenths) = self.max_copy_sixteenths {
             config.reclaim.policy = config.reclaim.policy.with_max_copy(sixteenths);
+        }
+        config.reclaim.reserve = self.reserve.unwrap_or(config.reclaim.reserve);
+        if let PlacementConfig::Tiered(tiered) = &mut config.placement {
+            tiered.cascade = self.cascade.unwrap_or(tiered.cascade);
+            let segments = self.checkpoint_segments;
+            tiered.checkpoint_segments = segments.unwrap_or(tiered.checkpoint_segments);
         }
         config
     }
