@@ -267,9 +267,8 @@ impl SegmentStore {
         if self.free_buffers() <= left_to_others {
             return None;
         }
-        let is_free = |buffer: &Mutex<Content>| {
-            matches!(&*buffer.lock(), Content::Free(_) | Content::Lost)
-        };
+        let is_free =
+            |buffer: &Mutex<Content>| matches!(&*buffer.lock(), Content::Free(_) | Content::Lost);
         let free = |(number, buffer)| is_free(buffer).then_some(number);
         let mut free = self.buffers.iter().enumerate().filter_map(free);
         free.nth(left_to_others)
