@@ -83,7 +83,6 @@ fn row(plan: &Plan, preset: &Preset, run: &Run, seen: &Seen) -> CompareRow {
     let programmed = did(|count| count.nand_bytes_programmed);
     let seconds = end.at.since(begun.at).as_secs_f64();
     let (hits, misses) = (seen.hits(), seen.gets - seen.hits());
-    let reads_of_hits = did(|count| count.flash_reads).saturating_sub(seen.misses_on_flash);
     let stats = machine.engine.stats();
     let objects = stats.placement.objects;
     let index_bytes = stats.memory.index_bytes;
@@ -95,6 +94,18 @@ fn row(plan: &Plan, preset: &Preset, run: &Run, seen: &Seen) -> CompareRow {
     let tiers = |count: fn(&MappingStats) -> u64| {
         let did = count(&end.counters.mappings) - count(&begun.counters.mappings);
         has_tiers.then_some(did)
+    };
+    let item_reads = did(|count| count.flash_reads);
+    // A miss reads an item where the index is in memory, and pages of the index where it is not.
+    let (reads_of_hits, reads_of_misses) = if has_tiers {
+        let index_reads = did(|count| count.mappings.reads[0] + count.mappings.reads[1]);
+        (
+            item_reads + index_reads,
+            did(|count| count.mappings.reads[2]),
+        )
+    } else {
+        let of_misses = seen.misses_on_flash;
+        (item_reads.saturating_sub(of_misses), of_misses)
     };
     let erase_counts = machine.storage.erase_counts();
     let nand = machine.storage.nand_bytes_programmed();
@@ -111,7 +122,7 @@ fn row(plan: &Plan, preset: &Preset, run: &Run, seen: &Seen) -> CompareRow {
         dram_hits: Some(seen.dram_hits),
         flash_hits: Some(seen.flash_hits),
         flash_reads_per_hit: ratio(reads_of_hits as f64, seen.flash_hits as f64),
-        flash_reads_per_miss: ratio(seen.misses_on_flash as f64, misses as f64),
+        flash_reads_per_miss: ratio(reads_of_misses as f64, misses as f64),
         ops_per_s: ratio(seen.operations() as f64, seconds),
         p50_us: quantile(0.5),
         p99_us: quantile(0.99),

@@ -93,8 +93,8 @@ impl Cell {
         let kept = detail.kept_share.map(|share| (share * keys).round());
         let index_bytes = row.index_dram_bytes.map(|bytes| bytes as f64);
         let index_reads_a_hit = tiered(reads_of_tier2 + reads_of_tier3, hits);
-        let item_reads_a_hit = row.flash_reads_per_hit.zip(row.flash_hits);
-        let item_reads_a_hit = item_reads_a_hit.map(|(reads, of)| reads * of as f64 / hits);
+        let reads_a_hit = row.flash_reads_per_hit.zip(row.flash_hits);
+        let reads_a_hit = reads_a_hit.map(|(reads, of)| reads * of as f64 / hits);
         let seconds_busy = detail.cpu_busy.map(|busy| busy * f64::from(self.plan.cpus));
         let busy_us = seconds_busy
             .zip(row.ops_per_s)
@@ -113,7 +113,7 @@ impl Cell {
             .with("tier3_share", tiered(of_tier3, hits))
             .with("reads_a_tier2_lookup", tiered(reads_of_tier2, of_tier2))
             .with("reads_a_tier3_lookup", tiered(reads_of_tier3, of_tier3))
-            .with("item_reads_a_hit", item_reads_a_hit)
+            .with("flash_reads_a_hit", reads_a_hit)
             .with("index_reads_a_hit", index_reads_a_hit)
             .with("index_reads_a_miss", tiered(reads_of_misses, misses))
             .with("index_dram_bytes", row.index_dram_bytes)

@@ -4,15 +4,13 @@ use engine::placement::cascade::CascadeConfig;
 use workload::Workload;
 
 use super::cell::{Cell, SLICKCACHE_GC};
-use super::machine::{Machine, Popularity, USUAL_SETS};
+use super::machine::{Machine, Popularity, USUAL_SETS, USUAL_THETA};
 use crate::compare::Plan;
 use crate::experiment::{ExperimentError, Finding, Outcome, Scale, Setting};
 use crate::plot::{Axis, Line, Plot};
 use crate::row::{PART, Row};
 
 const THETAS: [f64; 4] = [0.8, 0.9, 0.99, 1.1];
-/// The exponent of the requests that an item tier of 1 % is before.
-const BEHIND: f64 = 0.99;
 /// Keys for each item that the cache has space for: a part of the requests are misses.
 const KEYS_AN_ITEM: f64 = 2.0;
 
@@ -67,7 +65,7 @@ pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, Exper
         add(popularity.name(), &workload, None);
     }
     if setting.scale != Scale::Tiny {
-        let popularity = Popularity::Zipf(BEHIND);
+        let popularity = Popularity::Zipf(USUAL_THETA);
         let workload = popularity.workload(setting, keys, USUAL_SETS, true)?;
         let part = format!("{}, behind an item tier of 1 %", popularity.name());
         add(part, &workload, Some(machine.items() / 100));

@@ -160,11 +160,15 @@ fn cell(setting: &Setting<'_>, cascade: CascadeConfig) -> Result<Cell, Experimen
     let machine = Machine::of(setting.scale);
     let keys = machine.items() * 4 / 5;
     let workload = Popularity::Zipfian.workload(setting, keys, USUAL_SETS, true)?;
+    let requests = match setting.scale {
+        Scale::Tiny => keys / 32,
+        Scale::Small | Scale::Paper => keys / 4,
+    };
     let plan = Plan {
         load: true,
-        warmup: keys / 2,
+        warmup: 2 * requests,
         cascade: Some(cascade),
-        ..machine.plan(workload, keys / 4)
+        ..machine.plan(workload, requests)
     };
     Ok(Cell::new(SLICKCACHE_GC, plan))
 }

@@ -10,6 +10,10 @@ use crate::row::{PART, Row};
 /// The paper's memory, in MiB, and the part of the data set that Fatcache can index with it, in percent: an entry takes 44
 /// bytes, and there are a billion keys.
 const MEMORIES: [(u32, f64); 4] = [(512, 1.22), (1024, 2.44), (2048, 4.88), (4096, 9.76)];
+/// For tests: what is smaller is no cache at their scale.
+const TINY: [(u32, f64); 1] = [(20_480, 48.8)];
+/// The largest cache, in percent of the data set.
+const LARGEST: f64 = 97.6;
 /// What a tenth of the mappings in memory lets a cache have.
 const TIMES: f64 = 10.0;
 /// Slabs in memory for each server. They count little here: the least of these caches has 50 slabs.
@@ -23,7 +27,7 @@ const BASE: &str = "what memory indexes";
 
 fn memories(scale: Scale) -> &'static [(u32, f64)] {
     match scale {
-        Scale::Tiny => &MEMORIES[3..],
+        Scale::Tiny => &TINY,
         Scale::Small => &MEMORIES[2..],
         Scale::Paper => &MEMORIES,
     }
@@ -40,7 +44,7 @@ pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, Exper
             let cell = |preset, percent| cell(setting, preset, popularity, (mib, percent));
             cells.push(cell(FATCACHE, percent)?.part(BASE));
             for preset in [SLICKCACHE, SLICKCACHE_GC] {
-                cells.push(cell(preset, percent * TIMES)?.part(OF_THE_PAPER));
+                cells.push(cell(preset, (percent * TIMES).min(LARGEST))?.part(OF_THE_PAPER));
             }
         }
     }
@@ -50,13 +54,17 @@ pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, Exper
         for &(mib, percent) in memories(setting.scale) {
             let of = of(&rows, popularity, mib);
             let times = over(&of, [FATCACHE, SLICKCACHE_GC], "dram_bits_an_item");
-            let percent = percent * times.unwrap_or(1.0).clamp(1.0, TIMES);
+            let percent = (percent * times.unwrap_or(1.0).clamp(1.0, TIMES)).min(LARGEST);
             let cell = cell(setting, SLICKCACHE_GC, popularity, (mib, percent))?;
             cells.push(cell.part(OF_THIS_ENGINE));
         }
     }
     rows.extend(setting.cells.run(&cells, Cell::row)?);
-    Ok(Outcome::of(Vec::new(), findings(&rows), rows))
+    Ok(Outcome::of(
+        Vec::new(),
+        findings(&rows, setting.scale),
+        rows,
+    ))
 }
 
 /// A cache of some percent of the data set.
@@ -67,9 +75,9 @@ fn cell(
     (mib, percent): (u32, f64),
 ) -> Result<Cell, ExperimentError> {
     let all = Machine::of(setting.scale);
-    let keys = all.data_set_keys(MEMORIES[3].1 * TIMES);
+    let keys = all.data_set_keys(LARGEST);
     let workload = popularity.workload(setting, keys, USUAL_SETS, true)?;
-    let bytes = all.cache_bytes as f64 * percent / (MEMORIES[3].1 * TIMES);
+    let bytes = all.cache_bytes as f64 * percent / LARGEST;
     let machine = all.with_cache(bytes as u64);
     let plan = machine.before_database(workload, keys / 2);
     let plan = Plan {
@@ -89,10 +97,10 @@ fn of(rows: &[Row], popularity: Popularity, mib: u32) -> Vec<Row> {
     among(&rows, "memory_mib", mib)
 }
 
-fn findings(rows: &[Row]) -> Vec<Finding> {
+fn findings(rows: &[Row], scale: Scale) -> Vec<Finding> {
     let mut findings = Vec::new();
     for popularity in POPULARITIES {
-        for (mib, _) in MEMORIES {
+        for &(mib, _) in memories(scale) {
             let all = of(rows, popularity, mib);
             for (part, presets) in [
                 (OF_THE_PAPER, &[SLICKCACHE, SLICKCACHE_GC][..]),

@@ -19,6 +19,7 @@ const TURNAROUND: Duration = Duration::from_micros(110);
 pub(super) const DATABASE: Duration = Duration::from_millis(8);
 pub(super) const DATABASE_AT_ONCE: u32 = 1;
 const CHANNELS: u64 = 8;
+const LEAST_DRIVE_BYTES: u64 = 24 << 20;
 /// Slabs in memory for each server.
 const BUFFERS_A_SERVER: u64 = 16;
 const KEY_BYTES: u32 = 30;
@@ -39,13 +40,18 @@ pub(super) enum Popularity {
     /// A tenth of the keys gets nine tenths of the requests. The paper says YCSB's, whose fifth with four fifths lets no cache of
     /// 12 % have more than half of the hits; with this one Fatcache finds what it does in the paper.
     Hotspot,
-    /// YCSB's.
+    /// Zipf's law with YCSB's exponent, over the keys there are. YCSB itself may draw from ten billion ranks: then most
+    /// requests for few keys go anywhere, and what is asked for depends on their number.
     Zipfian,
     /// With this deviation, as a share of the keys. The paper gives none.
     Normal(f64),
-    /// Zipf's law with this exponent, over the ranks of the keys.
+    /// The same with this exponent.
     Zipf(f64),
 }
+
+/// One of the workloads whose ranks are those of the keys; all else of it is said here.
+const RANKED: &str = "memcachier:app19";
+pub(super) const USUAL_THETA: f64 = 0.99;
 
 /// With this one a tenth of the keys, the most popular, gets 79 % of the requests.
 pub(super) const DEVIATION: f64 = 0.04;
@@ -76,9 +82,9 @@ impl Popularity {
     ) -> Result<Workload, ExperimentError> {
         let (name, theta, deviation) = match self {
             Self::Hotspot => ("hotspot", None, DEVIATION),
-            Self::Zipfian => ("zipfian", None, DEVIATION),
+            Self::Zipfian => (RANKED, Some(USUAL_THETA), DEVIATION),
             Self::Normal(deviation) => ("normal", None, deviation),
-            Self::Zipf(theta) => ("zipfian", Some(theta), DEVIATION),
+            Self::Zipf(theta) => (RANKED, Some(theta), DEVIATION),
         };
         let settings = Settings {
             keys,
@@ -88,6 +94,9 @@ impl Popularity {
             key_size: Some(KeySize::Fixed(KEY_BYTES as usize)),
             value_size: Some(ValueSize::Fixed(VALUE_BYTES)),
             set_on_miss: Some(set_on_miss),
+            // Every key is there from the beginning.
+            unread: Some(0.0),
+            renewing: Some(0.0),
             theta,
             hot_data: 0.1,
             hot_operations: 0.9,
@@ -120,7 +129,7 @@ impl Machine {
                 luns_a_channel: 1,
                 slab_kib: 64,
                 block_kib: 64,
-                cache_bytes: 12 << 20,
+                cache_bytes: 4 << 20,
                 partitions: 1,
                 direct_blocks: 8,
             },
@@ -175,9 +184,10 @@ impl Machine {
         (self.cache_bytes as f64 / cache_percent * 100.0 / f64::from(ITEM_BYTES)) as u64
     }
 
-    /// A drive of twice as much flash as is used of it, a quarter of which it keeps for itself.
+    /// A drive of twice as much flash as is used of it, a quarter of which it keeps for itself; more where its GC needs that.
     pub(super) fn drive(&self) -> DeviceChoice {
-        let (bytes, block) = (2 * self.cache_bytes, self.block_kib << 10);
+        let bytes = (2 * self.cache_bytes).max(LEAST_DRIVE_BYTES);
+        let block = self.block_kib << 10;
         let (luns, cache) = (self.luns_a_channel, (self.cache_bytes / 32).max(64 << 10));
         let spec = format!(
             "ftl:mlc,size={bytes},block={block},channels={CHANNELS},luns={luns},cache={cache}"
