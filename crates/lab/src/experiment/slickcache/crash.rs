@@ -90,7 +90,7 @@ fn cells(setting: &Setting<'_>) -> Result<Vec<Crash>, ExperimentError> {
     })
     .collect();
     // Straight to the cache, where a checkpoint can be in the way of something.
-    let keys = items * 4 / 5;
+    let keys = machine.loaded_keys();
     let workload = Popularity::Hotspot.workload(setting, keys, 50.0, false)?;
     for interval in intervals(setting.scale) {
         let plan = Plan {

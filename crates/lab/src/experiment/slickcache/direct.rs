@@ -158,7 +158,7 @@ fn hits_a_batch(cell: &Cell) -> Result<Row, ExperimentError> {
 /// Requests whose misses are stored.
 fn cell(setting: &Setting<'_>, cascade: CascadeConfig) -> Result<Cell, ExperimentError> {
     let machine = Machine::of(setting.scale);
-    let keys = machine.items() * 4 / 5;
+    let keys = machine.loaded_keys();
     let workload = Popularity::Zipfian.workload(setting, keys, USUAL_SETS, true)?;
     let requests = match setting.scale {
         Scale::Tiny => keys / 32,

@@ -21,7 +21,7 @@ fn shapes(scale: Scale) -> (Vec<u32>, Vec<u32>) {
 
 pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
     let machine = Machine::of(setting.scale);
-    let keys = machine.items() * 4 / 5;
+    let keys = machine.loaded_keys();
     let (lengths, ratios) = shapes(setting.scale);
     let mut cells = Vec::new();
     for &ratio in &ratios {

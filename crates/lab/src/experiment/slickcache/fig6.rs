@@ -18,7 +18,7 @@ fn hot_percents(scale: Scale) -> Vec<f64> {
 
 pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
     let machine = Machine::of(setting.scale);
-    let keys = machine.items() * 4 / 5;
+    let keys = machine.loaded_keys();
     let mut cells = Vec::new();
     for popularity in POPULARITIES {
         for hot in hot_percents(setting.scale) {

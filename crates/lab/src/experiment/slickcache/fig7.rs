@@ -16,7 +16,7 @@ const REPLACEMENTS: [(&str, Replacement, &str); 2] = [
 
 pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
     let machine = Machine::of(setting.scale);
-    let keys = machine.items() * 4 / 5;
+    let keys = machine.loaded_keys();
     let hot_percents = match setting.scale {
         Scale::Tiny => vec![USUAL_HOT],
         Scale::Small => vec![5.0, USUAL_HOT],

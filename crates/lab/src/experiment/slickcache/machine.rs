@@ -179,6 +179,13 @@ impl Machine {
         (self.cache_bytes as f64 / ITEM_FLASH_BYTES) as u64
     }
 
+    /// Keys that are stored before requests come straight to the cache: as many as fit beside an index on flash, since those
+    /// that are stored first would go first, and `hotspot` asks for these most. The paper fills its cache, and does not say
+    /// how far.
+    pub(super) fn loaded_keys(&self) -> u64 {
+        self.items() * 7 / 10
+    }
+
     /// Keys of a data set of which the cache is so many percent.
     pub(super) fn data_set_keys(&self, cache_percent: f64) -> u64 {
         (self.cache_bytes as f64 / cache_percent * 100.0 / f64::from(ITEM_BYTES)) as u64

@@ -16,7 +16,7 @@ const ASKED: [(&str, f64, [&str; 3]); 3] = [
 
 pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
     let machine = Machine::of(setting.scale);
-    let keys = machine.items() * 4 / 5;
+    let keys = machine.loaded_keys();
     let mut cells = Vec::new();
     for (asked, sets, _) in ASKED {
         let workload = Popularity::Zipfian.workload(setting, keys, sets, false)?;

@@ -58,7 +58,7 @@ fn cell(
     preset: &'static str,
 ) -> Result<Cell, ExperimentError> {
     let machine = Machine::of(setting.scale);
-    let keys = machine.items() * 4 / 5;
+    let keys = machine.loaded_keys();
     let workload = popularity.workload(setting, keys, 50.0, false)?;
     let plan = Plan {
         load: true,

@@ -7,8 +7,6 @@ use crate::experiment::{ExperimentError, Finding, Outcome, Scale, Setting};
 use crate::plot::{Axis, Plot};
 use crate::row::Row;
 
-/// Keys for each item that the cache has space for: the paper fills its cache, and does not say how far.
-const KEYS_AN_ITEM: f64 = 0.8;
 /// Other deviations than the usual one, which the paper does not give.
 const OTHER_NORMALS: [Popularity; 2] = [Popularity::Normal(0.025), Popularity::Normal(0.1)];
 const DRAWN: [&str; 4] = [FATCACHE, SLICKCACHE, SLICKCACHE_GC, OPTANE_GC];
@@ -59,7 +57,7 @@ fn cells_of(
     presets: &[&'static str],
 ) -> Result<Vec<Cell>, ExperimentError> {
     let machine = Machine::of(setting.scale);
-    let keys = (machine.items() as f64 * KEYS_AN_ITEM) as u64;
+    let keys = machine.loaded_keys();
     let workload = popularity.workload(setting, keys, sets, false)?;
     let mut plan = machine.plan(workload, keys / 2);
     plan.load = true;
