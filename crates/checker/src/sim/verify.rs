@@ -128,6 +128,11 @@ pub(super) fn verify(
             && let Some((key, tag)) = lying_there(&engine, &unnamed).await
             && is_all_there(&machine, &engine)
         {
+            eprintln!(
+                "DBG {:?} {:?}",
+                engine.stats().placement,
+                engine.stats().mappings
+            );
             let told = machine.history.lock().tell(key);
             return Err(format!(
                 "key {key}: value {tag} lies on flash and is not found

@@ -48,6 +48,8 @@ pub(super) struct Facts {
     pub(super) is_orderly: bool,
     /// The power failed, or has failed before.
     pub(super) is_cut: bool,
+    /// The index had no space for what it names, in this life or one before.
+    pub(super) has_dropped: bool,
     /// A page of the journal has rotted: nothing may be found.
     pub(super) may_be_empty: bool,
     pub(super) label: String,
@@ -226,6 +228,7 @@ impl Watch {
                 is_known: self.is_known(),
                 is_orderly: false,
                 is_cut: is_power_cut || rotten.is_some() || self.before.is_cut,
+                has_dropped: self.before.has_dropped || self.drops(),
                 may_be_empty: rotten.is_some()
                     || has_decayed
                     || self.before.may_be_empty && !self.is_opened(),
@@ -329,6 +332,12 @@ impl Watch {
             });
             listed.extend(more);
         }
+    }
+
+    /// Whether the index has let go of mappings in this life.
+    fn drops(&self) -> bool {
+        let engine = self.state.lock().engine.upgrade();
+        engine.is_some_and(|engine| engine.placement().mappings().dropped() > 0)
     }
 
     /// What has to be found again: what lies in segments that have been written.
@@ -435,8 +444,7 @@ pub(super) fn lost(engine: &Engine) -> u64 {
         + placement.items_lost
         + placement.index_full
         + placement.segments_reclaimed
-        + stats.mappings.evicted
-        + stats.mappings.dropped_behind_damage
+        + stats.mappings.dropped()
 }
 
 /// Sequence numbers of the segments that have been written.

@@ -178,7 +178,7 @@ impl CompareArgs {
             turnaround: Duration::from_micros(self.turnaround_us),
             workers: self.workers.map(NonZeroU32::get),
             max_copy_sixteenths: self.max_copy,
-            watermarks: self.watermarks,
+            reserve: self.watermarks.map(Reserve::Static),
             database: Duration::from_micros(self.database_us),
             ..Plan::new(workload, device, self.memory.0, self.clients.get())
         })

@@ -191,7 +191,10 @@ impl Opening {
         }
         if let (true, Some(last)) = (self.kind.survives(), &mut last_run) {
             last.dead.clamp_keys(superblock.version_limit.get());
-            for (hash, version) in last.dead.outdated() {
+            // In an order that does not depend on the process: the index goes on from what it is told first.
+            let mut outdated: Vec<(u64, u64)> = last.dead.outdated().collect();
+            outdated.sort_unstable();
+            for (hash, version) in outdated {
                 placement.invalidate(KeyHash(hash), version);
             }
         }

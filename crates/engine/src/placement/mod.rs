@@ -74,6 +74,13 @@ pub struct MappingStats {
     pub usage: cascade::Usage,
 }
 
+impl MappingStats {
+    /// Mappings dropped for whatever reason.
+    pub fn dropped(&self) -> u64 {
+        self.evicted + self.dropped_behind_damage
+    }
+}
+
 /// The part of the index that may name a key cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unlocated;

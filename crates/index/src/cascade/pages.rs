@@ -20,6 +20,7 @@ use device::{AlignedBuf, DeviceError, Disk, PAGE_BYTES, Region, SharedBuf};
 use futures_util::future::try_join_all;
 use parking_lot::Mutex;
 use runtime::sync::Notify;
+use runtime::work::{self, Work};
 
 /// Number of a page of the region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -312,6 +313,7 @@ impl PageStore {
     /// # Errors
     /// What the device says.
     pub(super) async fn read(&self, page: PageId) -> Result<AlignedBuf, DeviceError> {
+        work::count(Work::DeviceCommand, 1);
         let buf = AlignedBuf::new(PAGE_BYTES);
         self.region.read(offset(page), buf).await
     }
@@ -346,6 +348,7 @@ impl PageStore {
             let run = 1 + rest.iter().zip(&rest[1..]).take_while(follows).count();
             let range = at * PAGE_BYTES..(at + run) * PAGE_BYTES;
             let data = SharedBuf::new(Arc::clone(bytes), range);
+            work::count(Work::DeviceCommand, 1);
             self.region.write(offset(pages[at]), data).await?;
             at += run;
         }

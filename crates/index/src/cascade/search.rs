@@ -90,8 +90,11 @@ impl Cascade {
                 Outcome::Nothing => (&self.counters.absent_reads, Searched::Absent),
                 Outcome::Unreadable => (&self.counters.absent_reads, Searched::Unreadable),
             };
-            add(counter, pages);
-            if !matches!(searched, Searched::At(..)) {
+            // A tombstone, or a mapping whose segment has gone, answers nothing.
+            if matches!(searched, Searched::At(..)) {
+                add(counter, pages);
+            } else {
+                add(&self.counters.absent_reads, pages);
                 add(&self.counters.absent, 1);
             }
             return searched;

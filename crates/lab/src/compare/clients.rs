@@ -22,6 +22,7 @@ use super::curve::{Curve, Recorder};
 use super::error::CompareError;
 use super::machine::{Machine, Mark};
 use super::plan::{Pace, Plan};
+use super::swap::{Resident, Swapped};
 use crate::cpu::Cpus;
 use crate::presets::Preset;
 
@@ -45,6 +46,11 @@ pub(super) struct Run {
     pub(super) progress: Progress,
     pace: Pace,
     database: Duration,
+    /// Look-ups that the database does at once, where it does not do any number.
+    database_at_once: Option<Semaphore>,
+    pub(super) swap: Option<Swapped>,
+    /// Keys of the items in a tier before the cache.
+    front: Option<Mutex<Resident>>,
     turnaround: Duration,
     loaded: AtomicU64,
     next: AtomicU64,
@@ -157,6 +163,9 @@ impl Run {
             progress,
             pace: Pace::Closed,
             database: Duration::ZERO,
+            database_at_once: None,
+            swap: None,
+            front: None,
             turnaround: Duration::ZERO,
             loaded: AtomicU64::new(0),
             next: AtomicU64::new(0),
@@ -172,6 +181,12 @@ impl Run {
         Self {
             pace: plan.pace.clone(),
             database: plan.database,
+            database_at_once: plan
+                .database_at_once
+                .map(|at_once| Semaphore::new(at_once as usize)),
+            front: plan
+                .front_items
+                .map(|items| Mutex::new(Resident::new(items.max(1) as usize))),
             turnaround: plan.turnaround,
             ..Self::new(preset, machine, plan.workload.clone(), counts, progress)
         }
@@ -213,10 +228,50 @@ impl Run {
         self.begun().map_or_else(runtime::now, |begun| begun.at)
     }
 
+    /// The share of all keys that is found, by so many of them that are evenly spread. The run is over.
+    pub(super) async fn census(&self, keys: u64) -> Option<f64> {
+        let all = self.workload.keys();
+        let asked = keys.min(all);
+        let mut found = 0;
+        for nth in 0..asked {
+            let number = u128::from(nth) * u128::from(all) / u128::from(asked);
+            let request = self.workload.load(number as u64);
+            let mut name = [0; MAX_KEY_BYTES];
+            let key = self.key(&request, &mut name);
+            let now = runtime::unix_seconds();
+            found += u64::from(match self.engine().lookup(key, now, Peek::No, |_| ()) {
+                Lookup::Hit(()) => true,
+                Lookup::Miss => false,
+                Lookup::Flash(read) => self.engine().read_flash(key, read).await.is_some(),
+            });
+        }
+        (asked > 0).then(|| found as f64 / asked as f64)
+    }
+
     /// How the run went on. It is over.
     pub(super) fn finish(&self) -> Curve {
         self.recorder
             .finish(self.requests(), self.machine.segments())
+    }
+
+    /// Whether a tier before the cache answers; it has the item from now on.
+    fn is_in_front(&self, request: &Request) -> bool {
+        let Some(front) = &self.front else {
+            return false;
+        };
+        let was_there = front.lock().touch(request.key.0, false).is_none();
+        was_there && request.op == Op::Get
+    }
+
+    async fn ask_database(&self) {
+        if self.database.is_zero() {
+            return;
+        }
+        let _turn = match &self.database_at_once {
+            Some(at_once) => Some(at_once.acquire().await),
+            None => None,
+        };
+        runtime::sleep(self.database).await;
     }
 
     /// When a request is due, where it has to wait for that.
@@ -291,6 +346,14 @@ impl Client {
         Self { server, ..self }
     }
 
+    /// The same, which leaves out the first requests of its stream: those that another one has made.
+    pub(super) fn skip(mut self, requests: u64) -> Result<Self, CompareError> {
+        for _ in 0..requests {
+            self.stream.next_in_turn()?;
+        }
+        Ok(self)
+    }
+
     /// Makes its share of the requests.
     pub(super) async fn work(mut self) {
         if let Err(trouble) = self.make_requests().await {
@@ -312,6 +375,9 @@ impl Client {
             let Some((request, turn)) = self.stream.next_in_turn()? else {
                 return Ok(());
             };
+            if self.run.is_in_front(&request) {
+                continue;
+            }
             turn.comes().await;
             let measured = number >= self.run.warmup;
             let begun = self.due.unwrap_or_else(runtime::now);
@@ -319,9 +385,7 @@ impl Client {
                 Op::Get => {
                     let is_hit = self.get(&request, measured).await?;
                     if !is_hit && self.run.workload.set_on_miss() {
-                        if !self.run.database.is_zero() {
-                            runtime::sleep(self.run.database).await;
-                        }
+                        self.run.ask_database().await;
                         self.turn_around().await;
                         self.set(&request.fill(), number, measured).await;
                     }
@@ -353,6 +417,9 @@ impl Client {
 
     async fn get(&mut self, request: &Request, measured: bool) -> Result<bool, CompareError> {
         let (begun, served) = self.begin().await;
+        if let Some(swap) = &self.run.swap {
+            swap.look_at(request.key).await;
+        }
         let (found, key_bytes) = self.find(request).await?;
         self.settle(served).await;
         let is_hit = matches!(found, Found::InMemory | Found::OnFlash);
@@ -402,6 +469,9 @@ impl Client {
 
     async fn set(&mut self, request: &Request, version: u64, measured: bool) {
         let (begun, served) = self.begin().await;
+        if let Some(swap) = &self.run.swap {
+            swap.change(request.key).await;
+        }
         let engine = self.run.engine();
         let key = self.run.key(request, &mut self.name);
         let value_len = request.value_len as usize;

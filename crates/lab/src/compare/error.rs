@@ -26,6 +26,8 @@ pub enum CompareError {
     Device(#[from] device::SpecError),
     #[error("--index-device: {0}")]
     IndexDevice(#[from] device::DiskSpecError),
+    #[error("the drive: {0}")]
+    Drive(#[from] device::DeviceError),
     #[error(transparent)]
     File(#[from] device::OpenError),
     #[error("{path}: {source}")]

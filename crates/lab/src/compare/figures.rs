@@ -35,6 +35,7 @@ const LATENCY_STEPS: [f64; 14] = [
 fn detail(run: &Run, seen: &Seen) -> Detail {
     let machine = &run.machine;
     let begun = run.begun().map(|begun| begun.counters).unwrap_or_default();
+    let mappings = since(machine.engine.placement().mappings(), &begun.mappings);
     let (begun, end) = (begun.placement, machine.engine.flash_stats());
     let micros = |percent| seen.latencies.value_at_percentile(percent) as f64 / 1000.0;
     Detail {
@@ -47,7 +48,6 @@ fn detail(run: &Run, seen: &Seen) -> Detail {
             .map(|percent| seen.request_latencies.value_at_percentile(percent) as f64 / 1000.0),
         get_us: seen.get_ns.micros(),
         set_us: seen.set_ns.micros(),
-        cpu_busy: None,
         erase_counts: machine.storage.erase_counts(),
         mapping_bytes: machine.storage.mapping_bytes(),
         wear_leveling: (
@@ -55,7 +55,24 @@ fn detail(run: &Run, seen: &Seen) -> Detail {
             end.segments_leveled - begun.segments_leveled,
             end.bytes_copied_to_level - begun.bytes_copied_to_level,
         ),
+        mappings,
+        items_evicted: end.items_evicted - begun.items_evicted,
+        fixed_bytes: machine.engine.stats().memory.fixed_bytes,
+        ..Detail::default()
     }
+}
+
+/// What has been counted since `begun`; what is held stays as it is.
+fn since(mut end: MappingStats, begun: &MappingStats) -> MappingStats {
+    let counts = end.hits.iter_mut().zip(begun.hits);
+    let counts = counts.chain(end.reads.iter_mut().zip(begun.reads));
+    counts.for_each(|(end, begun)| *end -= begun);
+    end.misses -= begun.misses;
+    end.bytes_written -= begun.bytes_written;
+    end.evicted -= begun.evicted;
+    end.dropped_behind_damage -= begun.dropped_behind_damage;
+    end.damaged_pages -= begun.damaged_pages;
+    end
 }
 
 fn row(plan: &Plan, preset: &Preset, run: &Run, seen: &Seen) -> CompareRow {
@@ -67,7 +84,6 @@ fn row(plan: &Plan, preset: &Preset, run: &Run, seen: &Seen) -> CompareRow {
     let programmed = did(|count| count.nand_bytes_programmed);
     let seconds = end.at.since(begun.at).as_secs_f64();
     let (hits, misses) = (seen.hits(), seen.gets - seen.hits());
-    let reads_of_hits = did(|count| count.flash_reads).saturating_sub(seen.misses_on_flash);
     let stats = machine.engine.stats();
     let objects = stats.placement.objects;
     let index_bytes = stats.memory.index_bytes;
@@ -79,6 +95,18 @@ fn row(plan: &Plan, preset: &Preset, run: &Run, seen: &Seen) -> CompareRow {
     let tiers = |count: fn(&MappingStats) -> u64| {
         let did = count(&end.counters.mappings) - count(&begun.counters.mappings);
         has_tiers.then_some(did)
+    };
+    let item_reads = did(|count| count.flash_reads);
+    // A miss reads an item where the index is in memory, and pages of the index where it is not.
+    let (reads_of_hits, reads_of_misses) = if has_tiers {
+        let index_reads = did(|count| count.mappings.reads[0] + count.mappings.reads[1]);
+        (
+            item_reads + index_reads,
+            did(|count| count.mappings.reads[2]),
+        )
+    } else {
+        let of_misses = seen.misses_on_flash;
+        (item_reads.saturating_sub(of_misses), of_misses)
     };
     let erase_counts = machine.storage.erase_counts();
     let nand = machine.storage.nand_bytes_programmed();
@@ -95,7 +123,7 @@ fn row(plan: &Plan, preset: &Preset, run: &Run, seen: &Seen) -> CompareRow {
         dram_hits: Some(seen.dram_hits),
         flash_hits: Some(seen.flash_hits),
         flash_reads_per_hit: ratio(reads_of_hits as f64, seen.flash_hits as f64),
-        flash_reads_per_miss: ratio(seen.misses_on_flash as f64, misses as f64),
+        flash_reads_per_miss: ratio(reads_of_misses as f64, misses as f64),
         ops_per_s: ratio(seen.operations() as f64, seconds),
         p50_us: quantile(0.5),
         p99_us: quantile(0.99),

@@ -24,6 +24,7 @@ mod plan;
 mod real_time;
 mod row;
 mod storage;
+mod swap;
 mod virtual_time;
 
 #[cfg(test)]
@@ -33,9 +34,10 @@ pub use clients::Progress;
 pub use curve::{Curve, Sample, SegmentLevels};
 pub use error::CompareError;
 pub use outcome::{Detail, Outcome};
-pub use plan::{DeviceChoice, Pace, Plan, Rate};
+pub use plan::{DeviceChoice, Pace, Plan, Rate, Swap};
 pub(crate) use real_time::{Spent, spend};
 pub use row::{CompareRow, FIELDS};
+pub use virtual_time::{Crashed, Survives};
 
 use crate::presets::Preset;
 use storage::Storage;
@@ -62,4 +64,24 @@ pub fn run(
         }
         DeviceChoice::File { path, bytes } => real_time::run(plan, preset, path, *bytes, progress),
     }
+}
+
+/// Runs one preset on an emulated device; then its process is killed and started again, and `requests` more follow. Blocks the
+/// thread.
+///
+/// # Errors
+/// As [`run`]; and where the device is not emulated.
+pub fn crash(
+    plan: &Plan,
+    preset: &'static Preset,
+    survives: Survives,
+    requests: u64,
+) -> Result<Crashed, CompareError> {
+    plan.check(preset)?;
+    let DeviceChoice::Emulated(spec) = &plan.device else {
+        return Err(CompareError::RealTime { name: "crash" });
+    };
+    let device = spec.open(plan.seed())?;
+    let storage = (Storage::of(&device), device.describe());
+    virtual_time::crash(plan, preset, storage, (survives, requests))
 }

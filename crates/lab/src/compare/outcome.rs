@@ -1,5 +1,8 @@
 //! What comes of a run.
 
+use std::time::Duration;
+
+use engine::placement::MappingStats;
 use serde::{Deserialize, Serialize};
 
 use super::curve::Curve;
@@ -43,4 +46,15 @@ pub struct Detail {
     pub mapping_bytes: u64,
     /// What the cache did to level wear, while it was measured: levelings, segments erased, bytes copied.
     pub wear_leveling: (u64, u64, u64),
+    /// What an index that is partly on flash did while it was measured, and what it holds at the end.
+    pub mappings: MappingStats,
+    /// Live items that reclaim dropped meanwhile.
+    pub items_evicted: u64,
+    /// Bytes of memory that do not grow with the number of objects.
+    pub fixed_bytes: u64,
+    /// Share of all keys that were found in the end, where they were looked for.
+    pub kept_share: Option<f64>,
+    /// From when the cache was opened to when the first request could come, and to when all was found again that an earlier
+    /// run had left.
+    pub start: (Duration, Option<Duration>),
 }

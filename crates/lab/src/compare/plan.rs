@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use device::{DeviceSpec, DiskSpec, DriveModel};
 use engine::config::Sizes;
-use engine::{EngineConfig, PlacementConfig, Reserve, StaticReserve};
+use engine::placement::cascade::CascadeConfig;
+use engine::{EngineConfig, PlacementConfig, Reserve};
 use workload::{MAX_KEY_BYTES, Workload};
 
 use super::error::CompareError;
@@ -90,12 +91,37 @@ pub struct Plan {
     pub workers: Option<u32>,
     /// The most of a segment that reclaim copies, in sixteenths, where the preset is not to choose.
     pub max_copy_sixteenths: Option<u32>,
-    /// Watermarks of free segments as shares of the flash, where the preset is not to choose.
-    pub watermarks: Option<StaticReserve>,
     /// When requests are made.
     pub pace: Pace,
     /// What a look-aside client waits for its database when a get finds nothing.
     pub database: Duration,
+    /// Look-ups that the database does at once; any number where nothing is said.
+    pub database_at_once: Option<u32>,
+    /// Bytes of the drive that the cache uses; all of it where nothing is said.
+    pub cache_bytes: Option<u64>,
+    /// How much is kept free, where the preset is not to choose.
+    pub reserve: Option<Reserve>,
+    /// The index of presets that have most of it on flash, where they are not to choose.
+    pub cascade: Option<CascadeConfig>,
+    /// Segments from one of their checkpoints to the next, where they are not to choose.
+    pub checkpoint_segments: Option<u32>,
+    /// The index of presets that have it in memory is paged to a drive of its own.
+    pub swap: Option<Swap>,
+    /// Items of a tier in memory before the cache: what it finds is not asked for.
+    pub front_items: Option<u64>,
+    /// So many keys, evenly spread over all there are, are looked for when all is over.
+    pub census: u64,
+}
+
+/// Memory that is too small for an index: [`Swap`](super::swap) has the emulation.
+#[derive(Clone, Debug)]
+pub struct Swap {
+    /// Bytes of the index.
+    pub index_bytes: u64,
+    /// Bytes of memory that it has.
+    pub memory_bytes: u64,
+    /// Where the rest of it is.
+    pub drive: DeviceChoice,
 }
 
 /// When requests are made.
@@ -164,9 +190,16 @@ impl Plan {
             turnaround: Duration::ZERO,
             workers: None,
             max_copy_sixteenths: None,
-            watermarks: None,
             pace: Pace::Closed,
             database: Duration::ZERO,
+            database_at_once: None,
+            cache_bytes: None,
+            reserve: None,
+            cascade: None,
+            checkpoint_segments: None,
+            swap: None,
+            front_items: None,
+            census: 0,
         }
     }
 
@@ -227,7 +260,7 @@ impl Plan {
             DeviceChoice::Modelled { model, bytes } => Storage::modelled(model, *bytes),
             DeviceChoice::File { .. } => return Ok(()),
         };
-        self.check_size(preset, &storage)
+        self.check_size(preset, &storage.part(self.cache_bytes)?)
     }
 
     pub(super) fn check_size(
@@ -295,8 +328,11 @@ impl Plan {
         if let Some(sixteenths) = self.max_copy_sixteenths {
             config.reclaim.policy = config.reclaim.policy.with_max_copy(sixteenths);
         }
-        if let Some(watermarks) = self.watermarks {
-            config.reclaim.reserve = Reserve::Static(watermarks);
+        config.reclaim.reserve = self.reserve.unwrap_or(config.reclaim.reserve);
+        if let PlacementConfig::Tiered(tiered) = &mut config.placement {
+            tiered.cascade = self.cascade.unwrap_or(tiered.cascade);
+            let segments = self.checkpoint_segments;
+            tiered.checkpoint_segments = segments.unwrap_or(tiered.checkpoint_segments);
         }
         config
     }

@@ -65,7 +65,7 @@ fn with_cache<T>(
     if is_new {
         unname(path);
     }
-    let storage = Storage::Disk(Arc::new(disk));
+    let storage = Storage::disk(Arc::new(disk));
     plan.check_size(preset, &storage)?;
     let workers = Workers::start(&LiveConfig {
         threads: plan.cpus as usize,

@@ -2,12 +2,22 @@
 
 use std::sync::Arc;
 
-use device::{Disk, DriveModel, Emulated, Flash, Ftl, Libssd, MemoryDisk, Nand, PacedDisk};
+use device::{
+    AlignedBuf, DeviceError, Disk, DriveModel, Emulated, Flash, Ftl, Libssd, MemoryDisk, Nand,
+    NandCrash, PacedDisk, Region, SharedBuf,
+};
 use engine::Medium;
 use engine::config::META_BYTES;
 
 #[derive(Clone)]
-pub(super) enum Storage {
+pub(super) struct Storage {
+    device: Device,
+    /// What of a drive is used, if not all of it.
+    part: Option<Arc<Region>>,
+}
+
+#[derive(Clone)]
+enum Device {
     /// A conventional drive, emulated.
     Ftl(Arc<Ftl>),
     /// Flash in segments, emulated.
@@ -18,53 +28,121 @@ pub(super) enum Storage {
 
 impl Storage {
     pub(super) fn of(device: &Emulated) -> Self {
-        match device {
-            Emulated::Nand(flash) => Self::Nand(Arc::clone(flash)),
-            Emulated::Ftl(disk) => Self::Ftl(Arc::clone(disk)),
+        Self::all(match device {
+            Emulated::Nand(flash) => Device::Nand(Arc::clone(flash)),
+            Emulated::Ftl(disk) => Device::Ftl(Arc::clone(disk)),
+        })
+    }
+
+    fn all(device: Device) -> Self {
+        Self { device, part: None }
+    }
+
+    /// A drive of which nobody sees the flash.
+    pub(super) fn disk(disk: Arc<dyn Disk>) -> Self {
+        Self::all(Device::Disk(disk))
+    }
+
+    /// The first `bytes` of the drive; all of it where nothing is said, and of flash.
+    pub(super) fn part(mut self, bytes: Option<u64>) -> Result<Self, DeviceError> {
+        if let (Some(bytes), Some(disk)) = (bytes, self.drive()) {
+            self.part = Some(Arc::new(Region::new(disk, 0, bytes)?));
         }
+        Ok(self)
+    }
+
+    fn drive(&self) -> Option<Arc<dyn Disk>> {
+        match &self.device {
+            Device::Ftl(disk) => Some(Arc::clone(disk) as _),
+            Device::Disk(disk) => Some(Arc::clone(disk)),
+            Device::Nand(_) => None,
+        }
+    }
+
+    /// What is used of the drive.
+    pub(super) fn used(&self) -> Option<Arc<dyn Disk>> {
+        let part = self
+            .part
+            .as_ref()
+            .map(|part| Arc::clone(part) as Arc<dyn Disk>);
+        part.or_else(|| self.drive())
+    }
+
+    /// Whoever opens the drive next finds no cache on it.
+    pub(super) async fn forget(&self) -> Result<(), DeviceError> {
+        match self.used() {
+            Some(disk) => {
+                let nothing = AlignedBuf::new(META_BYTES as usize);
+                disk.write(0, SharedBuf::from(nothing)).await
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Waits until the drive has nothing in its cache that is not in flash.
+    pub(super) async fn sync(&self) -> Result<(), DeviceError> {
+        match self.used() {
+            Some(disk) => disk.sync().await,
+            None => Ok(()),
+        }
+    }
+
+    /// What is left when whoever uses it is killed and it does all that it has been asked for.
+    pub(super) fn survived(&self) -> Result<Self, DeviceError> {
+        let device = match &self.device {
+            Device::Ftl(disk) => {
+                let nand = Nand::from_image(disk.nand().crash(NandCrash::Finished));
+                let config = disk.config().clone();
+                Device::Ftl(Arc::new(
+                    Ftl::open(Arc::new(nand), config).expect("it was a drive"),
+                ))
+            }
+            other => other.clone(),
+        };
+        let bytes = self.part.as_ref().map(|part| part.len_bytes());
+        Self::all(device).part(bytes)
     }
 
     /// An empty drive of `bytes` that does what `model` says.
     pub(super) fn modelled(model: &DriveModel, bytes: u64) -> Self {
         let contents = Arc::new(MemoryDisk::new(bytes));
-        Self::Disk(Arc::new(PacedDisk::new(contents, model.clone())))
+        Self::disk(Arc::new(PacedDisk::new(contents, model.clone())))
     }
 
     fn nand(&self) -> Option<&Arc<Nand>> {
-        match self {
-            Self::Ftl(disk) => Some(disk.nand()),
-            Self::Nand(flash) => Some(flash.nand()),
-            Self::Disk(_) => None,
+        match &self.device {
+            Device::Ftl(disk) => Some(disk.nand()),
+            Device::Nand(flash) => Some(flash.nand()),
+            Device::Disk(_) => None,
         }
     }
 
     /// What an engine is opened on. Beside flash, the superblock lies in memory.
     pub(super) fn medium(&self) -> Medium {
-        match self {
-            Self::Ftl(disk) => Medium::Disk(Arc::clone(disk) as _),
-            Self::Disk(disk) => Medium::Disk(Arc::clone(disk)),
-            Self::Nand(flash) => Medium::Flash {
+        match (&self.device, self.used()) {
+            (_, Some(disk)) => Medium::Disk(disk),
+            (Device::Nand(flash), _) => Medium::Flash {
                 flash: Arc::clone(flash) as _,
                 meta: Arc::new(MemoryDisk::new(META_BYTES)),
             },
+            (Device::Ftl(_) | Device::Disk(_), None) => unreachable!("drives are used"),
         }
     }
 
     /// Bytes that it has for segments and what goes with them.
     pub(super) fn bytes(&self) -> u64 {
-        match self {
-            Self::Ftl(disk) => disk.len_bytes(),
-            Self::Nand(flash) => {
+        match (&self.device, self.used()) {
+            (Device::Nand(flash), _) => {
                 let shape = flash.geometry();
                 u64::from(shape.blocks()) * shape.block_bytes()
             }
-            Self::Disk(disk) => disk.len_bytes(),
+            (_, used) => used.map_or(0, |disk| disk.len_bytes()),
         }
     }
 
     /// The number and the bytes of its erase blocks, where segments are made of them.
     pub(super) fn blocks(&self) -> Option<(u64, u32)> {
-        let Self::Nand(flash) = self else {
+        let Device::Nand(flash) = &self.device else {
             return None;
         };
         let shape = flash.geometry();
@@ -79,9 +157,9 @@ impl Storage {
 
     /// Bytes written to the drive, as far as it counts them.
     pub(super) fn host_bytes_written(&self) -> Option<u64> {
-        match self {
-            Self::Ftl(disk) => Some(disk.counts().host_bytes_written),
-            Self::Nand(_) | Self::Disk(_) => None,
+        match &self.device {
+            Device::Ftl(disk) => Some(disk.counts().host_bytes_written),
+            Device::Nand(_) | Device::Disk(_) => None,
         }
     }
 
@@ -104,9 +182,9 @@ impl Storage {
 
     /// What the drive keeps in its own memory to know where pages lie.
     pub(super) fn mapping_bytes(&self) -> u64 {
-        match self {
-            Self::Ftl(disk) => disk.map_bytes(),
-            Self::Nand(_) | Self::Disk(_) => 0,
+        match &self.device {
+            Device::Ftl(disk) => disk.map_bytes(),
+            Device::Nand(_) | Device::Disk(_) => 0,
         }
     }
 }

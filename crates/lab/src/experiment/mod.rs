@@ -20,6 +20,8 @@ mod drive_model;
 mod error;
 mod flashield_fig1;
 mod lab_truth;
+mod pick;
+mod slickcache;
 mod workload_check;
 
 #[cfg(test)]
@@ -66,6 +68,32 @@ pub const CATALOG: &[Experiment] = &[
         "the gain in SETs and in hits as costs, clients, deviation and drift differ, one at a time"),
     experiment("didacache-tune", "no figure: the settings of the presets", didacache::tune::run,
         "writers, reclaimers and bounds of copying, tried for each scheme on work of their own"),
+    experiment("slickcache-fig4", "SlickCache, SoCC 2018, figure 4", slickcache::fig4::run,
+        "throughput and hit ratio before a database, the cache 6 to 12 % of the data set").drawn(),
+    experiment("slickcache-fig5", "SlickCache, SoCC 2018, figure 5", slickcache::fig5::run,
+        "the same with as much cache as a memory can index"),
+    experiment("slickcache-fig6", "SlickCache, SoCC 2018, figure 6", slickcache::fig6::run,
+        "look-ups that memory answers against the part of the mappings that it has").drawn(),
+    experiment("slickcache-fig7", "SlickCache, SoCC 2018, figure 7", slickcache::fig7::run,
+        "the same, by which mappings leave memory"),
+    experiment("slickcache-fig8-9", "SlickCache, SoCC 2018, figures 8 and 9", slickcache::direct::parallelism,
+        "throughput and latency by how many direct blocks are read at once, and their size").drawn(),
+    experiment("slickcache-fig10", "SlickCache, SoCC 2018, figure 10", slickcache::direct::blocks,
+        "what a batch of reads finds against the number of direct blocks"),
+    experiment("slickcache-fig11", "SlickCache, SoCC 2018, figure 11", slickcache::dual_mode::run,
+        "throughput against the length of lists and the number of buckets").drawn(),
+    experiment("slickcache-table1", "SlickCache, SoCC 2018, table 1", slickcache::table1::run,
+        "hit ratio, throughput and latency by the watermarks of the two-phase GC"),
+    experiment("slickcache-fig12-13-table2", "SlickCache, SoCC 2018, figures 12 and 13 and table 2", slickcache::together::run,
+        "throughput and latency over Fatcache for shares of SET; what each tier answers").drawn(),
+    experiment("slickcache-fig14", "SlickCache, SoCC 2018, figure 14", slickcache::swap::run,
+        "throughput against an index in memory that is swapped").drawn(),
+    experiment("slickcache-fig15-16", "SlickCache, SoCC 2018, figures 15 and 16", slickcache::crash::run,
+        "throughput through a crash; latency and recovery by how often the index is saved").drawn(),
+    experiment("slickcache-resources", "SlickCache, SoCC 2018, section 5.7 and table 3", slickcache::resources::run,
+        "memory and flash of the index, bytes written, and how busy the processors are"),
+    experiment("slickcache-curve", "no figure: what memory buys", slickcache::curve::run,
+        "bits of memory an item against reads of flash for a hit and for a miss, and bytes written").drawn(),
 ];
 
 /// The experiment of that name.

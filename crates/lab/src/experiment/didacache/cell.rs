@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::machine::Machine;
 use crate::compare::{Outcome as Ran, Plan, run};
 use crate::experiment::ExperimentError;
-use crate::plot::Line;
+pub(super) use crate::experiment::pick::{among, figure, lines, over, points, quotient};
 use crate::presets::{MadeFor, Preset, named};
 use crate::row::{PART, Row};
 
@@ -167,40 +167,4 @@ fn request_us(ran: &Ran) -> f64 {
     let asked = row.gets + row.sets - row.requests;
     let database_us = DATABASE.as_secs_f64() * 1e6 * asked as f64;
     (operations_us + database_us) / row.requests as f64
-}
-
-pub(super) fn quotient(one: Option<f64>, other: Option<f64>) -> Option<f64> {
-    Some(one? / other?).filter(|quotient| quotient.is_finite())
-}
-
-/// The number of a field in the row of a preset.
-pub(super) fn figure(rows: &[Row], preset: &str, field: &str) -> Option<f64> {
-    let is_it = |row: &&Row| row.text("preset") == Some(preset);
-    rows.iter().find(is_it)?.number(field)
-}
-
-/// The same figure of two presets, the first over the second.
-pub(super) fn over(rows: &[Row], [one, other]: [&str; 2], field: &str) -> Option<f64> {
-    quotient(figure(rows, one, field), figure(rows, other, field))
-}
-
-/// The same, the first less the second, in hundredths.
-pub(super) fn points(rows: &[Row], [one, other]: [&str; 2], field: &str) -> Option<f64> {
-    Some(100.0 * (figure(rows, one, field)? - figure(rows, other, field)?))
-}
-
-pub(super) fn among(rows: &[Row], field: &str, value: impl Into<Value>) -> Vec<Row> {
-    let value = value.into();
-    let has_it = |row: &&Row| row.get(field) == Some(&value);
-    rows.iter().filter(has_it).cloned().collect()
-}
-
-/// A line for each preset: one field against the other.
-pub(super) fn lines(rows: &[Row], presets: &[&str], across: &str, upwards: &str) -> Vec<Line> {
-    let point = |row: &Row| Some((row.number(across)?, row.number(upwards)?));
-    let line = |&preset: &&str| {
-        let points = among(rows, "preset", preset);
-        Line::new(preset, points.iter().filter_map(point).collect())
-    };
-    presets.iter().map(line).collect()
 }

@@ -1,0 +1,186 @@
+//! An index in memory that is too small for it, emulated: pages that are used go there, others come back from a drive.
+//!
+//! The tables are in memory as ever. For each key that an operation looks at or changes, one page of an index of the given
+//! size is touched, which the key decides: hot and cold entries share pages. Pages leave memory by CLOCK; a changed one is
+//! written first. A set also touches, beside it, the page of an item that reclaim takes out for it. Read-ahead, the entries of
+//! a chain on several pages, and what the kernel takes for a fault beyond a command are left out: all of it in favour of
+//! swapping.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use device::{AlignedBuf, Disk, PAGE_BYTES, SharedBuf};
+use parking_lot::Mutex;
+use runtime::sync::Semaphore;
+use runtime::work::{self, Work};
+use workload::KeyId;
+
+use super::error::CompareError;
+use super::plan::{DeviceChoice, Plan, Swap};
+use super::storage::Storage;
+
+/// Pages of items that are reclaimed which are fetched at once: a set waits while there are as many.
+const RECLAIMED_AT_ONCE: usize = 8;
+
+/// The pages of an index, and which of them are in memory.
+pub(super) struct Swapped {
+    state: Arc<State>,
+    reclaims: Semaphore,
+    reclaimed: AtomicU64,
+}
+
+struct State {
+    drive: Arc<dyn Disk>,
+    pages: u64,
+    resident: Mutex<Resident>,
+}
+
+/// What is in memory, by CLOCK.
+pub(super) struct Resident {
+    frames: Vec<Frame>,
+    frame_of: HashMap<u64, usize>,
+    most: usize,
+    hand: usize,
+}
+
+#[derive(Clone, Copy)]
+struct Frame {
+    page: u64,
+    is_recent: bool,
+    is_dirty: bool,
+}
+
+/// What has to be done before a page is in memory.
+pub(super) struct Fault {
+    /// The page that leaves it and has been changed.
+    write: Option<u64>,
+}
+
+impl Swapped {
+    /// All of an index on `swap`'s drive.
+    pub(super) fn new(swap: &Swap, plan: &Plan) -> Result<Self, CompareError> {
+        let storage = match &swap.drive {
+            DeviceChoice::Emulated(spec) => Storage::of(&spec.open(plan.seed())?),
+            DeviceChoice::Modelled { model, bytes } => Storage::modelled(model, *bytes),
+            DeviceChoice::File { .. } => return Err(CompareError::RealTime { name: "swap" }),
+        };
+        let drive = storage.used();
+        let drive = drive.ok_or(CompareError::RealTime { name: "swap" })?;
+        let page = PAGE_BYTES as u64;
+        let most = (swap.memory_bytes / page).max(1) as usize;
+        Ok(Self {
+            state: Arc::new(State {
+                pages: swap
+                    .index_bytes
+                    .min(drive.len_bytes())
+                    .div_ceil(page)
+                    .max(1),
+                drive,
+                resident: Mutex::new(Resident::new(most)),
+            }),
+            reclaims: Semaphore::new(RECLAIMED_AT_ONCE),
+            reclaimed: AtomicU64::new(0),
+        })
+    }
+
+    /// A key is looked up.
+    pub(super) async fn look_at(&self, key: KeyId) {
+        self.state.touch(scattered(key.0), false).await;
+    }
+
+    /// A key is stored, and an item has gone for it.
+    pub(super) async fn change(&self, key: KeyId) {
+        self.state.touch(scattered(key.0), true).await;
+        let turn = self.reclaims.acquire().await;
+        let number = self.reclaimed.fetch_add(1, Ordering::Relaxed);
+        let state = Arc::clone(&self.state);
+        runtime::spawn_detached(async move {
+            state.touch(scattered(!number), true).await;
+            drop(turn);
+        });
+    }
+}
+
+impl State {
+    async fn touch(&self, hash: u64, is_change: bool) {
+        let page = hash % self.pages;
+        let fault = self.resident.lock().touch(page, is_change);
+        let Some(fault) = fault else { return };
+        if let Some(old) = fault.write {
+            work::count(Work::DeviceCommand, 1);
+            let nothing = SharedBuf::from(AlignedBuf::new(PAGE_BYTES));
+            // What lies there is never looked at.
+            let _ = self.drive.write(old * PAGE_BYTES as u64, nothing).await;
+        }
+        work::count(Work::DeviceCommand, 1);
+        let buf = AlignedBuf::new(PAGE_BYTES);
+        let _ = self.drive.read(page * PAGE_BYTES as u64, buf).await;
+    }
+}
+
+impl Resident {
+    /// Nothing yet, and space for so many.
+    pub(super) fn new(most: usize) -> Self {
+        Self {
+            frames: Vec::with_capacity(most),
+            frame_of: HashMap::with_capacity(most),
+            most,
+            hand: 0,
+        }
+    }
+
+    /// A page is used; nothing where it is in memory. It is there at once for those who come next.
+    pub(super) fn touch(&mut self, page: u64, is_change: bool) -> Option<Fault> {
+        if let Some(&at) = self.frame_of.get(&page) {
+            let frame = &mut self.frames[at];
+            frame.is_recent = true;
+            frame.is_dirty |= is_change;
+            return None;
+        }
+        let new = Frame {
+            page,
+            is_recent: false,
+            is_dirty: is_change,
+        };
+        if self.frames.len() < self.most {
+            self.frame_of.insert(page, self.frames.len());
+            self.frames.push(new);
+            return Some(Fault { write: None });
+        }
+        while std::mem::take(&mut self.frames[self.hand].is_recent) {
+            self.hand = (self.hand + 1) % self.most;
+        }
+        let old = std::mem::replace(&mut self.frames[self.hand], new);
+        self.frame_of.remove(&old.page);
+        self.frame_of.insert(page, self.hand);
+        self.hand = (self.hand + 1) % self.most;
+        let write = old.is_dirty.then_some(old.page);
+        Some(Fault { write })
+    }
+}
+
+/// The finalizer of `MurmurHash3`.
+fn scattered(key: u64) -> u64 {
+    let mixed = (key ^ (key >> 33)).wrapping_mul(0xFF51_AFD7_ED55_8CCD);
+    let mixed = (mixed ^ (mixed >> 33)).wrapping_mul(0xC4CE_B9FE_1A85_EC53);
+    mixed ^ (mixed >> 33)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_used_stays_and_what_was_changed_is_written() {
+        let mut resident = Resident::new(2);
+        let mut touch = |page, is_change| resident.touch(page, is_change).map(|fault| fault.write);
+        assert_eq!(touch(1, true), Some(None));
+        assert_eq!(touch(2, false), Some(None));
+        assert_eq!(touch(1, false), None, "in memory");
+        assert_eq!(touch(3, false), Some(None), "2 has not been used since");
+        assert_eq!(touch(1, false), None);
+        assert_eq!(touch(4, false), Some(None), "3 neither");
+        assert_eq!(touch(5, false), Some(Some(1)), "the hand has passed 1");
+    }
+}

@@ -1,0 +1,253 @@
+//! `SlickCache` (`SoCC` 2018), figures 15 and 16: a crash, and how often the index is saved.
+
+use super::cell::{Cell, FATCACHE, SLICKCACHE, SLICKCACHE_GC, requests_per_s};
+use super::machine::{Machine, Popularity, USUAL_SETS};
+use crate::compare::{Crashed, Outcome as Ran, Plan, Survives, crash};
+use crate::experiment::pick::{among, figure, quotient};
+use crate::experiment::{ExperimentError, Finding, Outcome, Scale, Setting};
+use crate::plot::{Axis, Line, Plot};
+use crate::row::{PART, Row};
+
+/// Of the data set, in percent.
+const CACHE_PERCENT: f64 = 10.0;
+/// What is "right after" the crash: the first of so many parts of the requests that follow it.
+const PARTS: usize = 8;
+const TIMELINE: &str = "15";
+const INTERVALS: &str = "16";
+/// This engine finds all again that Fatcache loses.
+const RECOVERED: &str = "fatcache, recovered";
+
+fn intervals(scale: Scale) -> Vec<u32> {
+    match scale {
+        Scale::Tiny => vec![16],
+        Scale::Small => vec![1, 16, 256],
+        Scale::Paper => vec![1, 4, 16, 64, 256, 1024],
+    }
+}
+
+pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
+    let cells = cells(setting)?;
+    let crashed = setting.cells.run(&cells, Crash::measure)?;
+    let rows: Vec<Row> = crashed.iter().map(|crashed| crashed.row.clone()).collect();
+    let line = |crashed: &Measured| Line::new(crashed.name, crashed.timeline.clone());
+    let drawn = crashed
+        .iter()
+        .filter(|crashed| !crashed.timeline.is_empty());
+    let plot = Plot::new(
+        "15. Throughput, a crash at 0 s",
+        Axis::linear("time").unit("s"),
+        Axis::linear("requests").unit("1/s"),
+        drawn.map(line).collect(),
+    );
+    Ok(Outcome::of(
+        vec![plot],
+        findings(&rows, setting.scale),
+        rows,
+    ))
+}
+
+struct Crash {
+    name: &'static str,
+    cell: Cell,
+    survives: Survives,
+    after: u64,
+    is_drawn: bool,
+}
+
+struct Measured {
+    name: &'static str,
+    row: Row,
+    timeline: Vec<(f64, f64)>,
+}
+
+fn cells(setting: &Setting<'_>) -> Result<Vec<Crash>, ExperimentError> {
+    let machine = Machine::of(setting.scale);
+    let keys = machine.data_set_keys(CACHE_PERCENT);
+    let workload = Popularity::Hotspot.workload(setting, keys, USUAL_SETS, true)?;
+    let items = machine.items();
+    let (warmup, requests) = match setting.scale {
+        Scale::Tiny => (items, items / 4),
+        Scale::Small | Scale::Paper => (4 * items, items),
+    };
+    let plan = Plan {
+        warmup,
+        census: 0,
+        ..machine.before_database(workload, requests)
+    };
+    let mut cells: Vec<Crash> = [
+        (FATCACHE, FATCACHE, Survives::Nothing),
+        (RECOVERED, FATCACHE, Survives::All),
+        (SLICKCACHE, SLICKCACHE, Survives::All),
+        (SLICKCACHE_GC, SLICKCACHE_GC, Survives::All),
+    ]
+    .into_iter()
+    .map(|(name, preset, survives)| Crash {
+        name,
+        cell: Cell::new(preset, plan.clone()).called(name).part(TIMELINE),
+        survives,
+        after: requests,
+        is_drawn: true,
+    })
+    .collect();
+    // Straight to the cache, where a checkpoint can be in the way of something.
+    let keys = machine.loaded_keys();
+    let workload = Popularity::Hotspot.workload(setting, keys, 50.0, false)?;
+    for interval in intervals(setting.scale) {
+        let plan = Plan {
+            load: true,
+            warmup: keys,
+            census: 0,
+            checkpoint_segments: Some(interval),
+            ..machine.plan(workload.clone(), keys)
+        };
+        let cell = Cell::new(SLICKCACHE_GC, plan).part(INTERVALS);
+        cells.push(Crash {
+            name: SLICKCACHE_GC,
+            cell: cell.with("checkpoint_slabs", interval),
+            survives: Survives::All,
+            after: keys / 4,
+            is_drawn: false,
+        });
+    }
+    Ok(cells)
+}
+
+impl Crash {
+    fn measure(&self) -> Result<Measured, ExperimentError> {
+        let cell = &self.cell;
+        let Crashed { before, after } = crash(&cell.plan, cell.preset, self.survives, self.after)?;
+        let (opened, recovered) = after.detail.start;
+        let right_after = RightAfter::of(&after);
+        let before_per_s = requests_per_s(&before);
+        let row = cell
+            .row_of(&before)
+            .with("opened_s", opened.as_secs_f64())
+            .with(
+                "recovered_s",
+                recovered.map(|recovered| recovered.as_secs_f64()),
+            )
+            .with("after_per_s", right_after.per_s)
+            .with(
+                "after_over_before",
+                quotient(right_after.per_s, before_per_s),
+            )
+            .with("after_hit_ratio", right_after.hit_ratio)
+            .with("end_per_s", requests_per_s(&after))
+            .with("end_hit_ratio", after.row.hit_ratio);
+        let timeline = if self.is_drawn {
+            timeline(&before, &after)
+        } else {
+            Vec::new()
+        };
+        Ok(Measured {
+            name: self.name,
+            row,
+            timeline,
+        })
+    }
+}
+
+/// What the first requests after the crash see, the time without service included.
+struct RightAfter {
+    per_s: Option<f64>,
+    hit_ratio: Option<f64>,
+}
+
+impl RightAfter {
+    fn of(ran: &Ran) -> Self {
+        let samples = &ran.curve.samples;
+        let end = samples.last().map_or(0, |last| last.requests) / PARTS as u64;
+        let at = samples.iter().find(|sample| sample.requests >= end.max(1));
+        let seconds = at.map(|at| ran.detail.start.0.as_secs_f64() + at.nanos as f64 / 1e9);
+        let requests = at.map(|at| at.requests as f64);
+        Self {
+            per_s: quotient(requests, seconds),
+            hit_ratio: at.and_then(|at| quotient(Some(at.hits as f64), Some(at.gets as f64))),
+        }
+    }
+}
+
+/// Requests a second over the seconds before and after the crash.
+fn timeline(before: &Ran, after: &Ran) -> Vec<(f64, f64)> {
+    let steps = |ran: &Ran, begin: f64| {
+        let every = ran.curve.samples.len().div_ceil(4 * PARTS).max(1);
+        let samples: Vec<_> = ran.curve.samples.iter().step_by(every).copied().collect();
+        let step = |pair: &[crate::compare::Sample]| {
+            let seconds = (pair[1].nanos - pair[0].nanos) as f64 / 1e9;
+            let rate = (pair[1].requests - pair[0].requests) as f64 / seconds;
+            (begin + pair[1].nanos as f64 / 1e9, rate)
+        };
+        samples.windows(2).map(step).collect::<Vec<_>>()
+    };
+    let crashed_s = before
+        .curve
+        .samples
+        .last()
+        .map_or(0.0, |last| last.nanos as f64 / 1e9);
+    let mut points = steps(before, -crashed_s);
+    // What was served to warm up is another time.
+    points.drain(..points.len() * 3 / 4);
+    points.extend(steps(after, after.detail.start.0.as_secs_f64()));
+    points
+}
+
+fn findings(rows: &[Row], scale: Scale) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let of_part = among(rows, PART, TIMELINE);
+    for (preset, paper) in [
+        (SLICKCACHE, Some("0.858")),
+        (SLICKCACHE_GC, Some("0.858")),
+        (FATCACHE, Some("0.176")),
+        (RECOVERED, None),
+    ] {
+        for (what, paper, field) in [
+            (
+                "throughput right after a crash / before",
+                paper,
+                "after_over_before",
+            ),
+            ("hit ratio right after", None, "after_hit_ratio"),
+            ("hit ratio before", None, "hit_ratio"),
+            ("requests a second before", None, "requests_per_s"),
+            ("seconds without service", None, "opened_s"),
+            ("seconds until all is found", None, "recovered_s"),
+        ] {
+            findings.push(Finding::new(
+                format!("{what}, {preset}"),
+                paper,
+                figure(&of_part, preset, field),
+            ));
+        }
+    }
+    let of_part = among(rows, PART, INTERVALS);
+    for interval in intervals(scale) {
+        let rows = among(&of_part, "checkpoint_slabs", interval);
+        for (what, paper, field) in [
+            (
+                "mean latency in us",
+                "falls to almost nothing at 256",
+                "mean_us",
+            ),
+            ("p99 in us", "-", "p99_us"),
+            ("requests a second", "-", "requests_per_s"),
+            ("hit ratio", "-", "hit_ratio"),
+            (
+                "bytes of the index written for a SET",
+                "-",
+                "index_bytes_written_a_set",
+            ),
+            (
+                "seconds until all is found",
+                "nearly 1 at 256",
+                "recovered_s",
+            ),
+        ] {
+            findings.push(Finding::new(
+                format!("{what}, a checkpoint every {interval} slabs"),
+                Some(paper).filter(|paper| *paper != "-"),
+                figure(&rows, SLICKCACHE_GC, field),
+            ));
+        }
+    }
+    findings
+}

@@ -1,0 +1,136 @@
+//! No figure of `SlickCache`: what memory buys. Bits an item against reads of flash for a hit and for a miss, and bytes written.
+
+use engine::placement::cascade::CascadeConfig;
+use workload::Workload;
+
+use super::cell::{Cell, SLICKCACHE_GC};
+use super::machine::{Machine, Popularity, USUAL_SETS, USUAL_THETA};
+use crate::compare::Plan;
+use crate::experiment::{ExperimentError, Finding, Outcome, Scale, Setting};
+use crate::plot::{Axis, Line, Plot};
+use crate::row::{PART, Row};
+
+const THETAS: [f64; 4] = [0.8, 0.9, 0.99, 1.1];
+/// Keys for each item that the cache has space for: a part of the requests are misses.
+const KEYS_AN_ITEM: f64 = 2.0;
+
+fn thetas(scale: Scale) -> &'static [f64] {
+    match scale {
+        Scale::Tiny => &THETAS[2..3],
+        Scale::Small | Scale::Paper => &THETAS,
+    }
+}
+
+/// Bits of a filter for each mapping, and the part of the mappings in Tier 1, in percent.
+fn settings(scale: Scale) -> Vec<(u32, f64)> {
+    match scale {
+        Scale::Tiny => vec![(8, 10.0)],
+        Scale::Small => vec![
+            (0, 10.0),
+            (4, 10.0),
+            (8, 10.0),
+            (12, 10.0),
+            (8, 2.5),
+            (8, 5.0),
+        ],
+        Scale::Paper => [0, 2, 4, 6, 8, 10, 12]
+            .into_iter()
+            .flat_map(|bits| [2.5, 5.0, 10.0, 20.0].map(|hot| (bits, hot)))
+            .collect(),
+    }
+}
+
+pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
+    let machine = Machine::of(setting.scale);
+    let keys = (machine.items() as f64 * KEYS_AN_ITEM) as u64;
+    let mut cells = Vec::new();
+    let mut add = |part: String, workload: &Workload, front_items: Option<u64>| {
+        for (bits, hot) in settings(setting.scale) {
+            let plan = Plan {
+                warmup: machine.items() * 3 / 2,
+                front_items,
+                cascade: Some(CascadeConfig {
+                    filter_bits: bits,
+                    ..machine.cascade(hot)
+                }),
+                ..machine.plan(workload.clone(), machine.items() / 2)
+            };
+            let cell = Cell::new(SLICKCACHE_GC, plan).part(part.as_str());
+            cells.push(cell.with("filter_bits", bits).with("hot_percent", hot));
+        }
+    };
+    for &theta in thetas(setting.scale) {
+        let popularity = Popularity::Zipf(theta);
+        let workload = popularity.workload(setting, keys, USUAL_SETS, true)?;
+        add(popularity.name(), &workload, None);
+    }
+    if setting.scale != Scale::Tiny {
+        let popularity = Popularity::Zipf(USUAL_THETA);
+        let workload = popularity.workload(setting, keys, USUAL_SETS, true)?;
+        let part = format!("{}, behind an item tier of 1 %", popularity.name());
+        add(part, &workload, Some(machine.items() / 100));
+    }
+    let rows = setting.cells.run(&cells, Cell::row)?;
+    Ok(Outcome::of(plots(&rows), findings(&rows), rows))
+}
+
+fn parts(rows: &[Row]) -> Vec<&str> {
+    let mut parts: Vec<&str> = rows.iter().filter_map(|row| row.text(PART)).collect();
+    parts.dedup();
+    parts
+}
+
+const FIELDS: [(&str, &str); 3] = [
+    ("reads of the index for a hit", "index_reads_a_hit"),
+    ("reads of the index for a miss", "index_reads_a_miss"),
+    (
+        "bytes of the index written for a SET",
+        "index_bytes_written_a_set",
+    ),
+];
+
+fn plots(rows: &[Row]) -> Vec<Plot> {
+    let plot = |(title, field): (&str, &str)| {
+        let line = |part: &str| {
+            let of_part = rows.iter().filter(|row| row.text(PART) == Some(part));
+            let point = |row: &Row| Some((row.number("dram_bits_an_item")?, row.number(field)?));
+            let mut points: Vec<(f64, f64)> = of_part.filter_map(point).collect();
+            points.sort_by(|one, other| one.0.total_cmp(&other.0));
+            Line::new(part, points)
+        };
+        let x = Axis::linear("memory").unit("bits an item");
+        let lines = parts(rows).into_iter().map(line).collect();
+        Plot::new(title, x, Axis::linear(title), lines)
+    };
+    FIELDS.map(plot).into()
+}
+
+fn findings(rows: &[Row]) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for row in rows {
+        let of = format!(
+            "{}, filters of {} bits, Tier 1 {} %",
+            row.text(PART).unwrap_or_default(),
+            row.number("filter_bits").unwrap_or_default(),
+            row.number("hot_percent").unwrap_or_default(),
+        );
+        for (what, field) in [
+            ("bits of memory an item", "dram_bits_an_item"),
+            ("reads of the index for a hit", "index_reads_a_hit"),
+            ("reads of the index for a miss", "index_reads_a_miss"),
+            (
+                "bytes of the index written for a SET",
+                "index_bytes_written_a_set",
+            ),
+            ("hit ratio", "hit_ratio"),
+            ("items kept", "items_kept"),
+        ] {
+            findings.push(Finding::new(
+                format!("{what}, {of}"),
+                None,
+                row.number(field),
+            ));
+        }
+    }
+    findings
+}

@@ -1,0 +1,174 @@
+//! `SlickCache` (`SoCC` 2018), figures 8 to 10: the direct blocks of Tier 2.
+
+use engine::placement::cascade::{CascadeConfig, Sizes};
+
+use super::cell::{Cell, SLICKCACHE_GC};
+use super::machine::{Machine, Popularity, USUAL_HOT, USUAL_SETS};
+use crate::compare::Plan;
+use crate::experiment::pick::{among, figure, quotient};
+use crate::experiment::{ExperimentError, Finding, Outcome, Scale, Setting};
+use crate::plot::{Axis, Line, Plot};
+use crate::row::Row;
+
+/// Filters as usual, and none: every block of Tier 2 is read, as in the paper.
+const FILTERS: [u32; 2] = [0, 8];
+const BATCH: u32 = 8;
+
+/// Blocks read at once, and pages of a block.
+fn batches(scale: Scale) -> (Vec<u32>, Vec<u32>) {
+    match scale {
+        Scale::Tiny => (vec![BATCH], vec![1]),
+        Scale::Small => (vec![1, 4, BATCH, 16], vec![1, 4]),
+        Scale::Paper => (vec![1, 2, 4, BATCH, 16], vec![1, 2, 4, 8, 16, 32]),
+    }
+}
+
+/// Figures 8 and 9: how many blocks are read at once, and how large they are.
+pub(in crate::experiment) fn parallelism(
+    setting: &Setting<'_>,
+) -> Result<Outcome, ExperimentError> {
+    let (batches, pages) = batches(setting.scale);
+    let mut cells = Vec::new();
+    for &pages in &pages {
+        for &batch in &batches {
+            let sizes = Sizes {
+                direct_blocks: Some(64),
+                direct_pages: Some(pages),
+                // The buffer of a demotion, and no more.
+                hot_entries: Some(1),
+                ..Machine::of(setting.scale).cascade(USUAL_HOT).sizes
+            };
+            let cascade = CascadeConfig {
+                batch,
+                filter_bits: 0,
+                sizes,
+                ..CascadeConfig::default()
+            };
+            let cell = cell(setting, cascade)?;
+            cells.push(cell.with("batch", batch).with("block_bytes", pages << 12));
+        }
+    }
+    let rows = setting.cells.run(&cells, Cell::row)?;
+    let mut findings = Vec::new();
+    for (of_field, paper) in [
+        ("requests_per_s", "peak at 8 blocks"),
+        ("mean_us", "290, 16 KiB"),
+    ] {
+        for &pages in &pages {
+            for &batch in &batches {
+                let rows = among(&among(&rows, "batch", batch), "block_bytes", pages << 12);
+                findings.push(Finding::new(
+                    format!("{of_field}, {batch} blocks of {} KiB at once", pages << 2),
+                    Some(paper).filter(|_| batch == BATCH && pages == 4),
+                    figure(&rows, SLICKCACHE_GC, of_field),
+                ));
+            }
+        }
+    }
+    for (what, field) in [("hit ratio", "hit_ratio"), ("items kept", "items_kept")] {
+        let rows = among(&rows, "batch", BATCH);
+        findings.push(Finding::new(
+            format!("{what}, {BATCH} blocks at once"),
+            None,
+            figure(&rows, SLICKCACHE_GC, field),
+        ));
+    }
+    let line = |&pages: &u32| {
+        let rows = among(&rows, "block_bytes", pages << 12);
+        let point = |row: &Row| Some((row.number("batch")?, row.number("requests_per_s")?));
+        let points = rows.iter().filter_map(point).collect();
+        Line::new(format!("{} KiB", pages << 2), points)
+    };
+    let plot = Plot::new(
+        "8. Throughput",
+        Axis::linear("blocks read at once"),
+        Axis::linear("requests").unit("1/s"),
+        pages.iter().map(line).collect(),
+    );
+    Ok(Outcome::of(vec![plot], findings, rows))
+}
+
+/// Figure 10: the blocks of Tier 2, and what a batch finds.
+pub(in crate::experiment) fn blocks(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
+    let numbers = match setting.scale {
+        Scale::Tiny => vec![8u32],
+        Scale::Small => vec![8, 32, 64, 128],
+        Scale::Paper => vec![8, 16, 32, 64, 128, 256],
+    };
+    let mut cells = Vec::new();
+    for filter_bits in FILTERS {
+        for &number in &numbers {
+            let usual = Machine::of(setting.scale).cascade(USUAL_HOT);
+            let cascade = CascadeConfig {
+                filter_bits,
+                sizes: Sizes {
+                    direct_blocks: Some(number),
+                    direct_pages: Some(1),
+                    ..usual.sizes
+                },
+                ..usual
+            };
+            let cell = cell(setting, cascade)?;
+            cells.push(cell.with("filter_bits", filter_bits).with("blocks", number));
+        }
+    }
+    let rows = setting.cells.run(&cells, hits_a_batch)?;
+    let mut findings = Vec::new();
+    for filter_bits in FILTERS {
+        for &number in &numbers {
+            let rows = among(&among(&rows, "blocks", number), "filter_bits", filter_bits);
+            for (what, paper, field) in [
+                (
+                    "hits of Tier 2 for 8 reads",
+                    Some("0.8 up to 64 blocks, then less"),
+                    "hits_a_batch",
+                ),
+                ("look-ups that Tier 2 answers", None, "tier2_share"),
+                ("requests a second", None, "requests_per_s"),
+                ("hit ratio", None, "hit_ratio"),
+                ("items kept", None, "items_kept"),
+            ] {
+                findings.push(Finding::new(
+                    format!("{what}, {number} blocks, filters of {filter_bits} bits"),
+                    paper.filter(|_| filter_bits == 0),
+                    figure(&rows, SLICKCACHE_GC, field),
+                ));
+            }
+        }
+    }
+    Ok(Outcome::of(Vec::new(), findings, rows))
+}
+
+fn hits_a_batch(cell: &Cell) -> Result<Row, ExperimentError> {
+    let ran = cell.ran()?;
+    let mappings = &ran.detail.mappings;
+    let cascade = cell.plan.cascade.unwrap_or_default();
+    // Without filters, whoever finds nothing in Tier 2 has read a page of every block.
+    let in_vain = match (cascade.filter_bits, cascade.sizes.direct_blocks) {
+        (0, Some(blocks)) => (mappings.hits[2] + mappings.misses) * u64::from(blocks),
+        _ => 0,
+    };
+    let batches = (mappings.reads[0] + in_vain) as f64 / f64::from(cascade.batch);
+    let hits = Some(mappings.hits[1] as f64);
+    Ok(cell
+        .row_of(&ran)
+        .with("hits_a_batch", quotient(hits, Some(batches))))
+}
+
+/// Requests whose misses are stored.
+fn cell(setting: &Setting<'_>, cascade: CascadeConfig) -> Result<Cell, ExperimentError> {
+    let machine = Machine::of(setting.scale);
+    let keys = machine.loaded_keys();
+    let workload = Popularity::Zipfian.workload(setting, keys, USUAL_SETS, true)?;
+    let requests = match setting.scale {
+        Scale::Tiny => keys / 32,
+        Scale::Small | Scale::Paper => keys / 4,
+    };
+    let plan = Plan {
+        load: true,
+        warmup: 2 * requests,
+        cascade: Some(cascade),
+        ..machine.plan(workload, requests)
+    };
+    Ok(Cell::new(SLICKCACHE_GC, plan))
+}

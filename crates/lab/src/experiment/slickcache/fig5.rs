@@ -1,0 +1,134 @@
+//! `SlickCache` (`SoCC` 2018), figure 5: as much cache as a memory can index.
+
+use super::cell::{Cell, FATCACHE, SLICKCACHE, SLICKCACHE_GC, speed};
+use super::machine::{Machine, POPULARITIES, Popularity, USUAL_SETS};
+use crate::compare::Plan;
+use crate::experiment::pick::{among, figure, over};
+use crate::experiment::{ExperimentError, Finding, Outcome, Scale, Setting};
+use crate::row::{PART, Row};
+
+/// The paper's memory, in MiB, and the part of the data set that Fatcache can index with it, in percent: an entry takes 44
+/// bytes, and there are a billion keys.
+const MEMORIES: [(u32, f64); 4] = [(512, 1.22), (1024, 2.44), (2048, 4.88), (4096, 9.76)];
+/// For tests: what is smaller is no cache at their scale.
+const TINY: [(u32, f64); 1] = [(20_480, 48.8)];
+/// The largest cache, in percent of the data set.
+const LARGEST: f64 = 97.6;
+/// What a tenth of the mappings in memory lets a cache have.
+const TIMES: f64 = 10.0;
+/// Slabs in memory for each server. They count little here: the least of these caches has 50 slabs.
+const BUFFERS_A_SERVER: u64 = 2;
+/// The cache is ten times as large.
+const OF_THE_PAPER: &str = "10 times the flash";
+/// The cache is as many times as large as its index is smaller for each item, by the memory that both indexes take here.
+const OF_THIS_ENGINE: &str = "the same bytes of memory";
+/// In the paper's, of Fatcache.
+const BASE: &str = "what memory indexes";
+
+fn memories(scale: Scale) -> &'static [(u32, f64)] {
+    match scale {
+        Scale::Tiny => &TINY,
+        Scale::Small => &MEMORIES[2..],
+        Scale::Paper => &MEMORIES,
+    }
+}
+
+pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
+    let popularities = match setting.scale {
+        Scale::Tiny => &POPULARITIES[..1],
+        Scale::Small | Scale::Paper => &POPULARITIES[..],
+    };
+    let mut cells = Vec::new();
+    for &popularity in popularities {
+        for &(mib, percent) in memories(setting.scale) {
+            let cell = |preset, percent| cell(setting, preset, popularity, (mib, percent));
+            cells.push(cell(FATCACHE, percent)?.part(BASE));
+            for preset in [SLICKCACHE, SLICKCACHE_GC] {
+                cells.push(cell(preset, (percent * TIMES).min(LARGEST))?.part(OF_THE_PAPER));
+            }
+        }
+    }
+    let mut rows = setting.cells.run(&cells, Cell::row)?;
+    let mut cells = Vec::new();
+    for &popularity in popularities {
+        for &(mib, percent) in memories(setting.scale) {
+            let of = of(&rows, popularity, mib);
+            let times = over(&of, [FATCACHE, SLICKCACHE_GC], "dram_bits_an_item");
+            let percent = (percent * times.unwrap_or(1.0).clamp(1.0, TIMES)).min(LARGEST);
+            let cell = cell(setting, SLICKCACHE_GC, popularity, (mib, percent))?;
+            cells.push(cell.part(OF_THIS_ENGINE));
+        }
+    }
+    rows.extend(setting.cells.run(&cells, Cell::row)?);
+    Ok(Outcome::of(
+        Vec::new(),
+        findings(&rows, setting.scale),
+        rows,
+    ))
+}
+
+/// A cache of some percent of the data set.
+fn cell(
+    setting: &Setting<'_>,
+    preset: &'static str,
+    popularity: Popularity,
+    (mib, percent): (u32, f64),
+) -> Result<Cell, ExperimentError> {
+    let all = Machine::of(setting.scale);
+    let keys = all.data_set_keys(LARGEST);
+    let workload = popularity.workload(setting, keys, USUAL_SETS, true)?;
+    let bytes = all.cache_bytes as f64 * percent / LARGEST;
+    let machine = all.with_cache(bytes as u64);
+    let plan = machine.before_database(workload, keys / 2);
+    let plan = Plan {
+        load: true,
+        warmup: keys,
+        device: all.drive(),
+        memory_bytes: all.plan(plan.workload.clone(), 0).memory_bytes,
+        buffer_bytes: Some(BUFFERS_A_SERVER * u64::from(all.servers) * all.slab_bytes()),
+        ..plan
+    };
+    let cell = Cell::new(preset, plan).with("popularity", popularity.name());
+    Ok(cell.with("memory_mib", mib).with("cache_percent", percent))
+}
+
+fn of(rows: &[Row], popularity: Popularity, mib: u32) -> Vec<Row> {
+    let rows = among(rows, "popularity", popularity.name());
+    among(&rows, "memory_mib", mib)
+}
+
+fn findings(rows: &[Row], scale: Scale) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for popularity in POPULARITIES {
+        for &(mib, _) in memories(scale) {
+            let all = of(rows, popularity, mib);
+            for (part, presets) in [
+                (OF_THE_PAPER, &[SLICKCACHE, SLICKCACHE_GC][..]),
+                (OF_THIS_ENGINE, &[SLICKCACHE_GC]),
+            ] {
+                let mut rows = among(&all, PART, BASE);
+                rows.extend(among(&all, PART, part));
+                let of = format!("{}, {mib} MiB, {part}", popularity.name());
+                for &preset in presets {
+                    findings.extend(speed(&rows, [preset, FATCACHE], &of, Some("up to 125")));
+                    findings.push(Finding::new(
+                        format!("hit ratio, {preset} / {FATCACHE}, {of}"),
+                        Some("up to 8.2"),
+                        over(&rows, [preset, FATCACHE], "hit_ratio"),
+                    ));
+                    findings.push(Finding::new(
+                        format!("memory of the index, {preset} / {FATCACHE}, {of}"),
+                        Some("1"),
+                        over(&rows, [preset, FATCACHE], "index_dram_bytes"),
+                    ));
+                    findings.push(Finding::new(
+                        format!("hit ratio, {preset}, {of}"),
+                        None,
+                        figure(&rows, preset, "hit_ratio"),
+                    ));
+                }
+            }
+        }
+    }
+    findings
+}

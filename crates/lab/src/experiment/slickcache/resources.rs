@@ -1,0 +1,105 @@
+//! `SlickCache` (`SoCC` 2018), section 5.7 and table 3: memory, flash and processors.
+
+use super::cell::{Cell, FATCACHE, PRESETS, SLICKCACHE, SLICKCACHE_GC};
+use super::machine::{ITEM_BYTES, Machine, Popularity};
+use crate::compare::Plan;
+use crate::experiment::pick::{among, figure, over};
+use crate::experiment::{ExperimentError, Finding, Outcome, Scale, Setting};
+use crate::row::Row;
+
+/// What is asked for, the share of SETs in percent, and how busy the paper's processors were.
+const ASKED: [(&str, f64, [&str; 3]); 3] = [
+    ("SET", 100.0, ["0.455", "0.505", "0.525"]),
+    ("GET", 0.0, ["0.219", "0.227", "0.231"]),
+    ("SET/GET 1:1", 50.0, ["0.387", "0.408", "0.425"]),
+];
+
+pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
+    let machine = Machine::of(setting.scale);
+    let keys = machine.loaded_keys();
+    let mut cells = Vec::new();
+    for (asked, sets, _) in ASKED {
+        let workload = Popularity::Zipfian.workload(setting, keys, sets, false)?;
+        let plan = Plan {
+            load: true,
+            warmup: if setting.scale == Scale::Tiny {
+                keys / 4
+            } else {
+                keys
+            },
+            ..machine.plan(workload, keys / 2)
+        };
+        let cells_of = Cell::of_each(&PRESETS, &plan).into_iter();
+        cells.extend(cells_of.map(|cell| cell.with("asked", asked)));
+    }
+    let rows = setting.cells.run(&cells, row)?;
+    Ok(Outcome::of(Vec::new(), findings(&rows), rows))
+}
+
+/// With what does not grow with the number of items: buffers of slabs, the table of slabs, journal and checkpoints.
+fn row(cell: &Cell) -> Result<Row, ExperimentError> {
+    let ran = cell.ran()?;
+    let row = cell.row_of(&ran);
+    Ok(row
+        .with("fixed_dram_bytes", ran.detail.fixed_bytes)
+        .with("index_bytes_written", ran.row.index_bytes_written)
+        .with("flash_bytes_written", ran.row.flash_bytes_written))
+}
+
+fn findings(rows: &[Row]) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (asked, _, paper) in ASKED {
+        let rows = among(rows, "asked", asked);
+        for (preset, paper) in PRESETS.into_iter().zip(paper) {
+            for (what, paper, field) in [
+                ("share of the processors busy", Some(paper), "cpu_busy"),
+                ("processor time an operation, in us", None, "cpu_us_an_op"),
+                ("requests a second", None, "requests_per_s"),
+                ("hit ratio", None, "hit_ratio"),
+                ("items kept", None, "items_kept"),
+            ] {
+                findings.push(Finding::new(
+                    format!("{what}, {preset}, {asked}"),
+                    paper,
+                    figure(&rows, preset, field),
+                ));
+            }
+        }
+        for preset in [SLICKCACHE, SLICKCACHE_GC] {
+            for (what, paper, field) in [
+                (
+                    "flash of the index, share of the cache",
+                    Some("0.06"),
+                    "index_flash_share",
+                ),
+                (
+                    "bytes of the index written for a SET",
+                    None,
+                    "index_bytes_written_a_set",
+                ),
+                ("bits of memory an item", Some("35"), "dram_bits_an_item"),
+            ] {
+                findings.push(Finding::new(
+                    format!("{what}, {preset}, {asked}"),
+                    paper,
+                    figure(&rows, preset, field),
+                ));
+            }
+        }
+        findings.push(Finding::new(
+            format!("memory of the index an item, {SLICKCACHE} / {FATCACHE}, {asked}"),
+            Some("0.10"),
+            over(&rows, [SLICKCACHE, FATCACHE], "dram_bits_an_item"),
+        ));
+        let written = |preset| {
+            let bytes = figure(&rows, preset, "index_bytes_written_a_set")?;
+            Some(bytes / f64::from(ITEM_BYTES))
+        };
+        findings.push(Finding::new(
+            format!("part of the CLWA that is the index, {SLICKCACHE}, {asked}"),
+            None,
+            written(SLICKCACHE),
+        ));
+    }
+    findings
+}

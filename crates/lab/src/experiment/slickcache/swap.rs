@@ -1,0 +1,103 @@
+//! `SlickCache` (`SoCC` 2018), figure 14: an index in memory that is swapped, instead.
+
+use super::cell::{Cell, FATCACHE, SLICKCACHE_GC, speed};
+use super::machine::{Machine, POPULARITIES, Popularity, optane};
+use crate::compare::{DeviceChoice, Plan, Swap};
+use crate::experiment::pick::{among, figure};
+use crate::experiment::{ExperimentError, Finding, Outcome, Scale, Setting};
+use crate::plot::{Axis, Line, Plot};
+use crate::row::Row;
+
+const ON_FLASH: &str = "fatcache, swapped to flash";
+const ON_OPTANE: &str = "fatcache, swapped to optane";
+const DRAWN: [&str; 4] = [FATCACHE, SLICKCACHE_GC, ON_FLASH, ON_OPTANE];
+
+pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
+    let popularities = match setting.scale {
+        Scale::Tiny => &POPULARITIES[1..2],
+        Scale::Small | Scale::Paper => &POPULARITIES[..],
+    };
+    let mut cells = Vec::new();
+    for &popularity in popularities {
+        for preset in [FATCACHE, SLICKCACHE_GC] {
+            cells.push(cell(setting, popularity, preset)?);
+        }
+    }
+    let mut rows = setting.cells.run(&cells, Cell::row)?;
+    let mut cells = Vec::new();
+    for &popularity in popularities {
+        let of = among(&rows, "popularity", popularity.name());
+        let bytes = |preset| figure(&of, preset, "index_dram_bytes").unwrap_or_default() as u64;
+        for (name, drive) in drives(setting.scale) {
+            let mut cell = cell(setting, popularity, FATCACHE)?.called(name);
+            cell.plan.swap = Some(Swap {
+                index_bytes: bytes(FATCACHE),
+                memory_bytes: bytes(SLICKCACHE_GC),
+                drive,
+            });
+            cells.push(cell);
+        }
+    }
+    rows.extend(setting.cells.run(&cells, Cell::row)?);
+    Ok(Outcome::of(vec![plot(&rows)], findings(&rows), rows))
+}
+
+/// Drives of their own, the one as the cache's.
+fn drives(scale: Scale) -> [(&'static str, DeviceChoice); 2] {
+    let machine = Machine::of(scale);
+    let optane = DeviceChoice::Modelled {
+        model: optane(),
+        bytes: machine.cache_bytes,
+    };
+    [(ON_FLASH, machine.drive()), (ON_OPTANE, optane)]
+}
+
+fn cell(
+    setting: &Setting<'_>,
+    popularity: Popularity,
+    preset: &'static str,
+) -> Result<Cell, ExperimentError> {
+    let machine = Machine::of(setting.scale);
+    let keys = machine.loaded_keys();
+    let workload = popularity.workload(setting, keys, 50.0, false)?;
+    let plan = Plan {
+        load: true,
+        warmup: keys,
+        ..machine.plan(workload, keys / 2)
+    };
+    Ok(Cell::new(preset, plan).with("popularity", popularity.name()))
+}
+
+fn plot(rows: &[Row]) -> Plot {
+    let names = POPULARITIES.map(Popularity::name);
+    let line = |&preset: &&str| {
+        let point = |(at, name): (usize, &String)| {
+            let rows = among(rows, "popularity", name.as_str());
+            Some((at as f64, figure(&rows, preset, "requests_per_s")?))
+        };
+        Line::new(preset, names.iter().enumerate().filter_map(point).collect())
+    };
+    Plot::new(
+        "14. Throughput",
+        Axis::named("popularity", names.to_vec()),
+        Axis::linear("requests").unit("1/s"),
+        DRAWN.iter().map(line).collect(),
+    )
+}
+
+fn findings(rows: &[Row]) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for popularity in POPULARITIES {
+        let name = popularity.name();
+        let rows = among(rows, "popularity", name.as_str());
+        for (pair, paper) in [
+            ([ON_FLASH, FATCACHE], "0.12 to 0.14"),
+            ([ON_OPTANE, FATCACHE], "0.40 to 0.42"),
+            ([ON_OPTANE, SLICKCACHE_GC], "0.39 to 0.48"),
+            ([SLICKCACHE_GC, FATCACHE], "about 1"),
+        ] {
+            findings.extend(speed(&rows, pair, &name, Some(paper)));
+        }
+    }
+    findings
+}

@@ -1,0 +1,100 @@
+//! `SlickCache` (`SoCC` 2018), table 1: the watermarks of the two-phase GC.
+
+use engine::{Reserve, StaticReserve};
+
+use super::cell::{Cell, SLICKCACHE_GC};
+use super::machine::{Machine, Popularity};
+use crate::compare::Plan;
+use crate::experiment::pick::among;
+use crate::experiment::{ExperimentError, Finding, Outcome, Scale, Setting};
+use crate::row::Row;
+
+struct Watermarks {
+    low: u32,
+    high: u32,
+    /// Hit ratio, thousands of operations a second, microseconds.
+    paper: [&'static str; 3],
+}
+
+const fn watermarks(low: u32, high: u32, paper: [&'static str; 3]) -> Watermarks {
+    Watermarks { low, high, paper }
+}
+
+const ALL: [Watermarks; 5] = [
+    watermarks(1, 4, ["0.890", "137,000", "592"]),
+    watermarks(2, 5, ["0.894", "141,000", "543"]),
+    watermarks(3, 8, ["0.871", "139,000", "538"]),
+    watermarks(5, 10, ["0.825", "133,000", "526"]),
+    watermarks(10, 15, ["0.766", "127,000", "517"]),
+];
+
+pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
+    let machine = Machine::of(setting.scale);
+    // More than the cache holds: what GC drops is missed.
+    let keys = machine.items();
+    let workload = Popularity::Zipfian.workload(setting, keys, 50.0, false)?;
+    let number = if setting.scale == Scale::Tiny {
+        1
+    } else {
+        ALL.len()
+    };
+    let cell = |watermarks: &Watermarks| {
+        let plan = Plan {
+            load: true,
+            warmup: 3 * keys,
+            reserve: Some(Reserve::Static(StaticReserve {
+                low_percent: watermarks.low,
+                high_percent: watermarks.high,
+            })),
+            ..machine.plan(workload.clone(), keys)
+        };
+        Cell::new(SLICKCACHE_GC, plan).with("watermarks", watermarks.name())
+    };
+    let cells: Vec<Cell> = ALL.iter().take(number).map(cell).collect();
+    let rows = setting.cells.run(&cells, Cell::row)?;
+    Ok(Outcome::of(Vec::new(), findings(&rows), rows))
+}
+
+impl Watermarks {
+    fn name(&self) -> String {
+        format!("{}-{} %", self.low, self.high)
+    }
+}
+
+fn findings(rows: &[Row]) -> Vec<Finding> {
+    let number = |watermarks: &Watermarks, field| {
+        among(rows, "watermarks", watermarks.name())
+            .first()?
+            .number(field)
+    };
+    let mut findings = Vec::new();
+    for watermarks in &ALL {
+        let fields = [
+            ("hit ratio", "hit_ratio"),
+            ("requests a second", "requests_per_s"),
+            ("mean latency in us", "mean_us"),
+        ];
+        for ((what, field), paper) in fields.into_iter().zip(watermarks.paper) {
+            findings.push(Finding::new(
+                format!("{what}, {}", watermarks.name()),
+                Some(paper),
+                number(watermarks, field),
+            ));
+        }
+        findings.push(Finding::new(
+            format!("items kept, {}", watermarks.name()),
+            None,
+            number(watermarks, "items_kept"),
+        ));
+    }
+    let fall = || {
+        let [usual, highest] = [&ALL[1], &ALL[4]].map(|watermarks| number(watermarks, "hit_ratio"));
+        Some(100.0 * (usual? - highest?))
+    };
+    findings.push(Finding::new(
+        "hit ratio, 2-5 % less 10-15 %, points",
+        Some("12.8"),
+        fall(),
+    ));
+    findings
+}
