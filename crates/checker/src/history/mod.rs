@@ -124,7 +124,7 @@ pub(crate) struct Certain {
     pub(crate) expiry: u32,
     /// When that was asked for.
     pub(crate) asked: u64,
-    /// It has had this expiry from the first.
+    /// It has had this expiry from the first, and nothing has been refused of late that was to change it.
     pub(crate) is_untouched: bool,
 }
 
@@ -508,7 +508,8 @@ impl History {
             tag,
             expiry,
             asked: last.asked,
-            is_untouched: of_value.count() == 1,
+            // One that was refused may have removed what it was to change.
+            is_untouched: of_value.count() == 1 && real().count() == changes.len(),
         })
     }
 

@@ -125,14 +125,10 @@ pub(super) fn verify(
         // A torn record kills more than it should.
         if point.facts.is_whole
             && !point.facts.is_cut
+            && !point.facts.has_dropped
             && let Some((key, tag)) = lying_there(&engine, &unnamed).await
             && is_all_there(&machine, &engine)
         {
-            eprintln!(
-                "DBG {:?} {:?}",
-                engine.stats().placement,
-                engine.stats().mappings
-            );
             let told = machine.history.lock().tell(key);
             return Err(format!(
                 "key {key}: value {tag} lies on flash and is not found

@@ -334,10 +334,13 @@ impl Watch {
         }
     }
 
-    /// Whether the index has let go of mappings in this life.
+    /// Whether the index has let go of mappings in this life, or has not taken some.
     fn drops(&self) -> bool {
-        let engine = self.state.lock().engine.upgrade();
-        engine.is_some_and(|engine| engine.placement().mappings().dropped() > 0)
+        let Some(engine) = self.state.lock().engine.upgrade() else {
+            return false;
+        };
+        let flash = engine.flash_stats();
+        engine.placement().mappings().dropped() + flash.index_full + flash.items_lost > 0
     }
 
     /// What has to be found again: what lies in segments that have been written.
