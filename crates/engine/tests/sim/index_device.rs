@@ -564,12 +564,9 @@ fn a_failed_sync_of_either_device_is_made_good_on_that_one() {
             let engine = start(&media, disk_of(&pair.index)).await;
             let mut found = 0;
             for number in 0..number {
-                match get(&engine, &numbered(number)).await {
-                    Some(read) => {
-                        assert_eq!(read, value(number, VALUE_BYTES));
-                        found += 1;
-                    }
-                    None => {}
+                if let Some(read) = get(&engine, &numbered(number)).await {
+                    assert_eq!(read, value(number, VALUE_BYTES));
+                    found += 1;
                 }
             }
             assert!(found >= ITEMS, "{found} of {number}");

@@ -37,6 +37,9 @@ pub struct CacheConfig {
     pub(super) stop_deadline: Duration,
 }
 
+/// A device for an index that has been opened; none where there is none.
+type IndexDisk = Result<Option<Arc<dyn Disk>>, device::OpenError>;
+
 impl CacheConfig {
     /// A cache in the file or block device at `path`, made if it does not exist, with 256 MiB of
     /// memory.
@@ -211,9 +214,7 @@ impl CacheConfig {
     /// What opens the device of the index, where it has one, or makes it.
     pub(super) fn index_device(
         &self,
-    ) -> Option<
-        impl FnOnce(IndexDeviceNeed) -> Result<Option<Arc<dyn Disk>>, device::OpenError> + Send + use<>,
-    > {
+    ) -> Option<impl FnOnce(IndexDeviceNeed) -> IndexDisk + Send + use<>> {
         let (path, bytes) = (self.index_flash.clone()?, self.index_flash_bytes);
         let options = self.file_options();
         Some(move |need| {

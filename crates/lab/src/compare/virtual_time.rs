@@ -64,7 +64,7 @@ pub(super) fn crash(
     let sim = Sim::new(plan.seed());
     let first = sim.block_on(async {
         let left = Left::new(storage.clone(), device);
-        let (before, mut left) = serve(plan, preset, left, Box::new(|_| ())).await?;
+        let (before, mut left) = Box::pin(serve(plan, preset, left, Box::new(|_| ()))).await?;
         if survives == Survives::Nothing {
             storage.forget().await?;
             left.journal = None;
@@ -83,7 +83,7 @@ pub(super) fn crash(
     };
     let second = sim.block_on(async {
         left.storage = storage.survived()?;
-        serve(&again, preset, left, Box::new(|_| ())).await
+        Box::pin(serve(&again, preset, left, Box::new(|_| ()))).await
     });
     sim.crash();
     let (after, _) = second?;
