@@ -122,6 +122,8 @@ struct Tiered {
     checkpoint_segments: u32,
     numbered_at_checkpoint: AtomicU32,
     numbered_at_section: AtomicU32,
+    /// Bytes of Tier 1 that the budget knows of.
+    hot_bytes: AtomicU64,
 }
 
 /// Which keys have been restored in this run, about: a Bloom filter. Where it has no space, all may be.
@@ -283,6 +285,7 @@ impl Tiered {
             numbered_at_section: AtomicU32::new(0),
             checkpoint_segments: settings.checkpoint_segments,
             numbered_at_checkpoint: AtomicU32::new(0),
+            hot_bytes: AtomicU64::new(0u64),
         };
         tiered.account();
         Ok(tiered)
@@ -291,6 +294,15 @@ impl Tiered {
     fn account(&self) {
         let bytes = self.cascade.memory_bytes();
         self.index_use.bytes.store(bytes, Ordering::Relaxed);
+    }
+
+    /// Accounts for the memory of Tier 1 where a change has made it larger or smaller.
+    fn account_hot(&self) {
+        let bytes = self.cascade.hot_bytes();
+        if self.hot_bytes.load(Ordering::Relaxed) != bytes {
+            self.hot_bytes.store(bytes, Ordering::Relaxed);
+            self.account();
+        }
     }
 
     fn displaced(&self, before: Option<Hot>, may_be_below: impl FnOnce() -> bool) -> Displaced {
@@ -362,6 +374,7 @@ impl Tiered {
         let inserted = self
             .code_for(place)
             .and_then(|code| self.cascade.insert(hash.0, code, may_grow).ok());
+        self.account_hot();
         match inserted {
             Some(before) => {
                 let displaced = self.displaced(before, || true);
@@ -469,6 +482,7 @@ impl Placement for Tiered {
     fn invalidate(&self, hash: KeyHash, _version: u64) -> Displaced {
         work::count(Work::IndexStep, 1);
         let before = self.cascade.bury(hash.0);
+        self.account_hot();
         self.displaced(before, || true)
     }
 

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use device::{Disk as _, IoFuture, Region};
-use format::mapping::Entry;
+use format::cascade::STREAM_BYTES;
+use format::mapping::{ENTRY_BYTES, Entry};
 use format::segment::Position;
 use parking_lot::{Mutex, MutexGuard};
 use runtime::pages::PagePool;
@@ -18,6 +19,7 @@ use super::pages::{PageStore, Saves};
 use super::partition::{Layouts, Partition};
 use super::shape::{CascadeConfig, Shape};
 use super::slices::Filter;
+use super::upkeep::MOST_DEMOTED;
 
 use crate::ConfigError;
 
@@ -108,6 +110,16 @@ pub struct Counters {
     pub write_errors: AtomicU64,
 }
 
+/// Pages of a region that are reserved for a checkpoint: as many as the largest takes, where Tier 1 has not grown for want of
+/// them. Without one no page becomes free again.
+fn reserved_pages(shape: &Shape, pages: usize) -> usize {
+    let hot = shape.hot_entries + (OVERSHOOT + MOST_DEMOTED) * shape.demoted();
+    let buffered = 2 * shape.lists() * shape.buffered();
+    let entries = shape.partitions() * (hot + buffered);
+    let bytes = entries * ENTRY_BYTES + pages * size_of::<format::cascade::BucketPage>();
+    (bytes / STREAM_BYTES + 1).clamp(pages / 16, pages / 4)
+}
+
 /// Bits of filters for each entry, so many more than those of inactive buckets; none where these have none.
 pub(super) fn more_filter_bits(config: &CascadeConfig, more: u32) -> u32 {
     match config.filter_bits {
@@ -153,7 +165,8 @@ impl Cascade {
         pool: &Arc<PagePool>,
     ) -> Result<Self, CascadeError> {
         let shape = Shape::of(&config);
-        let store = PageStore::new(region, config.discard);
+        let pages = PageStore::pages_of(&region);
+        let store = PageStore::new(region, reserved_pages(&shape, pages), config.discard);
         let least = Self::least_pages(&config);
         if store.pages() < least {
             return Err(CascadeError::Region {
@@ -245,6 +258,11 @@ impl Cascade {
         self.hot_bytes.load(Ordering::Relaxed) + below + self.store.memory_bytes()
     }
 
+    /// Bytes of memory that Tier 1 takes.
+    pub fn hot_bytes(&self) -> u64 {
+        self.hot_bytes.load(Ordering::Relaxed)
+    }
+
     /// Bytes of flash in use, and written so far.
     pub fn flash_bytes(&self) -> (u64, u64) {
         let page = device::PAGE_BYTES as u64;
@@ -327,7 +345,7 @@ impl Cascade {
     }
 
     /// Names a place for a key, instead of all that is named for it. Returns what Tier 1 said before. Tier 1 `may_grow`
-    /// while what is below it does not keep up.
+    /// while what is below it does not keep up, as long as a checkpoint of it would find space.
     ///
     /// # Errors
     /// [`HotFull`], and nothing has changed. Where Tier 1 said something there is always space.
@@ -336,7 +354,8 @@ impl Cascade {
         let most = self.shape.hot_entries + OVERSHOOT * self.shape.demoted();
         self.change(hash, |partition| {
             let before = partition.hot.get(hash).map(|entry| entry.hot);
-            if before.is_none() && !may_grow && partition.hot.len() >= most {
+            let is_new = before.is_none();
+            if is_new && partition.hot.len() >= most && !(may_grow && self.store.is_roomy()) {
                 return Err(HotFull);
             }
             partition.hot.put(hash, Hot::At(code), true);

@@ -26,8 +26,8 @@ use runtime::work::{self, Work};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct PageId(pub(super) u32);
 
-/// One page of so many is reserved for checkpoints.
-const RESERVED_SHARE: usize = 16;
+/// A region is roomy with one page of so many free, and twice what is reserved.
+const ROOMY_SHARE: usize = 8;
 /// Pages that are looked for next to each other, the longest first.
 const RUNS: [u32; 3] = [16, 4, 1];
 /// Pages written at once, at most.
@@ -37,6 +37,8 @@ const WRITE_PAGES: usize = 64;
 pub(super) struct PageStore {
     region: Region,
     map: Mutex<PageMap>,
+    /// Pages that only checkpoints may take.
+    reserved: usize,
     /// Whether the drive is told of pages that are let go of.
     discards: bool,
     discard_due: Notify,
@@ -170,13 +172,13 @@ impl PageMap {
 }
 
 impl PageStore {
-    /// A region of whose pages none is in use.
-    pub(super) fn new(region: Region, discards: bool) -> Self {
-        let pages = region.len_bytes() / PAGE_BYTES as u64;
-        let pages = pages.min(u64::from(u32::MAX)) as usize;
+    /// A region of whose pages none is in use, and so many are reserved for checkpoints.
+    pub(super) fn new(region: Region, reserved: usize, discards: bool) -> Self {
+        let pages = Self::pages_of(&region);
         Self {
             region,
             map: Mutex::new(PageMap::new(pages)),
+            reserved,
             discards,
             discard_due: Notify::default(),
             pages_written: AtomicU64::new(0),
@@ -185,7 +187,11 @@ impl PageStore {
 
     /// Pages of the region.
     pub(super) fn pages(&self) -> usize {
-        (self.region.len_bytes() / PAGE_BYTES as u64).min(u64::from(u32::MAX)) as usize
+        Self::pages_of(&self.region)
+    }
+
+    pub(super) fn pages_of(region: &Region) -> usize {
+        (region.len_bytes() / PAGE_BYTES as u64).min(u64::from(u32::MAX)) as usize
     }
 
     /// Pages that can be taken.
@@ -204,10 +210,15 @@ impl PageStore {
         self.pages_written.load(Ordering::Relaxed)
     }
 
+    /// Whether there are many more free pages than are reserved.
+    pub(super) fn is_roomy(&self) -> bool {
+        self.map.lock().free > 2 * self.reserved + self.pages() / ROOMY_SHARE
+    }
+
     /// Takes so many pages; nothing where there are not as many beside what is reserved.
     pub(super) fn take(&self, count: usize) -> Option<Box<[PageId]>> {
         let mut map = self.map.lock();
-        if map.free < count + self.pages() / RESERVED_SHARE {
+        if map.free < count + self.reserved {
             return None;
         }
         map.take(count)
@@ -381,7 +392,11 @@ mod tests {
     fn store_that(discards: bool) -> PageStore {
         let bytes = (PAGES * PAGE_BYTES) as u64;
         let disk = Arc::new(MemoryDisk::new(bytes));
-        PageStore::new(Region::new(disk, 0, bytes).expect("whole pages"), discards)
+        PageStore::new(
+            Region::new(disk, 0, bytes).expect("whole pages"),
+            PAGES / 16,
+            discards,
+        )
     }
 
     /// Else what has been written to it meanwhile would be discarded.

@@ -18,7 +18,7 @@ use super::pages::PageId;
 use super::partition::{Bucket, BucketPage, Partition, Sorted, Spot};
 
 /// Blocks' worths of entries that wait to be written, at most.
-const MOST_DEMOTED: usize = 2;
+pub(super) const MOST_DEMOTED: usize = 2;
 /// Pages of an inactive bucket at which it is written anew, without what has gone.
 const MOST_BUCKET_PAGES: usize = 12;
 /// What a device is given to come to itself.
