@@ -109,9 +109,9 @@ impl Cascade {
             Some(true) => {
                 self.store.checkpoint_named();
                 let before = std::mem::replace(&mut saves.named, pending);
-                self.store.free(before);
+                self.store.free_checkpoint(before);
             }
-            Some(false) => self.store.free(pending),
+            Some(false) => self.store.free_checkpoint(pending),
             // It counts as one that may be.
             None => saves.named.extend(pending),
         }
@@ -153,7 +153,7 @@ impl Cascade {
         match written.await {
             Ok(()) => {}
             Err(error) => {
-                self.store.free(stream.pages);
+                self.store.free_checkpoint(stream.pages);
                 return Err(error);
             }
         }
@@ -271,6 +271,7 @@ impl Cascade {
         let segments = reader.count().await?;
         let segments = reader.all(segments).await?;
         let next: zerocopy::little_endian::U32 = reader.one().await?;
+        self.store.claimed_for_checkpoint(pages.len());
         self.saved.lock().named = pages;
         Ok(Loaded {
             segments: (segments, next.get()),
@@ -530,7 +531,7 @@ impl<'c> Stream<'c> {
     async fn write(&mut self, piece: &[u8]) -> Result<(), SaveError> {
         let count = piece.len().div_ceil(STREAM_BYTES);
         let store = &self.cascade.store;
-        let pages = store.take_reserved(count).ok_or(SaveError::Full)?;
+        let pages = store.take_for_checkpoint(count).ok_or(SaveError::Full)?;
         let number = self.first_number + self.pages.len() as u64;
         self.pages.extend_from_slice(&pages);
         let mut bytes = AlignedBuf::new(count * PAGE_BYTES);

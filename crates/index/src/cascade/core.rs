@@ -23,8 +23,8 @@ use super::upkeep::MOST_DEMOTED;
 
 use crate::ConfigError;
 
-/// Demotions by which Tier 1 may be larger than it should be whatever memory there is.
-const OVERSHOOT: usize = 8;
+/// One page of so many is reserved for checkpoints, at least.
+const RESERVED_SHARE: usize = 16;
 /// Searches that read flash at once, at most: each holds a batch of pages.
 pub(super) const SEARCHES: usize = 64;
 /// Bits by which entries of Tier 2 and of active lists have more than those of inactive buckets. A look-up asks 64 small blocks of
@@ -60,6 +60,8 @@ pub trait Segments: Send + Sync {
 pub struct Cascade {
     pub(super) config: CascadeConfig,
     pub(super) shape: Shape,
+    /// Entries of Tier 1 of each partition while what is below does not keep up.
+    grown_hot_entries: usize,
     pub(super) layouts: Layouts,
     /// The bits of a hash that are kept.
     pub(super) kept: u64,
@@ -110,14 +112,30 @@ pub struct Counters {
     pub write_errors: AtomicU64,
 }
 
-/// Pages of a region that are reserved for a checkpoint: as many as the largest takes, where Tier 1 has not grown for want of
-/// them. Without one no page becomes free again.
-fn reserved_pages(shape: &Shape, pages: usize) -> usize {
-    let hot = shape.hot_entries + (OVERSHOOT + MOST_DEMOTED) * shape.demoted();
-    let buffered = 2 * shape.lists() * shape.buffered();
-    let entries = shape.partitions() * (hot + buffered);
-    let bytes = entries * ENTRY_BYTES + pages * size_of::<format::cascade::BucketPage>();
-    (bytes / STREAM_BYTES + 1).clamp(pages / 16, pages / 4)
+/// What of a region is for checkpoints, without which no page becomes free again, and how large Tier 1 may be for these.
+#[derive(Clone, Copy)]
+struct Reserve {
+    pages: usize,
+    /// Entries of Tier 1 of a partition, whatever memory there is.
+    hot_entries: usize,
+}
+
+impl Reserve {
+    fn of(shape: &Shape, pages: usize) -> Self {
+        let of_pages = pages * size_of::<format::cascade::BucketPage>();
+        let buffered = 2 * shape.lists() * shape.buffered() + MOST_DEMOTED * shape.demoted();
+        let bytes_with =
+            |hot: usize| shape.partitions() * (hot + buffered) * ENTRY_BYTES + of_pages;
+        let least = bytes_with(shape.most_hot()) / STREAM_BYTES + 2;
+        let reserved = least.max(pages / RESERVED_SHARE).min(pages / 6);
+        let left = (reserved.saturating_sub(2) * STREAM_BYTES).saturating_sub(bytes_with(0));
+        Self {
+            pages: reserved,
+            hot_entries: shape
+                .most_hot()
+                .max(left / ENTRY_BYTES / shape.partitions()),
+        }
+    }
 }
 
 /// Bits of filters for each entry, so many more than those of inactive buckets; none where these have none.
@@ -166,7 +184,8 @@ impl Cascade {
     ) -> Result<Self, CascadeError> {
         let shape = Shape::of(&config);
         let pages = PageStore::pages_of(&region);
-        let store = PageStore::new(region, reserved_pages(&shape, pages), config.discard);
+        let reserve = Reserve::of(&shape, pages);
+        let store = PageStore::new(region, reserve.pages, config.discard);
         let least = Self::least_pages(&config);
         if store.pages() < least {
             return Err(CascadeError::Region {
@@ -205,6 +224,7 @@ impl Cascade {
         let cascade = Self {
             config,
             shape,
+            grown_hot_entries: reserve.hot_entries,
             layouts,
             kept: u64::MAX << (u64::BITS - kept_bits),
             image,
@@ -351,11 +371,14 @@ impl Cascade {
     /// [`HotFull`], and nothing has changed. Where Tier 1 said something there is always space.
     pub fn insert(&self, hash: u64, code: u64, may_grow: bool) -> Result<Option<Hot>, HotFull> {
         let hash = hash & self.kept;
-        let most = self.shape.hot_entries + OVERSHOOT * self.shape.demoted();
+        let most = if may_grow {
+            self.grown_hot_entries
+        } else {
+            self.shape.most_hot()
+        };
         self.change(hash, |partition| {
             let before = partition.hot.get(hash).map(|entry| entry.hot);
-            let is_new = before.is_none();
-            if is_new && partition.hot.len() >= most && !(may_grow && self.store.is_roomy()) {
+            if before.is_none() && partition.hot.len() >= most {
                 return Err(HotFull);
             }
             partition.hot.put(hash, Hot::At(code), true);

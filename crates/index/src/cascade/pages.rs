@@ -26,8 +26,6 @@ use runtime::work::{self, Work};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct PageId(pub(super) u32);
 
-/// A region is roomy with one page of so many free, and twice what is reserved.
-const ROOMY_SHARE: usize = 8;
 /// Pages that are looked for next to each other, the longest first.
 const RUNS: [u32; 3] = [16, 4, 1];
 /// Pages written at once, at most.
@@ -37,7 +35,8 @@ const WRITE_PAGES: usize = 64;
 pub(super) struct PageStore {
     region: Region,
     map: Mutex<PageMap>,
-    /// Pages that only checkpoints may take.
+    /// Pages that a checkpoint takes, at most. Twice as many are for checkpoints alone: another one is written while one is in
+    /// force.
     reserved: usize,
     /// Whether the drive is told of pages that are let go of.
     discards: bool,
@@ -62,6 +61,8 @@ struct PageMap {
     /// A checkpoint is begun and not complete: it may name what is taken.
     is_in_checkpoint: bool,
     free: usize,
+    /// Those that checkpoints take.
+    saved: usize,
     /// The word of `used` at which the search for free ones goes on.
     cursor: usize,
     /// Whether there are no runs of the lengths of [`RUNS`] any more.
@@ -109,6 +110,7 @@ impl PageMap {
             young: BitMap::new(pages),
             is_in_checkpoint: false,
             free: pages,
+            saved: 0,
             cursor: 0,
             used_up: [false; RUNS.len()],
             released: Vec::new(),
@@ -210,23 +212,31 @@ impl PageStore {
         self.pages_written.load(Ordering::Relaxed)
     }
 
-    /// Whether there are many more free pages than are reserved.
-    pub(super) fn is_roomy(&self) -> bool {
-        self.map.lock().free > 2 * self.reserved + self.pages() / ROOMY_SHARE
-    }
-
     /// Takes so many pages; nothing where there are not as many beside what is reserved.
     pub(super) fn take(&self, count: usize) -> Option<Box<[PageId]>> {
         let mut map = self.map.lock();
-        if map.free < count + self.reserved {
+        if map.free + map.saved < count + 2 * self.reserved {
             return None;
         }
         map.take(count)
     }
 
-    /// The same, the reserved ones included: for checkpoints, without which no page becomes free again.
+    /// The same, the reserved ones included.
     pub(super) fn take_reserved(&self, count: usize) -> Option<Box<[PageId]>> {
         self.map.lock().take(count)
+    }
+
+    /// Takes pages for a checkpoint, without which no page becomes free again: reserved ones, too.
+    pub(super) fn take_for_checkpoint(&self, count: usize) -> Option<Box<[PageId]>> {
+        let mut map = self.map.lock();
+        let taken = map.take(count)?;
+        map.saved += count;
+        Some(taken)
+    }
+
+    /// So many of the pages that have been claimed are those of a checkpoint.
+    pub(super) fn claimed_for_checkpoint(&self, count: usize) {
+        self.map.lock().saved += count;
     }
 
     /// Marks a page that a checkpoint names as used; false where it is already, or there is no such page.
@@ -253,9 +263,10 @@ impl PageStore {
         }
     }
 
-    /// Frees pages that no checkpoint names.
-    pub(super) fn free(&self, pages: impl IntoIterator<Item = PageId>) {
+    /// Frees the pages of checkpoints that are not in force.
+    pub(super) fn free_checkpoint(&self, pages: Vec<PageId>) {
         let mut map = self.map.lock();
+        map.saved -= pages.len();
         pages.into_iter().for_each(|page| map.free(page));
     }
 

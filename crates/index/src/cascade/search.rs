@@ -45,6 +45,14 @@ enum Outcome {
     Overtaken,
 }
 
+/// What a search has read.
+#[derive(Default)]
+struct Reads {
+    pages: u64,
+    /// Batches of Tier 2.
+    batches: u64,
+}
+
 impl Cascade {
     /// Looks for a key in all tiers. What is found below Tier 1 is put there, too.
     pub async fn search(&self, hash: u64) -> Searched {
@@ -76,8 +84,10 @@ impl Cascade {
                     continue;
                 }
             }
-            let mut pages = 0;
-            let outcome = self.follow(key, &plan, &mut pages).await;
+            let mut reads = Reads::default();
+            let outcome = self.follow(key, &plan, &mut reads).await;
+            let Reads { pages, batches } = reads;
+            add(&self.counters.tier2_batches, batches);
             let (counter, searched) = match outcome {
                 Outcome::Overtaken => continue,
                 Outcome::Found(entry, tier) => {
@@ -102,11 +112,14 @@ impl Cascade {
         Searched::Unreadable
     }
 
-    async fn follow(&self, key: u64, plan: &Plan, pages: &mut u64) -> Outcome {
+    async fn follow(&self, key: u64, plan: &Plan, done: &mut Reads) -> Outcome {
         let batch = self.config.batch.max(1) as usize;
         for reads in plan.direct.chunks(batch) {
-            add(&self.counters.tier2_batches, 1);
-            match self.look(&self.layouts.direct, key, reads, pages).await {
+            done.batches += 1;
+            match self
+                .look(&self.layouts.direct, key, reads, &mut done.pages)
+                .await
+            {
                 Ok(Some(entry)) => return Outcome::Found(entry, Tier::Two),
                 Ok(None) => {}
                 Err(outcome) => return outcome,
@@ -119,14 +132,17 @@ impl Cascade {
         while let Some((read, behind)) = rest.split_first() {
             rest = behind;
             if let &Read::Jump(page, over) = read {
-                *pages += 1;
+                done.pages += 1;
                 if !self.may_be_behind(key, page).await {
                     rest = &behind[over..];
                 }
                 continue;
             }
             let read = std::slice::from_ref(read);
-            match self.look(&self.layouts.active, key, read, pages).await {
+            match self
+                .look(&self.layouts.active, key, read, &mut done.pages)
+                .await
+            {
                 Ok(Some(entry)) => return Outcome::Found(entry, Tier::Three),
                 Ok(None) => {}
                 Err(outcome) => return outcome,

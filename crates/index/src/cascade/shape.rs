@@ -26,6 +26,8 @@ const BUFFER_SHARE: u64 = 384;
 /// How full the page is that a compaction brings to an inactive bucket, on average: in one bucket of a hundred it does not
 /// hold all.
 const BUCKET_FILL: (u64, u64) = (17, 20);
+/// Demotions by which Tier 1 may be larger than it should be whatever memory there is.
+const OVERSHOOT: usize = 8;
 /// Entries of Tier 1 in a sub-table of its own size, for each of the buckets it begins with.
 const HOT_ENTRIES_A_BUCKET: u64 = 16;
 
@@ -289,6 +291,11 @@ impl Shape {
 
     pub(super) fn lists(&self) -> usize {
         1 << self.list_bits
+    }
+
+    /// Entries that Tier 1 of a partition may have whatever memory there is.
+    pub(super) fn most_hot(&self) -> usize {
+        self.hot_entries + OVERSHOOT * self.demoted()
     }
 
     /// Entries that are demoted at once: those of a block.

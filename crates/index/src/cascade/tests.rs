@@ -609,3 +609,66 @@ fn what_is_found_was_so_meanwhile() {
         });
     }
 }
+
+/// More is named than the region has space for: the oldest mappings go and are counted, and Tier 1 stays so small that a
+/// checkpoint of it finds space.
+#[test]
+fn a_full_region_lets_go_of_the_oldest_and_goes_on() {
+    const KEYS: u64 = 250_000;
+    let config = CascadeConfig {
+        sizes: Sizes {
+            partitions: Some(1),
+            active_blocks: Some(4),
+            ratio: Some(128),
+            page_entries: Some(16),
+            ..Sizes::default()
+        },
+        ..CascadeConfig::new(20_000, 34)
+    };
+    for seed in 1..=2 {
+        in_simulation(seed, || async {
+            // Slower than what is stored.
+            let latency = Latency {
+                write: Duration::from_millis(2),
+                ..Latency::default()
+            };
+            let mut bench = Bench::with_latency(config, latency);
+            let cascade = Arc::clone(&bench.cascade);
+            runtime::spawn_detached(async move { cascade.upkeep(0, || ()).await });
+            let cascade = Arc::clone(&bench.cascade);
+            runtime::spawn_detached(async move {
+                loop {
+                    runtime::sleep(Duration::from_millis(10)).await;
+                    if cascade.wants_checkpoint() {
+                        let saved = cascade.save(false, || (Vec::new(), 0)).await;
+                        saved.expect("there is space for it");
+                        cascade.saved(Some(true));
+                    }
+                }
+            });
+            let shape = &bench.cascade.shape;
+            let most = shape.hot_entries + shape.demoted();
+            for key in 0..KEYS {
+                let code = bench.place(u32::MAX);
+                while bench.cascade.insert(hash_of(key), code, true).is_err() {
+                    runtime::sleep(Duration::from_millis(1)).await;
+                }
+                bench.model.insert(key, Some(code));
+                if key % 16 == 0 {
+                    runtime::sleep(Duration::from_micros(100)).await;
+                }
+            }
+            runtime::sleep(Duration::from_secs(600)).await;
+            let hot = bench.cascade.lock(0).hot.len();
+            assert!(hot <= most, "{hot} mappings in Tier 1: upkeep stands still");
+            assert!(bench.cascade.counters.evicted.load(Ordering::Relaxed) > 0);
+            for key in KEYS - 10_000..KEYS {
+                let found = bench.cascade.search(hash_of(key)).await;
+                let Searched::At(code, _) = found else {
+                    continue;
+                };
+                assert_eq!(Some(code), bench.expected(key), "key {key}");
+            }
+        });
+    }
+}

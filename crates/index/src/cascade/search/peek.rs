@@ -4,7 +4,7 @@ use format::mapping::Entry;
 
 use super::super::core::Cascade;
 use super::super::hot::Hot;
-use super::{Outcome, RESTARTS, Searched, Tier};
+use super::{Outcome, RESTARTS, Reads, Searched, Tier};
 
 impl Cascade {
     /// What [`search`](Cascade::search) would find.
@@ -31,7 +31,7 @@ impl Cascade {
                 // Something may have changed meanwhile.
                 continue;
             }
-            match self.follow(key, &plan, &mut 0).await {
+            match self.follow(key, &plan, &mut Reads::default()).await {
                 Outcome::Overtaken => {}
                 Outcome::Found(entry, tier) => return self.peeked(&entry, tier),
                 Outcome::Nothing => return Searched::Absent,
