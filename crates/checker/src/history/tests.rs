@@ -226,7 +226,9 @@ fn what_is_certain_is_the_last_value_that_nothing_overlaps() {
     let second = history.ask(1, value(11));
     assert_eq!(history.certain(1), None);
     history.answer(second, None, 0);
-    assert_eq!(history.certain(1), Some(certain));
+    let still = history.certain(1).unwrap();
+    assert_eq!((still.tag, still.asked), (certain.tag, certain.asked));
+    assert!(certain.is_untouched && !still.is_untouched);
     let flush = history.ask_flush();
     history.answer(flush, Some(Effect::Gone), 0);
     assert_eq!(history.certain(1), None);

@@ -9,18 +9,12 @@ use std::sync::Arc;
 
 use device::{AlignedBuf, DeviceError, PAGE_BYTES};
 use format::cascade::BlockHead;
-use format::mapping::{self, BlockError, Entry};
+use format::mapping::{self, Entry};
 
 use super::jump::{Jump, JumpFilter};
+use super::layout::{BlockLayout, PageError, PageRef};
 use super::pages::{PageId, PageStore};
 use super::slices::Filter;
-
-/// A page of a block, and the number by which it tells itself from what lay there before.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct PageRef {
-    pub(super) page: PageId,
-    pub(super) number: u64,
-}
 
 /// What a search reads next.
 #[derive(Clone, Debug)]
@@ -57,48 +51,6 @@ pub(super) struct Block {
     fences: Box<[u16]>,
     /// Whether it has its filter: after a start it is made when the block has been read.
     pub(super) is_filtered: bool,
-}
-
-/// What blocks are written with.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct BlockLayout {
-    pub(super) image: u64,
-    /// Bits of a hash that are the same for the whole block.
-    pub(super) prefix_bits: u32,
-    /// Filters of whole blocks, and of pages.
-    pub(super) filter: Filter,
-    pub(super) page_filter: Filter,
-    /// Entries in a page.
-    pub(super) page_entries: usize,
-    /// A look-up reads all pages of a block at once, as SlickCache does, instead of the one that may have the key.
-    pub(super) whole_blocks: bool,
-}
-
-/// Why a page of a block gave nothing.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum PageError {
-    #[error("a page of the index cannot be read: {0}")]
-    Device(#[from] DeviceError),
-    #[error("a page of the index is damaged: {0}")]
-    Damaged(#[from] BlockError),
-}
-
-impl PageError {
-    /// Whether reading it again may help.
-    pub(super) fn is_passing(&self) -> bool {
-        matches!(self, Self::Device(_))
-    }
-}
-
-impl BlockLayout {
-    /// Pages of a block of so many entries.
-    pub(super) fn pages_for(&self, entries: usize) -> usize {
-        entries.div_ceil(self.page_entries)
-    }
-
-    fn fence(&self, hash: u64) -> u16 {
-        (hash << self.prefix_bits >> 48) as u16
-    }
 }
 
 impl Block {

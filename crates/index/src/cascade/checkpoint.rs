@@ -12,9 +12,10 @@ use format::cascade::{BlockHead, Header, NumberedSegment, STREAM_BYTES, decode_p
 use format::mapping::Entry;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use super::block::{Block, BlockLayout, PageRef};
+use super::block::Block;
 use super::core::Cascade;
 use super::hot::Hot;
+use super::layout::{BlockLayout, PageRef};
 use super::pages::{PageId, PageStore};
 use super::partition::{BucketPage, Layouts, Partition};
 use super::slices::Slices;

@@ -11,15 +11,14 @@ use parking_lot::{Mutex, MutexGuard};
 use runtime::pages::PagePool;
 use runtime::sync::{Notify, Semaphore};
 
-use super::block::BlockLayout;
 use super::doubt::Doubt;
 use super::hot::{self, Hot, HotTable};
 use super::jump;
+use super::layout::BlockLayout;
 use super::pages::{PageStore, Saves};
 use super::partition::{Layouts, Partition};
-use super::shape::{CascadeConfig, Shape};
+use super::shape::{CascadeConfig, MOST_DEMOTED, Shape};
 use super::slices::Filter;
-use super::upkeep::MOST_DEMOTED;
 
 use crate::ConfigError;
 

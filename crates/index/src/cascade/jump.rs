@@ -19,7 +19,7 @@ use device::PAGE_BYTES;
 use format::mapping::bloom::Bloom;
 use format::mapping::{self, FILTER_BITS_PER_ENTRY, FILTER_UNIT_BYTES, HEADER_BYTES};
 
-use super::block::{BlockLayout, PageError, PageRef};
+use super::layout::{BlockLayout, PageError, PageRef};
 use super::pages::{PageId, PageStore};
 
 /// Keys whose filter takes a page, on average.

@@ -30,6 +30,7 @@ mod doubt;
 mod footprint;
 mod hot;
 mod jump;
+mod layout;
 mod order;
 mod pages;
 mod partition;

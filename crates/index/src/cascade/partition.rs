@@ -21,8 +21,9 @@ use format::mapping::bloom::mix;
 use hashbrown::HashTable;
 use hashbrown::hash_table;
 
-use super::block::{Block, BlockLayout, PageRef, Read};
+use super::block::{Block, Read};
 use super::hot::{Hot, HotTable};
+use super::layout::{BlockLayout, PageRef};
 use super::pages::PageId;
 use super::slices::{Filter, Slices};
 

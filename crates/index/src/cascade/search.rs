@@ -5,10 +5,11 @@ mod peek;
 use format::mapping::Entry;
 use futures_util::future::join_all;
 
-use super::block::{self, BlockLayout, PageError, PageRef, Read};
+use super::block::{self, Read};
 use super::core::{Cascade, add};
 use super::hot::Hot;
 use super::jump;
+use super::layout::{BlockLayout, PageError, PageRef};
 use super::partition::Plan;
 
 /// Times that a search begins anew since a page it was to read had been let go of, at most.

@@ -26,6 +26,8 @@ const BUFFER_SHARE: u64 = 384;
 /// How full the page is that a compaction brings to an inactive bucket, on average: in one bucket of a hundred it does not
 /// hold all.
 const BUCKET_FILL: (u64, u64) = (17, 20);
+/// Blocks' worths of entries that wait to be written, at most.
+pub(super) const MOST_DEMOTED: usize = 2;
 /// Demotions by which Tier 1 may be larger than it should be whatever memory there is.
 const OVERSHOOT: usize = 8;
 /// Entries of Tier 1 in a sub-table of its own size, for each of the buckets it begins with.

@@ -10,15 +10,15 @@ use device::DeviceError;
 use format::mapping::Entry;
 use format::segment::Position;
 
-use super::block::{self, Block, BlockLayout, Draft, PageError, PageRef};
+use super::block::{self, Block, Draft};
 use super::core::{Cascade, add};
 use super::hot::{Hot, HotEntry};
 use super::jump::JumpFilter;
+use super::layout::{BlockLayout, PageError, PageRef};
 use super::pages::PageId;
 use super::partition::{Bucket, BucketPage, Partition, Sorted, Spot};
+use super::shape::MOST_DEMOTED;
 
-/// Blocks' worths of entries that wait to be written, at most.
-pub(super) const MOST_DEMOTED: usize = 2;
 /// Pages of an inactive bucket at which it is written anew, without what has gone.
 const MOST_BUCKET_PAGES: usize = 12;
 /// What a device is given to come to itself.
