@@ -16,7 +16,7 @@ const USAGE: &str = "write nvm:optane, then any of ,size=S ,channels=N ,read_us=
                      options";
 /// No access takes longer, in microseconds.
 const MOST_MICROS: f64 = 1e6;
-/// Channels, at most.
+/// Channels that an emulated device without flash may have, at most.
 const MOST_CHANNELS: u32 = 1024;
 
 /// An emulated device that is overwritten in place, as it is asked for.

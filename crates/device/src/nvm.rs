@@ -44,7 +44,7 @@ impl NvmConfig {
     }
 }
 
-/// The device.
+/// An emulated device that is overwritten in place, in memory.
 pub struct NvmDisk {
     config: NvmConfig,
     contents: MemoryDisk,

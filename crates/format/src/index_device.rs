@@ -76,7 +76,7 @@ impl IndexHeader {
         page
     }
 
-    /// Reads a copy.
+    /// Reads one of the two copies of a header.
     ///
     /// # Errors
     /// Whatever is no header of this format.

@@ -37,7 +37,7 @@ pub(crate) type OpenIndexDevice =
 /// What the head of a device says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum IndexHead {
-    /// Nothing but zeros.
+    /// There is nothing but zeros where its header should be.
     Blank,
     /// That it is the index of an image.
     Index(IndexHeader),
@@ -106,7 +106,7 @@ impl IndexDevice {
     /// to that where it is `forced`, and a file system where it `may_lose` that, too.
     ///
     /// # Errors
-    /// Why not.
+    /// [`IndexDeviceError`], where a new index cannot lie on it.
     pub(crate) fn check_new(
         &self,
         (image_bytes, needed): (u64, u64),

@@ -38,7 +38,7 @@ pub(super) struct Partition {
     pub(super) demoted: VecDeque<Sorted>,
     /// Tier 2, the newest block first.
     pub(super) direct: VecDeque<Block>,
-    /// Their filters.
+    /// The filters of the blocks of Tier 2.
     pub(super) filters: Slices,
     pub(super) lists: Box<[ActiveList]>,
 }

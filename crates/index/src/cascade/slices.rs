@@ -107,7 +107,7 @@ pub(super) struct Slices {
     columns: usize,
     /// Column of the newest block.
     newest: usize,
-    /// Blocks.
+    /// Blocks that have a column.
     len: usize,
 }
 

@@ -47,7 +47,7 @@ pub enum Survives {
 /// What came of a run with a crash in it.
 #[derive(Clone, Debug)]
 pub struct Crashed {
-    /// Until the crash.
+    /// What was measured until the crash.
     pub before: Outcome,
     /// From the crash on.
     pub after: Outcome,

@@ -167,7 +167,7 @@ fn findings(rows: &[Row]) -> Vec<Finding> {
     findings
 }
 
-/// Table 2.
+/// What table 2 has: the tiers that answer, and their reads.
 fn of_tiers(rows: &[Row]) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (popularity, paper) in POPULARITIES.into_iter().zip([
