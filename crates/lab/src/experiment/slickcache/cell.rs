@@ -2,9 +2,11 @@
 
 use serde_json::Value;
 
+use super::machine::POPULARITIES;
 use crate::compare::{Outcome as Ran, Plan, run};
-use crate::experiment::pick::{over, points, quotient};
+use crate::experiment::pick::{among, lines, over, points, quotient};
 use crate::experiment::{ExperimentError, Finding};
+use crate::plot::{Axis, Plot};
 use crate::presets::{Preset, named};
 use crate::row::{PART, Row};
 
@@ -19,6 +21,32 @@ const OPTANE: &str = "nvm:optane";
 pub(super) const PRESETS: [&str; 3] = [FATCACHE, SLICKCACHE, SLICKCACHE_GC];
 /// Its other variants: these copy what is valid.
 pub(super) const OTHERS: [&str; 2] = ["fatcache-sync", "fatcache-async"];
+
+/// Requests a second, upwards.
+pub(super) fn requests_axis() -> Axis {
+    Axis::linear("requests").unit("1/s")
+}
+
+/// The figures of each popularity, each with a title, its axis and the field along it, for some presets. `across` is the other
+/// axis, and its field.
+pub(super) fn plots_of_each(
+    rows: &[Row],
+    presets: &[&str],
+    across: (&Axis, &str),
+    figures: &[(&str, Axis, &str)],
+) -> Vec<Plot> {
+    let mut plots = Vec::new();
+    for popularity in POPULARITIES {
+        let name = popularity.name();
+        let rows = among(rows, "popularity", name.as_str());
+        for (title, y, field) in figures {
+            let lines = lines(&rows, presets, across.1, field);
+            let title = format!("{title}, {name}");
+            plots.push(Plot::new(title, across.0.clone(), y.clone(), lines));
+        }
+    }
+    plots
+}
 
 #[derive(Clone)]
 pub(super) struct Cell {

@@ -1,9 +1,11 @@
 //! `SlickCache` (`SoCC` 2018), figure 4: before a database, the cache 6 to 12 % of the data set.
 
-use super::cell::{Cell, FATCACHE, OTHERS, PRESETS, SLICKCACHE, SLICKCACHE_GC, speed};
+use super::cell::{
+    Cell, FATCACHE, OTHERS, PRESETS, SLICKCACHE, SLICKCACHE_GC, plots_of_each, requests_axis, speed,
+};
 use super::machine::{Machine, POPULARITIES, Popularity, USUAL_SETS};
 use crate::compare::Plan;
-use crate::experiment::pick::{among, figure, lines, over};
+use crate::experiment::pick::{among, figure, over};
 use crate::experiment::{ExperimentError, Finding, Outcome, Scale, Setting};
 use crate::plot::{Axis, Plot};
 use crate::row::Row;
@@ -74,24 +76,12 @@ fn plan(
 }
 
 fn plots(rows: &[Row]) -> Vec<Plot> {
-    let mut plots = Vec::new();
-    for popularity in POPULARITIES {
-        let name = popularity.name();
-        let rows = among(rows, "popularity", name.as_str());
-        for (title, y, field) in [
-            (
-                "4. Throughput",
-                Axis::linear("requests").unit("1/s"),
-                "requests_per_s",
-            ),
-            ("Hit ratio", Axis::linear("hit ratio"), "hit_ratio"),
-        ] {
-            let x = Axis::linear("cache size").unit("% of the data set");
-            let lines = lines(&rows, &PRESETS, "cache_percent", field);
-            plots.push(Plot::new(format!("{title}, {name}"), x, y, lines));
-        }
-    }
-    plots
+    let figures = [
+        ("4. Throughput", requests_axis(), "requests_per_s"),
+        ("Hit ratio", Axis::linear("hit ratio"), "hit_ratio"),
+    ];
+    let x = Axis::linear("cache size").unit("% of the data set");
+    plots_of_each(rows, &PRESETS, (&x, "cache_percent"), &figures)
 }
 
 fn findings(rows: &[Row]) -> Vec<Finding> {

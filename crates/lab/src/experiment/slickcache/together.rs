@@ -1,8 +1,11 @@
 //! `SlickCache` (`SoCC` 2018), figures 12 and 13 and table 2: all together, straight to the cache.
 
-use super::cell::{Cell, FATCACHE, OPTANE_GC, OTHERS, PRESETS, SLICKCACHE, SLICKCACHE_GC, speed};
+use super::cell::{
+    Cell, FATCACHE, OPTANE_GC, OTHERS, PRESETS, SLICKCACHE, SLICKCACHE_GC, plots_of_each,
+    requests_axis, speed,
+};
 use super::machine::{Machine, POPULARITIES, Popularity, USUAL_SETS};
-use crate::experiment::pick::{among, figure, lines};
+use crate::experiment::pick::{among, figure};
 use crate::experiment::{ExperimentError, Finding, Outcome, Scale, Setting};
 use crate::plot::{Axis, Plot};
 use crate::row::Row;
@@ -71,29 +74,17 @@ fn cells_of(
 }
 
 fn plots(rows: &[Row]) -> Vec<Plot> {
-    let mut plots = Vec::new();
-    for popularity in POPULARITIES {
-        let name = popularity.name();
-        let rows = among(rows, "popularity", name.as_str());
-        for (title, y, field) in [
-            (
-                "12. Throughput",
-                Axis::linear("requests").unit("1/s"),
-                "requests_per_s",
-            ),
-            (
-                "13. Mean latency",
-                Axis::linear("latency").unit("us"),
-                "mean_us",
-            ),
-            ("Hit ratio", Axis::linear("hit ratio"), "hit_ratio"),
-        ] {
-            let x = Axis::linear("SETs").unit("%");
-            let lines = lines(&rows, &DRAWN, "sets_percent", field);
-            plots.push(Plot::new(format!("{title}, {name}"), x, y, lines));
-        }
-    }
-    plots
+    let figures = [
+        ("12. Throughput", requests_axis(), "requests_per_s"),
+        (
+            "13. Mean latency",
+            Axis::linear("latency").unit("us"),
+            "mean_us",
+        ),
+        ("Hit ratio", Axis::linear("hit ratio"), "hit_ratio"),
+    ];
+    let x = Axis::linear("SETs").unit("%");
+    plots_of_each(rows, &DRAWN, (&x, "sets_percent"), &figures)
 }
 
 /// Popularity, shares of SETs, and what the paper has of the throughput of `SlickCache`, `SlickCache-GC`, and `Optane-GC` over
