@@ -47,7 +47,8 @@ pub(super) struct Block {
     pub(super) pages: Box<[PageId]>,
     /// The filter of this block and older ones of its list, if it lies with this one.
     pub(super) jump: Option<Jump>,
-    /// For each page, 16 bits of its first hash, behind those that are the same for the whole block.
+    /// For each page 16 bits of its first hash, behind those that are the same for the whole block; then those of the last
+    /// hash.
     fences: Box<[u16]>,
     /// Whether it has its filter: after a start it is made when the block has been read.
     pub(super) is_filtered: bool,
@@ -80,8 +81,14 @@ impl Block {
     /// The pages that may have a key, by its beginning: one, or two where one begins as the one before ends, or none.
     pub(super) fn span(&self, layout: &BlockLayout, key: u64) -> Range<usize> {
         let fence = layout.fence(key);
-        let end = self.fences.partition_point(|&first| first <= fence);
-        let before = self.fences[..end].partition_point(|&first| first < fence);
+        let Some((&last, firsts)) = self.fences.split_last() else {
+            return 0..0;
+        };
+        if fence > last {
+            return 0..0;
+        }
+        let end = firsts.partition_point(|&first| first <= fence);
+        let before = firsts[..end].partition_point(|&first| first < fence);
         before.saturating_sub(1)..end
     }
 
@@ -181,8 +188,9 @@ impl Draft {
         debug_assert_eq!(jump_pages.len(), filters.len());
         debug_assert!(entries.is_sorted_by(|one, other| one.key() < other.key()));
         let contents: Vec<_> = entries.chunks(layout.page_entries).collect();
-        let fences = entries.chunks(layout.page_entries);
-        let fences = fences.map(|page| layout.fence(page[0].key())).collect();
+        let firsts = contents.iter().filter_map(|page| page.first());
+        let fences = firsts.chain(entries.last());
+        let fences = fences.map(|entry| layout.fence(entry.key())).collect();
         Self {
             block: Block {
                 number,

@@ -357,7 +357,7 @@ impl Cascade {
             let end = head.number.get().checked_add(all as u64);
             end.ok_or(LoadError::Nonsense)?;
             let pages: Vec<zerocopy::little_endian::U32> = from.all(all).await?;
-            let fences: Vec<zerocopy::little_endian::U16> = from.all(count).await?;
+            let fences: Vec<zerocopy::little_endian::U16> = from.all(count + 1).await?;
             let pages: Vec<PageId> = pages.iter().map(|page| PageId(page.get())).collect();
             for &page in &pages {
                 self.claim(page)?;

@@ -91,11 +91,18 @@ impl Buffer {
         self.0.iter()
     }
 
-    /// Takes all entries out.
-    pub(super) fn seal(&mut self) -> Sorted {
+    /// Takes out the entries of the lowest hashes, so many at most: what a block has, whose filter is made for that many. A
+    /// block of Tier 2 comes from a few buckets of Tier 1, so that it may be of one list and bring more than that.
+    pub(super) fn seal(&mut self, most: usize) -> Sorted {
         let mut entries: Vec<Entry> = self.0.drain().collect();
         entries.sort_unstable_by_key(Entry::key);
+        let rest = entries.split_off(most.min(entries.len()));
+        rest.into_iter().for_each(|entry| self.put(entry));
         entries.into()
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.0.clear();
     }
 }
 

@@ -87,7 +87,7 @@ impl Cascade {
                 return Some(Job::Compact(list));
             }
             if of_list.sealed.is_none() && of_list.buffer.len() >= shape.buffered() {
-                of_list.sealed = Some(of_list.buffer.seal());
+                of_list.sealed = Some(of_list.buffer.seal(shape.buffered()));
             }
             if let Some(sealed) = &of_list.sealed {
                 return Some(Job::WriteSealed(list, Sorted::clone(sealed)));
@@ -314,7 +314,7 @@ impl Cascade {
         for list in &mut partition.lists {
             let mut dropped =
                 list.buffer.len() + list.sealed.take().map_or(0, |sealed| sealed.len());
-            list.buffer.seal();
+            list.buffer.clear();
             for block in list.blocks.drain(..).chain(list.compacted.drain(..)) {
                 dropped += block.entries as usize;
                 self.store.release(block.all_pages());
