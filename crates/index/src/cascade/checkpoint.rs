@@ -207,16 +207,24 @@ impl Cascade {
                 Hot::Dead => None,
             };
             match named {
-                Some(named) => hot.push(&entry_of(key, named, entry.is_dirty)),
+                Some(named) => {
+                    let is_dirty = entry.is_dirty || partition.is_unwritten(key);
+                    hot.push(&entry_of(key, named, is_dirty));
+                }
                 None if entry.is_dirty => hot.push(&Entry::tombstone(key)),
                 // A lower tier has it, and it names nothing.
                 None => {}
             }
         });
-        // The first of a key counts.
-        for entries in partition.demoted.iter().rev() {
-            let entries = entries.iter().filter(|entry| is_last || !entry.is_clean());
-            entries.for_each(|entry| hot.push(entry));
+        // The first of a key counts. If it is clean since an older one was to be written, it is all that is left of that.
+        for entry in partition.demoted.iter().rev().flat_map(|entries| &**entries) {
+            match entry.item() {
+                Some(item) if entry.is_clean() && partition.is_unwritten(entry.key()) => {
+                    hot.push(&entry_of(entry.key(), item, true));
+                }
+                _ if is_last || !entry.is_clean() => hot.push(entry),
+                _ => {}
+            }
         }
         hot.end();
     }

@@ -264,6 +264,12 @@ impl Partition {
             .next()
     }
 
+    /// Whether a mapping of a key is on its way to Tier 2 that no lower tier has.
+    pub(super) fn is_unwritten(&self, key: u64) -> bool {
+        let mut entries = self.demoted.iter();
+        entries.any(|entries| find_sorted(entries, key).is_some_and(|entry| !entry.is_clean()))
+    }
+
     /// Where a search behind Tier 1 and what has just left it goes.
     pub(super) fn plan(&self, layouts: &Layouts, key: u64) -> Plan {
         let list = &self.lists[layouts.list(key)];
