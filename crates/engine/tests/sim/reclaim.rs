@@ -17,8 +17,8 @@ use rand::seq::SliceRandom;
 use runtime::sim::Sim;
 
 use crate::support::{
-    Media, SEGMENT_BYTES, for_each_seed, get, get_item, in_slots, memory_disk, numbered, random,
-    set, simulate, start, tight, value,
+    Left, Media, SEGMENT_BYTES, for_each_seed, get, get_item, in_slots, memory_disk, numbered,
+    random, set, simulate, start, tight, value,
 };
 
 async fn survivors(engine: &Arc<Engine>, numbers: impl Iterator<Item = u64>) -> usize {
@@ -700,4 +700,83 @@ fn two_reclaims_are_at_items_at_once_and_let_requests_pass_after_each_64() {
             assert_eq!(most, (2, 64), "{policy:?}");
         }
     });
+}
+
+/// Bytes of the shortest values copied.
+const LEAST_BYTES: usize = 900;
+
+/// Syncs a base of items, which is half of what the flash holds, and turns over what is beside it so that reclaim copies
+/// the base again and again. Returns the most items of the base that a kill takes beyond those that had been evicted.
+fn most_taken_by_a_kill(seed: u64, config: &EngineConfig) -> u64 {
+    const BASE: u64 = 9_000;
+    const OTHERS: u64 = 1_500;
+    simulate(seed, async {
+        let (disk, media) = Left::new(device::Image::new(41 << 20)).media();
+        let engine = start(&media, config).await;
+        let mut random = random(seed);
+        for number in 0..BASE {
+            let bytes = value(number, random.random_range(LEAST_BYTES..2000));
+            set(&engine, &numbered(number), &bytes).await.unwrap();
+        }
+        engine.sync().await.unwrap();
+        let mut most = 0;
+        for number in 0..60_000 {
+            let key = numbered(BASE + random.random_range(0..OTHERS));
+            let bytes = value(number, random.random_range(LEAST_BYTES..2000));
+            set(&engine, &key, &bytes).await.unwrap();
+            get(&engine, &numbered(random.random_range(0..BASE))).await;
+            if number % 64 == 0 {
+                runtime::sleep(Duration::from_millis(1)).await;
+            }
+            if number % 4000 == 3999 {
+                let evicted = engine.flash_stats().items_evicted;
+                let (_disk, left) = Left::of(&disk, &media).media();
+                let again = start(&left, config).await;
+                let found = survivors(&again, 0..BASE).await as u64;
+                most = most.max((BASE - found).saturating_sub(evicted));
+            }
+        }
+        let stats = engine.flash_stats();
+        assert!(stats.items_copied > BASE, "{stats:#?}");
+        most
+    })
+}
+
+#[test]
+fn a_kill_takes_two_segments_worth_of_copies_at_most_though_segments_stay_in_buffers() {
+    for_each_seed(
+        "a_kill_takes_two_segments_worth_of_copies_at_most_though_segments_stay_in_buffers",
+        3,
+        |seed| {
+            let victim = Victim::Oldest;
+            let recent = ReclaimPolicy::CopyRecent {
+                victim,
+                max_copy_sixteenths: 15,
+            };
+            let valid = ReclaimPolicy::CopyValid {
+                victim,
+                max_copy_sixteenths: 15,
+            };
+            let (policy, schedule) = [
+                (recent, Schedule::Background),
+                (valid, Schedule::Background),
+                (valid, Schedule::OnDemand),
+            ][seed as usize % 3];
+            let mut config = EngineConfig {
+                dram: Dram::WriteBuffers {
+                    spare_buffers: Some(5),
+                },
+                placement: in_slots(),
+                write_back: None,
+                ..tight()
+            };
+            config.writing.writers = 4;
+            config.reclaim.policy = policy;
+            config.reclaim.schedule = schedule;
+            config.reclaim.reclaimers = 4;
+            let taken = most_taken_by_a_kill(seed, &config);
+            let most = 2 * u64::from(SEGMENT_BYTES) / LEAST_BYTES as u64;
+            assert!(taken <= most, "{taken} of {most} items");
+        },
+    );
 }
