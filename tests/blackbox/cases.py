@@ -105,7 +105,7 @@ TODAY = {
     "ma_mode_unknown": b"CLIENT_ERROR invalid mode for ma M token\r\n" * 2 + b"MN\r\n",
     "ms_mode_empty": b"CLIENT_ERROR invalid mode for ms M token\r\nVA 5\r\nvalue\r\nMN\r\n",
     "b64_malformed_delete": b"CLIENT_ERROR error decoding key\r\nMN\r\n",
-    "quiet_pipeline_with_errors": FORMAT * 2 + b"NF\r\nNF\r\nMN\r\n",
+    "quiet_pipeline_with_errors": FORMAT * 2 + b"NF\r\nNF\r\nMN\r\nMN\r\n",
     # The words alone: later ones run the block as commands, and are in `AS_BEFORE` for that.
     "ms_unknown_flag": FORMAT + b"EN\r\nMN\r\n",
     "shutdown_disabled": b"SERVER_ERROR: shutdown not enabled\r\nMN\r\n",
