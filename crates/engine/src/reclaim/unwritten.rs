@@ -13,7 +13,9 @@
 //! written before its turn and stays in its buffer, so that this costs no byte of flash and no read from memory. One that
 //! is being filled is flushed, once for each half of the bound at most, or when nothing else goes on.
 //!
-//! Flash whose pages cannot be written twice cannot be flushed in parts; there all that the buffers hold may be copies.
+//! Without [`ReclaimSettings::bound_copies`](crate::ReclaimSettings::bound_copies) nothing is claimed, and copies wait for
+//! their buffers as other items do. So it is, too, on flash whose pages cannot be written twice: it cannot be flushed in
+//! parts. There all that the buffers hold may be copies.
 
 use super::Residents;
 use super::policy::Keep;
@@ -56,7 +58,7 @@ impl Upkeep {
     /// Whether a kill could take more than it may, were another victim copied now. Whoever takes victims asks in the hold
     /// in which it claims.
     pub(super) fn copies_wait(&self) -> bool {
-        if !self.store.can_flush() {
+        if !self.bounds_copies {
             return false;
         }
         let next = match self.wear_leveling {
@@ -74,6 +76,7 @@ impl Upkeep {
     pub(super) fn claim(&self, record: &SegmentRecord, keep: Keep) -> Claim<'_> {
         let valid_bytes = self.store.valid_bytes(record.segment);
         let bytes = match keep {
+            _ if !self.bounds_copies => 0,
             Keep::Recent(most) => valid_bytes.min(most),
             _ if keep.may_copy() => valid_bytes,
             _ => 0,
@@ -116,7 +119,7 @@ impl Upkeep {
             let waiting = claimed + unwritten.filling + unwritten.sealed;
             unwritten.sealed > 0 && waiting > self.most_unwritten() / 2
         };
-        if !self.works_in_background() || !self.store.can_flush() || !is_near() {
+        if !self.bounds_copies || !self.works_in_background() || !is_near() {
             return false;
         }
         let ahead = async || self.sync_deaths().await;

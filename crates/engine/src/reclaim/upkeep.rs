@@ -130,6 +130,8 @@ pub(crate) struct Upkeep {
     pub(super) policy: ReclaimPolicy,
     pub(super) wear_leveling: Option<u32>,
     schedule: Schedule,
+    /// What copies have in memory alone is bounded.
+    pub(super) bounds_copies: bool,
     spare_buffers: Option<usize>,
     writers: usize,
     pub(super) reclaimers: u32,
@@ -223,6 +225,7 @@ impl Upkeep {
             policy: config.reclaim.policy,
             wear_leveling: config.reclaim.wear_leveling,
             schedule: config.reclaim.schedule,
+            bounds_copies: config.reclaim.bound_copies && store.can_flush(),
             spare_buffers: config
                 .spare_buffers()
                 .map(|spare| spare + store.buffers_for_writes()),

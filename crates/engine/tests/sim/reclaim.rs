@@ -742,41 +742,62 @@ fn most_taken_by_a_kill(seed: u64, config: &EngineConfig) -> u64 {
     })
 }
 
+/// The items of two segments, of which a kill takes no more where copies are bounded.
+const BOUND: u64 = 2 * SEGMENT_BYTES as u64 / LEAST_BYTES as u64;
+
+const RECENT: ReclaimPolicy = ReclaimPolicy::CopyRecent {
+    victim: Victim::Oldest,
+    max_copy_sixteenths: 15,
+};
+const VALID: ReclaimPolicy = ReclaimPolicy::CopyValid {
+    victim: Victim::Oldest,
+    max_copy_sixteenths: 15,
+};
+
+/// An engine whose sealed segments stay in buffers and that copies to them.
+fn copies_to_buffers(policy: ReclaimPolicy, schedule: Schedule) -> EngineConfig {
+    let mut config = EngineConfig {
+        dram: Dram::WriteBuffers {
+            spare_buffers: Some(5),
+        },
+        placement: in_slots(),
+        write_back: None,
+        ..tight()
+    };
+    config.writing.writers = 4;
+    config.reclaim.policy = policy;
+    config.reclaim.schedule = schedule;
+    config.reclaim.reclaimers = 4;
+    config
+}
+
 #[test]
 fn a_kill_takes_two_segments_worth_of_copies_at_most_though_segments_stay_in_buffers() {
     for_each_seed(
         "a_kill_takes_two_segments_worth_of_copies_at_most_though_segments_stay_in_buffers",
         3,
         |seed| {
-            let victim = Victim::Oldest;
-            let recent = ReclaimPolicy::CopyRecent {
-                victim,
-                max_copy_sixteenths: 15,
-            };
-            let valid = ReclaimPolicy::CopyValid {
-                victim,
-                max_copy_sixteenths: 15,
-            };
             let (policy, schedule) = [
-                (recent, Schedule::Background),
-                (valid, Schedule::Background),
-                (valid, Schedule::OnDemand),
+                (RECENT, Schedule::Background),
+                (VALID, Schedule::Background),
+                (VALID, Schedule::OnDemand),
             ][seed as usize % 3];
-            let mut config = EngineConfig {
-                dram: Dram::WriteBuffers {
-                    spare_buffers: Some(5),
-                },
-                placement: in_slots(),
-                write_back: None,
-                ..tight()
-            };
-            config.writing.writers = 4;
-            config.reclaim.policy = policy;
-            config.reclaim.schedule = schedule;
-            config.reclaim.reclaimers = 4;
+            let taken = most_taken_by_a_kill(seed, &copies_to_buffers(policy, schedule));
+            assert!(taken <= BOUND, "{taken} of {BOUND} items");
+        },
+    );
+}
+
+#[test]
+fn where_copies_are_not_bounded_a_kill_takes_more_of_them() {
+    for_each_seed(
+        "where_copies_are_not_bounded_a_kill_takes_more_of_them",
+        1,
+        |seed| {
+            let mut config = copies_to_buffers(VALID, Schedule::OnDemand);
+            config.reclaim.bound_copies = false;
             let taken = most_taken_by_a_kill(seed, &config);
-            let most = 2 * u64::from(SEGMENT_BYTES) / LEAST_BYTES as u64;
-            assert!(taken <= most, "{taken} of {most} items");
+            assert!(taken > BOUND, "{taken} of {BOUND} items");
         },
     );
 }
