@@ -94,6 +94,20 @@ TODAY = {
     "ms_bad_chunk": b"CLIENT_ERROR bad data chunk\r\nCLIENT_ERROR bad command line format\r\nVA 5\r\nvalue\r\nMN\r\n",
     "md_no_key": FORMAT + b"MN\r\n",
     "ma_no_key": FORMAT + b"MN\r\n",
+    "mg_unknown_flag": FORMAT + b"MN\r\n",
+    "md_unknown_flag": FORMAT + b"VA 5\r\nvalue\r\nMN\r\n",
+    "md_unknown_letter": (
+        b"CLIENT_ERROR invalid flag\r\nCLIENT_ERROR duplicate flag\r\n"
+        b"CLIENT_ERROR bad token in command line format\r\nVA 5\r\nvalue\r\nMN\r\n"
+    ),
+    "ma_unknown_flag": FORMAT + b"MN\r\n",
+    "ma_long_key": b"CLIENT_ERROR invalid or duplicate flag\r\nMN\r\n",
+    "ma_mode_unknown": b"CLIENT_ERROR invalid mode for ma M token\r\n" * 2 + b"MN\r\n",
+    "ms_mode_empty": b"CLIENT_ERROR invalid mode for ms M token\r\nVA 5\r\nvalue\r\nMN\r\n",
+    "b64_malformed_delete": b"CLIENT_ERROR error decoding key\r\nMN\r\n",
+    "quiet_pipeline_with_errors": FORMAT * 2 + b"NF\r\nNF\r\nMN\r\nMN\r\n",
+    # The words alone: later ones run the block as commands, and are in `AS_BEFORE` for that.
+    "ms_unknown_flag": FORMAT + b"EN\r\nMN\r\n",
     "shutdown_disabled": b"SERVER_ERROR: shutdown not enabled\r\nMN\r\n",
 }
 
@@ -101,10 +115,9 @@ TODAY = {
 # docs/compatibility.md tells both answers.
 AS_BEFORE = frozenset(
     """
-    b64_debug b64_malformed_delete delete_many_words delete_with_time delete_with_word gat_long_key
-    get_key_of_251_bytes get_key_with_nul get_leading_space get_long_key_after_good_one get_with_1500_byte_key incr_delta_plus ma_long_key ma_mode_unknown ma_unknown_flag ma_vivify_quiet
-    ma_vivify_quiet_value md_unknown_flag mg_unknown_flag ms_mode_empty ms_mode_long ms_unknown_flag
-    quiet_pipeline_with_errors
+    b64_debug delete_many_words delete_with_time delete_with_word gat_long_key get_key_of_251_bytes get_key_with_nul
+    get_leading_space get_long_key_after_good_one get_with_1500_byte_key incr_delta_plus ma_mode_long ma_vivify_quiet
+    ma_vivify_quiet_value ms_mode_long ms_unknown_flag
     """.split()
 )
 

@@ -112,6 +112,7 @@ DELETE = [
     Case("md_no_key", b"md\r\n"),
     Case("md_long_key", b"md @a:251\r\n"),
     Case("md_unknown_flag", b"md @a !\r\nmg @a v\r\n", given=A),
+    Case("md_unknown_letter", b"md @a y\r\nmd @a q q\r\nmd @a Tx\r\nmg @a v\r\n", given=A),
     Case("md_of_text_item", b"md @a\r\nget @a\r\n", given=b"set @a 0 0 1\r\nx\r\n"),
 ]
 
@@ -158,7 +159,8 @@ ARITHMETIC = [
     Case("ma_value", b"ma @a v\r\nma @a v t c k O8\r\nmg @a f v\r\n", given=NUMBER),
     Case("ma_delta", b"ma @a D5 v\r\nma @a D5 MD v\r\n", given=NUMBER),
     Case("ma_modes", b"".join(b"ma @a D2 M%s v\r\n" % m for m in (b"I", b"i", b"+", b"D", b"d", b"-")), given=NUMBER),
-    Case("ma_mode_unknown", b"ma @a MX v\r\nma @a MINCR v\r\nma @a M v\r\n", given=NUMBER),
+    Case("ma_mode_unknown", b"ma @a MX v\r\nma @a M v\r\n", given=NUMBER),
+    Case("ma_mode_long", b"ma @a MINCR v\r\n", given=NUMBER),
     Case("ma_missing", b"ma @a\r\nma @a v k O3\r\nma @a q\r\nmg @a v\r\n"),
     Case("ma_vivify", b"ma @a N0 v\r\nma @a N0 v\r\nmg @a v t\r\n"),
     Case("ma_vivify_initial", b"ma @a N90 J13 v t\r\nma @a N90 J13 v t\r\nmg @a v t\r\n"),

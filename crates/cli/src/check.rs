@@ -11,8 +11,10 @@ use std::time::{Duration, Instant};
 
 use checker::{KillOptions, Kind, MemoryOptions, MemoryRow, Report};
 use clap::{Args, Subcommand};
+use engine::EngineConfig;
+use engine::config::Sizes;
 use indicatif::ProgressBar;
-use lab::presets::UnknownPreset;
+use lab::presets::{Preset, UnknownPreset, named};
 use serde_json::{Value, json};
 use server::config::Size;
 
@@ -60,9 +62,9 @@ struct KillArgs {
     /// Keys.
     #[arg(long, default_value_t = 30_000, value_parser = clap::value_parser!(u64).range(1..))]
     keys: u64,
-    /// The preset that the server runs [default: flowstone].
-    #[arg(long, value_name = "PRESET", value_parser = preset)]
-    preset: Option<String>,
+    /// The preset that the server runs.
+    #[arg(long, default_value = "flowstone", value_name = "PRESET", value_parser = named)]
+    preset: &'static Preset,
     /// Memory of the server that is killed.
     #[arg(long, default_value = "40MiB", value_name = "SIZE")]
     memory: Size,
@@ -112,7 +114,7 @@ struct MemoryArgs {
 
 /// The name of a preset.
 fn preset(name: &str) -> Result<String, UnknownPreset> {
-    lab::presets::named(name).map(|preset| preset.name.to_owned())
+    named(name).map(|preset| preset.name.to_owned())
 }
 
 pub(crate) fn run(args: &CheckArgs) -> ExitCode {
@@ -240,6 +242,21 @@ impl Workplace {
     }
 }
 
+impl KillArgs {
+    /// Whether the preset bounds what a kill takes of what reclaim copies.
+    fn bounds_copies(&self) -> bool {
+        let config = (self.preset.config)(Sizes {
+            memory_bytes: self.memory.0,
+            flash_bytes: self.flash_size.0,
+            block_bytes: None,
+            segment_bytes: None,
+            buffer_bytes: None,
+            max_value_bytes: EngineConfig::default().max_value_bytes,
+        });
+        config.reclaim.bound_copies
+    }
+}
+
 fn kills(args: &KillArgs) -> ExitCode {
     let place = match Workplace::new(args.dir.as_ref()) {
         Ok(place) => place,
@@ -249,7 +266,8 @@ fn kills(args: &KillArgs) -> ExitCode {
     let options = KillOptions {
         program: place.program.clone(),
         directory: place.directory.clone(),
-        preset: args.preset.clone(),
+        preset: args.preset.name.to_owned(),
+        bounds_copies: args.bounds_copies(),
         memory_bytes: args.memory.0,
         flash_bytes: args.flash_size.0,
         write_back: args.write_back,
@@ -266,18 +284,24 @@ fn kills(args: &KillArgs) -> ExitCode {
         Ok(report) => {
             let slowest = report.slowest_start.as_secs_f64() * 1e3;
             let (found_percent, excused) = (report.found_percent(), report.excused);
+            let promised = if options.bounds_copies {
+                ""
+            } else {
+                " (this preset does not bound what is copied)"
+            };
             let object = json!({
-                "failed": false, "preset": args.preset, "seed": args.seed, "kills": report.kills,
+                "failed": false, "preset": args.preset.name, "seed": args.seed, "kills": report.kills,
                 "operations": report.operations, "flushes": report.flushes,
                 "delayed_flushes": report.delayed_flushes, "reads": report.reads,
                 "hits": report.hits, "early_kills": report.early, "expected": report.expected,
                 "found": report.found, "excused": excused, "found_percent": found_percent,
+                "bound_copies": options.bounds_copies,
                 "slowest_start_ms": slowest,
             });
             let words = format!(
                 "right: {} kills ({} of them during a start), {} operations, {} of them flushes ({} \
                      delayed), {} keys read after kills, {} found; of {} items that had reached flash \
-                     {} found and {excused} evicted: {found_percent:.3} %; slowest start {slowest:.0} \
+                     {} found and {excused} evicted: {found_percent:.3} %{promised}; slowest start {slowest:.0} \
                      ms; seed {}",
                 report.kills,
                 report.early,

@@ -304,6 +304,9 @@ pub struct ReclaimSettings {
     pub reclaimers: usize,
     /// When segments are written and reclaimed.
     pub schedule: Schedule,
+    /// Copies that are not on flash yet are bounded, so that a kill takes little; else they wait for their buffers as other
+    /// items do. Flash whose pages cannot be written twice has no such bound.
+    pub bound_copies: bool,
 }
 
 /// How segments are written.
@@ -404,6 +407,7 @@ impl Default for EngineConfig {
                 wear_leveling: None,
                 reclaimers: 1,
                 schedule: Schedule::Background,
+                bound_copies: true,
             },
             writing: WriteSettings {
                 buffers: 4,

@@ -16,6 +16,8 @@ pub const SUPERBLOCK_BYTES: usize = 4096;
 pub const IMAGE_FORMAT: u32 = 5;
 /// Most partitions of an image.
 pub const MAX_PARTITIONS: u32 = 1 << 12;
+/// Segment sequence numbers are lower than this.
+pub const SEQUENCE_LIMIT: u64 = 1 << 63;
 /// Most segments a checkpoint may fill.
 pub const MAX_CHECKPOINT_SEGMENTS: usize = 960;
 
@@ -216,6 +218,13 @@ impl Superblock {
         self.journal_void = u8::from(is_void);
     }
 
+    /// Whether another run can be begun that reserves so many versions and segment sequence numbers.
+    pub fn has_left(&self, versions: u64, sequences: u64) -> bool {
+        self.version_limit.get() + versions < VERSION_LIMIT
+            && self.sequence_limit.get() + sequences < SEQUENCE_LIMIT
+            && run_number(self.run.get()) < u32::MAX
+    }
+
     /// Forgets everything: what has been written so far counts no more, nor does the journal before
     /// chunk `journal_first`.
     pub fn start_empty(&mut self, journal_first: u64) {
@@ -285,7 +294,7 @@ impl Superblock {
             && self.journal_first.get() > 0
             && self.index_bytes.get().is_multiple_of(u64::from(PAGE_BYTES))
             && self.version_limit.get() < VERSION_LIMIT
-            && self.sequence_limit.get() < 1 << 63;
+            && self.sequence_limit.get() < SEQUENCE_LIMIT;
         (fits && sane).then_some(()).ok_or(FormatError::Range)
     }
 

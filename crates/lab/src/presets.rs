@@ -214,6 +214,7 @@ fn fatcache(sizes: Sizes, schedule: Schedule, policy: ReclaimPolicy) -> EngineCo
     config.reclaim.policy = policy;
     config.reclaim.schedule = schedule;
     config.reclaim.reclaimers = SERVERS;
+    config.reclaim.bound_copies = false;
     config.writing.writers = (config.writing.buffers / WRITERS_SHARE).clamp(1, SERVERS);
     if sizes.block_bytes.is_none() {
         config.writing.write_bytes = config.segment_bytes;
@@ -232,6 +233,7 @@ fn didacache(sizes: Sizes, policy: ReclaimPolicy, reserve: Reserve) -> EngineCon
         wear_leveling: Some(WEAR_LEVELING),
         reclaimers: workers,
         schedule: Schedule::Background,
+        bound_copies: false,
     };
     config.writing.writers = workers;
     config
@@ -248,6 +250,7 @@ fn slickcache(sizes: Sizes, policy: ReclaimPolicy) -> EngineConfig {
     let mut config = fatcache(sizes, Schedule::Background, policy);
     let placement = TieredSettings::new(Layout::Slotted, FATCACHE_INDEX_PERCENT);
     config.placement = PlacementConfig::Tiered(placement);
+    config.reclaim.bound_copies = true;
     config.reclaim.reserve = Reserve::Static(StaticReserve {
         low_percent: SLICKCACHE_WATERMARKS.0,
         high_percent: SLICKCACHE_WATERMARKS.1,

@@ -45,7 +45,7 @@ lines! {
     Internal = b"SERVER_ERROR internal error\r\n",
     InvalidFlag = b"CLIENT_ERROR invalid flag\r\n",
     DuplicateFlag = b"CLIENT_ERROR duplicate flag\r\n",
-    /// Meta: `md` and `ma` do not say which of the two it was.
+    /// Meta: `ma` does not say which of the two it was, nor whether it was the key.
     InvalidOrDuplicateFlag = b"CLIENT_ERROR invalid or duplicate flag\r\n",
     BadToken = b"CLIENT_ERROR bad token in command line format\r\n",
     /// Meta: too many flags for `mg`.

@@ -173,37 +173,75 @@ pub fn allow_files(wanted: u64) -> std::io::Result<()> {
 mod tests {
     use super::*;
 
-    #[test]
-    fn the_tightest_cgroup_above_a_process_bounds_its_memory_in_both_versions() {
+    /// The bound of the process in `groups` and its file, where the files of all groups are `files`.
+    fn limit(files: &[(&str, &str)], groups: &str) -> Option<(u64, String)> {
         let mounted = tempfile::tempdir().unwrap();
-        let write = |file: &str, text: &str| {
+        for (file, text) in files {
             let file = mounted.path().join(file);
             std::fs::create_dir_all(file.parent().unwrap()).unwrap();
             std::fs::write(file, text).unwrap();
-        };
-        let limit = |groups: &str| {
-            let found = tightest_limit(mounted.path(), groups)?;
-            let file = found.file.strip_prefix(mounted.path()).unwrap().to_owned();
-            Some((found.bytes, file.display().to_string()))
-        };
-        let second = "0::/a/b\n";
-        assert_eq!(limit(second), None, "nothing is mounted");
-        write("a/b/memory.max", "max\n");
-        assert_eq!(limit(second), None, "no bound");
-        write("a/memory.max", "1000\n");
-        assert_eq!(limit(second), Some((1000, "a/memory.max".to_owned())));
-        write("a/b/memory.max", "500\n");
-        assert_eq!(limit(second), Some((500, "a/b/memory.max".to_owned())));
+        }
+        let found = tightest_limit(mounted.path(), groups)?;
+        let file = found.file.strip_prefix(mounted.path()).unwrap();
+        Some((found.bytes, file.display().to_string()))
+    }
 
-        let first = "12:pids:/x\n5:cpu,memory:/docker/1\n";
-        write(
-            "memory/docker/1/memory.limit_in_bytes",
-            "9223372036854771712\n",
+    fn bound(bytes: u64, file: &str) -> Option<(u64, String)> {
+        Some((bytes, file.to_owned()))
+    }
+
+    #[test]
+    fn the_tightest_cgroup_of_version_2_above_a_process_bounds_its_memory() {
+        let groups = "0::/a/b\n";
+        let of = |files: &[(&str, &str)]| limit(files, groups);
+        let (own, above) = ("a/b/memory.max", "a/memory.max");
+        assert_eq!(of(&[]), None, "nothing is mounted");
+        assert_eq!(of(&[(own, "max\n"), (above, "max\n")]), None);
+        assert_eq!(of(&[(own, "max\n"), (above, "1000\n")]), bound(1000, above));
+        assert_eq!(of(&[(own, "500\n"), (above, "1000\n")]), bound(500, own));
+        assert_eq!(of(&[(own, "1000\n"), (above, "500\n")]), bound(500, above));
+        assert_eq!(
+            of(&[(own, "\n"), (above, "1000\n")]),
+            bound(1000, above),
+            "no number"
         );
-        assert_eq!(limit(first), None, "no bound");
+        let beside = [("a/c/memory.max", "10\n"), ("memory.max", "2000\n")];
+        assert_eq!(
+            of(&beside),
+            bound(2000, "memory.max"),
+            "another's does not count"
+        );
         // In a container the group itself is at the root.
-        write("memory/memory.limit_in_bytes", "400\n");
-        let root = "memory/memory.limit_in_bytes".to_owned();
-        assert_eq!(limit(first), Some((400, root)));
+        let of = |files: &[(&str, &str)]| limit(files, "0::/\n");
+        assert_eq!(of(&[("memory.max", "400\n")]), bound(400, "memory.max"));
+        // In a namespace of cgroups whose root is another group.
+        let of = |files: &[(&str, &str)]| limit(files, "0::/../x\n");
+        assert_eq!(of(&[("memory.max", "400\n")]), bound(400, "memory.max"));
+    }
+
+    #[test]
+    fn the_tightest_cgroup_of_version_1_above_a_process_bounds_its_memory() {
+        const UNBOUNDED: &str = "9223372036854771712\n";
+        let groups = "12:pids:/x\n5:cpu,memory:/docker/1\n1:name=systemd:/y\n";
+        let of = |files: &[(&str, &str)]| limit(files, groups);
+        let own = "memory/docker/1/memory.limit_in_bytes";
+        let above = "memory/docker/memory.limit_in_bytes";
+        let root = "memory/memory.limit_in_bytes";
+        assert_eq!(of(&[(own, UNBOUNDED), (root, UNBOUNDED)]), None);
+        assert_eq!(of(&[(own, "700\n"), (root, UNBOUNDED)]), bound(700, own));
+        assert_eq!(of(&[(own, "700\n"), (above, "600\n")]), bound(600, above));
+        assert_eq!(of(&[(own, "700\n"), (above, "800\n")]), bound(700, own));
+        // In a container the group itself is at the root.
+        assert_eq!(of(&[(root, "400\n")]), bound(400, root));
+        let another = "memory/x/memory.limit_in_bytes";
+        assert_eq!(
+            of(&[(another, "10\n")]),
+            None,
+            "the group of another controller"
+        );
+        // Both versions at once: memory may be bound in either.
+        let of = |files: &[(&str, &str)]| limit(files, &format!("{groups}0::/a\n"));
+        let both = [(own, "700\n"), ("a/memory.max", "300\n")];
+        assert_eq!(of(&both), bound(300, "a/memory.max"));
     }
 }

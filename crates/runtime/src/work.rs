@@ -11,7 +11,7 @@ use std::ops::{Add, Index, Sub};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub enum Work {
-    /// An index looked at or changed, for one key.
+    /// An index looked at or changed, for one key. Where it is gone through, each of its keys counts.
     IndexStep,
     /// An entry of the memory tier shown, put in, or judged when the tier is full.
     TierEntry,

@@ -13,6 +13,7 @@ use parking_lot::Mutex;
 use runtime::budget::Budget;
 use runtime::live::{IoPath, LiveConfig, Signals, Workers};
 use runtime::net::Listener;
+use runtime::process::MemoryLimit;
 use runtime::sync::Semaphore;
 
 use crate::config::{CacheSection, Config, ListenAddress, PARTITION_BITS, Size};
@@ -282,24 +283,30 @@ fn warn_of_limits(config: &Config) {
             config.cache.memory
         );
     }
-    let Some(limit) = runtime::process::cgroup_memory_limit() else {
-        return;
-    };
     let kernel = kernel_bytes(config, connections);
-    let needed = config.cache.memory.0.saturating_add(kernel);
-    if limit.bytes < needed {
-        // Up to whole MiB: they are not exact.
-        let mebibytes = |bytes: u64| Size(bytes.next_multiple_of(1 << 20));
-        tracing::warn!(
-            "the memory cgroup allows {}, and --memory {} with about {} of the kernel's own (sockets, rings, page \
-             cache) may take {}: the kernel may kill this server. Lower --memory or raise {}",
-            Size(limit.bytes),
-            config.cache.memory,
-            mebibytes(kernel),
-            mebibytes(needed),
-            limit.file.display()
-        );
+    let limit = runtime::process::cgroup_memory_limit();
+    if let Some(warning) = limit.and_then(|limit| beyond(&limit, config.cache.memory, kernel)) {
+        tracing::warn!("{warning}");
     }
+}
+
+/// What is said of a memory cgroup that allows less than `memory` with so many bytes of the kernel's own; nothing of
+/// one that allows as much.
+fn beyond(limit: &MemoryLimit, memory: Size, kernel: u64) -> Option<String> {
+    let needed = memory.0.saturating_add(kernel);
+    if limit.bytes >= needed {
+        return None;
+    }
+    // Up to whole MiB: they are not exact.
+    let mebibytes = |bytes: u64| Size(bytes.next_multiple_of(1 << 20));
+    Some(format!(
+        "the memory cgroup allows {}, and --memory {memory} with about {} of the kernel's own (sockets, rings, page \
+         cache) may take {}: the kernel may kill this server. Lower --memory or raise {}",
+        Size(limit.bytes),
+        mebibytes(kernel),
+        mebibytes(needed),
+        limit.file.display()
+    ))
 }
 
 /// About what the kernel holds for this process beside its resident memory, and counts to the same memory cgroup.
@@ -494,4 +501,35 @@ fn log_start(engine: &Engine, flash: &str, io: &str, config: &Config) {
         "flowstone {} is serving",
         env!("CARGO_PKG_VERSION")
     );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_memory_cgroup_that_allows_too_little_is_told_of_in_one_line() {
+        const MIB: u64 = 1 << 20;
+        let said = |mebibytes: u64| {
+            let limit = MemoryLimit {
+                bytes: mebibytes * MIB,
+                file: "/sys/fs/cgroup/a/memory.max".into(),
+            };
+            beyond(&limit, Size(64 * MIB), 8 * MIB - 1)
+        };
+        assert_eq!(said(72), None, "it allows both");
+        let memory_alone = said(71).expect("a warning");
+        assert_eq!(
+            memory_alone,
+            "the memory cgroup allows 71MiB, and --memory 64MiB with about 8MiB of the kernel's own (sockets, rings, \
+             page cache) may take 72MiB: the kernel may kill this server. Lower --memory or raise \
+             /sys/fs/cgroup/a/memory.max"
+        );
+        let less = said(32).expect("a warning");
+        assert!(
+            less.starts_with("the memory cgroup allows 32MiB, and --memory 64MiB"),
+            "{less}"
+        );
+        assert!(!less.contains('\n'), "{less}");
+    }
 }

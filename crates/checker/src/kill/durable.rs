@@ -8,7 +8,7 @@ use super::connection::Connection;
 use super::shared::Shared;
 use crate::history::{Certain, Found, Moment};
 
-/// Of what had reached flash, so much has to be found: hundredths.
+/// Of what had reached flash, so much has to be found where copies are bounded: hundredths.
 const LEAST_FOUND_PERCENT: u64 = 99;
 /// Fewer items than these show nothing by themselves.
 const ENOUGH: u64 = 100;
@@ -38,8 +38,8 @@ pub(super) struct Outcome {
 }
 
 impl Outcome {
-    /// What is wrong with it, if anything is.
-    pub(super) fn complaint(&self) -> Option<String> {
+    /// What is wrong with it, if anything is. Where copies are not bounded any share may be missing, but not everything.
+    pub(super) fn complaint(&self, bounds_copies: bool) -> Option<String> {
         let Self {
             expected,
             found,
@@ -51,6 +51,8 @@ impl Outcome {
             None
         } else if self.hits == 0 {
             Some(format!("the start is empty; {due} items had reached flash"))
+        } else if !bounds_copies {
+            None
         } else {
             Some(format!(
                 "{found} of {due} items that had reached flash are found, less than {LEAST_FOUND_PERCENT} %"
@@ -168,12 +170,30 @@ mod tests {
             excused,
             hits,
         };
-        assert_eq!(outcome(1000, 990, 0, 990).complaint(), None);
-        assert_eq!(outcome(1000, 800, 195, 800).complaint(), None);
-        assert_eq!(outcome(50, 0, 0, 0).complaint(), None, "too few to tell");
-        let few = outcome(1000, 989, 0, 989).complaint().unwrap();
+        assert_eq!(outcome(1000, 990, 0, 990).complaint(true), None);
+        assert_eq!(outcome(1000, 800, 195, 800).complaint(true), None);
+        assert_eq!(
+            outcome(50, 0, 0, 0).complaint(true),
+            None,
+            "too few to tell"
+        );
+        let few = outcome(1000, 989, 0, 989).complaint(true).unwrap();
         assert!(few.contains("989 of 1000"), "{few}");
-        let none = outcome(1000, 0, 100, 0).complaint().unwrap();
-        assert!(none.contains("empty"), "{none}");
+        for bounds_copies in [true, false] {
+            let none = outcome(1000, 0, 100, 0).complaint(bounds_copies).unwrap();
+            assert!(none.contains("empty"), "{none}");
+        }
+    }
+
+    #[test]
+    fn where_copies_are_not_bounded_some_may_be_missing() {
+        let few = Outcome {
+            expected: 1000,
+            found: 900,
+            excused: 0,
+            hits: 900,
+        };
+        assert!(few.complaint(true).is_some());
+        assert_eq!(few.complaint(false), None);
     }
 }

@@ -48,8 +48,10 @@ pub struct KillOptions {
     pub program: PathBuf,
     /// An empty directory for its files.
     pub directory: PathBuf,
-    /// The preset that the server runs; the usual one where nothing is said.
-    pub preset: Option<String>,
+    /// The preset that the server runs.
+    pub preset: String,
+    /// The preset bounds what a kill takes of reclaim's copies, so nearly all that had reached flash has to be found.
+    pub bounds_copies: bool,
     /// Bytes of memory that the server is given.
     pub memory_bytes: u64,
     /// Bytes of flash that the server is given.
@@ -178,7 +180,7 @@ pub fn kill(
                     .map_err(failed("reading after a kill"))?
                     .map_err(|what| KillError::Wrong { kill, what })?;
                 report.add(&shared, &outcome);
-                if let Some(what) = outcome.complaint() {
+                if let Some(what) = outcome.complaint(options.bounds_copies) {
                     return Err(KillError::Wrong { kill, what });
                 }
                 ending = Ending::any(&mut random, options);
@@ -324,9 +326,7 @@ fn start(options: &KillOptions) -> io::Result<Server> {
     let mut set = |option: &str, value: String| of_server.extend([option.to_owned(), value]);
     set("--memory", options.memory_bytes.to_string());
     set("--flash-size", options.flash_bytes.to_string());
-    if let Some(preset) = &options.preset {
-        set("--preset", preset.clone());
-    }
+    set("--preset", options.preset.clone());
     if options.flash_bytes < SMALL_FLASH {
         set("--set", "cache.segment_size=256KiB".to_owned());
     }

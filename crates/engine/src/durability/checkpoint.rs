@@ -455,7 +455,7 @@ fn join_dead_keys(known: &[DeadKey], new: Vec<DeadKey>) -> HashMap<u64, DeadKey>
 }
 
 /// Positions of a range of segments, each segment's together.
-pub(crate) struct PositionBatch {
+struct PositionBatch {
     first: u32,
     len: usize,
     /// By segment number, from `first` on.
@@ -476,7 +476,7 @@ struct Run {
 impl PositionBatch {
     /// An empty batch for as many of the segments at the front of `rest`, at least one, as have no more than
     /// `most` positions by the `counts` of all segments.
-    pub(crate) fn next(rest: &[SegmentRecord], counts: &[u32], most: usize) -> Self {
+    fn next(rest: &[SegmentRecord], counts: &[u32], most: usize) -> Self {
         let first = rest[0].segment.0;
         let (mut len, mut end) = (0, 0);
         let mut runs = Vec::new();
@@ -505,17 +505,12 @@ impl PositionBatch {
     }
 
     /// Segments in the range.
-    pub(crate) fn len(&self) -> usize {
+    fn len(&self) -> usize {
         self.len
     }
 
     /// Adds a position of a segment in the range if `is_generation` of the segment's sequence number.
-    pub(crate) fn insert(
-        &mut self,
-        segment: SegmentId,
-        position: u32,
-        is_generation: impl Fn(u64) -> bool,
-    ) {
+    fn insert(&mut self, segment: SegmentId, position: u32, is_generation: impl Fn(u64) -> bool) {
         let offset = segment.0.wrapping_sub(self.first) as usize;
         if let Some(run) = self.runs.get_mut(offset)
             && run.filled < run.end
@@ -527,7 +522,7 @@ impl PositionBatch {
     }
 
     /// The positions of a segment.
-    pub(crate) fn of(&mut self, record: &SegmentRecord) -> &mut [u32] {
+    fn of(&mut self, record: &SegmentRecord) -> &mut [u32] {
         let run = self.runs[(record.segment.0 - self.first) as usize];
         &mut self.positions[run.start as usize..run.filled as usize]
     }

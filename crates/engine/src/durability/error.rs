@@ -48,6 +48,12 @@ pub enum OpenError {
     /// An image whose superblocks are both damaged.
     #[error("both copies of its superblock are damaged; use --force to start empty")]
     Damaged,
+    /// An image whose versions, segment sequence numbers or runs are used up.
+    #[error(
+        "it has been started {starts} times and has no numbers left for another run, as none may be given twice: use \
+         --force to start empty"
+    )]
+    UsedUp { starts: u32 },
     /// An image of another size than the device.
     #[error(
         "it holds an image of {} and {} are given: use --flash-size {0}, or --force to start empty",

@@ -62,7 +62,8 @@ impl FlashTier {
             if upkeep.is_ended.load(Ordering::Acquire) {
                 return;
             }
-            if !upkeep.writes_now() || !upkeep.write_one(&*self.placement).await {
+            let has_written = upkeep.writes_now() && upkeep.write_one(&*self.placement).await;
+            if !has_written && !upkeep.write_copies_ahead(&*self.placement).await {
                 work.await;
             }
         }

@@ -16,6 +16,7 @@ pub use crate::durability::superblocks::CheckpointStats;
 use crate::durability::superblocks::{SUPERBLOCK_OFFSETS, write_superblock};
 use crate::flash::BackgroundTask;
 use crate::format::checkpoint::Head;
+use crate::format::journal::VERSION_LIMIT;
 use crate::format::superblock::Superblock;
 use crate::store::SavedCheckpoint;
 use crate::sync::atomic::Ordering;
@@ -34,6 +35,8 @@ const RETRY_PAUSE: Duration = Duration::from_secs(1);
 const LOOK_PAUSE: Duration = Duration::from_secs(1);
 /// The longest such pause.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+/// The highest limit on versions that a superblock may name: what would need more is refused.
+const LAST_LIMIT: u64 = VERSION_LIMIT - 1;
 
 /// What an orderly stop left behind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -161,7 +164,8 @@ impl Engine {
     /// Reserves more versions where half of what is reserved has been given out.
     async fn reserve_versions(&self) {
         let next_version = self.next_version();
-        if next_version + VERSION_RESERVE / 2 < self.version_limit.load(Ordering::Relaxed) {
+        let reserved = self.version_limit.load(Ordering::Relaxed);
+        if next_version + VERSION_RESERVE / 2 < reserved || reserved == LAST_LIMIT {
             return;
         }
         let _turn = self.persistence.superblock_turn.acquire().await;
@@ -170,7 +174,7 @@ impl Engine {
             // The run has ended and given back what it did not need: the next one may have begun.
             return;
         }
-        let limit = next_version + VERSION_RESERVE;
+        let limit = (next_version + VERSION_RESERVE).min(LAST_LIMIT);
         superblock.version_limit = limit.into();
         // Both copies: a start that finds one damaged goes by the other.
         for _ in SUPERBLOCK_OFFSETS {
@@ -421,7 +425,7 @@ impl Engine {
             self.version_limit.fetch_min(limit, Ordering::Relaxed);
             superblock.mark_clean(true);
         } else {
-            let limit = self.next_version() + VERSION_RESERVE;
+            let limit = (self.next_version() + VERSION_RESERVE).min(LAST_LIMIT);
             superblock.version_limit = limit.max(other_copy).into();
         }
         self.write_superblock(&mut superblock).await?;

@@ -26,7 +26,7 @@ use crate::format::checkpoint::{Coverage, Section};
 use crate::format::index_device::INDEX_HEAD_BYTES;
 use crate::format::journal::{BEGUN_WORD, Head, Record, VOID_WORD, chunk_words};
 use crate::format::segment::PAGE_BYTES;
-use crate::format::superblock::{ImageShape, IndexRegion, Superblock, next_run};
+use crate::format::superblock::{ImageShape, IndexRegion, Superblock, next_run, run_number};
 use crate::key::KeyHash;
 use crate::partition::{self, Partition};
 use crate::placement::{Parts, PlacementKind};
@@ -392,6 +392,10 @@ impl Opening {
                 found,
                 expected: self.kind.name(),
             });
+        }
+        if !superblock.has_left(VERSION_RESERVE, SEQUENCE_RESERVE) {
+            let starts = run_number(superblock.run.get());
+            return Err(OpenError::UsedUp { starts });
         }
         let is_apart = matches!(shape.index_region, IndexRegion::Apart(_));
         if is_apart == self.index_device.is_some() {

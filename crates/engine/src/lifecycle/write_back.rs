@@ -28,6 +28,7 @@ use runtime::sync::EventListener;
 use crate::cache::{Engine, Requests, SyncError};
 use crate::counter::Count as _;
 use crate::dram::{Due, NoSpace, Walked};
+use crate::store::Unflushed;
 use crate::sync::atomic::Ordering;
 
 /// Rounds in a write-back window.
@@ -178,7 +179,7 @@ impl Engine {
             self.store().flush();
         }
         // What one segment meets does not concern the others.
-        let _ = self.flash.upkeep.flush_filling().await;
+        let _ = self.flash.upkeep.flush_filling(Unflushed::Items).await;
         let written = self.store().counters().bytes_written.get();
         let is_due = written != walk.synced || self.store().is_in_doubt();
         if is_due && self.flash.sync_all().await.is_ok() {
@@ -278,7 +279,7 @@ impl Engine {
         }
         let before = self.store().next_sequence().load(Ordering::Acquire);
         let failed_syncs = self.store().failed_syncs();
-        if upkeep.flush_filling().await.is_err() {
+        if upkeep.flush_filling(Unflushed::Items).await.is_err() {
             // What cannot be flushed is written as any other segment is, or moved.
             self.store().flush();
         }

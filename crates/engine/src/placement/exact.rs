@@ -326,7 +326,9 @@ impl Exact {
         let most = recency::most_positions(self.index_use.max_bytes);
         recency::write(live, self.store.segments(), most, |visit| {
             for table in &self.tables {
-                table.lock().for_each_recent(|value| {
+                let table = table.lock();
+                work::count(Work::IndexStep, table.len() as u64);
+                table.for_each_recent(|value| {
                     let (segment, position) = self.codec.decode(value);
                     visit(segment, position);
                 });

@@ -11,6 +11,7 @@
 
 mod policy;
 mod reclaimer;
+mod unwritten;
 mod upkeep;
 mod watermarks;
 

@@ -50,8 +50,6 @@ pub(crate) struct FlashView {
     pub(crate) is_stopping: bool,
     /// The last copies have gained more space than they took.
     pub(crate) copies_gain: bool,
-    /// So much that reclaim has copied waits to be written that a crash would take more than it should.
-    pub(crate) copies_wait: bool,
     /// No segment worth copying from was found a short while ago, and little has been written since.
     pub(crate) copying_rests: bool,
     /// The most bytes of a segment that are kept.
@@ -95,6 +93,20 @@ pub(crate) enum Keep {
     ValidForWear,
     /// Items read since they were written go back to memory.
     Return,
+}
+
+impl Keep {
+    /// Whether anything may be copied from one segment to another.
+    pub(crate) fn may_copy(self) -> bool {
+        match self {
+            Self::Nothing | Self::Return | Self::Recent(0) => false,
+            Self::Recent(_)
+            | Self::Valid
+            | Self::ValidIfGain
+            | Self::ValidUnlessSeldomRead
+            | Self::ValidForWear => true,
+        }
+    }
 }
 
 /// Segments to try for, in this order; the first there is is reclaimed.
@@ -205,8 +217,6 @@ fn choose_recovered(policy: ReclaimPolicy, view: &FlashView) -> Choices {
     match policy {
         ReclaimPolicy::Drop { victim } => only(victim, Keep::Nothing),
         ReclaimPolicy::ReturnRecent { victim } => only(victim, Keep::Return),
-        // Its segment is dead as soon as it is taken: what is copied of it is nowhere until it is written.
-        ReclaimPolicy::CopyRecent { .. } if view.copies_wait => NOTHING,
         ReclaimPolicy::CopyRecent { victim, .. } => {
             let recent = Keep::Recent(view.max_copy_bytes);
             only(victim, keep_if(view.copies_gain, recent))
@@ -290,7 +300,6 @@ mod tests {
         is_recovering: false,
         is_stopping: false,
         copies_gain: true,
-        copies_wait: false,
         copying_rests: false,
         max_copy_bytes: 1000,
     };
@@ -430,17 +439,6 @@ mod tests {
         assert_ne!(choose(INTEGRATED, &one_is_being_dropped), quick_clean);
         let [_, copies] = choose(COPY_VALID, &pressed);
         assert_eq!(copies, only(Victim::Oldest, Keep::ValidIfGain)[0]);
-    }
-
-    #[test]
-    fn while_copies_wait_to_be_written_no_more_are_made_unless_space_is_short() {
-        let waiting = FlashView {
-            copies_wait: true,
-            ..VIEW
-        };
-        assert_eq!(choose(COPY_RECENT, &waiting), NOTHING);
-        let pressed = FlashView { free: 9, ..waiting };
-        assert_eq!(choose(COPY_RECENT, &pressed), DROP_OLDEST);
     }
 
     proptest! {

@@ -7,6 +7,7 @@
 use runtime::sync::Permit;
 
 use super::policy::{self, Choices, FlashView, Keep, Pick, SegmentView};
+use super::unwritten::Claim;
 use super::upkeep::{CopyBalance, Counted, Upkeep};
 use super::{Named, Resident, Residents};
 use crate::counter::Count as _;
@@ -23,17 +24,24 @@ const HOLE_BYTES: u32 = 32 << 10;
 const GAIN_LIMIT: i64 = 4;
 /// When copying has found nothing that gains, it rests until one in this many written segments is new.
 const RESTING_SHARE: u32 = 64;
-/// Copies wait to be written where they are more than this part of the flash, and more than a segment.
-const UNWRITTEN_SHARE: u32 = 256;
 /// Entries looked at, or items copied, before others get a turn.
 const ITEMS_A_TURN: usize = 64;
 
 /// A segment that is reclaimed.
-struct Chosen {
+struct Chosen<'a> {
     record: SegmentRecord,
     keep: Keep,
     /// For the sake of wear leveling.
     is_leveling: bool,
+    claim: Claim<'a>,
+}
+
+/// What there is to do.
+enum Task<'a> {
+    None,
+    /// Copies have to be written before others are made.
+    WriteCopies,
+    Reclaim(Chosen<'a>),
 }
 
 impl Upkeep {
@@ -50,42 +58,56 @@ impl Upkeep {
         }
     }
 
-    /// Reclaims a segment if one has to go; returns whether one did.
+    /// Reclaims a segment if one has to go, or writes what keeps it from that; returns whether it did either.
     pub(crate) async fn reclaim_one(&self, residents: &dyn Residents) -> bool {
         // Counted before the choice: quiescing freezes the choice first, and then looks at the count.
         let under_way = Counted::begin(&self.reclaiming);
-        let chosen = self.choose();
-        if let Some(chosen) = &chosen {
-            self.reclaim(residents, chosen).await;
-        }
+        let is_done = match self.choose() {
+            Task::None => false,
+            Task::WriteCopies => self.write_copies(residents).await,
+            Task::Reclaim(chosen) => {
+                self.reclaim(residents, &chosen).await;
+                self.end_claim(chosen.claim);
+                true
+            }
+        };
         drop(under_way);
         self.progress.notify_all();
-        chosen.is_some()
+        is_done
     }
 
     /// Takes the segment that has to go, if there is one, and says what of it is kept.
-    fn choose(&self) -> Option<Chosen> {
+    fn choose(&self) -> Task<'_> {
         if self.is_frozen.load(Ordering::SeqCst) {
-            return None;
+            return Task::None;
         }
         let view = self.view();
         let choices: Choices = policy::choose(self.policy, &view);
         let _in_order = self.taking.lock();
+        let copies_wait = self.copies_wait();
         for (pick, keep) in choices.into_iter().flatten() {
+            if copies_wait && keep.may_copy() {
+                if pick == Pick::LeastWorn {
+                    continue;
+                }
+                return Task::WriteCopies;
+            }
             let Some(record) = self.take(pick) else {
                 continue;
             };
             let segment = self.view_segment(&record);
             let keep = policy::keep(keep, view.max_copy_bytes, &segment);
+            let claim = self.claim(&record, keep);
             // Before anything of it leaves the index: from here on a start finds nothing in it.
             self.declare_segment_dead(&record);
-            return Some(Chosen {
+            return Task::Reclaim(Chosen {
                 record,
                 keep,
                 is_leveling: pick == Pick::LeastWorn,
+                claim,
             });
         }
-        None
+        Task::None
     }
 
     fn view(&self) -> FlashView {
@@ -97,10 +119,6 @@ impl Upkeep {
         } else {
             self.index_use.is_short()
         };
-        let segment_bytes = u64::from(self.store.segment_bytes());
-        let sixteenths = u64::from(self.policy.max_copy_sixteenths());
-        // All of it frees nothing.
-        let max_copy_bytes = (segment_bytes * sixteenths / 16).min(segment_bytes - 1);
         FlashView {
             free: self.store.free_segments(),
             free_or_reclaiming: self.store.free_or_reclaiming(),
@@ -113,9 +131,8 @@ impl Upkeep {
             is_recovering: self.recovery.is_running(),
             is_stopping,
             copies_gain: self.copies_gain(),
-            copies_wait: self.copies_wait(max_copy_bytes),
             copying_rests: opened < self.copying_rests_until.get(),
-            max_copy_bytes,
+            max_copy_bytes: self.max_copy_bytes(),
         }
     }
 
@@ -174,14 +191,6 @@ impl Upkeep {
         is_its_turn.then(|| self.store.take_worn_least())?
     }
 
-    /// Whether a crash would take more copies than it should, with those of the next segment. Only while sealed segments
-    /// are written as they come.
-    fn copies_wait(&self, max_copy_bytes: u64) -> bool {
-        let segments = (self.store.segments() / UNWRITTEN_SHARE).max(1);
-        let most = u64::from(segments) * u64::from(self.store.segment_bytes());
-        self.writes_now() && self.store.copies_not_written() + max_copy_bytes > most
-    }
-
     /// Whether the last copies have gained: slots may fill as many short segments as they came from, and keep
     /// writes from filling theirs.
     fn copies_gain(&self) -> bool {
@@ -209,7 +218,7 @@ impl Upkeep {
         balance.gained > -limit
     }
 
-    async fn reclaim(&self, residents: &dyn Residents, chosen: &Chosen) {
+    async fn reclaim(&self, residents: &dyn Residents, chosen: &Chosen<'_>) {
         let (record, keep) = (&chosen.record, chosen.keep);
         let begun = runtime::now();
         let dropping = (keep == Keep::Nothing).then(|| Counted::begin(&self.dropping));

@@ -19,7 +19,7 @@ use crate::format::item::{CHECKSUM_BYTES, ItemRef};
 use crate::format::journal::Record;
 use crate::format::location::Place;
 use crate::format::segment::{PAGE_BYTES, SUMMARY_ENTRY_BYTES, SummaryEntry};
-use crate::store::{SegmentRecord, SegmentStore, WriteFailure};
+use crate::store::{SegmentRecord, SegmentStore, Unflushed, WriteFailure};
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
@@ -130,6 +130,8 @@ pub(crate) struct Upkeep {
     pub(super) policy: ReclaimPolicy,
     pub(super) wear_leveling: Option<u32>,
     schedule: Schedule,
+    /// What copies have in memory alone is bounded.
+    pub(super) bounds_copies: bool,
     spare_buffers: Option<usize>,
     writers: usize,
     pub(super) reclaimers: u32,
@@ -168,6 +170,8 @@ pub(crate) struct Upkeep {
     /// EWMA of the time it takes to drop a segment.
     pub(super) drop_time: Ewma,
     pub(super) dropping: AtomicU32,
+    /// Bytes that the reclaims under way may copy.
+    pub(super) claimed: AtomicU64,
     /// No segment to copy from is looked for before `segments_opened` reaches this count.
     pub(super) copying_rests_until: AtomicU64,
     /// Erases of use when wear was leveled last.
@@ -221,6 +225,7 @@ impl Upkeep {
             policy: config.reclaim.policy,
             wear_leveling: config.reclaim.wear_leveling,
             schedule: config.reclaim.schedule,
+            bounds_copies: config.reclaim.bound_copies && store.can_flush(),
             spare_buffers: config
                 .spare_buffers()
                 .map(|spare| spare + store.buffers_for_writes()),
@@ -250,6 +255,7 @@ impl Upkeep {
             evicted_age: AtomicU32::new(0),
             drop_time: Ewma::default(),
             dropping: AtomicU32::new(0),
+            claimed: AtomicU64::new(0),
             copying_rests_until: AtomicU64::new(0),
             leveled_at: AtomicU64::new(0),
             leveled_segments: AtomicU64::new(0),
@@ -398,13 +404,13 @@ impl Upkeep {
     }
 
     /// Writes what the segments being filled hold so far.
-    pub(crate) async fn flush_filling(&self) -> Result<(), DeviceError> {
+    pub(crate) async fn flush_filling(&self, which: Unflushed) -> Result<(), DeviceError> {
         let ahead = async || self.sync_deaths().await;
-        self.store.flush_filling(ahead).await
+        self.store.flush_filling(which, ahead).await
     }
 
     /// Moves what a segment that could not be written holds to another, or forgets it.
-    async fn give_up(&self, residents: &dyn Residents, failure: WriteFailure) {
+    pub(super) async fn give_up(&self, residents: &dyn Residents, failure: WriteFailure) {
         let record = failure.record;
         // Parts of the segment may be on flash all the same: no start may find them.
         self.declare_segment_dead(&record);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use device::AlignedBuf;
 
-use super::core::{Content, SegmentStore};
+use super::core::{Content, SegmentStore, UnwrittenCopies};
 use super::filling::{Cursor, Filling};
 use super::layout::{AppendItem, Source};
 use super::queues::Worn;
@@ -243,13 +243,15 @@ impl SegmentStore {
         self.free_buffers.load(Ordering::Acquire)
     }
 
-    /// Bytes of items that reclaim has copied to sealed segments which are not on flash yet.
-    pub(crate) fn copies_not_written(&self) -> u64 {
-        let copied = |buffer: &Mutex<Content>| match &*buffer.lock() {
-            Content::Sealed { copied_bytes, .. } => u64::from(*copied_bytes),
-            _ => 0,
-        };
-        self.buffers.iter().map(copied).sum()
+    /// What reclaim has copied that is not on flash.
+    pub(crate) fn unwritten_copies(&self) -> UnwrittenCopies {
+        let mut sum = UnwrittenCopies::default();
+        for buffer in &self.buffers {
+            let of_buffer = buffer.lock().unwritten_copies();
+            sum.filling += of_buffer.filling;
+            sum.sealed += of_buffer.sealed;
+        }
+        sum
     }
 
     /// Whether copies that gain space find a free buffer.

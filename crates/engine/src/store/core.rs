@@ -61,6 +61,33 @@ impl Content {
             Self::Free(_) | Self::Lost => None,
         }
     }
+
+    /// What reclaim has copied that is not on flash.
+    pub(super) fn unwritten_copies(&self) -> UnwrittenCopies {
+        let mut unwritten = UnwrittenCopies::default();
+        match self {
+            Self::Filling(filling) => {
+                let flushed = filling.flushed.copied_bytes;
+                unwritten.filling = u64::from(filling.copied_bytes - flushed);
+            }
+            Self::Sealed {
+                flushed,
+                copied_bytes,
+                ..
+            } => unwritten.sealed = u64::from(copied_bytes - flushed.copied_bytes),
+            Self::Free(_) | Self::Lost => {}
+        }
+        unwritten
+    }
+}
+
+/// Bytes of what reclaim has copied that are not on flash.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct UnwrittenCopies {
+    /// In segments that are being filled.
+    pub(crate) filling: u64,
+    /// In segments that have been sealed, those among them that are being written.
+    pub(crate) sealed: u64,
 }
 
 /// Which written segment is reclaimed next.

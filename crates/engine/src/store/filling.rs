@@ -45,8 +45,12 @@ pub(super) const FLUSH_BYTES: u32 = 64 << 10;
 pub(super) struct Flushed {
     pub(super) items: u32,
     pub(super) data_bytes: u32,
+    /// Bytes of these that reclaim has copied.
+    pub(super) copied_bytes: u32,
     /// The segment has been erased, and may hold some of its items.
     pub(super) is_begun: bool,
+    /// It has been sealed, and all of it is on flash.
+    pub(super) is_whole: bool,
     /// Syncs that have failed since: what was under way then counts for nothing.
     pub(super) forgotten: u32,
 }
@@ -54,8 +58,11 @@ pub(super) struct Flushed {
 impl Flushed {
     /// A sync has failed: all of it is written again.
     pub(super) fn forget(&mut self) {
-        (self.items, self.data_bytes) = (0, 0);
-        self.forgotten += 1;
+        *self = Self {
+            is_begun: self.is_begun,
+            forgotten: self.forgotten + 1,
+            ..Self::default()
+        };
     }
 }
 

@@ -26,6 +26,15 @@ use super::filling::{FLUSH_BYTES, Flushed};
 use crate::counter::Count as _;
 use crate::format::segment::{FOOTER_BYTES, Footer, PAGE_BYTES, SegmentId, summary_offset};
 
+/// Which segments being filled are flushed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unflushed {
+    /// All with items that are not on flash.
+    Items,
+    /// Those with copies of reclaim's that are not.
+    Copies,
+}
+
 /// What is to be flushed of a segment.
 struct Flush {
     segment: SegmentId,
@@ -35,22 +44,25 @@ struct Flush {
 }
 
 impl SegmentStore {
-    /// Writes what the segments being filled hold to the flash, so that a crash of the process leaves it. One caller at
-    /// a time. Must not be dropped before it ends: its last write could then come after that of the whole segment.
+    /// Writes what the segments being filled hold to the flash, so that a crash of the process leaves it. Must not be dropped before it ends: its last write could then come after that of the whole segment.
     ///
     /// Where pages cannot be written twice this does nothing: [`flush`](SegmentStore::flush) seals. `ahead` as for
     /// [`write_next`](SegmentStore::write_next).
     ///
     /// # Errors
     /// The first error of the device; what it has met is written with the whole segment, or with the next call.
-    pub(crate) async fn flush_filling(&self, ahead: impl AsyncFn()) -> Result<(), DeviceError> {
+    pub(crate) async fn flush_filling(
+        &self,
+        which: Unflushed,
+        ahead: impl AsyncFn(),
+    ) -> Result<(), DeviceError> {
         if !self.flash.can_overwrite() {
             return Ok(());
         }
         let mut refused = Ok(());
         for buffer in 0..self.buffers.len() {
             let _turn = self.flushing.acquire().await;
-            let Some(flush) = self.begin_flush(buffer) else {
+            let Some(flush) = self.begin_flush(buffer, which) else {
                 continue;
             };
             if let Err(error) = self.write_flush(buffer, &flush, ahead()).await {
@@ -82,7 +94,7 @@ impl SegmentStore {
         })
     }
 
-    fn begin_flush(&self, buffer: usize) -> Option<Flush> {
+    fn begin_flush(&self, buffer: usize, which: Unflushed) -> Option<Flush> {
         let content = self.buffers[buffer].lock();
         let Content::Filling(filling) = &*content else {
             return None;
@@ -90,10 +102,16 @@ impl SegmentStore {
         let target = Flushed {
             items: filling.items,
             data_bytes: filling.data_bytes,
+            copied_bytes: filling.copied_bytes,
             is_begun: true,
-            forgotten: filling.flushed.forgotten,
+            ..filling.flushed
         };
-        (target.items != filling.flushed.items).then(|| Flush {
+        let done = &filling.flushed;
+        let is_due = match which {
+            Unflushed::Items => target.items != done.items,
+            Unflushed::Copies => target.copied_bytes != done.copied_bytes,
+        };
+        is_due.then(|| Flush {
             segment: filling.segment,
             done: filling.flushed,
             target,

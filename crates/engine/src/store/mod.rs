@@ -39,6 +39,7 @@ pub use self::core::{SegmentStore, StoreCounters, StoreUse, Victim};
 pub(crate) use checkpoint::{
     CHECKPOINT_STREAM_BYTES, CheckpointSink, CheckpointSource, SavedCheckpoint,
 };
+pub(crate) use flush::Unflushed;
 pub use layout::{AppendItem, Layout, SlabClasses, Source, StreamLayout, Streams};
 pub use read::{FlashItem, Patience, ReadError, SegmentPin};
 pub(crate) use segment::SEGMENT_TABLE_BYTES;

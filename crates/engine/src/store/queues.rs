@@ -186,6 +186,23 @@ impl Queues {
         self.sealed.remove(place)
     }
 
+    /// Takes a certain sealed segment to write it, if it waits for that.
+    pub(super) fn take_sealed(&mut self, segment: SegmentId) -> bool {
+        let mut sealed = self.sealed.iter();
+        let place = sealed.position(|&(other, _)| other == segment);
+        if let Some(place) = place {
+            self.sealed.remove(place);
+            self.writing += 1;
+        }
+        place.is_some()
+    }
+
+    /// A sealed segment that was taken to write it stays in its buffer: it is the next to leave.
+    pub(super) fn put_back_sealed(&mut self, segment: SegmentId, buffer: usize) {
+        self.sealed.push_front((segment, buffer));
+        self.writing -= 1;
+    }
+
     /// A segment that was taken to write it is not being written any more.
     pub(super) fn end_write(&mut self, segment: SegmentId) {
         self.forget_opened(segment);

@@ -13,7 +13,7 @@ use futures_util::stream::{self, StreamExt};
 use runtime::work::{self, Work};
 
 use super::core::{Content, SegmentStore, block, commands};
-use super::filling::Filling;
+use super::filling::{Filling, Flushed};
 use super::layout::{AppendItem, Source, StreamLayout};
 use super::queues::Queues;
 use super::queues::Worn;
@@ -25,6 +25,7 @@ use crate::format::segment::{
     Footer, PAGE_BYTES, Position, SegmentId, SegmentKind, SummaryEntry, decode_tail,
 };
 use crate::key::KeyHash;
+use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU64, Ordering};
 
 /// Footers read at once when an image is opened.
@@ -63,6 +64,56 @@ impl SegmentStore {
         ahead: impl AsyncFnOnce(),
     ) -> Option<Result<SegmentId, WriteFailure>> {
         let (segment, buffer) = self.queues.lock().pop_sealed()?;
+        let written = self.write_whole(segment, buffer, ahead).await;
+        Some(written.map(|()| {
+            // In this order: whoever looks for live segments finds it in one of the two.
+            self.queues.lock().push_written(segment);
+            self.free_buffer(segment, buffer);
+            self.space.notify_all();
+            self.work.notify_all();
+            segment
+        }))
+    }
+
+    /// Writes the oldest of the sealed segments that hold copies of reclaim's which are not on flash, and leaves it in its
+    /// buffer: it is read from there for as long as no other needs that. `None` when there is none that nobody writes yet.
+    /// `ahead` as for [`write_next`](SegmentStore::write_next).
+    pub(crate) async fn write_copies(
+        &self,
+        ahead: impl AsyncFnOnce(),
+    ) -> Option<Result<SegmentId, WriteFailure>> {
+        let (segment, buffer) = self.take_sealed_with_copies()?;
+        let written = self.write_whole(segment, buffer, ahead).await;
+        Some(written.map(|()| {
+            self.queues.lock().put_back_sealed(segment, buffer);
+            self.work.notify_all();
+            segment
+        }))
+    }
+
+    fn take_sealed_with_copies(&self) -> Option<(SegmentId, usize)> {
+        let with_copies = |(number, buffer): (usize, &Mutex<Content>)| match &*buffer.lock() {
+            content @ Content::Sealed { segment, .. } if content.unwritten_copies().sealed > 0 => {
+                Some((self.sequence(*segment), *segment, number))
+            }
+            _ => None,
+        };
+        let buffers = self.buffers.iter().enumerate();
+        let mut sealed: Vec<_> = buffers.filter_map(with_copies).collect();
+        sealed.sort_unstable();
+        let mut queues = self.queues.lock();
+        let mut sealed = sealed.into_iter();
+        let (_, segment, buffer) = sealed.find(|&(_, segment, _)| queues.take_sealed(segment))?;
+        Some((segment, buffer))
+    }
+
+    /// Writes what is not yet on flash of a sealed segment that has been taken from its queue.
+    async fn write_whole(
+        &self,
+        segment: SegmentId,
+        buffer: usize,
+        ahead: impl AsyncFnOnce(),
+    ) -> Result<(), WriteFailure> {
         if self.flash.can_overwrite() {
             // A part of it may still be on its way, with a footer that counts fewer items.
             drop(self.flushing.acquire().await);
@@ -71,6 +122,9 @@ impl SegmentStore {
             Content::Sealed { bytes, flushed, .. } => (Arc::clone(bytes), *flushed),
             _ => unreachable!("a sealed segment stays in its buffer until it is written"),
         };
+        if flushed.is_whole {
+            return Ok(());
+        }
         let written = if flushed.is_begun {
             self.program_rest(segment, &bytes, flushed, ahead()).await
         } else {
@@ -80,13 +134,8 @@ impl SegmentStore {
             Ok(()) => {
                 self.segment(segment).failures.store(0, Ordering::Relaxed);
                 self.counters.segments_written.add(1);
-                drop(bytes);
-                // In this order: whoever looks for live segments finds it in one of the two.
-                self.queues.lock().push_written(segment);
-                self.free_buffer(segment, buffer);
-                self.space.notify_all();
-                self.work.notify_all();
-                Some(Ok(segment))
+                self.note_whole(segment, buffer, flushed.forgotten);
+                Ok(())
             }
             Err(error) => {
                 self.counters.write_errors.add(1);
@@ -94,12 +143,37 @@ impl SegmentStore {
                 let (_, entries) =
                     decode_tail(&bytes, segment.0, record.sequence, self.segment_bytes)
                         .expect("the summary was sealed in this buffer");
-                Some(Err(WriteFailure {
+                Err(WriteFailure {
                     record,
                     entries,
                     error,
                     buffer,
-                }))
+                })
+            }
+        }
+    }
+
+    /// All of a sealed segment has been written, begun when so many syncs had failed.
+    fn note_whole(&self, segment: SegmentId, buffer: usize, forgotten: u32) {
+        let items = self.record(segment).items;
+        if let Content::Sealed {
+            bytes,
+            flushed,
+            copied_bytes,
+            ..
+        } = &mut *self.buffers[buffer].lock()
+        {
+            flushed.is_begun = true;
+            // Else another sync has failed since, and may have lost some of it.
+            if flushed.forgotten == forgotten {
+                *flushed = Flushed {
+                    items,
+                    data_bytes: bytes.len() as u32,
+                    copied_bytes: *copied_bytes,
+                    is_begun: true,
+                    is_whole: true,
+                    forgotten,
+                };
             }
         }
     }

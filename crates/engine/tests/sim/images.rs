@@ -9,10 +9,10 @@ use std::time::Duration;
 use device::{Disk, Fault, FaultyDisk, Image, Latency, MemoryDisk, Operation, Tear, When};
 use flowstone_engine::config::META_BYTES;
 use flowstone_engine::format::journal::{
-    BEGUN_WORD, CLOCK_WORD, HEAD_WORDS, JOURNAL_FORMAT, VOID_WORD, encode_clock,
+    BEGUN_WORD, CLOCK_WORD, HEAD_WORDS, JOURNAL_FORMAT, VERSION_LIMIT, VOID_WORD, encode_clock,
 };
 use flowstone_engine::format::superblock::{
-    IMAGE_FORMAT, ImageShape, IndexRegion, SUPERBLOCK_BYTES, Superblock,
+    IMAGE_FORMAT, ImageShape, IndexRegion, SEQUENCE_LIMIT, SUPERBLOCK_BYTES, Superblock,
 };
 use flowstone_engine::journal::{JournalError, Unusable};
 use flowstone_engine::{
@@ -27,6 +27,8 @@ use crate::support::{
 
 const IMAGE_BYTES: u64 = 33 << 20;
 const COPIES: [u64; 2] = [0, META_BYTES / 2];
+/// The word of the journal's head that names the run.
+const RUN_WORD: usize = 5;
 
 /// What an orderly stop leaves of `count` items.
 fn stopped(count: u64) -> Left {
@@ -664,6 +666,98 @@ fn versions_are_not_given_twice_whatever_the_end() {
             }
         }
     });
+}
+
+/// The superblock that counts.
+fn superblock_in_force(left: &Left) -> Superblock {
+    let copies = [0, 1].map(|copy| Superblock::decode(&superblock(&left.image, copy)).unwrap());
+    let latest = copies.into_iter().max_by_key(|copy| copy.generation.get());
+    latest.unwrap()
+}
+
+/// Versions and segment sequence numbers that an image may still give.
+fn numbers_left(superblock: &Superblock) -> [u64; 2] {
+    [
+        VERSION_LIMIT - superblock.version_limit.get(),
+        SEQUENCE_LIMIT - superblock.sequence_limit.get(),
+    ]
+}
+
+/// Killed and stopped in turn, as soon as they have begun: an image lasts for millions of such starts.
+#[test]
+fn a_start_takes_a_small_part_of_the_numbers_there_are() {
+    const STARTS: u64 = 40;
+    const LIFETIME: u64 = 8_000_000;
+    let mut left = stopped(20);
+    let at_first = numbers_left(&superblock_in_force(&left));
+    for start_number in 0..STARTS {
+        left = simulate(start_number, async {
+            let (disk, media) = left.media();
+            let engine = start(&media, &tight()).await;
+            assert!(matches!(engine.start(), Start::Warm { .. }));
+            if start_number % 2 == 0 {
+                assert_eq!(engine.stop().await, Stop::Complete { objects: 20 });
+            }
+            Left::of(&disk, &media)
+        });
+    }
+    let at_last = numbers_left(&superblock_in_force(&left));
+    for (kind, (first, last)) in at_first.into_iter().zip(at_last).enumerate() {
+        let each = (first - last) / STARTS;
+        assert!(
+            first / each > LIFETIME,
+            "kind {kind}: {each} each of {first}"
+        );
+    }
+}
+
+/// Starts one after the other, near the end of the numbers, until there are none left. Everything is there until then,
+/// also after a checkpoint, which reserves versions anew; then the start is refused and touches nothing.
+#[test]
+fn an_image_whose_numbers_are_used_up_is_refused_and_not_damaged() {
+    const LAST_RUN: u64 = (u32::MAX as u64 - 3) << 32;
+    // As much as three starts take, and less than four do. A checkpoint reserves again what has been given out, which in
+    // the last run is more than there are.
+    let nearly_used_up: [fn(&mut Superblock); 3] = [
+        |superblock| superblock.version_limit = (VERSION_LIMIT - (3 << 36) - 1000).into(),
+        |superblock| superblock.sequence_limit = (SEQUENCE_LIMIT - (3 << 40) - 400_000).into(),
+        |superblock| superblock.run = LAST_RUN.into(),
+    ];
+    for (kind, use_up) in nearly_used_up.into_iter().enumerate() {
+        let mut left = map_superblocks(stopped(20), |bytes| {
+            let mut superblock = Superblock::decode(bytes).unwrap();
+            use_up(&mut superblock);
+            *bytes = superblock.encode();
+        });
+        let run = superblock_in_force(&left).run.get();
+        (left.words[RUN_WORD], left.words[BEGUN_WORD]) = (run, run);
+        let mut last_unique = 0;
+        for (starts, writes) in [10, 10, 1000].into_iter().enumerate() {
+            left = simulate(starts as u64, async {
+                let (disk, media) = left.media();
+                let engine = start(&media, &tight()).await;
+                let found = engine.start();
+                assert!(
+                    matches!(found, Start::Warm { .. }),
+                    "kind {kind}: {found:?}"
+                );
+                has_all(&engine, 20).await;
+                for _ in 0..writes {
+                    let unique = set(&engine, b"counter", b"value").await.unwrap();
+                    assert!(unique > last_unique, "kind {kind}");
+                    last_unique = unique;
+                }
+                // One for each copy of the superblock.
+                for _ in COPIES {
+                    assert!(engine.checkpoint_now().await);
+                }
+                Left::of(&disk, &media)
+            });
+        }
+        let refusal = refused(&left, &tight());
+        assert!(matches!(refusal, OpenError::UsedUp { .. }), "{refusal}");
+        assert!(refusal.to_string().contains("--force"), "{refusal}");
+    }
 }
 
 /// On a new device too: nothing that a machine loses of the first open needs force to go on, as long

@@ -24,6 +24,7 @@ mod nand;
 mod outages;
 mod reclaim;
 mod recovery;
+mod stop;
 mod superseded;
 mod support;
 mod tiered;

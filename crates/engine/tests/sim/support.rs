@@ -124,6 +124,7 @@ pub(crate) fn slotted(seed: u64) -> EngineConfig {
             reclaimers: random.random_range(1..4),
             wear_leveling: [None, Some(1)][random.random_range(0..2)],
             schedule,
+            bound_copies: true,
         },
         writing,
         ..usual
@@ -147,6 +148,7 @@ pub(crate) fn didacache() -> EngineConfig {
             wear_leveling: Some(2),
             reclaimers: 4,
             schedule: Schedule::Background,
+            bound_copies: false,
         },
         writing: WriteSettings {
             buffers: 8,

@@ -1,15 +1,15 @@
 //! `mg`, `ms`, `md`, `ma`, `mn`, `me`.
 //!
 //! All flags are known to all commands, as in memcached: one that means nothing to a command is
-//! accepted and ignored. Errors in flags come in two kinds. An unknown or repeated flag ends the
-//! search at once; a bad token is remembered while the rest is looked at, and the last one is
-//! what is answered.
+//! accepted and ignored. Errors in flags come in three kinds. A flag that can be none is a malformed line, whatever
+//! else is wrong. An unknown or repeated flag ends the search at once; a bad token is remembered while the rest is
+//! looked at, and the last one is what is answered.
 
 use super::block::{self, BlockLength};
 use super::request::{Meaning, Parsed, Refused, Request};
 use crate::command::Command;
 use crate::exptime::Exptime;
-use crate::key::{self, MetaKey};
+use crate::key::{self, KEY_MAX_BYTES, MetaKey};
 use crate::meta::{MetaCommand, MetaFlag, MetaFlags, MetaRequest, MetaSet};
 use crate::number::{parse_i32, parse_u32, parse_u64};
 use crate::reply::Refusal;
@@ -18,6 +18,8 @@ use crate::words::Words;
 
 /// Words of a meta command, its name included.
 const WORDS_MAX: usize = 19;
+/// What an `M` without a letter says: no command has it.
+const NO_MODE: u8 = 0;
 /// Longest opaque token, in bytes.
 const OPAQUE_MAX_BYTES: usize = 31;
 
@@ -93,15 +95,18 @@ fn set_verb(mode: Option<u8>, compares: bool) -> Option<StoreVerb> {
 }
 
 /// `md <key> <flags>*`.
-pub(super) fn delete(words: Words<'_>) -> Meaning<'_> {
-    let line = terse(words)?;
+pub(super) fn delete(mut words: Words<'_>) -> Meaning<'_> {
+    let key = key_word(&mut words)?;
+    let flags = flags(words, 2, Refusal::TooManyFlags)?;
+    let mut line = MetaLine::new(key, flags);
+    line.read()?;
     line.check_opaque()?;
     Ok(Command::Meta(MetaCommand::Delete(line.request)))
 }
 
 /// `ma <key> <flags>*`.
 pub(super) fn arithmetic(words: Words<'_>) -> Meaning<'_> {
-    let mut line = terse(words)?;
+    let mut line = arithmetic_line(words)?;
     line.request.decrement = match line.mode {
         None | Some(b'I' | b'+') => false,
         Some(b'D' | b'-') => true,
@@ -132,14 +137,27 @@ fn key_word<'a>(words: &mut Words<'a>) -> Result<&'a [u8], Refusal> {
 /// The flags behind so many words.
 fn flags(words: Words<'_>, before: usize, too_many: Refusal) -> Result<MetaFlags<'_>, Refusal> {
     let flags = MetaFlags(words);
-    let fits = before + flags.count() <= WORDS_MAX;
-    fits.then_some(flags).ok_or(too_many)
+    let mut count = before;
+    for flag in flags {
+        // As memcached has it: what lies between the upper and the lower letters may be one, too.
+        if !matches!(flag.letter, b'A'..=b'z' | b'0'..=b'9') {
+            return Err(Refusal::BadFormat);
+        }
+        count += 1;
+    }
+    (count <= WORDS_MAX).then_some(flags).ok_or(too_many)
 }
 
-/// `md` and `ma` have one message for whatever is wrong with their flags.
-fn terse(mut words: Words<'_>) -> Result<MetaLine<'_>, Refusal> {
-    let key = key_word(&mut words)?;
+/// `ma` has one message for whatever is wrong with its key or its flags.
+fn arithmetic_line(mut words: Words<'_>) -> Result<MetaLine<'_>, Refusal> {
+    let key = words.next().ok_or(Refusal::BadFormat)?;
     let flags = flags(words, 2, Refusal::TooManyFlags)?;
+    if key.len() > KEY_MAX_BYTES {
+        return Err(Refusal::InvalidOrDuplicateFlag);
+    }
+    if !key::is_valid(key) {
+        return Err(Refusal::BadFormat);
+    }
     let mut line = MetaLine::new(key, flags);
     let read = line.read();
     read.map_err(|_| Refusal::InvalidOrDuplicateFlag)?;
@@ -211,6 +229,7 @@ impl<'a> MetaLine<'a> {
             b'J' => request.initial = number(Refusal::InitialValue)?,
             b'F' => request.client_flags = parse_u32(token).ok_or(Refusal::BadFormat)?,
             b'M' => match token {
+                [] => self.mode = Some(NO_MODE),
                 &[mode] => self.mode = Some(mode),
                 _ => return Err(Refusal::ModeLength),
             },

@@ -4,7 +4,6 @@
 
 use std::collections::HashMap;
 
-use crate::durability::checkpoint::PositionBatch;
 use crate::format::checkpoint::{DeadList, Packer, Positions, Section, merge};
 use crate::format::location::Place;
 use crate::format::segment::{Position, SegmentId};
@@ -91,9 +90,9 @@ pub(super) fn most_positions(index_bytes: u64) -> usize {
     usize::try_from(positions).unwrap_or(usize::MAX)
 }
 
-/// The section of these live segments; `visit_all` shows every item that has been read to its argument. Of the segments
-/// the oldest count, those that reclaim comes to first, until there are `most` positions: what is written, and the time
-/// it takes, do not grow with the flash.
+/// The section of these live segments; `visit_all` shows every item that has been read to its argument. It is called
+/// twice, to count and to collect, whatever there is to show. Of the segments the oldest count, those that reclaim comes to first,
+/// until there are `most` positions: what is written, and the time it takes, do not grow with the flash.
 pub(super) fn write(
     live: &[SegmentRecord],
     segments: u32,
@@ -103,28 +102,80 @@ pub(super) fn write(
     let mut counts = vec![0; segments as usize];
     visit_all(&mut |segment, _| counts[segment.0 as usize] += 1);
     let chosen = oldest(live, &counts, most);
+    let mut runs = Runs::new(&chosen, counts);
+    visit_all(&mut |segment, position| runs.insert(segment, position));
     let (mut bytes, mut packed) = (Vec::new(), Packer::default());
-    let mut rest = &chosen[..];
-    while !rest.is_empty() {
-        let mut batch = PositionBatch::next(rest, &counts, most);
-        visit_all(&mut |segment, position| batch.insert(segment, position.bits(), |_| true));
-        let (range, after) = rest.split_at(batch.len());
-        for record in range {
-            packed.clear();
-            let merged = merge(&mut packed, &[], batch.of(record));
-            if merged.is_err() || packed.bytes().is_empty() {
-                continue;
-            }
-            let (segment, sequence) = (record.segment, record.sequence);
-            let dead = packed.bytes();
-            bytes.extend_from_slice(&DeadList::encode_head(segment, sequence, dead.len()));
-            bytes.extend_from_slice(dead);
+    for (number, record) in chosen.iter().enumerate() {
+        packed.clear();
+        let merged = merge(&mut packed, &[], runs.of(number));
+        if merged.is_err() || packed.bytes().is_empty() {
+            continue;
         }
-        rest = after;
+        let (segment, sequence) = (record.segment, record.sequence);
+        let dead = packed.bytes();
+        bytes.extend_from_slice(&DeadList::encode_head(segment, sequence, dead.len()));
+        bytes.extend_from_slice(dead);
     }
     Section {
         version: VERSION,
         bytes,
+    }
+}
+
+/// Positions of the chosen segments, each segment's together.
+struct Runs {
+    /// Of each segment the number of its run, or [`NO_RUN`].
+    run_of: Vec<u32>,
+    runs: Vec<Run>,
+    positions: Vec<u32>,
+}
+
+/// Where the positions of a segment are, and how far they have been filled in.
+struct Run {
+    start: usize,
+    filled: usize,
+    end: usize,
+}
+
+/// The run of a segment that has none.
+const NO_RUN: u32 = u32::MAX;
+
+impl Runs {
+    /// Empty runs of as many positions as the `counts` of all segments say. Their memory is used for the runs' numbers.
+    fn new(chosen: &[SegmentRecord], mut counts: Vec<u32>) -> Self {
+        let (mut runs, mut end) = (Vec::with_capacity(chosen.len()), 0);
+        for record in chosen {
+            let start = end;
+            end += counts[record.segment.0 as usize] as usize;
+            let filled = start;
+            runs.push(Run { start, filled, end });
+        }
+        counts.fill(NO_RUN);
+        for (number, record) in (0u32..).zip(chosen) {
+            counts[record.segment.0 as usize] = number;
+        }
+        Self {
+            run_of: counts,
+            runs,
+            positions: vec![0; end],
+        }
+    }
+
+    /// Adds a position, unless its segment has not been chosen or more have been read since they were counted.
+    fn insert(&mut self, segment: SegmentId, position: Position) {
+        let number = self.run_of[segment.0 as usize] as usize;
+        if let Some(run) = self.runs.get_mut(number)
+            && run.filled < run.end
+        {
+            self.positions[run.filled] = position.bits();
+            run.filled += 1;
+        }
+    }
+
+    /// The positions of the run with this number.
+    fn of(&mut self, number: usize) -> &mut [u32] {
+        let run = &self.runs[number];
+        &mut self.positions[run.start..run.filled]
     }
 }
 
@@ -155,7 +206,8 @@ mod tests {
 
     #[test]
     fn what_had_been_read_is_found_again_in_its_generation_alone() {
-        let live = [2, 5, 6].map(|number| SegmentRecord {
+        const SEGMENTS: [u32; 4] = [2, 5, 6, 1_000_000];
+        let live = SEGMENTS.map(|number| SegmentRecord {
             segment: SegmentId(number),
             sequence: 100 + u64::from(number),
             items: 1000,
@@ -168,14 +220,18 @@ mod tests {
             passes.set(passes.get() + 1);
             // In no particular order, as an index visits them.
             for unit in (0..1000).rev() {
-                for segment in [6, 5, 2].into_iter().filter(|&segment| read(segment, unit)) {
+                for segment in SEGMENTS.into_iter().filter(|&segment| read(segment, unit)) {
                     visit(SegmentId(segment), Position::from_bits(unit));
                 }
             }
         };
-        let section = write(&live, 8, 1000, visit_all);
-        assert_eq!(passes.get(), 2, "however many there are");
-        let least = Recency::read(Some(write(&live, 8, 400, visit_all)));
+        let section = write(&live, 1_000_001, 1000, visit_all);
+        assert_eq!(
+            passes.get(),
+            2,
+            "however many there are, and however far apart"
+        );
+        let least = Recency::read(Some(write(&live, 1_000_001, 400, visit_all)));
         assert!(
             least.0.contains_key(&2) && !least.0.contains_key(&6),
             "the oldest count"

@@ -1,0 +1,75 @@
+//! Orderly stops: what they cost.
+//!
+//! Rule: a stop places what memory holds, and goes through the index of what flash holds a fixed number of times.
+
+use runtime::work::{self, Work, WorkDone};
+
+use flowstone_engine::{EngineStats, Stop};
+
+use crate::support::{fill, get, memory_disk, numbered, objects, simulate, start, tight};
+
+/// Times that a stop goes through the index: to count what has been read of each segment, and to collect it.
+const PASSES: u64 = 2;
+/// Items that are more than memory holds, and so many that their recency is more than what is kept of it.
+const COUNT: u64 = 40_000;
+/// What is placed is written so many bytes at a time, at least.
+const WRITE_BYTES: u64 = 64 << 10;
+
+/// What a stop did with so many items that have all been read once; what memory held, objects on flash, and bytes of the
+/// checkpoint.
+struct Stopped {
+    done: WorkDone,
+    stats: EngineStats,
+    objects: u64,
+    checkpoint_bytes: u64,
+}
+
+fn stop_after_reading(count: u64) -> Stopped {
+    simulate(1, async {
+        let engine = start(&memory_disk(129 << 20), &tight()).await;
+        fill(&engine, count, 200).await;
+        for number in 0..count {
+            assert!(get(&engine, &numbered(number)).await.is_some(), "{number}");
+        }
+        let (stats, written) = (engine.stats(), engine.checkpoint_stats().bytes);
+        let before = work::done();
+        let stop = engine.stop().await;
+        let done = work::done() - before;
+        assert_eq!(stop, Stop::Complete { objects: count });
+        Stopped {
+            done,
+            stats,
+            objects: objects(&engine),
+            checkpoint_bytes: engine.checkpoint_stats().bytes - written,
+        }
+    })
+}
+
+/// Not a batch of positions after the other, each with a pass of its own: that grew faster than the cache.
+#[test]
+fn a_stop_costs_what_memory_holds_and_two_passes_over_the_index() {
+    let few = stop_after_reading(COUNT);
+    let many = stop_after_reading(4 * COUNT);
+    for stopped in [&few, &many] {
+        let in_memory = stopped.stats.dram_items;
+        assert!(in_memory < COUNT, "{in_memory} items in memory");
+        // What is placed is put into the index, and some of it is looked up.
+        let most = PASSES * stopped.objects + 2 * in_memory;
+        let steps = stopped.done[Work::IndexStep];
+        assert!(steps <= most, "{steps} steps, {most} at most");
+        let placed = stopped.done[Work::ItemCopied];
+        assert!(
+            placed <= in_memory,
+            "{placed} of {in_memory} items in memory"
+        );
+    }
+    // A few bytes for each segment.
+    let grown = many.checkpoint_bytes.saturating_sub(few.checkpoint_bytes);
+    assert!(grown < 32 << 10, "{grown} bytes more");
+    let writes = many.done[Work::ByteCopied] / WRITE_BYTES;
+    let [few, many] = [few, many].map(|stopped| stopped.done[Work::DeviceCommand]);
+    assert!(
+        many <= few + writes,
+        "{many} commands, {few} with fewer items"
+    );
+}
