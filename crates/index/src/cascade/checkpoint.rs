@@ -217,7 +217,12 @@ impl Cascade {
             }
         });
         // The first of a key counts. If it is clean since an older one was to be written, it is all that is left of that.
-        for entry in partition.demoted.iter().rev().flat_map(|entries| &**entries) {
+        for entry in partition
+            .demoted
+            .iter()
+            .rev()
+            .flat_map(|entries| &**entries)
+        {
             match entry.item() {
                 Some(item) if entry.is_clean() && partition.is_unwritten(entry.key()) => {
                     hot.push(&entry_of(entry.key(), item, true));
