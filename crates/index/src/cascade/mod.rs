@@ -24,7 +24,6 @@
 //! one is named. `docs/cascade.md` has the sizes.
 
 mod block;
-mod brake;
 mod checkpoint;
 mod core;
 mod doubt;

@@ -226,8 +226,7 @@ impl Cascade {
         };
         add(counter, 1);
         self.change(key, |partition| {
-            let is_newest = partition.epoch == epoch && partition.hot.get(key).is_none();
-            if is_newest && self.may_promote(partition) {
+            if partition.epoch == epoch && partition.hot.get(key).is_none() {
                 partition.hot.put(key, Hot::At(code), false);
                 add(&self.counters.promoted, 1);
             }
