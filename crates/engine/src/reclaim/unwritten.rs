@@ -100,15 +100,22 @@ impl Upkeep {
 
     /// Writes copies that keep others from being made; false where that is not to be done, or done by others.
     pub(super) async fn write_copies(&self, residents: &dyn Residents) -> bool {
-        let ahead = async || self.sync_deaths().await;
-        match self.store.write_copies(ahead).await {
-            Some(Ok(_)) => {}
-            Some(Err(failure)) => self.give_up(residents, failure).await,
-            None if self.flushes_copies() => self.flush_copies().await,
-            None => return false,
+        if self.write_sealed_copies(residents).await {
+            return true;
         }
+        if !self.flushes_copies() {
+            return false;
+        }
+        self.flush_copies().await;
         self.progress.notify_all();
         true
+    }
+
+    /// Writes the sealed segment with copies that is the next; false when none waits.
+    async fn write_sealed_copies(&self, residents: &dyn Residents) -> bool {
+        let ahead = async || self.sync_deaths().await;
+        let written = self.store.write_copies(ahead).await;
+        self.note_written(residents, written).await
     }
 
     /// Writes a sealed segment with copies before its turn where they come near the bound: false where none is due.
@@ -122,14 +129,7 @@ impl Upkeep {
         if !self.bounds_copies || !self.works_in_background() || !is_near() {
             return false;
         }
-        let ahead = async || self.sync_deaths().await;
-        match self.store.write_copies(ahead).await {
-            Some(Ok(_)) => {}
-            Some(Err(failure)) => self.give_up(residents, failure).await,
-            None => return false,
-        }
-        self.progress.notify_all();
-        true
+        self.write_sealed_copies(residents).await
     }
 
     /// Whether what is being filled has so many copies that a flush is worth its pages, or nothing else can go on.

@@ -394,7 +394,17 @@ impl Upkeep {
     /// Writes the sealed segment whose turn it is; false when none waits.
     pub(crate) async fn write_one(&self, residents: &dyn Residents) -> bool {
         let ahead = async || self.sync_deaths().await;
-        match self.store.write_next(ahead).await {
+        let written = self.store.write_next(ahead).await;
+        self.note_written(residents, written).await
+    }
+
+    /// A sealed segment has been written, or could not be; false where none waited.
+    pub(super) async fn note_written(
+        &self,
+        residents: &dyn Residents,
+        written: Option<Result<SegmentId, WriteFailure>>,
+    ) -> bool {
+        match written {
             Some(Ok(_)) => {}
             Some(Err(failure)) => self.give_up(residents, failure).await,
             None => return false,

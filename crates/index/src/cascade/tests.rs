@@ -672,3 +672,78 @@ fn a_full_region_lets_go_of_the_oldest_and_goes_on() {
         });
     }
 }
+
+/// A look-up finds what has left Tier 1 and is not on flash yet, and puts it there, clean: a checkpoint at that moment has
+/// to keep it for what it is, or an older mapping would be found once it has gone down.
+#[test]
+fn a_checkpoint_keeps_what_was_found_on_its_way_down() {
+    in_simulation(1, || async {
+        const KEY: u64 = 7;
+        let mut bench = Bench::new(config());
+        let fill = async |bench: &mut Bench, keys: std::ops::Range<u64>| {
+            for key in keys {
+                let code = bench.place(u32::MAX);
+                let inserted = bench.cascade.insert(hash_of(key), code, true);
+                inserted.expect("there is space");
+                bench.tidy().await;
+            }
+        };
+        fill(&mut bench, KEY..10_000).await;
+        let newest = bench.place(u32::MAX);
+        let inserted = bench.cascade.insert(hash_of(KEY), newest, true);
+        inserted.expect("there is space");
+        let is_on_its_way = |bench: &Bench| {
+            let key = hash_of(KEY) & bench.cascade.kept;
+            let partition = &mut *bench.cascade.lock(key);
+            bench.cascade.demote(partition);
+            partition.find_demoted(key).is_some()
+        };
+        while !is_on_its_way(&bench) {}
+        let found = bench.cascade.search(hash_of(KEY)).await;
+        assert_eq!(found, Searched::At(newest, Tier::One));
+        let section = bench.save(true).await;
+        bench.cascade.saved(Some(true));
+        bench.load(&section).await;
+        fill(&mut bench, 10_000..20_000).await;
+        let found = bench.cascade.search(hash_of(KEY)).await;
+        assert!(
+            matches!(found, Searched::At(code, _) if code == newest),
+            "{found:?}, not {newest}"
+        );
+    });
+}
+
+/// Else its filter, which is made for so many entries, would let more keys pass.
+#[test]
+fn a_block_of_a_list_has_no_more_entries_than_its_filter_is_made_for() {
+    in_simulation(1, || async {
+        let sizes = Sizes {
+            partitions: Some(1),
+            lists: Some(8),
+            active_pages: Some(1),
+            active_blocks: Some(64),
+            ..Sizes::default()
+        };
+        let mut bench = Bench::new(CascadeConfig {
+            sizes,
+            ..CascadeConfig::new(60_000, 34)
+        });
+        for key in 0..60_000 {
+            let code = bench.place(u32::MAX);
+            let inserted = bench.cascade.insert(hash_of(key), code, true);
+            inserted.expect("there is space");
+            if key % 64 == 0 {
+                bench.tidy().await;
+            }
+        }
+        let partition = bench.cascade.lock(0);
+        let blocks = partition.lists.iter().flat_map(|list| &list.blocks);
+        let entries: Vec<usize> = blocks.map(|block| block.entries as usize).collect();
+        let most = bench.cascade.shape.buffered();
+        assert!(entries.len() > 50, "{} blocks", entries.len());
+        assert!(
+            entries.iter().all(|&of_block| of_block <= most),
+            "{entries:?}"
+        );
+    });
+}

@@ -111,7 +111,7 @@ impl Cascade {
     }
 
     /// Takes a block's worth of mappings out of Tier 1 (section 4.1.1).
-    fn demote(&self, partition: &mut Partition) {
+    pub(super) fn demote(&self, partition: &mut Partition) {
         let taken = partition.hot.demote(self.shape.demoted());
         let mut entries = Vec::with_capacity(taken.len());
         entries.extend(
