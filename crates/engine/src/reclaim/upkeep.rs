@@ -18,7 +18,7 @@ use crate::durability::recovery::RecoveryQueue;
 use crate::format::item::{CHECKSUM_BYTES, ItemRef};
 use crate::format::journal::Record;
 use crate::format::location::Place;
-use crate::format::segment::{PAGE_BYTES, SUMMARY_ENTRY_BYTES, SummaryEntry};
+use crate::format::segment::{PAGE_BYTES, SUMMARY_ENTRY_BYTES, SegmentId, SummaryEntry};
 use crate::store::{SegmentRecord, SegmentStore, Unflushed, WriteFailure};
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
