@@ -7,6 +7,7 @@
 #![allow(clippy::unwrap_used, reason = "a test's helpers are tests")]
 
 mod concurrency;
+mod copies;
 mod didacache;
 mod expiry;
 mod faults;

@@ -17,17 +17,9 @@ use rand::seq::SliceRandom;
 use runtime::sim::Sim;
 
 use crate::support::{
-    Left, Media, SEGMENT_BYTES, for_each_seed, get, get_item, in_slots, memory_disk, numbered,
-    random, set, simulate, start, tight, value,
+    Media, SEGMENT_BYTES, for_each_seed, get, get_item, in_slots, memory_disk, numbered, random,
+    set, simulate, start, survivors, tight, value,
 };
-
-async fn survivors(engine: &Arc<Engine>, numbers: impl Iterator<Item = u64>) -> usize {
-    let mut found = 0;
-    for number in numbers {
-        found += usize::from(get(engine, &numbered(number)).await.is_some());
-    }
-    found
-}
 
 /// Writes a base of items, then twice as much as the flash holds, reading every fourth of the base
 /// all the while. Returns how many of the read and of the unread ones survive, of 1,000 and 3,000.
@@ -700,104 +692,4 @@ fn two_reclaims_are_at_items_at_once_and_let_requests_pass_after_each_64() {
             assert_eq!(most, (2, 64), "{policy:?}");
         }
     });
-}
-
-/// Bytes of the shortest values copied.
-const LEAST_BYTES: usize = 900;
-
-/// Syncs a base of items, which is half of what the flash holds, and turns over what is beside it so that reclaim copies
-/// the base again and again. Returns the most items of the base that a kill takes beyond those that had been evicted.
-fn most_taken_by_a_kill(seed: u64, config: &EngineConfig) -> u64 {
-    const BASE: u64 = 9_000;
-    const OTHERS: u64 = 1_500;
-    simulate(seed, async {
-        let (disk, media) = Left::new(device::Image::new(41 << 20)).media();
-        let engine = start(&media, config).await;
-        let mut random = random(seed);
-        for number in 0..BASE {
-            let bytes = value(number, random.random_range(LEAST_BYTES..2000));
-            set(&engine, &numbered(number), &bytes).await.unwrap();
-        }
-        engine.sync().await.unwrap();
-        let mut most = 0;
-        for number in 0..60_000 {
-            let key = numbered(BASE + random.random_range(0..OTHERS));
-            let bytes = value(number, random.random_range(LEAST_BYTES..2000));
-            set(&engine, &key, &bytes).await.unwrap();
-            get(&engine, &numbered(random.random_range(0..BASE))).await;
-            if number % 64 == 0 {
-                runtime::sleep(Duration::from_millis(1)).await;
-            }
-            if number % 4000 == 3999 {
-                let evicted = engine.flash_stats().items_evicted;
-                let (_disk, left) = Left::of(&disk, &media).media();
-                let again = start(&left, config).await;
-                let found = survivors(&again, 0..BASE).await as u64;
-                most = most.max((BASE - found).saturating_sub(evicted));
-            }
-        }
-        let stats = engine.flash_stats();
-        assert!(stats.items_copied > BASE, "{stats:#?}");
-        most
-    })
-}
-
-/// The items of two segments, of which a kill takes no more where copies are bounded.
-const BOUND: u64 = 2 * SEGMENT_BYTES as u64 / LEAST_BYTES as u64;
-
-const RECENT: ReclaimPolicy = ReclaimPolicy::CopyRecent {
-    victim: Victim::Oldest,
-    max_copy_sixteenths: 15,
-};
-const VALID: ReclaimPolicy = ReclaimPolicy::CopyValid {
-    victim: Victim::Oldest,
-    max_copy_sixteenths: 15,
-};
-
-/// An engine whose sealed segments stay in buffers and that copies to them.
-fn copies_to_buffers(policy: ReclaimPolicy, schedule: Schedule) -> EngineConfig {
-    let mut config = EngineConfig {
-        dram: Dram::WriteBuffers {
-            spare_buffers: Some(5),
-        },
-        placement: in_slots(),
-        write_back: None,
-        ..tight()
-    };
-    config.writing.writers = 4;
-    config.reclaim.policy = policy;
-    config.reclaim.schedule = schedule;
-    config.reclaim.reclaimers = 4;
-    config
-}
-
-#[test]
-fn a_kill_takes_two_segments_worth_of_copies_at_most_though_segments_stay_in_buffers() {
-    for_each_seed(
-        "a_kill_takes_two_segments_worth_of_copies_at_most_though_segments_stay_in_buffers",
-        3,
-        |seed| {
-            let (policy, schedule) = [
-                (RECENT, Schedule::Background),
-                (VALID, Schedule::Background),
-                (VALID, Schedule::OnDemand),
-            ][seed as usize % 3];
-            let taken = most_taken_by_a_kill(seed, &copies_to_buffers(policy, schedule));
-            assert!(taken <= BOUND, "{taken} of {BOUND} items");
-        },
-    );
-}
-
-#[test]
-fn where_copies_are_not_bounded_a_kill_takes_more_of_them() {
-    for_each_seed(
-        "where_copies_are_not_bounded_a_kill_takes_more_of_them",
-        1,
-        |seed| {
-            let mut config = copies_to_buffers(VALID, Schedule::OnDemand);
-            config.reclaim.bound_copies = false;
-            let taken = most_taken_by_a_kill(seed, &config);
-            assert!(taken > BOUND, "{taken} of {BOUND} items");
-        },
-    );
 }

@@ -345,6 +345,15 @@ pub(crate) async fn get_item(engine: &Arc<Engine>, key: &[u8], peek: Peek) -> Op
     }
 }
 
+/// How many of some numbered items are found.
+pub(crate) async fn survivors(engine: &Arc<Engine>, numbers: impl Iterator<Item = u64>) -> usize {
+    let mut found = 0;
+    for number in numbers {
+        found += usize::from(get(engine, &numbered(number)).await.is_some());
+    }
+    found
+}
+
 pub(crate) async fn get(engine: &Arc<Engine>, key: &[u8]) -> Option<Vec<u8>> {
     get_item(engine, key, Peek::No).await.map(|item| item.value)
 }
