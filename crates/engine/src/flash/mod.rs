@@ -203,6 +203,9 @@ impl FlashTier {
             self.store().work().notify_all();
             return 0;
         }
+        if self.placement.is_behind() {
+            return 0;
+        }
         let mut number = 0;
         let placed = self.store().append(batch, Source::Write, |index, place| {
             let hash = batch[index].hash;
@@ -297,6 +300,17 @@ impl FlashTier {
     /// Whether the index needs a checkpoint: for what that frees, or since much has changed.
     pub(crate) fn wants_checkpoint(&self) -> bool {
         self.placement.wants_checkpoint()
+    }
+
+    /// Resolves when the index begins to need one.
+    pub(crate) fn checkpoint_wanted(&self) -> impl Future<Output = ()> + use<> {
+        let wanted = self.placement.checkpoint_wanted().map(Notify::listener);
+        async {
+            match wanted {
+                Some(wanted) => wanted.await,
+                None => std::future::pending().await,
+            }
+        }
     }
 
     /// Ends what a checkpoint has to hold with `cut`. Returns what that does; and, where the index is to be a part of the

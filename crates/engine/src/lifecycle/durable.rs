@@ -1,5 +1,6 @@
 //! Keeping an image durable: journal syncs, checkpoints, the orderly stop.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -195,6 +196,7 @@ impl Engine {
             let stopping = self.persistence.stopping.listener();
             let come = self.checkpoints.come.listener();
             let asked = select(stopping, come);
+            let wanted = self.flash.checkpoint_wanted();
             let is_recovering = self.flash.upkeep.recovery.is_running();
             // A stop that waits for the recovery waits for its space in the journal, too.
             if self.is_stopped() && !is_recovering {
@@ -212,7 +214,8 @@ impl Engine {
                 }
             } else if !self.journal.is_due() && waiting.is_none() && !self.flash.wants_checkpoint()
             {
-                let _ = runtime::timeout(LOOK_PAUSE, select(pressure, asked)).await;
+                let _ = runtime::timeout(LOOK_PAUSE, select(pressure, select(asked, pin!(wanted))))
+                    .await;
                 continue;
             }
             let is_written = self.checkpoint_unless_stopping().await;

@@ -21,6 +21,7 @@ use std::sync::Arc;
 
 use device::Region;
 use runtime::pages::PagePool;
+use runtime::sync::Notify;
 
 use crate::durability::OpenError;
 use crate::format::checkpoint::Section;
@@ -284,6 +285,16 @@ pub trait Placement: Residents {
     /// Whether a checkpoint would free what the placement needs.
     fn wants_checkpoint(&self) -> bool {
         false
+    }
+
+    /// Whether who stores had better wait for space, as the index would not name what is stored.
+    fn is_behind(&self) -> bool {
+        false
+    }
+
+    /// Notified when it begins to want a checkpoint; nothing where it never does.
+    fn checkpoint_wanted(&self) -> Option<&Notify> {
+        None
     }
 }
 

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use device::{DeviceError, Disk as _, IoFuture, Region};
 use futures_util::future::join_all;
 use index::cascade::{Cascade, CascadeConfig, Hot, Searched, Segments};
+use runtime::sync::Notify;
 use runtime::work::{self, Work};
 
 use super::{
@@ -35,8 +36,8 @@ use crate::store::{Patience, ReadError, SegmentRecord, SegmentStore, SlabClasses
 use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use numbers::{Given, Numbered, Numbers, TURN_BITS};
 
-/// Bytes of the region for each mapping: an entry, the room that buckets have left, what waits for a checkpoint.
-const REGION_ITEM_BYTES: u64 = 28;
+/// Bytes of the region for each mapping: an entry, the room that buckets have left, what waits for a checkpoint, and that.
+const REGION_ITEM_BYTES: u64 = 22;
 /// Items on flash that an image is laid out for, one for so many bytes.
 const ITEM_BYTES: u64 = 300;
 /// Memory for each of them, at least: with less, filters would tell next to nothing.
@@ -76,7 +77,7 @@ impl PlacementKind for TieredSettings {
         let mappings = image_bytes / ITEM_BYTES;
         let config = self.cascade_of(mappings, 1);
         let least = Cascade::least_pages(&config) as u64 * u64::from(device::PAGE_BYTES as u32);
-        least + mappings * REGION_ITEM_BYTES
+        least.max(mappings * REGION_ITEM_BYTES)
     }
 
     fn expected_items(&self, flash_bytes: u64, memory_bytes: u64) -> u64 {
@@ -339,6 +340,9 @@ impl Tiered {
                 .give(place.segment, place.generation, forgotten)
             {
                 Given::Number(numbered) => {
+                    if place.position.offset() == 0 && self.wants_checkpoint() {
+                        self.cascade.checkpoint_wanted().notify_all();
+                    }
                     return Some(
                         self.segments
                             .pack(place.segment, numbered.turn, place.position),
@@ -611,7 +615,18 @@ impl Placement for Tiered {
                 }
             })
         });
-        tasks.chain([discard, sweep]).collect()
+        let tiered = Arc::clone(&self);
+        let go_on: BackgroundTask = Box::new(move || {
+            Box::pin(async move {
+                let mut caught_up = tiered.cascade.caught_up().listener();
+                loop {
+                    caught_up.await;
+                    caught_up = tiered.cascade.caught_up().listener();
+                    tiered.store.space().notify_all();
+                }
+            })
+        });
+        tasks.chain([discard, sweep, go_on]).collect()
     }
 
     fn section(
@@ -678,6 +693,14 @@ impl Placement for Tiered {
         let at_last = self.numbered_at_checkpoint.load(Ordering::Relaxed);
         let since = self.segments.numbers.given().saturating_sub(at_last);
         since >= self.checkpoint_segments || self.cascade.wants_checkpoint()
+    }
+
+    fn is_behind(&self) -> bool {
+        self.cascade.is_behind()
+    }
+
+    fn checkpoint_wanted(&self) -> Option<&Notify> {
+        Some(self.cascade.checkpoint_wanted())
     }
 }
 

@@ -106,9 +106,9 @@ impl Cascade {
     pub fn saved(&self, is_named: Option<bool>) {
         let mut saves = self.saved.lock();
         let pending = std::mem::take(&mut saves.pending);
+        self.store.checkpoint_ends(is_named == Some(true));
         match is_named {
             Some(true) => {
-                self.store.checkpoint_named();
                 let before = std::mem::replace(&mut saves.named, pending);
                 self.store.free_checkpoint(before);
             }

@@ -11,6 +11,7 @@ use parking_lot::{Mutex, MutexGuard};
 use runtime::pages::PagePool;
 use runtime::sync::{Notify, Semaphore};
 
+use super::brake::Brake;
 use super::doubt::Doubt;
 use super::hot::{self, Hot, HotTable};
 use super::jump;
@@ -61,6 +62,8 @@ pub struct Cascade {
     pub(super) shape: Shape,
     /// Entries of Tier 1 of each partition while what is below does not keep up.
     grown_hot_entries: usize,
+    /// Beyond so many, tombstones included, what is below is dropped.
+    buried_entries: usize,
     pub(super) layouts: Layouts,
     /// The bits of a hash that are kept.
     pub(super) kept: u64,
@@ -74,6 +77,8 @@ pub struct Cascade {
     pub(super) searches: Semaphore,
     pub(super) compactions: Semaphore,
     pub(super) wants_checkpoint: AtomicBool,
+    pub(super) checkpoint_wanted: Notify,
+    pub(super) brake: Brake,
     pub(super) counters: Counters,
     pub(super) hot_bytes: AtomicU64,
     pub(super) flash_tier_bytes: Box<[AtomicU64]>,
@@ -115,25 +120,39 @@ pub struct Counters {
 #[derive(Clone, Copy)]
 struct Reserve {
     pages: usize,
-    /// Entries of Tier 1 of a partition, whatever memory there is.
+    /// Entries of Tier 1 of a partition, whatever memory there is: with what is named, and with what is dead, too.
     hot_entries: usize,
+    buried_entries: usize,
 }
+
+/// Tombstones that Tier 1 may have beyond what it names, one for so many of these, before all that they are for is dropped.
+const BURIED_SHARE: usize = 8;
 
 impl Reserve {
     fn of(shape: &Shape, pages: usize) -> Self {
-        let of_pages = pages * size_of::<format::cascade::BucketPage>();
-        let buffered = 2 * shape.lists() * shape.buffered() + MOST_DEMOTED * shape.demoted();
-        let bytes_with =
-            |hot: usize| shape.partitions() * (hot + buffered) * ENTRY_BYTES + of_pages;
-        let least = bytes_with(shape.most_hot()) / STREAM_BYTES + 2;
+        let least = Self::checkpoint_pages(shape, pages);
         let reserved = least.max(pages / RESERVED_SHARE).min(pages / 6);
-        let left = (reserved.saturating_sub(2) * STREAM_BYTES).saturating_sub(bytes_with(0));
+        let left = (reserved.saturating_sub(2) * STREAM_BYTES)
+            .saturating_sub(Self::checkpoint_bytes(shape, pages, 0));
+        let entries = left / ENTRY_BYTES / shape.partitions();
+        let hot_entries = (entries - entries / BURIED_SHARE).max(shape.most_hot());
         Self {
             pages: reserved,
-            hot_entries: shape
-                .most_hot()
-                .max(left / ENTRY_BYTES / shape.partitions()),
+            hot_entries,
+            buried_entries: hot_entries + hot_entries / (2 * BURIED_SHARE),
         }
+    }
+
+    /// The most pages that a checkpoint takes of a region of so many, where Tier 1 is as large as it is meant to be.
+    fn checkpoint_pages(shape: &Shape, pages: usize) -> usize {
+        let hot = shape.most_hot() + shape.most_hot() / BURIED_SHARE;
+        Self::checkpoint_bytes(shape, pages, hot) / STREAM_BYTES + 2
+    }
+
+    fn checkpoint_bytes(shape: &Shape, pages: usize, hot: usize) -> usize {
+        let of_pages = pages * size_of::<format::cascade::BucketPage>();
+        let buffered = 2 * shape.lists() * shape.buffered() + MOST_DEMOTED * shape.demoted();
+        shape.partitions() * (hot + buffered) * ENTRY_BYTES + of_pages
     }
 }
 
@@ -224,6 +243,7 @@ impl Cascade {
             config,
             shape,
             grown_hot_entries: reserve.hot_entries,
+            buried_entries: reserve.buried_entries,
             layouts,
             kept: u64::MAX << (u64::BITS - kept_bits),
             image,
@@ -235,6 +255,8 @@ impl Cascade {
             searches: Semaphore::new(SEARCHES),
             compactions: Semaphore::new(COMPACTIONS),
             wants_checkpoint: AtomicBool::new(false),
+            checkpoint_wanted: Notify::default(),
+            brake: Brake::new(count),
             counters: Counters::default(),
             hot_bytes,
             flash_tier_bytes: (0..count).map(|_| AtomicU64::new(0)).collect(),
@@ -257,7 +279,8 @@ impl Cascade {
         };
         let of_partition = (shape.direct_blocks + 4) * shape.direct_pages
             + shape.lists() * ((shape.active_blocks + 4) * shape.active_pages + jump_pages);
-        2 * shape.partitions() * of_partition
+        let moved = 2 * shape.partitions() * of_partition;
+        moved + 2 * Reserve::checkpoint_pages(&shape, moved)
     }
 
     /// Partitions, each of which has an [`upkeep`](Self::upkeep).
@@ -300,6 +323,39 @@ impl Cascade {
         self.wants_checkpoint.load(Ordering::Relaxed)
     }
 
+    /// Notified when a checkpoint is wanted.
+    pub fn checkpoint_wanted(&self) -> &Notify {
+        &self.checkpoint_wanted
+    }
+
+    /// Whether Tier 1 has so many tombstones that soon no checkpoint would have space for it.
+    pub(super) fn is_overwhelmed(&self, partition: &Partition) -> bool {
+        partition.hot.len() > self.buried_entries
+    }
+
+    /// Whether Tier 1 has space for what has been found below.
+    pub(super) fn may_promote(&self, partition: &Partition) -> bool {
+        partition.hot.len() < self.grown_hot_entries
+    }
+
+    /// Whether upkeep is so far behind that what is stored now would soon not be named: callers had better wait for
+    /// [`caught_up`](Self::caught_up). False where upkeep makes no way.
+    pub fn is_behind(&self) -> bool {
+        self.brake.is_pressed()
+    }
+
+    /// Notified when upkeep is not behind any more, or makes no way.
+    pub fn caught_up(&self) -> &Notify {
+        &self.brake.released
+    }
+
+    /// Asks for a checkpoint, once.
+    pub(super) fn ask_for_checkpoint(&self) {
+        if !self.wants_checkpoint.swap(true, Ordering::Relaxed) {
+            self.checkpoint_wanted.notify_all();
+        }
+    }
+
     /// The place code of an entry; nothing where it is a tombstone, or its segment has gone.
     pub(super) fn code_of(&self, entry: &Entry) -> Option<u64> {
         let (number, position) = entry.item()?;
@@ -332,6 +388,9 @@ impl Cascade {
     }
 
     pub(super) fn account(&self, number: usize, partition: &Partition) {
+        if partition.hot.len() < self.brake.entries(&self.shape) {
+            self.brake.release(number);
+        }
         let bytes = partition.heap_bytes() as u64;
         self.flash_tier_bytes[number].store(bytes, Ordering::Relaxed);
     }
@@ -377,6 +436,9 @@ impl Cascade {
         };
         self.change(hash, |partition| {
             let before = partition.hot.get(hash).map(|entry| entry.hot);
+            if partition.hot.len() >= self.brake.entries_of(most, &self.shape) {
+                self.brake.press(self.number_of(hash), most);
+            }
             if before.is_none() && partition.hot.len() >= most {
                 return Err(HotFull);
             }

@@ -219,9 +219,20 @@ impl HotTable {
 
     /// Takes out every entry whose code `is_gone`; returns their hashes.
     pub(super) fn take_gone(&mut self, is_gone: impl Fn(u64) -> bool) -> Vec<u64> {
-        let (partition, dead) = (self.partition, self.dead);
+        let dead = self.dead;
+        self.take_all(|value| value >> 1 != dead && is_gone(value >> 1))
+    }
+
+    /// Takes out every tombstone.
+    pub(super) fn take_dead(&mut self) {
+        let dead = self.dead;
+        self.take_all(|value| value >> 1 == dead);
+    }
+
+    /// Takes out what `is_gone`; returns its hashes.
+    fn take_all(&mut self, is_gone: impl Fn(u64) -> bool) -> Vec<u64> {
+        let partition = self.partition;
         let mut taken = Vec::new();
-        let is_gone = |value: u64| value >> 1 != dead && is_gone(value >> 1);
         self.table
             .sweep(Hand::default(), self.table.buckets(), |_, hash, entry| {
                 if !is_gone(entry.value) {

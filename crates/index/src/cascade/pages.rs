@@ -28,6 +28,8 @@ pub(super) struct PageId(pub(super) u32);
 
 /// Pages that are looked for next to each other, the longest first.
 const RUNS: [u32; 3] = [16, 4, 1];
+/// What a checkpoint is to free, a part of all pages, as it takes some itself.
+const FREED_SHARE: usize = 16;
 /// Pages written at once, at most.
 const WRITE_PAGES: usize = 64;
 
@@ -41,6 +43,8 @@ pub(super) struct PageStore {
     /// Whether the drive is told of pages that are let go of.
     discards: bool,
     discard_due: Notify,
+    /// Pages have become free.
+    pub(super) freed: Notify,
     pages_written: AtomicU64,
 }
 
@@ -60,6 +64,8 @@ struct PageMap {
     young: BitMap,
     /// A checkpoint is begun and not complete: it may name what is taken.
     is_in_checkpoint: bool,
+    /// A checkpoint is begun, and it is not known what has become of it.
+    is_checkpoint_open: bool,
     free: usize,
     /// Those that checkpoints take.
     saved: usize,
@@ -109,6 +115,7 @@ impl PageMap {
             used,
             young: BitMap::new(pages),
             is_in_checkpoint: false,
+            is_checkpoint_open: false,
             free: pages,
             saved: 0,
             cursor: 0,
@@ -183,6 +190,7 @@ impl PageStore {
             reserved,
             discards,
             discard_due: Notify::default(),
+            freed: Notify::default(),
             pages_written: AtomicU64::new(0),
         }
     }
@@ -268,12 +276,33 @@ impl PageStore {
         let mut map = self.map.lock();
         map.saved -= pages.len();
         pages.into_iter().for_each(|page| map.free(page));
+        drop(map);
+        self.freed.notify_all();
     }
 
-    /// Pages that checkpoints will free.
-    pub(super) fn released_pages(&self) -> usize {
+    /// Whether few pages are left, and a checkpoint would free as many: before upkeep has to wait for it.
+    pub(super) fn is_checkpoint_due(&self) -> bool {
+        let few = self.worth_freeing();
         let map = self.map.lock();
-        map.released.len() + map.waiting.len() + map.to_discard.len() + map.discarding
+        map.released.len() >= few && map.free + map.saved < few + 2 * self.reserved
+    }
+
+    /// So many pages that a checkpoint is worth it.
+    pub(super) fn worth_freeing(&self) -> usize {
+        (self.pages() / FREED_SHARE).max(1)
+    }
+
+    /// Whether another checkpoint than the one that may be open would free anything.
+    pub(super) fn would_checkpoint_free(&self) -> bool {
+        let map = self.map.lock();
+        !map.released.is_empty() || !map.waiting.is_empty() && !map.is_checkpoint_open
+    }
+
+    /// How many pages of `count` there will not be when checkpoints have freed what has been let go of.
+    pub(super) fn missing_pages(&self, count: usize) -> usize {
+        let map = self.map.lock();
+        let let_go = map.released.len() + map.waiting.len() + map.to_discard.len() + map.discarding;
+        (count + 2 * self.reserved).saturating_sub(map.free + map.saved + let_go)
     }
 
     /// A checkpoint is begun: it may name every page that is in use from now on.
@@ -281,6 +310,7 @@ impl PageStore {
         let mut map = self.map.lock();
         map.young.words.fill(0);
         map.is_in_checkpoint = true;
+        map.is_checkpoint_open = true;
         let released = std::mem::take(&mut map.released);
         map.waiting.extend(released);
     }
@@ -290,9 +320,13 @@ impl PageStore {
         self.map.lock().is_in_checkpoint = false;
     }
 
-    /// The checkpoint that was begun last is in force, and no other one is.
-    pub(super) fn checkpoint_named(&self) {
+    /// The checkpoint that was begun last is in force, and no other one is: so it is named; or it may not be.
+    pub(super) fn checkpoint_ends(&self, is_named: bool) {
         let mut map = self.map.lock();
+        map.is_checkpoint_open = false;
+        if !is_named {
+            return;
+        }
         let waiting = std::mem::take(&mut map.waiting);
         if self.discards {
             map.to_discard.extend(waiting);
@@ -328,6 +362,8 @@ impl PageStore {
         let mut map = self.map.lock();
         map.discarding = 0;
         pages.into_iter().for_each(|page| map.free(page));
+        drop(map);
+        self.freed.notify_all();
     }
 
     /// Reads a page as it is: whether it is the one that was meant is for the caller to verify.
@@ -419,13 +455,19 @@ mod tests {
         runtime::sim::Sim::new(1).block_on(async {
             store.write(&pages, &bytes).await.expect("written");
             store.checkpoint_begins();
-            store.checkpoint_named();
+            store.checkpoint_ends(true);
             store.release(pages.iter().copied());
             store.checkpoint_begins();
-            store.checkpoint_named();
-            assert_eq!((store.free_pages(), store.released_pages()), (PAGES - 3, 3));
+            store.checkpoint_ends(true);
+            assert_eq!(
+                (store.free_pages(), store.missing_pages(PAGES - 12)),
+                (PAGES - 3, 0)
+            );
             store.discard_some().await;
-            assert_eq!((store.free_pages(), store.released_pages()), (PAGES, 0));
+            assert_eq!(
+                (store.free_pages(), store.missing_pages(PAGES - 11)),
+                (PAGES, 1)
+            );
         });
     }
 
@@ -449,12 +491,12 @@ mod tests {
         let named = store.take_reserved(1).expect("free");
         store.checkpoint_begins();
         store.checkpoint_is_complete();
-        store.checkpoint_named();
+        store.checkpoint_ends(true);
         store.release(named.iter().copied());
         assert_eq!(store.free_pages(), PAGES - 1, "the one in force names it");
         store.checkpoint_begins();
         assert_eq!(store.free_pages(), PAGES - 1);
-        store.checkpoint_named();
+        store.checkpoint_ends(true);
         assert_eq!(store.free_pages(), PAGES);
     }
 
@@ -465,10 +507,10 @@ mod tests {
         let named = store.take_reserved(1).expect("free");
         store.checkpoint_begins();
         store.release(named.iter().copied());
-        store.checkpoint_named();
+        store.checkpoint_ends(true);
         assert_eq!(store.free_pages(), PAGES - 1);
         store.checkpoint_begins();
-        store.checkpoint_named();
+        store.checkpoint_ends(true);
         assert_eq!(store.free_pages(), PAGES);
     }
 
@@ -491,12 +533,12 @@ mod tests {
         let store = store();
         let page = store.take_reserved(1).expect("free");
         store.checkpoint_begins();
-        store.checkpoint_named();
+        store.checkpoint_ends(true);
         store.release(page.iter().copied());
         store.checkpoint_begins();
         store.checkpoint_begins();
         assert_eq!(store.free_pages(), PAGES - 1);
-        store.checkpoint_named();
+        store.checkpoint_ends(true);
         assert_eq!(store.free_pages(), PAGES);
     }
 

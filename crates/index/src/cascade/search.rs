@@ -226,7 +226,8 @@ impl Cascade {
         };
         add(counter, 1);
         self.change(key, |partition| {
-            if partition.epoch == epoch && partition.hot.get(key).is_none() {
+            let is_newest = partition.epoch == epoch && partition.hot.get(key).is_none();
+            if is_newest && self.may_promote(partition) {
                 partition.hot.put(key, Hot::At(code), false);
                 add(&self.counters.promoted, 1);
             }

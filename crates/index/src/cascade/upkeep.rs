@@ -9,6 +9,7 @@ use std::time::Duration;
 use device::DeviceError;
 use format::mapping::Entry;
 use format::segment::Position;
+use futures_util::future::join_all;
 
 use super::block::{self, Block, Draft};
 use super::core::{Cascade, add};
@@ -23,8 +24,12 @@ use super::shape::MOST_DEMOTED;
 const MOST_BUCKET_PAGES: usize = 12;
 /// What a device is given to come to itself.
 const PAUSE: Duration = Duration::from_millis(100);
-/// Times that a page is read before it counts as lost.
-const READS: usize = 5;
+/// Times that a page is read again before it counts as lost.
+const READS: usize = 4;
+/// Pauses for which pages are waited for before nobody waits for upkeep any more.
+const PATIENCE: u32 = 50;
+/// Pages read at once.
+const READ_PAGES: usize = 16;
 /// Pages of inactive buckets written at once.
 const BUCKET_PAGES: usize = 64;
 
@@ -44,6 +49,7 @@ impl Cascade {
     /// Moves mappings down whenever a tier is full; `moved` is called when that has changed what memory holds. Never ends;
     /// one for each partition.
     pub async fn upkeep(&self, number: usize, moved: impl Fn()) {
+        self.brake.set_makes_way(true);
         loop {
             let changed = self.work[number].listener();
             if self.tidy(number).await {
@@ -203,7 +209,7 @@ impl Cascade {
     ) -> Option<Block> {
         let jump_pages = jump.as_ref().map_or(0, |jump| jump.pages.len());
         let pages = layout.pages_for(entries.len()) + jump_pages;
-        let pages = self.take_pages(number, pages).await;
+        let pages = self.take_pages(number, pages).await?;
         let (_writing, first) = self.doubt.writing(|| self.take_numbers(pages.len()));
         let draft = Draft::new(layout, first, entries, jump.as_ref(), &pages);
         match draft.write(&self.store).await {
@@ -218,6 +224,7 @@ impl Cascade {
     async fn write_failed(&self, pages: &[PageId], error: &DeviceError) {
         self.store.release(pages.iter().copied());
         add(&self.counters.write_errors, 1);
+        self.brake.set_makes_way(false);
         tracing::warn!(%error, "the index cannot be written");
         runtime::sleep(PAUSE).await;
     }
@@ -227,10 +234,11 @@ impl Cascade {
         self.next_number.fetch_add(count as u64, Ordering::Relaxed)
     }
 
-    /// Takes pages, once there are as many. A checkpoint may free some; else the oldest mappings of the partition go.
-    async fn take_pages(&self, number: usize, count: usize) -> Box<[PageId]> {
-        use std::sync::atomic::Ordering;
-        loop {
+    /// Takes pages, once there are as many. A checkpoint may free some; else the oldest mappings of the partition go. Nothing
+    /// where all have gone that are below Tier 1, and with them what the pages were for.
+    async fn take_pages(&self, number: usize, count: usize) -> Option<Box<[PageId]>> {
+        for tries in 0.. {
+            let freed = self.store.freed.listener();
             // What a failed sync may have lost comes before a checkpoint, which comes before free pages.
             let pages = if self.doubt.is_any() {
                 self.store.take_reserved(count)
@@ -238,29 +246,77 @@ impl Cascade {
                 self.store.take(count)
             };
             if let Some(pages) = pages {
-                return pages;
+                if self.store.is_checkpoint_due() {
+                    self.ask_for_checkpoint();
+                }
+                self.brake.set_makes_way(true);
+                return Some(pages);
             }
-            self.wants_checkpoint.store(true, Ordering::Relaxed);
-            if self.store.released_pages() < count && !self.evict(number) {
+            let missing = self
+                .store
+                .missing_pages(count.max(self.store.worth_freeing()));
+            if missing > 0 && !self.evict(number, missing) || tries == PATIENCE {
                 tracing::warn!(pages = count, "the index region is full");
+                self.brake.set_makes_way(false);
             }
-            runtime::sleep(PAUSE).await;
+            if self.lose_all_if_overwhelmed(number) {
+                return None;
+            }
+            if self.store.would_checkpoint_free() {
+                self.ask_for_checkpoint();
+            }
+            let _ = runtime::timeout(PAUSE, freed).await;
         }
+        None
     }
 
-    /// Drops the oldest page of every bucket of a partition; false where there are none.
-    fn evict(&self, number: usize) -> bool {
+    /// Drops all that is below Tier 1 of a partition, where tombstones for that take so much of Tier 1 that soon no checkpoint
+    /// would have space for it, and no page would ever become free again.
+    fn lose_all_if_overwhelmed(&self, number: usize) -> bool {
+        let partition = &mut *self.partitions[number].lock();
+        if !self.is_overwhelmed(partition) {
+            return false;
+        }
+        tracing::warn!(
+            "the index region is full of what has been deleted: a part of the index is dropped"
+        );
+        let before = partition.hot.memory_bytes();
+        let mut dropped: usize = partition
+            .demoted
+            .drain(..)
+            .map(|entries| entries.len())
+            .sum();
+        for block in partition.direct.drain(..) {
+            dropped += block.entries as usize;
+            self.store.release(block.all_pages());
+        }
+        partition.filters.truncate(0);
+        add(
+            &self.counters.evicted,
+            dropped as u64 + self.drop_tier_3(partition),
+        );
+        partition.hot.take_dead();
+        let grown = partition.hot.memory_bytes().wrapping_sub(before);
+        add(&self.hot_bytes, grown);
+        true
+    }
+
+    /// Drops the oldest pages of the buckets of a partition, one of a bucket and so many at most; false where there are none.
+    fn evict(&self, number: usize, count: usize) -> bool {
         let mut partition = self.partitions[number].lock();
         partition.epoch += 1;
+        let buckets = partition
+            .lists
+            .iter_mut()
+            .flat_map(|list| &mut list.buckets);
+        let mut filled: Vec<&mut Bucket> =
+            buckets.filter(|bucket| !bucket.pages.is_empty()).collect();
+        filled.sort_by_key(|bucket| bucket.pages[0].newest);
         let mut evicted = 0;
-        for list in &mut partition.lists {
-            for bucket in &mut list.buckets {
-                if let Some(oldest) = bucket.pages.first() {
-                    evicted += u64::from(oldest.entries);
-                    self.store
-                        .release(bucket.drop_oldest(&self.layouts.active.page_filter, 1));
-                }
-            }
+        for bucket in filled.into_iter().take(count) {
+            evicted += u64::from(bucket.pages[0].entries);
+            let filter = &self.layouts.active.page_filter;
+            self.store.release(bucket.drop_oldest(filter, 1));
         }
         add(&self.counters.evicted, evicted);
         evicted > 0
@@ -273,18 +329,32 @@ impl Cascade {
         pages: &[PageRef],
     ) -> Result<Vec<Entry>, PageError> {
         let mut entries = Vec::with_capacity(pages.len() * layout.page_entries);
-        for &page in pages {
-            let mut tries = 0;
-            while let Err(error) = block::read(&self.store, layout, page, &mut entries).await {
-                tries += 1;
-                if !error.is_passing() || tries == READS {
-                    add(&self.counters.damaged_pages, 1);
-                    return Err(error);
-                }
-                runtime::sleep(PAUSE).await;
+        for some in pages.chunks(READ_PAGES) {
+            for of_page in join_all(some.iter().map(|&page| self.read_page(layout, page))).await {
+                entries.extend(of_page?);
             }
         }
         Ok(entries)
+    }
+
+    async fn read_page(
+        &self,
+        layout: &BlockLayout,
+        page: PageRef,
+    ) -> Result<Vec<Entry>, PageError> {
+        let mut tries = 0;
+        loop {
+            let mut entries = Vec::new();
+            match block::read(&self.store, layout, page, &mut entries).await {
+                Ok(()) => return Ok(entries),
+                Err(error) if error.is_passing() && tries < READS => tries += 1,
+                Err(error) => {
+                    add(&self.counters.damaged_pages, 1);
+                    return Err(error);
+                }
+            }
+            runtime::sleep(PAUSE).await;
+        }
     }
 
     async fn sink(&self, number: usize, pages: &[PageRef]) {
@@ -299,7 +369,8 @@ impl Cascade {
                 partition.filters.truncate(left);
                 let lost = sunk.as_ref().map_or(0, |block| u64::from(block.entries));
                 add(&self.counters.dropped_behind_damage, lost);
-                self.drop_tier_3(&mut partition);
+                let dropped = self.drop_tier_3(&mut partition);
+                add(&self.counters.dropped_behind_damage, dropped);
                 sunk
             }
         };
@@ -308,35 +379,34 @@ impl Cascade {
         }
     }
 
-    /// Drops all of Tier 3 of a partition: what was lost above it may have been newer.
-    fn drop_tier_3(&self, partition: &mut Partition) {
+    /// Drops all of Tier 3 of a partition; returns how many mappings that were.
+    fn drop_tier_3(&self, partition: &mut Partition) -> u64 {
         partition.epoch += 1;
+        let mut dropped = 0;
         for list in &mut partition.lists {
-            let mut dropped =
-                list.buffer.len() + list.sealed.take().map_or(0, |sealed| sealed.len());
+            dropped += list.buffer.len() + list.sealed.take().map_or(0, |sealed| sealed.len());
             list.buffer.clear();
             for block in list.blocks.drain(..).chain(list.compacted.drain(..)) {
                 dropped += block.entries as usize;
                 self.store.release(block.all_pages());
             }
             list.filters.truncate(0);
-            add(&self.counters.dropped_behind_damage, dropped as u64);
-            self.drop_buckets(&mut list.buckets);
+            dropped += self.drop_buckets(&mut list.buckets);
         }
+        dropped as u64
     }
 
-    fn drop_buckets(&self, buckets: &mut [Bucket]) {
+    /// Drops all that buckets have; returns how many mappings that were.
+    fn drop_buckets(&self, buckets: &mut [Bucket]) -> usize {
+        let mut dropped = 0;
         for bucket in buckets {
-            let dropped: u64 = bucket
-                .pages
-                .iter()
-                .map(|page| u64::from(page.entries))
-                .sum();
-            add(&self.counters.dropped_behind_damage, dropped);
+            let pages = bucket.pages.iter();
+            dropped += pages.map(|page| usize::from(page.entries)).sum::<usize>();
             let all = bucket.pages.len();
             self.store
                 .release(bucket.drop_oldest(&self.layouts.active.page_filter, all));
         }
+        dropped
     }
 
     /// Moves the mappings of a list that has been taken off to its inactive buckets (section 4.1.3, Dual-mode Mapping).
@@ -365,14 +435,22 @@ impl Cascade {
             let list = &mut partition.lists[list];
             let lost = list.compacted[whole..].iter();
             let lost: u64 = lost.map(|block| u64::from(block.entries)).sum();
+            let lost = lost + self.drop_buckets(&mut list.buckets) as u64;
             add(&self.counters.dropped_behind_damage, lost);
-            self.drop_buckets(&mut list.buckets);
         }
         // The newest of each key: of equal ones the first stays first.
         entries.sort_by_key(Entry::key);
         entries.dedup_by_key(|entry| entry.key());
         for of_some in self.by_buckets(&entries) {
-            while !self.append_to_buckets(number, list, of_some).await {}
+            while !self.append_to_buckets(number, list, of_some).await {
+                if self.partitions[number].lock().lists[list]
+                    .compacted
+                    .is_empty()
+                {
+                    // All that was below Tier 1 has been dropped meanwhile.
+                    return;
+                }
+            }
         }
         let mut partition = self.partitions[number].lock();
         partition.epoch += 1;
@@ -451,7 +529,7 @@ impl Cascade {
         if contents.is_empty() {
             return Some(Vec::new());
         }
-        let pages = self.take_pages(number, contents.len()).await;
+        let pages = self.take_pages(number, contents.len()).await?;
         let (_writing, first) = self.doubt.writing(|| self.take_numbers(pages.len()));
         let bytes = block::encode_pages(self.image, first, contents, &[]);
         if let Err(error) = self.store.write(&pages, &bytes).await {
@@ -560,7 +638,8 @@ impl Cascade {
                 dropped.extend(partition.direct.drain(at.unwrap_or(0)..));
                 let left = partition.direct.len();
                 partition.filters.truncate(left);
-                self.drop_tier_3(partition);
+                let dropped = self.drop_tier_3(partition);
+                add(&self.counters.dropped_behind_damage, dropped);
             }
             Spot::Active(list, number) => {
                 let list = &mut partition.lists[list];
@@ -573,7 +652,8 @@ impl Cascade {
                 }
                 let left = list.blocks.len() + list.compacted.len();
                 list.filters.truncate(left);
-                self.drop_buckets(&mut list.buckets);
+                let lost = self.drop_buckets(&mut list.buckets);
+                add(&self.counters.dropped_behind_damage, lost as u64);
             }
             Spot::Bucket(list, bucket, page) => {
                 let bucket = &mut partition.lists[list].buckets[bucket];

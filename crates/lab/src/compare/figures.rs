@@ -55,6 +55,7 @@ fn detail(run: &Run, seen: &Seen) -> Detail {
             end.segments_leveled - begun.segments_leveled,
             end.bytes_copied_to_level - begun.bytes_copied_to_level,
         ),
+        mappings_lost: machine.engine.placement().mappings().dropped() + end.index_full,
         mappings,
         items_evicted: end.items_evicted - begun.items_evicted,
         fixed_bytes: machine.engine.stats().memory.fixed_bytes,

@@ -48,6 +48,8 @@ pub struct Detail {
     pub wear_leveling: (u64, u64, u64),
     /// What an index that is partly on flash did while it was measured, and what it holds at the end.
     pub mappings: MappingStats,
+    /// Mappings that it had no space for, or dropped, loading included.
+    pub mappings_lost: u64,
     /// Live items that reclaim dropped meanwhile.
     pub items_evicted: u64,
     /// Bytes of memory that do not grow with the number of objects.

@@ -160,7 +160,7 @@ impl Cell {
                 tiered(mappings.bytes_written as f64, row.sets as f64),
             )
             .and(row.figures(&["gc_items_copied", "clwa", "dlwa"]))
-            .with("mappings_dropped", has_tiers.then_some(mappings.dropped()))
+            .with("mappings_lost", has_tiers.then_some(detail.mappings_lost))
             .with("cpu_busy", detail.cpu_busy)
             .with("cpu_us_an_op", busy_us)
     }

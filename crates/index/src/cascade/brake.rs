@@ -1,0 +1,71 @@
+//! What holds back those who store while upkeep is behind: Tier 1 is bounded, and a mapping for which it has no space is lost.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use runtime::sync::Notify;
+
+use super::shape::Shape;
+
+/// Demotions' worths of entries that Tier 1 may still take once the brake is pressed: those of who is storing just then.
+const MARGIN: usize = 4;
+
+/// Pressed while Tier 1 of some partition is nearly full, and upkeep makes way. Changed under that partition's lock.
+pub(super) struct Brake {
+    pressed: Box<[AtomicBool]>,
+    /// How many are.
+    count: AtomicUsize,
+    /// Entries that Tier 1 of a partition could have when one was last pressed.
+    most: AtomicUsize,
+    makes_way: AtomicBool,
+    /// None is any more, or upkeep makes no way.
+    pub(super) released: Notify,
+}
+
+impl Brake {
+    pub(super) fn new(partitions: usize) -> Self {
+        Self {
+            pressed: (0..partitions).map(|_| AtomicBool::new(false)).collect(),
+            count: AtomicUsize::new(0),
+            most: AtomicUsize::new(usize::MAX),
+            makes_way: AtomicBool::new(false),
+            released: Notify::default(),
+        }
+    }
+
+    pub(super) fn is_pressed(&self) -> bool {
+        self.count.load(Ordering::Relaxed) > 0 && self.makes_way.load(Ordering::Relaxed)
+    }
+
+    /// Entries at which it is pressed where Tier 1 of a partition may have so many.
+    pub(super) fn entries_of(&self, most: usize, shape: &Shape) -> usize {
+        most.saturating_sub(MARGIN * shape.demoted())
+    }
+
+    /// Entries below which it is released.
+    pub(super) fn entries(&self, shape: &Shape) -> usize {
+        self.entries_of(self.most.load(Ordering::Relaxed), shape)
+    }
+
+    pub(super) fn press(&self, partition: usize, most: usize) {
+        self.most.store(most, Ordering::Relaxed);
+        if !self.pressed[partition].swap(true, Ordering::Relaxed) {
+            self.count.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    pub(super) fn release(&self, partition: usize) {
+        if self.pressed[partition].load(Ordering::Relaxed) {
+            self.pressed[partition].store(false, Ordering::Relaxed);
+            if self.count.fetch_sub(1, Ordering::Relaxed) == 1 {
+                self.released.notify_all();
+            }
+        }
+    }
+
+    /// Upkeep runs and can write, or it cannot: then nobody is to wait for it.
+    pub(super) fn set_makes_way(&self, makes_way: bool) {
+        if self.makes_way.swap(makes_way, Ordering::Relaxed) && !makes_way {
+            self.released.notify_all();
+        }
+    }
+}
