@@ -63,7 +63,7 @@ pub struct Cascade {
     /// Entries of Tier 1 of each partition while what is below does not keep up.
     grown_hot_entries: usize,
     /// Beyond so many, tombstones included, what is below is dropped.
-    buried_entries: usize,
+    pub(super) buried_entries: usize,
     pub(super) layouts: Layouts,
     /// The bits of a hash that are kept.
     pub(super) kept: u64,

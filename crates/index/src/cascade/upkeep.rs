@@ -215,14 +215,15 @@ impl Cascade {
         match draft.write(&self.store).await {
             Ok(()) => Some(draft.block),
             Err(error) => {
-                self.write_failed(&pages, &error).await;
+                self.write_failed(number, &pages, &error).await;
                 None
             }
         }
     }
 
-    async fn write_failed(&self, pages: &[PageId], error: &DeviceError) {
+    async fn write_failed(&self, number: usize, pages: &[PageId], error: &DeviceError) {
         self.store.release(pages.iter().copied());
+        self.lose_all_if_overwhelmed(number);
         add(&self.counters.write_errors, 1);
         self.brake.set_makes_way(false);
         tracing::warn!(%error, "the index cannot be written");
@@ -533,7 +534,7 @@ impl Cascade {
         let (_writing, first) = self.doubt.writing(|| self.take_numbers(pages.len()));
         let bytes = block::encode_pages(self.image, first, contents, &[]);
         if let Err(error) = self.store.write(&pages, &bytes).await {
-            self.write_failed(&pages, &error).await;
+            self.write_failed(number, &pages, &error).await;
             return None;
         }
         let numbered = pages.iter().zip(first..);
