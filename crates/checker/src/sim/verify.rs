@@ -206,7 +206,9 @@ fn hash_of(engine: &Engine, key: u64) -> u64 {
 /// Whether nothing that was found has been let go of since: no segment has been reclaimed, and no mapping has gone for want of
 /// space. What is dropped behind damage is no excuse: nothing is damaged here.
 fn is_all_there(machine: &Machine, engine: &Engine) -> bool {
-    machine.watch.is_unreclaimed(engine) && engine.stats().mappings.evicted == 0
+    let stats = engine.stats();
+    let all_named = stats.mappings.evicted == 0 && stats.placement.index_full == 0;
+    machine.watch.is_unreclaimed(engine) && all_named
 }
 
 /// One of some values that never had an expiry, by the hashes of their keys, which lies in a segment that has been written: the

@@ -71,6 +71,17 @@ async fn wait_for_journal(tier: &FlashTier) {
     }
 }
 
+/// Waits until the index has space for what is restored, or the cache ends.
+async fn wait_for_index(tier: &FlashTier) {
+    loop {
+        let space = tier.space().listener();
+        if !tier.placement.is_behind() || tier.upkeep.is_ended.load(Ordering::Acquire) {
+            return;
+        }
+        space.await;
+    }
+}
+
 /// Ends the recovery when everything has been read.
 ///
 /// What it has declared dead is durable first: a checkpoint that is being written has its records behind its cut, and has
@@ -146,6 +157,7 @@ async fn read_segment(tier: &FlashTier, record: &SegmentRecord, dead: &DeadSet) 
         };
         for batch in group.chunks(RECORDS_AT_ONCE) {
             wait_for_journal(tier).await;
+            wait_for_index(tier).await;
             restore(tier, partition, batch, None, |offer, answer| match answer {
                 Answer::Taken => alive += u64::from(!offer.is_expired),
                 Answer::Refused => {}
