@@ -107,6 +107,10 @@ impl Cascade {
         let mut saves = self.saved.lock();
         let pending = std::mem::take(&mut saves.pending);
         self.store.checkpoint_ends(is_named == Some(true));
+        if is_named != Some(true) {
+            // What it was wanted for is still so.
+            self.ask_for_checkpoint();
+        }
         match is_named {
             Some(true) => {
                 let before = std::mem::replace(&mut saves.named, pending);

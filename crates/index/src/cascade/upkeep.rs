@@ -256,7 +256,8 @@ impl Cascade {
             let missing = self
                 .store
                 .missing_pages(count.max(self.store.worth_freeing()));
-            if missing > 0 && !self.evict(number, missing) || tries == PATIENCE {
+            // Others may find pages meanwhile, and say so, though this task holds up all compactions.
+            if missing > 0 && !self.evict(number, missing) || tries >= PATIENCE {
                 tracing::warn!(pages = count, "the index region is full");
                 self.brake.set_makes_way(false);
             }
