@@ -4,7 +4,7 @@
 //! chunks that are evicted meanwhile are passed over. Of a chunk the lowest version of its dirty items is known, as a
 //! lower bound, so that one in which nothing is due is not looked into.
 
-use super::NoSpace;
+use super::{Held, NoSpace};
 use super::log::Handle;
 use super::tier::{DramTier, EvictContext};
 use crate::format::item::state;
@@ -18,7 +18,7 @@ const BATCH: usize = 256;
 pub(crate) struct Due {
     /// Dirty items with lower versions.
     pub(crate) below: u64,
-    /// Also clean items whose copy has left the flash.
+    /// Also clean items whose copy has left the flash, or may have.
     pub(crate) unplaced: bool,
     /// Not those that admission would refuse.
     pub(crate) admitted: bool,
@@ -124,7 +124,7 @@ impl DramTier {
             let is_due = if is_dirty {
                 !due.admitted || context.admission.admits(hash, header)
             } else {
-                !context.flash.holds(hash)
+                context.flash.holds(hash) != Held::Yes
             };
             // What is not admitted is asked about again when it leaves memory.
             if is_due {

@@ -1,6 +1,6 @@
 //! Eviction: the CLOCK hand takes the oldest chunk.
 
-use super::NoSpace;
+use super::{Held, NoSpace};
 use super::log::Handle;
 use super::tier::{DramTier, EvictContext, Slot, table_hash};
 use crate::flash::Placed;
@@ -142,15 +142,17 @@ impl DramTier {
             self.stats.second_chances += 1;
             return Fate::Again;
         }
-        // The copy of a clean item may have been reclaimed while this one stayed.
-        let is_on_flash = || {
-            if header.has(state::REFERENCED) || header.has(state::FETCHED) {
+        // The copy of a clean item may have been reclaimed while this one stayed. Where only a read would tell, it goes: another
+        // copy of nearly all such items would be one too many.
+        let may_be_on_flash = || {
+            let held = if header.has(state::REFERENCED) || header.has(state::FETCHED) {
                 context.flash.access(hash)
             } else {
                 context.flash.holds(hash)
-            }
+            };
+            held != Held::No
         };
-        if !header.has(state::DIRTY) && is_on_flash() {
+        if !header.has(state::DIRTY) && may_be_on_flash() {
             self.stats.clean_evictions += 1;
         } else if !context.admission.admits(hash, &header) {
             self.stats.rejections += 1;

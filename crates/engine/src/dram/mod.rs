@@ -42,13 +42,32 @@ use crate::store::AppendItem;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NoSpace;
 
+/// Whether flash has a copy of an item that is in memory, clean.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Held {
+    Yes,
+    /// It had, and only a read of the index would tell.
+    Perhaps,
+    No,
+}
+
+impl From<Probe> for Held {
+    fn from(probe: Probe) -> Self {
+        match probe {
+            Probe::At(_) => Self::Yes,
+            Probe::Perhaps => Self::Perhaps,
+            Probe::Absent => Self::No,
+        }
+    }
+}
+
 /// What the tier needs of the flash below it.
 pub(crate) trait Below {
-    /// Whether the index names a copy of a key. Of one that it may have it does not.
-    fn holds(&self, hash: KeyHash) -> bool;
+    /// Whether the index names a copy of a key.
+    fn holds(&self, hash: KeyHash) -> Held;
 
     /// As [`holds`](Below::holds), and counts as a read of the copy.
-    fn access(&self, hash: KeyHash) -> bool;
+    fn access(&self, hash: KeyHash) -> Held;
 
     /// What is asked for next concerns these keys, all of one partition.
     fn warm(&self, _keys: &[(KeyHash, Handle)]) {}
@@ -58,12 +77,12 @@ pub(crate) trait Below {
 }
 
 impl Below for FlashTier {
-    fn holds(&self, hash: KeyHash) -> bool {
-        matches!(self.probe(hash), Probe::At(_))
+    fn holds(&self, hash: KeyHash) -> Held {
+        self.probe(hash).into()
     }
 
-    fn access(&self, hash: KeyHash) -> bool {
-        matches!(self.access(hash), Probe::At(_))
+    fn access(&self, hash: KeyHash) -> Held {
+        self.access(hash).into()
     }
 
     fn warm(&self, keys: &[(KeyHash, Handle)]) {
