@@ -4,9 +4,9 @@
 //! chunks that are evicted meanwhile are passed over. Of a chunk the lowest version of its dirty items is known, as a
 //! lower bound, so that one in which nothing is due is not looked into.
 
-use super::{Held, NoSpace};
 use super::log::Handle;
 use super::tier::{DramTier, EvictContext};
+use super::{Held, NoSpace};
 use crate::format::item::state;
 use crate::key::KeyHash;
 

@@ -1,8 +1,8 @@
 //! Eviction: the CLOCK hand takes the oldest chunk.
 
-use super::{Held, NoSpace};
 use super::log::Handle;
 use super::tier::{DramTier, EvictContext, Slot, table_hash};
+use super::{Held, NoSpace};
 use crate::flash::Placed;
 use crate::format::item::{HEADER_BYTES, ItemHeader, MAX_KEY_BYTES, state};
 use crate::key::{Key, KeyHash};

@@ -36,9 +36,11 @@ impl Brake {
         self.count.load(Ordering::Relaxed) > 0 && self.makes_way.load(Ordering::Relaxed)
     }
 
-    /// Entries at which it is pressed where Tier 1 of a partition may have so many.
+    /// Entries at which it is pressed where Tier 1 of a partition may have so many: more than those at which upkeep rests, which
+    /// alone releases it.
     pub(super) fn entries_of(&self, most: usize, shape: &Shape) -> usize {
-        most.saturating_sub(MARGIN * shape.demoted())
+        let nearly_full = most.saturating_sub(MARGIN * shape.demoted());
+        nearly_full.max(shape.hot_entries + 1)
     }
 
     /// Entries below which it is released.

@@ -62,20 +62,23 @@ impl Cascade {
 
     /// One step of upkeep; whether there was something to do.
     pub(super) async fn tidy(&self, number: usize) -> bool {
-        let Some(job) = self.next_job(number) else {
-            return false;
-        };
+        let job = self.next_job(number);
+        let is_any = job.is_some();
         match job {
-            Job::WriteDemoted(entries) => self.write_demoted(number, &entries).await,
-            Job::Sink(pages) => self.sink(number, &pages).await,
-            Job::WriteSealed(list, entries) => self.write_sealed(number, list, &entries).await,
-            Job::Compact(list) => self.compact(number, list).await,
-            Job::WriteAgain(spot, pages) => self.write_again(number, spot, &pages).await,
-            Job::MakeFilters(spot, pages) => self.make_filters(number, spot, &pages).await,
+            Some(Job::WriteDemoted(entries)) => self.write_demoted(number, &entries).await,
+            Some(Job::Sink(pages)) => self.sink(number, &pages).await,
+            Some(Job::WriteSealed(list, entries)) => {
+                self.write_sealed(number, list, &entries).await
+            }
+            Some(Job::Compact(list)) => self.compact(number, list).await,
+            Some(Job::WriteAgain(spot, pages)) => self.write_again(number, spot, &pages).await,
+            Some(Job::MakeFilters(spot, pages)) => self.make_filters(number, spot, &pages).await,
+            // Others may have made space in Tier 1.
+            None => {}
         }
         let partition = self.partitions[number].lock();
         self.account(number, &partition);
-        true
+        is_any
     }
 
     /// What is furthest down comes first: it makes space for what is above.
