@@ -36,6 +36,8 @@ const BUCKET_PAGES: usize = 64;
 /// What there is to do in a partition.
 enum Job {
     WriteDemoted(Sorted),
+    /// All that has left Tier 1 had gone, and there may be more.
+    DemoteMore,
     Sink(Vec<PageRef>),
     WriteSealed(usize, Sorted),
     Compact(usize),
@@ -66,6 +68,7 @@ impl Cascade {
         let is_any = job.is_some();
         match job {
             Some(Job::WriteDemoted(entries)) => self.write_demoted(number, &entries).await,
+            Some(Job::DemoteMore) => runtime::yield_now().await,
             Some(Job::Sink(pages)) => self.sink(number, &pages).await,
             Some(Job::WriteSealed(list, entries)) => {
                 self.write_sealed(number, list, &entries).await
@@ -111,6 +114,9 @@ impl Cascade {
             self.demote(&mut partition);
             let grown = partition.hot.memory_bytes().wrapping_sub(before);
             add(&self.hot_bytes, grown);
+            if partition.demoted.is_empty() {
+                return Some(Job::DemoteMore);
+            }
         }
         if let Some(oldest) = partition.demoted.front() {
             return Some(Job::WriteDemoted(Sorted::clone(oldest)));
