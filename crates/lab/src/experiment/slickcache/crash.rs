@@ -95,7 +95,7 @@ fn cells(setting: &Setting<'_>) -> Result<Vec<Crash>, ExperimentError> {
     for interval in intervals(setting.scale) {
         let plan = Plan {
             load: true,
-            warmup: keys,
+            warmup: machine.warm_up(50.0),
             census: 0,
             checkpoint_segments: Some(interval),
             ..machine.plan(workload.clone(), keys)

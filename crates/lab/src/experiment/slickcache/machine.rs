@@ -186,6 +186,16 @@ impl Machine {
         self.items() * 7 / 10
     }
 
+    /// Requests to loaded keys before those that count. Where half of them or more are SETs, these turn the flash over twice, or
+    /// what is left of loading would be counted as kept; where they are few, nothing is reclaimed at all.
+    pub(super) fn warm_up(&self, sets_percent: f64) -> u64 {
+        let keys = self.loaded_keys();
+        if sets_percent < 50.0 {
+            return keys;
+        }
+        keys.max((2.0 * self.items() as f64 * 100.0 / sets_percent) as u64)
+    }
+
     /// Keys of a data set of which the cache is so many percent.
     pub(super) fn data_set_keys(&self, cache_percent: f64) -> u64 {
         (self.cache_bytes as f64 / cache_percent * 100.0 / f64::from(ITEM_BYTES)) as u64

@@ -25,7 +25,7 @@ pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, Exper
             warmup: if setting.scale == Scale::Tiny {
                 keys / 4
             } else {
-                keys
+                machine.warm_up(sets)
             },
             ..machine.plan(workload, keys / 2)
         };

@@ -62,7 +62,7 @@ fn cell(
     let workload = popularity.workload(setting, keys, 50.0, false)?;
     let plan = Plan {
         load: true,
-        warmup: keys,
+        warmup: machine.warm_up(50.0),
         ..machine.plan(workload, keys / 2)
     };
     Ok(Cell::new(preset, plan).with("popularity", popularity.name()))

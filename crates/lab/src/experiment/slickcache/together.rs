@@ -64,7 +64,7 @@ fn cells_of(
     let workload = popularity.workload(setting, keys, sets, false)?;
     let mut plan = machine.plan(workload, keys / 2);
     plan.load = true;
-    plan.warmup = keys;
+    plan.warmup = machine.warm_up(sets);
     let cells = Cell::of_each(presets, &plan).into_iter();
     let cells = cells.map(|cell| {
         cell.with("popularity", popularity.name())
