@@ -9,7 +9,8 @@ use crate::experiment::pick::{among, figure};
 use crate::experiment::{ExperimentError, Finding, Outcome, Scale, Setting};
 use crate::row::Row;
 
-const REPLACEMENTS: [(&str, Replacement, &str); 2] = [
+const REPLACEMENTS: [(&str, Replacement, &str); 3] = [
+    ("lru", Replacement::Lru, "the best"),
     ("clock", Replacement::Clock, "nearly that of LRU"),
     ("fifo", Replacement::Fifo, "the worst"),
 ];
