@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use device::{Disk as _, IoFuture, Region};
-use format::cascade::STREAM_BYTES;
+use format::cascade::{BlockHead, BucketPage, NumberedSegment, STREAM_BYTES};
 use format::mapping::{ENTRY_BYTES, Entry};
 use format::segment::Position;
 use parking_lot::{Mutex, MutexGuard};
@@ -116,6 +116,14 @@ pub struct Counters {
     pub write_errors: AtomicU64,
 }
 
+/// What a checkpoint has of a page, at most: of a block of one page, with its number and two fences, or of a page alone in its
+/// bucket; and of a segment, of which there are no more than pages.
+const CHECKPOINT_PAGE_BYTES: usize = {
+    let (block, bucket) = (size_of::<BlockHead>() + 8, size_of::<BucketPage>() + 8);
+    let of_page = if block > bucket { block } else { bucket };
+    of_page + size_of::<NumberedSegment>()
+};
+
 /// What of a region is for checkpoints, without which no page becomes free again, and how large Tier 1 may be for these.
 #[derive(Clone, Copy)]
 struct Reserve {
@@ -150,7 +158,7 @@ impl Reserve {
     }
 
     fn checkpoint_bytes(shape: &Shape, pages: usize, hot: usize) -> usize {
-        let of_pages = pages * size_of::<format::cascade::BucketPage>();
+        let of_pages = pages * CHECKPOINT_PAGE_BYTES;
         let buffered = 2 * shape.lists() * shape.buffered() + MOST_DEMOTED * shape.demoted();
         shape.partitions() * (hot + buffered) * ENTRY_BYTES + of_pages
     }

@@ -13,6 +13,7 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use runtime::pages::PagePool;
 use runtime::sim::Sim;
+use zerocopy::FromBytes as _;
 
 use super::*;
 
@@ -630,8 +631,14 @@ fn a_full_region_lets_go_of_the_oldest_and_goes_on() {
             runtime::spawn_detached(async move {
                 loop {
                     runtime::sleep(Duration::from_millis(10)).await;
-                    if cascade.wants_checkpoint() {
-                        let saved = cascade.save(false, || (Vec::new(), 0)).await;
+                    // One that is in force has what a full Tier 1 takes when the next is begun.
+                    if seed == 2 || cascade.wants_checkpoint() {
+                        // No image has more segments than pages of its index.
+                        let all = vec![
+                            NumberedSegment::read_from_bytes(&[0; 20]).expect("20 bytes");
+                            REGION_PAGES
+                        ];
+                        let saved = cascade.save(false, || (all, 0)).await;
                         saved.expect("there is space for it");
                         cascade.saved(Some(true));
                     }
