@@ -125,7 +125,7 @@ const CHECKPOINT_PAGE_BYTES: usize = {
 };
 
 /// What of a region is for checkpoints, without which no page becomes free again, and how large Tier 1 may be for these.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 struct Reserve {
     pages: usize,
     /// Entries of Tier 1 of a partition, whatever memory there is: with what is named, and with what is dead, too.
@@ -504,5 +504,31 @@ impl Cascade {
             }
             is_named
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Tier 1 with as many tombstones as it may have, all buffers full, every page a block of its own, as many segments.
+    #[test]
+    fn what_is_reserved_has_space_for_the_largest_checkpoint() {
+        for pages in [700, 3000, 40_000, 1_000_000] {
+            let config = CascadeConfig::new(pages as u64 * 4096 / 22, 34);
+            let shape = Shape::of(&config);
+            let reserve = Reserve::of(&shape, pages);
+            let buffered = 2 * shape.lists() * shape.buffered() + MOST_DEMOTED * shape.demoted();
+            let entries = shape.partitions() * (reserve.buried_entries + buffered);
+            // Where a block lies, and its two fences.
+            let of_block = size_of::<BlockHead>() + size_of::<u32>() + 2 * size_of::<u16>();
+            let of_page = of_block + size_of::<NumberedSegment>();
+            let bytes = entries * ENTRY_BYTES + pages * of_page;
+            let needed = bytes.div_ceil(STREAM_BYTES);
+            assert!(
+                needed <= reserve.pages,
+                "{needed} of {reserve:?}, {pages} pages"
+            );
+        }
     }
 }
