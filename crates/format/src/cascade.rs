@@ -25,7 +25,7 @@ use crate::FormatError;
 use crate::segment::PAGE_BYTES;
 
 /// Version of the section.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 
 /// Opens the section. Apart from the last three fields it says what must not have changed.
 #[derive(

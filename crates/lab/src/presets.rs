@@ -21,7 +21,7 @@ use MadeFor::{Drive, Flash};
 
 /// The part of the memory that Fatcache has for slabs being filled, as in the paper: 128 MiB of 256.
 const FATCACHE_BUFFER_SHARE: u64 = 2;
-/// The most of the memory that its index takes, in percent; the other half is for slabs.
+/// The most of the memory that Fatcache's index takes, in percent; half is for slabs.
 const FATCACHE_INDEX_PERCENT: u32 = 40;
 /// One of so many buffers is written at once, each by one command where it is not an erase block; the others
 /// are being filled.
@@ -49,6 +49,12 @@ const MOST_SLABS: u64 = 254;
 const FATCACHE_SLAB_BYTES: std::ops::RangeInclusive<u64> = 256 << 10..=8 << 20;
 
 const SLICKCACHE_WATERMARKS: (u32, u32) = (2, 5);
+/// The part of the memory that SlickCache has for slabs being filled, where nothing is said: its memory is for the index.
+const SLICKCACHE_BUFFER_SHARE: u64 = 8;
+/// The most of the memory that its index takes, in percent.
+const SLICKCACHE_INDEX_PERCENT: u32 = 75;
+/// Some slabs of it are being written while others are filled.
+const SLICKCACHE_LEAST_SLABS: u64 = 6;
 
 const FIFO: ReclaimPolicy = copy_valid(Victim::Oldest, FATCACHE_COPY_SIXTEENTHS);
 const GREEDY: ReclaimPolicy = copy_valid(Victim::FewestValid, FATCACHE_COPY_SIXTEENTHS);
@@ -182,10 +188,10 @@ fn flowstone(sizes: Sizes) -> EngineConfig {
     config
 }
 
-/// No items in memory but those in write buffers, and slots on flash.
-fn slabs(sizes: Sizes) -> EngineConfig {
+/// No items in memory but those in write buffers, for which there are so many bytes where nothing is said, and slots on
+/// flash.
+fn slabs(sizes: Sizes, for_slabs: u64) -> EngineConfig {
     let usual = sized(sizes);
-    let for_slabs = sizes.memory_bytes / FATCACHE_BUFFER_SHARE;
     let most = sizes.buffer_bytes.map_or(FATCACHE_SLABS, |_| MOST_SLABS);
     let for_slabs = sizes.buffer_bytes.unwrap_or(for_slabs);
     let slab_bytes = match sizes.block_bytes.or(sizes.segment_bytes) {
@@ -210,7 +216,19 @@ fn slabs(sizes: Sizes) -> EngineConfig {
 }
 
 fn fatcache(sizes: Sizes, schedule: Schedule, policy: ReclaimPolicy) -> EngineConfig {
-    let mut config = slabs(sizes);
+    fatcache_with(
+        sizes,
+        sizes.memory_bytes / FATCACHE_BUFFER_SHARE,
+        (schedule, policy),
+    )
+}
+
+fn fatcache_with(
+    sizes: Sizes,
+    for_slabs: u64,
+    (schedule, policy): (Schedule, ReclaimPolicy),
+) -> EngineConfig {
+    let mut config = slabs(sizes, for_slabs);
     config.reclaim.policy = policy;
     config.reclaim.schedule = schedule;
     config.reclaim.reclaimers = SERVERS;
@@ -223,7 +241,7 @@ fn fatcache(sizes: Sizes, schedule: Schedule, policy: ReclaimPolicy) -> EngineCo
 }
 
 fn didacache(sizes: Sizes, policy: ReclaimPolicy, reserve: Reserve) -> EngineConfig {
-    let mut config = slabs(sizes);
+    let mut config = slabs(sizes, sizes.memory_bytes / FATCACHE_BUFFER_SHARE);
     let buffers = config.writing.buffers;
     let (some, of) = DIDACACHE_WORKERS_SHARE;
     let workers = (buffers * some / of).max(1);
@@ -247,8 +265,15 @@ fn unleveled(sizes: Sizes) -> EngineConfig {
 
 /// `SlickCache` on Fatcache-Async, with a policy (sections 4.3 and 5.1).
 fn slickcache(sizes: Sizes, policy: ReclaimPolicy) -> EngineConfig {
-    let mut config = fatcache(sizes, Schedule::Background, policy);
-    let placement = TieredSettings::new(Layout::Slotted, FATCACHE_INDEX_PERCENT);
+    let least = slab_bytes(&sized(sizes), 0) * SLICKCACHE_LEAST_SLABS;
+    let for_slabs = (sizes.memory_bytes / SLICKCACHE_BUFFER_SHARE).max(least);
+    let mut config = fatcache_with(sizes, for_slabs, (Schedule::Background, policy));
+    config.writing.writers = config
+        .writing
+        .writers
+        .max(2)
+        .min(config.writing.buffers - 1);
+    let placement = TieredSettings::new(Layout::Slotted, SLICKCACHE_INDEX_PERCENT);
     config.placement = PlacementConfig::Tiered(placement);
     config.reclaim.bound_copies = true;
     config.reclaim.reserve = Reserve::Static(StaticReserve {

@@ -229,6 +229,10 @@ impl Engine {
             if self.is_stopped() && !is_recovering {
                 return;
             }
+            if is_recovering && !self.flash.upkeep.recovery.is_running() {
+                // The end of the recovery has overtaken it, perhaps; another one is not.
+                continue;
+            }
             failures += 1;
             tracing::warn!("a checkpoint could not be written; it is tried again");
             if self.journal.is_void() || failures >= MAX_FAILURES && !self.journal.has_space() {

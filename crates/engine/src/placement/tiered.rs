@@ -266,7 +266,17 @@ impl Tiered {
         let wanted = settings.cascade_of(parts.expected_items, parts.codec.bits() + TURN_BITS);
         let mut config = wanted.within(parts.index_use.max_bytes);
         config.discard |= parts.discard;
-        if (config.hot_percent, config.filter_bits) != (wanted.hot_percent, wanted.filter_bits) {
+        let room = parts.index_use.max_bytes;
+        if config.full_bytes() > room {
+            tracing::warn!(
+                room_mib = room >> 20,
+                needed_mib = config.full_bytes() >> 20,
+                "the index has too little memory to name all that the flash holds: the oldest segments will make room; give \
+                 it more memory or smaller buffers (--memory, --max-item-size, cache.segment_buffers), or less flash"
+            );
+        } else if (config.hot_percent, config.filter_bits)
+            != (wanted.hot_percent, wanted.filter_bits)
+        {
             tracing::info!(
                 hot_percent = config.hot_percent,
                 filter_bits = config.filter_bits,

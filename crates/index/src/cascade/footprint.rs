@@ -18,7 +18,7 @@ const PAGE_FILL: (u64, u64) = (4, 5);
 const COMPACTED_TWICE: u64 = 2;
 
 /// Shares of Tier 1 and bits of filters that are tried one after the other: what costs little speed goes first.
-const SMALLER: [(u32, u32); 8] = [
+const SMALLER: [(u32, u32); 9] = [
     (8, 8),
     (6, 8),
     (6, 6),
@@ -27,6 +27,7 @@ const SMALLER: [(u32, u32); 8] = [
     (3, 4),
     (2, 4),
     (2, 2),
+    (1, 2),
 ];
 
 impl CascadeConfig {
@@ -97,6 +98,6 @@ mod tests {
             assert_eq!(Shape::of(&smaller).list_bits, Shape::of(&config).list_bits);
             before = smaller;
         }
-        assert_eq!((before.hot_percent, before.filter_bits), (2, 2));
+        assert_eq!((before.hot_percent, before.filter_bits), (1, 2));
     }
 }

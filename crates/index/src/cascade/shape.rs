@@ -31,7 +31,7 @@ pub(super) const MOST_DEMOTED: usize = 2;
 /// Demotions by which Tier 1 may be larger than it should be whatever memory there is.
 const OVERSHOOT: usize = 8;
 /// Entries of Tier 1 in a sub-table of its own size, for each of the buckets it begins with.
-const HOT_ENTRIES_A_BUCKET: u64 = 16;
+const HOT_ENTRIES_A_BUCKET: u64 = 32;
 
 /// What the creator of a [`Cascade`](super::Cascade) decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
