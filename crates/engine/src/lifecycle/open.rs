@@ -450,7 +450,8 @@ impl Opening {
     ) -> Result<Budget, OpenError> {
         let (config, memory_bytes) = (&self.config, self.config.memory_bytes);
         let partition_bits = shape.partitions.trailing_zeros();
-        let flash_bytes = fixed_bytes(store, log, shape.partitions);
+        let flash_bytes = fixed_bytes(store, log, shape.partitions)
+            + self.kind.working_bytes(shape.expected_items);
         let fixed_bytes = flash_bytes + config.read_bytes() + 2 * kept_bytes(config);
         let chunk_bytes = match config.dram {
             Dram::ItemCache => LEAST_CHUNK_BYTES,

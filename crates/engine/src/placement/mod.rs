@@ -370,6 +370,11 @@ pub trait PlacementKind: Send + Sync {
         0
     }
 
+    /// Bytes of memory that the work of an index for so many items holds meanwhile, beside the index.
+    fn working_bytes(&self, _expected_items: u64) -> u64 {
+        0
+    }
+
     /// Items that an index of so many bytes of memory names, about.
     fn items_in(&self, _index_bytes: u64) -> u64 {
         u64::MAX

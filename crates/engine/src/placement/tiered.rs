@@ -90,6 +90,10 @@ impl PlacementKind for TieredSettings {
         memory_bytes / 100 * u64::from(self.index_percent)
     }
 
+    fn working_bytes(&self, expected_items: u64) -> u64 {
+        self.cascade_of(expected_items, 1).working_bytes()
+    }
+
     fn open(&self, parts: Parts) -> Result<Arc<dyn Placement>, OpenError> {
         Ok(Arc::new(Tiered::new(self, parts)?))
     }
@@ -267,6 +271,7 @@ impl Tiered {
         let mut config = wanted.within(parts.index_use.max_bytes);
         config.discard |= parts.discard;
         let room = parts.index_use.max_bytes;
+        config.spare_bytes = room.saturating_sub(config.full_bytes());
         if config.full_bytes() > room {
             tracing::warn!(
                 room_mib = room >> 20,

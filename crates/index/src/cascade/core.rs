@@ -250,7 +250,7 @@ impl Cascade {
         let cascade = Self {
             config,
             shape,
-            grown_hot_entries: reserve.hot_entries,
+            grown_hot_entries: config.grown_hot_entries(&shape).min(reserve.hot_entries),
             buried_entries: reserve.buried_entries,
             layouts,
             kept: u64::MAX << (u64::BITS - kept_bits),

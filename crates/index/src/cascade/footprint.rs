@@ -31,8 +31,7 @@ const SMALLER: [(u32, u32); 9] = [
 ];
 
 impl CascadeConfig {
-    /// Bytes of memory that it takes with as many mappings as it is laid out for, about, with what a compaction and as many
-    /// searches as there may be hold meanwhile.
+    /// Bytes of memory that it takes with as many mappings as it is laid out for, about.
     pub fn full_bytes(&self) -> u64 {
         let shape = Shape::of(self);
         let partitions = shape.partitions() as u64;
@@ -51,10 +50,23 @@ impl CascadeConfig {
         // One list is being compacted, and the others are half full.
         let active_blocks = (lists / 2 + 1) * (shape.active_blocks as u64 + 1);
         let active = active_blocks * of_block(shape.buffered(), MORE_ACTIVE_BITS);
+        hot + buckets + buffers + pages * of_page + direct + active
+    }
+
+    /// Bytes of memory that a compaction, and as many searches as there may be, hold meanwhile.
+    pub fn working_bytes(&self) -> u64 {
+        let shape = Shape::of(self);
         let compacted = (shape.active_blocks * shape.buffered()) as u64;
         let compaction = compacted * ENTRY_BYTES as u64 * COMPACTED_TWICE;
         let searches = SEARCHES as u64 * u64::from(self.batch) * device::PAGE_BYTES as u64;
-        hot + buckets + buffers + pages * of_page + direct + active + compaction + searches
+        compaction + searches
+    }
+
+    /// Entries that Tier 1 of each partition may have while what is below does not keep up, as far as memory goes.
+    pub(super) fn grown_hot_entries(&self, shape: &Shape) -> usize {
+        let more = self.spare_bytes / (shape.partitions() as u64 * HOT_ENTRY_BYTES);
+        let more = usize::try_from(more).unwrap_or(usize::MAX);
+        shape.hot_entries.saturating_add(more).max(shape.most_hot())
     }
 
     /// The same with so much less of Tier 1, and so many bits less of its filters, that it takes no more than so many bytes

@@ -55,6 +55,8 @@ pub struct CascadeConfig {
     /// A look-up reads all pages of a block of Tier 2 or of an active list at once, as SlickCache does, instead of the one
     /// that may have the key.
     pub whole_blocks: bool,
+    /// Bytes of memory that Tier 1 may take, while what is below it does not keep up, beyond what it is meant to take.
+    pub spare_bytes: u64,
     /// Sizes other than those that follow from the capacity.
     pub sizes: Sizes,
 }
@@ -144,6 +146,7 @@ impl CascadeConfig {
             discard: false,
             jump_lists: true,
             whole_blocks: false,
+            spare_bytes: u64::MAX,
             sizes: Sizes::default(),
         }
     }
