@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
+use device::WriteRate;
 use engine::Stop;
 use runtime::live::Signals;
 use server::config::{Config, ListenAddress, LogFormat, Size};
@@ -40,6 +41,10 @@ pub(crate) struct ServeArgs {
     /// the flash].
     #[arg(long, value_name = "PATH|DEVICE")]
     index_flash: Option<PathBuf>,
+    /// The most that is written to the flash: so much a second, as 20MiB, or what the drive is rated for over the time that
+    /// it is to last, as 600TB/5y. The cache keeps fewer items before it writes more [default: no limit].
+    #[arg(long, value_name = "RATE")]
+    flash_write_limit: Option<WriteRate>,
     /// The system to run, one of the presets below [default: flowstone].
     #[arg(long, value_name = "NAME")]
     preset: Option<String>,
@@ -94,6 +99,7 @@ impl ServeArgs {
             let index = IndexFlashSetting::new(index);
             cache.index_flash = Some(index.map_err(|error| format!("--index-flash: {error}"))?);
         }
+        cache.flash_write_limit = self.flash_write_limit.or(cache.flash_write_limit);
         take(&mut cache.preset, self.preset);
         cache.max_item_size = self.max_item_size.or(cache.max_item_size);
         take(&mut cache.max_downtime, self.max_downtime);

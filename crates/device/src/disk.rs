@@ -50,6 +50,17 @@ impl SharedBuf {
         );
         Self { buf, range }
     }
+
+    /// A part of it.
+    ///
+    /// # Panics
+    /// When the part is empty, not page-aligned, or reaches past the end.
+    #[must_use]
+    pub fn part(&self, part: Range<usize>) -> Self {
+        assert!(part.end <= self.range.len(), "part within the range");
+        let start = self.range.start;
+        Self::new(Arc::clone(&self.buf), start + part.start..start + part.end)
+    }
 }
 
 impl From<AlignedBuf> for SharedBuf {

@@ -8,7 +8,7 @@
 //!   │ Libssd  │        │ DiskFlash ├─ of a Disk ──┤  Region   │
 //!   └────┬────┘        └─────┬─────┘              └─────┬─────┘
 //!        │                   └────────────┬─────────────┘
-//!        │              file │ memory │ Ftl │ Nvm │ faulty, paced (any Disk)
+//!        │              file │ memory │ Ftl │ Nvm │ faulty, paced, limited (any Disk)
 //!        │                               │
 //!        └──────────── Nand ─────────────┘
 //! ```
@@ -35,6 +35,7 @@ mod ftl;
 mod image;
 mod journal;
 mod libssd;
+mod limit;
 pub mod measure;
 mod memory;
 mod nand;
@@ -58,6 +59,9 @@ pub use journal::{
     NewJournal,
 };
 pub use libssd::{Libssd, SegmentShape};
+pub use limit::{
+    LimitCounts, LimitedDisk, LimitedFlash, WriteLimit, WriteRate, WriteRateError,
+};
 pub use memory::{Latency, MemoryDisk};
 pub use nand::{
     ConfigError, Counts, Endurance, Nand, NandConfig, NandCrash, NandError, NandFileError,

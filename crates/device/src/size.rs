@@ -3,14 +3,16 @@
 use std::fmt;
 
 /// What a number of bytes may end with; in powers of two, largest first, those it is written with.
-const UNITS: [(&str, u64); 5] = [
+const UNITS: [(&str, u64); 6] = [
+    ("PiB", 1 << 50),
     ("TiB", 1 << 40),
     ("GiB", 1 << 30),
     ("MiB", 1 << 20),
     ("KiB", 1 << 10),
     ("B", 1),
 ];
-const DECIMAL_UNITS: [(&str, u64); 4] = [
+const DECIMAL_UNITS: [(&str, u64); 5] = [
+    ("PB", 1_000_000_000_000_000),
     ("TB", 1_000_000_000_000),
     ("GB", 1_000_000_000),
     ("MB", 1_000_000),
@@ -79,6 +81,7 @@ mod tests {
             ("2GB", 2_000_000_000),
             ("64k", 64 << 10),
             ("1T", 1 << 40),
+            ("1.2PB", 1_200_000_000_000_000),
             ("0", 0),
         ] {
             assert_eq!(parse_bytes(text), Some(bytes), "{text}");

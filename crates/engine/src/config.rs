@@ -4,6 +4,7 @@ mod check;
 
 pub use check::ConfigError;
 
+use std::num::NonZeroU64;
 use std::time::Duration;
 
 use device::NewJournal;
@@ -353,6 +354,9 @@ pub struct EngineConfig {
     pub partition_bits: u32,
     /// The largest value that can be stored, in bytes.
     pub max_value_bytes: u32,
+    /// The most bytes that are written to the flash in a second; the cache gives up items before it writes more. `None`
+    /// for as many as come.
+    pub flash_write_limit: Option<NonZeroU64>,
     /// What memory is for.
     pub dram: Dram,
     /// Which items that leave memory go to flash.
@@ -392,6 +396,7 @@ impl Default for EngineConfig {
             channels: 1,
             partition_bits: 6,
             max_value_bytes: 1 << 20,
+            flash_write_limit: None,
             dram: Dram::ItemCache,
             admission: Admission::All,
             placement: PlacementConfig::Exact(ExactSettings {

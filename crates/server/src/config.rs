@@ -7,7 +7,7 @@ use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 
-use device::{DeviceSpec, FileJournal};
+use device::{DeviceSpec, FileJournal, WriteRate};
 use engine::config::least_journal_bytes;
 use engine::{AfterDowntime, Reserve};
 use runtime::live::IoChoice;
@@ -197,6 +197,9 @@ pub struct CacheSection {
     pub index_flash: Option<IndexFlashSetting>,
     /// Bytes of a new one; unset: what the index needs.
     pub index_flash_size: Option<Size>,
+    /// The most bytes that are written to the flash in a second; unset: as many as come.
+    #[serde(deserialize_with = "write_rate")]
+    pub flash_write_limit: Option<WriteRate>,
     /// The preset, which decides about what is unset below.
     #[default("flowstone")]
     pub preset: String,
@@ -250,6 +253,24 @@ pub struct CacheSection {
 fn reserve<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Reserve>, D::Error> {
     let name = String::deserialize(deserializer)?;
     name.parse().map(Some).map_err(de::Error::custom)
+}
+
+fn write_rate<'de, D: serde::Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<WriteRate>, D::Error> {
+    let rate = match WrittenRate::deserialize(deserializer)? {
+        WrittenRate::Bytes(bytes) => bytes.to_string().parse(),
+        WrittenRate::Text(text) => text.parse(),
+    };
+    rate.map(Some).map_err(de::Error::custom)
+}
+
+/// The two ways to write a [`WriteRate`].
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum WrittenRate {
+    Bytes(i64),
+    Text(String),
 }
 
 /// What settings call the things a cache can do after too long a downtime.

@@ -405,6 +405,7 @@ fn engine_config(
     }
     made.writing.discard = cache.discard;
     made.lendable_bytes = least_for_connections(config);
+    made.flash_write_limit = cache.flash_write_limit.map(|rate| rate.0);
     if let Some(seconds) = cache.write_back {
         made.write_back = (seconds > 0).then(|| Duration::from_secs(seconds.into()));
     }

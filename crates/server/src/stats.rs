@@ -385,6 +385,12 @@ fn flash(shared: &Shared, out: &mut Vec<u8>) {
     stat(out, "second_chances", engine.tier.second_chances);
     stat(out, "written_back", engine.tier.written_back);
     stat(out, "write_waits", engine.write_waits);
+    if let Some((bytes_per_s, held_back)) = engine.write_limit {
+        stat(out, "flash_write_limit", bytes_per_s);
+        stat(out, "write_limit_waits", held_back.waits);
+        stat(out, "write_limit_wait_us", held_back.waited.as_micros());
+        stat(out, "write_limit_rejections", engine.tier.held_back);
+    }
     durability(shared, out);
 }
 

@@ -19,6 +19,7 @@ mod read;
 mod stall;
 mod sync;
 
+use device::LimitCounts;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -125,6 +126,8 @@ pub struct EngineStats {
     pub mappings: MappingStats,
     /// Writes that stalled on flash.
     pub write_waits: u64,
+    /// The limit on what is written to flash, if there is one, in bytes a second, and what it has held back.
+    pub write_limit: Option<(u64, LimitCounts)>,
 }
 
 impl ReturnToMemory for Engine {
@@ -383,6 +386,7 @@ impl Engine {
             memory: self.flash.memory(),
             mappings: self.flash.placement().mappings(),
             write_waits: self.write_stalls.load(Ordering::Relaxed),
+            write_limit: self.flash.write_limit(),
             ..EngineStats::default()
         };
         let limit = self.tier_limit() as u64;

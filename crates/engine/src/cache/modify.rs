@@ -424,6 +424,13 @@ impl Held<'_> {
         let flash = &self.engine.flash;
         flash.place(&items, true, |_, placed| outcome = placed);
         let refused = match outcome {
+            Placed::NoSpace if self.engine.flash.is_held_back() => {
+                // Stored, and the first to go.
+                self.partition.tier.remove(key);
+                self.engine.flash.invalidate(hash, new.version);
+                self.partition.tier.count_held_back(&header);
+                return Ok(());
+            }
             Placed::NoSpace => return Err(Refused::NoSpace),
             Placed::OnFlash => None,
             Placed::NeverFits => Some(CacheError::TooLarge),

@@ -155,14 +155,25 @@ impl DramTier {
         if !header.has(state::DIRTY) && may_be_on_flash() {
             self.stats.clean_evictions += 1;
         } else if !context.admission.admits(hash, &header) {
-            self.stats.rejections += 1;
-            self.stats.rejections_unfetched += u64::from(!header.has(state::FETCHED));
-            self.stats.rejections_nonzero += u64::from(header.expiry.get() != 0);
+            self.count_rejected(&header);
         } else {
             return Fate::Place;
         }
         self.stats.evictions += 1;
         Fate::Drop
+    }
+
+    /// Counts an item that does not go to flash since that may not be written to any faster.
+    pub(crate) fn count_held_back(&mut self, header: &ItemHeader) {
+        self.count_rejected(header);
+        self.stats.held_back += 1;
+    }
+
+    /// Counts an item that leaves memory and does not go to flash.
+    pub(super) fn count_rejected(&mut self, header: &ItemHeader) {
+        self.stats.rejections += 1;
+        self.stats.rejections_unfetched += u64::from(!header.has(state::FETCHED));
+        self.stats.rejections_nonzero += u64::from(header.expiry.get() != 0);
     }
 
     /// Counts an item that goes because it has expired, if it has.
@@ -214,7 +225,21 @@ impl DramTier {
         }
         self.stats.demotions += taken as u64;
         self.stats.evictions += taken as u64;
-        (taken == entries.len()).then_some(()).ok_or(NoSpace)
+        let left = &entries[taken..];
+        if left.is_empty() {
+            return Ok(());
+        }
+        if !context.flash.is_held_back() {
+            return Err(NoSpace);
+        }
+        // What was on flash of them has been outdated since they were set.
+        for &(hash, handle) in left {
+            let header = *self.log.header(handle);
+            self.count_held_back(&header);
+            self.stats.evictions += 1;
+            self.unlink(hash, handle);
+        }
+        Ok(())
     }
 
     /// Hands items to flash; tells of those for which there was space whether flash has them.

@@ -72,6 +72,11 @@ pub(crate) trait Below {
     /// What is asked for next concerns these keys, all of one partition.
     fn warm(&self, _keys: &[(KeyHash, Handle)]) {}
 
+    /// Whether it is a limit on writes that there is no space for: waiting would be for the drive's sake.
+    fn is_held_back(&self) -> bool {
+        false
+    }
+
     /// Places items until there is no space, and tells what became of each.
     fn place(&self, items: &[AppendItem<'_>], each: &mut dyn FnMut(usize, Placed));
 }
@@ -88,6 +93,10 @@ impl Below for FlashTier {
     fn warm(&self, keys: &[(KeyHash, Handle)]) {
         self.placement()
             .warm(&mut keys.iter().map(|(hash, _)| *hash));
+    }
+
+    fn is_held_back(&self) -> bool {
+        self.is_held_back()
     }
 
     fn place(&self, items: &[AppendItem<'_>], each: &mut dyn FnMut(usize, Placed)) {

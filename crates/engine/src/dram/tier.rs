@@ -99,6 +99,8 @@ summed! {
         rejections_unfetched,
         /// Items among the rejections that had an expiry.
         rejections_nonzero,
+        /// Items among the rejections for which a limit on writes left no space.
+        held_back,
         /// Chunks that the CLOCK hand took to make space for a request.
         direct_reclaims,
         /// Expired items that went, whoever found them, and that nobody had read.

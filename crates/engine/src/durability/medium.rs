@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use device::{DeviceError, Disk, DiskFlash, Flash, Region};
+use device::{DeviceError, Disk, DiskFlash, Flash, LimitedDisk, LimitedFlash, Region, WriteLimit};
 
 use super::error::OpenError;
 use super::superblocks::read_superblock;
@@ -40,6 +40,18 @@ impl Medium {
         match self {
             Self::Disk(_) => 256 << 10,
             Self::Flash { flash, .. } => flash.geometry().page_bytes,
+        }
+    }
+
+    /// The same, written to within a limit.
+    pub(crate) fn limited(self, limit: &Arc<WriteLimit>) -> Self {
+        let disk = |disk| Arc::new(LimitedDisk::new(disk, Arc::clone(limit)));
+        match self {
+            Self::Disk(inner) => Self::Disk(disk(inner)),
+            Self::Flash { flash, meta } => Self::Flash {
+                flash: Arc::new(LimitedFlash::new(flash, Arc::clone(limit))),
+                meta: disk(meta),
+            },
         }
     }
 

@@ -15,7 +15,7 @@ mod recover;
 
 use std::sync::Arc;
 
-use device::{DeviceError, Journal as Log};
+use device::{DeviceError, Journal as Log, LimitCounts, WriteLimit};
 use futures_util::future::select;
 use runtime::sync::Notify;
 
@@ -73,6 +73,7 @@ pub(crate) struct FlashTier {
     /// The longest item body, in bytes, that can be placed.
     pub(crate) largest_body: usize,
     fixed_bytes: u64,
+    write_limit: Option<Arc<WriteLimit>>,
 }
 
 /// Bytes of memory of the flash tier that never change, with this store and this log: buffers, the segment table, journal
@@ -90,11 +91,13 @@ impl FlashTier {
         partition_bits: u32,
         (reclaimers, writers): (usize, usize),
         fixed_bytes: u64,
+        write_limit: Option<Arc<WriteLimit>>,
     ) -> Self {
         let (store, journal) = (Arc::clone(&upkeep.store), Arc::clone(&upkeep.journal));
         Self {
             largest_body: largest_item(store.segment_bytes()) as usize - CHECKSUM_BYTES,
             fixed_bytes,
+            write_limit,
             checkpointer: Checkpointer::new(store, journal),
             upkeep,
             placement,
@@ -141,6 +144,19 @@ impl FlashTier {
     #[inline]
     pub(crate) fn may_displace(&self) -> bool {
         self.upkeep.journal.has_space()
+    }
+
+    /// Whether writes wait for a limit, so that whoever finds no space does better without it.
+    pub(crate) fn is_held_back(&self) -> bool {
+        self.write_limit
+            .as_ref()
+            .is_some_and(|limit| limit.holds_back())
+    }
+
+    /// The limit on writes, if there is one, in bytes a second, and what it has held back so far.
+    pub(crate) fn write_limit(&self) -> Option<(u64, LimitCounts)> {
+        let limit = self.write_limit.as_ref()?;
+        Some((limit.bytes_per_s(), limit.counts()))
     }
 
     /// Notified when what found no space may find some.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use device::{Disk, Journal as Log, Region};
+use device::{Disk, Journal as Log, Region, WriteLimit};
 use runtime::pages::PagePool;
 use runtime::sync::{Notify, Semaphore};
 
@@ -122,6 +122,11 @@ impl Opening {
         mut self,
         journal: impl FnOnce() -> Result<Arc<dyn Log>, device::JournalError>,
     ) -> Result<Arc<Engine>, OpenError> {
+        let limit = self.config.flash_write_limit;
+        let limit = limit.map(|bytes_per_s| Arc::new(WriteLimit::new(bytes_per_s)));
+        if let Some(limit) = &limit {
+            self.medium = self.medium.limited(limit);
+        }
         let meta = self.medium.meta()?;
         let (mut superblock, new, mut index_device) = self.image(&meta).await?;
         let shape = superblock.shape();
@@ -239,6 +244,7 @@ impl Opening {
             partition_bits,
             workers,
             budget.flash_bytes,
+            limit,
         );
         let persistence = Persistence {
             meta,

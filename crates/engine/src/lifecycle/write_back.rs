@@ -154,7 +154,8 @@ impl Engine {
         let number = walk.partition;
         let due = walk.turn(self.partitions[number].0.lock().next_version);
         let mut walked = Walked::default();
-        loop {
+        // Where a limit holds writes back, they are for what leaves memory.
+        while !self.flash.is_held_back() {
             let space = self.flash.space().listener();
             match self.clean_chunk(number, &mut walked, &due) {
                 Ok(true) => self.let_writers_catch_up(walk.pause).await,

@@ -30,3 +30,4 @@ mod superseded;
 mod support;
 mod tiered;
 mod write_back;
+mod write_limit;

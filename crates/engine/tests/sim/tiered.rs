@@ -30,7 +30,7 @@ const TWO_PHASE: ReclaimPolicy = ReclaimPolicy::CopyRecent {
 };
 
 /// An engine made as `SlickCache` is, with tiers of a few blocks.
-fn slickcache(policy: ReclaimPolicy, hot_entries: u32) -> EngineConfig {
+pub(crate) fn slickcache(policy: ReclaimPolicy, hot_entries: u32) -> EngineConfig {
     let cascade = CascadeConfig {
         sizes: Sizes {
             partitions: Some(2),

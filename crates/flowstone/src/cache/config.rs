@@ -1,6 +1,7 @@
 //! How a cache is set up, and why it cannot be opened.
 
 use std::io;
+use std::num::NonZeroU64;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,6 +34,7 @@ pub struct CacheConfig {
     journal: Option<PathBuf>,
     pub(super) index_flash: Option<PathBuf>,
     index_flash_bytes: Option<u64>,
+    flash_write_limit: Option<NonZeroU64>,
     write_back: Option<Duration>,
     pub(super) stop_deadline: Duration,
 }
@@ -57,6 +59,7 @@ impl CacheConfig {
             journal: None,
             index_flash: None,
             index_flash_bytes: None,
+            flash_write_limit: None,
             write_back: EngineConfig::default().write_back,
             stop_deadline: Duration::from_secs(60),
         }
@@ -138,6 +141,14 @@ impl CacheConfig {
         self
     }
 
+    /// The most bytes that are written to the flash in any second, within a hundredth over ten of them. Items that leave
+    /// memory meanwhile and find no space are gone, so that nobody waits for the drive's sake; an orderly close saves what the
+    /// deadline leaves time for. Without it there is no limit.
+    pub fn flash_write_limit(mut self, bytes_per_s: NonZeroU64) -> Self {
+        self.flash_write_limit = Some(bytes_per_s);
+        self
+    }
+
     /// How long an item may be in memory alone, a minute unless said otherwise: what is older a crash leaves. With zero
     /// items are written when they leave memory, at [`sync`](crate::Cache::sync) and at
     /// [`close`](crate::Cache::close).
@@ -179,6 +190,7 @@ impl CacheConfig {
             max_value_bytes: self.max_value_bytes,
             force: self.force,
             overwrite_filesystem: self.overwrite_filesystem,
+            flash_write_limit: self.flash_write_limit,
             write_back: self.write_back,
             stop_deadline: self.stop_deadline,
             ..EngineConfig::default()

@@ -13,6 +13,7 @@ use runtime::Instant;
 
 use super::curve::SegmentLevels;
 use super::error::CompareError;
+use super::meter::Meter;
 use super::plan::Plan;
 use super::storage::Storage;
 use crate::cpu::Cpus;
@@ -22,6 +23,8 @@ use crate::presets::Preset;
 pub(super) struct Machine {
     pub(super) engine: Arc<Engine>,
     pub(super) storage: Storage,
+    /// What is written to a drive.
+    pub(super) meter: Arc<Meter>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -58,7 +61,8 @@ impl Machine {
         let journal = || journal(new_journal(bytes, bits, false));
         let has_index_on_flash = matches!(config.placement, PlacementConfig::Tiered(_));
         let index_device = plan.index_device.clone().filter(|_| has_index_on_flash);
-        let mut opening = Opening::new(storage.medium(), config);
+        let meter = Arc::new(Meter::default());
+        let mut opening = Opening::new(storage.medium(&meter), config);
         if let Some(spec) = index_device {
             let seed = !plan.seed();
             opening = opening.with_index_device(move |need| spec.open(seed, need.bytes).map(Some));
@@ -69,7 +73,11 @@ impl Machine {
             device: plan.device.to_string(),
             source: source.into(),
         })?;
-        Ok(Self { engine, storage })
+        Ok(Self {
+            engine,
+            storage,
+            meter,
+        })
     }
 
     /// Now, as the beginning or the end of what is measured; `cpus` are those of virtual time.

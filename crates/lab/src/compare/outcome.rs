@@ -50,6 +50,10 @@ pub struct Detail {
     pub mappings: MappingStats,
     /// Mappings that it had no space for, or dropped, loading included.
     pub mappings_lost: u64,
+    /// Bytes written to a drive since the cache was opened, and the most within any ten seconds.
+    pub drive_bytes: (u64, u64),
+    /// Items that a limit on writes left no space for since then.
+    pub held_back: u64,
     /// Live items that reclaim dropped meanwhile.
     pub items_evicted: u64,
     /// Bytes of memory that do not grow with the number of objects.

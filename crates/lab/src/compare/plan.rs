@@ -1,5 +1,6 @@
 //! What is to be run, and whether it can be.
 
+use std::num::NonZeroU64;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -105,6 +106,8 @@ pub struct Plan {
     pub cascade: Option<CascadeConfig>,
     /// Segments from one of their checkpoints to the next, where they are not to choose.
     pub checkpoint_segments: Option<u32>,
+    /// The most that is written to the flash, in bytes a second.
+    pub flash_write_limit: Option<NonZeroU64>,
     /// The index of presets that have it in memory is paged to a drive of its own.
     pub swap: Option<Swap>,
     /// Items of a tier in memory before the cache: what it finds is not asked for.
@@ -197,6 +200,7 @@ impl Plan {
             reserve: None,
             cascade: None,
             checkpoint_segments: None,
+            flash_write_limit: None,
             swap: None,
             front_items: None,
             census: 0,
@@ -319,6 +323,7 @@ impl Plan {
     /// The settings of a preset, with those that the plan chooses.
     pub(super) fn config(&self, preset: &Preset, storage: &Storage) -> EngineConfig {
         let mut config = (preset.config)(self.sizes(storage));
+        config.flash_write_limit = self.flash_write_limit;
         if let Some(workers) = self.workers {
             let workers = workers as usize;
             // One buffer at least is being filled.

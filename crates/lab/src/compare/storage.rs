@@ -9,6 +9,8 @@ use device::{
 use engine::Medium;
 use engine::config::META_BYTES;
 
+use super::meter::{Meter, Metered};
+
 #[derive(Clone)]
 pub(super) struct Storage {
     device: Device,
@@ -117,10 +119,10 @@ impl Storage {
         }
     }
 
-    /// What an engine is opened on. Beside flash, the superblock lies in memory.
-    pub(super) fn medium(&self) -> Medium {
+    /// What an engine is opened on; what it writes to a drive is counted. Beside flash, the superblock lies in memory.
+    pub(super) fn medium(&self, meter: &Arc<Meter>) -> Medium {
         match (&self.device, self.used()) {
-            (_, Some(disk)) => Medium::Disk(disk),
+            (_, Some(disk)) => Medium::Disk(Arc::new(Metered::new(disk, Arc::clone(meter)))),
             (Device::Nand(flash), _) => Medium::Flash {
                 flash: Arc::clone(flash) as _,
                 meta: Arc::new(MemoryDisk::new(META_BYTES)),

@@ -23,6 +23,7 @@ mod lab_truth;
 mod pick;
 mod slickcache;
 mod workload_check;
+mod write_limit;
 
 #[cfg(test)]
 mod tests;
@@ -44,6 +45,8 @@ pub const CATALOG: &[Experiment] = &[
         "keys, sizes, operations and times of every generator against their formulas"),
     experiment("drive-model", "the drive under a file; docs/devices.md", drive_model::run,
         "a real file, and the model calibrated to it, probed alike").drawn().of_a_file(),
+    experiment("write-limit", "no figure: docs/endurance.md", write_limit::run_all,
+        "presets whose drive may get half of what they would write: what is written, found, and waited for"),
     experiment("lab-truth", "docs/compare.md", lab_truth::run,
         "presets on a real file, and under virtual time on the model of its drive").of_a_file(),
     experiment("didacache-fig10-11", "DIDACache, TOS 2018, figures 10 and 11", didacache::fig10_11::run,

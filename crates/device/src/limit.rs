@@ -1,0 +1,503 @@
+//! [`WriteLimit`]: a drive is written to no faster than its lifetime allows.
+//!
+//! Bytes are let through one after the other, in the order in which they come, at the rate of the limit, and nothing is saved up
+//! while nobody writes. A command of more than a tenth of a second's worth is cut into such pieces, so that over any ten
+//! seconds no more than a hundredth beyond the limit is begun.
+
+use std::num::NonZeroU64;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use runtime::{Instant, now};
+
+use crate::{
+    AlignedBuf, BlockHealth, BlockId, Disk, Flash, Geometry, IoFuture, SharedBuf, parse_bytes,
+};
+
+/// The pieces that a command is cut into are worth this part of a second.
+const PIECES_A_SECOND: u64 = 10;
+/// How long after a write has waited the limit counts as what holds writes back.
+const HOLDS_BACK: Duration = Duration::from_millis(500);
+const NANOS_A_SECOND: u128 = 1_000_000_000;
+
+/// Seconds of what a lifetime is told in.
+const LIFETIMES: [(&str, f64); 3] = [
+    ("d", 86_400.0),
+    ("w", 7.0 * 86_400.0),
+    ("y", 365.25 * 86_400.0),
+];
+
+/// Bytes a second: `20MiB`, `20MiB/s`, or what a drive is rated for over the time that it is to last, in days, weeks or years:
+/// `600TB/5y`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WriteRate(pub NonZeroU64);
+
+/// A text that is no [`WriteRate`].
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum WriteRateError {
+    /// What it may look like.
+    #[error(
+        "'{0}' is no rate of writes: write 20MiB for as much a second, or 600TB/5y for a drive's rated writes and its lifetime"
+    )]
+    Unreadable(String),
+    /// Less than a byte a second.
+    #[error(
+        "'{0}' would let nothing be written to the flash at all: leave the limit out, or name one of a byte a second or more"
+    )]
+    Zero(String),
+}
+
+impl FromStr for WriteRate {
+    type Err = WriteRateError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let unreadable = || WriteRateError::Unreadable(text.to_owned());
+        let (bytes, time) = text.split_once('/').unwrap_or((text, "s"));
+        let bytes = parse_bytes(bytes.trim()).ok_or_else(unreadable)?;
+        let seconds = if time.trim() == "s" {
+            1.0
+        } else {
+            let count = time.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+            let unit = LIFETIMES
+                .iter()
+                .find(|(name, _)| *name == &time[count.len()..]);
+            let count: f64 = count.trim().parse().map_err(|_| unreadable())?;
+            count * unit.ok_or_else(unreadable)?.1
+        };
+        if !seconds.is_finite() || seconds <= 0.0 {
+            return Err(unreadable());
+        }
+        let rate = NonZeroU64::new((bytes as f64 / seconds) as u64);
+        rate.map(Self)
+            .ok_or_else(|| WriteRateError::Zero(text.to_owned()))
+    }
+}
+
+/// How fast a drive may be written to. What is written through any of its [`LimitedDisk`]s and [`LimitedFlash`]es counts.
+pub struct WriteLimit {
+    bytes_per_s: NonZeroU64,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// When everything that has come so far has been let through.
+    free: Option<Instant>,
+    /// Writes that wait.
+    waiting: u32,
+    /// When one has waited last.
+    waited: Option<Instant>,
+    counts: LimitCounts,
+}
+
+/// What has been held back so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LimitCounts {
+    /// Pieces of writes that had to wait.
+    pub waits: u64,
+    /// For how long, all together.
+    pub waited: Duration,
+}
+
+/// A piece that waits, until it is dropped.
+struct Waiting<'a>(&'a WriteLimit);
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        let mut state = self.0.state.lock();
+        state.waiting -= 1;
+        state.waited = Some(now());
+    }
+}
+
+impl WriteLimit {
+    /// A limit of so many bytes a second.
+    pub fn new(bytes_per_s: NonZeroU64) -> Self {
+        Self {
+            bytes_per_s,
+            state: Mutex::default(),
+        }
+    }
+
+    /// The limit.
+    pub fn bytes_per_s(&self) -> u64 {
+        self.bytes_per_s.get()
+    }
+
+    /// Whether writes wait for the limit, or have done so a moment ago: who finds no space to write to need not wait for the
+    /// drive.
+    pub fn holds_back(&self) -> bool {
+        let state = self.state.lock();
+        let is_recent = |waited| now().since(waited) < HOLDS_BACK;
+        state.waiting > 0 || state.waited.is_some_and(is_recent)
+    }
+
+    /// What has been counted.
+    pub fn counts(&self) -> LimitCounts {
+        self.state.lock().counts
+    }
+
+    /// Bytes of a piece, in whole units of the device.
+    fn piece(&self, unit: usize) -> usize {
+        let bytes = usize::try_from(self.bytes_per_s() / PIECES_A_SECOND).unwrap_or(usize::MAX);
+        (bytes / unit).max(1) * unit
+    }
+
+    /// Returns when so many bytes may be written.
+    async fn pass(&self, bytes: usize) {
+        let (left, waiting) = {
+            let mut state = self.state.lock();
+            let begin = state.free.map_or_else(now, |free| free.max(now()));
+            let nanos = bytes as u128 * NANOS_A_SECOND / u128::from(self.bytes_per_s());
+            let nanos = u64::try_from(nanos).unwrap_or(u64::MAX);
+            state.free = Some(begin + Duration::from_nanos(nanos));
+            let left = begin.since(now());
+            if left.is_zero() {
+                return;
+            }
+            state.waiting += 1;
+            state.counts.waits += 1;
+            state.counts.waited += left;
+            (left, Waiting(self))
+        };
+        runtime::sleep(left).await;
+        drop(waiting);
+    }
+
+    /// Writes `data` by pieces, each of whole units.
+    async fn write(
+        &self,
+        data: SharedBuf,
+        unit: usize,
+        mut write: impl AsyncFnMut(usize, SharedBuf) -> Result<(), crate::DeviceError>,
+    ) -> Result<(), crate::DeviceError> {
+        let (piece, len) = (self.piece(unit), data.len());
+        let mut start = 0;
+        while start < len {
+            let end = (start + piece).min(len);
+            self.pass(end - start).await;
+            write(start, data.part(start..end)).await?;
+            start = end;
+        }
+        Ok(())
+    }
+}
+
+/// A disk that is written to within a limit.
+pub struct LimitedDisk {
+    inner: Arc<dyn Disk>,
+    limit: Arc<WriteLimit>,
+}
+
+impl LimitedDisk {
+    /// `inner` within `limit`.
+    pub fn new(inner: Arc<dyn Disk>, limit: Arc<WriteLimit>) -> Self {
+        Self { inner, limit }
+    }
+}
+
+impl Disk for LimitedDisk {
+    fn len_bytes(&self) -> u64 {
+        self.inner.len_bytes()
+    }
+
+    fn read(&self, offset: u64, buf: AlignedBuf) -> IoFuture<'_, AlignedBuf> {
+        self.inner.read(offset, buf)
+    }
+
+    fn write(&self, offset: u64, data: SharedBuf) -> IoFuture<'_, ()> {
+        let write = async move |start, data| self.inner.write(offset + start as u64, data).await;
+        Box::pin(self.limit.write(data, crate::PAGE_BYTES, write))
+    }
+
+    fn discard(&self, offset: u64, len: u64) -> IoFuture<'_, ()> {
+        self.inner.discard(offset, len)
+    }
+
+    fn sync(&self) -> IoFuture<'_, ()> {
+        self.inner.sync()
+    }
+}
+
+/// Flash that is written to within a limit.
+pub struct LimitedFlash {
+    inner: Arc<dyn Flash>,
+    limit: Arc<WriteLimit>,
+}
+
+impl LimitedFlash {
+    /// `inner` within `limit`.
+    pub fn new(inner: Arc<dyn Flash>, limit: Arc<WriteLimit>) -> Self {
+        Self { inner, limit }
+    }
+
+    fn page_bytes(&self) -> usize {
+        self.inner.geometry().page_bytes as usize
+    }
+}
+
+impl Flash for LimitedFlash {
+    fn geometry(&self) -> Geometry {
+        self.inner.geometry()
+    }
+
+    fn read(&self, block: BlockId, offset: u32, buf: AlignedBuf) -> IoFuture<'_, AlignedBuf> {
+        self.inner.read(block, offset, buf)
+    }
+
+    fn program(&self, block: BlockId, first_page: u32, data: SharedBuf) -> IoFuture<'_, ()> {
+        let page = self.page_bytes();
+        let write = async move |start, data| {
+            let first_page = first_page + (start / page) as u32;
+            self.inner.program(block, first_page, data).await
+        };
+        Box::pin(self.limit.write(data, page, write))
+    }
+
+    fn can_overwrite(&self) -> bool {
+        self.inner.can_overwrite()
+    }
+
+    fn overwrite(&self, block: BlockId, first_page: u32, data: SharedBuf) -> IoFuture<'_, ()> {
+        let page = self.page_bytes();
+        let write = async move |start, data| {
+            let first_page = first_page + (start / page) as u32;
+            self.inner.overwrite(block, first_page, data).await
+        };
+        Box::pin(self.limit.write(data, page, write))
+    }
+
+    fn erase(&self, block: BlockId) -> IoFuture<'_, ()> {
+        self.inner.erase(block)
+    }
+
+    fn health(&self, block: BlockId) -> BlockHealth {
+        self.inner.health(block)
+    }
+
+    fn bad_blocks(&self) -> Vec<BlockId> {
+        self.inner.bad_blocks()
+    }
+
+    fn erase_count(&self, block: BlockId) -> u64 {
+        self.inner.erase_count(block)
+    }
+
+    fn channel_load(&self, channel: u32) -> u64 {
+        self.inner.channel_load(channel)
+    }
+
+    fn sync(&self) -> IoFuture<'_, ()> {
+        self.inner.sync()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{DiskFlash, MemoryDisk, PAGE_BYTES, Region};
+    use runtime::sim::Sim;
+    use runtime::spawn;
+
+    const MIB: u64 = 1 << 20;
+
+    /// A disk that notes when how much is written.
+    struct Noted {
+        inner: MemoryDisk,
+        writes: Mutex<Vec<(Instant, usize)>>,
+    }
+
+    impl Noted {
+        fn new() -> Arc<Self> {
+            Arc::new(Self {
+                inner: MemoryDisk::new(64 * MIB),
+                writes: Mutex::default(),
+            })
+        }
+
+        /// The most bytes written within so long.
+        fn most_within(&self, window: Duration) -> usize {
+            let writes = self.writes.lock();
+            let within = |&(begin, _): &(Instant, usize)| -> usize {
+                writes
+                    .iter()
+                    .filter(|&&(at, _)| at >= begin && at < begin + window)
+                    .map(|&(_, bytes)| bytes)
+                    .sum()
+            };
+            writes.iter().map(within).max().unwrap_or(0)
+        }
+    }
+
+    impl Disk for Noted {
+        fn len_bytes(&self) -> u64 {
+            self.inner.len_bytes()
+        }
+
+        fn read(&self, offset: u64, buf: AlignedBuf) -> IoFuture<'_, AlignedBuf> {
+            self.inner.read(offset, buf)
+        }
+
+        fn write(&self, offset: u64, data: SharedBuf) -> IoFuture<'_, ()> {
+            self.writes.lock().push((now(), data.len()));
+            self.inner.write(offset, data)
+        }
+
+        fn discard(&self, offset: u64, len: u64) -> IoFuture<'_, ()> {
+            self.inner.discard(offset, len)
+        }
+
+        fn sync(&self) -> IoFuture<'_, ()> {
+            self.inner.sync()
+        }
+    }
+
+    fn bytes(len: usize, fill: u8) -> SharedBuf {
+        let mut buf = AlignedBuf::new(len);
+        buf.fill(fill);
+        buf.into()
+    }
+
+    fn limited(disk: &Arc<Noted>, bytes_per_s: u64) -> (Arc<LimitedDisk>, Arc<WriteLimit>) {
+        let limit = Arc::new(WriteLimit::new(NonZeroU64::new(bytes_per_s).unwrap()));
+        let inner = Arc::clone(disk) as Arc<dyn Disk>;
+        (Arc::new(LimitedDisk::new(inner, Arc::clone(&limit))), limit)
+    }
+
+    #[test]
+    fn any_ten_seconds_have_no_more_than_the_limit_and_a_hundredth() {
+        Sim::new(1).block_on(async {
+            let disk = Noted::new();
+            let (limited, limit) = limited(&disk, MIB);
+            let begun = now();
+            let writers: Vec<_> = (0..4u64)
+                .map(|writer| {
+                    let limited = Arc::clone(&limited);
+                    spawn(async move {
+                        for nth in 0..4 {
+                            let data = bytes(2 * MIB as usize, writer as u8);
+                            limited
+                                .write((writer * 4 + nth) * 2 * MIB, data)
+                                .await
+                                .unwrap();
+                        }
+                    })
+                })
+                .collect();
+            for writer in writers {
+                writer.await.unwrap();
+            }
+            let seconds = now().since(begun).as_secs_f64();
+            assert!((31.0..=32.1).contains(&seconds), "{seconds}");
+            let most = disk.most_within(Duration::from_secs(10)) as f64 / (10 * MIB) as f64;
+            assert!(most <= 1.02, "{most}");
+            assert!(limit.counts().waits > 100);
+        });
+    }
+
+    #[test]
+    fn nothing_is_saved_up_while_nobody_writes_and_what_is_within_the_limit_does_not_wait() {
+        Sim::new(1).block_on(async {
+            let disk = Noted::new();
+            let (limited, limit) = limited(&disk, MIB);
+            for _ in 0..20 {
+                runtime::sleep(Duration::from_secs(1)).await;
+                limited.write(0, bytes(64 << 10, 1)).await.unwrap();
+            }
+            assert_eq!(limit.counts(), LimitCounts::default());
+            assert!(!limit.holds_back());
+            runtime::sleep(Duration::from_secs(1000)).await;
+            let begun = now();
+            limited.write(0, bytes(4 * MIB as usize, 1)).await.unwrap();
+            assert!(now().since(begun) >= Duration::from_millis(3800));
+            assert!(limit.holds_back());
+            runtime::sleep(Duration::from_secs(1)).await;
+            assert!(!limit.holds_back());
+        });
+    }
+
+    #[test]
+    fn a_write_in_pieces_is_whole_and_one_that_is_given_up_leaves_the_rest_their_turn() {
+        Sim::new(1).block_on(async {
+            let disk = Noted::new();
+            let (limited, limit) = limited(&disk, 100_000);
+            let mut buf = AlignedBuf::new(10 * PAGE_BYTES);
+            for (at, byte) in buf.iter_mut().enumerate() {
+                *byte = (at / 7) as u8;
+            }
+            let data: SharedBuf = buf.into();
+            let whole = data.to_vec();
+            let given_up = limited.write(MIB, bytes(MIB as usize, 3));
+            let _ = runtime::timeout(Duration::from_secs(1), given_up).await;
+            limited.write(0, data).await.unwrap();
+            let read = limited.read(0, AlignedBuf::new(10 * PAGE_BYTES)).await;
+            assert_eq!(&read.unwrap()[..], &whole[..]);
+            runtime::sleep(HOLDS_BACK).await;
+            assert!(!limit.holds_back(), "nobody waits any more");
+        });
+    }
+
+    #[test]
+    fn rates_are_read() {
+        for (text, bytes_per_s) in [
+            ("20MiB", 20 << 20),
+            ("20MiB/s", 20 << 20),
+            ("1", 1),
+            ("600TB/5y", 3_802_570),
+            ("1.2 PB / 3y", 12_675_235),
+            ("864MB/1d", 10_000),
+            ("7GB/2w", 5787),
+        ] {
+            let rate: WriteRate = text.parse().unwrap();
+            assert_eq!(rate.0.get(), bytes_per_s, "{text}");
+        }
+        for (text, says) in [
+            ("", "600TB/5y"),
+            ("fast", "no rate"),
+            ("20MiB/", "no rate"),
+            ("20MiB/0y", "no rate"),
+            ("20MiB/-1y", "no rate"),
+            ("20MiB/5", "no rate"),
+            ("20MiB/5h", "no rate"),
+            ("0", "nothing"),
+            ("0/5y", "nothing"),
+            ("1MB/5y", "nothing"),
+        ] {
+            let error = text.parse::<WriteRate>().unwrap_err().to_string();
+            assert!(error.contains(says), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn flash_is_programmed_page_after_page() {
+        Sim::new(1).block_on(async {
+            let disk = Noted::new();
+            let region = Region::new(Arc::clone(&disk) as Arc<dyn Disk>, 0, 8 * MIB).unwrap();
+            let flash = DiskFlash::new(region, MIB as u32, 1, false).unwrap();
+            let limit = Arc::new(WriteLimit::new(NonZeroU64::new(MIB).unwrap()));
+            let flash = LimitedFlash::new(Arc::new(flash), Arc::clone(&limit));
+            flash.erase(BlockId(3)).await.unwrap();
+            let begun = now();
+            flash
+                .program(BlockId(3), 0, bytes(MIB as usize, 5))
+                .await
+                .unwrap();
+            assert!(now().since(begun) >= Duration::from_millis(850));
+            flash
+                .overwrite(BlockId(3), 1, bytes(2 * PAGE_BYTES, 6))
+                .await
+                .unwrap();
+            let read = flash
+                .read(BlockId(3), 0, AlignedBuf::new(4 * PAGE_BYTES))
+                .await;
+            let pages: Vec<u8> = read
+                .unwrap()
+                .chunks(PAGE_BYTES)
+                .map(|page| page[9])
+                .collect();
+            assert_eq!(pages, [5, 6, 6, 5]);
+        });
+    }
+}
