@@ -587,6 +587,28 @@ mod tests {
     }
 
     #[test]
+    fn a_write_limit_is_bytes_a_second_or_a_lifetime() {
+        let limit = |text: &str| {
+            let config = set(&format!("cache.flash_write_limit={text}"))?;
+            Ok::<_, ConfigError>(config.cache.flash_write_limit.map(|rate| rate.0.get()))
+        };
+        assert_eq!(limit("20MiB").unwrap(), Some(20 << 20));
+        assert_eq!(limit("1000000").unwrap(), Some(1_000_000));
+        assert_eq!(limit("600TB/5y").unwrap(), Some(3_802_570));
+        let unset = Config::load(None, &[]).unwrap();
+        assert_eq!(unset.cache.flash_write_limit, None);
+        for wrong in ["0", "-1", "1.5", "fast", "20MiB/0y", "[1]"] {
+            let error = limit(wrong).unwrap_err().to_string();
+            assert!(error.contains("flash_write_limit"), "{wrong}: {error}");
+        }
+        let error = wrong_in_file("[cache]\nflash_write_limit = 0\n");
+        assert!(
+            error.contains("line 2: ") && error.contains("nothing"),
+            "{error}"
+        );
+    }
+
+    #[test]
     fn the_write_back_window_is_seconds_and_0_is_off() {
         let checked = |text: &str| {
             let config = set(&format!("cache.write_back={text}"))?;
