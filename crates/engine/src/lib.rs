@@ -39,7 +39,7 @@ pub mod placement;
 pub mod reclaim;
 pub mod store;
 
-mod admission;
+pub mod admission;
 mod counter;
 #[cfg(test)]
 mod explore;

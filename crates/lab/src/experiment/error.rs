@@ -24,4 +24,7 @@ pub enum ExperimentError {
     Measure(#[from] MeasureError),
     #[error("the file: {0}")]
     Disk(#[from] DeviceError),
+    /// A trace that cannot be read.
+    #[error(transparent)]
+    Trace(#[from] workload::TraceError),
 }

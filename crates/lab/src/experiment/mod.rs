@@ -18,7 +18,7 @@ mod didacache;
 mod drive_file;
 mod drive_model;
 mod error;
-mod flashield_fig1;
+mod flashield;
 mod lab_truth;
 mod pick;
 mod slickcache;
@@ -37,8 +37,12 @@ pub use error::ExperimentError;
 /// All experiments, in the order in which they are listed.
 #[rustfmt::skip]
 pub const CATALOG: &[Experiment] = &[
-    experiment("flashield-fig1", "Flashield, NSDI '19, figure 1", flashield_fig1::run,
+    experiment("flashield-fig1", "Flashield, NSDI '19, figure 1", flashield::fig1::run,
         "write amplification of a conventional SSD by write size, pattern and utilization").drawn(),
+    experiment("flashield-fig4", "Flashield, NSDI '19, figure 4", flashield::classifier::accuracy,
+        "how often a classifier tells what will be read enough without being updated").drawn(),
+    experiment("flashield-table4", "Flashield, NSDI '19, table 4", flashield::classifier::thresholds,
+        "reads from which on an item is best expected to be read five times more"),
     experiment("ancs-fig2", "slice indexes, ANCS '14, figure 2", ancs_fig2::run,
         "reads best, random and worst over the channels of an SSD; writes at once; read sizes").drawn(),
     experiment("workload-check", "the closed forms in docs/workloads.md", workload_check::run,

@@ -3,7 +3,7 @@
 
 use device::measure::{Pattern, WriteAmplification};
 
-use super::{ExperimentError, Finding, Outcome, Scale, Setting};
+use crate::experiment::{ExperimentError, Finding, Outcome, Scale, Setting};
 use crate::plot::{Axis, Line, Plot};
 use crate::row::{PART, Row};
 
@@ -91,7 +91,7 @@ impl Cell {
     }
 }
 
-pub(super) fn run(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
+pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
     let extent = Extent::of(setting.scale);
     let cells = extent.cells();
     let (channels, luns) = extent.luns;

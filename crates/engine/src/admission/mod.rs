@@ -4,6 +4,9 @@
 //! have; what is not admitted is gone. Older copies on flash have been outdated since the item was set, so that a
 //! refusal makes a miss and nothing worse.
 
+pub mod flashiness;
+pub mod svm;
+
 use crate::format::item::ItemHeader;
 use crate::key::KeyHash;
 

@@ -1,0 +1,285 @@
+//! Flashiness: whether an item will be read in the near future, and not updated (Flashield, sections 3.2 and 4.2).
+//!
+//! ```text
+//!   window of sampling                          window of counting
+//!   reads and updates of a key, a sample        reads and updates again ──▶ label: at least n reads, no update
+//!   of them chosen among its accesses                                        │
+//!            └──────────────────────────────────▶ examples ◀────────────────┘ ──▶ svm::train ──▶ Flashiness
+//! ```
+//!
+//! What is known of a key are two numbers: how often it has been read, and how often updated. One sample of each key counts,
+//! chosen evenly among its accesses: the n-th takes the place of the one before with probability 1/n. Collecting begins with the
+//! first read; what has not been read is not flashy.
+
+use std::collections::BTreeMap;
+
+use super::svm::{self, Example, PARTS, Separator};
+
+/// Counts are told apart up to here: what has been read a thousand times is as what has been read more often.
+const MOST: u32 = 1000;
+/// What all examples together may cost, to the norm's one: from some tens on more of it hardly changes a decision.
+const COST: f64 = 100.0;
+
+/// What is known of a key when it is judged.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Features {
+    /// Times it has been read.
+    pub reads: u32,
+    /// Times it has been updated since it was stored first.
+    pub updates: u32,
+}
+
+impl Features {
+    /// Counts are compared by their orders of magnitude.
+    fn parts(self) -> [f64; PARTS] {
+        let part = |count: u32| f64::from(1 + count.min(MOST)).log2();
+        [part(self.reads), part(self.updates), 1.0]
+    }
+
+    fn capped(self) -> Self {
+        Self {
+            reads: self.reads.min(MOST),
+            updates: self.updates.min(MOST),
+        }
+    }
+}
+
+/// What a window of sampling, and then one of counting, have seen of a key.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    now: Features,
+    accesses: u32,
+    sample: Option<Features>,
+    later: Features,
+}
+
+impl Tally {
+    /// It has been read while samples are taken. `draw` decides with the given odds, one in so many.
+    pub fn read(&mut self, draw: impl FnOnce(u32) -> bool) {
+        self.now.reads = self.now.reads.saturating_add(1);
+        self.take(draw);
+    }
+
+    /// It has been updated while samples are taken.
+    pub fn update(&mut self, draw: impl FnOnce(u32) -> bool) {
+        self.now.updates = self.now.updates.saturating_add(1);
+        if self.now.reads > 0 {
+            self.take(draw);
+        }
+    }
+
+    fn take(&mut self, draw: impl FnOnce(u32) -> bool) {
+        self.accesses = self.accesses.saturating_add(1);
+        if draw(self.accesses) {
+            self.sample = Some(self.now);
+        }
+    }
+
+    /// It has been read in the window after.
+    pub fn read_later(&mut self) {
+        self.later.reads = self.later.reads.saturating_add(1);
+    }
+
+    /// It has been updated in the window after.
+    pub fn update_later(&mut self) {
+        self.later.updates = self.later.updates.saturating_add(1);
+    }
+
+    /// The sample, if there is one.
+    pub fn sample(&self) -> Option<Features> {
+        self.sample
+    }
+
+    /// Whether it has turned out to be worth a place on flash: read `n` times or more in the window after, and not updated.
+    pub fn is_flashy(&self, n: u32) -> bool {
+        self.later.reads >= n && self.later.updates == 0
+    }
+}
+
+/// How often features have been seen, of keys that turned out flashy, and of others.
+#[derive(Clone, Debug, Default)]
+pub struct Samples(BTreeMap<Features, [u64; 2]>);
+
+impl Samples {
+    /// Those of keys that have a sample, labelled with `n`.
+    pub fn of<'a>(tallies: impl IntoIterator<Item = &'a Tally>, n: u32) -> Self {
+        let mut samples = Self::default();
+        for tally in tallies {
+            if let Some(sample) = tally.sample() {
+                samples.add(sample, tally.is_flashy(n));
+            }
+        }
+        samples
+    }
+
+    /// One more.
+    pub fn add(&mut self, sample: Features, is_flashy: bool) {
+        self.0.entry(sample.capped()).or_default()[usize::from(is_flashy)] += 1;
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> u64 {
+        self.0.values().flatten().sum()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The share of those that are flashy.
+    pub fn flashy_share(&self) -> f64 {
+        let flashy: u64 = self.0.values().map(|counts| counts[1]).sum();
+        flashy as f64 / self.len().max(1) as f64
+    }
+
+    /// The share of which `judge` is right.
+    pub fn accuracy(&self, judge: impl Fn(Features) -> bool) -> f64 {
+        let right =
+            |(&features, counts): (&Features, &[u64; 2])| counts[usize::from(judge(features))];
+        self.0.iter().map(right).sum::<u64>() as f64 / self.len().max(1) as f64
+    }
+
+    /// The number of reads from which on it is best to expect a key to be flashy, if reads are all that is known: a decision tree
+    /// of depth 1 (table 4).
+    pub fn best_threshold(&self) -> u32 {
+        let thresholds = self.0.keys().map(|features| features.reads);
+        let all = thresholds.chain([0, MOST + 1]);
+        let accuracy = |reads: u32| self.accuracy(|features| features.reads >= reads);
+        // Of several that are as good the lowest.
+        let mut best = (0, f64::MIN);
+        for threshold in std::collections::BTreeSet::from_iter(all) {
+            let reached = accuracy(threshold);
+            if reached > best.1 {
+                best = (threshold, reached);
+            }
+        }
+        best.0
+    }
+}
+
+/// A classifier of one application.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Flashiness(Separator);
+
+impl Flashiness {
+    /// Learns from samples.
+    pub fn train(samples: &Samples) -> Self {
+        let examples: Vec<Example> = samples
+            .0
+            .iter()
+            .flat_map(|(features, counts)| {
+                [false, true].map(|is_positive| Example {
+                    parts: features.parts(),
+                    is_positive,
+                    count: counts[usize::from(is_positive)] as f64,
+                })
+            })
+            .filter(|example| example.count > 0.0)
+            .collect();
+        Self(svm::train(&examples, COST))
+    }
+
+    /// How flashy: above zero is worth a place on flash, and more is better. Zero for what has not been read.
+    pub fn score(&self, features: Features) -> f64 {
+        if features.reads == 0 {
+            return 0.0;
+        }
+        self.0.score(&features.parts())
+    }
+
+    /// Rounds over its samples that training has taken.
+    pub fn rounds(&self) -> usize {
+        self.0.rounds
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rand::rngs::SmallRng;
+    use rand::{Rng, SeedableRng};
+
+    const fn features(reads: u32, updates: u32) -> Features {
+        Features { reads, updates }
+    }
+
+    /// The paper's example: the first read gives a sample, an update takes its place in one of two cases.
+    #[test]
+    fn every_access_is_as_likely_to_be_the_sample() {
+        let random = &mut SmallRng::seed_from_u64(1);
+        let mut seen = BTreeMap::new();
+        const TIMES: u32 = 60_000;
+        for _ in 0..TIMES {
+            let mut tally = Tally::default();
+            let mut draw = |n: u32| random.random_ratio(1, n);
+            tally.update(&mut draw);
+            assert_eq!(tally.sample(), None, "never read");
+            tally.read(&mut draw);
+            assert_eq!(tally.sample(), Some(features(1, 1)));
+            tally.update(&mut draw);
+            tally.read(&mut draw);
+            *seen.entry(tally.sample().unwrap()).or_insert(0) += 1;
+        }
+        assert_eq!(seen.len(), 3, "{seen:?}");
+        for (sample, times) in seen {
+            let share = f64::from(times) / f64::from(TIMES);
+            assert!((share - 1.0 / 3.0).abs() < 0.01, "{sample:?}: {share}");
+        }
+    }
+
+    #[test]
+    fn what_is_read_enough_and_not_updated_is_flashy() {
+        let mut tally = Tally::default();
+        assert!(!tally.is_flashy(1));
+        tally.read_later();
+        tally.read_later();
+        assert!(tally.is_flashy(1) && tally.is_flashy(2) && !tally.is_flashy(3));
+        tally.update_later();
+        assert!(!tally.is_flashy(1));
+    }
+
+    #[test]
+    fn what_decides_is_learned_and_what_was_never_read_scores_zero() {
+        let mut samples = Samples::default();
+        for reads in 1..40 {
+            for updates in 0..6 {
+                for _ in 0..10 {
+                    samples.add(features(reads, updates), reads >= 8 && updates <= 1);
+                }
+            }
+        }
+        let learned = Flashiness::train(&samples);
+        let accuracy = samples.accuracy(|features| learned.score(features) > 0.0);
+        assert!(accuracy > 0.85, "{accuracy} {learned:?}");
+        assert!(learned.score(features(30, 0)) > learned.score(features(9, 0)));
+        assert!(learned.score(features(30, 0)) > 0.0 && learned.score(features(2, 5)) < 0.0);
+        assert_eq!(learned.score(features(0, 3)), 0.0);
+        let by_reads = samples.best_threshold();
+        assert_eq!(
+            by_reads,
+            MOST + 1,
+            "two of six are flashy at best: none is expected to be"
+        );
+    }
+
+    #[test]
+    fn the_best_threshold_is_the_one_that_is_right_most_often() {
+        let mut samples = Samples::default();
+        for reads in 1..20 {
+            samples.add(features(reads, 0), reads >= 5);
+        }
+        assert_eq!(samples.best_threshold(), 5);
+        assert_eq!(samples.accuracy(|features| features.reads >= 5), 1.0);
+        assert!((samples.flashy_share() - 15.0 / 19.0).abs() < 1e-12);
+    }
+
+    #[test]
+    fn of_samples_of_one_kind_or_none_nothing_is_wrong() {
+        let none = Flashiness::train(&Samples::default());
+        assert_eq!(none.score(features(5, 0)), 0.0);
+        let mut samples = Samples::default();
+        samples.add(features(1, 0), false);
+        assert!(Flashiness::train(&samples).score(features(1, 0)) < 0.0);
+    }
+}

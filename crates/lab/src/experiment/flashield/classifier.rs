@@ -1,0 +1,275 @@
+//! Flashield (NSDI 2019), figure 4 and table 4: how well past reads and updates tell what deserves flash.
+//!
+//! Windows of requests, one after the other. One fills the cache, which keeps everything; samples are taken in the second and labelled by the third, from
+//! which the classifier learns; what it learned is tried on samples of the fourth, labelled by the fifth.
+
+use std::collections::{HashMap, HashSet};
+
+use engine::admission::flashiness::{Features, Flashiness, Samples, Tally};
+use workload::{ClientStream, KeyId, Op, Settings, Workload};
+
+use crate::experiment::pick::among;
+use crate::experiment::{ExperimentError, Finding, Outcome, Scale, Setting};
+use crate::plot::{Axis, Line, Plot};
+use crate::row::Row;
+
+/// Seven applications, as the paper has; which of the twenty its are is not said.
+const APPLICATIONS: [u16; 7] = [1, 3, 5, 18, 19, 20, 227];
+const ALL: [u16; 20] = [
+    1, 2, 3, 5, 6, 7, 8, 10, 11, 13, 18, 19, 20, 23, 29, 31, 53, 59, 94, 227,
+];
+/// Reads from which on a key counts as flashy.
+const READS: [u32; 5] = [1, 5, 10, 50, 100];
+/// That of table 4.
+const OF_TABLE: u32 = 5;
+/// Requests in a window for each key: the paper's hour is not known in requests.
+const WINDOWS: [u64; 2] = [2, 20];
+
+const fn applications(scale: Scale) -> &'static [u16] {
+    match scale {
+        Scale::Tiny => &[APPLICATIONS[4]],
+        Scale::Small => &APPLICATIONS,
+        Scale::Paper => &ALL,
+    }
+}
+
+const fn keys(scale: Scale) -> u64 {
+    match scale {
+        Scale::Tiny => 2_000,
+        Scale::Small => 50_000,
+        Scale::Paper => 300_000,
+    }
+}
+
+struct Cell {
+    application: u16,
+    requests_a_key: u64,
+    workload: Workload,
+    requests: u64,
+}
+
+pub(in crate::experiment) fn accuracy(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
+    let rows = rows(setting, &READS)?;
+    let mut findings = Vec::new();
+    for reads in READS {
+        let of = among(&rows, "reads", reads);
+        let all =
+            |field: &str| -> Vec<f64> { of.iter().filter_map(|row| row.number(field)).collect() };
+        let (learned, guess) = (all("accuracy"), all("majority"));
+        let least = learned.iter().copied().reduce(f64::min);
+        let most = learned.iter().copied().reduce(f64::max);
+        let mean =
+            |all: &[f64]| (!all.is_empty()).then(|| all.iter().sum::<f64>() / all.len() as f64);
+        let of = format!("at least {reads} reads");
+        findings.extend([
+            Finding::new(
+                format!("accuracy, worst application, {of}"),
+                Some("0.75 to"),
+                least,
+            ),
+            Finding::new(
+                format!("accuracy, best application, {of}"),
+                Some("to 0.99"),
+                most,
+            ),
+            Finding::new(format!("accuracy, mean, {of}"), None, mean(&learned)),
+            Finding::new(
+                format!("right without looking, mean, {of}"),
+                None,
+                mean(&guess),
+            ),
+        ]);
+    }
+    Ok(Outcome::of(plots(&rows), findings, rows))
+}
+
+pub(in crate::experiment) fn thresholds(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
+    let rows = rows(setting, &[OF_TABLE])?;
+    let mut findings = Vec::new();
+    for requests_a_key in WINDOWS {
+        let of = among(&rows, "requests_a_key", requests_a_key);
+        let thresholds: Vec<f64> = of
+            .iter()
+            .filter_map(|row| row.number("threshold"))
+            .collect();
+        let of = format!("windows of {requests_a_key} requests a key");
+        let least = thresholds.iter().copied().reduce(f64::min);
+        let most = thresholds.iter().copied().reduce(f64::max);
+        findings.extend([
+            Finding::new(
+                format!("lowest threshold of an application, {of}"),
+                Some("2"),
+                least,
+            ),
+            Finding::new(format!("highest, {of}"), Some("6"), most),
+        ]);
+    }
+    Ok(Outcome::of(Vec::new(), findings, rows))
+}
+
+fn rows(setting: &Setting<'_>, reads: &[u32]) -> Result<Vec<Row>, ExperimentError> {
+    let mut cells = Vec::new();
+    for requests_a_key in WINDOWS {
+        for &application in applications(setting.scale) {
+            let keys = keys(setting.scale);
+            let settings = Settings {
+                keys,
+                clients: 1,
+                seed: setting.seed,
+                ..Settings::default()
+            };
+            cells.push(Cell {
+                application,
+                requests_a_key,
+                workload: Workload::parse(&format!("memcachier:app{application}"), settings)?,
+                requests: keys * requests_a_key,
+            });
+        }
+    }
+    let rows = setting.cells.run(&cells, |cell| cell.measure(reads))?;
+    Ok(rows.concat())
+}
+
+impl Cell {
+    fn measure(&self, reads: &[u32]) -> Result<Vec<Row>, ExperimentError> {
+        let mut requests = Observed {
+            stream: self.workload.clients()?.client(0),
+            known: HashSet::new(),
+            left: 0,
+            drawn: 1,
+        };
+        requests.pass(self.requests)?;
+        let learned_from = requests.windows(self.requests)?;
+        let tried_on = requests.windows(self.requests)?;
+        let of = |&n: &u32| {
+            let samples = Samples::of(learned_from.values(), n);
+            let tried = Samples::of(tried_on.values(), n);
+            let learned = Flashiness::train(&samples);
+            let threshold = samples.best_threshold();
+            let flashy = tried.flashy_share();
+            Row::new()
+                .with("application", self.application)
+                .with("requests_a_key", self.requests_a_key)
+                .with("reads", n)
+                .with("samples", samples.len())
+                .with("flashy_share", flashy)
+                .with("accuracy", tried.accuracy(|seen| learned.score(seen) > 0.0))
+                .with(
+                    "accuracy_of_threshold",
+                    tried.accuracy(|seen| seen.reads >= threshold),
+                )
+                .with("majority", flashy.max(1.0 - flashy))
+                .with("threshold", threshold)
+                .with(
+                    "score_read_once",
+                    learned.score(Features {
+                        reads: 1,
+                        updates: 0,
+                    }),
+                )
+                .with("rounds", learned.rounds() as u64)
+        };
+        Ok(reads.iter().map(of).collect())
+    }
+}
+
+/// Requests to a cache that keeps everything.
+struct Observed {
+    stream: ClientStream,
+    known: HashSet<KeyId>,
+    left: u64,
+    drawn: u64,
+}
+
+/// What a request does to a key that the cache has.
+enum Seen {
+    Read,
+    Updated,
+    /// It is new.
+    Stored,
+}
+
+impl Observed {
+    /// What a window of sampling and the one after it have seen of each key.
+    fn windows(&mut self, requests: u64) -> Result<HashMap<KeyId, Tally>, ExperimentError> {
+        let mut tallies: HashMap<KeyId, Tally> = HashMap::new();
+        self.left = requests;
+        while let Some((key, seen)) = self.next()? {
+            let drawn = &mut self.drawn;
+            let draw = |n: u32| {
+                *drawn = drawn.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+                (*drawn >> 32) * u64::from(n) >> 32 == 0
+            };
+            let tally = tallies.entry(key).or_default();
+            match seen {
+                Seen::Read => tally.read(draw),
+                Seen::Updated => tally.update(draw),
+                Seen::Stored => {}
+            }
+        }
+        self.left = requests;
+        while let Some((key, seen)) = self.next()? {
+            let Some(tally) = tallies.get_mut(&key) else {
+                continue;
+            };
+            match seen {
+                Seen::Read => tally.read_later(),
+                Seen::Updated => tally.update_later(),
+                Seen::Stored => {}
+            }
+        }
+        Ok(tallies)
+    }
+
+    /// Lets a window go by, so that the cache has what it usually has.
+    fn pass(&mut self, requests: u64) -> Result<(), ExperimentError> {
+        self.left = requests;
+        while self.next()?.is_some() {}
+        Ok(())
+    }
+
+    fn next(&mut self) -> Result<Option<(KeyId, Seen)>, ExperimentError> {
+        if self.left == 0 {
+            return Ok(None);
+        }
+        self.left -= 1;
+        let Some(request) = self.stream.next_request()? else {
+            return Ok(None);
+        };
+        let seen = match request.op {
+            _ if self.known.insert(request.key) => Seen::Stored,
+            Op::Get => Seen::Read,
+            // A copy on flash would be as useless as after an update.
+            Op::Set | Op::Delete => Seen::Updated,
+        };
+        Ok(Some((request.key, seen)))
+    }
+}
+
+fn plots(rows: &[Row]) -> Vec<Plot> {
+    let plot = |requests_a_key: u64| {
+        let of = among(rows, "requests_a_key", requests_a_key);
+        let mut applications: Vec<f64> = of
+            .iter()
+            .filter_map(|row| row.number("application"))
+            .collect();
+        applications.dedup();
+        applications.sort_by(f64::total_cmp);
+        applications.dedup();
+        let lines = applications.into_iter().map(|application| {
+            let of = among(&of, "application", application as u64);
+            let points = of
+                .iter()
+                .filter_map(|row| Some((row.number("reads")?, row.number("accuracy")?)))
+                .collect();
+            Line::new(format!("application {application}"), points)
+        });
+        Plot::new(
+            format!("4. Accuracy, windows of {requests_a_key} requests a key"),
+            Axis::log10("reads").unit("at least"),
+            Axis::linear("accuracy"),
+            lines.collect(),
+        )
+    };
+    WINDOWS.map(plot).into()
+}

@@ -1,0 +1,4 @@
+//! Flashield (NSDI 2019).
+
+pub(super) mod classifier;
+pub(super) mod fig1;
