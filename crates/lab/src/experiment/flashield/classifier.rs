@@ -198,7 +198,7 @@ impl Observed {
             let drawn = &mut self.drawn;
             let draw = |n: u32| {
                 *drawn = drawn.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
-                (*drawn >> 32) * u64::from(n) >> 32 == 0
+                ((*drawn >> 32) * u64::from(n)) >> 32 == 0
             };
             let tally = tallies.entry(key).or_default();
             match seen {
