@@ -101,7 +101,7 @@ mod tests {
         let full = config.full_bytes();
         assert_eq!(config.within(full), config);
         let mut before = config;
-        for mib in (20..full / MIB).rev() {
+        for mib in (10..full / MIB).rev() {
             let smaller = config.within(mib * MIB);
             assert!(smaller.full_bytes() <= before.full_bytes());
             assert!(smaller.hot_percent <= before.hot_percent);
