@@ -42,11 +42,17 @@ pub enum WriteRateError {
         "'{0}' is no rate of writes: write 20MiB for as much a second, or 600TB/5y for a drive's rated writes and its lifetime"
     )]
     Unreadable(String),
-    /// Less than a byte a second.
+    /// Too few.
     #[error(
-        "'{0}' would let nothing be written to the flash at all: leave the limit out, or name one of a byte a second or more"
+        "'{0}' is less than 64KiB a second, which a cache needs to start, to stop and to keep its index: name more, or leave the \
+         limit out"
     )]
-    Zero(String),
+    TooLow(String),
+}
+
+impl WriteRate {
+    /// The least that there can be, in bytes a second.
+    pub const LEAST: u64 = 64 << 10;
 }
 
 impl FromStr for WriteRate {
@@ -70,8 +76,9 @@ impl FromStr for WriteRate {
             return Err(unreadable());
         }
         let rate = NonZeroU64::new((bytes as f64 / seconds) as u64);
-        rate.map(Self)
-            .ok_or_else(|| WriteRateError::Zero(text.to_owned()))
+        rate.filter(|rate| rate.get() >= Self::LEAST)
+            .map(Self)
+            .ok_or_else(|| WriteRateError::TooLow(text.to_owned()))
     }
 }
 
@@ -444,11 +451,11 @@ mod tests {
         for (text, bytes_per_s) in [
             ("20MiB", 20 << 20),
             ("20MiB/s", 20 << 20),
-            ("1", 1),
+            ("65536", 65_536),
             ("600TB/5y", 3_802_570),
             ("1.2 PB / 3y", 12_675_235),
-            ("864MB/1d", 10_000),
-            ("7GB/2w", 5787),
+            ("8.64GB/1d", 100_000),
+            ("700GB/2w", 578_703),
         ] {
             let rate: WriteRate = text.parse().unwrap();
             assert_eq!(rate.0.get(), bytes_per_s, "{text}");
@@ -461,9 +468,10 @@ mod tests {
             ("20MiB/-1y", "no rate"),
             ("20MiB/5", "no rate"),
             ("20MiB/5h", "no rate"),
-            ("0", "nothing"),
-            ("0/5y", "nothing"),
-            ("1MB/5y", "nothing"),
+            ("0", "64KiB"),
+            ("0/5y", "64KiB"),
+            ("65535", "64KiB"),
+            ("1TB/5y", "64KiB"),
         ] {
             let error = text.parse::<WriteRate>().unwrap_err().to_string();
             assert!(error.contains(says), "{text}: {error}");

@@ -521,10 +521,12 @@ impl EngineConfig {
         victims.contains(&Some(Victim::LeastRecentlyRead)) || self.reclaim.wear_leveling.is_some()
     }
 
-    /// Free buffers below which sealed segments are written; `None` writes them at once.
+    /// Free buffers below which sealed segments are written; `None` writes them at once. So does a limit on writes: a checkpoint
+    /// that has to wait for them all waits for as long as they take.
     pub(crate) fn spare_buffers(&self) -> Option<usize> {
         match self.dram {
             Dram::ItemCache => None,
+            Dram::WriteBuffers { .. } if self.flash_write_limit.is_some() => None,
             Dram::WriteBuffers { spare_buffers } => spare_buffers,
         }
     }

@@ -261,6 +261,10 @@ fn write_rate<'de, D: serde::Deserializer<'de>>(
     let rate = match WrittenRate::deserialize(deserializer)? {
         WrittenRate::Bytes(bytes) => bytes.to_string().parse(),
         WrittenRate::Text(text) => text.parse(),
+        WrittenRate::Other(_) => {
+            let text = "write it as \"20MiB\" a second, or \"600TB/5y\"";
+            return Err(de::Error::custom(text));
+        }
     };
     rate.map(Some).map_err(de::Error::custom)
 }
@@ -271,6 +275,7 @@ fn write_rate<'de, D: serde::Deserializer<'de>>(
 enum WrittenRate {
     Bytes(i64),
     Text(String),
+    Other(de::IgnoredAny),
 }
 
 /// What settings call the things a cache can do after too long a downtime.
@@ -597,13 +602,14 @@ mod tests {
         assert_eq!(limit("600TB/5y").unwrap(), Some(3_802_570));
         let unset = Config::load(None, &[]).unwrap();
         assert_eq!(unset.cache.flash_write_limit, None);
-        for wrong in ["0", "-1", "1.5", "fast", "20MiB/0y", "[1]"] {
+        for wrong in ["0", "-1", "1.5", "true", "fast", "20MiB/0y", "[1]"] {
             let error = limit(wrong).unwrap_err().to_string();
             assert!(error.contains("flash_write_limit"), "{wrong}: {error}");
+            assert!(!error.contains("untagged"), "{wrong}: {error}");
         }
         let error = wrong_in_file("[cache]\nflash_write_limit = 0\n");
         assert!(
-            error.contains("line 2: ") && error.contains("nothing"),
+            error.contains("line 2: ") && error.contains("64KiB"),
             "{error}"
         );
     }

@@ -71,7 +71,7 @@ pub enum OpenProblem {
     InUse,
     /// The system itself uses the block device.
     #[error(
-        "the device is mounted or part of a volume; unmount it or take it out first, or name another"
+        "the device is mounted, part of a volume, or still held for one that has just ended; unmount it, take it out or try again, or name another"
     )]
     Mounted,
     /// The block device has partitions.

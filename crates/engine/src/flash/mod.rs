@@ -51,6 +51,9 @@ pub(crate) enum Placed {
     Dropped,
 }
 
+/// This part of a second's writes may wait for a limit, beside what is being written.
+const WAITING_SHARE: u64 = 2;
+
 /// Memory in use, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemoryUse {
@@ -153,6 +156,17 @@ impl FlashTier {
             .is_some_and(|limit| limit.holds_back())
     }
 
+    /// Whether what waits to be written keeps a limit busy for a while: more would only make a checkpoint wait that comes after
+    /// all of it, and all that waits for space in the journal with it.
+    fn has_enough_waiting(&self) -> bool {
+        let Some(limit) = self.write_limit.as_ref().filter(|_| self.upkeep.survives) else {
+            return false;
+        };
+        let segment_bytes = u64::from(self.store().segment_bytes());
+        let most = limit.bytes_per_s() / WAITING_SHARE / segment_bytes;
+        u64::from(self.store().sealed_segments()) > most && limit.holds_back()
+    }
+
     /// The limit on writes, if there is one, in bytes a second, and what it has held back so far.
     pub(crate) fn write_limit(&self) -> Option<(u64, LimitCounts)> {
         let limit = self.write_limit.as_ref()?;
@@ -219,7 +233,7 @@ impl FlashTier {
             self.store().work().notify_all();
             return 0;
         }
-        if self.placement.is_behind() {
+        if self.placement.is_behind() || self.has_enough_waiting() {
             return 0;
         }
         let mut number = 0;

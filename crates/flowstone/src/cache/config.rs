@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use device::{Bytes, Disk, FileDisk, FileJournal, FileOptions, Journal, JournalError};
+use device::{Bytes, Disk, FileDisk, FileJournal, FileOptions, Journal, JournalError, WriteRate};
 use engine::config::{WORKER_BYTES, engine_share, journal_bytes, new_journal};
 use engine::{EngineConfig, IndexDeviceNeed, Layout, PlacementConfig, TieredSettings};
 
@@ -143,7 +143,7 @@ impl CacheConfig {
 
     /// The most bytes that are written to the flash in any second, within a hundredth over ten of them. Items that leave
     /// memory meanwhile and find no space are gone, so that nobody waits for the drive's sake; an orderly close saves what the
-    /// deadline leaves time for. Without it there is no limit.
+    /// deadline leaves time for. 64 KiB at least. Without it there is no limit.
     pub fn flash_write_limit(mut self, bytes_per_s: NonZeroU64) -> Self {
         self.flash_write_limit = Some(bytes_per_s);
         self
@@ -182,6 +182,9 @@ impl CacheConfig {
         range(can_start, "threads", "1 to 1024")?;
         let can_hold = (1..=MOST_VALUE_BYTES).contains(&self.max_value_bytes);
         range(can_hold, "max_value_size", "1 byte to 1 GiB")?;
+        let is_enough = |limit: NonZeroU64| limit.get() >= WriteRate::LEAST;
+        let can_write = self.flash_write_limit.is_none_or(is_enough);
+        range(can_write, "flash_write_limit", "64 KiB a second or more")?;
         let given = self.memory_bytes;
         let memory_bytes = engine_share(given, threads as u64 * WORKER_BYTES)
             .map_err(|needed| OpenError::Memory { given, needed })?;
