@@ -59,9 +59,7 @@ pub use journal::{
     NewJournal,
 };
 pub use libssd::{Libssd, SegmentShape};
-pub use limit::{
-    LimitCounts, LimitedDisk, LimitedFlash, WriteLimit, WriteRate, WriteRateError,
-};
+pub use limit::{LimitCounts, LimitedDisk, LimitedFlash, WriteLimit, WriteRate, WriteRateError};
 pub use memory::{Latency, MemoryDisk};
 pub use nand::{
     ConfigError, Counts, Endurance, Nand, NandConfig, NandCrash, NandError, NandFileError,
