@@ -63,7 +63,12 @@ def test_what_is_not_always_there_is_there_at_times(make_server):
     tiers = make_server(options=["--preset", "slickcache"], directory=beside)
     of_tiers = set(tiers.start().stats(b"index")) - set(server.stats(b"index"))
     assert {"tier1_hits", "tier2_hits", "tier3_hits"} <= of_tiers
-    assert sometimes == {"index": {"dram_bits_per_object"} | of_tiers}
+    beside = server.directory / "limited"
+    beside.mkdir()
+    limited = make_server(options=["--flash-write-limit", "20MiB"], directory=beside)
+    of_limit = set(limited.start().stats(b"flash")) - set(server.stats(b"flash"))
+    assert "flash_write_limit" in of_limit
+    assert sometimes == {"index": {"dram_bits_per_object"} | of_tiers, "flash": of_limit}
 
 
 def use_a_little(server):
