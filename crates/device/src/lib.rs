@@ -8,7 +8,7 @@
 //!   │ Libssd  │        │ DiskFlash ├─ of a Disk ──┤  Region   │
 //!   └────┬────┘        └─────┬─────┘              └─────┬─────┘
 //!        │                   └────────────┬─────────────┘
-//!        │              file │ memory │ Ftl │ Nvm │ faulty, paced, limited (any Disk)
+//!        │              file │ memory │ Ftl │ Nvm │ faulty, paced, limited, metered (any Disk)
 //!        │                               │
 //!        └──────────── Nand ─────────────┘
 //! ```
@@ -38,6 +38,7 @@ mod libssd;
 mod limit;
 pub mod measure;
 mod memory;
+mod meter;
 mod nand;
 mod nvm;
 mod paced;
@@ -61,6 +62,7 @@ pub use journal::{
 pub use libssd::{Libssd, SegmentShape};
 pub use limit::{LimitCounts, LimitedDisk, LimitedFlash, WriteLimit, WriteRate, WriteRateError};
 pub use memory::{Latency, MemoryDisk};
+pub use meter::{MeteredDisk, WriteMeter};
 pub use nand::{
     ConfigError, Counts, Endurance, Nand, NandConfig, NandCrash, NandError, NandFileError,
     NandFileProblem, NandImage, NandTiming, Preset, is_nand_file,

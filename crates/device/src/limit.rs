@@ -42,7 +42,7 @@ pub enum WriteRateError {
         "'{0}' is no rate of writes: write 20MiB for as much a second, or 600TB/5y for a drive's rated writes and its lifetime"
     )]
     Unreadable(String),
-    /// Too few.
+    /// Fewer bytes a second than a cache can do with.
     #[error(
         "'{0}' is less than 64KiB a second, which a cache needs to start, to stop and to keep its index: name more, or leave the \
          limit out"
@@ -92,7 +92,7 @@ pub struct WriteLimit {
 struct State {
     /// When everything that has come so far has been let through.
     free: Option<Instant>,
-    /// Writes that wait.
+    /// Writes that wait for their turn at present.
     waiting: u32,
     /// When one has waited last.
     waited: Option<Instant>,
@@ -128,7 +128,7 @@ impl WriteLimit {
         }
     }
 
-    /// The limit.
+    /// Bytes that may be written in a second.
     pub fn bytes_per_s(&self) -> u64 {
         self.bytes_per_s.get()
     }
@@ -141,7 +141,7 @@ impl WriteLimit {
         state.waiting > 0 || state.waited.is_some_and(is_recent)
     }
 
-    /// What has been counted.
+    /// Writes that it has held back so far.
     pub fn counts(&self) -> LimitCounts {
         self.state.lock().counts
     }
@@ -304,62 +304,11 @@ impl Flash for LimitedFlash {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{DiskFlash, MemoryDisk, PAGE_BYTES, Region};
+    use crate::{DiskFlash, MemoryDisk, MeteredDisk, PAGE_BYTES, Region, WriteMeter};
     use runtime::sim::Sim;
     use runtime::spawn;
 
     const MIB: u64 = 1 << 20;
-
-    /// A disk that notes when how much is written.
-    struct Noted {
-        inner: MemoryDisk,
-        writes: Mutex<Vec<(Instant, usize)>>,
-    }
-
-    impl Noted {
-        fn new() -> Arc<Self> {
-            Arc::new(Self {
-                inner: MemoryDisk::new(64 * MIB),
-                writes: Mutex::default(),
-            })
-        }
-
-        /// The most bytes written within so long.
-        fn most_within(&self, window: Duration) -> usize {
-            let writes = self.writes.lock();
-            let within = |&(begin, _): &(Instant, usize)| -> usize {
-                writes
-                    .iter()
-                    .filter(|&&(at, _)| at >= begin && at < begin + window)
-                    .map(|&(_, bytes)| bytes)
-                    .sum()
-            };
-            writes.iter().map(within).max().unwrap_or(0)
-        }
-    }
-
-    impl Disk for Noted {
-        fn len_bytes(&self) -> u64 {
-            self.inner.len_bytes()
-        }
-
-        fn read(&self, offset: u64, buf: AlignedBuf) -> IoFuture<'_, AlignedBuf> {
-            self.inner.read(offset, buf)
-        }
-
-        fn write(&self, offset: u64, data: SharedBuf) -> IoFuture<'_, ()> {
-            self.writes.lock().push((now(), data.len()));
-            self.inner.write(offset, data)
-        }
-
-        fn discard(&self, offset: u64, len: u64) -> IoFuture<'_, ()> {
-            self.inner.discard(offset, len)
-        }
-
-        fn sync(&self) -> IoFuture<'_, ()> {
-            self.inner.sync()
-        }
-    }
 
     fn bytes(len: usize, fill: u8) -> SharedBuf {
         let mut buf = AlignedBuf::new(len);
@@ -367,17 +316,23 @@ mod tests {
         buf.into()
     }
 
-    fn limited(disk: &Arc<Noted>, bytes_per_s: u64) -> (Arc<LimitedDisk>, Arc<WriteLimit>) {
-        let limit = Arc::new(WriteLimit::new(NonZeroU64::new(bytes_per_s).unwrap()));
-        let inner = Arc::clone(disk) as Arc<dyn Disk>;
-        (Arc::new(LimitedDisk::new(inner, Arc::clone(&limit))), limit)
+    fn limit(bytes_per_s: u64) -> Arc<WriteLimit> {
+        Arc::new(WriteLimit::new(NonZeroU64::new(bytes_per_s).unwrap()))
+    }
+
+    /// A disk within a limit, and what is written to it.
+    fn limited(bytes_per_s: u64) -> (Arc<LimitedDisk>, Arc<WriteLimit>, Arc<WriteMeter>) {
+        let meter = Arc::new(WriteMeter::new(Duration::from_secs(10)));
+        let disk = MeteredDisk::new(Arc::new(MemoryDisk::new(64 * MIB)), Arc::clone(&meter));
+        let limit = limit(bytes_per_s);
+        let limited = LimitedDisk::new(Arc::new(disk), Arc::clone(&limit));
+        (Arc::new(limited), limit, meter)
     }
 
     #[test]
     fn any_ten_seconds_have_no_more_than_the_limit_and_a_hundredth() {
         Sim::new(1).block_on(async {
-            let disk = Noted::new();
-            let (limited, limit) = limited(&disk, MIB);
+            let (limited, limit, meter) = limited(MIB);
             let begun = now();
             let writers: Vec<_> = (0..4u64)
                 .map(|writer| {
@@ -398,7 +353,7 @@ mod tests {
             }
             let seconds = now().since(begun).as_secs_f64();
             assert!((31.0..=32.1).contains(&seconds), "{seconds}");
-            let most = disk.most_within(Duration::from_secs(10)) as f64 / (10 * MIB) as f64;
+            let most = meter.most() as f64 / (10 * MIB) as f64;
             assert!(most <= 1.02, "{most}");
             assert!(limit.counts().waits > 100);
         });
@@ -407,8 +362,7 @@ mod tests {
     #[test]
     fn nothing_is_saved_up_while_nobody_writes_and_what_is_within_the_limit_does_not_wait() {
         Sim::new(1).block_on(async {
-            let disk = Noted::new();
-            let (limited, limit) = limited(&disk, MIB);
+            let (limited, limit, _) = limited(MIB);
             for _ in 0..20 {
                 runtime::sleep(Duration::from_secs(1)).await;
                 limited.write(0, bytes(64 << 10, 1)).await.unwrap();
@@ -428,8 +382,7 @@ mod tests {
     #[test]
     fn a_write_in_pieces_is_whole_and_one_that_is_given_up_leaves_the_rest_their_turn() {
         Sim::new(1).block_on(async {
-            let disk = Noted::new();
-            let (limited, limit) = limited(&disk, 100_000);
+            let (limited, limit, _) = limited(100_000);
             let mut buf = AlignedBuf::new(10 * PAGE_BYTES);
             for (at, byte) in buf.iter_mut().enumerate() {
                 *byte = (at / 7) as u8;
@@ -481,11 +434,9 @@ mod tests {
     #[test]
     fn flash_is_programmed_page_after_page() {
         Sim::new(1).block_on(async {
-            let disk = Noted::new();
-            let region = Region::new(Arc::clone(&disk) as Arc<dyn Disk>, 0, 8 * MIB).unwrap();
+            let region = Region::new(Arc::new(MemoryDisk::new(8 * MIB)), 0, 8 * MIB).unwrap();
             let flash = DiskFlash::new(region, MIB as u32, 1, false).unwrap();
-            let limit = Arc::new(WriteLimit::new(NonZeroU64::new(MIB).unwrap()));
-            let flash = LimitedFlash::new(Arc::new(flash), Arc::clone(&limit));
+            let flash = LimitedFlash::new(Arc::new(flash), limit(MIB));
             flash.erase(BlockId(3)).await.unwrap();
             let begun = now();
             flash

@@ -377,6 +377,28 @@ mod tests {
     }
 
     #[test]
+    fn slickcache_has_its_memory_for_the_index() {
+        let preset = named("slickcache-gc").unwrap();
+        for (memory_mib, buffers) in [(64, 6), (1024, 64)] {
+            let config = (preset.config)(sizes(memory_mib, 4, None));
+            assert_eq!(config.placement.index_percent(), 75);
+            assert_eq!(
+                (config.writing.buffers, config.segment_bytes),
+                (buffers, Some(2 << 20))
+            );
+            assert!(config.writing.writers >= 2);
+        }
+        // What is asked for counts as with Fatcache.
+        let asked = Sizes {
+            buffer_bytes: Some(32 << 20),
+            ..sizes(1024, 4, None)
+        };
+        let fatcache = named("fatcache-async").unwrap();
+        let buffers = [preset, fatcache].map(|preset| (preset.config)(asked).writing);
+        assert_eq!(buffers[0], buffers[1]);
+    }
+
+    #[test]
     fn fatcache_has_the_buffers_of_the_paper() {
         let on_flash = sizes(256, 4, Some(8 << 20));
         let config = (named("fatcache-async").unwrap().config)(on_flash);

@@ -112,17 +112,17 @@ impl Samples {
         samples
     }
 
-    /// One more.
+    /// One more key that had these features when it was sampled, and turned out so.
     pub fn add(&mut self, sample: Features, is_flashy: bool) {
         self.0.entry(sample.capped()).or_default()[usize::from(is_flashy)] += 1;
     }
 
-    /// How many there are.
+    /// Sampled keys that have been added.
     pub fn len(&self) -> u64 {
         self.0.values().flatten().sum()
     }
 
-    /// Whether there are none.
+    /// Whether no key has been added.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -163,7 +163,7 @@ impl Samples {
 pub struct Flashiness(Separator);
 
 impl Flashiness {
-    /// Learns from samples.
+    /// The classifier that fits these samples best.
     pub fn train(samples: &Samples) -> Self {
         let examples: Vec<Example> = samples
             .0

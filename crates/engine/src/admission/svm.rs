@@ -23,16 +23,16 @@ const LOOK_ROUNDS: usize = 8;
 pub struct Example {
     /// What is known of it; the last part is 1.
     pub parts: [f64; PARTS],
-    /// Its class.
+    /// Whether it is of the positive class.
     pub is_positive: bool,
-    /// How often.
+    /// How many such examples there were.
     pub count: f64,
 }
 
 /// What has been learned.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Separator {
-    /// One for each part.
+    /// What each part of an example counts.
     pub weights: [f64; PARTS],
     /// The objective at these, and what no other weights can be below.
     pub bounds: (f64, f64),

@@ -131,6 +131,14 @@ struct Tiered {
     hot_bytes: AtomicU64,
 }
 
+/// Items that an index names within `room` bytes that would take `full` with all that it is laid out for, about.
+fn named_in(room: u64, full: u64, capacity: u64) -> u64 {
+    let named = u128::from(capacity) * u128::from(room) / u128::from(full.max(1));
+    u64::try_from(named)
+        .unwrap_or(u64::MAX)
+        .clamp(1, capacity.max(1))
+}
+
 /// Which keys have been restored in this run, about: a Bloom filter. Where it has no space, all may be.
 #[derive(Default)]
 struct RestoredKeys {
@@ -271,13 +279,17 @@ impl Tiered {
         let mut config = wanted.within(parts.index_use.max_bytes);
         config.discard |= parts.discard;
         let room = parts.index_use.max_bytes;
-        config.spare_bytes = room.saturating_sub(config.full_bytes());
-        if config.full_bytes() > room {
+        let full_bytes = config.full_bytes();
+        config.spare_bytes = room.saturating_sub(full_bytes);
+        let segments_bytes =
+            u64::from(parts.store.segments()) * u64::from(parts.store.segment_bytes());
+        let named = named_in(room, full_bytes, config.capacity);
+        if segments_bytes / named > ITEM_BYTES + ITEM_BYTES / 2 {
             tracing::warn!(
-                room_mib = room >> 20,
-                needed_mib = config.full_bytes() >> 20,
-                "the index has too little memory to name all that the flash holds: the oldest segments will make room; give \
-                 it more memory or smaller buffers (--memory, --max-item-size, cache.segment_buffers), or less flash"
+                items = named,
+                bytes_an_item = segments_bytes / named,
+                "memory does not do for an index of more items: where they are smaller than that, a part of the flash stays \
+                 unused; more --memory, fewer --max-connections or a smaller --max-item-size makes it larger"
             );
         } else if (config.hot_percent, config.filter_bits)
             != (wanted.hot_percent, wanted.filter_bits)

@@ -1,17 +1,17 @@
 //! A limit on writes: the drive gets no more, nobody waits for it, and what does not fit is a miss.
 
 use std::num::NonZeroU64;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
-use device::{AlignedBuf, Disk, IoFuture, SharedBuf};
+use device::{MeteredDisk, WriteMeter};
 use flowstone_engine::{EngineConfig, ReclaimPolicy, Stop, Victim};
 use rand::Rng;
-use runtime::{Instant, now};
+use runtime::now;
 
 use crate::support::{
-    Media, didacache, for_each_seed, get, memory_disk, numbered, random, roomy, set, simulate,
-    slotted, start, tight, value,
+    Media, SEGMENT_BYTES, didacache, for_each_seed, get, memory_disk, numbered, random, roomy, set,
+    simulate, slotted, start, tight, value,
 };
 use crate::tiered::slickcache;
 
@@ -22,64 +22,16 @@ const VALUE_BYTES: usize = 2000;
 /// The longest that a request may take: no write of a segment at the limit's pace.
 const LONGEST: Duration = Duration::from_millis(50);
 
-/// A disk that notes when how much is written.
-struct Noted {
-    inner: Arc<dyn Disk>,
-    writes: Mutex<Vec<(Instant, usize)>>,
+/// An empty disk, and what is written to it.
+fn metered(bytes: u64) -> (Arc<WriteMeter>, Media) {
+    let meter = Arc::new(WriteMeter::new(Duration::from_secs(10)));
+    let disk = MeteredDisk::new(memory_disk(bytes).disk, Arc::clone(&meter));
+    (meter, Media::new(Arc::new(disk)))
 }
 
-impl Noted {
-    fn media(bytes: u64) -> (Arc<Self>, Media) {
-        let noted = Arc::new(Self {
-            inner: memory_disk(bytes).disk,
-            writes: Mutex::default(),
-        });
-        let media = Media::new(Arc::clone(&noted) as Arc<dyn Disk>);
-        (noted, media)
-    }
-
-    fn bytes(&self) -> u64 {
-        let writes = self.writes.lock().unwrap();
-        writes.iter().map(|&(_, bytes)| bytes as u64).sum()
-    }
-
-    /// The most bytes written within so long.
-    fn most_within(&self, window: Duration) -> u64 {
-        let writes = self.writes.lock().unwrap();
-        let (mut most, mut sum, mut first) = (0, 0, 0);
-        for &(at, bytes) in &*writes {
-            sum += bytes as u64;
-            while at.since(writes[first].0) >= window {
-                sum -= writes[first].1 as u64;
-                first += 1;
-            }
-            most = most.max(sum);
-        }
-        most
-    }
-}
-
-impl Disk for Noted {
-    fn len_bytes(&self) -> u64 {
-        self.inner.len_bytes()
-    }
-
-    fn read(&self, offset: u64, buf: AlignedBuf) -> IoFuture<'_, AlignedBuf> {
-        self.inner.read(offset, buf)
-    }
-
-    fn write(&self, offset: u64, data: SharedBuf) -> IoFuture<'_, ()> {
-        self.writes.lock().unwrap().push((now(), data.len()));
-        self.inner.write(offset, data)
-    }
-
-    fn discard(&self, offset: u64, len: u64) -> IoFuture<'_, ()> {
-        self.inner.discard(offset, len)
-    }
-
-    fn sync(&self) -> IoFuture<'_, ()> {
-        self.inner.sync()
-    }
+/// The most written within ten seconds, over the limit.
+fn over_ten(meter: &WriteMeter) -> f64 {
+    meter.most() as f64 / (10 * LIMIT) as f64
 }
 
 fn limited(config: EngineConfig) -> EngineConfig {
@@ -92,7 +44,7 @@ fn limited(config: EngineConfig) -> EngineConfig {
 /// Sets and gets for so many seconds, ten times as much as may be written; whatever is found is the newest value.
 async fn overload(seed: u64, config: &EngineConfig, seconds: u64) {
     const KEYS: u64 = 60_000;
-    let (noted, media) = Noted::media(96 << 20);
+    let (meter, media) = metered(96 << 20);
     let engine = start(&media, config).await;
     let random = &mut random(seed);
     let mut versions = vec![0; KEYS as usize];
@@ -115,10 +67,10 @@ async fn overload(seed: u64, config: &EngineConfig, seconds: u64) {
         }
         runtime::sleep(each).await;
     }
-    let over_ten = noted.most_within(Duration::from_secs(10)) as f64 / (10 * LIMIT) as f64;
+    let over_ten = over_ten(&meter);
     assert!(over_ten <= 1.02, "{over_ten} of the limit");
     // It is used, too: what is written is what may be.
-    let used = noted.bytes() as f64 / (seconds * LIMIT) as f64;
+    let used = meter.bytes() as f64 / (seconds * LIMIT) as f64;
     assert!((0.8..=1.02).contains(&used), "{used} of the limit");
     assert!(found > sets / 100, "{found} of {sets} found");
     let stats = engine.stats();
@@ -147,7 +99,7 @@ fn ten_times_as_much_as_may_be_written_makes_nobody_wait_and_no_old_value() {
 #[test]
 fn what_is_within_the_limit_is_kept_as_without() {
     simulate(1, async {
-        let (noted, media) = Noted::media(96 << 20);
+        let (meter, media) = metered(96 << 20);
         let config = EngineConfig {
             write_back: None,
             ..limited(tight())
@@ -162,7 +114,7 @@ fn what_is_within_the_limit_is_kept_as_without() {
         }
         let stats = engine.stats();
         assert_eq!(stats.tier.held_back, 0);
-        assert!(noted.bytes() > 20 << 20);
+        assert!(meter.bytes() > 20 << 20);
         for number in 0..20_000 {
             assert!(get(&engine, &numbered(number)).await.is_some(), "{number}");
         }
@@ -173,7 +125,7 @@ fn what_is_within_the_limit_is_kept_as_without() {
 #[test]
 fn a_stop_keeps_within_the_limit_and_brings_back_no_old_value() {
     simulate(1, async {
-        let (noted, media) = Noted::media(96 << 20);
+        let (meter, media) = metered(96 << 20);
         let config = EngineConfig {
             stop_deadline: Duration::from_secs(3),
             write_back: None,
@@ -189,7 +141,7 @@ fn a_stop_keeps_within_the_limit_and_brings_back_no_old_value() {
         }
         let stopped = engine.stop().await;
         assert!(matches!(stopped, Stop::Incomplete { .. }), "{stopped:?}");
-        let over_ten = noted.most_within(Duration::from_secs(10)) as f64 / (10 * LIMIT) as f64;
+        let over_ten = over_ten(&meter);
         assert!(over_ten <= 1.02, "{over_ten} of the limit");
         let engine = start(&media, &config).await;
         engine.recovered().await;
@@ -198,5 +150,65 @@ fn a_stop_keeps_within_the_limit_and_brings_back_no_old_value() {
                 assert!(seen == value(2, VALUE_BYTES), "an older value of {number}");
             }
         }
+    });
+}
+
+/// A checkpoint of an index on flash comes after all that waits in buffers: with a limit that is little, and nothing is kept there
+/// for reads.
+#[test]
+fn little_waits_for_the_limit_where_checkpoints_wait_for_that() {
+    simulate(1, async {
+        let (_, media) = metered(96 << 20);
+        let tiered = slickcache(
+            ReclaimPolicy::Drop {
+                victim: Victim::Oldest,
+            },
+            2000,
+        );
+        let buffers = tiered.writing.buffers as u32;
+        let engine = start(&media, &limited(tiered)).await;
+        // Half a second's segments, and one that is sealed when there are as many.
+        let most = (LIMIT / 2 / u64::from(SEGMENT_BYTES)) as u32 + 1;
+        assert!(most < buffers - 2, "{most} of {buffers}");
+        let mut seen = 0;
+        for number in 0..60_000 {
+            set(&engine, &numbered(number), &value(number, VALUE_BYTES))
+                .await
+                .unwrap();
+            seen = seen.max(engine.store().sealed_segments());
+            if number % 16 == 0 {
+                runtime::sleep(Duration::from_millis(1)).await;
+            }
+        }
+        assert!((1..=most).contains(&seen), "{seen} sealed segments waited");
+        runtime::sleep(Duration::from_secs(10)).await;
+        assert_eq!(engine.store().sealed_segments(), 0);
+    });
+}
+
+/// What may be written is for what leaves memory: write-back does not take it.
+#[test]
+fn write_back_rests_while_writes_wait() {
+    simulate(1, async {
+        let (_, media) = metered(96 << 20);
+        let config = EngineConfig {
+            write_back: Some(Duration::from_secs(1)),
+            ..limited(roomy())
+        };
+        let engine = start(&media, &config).await;
+        for number in 0..200_000 {
+            set(&engine, &numbered(number), &value(number, VALUE_BYTES))
+                .await
+                .unwrap();
+            runtime::sleep(Duration::from_micros(100)).await;
+        }
+        let tier = engine.stats().tier;
+        assert!(tier.held_back > 100_000, "{}", tier.held_back);
+        assert!(
+            tier.written_back * 10 < tier.demotions,
+            "{} written back, {} left memory for flash",
+            tier.written_back,
+            tier.demotions
+        );
     });
 }

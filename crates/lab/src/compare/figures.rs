@@ -57,7 +57,7 @@ fn detail(run: &Run, seen: &Seen) -> Detail {
         ),
         mappings_lost: machine.engine.placement().mappings().dropped() + end.index_full,
         mappings,
-        drive_bytes: machine.meter.bytes(),
+        drive_bytes: (machine.meter.bytes(), machine.meter.most()),
         held_back: machine.engine.stats().tier.held_back,
         items_evicted: end.items_evicted - begun.items_evicted,
         fixed_bytes: machine.engine.stats().memory.fixed_bytes,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use device::{Journal, JournalError, NewJournal};
+use device::{Journal, JournalError, NewJournal, WriteMeter};
 use engine::config::{journal_bytes, new_journal};
 use engine::placement::MappingStats;
 use engine::reclaim::FlashStats;
@@ -13,18 +13,20 @@ use runtime::Instant;
 
 use super::curve::SegmentLevels;
 use super::error::CompareError;
-use super::meter::Meter;
 use super::plan::Plan;
 use super::storage::Storage;
 use crate::cpu::Cpus;
 use crate::presets::Preset;
+
+/// The most that is written to a drive within so long is told.
+const METERED: Duration = Duration::from_secs(10);
 
 #[derive(Clone)]
 pub(super) struct Machine {
     pub(super) engine: Arc<Engine>,
     pub(super) storage: Storage,
     /// What is written to a drive.
-    pub(super) meter: Arc<Meter>,
+    pub(super) meter: Arc<WriteMeter>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -61,7 +63,7 @@ impl Machine {
         let journal = || journal(new_journal(bytes, bits, false));
         let has_index_on_flash = matches!(config.placement, PlacementConfig::Tiered(_));
         let index_device = plan.index_device.clone().filter(|_| has_index_on_flash);
-        let meter = Arc::new(Meter::default());
+        let meter = Arc::new(WriteMeter::new(METERED));
         let mut opening = Opening::new(storage.medium(&meter), config);
         if let Some(spec) = index_device {
             let seed = !plan.seed();

@@ -19,7 +19,6 @@ mod curve;
 mod error;
 mod figures;
 mod machine;
-mod meter;
 mod outcome;
 mod plan;
 mod real_time;

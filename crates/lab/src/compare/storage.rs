@@ -3,13 +3,11 @@
 use std::sync::Arc;
 
 use device::{
-    AlignedBuf, DeviceError, Disk, DriveModel, Emulated, Flash, Ftl, Libssd, MemoryDisk, Nand,
-    NandCrash, PacedDisk, Region, SharedBuf,
+    AlignedBuf, DeviceError, Disk, DriveModel, Emulated, Flash, Ftl, Libssd, MemoryDisk,
+    MeteredDisk, Nand, NandCrash, PacedDisk, Region, SharedBuf, WriteMeter,
 };
 use engine::Medium;
 use engine::config::META_BYTES;
-
-use super::meter::{Meter, Metered};
 
 #[derive(Clone)]
 pub(super) struct Storage {
@@ -120,9 +118,9 @@ impl Storage {
     }
 
     /// What an engine is opened on; what it writes to a drive is counted. Beside flash, the superblock lies in memory.
-    pub(super) fn medium(&self, meter: &Arc<Meter>) -> Medium {
+    pub(super) fn medium(&self, meter: &Arc<WriteMeter>) -> Medium {
         match (&self.device, self.used()) {
-            (_, Some(disk)) => Medium::Disk(Arc::new(Metered::new(disk, Arc::clone(meter)))),
+            (_, Some(disk)) => Medium::Disk(Arc::new(MeteredDisk::new(disk, Arc::clone(meter)))),
             (Device::Nand(flash), _) => Medium::Flash {
                 flash: Arc::clone(flash) as _,
                 meta: Arc::new(MemoryDisk::new(META_BYTES)),

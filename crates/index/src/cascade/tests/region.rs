@@ -178,3 +178,33 @@ fn upkeep_rests_only_when_tier_1_is_small_though_all_that_it_names_has_gone() {
         assert!(hot <= hot_entries, "{hot} of {hot_entries}");
     });
 }
+
+/// While nothing brings it down Tier 1 grows as far as memory allows beside what is below it, and by a few demotions in any case.
+#[test]
+fn tier_1_grows_no_further_than_memory_allows() {
+    in_simulation(1, || async {
+        let most_with = |spare_bytes| {
+            let bench = Bench::new(CascadeConfig {
+                spare_bytes,
+                ..small_pages()
+            });
+            let mut key = 0;
+            while bench.cascade.insert(hash_of(key), 1, true).is_ok() {
+                key += 1;
+            }
+            (
+                bench.cascade.lock(0).hot.len(),
+                bench.cascade.shape.most_hot(),
+            )
+        };
+        let (without, least) = most_with(0);
+        assert_eq!(without, least);
+        let (some, _) = most_with(20_000);
+        assert_eq!(some, small_pages().capacity as usize / 10 + 2000);
+        let (any, _) = most_with(u64::MAX);
+        assert!(
+            any > some,
+            "{any} with as much memory as it likes, {some} with little"
+        );
+    });
+}

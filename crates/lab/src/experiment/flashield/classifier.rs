@@ -185,7 +185,7 @@ struct Observed {
 enum Seen {
     Read,
     Updated,
-    /// It is new.
+    /// It was not there, and is now.
     Stored,
 }
 

@@ -1,0 +1,117 @@
+//! [`MeteredDisk`]: what is written to a disk, and how much of it within a short time.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use runtime::{Instant, now};
+
+use crate::{AlignedBuf, Disk, IoFuture, SharedBuf};
+
+/// A disk that counts what is written to it.
+pub struct MeteredDisk {
+    inner: Arc<dyn Disk>,
+    meter: Arc<WriteMeter>,
+}
+
+/// Counts bytes, and the most of them that have come within any time of one length.
+pub struct WriteMeter {
+    window: Duration,
+    state: Mutex<Metering>,
+}
+
+#[derive(Default)]
+struct Metering {
+    /// When how much was begun, as far back as the window reaches from the last.
+    within: VecDeque<(Instant, u64)>,
+    /// How much that is together.
+    bytes_within: u64,
+    most: u64,
+    all: u64,
+}
+
+impl MeteredDisk {
+    /// `inner`, whose writes `meter` counts.
+    pub fn new(inner: Arc<dyn Disk>, meter: Arc<WriteMeter>) -> Self {
+        Self { inner, meter }
+    }
+}
+
+impl WriteMeter {
+    /// One that has counted nothing yet; `window` is the length of time of [`most`](Self::most).
+    pub fn new(window: Duration) -> Self {
+        Self {
+            window,
+            state: Mutex::default(),
+        }
+    }
+
+    /// Bytes of all writes so far, each from when it was begun.
+    pub fn bytes(&self) -> u64 {
+        self.state.lock().all
+    }
+
+    /// The most bytes of writes that have been begun within any time of the window's length.
+    pub fn most(&self) -> u64 {
+        self.state.lock().most
+    }
+
+    fn count(&self, bytes: u64) {
+        let mut metering = self.state.lock();
+        let at = now();
+        metering.within.push_back((at, bytes));
+        metering.bytes_within += bytes;
+        metering.all += bytes;
+        while let Some(&(first, of_first)) = metering.within.front()
+            && at.since(first) >= self.window
+        {
+            metering.within.pop_front();
+            metering.bytes_within -= of_first;
+        }
+        metering.most = metering.most.max(metering.bytes_within);
+    }
+}
+
+impl Disk for MeteredDisk {
+    fn len_bytes(&self) -> u64 {
+        self.inner.len_bytes()
+    }
+
+    fn read(&self, offset: u64, buf: AlignedBuf) -> IoFuture<'_, AlignedBuf> {
+        self.inner.read(offset, buf)
+    }
+
+    fn write(&self, offset: u64, data: SharedBuf) -> IoFuture<'_, ()> {
+        self.meter.count(data.len() as u64);
+        self.inner.write(offset, data)
+    }
+
+    fn discard(&self, offset: u64, len: u64) -> IoFuture<'_, ()> {
+        self.inner.discard(offset, len)
+    }
+
+    fn sync(&self) -> IoFuture<'_, ()> {
+        self.inner.sync()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use runtime::sim::Sim;
+
+    #[test]
+    fn the_fullest_window_counts() {
+        let (all, most) = Sim::new(1).block_on(async {
+            let meter = WriteMeter::new(Duration::from_secs(10));
+            for bytes in [1, 5, 7, 2] {
+                meter.count(bytes);
+                runtime::sleep(Duration::from_secs(4)).await;
+            }
+            (meter.bytes(), meter.most())
+        });
+        // At 0, 4, 8 and 12 seconds.
+        assert_eq!((all, most), (15, 14));
+    }
+}
