@@ -289,7 +289,7 @@ impl Tiered {
                 items = named,
                 bytes_an_item = segments_bytes / named,
                 "memory does not do for an index of more items: where they are smaller than that, a part of the flash stays \
-                 unused; more --memory, fewer --max-connections or a smaller --max-item-size makes it larger"
+                 unused; more --memory or a smaller --max-item-size makes it larger"
             );
         } else if (config.hot_percent, config.filter_bits)
             != (wanted.hot_percent, wanted.filter_bits)
