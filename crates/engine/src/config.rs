@@ -359,6 +359,8 @@ pub struct EngineConfig {
     pub flash_write_limit: Option<NonZeroU64>,
     /// What memory is for.
     pub dram: Dram,
+    /// Items read from flash are kept in memory, too, where that is worth it.
+    pub keeps_read: bool,
     /// Which items that leave memory go to flash.
     pub admission: Admission,
     /// How items are found, and how they lie on flash.
@@ -398,6 +400,7 @@ impl Default for EngineConfig {
             max_value_bytes: 1 << 20,
             flash_write_limit: None,
             dram: Dram::ItemCache,
+            keeps_read: true,
             admission: Admission::All,
             placement: PlacementConfig::Exact(ExactSettings {
                 layout: Layout::Packed,

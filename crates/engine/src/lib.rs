@@ -48,7 +48,7 @@ mod partition;
 mod sync;
 
 pub use ::format;
-pub use admission::Admission;
+pub use admission::{Admission, AdmissionStats, LearnerStats, Learning};
 pub use cache::{
     Amend, CacheError, Change, Engine, EngineStats, FlashRead, ItemView, Lookup, MemoryCursor,
     Modified, Owner, Peek, Put, SharedValue, SyncError,

@@ -3,7 +3,7 @@
 //! ```text
 //!  flash only │ body
 //!  crc32c u32 │ version u64 │ value_bytes u32 │ client_flags u32 │ expiry u32 │ last_access u32
-//!             │ key_bytes u8 │ state u8 │ reserved [u8; 2] │ cas u64, if HAS_CAS │ key │ value
+//!             │ key_bytes u8 │ state u8 │ reads u8 │ updates u8 │ cas u64, if HAS_CAS │ key │ value
 //! ```
 //!
 //! The checksum covers the body and is seeded with the segment's sequence number and the item's
@@ -46,6 +46,9 @@ pub mod state {
     pub const ON_FLASH: u8 = FETCHED | STALE | WON | HAS_CAS | BINARY_KEY;
 }
 
+/// Set in [`ItemHeader::updates`] of an item in memory whose value lies elsewhere.
+pub const BESIDE: u8 = 128;
+
 /// The fixed part of an item.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
@@ -64,8 +67,10 @@ pub struct ItemHeader {
     pub key_bytes: u8,
     /// Bits of [`state`].
     pub state: u8,
-    /// Zero on flash. In memory the first byte tells a stub of a large item.
-    pub reserved: [u8; 2],
+    /// In memory, how often it has been read since it was stored first, up to 255; zero on flash.
+    pub reads: u8,
+    /// In memory, [`BESIDE`] and how often it has been updated since; zero on flash.
+    pub updates: u8,
 }
 
 const _: () = assert!(size_of::<ItemHeader>() == HEADER_BYTES);
@@ -87,6 +92,28 @@ impl ItemHeader {
     /// Whether any of `bits` is set.
     pub fn has(&self, bits: u8) -> bool {
         self.state & bits != 0
+    }
+
+    /// Whether the item is in memory and its value lies elsewhere.
+    pub fn is_beside(&self) -> bool {
+        self.updates & BESIDE != 0
+    }
+
+    /// How often an item in memory has been updated since it was stored first, up to 127.
+    pub fn updates(&self) -> u8 {
+        self.updates & !BESIDE
+    }
+
+    /// Counts a read of an item in memory.
+    pub fn count_read(&mut self) {
+        self.reads = self.reads.saturating_add(1);
+    }
+
+    /// The item takes the place of another of its key in memory, whose reads and updates go on counting.
+    pub fn count_update_of(&mut self, old: &Self) {
+        self.reads = old.reads;
+        let updates = (old.updates() + 1).min(BESIDE - 1);
+        self.updates = self.updates & BESIDE | updates;
     }
 
     /// Whether the item is past its expiry at Unix second `now`.
@@ -147,7 +174,7 @@ impl<'a> ItemRef<'a> {
         let (checksum, body) = out.split_at_mut(CHECKSUM_BYTES);
         let mut header = *self.header;
         header.state &= state::ON_FLASH;
-        header.reserved = [0; 2];
+        (header.reads, header.updates) = (0, 0);
         let mut at = 0;
         let mut put = |bytes: &[u8]| {
             body[at..at + bytes.len()].copy_from_slice(bytes);
@@ -204,7 +231,8 @@ mod tests {
             last_access: U32::new(5),
             key_bytes: KEY.len() as u8,
             state: bits,
-            reserved: [0; 2],
+            reads: 0,
+            updates: 0,
         }
     }
 

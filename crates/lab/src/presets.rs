@@ -13,8 +13,8 @@ use std::fmt::Write;
 use engine::config::Sizes;
 use engine::format::segment::largest_item;
 use engine::{
-    Dram, EngineConfig, ExactSettings, Layout, PlacementConfig, ReclaimPolicy, ReclaimSettings,
-    Reserve, Schedule, StaticReserve, TieredSettings, Victim,
+    Admission, Dram, EngineConfig, ExactSettings, Layout, Learning, PlacementConfig, ReclaimPolicy,
+    ReclaimSettings, Reserve, Schedule, StaticReserve, TieredSettings, Victim,
 };
 
 use MadeFor::{Drive, Flash};
@@ -55,6 +55,11 @@ const SLICKCACHE_BUFFER_SHARE: u64 = 8;
 const SLICKCACHE_INDEX_PERCENT: u32 = 75;
 /// Some slabs of it are being written while others are filled.
 const SLICKCACHE_LEAST_SLABS: u64 = 6;
+
+/// Reads in the small queue that take an item to the main one.
+const S3_FIFO_READS: u32 = 2;
+/// All that has been read in the main queue goes to its end again, as long as that gains.
+const S3_FIFO_COPY_SIXTEENTHS: u32 = 15;
 
 const FIFO: ReclaimPolicy = copy_valid(Victim::Oldest, FATCACHE_COPY_SIXTEENTHS);
 const GREEDY: ReclaimPolicy = copy_valid(Victim::FewestValid, FATCACHE_COPY_SIXTEENTHS);
@@ -159,6 +164,8 @@ pub const PRESETS: &[Preset] = &[
     didacache!("didacache-locality", "drops only", LOCALITY, Reserve::Queueing),
     preset(Drive, "slickcache", "SlickCache: a tenth of the index in memory, the rest on flash; drops the oldest slab", slickcache_drop),
     preset(Drive, "slickcache-gc", "the same; copies what the part of the index in memory still names", slickcache_gc),
+    preset(Drive, "flashield", "Flashield: what is expected to be read again and not updated goes to flash; its index is exact so far", flashield),
+    preset(Drive, "s3-fifo", "S3-FIFO: what has been read twice in memory goes to flash, and what comes back; what is read there is copied", s3_fifo),
     preset(Flash, "didacache-unleveled", "without wear leveling", unleveled),
 ];
 
@@ -186,6 +193,42 @@ fn flowstone(sizes: Sizes) -> EngineConfig {
         config.writing.writers = config.writing.buffers - 1;
     }
     config
+}
+
+/// Memory is a filter before the flash: what is on flash is read from there.
+fn filter(sizes: Sizes, admission: Admission, policy: ReclaimPolicy) -> EngineConfig {
+    let mut config = EngineConfig {
+        admission,
+        keeps_read: false,
+        write_back: None,
+        ..flowstone(sizes)
+    };
+    config.reclaim.policy = policy;
+    config
+}
+
+/// Flashield (NSDI '19): what has been read since it was written goes back to memory when its segment goes, and has to prove
+/// itself again.
+fn flashield(sizes: Sizes) -> EngineConfig {
+    let policy = ReclaimPolicy::ReturnRecent {
+        victim: Victim::Oldest,
+    };
+    filter(sizes, Admission::Learned(Learning::default()), policy)
+}
+
+/// S3-FIFO (SOSP '23), its small queue in memory and its main one on flash.
+fn s3_fifo(sizes: Sizes) -> EngineConfig {
+    let policy = ReclaimPolicy::CopyRecent {
+        victim: Victim::Oldest,
+        max_copy_sixteenths: S3_FIFO_COPY_SIXTEENTHS,
+    };
+    filter(
+        sizes,
+        Admission::Ghosts {
+            reads: S3_FIFO_READS,
+        },
+        policy,
+    )
 }
 
 /// No items in memory but those in write buffers, for which there are so many bytes where nothing is said, and slots on

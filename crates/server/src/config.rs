@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use device::{DeviceSpec, FileJournal, WriteRate};
 use engine::config::least_journal_bytes;
-use engine::{AfterDowntime, Reserve};
+use engine::{Admission, AfterDowntime, Reserve};
 use runtime::live::IoChoice;
 use serde::Deserialize;
 use serde::de::{self, Unexpected, Visitor};
@@ -215,6 +215,14 @@ pub struct CacheSection {
     pub hot_percent: Option<u32>,
     /// With an index of several tiers: bits of memory for each of the other mappings, for filters.
     pub filter_bits: Option<u32>,
+    /// Which items that leave memory go to flash.
+    #[serde(deserialize_with = "admission")]
+    pub admission: Option<Admission>,
+    /// Where that is learned: seconds in which samples are taken, and then counted.
+    pub admission_window: Option<u32>,
+    /// Where that is learned: the character that ends the part of a key which tells its application; empty for one application.
+    #[serde(deserialize_with = "delimiter")]
+    pub application_delimiter: Option<Delimiter>,
     /// The most of a reclaimed segment kept by copying, in sixteenths.
     pub max_copy_sixteenths: Option<u32>,
     /// How many segments are kept free.
@@ -253,6 +261,29 @@ pub struct CacheSection {
 fn reserve<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Reserve>, D::Error> {
     let name = String::deserialize(deserializer)?;
     name.parse().map(Some).map_err(de::Error::custom)
+}
+
+fn admission<'de, D: serde::Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<Admission>, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    text.parse().map(Some).map_err(de::Error::custom)
+}
+
+/// What ends an application's part of a key; nothing where all keys are of one.
+pub type Delimiter = Option<u8>;
+
+fn delimiter<'de, D: serde::Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<Delimiter>, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    match text.as_bytes() {
+        [] => Ok(Some(None)),
+        [byte] if byte.is_ascii_graphic() => Ok(Some(Some(*byte))),
+        _ => Err(de::Error::custom(format!(
+            "`{text}` is no delimiter; write one character that keys may have, as \":\", or \"\" for one application"
+        ))),
+    }
 }
 
 fn write_rate<'de, D: serde::Deserializer<'de>>(

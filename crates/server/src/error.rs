@@ -26,6 +26,8 @@ fn settings_of(error: &engine::ConfigError) -> &'static str {
             "hot_percent" => "cache.hot_percent",
             "filter_bits" => "cache.filter_bits",
             "max_copy_sixteenths" => "cache.max_copy_sixteenths",
+            "reads" => "cache.admission",
+            "window" => "cache.admission_window",
             "segment_bytes" => "cache.segment_size",
             _ => "--preset",
         },
@@ -46,6 +48,10 @@ pub enum ServeError {
         "cache.low_watermark, cache.high_watermark: set cache.reserve to `static`, choose a preset whose reserve is, or leave them out"
     )]
     Watermarks,
+    #[error(
+        "cache.admission_window, cache.application_delimiter: set cache.admission to `learned`, choose a preset whose admission is, or leave them out"
+    )]
+    Learning,
     #[error("cache.low_watermark, cache.high_watermark: {0}")]
     Reserve(engine::ConfigError),
     #[error(transparent)]

@@ -8,7 +8,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use engine::config::{META_BYTES, MIN_MEMORY_BYTES, Sizes, WORKER_BYTES, engine_share};
-use engine::{Engine, EngineConfig, OpenError, Opening, PlacementConfig, Reserve, Start, Stop};
+use engine::{
+    Admission, Engine, EngineConfig, OpenError, Opening, PlacementConfig, Reserve, Start, Stop,
+};
 use parking_lot::Mutex;
 use runtime::budget::Budget;
 use runtime::live::{IoPath, LiveConfig, Signals, Workers};
@@ -416,6 +418,7 @@ fn engine_config(
         made.reclaim.policy = made.reclaim.policy.with_max_copy(sixteenths);
     }
     made.reclaim.reserve = reserve(cache, made.reclaim.reserve)?;
+    made.admission = admission(cache, made.admission)?;
     if let PlacementConfig::Tiered(tiered) = &mut made.placement {
         let cascade = &mut tiered.cascade;
         cascade.hot_percent = cache.hot_percent.unwrap_or(cascade.hot_percent);
@@ -432,6 +435,20 @@ fn engine_config(
         overwrite_filesystem: cache.overwrite_filesystem,
         ..made
     })
+}
+
+/// What goes to flash: as is set, else as the preset has it, with the window and the delimiter that are set.
+fn admission(cache: &CacheSection, of_preset: Admission) -> Result<Admission, ServeError> {
+    let mut admission = cache.admission.unwrap_or(of_preset);
+    if let Admission::Learned(learning) = &mut admission {
+        if let Some(seconds) = cache.admission_window {
+            learning.window = Duration::from_secs(seconds.into());
+        }
+        learning.delimiter = cache.application_delimiter.unwrap_or(learning.delimiter);
+    } else if cache.admission_window.is_some() || cache.application_delimiter.is_some() {
+        return Err(ServeError::Learning);
+    }
+    Ok(admission)
 }
 
 /// What is kept free: as is set, else as the preset has it, with the watermarks that are set.

@@ -9,7 +9,7 @@ use protocol::write::{refusal, stat, status};
 use protocol::{Refusal, Status};
 
 use engine::placement::MappingStats;
-use engine::{EngineStats, FlashStats, PlacementConfig};
+use engine::{Admission, EngineStats, FlashStats, PlacementConfig};
 
 use crate::config::ListenAddress;
 use crate::counters::Totals;
@@ -36,6 +36,7 @@ pub(crate) fn write(shared: &Shared, out: &mut Vec<u8>, argument: Option<&[u8]>)
         Some(b"flash") => flash(shared, out),
         Some(b"index") => index(shared, out),
         Some(b"reclaim") => reclaim(shared, out),
+        Some(b"admission") => admission(shared, out),
         Some(b"wear") => wear(shared, out),
         Some(b"reset") => {
             shared.reset_counters();
@@ -486,6 +487,31 @@ fn reclaim(shared: &Shared, out: &mut Vec<u8>) {
     stat(out, "gc_bytes_copied", placement.bytes_copied);
     stat(out, "items_evicted", placement.items_evicted);
     stat(out, "items_expired", placement.items_expired);
+}
+
+fn admission(shared: &Shared, out: &mut Vec<u8>) {
+    let admission = shared.engine.stats().admission;
+    let policy = match shared.engine.config().admission {
+        Admission::All => "all",
+        Admission::Random { .. } => "random",
+        Admission::Ghosts { .. } => "ghosts",
+        Admission::Learned(_) => "learned",
+    };
+    stat(out, "admission", policy);
+    stat(out, "items_admitted", admission.admitted);
+    stat(out, "items_refused", admission.refused);
+    stat(out, "items_remembered", admission.remembered);
+    let Some(learner) = admission.learner else {
+        return;
+    };
+    stat(out, "lessons", learner.lessons);
+    stat(out, "applications", learner.applications);
+    stat(out, "keys_watched_one_in", learner.one_in);
+    stat(out, "samples", learner.samples);
+    stat(out, "samples_flashy_per_mille", learner.flashy_per_mille);
+    stat(out, "samples_right_per_mille", learner.right_per_mille);
+    stat(out, "learning_us", learner.learn_us);
+    stat(out, "score_bar_thousandths", learner.bar);
 }
 
 fn wear(shared: &Shared, out: &mut Vec<u8>) {

@@ -68,6 +68,12 @@ impl Tally {
         }
     }
 
+    /// It has been read or updated while samples are taken, and this is known of it by then.
+    pub fn accessed_as(&mut self, known: Features, draw: impl FnOnce(u32) -> bool) {
+        self.now = known;
+        self.take(draw);
+    }
+
     fn take(&mut self, draw: impl FnOnce(u32) -> bool) {
         self.accesses = self.accesses.saturating_add(1);
         if draw(self.accesses) {
@@ -115,6 +121,14 @@ impl Samples {
     /// One more key that had these features when it was sampled, and turned out so.
     pub fn add(&mut self, sample: Features, is_flashy: bool) {
         self.0.entry(sample.capped()).or_default()[usize::from(is_flashy)] += 1;
+    }
+
+    /// Adds all of some others.
+    pub fn extend(&mut self, others: &Self) {
+        for (&features, counts) in &others.0 {
+            let sum = self.0.entry(features).or_default();
+            *sum = [sum[0] + counts[0], sum[1] + counts[1]];
+        }
     }
 
     /// Sampled keys that have been added.

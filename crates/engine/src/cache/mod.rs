@@ -29,6 +29,7 @@ use stall::Stall;
 pub(crate) use sync::Requests;
 pub use sync::SyncError;
 
+use crate::admission::{AdmissionStats, Gate};
 use crate::config::{Dram, EngineConfig};
 use crate::counter::CacheLine;
 use crate::dram::{EvictContext, LogPosition, NewItem, TierStats};
@@ -79,6 +80,7 @@ pub struct Engine {
     /// Items with lower versions are stale.
     pub(crate) stale_below: u64,
     pub(crate) config: EngineConfig,
+    pub(crate) gate: Gate,
     pub(crate) persistence: Persistence,
     pub(crate) syncs: Requests,
     pub(crate) checkpoints: Requests,
@@ -124,6 +126,8 @@ pub struct EngineStats {
     pub memory: MemoryUse,
     /// What an index that is partly on flash has done.
     pub mappings: MappingStats,
+    /// What admission has done.
+    pub admission: AdmissionStats,
     /// Writes that stalled on flash.
     pub write_waits: u64,
     /// The limit on what is written to flash, if there is one, in bytes a second, and what it has held back.
@@ -257,7 +261,7 @@ impl Engine {
     pub(crate) fn evict_context(&self, partition: usize, now: u32) -> EvictContext<'_> {
         EvictContext {
             flash: &*self.flash,
-            admission: self.config.admission,
+            gate: &self.gate,
             seed: self.seed,
             cutoff: self.cutoffs.cutoff(partition),
             now,
@@ -387,6 +391,7 @@ impl Engine {
             mappings: self.flash.placement().mappings(),
             write_waits: self.write_stalls.load(Ordering::Relaxed),
             write_limit: self.flash.write_limit(),
+            admission: self.gate.stats(),
             ..EngineStats::default()
         };
         let limit = self.tier_limit() as u64;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::stall::Stall;
 use super::{CacheError, Engine, FlashRead, ItemView, Owner, Peek};
+use crate::admission::flashiness::Features;
 use crate::counter::Count as _;
 use crate::dram::{LongValue, NewItem, Older};
 use crate::flash::Placed;
@@ -343,6 +344,7 @@ impl Held<'_> {
                 let header = partition.tier.header_mut(*handle);
                 header.state |= state::FETCHED | state::REFERENCED;
                 header.last_access = self.now.into();
+                header.count_read();
                 partition.stats.dram_hits += 1;
             }
             Present::Fetched(_) => {
@@ -350,10 +352,29 @@ impl Held<'_> {
                 partition.stats.flash_hits += 1;
             }
         }
+        let gate = &self.engine.gate;
+        if gate.watches(self.key.hash()) {
+            gate.read(self.key, self.known());
+        }
+    }
+
+    /// What admission knows of the item, if it is in memory.
+    fn known(&self) -> Option<Features> {
+        let tier = &self.partition.tier;
+        let handle = tier.find(self.key)?;
+        Some(Features::of(tier.header(handle)))
+    }
+
+    /// Whether the cache has the key, or may have it.
+    fn may_be_there(&self) -> bool {
+        self.known().is_some() || self.engine.flash.probe(self.key.hash()) != Probe::Absent
     }
 
     fn erase(&mut self) {
         let hash = self.key.hash();
+        if self.engine.gate.watches(hash) && self.may_be_there() {
+            self.engine.gate.updated(self.key, None);
+        }
         self.partition.tier.remove(self.key);
         let below = self.partition.next_version;
         self.engine.flash.invalidate(hash, below);
@@ -384,6 +405,7 @@ impl Held<'_> {
     /// Stores an item under a new version; the copy on flash is outdated from then on.
     fn store_new(&mut self, new: &NewItem<'_>) -> Result<u64, Refused> {
         let engine = self.engine;
+        let is_update = engine.gate.watches(self.key.hash()) && self.may_be_there();
         let context = engine.evict_context(self.number, self.now);
         let body = new.body_bytes(self.key);
         if body > engine.largest_body {
@@ -405,6 +427,9 @@ impl Held<'_> {
         }
         let version = self.partition.take_version();
         self.partition.count_write(self.key.hash());
+        if is_update {
+            engine.gate.updated(self.key, self.known());
+        }
         Ok(new.cas_unique.unwrap_or(version))
     }
 

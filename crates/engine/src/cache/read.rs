@@ -5,6 +5,7 @@ use std::sync::Arc;
 use xxhash_rust::xxh3::xxh3_128;
 
 use super::Engine;
+use crate::admission::flashiness::Features;
 use crate::dram::{LongValue, NewItem};
 use crate::format::item::{ItemRef, state};
 use crate::in_flight::{InFlightRead, ReadOutcome};
@@ -264,7 +265,8 @@ impl FlashRead {
                 .tier
                 .has_space(&new.header(key), context.limit_bytes)
             || partition.take_turn(PROMOTE_ONE_IN);
-        let kept = engine.may_keep(header.body_bytes(), &context)
+        let kept = engine.config.keeps_read
+            && engine.may_keep(header.body_bytes(), &context)
             && worth
             && partition.tier.put(key, &new, &context).is_ok();
         partition.stats.promotions += u64::from(kept);
@@ -318,6 +320,12 @@ impl Engine {
                     if header.last_access.get() != now {
                         header.last_access = now.into();
                     }
+                    if self.gate.counts_reads() {
+                        header.count_read();
+                    }
+                    if self.gate.watches(key.hash()) {
+                        self.gate.read(key, Some(Features::of(header)));
+                    }
                     partition.stats.dram_hits += 1;
                 }
                 return Lookup::Hit(shown);
@@ -331,6 +339,9 @@ impl Engine {
             }
             partition.tier.remove(key);
             self.flash.invalidate(key.hash(), partition.next_version);
+        }
+        if peek == Peek::No && self.gate.watches(key.hash()) {
+            self.gate.read(key, None);
         }
         match self.ask_flash(&mut partition, key, now, peek, true) {
             Some(read) => Lookup::Flash(read),

@@ -7,6 +7,7 @@ use super::{
     Dram, EngineConfig, META_BYTES, MIN_MEMORY_BYTES, MIN_SEGMENTS, PlacementConfig, ReclaimPolicy,
     Reserve, StaticReserve,
 };
+use crate::admission::Admission;
 use crate::format::journal::{LOCATION_UNITS, SEGMENT_LIMIT};
 use crate::format::segment::{PAGE_BYTES, UNIT_BYTES, largest_item};
 use crate::store::{SEGMENT_TABLE_BYTES, Victim};
@@ -142,6 +143,11 @@ impl EngineConfig {
         let segment_fits = segment_bytes.is_multiple_of(PAGE_BYTES) && segment_bytes >= 64 << 10;
         let reclaimers_fit = (1..=254).contains(&reclaim.reclaimers);
         let leveling_fits = reclaim.wear_leveling != Some(0);
+        let (reads_fit, window_fits) = match self.admission {
+            Admission::Learned(learning) => (learning.reads >= 1, !learning.window.is_zero()),
+            Admission::Ghosts { reads } => ((1..=255).contains(&reads), true),
+            Admission::All | Admission::Random { .. } => (true, true),
+        };
         let whole_pages = "a whole number of 4 KiB pages, 64 KiB at least";
         for (fits, name, range) in [
             (self.partition_bits <= 12, "partition_bits", "0 to 12"),
@@ -155,6 +161,12 @@ impl EngineConfig {
             ),
             (reclaimers_fit, "reclaimers", "1 to 254"),
             (leveling_fits, "wear_leveling", "1 or more"),
+            (
+                reads_fit,
+                "reads",
+                "1 or more, and 255 at most where none are learned",
+            ),
+            (window_fits, "window", "longer than nothing"),
             (write_fits, "write_bytes", "4096 at least"),
             (segment_fits, "segment_bytes", whole_pages),
         ] {

@@ -122,7 +122,7 @@ impl DramTier {
             }
             let hash = self.hash_of(handle, context.seed);
             let is_due = if is_dirty {
-                !due.admitted || context.admission.admits(hash, header)
+                !due.admitted || self.judge(handle, hash, context).is_admitted
             } else {
                 context.flash.holds(hash) != Held::Yes
             };

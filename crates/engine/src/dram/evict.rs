@@ -3,6 +3,7 @@
 use super::log::Handle;
 use super::tier::{DramTier, EvictContext, Slot, table_hash};
 use super::{Held, NoSpace};
+use crate::admission::Verdict;
 use crate::flash::Placed;
 use crate::format::item::{HEADER_BYTES, ItemHeader, MAX_KEY_BYTES, state};
 use crate::key::{Key, KeyHash};
@@ -138,7 +139,8 @@ impl DramTier {
             // A clean item's copy is as dead; reclaim finds out by itself.
             return Fate::Drop;
         }
-        if chances && header.has(state::REFERENCED) {
+        let may_stay = chances && header.has(state::REFERENCED);
+        if !header.has(state::DIRTY) && may_stay {
             self.stats.second_chances += 1;
             return Fate::Again;
         }
@@ -154,13 +156,32 @@ impl DramTier {
         };
         if !header.has(state::DIRTY) && may_be_on_flash() {
             self.stats.clean_evictions += 1;
-        } else if !context.admission.admits(hash, &header) {
-            self.count_rejected(&header);
-        } else {
+            self.stats.evictions += 1;
+            return Fate::Drop;
+        }
+        let verdict = self.judge(handle, hash, context);
+        if may_stay && verdict.stays_if_read {
+            self.stats.second_chances += 1;
+            return Fate::Again;
+        }
+        if verdict.is_admitted {
             return Fate::Place;
         }
+        context.gate.refused(hash);
+        self.count_rejected(&header);
         self.stats.evictions += 1;
         Fate::Drop
+    }
+
+    /// Whether an item that flash does not have goes there, and when.
+    pub(super) fn judge(
+        &self,
+        handle: Handle,
+        hash: KeyHash,
+        context: &EvictContext<'_>,
+    ) -> Verdict {
+        let header = self.log.header(handle);
+        context.gate.judge(hash, self.log.key(handle), header)
     }
 
     /// Counts an item that does not go to flash since that may not be written to any faster.
@@ -221,6 +242,7 @@ impl DramTier {
         // Whatever became of an item, it leaves memory.
         let taken = self.hand_over(entries, context).len();
         for &(hash, handle) in &entries[..taken] {
+            context.gate.admitted(self.log.header(handle));
             self.unlink(hash, handle);
         }
         self.stats.demotions += taken as u64;
@@ -232,6 +254,7 @@ impl DramTier {
         if !context.flash.is_held_back() {
             return Err(NoSpace);
         }
+        context.gate.held_back();
         // What was on flash of them has been outdated since they were set.
         for &(hash, handle) in left {
             let header = *self.log.header(handle);

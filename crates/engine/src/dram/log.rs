@@ -7,12 +7,10 @@ use runtime::pages::{PagePool, Pages};
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::long::LongValue;
-use crate::format::item::{CAS_BYTES, HEADER_BYTES, ItemHeader, ItemRef, state};
+use crate::format::item::{BESIDE, CAS_BYTES, HEADER_BYTES, ItemHeader, ItemRef, state};
 
 /// Entries start at multiples of this many bytes.
 const UNIT: usize = 8;
-/// Value of `ItemHeader::reserved[0]` in an entry whose value lies beside the log.
-const STUB: u8 = 1;
 /// Bytes that follow the key of a stub: the number of its value.
 const STUB_BYTES: usize = 4;
 
@@ -259,7 +257,7 @@ impl Log {
             at += bytes.len();
         };
         let mut header = *header;
-        header.reserved = [u8::from(stub.is_some()) * STUB, 0];
+        header.updates = header.updates() | u8::from(stub.is_some()) * BESIDE;
         put(header.as_bytes());
         if header.has(state::HAS_CAS) {
             put(&cas_unique.to_le_bytes());
@@ -309,7 +307,7 @@ impl Log {
     fn extent(header: &ItemHeader, start: usize) -> Extent {
         let key = start + HEADER_BYTES + header.cas_bytes();
         let value = key + usize::from(header.key_bytes);
-        let value_bytes = if header.reserved[0] == STUB {
+        let value_bytes = if header.is_beside() {
             STUB_BYTES
         } else {
             header.value_bytes.get() as usize
@@ -347,7 +345,7 @@ impl Log {
     pub(super) fn value_mut(&mut self, handle: Handle) -> Option<&mut [u8]> {
         let (slot, _) = self.place(handle);
         let (_, header, extent) = self.entry(handle);
-        let beside = header.reserved[0] == STUB;
+        let beside = header.is_beside();
         (!beside).then(|| &mut self.chunk_mut(slot)[extent.value..extent.end])
     }
 
@@ -367,7 +365,7 @@ impl Log {
         };
         let key = &chunk[extent.key..extent.value];
         let tail = &chunk[extent.value..extent.end];
-        let owner = (header.reserved[0] == STUB).then(|| {
+        let owner = (header.is_beside()).then(|| {
             let value = self.large[stub_number(tail)].as_ref();
             value.expect("a live stub names a value")
         });
@@ -383,7 +381,7 @@ impl Log {
     /// Marks an entry dead and gives up its value if that lies beside the log.
     pub(super) fn kill(&mut self, handle: Handle) {
         let (chunk, header, extent) = self.entry(handle);
-        if header.reserved[0] == STUB && !header.has(state::DEAD) {
+        if header.is_beside() && !header.has(state::DEAD) {
             let number = stub_number(&chunk[extent.value..extent.end]);
             if let Some(value) = self.large[number].take() {
                 self.beside_bytes -= LongValue::bytes_for(value.len());

@@ -10,7 +10,7 @@ use proptest::prelude::*;
 
 use super::tier::{DramTier, EvictContext, NewItem, TierUse};
 use super::{Below, Due, Handle, Held, LogPosition, NoSpace, Walked};
-use crate::admission::Admission;
+use crate::admission::{Admission, Gate};
 use crate::flash::Placed;
 use crate::format::item::{ItemRef, state};
 use crate::key::{Key, KeyHash};
@@ -83,12 +83,16 @@ impl Below for MapFlash {
     }
 }
 
+fn gate(admission: Admission) -> Gate {
+    Gate::new(admission, 1 << 20, 8 << 20)
+}
+
 /// A tier of `limit_bytes` over a map.
 struct Bench {
     flash: MapFlash,
     tier: DramTier,
     limit_bytes: usize,
-    admission: Admission,
+    gate: Gate,
     next_version: u64,
     cutoff: u64,
     now: u32,
@@ -100,7 +104,7 @@ impl Bench {
             flash: MapFlash::with_space(space),
             tier: DramTier::new(CHUNK, Arc::default()),
             limit_bytes,
-            admission: Admission::All,
+            gate: gate(Admission::All),
             next_version: 1,
             cutoff: 0,
             now: 1000,
@@ -110,7 +114,7 @@ impl Bench {
     fn parts(&mut self) -> (&mut DramTier, EvictContext<'_>) {
         let context = EvictContext {
             flash: &self.flash,
-            admission: self.admission,
+            gate: &self.gate,
             seed: SEED,
             cutoff: self.cutoff,
             now: self.now,
@@ -502,7 +506,7 @@ fn what_is_younger_than_what_is_due_stays_dirty_wherever_it_lies() {
     assert_eq!(bench.flash.value(&name(10)).unwrap(), [2; 100]);
     // What is not admitted waits for its eviction.
     bench.put(b"refused", &[3; 100]).unwrap();
-    bench.admission = Admission::Random { per_mille: 0 };
+    bench.gate = gate(Admission::Random { per_mille: 0 });
     bench.clean_due(&due(bench.next_version)).unwrap();
     assert_eq!(bench.tier.dirty, 1);
     bench.clean_due(&Due::ALL).unwrap();

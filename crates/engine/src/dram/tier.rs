@@ -11,7 +11,7 @@ pub(crate) use super::log::Handle;
 use super::log::{Log, LogPosition};
 use super::long::LongValue;
 use super::{Below, NoSpace};
-use crate::admission::Admission;
+use crate::admission::Gate;
 use crate::counter::summed;
 use crate::format::item::{CAS_BYTES, HEADER_BYTES, ItemHeader, ItemRef, state};
 use crate::key::{Key, KeyHash};
@@ -70,7 +70,8 @@ impl<'a> NewItem<'a> {
             last_access: self.last_access.into(),
             key_bytes: key.bytes().len() as u8,
             state: self.state & !state::DEAD | cas,
-            reserved: [0; 2],
+            reads: 0,
+            updates: 0,
         }
     }
 
@@ -178,7 +179,7 @@ pub(crate) struct DramTier {
 /// What an eviction needs to know of the world.
 pub(crate) struct EvictContext<'a> {
     pub(crate) flash: &'a dyn Below,
-    pub(crate) admission: Admission,
+    pub(crate) gate: &'a Gate,
     /// Hash seed of the image.
     pub(crate) seed: u64,
     /// Versions below this are dead.
@@ -334,9 +335,10 @@ impl DramTier {
         context: &EvictContext<'_>,
     ) -> Result<Older, NoSpace> {
         work::count(Work::TierEntry, 1);
-        let header = new.header(key);
+        let mut header = new.header(key);
         let old = self.find(key);
         if let Some(handle) = old {
+            header.count_update_of(self.log.header(handle));
             let older = self.older(handle);
             if self.overwrite(handle, &header, new) {
                 return Ok(older);

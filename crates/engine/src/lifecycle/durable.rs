@@ -73,6 +73,26 @@ impl Engine {
         spawn(Box::new(move || Box::pin(engine.crawl())));
         let engine = Arc::clone(self);
         spawn(Box::new(move || Box::pin(engine.write_back())));
+        if self.gate.next_lesson().is_some() {
+            let engine = Arc::clone(self);
+            spawn(Box::new(move || Box::pin(engine.learn())));
+        }
+    }
+
+    /// Learns what deserves flash, at the end of each window, until an orderly stop.
+    async fn learn(self: Arc<Self>) {
+        while let Some(left) = self.gate.next_lesson() {
+            let stopping = self.persistence.stopping.listener();
+            if self.is_stopped() {
+                return;
+            }
+            if left.is_zero() {
+                self.gate.learn().await;
+            } else {
+                // Whichever comes first, both are looked at again.
+                let _ = runtime::timeout(left, stopping).await;
+            }
+        }
     }
 
     /// What has been done to survive a crash.

@@ -7,6 +7,7 @@ use runtime::pages::PagePool;
 use runtime::sync::{Notify, Semaphore};
 
 use super::{SEQUENCE_RESERVE, VERSION_RESERVE};
+use crate::admission::Gate;
 use crate::cache::{Engine, Requests};
 use crate::config::{AfterDowntime, ConfigError, Dram, EngineConfig, META_BYTES, PlacementConfig};
 use crate::counter::CacheLine;
@@ -142,7 +143,9 @@ impl Opening {
         let usable = look_at_journal(&*log, &superblock, is_new, self.config.force)?;
         let store = self.store(&superblock)?;
         // Before anything is read that takes memory.
-        let budget = self.budget(&shape, &store, &*log)?;
+        let flash_bytes = u64::from(shape.segments) * u64::from(shape.segment_bytes);
+        let gate = Gate::new(self.config.admission, self.config.memory_bytes, flash_bytes);
+        let budget = self.budget(&shape, &store, &*log, &gate)?;
         let now = runtime::unix_seconds();
         let (mut last_run, mut start) = match new {
             Some(new) => (None, new),
@@ -260,7 +263,13 @@ impl Opening {
             superblock: Mutex::new(superblock),
             superblock_turn: Semaphore::new(1),
         };
-        let engine = assemble(flash, self.config, &shape, first_version, persistence);
+        let engine = assemble(
+            flash,
+            (self.config, gate),
+            &shape,
+            first_version,
+            persistence,
+        );
         let engine = Arc::new(engine);
         let memory: std::sync::Weak<dyn ReturnToMemory> = Arc::downgrade(&engine) as _;
         let _ = engine.flash.upkeep.memory.set(memory);
@@ -453,12 +462,14 @@ impl Opening {
         shape: &ImageShape,
         store: &SegmentStore,
         log: &dyn Log,
+        gate: &Gate,
     ) -> Result<Budget, OpenError> {
         let (config, memory_bytes) = (&self.config, self.config.memory_bytes);
         let partition_bits = shape.partitions.trailing_zeros();
         let flash_bytes = fixed_bytes(store, log, shape.partitions)
             + self.kind.working_bytes(shape.expected_items);
-        let fixed_bytes = flash_bytes + config.read_bytes() + 2 * kept_bytes(config);
+        let fixed_bytes =
+            flash_bytes + config.read_bytes() + 2 * kept_bytes(config) + gate.memory_bytes();
         let chunk_bytes = match config.dram {
             Dram::ItemCache => LEAST_CHUNK_BYTES,
             // No item is kept.
@@ -662,14 +673,15 @@ fn take_over(
 
 fn assemble(
     flash: FlashTier,
-    config: EngineConfig,
+    (config, gate): (EngineConfig, Gate),
     shape: &ImageShape,
     first_version: u64,
     persistence: Persistence,
 ) -> Engine {
     let kept_bytes = kept_bytes(&config);
     let pool = Arc::new(PagePool::new(kept_bytes as usize));
-    let fixed_bytes = flash.memory().fixed_bytes + config.read_bytes() + 2 * kept_bytes;
+    let fixed_bytes =
+        flash.memory().fixed_bytes + config.read_bytes() + 2 * kept_bytes + gate.memory_bytes();
     let partitions = u64::from(shape.partitions);
     let tier_bytes = config.memory_bytes.saturating_sub(fixed_bytes) / partitions;
     // Some sixteen chunks a partition, so that one being evicted is a small part of it.
@@ -692,6 +704,7 @@ fn assemble(
         journal: Arc::clone(&flash.upkeep.journal),
         flash: Arc::new(flash),
         fixed_bytes,
+        gate,
         config,
         persistence,
         syncs: Requests::default(),

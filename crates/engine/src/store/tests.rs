@@ -109,7 +109,8 @@ fn append_from(
         last_access: 0.into(),
         key_bytes: 3,
         state: 0,
-        reserved: [0; 2],
+        reads: 0,
+        updates: 0,
     };
     let item = ItemRef {
         header: &header,

@@ -6,6 +6,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test's helpers are tests")]
 
+mod admission;
 mod concurrency;
 mod copies;
 mod didacache;

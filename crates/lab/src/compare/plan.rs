@@ -7,7 +7,7 @@ use std::time::Duration;
 use device::{DeviceSpec, DiskSpec, DriveModel};
 use engine::config::Sizes;
 use engine::placement::cascade::CascadeConfig;
-use engine::{EngineConfig, PlacementConfig, Reserve};
+use engine::{Admission, EngineConfig, PlacementConfig, Reserve};
 use workload::{MAX_KEY_BYTES, Workload};
 
 use super::error::CompareError;
@@ -106,6 +106,8 @@ pub struct Plan {
     pub cascade: Option<CascadeConfig>,
     /// Segments from one of their checkpoints to the next, where they are not to choose.
     pub checkpoint_segments: Option<u32>,
+    /// Which items that leave memory go to flash, where the preset is not to choose.
+    pub admission: Option<Admission>,
     /// The most that is written to the flash, in bytes a second.
     pub flash_write_limit: Option<NonZeroU64>,
     /// The index of presets that have it in memory is paged to a drive of its own.
@@ -200,6 +202,7 @@ impl Plan {
             reserve: None,
             cascade: None,
             checkpoint_segments: None,
+            admission: None,
             flash_write_limit: None,
             swap: None,
             front_items: None,
@@ -324,6 +327,7 @@ impl Plan {
     pub(super) fn config(&self, preset: &Preset, storage: &Storage) -> EngineConfig {
         let mut config = (preset.config)(self.sizes(storage));
         config.flash_write_limit = self.flash_write_limit;
+        config.admission = self.admission.unwrap_or(config.admission);
         if let Some(workers) = self.workers {
             let workers = workers as usize;
             // One buffer at least is being filled.

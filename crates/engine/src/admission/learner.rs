@@ -1,0 +1,349 @@
+//! Learning what deserves flash while the cache runs: samples of some keys, a classifier for each application.
+//!
+//! ```text
+//!   window k      sampling: reads and updates of keys, one sample each ─┐
+//!   window k + 1  the same of others                                    └▶ counting: what became of them ──▶ examples
+//!                                                                             applications ──▶ Flashiness each, one of the rest
+//! ```
+//!
+//! Keys are watched whose hash is below a bound, which falls by half when there are too many: so a share of all keys, hot or
+//! cold, and always the same. A sample has the counts that the item in memory has when it is read or updated, since these are
+//! what it is judged by; what becomes of it afterwards is what requests ask for, found or not, so that it does not depend on
+//! what the cache has kept.
+//!
+//! While nothing has been learned an item deserves flash if it has been read.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use hashbrown::HashTable;
+use runtime::Instant;
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::Learning;
+use super::flashiness::{Features, Flashiness, Samples, Tally};
+use crate::format::item::ItemHeader;
+use crate::key::{Key, KeyHash};
+use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use crate::sync::{Mutex, RwLock};
+
+/// The part of the memory that samples take.
+const MEMORY_SHARE: u64 = 64;
+/// Keys of a window at least, whatever the memory.
+const LEAST_KEYS: usize = 512;
+/// Applications with a classifier of their own, at most: those with the most samples.
+const MOST_APPLICATIONS: usize = 256;
+/// With fewer samples an application shares that of all others.
+const LEAST_SAMPLES: u64 = 64;
+/// The application of keys without a delimiter, and of all where there is none.
+const DEFAULT: u64 = 0;
+/// Thousandths of a score by which the bar rises each time that a limit holds items back, and falls for so many items that
+/// find space.
+const BAR_STEP: u32 = 20;
+const BAR_FALLS_AFTER: u32 = 64;
+/// The bar is no higher than this, in thousandths: hardly any score is.
+const HIGHEST_BAR: u32 = 100_000;
+
+/// A key that is watched.
+#[derive(Clone, Debug)]
+struct Watched {
+    hash: u64,
+    application: u64,
+    tally: Tally,
+}
+
+/// What is known of the keys that are watched.
+struct Windows {
+    sampling: HashTable<Watched>,
+    counting: HashTable<Watched>,
+    most_keys: usize,
+    ends: Instant,
+    drawn: u64,
+}
+
+/// What has been learned.
+#[derive(Default)]
+struct Lessons {
+    of_application: HashMap<u64, Flashiness>,
+    /// Of the others; nothing before the first window has been counted.
+    of_rest: Option<Flashiness>,
+}
+
+/// What a policy that learns has learned.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LearnerStats {
+    /// Windows that have been learned from.
+    pub lessons: u64,
+    /// Applications with a classifier of their own.
+    pub applications: u64,
+    /// Samples that the last lesson was learned from.
+    pub samples: u64,
+    /// The share of these that turned out to deserve flash, per mille.
+    pub flashy_per_mille: u64,
+    /// The share of these that the classifiers of the last lesson tell right, per mille.
+    pub right_per_mille: u64,
+    /// Keys that are watched, one of so many.
+    pub one_in: u64,
+    /// Microseconds that learning has taken.
+    pub learn_us: u64,
+    /// What a score has to be above, in thousandths: zero unless a limit holds writes back.
+    pub bar: u64,
+}
+
+/// Learns. Shared by all threads.
+pub(super) struct Learner {
+    learning: Learning,
+    /// Keys are watched whose mixed hashes are no higher.
+    bound: AtomicU64,
+    windows: Mutex<Windows>,
+    lessons: RwLock<Lessons>,
+    /// Thousandths of a score.
+    bar: AtomicU32,
+    passed: AtomicU32,
+    stats: Mutex<LearnerStats>,
+}
+
+impl Features {
+    /// What is known of an item in memory.
+    pub(crate) fn of(header: &ItemHeader) -> Self {
+        Self {
+            reads: u32::from(header.reads),
+            updates: u32::from(header.updates()),
+        }
+    }
+}
+
+fn mixed(hash: KeyHash) -> u64 {
+    let hash = (hash.0 ^ hash.0 >> 32).wrapping_mul(0xd6e8_feb8_6659_fd93);
+    hash ^ hash >> 32
+}
+
+impl Windows {
+    fn new(most_keys: usize, ends: Instant) -> Self {
+        Self {
+            sampling: HashTable::with_capacity(most_keys),
+            counting: HashTable::with_capacity(most_keys),
+            most_keys,
+            ends,
+            drawn: 1,
+        }
+    }
+
+    fn memory_bytes(&self) -> u64 {
+        (self.sampling.allocation_size() + self.counting.allocation_size()) as u64
+    }
+
+    /// The tally of a key in the window of sampling, from now on.
+    fn sampling(&mut self, hash: u64, application: u64) -> &mut Tally {
+        let is_it = |watched: &Watched| watched.hash == hash;
+        let entry = self.sampling.entry(hash, is_it, |watched| watched.hash);
+        let new = || Watched {
+            hash,
+            application,
+            tally: Tally::default(),
+        };
+        &mut entry.or_insert_with(new).into_mut().tally
+    }
+
+    fn counting(&mut self, hash: u64) -> Option<&mut Tally> {
+        let found = self
+            .counting
+            .find_mut(hash, |watched| watched.hash == hash)?;
+        Some(&mut found.tally)
+    }
+
+    /// One in so many, in turn with all that is drawn.
+    fn draw(&mut self) -> impl FnOnce(u32) -> bool + use<> {
+        self.drawn = self
+            .drawn
+            .wrapping_mul(0x5851_f42d_4c95_7f2d)
+            .wrapping_add(0x1405_7b7e_f767_814f);
+        let drawn = self.drawn >> 32;
+        move |odds| (drawn * u64::from(odds)) >> 32 == 0
+    }
+}
+
+impl Learner {
+    pub(super) fn new(learning: Learning, memory_bytes: u64) -> Self {
+        // Two tables, at most half empty, of entries and a byte for each.
+        let entry = 4 * (size_of::<Watched>() + 1);
+        let most_keys = (memory_bytes / MEMORY_SHARE) as usize / entry;
+        let ends = runtime::now() + learning.window;
+        Self {
+            learning,
+            bound: AtomicU64::new(u64::MAX),
+            windows: Mutex::new(Windows::new(most_keys.max(LEAST_KEYS), ends)),
+            lessons: RwLock::default(),
+            bar: AtomicU32::new(0),
+            passed: AtomicU32::new(0),
+            stats: Mutex::default(),
+        }
+    }
+
+    pub(super) fn memory_bytes(&self) -> u64 {
+        self.windows.lock().memory_bytes()
+    }
+
+    fn application(&self, key: &[u8]) -> u64 {
+        let ends_prefix = |delimiter| key.iter().position(|&byte| byte == delimiter);
+        match self.learning.delimiter.and_then(ends_prefix) {
+            Some(end) => xxh3_64(&key[..end]).max(DEFAULT + 1),
+            None => DEFAULT,
+        }
+    }
+
+    /// Whether an item deserves flash.
+    pub(super) fn admits(&self, key: &[u8], features: Features) -> bool {
+        let lessons = self.lessons.read();
+        let Some(of_rest) = lessons.of_rest else {
+            return features.reads > 0;
+        };
+        let learned = if lessons.of_application.is_empty() {
+            of_rest
+        } else {
+            let own = lessons.of_application.get(&self.application(key));
+            own.copied().unwrap_or(of_rest)
+        };
+        drop(lessons);
+        let bar = f64::from(self.bar.load(Ordering::Relaxed)) / 1000.0;
+        learned.score(features) > bar
+    }
+
+    /// A limit has held an item back: of what deserves flash, only what deserves it more goes there.
+    pub(super) fn raise_the_bar(&self) {
+        let raised = |bar: u32| Some((bar + BAR_STEP).min(HIGHEST_BAR));
+        let order = Ordering::Relaxed;
+        // The closure never refuses.
+        let _ = self.bar.fetch_update(order, order, raised);
+    }
+
+    /// An item has found space.
+    pub(super) fn lower_the_bar(&self) {
+        let order = Ordering::Relaxed;
+        if self.bar.load(order) == 0 {
+            return;
+        }
+        if self.passed.fetch_add(1, order) % BAR_FALLS_AFTER == 0 {
+            let lowered = |bar: u32| Some(bar.saturating_sub(BAR_STEP));
+            let _ = self.bar.fetch_update(order, order, lowered);
+        }
+    }
+
+    #[inline]
+    pub(super) fn watches(&self, hash: KeyHash) -> bool {
+        mixed(hash) <= self.bound.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn read(&self, key: Key<'_>, known: Option<Features>) {
+        self.observe(key, known, Tally::read_later);
+    }
+
+    pub(super) fn updated(&self, key: Key<'_>, known: Option<Features>) {
+        self.observe(key, known, Tally::update_later);
+    }
+
+    fn observe(&self, key: Key<'_>, known: Option<Features>, later: impl FnOnce(&mut Tally)) {
+        let hash = mixed(key.hash());
+        let mut windows = self.windows.lock();
+        if let Some(tally) = windows.counting(hash) {
+            later(tally);
+        }
+        // What has never been read has no sample.
+        let Some(features) = known.filter(|features| features.reads > 0) else {
+            return;
+        };
+        let draw = windows.draw();
+        let application = self.application(key.bytes());
+        windows
+            .sampling(hash, application)
+            .accessed_as(features, draw);
+        while windows.sampling.len() > windows.most_keys {
+            let bound = self.bound.load(Ordering::Relaxed) / 2;
+            self.bound.store(bound, Ordering::Relaxed);
+            windows.sampling.retain(|watched| watched.hash <= bound);
+        }
+    }
+
+    pub(super) fn next_lesson(&self) -> Duration {
+        self.windows.lock().ends.since(runtime::now())
+    }
+
+    /// Ends the window, and learns from what has been counted in it.
+    pub(super) async fn learn(&self) {
+        let begun = runtime::now();
+        let mut of_application: HashMap<u64, Samples> = HashMap::new();
+        {
+            let windows = &mut *self.windows.lock();
+            for watched in &windows.counting {
+                if let Some(sample) = watched.tally.sample() {
+                    let samples = of_application.entry(watched.application).or_default();
+                    samples.add(sample, watched.tally.is_flashy(self.learning.reads));
+                }
+            }
+            windows.counting.clear();
+            std::mem::swap(&mut windows.sampling, &mut windows.counting);
+            windows.ends = begun + self.learning.window;
+        }
+        let mut samples: Vec<(u64, Samples)> = of_application.into_iter().collect();
+        let all: u64 = samples.iter().map(|(_, samples)| samples.len()).sum();
+        if all < LEAST_SAMPLES {
+            // What was learned before holds.
+            return;
+        }
+        samples
+            .sort_by_key(|(application, samples)| (std::cmp::Reverse(samples.len()), *application));
+        let has_own = |(application, samples): &(u64, Samples)| {
+            *application != DEFAULT && samples.len() >= LEAST_SAMPLES
+        };
+        let (mut own, mut rest): (Vec<_>, Vec<_>) = samples.into_iter().partition(has_own);
+        rest.extend(own.drain(own.len().min(MOST_APPLICATIONS)..));
+        let mut of_rest = Samples::default();
+        for (_, samples) in &rest {
+            of_rest.extend(samples);
+        }
+        if of_rest.len() < LEAST_SAMPLES {
+            for (_, samples) in &own {
+                of_rest.extend(samples);
+            }
+        }
+        let (mut flashy, mut right) = (0.0, 0.0);
+        let mut judge = |samples: &Samples, learned: &Flashiness| {
+            let len = samples.len() as f64;
+            flashy += samples.flashy_share() * len;
+            right += samples.accuracy(|features| learned.score(features) > 0.0) * len;
+        };
+        let learned_of_rest = Flashiness::train(&of_rest);
+        for (_, samples) in &rest {
+            judge(samples, &learned_of_rest);
+        }
+        let mut lessons = Lessons {
+            of_rest: Some(learned_of_rest),
+            ..Lessons::default()
+        };
+        for (application, samples) in &own {
+            // The worker has requests to serve.
+            runtime::yield_now().await;
+            let learned = Flashiness::train(samples);
+            judge(samples, &learned);
+            lessons.of_application.insert(*application, learned);
+        }
+        let applications = own.len() as u64;
+        *self.lessons.write() = lessons;
+        let mut stats = self.stats.lock();
+        stats.lessons += 1;
+        stats.applications = applications;
+        stats.samples = all;
+        let per_mille = |sum: f64| (sum / all as f64 * 1000.0) as u64;
+        (stats.flashy_per_mille, stats.right_per_mille) = (per_mille(flashy), per_mille(right));
+        stats.learn_us += u64::try_from(runtime::now().since(begun).as_micros()).unwrap_or(0);
+    }
+
+    pub(super) fn stats(&self) -> LearnerStats {
+        let bound = self.bound.load(Ordering::Relaxed);
+        LearnerStats {
+            one_in: u64::MAX / bound.max(1),
+            bar: self.bar.load(Ordering::Relaxed).into(),
+            ..*self.stats.lock()
+        }
+    }
+}
