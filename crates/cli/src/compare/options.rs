@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::Parser;
 use device::{DeviceSpec, DiskSpec, SpecError};
-use engine::{Reserve, StaticReserve};
+use engine::{Admission, Reserve, StaticReserve};
 use lab::compare::{CompareError, DeviceChoice, Plan};
 use lab::presets::{Preset, named};
 use server::config::Size;
@@ -92,6 +92,13 @@ pub(crate) struct CompareArgs {
     /// The most of a segment that reclaim copies, in sixteenths [default: the preset's choice]
     #[arg(long, value_name = "N")]
     max_copy: Option<u32>,
+    /// Items that go to flash when they leave memory: all, random:PERCENT, ghosts:READS or learned:READS [default: the
+    /// preset's choice]
+    #[arg(long, value_name = "POLICY")]
+    admission: Option<Admission>,
+    /// Seconds in which samples are taken, and then counted, where admission learns [default: an hour]
+    #[arg(long, value_name = "SECONDS")]
+    admission_window: Option<NonZeroU32>,
     /// Watermarks of free segments in percent of the flash: below the low one reclaim is pressing, below the high one it
     /// begins [default: the preset's choice]
     #[arg(long, value_name = "LOW-HIGH", value_parser = watermarks)]
@@ -178,6 +185,10 @@ impl CompareArgs {
             turnaround: Duration::from_micros(self.turnaround_us),
             workers: self.workers.map(NonZeroU32::get),
             max_copy_sixteenths: self.max_copy,
+            admission: self.admission,
+            admission_window: self
+                .admission_window
+                .map(|seconds| Duration::from_secs(seconds.get().into())),
             reserve: self.watermarks.map(Reserve::Static),
             database: Duration::from_micros(self.database_us),
             ..Plan::new(workload, device, self.memory.0, self.clients.get())

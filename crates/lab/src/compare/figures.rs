@@ -37,6 +37,7 @@ fn detail(run: &Run, seen: &Seen) -> Detail {
     let begun = run.begun().map(|begun| begun.counters).unwrap_or_default();
     let mappings = since(machine.engine.placement().mappings(), &begun.mappings);
     let (begun, end) = (begun.placement, machine.engine.flash_stats());
+    let stats = machine.engine.stats();
     let micros = |percent| seen.latencies.value_at_percentile(percent) as f64 / 1000.0;
     Detail {
         mean_us: seen.latencies.mean() / 1000.0,
@@ -58,9 +59,12 @@ fn detail(run: &Run, seen: &Seen) -> Detail {
         mappings_lost: machine.engine.placement().mappings().dropped() + end.index_full,
         mappings,
         drive_bytes: (machine.meter.bytes(), machine.meter.most()),
-        held_back: machine.engine.stats().tier.held_back,
+        held_back: stats.tier.held_back,
+        admission: stats.admission,
+        items_returned: end.items_returned - begun.items_returned,
+        tier_bytes: stats.dram_limit_bytes,
         items_evicted: end.items_evicted - begun.items_evicted,
-        fixed_bytes: machine.engine.stats().memory.fixed_bytes,
+        fixed_bytes: stats.memory.fixed_bytes,
         ..Detail::default()
     }
 }

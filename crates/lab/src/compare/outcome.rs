@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use engine::AdmissionStats;
 use engine::placement::MappingStats;
 use serde::{Deserialize, Serialize};
 
@@ -52,6 +53,12 @@ pub struct Detail {
     pub mappings_lost: u64,
     /// Bytes written to a drive since the cache was opened, and the most within any ten seconds.
     pub drive_bytes: (u64, u64),
+    /// What admission has done since then.
+    pub admission: AdmissionStats,
+    /// Items that went back to memory when their segments were reclaimed, meanwhile.
+    pub items_returned: u64,
+    /// Bytes of memory that items may take at the end.
+    pub tier_bytes: u64,
     /// Items that a limit on writes left no space for since then.
     pub held_back: u64,
     /// Live items that reclaim dropped meanwhile.

@@ -108,6 +108,8 @@ pub struct Plan {
     pub checkpoint_segments: Option<u32>,
     /// Which items that leave memory go to flash, where the preset is not to choose.
     pub admission: Option<Admission>,
+    /// How long samples are taken, and then counted, where admission learns and the preset is not to choose.
+    pub admission_window: Option<Duration>,
     /// The most that is written to the flash, in bytes a second.
     pub flash_write_limit: Option<NonZeroU64>,
     /// The index of presets that have it in memory is paged to a drive of its own.
@@ -203,6 +205,7 @@ impl Plan {
             cascade: None,
             checkpoint_segments: None,
             admission: None,
+            admission_window: None,
             flash_write_limit: None,
             swap: None,
             front_items: None,
@@ -328,6 +331,9 @@ impl Plan {
         let mut config = (preset.config)(self.sizes(storage));
         config.flash_write_limit = self.flash_write_limit;
         config.admission = self.admission.unwrap_or(config.admission);
+        if let Admission::Learned(learning) = &mut config.admission {
+            learning.window = self.admission_window.unwrap_or(learning.window);
+        }
         if let Some(workers) = self.workers {
             let workers = workers as usize;
             // One buffer at least is being filled.

@@ -1,4 +1,6 @@
 //! Flashield (NSDI 2019).
 
+mod belady;
 pub(super) mod classifier;
 pub(super) mod fig1;
+pub(super) mod systems;

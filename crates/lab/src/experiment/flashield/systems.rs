@@ -1,0 +1,462 @@
+//! Flashield (NSDI 2019), tables 5 to 7, and hit ratio against bytes written: what goes to flash, and what that costs in hits.
+//!
+//! Look-aside clients, and a drive of which the cache has half, so that what it writes is what counts. Memory has what its index
+//! and its buffers take beside what it has for items, so that all have the same for these.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use engine::{Admission, Learning};
+use workload::{Settings, Workload};
+
+use super::belady;
+use crate::compare::{DeviceChoice, Plan, run};
+use crate::experiment::pick::among;
+use crate::experiment::{ExperimentError, Finding, Outcome, Scale, Setting};
+use crate::plot::{Axis, Line, Plot};
+use crate::presets::{Preset, named};
+use crate::row::{PART, Row};
+
+const FLASHIELD: &str = "flashield";
+const RANDOM: &str = "random";
+const S3_FIFO: &str = "s3-fifo";
+/// Those of table 5.
+const SYSTEMS: [&str; 3] = [FLASHIELD, "ripq", "victim"];
+/// Seven applications, as the paper has; which of the twenty its are is not said.
+const APPLICATIONS: [u16; 7] = [1, 3, 5, 18, 19, 20, 227];
+/// Reads from which on an item counts as flashy: table 6.
+const READS: [u32; 3] = [1, 10, 100];
+/// Parts of flash for one of memory: table 7.
+const RATIOS: [u64; 3] = [15, 7, 3];
+const USUAL_RATIO: u64 = 7;
+/// Of what all keys come to, the cache has space for so much, in percent.
+const SPACE_PERCENT: u64 = 50;
+const CLIENTS: u32 = 16;
+/// Between an answer and the client's next request, so that the processor is not what decides.
+const TURNAROUND: Duration = Duration::from_micros(400);
+/// Windows of learning until the last request.
+const WINDOWS: u32 = 16;
+/// Bytes of an item beside key and value: header, checksum, entry of the summary.
+const ITEM_OVERHEAD: u64 = 60;
+/// Bytes of memory for an object in the index, and for what does not grow with the flash.
+const INDEX_BYTES: f64 = 10.5;
+const FIXED_BYTES: u64 = 9 << 20;
+/// Keys looked at to know the mean size of items.
+const SAMPLE: u64 = 4096;
+
+/// Bytes of flash, requests before those that are measured, and these.
+const fn sizes(scale: Scale) -> (u64, u64, u64) {
+    match scale {
+        Scale::Tiny => (24 << 20, 50_000, 50_000),
+        Scale::Small => (128 << 20, 3_000_000, 3_000_000),
+        Scale::Paper => (1 << 30, 24_000_000, 24_000_000),
+    }
+}
+
+const fn segment_bytes(scale: Scale) -> u32 {
+    match scale {
+        Scale::Tiny => 512 << 10,
+        Scale::Small => 1 << 20,
+        Scale::Paper => 2 << 20,
+    }
+}
+
+/// One system at one setting, and the work that it does.
+struct Cell {
+    part: String,
+    /// What it is called, and its setting.
+    system: &'static str,
+    label: String,
+    preset: &'static Preset,
+    plan: Plan,
+}
+
+/// Work, and how much there is of flash for one of memory.
+struct Ground {
+    name: String,
+    ratio: u64,
+    plan: Plan,
+}
+
+impl Ground {
+    fn new(setting: &Setting<'_>, name: &str, ratio: u64) -> Result<Self, ExperimentError> {
+        let (flash_bytes, warmup, requests) = sizes(setting.scale);
+        let settings = |keys| Settings {
+            keys,
+            clients: CLIENTS.into(),
+            seed: setting.seed,
+            ..Settings::default()
+        };
+        let of_some = Workload::parse(name, settings(SAMPLE))?;
+        let bytes = |nth| u64::from(of_some.load(nth).value_len);
+        let item_bytes = (0..SAMPLE).map(bytes).sum::<u64>() / SAMPLE + ITEM_OVERHEAD;
+        let dram_bytes = flash_bytes / ratio;
+        let keys = (flash_bytes + dram_bytes) / item_bytes * 100 / SPACE_PERCENT;
+        let workload = Workload::parse(name, settings(keys))?;
+        let index_bytes = (flash_bytes / item_bytes) as f64 * INDEX_BYTES;
+        let memory_bytes = dram_bytes + index_bytes as u64 + FIXED_BYTES;
+        let spec = format!("ftl:mlc,size={},block=128KiB", 2 * flash_bytes);
+        let device = DeviceChoice::Emulated(spec.parse().expect("a device that there is"));
+        let rate = u128::from(CLIENTS) * 1_000_000_000 / TURNAROUND.as_nanos();
+        let seconds = (warmup + requests) as f64 / rate as f64;
+        let plan = Plan {
+            requests: Some(requests),
+            warmup,
+            cpus: 2,
+            turnaround: TURNAROUND,
+            admission_window: Some(Duration::from_secs_f64(seconds) / WINDOWS),
+            cache_bytes: Some(flash_bytes),
+            segment_bytes: Some(segment_bytes(setting.scale)),
+            ..Plan::new(workload, device, memory_bytes.max(17 << 20), CLIENTS)
+        };
+        Ok(Self {
+            name: name.to_owned(),
+            ratio,
+            plan,
+        })
+    }
+
+    fn cell(&self, system: &'static str, label: String, admission: Option<Admission>) -> Cell {
+        let preset = match system {
+            RANDOM => "victim",
+            other => other,
+        };
+        Cell {
+            part: format!("{}, DRAM : flash 1 : {}", self.name, self.ratio),
+            system,
+            label,
+            preset: named(preset).expect("the presets are in the list"),
+            plan: Plan {
+                admission,
+                ..self.plan.clone()
+            },
+        }
+    }
+
+    fn flashield(&self, reads: u32) -> Cell {
+        let learning = Learning {
+            reads,
+            ..Learning::default()
+        };
+        let admission = Admission::Learned(learning);
+        self.cell(FLASHIELD, format!("n = {reads}"), Some(admission))
+    }
+
+    fn random(&self, percent: u32) -> Cell {
+        let admission = Admission::Random {
+            per_mille: 10 * percent,
+        };
+        self.cell(RANDOM, format!("{percent} %"), Some(admission))
+    }
+
+    fn s3_fifo(&self, reads: u32) -> Cell {
+        let admission = Admission::Ghosts { reads };
+        self.cell(S3_FIFO, format!("{reads} reads"), Some(admission))
+    }
+
+    fn other(&self, system: &'static str) -> Cell {
+        self.cell(system, String::new(), None)
+    }
+}
+
+impl Cell {
+    fn measure(&self) -> Result<Row, ExperimentError> {
+        let ran = run(&self.plan, self.preset, Box::new(|_| ()))?;
+        let (row, detail) = (&ran.row, &ran.detail);
+        let learner = detail.admission.learner;
+        Ok(Row::new()
+            .with(PART, self.part.as_str())
+            .with("preset", self.system)
+            .with("setting", self.label.as_str())
+            .and(row.figures(&["hit_ratio", "dram_hits", "flash_hits", "clwa", "dlwa"]))
+            .and(row.figures(&["flash_bytes_written", "objects_on_flash"]))
+            .and(row.figures(&["flash_reads_per_hit", "p99_us"]))
+            .with("items_returned", detail.items_returned)
+            .with("dram_tier_bytes", detail.tier_bytes)
+            .with("lessons", learner.map(|learner| learner.lessons))
+            .with(
+                "samples_right",
+                learner.map(|learner| learner.right_per_mille as f64 / 1000.0),
+            ))
+    }
+}
+
+fn measured(setting: &Setting<'_>, cells: &[Cell]) -> Result<Vec<Row>, ExperimentError> {
+    setting.cells.run(cells, Cell::measure)
+}
+
+fn applications(scale: Scale) -> &'static [u16] {
+    match scale {
+        Scale::Tiny => &APPLICATIONS[4..5],
+        Scale::Small | Scale::Paper => &APPLICATIONS,
+    }
+}
+
+/// The cells of each application.
+fn of_applications(
+    setting: &Setting<'_>,
+    ratio: u64,
+    cells: impl Fn(&Ground) -> Vec<Cell>,
+) -> Result<Vec<Cell>, ExperimentError> {
+    let mut all = Vec::new();
+    for application in applications(setting.scale) {
+        let name = format!("memcachier:app{application}");
+        all.extend(cells(&Ground::new(setting, &name, ratio)?));
+    }
+    Ok(all)
+}
+
+fn of<'a>(rows: &'a [Row], system: &'a str, label: &'a str) -> impl Iterator<Item = &'a Row> {
+    rows.iter().filter(move |row| {
+        row.text("preset") == Some(system) && row.text("setting").unwrap_or("") == label
+    })
+}
+
+fn all_of(rows: &[Row], (system, label): (&str, &str), field: &str) -> Vec<f64> {
+    of(rows, system, label)
+        .filter_map(|row| row.number(field))
+        .collect()
+}
+
+fn median(mut values: Vec<f64>) -> Option<f64> {
+    values.sort_by(f64::total_cmp);
+    let middle = values.len().checked_sub(1)? / 2;
+    Some(values[middle].midpoint(values[values.len() / 2]))
+}
+
+fn mean(values: &[f64]) -> Option<f64> {
+    (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
+}
+
+/// Table 5: three systems.
+pub(in crate::experiment) fn table5(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
+    let cells = of_applications(setting, USUAL_RATIO, |ground| {
+        SYSTEMS
+            .map(|system| match system {
+                FLASHIELD => ground.flashield(1),
+                other => ground.other(other),
+            })
+            .into()
+    })?;
+    let rows = measured(setting, &cells)?;
+    let label = |system| if system == FLASHIELD { "n = 1" } else { "" };
+    let clwa = SYSTEMS.map(|system| median(all_of(&rows, (system, label(system)), "clwa")));
+    let hits = SYSTEMS.map(|system| mean(&all_of(&rows, (system, label(system)), "hit_ratio")));
+    let less = |one: Option<f64>, other: Option<f64>| Some(100.0 * (one? - other?));
+    let over = |one: Option<f64>, other: Option<f64>| Some(one? / other?);
+    let paper_clwa = ["0.54", "2.85", "3.67"];
+    let mut findings = Vec::new();
+    for (number, system) in SYSTEMS.into_iter().enumerate() {
+        findings.push(Finding::new(
+            format!("median CLWA of the applications, {system}"),
+            Some(paper_clwa[number]),
+            clwa[number],
+        ));
+    }
+    findings.extend([
+        Finding::new(
+            "the same, flashield / ripq",
+            Some("0.19"),
+            over(clwa[0], clwa[1]),
+        ),
+        Finding::new(
+            "mean hit ratio, flashield - ripq, points",
+            Some("-0.2"),
+            less(hits[0], hits[1]),
+        ),
+        Finding::new(
+            "mean hit ratio, flashield - victim, points",
+            Some("-2.4"),
+            less(hits[0], hits[2]),
+        ),
+    ]);
+    Ok(Outcome::of(Vec::new(), findings, rows))
+}
+
+/// Table 6: how many reads make an item flashy.
+pub(in crate::experiment) fn table6(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
+    let cells = of_applications(setting, USUAL_RATIO, |ground| {
+        READS.map(|reads| ground.flashield(reads)).into()
+    })?;
+    let rows = measured(setting, &cells)?;
+    let paper = [("0.5", "94.6"), ("0.5", "93.9"), ("0.4", "93.4")];
+    let mut findings = Vec::new();
+    for (reads, (clwa, hits)) in READS.into_iter().zip(paper) {
+        let label = format!("n = {reads}");
+        let all = |field| all_of(&rows, (FLASHIELD, &label), field);
+        findings.extend([
+            Finding::new(
+                format!("median CLWA, {label}"),
+                Some(clwa),
+                median(all("clwa")),
+            ),
+            Finding::new(
+                format!("mean hit ratio, {label}, %"),
+                Some(hits),
+                mean(&all("hit_ratio")).map(|hits| 100.0 * hits),
+            ),
+        ]);
+    }
+    Ok(Outcome::of(Vec::new(), findings, rows))
+}
+
+/// Table 7: how much of the cache is memory.
+pub(in crate::experiment) fn table7(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
+    let mut cells = Vec::new();
+    for ratio in RATIOS {
+        cells.extend(of_applications(setting, ratio, |ground| {
+            vec![ground.flashield(1)]
+        })?);
+    }
+    let rows = measured(setting, &cells)?;
+    let paper = [("0.7", "94.0"), ("0.8", "94.8"), ("0.9", "96.7")];
+    let mut findings = Vec::new();
+    for (ratio, (clwa, hits)) in RATIOS.into_iter().zip(paper) {
+        let end = format!(" 1 : {ratio}");
+        let of_ratio = |row: &&Row| row.text(PART).is_some_and(|part| part.ends_with(&end));
+        let of_ratio: Vec<Row> = rows.iter().filter(of_ratio).cloned().collect();
+        let all = |field| all_of(&of_ratio, (FLASHIELD, "n = 1"), field);
+        findings.extend([
+            Finding::new(
+                format!("median CLWA,{end}"),
+                Some(clwa),
+                median(all("clwa")),
+            ),
+            Finding::new(
+                format!("mean hit ratio,{end}, %"),
+                Some(hits),
+                mean(&all("hit_ratio")).map(|hits| 100.0 * hits),
+            ),
+        ]);
+    }
+    Ok(Outcome::of(Vec::new(), findings, rows))
+}
+
+/// No table of the paper: hit ratio against bytes written, of all ways to admit, and of a cache that knows the future.
+pub(in crate::experiment) fn frontier(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
+    let (workloads, ratios): (&[&str], &[u64]) = match setting.scale {
+        Scale::Tiny => (&["memcachier"], &[7]),
+        Scale::Small | Scale::Paper => (&["memcachier", "twitter:52", "twitter:34"], &[7, 50]),
+    };
+    let mut grounds = Vec::new();
+    for name in workloads {
+        for &ratio in ratios {
+            grounds.push(Ground::new(setting, name, ratio)?);
+        }
+    }
+    let cells: Vec<Cell> = grounds.iter().flat_map(of_frontier).collect();
+    let mut rows = measured(setting, &cells)?;
+    let bounds = setting.cells.run(&grounds, Ground::bound)?;
+    rows.extend(bounds);
+    rows.sort_by_key(|row| {
+        let part = row.text(PART).unwrap_or_default().to_owned();
+        grounds.iter().position(|ground| ground.part() == part)
+    });
+    let mut findings = Vec::new();
+    let mut plots = Vec::new();
+    for ground in &grounds {
+        let part = ground.part();
+        let of = among(&rows, PART, part.as_str());
+        let families: BTreeMap<&str, Vec<(f64, f64)>> = [RANDOM, S3_FIFO, "ripq", "flowstone"]
+            .into_iter()
+            .map(|system| (system, points(&of, system)))
+            .collect();
+        for (hits, bytes) in points(&of, FLASHIELD) {
+            for (system, family) in &families {
+                let Some(least) = bytes_at(family, hits) else {
+                    continue;
+                };
+                findings.push(Finding::new(
+                    format!(
+                        "{part}: bytes at {:.1} % hits, flashield / {system}",
+                        100.0 * hits
+                    ),
+                    None,
+                    Some(bytes / least),
+                ));
+            }
+        }
+        let systems = [FLASHIELD, RANDOM, S3_FIFO, "ripq", "flowstone"];
+        let lines = systems.map(|system| {
+            let points = points(&of, system).into_iter();
+            Line::new(
+                system,
+                points.map(|(hits, bytes)| (bytes / 1e6, hits)).collect(),
+            )
+        });
+        let (across, upwards) = (
+            Axis::linear("written").unit("MB"),
+            Axis::linear("hit ratio"),
+        );
+        plots.push(Plot::new(part, across, upwards, lines.into()));
+    }
+    Ok(Outcome::of(plots, findings, rows))
+}
+
+fn of_frontier(ground: &Ground) -> Vec<Cell> {
+    let mut cells: Vec<Cell> = READS.map(|reads| ground.flashield(reads)).into();
+    cells.extend([100, 60, 30, 10, 3].map(|percent| ground.random(percent)));
+    cells.extend([1, 2, 4].map(|reads| ground.s3_fifo(reads)));
+    cells.extend(["ripq", "flowstone"].map(|system| ground.other(system)));
+    cells
+}
+
+/// Hit ratio and bytes written of each setting of a system, by rising hit ratio.
+fn points(rows: &[Row], system: &str) -> Vec<(f64, f64)> {
+    let of = |row: &&Row| row.text("preset") == Some(system);
+    let point = |row: &Row| Some((row.number("hit_ratio")?, row.number("flash_bytes_written")?));
+    let mut points: Vec<_> = rows.iter().filter(of).filter_map(point).collect();
+    points.sort_by(|one, other| one.0.total_cmp(&other.0));
+    points
+}
+
+/// What a family of settings writes at a hit ratio, between its nearest two; nothing where none reaches it or all are above.
+fn bytes_at(points: &[(f64, f64)], hits: f64) -> Option<f64> {
+    let above = points.iter().position(|point| point.0 >= hits)?;
+    let (low, high) = (points.get(above.checked_sub(1)?)?, points[above]);
+    let share = (hits - low.0) / (high.0 - low.0);
+    Some(low.1 + share * (high.1 - low.1))
+}
+
+impl Ground {
+    fn part(&self) -> String {
+        format!("{}, DRAM : flash 1 : {}", self.name, self.ratio)
+    }
+
+    /// What a cache that knows the future finds in as many bytes, whatever it writes.
+    fn bound(&self) -> Result<Row, ExperimentError> {
+        let flash_bytes = self.plan.cache_bytes.unwrap_or(0);
+        let requests = self.plan.requests.unwrap_or(0);
+        let bytes = flash_bytes + flash_bytes / self.ratio;
+        let hits = belady::hit_ratio(
+            &self.plan.workload,
+            (bytes, ITEM_OVERHEAD),
+            (self.plan.warmup, requests),
+        )?;
+        Ok(Row::new()
+            .with(PART, self.part())
+            .with("preset", "belady")
+            .with("hit_ratio", hits))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_at_a_hit_ratio_is_between_the_nearest_two() {
+        let points = [(0.5, 100.0), (0.7, 300.0), (0.8, 1000.0)];
+        assert_eq!(bytes_at(&points, 0.4), None);
+        assert_eq!(bytes_at(&points, 0.9), None);
+        let between = bytes_at(&points, 0.6).unwrap();
+        assert!((between - 200.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn medians_of_even_numbers_are_between() {
+        assert_eq!(median(vec![]), None);
+        assert_eq!(median(vec![3.0, 1.0, 2.0]), Some(2.0));
+        assert_eq!(median(vec![4.0, 1.0, 2.0, 3.0]), Some(2.5));
+    }
+}
