@@ -2,3 +2,5 @@
 
 pub(super) mod classifier;
 pub(super) mod fig1;
+pub(super) mod index;
+mod ring;
