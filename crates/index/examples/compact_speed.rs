@@ -11,15 +11,18 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use flowstone_index::compact::{
-    CompactConfig, CompactEntry, CompactTable, FILTER_KEY_BITS, Location, Rank, SegmentFilter,
-    SegmentFilters, candidates, last_collided,
+    CompactConfig, CompactEntry, CompactTable, FILTER_BITS_PER_100_KEYS, FILTER_KEY_BITS, Location,
+    Rank, SegmentFilter, SegmentFilters, SegmentId, candidates, last_collided,
 };
 use format::mapping::bloom::mix;
-use format::segment::SegmentId;
 
 /// Objects of 257 bytes in a segment of 2 MiB.
 const KEYS: u64 = 8160;
-const LOOKUPS: u64 = 2_000_000;
+const LOOKUPS: u64 = 4_000_000;
+/// The fastest of so many rounds counts, since other programs run on the machine.
+const ROUNDS: u64 = 80;
+/// Numbers of keys that no segment has.
+const ABSENT: u64 = 1 << 60;
 const LOAD: f64 = 0.94;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -29,10 +32,13 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!(
         "shape           bits a key  bits of a key  false positives  of a large one  ns, absent  ns, there"
     );
-    for bits_per_10_keys in [96, 97, 100, 104] {
-        for lines in [1, 2, 4] {
-            let key_bits = if bits_per_10_keys < 100 { 6 } else { 7 };
-            measure(&Lines::new(lines, key_bits, bits_per_10_keys), segments);
+    for bits_per_100_keys in [965, 1000] {
+        for lines in [1, 2, 3] {
+            let shape = Lines {
+                lines,
+                bits_per_100_keys,
+            };
+            measure(&shape, segments);
         }
     }
     measure(&Unblocked, segments);
@@ -43,37 +49,27 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 trait Shape {
     type Filter;
     fn name(&self) -> String;
-    fn bits_per_10_keys(&self) -> u64;
-    fn key_bits(&self) -> u32;
+    fn bits_per_100_keys(&self) -> usize;
     fn build(&self, hashes: &[u64]) -> Self::Filter;
     fn contains(&self, filter: &Self::Filter, hash: u64) -> bool;
 }
 
-/// Bits of a key in so many lines of 64 bytes.
+/// [`FILTER_KEY_BITS`] of a key in so many lines of 64 bytes.
 struct Lines {
-    lines: u32,
-    key_bits: u32,
-    bits_per_10_keys: u64,
+    lines: usize,
+    bits_per_100_keys: usize,
 }
 
 impl Lines {
-    fn new(lines: u32, key_bits: u32, bits_per_10_keys: u64) -> Self {
-        Self {
-            lines,
-            key_bits,
-            bits_per_10_keys,
-        }
-    }
-
     fn bits(&self, all_lines: usize, hash: u64) -> impl Iterator<Item = usize> {
         const G: u64 = 0x9e37_79b9_7f4a_7c15;
         let mixed = mix(hash);
-        let lines = self.lines;
-        let in_line = mix(!mixed);
-        (0..self.key_bits).map(move |bit| {
-            let of_line = mixed.wrapping_mul(G.wrapping_pow(bit * lines / self.key_bits));
+        let (lines, in_line) = (self.lines, mix(!mixed));
+        (0..FILTER_KEY_BITS).map(move |bit| {
+            let of_line =
+                mixed.wrapping_mul(G.wrapping_pow((bit * lines / FILTER_KEY_BITS) as u32));
             let line = (u128::from(of_line) * all_lines as u128) >> 64;
-            let at = in_line.wrapping_mul(G.wrapping_pow(bit)) >> 55;
+            let at = in_line.wrapping_mul(G.wrapping_pow(bit as u32)) >> 55;
             line as usize * 512 + at as usize
         })
     }
@@ -86,16 +82,12 @@ impl Shape for Lines {
         format!("{} line(s)", self.lines)
     }
 
-    fn bits_per_10_keys(&self) -> u64 {
-        self.bits_per_10_keys
-    }
-
-    fn key_bits(&self) -> u32 {
-        self.key_bits
+    fn bits_per_100_keys(&self) -> usize {
+        self.bits_per_100_keys
     }
 
     fn build(&self, hashes: &[u64]) -> Box<[u64]> {
-        let lines = (hashes.len() as u64 * self.bits_per_10_keys).div_ceil(5120) as usize;
+        let lines = (hashes.len() * self.bits_per_100_keys).div_ceil(51_200);
         let mut words = vec![0; lines * 8];
         for bit in hashes.iter().flat_map(|&hash| self.bits(lines, hash)) {
             words[bit / 64] |= 1 << (bit % 64);
@@ -119,12 +111,8 @@ impl Shape for Unblocked {
         "unblocked".to_owned()
     }
 
-    fn bits_per_10_keys(&self) -> u64 {
-        flowstone_index::compact::FILTER_BITS_PER_10_KEYS as u64
-    }
-
-    fn key_bits(&self) -> u32 {
-        FILTER_KEY_BITS as u32
+    fn bits_per_100_keys(&self) -> usize {
+        FILTER_BITS_PER_100_KEYS
     }
 
     fn build(&self, hashes: &[u64]) -> SegmentFilter {
@@ -141,29 +129,21 @@ fn measure<S: Shape>(shape: &S, segments: u32) {
     let filters: Vec<S::Filter> = (0..segments)
         .map(|segment| shape.build(&keys(segment)))
         .collect();
-    let random = |n: u64| ((mix(n + 7) as u128 * u128::from(segments)) >> 64) as usize;
-    let absent = LOOKUPS << 40;
-    let begun = Instant::now();
-    let found = (absent..absent + LOOKUPS)
-        .filter(|&n| shape.contains(&filters[random(n)], hash(n)))
-        .count();
-    let absent_ns = ns(begun);
-    let begun = Instant::now();
-    let there = (0..LOOKUPS).filter(|&n| {
-        let segment = random(n);
+    let filter = |n: u64| below(n + 7, segments.into()) as usize;
+    let (absent_ns, found) = best(|n| shape.contains(&filters[filter(n)], hash(ABSENT + n)).into());
+    let (there_ns, there) = best(|n| {
+        let segment = filter(n);
         let key = segment as u64 * KEYS + n % KEYS;
-        shape.contains(&filters[segment], hash(key))
+        shape.contains(&filters[segment], hash(key)).into()
     });
-    assert_eq!(there.count() as u64, LOOKUPS);
-    let there_ns = ns(begun);
+    assert_eq!(there, LOOKUPS);
     let large: Vec<u64> = (0..KEYS << 8).map(hash).collect();
     let large = shape.build(&large);
-    let of_large = (absent..absent + LOOKUPS).filter(|&n| shape.contains(&large, hash(n)));
+    let of_large = (0..LOOKUPS).filter(|n| shape.contains(&large, hash(ABSENT + n)));
     println!(
-        "{:<16}{:>10}{:>15}{:>15.4} %{:>14.4} %{absent_ns:>12.0}{there_ns:>11.0}",
+        "{:<14}{:>7.2} bits a key{:>9.4} %, {:.4} % of a large one, ns: {absent_ns:.0} absent, {there_ns:.0} there",
         shape.name(),
-        shape.bits_per_10_keys() as f64 / 10.0,
-        shape.key_bits(),
+        shape.bits_per_100_keys() as f64 / 100.0,
         100.0 * found as f64 / LOOKUPS as f64,
         100.0 * of_large.count() as f64 / LOOKUPS as f64,
     );
@@ -178,70 +158,90 @@ fn table(segments: u32) -> Result<(), Box<dyn std::error::Error>> {
         skip_bits: 0,
     })?;
     let mut filters = SegmentFilters::new(segments as usize);
-    let begun = Instant::now();
     for segment in 0..segments {
-        filters.set(
-            SegmentId(segment),
-            Some(SegmentFilter::build(&keys(segment))),
-        );
+        let filter = SegmentFilter::build(&keys(segment));
+        filters.set(SegmentId(segment), Some(filter));
     }
-    let build_ns = ns_each(begun, objects);
-    let begun = Instant::now();
-    let mut n = 0;
+    let mut inserted = 0;
     while table.load() < LOAD {
-        let location = Location {
-            segment: SegmentId((n / KEYS) as u32),
-            function: (n % 16) as u8,
-        };
-        let entry = CompactEntry {
-            location,
-            rank: Rank::READ,
-        };
-        table.insert(hash(n), entry, last_collided);
-        n += 1;
+        table.insert(hash(inserted), entry(inserted), last_collided);
+        inserted += 1;
     }
     println!("{} entries, load {:.3}", table.len(), table.load());
-    println!(
-        "ns: filter, a key {build_ns:.0}, insert {:.0}",
-        ns_each(begun, n)
-    );
+    yardstick(table.memory_bytes());
     let filter_of = |segment| filters.get(segment);
-    let begun = Instant::now();
-    let reads: usize = (0..LOOKUPS)
-        .map(|n| candidates(&table, filter_of, hash(LOOKUPS << 40 | n)).count())
-        .sum();
-    println!(
-        "ns: look-up, miss {:.0}, {:.4} reads",
-        ns(begun),
-        reads as f64 / LOOKUPS as f64
-    );
-    let begun = Instant::now();
-    let (mut reads, mut found) = (0, 0);
-    for draw in 0..LOOKUPS {
-        let key = ((mix(draw + 3) as u128 * u128::from(n)) >> 64) as u64;
-        let segment = SegmentId((key / KEYS) as u32);
+    let (ns, entries) = best(|n| table.entries(hash(ABSENT + n)).count() as u64);
+    println!("entries of a key: {ns:.0} ns, {:.2} of them", mean(entries));
+    let (ns, reads) = best(|n| candidates(&table, filter_of, hash(ABSENT + n)).count() as u64);
+    println!("look-up, a miss: {ns:.0} ns, {:.4} reads", mean(reads));
+    // Of those that are found: a look-up that does not find its own counts no reads.
+    let at = |n| {
+        let key = below(n + 3, inserted);
+        let own = entry(key).location;
         let mut candidates = candidates(&table, filter_of, hash(key));
-        if let Some(at) = candidates.position(|(_, entry)| entry.location.segment == segment) {
-            (reads, found) = (reads + at + 1, found + 1);
-        }
-    }
+        candidates.position(|(_, entry)| entry.location == own)
+    };
+    let (ns, found) = best(|n| at(n).is_some().into());
+    let reads: usize = (0..LOOKUPS).filter_map(|n| Some(at(n)? + 1)).sum();
     println!(
-        "ns: look-up of what was inserted {:.0}, {:.4} of it found, {:.4} reads",
-        ns(begun),
-        f64::from(found) / LOOKUPS as f64,
-        reads as f64 / f64::from(found)
+        "look-up of what was inserted: {ns:.0} ns, {:.4} of it found, {:.4} reads",
+        mean(found),
+        reads as f64 / found as f64
     );
-    let begun = Instant::now();
-    let entries: usize = (0..LOOKUPS).map(|n| table.entries(hash(n)).count()).sum();
-    println!("ns: entries of a key {:.0}, {entries} in all", ns(begun));
-    let begun = Instant::now();
+    let mut next = inserted;
+    let (ns, _) = best(|_| {
+        next += 1;
+        let inserted = table.insert(hash(next), entry(next % objects), last_collided);
+        inserted.displaced.is_some().into()
+    });
+    println!("insert, load {:.3}: {ns:.0} ns", table.load());
     let slots = table.slots();
+    let begun = Instant::now();
     table.advance_hand(slots, |_, _| std::ops::ControlFlow::Continue(()));
-    println!("ns: hand, a slot {:.1}", ns_each(begun, slots as u64));
+    println!("hand: {:.1} ns a slot", ns_each(begun, slots as u64));
     let begun = Instant::now();
     table.sweep_segment(SegmentId(0), 0..slots, |slot, _| black_box(slot).0 > 0);
-    println!("ns: sweep, a slot {:.1}", ns_each(begun, slots as u64));
+    println!("sweep: {:.1} ns a slot", ns_each(begun, slots as u64));
     Ok(())
+}
+
+/// Time of random reads of words of an array as large as a table, 16 at a time that do not wait for each other.
+fn yardstick(bytes: u64) {
+    let words: Vec<u64> = (0..bytes / 8).collect();
+    let (ns, sum) = best(|n| {
+        let of = |probe| words[below(n << 4 | probe, words.len() as u64) as usize];
+        (0..16).map(of).fold(0, u64::wrapping_add)
+    });
+    black_box(sum);
+    println!("yardstick, 16 random words: {ns:.0} ns");
+}
+
+/// Mean time of [`LOOKUPS`] operations, of the fastest of [`ROUNDS`], and the sum of what they return.
+fn best(mut operation: impl FnMut(u64) -> u64) -> (f64, u64) {
+    let mut fastest = f64::INFINITY;
+    let mut sum = 0u64;
+    for round in 0..ROUNDS {
+        let begun = Instant::now();
+        let numbers = round * LOOKUPS / ROUNDS..(round + 1) * LOOKUPS / ROUNDS;
+        sum = numbers.map(&mut operation).fold(sum, u64::wrapping_add);
+        fastest = fastest.min(ns_each(begun, LOOKUPS / ROUNDS));
+    }
+    (fastest, sum)
+}
+
+fn mean(sum: u64) -> f64 {
+    sum as f64 / LOOKUPS as f64
+}
+
+fn entry(key: u64) -> CompactEntry {
+    let location = Location {
+        segment: SegmentId((key / KEYS) as u32),
+        function: (key % 16) as u8,
+    };
+    CompactEntry {
+        location,
+        rank: Rank::READ,
+    }
 }
 
 fn keys(segment: u32) -> Vec<u64> {
@@ -253,8 +253,9 @@ fn hash(n: u64) -> u64 {
     mix(n ^ 0x5851_f42d_4c95_7f2d)
 }
 
-fn ns(begun: Instant) -> f64 {
-    ns_each(begun, LOOKUPS)
+/// A random number below `limit`.
+fn below(n: u64, limit: u64) -> u64 {
+    ((u128::from(mix(n)) * u128::from(limit)) >> 64) as u64
 }
 
 fn ns_each(begun: Instant, count: u64) -> f64 {

@@ -1,19 +1,20 @@
 //! Filters of segments: a Bloom filter of all keys of a segment, built once, and then immutable.
 //!
 //! Memory is what the index is about, so the filter is not blocked: bits of a key lie anywhere. One line for all bits of a
-//! key would be one access to memory instead of two for most keys that are not there, but has 1.2 times the false positives,
-//! and two half lines still 1.1 times: neither stays below 1 % within the 9.66 bits a key that are left of 4 bytes with
-//! 512 MiB segments on 6 TB. `docs/indexes.md` has what was measured of each.
+//! key would be one access to memory instead of two for most keys that are not there, but has 1.15 times the false positives.
+//! It does not stay below 1 % within the 9.66 bits a key that 6 TB in 512 MiB segments leave of 4 bytes; two lines do not
+//! quite. `docs/indexes.md` has what was measured of each.
 
 use format::mapping::bloom::mix;
 use format::segment::SegmentId;
 
 use super::probes::{known_bits, scaled};
 
-/// Bits of a filter for 10 keys.
-pub const FILTER_BITS_PER_10_KEYS: usize = 96;
-/// Bits that a key sets in a filter: with 9.6 bits a key, 7 give the fewest false positives, 0.997 %.
-pub const FILTER_KEY_BITS: usize = 7;
+/// Bits of a filter for 100 keys.
+pub const FILTER_BITS_PER_100_KEYS: usize = 965;
+/// Bits that a key sets in a filter: 6 give 0.985 % of false positives. 7 would give 0.972 %, the fewest, for a filter with
+/// more bits set, so that most keys that are not there would take longer to refuse.
+pub const FILTER_KEY_BITS: usize = 6;
 
 const WORD_BITS: usize = u64::BITS as usize;
 /// Sets the hash of a filter apart from that of a table, whose keys collide where their first bits agree.
@@ -55,7 +56,7 @@ impl SegmentFilter {
     }
 
     const fn words_for(keys: usize) -> usize {
-        let words = (keys * FILTER_BITS_PER_10_KEYS).div_ceil(10 * WORD_BITS);
+        let words = (keys * FILTER_BITS_PER_100_KEYS).div_ceil(100 * WORD_BITS);
         // A key of an empty segment asks for bits, too.
         if words == 0 { 1 } else { words }
     }

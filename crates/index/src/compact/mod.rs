@@ -41,7 +41,7 @@ mod victim;
 
 pub use config::{CompactConfig, OutOfRange, SEGMENT_BITS_HIGHEST, SKIP_BITS_HIGHEST};
 pub use entry::{CLOCK_HIGHEST, CompactEntry, FUNCTIONS, Location, Rank};
-pub use filters::{FILTER_BITS_PER_10_KEYS, FILTER_KEY_BITS, SegmentFilter, SegmentFilters};
+pub use filters::{FILTER_BITS_PER_100_KEYS, FILTER_KEY_BITS, SegmentFilter, SegmentFilters};
 pub use format::segment::SegmentId;
 pub use lookup::candidates;
 pub use probes::{PROBES, SlotId};

@@ -83,7 +83,7 @@ fn table_and_filters_take_less_than_four_bytes_an_object() {
         (table.memory_bytes() + filters) as f64 / objects
     };
     let small = bytes_an_object(8 << 30, 2 << 20, 0.94);
-    assert!((3.72..3.74).contains(&small), "{small}");
+    assert!((3.73..3.74).contains(&small), "{small}");
     let papers = bytes_an_object(6_000_000_000_000, 512 << 20, 0.94);
     assert!((3.99..4.0).contains(&papers), "{papers}");
 }
@@ -244,14 +244,14 @@ fn filters_have_one_percent_of_false_positives() {
     // Single filters of 8160 keys deviate by a hundredth of it.
     let of_one = |segment| {
         let filter = SegmentFilter::build(&keys(segment, 8160));
-        assert_eq!(filter.memory_bytes(), 9792);
+        assert_eq!(filter.memory_bytes(), 9848);
         false_positives(&filter, 100_000)
     };
     let mean = (0..20).map(of_one).sum::<f64>() / 20.0;
-    assert!((0.0098..0.0101).contains(&mean), "{mean}");
+    assert!((0.0095..0.01).contains(&mean), "{mean}");
     let large = SegmentFilter::build(&keys(0, 1 << 21));
     let measured = false_positives(&large, 1_000_000);
-    assert!((0.0096..0.0103).contains(&measured), "{measured}");
+    assert!((0.0095..0.0102).contains(&measured), "{measured}");
 }
 
 #[test]

@@ -12,8 +12,10 @@ use crate::row::{PART, Row};
 /// Mean size of the objects of the paper's traces.
 const OBJECT_BYTES: u64 = 257;
 const SEGMENT_BYTES: u64 = 2 << 20;
-/// Share of the flash that may be hot: the paper's, and one without ghosts.
-const HOT: [f64; 2] = [0.7, 1.0];
+/// Share of the flash that may be hot, as the paper has it.
+const HOT: f64 = 0.7;
+/// The same without ghosts.
+const ALL_HOT: f64 = 1.0;
 const POLICIES: [Policy; 3] = [Policy::LastCollided, Policy::Oldest, Policy::Moved];
 /// The paper's example.
 const PAPER_FLASH_BYTES: u64 = 6_000_000_000_000;
@@ -27,6 +29,8 @@ const COMPARED: f64 = 1.0;
 struct Extent {
     segments: u32,
     segment_bytes: u64,
+    /// Shares of the flash that may be hot.
+    hot: &'static [f64],
     slots_an_object: &'static [f64],
     /// How often the flash is written.
     turns: u32,
@@ -39,13 +43,15 @@ impl Extent {
             Scale::Tiny => Self {
                 segments: 16,
                 segment_bytes: 64 << 10,
+                hot: &[HOT, ALL_HOT],
                 slots_an_object: &[COMPARED, 1.2],
                 turns: 3,
                 lookups: 10_000,
             },
             Scale::Small => Self {
-                segments: 128,
+                segments: 32,
                 segment_bytes: SEGMENT_BYTES,
+                hot: &[HOT, ALL_HOT],
                 slots_an_object: &[0.9, COMPARED, 1.1, 1.2, 1.3],
                 turns: 4,
                 lookups: 1_000_000,
@@ -53,8 +59,9 @@ impl Extent {
             Scale::Paper => Self {
                 segments: 4096,
                 segment_bytes: SEGMENT_BYTES,
-                slots_an_object: &[COMPARED, 1.1],
-                turns: 3,
+                hot: &[HOT],
+                slots_an_object: &[COMPARED],
+                turns: 2,
                 lookups: 1_000_000,
             },
         }
@@ -62,7 +69,7 @@ impl Extent {
 
     fn shapes(&self) -> Vec<Shape> {
         let mut shapes = Vec::new();
-        for hot in HOT {
+        for &hot in self.hot {
             for policy in POLICIES {
                 let shape = |&slots_an_object: &f64| Shape {
                     segments: self.segments,
@@ -219,7 +226,7 @@ fn findings(measured: &[(Shape, Figures)]) -> Vec<Finding> {
         found.map(|(_, figures)| figures)
     };
     let memory = |figures: &Figures| figures.table_bytes_an_object + figures.filter_bytes_an_object;
-    let papers = of(Policy::LastCollided, HOT[0]);
+    let papers = of(Policy::LastCollided, HOT);
     let computed = Memory::of_paper(1.0 / LOAD).both();
     let mut findings = vec![
         Finding::new(
@@ -239,7 +246,7 @@ fn findings(measured: &[(Shape, Figures)]) -> Vec<Finding> {
             papers.map(|of| of.reads_a_miss),
         ),
     ];
-    for hot in HOT {
+    for hot in [HOT, ALL_HOT] {
         for policy in POLICIES {
             let (of, what) = (of(policy, hot), policy.name());
             let what = format!("{what}, {:.0} % hot, a slot each", 100.0 * hot);
