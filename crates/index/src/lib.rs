@@ -37,6 +37,7 @@
 #![forbid(unsafe_code)]
 
 pub mod cascade;
+pub mod compact;
 mod config;
 mod layout;
 #[cfg(test)]

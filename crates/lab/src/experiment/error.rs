@@ -12,6 +12,8 @@ use crate::compare::CompareError;
 pub enum ExperimentError {
     #[error("the emulated device: {0}")]
     Device(#[from] ConfigError),
+    #[error("the index: {0}")]
+    Index(#[from] index::compact::OutOfRange),
     #[error("the workload: {0}")]
     Workload(#[from] WorkloadError),
     #[error("no file to measure; name one that does not exist yet with --file")]

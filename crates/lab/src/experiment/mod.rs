@@ -51,6 +51,8 @@ pub const CATALOG: &[Experiment] = &[
         "the same by how much of the cache is memory"),
     experiment("flashield-frontier", "no figure: what a written byte is worth", flashield::systems::frontier,
         "hit ratio against bytes written for all ways to admit to flash, and a cache that knows the future").drawn(),
+    experiment("flashield-index", "Flashield, NSDI '19, section 3.4", flashield::index::run,
+        "memory of the compact index, what it reads for a hit and for a miss, and what it loses"),
     experiment("ancs-fig2", "slice indexes, ANCS '14, figure 2", ancs_fig2::run,
         "reads best, random and worst over the channels of an SSD; writes at once; read sizes").drawn(),
     experiment("workload-check", "the closed forms in docs/workloads.md", workload_check::run,

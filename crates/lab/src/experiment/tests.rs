@@ -88,3 +88,40 @@ fn channels_matter_as_in_the_paper() {
         assert!((here / paper - 1.0).abs() < 0.1, "best over {other} {here}");
     }
 }
+
+#[test]
+fn the_compact_index_finds_what_it_has_not_displaced() {
+    let rows = tiny("flashield-index", 1, 2).rows;
+    let measured: Vec<&Row> = rows
+        .iter()
+        .filter(|row| row.get("ghost_share").is_some())
+        .collect();
+    assert_eq!(measured.len(), 12);
+    for row in &measured {
+        let share = |field| row.number(field).unwrap();
+        let lost = share("displaced_hot_share") + share("displaced_ghost_share");
+        assert!((share("found_share") + lost - 1.0).abs() < 1e-9, "{row:?}");
+        assert!(
+            share("reads_a_miss") < 0.2 && share("reads_a_hit") < 1.1,
+            "{row:?}"
+        );
+        // Hot flash is bounded, and what is displaced is no longer hot.
+        let hot = share("found_share") - share("ghost_share");
+        assert!(hot < share("hot_share") + 1e-3, "{row:?}");
+    }
+    let found = |policy: &str| {
+        let is_it = |row: &&&Row| {
+            row.text("policy") == Some(policy)
+                && row.number("hot_share") == Some(1.0)
+                && row.number("slots_an_object") == Some(1.0)
+        };
+        measured
+            .iter()
+            .find(is_it)
+            .unwrap()
+            .number("found_share")
+            .unwrap()
+    };
+    assert!(found("last collided") < found("oldest"));
+    assert!(found("oldest") < found("moved"));
+}

@@ -1,0 +1,273 @@
+//! Flashield (NSDI '19), section 3.4: what the compact index takes, reads and loses.
+//!
+//! The index of a flash that is written in FIFO order, in the steady state, by the size of its table and by what becomes of
+//! an entry where all slots of a new key are taken. `docs/indexes.md` has the index.
+
+use index::compact::{CompactConfig, SegmentFilters};
+
+use super::ring::{Figures, Policy, Ring, Shape};
+use crate::experiment::{ExperimentError, Finding, Outcome, Scale, Setting};
+use crate::row::{PART, Row};
+
+/// Mean size of the objects of the paper's traces.
+const OBJECT_BYTES: u64 = 257;
+const SEGMENT_BYTES: u64 = 2 << 20;
+/// Share of the flash that may be hot, as the paper has it.
+const HOT: f64 = 0.7;
+/// The same without ghosts.
+const ALL_HOT: f64 = 1.0;
+const POLICIES: [Policy; 3] = [Policy::LastCollided, Policy::Oldest, Policy::Moved];
+/// The paper's example.
+const PAPER_FLASH_BYTES: u64 = 6_000_000_000_000;
+const PAPER_SEGMENT_BYTES: u64 = 512 << 20;
+/// Load with which the paper's figures hold, if nothing is displaced.
+const LOAD: f64 = 0.94;
+/// Slots for each object with which the policies are compared.
+const COMPARED: f64 = 1.0;
+
+/// Flash of one scale, and how much of it is measured.
+struct Extent {
+    segments: u32,
+    segment_bytes: u64,
+    /// Shares of the flash that may be hot.
+    hot: &'static [f64],
+    slots_an_object: &'static [f64],
+    /// How often the flash is written.
+    turns: u32,
+    lookups: u64,
+}
+
+impl Extent {
+    const fn of(scale: Scale) -> Self {
+        match scale {
+            Scale::Tiny => Self {
+                segments: 16,
+                segment_bytes: 64 << 10,
+                hot: &[HOT, ALL_HOT],
+                slots_an_object: &[COMPARED, 1.2],
+                turns: 3,
+                lookups: 10_000,
+            },
+            Scale::Small => Self {
+                segments: 32,
+                segment_bytes: SEGMENT_BYTES,
+                hot: &[HOT, ALL_HOT],
+                slots_an_object: &[0.9, COMPARED, 1.1, 1.2, 1.3],
+                turns: 4,
+                lookups: 1_000_000,
+            },
+            Scale::Paper => Self {
+                segments: 4096,
+                segment_bytes: SEGMENT_BYTES,
+                hot: &[HOT],
+                slots_an_object: &[COMPARED],
+                turns: 2,
+                lookups: 1_000_000,
+            },
+        }
+    }
+
+    fn shapes(&self) -> Vec<Shape> {
+        let mut shapes = Vec::new();
+        for &hot in self.hot {
+            for policy in POLICIES {
+                let shape = |&slots_an_object: &f64| Shape {
+                    segments: self.segments,
+                    keys: self.segment_bytes / OBJECT_BYTES,
+                    slots_an_object,
+                    hot,
+                    policy,
+                };
+                shapes.extend(self.slots_an_object.iter().map(shape));
+            }
+        }
+        shapes
+    }
+}
+
+impl Policy {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::LastCollided => "last collided",
+            Self::Oldest => "oldest",
+            Self::Moved => "moved",
+        }
+    }
+}
+
+pub(in crate::experiment) fn run(setting: &Setting<'_>) -> Result<Outcome, ExperimentError> {
+    let extent = Extent::of(setting.scale);
+    let shapes = extent.shapes();
+    let figures = setting.cells.run(&shapes, |&shape| {
+        let mut ring = Ring::new(shape, setting.seed)?;
+        (0..extent.turns * extent.segments).for_each(|_| ring.write_segment());
+        Ok(ring.measure(extent.lookups))
+    })?;
+    let measured: Vec<(Shape, Figures)> = shapes.into_iter().zip(figures).collect();
+    let row = |(shape, figures): &(Shape, Figures)| row(extent.segment_bytes, shape, figures);
+    let mut rows: Vec<Row> = measured.iter().map(row).collect();
+    rows.extend(computed(&measured));
+    Ok(Outcome::of(Vec::new(), findings(&measured), rows))
+}
+
+fn row(segment_bytes: u64, shape: &Shape, figures: &Figures) -> Row {
+    let (policy, hot) = (shape.policy.name(), 100.0 * shape.hot);
+    let memory = Memory {
+        table: figures.table_bytes_an_object,
+        filters: figures.filter_bytes_an_object,
+    };
+    Row::new()
+        .with(PART, format!("{policy}, {hot:.0} % of the flash hot"))
+        .with("policy", policy)
+        .with("hot_share", shape.hot)
+        .with("segment_bytes", segment_bytes)
+        .with("segments", shape.segments)
+        .with("entry_bits", shape.table().entry_bits())
+        .with("slots_an_object", shape.slots_an_object)
+        .with("load", figures.load)
+        .with("found_share", figures.found)
+        .with("ghost_share", figures.ghosts)
+        .with("displaced_hot_share", figures.displaced_hot)
+        .with("displaced_ghost_share", figures.displaced_ghosts)
+        .and(memory.row(figures.found))
+        .with("entries_a_hit", figures.entries_a_hit)
+        .with("reads_a_hit", figures.reads_a_hit)
+        .with("entries_a_miss", figures.entries_a_miss)
+        .with("reads_a_miss", figures.reads_a_miss)
+        .with("reads_a_write", figures.reads_a_write)
+}
+
+/// Bytes of memory for each object on flash.
+#[derive(Clone, Copy)]
+struct Memory {
+    table: f64,
+    filters: f64,
+}
+
+impl Memory {
+    /// Those of the paper's example.
+    fn of_paper(slots_an_object: f64) -> Self {
+        let table = paper_table(slots_an_object);
+        let objects = paper_objects() as f64;
+        let keys = (PAPER_SEGMENT_BYTES / OBJECT_BYTES) as usize;
+        let filters = SegmentFilters::bytes_for(paper_segments() as usize, keys);
+        Self {
+            table: table.memory_bytes() as f64 / objects,
+            filters: filters as f64 / objects,
+        }
+    }
+
+    fn both(&self) -> f64 {
+        self.table + self.filters
+    }
+
+    fn row(&self, found: f64) -> Row {
+        Row::new()
+            .with("table_bytes_an_object", self.table)
+            .with("filter_bytes_an_object", self.filters)
+            .with("dram_bytes_an_object", self.both())
+            .with("dram_bytes_a_found", self.both() / found)
+    }
+}
+
+const fn paper_segments() -> u64 {
+    PAPER_FLASH_BYTES / PAPER_SEGMENT_BYTES
+}
+
+const fn paper_objects() -> u64 {
+    paper_segments() * (PAPER_SEGMENT_BYTES / OBJECT_BYTES)
+}
+
+fn paper_table(slots_an_object: f64) -> CompactConfig {
+    CompactConfig {
+        slots: (paper_objects() as f64 * slots_an_object) as usize,
+        segment_bits: CompactConfig::segment_bits_for(paper_segments()),
+        skip_bits: 0,
+    }
+}
+
+/// The paper's example by the sizes that the index computes: once with every object found at the load that its figures need,
+/// and with what was measured of each table, which depends on slots and policy and hardly on the size.
+fn computed(measured: &[(Shape, Figures)]) -> Vec<Row> {
+    let row = |policy: &str, hot: Option<f64>, slots_an_object: f64, load: f64, found: f64| {
+        Row::new()
+            .with(PART, "computed for 6 TB in segments of 512 MiB")
+            .with("policy", policy)
+            .with("hot_share", hot)
+            .with("segment_bytes", PAPER_SEGMENT_BYTES)
+            .with("segments", paper_segments())
+            .with("entry_bits", paper_table(slots_an_object).entry_bits())
+            .with("slots_an_object", slots_an_object)
+            .with("load", load)
+            .with("found_share", found)
+            .and(Memory::of_paper(slots_an_object).row(found))
+    };
+    let mut rows = vec![row("none displaced", None, 1.0 / LOAD, LOAD, 1.0)];
+    rows.extend(measured.iter().map(|(shape, figures)| {
+        let policy = shape.policy.name();
+        let hot = Some(shape.hot);
+        row(
+            policy,
+            hot,
+            shape.slots_an_object,
+            figures.load,
+            figures.found,
+        )
+    }));
+    rows
+}
+
+fn findings(measured: &[(Shape, Figures)]) -> Vec<Finding> {
+    let of = |policy: Policy, hot: f64| {
+        let is_it = |shape: &Shape| {
+            (shape.policy, shape.hot, shape.slots_an_object) == (policy, hot, COMPARED)
+        };
+        let found = measured.iter().find(|(shape, _)| is_it(shape));
+        found.map(|(_, figures)| figures)
+    };
+    let memory = |figures: &Figures| figures.table_bytes_an_object + figures.filter_bytes_an_object;
+    let papers = of(Policy::LastCollided, HOT);
+    let computed = Memory::of_paper(1.0 / LOAD).both();
+    let mut findings = vec![
+        Finding::new(
+            format!("DRAM an object, 6 TB in segments of 512 MiB, load {LOAD}, none displaced, B"),
+            Some("less than 4"),
+            Some(computed),
+        ),
+        Finding::new(
+            "DRAM an object on flash, a slot each, B",
+            Some("less than 4"),
+            papers.map(memory),
+        ),
+        Finding::new("reads a hit", Some("1.03"), papers.map(|of| of.reads_a_hit)),
+        Finding::new(
+            "reads a miss",
+            Some("at most 0.16"),
+            papers.map(|of| of.reads_a_miss),
+        ),
+    ];
+    for hot in [HOT, ALL_HOT] {
+        for policy in POLICIES {
+            let (of, what) = (of(policy, hot), policy.name());
+            let what = format!("{what}, {:.0} % hot, a slot each", 100.0 * hot);
+            findings.extend([
+                Finding::new(
+                    format!("objects on flash that are found, {what}"),
+                    Some("all, it seems"),
+                    of.map(|of| of.found),
+                ),
+                Finding::new(
+                    format!("hot ones displaced, {what}"),
+                    None,
+                    of.map(|of| of.displaced_hot),
+                ),
+                Finding::new(
+                    format!("DRAM an object found, {what}, B"),
+                    Some("less than 4"),
+                    of.map(|of| memory(of) / of.found),
+                ),
+            ]);
+        }
+    }
+    findings
+}
