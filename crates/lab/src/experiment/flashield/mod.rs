@@ -3,6 +3,6 @@
 mod belady;
 pub(super) mod classifier;
 pub(super) mod fig1;
-pub(super) mod systems;
 pub(super) mod index;
 mod ring;
+pub(super) mod systems;
