@@ -63,6 +63,8 @@ pub enum PlacementConfig {
     Exact(ExactSettings),
     /// An index of which a tenth is in memory, and the rest on flash.
     Tiered(TieredSettings),
+    /// An index without keys, in memory, and items that lie where their hashes say.
+    Hashed(HashedSettings),
 }
 
 impl PlacementConfig {
@@ -71,6 +73,7 @@ impl PlacementConfig {
         match self {
             Self::Exact(_) => "exact",
             Self::Tiered(_) => "tiered",
+            Self::Hashed(_) => "hashed",
         }
     }
 
@@ -79,6 +82,7 @@ impl PlacementConfig {
         match self {
             Self::Exact(exact) => exact.index_percent,
             Self::Tiered(tiered) => tiered.index_percent,
+            Self::Hashed(hashed) => hashed.index_percent,
         }
     }
 
@@ -88,6 +92,7 @@ impl PlacementConfig {
         match &mut self {
             Self::Exact(exact) => exact.index_percent = percent,
             Self::Tiered(tiered) => tiered.index_percent = percent,
+            Self::Hashed(hashed) => hashed.index_percent = percent,
         }
         self
     }
@@ -123,6 +128,26 @@ impl TieredSettings {
             index_percent,
             checkpoint_segments: 256,
             cascade: CascadeConfig::default(),
+        }
+    }
+}
+
+/// Settings of the `hashed` placement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HashedSettings {
+    /// The most of the memory that the index may take, in percent.
+    pub index_percent: u32,
+    /// The most of the items on flash that are kept when their segment is reclaimed, in percent, while the flash is nearly
+    /// full: the hot data threshold of Flashield (section 4.3).
+    pub hot_percent: u32,
+}
+
+impl HashedSettings {
+    /// As Flashield has it.
+    pub fn new(index_percent: u32) -> Self {
+        Self {
+            index_percent,
+            hot_percent: 70,
         }
     }
 }

@@ -54,8 +54,9 @@ pub use cache::{
     Modified, Owner, Peek, Put, SharedValue, SyncError,
 };
 pub use config::{
-    AfterDowntime, ConfigError, Dram, EngineConfig, ExactSettings, PlacementConfig, ReclaimPolicy,
-    ReclaimSettings, Reserve, Schedule, StaticReserve, TieredSettings, WriteSettings,
+    AfterDowntime, ConfigError, Dram, EngineConfig, ExactSettings, HashedSettings, PlacementConfig,
+    ReclaimPolicy, ReclaimSettings, Reserve, Schedule, StaticReserve, TieredSettings,
+    WriteSettings,
 };
 pub use dram::LongValue;
 pub use durability::{

@@ -41,7 +41,7 @@ use crate::format::item::{ItemHeader, ItemRef, state};
 use crate::format::journal::Record;
 use crate::key::{Key, KeyHash};
 use crate::partition::{Partition, PathStats};
-use crate::placement::{MappingStats, Placement};
+use crate::placement::{CompactStats, MappingStats, Placement};
 use crate::reclaim::{Dirty, Named, Resident, ReturnToMemory};
 use crate::store::SegmentStore;
 use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -126,6 +126,8 @@ pub struct EngineStats {
     pub memory: MemoryUse,
     /// What an index that is partly on flash has done.
     pub mappings: MappingStats,
+    /// An index without keys.
+    pub compact: CompactStats,
     /// What admission has done.
     pub admission: AdmissionStats,
     /// Writes that stalled on flash.
@@ -389,6 +391,7 @@ impl Engine {
             placement,
             memory: self.flash.memory(),
             mappings: self.flash.placement().mappings(),
+            compact: self.flash.placement().compact(),
             write_waits: self.write_stalls.load(Ordering::Relaxed),
             write_limit: self.flash.write_limit(),
             admission: self.gate.stats(),

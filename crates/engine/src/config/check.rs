@@ -174,9 +174,17 @@ impl EngineConfig {
                 return Err(ConfigError::Range { name, range });
             }
         }
-        if let PlacementConfig::Tiered(tiered) = &self.placement {
-            let checked = tiered.cascade.check();
-            checked.map_err(|OutOfRange { name, range }| ConfigError::Range { name, range })?;
+        match &self.placement {
+            PlacementConfig::Exact(_) => {}
+            PlacementConfig::Tiered(tiered) => {
+                let checked = tiered.cascade.check();
+                checked.map_err(|OutOfRange { name, range }| ConfigError::Range { name, range })?;
+            }
+            PlacementConfig::Hashed(hashed) if !(1..=100).contains(&hashed.hot_percent) => {
+                let (name, range) = ("hot_percent", "1 to 100");
+                return Err(ConfigError::Range { name, range });
+            }
+            PlacementConfig::Hashed(_) => {}
         }
         reclaim.reserve.check()?;
         let returns = matches!(reclaim.policy, ReclaimPolicy::ReturnRecent { .. });

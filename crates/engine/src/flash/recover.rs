@@ -17,7 +17,7 @@ use super::FlashTier;
 use crate::counter::Count as _;
 use crate::durability::dead::{DeadItems, DeadSet, ItemState};
 use crate::format::location::Place;
-use crate::format::segment::SummaryEntry;
+use crate::format::segment::{Position, SummaryEntry};
 use crate::placement::{Displaced, Restored, Unlocated};
 use crate::reclaim::Resident;
 use crate::store::{ReadError, SegmentRecord};
@@ -120,6 +120,34 @@ struct Offer {
     is_expired: bool,
 }
 
+/// Which items of a segment have been taken, so that those are told which have not.
+#[derive(Default)]
+struct LeftOut {
+    taken: Vec<Position>,
+    /// Those that have superseded others, and are dead themselves.
+    expired: Vec<Resident>,
+}
+
+impl LeftOut {
+    fn note_taken(&mut self, offer: &Offer) {
+        self.taken.push(offer.item.place.position);
+        if offer.is_expired {
+            self.expired.push(offer.item);
+        }
+    }
+
+    /// The items of a segment that have not been taken.
+    fn dead(&mut self, record: &SegmentRecord, entries: &[SummaryEntry]) -> Vec<Resident> {
+        self.taken.sort_unstable();
+        let items = entries.iter().map(|entry| Resident::of(record, entry));
+        let is_left_out = |item: &Resident| {
+            let position = item.place.position;
+            self.taken.binary_search(&position).is_err()
+        };
+        items.filter(is_left_out).collect()
+    }
+}
+
 async fn read_segment(tier: &FlashTier, record: &SegmentRecord, dead: &DeadSet) {
     let recovery = &tier.upkeep.recovery;
     let Some(_pin) = tier.store().pin(record.segment, record.sequence) else {
@@ -141,6 +169,7 @@ async fn read_segment(tier: &FlashTier, record: &SegmentRecord, dead: &DeadSet) 
     let entries = &entries[covered..];
     let listed = entries.len() as u64;
     let mut offers = Vec::new();
+    let mut left = LeftOut::default();
     let items = dead.of_segment(record);
     for batch in entries.chunks(RECORDS_AT_ONCE) {
         wait_for_journal(tier).await;
@@ -159,17 +188,27 @@ async fn read_segment(tier: &FlashTier, record: &SegmentRecord, dead: &DeadSet) 
             wait_for_journal(tier).await;
             wait_for_index(tier).await;
             restore(tier, partition, batch, None, |offer, answer| match answer {
-                Answer::Taken => alive += u64::from(!offer.is_expired),
+                Answer::Taken => {
+                    alive += u64::from(!offer.is_expired);
+                    left.note_taken(offer);
+                }
                 Answer::Refused => {}
                 Answer::Contested(rival) => contested.push((*offer, rival)),
             });
         }
         for (offer, rival) in contested {
             wait_for_journal(tier).await;
-            let is_taken = contest(tier, partition, &offer, rival).await;
-            alive += u64::from(is_taken && !offer.is_expired);
+            if contest(tier, partition, &offer, rival).await {
+                alive += u64::from(!offer.is_expired);
+                left.note_taken(&offer);
+            }
         }
         runtime::yield_now().await;
+    }
+    if !tier.upkeep.locates_displaced {
+        let dead = left.dead(record, entries);
+        tier.placement
+            .segment_restored(record, &dead, &left.expired);
     }
     recovery.counters.items.add(alive);
     recovery.counters.items_dead.add(listed - alive);

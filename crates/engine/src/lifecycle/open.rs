@@ -77,6 +77,7 @@ impl Opening {
         let kind: Arc<dyn PlacementKind> = match config.placement {
             PlacementConfig::Exact(settings) => Arc::new(settings),
             PlacementConfig::Tiered(settings) => Arc::new(settings),
+            PlacementConfig::Hashed(settings) => Arc::new(settings),
         };
         Self {
             medium: medium.into(),

@@ -9,11 +9,17 @@
 //! |---|---|---|---|
 //! | [`exact`] | `direct`, all in memory | one, or one for each slab class | located |
 //! | [`tiered`] | `cascade`, a tenth in memory | the same | not located |
+//! | [`hashed`] | `compact`, without keys, all in memory | one, where hashes say | not located |
 
 pub use index::cascade;
 
 pub mod exact;
+pub mod hashed;
+mod restored;
+mod stats;
 pub mod tiered;
+
+pub use stats::CompactStats;
 
 use std::future::Future;
 use std::pin::Pin;
@@ -259,6 +265,17 @@ pub trait Placement: Residents {
         Vec::new()
     }
 
+    /// All of a segment that is to be restored has been. The other items that its summary lists are `dead`; `expired` ones
+    /// have been restored, and invalidated since. An index whose entries do not tell keys apart sees to it that none leads to
+    /// either.
+    fn segment_restored(
+        &self,
+        _segment: &SegmentRecord,
+        _dead: &[Resident],
+        _expired: &[Resident],
+    ) {
+    }
+
     /// Everything of the last run has been restored.
     fn recovered(&self) {}
 
@@ -280,6 +297,11 @@ pub trait Placement: Residents {
     /// What an index of several tiers has done; zeros of others.
     fn mappings(&self) -> MappingStats {
         MappingStats::default()
+    }
+
+    /// What an index without keys has done; zeros of others.
+    fn compact(&self) -> CompactStats {
+        CompactStats::default()
     }
 
     /// Whether a checkpoint would free what the placement needs.

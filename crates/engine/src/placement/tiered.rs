@@ -17,6 +17,7 @@ use index::cascade::{Cascade, CascadeConfig, Hot, Searched, Segments};
 use runtime::sync::Notify;
 use runtime::work::{self, Work};
 
+use super::restored::KeyFilter;
 use super::{
     BackgroundTask, Displaced, Found, Inserted, MappingStats, Parts, Placement, PlacementFuture,
     PlacementKind, Probe, Restored, Token, Unlocated,
@@ -28,7 +29,6 @@ use crate::format::cascade::VERSION;
 use crate::format::checkpoint::Section;
 use crate::format::item::state;
 use crate::format::location::{LocationCodec, Place};
-use crate::format::mapping::bloom::{Bloom, LINE_BYTES};
 use crate::format::segment::{LARGE, Position, SegmentId};
 use crate::key::{Key, KeyHash};
 use crate::reclaim::{IndexUse, Named, Resident, Residents};
@@ -51,8 +51,6 @@ const MOST_ACTIVE_PAGES: u64 = 32;
 
 /// The part of the index's memory that tells which keys have been restored, while a start recovers.
 const RESTORED_SHARE: u64 = 16;
-const LEAST_RESTORED_BYTES: usize = 4 << 10;
-const RESTORED_BITS: u32 = 10;
 /// Look-ups of a dump at once: requests have most of those that read flash.
 const PEEKS: usize = 16;
 
@@ -122,7 +120,8 @@ struct Tiered {
     index_use: Arc<IndexUse>,
     /// The section of the last run, until it is loaded.
     section: crate::sync::Mutex<Option<Section>>,
-    restored: crate::sync::Mutex<RestoredKeys>,
+    /// Keys that have been restored in this run.
+    restored: crate::sync::Mutex<KeyFilter>,
     /// Segments after which a checkpoint is asked for, and how many had a number at the last one.
     checkpoint_segments: u32,
     numbered_at_checkpoint: AtomicU32,
@@ -137,29 +136,6 @@ fn named_in(room: u64, full: u64, capacity: u64) -> u64 {
     u64::try_from(named)
         .unwrap_or(u64::MAX)
         .clamp(1, capacity.max(1))
-}
-
-/// Which keys have been restored in this run, about: a Bloom filter. Where it has no space, all may be.
-#[derive(Default)]
-struct RestoredKeys {
-    filter: Vec<u8>,
-}
-
-impl RestoredKeys {
-    fn new(bytes: u64) -> Self {
-        let bytes = (bytes as usize).max(LEAST_RESTORED_BYTES);
-        Self {
-            filter: vec![0; bytes.next_multiple_of(LINE_BYTES)],
-        }
-    }
-
-    /// Adds a key; whether it may have been there.
-    fn add(&mut self, hash: u64) -> bool {
-        let bloom = Bloom::new(RESTORED_BITS);
-        let was_there = bloom.contains(&self.filter, hash);
-        bloom.insert(&mut self.filter, hash);
-        was_there
-    }
 }
 
 /// What the cascade knows of segments.
@@ -390,10 +366,9 @@ impl Tiered {
     /// Whether a key may have been restored in this run; it is, from now on.
     fn note_restored(&self, hash: KeyHash) -> bool {
         let mut restored = self.restored.lock();
-        if restored.filter.is_empty() {
-            *restored = RestoredKeys::new(self.index_use.max_bytes / RESTORED_SHARE);
-            let bytes = restored.filter.len() as u64;
-            self.index_use.recovery_bytes.add(bytes);
+        if restored.is_empty() {
+            *restored = KeyFilter::new(self.index_use.max_bytes / RESTORED_SHARE);
+            self.index_use.recovery_bytes.add(restored.memory_bytes());
         }
         restored.add(hash.0)
     }
@@ -611,7 +586,7 @@ impl Placement for Tiered {
     }
 
     fn recovered(&self) {
-        *self.restored.lock() = RestoredKeys::default();
+        *self.restored.lock() = KeyFilter::default();
         self.index_use.recovery_bytes.store(0, Ordering::Relaxed);
     }
 

@@ -28,6 +28,7 @@ mod flush;
 mod hashed;
 mod layout;
 mod outage;
+mod probe;
 mod queues;
 mod read;
 mod segment;

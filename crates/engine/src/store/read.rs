@@ -63,6 +63,15 @@ pub struct FlashItem {
 }
 
 impl FlashItem {
+    /// The item that has been verified at the `start` of what was read.
+    pub(super) fn at(bytes: AlignedBuf, start: usize, share: Share) -> Self {
+        Self {
+            bytes,
+            body: start + CHECKSUM_BYTES,
+            share: Some(share),
+        }
+    }
+
     /// A copy of an item that lies elsewhere.
     pub fn copy_of(item: &ItemRef<'_>) -> Self {
         let mut bytes = AlignedBuf::new(item.flash_bytes());
@@ -167,7 +176,7 @@ impl SegmentStore {
     }
 
     /// Bytes that a read at `position` takes.
-    fn read_bytes(&self, segment: SegmentId, position: Position) -> usize {
+    pub(super) fn read_bytes(&self, segment: SegmentId, position: Position) -> usize {
         let page = position.offset() / PAGE_BYTES * PAGE_BYTES;
         let slot_bytes = self.segment(segment).slot_bytes.load(Ordering::Relaxed);
         let left = self.segment_bytes.saturating_sub(page);
@@ -306,7 +315,7 @@ impl SegmentStore {
     }
 
     /// Bytes of the item at `offset`, if its page says that it is longer than one.
-    fn large_at(&self, offset: u32, page: &[u8]) -> Option<u32> {
+    pub(super) fn large_at(&self, offset: u32, page: &[u8]) -> Option<u32> {
         let body = (offset % PAGE_BYTES) as usize + CHECKSUM_BYTES;
         let (header, _) = ItemHeader::ref_from_prefix(page.get(body..)?).ok()?;
         let bytes = u32::try_from(CHECKSUM_BYTES + header.body_bytes()).ok()?;
@@ -317,7 +326,12 @@ impl SegmentStore {
     }
 
     /// A copy of whole pages of the pinned segment; `None` when they are not in memory any more.
-    fn buffered(&self, pin: &SegmentPin<'_>, offset: u32, len: usize) -> Option<AlignedBuf> {
+    pub(super) fn buffered(
+        &self,
+        pin: &SegmentPin<'_>,
+        offset: u32,
+        len: usize,
+    ) -> Option<AlignedBuf> {
         let content = self.content_of(pin)?;
         let bytes: &[u8] = match &*content {
             Content::Filling(filling) => &filling.bytes,

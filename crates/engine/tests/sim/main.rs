@@ -14,6 +14,7 @@ mod expiry;
 mod faults;
 mod flushes;
 mod golden;
+mod hashed;
 mod images;
 mod index;
 mod index_device;

@@ -292,6 +292,7 @@ impl Plan {
         let bytes_per_object = match config.placement {
             PlacementConfig::Exact(_) => INDEX_BYTES_PER_OBJECT,
             PlacementConfig::Tiered(_) => TIERED_BYTES_PER_OBJECT,
+            PlacementConfig::Hashed(_) => HASHED_BYTES_PER_OBJECT,
         };
         let room = (index_bytes as f64 / bytes_per_object) as u64;
         let objects = self.objects_on(storage.bytes());

@@ -1,0 +1,320 @@
+//! [`Hashed`]: what the index holds, and what becomes of entries.
+//!
+//! ```text
+//!   an update ──▶ outdate: dead key, queued ──▶ verify: reads what may be its copy ──▶ entry removed, dead key struck out
+//!                     │ too many of them                  │ two keys may have made the entry
+//!                     ▼                                   ▼
+//!                 candidates removed unread           the key stays dead until the segment goes
+//! ```
+//!
+//! Locks: a partition's, then `members`, `restored` or the queue. All are below those of the store.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use index::compact::{CompactConfig, CompactEntry, CompactTable, Location, OutOfRange, SlotId};
+use runtime::sync::Notify;
+use runtime::work::{self, Work};
+
+use super::dead::{CopyRank, DeadKeys};
+use super::members::Members;
+use super::restoring::Restoring;
+use super::shard::Shard;
+use crate::config::HashedSettings;
+use crate::counter::Count as _;
+use crate::format::hashed::HashedPositions;
+use crate::format::location::Place;
+use crate::format::segment::SegmentId;
+use crate::key::{Key, KeyHash};
+use crate::placement::Parts;
+use crate::placement::stats::CompactCounters;
+use crate::reclaim::{IndexUse, Resident};
+use crate::store::SegmentStore;
+use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::sync::{Mutex, RwLock};
+
+/// Dead keys of a partition at most, in slots of its table for each: so they take a fifth of a byte a slot.
+const SLOTS_PER_DEAD_KEY: usize = 512;
+const LEAST_DEAD_KEYS: usize = 256;
+
+/// A compact index over segments in which the hash of a key says where its item lies.
+pub(super) struct Hashed {
+    pub(super) store: Arc<SegmentStore>,
+    pub(super) index_use: Arc<IndexUse>,
+    pub(super) counters: CompactCounters,
+    pub(super) shards: Box<[Mutex<Shard>]>,
+    pub(super) members: RwLock<Members>,
+    pub(super) dead_keys: DeadQueue,
+    /// What is known while the items of an earlier run come back. No entry vanishes meanwhile but with its segment.
+    pub(super) restoring: Mutex<Restoring>,
+    pub(super) is_restoring: AtomicBool,
+    /// So little of the flash is free that some of its items have to be ghosts.
+    pub(super) is_full: AtomicBool,
+    pub(super) hot_percent: u32,
+    partition_bits: u32,
+    /// Of the hashes of keys.
+    seed: u64,
+}
+
+/// Keys whose dead copies are to be looked for.
+#[derive(Default)]
+pub(super) struct DeadQueue {
+    hashes: Mutex<VecDeque<u64>>,
+    pub(super) work: Notify,
+}
+
+impl DeadQueue {
+    pub(super) fn push(&self, hash: u64) {
+        self.hashes.lock().push_back(hash);
+        self.work.notify_all();
+    }
+
+    pub(super) fn take(&self, most: usize) -> Vec<u64> {
+        let mut hashes = self.hashes.lock();
+        let taken = most.min(hashes.len());
+        hashes.drain(..taken).collect()
+    }
+
+    fn memory_bytes(&self) -> u64 {
+        (self.hashes.lock().capacity() * size_of::<u64>()) as u64
+    }
+}
+
+/// An entry that may be a key's, in the generation that its segment had when the table was locked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Candidate {
+    pub(super) slot: SlotId,
+    pub(super) location: Location,
+    pub(super) generation: u64,
+}
+
+impl Candidate {
+    /// The rank of a copy that lies there.
+    pub(super) fn rank(&self, version: u64) -> CopyRank {
+        CopyRank::new(version, self.generation, self.location.function)
+    }
+}
+
+/// The table of a partition: so many slots for all of them together.
+pub(super) fn table_config(slots: u64, segments: u32, partition_bits: u32) -> CompactConfig {
+    let slots = (slots >> partition_bits) as usize;
+    CompactConfig {
+        slots: slots.max(index::compact::PROBES),
+        segment_bits: CompactConfig::segment_bits_for(u64::from(segments)),
+        skip_bits: partition_bits,
+    }
+}
+
+impl Hashed {
+    pub(super) fn new(
+        settings: &HashedSettings,
+        slots: u64,
+        parts: Parts,
+    ) -> Result<Self, OutOfRange> {
+        let segments = parts.store.segments();
+        let config = table_config(slots, segments, parts.partition_bits);
+        let most_dead = (config.slots / SLOTS_PER_DEAD_KEY).max(LEAST_DEAD_KEYS);
+        let shard = |_| {
+            let table = CompactTable::new(config)?;
+            let dead = DeadKeys::new(most_dead);
+            Ok(Mutex::new(Shard { table, dead }))
+        };
+        let hashed = Self {
+            shards: (0..1u64 << parts.partition_bits)
+                .map(shard)
+                .collect::<Result<_, _>>()?,
+            members: RwLock::new(Members::new(segments)),
+            store: parts.store,
+            index_use: parts.index_use,
+            counters: CompactCounters::default(),
+            dead_keys: DeadQueue::default(),
+            restoring: Mutex::default(),
+            is_restoring: AtomicBool::new(false),
+            is_full: AtomicBool::new(false),
+            hot_percent: settings.hot_percent,
+            partition_bits: parts.partition_bits,
+            seed: parts.image,
+        };
+        let bytes = hashed.table_bytes() + hashed.members.read().memory_bytes();
+        hashed.index_use.bytes.store(bytes, Ordering::Relaxed);
+        Ok(hashed)
+    }
+
+    /// Bytes of all tables.
+    pub(super) fn table_bytes(&self) -> u64 {
+        let tables = self.shards.iter();
+        tables.map(|shard| shard.lock().table.memory_bytes()).sum()
+    }
+
+    /// The hash of a key that has been read.
+    pub(super) fn hash_of(&self, key: &[u8]) -> Option<KeyHash> {
+        Key::new(key, self.seed).map(|key| key.hash())
+    }
+
+    /// The shard of a key.
+    pub(super) fn shard(&self, hash: KeyHash) -> &Mutex<Shard> {
+        &self.shards[hash.partition(self.partition_bits)]
+    }
+
+    /// Runs `change` on the shard of a key and accounts for what it did.
+    pub(super) fn change<T>(&self, hash: KeyHash, change: impl FnOnce(&mut Shard) -> T) -> T {
+        work::count(Work::IndexStep, 1);
+        let mut shard = self.shard(hash).lock();
+        let (len, bytes) = (shard.table.len(), shard.dead.memory_bytes());
+        let result = change(&mut shard);
+        let (new_len, new_bytes) = (shard.table.len(), shard.dead.memory_bytes());
+        drop(shard);
+        // Wrapping addition of the differences: they may be negative.
+        if new_len != len {
+            let grown = (new_len as u64).wrapping_sub(len as u64);
+            self.index_use.objects.add(grown);
+        }
+        if new_bytes != bytes {
+            self.index_use.bytes.add(new_bytes.wrapping_sub(bytes));
+        }
+        result
+    }
+
+    /// Runs `change` on what is known of segments and accounts for what it did.
+    pub(super) fn change_members<T>(&self, change: impl FnOnce(&mut Members) -> T) -> T {
+        let mut members = self.members.write();
+        let bytes = members.memory_bytes();
+        let result = change(&mut members);
+        let grown = members.memory_bytes().wrapping_sub(bytes);
+        drop(members);
+        if grown != 0 {
+            self.index_use.bytes.add(grown);
+        }
+        result
+    }
+
+    /// Queues a key whose dead copies are to be looked for.
+    pub(super) fn queue(&self, hash: u64) {
+        let before = self.dead_keys.memory_bytes();
+        self.dead_keys.push(hash);
+        let grown = self.dead_keys.memory_bytes().wrapping_sub(before);
+        if grown != 0 {
+            self.index_use.bytes.add(grown);
+        }
+    }
+
+    /// The location of an item of a key as an entry names it; `None` where its segment is in another generation.
+    pub(super) fn location_of(&self, hash: KeyHash, place: Place) -> Option<Location> {
+        if self.store.sequence(place.segment) != place.generation {
+            return None;
+        }
+        let positions = HashedPositions::new(self.store.segment_bytes(), place.generation, hash.0);
+        let function = positions.function_of(place.position.offset())?;
+        Some(Location {
+            segment: place.segment,
+            function: function as u8,
+        })
+    }
+
+    /// The offset in its segment of a candidate for a key, in bytes.
+    pub(super) fn offset_of(&self, hash: KeyHash, candidate: &Candidate) -> u32 {
+        let segment_bytes = self.store.segment_bytes();
+        let positions = HashedPositions::new(segment_bytes, candidate.generation, hash.0);
+        positions.offset(candidate.location.function.into())
+    }
+
+    /// Whether a key may be on flash.
+    pub(super) fn has_candidates(&self, shard: &Shard, hash: KeyHash) -> bool {
+        let members = self.members.read();
+        let mut entries = shard.table.entries(hash.0);
+        entries.any(|(_, entry)| {
+            let segment = entry.location.segment;
+            members.may_have(segment, self.store.sequence(segment), hash.0)
+        })
+    }
+
+    /// The entries that may be a key's.
+    pub(super) fn candidates(&self, shard: &Shard, hash: KeyHash) -> Vec<Candidate> {
+        let members = self.members.read();
+        let entries = shard.table.entries(hash.0);
+        let candidate = |(slot, entry): (SlotId, CompactEntry)| {
+            let location = entry.location;
+            let generation = self.store.sequence(location.segment);
+            let may_have = members.may_have(location.segment, generation, hash.0);
+            may_have.then_some(Candidate {
+                slot,
+                location,
+                generation,
+            })
+        };
+        entries.filter_map(candidate).collect()
+    }
+
+    /// The rank of an item.
+    pub(super) fn rank_of(item: &Resident, location: Location) -> CopyRank {
+        CopyRank::new(item.version, item.place.generation, location.function)
+    }
+
+    /// The copies of a key below a rank are dead. Called before the entry of the one that outdates them is made.
+    pub(super) fn outdate(&self, shard: &mut Shard, hash: KeyHash, below: CopyRank) {
+        let open = self.members.read().open_with(hash.0, u64::MAX);
+        let is_listed = shard.dead.get(hash.0).is_some();
+        if !is_listed && open.is_none() && !self.has_candidates(shard, hash) {
+            // Nothing will lead to one: entries of a segment come while it is open.
+            return;
+        }
+        let must_list = open.is_some() || self.is_restoring();
+        if must_list || shard.dead.has_room_for(hash.0) {
+            if shard.dead.outdate(hash.0, below, open) {
+                self.queue(hash.0);
+            }
+            return;
+        }
+        self.remove_unread(shard, hash, |_| true);
+    }
+
+    /// Removes all that may be a key's, and some of other keys.
+    pub(super) fn remove_unread(
+        &self,
+        shard: &mut Shard,
+        hash: KeyHash,
+        is_chosen: impl Fn(&Candidate) -> bool,
+    ) {
+        for candidate in self.candidates(shard, hash) {
+            let (slot, location) = (candidate.slot, candidate.location);
+            if is_chosen(&candidate) && shard.table.remove_if_at(slot, location).is_some() {
+                self.counters.removed_unread.add(1);
+            }
+        }
+    }
+
+    /// Whether items of an earlier run are coming back.
+    pub(super) fn is_restoring(&self) -> bool {
+        self.is_restoring.load(Ordering::SeqCst)
+    }
+
+    /// Makes an entry for an item. Returns whether there was a place for it: while items come back it takes none from
+    /// others.
+    pub(super) fn put(&self, shard: &mut Shard, hash: KeyHash, entry: CompactEntry) -> bool {
+        if self.is_restoring() && !shard.has_room_for(hash.0) {
+            return false;
+        }
+        let age = |segment: SegmentId| u64::MAX - self.store.sequence(segment);
+        match shard.put(hash.0, entry, age) {
+            Some(displaced) if displaced.is_ghost() => self.counters.displaced_ghosts.add(1),
+            Some(_) => self.counters.displaced_hot.add(1),
+            None => {}
+        }
+        true
+    }
+
+    /// Makes ghosts of some entries, if that is due.
+    pub(super) fn keep_ghosts(&self, shard: &mut Shard) {
+        if self.is_full.load(Ordering::Relaxed) {
+            shard.keep_ghosts(self.hot_percent);
+        }
+    }
+
+    /// Looks whether the flash is nearly full.
+    pub(super) fn note_fill(&self) {
+        let store = &self.store;
+        // Watermarks keep half of it free at most.
+        let is_full = !store.is_first_fill() && store.free_segments() <= store.segments() / 2;
+        self.is_full.store(is_full, Ordering::Relaxed);
+    }
+}

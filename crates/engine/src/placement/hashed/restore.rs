@@ -1,0 +1,100 @@
+//! Items of an earlier run: what of a segment lives gets entries, and what is dead must not be found by those of others.
+//!
+//! Versions alone decide which copy of a key counts, so none of those that have come back may be forgotten before all have:
+//! an older one would take its place. While items come back no entry makes way for another, and a key of which one has found
+//! no place has none at all.
+
+use super::core::Hashed;
+use super::restoring::Restoring;
+use super::shard;
+use crate::counter::Count as _;
+use crate::format::location::Place;
+use crate::placement::{Displaced, Restored};
+use crate::reclaim::Resident;
+use crate::store::SegmentRecord;
+use crate::sync::atomic::Ordering;
+
+impl Hashed {
+    /// Items begin to come back.
+    pub(super) fn begin_restoring(&self) {
+        let mut restoring = self.restoring.lock();
+        if restoring.is_none() {
+            *restoring = Restoring::new(self.index_use.max_bytes);
+            self.index_use.recovery_bytes.add(restoring.memory_bytes());
+            self.is_restoring.store(true, Ordering::SeqCst);
+        }
+    }
+
+    /// All that was to come back has.
+    pub(super) fn end_restoring(&self) {
+        *self.restoring.lock() = Restoring::default();
+        self.index_use.recovery_bytes.store(0, Ordering::Relaxed);
+        self.is_restoring.store(false, Ordering::SeqCst);
+        self.note_fill();
+        self.queue_dead();
+    }
+
+    /// Gives an item of an earlier run an entry, if it may have one. `beaten` as for
+    /// [`restore`](crate::placement::Placement::restore).
+    pub(super) fn restore_one(&self, item: &Resident, beaten: Option<Place>) -> Restored {
+        let (hash, place) = (item.hash, item.place);
+        let Some(location) = self.location_of(hash, place) else {
+            self.restoring.lock().lose(hash);
+            return Restored::Refused;
+        };
+        self.change(hash, |shard| {
+            let mut restoring = self.restoring.lock();
+            if restoring.is_lost(hash) {
+                return Restored::Refused;
+            }
+            let may_have_rival = beaten.is_none() && restoring.may_have(hash);
+            if may_have_rival && self.has_candidates(shard, hash) {
+                return Restored::Unclear;
+            }
+            if beaten.is_some_and(|beaten| beaten != place) {
+                self.outdate(shard, hash, Self::rank_of(item, location));
+            }
+            if !self.put(shard, hash, shard::restored(location)) {
+                // What has been beaten is dead, and no older copy may take its place.
+                restoring.lose(hash);
+                return Restored::Refused;
+            }
+            restoring.add(hash);
+            self.change_members(|members| {
+                members.restore(place.segment, place.generation, hash.0);
+            });
+            Restored::Taken(Displaced::Unknown)
+        })
+    }
+
+    /// All of a segment that was to come back has. Of the rest, entries of other keys may lead to items: these are listed as
+    /// dead. `expired` ones have had entries.
+    pub(super) fn close_segment(
+        &self,
+        record: &SegmentRecord,
+        dead: &[Resident],
+        expired: &[Resident],
+    ) {
+        for item in expired {
+            let Some(location) = self.location_of(item.hash, item.place) else {
+                continue;
+            };
+            let rank = Self::rank_of(item, location);
+            self.change(item.hash, |shard| {
+                shard.remove_dead(item.hash.0, location, rank);
+            });
+        }
+        for item in dead {
+            let Some(location) = self.location_of(item.hash, item.place) else {
+                continue;
+            };
+            let rank = Self::rank_of(item, location);
+            self.change(item.hash, |shard| {
+                if shard.naming(item.hash.0, location).is_some() {
+                    shard.dead.exclude(item.hash.0, rank);
+                }
+            });
+        }
+        self.settle(record.segment, record.sequence);
+    }
+}

@@ -1,0 +1,116 @@
+//! Looking a key up: the candidates are read one after the other until one is the key's (Flashield, figure 5).
+
+use index::compact::{CLOCK_HIGHEST, Rank};
+
+use super::core::{Candidate, Hashed};
+use super::dead::CopyRank;
+use super::shard::CLOCK_WRITTEN;
+use crate::counter::Count as _;
+use crate::format::item::state;
+use crate::format::location::Place;
+use crate::format::segment::Position;
+use crate::key::{Key, KeyHash};
+use crate::placement::{Found, Unlocated};
+use crate::store::{Patience, ReadError};
+
+/// Looks at an index that changes while it is read, at most.
+const MOST_LOOKS: usize = 8;
+
+const _: () = assert!(CLOCK_WRITTEN < CLOCK_HIGHEST);
+
+impl Hashed {
+    /// Reads the item of a key.
+    ///
+    /// What a candidate leads to counts only if the entry is still there when it has been read: before a dead key is struck
+    /// out, the entries of its copies go.
+    pub(super) async fn find(&self, key: Key<'_>, patience: Patience) -> Result<Found, ReadError> {
+        let hash = key.hash();
+        let mut tried = Vec::new();
+        let mut failed = None;
+        for _ in 0..MOST_LOOKS {
+            // Otherwise it has moved, or it is gone.
+            let mut candidates = self.candidates(&self.shard(hash).lock(), hash);
+            candidates.retain(|candidate| !tried.contains(candidate));
+            if candidates.is_empty() {
+                break;
+            }
+            for candidate in candidates {
+                tried.push(candidate);
+                let (segment, generation) = (candidate.location.segment, candidate.generation);
+                let offset = self.offset_of(hash, &candidate);
+                let found = self.store.find_at(segment, generation, offset, patience);
+                // The pin keeps the segment in its generation until the entry has been looked at.
+                let (_pin, mut item) = match found.await {
+                    Ok(Some(found)) if found.1.item().key == key.bytes() => found,
+                    Ok(_) => {
+                        self.counters.false_reads.add(1);
+                        continue;
+                    }
+                    Err(error @ ReadError::NoMemory { .. }) => return Err(error),
+                    Err(error) => {
+                        failed = Some(error);
+                        continue;
+                    }
+                };
+                let rank = candidate.rank(item.header().version.get());
+                if let Some(was_read) = self.note_read(hash, &candidate, rank) {
+                    if was_read {
+                        item.mark(state::FETCHED);
+                    }
+                    return Ok(Found::Item(item));
+                }
+            }
+        }
+        failed.map_or(Ok(Found::Absent), Err)
+    }
+
+    /// Notes that an item has been read. Whether it had been before, for sure; `None` where it is dead, or lies there no more.
+    fn note_read(&self, hash: KeyHash, candidate: &Candidate, rank: CopyRank) -> Option<bool> {
+        self.change(hash, |shard| {
+            if shard.dead.kills(hash.0, rank) {
+                return None;
+            }
+            let before = shard
+                .table
+                .touch_if_at(candidate.slot, candidate.location)?;
+            if before.is_ghost() {
+                self.keep_ghosts(shard);
+            }
+            Some(matches!(before.rank, Rank::Hot { clock } if clock > CLOCK_WRITTEN))
+        })
+    }
+
+    /// Where the latest copy of a key lies that the index names.
+    pub(super) async fn find_latest(&self, hash: KeyHash) -> Result<Option<Place>, Unlocated> {
+        let candidates = self.candidates(&self.shard(hash).lock(), hash);
+        let mut latest: Option<(CopyRank, Place)> = None;
+        for candidate in candidates {
+            let (segment, generation) = (candidate.location.segment, candidate.generation);
+            let offset = self.offset_of(hash, &candidate);
+            let found = self
+                .store
+                .find_at(segment, generation, offset, Patience::Waits);
+            let Ok(found) = found.await else {
+                // It may be the latest: then no other may be named.
+                self.restoring.lock().lose(hash);
+                return Err(Unlocated);
+            };
+            let Some((_pin, item)) = found else {
+                continue;
+            };
+            if self.hash_of(item.item().key) != Some(hash) {
+                continue;
+            }
+            let rank = candidate.rank(item.header().version.get());
+            let place = Place {
+                segment,
+                generation,
+                position: Position::new(offset, item.item().flash_bytes() as u32),
+            };
+            if latest.is_none_or(|(highest, _)| rank > highest) {
+                latest = Some((rank, place));
+            }
+        }
+        Ok(latest.map(|(_, place)| place))
+    }
+}

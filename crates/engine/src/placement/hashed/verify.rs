@@ -1,0 +1,149 @@
+//! Verification: reads what entries lead to that may be dead copies, so that these entries go.
+//!
+//! While a segment is open, entries of other keys come that may lead to a dead copy in it. So its dead keys wait until it is
+//! settled: then what no entry leads to, none ever will.
+
+use std::sync::Arc;
+
+use futures_util::future::join_all;
+
+use super::core::{Candidate, Hashed};
+use super::dead::DeadKey;
+use crate::counter::Count as _;
+use crate::format::segment::SegmentId;
+use crate::key::KeyHash;
+use crate::placement::BackgroundTask;
+use crate::store::Patience;
+
+/// Tasks that verify, and keys that each reads at once: requests have most of the reads.
+const VERIFIERS: usize = 2;
+const KEYS_AT_ONCE: usize = 8;
+
+impl Hashed {
+    /// The tasks that keep the index in order.
+    pub(super) fn tasks(self: Arc<Self>) -> Vec<BackgroundTask> {
+        let verifiers = (0..VERIFIERS).map(|_| -> BackgroundTask {
+            let hashed = Arc::clone(&self);
+            Box::new(move || Box::pin(async move { hashed.verify_queued().await }))
+        });
+        let hashed = Arc::clone(&self);
+        let settling: BackgroundTask = Box::new(move || {
+            Box::pin(async move {
+                loop {
+                    // Notified whenever a segment is sealed.
+                    let work = hashed.store.work().listener();
+                    hashed.settle_sealed();
+                    work.await;
+                }
+            })
+        });
+        verifiers.chain([settling]).collect()
+    }
+
+    async fn verify_queued(&self) {
+        loop {
+            let work = self.dead_keys.work.listener();
+            let hashes = match self.is_restoring() {
+                // An entry that is removed by mistake would let an older copy come back.
+                true => Vec::new(),
+                false => self.dead_keys.take(KEYS_AT_ONCE),
+            };
+            if hashes.is_empty() {
+                work.await;
+                continue;
+            }
+            join_all(hashes.into_iter().map(|hash| self.verify(KeyHash(hash)))).await;
+        }
+    }
+
+    /// Removes the entries that lead to dead copies of a key.
+    pub(super) async fn verify(&self, hash: KeyHash) {
+        let Some((known, candidates)) = self.change(hash, |shard| {
+            let known = shard.dead.take_turn(hash.0)?;
+            let members = self.members.read();
+            let is_open = members.open_with(hash.0, known.open_until()).is_some();
+            drop(members);
+            if is_open {
+                return None;
+            }
+            if shard.dead.is_overfull() {
+                let is_latest = |candidate: &Candidate| {
+                    known.is_by(candidate.generation, candidate.location.function)
+                };
+                self.remove_unread(shard, hash, |candidate| !is_latest(candidate));
+                shard.dead.end(hash.0, known);
+                return None;
+            }
+            Some((known, self.candidates(shard, hash)))
+        }) else {
+            return;
+        };
+        let mut is_done = true;
+        for candidate in candidates {
+            is_done &= self.verify_one(hash, &known, &candidate).await;
+        }
+        if is_done {
+            self.change(hash, |shard| shard.dead.end(hash.0, known));
+        }
+    }
+
+    /// Whether a candidate leads to no dead copy of a key, or no longer.
+    async fn verify_one(&self, hash: KeyHash, known: &DeadKey, candidate: &Candidate) -> bool {
+        let (segment, generation) = (candidate.location.segment, candidate.generation);
+        let offset = self.offset_of(hash, candidate);
+        let found = self
+            .store
+            .find_at(segment, generation, offset, Patience::Waits);
+        // The pin keeps the segment in its generation until the entry has gone.
+        let Ok(found) = found.await else {
+            return false;
+        };
+        let Some((_pin, item)) = found else {
+            return true;
+        };
+        let rank = candidate.rank(item.header().version.get());
+        if self.hash_of(item.item().key) != Some(hash) || !known.kills(rank) {
+            return true;
+        }
+        self.counters.found_dead.add(1);
+        let location = candidate.location;
+        self.change(hash, |shard| shard.remove_dead(hash.0, location, rank))
+    }
+
+    /// Settles the segments that have been sealed, and has the keys verified that have waited for that.
+    fn settle_sealed(&self) {
+        let open = self.members.read().filling();
+        if open.is_empty() {
+            return;
+        }
+        let filling = self.store.being_filled();
+        let sealed = open
+            .iter()
+            .filter(|open| !filling.contains(&(open.segment, open.generation)));
+        let mut has_settled = false;
+        for sealed in sealed {
+            has_settled = true;
+            self.settle(sealed.segment, sealed.generation);
+        }
+        if has_settled && !self.is_restoring() {
+            self.queue_dead();
+        }
+    }
+
+    /// No entry of a generation of a segment comes any more.
+    pub(super) fn settle(&self, segment: SegmentId, generation: u64) {
+        // Built without a lock that look-ups wait for.
+        let filter = self.members.read().filter_of(segment, generation);
+        if let Some(filter) = filter {
+            self.change_members(|members| members.settle(segment, generation, filter));
+        }
+    }
+
+    /// Has all dead keys looked for that nobody is going to look for.
+    pub(super) fn queue_dead(&self) {
+        for shard in &self.shards {
+            shard.lock().dead.queue_all(|hash| self.queue(hash));
+        }
+        self.dead_keys.work.notify_all();
+    }
+}

@@ -1,0 +1,290 @@
+//! The `hashed` placement: reads by the number of a function, ghosts and hot items, updates that reading has to find, and
+//! tables in which entries of other keys lead to what is dead.
+
+use std::collections::HashMap;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use flowstone_engine::format::item::ItemRef;
+use flowstone_engine::placement::{CompactStats, Parts, Placement, PlacementKind};
+use flowstone_engine::store::Streams;
+use flowstone_engine::{
+    DumpCursor, Engine, EngineConfig, HashedSettings, MemoryCursor, OpenError, PlacementConfig,
+    ReclaimPolicy, Stop, Victim,
+};
+use rand::Rng;
+
+use crate::support::{
+    Media, for_each_seed, get, memory_disk, numbered, random, remove, roomy, set, simulate, start,
+    survivors, tight, value,
+};
+
+const RETURN: ReclaimPolicy = ReclaimPolicy::ReturnRecent {
+    victim: Victim::Oldest,
+};
+
+/// The placement with an index for so many items, however large the flash is.
+#[derive(Clone, Copy)]
+pub(crate) struct HashedFor(pub(crate) u64);
+
+impl HashedFor {
+    const SETTINGS: HashedSettings = HashedSettings {
+        index_percent: 50,
+        hot_percent: 70,
+    };
+}
+
+impl PlacementKind for HashedFor {
+    fn name(&self) -> &'static str {
+        Self::SETTINGS.name()
+    }
+
+    fn streams(&self, segment_bytes: u32) -> Arc<dyn Streams> {
+        Self::SETTINGS.streams(segment_bytes)
+    }
+
+    fn expected_items(&self, _flash_bytes: u64, _memory_bytes: u64) -> u64 {
+        self.0
+    }
+
+    fn locates_displaced(&self) -> bool {
+        false
+    }
+
+    fn max_index_bytes(&self, memory_bytes: u64) -> u64 {
+        Self::SETTINGS.max_index_bytes(memory_bytes)
+    }
+
+    fn least_index_bytes(&self, expected_items: u64, partition_bits: u32) -> u64 {
+        Self::SETTINGS.least_index_bytes(expected_items, partition_bits)
+    }
+
+    fn open(&self, parts: Parts) -> Result<Arc<dyn Placement>, OpenError> {
+        Self::SETTINGS.open(parts)
+    }
+}
+
+pub(crate) fn hashed_media(flash_bytes: u64, items: u64) -> Media {
+    Media {
+        placement: Some(Arc::new(HashedFor(items))),
+        ..memory_disk(flash_bytes)
+    }
+}
+
+fn stats(engine: &Engine) -> CompactStats {
+    engine.stats().compact
+}
+
+/// Keys and values that a dump lists; a key that comes twice is wrong.
+async fn dump(engine: &Arc<Engine>) -> HashMap<Vec<u8>, Vec<u8>> {
+    let mut listed = HashMap::new();
+    let mut visit = |item: ItemRef<'_>| {
+        let twice = listed.insert(item.key.to_vec(), item.value.to_vec());
+        assert_eq!(twice, None, "{} twice", String::from_utf8_lossy(item.key));
+        ControlFlow::Continue(())
+    };
+    let mut cursor = MemoryCursor::default();
+    while engine.dump_memory(&mut cursor, &mut visit) {}
+    let mut cursor = DumpCursor::default();
+    while engine.dump_flash(&mut cursor, &mut visit).await {}
+    listed
+}
+
+/// Waits until nothing is listed as dead any more but what has to be.
+async fn settle(engine: &Arc<Engine>) {
+    engine.sync().await.unwrap();
+    runtime::sleep(Duration::from_secs(1)).await;
+}
+
+#[test]
+fn a_configured_cache_finds_what_it_has_written_before_and_after_a_start() {
+    const ITEMS: u64 = 3000;
+    simulate(1, async {
+        let config = EngineConfig {
+            placement: PlacementConfig::Hashed(HashedSettings::new(50)),
+            ..roomy()
+        };
+        let media = memory_disk(33 << 20);
+        let mut engine = start(&media, &config).await;
+        for number in 0..ITEMS {
+            let bytes = value(number, 1000 + number as usize % 7000);
+            set(&engine, &numbered(number), &bytes).await.unwrap();
+        }
+        for _ in 0..2 {
+            for number in 0..ITEMS {
+                let bytes = value(number, 1000 + number as usize % 7000);
+                assert_eq!(get(&engine, &numbered(number)).await, Some(bytes));
+            }
+            let corrupt = &engine.store().counters().corrupt_items;
+            assert_eq!(corrupt.load(Ordering::Relaxed), 0);
+            assert_eq!(stats(&engine).removed_unread, 0);
+            assert!(matches!(engine.stop().await, Stop::Complete { .. }));
+            engine = start(&media, &config).await;
+        }
+    });
+}
+
+/// Flash has room for all, so that nothing but a wrong entry loses an item, and many entries lead to other keys' copies.
+#[test]
+fn an_update_takes_its_entry_and_no_other() {
+    const KEYS: u64 = 1200;
+    for_each_seed("an_update_takes_its_entry", 8, |seed| {
+        simulate(seed, async {
+            let mut random = random(seed);
+            let media = hashed_media(65 << 20, 4 * KEYS);
+            let config = EngineConfig {
+                partition_bits: 1,
+                ..tight()
+            };
+            let mut engine = start(&media, &config).await;
+            let mut model: HashMap<u64, Vec<u8>> = HashMap::new();
+            for round in 0..4 {
+                for tag in 0..2 * KEYS {
+                    let number = random.random_range(0..KEYS);
+                    if random.random_ratio(1, 8) {
+                        remove(&engine, number).await;
+                        model.remove(&number);
+                    } else {
+                        let bytes = value(round * 100_000 + tag, random.random_range(0..3000));
+                        set(&engine, &numbered(number), &bytes).await.unwrap();
+                        model.insert(number, bytes);
+                    }
+                }
+                settle(&engine).await;
+                let counted = stats(&engine);
+                assert_eq!((counted.removed_unread, counted.displaced_hot), (0, 0));
+                for number in 0..KEYS {
+                    let found = get(&engine, &numbered(number)).await;
+                    assert_eq!(found.as_ref(), model.get(&number), "{number}");
+                }
+                let listed = dump(&engine).await;
+                assert_eq!(listed.len(), model.len());
+                assert!(matches!(engine.stop().await, Stop::Complete { .. }));
+                engine = start(&media, &config).await;
+            }
+        });
+    });
+}
+
+/// All keys of a partition share their slots, so that nearly every entry leads to other keys' copies, too.
+#[test]
+fn nothing_dead_is_found_by_the_entries_of_other_keys() {
+    const KEYS: u64 = 300;
+    for_each_seed("nothing_dead_is_found_by", 12, |seed| {
+        simulate(seed, async {
+            let mut random = random(seed);
+            let items = [16, 60, 250][(seed % 3) as usize];
+            let media = hashed_media(17 << 20, items);
+            let config = EngineConfig {
+                partition_bits: 0,
+                ..tight()
+            };
+            let mut engine = start(&media, &config).await;
+            let mut model: HashMap<u64, Vec<u8>> = HashMap::new();
+            let mut found = 0;
+            for tag in 0..6000u64 {
+                let number = random.random_range(0..KEYS);
+                match random.random_range(0..20) {
+                    0..9 => {
+                        let bytes = value(tag, random.random_range(0..6000));
+                        set(&engine, &numbered(number), &bytes).await.unwrap();
+                        model.insert(number, bytes);
+                    }
+                    9 => {
+                        remove(&engine, number).await;
+                        model.remove(&number);
+                    }
+                    _ => {
+                        if let Some(bytes) = get(&engine, &numbered(number)).await {
+                            assert_eq!(Some(&bytes), model.get(&number), "{number}");
+                            found += 1;
+                        }
+                    }
+                }
+                if random.random_ratio(1, 40) {
+                    runtime::sleep(Duration::from_millis(20)).await;
+                }
+                if random.random_ratio(1, 1000) {
+                    for (key, bytes) in dump(&engine).await {
+                        let number = (0..KEYS).find(|&number| numbered(number) == key);
+                        assert_eq!(Some(&bytes), number.and_then(|number| model.get(&number)));
+                    }
+                    assert!(matches!(engine.stop().await, Stop::Complete { .. }));
+                    engine = start(&media, &config).await;
+                }
+            }
+            assert!(found > 100, "{found}");
+        });
+    });
+}
+
+#[test]
+fn a_ghost_that_is_read_is_hot_and_goes_back_to_memory() {
+    const ITEMS: u64 = 24_000;
+    simulate(1, async {
+        let mut config = roomy();
+        config.reclaim.policy = RETURN;
+        let engine = start(&hashed_media(33 << 20, 30_000), &config).await;
+        let hot = |nth: u64| numbered(nth * 100);
+        let mut lost = 0;
+        for number in 0..ITEMS {
+            set(&engine, &numbered(number), &value(number, 1900))
+                .await
+                .unwrap();
+            // Each is read a few times in the life of a segment.
+            if number > 2000 && number % 8 == 0 {
+                let nth = number / 8 % 20;
+                let found = get(&engine, &hot(nth)).await;
+                lost += u64::from(found != Some(value(nth * 100, 1900)));
+            }
+            if number % 16 == 0 {
+                runtime::sleep(Duration::from_millis(1)).await;
+            }
+        }
+        let placement = engine.stats().placement;
+        let counted = stats(&engine);
+        assert!(placement.segments_reclaimed > 50, "{placement:?}");
+        assert!(placement.items_returned > 50, "{placement:?}");
+        assert!(lost < 20, "{lost} misses; {counted:?}");
+        let share = counted.ghosts as f64 / counted.entries as f64;
+        assert!((0.2..0.6).contains(&share), "{share} ghosts; {counted:?}");
+        assert!(placement.items_evicted > ITEMS / 4, "{placement:?}");
+        // What nobody has read goes with its segment.
+        assert!(survivors(&engine, 0..ITEMS / 4).await < ITEMS as usize / 8);
+    });
+}
+
+#[test]
+fn memory_is_accounted_for_and_given_back() {
+    simulate(1, async {
+        let engine = start(&hashed_media(17 << 20, 20_000), &tight()).await;
+        let of_index = || {
+            let counted = stats(&engine);
+            let held = engine.stats().memory.index_bytes;
+            let known = counted.table_bytes + counted.filter_bytes;
+            // The rest are dead keys and their queue.
+            assert!(
+                held >= known && held - known < 600_000,
+                "{held} {counted:?}"
+            );
+            held
+        };
+        let empty = of_index();
+        for round in 0..3 {
+            for number in 0..20_000 {
+                set(&engine, &numbered(number), &value(number + round, 600))
+                    .await
+                    .unwrap();
+                if number % 500 == 0 {
+                    of_index();
+                }
+            }
+        }
+        assert!(engine.stats().placement.segments_reclaimed > 50);
+        settle(&engine).await;
+        let full = of_index();
+        assert!(full < empty + 800_000, "{full} after {empty}");
+    });
+}
