@@ -143,23 +143,20 @@ impl Placement for Hashed {
     }
 
     fn insert(&self, hash: KeyHash, version: u64, place: Place) -> Inserted {
-        let location = self.location_of(hash, place);
-        let location = location.filter(|_| self.index_use.headroom() > 0);
+        let Some(location) = self.location_of(hash, place) else {
+            return Inserted::Full(self.invalidate(hash, version + 1));
+        };
+        let (generation, may_grow) = (place.generation, self.index_use.headroom() > 0);
         let (inserted, is_first) = self.change(hash, |shard| {
-            if let Some(location) = location {
-                let rank = CopyRank::new(version, place.generation, location.function);
-                self.outdate(shard, hash, rank);
-                let entry = shard::written(location);
-                if self.put(shard, hash, entry) {
-                    let is_first = self.change_members(|members| {
-                        members.add(place.segment, place.generation, hash.0)
-                    });
-                    self.keep_ghosts(shard);
-                    return (Inserted::Yes(Displaced::Unknown), is_first);
-                }
+            let rank = CopyRank::new(version, generation, location.function);
+            self.outdate(shard, hash, rank);
+            if may_grow && self.put(shard, hash, shard::written(location)) {
+                let is_first =
+                    self.change_members(|members| members.add(place.segment, generation, hash.0));
+                self.keep_ghosts(shard);
+                return (Inserted::Yes(Displaced::Unknown), is_first);
             }
-            // This copy is dead, too.
-            self.outdate(shard, hash, CopyRank::least_of(version + 1));
+            self.leave_out(shard, hash, location, generation, version);
             (Inserted::Full(Displaced::Unknown), false)
         });
         if is_first {
@@ -231,7 +228,7 @@ impl Residents for Hashed {
         };
         let (hash, rank) = (item.hash.0, Self::rank_of(item, location));
         self.change(item.hash, |shard| {
-            let Some(naming) = shard.naming(hash, location) else {
+            let Some(naming) = self.naming(shard, item, location) else {
                 return Named::No;
             };
             if shard.dead.kills(hash, rank) {
@@ -255,13 +252,12 @@ impl Residents for Hashed {
         };
         let (hash, rank) = (item.hash.0, Self::rank_of(item, from));
         self.change(item.hash, |shard| {
-            let Some(naming) = shard.naming(hash, from) else {
+            let naming = self.naming(shard, item, from);
+            let Some(naming) = naming.filter(|_| !shard.dead.kills(hash, rank)) else {
+                shard.remove_dead(hash, from, rank);
+                self.leave_out(shard, item.hash, location, to.generation, item.version);
                 return false;
             };
-            if shard.dead.kills(hash, rank) {
-                shard.remove_dead(hash, from, rank);
-                return false;
-            }
             self.change_members(|members| members.add(to.segment, to.generation, hash));
             shard.replace(naming, from, location);
             true

@@ -19,7 +19,7 @@ use runtime::work::{self, Work};
 use super::dead::{CopyRank, DeadKeys};
 use super::members::Members;
 use super::restoring::Restoring;
-use super::shard::Shard;
+use super::shard::{Naming, Shard};
 use crate::config::HashedSettings;
 use crate::counter::Count as _;
 use crate::format::hashed::HashedPositions;
@@ -33,9 +33,10 @@ use crate::store::SegmentStore;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{Mutex, RwLock};
 
-/// Dead keys of a partition at most, in slots of its table for each: so they take a fifth of a byte a slot.
-const SLOTS_PER_DEAD_KEY: usize = 512;
-const LEAST_DEAD_KEYS: usize = 256;
+/// Dead keys of a partition, about, before entries are removed unread: one for so many slots of its table, and so many at
+/// least.
+const SLOTS_PER_DEAD_KEY: usize = 256;
+const LEAST_DEAD_KEYS: usize = 1024;
 
 /// A compact index over segments in which the hash of a key says where its item lies.
 pub(super) struct Hashed {
@@ -218,6 +219,21 @@ impl Hashed {
         positions.offset(candidate.location.function.into())
     }
 
+    /// The entries that name the place of an item; none where look-ups would not find it, as its segment does not seem to have
+    /// the key.
+    pub(super) fn naming(
+        &self,
+        shard: &Shard,
+        item: &Resident,
+        location: Location,
+    ) -> Option<Naming> {
+        let (hash, place) = (item.hash.0, item.place);
+        let naming = shard.naming(hash, location)?;
+        let members = self.members.read();
+        let may_have = members.may_have(place.segment, place.generation, hash);
+        may_have.then_some(naming)
+    }
+
     /// Whether a key may be on flash.
     pub(super) fn has_candidates(&self, shard: &Shard, hash: KeyHash) -> bool {
         let members = self.members.read();
@@ -266,6 +282,20 @@ impl Hashed {
             return;
         }
         self.remove_unread(shard, hash, |_| true);
+    }
+
+    /// A copy of a key has been appended to an open segment and gets no entry: entries that come may lead to it.
+    pub(super) fn leave_out(
+        &self,
+        shard: &mut Shard,
+        hash: KeyHash,
+        location: Location,
+        generation: u64,
+        version: u64,
+    ) {
+        self.change_members(|members| members.add(location.segment, generation, hash.0));
+        let rank = CopyRank::new(version, generation, location.function);
+        shard.dead.exclude(hash.0, rank, Some(generation));
     }
 
     /// Removes all that may be a key's, and some of other keys.

@@ -69,7 +69,8 @@ impl DeadKey {
 
     /// Whether this is the copy that outdated the others.
     pub(super) fn is_by(&self, generation: u64, function: u8) -> bool {
-        (self.below.generation, self.below.function) == (generation, function)
+        let is_copy = self.below > self.strangers_below;
+        is_copy && (self.below.generation, self.below.function) == (generation, function)
     }
 }
 
@@ -114,9 +115,9 @@ impl DeadKeys {
         self.keys.len() < self.most || self.keys.contains_key(&hash)
     }
 
-    /// Whether there are more than there should be.
+    /// Whether there are so many that they cannot all be looked for: those with copies in open segments come on top.
     pub(super) fn is_overfull(&self) -> bool {
-        self.keys.len() > self.most
+        self.keys.len() > 2 * self.most
     }
 
     /// Copies below a rank are dead, one of them perhaps in the open segment of this generation. Returns whether the key has
@@ -128,11 +129,13 @@ impl DeadKeys {
         !std::mem::replace(&mut dead.is_queued, true)
     }
 
-    /// The copy of this rank is dead, and has had no entry. Entries that lead to it must stay.
-    pub(super) fn exclude(&mut self, hash: u64, rank: CopyRank) {
+    /// The copy of this rank is dead, and has had no entry. Entries that lead to it must stay. Its segment is perhaps the
+    /// open one of this generation.
+    pub(super) fn exclude(&mut self, hash: u64, rank: CopyRank, open: Option<u64>) {
         let dead = self.keys.entry(hash).or_default();
         dead.below = dead.below.max(rank.next());
         dead.strangers_below = dead.strangers_below.max(rank.next());
+        dead.open_until = dead.open_until.max(open.unwrap_or(0));
     }
 
     /// Takes a queued key's turn. What is known of it then is what [`end`](Self::end) compares with.
@@ -146,6 +149,9 @@ impl DeadKeys {
     pub(super) fn end(&mut self, hash: u64, known: DeadKey) {
         if self.get(hash) == Some(known) {
             self.keys.remove(&hash);
+        }
+        if self.keys.len() < self.keys.capacity() / 8 {
+            self.keys.shrink_to(2 * self.keys.len());
         }
     }
 
@@ -213,7 +219,7 @@ mod tests {
     fn what_never_had_an_entry_is_told_from_what_had() {
         let mut dead = DeadKeys::new(4);
         let copy = |version| CopyRank::new(version, 1, 0);
-        dead.exclude(HASH, copy(3));
+        dead.exclude(HASH, copy(3), None);
         dead.outdate(HASH, CopyRank::least_of(9), None);
         let known = dead.get(HASH).unwrap();
         assert!(known.kills(copy(3)) && !known.had_entry(copy(3)));

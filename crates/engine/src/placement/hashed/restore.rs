@@ -67,14 +67,16 @@ impl Hashed {
         })
     }
 
-    /// All of a segment that was to come back has. Of the rest, entries of other keys may lead to items: these are listed as
-    /// dead. `expired` ones have had entries.
+    /// All of a segment that was to come back has. Entries of other keys may lead to the rest: what look-ups would find of it
+    /// is listed as dead. `expired` items have had entries.
     pub(super) fn close_segment(
         &self,
         record: &SegmentRecord,
         dead: &[Resident],
         expired: &[Resident],
     ) {
+        // Before anything is looked up: a filter has keys that the segment has not.
+        self.settle(record.segment, record.sequence);
         for item in expired {
             let Some(location) = self.location_of(item.hash, item.place) else {
                 continue;
@@ -90,11 +92,10 @@ impl Hashed {
             };
             let rank = Self::rank_of(item, location);
             self.change(item.hash, |shard| {
-                if shard.naming(item.hash.0, location).is_some() {
-                    shard.dead.exclude(item.hash.0, rank);
+                if self.naming(shard, item, location).is_some() {
+                    shard.dead.exclude(item.hash.0, rank, None);
                 }
             });
         }
-        self.settle(record.segment, record.sequence);
     }
 }

@@ -182,7 +182,7 @@ mod tests {
     fn what_leads_to_a_copy_that_never_had_an_entry_stays() {
         let mut shard = tiny();
         put(&mut shard, 2 << 60, LOCATION);
-        shard.dead.exclude(1 << 60, rank(5));
+        shard.dead.exclude(1 << 60, rank(5), None);
         assert!(!shard.remove_dead(1 << 60, LOCATION, rank(5)));
         assert_eq!(shard.table.len(), 1);
         // A later copy had one.
