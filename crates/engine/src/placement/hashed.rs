@@ -25,6 +25,7 @@ mod restore;
 mod restoring;
 mod search;
 mod shard;
+mod spot;
 mod verify;
 
 use std::sync::Arc;
@@ -143,20 +144,19 @@ impl Placement for Hashed {
     }
 
     fn insert(&self, hash: KeyHash, version: u64, place: Place) -> Inserted {
-        let Some(location) = self.location_of(hash, place) else {
+        let Some(spot) = self.spot_of(hash, place) else {
             return Inserted::Full(self.invalidate(hash, version + 1));
         };
-        let (generation, may_grow) = (place.generation, self.index_use.headroom() > 0);
+        let may_grow = self.index_use.headroom() > 0;
         let (inserted, is_first) = self.change(hash, |shard| {
-            let rank = CopyRank::new(version, generation, location.function);
-            self.outdate(shard, hash, rank);
-            if may_grow && self.put(shard, hash, shard::written(location)) {
-                let is_first =
-                    self.change_members(|members| members.add(place.segment, generation, hash.0));
+            self.outdate(shard, hash, spot.rank(version));
+            if may_grow && self.put(shard, hash, shard::written(spot.own())) {
+                let is_first = self
+                    .change_members(|members| members.add(spot.segment, spot.generation, hash.0));
                 self.keep_ghosts(shard);
                 return (Inserted::Yes(Displaced::Unknown), is_first);
             }
-            self.leave_out(shard, hash, location, generation, version);
+            self.leave_out(shard, hash, &spot, version);
             (Inserted::Full(Displaced::Unknown), false)
         });
         if is_first {
@@ -223,43 +223,47 @@ impl Placement for Hashed {
 
 impl Residents for Hashed {
     fn check(&self, item: &Resident, keep: &mut dyn FnMut(bool) -> bool) -> Named {
-        let Some(location) = self.location_of(item.hash, item.place) else {
+        let (hash, version) = (item.hash, item.version);
+        let Some(spot) = self.spot_of(hash, item.place) else {
             return Named::No;
         };
-        let (hash, rank) = (item.hash.0, Self::rank_of(item, location));
-        self.change(item.hash, |shard| {
-            let Some(naming) = self.naming(shard, item, location) else {
+        self.change(hash, |shard| {
+            let Some(naming) = self.naming(shard, hash, &spot) else {
                 return Named::No;
             };
-            if shard.dead.kills(hash, rank) {
-                shard.remove_dead(hash, location, rank);
+            if shard.dead.kills(hash.0, spot.rank(version)) {
+                shard.remove_dead(hash.0, &spot, version);
                 return Named::No;
             }
             if keep(naming.is_hot) {
                 return Named::Kept;
             }
-            shard.remove_all(hash, location);
+            shard.remove_all(hash.0, &spot);
             Named::Removed
         })
     }
 
     fn moved(&self, item: &Resident, to: Place) -> bool {
-        let Some(from) = self.location_of(item.hash, item.place) else {
+        let (hash, version) = (item.hash, item.version);
+        let from = self.spot_of(hash, item.place);
+        let Some(to) = self.spot_of(hash, to) else {
             return false;
         };
-        let Some(location) = self.location_of(item.hash, to) else {
-            return false;
-        };
-        let (hash, rank) = (item.hash.0, Self::rank_of(item, from));
-        self.change(item.hash, |shard| {
-            let naming = self.naming(shard, item, from);
-            let Some(naming) = naming.filter(|_| !shard.dead.kills(hash, rank)) else {
-                shard.remove_dead(hash, from, rank);
-                self.leave_out(shard, item.hash, location, to.generation, item.version);
+        self.change(hash, |shard| {
+            let naming = from.and_then(|from| {
+                let is_dead = shard.dead.kills(hash.0, from.rank(version));
+                if is_dead {
+                    shard.remove_dead(hash.0, &from, version);
+                    return None;
+                }
+                self.naming(shard, hash, &from)
+            });
+            let Some(naming) = naming else {
+                self.leave_out(shard, hash, &to, version);
                 return false;
             };
-            self.change_members(|members| members.add(to.segment, to.generation, hash));
-            shard.replace(naming, from, location);
+            self.change_members(|members| members.add(to.segment, to.generation, hash.0));
+            shard.replace(naming, to.own());
             true
         })
     }

@@ -20,6 +20,7 @@ use super::dead::{CopyRank, DeadKeys};
 use super::members::Members;
 use super::restoring::Restoring;
 use super::shard::{Naming, Shard};
+use super::spot::Spot;
 use crate::config::HashedSettings;
 use crate::counter::Count as _;
 use crate::format::hashed::HashedPositions;
@@ -28,7 +29,7 @@ use crate::format::segment::SegmentId;
 use crate::key::{Key, KeyHash};
 use crate::placement::Parts;
 use crate::placement::stats::CompactCounters;
-use crate::reclaim::{IndexUse, Resident};
+use crate::reclaim::IndexUse;
 use crate::store::SegmentStore;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{Mutex, RwLock};
@@ -87,13 +88,6 @@ pub(super) struct Candidate {
     pub(super) slot: SlotId,
     pub(super) location: Location,
     pub(super) generation: u64,
-}
-
-impl Candidate {
-    /// The rank of a copy that lies there.
-    pub(super) fn rank(&self, version: u64) -> CopyRank {
-        CopyRank::new(version, self.generation, self.location.function)
-    }
 }
 
 /// The table of a partition: so many slots for all of them together.
@@ -199,38 +193,34 @@ impl Hashed {
         }
     }
 
-    /// The location of an item of a key as an entry names it; `None` where its segment is in another generation.
-    pub(super) fn location_of(&self, hash: KeyHash, place: Place) -> Option<Location> {
+    /// Where an item lies; `None` where its segment is in another generation.
+    pub(super) fn spot_of(&self, hash: KeyHash, place: Place) -> Option<Spot> {
         if self.store.sequence(place.segment) != place.generation {
             return None;
         }
-        let positions = HashedPositions::new(self.store.segment_bytes(), place.generation, hash.0);
-        let function = positions.function_of(place.position.offset())?;
-        Some(Location {
-            segment: place.segment,
-            function: function as u8,
-        })
+        let (segment, generation) = (place.segment, place.generation);
+        let positions = self.positions(hash, generation);
+        Spot::at(segment, generation, &positions, place.position.offset())
     }
 
-    /// The offset in its segment of a candidate for a key, in bytes.
-    pub(super) fn offset_of(&self, hash: KeyHash, candidate: &Candidate) -> u32 {
-        let segment_bytes = self.store.segment_bytes();
-        let positions = HashedPositions::new(segment_bytes, candidate.generation, hash.0);
-        positions.offset(candidate.location.function.into())
+    /// Where a candidate for a key leads.
+    pub(super) fn spot(&self, hash: KeyHash, candidate: &Candidate) -> Option<Spot> {
+        let (location, generation) = (candidate.location, candidate.generation);
+        let positions = self.positions(hash, generation);
+        let offset = positions.offset(location.function.into());
+        Spot::at(location.segment, generation, &positions, offset)
     }
 
-    /// The entries that name the place of an item; none where look-ups would not find it, as its segment does not seem to have
+    fn positions(&self, hash: KeyHash, generation: u64) -> HashedPositions {
+        HashedPositions::new(self.store.segment_bytes(), generation, hash.0)
+    }
+
+    /// The entries that lead to a place of a key; none where look-ups would not find it, as the segment does not seem to have
     /// the key.
-    pub(super) fn naming(
-        &self,
-        shard: &Shard,
-        item: &Resident,
-        location: Location,
-    ) -> Option<Naming> {
-        let (hash, place) = (item.hash.0, item.place);
-        let naming = shard.naming(hash, location)?;
+    pub(super) fn naming(&self, shard: &Shard, hash: KeyHash, spot: &Spot) -> Option<Naming> {
+        let naming = shard.naming(hash.0, spot)?;
         let members = self.members.read();
-        let may_have = members.may_have(place.segment, place.generation, hash);
+        let may_have = members.may_have(spot.segment, spot.generation, hash.0);
         may_have.then_some(naming)
     }
 
@@ -261,11 +251,6 @@ impl Hashed {
         entries.filter_map(candidate).collect()
     }
 
-    /// The rank of an item.
-    pub(super) fn rank_of(item: &Resident, location: Location) -> CopyRank {
-        CopyRank::new(item.version, item.place.generation, location.function)
-    }
-
     /// The copies of a key below a rank are dead. Called before the entry of the one that outdates them is made.
     pub(super) fn outdate(&self, shard: &mut Shard, hash: KeyHash, below: CopyRank) {
         let open = self.members.read().open_with(hash.0, u64::MAX);
@@ -285,17 +270,12 @@ impl Hashed {
     }
 
     /// A copy of a key has been appended to an open segment and gets no entry: entries that come may lead to it.
-    pub(super) fn leave_out(
-        &self,
-        shard: &mut Shard,
-        hash: KeyHash,
-        location: Location,
-        generation: u64,
-        version: u64,
-    ) {
-        self.change_members(|members| members.add(location.segment, generation, hash.0));
-        let rank = CopyRank::new(version, generation, location.function);
-        shard.dead.exclude(hash.0, rank, Some(generation));
+    pub(super) fn leave_out(&self, shard: &mut Shard, hash: KeyHash, spot: &Spot, version: u64) {
+        let generation = spot.generation;
+        self.change_members(|members| members.add(spot.segment, generation, hash.0));
+        shard
+            .dead
+            .exclude(hash.0, spot.rank(version), Some(generation));
     }
 
     /// Removes all that may be a key's, and some of other keys.

@@ -38,7 +38,7 @@ impl Hashed {
     /// [`restore`](crate::placement::Placement::restore).
     pub(super) fn restore_one(&self, item: &Resident, beaten: Option<Place>) -> Restored {
         let (hash, place) = (item.hash, item.place);
-        let Some(location) = self.location_of(hash, place) else {
+        let Some(spot) = self.spot_of(hash, place) else {
             self.restoring.lock().lose(hash);
             return Restored::Refused;
         };
@@ -51,10 +51,11 @@ impl Hashed {
             if may_have_rival && self.has_candidates(shard, hash) {
                 return Restored::Unclear;
             }
-            if beaten.is_some_and(|beaten| beaten != place) {
-                self.outdate(shard, hash, Self::rank_of(item, location));
+            if beaten.is_some() {
+                // Also where that is this place: an entry of another key leads here, and its own to another copy.
+                self.outdate(shard, hash, spot.rank(item.version));
             }
-            if !self.put(shard, hash, shard::restored(location)) {
+            if !self.put(shard, hash, shard::restored(spot.own())) {
                 // What has been beaten is dead, and no older copy may take its place.
                 restoring.lose(hash);
                 return Restored::Refused;
@@ -78,21 +79,20 @@ impl Hashed {
         // Before anything is looked up: a filter has keys that the segment has not.
         self.settle(record.segment, record.sequence);
         for item in expired {
-            let Some(location) = self.location_of(item.hash, item.place) else {
+            let Some(spot) = self.spot_of(item.hash, item.place) else {
                 continue;
             };
-            let rank = Self::rank_of(item, location);
             self.change(item.hash, |shard| {
-                shard.remove_dead(item.hash.0, location, rank);
+                shard.remove_dead(item.hash.0, &spot, item.version);
             });
         }
         for item in dead {
-            let Some(location) = self.location_of(item.hash, item.place) else {
+            let Some(spot) = self.spot_of(item.hash, item.place) else {
                 continue;
             };
-            let rank = Self::rank_of(item, location);
             self.change(item.hash, |shard| {
-                if self.naming(shard, item, location).is_some() {
+                if self.naming(shard, item.hash, &spot).is_some() {
+                    let rank = spot.rank(item.version);
                     shard.dead.exclude(item.hash.0, rank, None);
                 }
             });

@@ -5,13 +5,14 @@ use index::compact::{CLOCK_HIGHEST, Rank};
 use super::core::{Candidate, Hashed};
 use super::dead::CopyRank;
 use super::shard::CLOCK_WRITTEN;
+use super::spot::Spot;
 use crate::counter::Count as _;
 use crate::format::item::state;
 use crate::format::location::Place;
 use crate::format::segment::Position;
 use crate::key::{Key, KeyHash};
 use crate::placement::{Found, Unlocated};
-use crate::store::{Patience, ReadError};
+use crate::store::{FlashItem, Patience, ReadError, SegmentPin};
 
 /// Looks at an index that changes while it is read, at most.
 const MOST_LOOKS: usize = 8;
@@ -36,9 +37,10 @@ impl Hashed {
             }
             for candidate in candidates {
                 tried.push(candidate);
-                let (segment, generation) = (candidate.location.segment, candidate.generation);
-                let offset = self.offset_of(hash, &candidate);
-                let found = self.store.find_at(segment, generation, offset, patience);
+                let Some(spot) = self.spot(hash, &candidate) else {
+                    continue;
+                };
+                let found = self.find_at(&spot, patience);
                 // The pin keeps the segment in its generation until the entry has been looked at.
                 let (_pin, mut item) = match found.await {
                     Ok(Some(found)) if found.1.item().key == key.bytes() => found,
@@ -52,7 +54,7 @@ impl Hashed {
                         continue;
                     }
                 };
-                let rank = candidate.rank(item.header().version.get());
+                let rank = spot.rank(item.header().version.get());
                 if let Some(was_read) = self.note_read(hash, &candidate, rank) {
                     if was_read {
                         item.mark(state::FETCHED);
@@ -62,6 +64,18 @@ impl Hashed {
             }
         }
         failed.map_or(Ok(Found::Absent), Err)
+    }
+
+    /// The item that lies at a place, whatever its key.
+    pub(super) async fn find_at(
+        &self,
+        spot: &Spot,
+        patience: Patience,
+    ) -> Result<Option<(SegmentPin<'_>, FlashItem)>, ReadError> {
+        let (segment, generation) = (spot.segment, spot.generation);
+        self.store
+            .find_at(segment, generation, spot.offset, patience)
+            .await
     }
 
     /// Notes that an item has been read. Whether it had been before, for sure; `None` where it is dead, or lies there no more.
@@ -85,11 +99,10 @@ impl Hashed {
         let candidates = self.candidates(&self.shard(hash).lock(), hash);
         let mut latest: Option<(CopyRank, Place)> = None;
         for candidate in candidates {
-            let (segment, generation) = (candidate.location.segment, candidate.generation);
-            let offset = self.offset_of(hash, &candidate);
-            let found = self
-                .store
-                .find_at(segment, generation, offset, Patience::Waits);
+            let Some(spot) = self.spot(hash, &candidate) else {
+                continue;
+            };
+            let found = self.find_at(&spot, Patience::Waits);
             let Ok(found) = found.await else {
                 // It may be the latest: then no other may be named.
                 self.restoring.lock().lose(hash);
@@ -101,11 +114,11 @@ impl Hashed {
             if self.hash_of(item.item().key) != Some(hash) {
                 continue;
             }
-            let rank = candidate.rank(item.header().version.get());
+            let rank = spot.rank(item.header().version.get());
             let place = Place {
-                segment,
-                generation,
-                position: Position::new(offset, item.item().flash_bytes() as u32),
+                segment: spot.segment,
+                generation: spot.generation,
+                position: Position::new(spot.offset, item.item().flash_bytes() as u32),
             };
             if latest.is_none_or(|(highest, _)| rank > highest) {
                 latest = Some((rank, place));

@@ -4,7 +4,8 @@ use std::ops::ControlFlow;
 
 use index::compact::{CompactEntry, CompactTable, Location, PROBES, Rank, SlotId, oldest};
 
-use super::dead::{CopyRank, DeadKeys};
+use super::dead::DeadKeys;
+use super::spot::Spot;
 
 /// Slots that the CLOCK hand passes at most before it waits for the next change.
 const SLOTS_A_TURN: usize = 64;
@@ -18,61 +19,77 @@ pub(super) struct Shard {
     pub(super) dead: DeadKeys,
 }
 
-/// The entries in the slots of a key that name one location. Of two, one is another key's, and nobody knows which.
+/// The entries in the slots of a key that lead to one place. Of several all but one are other keys', and nobody knows which.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Naming {
-    first: SlotId,
-    count: usize,
+    /// One of them: of its own location, if there is one.
+    slot: SlotId,
+    location: Location,
+    /// How many have its own location, and how many another one that leads there.
+    own: usize,
+    others: usize,
     /// Whether one of them is kept when its segment is reclaimed.
     pub(super) is_hot: bool,
 }
 
 impl Shard {
-    /// The entries that name a location, as far as they are in the slots of a key; `None` where there is none.
-    pub(super) fn naming(&self, hash: u64, location: Location) -> Option<Naming> {
-        let named = self.table.entries(hash);
-        let named = named.filter(|(_, entry)| entry.location == location);
+    /// The entries that lead to a place of a key; `None` where there is none.
+    pub(super) fn naming(&self, hash: u64, spot: &Spot) -> Option<Naming> {
+        let entries = self.table.entries(hash);
+        let named = entries.filter(|(_, entry)| spot.is_named_by(entry.location));
         named.fold(None, |naming: Option<Naming>, (slot, entry)| {
-            let before = naming.unwrap_or(Naming {
-                first: slot,
-                count: 0,
+            let location = entry.location;
+            let is_own = location == spot.own();
+            let mut naming = naming.unwrap_or(Naming {
+                slot,
+                location,
+                own: 0,
+                others: 0,
                 is_hot: false,
             });
-            Some(Naming {
-                count: before.count + 1,
-                is_hot: before.is_hot || !entry.is_ghost(),
-                ..before
-            })
+            if is_own {
+                (naming.slot, naming.location) = (slot, location);
+            }
+            naming.own += usize::from(is_own);
+            naming.others += usize::from(!is_own);
+            naming.is_hot |= !entry.is_ghost();
+            Some(naming)
         })
     }
 
     /// Removes the entry of a dead copy of a key, if it is known which one that is. Another key's must stay: its item is
-    /// alive. Whether nothing names the copy any more.
-    pub(super) fn remove_dead(&mut self, hash: u64, location: Location, rank: CopyRank) -> bool {
-        let Some(naming) = self.naming(hash, location) else {
+    /// alive. Whether nothing leads to the copy any more.
+    pub(super) fn remove_dead(&mut self, hash: u64, spot: &Spot, version: u64) -> bool {
+        let Some(naming) = self.naming(hash, spot) else {
             return true;
         };
         let dead = self.dead.get(hash);
-        let is_its_own = naming.count == 1 && dead.is_none_or(|dead| dead.had_entry(rank));
-        is_its_own && self.table.remove_if_at(naming.first, location).is_some()
+        let had_entry = dead.is_none_or(|dead| dead.had_entry(spot.rank(version)));
+        if had_entry && naming.own == 1 {
+            self.table.remove_if_at(naming.slot, naming.location);
+            return naming.others == 0;
+        }
+        false
     }
 
-    /// Removes all that names a location in the slots of a key. Only where the segment goes: one of them may be another
-    /// key's.
-    pub(super) fn remove_all(&mut self, hash: u64, location: Location) {
-        for (slot, _) in self.table.entries(hash) {
-            self.table.remove_if_at(slot, location);
+    /// Removes all that leads to a place of a key. Only where the segment goes: some of it may be other keys'.
+    pub(super) fn remove_all(&mut self, hash: u64, spot: &Spot) {
+        for (slot, entry) in self.table.entries(hash) {
+            if spot.is_named_by(entry.location) {
+                self.table.remove_if_at(slot, entry.location);
+            }
         }
     }
 
     /// The copy of a key has moved from where `naming` tells.
-    pub(super) fn replace(&mut self, naming: Naming, from: Location, to: Location) {
-        if let Some(entry) = self.table.get(naming.first) {
+    pub(super) fn replace(&mut self, naming: Naming, to: Location) {
+        if let Some(entry) = self.table.get(naming.slot) {
             let entry = CompactEntry {
                 location: to,
                 ..entry
             };
-            self.table.replace_if_at(naming.first, from, entry);
+            self.table
+                .replace_if_at(naming.slot, naming.location, entry);
         }
     }
 
@@ -135,6 +152,7 @@ pub(super) fn restored(location: Location) -> CompactEntry {
 mod tests {
     use index::compact::{CompactConfig, SegmentId};
 
+    use super::super::spot::tests::spot as spot_of;
     use super::*;
 
     const LOCATION: Location = Location {
@@ -159,8 +177,9 @@ mod tests {
         shard.put(hash, written(location), |_| 0);
     }
 
-    fn rank(version: u64) -> CopyRank {
-        CopyRank::new(version, 1, LOCATION.function)
+    /// The place that [`LOCATION`] names.
+    fn spot() -> Spot {
+        spot_of(LOCATION.segment, &[LOCATION.function])
     }
 
     #[test]
@@ -168,25 +187,45 @@ mod tests {
         let mut shard = tiny();
         put(&mut shard, 1 << 60, LOCATION);
         put(&mut shard, 2 << 60, LOCATION);
-        let naming = shard.naming(1 << 60, LOCATION).unwrap();
-        assert_eq!((naming.count, naming.is_hot), (2, true));
-        assert!(!shard.remove_dead(1 << 60, LOCATION, rank(1)));
+        let naming = shard.naming(1 << 60, &spot()).unwrap();
+        assert_eq!((naming.own, naming.is_hot), (2, true));
+        assert!(!shard.remove_dead(1 << 60, &spot(), 1));
         assert_eq!(shard.table.len(), 2, "one of them is alive");
-        shard.table.remove_if_at(naming.first, LOCATION);
-        assert!(shard.remove_dead(1 << 60, LOCATION, rank(1)));
+        shard.table.remove_if_at(naming.slot, LOCATION);
+        assert!(shard.remove_dead(1 << 60, &spot(), 1));
         assert!(shard.table.is_empty());
-        assert!(shard.remove_dead(1 << 60, LOCATION, rank(1)), "it has gone");
+        assert!(shard.remove_dead(1 << 60, &spot(), 1), "it has gone");
     }
 
     #[test]
     fn what_leads_to_a_copy_that_never_had_an_entry_stays() {
         let mut shard = tiny();
         put(&mut shard, 2 << 60, LOCATION);
-        shard.dead.exclude(1 << 60, rank(5), None);
-        assert!(!shard.remove_dead(1 << 60, LOCATION, rank(5)));
+        shard.dead.exclude(1 << 60, spot().rank(5), None);
+        assert!(!shard.remove_dead(1 << 60, &spot(), 5));
         assert_eq!(shard.table.len(), 1);
         // A later copy had one.
-        assert!(shard.remove_dead(1 << 60, LOCATION, rank(6)));
+        assert!(shard.remove_dead(1 << 60, &spot(), 6));
+    }
+
+    #[test]
+    fn an_entry_with_another_function_of_the_same_place_is_another_keys() {
+        let mut shard = tiny();
+        let function = LOCATION.function + 1;
+        let other = Location {
+            function,
+            ..LOCATION
+        };
+        put(&mut shard, 2 << 60, other);
+        let spot = spot_of(LOCATION.segment, &[LOCATION.function, function]);
+        assert!(!shard.remove_dead(1 << 60, &spot, 1));
+        put(&mut shard, 1 << 60, LOCATION);
+        assert!(
+            !shard.remove_dead(1 << 60, &spot, 1),
+            "one still leads there"
+        );
+        assert_eq!(shard.table.len(), 1);
+        assert_eq!(shard.naming(1 << 60, &spot).unwrap().location, other);
     }
 
     #[test]
@@ -196,15 +235,16 @@ mod tests {
             function: 5,
             ..LOCATION
         };
+        let other_spot = spot_of(other.segment, &[other.function]);
         for location in [LOCATION, other, LOCATION] {
             put(&mut shard, 1 << 60, location);
         }
-        shard.remove_all(1 << 60, LOCATION);
+        shard.remove_all(1 << 60, &spot());
         assert_eq!(shard.table.len(), 1);
-        let naming = shard.naming(1 << 60, other).unwrap();
-        shard.replace(naming, other, LOCATION);
-        assert_eq!(shard.naming(1 << 60, other), None);
-        assert!(shard.naming(1 << 60, LOCATION).is_some());
+        let naming = shard.naming(1 << 60, &other_spot).unwrap();
+        shard.replace(naming, LOCATION);
+        assert_eq!(shard.naming(1 << 60, &other_spot), None);
+        assert!(shard.naming(1 << 60, &spot()).is_some());
     }
 
     #[test]

@@ -89,11 +89,10 @@ impl Hashed {
 
     /// Whether a candidate leads to no dead copy of a key, or no longer.
     async fn verify_one(&self, hash: KeyHash, known: &DeadKey, candidate: &Candidate) -> bool {
-        let (segment, generation) = (candidate.location.segment, candidate.generation);
-        let offset = self.offset_of(hash, candidate);
-        let found = self
-            .store
-            .find_at(segment, generation, offset, Patience::Waits);
+        let Some(spot) = self.spot(hash, candidate) else {
+            return true;
+        };
+        let found = self.find_at(&spot, Patience::Waits);
         // The pin keeps the segment in its generation until the entry has gone.
         let Ok(found) = found.await else {
             return false;
@@ -101,13 +100,12 @@ impl Hashed {
         let Some((_pin, item)) = found else {
             return true;
         };
-        let rank = candidate.rank(item.header().version.get());
-        if self.hash_of(item.item().key) != Some(hash) || !known.kills(rank) {
+        let version = item.header().version.get();
+        if self.hash_of(item.item().key) != Some(hash) || !known.kills(spot.rank(version)) {
             return true;
         }
         self.counters.found_dead.add(1);
-        let location = candidate.location;
-        self.change(hash, |shard| shard.remove_dead(hash.0, location, rank))
+        self.change(hash, |shard| shard.remove_dead(hash.0, &spot, version))
     }
 
     /// Settles the segments that have been sealed, and has the keys verified that have waited for that.
